@@ -1,0 +1,279 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/python"
+)
+
+// Times the agent keeps by itself.
+const (
+	defaultHeartbeat = 2 * time.Second
+	firstJoin        = 2 * time.Minute // without a first welcome the agent gives up
+	orphanTerm       = 5 * time.Second // SIGTERM to SIGKILL of tasks whose driver is gone
+	farewell         = time.Second     // for the last lines at a release
+)
+
+// maxMessage bounds a message either way, in bytes.
+const maxMessage = 32 << 20
+
+// Agent is one executor's side of a cluster.
+type Agent struct {
+	// fixed before the first goroutine starts
+	cfg         Config
+	version     string
+	incarnation string
+	host        string
+	address     string
+	log         *slog.Logger
+	gpus        *heldGPUs
+	gpuError    string
+	blobs       *blobStore
+	logs        *shipper
+	python      *interpreter
+	link        *link
+	cancel      context.CancelCauseFunc
+
+	work sync.WaitGroup // tasks, ends of runs, the heart
+
+	mu sync.Mutex
+	// guarded by mu
+	runs      map[int32]*run
+	port      *heldPort // held between runs
+	beat      time.Duration
+	grace     time.Duration
+	idle      time.Duration
+	orphan    *time.Timer // runs while no driver is there
+	welcomed  bool
+	lastError error
+}
+
+// Run is an agent's life: it returns nil when it was released, and an error
+// when it gave up.
+func Run(ctx context.Context, cfg Config, version string, log *slog.Logger) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	a, conn, err := newAgent(ctx, cfg, version, log)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	a.cancel = cancel
+	a.orphan = time.AfterFunc(firstJoin, func() {
+		cancel(fmt.Errorf("%s could not join the coordinator at %s within %v: %w", a.host, cfg.Coordinator, firstJoin, a.joinError()))
+	})
+	a.work.Go(func() { a.heart(ctx) })
+	err = a.link.run(ctx)
+	cause := context.Cause(ctx)
+	a.shutdown(cancel)
+	switch {
+	case errors.Is(err, errReleased):
+		return nil
+	case cause != nil:
+		return cause
+	default:
+		return err
+	}
+}
+
+func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger) (*Agent, *grpc.ClientConn, error) {
+	if err := os.MkdirAll(cfg.RuntimeDir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("make the agent's folder: %w", err)
+	}
+	path, err := python.Extract(filepath.Join(cfg.RuntimeDir, "cache"))
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := dial(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	incarnation := make([]byte, 8)
+	_, _ = rand.Read(incarnation) // never fails
+	a := &Agent{
+		cfg: cfg, version: version, incarnation: hex.EncodeToString(incarnation), log: log,
+		runs: map[int32]*run{}, beat: defaultHeartbeat, grace: cfg.orphanGrace(), idle: cfg.idle(), gpus: &heldGPUs{},
+	}
+	client := clusterpb.NewCoordinatorClient(conn)
+	a.host, a.address = localNames(ctx, cfg)
+	a.blobs = &blobStore{dir: filepath.Join(cfg.RuntimeDir, "blobs"), client: client}
+	a.logs = newShipper(filepath.Join(cfg.RuntimeDir, "spool-"+a.incarnation))
+	a.python = newInterpreter(zygoteStarter{dir: cfg.RuntimeDir, pythonPath: path}, log, a.warmed)
+	a.link = &link{client: client, member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1)}
+	if a.port, err = holdPort(); err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
+	if cfg.GPUs > 0 {
+		if a.gpus, err = holdGPUs(ctx, cfg.GPUs, cfg.Cluster+"/"+cfg.ExecutorID); err != nil {
+			a.gpus, a.gpuError = &heldGPUs{}, err.Error()
+		}
+	}
+	return a, conn, nil
+}
+
+// dial prepares the connection to the coordinator; it is made when it is used.
+func dial(cfg Config) (*grpc.ClientConn, error) {
+	cert, err := tls.X509KeyPair([]byte(cfg.Cert), []byte(cfg.Key))
+	if err != nil {
+		return nil, fmt.Errorf("read the agent's certificate: %w", err)
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM([]byte(cfg.CA)) {
+		return nil, errors.New("read the cluster's authority: no certificate in ca_pem")
+	}
+	secure := &tls.Config{
+		Certificates: []tls.Certificate{cert}, RootCAs: authorities,
+		ServerName: cfg.ServerName, MinVersion: tls.VersionTLS13,
+	}
+	conn, err := grpc.NewClient("passthrough:///"+cfg.Coordinator,
+		grpc.WithTransportCredentials(credentials.NewTLS(secure)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("dial the coordinator at %s: %w", cfg.Coordinator, err)
+	}
+	return conn, nil
+}
+
+// localNames is this machine's name for people and the address peers dial: the
+// one from which the coordinator is reached.
+func localNames(ctx context.Context, cfg Config) (host, address string) {
+	host, address = cfg.Host, cfg.Address
+	if host == "" {
+		host, _ = os.Hostname()
+	}
+	if address != "" {
+		return host, address
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "udp", cfg.Coordinator) // sends nothing: it only asks for the route
+	if err != nil {
+		return host, host
+	}
+	defer conn.Close()
+	return host, conn.LocalAddr().(*net.UDPAddr).IP.String()
+}
+
+// shutdown ends everything that the agent owns.
+func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
+	a.mu.Lock()
+	a.orphan.Stop()
+	tasks := a.tasks()
+	a.mu.Unlock()
+	for _, t := range tasks {
+		t.signal(sigKill, "the agent ended")
+	}
+	for _, t := range tasks {
+		waitFor(t.done, settlePipes)
+	}
+	cancel(nil)
+	a.python.close()
+	a.work.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, r := range a.runs {
+		r.port.release()
+	}
+	a.port.release()
+	a.gpus.release()
+	os.RemoveAll(a.logs.dir)
+}
+
+// heart sends heartbeats.
+func (a *Agent) heart(ctx context.Context) {
+	for {
+		a.mu.Lock()
+		beat := a.beat
+		a.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(beat):
+		}
+		a.heartbeat()
+	}
+}
+
+func (a *Agent) heartbeat() {
+	a.mu.Lock()
+	tasks := a.tasks()
+	a.mu.Unlock()
+	m := &clusterpb.Heartbeat{UnixNano: time.Now().UnixNano()}
+	for _, t := range tasks {
+		if pid := t.pid(); pid != 0 {
+			if u := usage(t.launch.GetTask(), pid); u != nil {
+				m.Usage = append(m.Usage, u)
+			}
+		}
+	}
+	a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Heartbeat{Heartbeat: m}})
+}
+
+// hello describes the executor. Caller holds mu.
+func (a *Agent) hello() *clusterpb.Hello {
+	h := &clusterpb.Hello{
+		ExecutorId: a.cfg.ExecutorID, Attempt: a.cfg.Attempt, Incarnation: a.incarnation, Host: a.host,
+		Address: a.address, Version: a.version, OsArch: runtime.GOOS + "/" + runtime.GOARCH, Pid: int32(os.Getpid()),
+		Gpus: a.gpus.gpus, GpuError: a.gpuError, Cpus: int32(runtime.NumCPU()), MemoryBytes: memoryBytes(),
+		Python: a.python.describe(),
+	}
+	h.Warmed = h.Python != nil
+	if a.port != nil {
+		h.Ports = append(h.Ports, a.port.port)
+	}
+	for _, r := range a.runs {
+		if r.port != nil {
+			h.Ports = append(h.Ports, r.port.port)
+		}
+		for _, t := range r.tasks {
+			if pid := t.pid(); pid != 0 {
+				h.Tasks = append(h.Tasks, &clusterpb.RunningTask{
+					Run: t.launch.GetRun(), Attempt: t.launch.GetAttempt(), Task: t.launch.GetTask(), Pid: int32(pid),
+				})
+			}
+		}
+	}
+	return h
+}
+
+// warmed tells that Python is ready. Under mu it cannot fall between a greeting's
+// Hello and the opening of its stream.
+func (a *Agent) warmed(p *clusterpb.Python) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Warmed{Warmed: &clusterpb.Warmed{Python: p}}})
+}
+
+func (a *Agent) joinError() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lastError == nil {
+		return errors.New("no answer")
+	}
+	return a.lastError
+}

@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// maxControl bounds one line of a task's control socket, in bytes.
+const maxControl = 16 << 20
+
+// controlMessage is a line that a task wrote to its control socket.
+type controlMessage struct {
+	Op          string             `json:"op"`
+	Seconds     float64            `json:"seconds"`
+	Step        int64              `json:"step"`
+	TotalSteps  int64              `json:"total_steps"`
+	Epoch       int64              `json:"epoch"`
+	TotalEpochs int64              `json:"total_epochs"`
+	Metrics     map[string]float64 `json:"metrics"`
+	Source      string             `json:"source"`
+	WallTime    float64            `json:"wall_time"`
+	Exception   string             `json:"exception"`
+	Traceback   string             `json:"traceback"`
+	JSON        string             `json:"json"`
+	Pickled     string             `json:"pickled_b64"`
+	Repr        string             `json:"repr"`
+	Name        string             `json:"name"`
+	Text        string             `json:"text"`
+	Warning     bool               `json:"warning"`
+}
+
+// parseControl reads one line. What a program can put there by itself is
+// bounded by the types alone: nothing of it is obeyed.
+func parseControl(line []byte) (controlMessage, error) {
+	var m controlMessage
+	if err := json.Unmarshal(line, &m); err != nil {
+		return controlMessage{}, fmt.Errorf("a control line: %w", err)
+	}
+	if m.Op == "" {
+		return controlMessage{}, errors.New("a control line without op")
+	}
+	return m, nil
+}
+
+func (m controlMessage) report(now time.Time) *clusterpb.Report {
+	wall := m.WallTime
+	if wall <= 0 || math.IsInf(wall, 0) || math.IsNaN(wall) {
+		wall = float64(now.UnixNano()) / 1e9
+	}
+	return &clusterpb.Report{
+		Step: m.Step, Metrics: m.Metrics, TotalSteps: m.TotalSteps, Epoch: m.Epoch,
+		TotalEpochs: m.TotalEpochs, Source: m.Source, WallTime: wall,
+	}
+}
+
+func (m controlMessage) result() (*clusterpb.TaskResult, error) {
+	pickled, err := base64.StdEncoding.DecodeString(m.Pickled)
+	if err != nil {
+		return nil, fmt.Errorf("a task's result: %w", err)
+	}
+	return &clusterpb.TaskResult{Pickled: pickled, Json: m.JSON, Repr: m.Repr}, nil
+}
+
+// readControl calls handle for each line until the stream ends. A line that is
+// too long or not understood is passed over.
+func readControl(r io.Reader, handle func(controlMessage)) {
+	lines := bufio.NewReaderSize(r, 1<<16)
+	var line []byte
+	skipping := false
+	for {
+		piece, err := lines.ReadSlice('\n')
+		if len(line)+len(piece) > maxControl {
+			line, skipping = nil, true
+		}
+		if !skipping {
+			line = append(line, piece...)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err != nil {
+			return
+		}
+		if m, parseErr := parseControl(line); parseErr == nil {
+			handle(m)
+		}
+		line, skipping = line[:0], false
+	}
+}

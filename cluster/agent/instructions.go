@@ -1,0 +1,349 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+const (
+	sigKill = int(unix.SIGKILL)
+	sigTerm = int(unix.SIGTERM)
+)
+
+// run is what this executor does for one run. Its fields are guarded by the
+// agent's mu.
+type run struct {
+	id      int32
+	attempt int32
+	port    *heldPort
+	ready   *clusterpb.Prepared // the answer to the attempt's Prepare
+	tasks   []*task
+	told    []*clusterpb.TaskEvent // what a coordinator that comes back must hear again
+}
+
+// handle obeys an instruction.
+func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
+	switch i := i.GetInstruction().(type) {
+	case *clusterpb.Instruction_Welcome:
+		return a.welcome(ctx, i.Welcome)
+	case *clusterpb.Instruction_Prepare:
+		a.prepareRun(i.Prepare)
+	case *clusterpb.Instruction_Launch:
+		a.start(ctx, i.Launch)
+	case *clusterpb.Instruction_Signal:
+		a.signalTasks(i.Signal)
+	case *clusterpb.Instruction_EndRun:
+		a.work.Go(func() { a.endRun(ctx, i.EndRun) })
+	case *clusterpb.Instruction_Barrier:
+		a.tellRun(i.Barrier.GetRun(), map[string]any{
+			"op": "barrier_released", "name": i.Barrier.GetName(), "error": i.Barrier.GetError(),
+		})
+	case *clusterpb.Instruction_TrainingOver:
+		a.tellRun(i.TrainingOver.GetRun(), map[string]any{"op": "training_over"})
+	case *clusterpb.Instruction_Probe:
+		a.heartbeat()
+	case *clusterpb.Instruction_Release:
+		a.release(i.Release.GetReason())
+		return errReleased
+	}
+	return nil
+}
+
+func (a *Agent) welcome(ctx context.Context, w *clusterpb.Welcome) error {
+	if w.GetRefused() != "" {
+		a.log.Error("the coordinator refused this agent", "reason", w.GetRefused())
+		err := fmt.Errorf("the coordinator refused executor %s: %s", a.cfg.ExecutorID, w.GetRefused())
+		a.cancel(err)
+		return err
+	}
+	a.mu.Lock()
+	if ms := w.GetHeartbeatMillis(); ms > 0 {
+		a.beat = time.Duration(ms) * time.Millisecond
+	}
+	if ms := w.GetOrphanGraceMillis(); ms > 0 {
+		a.grace = time.Duration(ms) * time.Millisecond
+	}
+	a.idle = time.Duration(w.GetIdleMillis()) * time.Millisecond
+	a.mu.Unlock()
+	if want := w.GetWarmUp(); want != nil {
+		if want.GetPython() == "" {
+			want.Python = "python3"
+		}
+		a.python.warm(ctx, want)
+	}
+	return nil
+}
+
+// prepareRun holds a fresh port for a run's attempt.
+func (a *Agent) prepareRun(p *clusterpb.Prepare) {
+	reply := &clusterpb.Prepared{Run: p.GetRun(), Attempt: p.GetAttempt()}
+	port, err := holdPort()
+	if err != nil {
+		reply.Error = fmt.Sprintf("%s: %v", a.host, err)
+	} else {
+		reply.Ports = []int32{port.port}
+	}
+	a.logs.prune()
+	a.mu.Lock()
+	a.port.release()
+	a.port = nil
+	r := a.runs[p.GetRun()]
+	if r == nil {
+		r = &run{id: p.GetRun()}
+		a.runs[r.id] = r
+	}
+	r.port.release()
+	r.attempt, r.port, r.ready = p.GetAttempt(), port, reply
+	defer a.mu.Unlock()
+	a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Prepared{Prepared: reply}})
+}
+
+// start launches a task.
+func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
+	t := &task{launch: l, emit: a.tell, done: make(chan struct{})}
+	t.id = fmt.Sprintf("%s/%s/run%d.%d/%s", a.cfg.Cluster, a.incarnation, l.GetRun(), l.GetAttempt(), l.GetTask())
+	t.log = a.logs.open(logKey{l.GetRun(), l.GetAttempt(), l.GetTask()})
+	t.arrive = func(name string) {
+		a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Barrier{Barrier: &clusterpb.BarrierArrived{
+			Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Name: name,
+		}}})
+	}
+	a.mu.Lock()
+	r := a.runs[l.GetRun()]
+	if r == nil {
+		r = &run{id: l.GetRun(), attempt: l.GetAttempt()}
+		a.runs[r.id] = r
+	}
+	r.tasks = append(r.tasks, t)
+	a.mu.Unlock()
+	a.work.Go(func() {
+		t.run(ctx, func(ctx context.Context, files [3]*os.File) (*process, error) { return a.spawn(ctx, t, files) })
+	})
+}
+
+// spawn forks a task once what it needs is here and Python is warm.
+func (a *Agent) spawn(ctx context.Context, t *task, files [3]*os.File) (*process, error) {
+	request, err := a.prepare(ctx, t)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		z, imported, err := a.python.current(ctx)
+		if err != nil {
+			return nil, err
+		}
+		request.Fresh = needsFresh(request.Env, imported)
+		p, err := z.spawn(ctx, request, files)
+		if errors.Is(err, errZygoteGone) && ctx.Err() == nil {
+			waitFor(z.gone, spawnTimeout)
+			time.Sleep(rewarmPause / 10) // its keeper forgets it
+			continue
+		}
+		return p, err
+	}
+}
+
+// tell sends what happened to a task, and keeps what must be said again.
+func (a *Agent) tell(e *clusterpb.TaskEvent) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.runs[e.GetRun()]
+	if r == nil {
+		return
+	}
+	if report := e.GetReport(); report != nil { // only the newest counts
+		r.told = slices.DeleteFunc(r.told, func(old *clusterpb.TaskEvent) bool {
+			return old.GetReport() != nil && old.GetTask() == e.GetTask()
+		})
+	}
+	r.told = append(r.told, e)
+	a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: e}})
+}
+
+// greeting opens a stream with Hello and all that happened in the runs held.
+func (a *Agent) greeting(open func([]*clusterpb.AgentMessage)) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	first := []*clusterpb.AgentMessage{{Message: &clusterpb.AgentMessage_Hello{Hello: a.hello()}}}
+	for _, r := range a.runs {
+		if r.ready != nil {
+			first = append(first, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Prepared{Prepared: r.ready}})
+		}
+		for _, e := range r.told {
+			if e.GetNote() == nil {
+				first = append(first, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: e}})
+			}
+		}
+	}
+	open(first)
+}
+
+func (a *Agent) signalTasks(s *clusterpb.SignalTask) {
+	for _, t := range a.tasksOf(s.GetRun()) {
+		if s.GetTask() == "" || s.GetTask() == t.launch.GetTask() {
+			t.signal(int(s.GetSignal()), "")
+		}
+	}
+}
+
+func (a *Agent) tellRun(id int32, message map[string]any) {
+	for _, t := range a.tasksOf(id) {
+		a.work.Go(func() { t.tell(message) })
+	}
+}
+
+// endRun ends every process of a run (0: of all), then releases its port. A
+// port is held again for the next reservation to show.
+func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun) {
+	tasks := a.tasksOf(e.GetRun())
+	a.endTasks(ctx, tasks, time.Duration(e.GetGraceMillis())*time.Millisecond, "")
+	a.mu.Lock()
+	for id, r := range a.runs {
+		if e.GetRun() != 0 && e.GetRun() != id {
+			continue
+		}
+		r.tasks = slices.DeleteFunc(r.tasks, func(t *task) bool { return slices.Contains(tasks, t) })
+		if len(r.tasks) > 0 {
+			continue // launched again meanwhile: the run goes on
+		}
+		r.port.release()
+		delete(a.runs, id)
+	}
+	if a.port == nil && len(a.runs) == 0 {
+		a.port, _ = holdPort() // without it only Hello.ports is shorter
+	}
+	a.mu.Unlock()
+	if e.GetRenewPython() {
+		a.python.renew(ctx)
+	}
+}
+
+func (a *Agent) endTasks(ctx context.Context, tasks []*task, grace time.Duration, reason string) {
+	done := make(chan struct{}, len(tasks))
+	for _, t := range tasks {
+		a.work.Go(func() {
+			t.end(ctx, grace, reason)
+			done <- struct{}{}
+		})
+	}
+	for range tasks {
+		<-done
+	}
+}
+
+// release ends everything at once and lets the last lines go.
+func (a *Agent) release(reason string) {
+	a.log.Info("released", "reason", reason)
+	tasks := a.tasksOf(0)
+	for _, t := range tasks {
+		t.signal(sigKill, "released: "+reason)
+	}
+	for _, t := range tasks {
+		waitFor(t.done, settlePipes)
+	}
+	for end := time.Now().Add(farewell); !a.logs.delivered() && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// connected stops the orphan's clock.
+func (a *Agent) connected() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.welcomed = true
+	a.orphan.Stop()
+	a.log.Info("joined", "coordinator", a.cfg.Coordinator)
+}
+
+// disconnected starts the orphan's clock: first the tasks are ended, then what
+// is held waits for a driver, then the agent ends.
+func (a *Agent) disconnected(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.lastError = err
+	if !a.welcomed {
+		return // the clock of the first join runs
+	}
+	a.welcomed = false
+	a.log.Warn("the driver is gone", "error", err, "grace", a.grace)
+	grace, idle := a.grace, a.idle
+	a.orphan.Stop()
+	a.orphan = time.AfterFunc(grace, func() { a.orphaned(grace, idle) })
+}
+
+func (a *Agent) orphaned(grace, idle time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.welcomed {
+		return
+	}
+	a.log.Warn("the tasks are ended: the driver stayed away", "grace", grace)
+	for _, t := range a.tasks() {
+		a.work.Go(func() {
+			t.end(context.Background(), orphanTerm, fmt.Sprintf("the agent lost its driver for %v", grace))
+		})
+	}
+	if idle > 0 {
+		a.orphan = time.AfterFunc(idle, func() { a.cancel(fmt.Errorf("no driver came within %v", idle)) })
+	}
+}
+
+// tasks are all there are. Caller holds mu.
+func (a *Agent) tasks() []*task {
+	var all []*task
+	for _, r := range a.runs {
+		all = append(all, r.tasks...)
+	}
+	return all
+}
+
+// tasksOf are a run's tasks; of every run when id is 0.
+func (a *Agent) tasksOf(id int32) []*task {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if id == 0 {
+		return a.tasks()
+	}
+	if r := a.runs[id]; r != nil {
+		return slices.Clone(r.tasks)
+	}
+	return nil
+}
+
+// pid is the task's while it runs, else 0.
+func (t *task) pid() int {
+	select {
+	case <-t.done:
+		return 0
+	default:
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.process == nil {
+		return 0
+	}
+	return t.process.pid
+}
+
+// memoryBytes is this machine's memory.
+func memoryBytes() int64 {
+	raw, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	var kib int64
+	first, _, _ := strings.Cut(string(raw), "\n")
+	if _, err := fmt.Sscanf(first, "MemTotal: %d kB", &kib); err != nil {
+		return 0
+	}
+	return kib << 10
+}

@@ -1,0 +1,163 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Pauses between two attempts to join.
+const (
+	rejoinFirst = 50 * time.Millisecond
+	rejoinLast  = time.Second
+)
+
+// member is what a link speaks for.
+type member interface {
+	// greeting is what a new stream begins with: Hello, then all that the
+	// coordinator may have missed. It is called with the link open for send.
+	greeting(open func(first []*clusterpb.AgentMessage))
+	// handle obeys one instruction, without waiting for anything slow.
+	handle(ctx context.Context, i *clusterpb.Instruction) error
+	// connected and disconnected tell when a driver is there.
+	connected()
+	disconnected(err error)
+}
+
+// link keeps one Join stream to the coordinator at a time.
+type link struct {
+	client clusterpb.CoordinatorClient
+	member member
+	logs   *shipper
+	log    *slog.Logger
+
+	wake chan struct{} // capacity 1
+
+	mu sync.Mutex
+	// guarded by mu
+	open  bool
+	queue []*clusterpb.AgentMessage
+}
+
+// errReleased ends the link: the coordinator wants this agent gone.
+var errReleased = errors.New("released")
+
+// send queues a message for the stream. While there is none it is dropped: the
+// next greeting says all that still matters.
+func (l *link) send(m *clusterpb.AgentMessage) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.open {
+		return
+	}
+	l.queue = append(l.queue, m)
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run joins, again and again, until ctx ends or the agent is released.
+func (l *link) run(ctx context.Context) error {
+	pause := rejoinFirst
+	for {
+		began := time.Now()
+		err := l.session(ctx)
+		if errors.Is(err, errReleased) || ctx.Err() != nil {
+			return err
+		}
+		l.member.disconnected(err)
+		if time.Since(began) > rejoinLast {
+			pause = rejoinFirst
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+		pause = min(2*pause, rejoinLast)
+	}
+}
+
+// session is one stream, from Hello to its end.
+func (l *link) session(root context.Context) error {
+	ctx, cancel := context.WithCancel(root)
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	defer cancel()
+	stream, err := l.client.Join(ctx)
+	if err != nil {
+		return fmt.Errorf("join: %w", err)
+	}
+	l.member.greeting(func(first []*clusterpb.AgentMessage) {
+		l.mu.Lock()
+		l.open, l.queue = true, first
+		l.mu.Unlock()
+	})
+	defer func() {
+		l.mu.Lock()
+		l.open, l.queue = false, nil
+		l.mu.Unlock()
+	}()
+	parts.Go(func() { l.sendLoop(stream) })
+	welcomed := false
+	for {
+		i, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("join: %w", err)
+		}
+		if !welcomed && i.GetWelcome().GetRefused() == "" && i.GetWelcome() != nil {
+			welcomed = true
+			l.member.connected()
+			parts.Go(func() { l.logLoop(ctx) })
+		}
+		if err := l.member.handle(root, i); err != nil {
+			return err
+		}
+	}
+}
+
+func (l *link) sendLoop(stream grpc.BidiStreamingClient[clusterpb.AgentMessage, clusterpb.Instruction]) {
+	for {
+		l.mu.Lock()
+		queue := l.queue
+		l.queue = nil
+		l.mu.Unlock()
+		for _, m := range queue {
+			if stream.Send(m) != nil {
+				return // Recv tells why
+			}
+		}
+		if len(queue) > 0 {
+			continue
+		}
+		select {
+		case <-stream.Context().Done():
+			return
+		case <-l.wake:
+		}
+	}
+}
+
+// logLoop ships lines for as long as the session lasts.
+func (l *link) logLoop(ctx context.Context) {
+	for {
+		err := l.logs.ship(ctx, l.client)
+		if ctx.Err() != nil {
+			return
+		}
+		l.log.Warn("the stream of logs broke; it is opened again", "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rejoinLast / 4):
+		}
+	}
+}

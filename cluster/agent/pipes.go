@@ -1,0 +1,145 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// taskPipes are a task's stdout, stderr and control socket. The agent's ends
+// are non-blocking and take deadlines; the task's are as a program expects them.
+type taskPipes struct {
+	stdout, stderr, control *os.File // the agent's ends
+	given                   [3]*os.File
+}
+
+func openPipes() (*taskPipes, error) {
+	p := &taskPipes{}
+	for i, own := range []**os.File{&p.stdout, &p.stderr, &p.control} {
+		var fds [2]int
+		var err error
+		if own == &p.control {
+			fds, err = unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+		} else {
+			err = unix.Pipe2(fds[:], unix.O_CLOEXEC)
+		}
+		if err == nil {
+			err = unix.SetNonblock(fds[0], true)
+		}
+		if err != nil {
+			p.close()
+			return nil, fmt.Errorf("open a task's pipes: %w", err)
+		}
+		*own = os.NewFile(uintptr(fds[0]), "task pipe")
+		p.given[i] = os.NewFile(uintptr(fds[1]), "task end")
+	}
+	return p, nil
+}
+
+func (p *taskPipes) theirs() [3]*os.File { return p.given }
+
+func (p *taskPipes) closeTheirs() {
+	for i, f := range p.given {
+		if f != nil {
+			f.Close()
+			p.given[i] = nil
+		}
+	}
+}
+
+// close closes everything; readers end.
+func (p *taskPipes) close() {
+	p.closeTheirs()
+	for _, f := range []*os.File{p.stdout, p.stderr, p.control} {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// carriageWait is how long a \r waits for the \n that would make it a line's end.
+const carriageWait = 50 * time.Millisecond
+
+// pump reads one of the task's streams to its end. Nothing but the disk can
+// make it wait, so a task never blocks on a full pipe.
+func (t *task) pump(r *os.File, stream clusterpb.Line_Stream) {
+	var s splitter
+	buffer := make([]byte, 64<<10)
+	for {
+		wait := time.Time{}
+		if s.cr {
+			wait = time.Now().Add(carriageWait)
+		}
+		_ = r.SetReadDeadline(wait)
+		n, err := r.Read(buffer)
+		frames := s.write(buffer[:n])
+		timedOut := errors.Is(err, os.ErrDeadlineExceeded)
+		if timedOut {
+			if f, ok := s.pending(); ok {
+				frames = append(frames, f)
+			}
+		} else if err != nil {
+			if f, ok := s.close(); ok {
+				frames = append(frames, f)
+			}
+		}
+		t.store(frames, stream)
+		if err != nil && !timedOut {
+			return
+		}
+	}
+}
+
+// store appends lines to the task's log and keeps the last of stderr.
+func (t *task) store(frames []frame, stream clusterpb.Line_Stream) {
+	now := time.Now().UnixNano()
+	lines := make([]*clusterpb.Line, 0, len(frames))
+	for _, f := range frames {
+		if f.carriage && f.text == "" {
+			continue // a bar that writes its \r first
+		}
+		lines = append(lines, &clusterpb.Line{Stream: stream, UnixNano: now, Text: f.text, Carriage: f.carriage, Task: t.launch.GetTask()})
+		if stream == clusterpb.Line_STDERR && !f.carriage {
+			t.tail.add(f.text)
+		}
+	}
+	t.log.add(lines)
+}
+
+// Bounds of what a failure shows.
+const (
+	tailLines = 30
+	tailWidth = 2000 // bytes of one line
+)
+
+// tail keeps the last lines of stderr.
+type tail struct {
+	mu sync.Mutex
+	// guarded by mu
+	last []string
+}
+
+func (t *tail) add(line string) {
+	if len(line) > tailWidth {
+		line = line[:wholeRunes([]byte(line[:tailWidth]))] + "…"
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.last) == tailLines {
+		t.last = append(t.last[:0], t.last[1:]...)
+	}
+	t.last = append(t.last, line)
+}
+
+func (t *tail) lines() []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.last)
+}

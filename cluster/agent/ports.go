@@ -1,0 +1,51 @@
+package agent
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// heldPort keeps a TCP port for a task: bound with SO_REUSEPORT and never
+// listening, so that no other process is given it and a TensorFlow server with
+// TF_GRPC_REUSE_PORT=true can bind it all the same.
+type heldPort struct {
+	fd   int
+	port int32
+}
+
+func holdPort() (*heldPort, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("hold a port: %w", err)
+	}
+	h := &heldPort{fd: fd}
+	if err := h.bind(); err != nil {
+		h.release()
+		return nil, fmt.Errorf("hold a port: %w", err)
+	}
+	return h, nil
+}
+
+func (h *heldPort) bind() error {
+	if err := unix.SetsockoptInt(h.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
+		return err
+	}
+	if err := unix.Bind(h.fd, &unix.SockaddrInet4{}); err != nil {
+		return err
+	}
+	bound, err := unix.Getsockname(h.fd)
+	if err != nil {
+		return err
+	}
+	h.port = int32(bound.(*unix.SockaddrInet4).Port)
+	return nil
+}
+
+// release gives the port up. Calling it again does nothing.
+func (h *heldPort) release() {
+	if h != nil && h.fd >= 0 {
+		unix.Close(h.fd)
+		h.fd = -1
+	}
+}

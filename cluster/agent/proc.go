@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// clockTicks is the unit of CPU times in /proc: USER_HZ, 100 on every Linux.
+const clockTicks = 100
+
+// procStat is what is used of /proc/PID/stat (proc_pid_stat(5)).
+type procStat struct {
+	state   string
+	session int
+	cpu     float64 // seconds, with children that were waited for
+	rss     uint64  // bytes
+}
+
+func readStat(pid int) (procStat, bool) {
+	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	if err != nil {
+		return procStat{}, false
+	}
+	end := bytes.LastIndexByte(raw, ')') // the command's name may hold anything
+	fields := strings.Fields(string(raw[end+1:]))
+	if end < 0 || len(fields) < 22 {
+		return procStat{}, false
+	}
+	number := func(i int) uint64 {
+		n, _ := strconv.ParseUint(fields[i], 10, 64)
+		return n
+	}
+	ticks := number(11) + number(12) + number(13) + number(14)
+	return procStat{
+		state: fields[0], session: int(number(3)),
+		cpu: float64(ticks) / clockTicks, rss: number(21) * uint64(os.Getpagesize()),
+	}, true
+}
+
+// usage is a task's for the heartbeat.
+func usage(name string, pid int) *clusterpb.TaskUsage {
+	stat, ok := readStat(pid)
+	if !ok {
+		return nil
+	}
+	return &clusterpb.TaskUsage{Task: name, Pid: int32(pid), RssBytes: stat.rss, CpuSeconds: stat.cpu, State: stat.state}
+}
+
+// killSession kills the processes of a task whose zygote is gone: those of its
+// session and those that carry its id. A pid that came to another use has
+// neither.
+func killSession(session int, id string) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return
+	}
+	marker := []byte("TFCLUSTER_TASK=" + id)
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
+		if err != nil {
+			continue
+		}
+		environ, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "environ"))
+		if err != nil {
+			continue // another user's, or gone
+		}
+		marked := false
+		for variable := range bytes.SplitSeq(environ, []byte{0}) {
+			marked = marked || bytes.Equal(variable, marker)
+		}
+		stat, ok := readStat(pid)
+		if ok && (marked || pid != session && stat.session == session) {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+}
+
+// oomCounter reads how many processes of a memory cgroup the kernel has killed.
+type oomCounter struct{ path string }
+
+// openOOMCounter finds the counter of a process's memory cgroup, version 1 or 2.
+func openOOMCounter(pid int) oomCounter {
+	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
+	if err != nil {
+		return oomCounter{}
+	}
+	return findOOMCounter(string(raw), "/sys/fs/cgroup")
+}
+
+func findOOMCounter(cgroups, root string) oomCounter {
+	for line := range strings.Lines(cgroups) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		var candidates []string
+		switch {
+		case parts[0] == "0":
+			candidates = []string{filepath.Join(root, parts[2], "memory.events"), filepath.Join(root, "memory.events")}
+		case parts[1] == "memory":
+			v1 := filepath.Join(root, "memory")
+			// In a container the path is the host's, and its own cgroup is the root.
+			candidates = []string{filepath.Join(v1, parts[2], "memory.oom_control"), filepath.Join(v1, "memory.oom_control")}
+		}
+		for _, path := range candidates {
+			if _, err := os.Stat(path); err == nil {
+				return oomCounter{path}
+			}
+		}
+	}
+	return oomCounter{}
+}
+
+func (c oomCounter) read() int64 {
+	if c.path == "" {
+		return 0
+	}
+	raw, err := os.ReadFile(c.path)
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(raw)) {
+		if rest, ok := strings.CutPrefix(line, "oom_kill "); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(rest), 10, 64)
+			return n
+		}
+	}
+	return 0
+}

@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// batchInterval is the least time between two rounds of batches.
+const batchInterval = 40 * time.Millisecond
+
+// shipper sends the tasks' lines over the Logs stream.
+type shipper struct {
+	dir  string        // of the logs' spools
+	wake chan struct{} // capacity 1
+
+	mu sync.Mutex
+	// guarded by mu
+	logs []*taskLog // in the order the tasks were launched
+}
+
+func newShipper(dir string) *shipper {
+	return &shipper{dir: dir, wake: make(chan struct{}, 1)}
+}
+
+// open starts the log of a task's attempt.
+func (s *shipper) open(key logKey) *taskLog {
+	l := &taskLog{key: key, wake: s.notify}
+	l.dir = filepath.Join(s.dir, fmt.Sprintf("%d.%d-%s", key.run, key.attempt, strings.ReplaceAll(key.task, "/", "_")))
+	s.mu.Lock()
+	s.logs = append(s.logs, l)
+	s.mu.Unlock()
+	return l
+}
+
+func (s *shipper) notify() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (s *shipper) all() []*taskLog {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.logs)
+}
+
+// prune forgets the logs that were delivered whole.
+func (s *shipper) prune() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.logs = slices.DeleteFunc(s.logs, func(l *taskLog) bool {
+		if !l.delivered() {
+			return false
+		}
+		l.remove()
+		return true
+	})
+}
+
+// delivered tells whether every log was delivered whole.
+func (s *shipper) delivered() bool {
+	return !slices.ContainsFunc(s.all(), func(l *taskLog) bool { return !l.delivered() })
+}
+
+// ship sends what there is and comes, until the stream breaks or ctx ends.
+func (s *shipper) ship(ctx context.Context, client clusterpb.CoordinatorClient) error {
+	ctx, cancel := context.WithCancel(ctx)
+	stream, err := client.Logs(ctx)
+	if err != nil {
+		cancel()
+		return fmt.Errorf("open the stream of logs: %w", err)
+	}
+	acks := make(chan error, 1)
+	go func() { acks <- s.receive(stream) }()
+	err = s.send(stream)
+	cancel()
+	if ackErr := <-acks; err == nil {
+		err = ackErr
+	}
+	return err
+}
+
+func (s *shipper) send(stream grpc.BidiStreamingClient[clusterpb.LogBatch, clusterpb.LogAck]) error {
+	for _, l := range s.all() {
+		l.rewind()
+	}
+	pause := time.NewTicker(batchInterval)
+	defer pause.Stop()
+	for {
+		for _, l := range s.all() {
+			for b := l.batch(); b != nil; b = l.batch() {
+				if err := stream.Send(b); err != nil {
+					return fmt.Errorf("send lines of %s: %w", l.key.task, err)
+				}
+			}
+		}
+		select {
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		case <-s.wake:
+		}
+		select { // the lines of a burst go together
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		case <-pause.C:
+		}
+	}
+}
+
+func (s *shipper) receive(stream grpc.BidiStreamingClient[clusterpb.LogBatch, clusterpb.LogAck]) error {
+	for {
+		ack, err := stream.Recv()
+		if err != nil {
+			return fmt.Errorf("receive acknowledgements of logs: %w", err)
+		}
+		key := logKey{ack.GetRun(), ack.GetAttempt(), ack.GetTask()}
+		for _, l := range s.all() {
+			if l.key == key {
+				l.ack(ack.GetNext())
+			}
+		}
+	}
+}

@@ -1,0 +1,196 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// runnerSpec is what a task's Python is told: the contract of tfcluster.runner.
+type runnerSpec struct {
+	Task       string      `json:"task"`
+	Kind       string      `json:"kind"`
+	Name       string      `json:"name"`
+	Body       string      `json:"body"`
+	Args       string      `json:"args"`
+	Words      []string    `json:"words"`
+	Modules    string      `json:"modules"`
+	ModulesDir string      `json:"modules_dir"`
+	Function   string      `json:"function"`
+	Path       string      `json:"path"`
+	Callback   bool        `json:"callback"`
+	KerasPatch bool        `json:"keras_patch"`
+	Requested  float64     `json:"requested"`
+	Context    taskContext `json:"context"`
+}
+
+// taskContext is what ctx says.
+type taskContext struct {
+	JobName       string `json:"job_name"`
+	TaskIndex     int    `json:"task_index"`
+	NumWorkers    int32  `json:"num_workers"`
+	ClusterSpec   string `json:"cluster_spec"`
+	ExecutorID    int32  `json:"executor_id"`
+	DefaultFS     string `json:"default_fs"`
+	WorkingDir    string `json:"working_dir"`
+	Dir           string `json:"dir"`
+	LogDir        string `json:"log_dir"`
+	CheckpointDir string `json:"checkpoint_dir"`
+	ExportDir     string `json:"export_dir"`
+	Epochs        int32  `json:"epochs"`
+	Mode          string `json:"mode"`
+	Resumed       bool   `json:"resumed"`
+}
+
+var kinds = map[clusterpb.Program_Kind]string{
+	clusterpb.Program_FUNCTION: "function",
+	clusterpb.Program_SCRIPT:   "script",
+	clusterpb.Program_CELL:     "cell",
+	clusterpb.Program_COMMAND:  "command",
+}
+
+// importTime are the variables that Python or TensorFlow read when they are
+// imported: a task that needs other values cannot be a fork.
+var importTime = map[string]bool{
+	"KERAS_BACKEND": true, "TF_USE_LEGACY_KERAS": true, "XLA_FLAGS": true, "TF_XLA_FLAGS": true,
+	"TF_CPP_MIN_LOG_LEVEL": true, "TF_CPP_MAX_VLOG_LEVEL": true, "TF_ENABLE_ONEDNN_OPTS": true,
+	"PYTHONPATH": true, "PYTHONHASHSEED": true, "PYTHONWARNINGS": true, "LD_LIBRARY_PATH": true,
+	"LD_PRELOAD": true, "OMP_NUM_THREADS": true, "KERAS_HOME": true,
+}
+
+// prepare fetches what a task needs and says how to fork it.
+func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
+	l := t.launch
+	program, directories := l.GetProgram(), l.GetDirectories()
+	request := spawnRequest{ID: t.id, Env: a.taskEnv(l), Cwd: a.workingDir(t)}
+	for _, dir := range []string{directories.GetLogs(), directories.GetCheckpoints(), directories.GetExport()} {
+		if local, ok := localDir(dir); ok {
+			if err := os.MkdirAll(local, 0o755); err != nil {
+				return spawnRequest{}, fmt.Errorf("make the run's directory: %w", err)
+			}
+		}
+	}
+	if program.GetKind() == clusterpb.Program_COMMAND {
+		if request.Argv = program.GetWords(); len(request.Argv) == 0 {
+			return spawnRequest{}, errors.New("the command is empty")
+		}
+		return request, nil
+	}
+	kind, ok := kinds[program.GetKind()]
+	if !ok {
+		return spawnRequest{}, fmt.Errorf("this agent cannot run a program of kind %v", program.GetKind())
+	}
+	role, index, err := splitTask(l.GetTask())
+	if err != nil {
+		return spawnRequest{}, err
+	}
+	request.Spec = &runnerSpec{
+		Task: l.GetTask(), Kind: kind, Name: program.GetName(), Words: program.GetWords(),
+		Function: program.GetFunction(), Path: program.GetPath(), Callback: l.GetCallback(),
+		KerasPatch: l.GetKerasPatch(), Requested: float64(time.Now().UnixNano()) / 1e9,
+		Context: taskContext{
+			JobName: role, TaskIndex: index, NumWorkers: l.GetNumWorkers(), ClusterSpec: l.GetClusterSpec(),
+			ExecutorID: l.GetExecutorNumber(), DefaultFS: l.GetDefaultFs(), WorkingDir: directories.GetWorking(),
+			Dir: directories.GetDir(), LogDir: directories.GetLogs(), CheckpointDir: directories.GetCheckpoints(),
+			ExportDir: directories.GetExport(), Epochs: l.GetEpochs(), Mode: l.GetMode(), Resumed: l.GetResumed(),
+		},
+	}
+	return request, a.fetch(ctx, program, request.Spec)
+}
+
+// fetch puts the program's blobs on this disk and names them in the specification.
+func (a *Agent) fetch(ctx context.Context, program *clusterpb.Program, spec *runnerSpec) error {
+	for _, want := range []struct {
+		blob *clusterpb.Blob
+		path *string
+	}{{program.GetBody(), &spec.Body}, {program.GetArgs(), &spec.Args}, {program.GetModules(), &spec.Modules}} {
+		path, err := a.blobs.path(ctx, want.blob)
+		if err != nil {
+			return err
+		}
+		*want.path = path
+	}
+	if spec.Body == "" {
+		path, err := a.blobs.empty() // an empty cell or script
+		if err != nil {
+			return err
+		}
+		spec.Body = path
+	}
+	if spec.Modules != "" {
+		parent := filepath.Join(a.cfg.RuntimeDir, "modules")
+		if err := os.MkdirAll(parent, 0o700); err != nil {
+			return fmt.Errorf("make the folder of the program's modules: %w", err)
+		}
+		spec.ModulesDir = filepath.Join(parent, filepath.Base(spec.Modules))
+	}
+	return nil
+}
+
+// taskEnv is a task's environment over its zygote's: ours, then the launch's.
+func (a *Agent) taskEnv(l *clusterpb.Launch) map[string]string {
+	env := map[string]string{
+		"TF_GRPC_REUSE_PORT":   "true", // else TensorFlow cannot bind the port that is held for it
+		"CUDA_VISIBLE_DEVICES": a.gpus.visible(),
+		"CUDA_DEVICE_ORDER":    "PCI_BUS_ID",
+	}
+	maps.Copy(env, l.GetEnv())
+	return env
+}
+
+// needsFresh tells whether an environment has what a fork would take up too late.
+func needsFresh(env, imported map[string]string) bool {
+	for k, v := range env {
+		if importTime[k] && imported[k] != v {
+			return true
+		}
+	}
+	return false
+}
+
+// workingDir is where the task starts: the program's folder if it is here, else
+// the run's.
+func (a *Agent) workingDir(t *task) string {
+	directories := t.launch.GetDirectories()
+	if isDir(directories.GetWorking()) {
+		return directories.GetWorking()
+	}
+	dir, ok := localDir(directories.GetDir())
+	if !ok || os.MkdirAll(dir, 0o755) != nil {
+		dir = a.cfg.RuntimeDir
+	}
+	if directories.GetWorking() != "" {
+		t.note(fmt.Sprintf("%s is not on %s: the program starts in %s", directories.GetWorking(), a.host, dir), true)
+	}
+	return dir
+}
+
+func isDir(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// localDir is the path of a directory on this machine's file systems.
+func localDir(dir string) (path string, ok bool) {
+	path = strings.TrimPrefix(dir, "file://")
+	return path, filepath.IsAbs(path)
+}
+
+// splitTask parses "worker:1".
+func splitTask(name string) (role string, index int, err error) {
+	role, number, ok := strings.Cut(name, ":")
+	if !ok {
+		return name, 0, nil
+	}
+	if _, err := fmt.Sscanf(number, "%d", &index); err != nil || role == "" || index < 0 {
+		return "", 0, fmt.Errorf("%q is no task", name)
+	}
+	return role, index, nil
+}

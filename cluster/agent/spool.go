@@ -1,0 +1,242 @@
+package agent
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Bounds of what a task's log keeps until it is acknowledged, and of one batch, in bytes.
+const (
+	spoolMemory = 4 << 20
+	spoolDisk   = 512 << 20
+	batchBytes  = 1 << 20
+	batchLines  = 2000
+	lineCost    = 48 // what a line takes beside its text
+)
+
+// logKey names one attempt of a task.
+type logKey struct {
+	run, attempt int32
+	task         string
+}
+
+// segment is a file of consecutive lines.
+type segment struct {
+	path  string
+	first uint64
+	count uint64
+	bytes int
+}
+
+func (s segment) end() uint64 { return s.first + s.count }
+
+// taskLog holds a task's lines until the coordinator has acknowledged them: the
+// newest in memory, older ones on disk. When both are full the oldest go, and
+// the next batch says how many.
+type taskLog struct {
+	key  logKey
+	dir  string // made when the first segment is written
+	wake func() // called, without mu, when there is something to send
+
+	mu sync.Mutex
+	// guarded by mu
+	segments  []segment
+	diskBytes int
+	loaded    []*clusterpb.Line // the lines of the segment read last
+	loadedAt  uint64            // its first
+	lines     []*clusterpb.Line // the newest
+	first     uint64            // number of lines[0]
+	bytes     int               // of lines
+	sent      uint64            // number of the next line to send
+	acked     uint64
+	ended     bool // no line will be added
+	endSent   bool
+}
+
+// add appends lines; it waits for the disk at most, never for the coordinator.
+func (l *taskLog) add(lines []*clusterpb.Line) {
+	if len(lines) == 0 {
+		return
+	}
+	l.mu.Lock()
+	next := l.first + uint64(len(l.lines))
+	for i, line := range lines {
+		line.Seq = next + uint64(i)
+		l.bytes += len(line.Text) + lineCost
+	}
+	l.lines = append(l.lines, lines...)
+	if l.bytes > spoolMemory {
+		l.spill()
+	}
+	l.mu.Unlock()
+	l.wake()
+}
+
+// end says that the task wrote its last line.
+func (l *taskLog) end() {
+	l.mu.Lock()
+	l.ended = true
+	l.mu.Unlock()
+	l.wake()
+}
+
+// spill moves the lines in memory to disk, or gives them up where it is full.
+// Caller holds mu.
+func (l *taskLog) spill() {
+	s := segment{first: l.first, count: uint64(len(l.lines))}
+	batch := &clusterpb.LogBatch{Lines: l.lines}
+	l.first += s.count
+	l.lines, l.bytes = nil, 0
+	data, err := proto.Marshal(batch)
+	if err != nil || os.MkdirAll(l.dir, 0o700) != nil {
+		return
+	}
+	s.path = filepath.Join(l.dir, fmt.Sprintf("%020d", s.first))
+	s.bytes = len(data)
+	if err := os.WriteFile(s.path, data, 0o600); err != nil {
+		os.Remove(s.path)
+		return
+	}
+	l.segments = append(l.segments, s)
+	l.diskBytes += s.bytes
+	for l.diskBytes > spoolDisk {
+		l.dropSegment()
+	}
+}
+
+func (l *taskLog) dropSegment() {
+	os.Remove(l.segments[0].path)
+	l.diskBytes -= l.segments[0].bytes
+	l.segments = l.segments[1:]
+}
+
+// batch returns what to send next, or nil when there is nothing.
+func (l *taskLog) batch() *clusterpb.LogBatch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := &clusterpb.LogBatch{Run: l.key.run, Attempt: l.key.attempt, Task: l.key.task}
+	asked := l.sent
+	available := l.at(asked)
+	b.First = l.sent
+	b.Lost = l.sent - asked
+	size := 0
+	for _, line := range available {
+		cost := len(line.Text) + lineCost
+		if len(b.Lines) == batchLines || (size > 0 && size+cost > batchBytes) {
+			break
+		}
+		b.Lines = append(b.Lines, line)
+		size += cost
+	}
+	l.sent += uint64(len(b.Lines))
+	if l.ended && !l.endSent && l.sent == l.first+uint64(len(l.lines)) {
+		b.EndOfStream, l.endSent = true, true
+	}
+	if len(b.Lines) == 0 && !b.EndOfStream {
+		return nil
+	}
+	return b
+}
+
+// at returns consecutive lines from number n on. Where they are gone it sets
+// sent to the first that is left. Caller holds mu.
+func (l *taskLog) at(n uint64) []*clusterpb.Line {
+	for len(l.segments) > 0 {
+		s := l.find(n)
+		if s == nil {
+			break
+		}
+		n = max(n, s.first)
+		if err := l.load(*s); err != nil {
+			n = s.end() // unreadable: its lines are lost
+			l.sent = n
+			continue
+		}
+		l.sent = n
+		return l.loaded[n-s.first:]
+	}
+	l.sent = max(n, l.first)
+	return l.lines[l.sent-l.first:]
+}
+
+// find is the first segment that holds a line from n on.
+func (l *taskLog) find(n uint64) *segment {
+	for i := range l.segments {
+		if n < l.segments[i].end() {
+			return &l.segments[i]
+		}
+	}
+	return nil
+}
+
+func (l *taskLog) load(s segment) error {
+	if l.loaded != nil && l.loadedAt == s.first {
+		return nil
+	}
+	data, err := os.ReadFile(s.path)
+	if err != nil {
+		return err
+	}
+	var batch clusterpb.LogBatch
+	if err := proto.Unmarshal(data, &batch); err != nil {
+		return err
+	}
+	if uint64(len(batch.Lines)) != s.count {
+		return fmt.Errorf("log segment %s: %d lines, want %d", s.path, len(batch.Lines), s.count)
+	}
+	l.loaded, l.loadedAt = batch.Lines, s.first
+	return nil
+}
+
+// ack forgets the lines before number next.
+func (l *taskLog) ack(next uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if next <= l.acked || next > l.sent {
+		return
+	}
+	l.acked = next
+	for len(l.segments) > 0 && l.segments[0].end() <= next {
+		if l.loadedAt == l.segments[0].first {
+			l.loaded = nil
+		}
+		l.dropSegment()
+	}
+	if next > l.first {
+		gone := min(next-l.first, uint64(len(l.lines)))
+		for _, line := range l.lines[:gone] {
+			l.bytes -= len(line.Text) + lineCost
+		}
+		clear(l.lines[:gone])
+		l.lines = l.lines[gone:]
+		l.first += gone
+	}
+}
+
+// rewind makes a new stream send again what was not acknowledged.
+func (l *taskLog) rewind() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sent, l.endSent = l.acked, false
+}
+
+// delivered tells whether everything the task wrote was acknowledged.
+func (l *taskLog) delivered() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ended && l.endSent && l.acked == l.first+uint64(len(l.lines))
+}
+
+// remove takes the log's files away.
+func (l *taskLog) remove() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.segments, l.diskBytes = nil, 0
+	os.RemoveAll(l.dir)
+}

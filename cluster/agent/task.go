@@ -1,0 +1,249 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// How long a task's pipes may stay open behind its exit: before the exit is
+// told, before what it left running is killed, and before the pipes are given up.
+const (
+	settleTail  = 300 * time.Millisecond
+	settlePipes = 2 * time.Second
+	settleKill  = time.Second
+)
+
+// task is one program in this executor, from its launch to its last line.
+type task struct {
+	launch *clusterpb.Launch
+	id     string // unique among all tasks of the zygote
+	log    *taskLog
+	emit   func(*clusterpb.TaskEvent)
+	arrive func(barrier string)
+	done   chan struct{} // closed when everything of it has ended
+
+	tail  tail
+	pumps sync.WaitGroup
+
+	mu sync.Mutex
+	// guarded by mu
+	process *process
+	control *os.File // our end
+	ending  string   // why it was ended by us, when that is not the coordinator's doing
+	killed  bool     // SIGKILL was asked for before there was a process
+	failed  controlMessage
+	joined  bool // inside tf.distribute.Server.join()
+}
+
+// spawner forks a prepared task.
+type spawner func(ctx context.Context, files [3]*os.File) (*process, error)
+
+// run starts the task, waits for its end and tells it.
+func (t *task) run(ctx context.Context, spawn spawner) {
+	defer close(t.done)
+	defer t.log.end()
+	pipes, err := openPipes()
+	if err != nil {
+		t.exited(exitStatus{code: -1}, false, fmt.Sprintf("cannot be started: %v", err))
+		return
+	}
+	defer pipes.close()
+	p, err := spawn(ctx, pipes.theirs())
+	pipes.closeTheirs()
+	if err != nil {
+		t.exited(exitStatus{code: -1}, false, fmt.Sprintf("cannot be started: %v", err))
+		return
+	}
+	memory := openOOMCounter(p.pid)
+	before := memory.read()
+	t.began(p, pipes)
+	drained := make(chan struct{})
+	go func() {
+		t.pumps.Wait()
+		close(drained)
+	}()
+	status, reason := t.wait(p)
+	waitFor(drained, settleTail)
+	t.exited(status, status.signal == int32(unix.SIGKILL) && memory.read() > before, reason)
+	waitFor(drained, settlePipes)
+	t.finish(p)
+	waitFor(drained, settleKill)
+	pipes.close()
+	<-drained
+}
+
+// began makes the process known and starts reading what it writes.
+func (t *task) began(p *process, pipes *taskPipes) {
+	t.mu.Lock()
+	t.process, t.control = p, pipes.control
+	killed := t.killed
+	t.mu.Unlock()
+	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Started{Started: &clusterpb.Started{Pid: int32(p.pid)}}}))
+	if p.fresh != "" {
+		t.note(p.fresh+": this task started a new Python", true)
+	}
+	if t.launch.GetProgram().GetKind() == clusterpb.Program_COMMAND {
+		t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Entered{Entered: &clusterpb.Entered{}}}))
+	}
+	if killed {
+		_ = p.signal(int(unix.SIGKILL))
+	}
+	t.pumps.Go(func() { t.pump(pipes.stdout, clusterpb.Line_STDOUT) })
+	t.pumps.Go(func() { t.pump(pipes.stderr, clusterpb.Line_STDERR) })
+	t.pumps.Go(func() { readControl(pipes.control, t.handleControl) })
+}
+
+// wait returns how the process ended and, when something else ended it, why.
+func (t *task) wait(p *process) (exitStatus, string) {
+	var status exitStatus
+	reason := ""
+	select {
+	case status = <-p.exited:
+	case <-p.zygote.gone:
+		select {
+		case status = <-p.exited:
+		default:
+			status, reason = exitStatus{code: -1, signal: int32(unix.SIGKILL)}, errZygoteGone.Error()
+			killSession(p.pid, p.id)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ending != "" {
+		reason = t.ending
+	}
+	return status, reason
+}
+
+// finish ends what the task left running.
+func (t *task) finish(p *process) {
+	if err := p.signal(int(unix.SIGKILL)); err != nil {
+		killSession(p.pid, p.id)
+	}
+}
+
+// exited tells the task's end.
+func (t *task) exited(status exitStatus, outOfMemory bool, reason string) {
+	t.mu.Lock()
+	failed, joined := t.failed, t.joined
+	t.mu.Unlock()
+	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Exited{Exited: &clusterpb.Exited{
+		Code: status.code, Signal: status.signal, OutOfMemory: outOfMemory, Tail: t.tail.lines(),
+		Exception: failed.Exception, Traceback: failed.Traceback, Reason: reason, JoinedServer: joined,
+	}}}))
+}
+
+func (t *task) event(e *clusterpb.TaskEvent) *clusterpb.TaskEvent {
+	e.Run, e.Attempt, e.Task = t.launch.GetRun(), t.launch.GetAttempt(), t.launch.GetTask()
+	return e
+}
+
+func (t *task) note(text string, warning bool) {
+	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{Text: text, Warning: warning}}}))
+}
+
+// signal sends a signal to the task's session. reason is kept when this agent
+// ends it on its own account. A task that is not there yet is killed as soon as it is.
+func (t *task) signal(number int, reason string) {
+	t.mu.Lock()
+	p := t.process
+	if reason != "" && t.ending == "" {
+		t.ending = reason
+	}
+	if p == nil {
+		t.killed = t.killed || number == int(unix.SIGKILL) || number == int(unix.SIGTERM)
+	}
+	t.mu.Unlock()
+	if p != nil {
+		_ = p.signal(number) // a zygote that is gone took the task with it
+	}
+}
+
+// end ends the task: SIGTERM, grace, SIGKILL. It returns when nothing of it is
+// left, or when ctx ends.
+func (t *task) end(ctx context.Context, grace time.Duration, reason string) {
+	if grace > 0 {
+		t.signal(int(unix.SIGTERM), reason)
+		if waitFor(t.done, grace) {
+			return
+		}
+	}
+	t.signal(int(unix.SIGKILL), reason)
+	select {
+	case <-t.done:
+	case <-ctx.Done():
+	}
+}
+
+// tell writes a line to the task's control socket. A task that does not read is
+// given up on, never waited for.
+func (t *task) tell(message map[string]any) {
+	line, err := json.Marshal(message)
+	if err != nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.control == nil {
+		return
+	}
+	_ = t.control.SetWriteDeadline(time.Now().Add(time.Second))
+	if _, err := t.control.Write(append(line, '\n')); err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
+		t.control = nil
+	}
+}
+
+func (t *task) handleControl(m controlMessage) {
+	e := &clusterpb.TaskEvent{}
+	switch m.Op {
+	case "entered":
+		e.Event = &clusterpb.TaskEvent_Entered{Entered: &clusterpb.Entered{StartSeconds: m.Seconds}}
+	case "report":
+		e.Event = &clusterpb.TaskEvent_Report{Report: m.report(time.Now())}
+	case "exception":
+		t.mu.Lock()
+		t.failed = m
+		t.mu.Unlock()
+		return
+	case "result":
+		result, err := m.result()
+		if err != nil {
+			return
+		}
+		e.Event = &clusterpb.TaskEvent_Result{Result: result}
+	case "barrier":
+		t.arrive(m.Name)
+		return
+	case "note":
+		e.Event = &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{Text: m.Text, Warning: m.Warning}}
+	case "server_join":
+		t.mu.Lock()
+		t.joined = true
+		t.mu.Unlock()
+		e.Event = &clusterpb.TaskEvent_ServerJoined{ServerJoined: &clusterpb.ServerJoined{}}
+	default:
+		return
+	}
+	t.emit(t.event(e))
+}
+
+// waitFor waits for c to be closed, at most for limit.
+func waitFor(c <-chan struct{}, limit time.Duration) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-c:
+		return true
+	case <-timer.C:
+		return false
+	}
+}

@@ -1,0 +1,190 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// rewarmPause is the wait before a zygote that died is started again.
+const rewarmPause = time.Second
+
+// interpreter keeps the executor's Python warm.
+type interpreter struct {
+	starter zygoteStarter
+	log     *slog.Logger
+	warmed  func(*clusterpb.Python) // told each time Python is ready or cannot be
+
+	keeper sync.WaitGroup
+
+	mu sync.Mutex
+	// guarded by mu
+	want   *clusterpb.WarmUp
+	stop   context.CancelFunc // ends the keeper of want
+	zygote *zygote            // nil while there is none
+	python *clusterpb.Python  // nil until it is known
+	change chan struct{}      // closed when zygote or python changes
+}
+
+func newInterpreter(starter zygoteStarter, log *slog.Logger, warmed func(*clusterpb.Python)) *interpreter {
+	return &interpreter{starter: starter, log: log, warmed: warmed, change: make(chan struct{})}
+}
+
+// warm makes sure that the Python that is wanted is warm or on its way. It
+// returns at once.
+func (i *interpreter) warm(ctx context.Context, want *clusterpb.WarmUp) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.stop != nil && proto.Equal(i.want, want) {
+		return
+	}
+	i.restart(ctx, want)
+}
+
+// renew replaces the zygote by a fresh one.
+func (i *interpreter) renew(ctx context.Context) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.stop == nil {
+		return
+	}
+	if i.zygote != nil {
+		_ = i.zygote.retire()
+	}
+	i.restart(ctx, i.want)
+}
+
+// restart replaces the keeper. Caller holds mu.
+func (i *interpreter) restart(ctx context.Context, want *clusterpb.WarmUp) {
+	if i.stop != nil {
+		i.stop()
+	}
+	ctx, i.stop = context.WithCancel(ctx)
+	i.want = want
+	i.set(nil, nil)
+	i.keeper.Go(func() { i.keep(ctx, want) })
+}
+
+// close ends the zygote's connection and waits.
+func (i *interpreter) close() {
+	i.mu.Lock()
+	if i.stop != nil {
+		i.stop()
+	}
+	i.mu.Unlock()
+	i.keeper.Wait()
+}
+
+// set is called with mu held.
+func (i *interpreter) set(z *zygote, p *clusterpb.Python) {
+	i.zygote, i.python = z, p
+	close(i.change)
+	i.change = make(chan struct{})
+}
+
+// keep holds a connection to a zygote until ctx ends, and starts another when
+// one dies.
+func (i *interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
+	for {
+		z, python := i.open(ctx, want)
+		if ctx.Err() != nil {
+			if z != nil {
+				z.close()
+			}
+			return
+		}
+		i.mu.Lock()
+		if ctx.Err() == nil {
+			i.set(z, python)
+		}
+		i.mu.Unlock()
+		i.warmed(python)
+		if z == nil {
+			return // cannot be started: the coordinator was told why
+		}
+		select {
+		case <-ctx.Done():
+			z.close()
+			return
+		case <-z.gone:
+			z.close()
+		}
+		i.log.Warn("the zygote died; another is started", "executor", i.starter.dir)
+		i.mu.Lock()
+		if ctx.Err() == nil {
+			i.set(nil, nil)
+		}
+		i.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(rewarmPause):
+		}
+	}
+}
+
+// open connects to a zygote and waits for its imports. The description says
+// what is wrong when there is no zygote.
+func (i *interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote, *clusterpb.Python) {
+	failed := func(err error) *clusterpb.Python {
+		return &clusterpb.Python{Executable: want.GetPython(), Error: err.Error()}
+	}
+	z, err := i.starter.connect(ctx, want)
+	if err != nil {
+		return nil, failed(fmt.Errorf("%s cannot be started: %w", want.GetPython(), err))
+	}
+	python, err := z.waitReady(ctx)
+	if err != nil {
+		z.close()
+		return nil, failed(fmt.Errorf("%s ended while it imported TensorFlow: %s", want.GetPython(), lastLine(i.starter.logFile(want))))
+	}
+	return z, python
+}
+
+// current returns the zygote, waiting while it warms up.
+func (i *interpreter) current(ctx context.Context) (*zygote, map[string]string, error) {
+	for {
+		i.mu.Lock()
+		z, python, change, want := i.zygote, i.python, i.change, i.want
+		i.mu.Unlock()
+		switch {
+		case z != nil:
+			return z, importEnv(want), nil
+		case python != nil:
+			return nil, nil, fmt.Errorf("no Python: %s", python.GetError())
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, ctx.Err()
+		case <-change:
+		}
+	}
+}
+
+// importEnv is what a zygote's imports saw of the variables that matter to them.
+func importEnv(want *clusterpb.WarmUp) map[string]string {
+	env := map[string]string{"TF_CPP_MIN_LOG_LEVEL": "1"}
+	for k := range importTime {
+		if v, ok := os.LookupEnv(k); ok {
+			env[k] = v
+		}
+	}
+	for k, v := range want.GetEnv() {
+		env[k] = v
+	}
+	return env
+}
+
+// describe is the Python there is, or nil while it warms up.
+func (i *interpreter) describe() *clusterpb.Python {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.python
+}

@@ -1,0 +1,218 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// spawnTimeout is how long a zygote may take to fork.
+const spawnTimeout = 30 * time.Second
+
+var errZygoteGone = errors.New("the zygote died")
+
+// spawnRequest is one task to fork. Its JSON is the zygote's protocol.
+type spawnRequest struct {
+	Op    string            `json:"op"`
+	ID    string            `json:"id"`
+	Argv  []string          `json:"argv"`
+	Env   map[string]string `json:"env"`
+	Unset []string          `json:"unset,omitempty"`
+	Cwd   string            `json:"cwd"`
+	Fresh bool              `json:"fresh"`
+	Spec  *runnerSpec       `json:"spec,omitempty"`
+}
+
+// exitStatus is how a process ended: a code, or a signal and code -1.
+type exitStatus struct{ code, signal int32 }
+
+// process is a task that the zygote forked.
+type process struct {
+	zygote *zygote
+	id     string
+	pid    int
+	fresh  string // why it is a new interpreter although forks were wanted, or ""
+	exited chan exitStatus
+}
+
+// signal sends a signal to the process's session. After its exit SIGKILL ends
+// what it left behind, and the zygote forgets it.
+func (p *process) signal(number int) error { return p.zygote.kill(p.id, number) }
+
+// zygoteMessage is any line from a zygote.
+type zygoteMessage struct {
+	Op     string          `json:"op"`
+	ID     string          `json:"id"`
+	Pid    int             `json:"pid"`
+	Code   int32           `json:"code"`
+	Signal int32           `json:"signal"`
+	Error  string          `json:"error"`
+	Fresh  string          `json:"fresh"`
+	Python json.RawMessage `json:"python"`
+}
+
+// zygote is a connection to one. Closing it ends the tasks forked through it.
+type zygote struct {
+	conn   *net.UnixConn
+	python *clusterpb.Python // set before ready is closed
+	ready  chan struct{}
+	gone   chan struct{} // closed when the connection ended
+	reader sync.WaitGroup
+
+	write sync.Mutex // one request at a time
+
+	mu sync.Mutex
+	// guarded by mu
+	spawning map[string]chan zygoteMessage
+	exits    map[string]chan exitStatus
+}
+
+// newZygote takes over a connection.
+func newZygote(conn *net.UnixConn) *zygote {
+	z := &zygote{
+		conn: conn, ready: make(chan struct{}), gone: make(chan struct{}),
+		spawning: map[string]chan zygoteMessage{}, exits: map[string]chan exitStatus{},
+	}
+	z.reader.Go(z.read)
+	return z
+}
+
+func (z *zygote) close() {
+	z.conn.Close()
+	z.reader.Wait()
+}
+
+// waitReady returns what the zygote imported.
+func (z *zygote) waitReady(ctx context.Context) (*clusterpb.Python, error) {
+	select {
+	case <-z.ready:
+		return z.python, nil
+	case <-z.gone:
+		return nil, errZygoteGone
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (z *zygote) read() {
+	defer close(z.gone)
+	lines := bufio.NewScanner(z.conn)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var m zygoteMessage
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			return
+		}
+		z.handle(m)
+	}
+}
+
+func (z *zygote) handle(m zygoteMessage) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	switch m.Op {
+	case "ready":
+		if z.python != nil {
+			return
+		}
+		z.python = parsePython(m.Python)
+		close(z.ready)
+	case "spawned", "error":
+		if reply := z.spawning[m.ID]; reply != nil {
+			delete(z.spawning, m.ID)
+			reply <- m
+		}
+	case "exited":
+		if exited := z.exits[m.ID]; exited != nil {
+			delete(z.exits, m.ID)
+			exited <- exitStatus{m.Code, m.Signal}
+		}
+	}
+}
+
+func parsePython(raw json.RawMessage) *clusterpb.Python {
+	var said struct {
+		Executable, Version, TensorFlow, Keras, Cloudpickle, Error string
+		ImportSeconds                                              float64 `json:"import_seconds"`
+		Zygote                                                     bool
+	}
+	if err := json.Unmarshal(raw, &said); err != nil {
+		return &clusterpb.Python{Error: "the zygote's description of Python cannot be read: " + err.Error()}
+	}
+	return &clusterpb.Python{
+		Executable: said.Executable, Version: said.Version, Tensorflow: said.TensorFlow, Keras: said.Keras,
+		Cloudpickle: said.Cloudpickle, Error: said.Error, ImportSeconds: said.ImportSeconds, Zygote: said.Zygote,
+	}
+}
+
+// spawn forks a task with files as its stdout, stderr and control descriptor.
+// They remain the caller's to close.
+func (z *zygote) spawn(ctx context.Context, request spawnRequest, files [3]*os.File) (*process, error) {
+	ctx, cancel := context.WithTimeout(ctx, spawnTimeout)
+	defer cancel()
+	p := &process{zygote: z, id: request.ID, exited: make(chan exitStatus, 1)}
+	reply := make(chan zygoteMessage, 1)
+	z.mu.Lock()
+	z.spawning[request.ID], z.exits[request.ID] = reply, p.exited
+	z.mu.Unlock()
+	request.Op = "spawn"
+	fds := unix.UnixRights(int(files[0].Fd()), int(files[1].Fd()), int(files[2].Fd()))
+	if err := z.send(request, fds); err != nil {
+		return nil, err
+	}
+	select {
+	case m := <-reply:
+		if m.Op == "error" {
+			return nil, errors.New(m.Error)
+		}
+		p.pid, p.fresh = m.Pid, m.Fresh
+		return p, nil
+	case <-z.gone:
+		return nil, errZygoteGone
+	case <-ctx.Done():
+		_ = z.kill(request.ID, int(unix.SIGKILL)) // if it is forked all the same
+		return nil, fmt.Errorf("wait for the fork: %w", ctx.Err())
+	}
+}
+
+// kill signals a task's session.
+func (z *zygote) kill(id string, number int) error {
+	return z.send(map[string]any{"op": "kill", "id": id, "signal": number}, nil)
+}
+
+// retire makes the zygote give way: who connects next starts a new one.
+func (z *zygote) retire() error { return z.send(map[string]any{"op": "retire"}, nil) }
+
+func (z *zygote) send(request any, oob []byte) error {
+	line, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("ask the zygote: %w", err)
+	}
+	line = append(line, '\n')
+	z.write.Lock()
+	defer z.write.Unlock()
+	if err := z.conn.SetWriteDeadline(time.Now().Add(spawnTimeout)); err != nil {
+		return fmt.Errorf("ask the zygote: %w", err)
+	}
+	if len(oob) > 0 { // the descriptors travel with the first bytes
+		n, _, err := z.conn.WriteMsgUnix(line[:1], oob, nil)
+		if err != nil {
+			return fmt.Errorf("ask the zygote: %w", err)
+		}
+		line = line[n:]
+	}
+	if _, err := z.conn.Write(line); err != nil {
+		return fmt.Errorf("ask the zygote: %w", err)
+	}
+	return nil
+}

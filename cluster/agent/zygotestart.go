@@ -1,0 +1,210 @@
+package agent
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// bindTimeout is how long a new interpreter may take to open its socket, which
+// it does before it imports anything big.
+const bindTimeout = 60 * time.Second
+
+// zygoteStarter knows where the zygotes of this user and host are.
+type zygoteStarter struct {
+	dir        string // of sockets, locks and logs; shared by the host's agents
+	pythonPath string // holds the package tfcluster
+}
+
+// connect returns a connection to the zygote for what is wanted. The first
+// agent that needs it starts it.
+func (s zygoteStarter) connect(ctx context.Context, want *clusterpb.WarmUp) (*zygote, error) {
+	base := s.base(want)
+	lock, err := lockFile(ctx, base+".lock")
+	if err != nil {
+		return nil, fmt.Errorf("lock the zygote's start: %w", err)
+	}
+	defer lock.Close()
+	if conn, err := dialPeer(base + ".sock"); err == nil {
+		return newZygote(conn), nil
+	}
+	os.Remove(base + ".sock") // of one that was killed
+	return s.start(ctx, want, base)
+}
+
+// base is the path of a zygote's files without their suffix.
+func (s zygoteStarter) base(want *clusterpb.WarmUp) string {
+	return filepath.Join(s.dir, "zygote-"+zygoteKey(want, s.pythonPath))
+}
+
+func (s zygoteStarter) logFile(want *clusterpb.WarmUp) string { return s.base(want) + ".log" }
+
+func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base string) (*zygote, error) {
+	log, err := os.OpenFile(base+".log", os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the zygote's log: %w", err)
+	}
+	defer log.Close()
+	args := []string{"-P", "-m", "tfcluster.zygote", "--socket", base + ".sock"}
+	if !want.GetZygote() {
+		args = append(args, "--bare")
+	}
+	// Not tied to ctx: the zygote serves this host's other agents too, and ends
+	// by itself once none is connected.
+	cmd := exec.Command(want.GetPython(), args...)
+	cmd.Env = zygoteEnv(os.Environ(), want.GetEnv(), s.searchPath(want))
+	cmd.Dir = s.dir
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start Python: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }() // reaps it; ends with the zygote, at the latest with this process
+	deadline := time.NewTimer(bindTimeout)
+	defer deadline.Stop()
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		if conn, err := dialPeer(base + ".sock"); err == nil {
+			return newZygote(conn), nil
+		}
+		select {
+		case err := <-ended:
+			return nil, fmt.Errorf("%s ended at its start (%w): %s", want.GetPython(), asError(err), lastLine(base+".log"))
+		case <-deadline.C:
+			_ = cmd.Process.Kill()
+			return nil, fmt.Errorf("%s opened no socket within %v", want.GetPython(), bindTimeout)
+		case <-ctx.Done():
+			_ = cmd.Process.Kill()
+			return nil, ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (s zygoteStarter) searchPath(want *clusterpb.WarmUp) string {
+	if want.GetSearchPath() != "" {
+		return want.GetSearchPath()
+	}
+	return s.pythonPath
+}
+
+func asError(err error) error {
+	if err == nil {
+		return errors.New("exit status 0")
+	}
+	return err
+}
+
+// zygoteKey names what a zygote is good for: an interpreter and what its
+// imports depend on.
+func zygoteKey(want *clusterpb.WarmUp, pythonPath string) string {
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%s\x00%t\x00%s\x00%s\x00", want.GetPython(), want.GetZygote(), want.GetSearchPath(), pythonPath)
+	keys := make([]string, 0, len(want.GetEnv()))
+	for k := range want.GetEnv() {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	for _, k := range keys {
+		fmt.Fprintf(sum, "%s=%s\x00", k, want.GetEnv()[k])
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:16]
+}
+
+// zygoteEnv is the environment a zygote starts with: what the user asked for
+// over this process's, TensorFlow's chatter off unless they want it.
+func zygoteEnv(own []string, asked map[string]string, searchPath string) []string {
+	env := []string{"TF_CPP_MIN_LOG_LEVEL=1"}
+	env = append(env, own...)
+	for k, v := range asked {
+		env = append(env, k+"="+v)
+	}
+	path := searchPath
+	for _, entry := range env {
+		if rest, ok := strings.CutPrefix(entry, "PYTHONPATH="); ok && rest != "" {
+			path = searchPath + string(os.PathListSeparator) + rest
+		}
+	}
+	return append(env, "PYTHONPATH="+path)
+}
+
+// dialPeer connects to a unix socket if a process of this user serves it.
+func dialPeer(path string) (*net.UnixConn, error) {
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	if err := checkPeer(conn); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return conn, nil
+}
+
+func checkPeer(conn *net.UnixConn) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var credentials *unix.Ucred
+	var credErr error
+	if err := raw.Control(func(fd uintptr) {
+		credentials, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); err != nil {
+		return err
+	}
+	if credErr != nil {
+		return credErr
+	}
+	if int(credentials.Uid) != os.Getuid() {
+		return fmt.Errorf("the socket is served by uid %d", credentials.Uid)
+	}
+	return nil
+}
+
+// lockFile locks a file exclusively; closing it unlocks.
+func lockFile(ctx context.Context, path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			f.Close()
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, ctx.Err()
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// lastLine is the last line of a short log, for an error message.
+func lastLine(path string) string {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"context"
+	"io"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// ExecutorID names an executor within its cluster. The backend makes it and gives
+// it to the agent it starts there; a reservation is keyed by it.
+type ExecutorID string
+
+// Backend asks an engine for executors. Implementations: cluster/local,
+// cluster/spark, cluster/yarn; every one passes cluster/clustertest.
+type Backend interface {
+	// Allocate returns once the engine has accepted the request; agents then dial
+	// in. An error says in one line what the engine cannot give.
+	Allocate(ctx context.Context, req Request) (Allocation, error)
+	// Recover takes an allocation up again from what Saved held, after a driver died.
+	Recover(ctx context.Context, req Request, saved []byte) (Allocation, error)
+}
+
+// Allocation is what an engine granted. Its methods may be called from any goroutine.
+type Allocation interface {
+	// ID is the engine's name for it: application_…, app-…, local-4711.
+	ID() string
+	// Events tells what happens to executors until Release. The channel is
+	// never closed.
+	Events() <-chan Event
+	// Replace ends what is left of an executor and asks for another in its place,
+	// whose agent joins under the same ID with a higher attempt.
+	Replace(ctx context.Context, id ExecutorID) error
+	// Logs is what an agent that never joined had to say.
+	Logs(ctx context.Context, id ExecutorID) (io.ReadCloser, error)
+	// Saved is what Recover needs; it holds no secret beyond what the 0600 state file may.
+	Saved() []byte
+	// Release gives everything back. It may be called again.
+	Release(ctx context.Context) error
+}
+
+// Request is what a backend must provide.
+type Request struct {
+	Cluster   string
+	Executors []ExecutorRequest
+	Reserve   *clusterpb.ReserveRequest
+	// AgentConfig makes the configuration an agent reads on its standard input:
+	// it holds a key, so it never travels in an argument or an environment.
+	AgentConfig func(id ExecutorID, attempt int) ([]byte, error)
+	// Program is the tfcluster binary to run as agent.
+	Program string
+	// StateDir is the cluster's own folder, 0700, kept until shutdown.
+	StateDir string
+}
+
+// ExecutorRequest is one executor: whose task it will be and what it needs.
+type ExecutorRequest struct {
+	ID   ExecutorID
+	Task TaskID
+	Each *clusterpb.Resources
+}
+
+// Event is one of Pending, Granted, Lost.
+type Event interface{ event() }
+
+// Pending says in the engine's words what an executor waits for.
+type Pending struct {
+	Executor ExecutorID
+	Why      string
+}
+
+// Granted says that the engine gave an executor and its agent is being started.
+type Granted struct {
+	Executor ExecutorID
+	Attempt  int
+	Host     string
+	PID      int // of the agent, where it is known
+}
+
+// Lost says that an executor is gone, with the engine's reason.
+type Lost struct {
+	Executor ExecutorID
+	Attempt  int
+	Cause    string
+}
+
+func (Pending) event() {}
+func (Granted) event() {}
+func (Lost) event()    {}

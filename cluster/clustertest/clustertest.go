@@ -1,0 +1,382 @@
+package clustertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Deadline bounds every wait of the suite: a test that reaches it has failed.
+const Deadline = 2 * time.Minute
+
+// Harness is what a backend's tests give the suite.
+type Harness struct {
+	// Program is the tfcluster binary; Python an interpreter with the standard
+	// library at least.
+	Program, Python string
+	// Reserve is the request that all clusters of the suite begin with.
+	Reserve *clusterpb.ReserveRequest
+}
+
+// Build builds the tfcluster binary once for a package's tests, into a folder that
+// the caller removes.
+func Build(dir string) (string, error) {
+	program := filepath.Join(dir, "tfcluster")
+	cmd := exec.Command("go", "build", "-o", program, "github.com/tfcluster/tfcluster")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build tfcluster: %w\n%s", err, out)
+	}
+	return program, nil
+}
+
+// FindPython is the project's interpreter with TensorFlow: TFCLUSTER_TEST_PYTHON, or
+// .venv above the package. It skips the test, saying so, where there is none.
+func FindPython(t testing.TB) string {
+	t.Helper()
+	if p := os.Getenv("TFCLUSTER_TEST_PYTHON"); p != "" {
+		return p
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for ; dir != "/"; dir = filepath.Dir(dir) {
+		p := filepath.Join(dir, ".venv", "bin", "python")
+		if _, err := os.Stat(p); err == nil {
+			return p
+		}
+	}
+	t.Skip("missing: a Python environment with TensorFlow (make venv, or TFCLUSTER_TEST_PYTHON)")
+	return ""
+}
+
+// Cluster is a live cluster under test.
+type Cluster struct {
+	*cluster.Client
+	T   testing.TB
+	Dir string
+	h   Harness
+}
+
+// Start launches a cluster of the given roles ("worker=2 ps=1") and waits until it
+// is ready. The test's end shuts it down and fails on what is left.
+func (h Harness) Start(t testing.TB, roles string, change ...func(*clusterpb.ReserveRequest)) *Cluster {
+	t.Helper()
+	c := h.Launch(t, roles, change...)
+	c.Ready()
+	return c
+}
+
+// Launch starts a cluster without waiting for its executors.
+func (h Harness) Launch(t testing.TB, roles string, change ...func(*clusterpb.ReserveRequest)) *Cluster {
+	t.Helper()
+	req := &clusterpb.ReserveRequest{
+		Backend: h.Reserve.GetBackend(), Python: h.Python, Zygote: h.Reserve.GetZygote(), Env: h.Reserve.GetEnv(), IdleMillis: h.Reserve.GetIdleMillis(),
+		Engine: h.Reserve.GetEngine(), TimeoutMillis: Deadline.Milliseconds(), Dir: t.TempDir(), WorkingDir: t.TempDir(),
+	}
+	for part := range strings.FieldsSeq(roles) {
+		r := &clusterpb.Role{}
+		if _, err := fmt.Sscanf(strings.Replace(part, "=", " ", 1), "%s %d", &r.Name, &r.Count); err != nil {
+			t.Fatalf("roles %q: %v", roles, err)
+		}
+		req.Roles = append(req.Roles, r)
+	}
+	for _, f := range change {
+		f(req)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	client, err := cluster.Launch(ctx, h.Program, req)
+	if err != nil {
+		t.Fatalf("launch: %v", err)
+	}
+	c := &Cluster{Client: client, T: t, Dir: req.GetDir(), h: h}
+	t.Cleanup(c.end)
+	return c
+}
+
+// Ready waits for the reservation.
+func (c *Cluster) Ready() {
+	c.T.Helper()
+	if f := c.Reserved(); f != nil {
+		c.T.Fatalf("reserve: %s\n%s", f.GetSummary(), c.driverLog())
+	}
+}
+
+// Reserved waits for the reservation's end and returns its failure, if it is one.
+func (c *Cluster) Reserved() *clusterpb.Failure {
+	c.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	s, err := c.Reserve(ctx, &clusterpb.ReserveRequest{})
+	if err != nil {
+		c.T.Fatalf("reserve: %v", err)
+	}
+	for {
+		u, err := s.Recv()
+		if err != nil {
+			c.T.Fatalf("reserve: %v\n%s", err, c.driverLog())
+		}
+		if u.GetReady() || u.GetFailure() != nil {
+			return u.GetFailure()
+		}
+	}
+}
+
+func (c *Cluster) driverLog() string {
+	dir, err := cluster.StateDir(c.Name)
+	if err != nil {
+		return ""
+	}
+	var b strings.Builder
+	files, _ := filepath.Glob(filepath.Join(dir, "*", "*.log")) // the pattern is well formed
+	for _, f := range append(files, filepath.Join(dir, "driver.log")) {
+		if text, err := os.ReadFile(f); err == nil {
+			fmt.Fprintf(&b, "== %s\n%s\n", filepath.Base(f), text)
+		}
+	}
+	return b.String()
+}
+
+// end shuts the cluster down if it lives and fails the test on leftovers.
+func (c *Cluster) end() {
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	pids := c.pids(ctx)
+	if c.T.Failed() {
+		c.T.Log(c.driverLog())
+	}
+	s, err := c.Client.Shutdown(ctx, &clusterpb.ShutdownRequest{Force: true, Reason: "the test is over"})
+	if err == nil {
+		_, err = s.Recv()
+	}
+	if err != nil && c.alive() {
+		c.T.Errorf("shutdown: %v", err)
+	}
+	c.Close()
+	c.T.Log("shut down")
+	WaitFor(c.T, "the driver's end", func() bool { return !c.alive() })
+	for _, pid := range pids {
+		WaitFor(c.T, fmt.Sprintf("the end of process %d", pid), func() bool { return !cluster.ProcessOf(pid).Alive() })
+	}
+	if dir, err := cluster.StateDir(c.Name); err == nil {
+		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+			c.T.Errorf("the state folder %s is left", dir)
+		}
+	}
+	if dir, err := cluster.RuntimeDir(); err == nil {
+		if _, err := os.Stat(filepath.Join(dir, c.Name)); !errors.Is(err, os.ErrNotExist) {
+			c.T.Errorf("the sockets' folder %s/%s is left", dir, c.Name)
+		}
+	}
+}
+
+func (c *Cluster) alive() bool {
+	s, err := cluster.LoadState(c.Name)
+	return err == nil && s.Driver.Alive()
+}
+
+// pids are the processes of the cluster's agents and tasks.
+func (c *Cluster) pids(ctx context.Context) []int {
+	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, x := range st.GetExecutors() {
+		if x.GetPid() > 0 {
+			pids = append(pids, int(x.GetPid()))
+		}
+	}
+	for _, t := range st.GetRun().GetTasks() {
+		if t.GetPid() > 0 {
+			pids = append(pids, int(t.GetPid()))
+		}
+	}
+	return pids
+}
+
+// WaitFor polls until the condition holds; at the deadline the test has failed.
+func WaitFor(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(Deadline); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if holds() {
+			return
+		}
+	}
+	t.Errorf("waited %s in vain for %s", Deadline, what)
+}
+
+// Run is a run under test: its lines are gathered until its end.
+type Run struct {
+	c      *Cluster
+	Status *clusterpb.RunStatus
+	mu     sync.Mutex
+	lines  []string
+	notes  []string
+	done   chan struct{}
+}
+
+// Script starts a Python script on every task and waits until all have entered; a
+// failure to do so fails the test.
+func (c *Cluster) Script(body string, change ...func(*clusterpb.StartRequest)) *Run {
+	c.T.Helper()
+	r, f := c.TryScript(body, change...)
+	if f != nil {
+		c.T.Fatalf("start: %s\n%s", f.GetSummary(), strings.Join(f.GetLines(), "\n"))
+	}
+	return r
+}
+
+// TryScript is Script for a start that may fail.
+func (c *Cluster) TryScript(body string, change ...func(*clusterpb.StartRequest)) (*Run, *clusterpb.Failure) {
+	c.T.Helper()
+	req := &clusterpb.StartRequest{Program: &clusterpb.Program{
+		Kind: clusterpb.Program_SCRIPT, Name: "test.py", Path: "test.py", Body: &clusterpb.Blob{Data: []byte(body)},
+	}, WorkingDir: c.Dir, Callback: true, KerasPatch: true, Mode: "train"}
+	for _, f := range change {
+		f(req)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	s, err := c.Client.Start(ctx, req)
+	if err != nil {
+		c.T.Fatalf("start: %v", err)
+	}
+	for {
+		u, err := s.Recv()
+		if err != nil {
+			c.T.Fatalf("start: %v\n%s", err, c.driverLog())
+		}
+		if u.GetFailure() != nil {
+			return &Run{c: c, Status: u.GetRun()}, u.GetFailure()
+		}
+		if u.GetEntered() {
+			return c.follow(u.GetRun()), nil
+		}
+	}
+}
+
+func (c *Cluster) follow(st *clusterpb.RunStatus) *Run {
+	r := &Run{c: c, Status: st, done: make(chan struct{})}
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	s, err := c.Follow(ctx, &clusterpb.FollowRequest{Run: st.GetId(), FromStart: true, Burst: 100_000})
+	if err != nil {
+		c.T.Fatalf("follow: %v", err)
+	}
+	go func() {
+		defer cancel()
+		defer close(r.done)
+		for {
+			u, err := s.Recv()
+			if err != nil {
+				if !errors.Is(err, io.EOF) {
+					r.note("follow: " + err.Error())
+				}
+				return
+			}
+			r.update(u)
+		}
+	}()
+	return r
+}
+
+func (r *Run) note(text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notes = append(r.notes, text)
+}
+
+func (r *Run) update(u *clusterpb.RunUpdate) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range append(u.GetLines().GetHead(), u.GetLines().GetTail()...) {
+		r.lines = append(r.lines, "["+l.GetTask()+"] "+l.GetText())
+	}
+	for _, n := range u.GetNotes() {
+		r.notes = append(r.notes, n.GetText())
+	}
+	if u.GetStatus() != nil {
+		r.Status = u.GetStatus()
+	}
+}
+
+// Wait waits for the run's end and returns its status.
+func (r *Run) Wait() *clusterpb.RunStatus {
+	r.c.T.Helper()
+	select {
+	case <-r.done:
+	case <-time.After(Deadline):
+		r.c.T.Fatalf("run %d does not end; lines:\n%s\n%s", r.Status.GetId(), r.Text(), r.c.driverLog())
+	}
+	return r.Now()
+}
+
+// Now is the run's last status.
+func (r *Run) Now() *clusterpb.RunStatus {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.Status
+}
+
+// Text is every line so far, as a cell shows it.
+func (r *Run) Text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.lines, "\n")
+}
+
+// Notes is what the driver said beside the lines.
+func (r *Run) Notes() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.notes, "\n")
+}
+
+// Line waits until a line with the text has come.
+func (r *Run) Line(text string) {
+	r.c.T.Helper()
+	WaitFor(r.c.T, fmt.Sprintf("a line with %q", text), func() bool { return strings.Contains(r.Text(), text) })
+}
+
+// Task is how a task stands, asked of the driver now.
+func (c *Cluster) Task(task string) *clusterpb.TaskStatus {
+	c.T.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
+	if err != nil {
+		c.T.Fatalf("status: %v", err)
+	}
+	for _, t := range st.GetRun().GetTasks() {
+		if t.GetTask() == task {
+			return t
+		}
+	}
+	c.T.Fatalf("no task %s in %v", task, st.GetRun())
+	return nil
+}
+
+// Signal sends a signal to a task's process.
+func (c *Cluster) Signal(task string, sig syscall.Signal) {
+	c.T.Helper()
+	pid := int(c.Task(task).GetPid())
+	if pid <= 1 {
+		c.T.Fatalf("task %s has no process", task)
+	}
+	if err := syscall.Kill(pid, sig); err != nil {
+		c.T.Fatalf("signal %s: %v", task, err)
+	}
+}

@@ -1,0 +1,521 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// control is the coordinator as its clients see it. It is a type of its own since
+// both services have a Logs.
+type control struct {
+	clusterpb.UnimplementedControlServer
+	*Coordinator
+}
+
+// Control is the service for clients, to be registered on the driver's socket.
+func (c *Coordinator) Control() clusterpb.ControlServer { return &control{Coordinator: c} }
+
+func queryOf(req *clusterpb.LogsRequest) (Query, error) {
+	q := Query{Run: req.GetRun(), Task: req.GetTask(), Last: int(req.GetLast())}
+	if q.Task != "" {
+		if _, err := ParseTask(q.Task); err != nil {
+			return q, err
+		}
+	}
+	if req.GetGrep() != "" {
+		re, err := regexp.Compile(req.GetGrep())
+		if err != nil {
+			return q, fmt.Errorf("--grep: %w", err)
+		}
+		q.Grep = re
+	}
+	if ns := req.GetSinceUnixNano(); ns > 0 {
+		q.Since = time.Unix(0, ns)
+	}
+	return q, nil
+}
+
+// Reserve implements the Control service: the progress, until ready or failed.
+func (c *control) Reserve(_ *clusterpb.ReserveRequest, stream grpc.ServerStreamingServer[clusterpb.ReserveUpdate]) error {
+	ctx := stream.Context()
+	changed, leave := c.watch()
+	defer leave()
+	told := 0
+	for {
+		var u *clusterpb.ReserveUpdate
+		err := c.call(ctx, func() {
+			u = &clusterpb.ReserveUpdate{}
+			if c.reserve != nil {
+				u = proto.CloneOf(c.reserve)
+			}
+			if u.GetReady() { // lost executors are being replaced
+				for _, x := range c.lc.execs {
+					u.Ready = u.Ready && (x.state == execReady || x.state == execLost)
+				}
+			}
+			u.Executors = c.executors()
+			u.Seconds = time.Since(c.since).Seconds()
+			u.Notes = c.notes[told:]
+			told = len(c.notes)
+			if !u.Ready && u.Failure == nil {
+				u.Waiting = c.lc.missing()
+			}
+		})
+		if err != nil {
+			return status.Error(codes.Unavailable, err.Error())
+		}
+		if err := stream.Send(u); err != nil {
+			return err
+		}
+		if u.GetReady() || u.GetFailure() != nil {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.done:
+			return status.Error(codes.Unavailable, ErrOver.Error())
+		}
+	}
+}
+
+// executors is how each stands. Loop only.
+func (c *Coordinator) executors() []*clusterpb.ExecutorStatus {
+	var out []*clusterpb.ExecutorStatus
+	for _, x := range c.lc.execs {
+		s := &clusterpb.ExecutorStatus{
+			Id: string(x.id), Task: x.task.String(), State: x.state.String(), Host: x.host, Port: x.port, Cause: x.why, Attempt: int32(x.attempt),
+			Pid: int32(c.granted[x.id].PID),
+		}
+		if x.state == execJoined {
+			s.State = "warming"
+		}
+		if h := c.hellos[x.id]; h != nil && x.state >= execJoined && x.state != execLost {
+			s.Gpus, s.Python, s.Pid = h.GetGpus(), h.GetPython(), h.GetPid()
+			if s.Port == 0 && len(h.GetPorts()) > 0 {
+				s.Port = h.GetPorts()[0]
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// Hold implements the Control service.
+func (c *control) Hold(stream grpc.BidiStreamingServer[clusterpb.HoldRequest, clusterpb.HoldUpdate]) error {
+	ctx := stream.Context()
+	if err := c.call(ctx, func() { c.holds++; c.handle(evClients{c.holds}) }); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	defer c.post(func() { c.holds--; c.handle(evClients{c.holds}) })
+	if err := stream.Send(&clusterpb.HoldUpdate{}); err != nil {
+		return err
+	}
+	gone := make(chan struct{})
+	go func() { // ends with the stream
+		defer close(gone)
+		for {
+			if _, err := stream.Recv(); err != nil {
+				return
+			}
+		}
+	}()
+	select {
+	case <-gone:
+	case <-ctx.Done():
+	case <-c.done:
+	}
+	return nil
+}
+
+// Status implements the Control service.
+func (c *control) Status(ctx context.Context, _ *clusterpb.StatusRequest) (*clusterpb.ClusterStatus, error) {
+	var s *clusterpb.ClusterStatus
+	if err := c.call(ctx, func() { s = c.clusterStatus() }); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return s, nil
+}
+
+func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
+	host, _ := os.Hostname() // "" is shown as it is
+	s := &clusterpb.ClusterStatus{
+		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.state.String(), Executors: c.executors(), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
+		IdleMillis: c.cfg.Request.GetIdleMillis(), Detached: c.detached, DriverPid: int32(os.Getpid()), Owner: c.cfg.Request.GetOwner(), Clients: int32(c.holds),
+		Roles: c.cfg.Request.GetRoles(), Host: host, Version: c.cfg.Version, Notes: c.notes, Request: c.cfg.Request, LogBytes: c.store.Bytes(),
+	}
+	if c.alloc != nil {
+		s.Allocation = c.alloc.ID()
+	}
+	if rec := c.current(); rec != nil {
+		s.Run = c.status(rec)
+		if c.lc.active() {
+			s.State = "running"
+		}
+	}
+	if !c.idleSince.IsZero() {
+		s.IdleLeftMillis = max(1, (c.lc.limits.idle - time.Since(c.idleSince)).Milliseconds())
+	}
+	return s
+}
+
+// Start implements the Control service.
+func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreamingServer[clusterpb.StartUpdate]) error {
+	ctx := stream.Context()
+	changed, leave := c.watch()
+	defer leave()
+	var rec *record
+	var told int
+	var problem error
+	if req.GetReplace() {
+		if err := c.endActive(ctx, changed); err != nil {
+			return err
+		}
+	}
+	if err := c.call(ctx, func() { told = len(c.notes); rec, problem = c.begin(req) }); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	if problem != nil {
+		return problem
+	}
+	for {
+		u := &clusterpb.StartUpdate{}
+		var over bool
+		err := c.call(ctx, func() {
+			u.Run, u.Entered, over = c.status(rec), rec.entered, !rec.over.IsZero()
+			if u.Run.GetState() == "waiting" || (!u.Entered && !c.lc.active()) {
+				u.Run.State = "starting"
+			}
+			u.Notes = c.notes[told:]
+			told = len(c.notes)
+		})
+		if err != nil {
+			return status.Error(codes.Unavailable, err.Error())
+		}
+		if over {
+			c.awaitLines(ctx, u.GetRun())
+			u.Failure = u.Run.GetFailure()
+			if u.Failure == nil {
+				u.Entered = true
+			}
+		}
+		if err := stream.Send(u); err != nil {
+			return err
+		}
+		if over || u.GetEntered() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.done:
+			return status.Error(codes.Unavailable, ErrOver.Error())
+		}
+	}
+}
+
+func (c *control) endActive(ctx context.Context, changed <-chan struct{}) error {
+	for {
+		var active bool
+		err := c.call(ctx, func() {
+			c.handle(evStop{grace: 2 * time.Second, reason: "replaced by another start"})
+			active = c.lc.active() || c.lc.next != nil
+		})
+		if err != nil {
+			return status.Error(codes.Unavailable, err.Error())
+		}
+		if !active {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// begin makes the run's record and folders and hands it to the lifecycle. Loop only.
+func (c *Coordinator) begin(req *clusterpb.StartRequest) (*record, error) {
+	switch {
+	case c.lc.state == stateReserving:
+		return nil, status.Errorf(codes.FailedPrecondition, "the reservation is not complete: %s", c.lc.missing())
+	case c.lc.state != stateReady:
+		return nil, status.Error(codes.FailedPrecondition, "the cluster is being released")
+	case c.lc.active() || c.lc.next != nil:
+		return nil, status.Errorf(codes.FailedPrecondition, "run %d is active: wait for it, stop it, or start with --replace", c.lastRun)
+	}
+	if req.GetAgain() {
+		if c.program == nil {
+			return nil, status.Error(codes.FailedPrecondition, "--again: nothing has been started in this cluster yet")
+		}
+		again := proto.CloneOf(c.program)
+		again.Resume, again.MaxRestarts, again.StepTimeoutMillis, again.RunTimeoutMillis = req.GetResume(), req.GetMaxRestarts(), req.GetStepTimeoutMillis(), req.GetRunTimeoutMillis()
+		again.Callback, again.KerasPatch = req.GetCallback(), req.GetKerasPatch()
+		for k, v := range req.GetEnv() {
+			if again.Env == nil {
+				again.Env = map[string]string{}
+			}
+			again.Env[k] = v
+		}
+		req = again
+	}
+	if req.GetProgram().GetKind() == clusterpb.Program_KIND_UNSPECIFIED {
+		return nil, status.Error(codes.InvalidArgument, "no program to start")
+	}
+	from, err := c.resumeFrom(req.GetResume())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	id := c.lastRun + 1
+	dir := RunDir(c.cfg.Dir, id)
+	st := &clusterpb.RunStatus{
+		Id: id, State: "starting", Program: req.GetProgram().GetName(), Words: req.GetProgram().GetWords(), Dir: dir, LogDir: filepath.Join(dir, "logs"),
+		CheckpointDir: filepath.Join(dir, "checkpoints"), ExportDir: filepath.Join(dir, "export"), StartedUnix: time.Now().Unix(), MaxRestarts: req.GetMaxRestarts(),
+	}
+	for _, d := range []string{st.LogDir, st.CheckpointDir, st.ExportDir} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return nil, status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
+		}
+	}
+	if from != nil {
+		st.ResumedFrom = fmt.Sprintf("run %d", from.GetId())
+		if err := os.CopyFS(st.CheckpointDir, os.DirFS(from.GetCheckpointDir())); err != nil && !errors.Is(err, os.ErrExist) {
+			return nil, status.Errorf(codes.FailedPrecondition, "take up the checkpoints of run %d: %v", from.GetId(), err)
+		}
+	}
+	clear(c.blobs) // the last run's; --again brings its own along
+	for _, b := range []*clusterpb.Blob{req.GetProgram().GetBody(), req.GetProgram().GetArgs(), req.GetProgram().GetModules()} {
+		c.keepBlob(b)
+	}
+	c.program = req
+	c.lastRun = id
+	rec := newRecord(st)
+	c.records = append(c.records, rec)
+	c.detached = false
+	c.saveState()
+	c.handle(evStart{runSpec{
+		id: id, maxRestarts: int(req.GetMaxRestarts()), stepTimeout: time.Duration(req.GetStepTimeoutMillis()) * time.Millisecond,
+		runTimeout: time.Duration(req.GetRunTimeoutMillis()) * time.Millisecond,
+	}})
+	return rec, nil
+}
+
+// resumeFrom finds the run whose checkpoints --resume names.
+func (c *Coordinator) resumeFrom(which string) (*clusterpb.RunStatus, error) {
+	if which == "" {
+		return nil, nil
+	}
+	if which == "last" {
+		for i := len(c.records) - 1; i >= 0; i-- {
+			st := c.records[i].status
+			if entries, err := os.ReadDir(st.GetCheckpointDir()); err == nil && len(entries) > 0 {
+				return st, nil
+			}
+		}
+		return nil, errors.New("--resume: no earlier run of this cluster has left a checkpoint")
+	}
+	n, err := strconv.Atoi(which)
+	if err != nil {
+		return nil, fmt.Errorf("--resume=%s: want a run's number or last", which)
+	}
+	rec := c.find(int32(n))
+	if rec == nil || n == 0 {
+		return nil, fmt.Errorf("--resume=%d: there is no run %d; the last one is run %d", n, n, c.lastRun)
+	}
+	if entries, err := os.ReadDir(rec.status.GetCheckpointDir()); err != nil || len(entries) == 0 {
+		return nil, fmt.Errorf("--resume=%d: run %d has left no checkpoint", n, n)
+	}
+	return rec.status, nil
+}
+
+// Stop implements the Control service: it asks and returns; Follow shows the end.
+func (c *control) Stop(ctx context.Context, req *clusterpb.StopRequest) (*clusterpb.RunStatus, error) {
+	var st *clusterpb.RunStatus
+	var problem error
+	err := c.call(ctx, func() {
+		rec := c.find(req.GetRun())
+		if rec == nil {
+			problem = status.Error(codes.NotFound, "there is no run to stop")
+			return
+		}
+		if rec == c.current() {
+			c.handle(evStop{grace: time.Duration(req.GetGraceMillis()) * time.Millisecond, reason: "stopped on request"})
+		}
+		st = c.status(rec)
+	})
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return st, problem
+}
+
+// Reset implements the Control service.
+func (c *control) Reset(req *clusterpb.ResetRequest, stream grpc.ServerStreamingServer[clusterpb.ResetUpdate]) error {
+	ctx := stream.Context()
+	changed, leave := c.watch()
+	defer leave()
+	if err := c.call(ctx, func() { c.handle(evReset{req.GetHard()}) }); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	deadline := time.After(2 * time.Minute)
+	for {
+		u := &clusterpb.ResetUpdate{}
+		err := c.call(ctx, func() {
+			u.Executors = c.executors()
+			u.Done = true
+			for _, x := range c.lc.execs {
+				u.Done = u.Done && x.state == execReady && !x.busy
+			}
+			if !u.Done {
+				u.Text = c.lc.missing()
+			}
+		})
+		if err != nil {
+			return status.Error(codes.Unavailable, err.Error())
+		}
+		if err := stream.Send(u); err != nil || u.GetDone() {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Second):
+		case <-deadline:
+			return stream.Send(&clusterpb.ResetUpdate{Failure: &clusterpb.Failure{
+				Kind: "timeout", Summary: "not every executor is back after 2 minutes: " + u.GetText(), ExitCode: 75, Remedy: "%tfcluster reset --hard, or shutdown and reserve again",
+			}})
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Detach implements the Control service.
+func (c *control) Detach(ctx context.Context, req *clusterpb.DetachRequest) (*clusterpb.RunStatus, error) {
+	var st *clusterpb.RunStatus
+	var problem error
+	err := c.call(ctx, func() {
+		if !c.lc.active() && !req.GetUndo() {
+			problem = status.Error(codes.FailedPrecondition, "no run is active: there is nothing to detach")
+			return
+		}
+		c.detached = !req.GetUndo()
+		c.saveState()
+		if rec := c.current(); rec != nil {
+			st = c.status(rec)
+		}
+	})
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return st, problem
+}
+
+// History implements the Control service.
+func (c *control) History(ctx context.Context, _ *clusterpb.HistoryRequest) (*clusterpb.HistoryReply, error) {
+	h := &clusterpb.HistoryReply{}
+	err := c.call(ctx, func() {
+		for _, r := range c.records {
+			h.Runs = append(h.Runs, c.status(r))
+		}
+	})
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return h, nil
+}
+
+// TensorBoard implements the Control service.
+func (c *control) TensorBoard(ctx context.Context, req *clusterpb.TensorBoardRequest) (*clusterpb.TensorBoardReply, error) {
+	if c.cfg.TensorBoard == nil {
+		return nil, status.Error(codes.Unimplemented, "this driver serves no TensorBoard")
+	}
+	if req.GetStop() {
+		if err := c.cfg.TensorBoard.Close(ctx); err != nil {
+			return nil, status.Error(codes.Internal, err.Error())
+		}
+		return &clusterpb.TensorBoardReply{}, nil
+	}
+	dir := req.GetLogdir()
+	if dir == "" {
+		dir = c.cfg.Dir
+		if req.GetRun() > 0 {
+			dir = filepath.Join(RunDir(c.cfg.Dir, req.GetRun()), "logs")
+		}
+	}
+	reply, err := c.cfg.TensorBoard.Open(ctx, dir)
+	if err != nil {
+		return &clusterpb.TensorBoardReply{Logdir: dir, Error: err.Error()}, nil
+	}
+	return reply, nil
+}
+
+// GPUs implements the Control service.
+func (c *control) GPUs(ctx context.Context, _ *clusterpb.GPUsRequest) (*clusterpb.GPUsReply, error) {
+	r := &clusterpb.GPUsReply{}
+	err := c.call(ctx, func() {
+		for _, x := range c.lc.execs {
+			h := c.hellos[x.id]
+			for _, g := range h.GetGpus() {
+				g = proto.CloneOf(g)
+				g.Host, g.Holder = x.host, x.task.String()
+				r.Gpus = append(r.Gpus, g)
+			}
+			if e := h.GetGpuError(); e != "" {
+				r.Errors = append(r.Errors, x.host+": "+e)
+			}
+		}
+	})
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return r, nil
+}
+
+// Shutdown implements the Control service.
+func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStreamingServer[clusterpb.ShutdownUpdate]) error {
+	ctx := stream.Context()
+	var problem error
+	err := c.call(ctx, func() {
+		switch {
+		case req.GetUnlessDetached() && c.detached && c.lc.active():
+			problem = status.Error(codes.FailedPrecondition, "a detached run is on")
+		case c.lc.active() && !req.GetForce():
+			problem = status.Errorf(codes.FailedPrecondition, "run %d is active: shutdown --force ends it, detach lets it go on", c.lastRun)
+		default:
+			c.handle(evShutdown{req.GetReason()})
+		}
+	})
+	if err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	if problem != nil {
+		return problem
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(40 * time.Second):
+		return status.Error(codes.DeadlineExceeded, "the cluster is still being released")
+	}
+	return stream.Send(&clusterpb.ShutdownUpdate{Done: true})
+}

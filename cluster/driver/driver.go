@@ -1,0 +1,286 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Options is what main knows and the driver does not.
+type Options struct {
+	Version string
+	Program string // the binary that agents run
+	// Backends by name; each driver uses one.
+	Backends map[string]cluster.Backend
+	// TensorBoard makes the cluster's TensorBoard; may be nil. It is given the
+	// interpreter that has tensorboard, and the cluster's state folder and sockets' folder.
+	TensorBoard func(python, stateDir, socketDir, name string) cluster.TensorBoards
+	// Events reads event files below a run's log folder and reports scalars; may be nil.
+	Events cluster.EventReader
+}
+
+// Main reads its input, says on word where it listens, and serves until the cluster
+// is released.
+func Main(ctx context.Context, opt Options, stdin io.Reader, word io.WriteCloser) error {
+	d, err := prepare(opt, stdin)
+	if err != nil {
+		return errors.Join(err, say(word, "", err))
+	}
+	err = d.listen()
+	if err == nil {
+		err = d.save("", nil, d.lastRun, false)
+	}
+	if err != nil {
+		return errors.Join(err, say(word, "", err), d.forget())
+	}
+	if err := say(word, d.socket, nil); err != nil {
+		return err
+	}
+	return d.serve(ctx)
+}
+
+// say writes the one line that whoever started the driver waits for.
+func say(word io.WriteCloser, socket string, problem error) error {
+	msg := map[string]string{"socket": socket}
+	if problem != nil {
+		msg["error"] = problem.Error()
+	}
+	err := json.NewEncoder(word).Encode(msg)
+	if cerr := word.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("answer whoever started the driver: %w", err)
+	}
+	return nil
+}
+
+type driver struct {
+	opt       Options
+	log       *slog.Logger
+	req       *clusterpb.ReserveRequest
+	old       *cluster.State
+	name      string
+	stateDir  string
+	socket    string
+	address   string
+	lastRun   int32
+	since     time.Time
+	authority *cluster.Authority
+	coord     *cluster.Coordinator
+	clients   net.Listener
+	agents    net.Listener
+}
+
+func prepare(opt Options, stdin io.Reader) (*driver, error) {
+	var in cluster.DriverInput
+	if err := json.NewDecoder(stdin).Decode(&in); err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
+	}
+	req := &clusterpb.ReserveRequest{}
+	if err := protojson.Unmarshal(in.Request, req); err != nil {
+		return nil, fmt.Errorf("read the request: %w", err)
+	}
+	d := &driver{opt: opt, req: req, old: in.State, name: req.GetName(), log: slog.New(slog.NewTextHandler(os.Stderr, nil)), since: time.Now()}
+	var err error
+	if d.stateDir, err = cluster.StateDir(d.name); err != nil {
+		return nil, err
+	}
+	if err := cluster.Validate(req.GetRoles()); err != nil {
+		return nil, errors.Join(err, d.forget())
+	}
+	if opt.Backends[req.GetBackend()] == nil {
+		return nil, errors.Join(fmt.Errorf("not yet: --backend %s", req.GetBackend()), d.forget())
+	}
+	if !filepath.IsAbs(req.GetDir()) {
+		return nil, errors.Join(fmt.Errorf("the directory %q is not absolute", req.GetDir()), d.forget())
+	}
+	if err := os.MkdirAll(req.GetDir(), 0o755); err != nil {
+		return nil, errors.Join(fmt.Errorf("make the cluster's directory: %w; choose another --dir", err), d.forget())
+	}
+	if d.old != nil {
+		d.since, d.lastRun = d.old.Since, d.old.LastRun
+		d.authority, err = cluster.LoadAuthority([]byte(d.old.CertPEM), []byte(d.old.KeyPEM))
+	} else {
+		d.authority, err = cluster.NewAuthority(d.name)
+		d.lastRun = lastRun(req.GetDir())
+	}
+	return d, err
+}
+
+// lastRun is the highest run already below dir: a directory that is used again keeps
+// its runs.
+func lastRun(dir string) int32 {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	var last int32
+	for _, e := range entries {
+		var n int32
+		if _, err := fmt.Sscanf(e.Name(), "run-%03d", &n); err == nil && n > last {
+			last = n
+		}
+	}
+	return last
+}
+
+// forget removes the claim to the name of a cluster that never came to be.
+func (d *driver) forget() error {
+	if d.old != nil {
+		return nil
+	}
+	s := &cluster.State{Name: d.name, Socket: d.socket}
+	return s.Forget()
+}
+
+// listen opens the socket for clients and the port for agents. A driver that takes
+// over listens where its predecessor did, since that is where agents dial.
+func (d *driver) listen() error {
+	runtime, err := cluster.RuntimeDir()
+	if err != nil {
+		return err
+	}
+	d.socket = filepath.Join(runtime, d.name, "control.sock")
+	if len(d.socket) > 100 {
+		return fmt.Errorf("the socket's path is too long (%d bytes): a shorter --name, or XDG_RUNTIME_DIR", len(d.socket))
+	}
+	if d.clients, err = cluster.ListenSocket(d.socket); err != nil {
+		return err
+	}
+	host, ports, _ := strings.Cut(d.req.GetAdvertise(), ":")
+	bind := "127.0.0.1:0"
+	switch {
+	case d.old != nil:
+		_, port, err := net.SplitHostPort(d.old.Address)
+		if err != nil {
+			return fmt.Errorf("read where agents dial: %w", err)
+		}
+		bind = "127.0.0.1:" + port
+		if host != "" {
+			bind = ":" + port
+		}
+	case host != "":
+		bind = ":" + firstOr(ports, "0")
+	}
+	if d.agents, err = net.Listen("tcp", bind); err != nil {
+		return fmt.Errorf("listen for agents: %w", err)
+	}
+	_, port, err := net.SplitHostPort(d.agents.Addr().String())
+	if err != nil {
+		return fmt.Errorf("listen for agents: %w", err)
+	}
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	d.address = net.JoinHostPort(host, port)
+	return nil
+}
+
+// firstOr is the first port of "9000-9010", or the other when there is none.
+func firstOr(ports, other string) string {
+	first, _, _ := strings.Cut(ports, "-")
+	if first == "" {
+		return other
+	}
+	return first
+}
+
+func (d *driver) save(allocation string, saved []byte, lastRun int32, detached bool) error {
+	request, err := protojson.Marshal(d.req)
+	if err != nil {
+		return fmt.Errorf("encode the request: %w", err)
+	}
+	if saved == nil && d.old != nil {
+		saved = d.old.Saved
+	}
+	s := &cluster.State{
+		Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Socket: d.socket, Dir: d.req.GetDir(), Since: d.since, Driver: cluster.ThisProcess(),
+		Allocation: allocation, Saved: saved, Request: request, Address: d.address, CertPEM: string(d.authority.CertPEM), KeyPEM: string(d.authority.KeyPEM),
+		LastRun: lastRun, Detached: detached, Version: d.opt.Version,
+	}
+	return s.Save()
+}
+
+// serve runs the cluster to its end and leaves nothing behind.
+func (d *driver) serve(ctx context.Context) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	signal.Ignore(syscall.SIGHUP)
+	tlsConfig, err := d.authority.ServerTLS()
+	if err != nil {
+		return err
+	}
+	cfg := cluster.Config{
+		Name: d.name, Version: d.opt.Version, Request: d.req, Address: d.address, Authority: d.authority, StateDir: d.stateDir, Dir: d.req.GetDir(),
+		Backend: d.opt.Backends[d.req.GetBackend()], LastRun: d.lastRun, Program: d.opt.Program, SaveState: d.save, Log: d.log,
+	}
+	if d.req.GetBackend() == "local" {
+		cfg.OrphanGrace = 3 * time.Second
+	}
+	if d.old != nil {
+		cfg.Saved = d.old.Saved
+		if cfg.Saved == nil {
+			cfg.Saved = []byte("null")
+		}
+	}
+	if d.opt.TensorBoard != nil {
+		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), d.name)
+	}
+	d.coord = cluster.NewCoordinator(cfg)
+	limit := []grpc.ServerOption{grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32)}
+	clients := grpc.NewServer(limit...)
+	clusterpb.RegisterControlServer(clients, d.coord.Control())
+	agents := grpc.NewServer(append(limit, grpc.Creds(credentials.NewTLS(tlsConfig)), grpc.KeepaliveParams(keepalive.ServerParameters{
+		Time: 5 * time.Second, Timeout: 5 * time.Second,
+	}), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))...)
+	clusterpb.RegisterCoordinatorServer(agents, d.coord)
+
+	var g errgroup.Group
+	g.Go(func() error { return serving("clients", clients.Serve(d.clients)) })
+	g.Go(func() error { return serving("agents", agents.Serve(d.agents)) })
+	watching, unwatch := context.WithCancel(ctx)
+	if d.opt.Events != nil {
+		g.Go(func() error { d.coord.WatchEvents(watching, d.opt.Events); return nil })
+	}
+	err = d.coord.Run(ctx)
+	unwatch()
+	// Streams end by themselves now that the coordinator is done; a client that does
+	// not read is not waited for.
+	graceful(clients)
+	graceful(agents)
+	return errors.Join(err, g.Wait(), (&cluster.State{Name: d.name, Socket: d.socket}).Forget())
+}
+
+func serving(whom string, err error) error {
+	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serve %s: %w", whom, err)
+	}
+	return nil
+}
+
+func graceful(s *grpc.Server) {
+	t := time.AfterFunc(500*time.Millisecond, s.Stop)
+	defer t.Stop()
+	s.GracefulStop()
+}

@@ -1,0 +1,381 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// follower is a client that watches a run, or the store's new lines.
+type follower struct {
+	run int32
+	mu  sync.Mutex
+	// guarded by mu
+	merge *merger           // for a cell
+	raw   []*clusterpb.Line // for logs -f
+	query *Query            // of raw
+	notes []*clusterpb.Note
+	count int64 // lines that went by
+}
+
+func (f *follower) lines(lines []*clusterpb.Line) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.count += int64(len(lines))
+	if f.merge != nil {
+		f.merge.add(lines)
+		return
+	}
+	for _, l := range lines {
+		if f.query.Match(l) && len(f.raw) < followBuffer {
+			f.raw = append(f.raw, l)
+		}
+	}
+}
+
+// followBuffer bounds what a slow reader of logs -f makes the driver hold.
+const followBuffer = 100_000
+
+func (f *follower) note(n *clusterpb.Note) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.notes = append(f.notes, n)
+}
+
+func (f *follower) take(end bool) (*clusterpb.Lines, []*clusterpb.Note) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	notes := f.notes
+	f.notes = nil
+	return f.merge.take(end), notes
+}
+
+func (c *Coordinator) follow(f *follower) (leave func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.followers[f] = struct{}{}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.followers, f)
+	}
+}
+
+// fanOut gives new lines to who watches their run. It waits for nobody.
+func (c *Coordinator) fanOut(run int32, lines []*clusterpb.Line) {
+	if len(lines) == 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for f := range c.followers {
+		if f.run == run {
+			f.lines(lines)
+		}
+	}
+}
+
+// watch gives a channel that holds a token whenever something to show has changed.
+func (c *Coordinator) watch() (changed <-chan struct{}, leave func()) {
+	ch := make(chan struct{}, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watchers[ch] = struct{}{}
+	return ch, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.watchers, ch)
+	}
+}
+
+func (c *Coordinator) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for ch := range c.watchers {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// followTick is how often a cell gets what has come.
+const followTick = 100 * time.Millisecond
+
+// Follow implements the Control service.
+func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
+	ctx := stream.Context()
+	var rec *record
+	f := &follower{}
+	var leave func()
+	var before int64
+	err := c.call(ctx, func() {
+		if rec = c.find(req.GetRun()); rec == nil {
+			return
+		}
+		f.run = rec.status.GetId()
+		f.merge = newMerger(int(req.GetBurst()), req.GetShow(), c.leadTask())
+		before = c.store.Lines(f.run) - rec.seen
+		leave = c.follow(f)
+	})
+	if err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	if rec == nil {
+		return c.noRun(ctx, req.GetRun())
+	}
+	defer leave()
+	defer c.post(func() { rec.seen = c.store.Lines(f.run) })
+	if err := c.catchUp(req, f, before, stream); err != nil {
+		return err
+	}
+	return c.followRun(ctx, rec, f, stream)
+}
+
+// catchUp sends what was written while nobody looked: the count and the last lines.
+func (c *Coordinator) catchUp(req *clusterpb.FollowRequest, f *follower, before int64, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
+	if before <= 0 && !req.GetFromStart() {
+		return nil
+	}
+	last := 20
+	if req.GetFromStart() {
+		last, before = 0, 0
+	}
+	lines, _, err := c.store.Read(Query{Run: f.run, Last: last})
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	f.mu.Lock()
+	kept := lines[:0]
+	for _, l := range lines {
+		if f.merge.wants(l) {
+			kept = append(kept, l)
+		}
+	}
+	f.mu.Unlock()
+	out := &clusterpb.Lines{Before: max(0, before-int64(len(kept))), Head: mergeAlike(lastBars(kept))}
+	if out.Before == 0 && len(out.Head) == 0 {
+		return nil
+	}
+	return stream.Send(&clusterpb.RunUpdate{Lines: out})
+}
+
+func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
+	changed, unwatch := c.watch()
+	defer unwatch()
+	tick := time.NewTicker(followTick)
+	defer tick.Stop()
+	dirty, over := true, false
+	var lastStatus time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.done:
+			return status.Error(codes.Unavailable, ErrOver.Error())
+		case <-changed:
+			dirty = true
+			if err := c.call(ctx, func() { over = !rec.over.IsZero() }); err != nil {
+				return status.Error(codes.Unavailable, err.Error())
+			}
+			if !over {
+				continue
+			}
+		case <-tick.C:
+			// Durations move although nothing happens.
+			dirty = dirty || time.Since(lastStatus) > time.Second
+		}
+		u := &clusterpb.RunUpdate{}
+		if dirty {
+			if err := c.call(ctx, func() { u.Status = c.status(rec); over = !rec.over.IsZero() }); err != nil {
+				return status.Error(codes.Unavailable, err.Error())
+			}
+			dirty, lastStatus = false, time.Now()
+		}
+		if over {
+			c.awaitLines(ctx, u.GetStatus())
+			u.Final = true
+		}
+		u.Lines, u.Notes = f.take(over)
+		if u.Lines == nil && u.Notes == nil && u.Status == nil {
+			continue
+		}
+		if err := stream.Send(u); err != nil || over {
+			return err
+		}
+	}
+}
+
+// awaitLines waits, shortly, until what the ended tasks wrote has arrived.
+func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus) {
+	ctx, cancel := context.WithTimeout(ctx, settleMost)
+	defer cancel()
+	have, since := c.store.Lines(st.GetId()), time.Now()
+	for !c.allEnded(st) && time.Since(since) < settleTime {
+		if now := c.store.Lines(st.GetId()); now != have {
+			have, since = now, time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	st.Lines = c.store.Lines(st.GetId())
+}
+
+func (c *Coordinator) allEnded(st *clusterpb.RunStatus) bool {
+	for _, t := range st.GetTasks() {
+		over := t.GetState() == "exited" || t.GetState() == "ended"
+		if over && t.GetReason() == "" && !c.store.Ended(st.GetId(), t.GetTask()) {
+			return false
+		}
+	}
+	return true
+}
+
+// leadTask is whose progress bars are shown: the chief's, or worker 0's. Loop only.
+func (c *Coordinator) leadTask() string {
+	if c.lc.hasRole(Chief) {
+		return TaskID{Role: Chief}.String()
+	}
+	return TaskID{Role: Worker}.String()
+}
+
+func (l *lifecycle) hasRole(role string) bool {
+	for _, x := range l.execs {
+		if x.task.Role == role {
+			return true
+		}
+	}
+	return false
+}
+
+// find is a run's record: 0 is the active or last one. Loop only.
+func (c *Coordinator) find(run int32) *record {
+	if run == 0 {
+		return c.current()
+	}
+	for _, r := range c.records {
+		if r.status.GetId() == run {
+			return r
+		}
+	}
+	return nil
+}
+
+func (c *Coordinator) noRun(ctx context.Context, run int32) error {
+	var have int32
+	if err := c.call(ctx, func() { have = c.lastRun }); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	if have == 0 {
+		return status.Error(codes.NotFound, "nothing has been started yet: %tfcluster start PROGRAM")
+	}
+	return status.Errorf(codes.NotFound, "there is no run %d; the last one is run %d", run, have)
+}
+
+// status is a copy of a record's status as of now. Loop only.
+func (c *Coordinator) status(rec *record) *clusterpb.RunStatus {
+	rec.fill(c.lc.run, c.store.Lines(rec.status.GetId()))
+	rec.status.Detached = c.detached && rec.over.IsZero()
+	return proto.CloneOf(rec.status)
+}
+
+// lastStatus settles a record's status at its end. Loop only.
+func (c *Coordinator) lastStatus(rec *record) { rec.fill(c.lc.run, c.store.Lines(rec.status.GetId())) }
+
+// Logs of the Control service: what the store kept, then what comes.
+func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+	ctx := stream.Context()
+	q, err := queryOf(req)
+	if err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	var rec *record
+	f := &follower{query: &q}
+	leave := func() {}
+	err = c.call(ctx, func() {
+		if rec = c.find(req.GetRun()); rec == nil {
+			return
+		}
+		q.Run = rec.status.GetId()
+		f.run = q.Run
+		if req.GetFollow() {
+			leave = c.follow(f)
+		}
+	})
+	if err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	if rec == nil {
+		return c.noRun(ctx, req.GetRun())
+	}
+	defer leave()
+	lines, gap, err := c.store.Read(q)
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	seen := map[string]int64{}
+	for len(lines) > 0 || gap != "" {
+		n := min(5000, len(lines))
+		for _, l := range lines[:n] {
+			seen[l.GetTask()] = max(seen[l.GetTask()], l.GetUnixNano())
+		}
+		if err := stream.Send(&clusterpb.LinesReply{Lines: lines[:n], Gap: gap}); err != nil {
+			return err
+		}
+		lines, gap = lines[n:], ""
+	}
+	if !req.GetFollow() {
+		return nil
+	}
+	return c.followLogs(ctx, rec, f, seen, stream)
+}
+
+func (c *control) followLogs(ctx context.Context, rec *record, f *follower, seen map[string]int64, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+	tick := time.NewTicker(followTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.done:
+			return nil
+		case <-tick.C:
+		}
+		var over bool
+		var st *clusterpb.RunStatus
+		if err := c.call(ctx, func() { over = !rec.over.IsZero(); st = c.status(rec) }); err != nil {
+			return nil
+		}
+		if over {
+			c.awaitLines(ctx, st)
+		}
+		f.mu.Lock()
+		raw := f.raw
+		f.raw = nil
+		f.mu.Unlock()
+		out := raw[:0]
+		for _, l := range raw {
+			if l.GetUnixNano() > seen[l.GetTask()] { // not among what was read already
+				out = append(out, l)
+			}
+		}
+		if len(out) > 0 {
+			if err := stream.Send(&clusterpb.LinesReply{Lines: out}); err != nil {
+				return err
+			}
+		}
+		if over {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,442 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// runSpec is what the lifecycle needs to know of a start.
+type runSpec struct {
+	id          int32
+	maxRestarts int
+	stepTimeout time.Duration
+	runTimeout  time.Duration
+}
+
+type runState int
+
+// A run's states. Those before runFinished are open: the outcome is not known.
+const (
+	runWaiting   runState = iota // for executors to be free and whole
+	runPreparing                 // agents hold fresh ports
+	runLaunching                 // not every task has entered
+	runRunning
+	runRestarting // the gang is being ended, to be launched again
+	runFinished
+	runFailed
+	runStopped
+)
+
+func (s runState) open() bool { return s < runFinished }
+
+func (s runState) String() string {
+	return [...]string{"starting", "starting", "starting", "running", "restarting", "finished", "failed", "stopped"}[s]
+}
+
+// run is one start to its end. It stays until the next one, for status.
+type run struct {
+	spec     runSpec
+	state    runState
+	attempt  int
+	restarts int
+	tasks    []*task
+	cluster  Spec
+	failure  *clusterpb.Failure
+	entered  bool // every task of the first attempt has
+	stopping bool
+	over     bool    // training is over; an evaluator may still look at the last checkpoint
+	echoes   []*task // failed in TensorFlow's word about a peer; the verdict is awaited
+}
+
+type taskState int
+
+const (
+	taskWaiting taskState = iota
+	taskLaunching
+	taskRunning
+	taskExited
+	taskEnded // ended by us, not by itself
+)
+
+func (s taskState) String() string {
+	return [...]string{"waiting", "launching", "running", "exited", "ended"}[s]
+}
+
+type task struct {
+	id           TaskID
+	exec         ExecutorID
+	state        taskState
+	entered      bool
+	joinedServer bool
+	restarts     int
+	attempt      int // the run's, plus loneRestart for each time it was launched alone
+	exit         *clusterpb.Exited
+	echo         bool
+	stopped      bool // its process is in state T
+	asked        bool // we asked it to end
+}
+
+// Events of a run.
+type (
+	evStart    struct{ spec runSpec }
+	evPrepared struct {
+		exec    ExecutorID
+		attempt int
+		run     int32
+		port    int32
+		err     string
+	}
+	evEntered struct {
+		run  int32
+		task TaskID
+	}
+	evServerJoin struct {
+		run  int32
+		task TaskID
+	}
+	evExited struct {
+		run     int32
+		attempt int
+		task    TaskID
+		exit    *clusterpb.Exited
+	}
+	evUsage struct { // of the active run's tasks, from a heartbeat
+		exec    ExecutorID
+		stopped map[TaskID]bool
+	}
+	evStep struct{} // a trainer's step went on
+	evStop struct {
+		grace  time.Duration
+		reason string
+	}
+)
+
+func (l *lifecycle) stepRun(e event) {
+	switch e := e.(type) {
+	case evStart:
+		l.next = &e.spec
+		l.do(actRunChanged{})
+		l.advance()
+	case evPrepared:
+		l.prepared(e)
+	case evEntered:
+		if t := l.openTask(e.run, e.task); t != nil && t.state == taskLaunching {
+			t.state, t.entered = taskRunning, true
+			l.do(actRunChanged{})
+			l.allEntered()
+		}
+	case evServerJoin:
+		if t := l.openTask(e.run, e.task); t != nil {
+			t.joinedServer = true
+			l.checkDone()
+		}
+	case evExited:
+		l.exited(e)
+	case evUsage:
+		if l.run != nil {
+			for _, t := range l.run.tasks {
+				if t.exec == e.exec {
+					t.stopped = e.stopped[t.id]
+				}
+			}
+		}
+	case evStep:
+		if r := l.run; r != nil && r.state.open() && r.spec.stepTimeout > 0 && !r.stopping {
+			l.do(actTimer{"step", r.spec.stepTimeout})
+		}
+	case evStop:
+		l.stop(e)
+	}
+}
+
+func (l *lifecycle) openTask(run int32, id TaskID) *task {
+	if l.run == nil || l.run.spec.id != run {
+		return nil
+	}
+	return l.run.task(id)
+}
+
+func (r *run) task(id TaskID) *task {
+	for _, t := range r.tasks {
+		if t.id == id {
+			return t
+		}
+	}
+	return nil
+}
+
+// advance lets the start that waits begin, or a restart go on, as soon as every
+// executor is whole and free.
+func (l *lifecycle) advance() {
+	if l.state != stateReady {
+		return
+	}
+	restart := l.run != nil && l.run.state == runRestarting
+	if !restart && l.next == nil {
+		return
+	}
+	if !restart && l.active() {
+		return
+	}
+	for _, x := range l.execs {
+		if x.state != execReady || x.busy {
+			return
+		}
+	}
+	if !restart {
+		l.run = &run{spec: *l.next}
+		l.next = nil
+		for _, x := range l.execs {
+			l.run.tasks = append(l.run.tasks, &task{id: x.task, exec: x.id})
+		}
+		l.do(actTimer{"enter", l.limits.enter})
+		if l.run.spec.runTimeout > 0 {
+			l.do(actTimer{"run", l.run.spec.runTimeout})
+		}
+	}
+	r := l.run
+	r.state, r.echoes = runPreparing, nil
+	r.attempt++
+	for _, t := range r.tasks {
+		*t = task{id: t.id, exec: t.exec, restarts: t.restarts}
+	}
+	for _, x := range l.execs {
+		x.port = 0
+		l.do(actSend{x.id, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Prepare{
+			Prepare: &clusterpb.Prepare{Run: r.spec.id, Attempt: int32(r.attempt)},
+		}}})
+	}
+	l.do(actRunChanged{})
+}
+
+func (l *lifecycle) prepared(e evPrepared) {
+	r := l.run
+	x := l.exec(e.exec)
+	if r == nil || x == nil || r.state != runPreparing || e.run != r.spec.id || e.attempt != r.attempt {
+		return
+	}
+	if e.err != "" {
+		l.outcome("failed", &clusterpb.Failure{
+			Kind: "engine", Task: x.task.String(), Host: x.host, ExitCode: 1,
+			Summary: fmt.Sprintf("%s on %s could not hold a port: %s", x.task, x.host, e.err), Remedy: "%tfcluster reset, then start again",
+		}, 0)
+		return
+	}
+	x.port = e.port
+	addresses := map[TaskID]string{}
+	for _, x := range l.execs {
+		if x.port == 0 {
+			return
+		}
+		addresses[x.task] = HostPort(x.address, x.port)
+	}
+	spec, err := NewSpec(addresses)
+	if err != nil { // roles are validated before a reservation
+		l.outcome("failed", &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 1}, 0)
+		return
+	}
+	r.cluster, r.state = spec, runLaunching
+	for _, x := range l.execs {
+		l.launch(x, true)
+	}
+	if r.spec.stepTimeout > 0 {
+		l.do(actTimer{"step", r.spec.stepTimeout})
+	}
+	l.do(actRunChanged{})
+}
+
+// loneRestart keeps the attempts of a task that is launched again alone apart from
+// those of the gang.
+const loneRestart = 1000
+
+func (l *lifecycle) launch(x *executor, fresh bool) {
+	r := l.run
+	t := r.task(x.task)
+	t.attempt = r.attempt + loneRestart*t.restarts
+	t.state, t.exit, t.entered, t.joinedServer, t.asked = taskLaunching, nil, false, false, false
+	x.busy = true
+	l.do(actLaunch{exec: x.id, task: x.task, attempt: t.attempt, spec: r.cluster, fresh: fresh})
+}
+
+func (l *lifecycle) allEntered() {
+	r := l.run
+	for _, t := range r.tasks {
+		if !t.entered {
+			return
+		}
+	}
+	if r.state == runLaunching {
+		r.state = runRunning
+		l.do(actTimer{"enter", 0})
+		l.do(actRunChanged{})
+	}
+	if !r.entered {
+		r.entered = true
+		l.do(actRunEntered{})
+	}
+	l.checkDone()
+}
+
+// stop ends a run on request; a second one without grace kills.
+func (l *lifecycle) stop(e evStop) {
+	if l.next != nil && !l.active() {
+		l.next = nil
+		l.do(actRunOver{})
+		return
+	}
+	if !l.active() {
+		return
+	}
+	r := l.run
+	reason := e.reason
+	if reason == "" {
+		reason = "stopped"
+	}
+	if r.stopping && e.grace > 0 {
+		return
+	}
+	r.stopping = true
+	busy := false
+	for _, x := range l.execs {
+		if x.busy {
+			busy = true
+			r.task(x.task).asked = true
+			l.do(actSend{x.id, endRun(r.spec.id, e.grace)})
+		}
+	}
+	if !busy {
+		l.outcome("stopped", &clusterpb.Failure{Kind: "canceled", Summary: reason}, 0)
+		return
+	}
+	r.failure = &clusterpb.Failure{Kind: "canceled", Summary: reason}
+	l.do(actTimer{"ending", e.grace + l.limits.ending})
+	l.do(actRunChanged{})
+}
+
+// outcome closes the run. What is left of it is ended; the executors are free once
+// their tasks are gone.
+func (l *lifecycle) outcome(how string, f *clusterpb.Failure, grace time.Duration) {
+	r := l.run
+	switch how {
+	case "finished":
+		r.state = runFinished
+	case "stopped":
+		r.state = runStopped
+	default:
+		r.state = runFailed
+	}
+	r.failure = f
+	for _, name := range []string{"enter", "step", "run", "settle", "evaluator"} {
+		l.do(actTimer{name, 0})
+	}
+	l.do(actRunChanged{})
+	l.do(actRunOver{})
+	l.endAll(grace)
+	l.gone()
+}
+
+// endAll ends every process of the run that is left.
+func (l *lifecycle) endAll(grace time.Duration) {
+	busy := false
+	for _, x := range l.execs {
+		if !x.busy {
+			continue
+		}
+		busy = true
+		l.run.task(x.task).asked = true
+		l.do(actSend{x.id, endRun(l.run.spec.id, grace)})
+	}
+	if busy {
+		l.do(actTimer{"ending", grace + l.limits.ending})
+	}
+}
+
+// gone tells when no process of a closed run is left, and lets the next one begin.
+func (l *lifecycle) gone() {
+	for _, x := range l.execs {
+		if x.busy {
+			return
+		}
+	}
+	l.do(actTimer{"ending", 0})
+	if l.run != nil && !l.run.state.open() {
+		// Agents that had no task left still hold the run's port.
+		for _, x := range l.execs {
+			if x.state == execReady {
+				l.do(actSend{x.id, endRun(l.run.spec.id, 0)})
+			}
+		}
+		l.do(actRunGone{})
+	}
+	l.advance()
+}
+
+func (l *lifecycle) runTimer(name string) {
+	r := l.run
+	if r == nil {
+		return
+	}
+	switch name {
+	case "settle":
+		l.verdict()
+	case "enter":
+		if r.state.open() && r.state != runRunning {
+			l.outcome("failed", l.notEntered(), l.limits.failGrace)
+		}
+	case "step":
+		if r.state.open() && !r.stopping {
+			l.outcome("failed", l.stuck(), l.limits.failGrace)
+		}
+	case "run":
+		if r.state.open() {
+			l.outcome("failed", &clusterpb.Failure{
+				Kind: "run_timeout", ExitCode: 124, Summary: fmt.Sprintf("the run was not over within %s (--run-timeout)", r.spec.runTimeout),
+				Remedy: "give it more time, or take its checkpoints up with start --resume",
+			}, l.limits.failGrace)
+		}
+	case "evaluator":
+		if r.over && r.state.open() {
+			l.note(true, "the evaluator did not end within %s of the training's end and was ended", l.limits.evaluator)
+			l.outcome("finished", nil, l.limits.failGrace)
+		}
+	case "ending":
+		for _, x := range l.execs {
+			if x.busy {
+				l.lose(x, "its agent did not end the run's processes in time")
+			}
+		}
+	}
+}
+
+func (l *lifecycle) notEntered() *clusterpb.Failure {
+	var who []string
+	for _, t := range l.run.tasks {
+		if !t.entered {
+			who = append(who, t.id.String())
+		}
+	}
+	slices.Sort(who)
+	return &clusterpb.Failure{
+		Kind: "timeout", ExitCode: 124,
+		Summary: fmt.Sprintf("not every task entered the program within %s; missing: %v", l.limits.enter, who),
+		Remedy:  "%tfcluster logs shows what they wrote; %tfcluster reset frees what hangs",
+	}
+}
+
+// stuck names who to look at when no step went on: a stopped process first.
+func (l *lifecycle) stuck() *clusterpb.Failure {
+	f := &clusterpb.Failure{
+		Kind: "step_timeout", ExitCode: 124, Remedy: "%tfcluster logs shows where each task is; start --resume goes on from the last checkpoint",
+		Summary: fmt.Sprintf("no step for %s (--step-timeout)", l.run.spec.stepTimeout),
+	}
+	for _, t := range l.run.tasks {
+		if t.stopped {
+			f.Task, f.Summary = t.id.String(), fmt.Sprintf("%s: %s is stopped (a SIGSTOP, or a debugger)", f.Summary, t.id)
+			break
+		}
+	}
+	return f
+}

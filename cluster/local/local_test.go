@@ -1,0 +1,66 @@
+package local_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+)
+
+// program is the binary under test, built once.
+var program string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "tfcluster-local-test")
+	if err == nil {
+		if program, err = clustertest.Build(dir); err == nil {
+			// Clusters of the tests are kept apart from the user's own.
+			err = os.Setenv("TFCLUSTER_HOME", filepath.Join(dir, "state"))
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// bare is a harness without TensorFlow: each task is a fresh interpreter.
+func bare(t testing.TB) clustertest.Harness {
+	return clustertest.Harness{
+		Program: program, Python: clustertest.FindPython(t), Reserve: &clusterpb.ReserveRequest{Backend: "local", IdleMillis: 60_000},
+	}
+}
+
+func TestSuite(t *testing.T) { clustertest.Suite(t, bare(t)) }
+
+// TestTooMuch: what this machine does not have is refused at once, with what it has.
+func TestTooMuch(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		each *clusterpb.Resources
+		want string
+	}{
+		{"cpus", &clusterpb.Resources{Cpus: 5000}, "this machine has"},
+		{"memory", &clusterpb.Resources{MemoryBytes: 1 << 50}, "this machine has"},
+		{"gpus", &clusterpb.Resources{Gpus: 500}, "500 GPUs asked for"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			cl := bare(t).Launch(t, "worker=1", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = c.each })
+			f := cl.Reserved()
+			if f == nil || !strings.Contains(f.GetSummary(), c.want) {
+				t.Errorf("failure is %v, want %q", f, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,67 @@
+package python
+
+import (
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+//go:embed tfcluster/*.py
+var sources embed.FS
+
+// Extract puts the embedded package under cacheDir, in a folder named by its
+// content, and returns that folder: what belongs on PYTHONPATH. It is written
+// aside and renamed, so that processes may call it at the same time, and what
+// is there already is used as it is.
+func Extract(cacheDir string) (dir string, err error) {
+	digest, err := contentDigest()
+	if err != nil {
+		return "", fmt.Errorf("read the embedded Python package: %w", err)
+	}
+	dir = filepath.Join(cacheDir, "python-"+digest)
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	if err := os.MkdirAll(cacheDir, 0o700); err != nil {
+		return "", fmt.Errorf("extract the Python package: %w", err)
+	}
+	aside, err := os.MkdirTemp(cacheDir, ".python-")
+	if err != nil {
+		return "", fmt.Errorf("extract the Python package: %w", err)
+	}
+	defer os.RemoveAll(aside)
+	if err := os.CopyFS(aside, sources); err != nil {
+		return "", fmt.Errorf("extract the Python package: %w", err)
+	}
+	if err := os.Rename(aside, dir); err != nil && !errors.Is(err, fs.ErrExist) {
+		if _, statErr := os.Stat(dir); statErr != nil {
+			return "", fmt.Errorf("extract the Python package: %w", err)
+		}
+	}
+	return dir, nil
+}
+
+// contentDigest names the embedded files and their content.
+func contentDigest() (string, error) {
+	sum := sha256.New()
+	err := fs.WalkDir(sources, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := sources.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(sum, "%s\x00%d\x00%s", path, len(content), content)
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum.Sum(nil))[:16], nil
+}

@@ -1,0 +1,149 @@
+"""ctx, without TensorFlow."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from tfcluster import context
+from tfcluster.channel import Channel, number
+from tfcluster.context import Context
+
+SPEC = {"chief": ["a:1"], "worker": ["b:2", "c:3"], "ps": ["d:4"]}
+
+
+def made(channel: Channel | None = None, **said) -> Context:
+    return Context(said, channel or Channel(None))
+
+
+@pytest.mark.parametrize(
+    ("said", "is_chief", "worker_num"),
+    [
+        ({"job_name": "chief", "task_index": 0, "cluster_spec": SPEC}, True, 0),
+        ({"job_name": "worker", "task_index": 0, "cluster_spec": SPEC}, False, 1),
+        ({"job_name": "worker", "task_index": 0, "cluster_spec": '{"worker": ["b:2"]}'}, True, 0),
+        ({"job_name": "worker", "task_index": 1, "cluster_spec": {"worker": ["b:2", "c:3"]}}, False, 1),
+        ({"job_name": "evaluator", "task_index": 0, "cluster_spec": {"worker": ["b:2"]}}, False, 0),
+    ],
+)
+def test_who_is_chief(said: dict, is_chief: bool, worker_num: int) -> None:
+    ctx = made(**said)
+    assert (ctx.is_chief, ctx.worker_num) == (is_chief, worker_num)
+
+
+@pytest.mark.parametrize(
+    ("fs", "path", "want"),
+    [
+        ("file://", "data", "/work/data"),
+        ("file://", "/data", "/data"),
+        ("hdfs://nn:8020", "data", "hdfs://nn:8020/work/data"),
+        ("hdfs://nn:8020/", "/data", "hdfs://nn:8020/data"),
+        ("hdfs://nn:8020", "s3://bucket/x", "s3://bucket/x"),
+        ("hdfs://nn:8020", "file:/tmp/x", "file:/tmp/x"),
+    ],
+)
+def test_absolute_path(fs: str, path: str, want: str) -> None:
+    assert made(default_fs=fs, working_dir="/work").absolute_path(path) == want
+
+
+def test_reports_are_merged_and_bounded(agent_and_channel) -> None:
+    agent, channel = agent_and_channel
+    ctx = made(channel)
+    for step in range(5000):
+        ctx.report(step=step, loss=1 / (step + 1), bad=float("nan"), text="x", total_steps=5000)
+    channel.flush()
+    reports = []
+    while not reports or reports[-1]["step"] != 4999:
+        reports.append(agent.read())
+    assert len(reports) < 100
+    assert reports[-1]["metrics"] == {"loss": pytest.approx(1 / 5000)}
+    assert reports[-1]["total_steps"] == 5000 and reports[-1]["source"] == "ctx"
+
+
+def test_reporting_goes_on_when_the_agent_is_gone(agent_and_channel) -> None:
+    agent, channel = agent_and_channel
+    agent.close()
+    ctx = made(channel)
+    for step in range(3):
+        ctx.report(step=step)
+        channel.flush()
+
+
+def test_barrier(agent_and_channel) -> None:
+    agent, channel = agent_and_channel
+    ctx = made(channel)
+    arrived = threading.Thread(target=ctx.barrier, args=("start",))
+    arrived.start()
+    assert agent.read() == {"op": "barrier", "name": "start"}
+    agent.write(op="barrier_released", name="other", error="")
+    agent.write(op="barrier_released", name="start", error="")
+    arrived.join(30)
+    assert not arrived.is_alive()
+    agent.write(op="barrier_released", name="end", error="worker:1 is gone")
+    with pytest.raises(RuntimeError, match="worker:1 is gone"):
+        ctx.barrier("end")
+    with pytest.raises(TimeoutError, match="barrier 'never'"):
+        ctx.barrier("never", timeout=0.01)
+    agent.close()
+    with pytest.raises(ConnectionError, match="agent"):
+        ctx.barrier("gone")
+
+
+def write_checkpoint(folder: Path, name: str, when: int) -> None:
+    (folder / f"{name}.index").write_text("x")
+    os.utime(folder / f"{name}.index", ns=(when, when))
+    state = folder / "checkpoint"
+    known = state.read_text() if state.exists() else ""
+    state.write_text(f'model_checkpoint_path: "{name}"\nall_model_checkpoint_paths: "{name}"\n' + known)
+
+
+def test_checkpoints_of_both_kinds_then_the_end(tmp_path: Path, agent_and_channel) -> None:
+    agent, channel = agent_and_channel
+    ctx = made(channel, checkpoint_dir=str(tmp_path))
+    write_checkpoint(tmp_path, "ckpt-1", 1_000)
+    (tmp_path / "epoch-1.weights.h5").write_text("x")
+    os.utime(tmp_path / "epoch-1.weights.h5", ns=(2_000, 2_000))
+    found = ctx.checkpoints()
+    assert next(found) == str(tmp_path / "ckpt-1")
+    assert next(found) == str(tmp_path / "epoch-1.weights.h5")
+    write_checkpoint(tmp_path, "ckpt-2", 3_000)
+    assert next(found) == str(tmp_path / "ckpt-2")
+    (tmp_path / "last.keras").write_text("x")
+    agent.write(op="training_over")
+    assert list(found) == [str(tmp_path / "last.keras")]
+
+
+def test_sigterm_ends_watching_once(tmp_path: Path, agent_and_channel) -> None:
+    _, channel = agent_and_channel
+    ctx = made(channel, checkpoint_dir=str(tmp_path))
+    assert not ctx.end_watching()
+    (tmp_path / "a.keras").write_text("x")
+    found = ctx.checkpoints()
+    next(found)
+    assert ctx.end_watching()
+    assert not ctx.end_watching()
+    assert list(found) == []
+
+
+def test_what_is_not_there_says_so() -> None:
+    with pytest.raises(NotImplementedError, match="not there yet"):
+        made().get_data_feed()
+    with pytest.raises(NotImplementedError, match="not there yet"):
+        made().local_copy("hdfs://x/y")
+
+
+def test_the_module_is_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(context, "_current", None)
+    with pytest.raises(RuntimeError, match="there is no ctx here"):
+        context()
+    ctx = made()
+    monkeypatch.setattr(context, "_current", ctx)
+    assert context() is ctx
+
+
+@pytest.mark.parametrize(
+    ("value", "want"), [(1, 1.0), ("2", 2.0), (float("inf"), None), (None, None), ([1], None), (True, 1.0)]
+)
+def test_number(value, want) -> None:
+    assert number(value) == want

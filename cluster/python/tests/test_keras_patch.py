@@ -1,0 +1,105 @@
+"""Two workers under MultiWorkerMirrored against one process at the same global batch."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+np = pytest.importorskip("numpy")
+pytest.importorskip("tensorflow")
+pytest.importorskip("keras", minversion="3")
+
+PROGRAM = Path(__file__).with_name("mwms_program.py")
+EQUAL = ["fit_dataset", "fit_arrays", "sample_weights", "partial_batch", "several_outputs"]
+RUNS = [*EQUAL, "lone_sample", "shard_off", "batch_norm"]
+
+
+def run(folder: Path, scenarios: list[str], workers: int, want: int = 0, **env: str) -> list[dict]:
+    folder.mkdir()
+    held = []
+    for _ in range(workers):
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        s.bind(("127.0.0.1", 0))
+        held.append(s)
+    addresses = [f"127.0.0.1:{s.getsockname()[1]}" for s in held]
+    started = []
+    for i in range(workers):
+        its = {**os.environ, "TF_GRPC_REUSE_PORT": "true", **env}
+        if workers > 1:
+            its["TF_CONFIG"] = json.dumps(
+                {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}}
+            )
+        with open(folder / f"{i}.log", "w") as log:
+            command = [sys.executable, str(PROGRAM), str(folder / f"{i}.json"), *scenarios]
+            started.append(subprocess.Popen(command, env=its, stdout=log, stderr=log))
+    try:
+        codes = [p.wait(240) for p in started]
+    finally:
+        for p in started:
+            p.send_signal(signal.SIGKILL)
+            p.wait()
+        for s in held:
+            s.close()
+    logs = "\n".join((folder / f"{i}.log").read_text()[-3000:] for i in range(workers))
+    assert codes == [want] * workers, logs
+    return [json.loads((folder / f"{i}.json").read_text()) for i in range(workers)] if want == 0 else []
+
+
+def flat(told: dict):
+    return np.concatenate([np.array(w) for w in told["weights"]])
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict, dict, dict]:
+    base = tmp_path_factory.mktemp("mwms")
+    (one,) = run(base / "one", RUNS, 1)
+    first, second = run(base / "two", RUNS, 2)
+    return one, first, second
+
+
+@pytest.mark.parametrize("scenario", EQUAL)
+def test_two_workers_train_as_one_process(told, scenario: str) -> None:
+    one, first, second = (t[scenario] for t in told)
+    np.testing.assert_array_equal(flat(first), flat(second))
+    np.testing.assert_allclose(flat(first), flat(one), rtol=1e-4, atol=1e-6)
+    assert first["logs"].keys() == one["logs"].keys()
+    for name, values in one["logs"].items():
+        np.testing.assert_allclose(first["logs"][name], values, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(second["logs"][name], values, rtol=1e-4, atol=1e-6)
+    for name in ("evaluate", "predict"):
+        if name in one:
+            np.testing.assert_allclose(first[name], one[name], rtol=1e-4)
+
+
+def test_predict_gives_every_row(told) -> None:
+    assert [t["fit_arrays"]["rows"] for t in told] == [256] * 3
+
+
+def test_a_batch_that_leaves_a_worker_nothing(told) -> None:
+    _, first, second = (t["lone_sample"] for t in told)
+    np.testing.assert_array_equal(flat(first), flat(second))
+    assert np.isfinite(flat(first)).all()
+
+
+def test_without_sharding_and_with_batch_norm(told) -> None:
+    for scenario in ("shard_off", "batch_norm"):
+        for t in told[1:]:
+            assert np.isfinite(flat(t[scenario])).all()
+
+
+def test_backup_is_written_by_one_and_resumed_by_all(tmp_path: Path) -> None:
+    backup = tmp_path / "backup"
+    (whole,) = run(tmp_path / "whole", ["backup"], 1, BACKUP=str(tmp_path / "other"))
+    run(tmp_path / "broken", ["backup"], 2, want=9, BACKUP=str(backup), BREAK="1")
+    first, second = run(tmp_path / "resumed", ["backup"], 2, BACKUP=str(backup))
+    assert first["backup"]["epochs"] == second["backup"]["epochs"] == [2, 3]
+    np.testing.assert_array_equal(flat(first["backup"]), flat(second["backup"]))
+    np.testing.assert_allclose(flat(first["backup"]), flat(whole["backup"]), rtol=1e-4, atol=1e-6)
+    assert sorted(p.name for p in backup.glob("*.keras")) == [f"best-{i}.keras" for i in range(1, 5)]
+    assert not list(backup.glob(".*"))

@@ -1,0 +1,1 @@
+"""tfcluster: distributed TensorFlow from a notebook."""

@@ -1,0 +1,146 @@
+"""The task's end of the control socket: JSON lines to and from the agent.
+
+A task never waits for the agent when it reports progress: reports are merged and
+sent by a thread, at most five a second. Everything else is written at once. When
+the agent is gone, writing is given up quietly: the task is about to be ended.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+REPORT_INTERVAL = 0.2  # seconds between two reports
+
+
+class Channel:
+    """One task's control socket. All methods may be called from any thread."""
+
+    def __init__(self, sock: socket.socket | None) -> None:
+        self._socket = sock
+        self._write = threading.Lock()
+        self._state = threading.Condition()
+        # Guarded by _state.
+        self._pending: dict[str, Any] = {}
+        self._reporter: threading.Thread | None = None
+        self._reader: threading.Thread | None = None
+        self._last_report = 0.0
+        self._released: dict[str, list[str]] = {}
+        self._training_over = False
+        self._gone = sock is None
+
+    def send(self, op: str, **fields: Any) -> None:
+        """Writes one message, waiting while the socket is full."""
+        sock = self._socket
+        if sock is None:
+            return
+        line = json.dumps({"op": op, **fields}, allow_nan=False).encode() + b"\n"
+        with self._write:
+            try:
+                sock.sendall(line)
+            except OSError:
+                with self._state:
+                    self._gone = True
+
+    def report(self, fields: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
+        """Merges a report into the next one to be sent; never waits."""
+        with self._state:
+            if self._gone:
+                return
+            self._pending.update(fields)
+            self._pending.setdefault("metrics", {}).update(metrics)
+            if self._reporter is None:
+                self._reporter = threading.Thread(
+                    target=self._report_loop, name="tfcluster-report", daemon=True
+                )
+                self._reporter.start()
+            self._state.notify_all()
+
+    def flush(self) -> None:
+        """Sends what report has gathered, now."""
+        with self._state:
+            pending, self._pending = self._pending, {}
+            self._last_report = time.monotonic()
+        if pending:
+            self.send("report", wall_time=time.time(), **pending)
+
+    def _report_loop(self) -> None:
+        while True:
+            with self._state:
+                while not self._pending:
+                    self._state.wait()
+                wait = self._last_report + REPORT_INTERVAL - time.monotonic()
+            if wait > 0:
+                time.sleep(wait)
+            self.flush()
+
+    def wait_barrier(self, name: str, timeout: float | None) -> None:
+        """Arrives at a barrier and waits until every task has."""
+        self._listen()
+        self.send("barrier", name=name)
+        with self._state:
+            arrived = self._state.wait_for(lambda: self._released.get(name) or self._gone, timeout)
+            if not arrived:
+                raise TimeoutError(f"barrier {name!r}: not every task arrived within {timeout:g} s")
+            if not self._released.get(name):
+                raise ConnectionError(f"barrier {name!r}: the agent of this executor is gone")
+            error = self._released[name].pop(0)
+        if error:
+            raise RuntimeError(f"barrier {name!r}: {error}")
+
+    def training_over(self) -> bool:
+        """Whether the tasks that train have ended (said by the agent or by SIGTERM)."""
+        self._listen()
+        with self._state:
+            return self._training_over or self._gone
+
+    def wait_training_over(self, timeout: float) -> bool:
+        """training_over, after waiting up to timeout seconds for it."""
+        self._listen()
+        with self._state:
+            return bool(self._state.wait_for(lambda: self._training_over or self._gone, timeout))
+
+    def set_training_over(self) -> None:
+        """Makes training_over true; safe in a signal handler of the main thread."""
+        self._training_over = True
+
+    def _listen(self) -> None:
+        with self._state:
+            if self._reader is None and self._socket is not None:
+                self._reader = threading.Thread(target=self._read_loop, name="tfcluster-control", daemon=True)
+                self._reader.start()
+
+    def _read_loop(self) -> None:
+        assert self._socket is not None
+        with contextlib.suppress(OSError), self._socket.makefile("rb") as lines:
+            for line in lines:
+                with contextlib.suppress(ValueError, AttributeError):
+                    self._handle(json.loads(line))
+        with self._state:
+            self._gone = True
+            self._state.notify_all()
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        with self._state:
+            if message.get("op") == "barrier_released":
+                self._released.setdefault(str(message.get("name", "")), []).append(
+                    str(message.get("error") or "")
+                )
+            elif message.get("op") == "training_over":
+                self._training_over = True
+            self._state.notify_all()
+
+
+def number(value: Any) -> float | None:
+    """value as a finite float, or None when it has none (a string, NaN, a whole array)."""
+    try:
+        as_float = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return as_float if math.isfinite(as_float) else None

@@ -1,0 +1,270 @@
+"""ctx: what a program is told about its place in the cluster.
+
+main_fun(args, ctx) is given it; a script calls tfcluster.context().
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+from tfcluster.channel import Channel, number
+
+_POLL = 0.5  # seconds between two looks for a new checkpoint
+_KERAS_FILES = ("*.keras", "*.weights.h5")
+_IN_USE = re.compile(r'^(?:model_checkpoint_path|all_model_checkpoint_paths): "(.*)"$', re.MULTILINE)
+
+_current: Context | None = None
+
+
+def current() -> Context:
+    """The context of the task that runs in this process."""
+    if _current is None:
+        raise RuntimeError(
+            "there is no ctx here: tfcluster.context() works in a program that `%tfcluster start` runs"
+        )
+    return _current
+
+
+def set_current(ctx: Context | None) -> None:
+    """Used by the runner, once."""
+    global _current
+    _current = ctx
+
+
+class Context:
+    """A task's place, directories and ways to speak to the rest of the cluster.
+
+    job_name        "chief", "worker", "ps", "evaluator"
+    task_index      number within the role
+    worker_num      number of this task among those who train: the chief is 0, then the workers
+    num_workers     how many train
+    cluster_spec    {"worker": ["host:port", …], …}
+    executor_id     number of this executor
+    is_chief        the chief, or worker 0 where there is no chief
+    defaultFS       file system that relative paths of absolute_path() belong to
+    working_dir     where relative paths of the program start
+    dir, log_dir, checkpoint_dir, export_dir    the run's directories
+    epochs, mode    what `train`, `evaluate` or `inference` asked for
+    resumed         whether checkpoint_dir holds an older run's checkpoints
+    """
+
+    def __init__(self, said: Mapping[str, Any], channel: Channel) -> None:
+        self._channel = channel
+        self._watching = False
+        self.job_name = str(said.get("job_name", "worker"))
+        self.task_index = int(said.get("task_index", 0))
+        self.cluster_spec: dict[str, list[str]] = _spec(said.get("cluster_spec"))
+        has_chief = bool(self.cluster_spec.get("chief") or self.cluster_spec.get("master"))
+        self.is_chief = self.job_name in ("chief", "master") or (
+            not has_chief and self.job_name == "worker" and self.task_index == 0
+        )
+        self.worker_num = self.task_index + (1 if has_chief and self.job_name == "worker" else 0)
+        self.num_workers = int(said.get("num_workers", 1))
+        self.executor_id = int(said.get("executor_id", 0))
+        self.defaultFS = str(said.get("default_fs") or "file://")
+        self.working_dir = str(said.get("working_dir") or os.getcwd())
+        self.dir = str(said.get("dir", ""))
+        self.log_dir = str(said.get("log_dir", ""))
+        self.checkpoint_dir = str(said.get("checkpoint_dir", ""))
+        self.export_dir = str(said.get("export_dir", ""))
+        self.epochs = int(said.get("epochs") or 1)
+        self.mode = str(said.get("mode") or "train")
+        self.resumed = bool(said.get("resumed", False))
+
+    def __repr__(self) -> str:
+        return f"<tfcluster context of {self.job_name}:{self.task_index}, {self.num_workers} workers>"
+
+    # ------------------------------------------------------------- paths
+
+    def absolute_path(self, path: str) -> str:
+        """path with a scheme as it is, an absolute one on defaultFS, a relative one below working_dir."""
+        if re.match(r"^[a-zA-Z][a-zA-Z0-9+.-]*:", path):
+            return path
+        root = "" if self.defaultFS.startswith("file:") else self.defaultFS.rstrip("/")
+        if not path.startswith("/"):
+            path = os.path.join(self.working_dir, path)
+        return root + path
+
+    def local_copy(self, uri: str, *, shard: bool = True) -> str:
+        """A local copy of a remote file or folder."""
+        raise NotImplementedError(
+            f"ctx.local_copy is not there yet: read {uri} with tf.io.gfile or copy it beforehand"
+        )
+
+    def get_data_feed(self, train_mode: bool = True, **_options: Any) -> Any:
+        """The records that `%tfcluster train DATA` feeds."""
+        raise NotImplementedError(
+            "ctx.get_data_feed is not there yet: read the data in main_fun, with tf.data for instance"
+        )
+
+    # ---------------------------------------------------------- progress
+
+    def report(self, step: int | None = None, **metrics: Any) -> None:
+        """Shows progress in the notebook: never waits, and at most five reports a second are sent.
+
+        Metrics are numbers, also NumPy's and TensorFlow's; what is not finite is left out.
+        total_steps=, epoch= and total_epochs= belong to the progress bar.
+        """
+        fields: dict[str, Any] = {"source": "ctx"}
+        if step is not None:
+            fields["step"] = int(step)
+        for name in ("total_steps", "epoch", "total_epochs"):
+            if metrics.get(name) is not None:
+                fields[name] = int(metrics.pop(name))
+        values = {name: n for name, value in metrics.items() if (n := number(value)) is not None}
+        self._channel.report(fields, values)
+
+    def barrier(self, name: str = "", timeout: float | None = 600) -> None:
+        """Waits until every task of the run calls it with this name; TimeoutError after timeout seconds."""
+        self._channel.wait_barrier(name, timeout)
+
+    # ------------------------------------------------------- checkpoints
+
+    def checkpoints(self, directory: str | None = None) -> Iterator[str]:
+        """Each new checkpoint of a directory (default: checkpoint_dir), oldest first; for an evaluator.
+
+        A checkpoint of tf.train.CheckpointManager is given by its prefix, one of Keras
+        (.keras, .weights.h5) by its path. When training is over the newest one is still
+        given if it was not yet, then the iteration ends.
+        """
+        directory = directory or self.checkpoint_dir
+        seen: set[tuple[str, int]] = set()
+        self._watching = True
+        try:
+            while True:
+                over = self._channel.training_over()
+                fresh = [found for found in _list_checkpoints(directory) if found not in seen]
+                for found in fresh:
+                    seen.add(found)
+                    if _mtime(found[0]) is not None:
+                        yield found[0]
+                if over and not fresh:
+                    return
+                if not fresh:
+                    self._channel.wait_training_over(_POLL)
+        finally:
+            self._watching = False
+
+    def end_watching(self) -> bool:
+        """Tells checkpoints() that training is over; False where nobody iterates, or it was told before.
+
+        Called by the runner's handler of SIGTERM.
+        """
+        if not self._watching or self._channel._training_over:
+            return False
+        self._channel.set_training_over()
+        return True
+
+    def export_saved_model(self, model: Any, dir: str | None = None) -> str:
+        """Exports a model so that one task writes dir (default: export_dir); returns the path written.
+
+        Every task must call it, since some variables are read by all together. Tasks
+        other than the chief write to a temporary folder and remove it.
+        """
+        target = self.absolute_path(dir) if dir else self.export_dir
+        if self.is_chief:
+            _export(model, target)
+            return target
+        with tempfile.TemporaryDirectory(prefix="tfcluster-export-") as aside:
+            _export(model, os.path.join(aside, "model"))
+        return target
+
+    # -------------------------------------------- kept of TensorFlowOnSpark
+
+    def start_cluster_server(self, num_gpus: int = 0, rdma: bool = False) -> tuple[Any, Any]:
+        """A tf.train.ClusterSpec and a tf.distribute.Server of this task, for TensorFlow 1's style."""
+        import tensorflow as tf
+
+        cluster = tf.train.ClusterSpec(self.cluster_spec)
+        if self.job_name == "evaluator":
+            return cluster, None
+        server = tf.distribute.Server(
+            cluster, job_name=self.job_name, task_index=self.task_index, protocol="grpc"
+        )
+        return cluster, server
+
+    def release_port(self) -> None:
+        """Nothing: a port is held in a way that TensorFlow can share (SO_REUSEPORT)."""
+
+
+def _spec(said: Any) -> dict[str, list[str]]:
+    spec = json.loads(said) if isinstance(said, str) and said else said
+    return {str(role): [str(a) for a in addresses] for role, addresses in dict(spec or {}).items()}
+
+
+def _export(model: Any, path: str) -> None:
+    export = getattr(model, "export", None)
+    if callable(export):
+        export(path)
+        return
+    import tensorflow as tf
+
+    tf.saved_model.save(model, path)
+
+
+def _list_checkpoints(directory: str) -> list[tuple[str, int]]:
+    """(path, time of last change in ns) of each complete checkpoint, oldest first."""
+    if "://" in directory and not directory.startswith("file://"):
+        return _list_remote(directory)
+    directory = directory.removeprefix("file://")
+    found: dict[str, int] = {}
+    for folder, _, _ in os.walk(directory):
+        for path in _tf_checkpoints(folder):
+            if (changed := _mtime(path)) is not None:
+                found[path] = changed
+        for pattern in _KERAS_FILES:
+            for path in glob.glob(os.path.join(glob.escape(folder), pattern)):
+                if (changed := _mtime(path)) is not None:
+                    found[path] = changed
+    return sorted(found.items(), key=lambda item: (item[1], item[0]))
+
+
+def _tf_checkpoints(folder: str) -> list[str]:
+    """The prefixes that a folder's `checkpoint` state file names."""
+    try:
+        with open(os.path.join(folder, "checkpoint"), encoding="utf-8") as f:
+            state = f.read()
+    except (OSError, UnicodeDecodeError):
+        return []
+    return [os.path.join(folder, json.loads(f'"{p}"')) for p in dict.fromkeys(_IN_USE.findall(state))]
+
+
+def _mtime(path: str) -> int | None:
+    """When a checkpoint last changed; None once it is gone."""
+    for candidate in (path + ".index", path):
+        try:
+            return os.stat(candidate.removeprefix("file://")).st_mtime_ns
+        except OSError:
+            continue
+    return 0 if "://" in path else None
+
+
+def _list_remote(directory: str) -> list[tuple[str, int]]:
+    import tensorflow as tf
+
+    found: dict[str, int] = {}
+    state = tf.train.get_checkpoint_state(directory)
+    for path in state.all_model_checkpoint_paths if state else ():
+        found[path] = 0
+    for pattern in _KERAS_FILES:
+        for path in tf.io.gfile.glob(directory.rstrip("/") + "/" + pattern):
+            found[path] = tf.io.gfile.stat(path).mtime_nsec
+    return sorted(found.items(), key=lambda item: (item[1], item[0]))
+
+
+class _CallableModule(ModuleType):
+    """tfcluster.context is this module once it is imported, and still a function for the program."""
+
+    def __call__(self) -> Context:
+        return current()
+
+
+sys.modules[__name__].__class__ = _CallableModule

@@ -1,0 +1,218 @@
+"""Keras 3's fit, evaluate and predict under MultiWorkerMirroredStrategy.
+
+Keras 3 fails there in two places (keras#20585):
+
+- the first batch is reduced over all replicas to find the model's shapes. A batch
+  is per replica and holds integers, strings or nothing at all: it has no mean. The
+  shapes of this worker's own part are what is needed.
+- a step's logs, scalars, are averaged along an axis they do not have.
+
+A third thing goes wrong without a word: every worker's BackupAndRestore and
+ModelCheckpoint write the same files at the same time. Here the chief writes, and
+the others write to a temporary folder: all must take part, because variables may
+be read by all workers together. And a file is written aside and renamed, so that a
+task that is ended while it saves leaves the checkpoint before.
+
+What is changed is changed only where the faulty text is found in the installed
+Keras, and acts only under a MultiWorkerMirroredStrategy of several workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+from tfcluster import hooks
+
+TRAINER = "keras.src.backend.tensorflow.trainer"
+BACKUP = "keras.src.callbacks.backup_and_restore"
+SAVING = "keras.src.saving.saving_api"
+CHECKPOINT = "keras.src.callbacks.model_checkpoint"
+
+_FAULTY_BUILD = 'reduce(\n                        "MEAN"'
+_FAULTY_REDUCTION = 'strategy.reduce("MEAN", v, axis=0)'
+
+
+def install() -> None:
+    """Patches Keras now or once it is imported."""
+    hooks.when_imported(TRAINER, patch_trainer)
+    hooks.when_imported(BACKUP, patch_backup)
+    hooks.when_imported(CHECKPOINT, patch_checkpoint)
+    hooks.when_imported(SAVING, patch_saving)
+
+
+def spans_workers(strategy: Any) -> bool:
+    """Whether a strategy is MultiWorkerMirrored with several workers."""
+    extended = getattr(strategy, "extended", None)
+    in_multi_worker_mode = getattr(extended, "_in_multi_worker_mode", None)
+    return type(extended).__name__ == "CollectiveAllReduceExtended" and bool(
+        in_multi_worker_mode and in_multi_worker_mode()
+    )
+
+
+def writes_here(strategy: Any) -> bool:
+    """Whether this worker is the one whose files are kept."""
+    return not spans_workers(strategy) or bool(strategy.extended.should_checkpoint)
+
+
+# ---------------------------------------------------------------- trainer
+
+
+def patch_trainer(trainer: ModuleType) -> None:
+    """Mends the two faults in the module of TensorFlowTrainer, each if it is there."""
+    cls = trainer.TensorFlowTrainer
+    if _has(cls._maybe_symbolic_build, _FAULTY_BUILD):
+        cls._maybe_symbolic_build = _build_from_local_part(cls._maybe_symbolic_build)
+    if _has(trainer.reduce_per_replica, _FAULTY_REDUCTION):
+        trainer.reduce_per_replica = _reduce_scalars(trainer.reduce_per_replica)
+
+
+def _has(function: Callable[..., Any], faulty: str) -> bool:
+    try:
+        return faulty in inspect.getsource(function)
+    except (OSError, TypeError):
+        return False
+
+
+def _build_from_local_part(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def _maybe_symbolic_build(self: Any, iterator: Any = None, data_batch: Any = None) -> None:
+        strategy = self._distribute_strategy
+        if not spans_workers(strategy):
+            original(self, iterator=iterator, data_batch=data_batch)
+            return
+        if iterator is not None:
+            for _, _, batches in iterator:
+                data_batch = _local_part(strategy, next(batches))
+                break
+        original(self, data_batch=data_batch)
+
+    return _maybe_symbolic_build
+
+
+def _local_part(strategy: Any, batch: Any) -> Any:
+    """What one of this worker's replicas is given of a distributed batch."""
+    import tensorflow as tf
+    from keras.src import tree
+
+    def first(value: Any) -> Any:
+        if isinstance(value, tf.distribute.DistributedValues):
+            return strategy.experimental_local_results(value)[0]
+        return value
+
+    return tree.map_structure(first, batch)
+
+
+def _reduce_scalars(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def reduce_per_replica(values: Any, strategy: Any, reduction: str) -> Any:
+        if not spans_workers(strategy) or reduction not in ("auto", "mean", "sum"):
+            return original(values, strategy, reduction)
+        from keras.src import tree
+
+        operation = "SUM" if reduction == "sum" else "MEAN"
+        return tree.map_structure(lambda v: strategy.reduce(operation, v, axis=None), values)
+
+    return reduce_per_replica
+
+
+# -------------------------------------------------------------- callbacks
+
+
+def patch_backup(module: ModuleType) -> None:
+    """Lets one worker write a backup, and remove it at the end."""
+    cls = module.BackupAndRestore
+    save, train_end = cls._save_model, cls.on_train_end
+
+    @functools.wraps(save)
+    def _save_model(self: Any) -> None:
+        with _aside(self.model, self, _BACKUP_PATHS):
+            save(self)
+
+    @functools.wraps(train_end)
+    def on_train_end(self: Any, logs: Any = None) -> None:
+        if writes_here(_strategy(self.model)):
+            train_end(self, logs)
+
+    cls._save_model, cls.on_train_end = _save_model, on_train_end
+
+
+_BACKUP_PATHS = (
+    "backup_dir",
+    "_weights_path",
+    "_training_metadata_path",
+    "_prev_weights_path",
+    "_prev_training_metadata_path",
+)
+
+
+def patch_checkpoint(module: ModuleType) -> None:
+    """Lets one worker write a checkpoint."""
+    cls = module.ModelCheckpoint
+    save = cls._save_model
+
+    @functools.wraps(save)
+    def _save_model(self: Any, *args: Any, **kwargs: Any) -> None:
+        with _aside(self.model, self, ("filepath",)):
+            save(self, *args, **kwargs)
+
+    cls._save_model = _save_model
+
+
+def _strategy(model: Any) -> Any:
+    return getattr(model, "_distribute_strategy", None)
+
+
+@contextlib.contextmanager
+def _aside(model: Any, callback: Any, paths: tuple[str, ...]) -> Iterator[None]:
+    """Lets a callback write below a temporary folder unless this worker's files are kept."""
+    if writes_here(_strategy(model)):
+        yield
+        return
+    folder = tempfile.mkdtemp(prefix="tfcluster-not-chief-")
+    kept = {name: getattr(callback, name) for name in paths}
+    try:
+        for name, path in kept.items():
+            setattr(callback, name, os.path.join(folder, os.path.basename(str(path).rstrip("/"))))
+        if "backup_dir" in kept:
+            callback.backup_dir = folder
+        yield
+    finally:
+        for name, path in kept.items():
+            setattr(callback, name, path)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# ----------------------------------------------------------------- saving
+
+
+def patch_saving(module: ModuleType) -> None:
+    """Makes save and save_weights replace a local file at once, or not at all."""
+    for name in ("save_model", "save_weights"):
+        setattr(module, name, _replacing(getattr(module, name)))
+
+
+def _replacing(save: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(save)
+    def saved(model: Any, filepath: Any, overwrite: bool = True, **kwargs: Any) -> Any:
+        path = os.fspath(filepath) if isinstance(filepath, str | os.PathLike) else ""
+        replaceable = path.endswith((".keras", ".weights.h5")) and "://" not in path and not kwargs
+        if not replaceable or not overwrite or not os.path.isfile(path):
+            return save(model, filepath, overwrite=overwrite, **kwargs)
+        aside = os.path.join(os.path.dirname(path), f".{os.getpid()}-{os.path.basename(path)}")
+        try:
+            result = save(model, aside, overwrite=True)
+            os.replace(aside, path)
+            return result
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(aside)
+
+    return saved

@@ -1,0 +1,67 @@
+"""Finding the processes of a task in /proc, so that nothing of it outlives it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+MARKER = "TFCLUSTER_TASK"  # environment variable that holds the task's id
+
+
+def table() -> dict[int, tuple[int, int]]:
+    """Every process: pid → (parent, session)."""
+    found: dict[int, tuple[int, int]] = {}
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            with open(f"/proc/{entry}/stat", "rb") as f:
+                fields = f.read().rpartition(b")")[2].split()
+            if fields[0] not in (b"Z", b"X"):
+                found[int(entry)] = (int(fields[1]), int(fields[3]))
+    return found
+
+
+def descendants(root: int, processes: dict[int, tuple[int, int]] | None = None) -> list[int]:
+    """Every process below root, parents first."""
+    processes = table() if processes is None else processes
+    children: dict[int, list[int]] = {}
+    for pid, (parent, _) in processes.items():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    unseen = list(children.get(root, ()))
+    while unseen:
+        pid = unseen.pop(0)
+        found.append(pid)
+        unseen.extend(children.get(pid, ()))
+    return found
+
+
+def in_session(root: int, session: int) -> list[int]:
+    """Descendants of root in a session. A pid that was used again elsewhere is not among them."""
+    processes = table()
+    return [pid for pid in descendants(root, processes) if processes[pid][1] == session]
+
+
+def of_task(root: int, task: int, marker: str) -> list[int]:
+    """Descendants of root that belong to a task: its session, what is below it, what carries its marker."""
+    processes = table()
+    below = set(descendants(task, processes)) if processes.get(task, (0, 0))[0] == root else set()
+    found = []
+    for pid in descendants(root, processes):
+        if pid in below or processes[pid][1] == task or carries(pid, marker):
+            found.append(pid)
+    return found
+
+
+def carries(pid: int, marker: str) -> bool:
+    """Whether the process was started with an environment entry."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as f:
+        return marker.encode() in f.read().split(b"\0")
+    return False
+
+
+def kill(pid: int, number: int) -> None:
+    """Signals a process that may be gone already."""
+    with contextlib.suppress(OSError):
+        os.kill(pid, number)

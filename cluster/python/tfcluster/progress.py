@@ -1,0 +1,125 @@
+"""Progress of Keras's fit, without a line in the program.
+
+A callback is added to every Model.fit of Keras 3 (TensorFlow backend) and tf_keras.
+It reports step, epoch and metrics to the agent at most five times a second and
+never waits. Under ParameterServerStrategy Keras forbids callbacks that act on
+batches: there it reports epochs only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import time
+from collections.abc import Callable, Mapping
+from types import ModuleType
+from typing import Any
+
+from tfcluster import hooks
+from tfcluster.channel import REPORT_INTERVAL, Channel, number
+
+
+def install(channel: Channel) -> None:
+    """Adds the callback to fit now or once Keras is imported."""
+
+    def patch_keras(module: ModuleType) -> None:
+        from keras.src.callbacks import Callback, CallbackList
+
+        module.TensorFlowTrainer.fit = _with_callback(
+            module.TensorFlowTrainer.fit, Callback, CallbackList, channel
+        )
+
+    def patch_tf_keras(module: ModuleType) -> None:
+        from tf_keras.src.callbacks import Callback, CallbackList
+
+        module.Model.fit = _with_callback(module.Model.fit, Callback, CallbackList, channel)
+
+    hooks.when_imported("keras.src.backend.tensorflow.trainer", patch_keras)
+    hooks.when_imported("tf_keras.src.engine.training", patch_tf_keras)
+
+
+def _with_callback(
+    fit: Callable[..., Any], base: type, list_type: type, channel: Channel
+) -> Callable[..., Any]:
+    signature = inspect.signature(fit)
+    epochs_only, every_batch = make_callbacks(base, channel)
+
+    @functools.wraps(fit)
+    def fit_and_tell(self: Any, *args: Any, **kwargs: Any) -> Any:
+        strategy = getattr(self, "distribute_strategy", None)
+        forbidden = "ParameterServer" in type(strategy).__name__
+        ours = (epochs_only if forbidden else every_batch)()
+        try:
+            given = signature.bind(self, *args, **kwargs)
+        except TypeError:
+            return fit(self, *args, **kwargs)  # says what is wrong with the call
+        callbacks = given.arguments.get("callbacks")
+        if isinstance(callbacks, list_type):
+            ours.set_model(self)
+            callbacks.append(ours)
+        else:
+            given.arguments["callbacks"] = [*_as_list(callbacks), ours]
+        return fit(*given.args, **given.kwargs)
+
+    return fit_and_tell
+
+
+def _as_list(callbacks: Any) -> list[Any]:
+    if callbacks is None:
+        return []
+    return list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks]
+
+
+def make_callbacks(base: type, channel: Channel) -> tuple[type, type]:
+    """The callback's two forms, for one Keras's Callback class: epochs only, and every batch."""
+
+    class EpochProgress(base):  # type: ignore[misc, valid-type]
+        """Reports each epoch's end."""
+
+        async_safe = True  # lets Keras go on while a batch's callbacks are called
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._epoch = 0
+            self._before = 0  # steps of the epochs before this one
+            self._batches = 0  # steps of this one
+            self._reported = 0.0
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self._epoch = epoch
+            self._before = epoch * self._steps() or self._before + self._batches
+            self._batches = 0
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self._report(self._steps() or self._batches, logs)
+
+        def _steps(self) -> int:
+            """Steps an epoch has; 0 while it is not known."""
+            return int((self.params or {}).get("steps") or 0)
+
+        def _report(self, step_in_epoch: int, logs: Mapping[str, Any] | None) -> None:
+            steps, epochs = self._steps(), int((self.params or {}).get("epochs") or 0)
+            fields: dict[str, Any] = {"source": "keras", "epoch": self._epoch + 1, "total_epochs": epochs}
+            if step_in_epoch:
+                fields["step"] = self._before + step_in_epoch
+            if steps:
+                fields["total_steps"] = epochs * steps
+            values: dict[str, float] = {}
+            for name, value in (logs or {}).items():
+                with contextlib.suppress(Exception):  # a metric may be anything
+                    if (n := number(value)) is not None:
+                        values[str(name)] = n
+            channel.report(fields, values)
+
+    class BatchProgress(EpochProgress):
+        """Reports batches too."""
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self._batches = batch + 1
+            now = time.monotonic()
+            if now - self._reported >= REPORT_INTERVAL:
+                self._reported = now
+                self._report(batch + 1, logs)
+
+    return EpochProgress, BatchProgress

@@ -1,0 +1,359 @@
+"""Runs one task's program in this process.
+
+Entered in a fork of the zygote (run_and_exit), or as a fresh interpreter:
+
+    python -m tfcluster.runner CONTROL_FD SPEC_FD
+
+The specification is JSON; what is big in it is named by a path:
+
+    task        "worker:1"
+    kind        "function" (a pickle), "script" or "cell" (source text)
+    name        for people: main_fun, train.py, cell [7]
+    body        path of the pickle or source text
+    args        path of the pickled --args object, or ""
+    words       the program's words
+    modules     path of a zip of Python modules, or ""
+    modules_dir folder to hold its content, named by its digest
+    function    the function of a script to call, or ""
+    path        the script's path as it was given
+    callback, keras_patch   whether to adapt Keras
+    requested   when the task was asked for, seconds since 1970
+    context     what ctx says: see tfcluster.context
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import contextlib
+import faulthandler
+import inspect
+import json
+import linecache
+import os
+import pickle
+import shutil
+import signal
+import socket
+import sys
+import threading
+import time
+import traceback
+import zipfile
+from collections.abc import Callable, Mapping
+from types import FrameType, ModuleType, TracebackType
+from typing import Any
+
+from tfcluster import context, hooks
+from tfcluster.channel import Channel
+
+TERMINATED = 128 + signal.SIGTERM
+MAX_PICKLED_RESULT = 3 << 20  # bytes; more does not fit one message to the coordinator
+TOO_BIG = (
+    "what the program returned has {} MB pickled: only its repr is kept; write it to a file under ctx.dir"
+)
+MAX_TEXT = 1 << 16  # characters of a traceback
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+def main(argv: list[str]) -> None:
+    """The fresh interpreter's entry."""
+    control_fd, spec_fd = int(argv[1]), int(argv[2])
+    os.set_inheritable(control_fd, False)
+    with os.fdopen(spec_fd, "rb") as f:
+        spec = json.load(f)
+    run_and_exit(spec, control_fd)
+
+
+def run_and_exit(spec: Mapping[str, Any], control_fd: int) -> None:
+    """Runs the program and ends the process with its exit code; never returns."""
+    channel = Channel(socket.socket(fileno=control_fd))
+    code = 1
+    try:
+        code = Task(spec, channel).run()
+    finally:
+        code = leave(code)
+        with contextlib.suppress(BaseException):
+            channel.flush()
+        os._exit(code)
+
+
+def leave(code: int) -> int:
+    """What an interpreter does at its end: joins threads, calls what atexit holds, flushes."""
+    for end in (threading._shutdown, atexit._run_exitfuncs, sys.stdout.flush, sys.stderr.flush):
+        try:
+            end()
+        except SystemExit as e:
+            code = exit_code(e)
+        except BaseException:
+            with contextlib.suppress(BaseException):
+                traceback.print_exc()
+    return code
+
+
+class Task:
+    """One task in this process."""
+
+    def __init__(self, spec: Mapping[str, Any], channel: Channel) -> None:
+        self.spec = spec
+        self.channel = channel
+        self.context = context.Context(spec.get("context") or {}, channel)
+
+    def run(self) -> int:
+        """Runs the program, tells the agent how it went and returns the exit code."""
+        try:
+            self._prepare()
+            program = self._load()
+            self._entered()
+            result = program()
+            self._result(result)
+            return 0
+        except SystemExit as e:
+            if e.code is not None and not isinstance(e.code, int):
+                print(e.code, file=sys.stderr)
+            return exit_code(e)
+        except KeyboardInterrupt as e:
+            self._failed(e)
+            return 128 + signal.SIGINT
+        except BaseException as e:
+            self._failed(e)
+            return 1
+
+    # ------------------------------------------------------------ before
+
+    def _prepare(self) -> None:
+        open_streams()
+        faulthandler.enable()
+        faulthandler.register(signal.SIGUSR1, all_threads=True)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, self._terminated)
+        sys.path[:] = [p for p in sys.path if p and os.path.abspath(p) != _HERE]
+        if modules := self.spec.get("modules"):
+            folder = self.spec["modules_dir"]
+            unpack(modules, folder)
+            sys.path.insert(0, folder)
+        context.set_current(self.context)
+        self._adapt()
+
+    def _adapt(self) -> None:
+        hooks.when_imported("tensorflow.python.training.server_lib", self._adapt_server)
+        if self.spec.get("keras_patch"):
+            from tfcluster import keras_patch
+
+            keras_patch.install()
+        if self.spec.get("callback"):
+            from tfcluster import progress
+
+            progress.install(self.channel)
+
+    def _adapt_server(self, module: ModuleType) -> None:
+        """Says when the program waits in tf.distribute.Server.join(), and lets SIGTERM end it."""
+        join = module.Server.join
+
+        def wait(server: Any) -> None:
+            self.channel.send("server_join")
+            waiting = threading.Thread(target=join, args=(server,), name="tf-server-join", daemon=True)
+            waiting.start()
+            waiting.join()  # unlike the join in C++, interrupted by a signal
+
+        wait.__doc__ = join.__doc__
+        module.Server.join = wait
+
+    def _terminated(self, _number: int, _frame: FrameType | None) -> None:
+        if self.context.end_watching():
+            return  # an evaluator looks at the last checkpoint first
+        raise SystemExit(TERMINATED)
+
+    # ------------------------------------------------------- the program
+
+    def _load(self) -> Callable[[], Any]:
+        words = list(self.spec.get("words") or [])
+        kind, name = self.spec["kind"], str(self.spec.get("name") or "program")
+        main_module = ModuleType("__main__")
+        sys.modules["__main__"] = main_module
+        if kind == "function":
+            sys.argv = [name, *words]
+            return self._function(load_program(self.spec["body"]))
+        with open(self.spec["body"], encoding="utf-8") as f:
+            source = f.read()
+        path = str(self.spec.get("path") or "")
+        filename = os.path.abspath(path) if kind == "script" and path else f"<{name}>"
+        sys.argv = [path or name, *words]
+        remember_source(filename, source)
+        main_module.__dict__.update({"__builtins__": __builtins__, "__file__": filename})
+        function = str(self.spec.get("function") or "")
+        if kind == "script" and path and os.path.dirname(filename) not in sys.path:
+            sys.path.insert(1 if self.spec.get("modules") else 0, os.path.dirname(filename))
+        return lambda: self._source(main_module, source, filename, function)
+
+    def _source(self, module: ModuleType, source: str, filename: str, function: str) -> Any:
+        if function:  # `if __name__ == "__main__":` is not for us
+            module.__name__ = os.path.splitext(os.path.basename(filename))[0]
+            sys.modules[module.__name__] = module
+        exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)
+        if not function:
+            return None
+        found = getattr(module, function, None)
+        if not callable(found):
+            raise AttributeError(f"{os.path.basename(filename)} has no function {function!r}")
+        return self._function(found)()
+
+    def _function(self, function: Callable[..., Any]) -> Callable[[], Any]:
+        if self.spec.get("args"):
+            args: Any = unpickle(self.spec["args"])
+        else:
+            args = list(self.spec.get("words") or [])
+        offered = (args, self.context)
+        return lambda: function(*offered[: wanted(function)])
+
+    # ------------------------------------------------------------- after
+
+    def _entered(self) -> None:
+        self.channel.send(
+            "entered", seconds=max(0.0, time.time() - float(self.spec.get("requested") or time.time()))
+        )
+
+    def _result(self, value: Any) -> None:
+        self.channel.flush()
+        if value is None:
+            return
+        said: dict[str, Any] = {"repr": shorten(safe_repr(value))}
+        with contextlib.suppress(TypeError, ValueError, RecursionError):
+            as_json = json.dumps(value, allow_nan=False, default=plain)
+            if len(as_json) <= MAX_PICKLED_RESULT:
+                said["json"] = as_json
+        try:
+            pickled = dump(value)
+            if len(pickled) <= MAX_PICKLED_RESULT:
+                said["pickled_b64"] = base64.b64encode(pickled).decode()
+            else:
+                self.channel.send("note", text=TOO_BIG.format(len(pickled) >> 20))
+        except Exception as e:
+            self.channel.send(
+                "note", text=f"what the program returned cannot be pickled ({e}): only its repr is kept"
+            )
+        self.channel.send("result", **said)
+
+    def _failed(self, error: BaseException) -> None:
+        error.__traceback__ = user_frames(error.__traceback__)
+        lines = traceback.format_exception(error)
+        sys.stdout.flush()
+        print("".join(lines), end="", file=sys.stderr, flush=True)
+        summary = "".join(traceback.format_exception_only(error)).strip()
+        self.channel.flush()
+        self.channel.send(
+            "exception", exception=shorten(summary, 4000), traceback=shorten("".join(lines), MAX_TEXT)
+        )
+
+
+def open_streams() -> None:
+    """New text streams on descriptors 0, 1 and 2: those of a fork still think of the zygote's log file."""
+    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    for fd, name in ((1, "stdout"), (2, "stderr")):
+        stream = open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def load_program(path: str) -> Callable[..., Any]:
+    """Unpickles a program: a function, or {"function": …, "sources": {file name: text}}.
+
+    The sources are of the notebook's cells, so that tracebacks show lines and
+    AutoGraph finds what it converts.
+    """
+    program = unpickle(path)
+    if isinstance(program, Mapping):
+        for filename, text in dict(program.get("sources") or {}).items():
+            remember_source(str(filename), str(text))
+        program = program["function"]
+    return program
+
+
+def unpickle(path: str) -> Any:
+    """The object a file holds."""
+    with open(path, "rb") as f:
+        return pickle.load(f)
+
+
+def dump(value: Any) -> bytes:
+    """value pickled, by cloudpickle where there is one."""
+    try:
+        import cloudpickle
+    except ImportError:
+        return pickle.dumps(value)
+    return cloudpickle.dumps(value)
+
+
+def plain(value: Any) -> Any:
+    """NumPy's scalars and small arrays, for JSON."""
+    convert = getattr(value, "tolist", None)
+    if convert is None or getattr(value, "size", 0) > 10_000:
+        raise TypeError(f"{type(value).__name__} cannot be said in JSON")
+    return convert()
+
+
+def wanted(function: Callable[..., Any]) -> int:
+    """How many of (args, ctx) a function takes: 0, 1 or 2."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 2
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        return 2
+    return min(2, sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters))
+
+
+def remember_source(filename: str, source: str) -> None:
+    """Lets tracebacks and inspect show lines of code that is in no file here."""
+    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
+
+
+def unpack(archive: str, folder: str) -> None:
+    """Extracts a zip of modules into folder, whole or not at all; another task may do so at once."""
+    if os.path.isdir(folder):
+        return
+    aside = f"{folder}.{os.getpid()}"
+    with zipfile.ZipFile(archive) as z:
+        z.extractall(aside)
+    try:
+        os.rename(aside, folder)
+    except OSError:
+        shutil.rmtree(aside, ignore_errors=True)
+        if not os.path.isdir(folder):
+            raise
+
+
+def user_frames(tb: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of this package at its start, unless that is all there is."""
+    kept = tb
+    while kept is not None and os.path.dirname(os.path.abspath(kept.tb_frame.f_code.co_filename)) == _HERE:
+        kept = kept.tb_next
+    return kept or tb
+
+
+def exit_code(error: SystemExit) -> int:
+    """The exit code that SystemExit asks for."""
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def safe_repr(value: Any) -> str:
+    """repr, whatever the object does."""
+    try:
+        return repr(value)
+    except Exception as e:
+        return f"<{type(value).__name__}: repr raised {type(e).__name__}>"
+
+
+def shorten(text: str, limit: int = 2000) -> str:
+    """text, cut in the middle to limit characters."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2 - 2
+    return f"{text[:half]} … {text[-half:]}"
+
+
+if __name__ == "__main__":
+    main(sys.argv)

@@ -1,0 +1,521 @@
+"""A Python process that imports TensorFlow once and forks the tasks.
+
+    python -m tfcluster.zygote --socket PATH [--bare]
+
+Agents of one host and user connect to a unix socket and speak JSON lines:
+
+    zygote → agent  {"op":"ready","python":{…}}            after the imports; nothing can be forked before
+    agent → zygote  {"op":"spawn","id":…,"argv":[…]|null,"env":{…},"unset":[…],"cwd":…,"fresh":…,"spec":{…}}
+                    with three descriptors (SCM_RIGHTS): stdout, stderr, control
+    zygote → agent  {"op":"spawned","id":…,"pid":…,"fresh":reason or ""} | {"op":"error","id":…,"error":…}
+    zygote → agent  {"op":"exited","id":…,"pid":…,"code":…,"signal":…}
+    agent → zygote  {"op":"kill","id":…,"signal":…}        to the task's session; 9 also finds what left it
+    agent → zygote  {"op":"retire"}                        newcomers get another zygote
+
+A task lives no longer than the connection of its agent, and no longer than the
+zygote. The zygote ends one second after its last connection closed. It holds no
+user code, and a task is given a fresh interpreter instead of a fork when a fork
+would not be what the user asked for (see Zygote.why_fresh).
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import contextlib
+import ctypes
+import errno
+import gc
+import importlib
+import importlib.metadata
+import json
+import os
+import random
+import selectors
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from typing import Any
+
+from tfcluster import processes, runner
+
+LINGER = 1.0  # seconds without a connection before the zygote ends
+FIRST_CONNECTION = 30.0  # seconds the starter has to connect
+MAX_REQUEST = 64 << 20  # bytes of one request line
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+CONTROL_FD = 3
+SPEC_FD = 4
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Serves until no agent is left; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tfcluster.zygote")
+    parser.add_argument("--socket", required=True, help="path of the unix socket to serve on")
+    parser.add_argument(
+        "--bare", action="store_true", help="import nothing; every task gets a fresh interpreter"
+    )
+    options = parser.parse_args(argv)
+    environment = dict(os.environ)
+    listener = listen(options.socket)
+    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    zygote = Zygote(listener, options.socket, environment, warm=not options.bare)
+    try:
+        if options.bare:
+            zygote.ready(describe_bare())
+        else:
+            zygote.import_while_serving()
+        zygote.serve()
+    finally:
+        zygote.retire()
+        zygote.kill_all()
+    return 0
+
+
+def listen(path: str) -> socket.socket:
+    """A listening socket at path that only this user can open."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)
+    try:
+        listener.bind(path)
+    finally:
+        os.umask(before)
+    listener.listen(64)
+    listener.setblocking(False)
+    return listener
+
+
+def describe_bare() -> dict[str, Any]:
+    """What this interpreter has, without importing it."""
+    described: dict[str, Any] = {
+        "executable": sys.executable,
+        "version": ".".join(map(str, sys.version_info[:3])),
+        "zygote": False,
+    }
+    for name, distributions in {
+        "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly"),
+        "keras": ("keras",),
+        "cloudpickle": ("cloudpickle",),
+    }.items():
+        for distribution in distributions:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                described[name] = importlib.metadata.version(distribution)
+                break
+    if "tensorflow" not in described:
+        described["error"] = f"TensorFlow is not installed for {sys.executable}"
+    return described
+
+
+def describe_warm() -> dict[str, Any]:
+    """Imports TensorFlow, Keras and cloudpickle and says what they are."""
+    described: dict[str, Any] = {
+        "executable": sys.executable,
+        "version": ".".join(map(str, sys.version_info[:3])),
+        "zygote": True,
+    }
+    began = time.monotonic()
+    for name in ("cloudpickle", "tensorflow", "keras"):
+        try:
+            module = importlib.import_module(name)
+            described[name] = str(getattr(module, "__version__", ""))
+        except BaseException as e:  # a broken build may raise anything, SystemExit too
+            traceback.print_exc()
+            described.setdefault("error", f"cannot import {name}: {one_line(e)}")
+    described["import_seconds"] = time.monotonic() - began
+    return described
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as one line of at most 300 characters."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= 300 else text[:297] + "…"
+
+
+def installed() -> tuple[Any, ...]:
+    """A fingerprint of the packages on disk: cheap, and changed by any pip install."""
+    seen: list[Any] = []
+    for folder in sys.path:
+        if not folder.endswith(("site-packages", "dist-packages")):
+            continue
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith((".dist-info", ".egg-info", ".pth", ".egg-link")):
+                    seen.append((folder, entry.name, entry.stat().st_mtime_ns))
+    return tuple(sorted(seen))
+
+
+def nvidia_open() -> str:
+    """The path of a GPU device this process holds open, or "". Such a process must not fork."""
+    with contextlib.suppress(OSError):
+        for fd in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                target = os.readlink(f"/proc/self/fd/{fd}")
+                if target.startswith("/dev/nvidia"):
+                    return target
+    return ""
+
+
+class Connection:
+    """One agent."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.socket = sock
+        self.received = bytearray()
+        self.fds: deque[int] = deque()
+        self.unsent = bytearray()
+        self.pids: dict[str, int] = {}  # of every task that was spawned and not forgotten
+
+    def close(self) -> None:
+        for fd in self.fds:
+            os.close(fd)
+        self.fds.clear()
+        self.socket.close()
+
+
+class Zygote:
+    """Owns the socket, the connections and the children. One thread at a time uses it."""
+
+    def __init__(
+        self, listener: socket.socket, path: str, environment: dict[str, str], *, warm: bool
+    ) -> None:
+        self._listener: socket.socket | None = listener
+        self._path = path
+        self._environment = environment
+        self._warm = warm
+        self._packages: tuple[Any, ...] = installed() if warm else ()
+        self._greeting: dict[str, Any] | None = None
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._connections: dict[int, Connection] = {}
+        self._children: dict[int, tuple[Connection | None, str]] = {}
+        self._ends_at: float | None = time.monotonic() + FIRST_CONNECTION
+
+    # -------------------------------------------------------------- life
+
+    def import_while_serving(self) -> None:
+        """Imports in the main thread while another answers connections and sees them close."""
+        done = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(done,), daemon=True)
+        watcher.start()
+        try:
+            described = describe_warm()
+        finally:
+            done.set()
+            watcher.join()
+        gc.collect()
+        gc.freeze()  # the collector must not touch, and so copy, pages shared with the tasks
+        self.ready(described)
+
+    def _watch(self, done: threading.Event) -> None:
+        while not done.is_set():
+            if not self._step(0.05):
+                os._exit(0)
+
+    def ready(self, described: dict[str, Any]) -> None:
+        """From now on tasks can be spawned."""
+        self._greeting = {"op": "ready", "python": described}
+        for connection in list(self._connections.values()):
+            self._send(connection, self._greeting)
+
+    def serve(self) -> None:
+        """Answers until LINGER after the last connection closed. Main thread only."""
+        wake_r, wake_w = socket.socketpair()
+        for end in (wake_r, wake_w):
+            end.setblocking(False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(wake_w.fileno(), warn_on_full_buffer=False)
+        self._selector.register(wake_r, selectors.EVENT_READ)
+        self._wake = wake_r
+        while self._step(0.25):
+            self._reap()
+
+    def _step(self, timeout: float) -> bool:
+        """Handles what has come in; False once nobody needs this zygote."""
+        for key, mask in self._selector.select(timeout):
+            if key.fileobj is self._listener:
+                self._accept()
+            elif isinstance(key.data, Connection):
+                self._handle(key.data, mask)
+            else:
+                with contextlib.suppress(OSError):
+                    key.fileobj.recv(4096)  # type: ignore[union-attr]
+        if self._connections:
+            self._ends_at = None
+        elif self._ends_at is None:
+            self._ends_at = time.monotonic() + LINGER
+        return self._ends_at is None or time.monotonic() < self._ends_at
+
+    def retire(self) -> None:
+        """Takes the socket away, so that newcomers start another zygote."""
+        if self._listener is None:
+            return
+        self._selector.unregister(self._listener)
+        self._listener.close()
+        self._listener = None
+        with contextlib.suppress(OSError):
+            os.unlink(self._path)
+
+    def kill_all(self) -> None:
+        """Kills every process that descends from this one."""
+        for pid in processes.descendants(os.getpid()):
+            processes.kill(pid, signal.SIGKILL)
+
+    # ------------------------------------------------------- connections
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", credentials)[1] != os.getuid():
+            sock.close()
+            return
+        sock.setblocking(False)
+        connection = Connection(sock)
+        self._connections[sock.fileno()] = connection
+        self._selector.register(sock, selectors.EVENT_READ, connection)
+        if self._greeting is not None:
+            self._send(connection, self._greeting)
+
+    def _handle(self, connection: Connection, mask: int) -> None:
+        try:
+            if mask & selectors.EVENT_WRITE:
+                self._flush(connection)
+            if mask & selectors.EVENT_READ and not self._receive(connection):
+                self._drop(connection)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+            print(f"tfcluster zygote: an agent's connection is dropped: {one_line(e)}", file=sys.stderr)
+            self._drop(connection)
+
+    def _receive(self, connection: Connection) -> bool:
+        fds = array.array("i")
+        try:
+            data, ancillary, _, _ = connection.socket.recvmsg(1 << 16, socket.CMSG_SPACE(16 * fds.itemsize))
+        except (BlockingIOError, InterruptedError):
+            return True
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(content[: len(content) - len(content) % fds.itemsize])
+        for fd in fds:
+            os.set_inheritable(fd, False)
+        connection.fds.extend(fds)
+        if not data:
+            return False
+        connection.received += data
+        while (end := connection.received.find(b"\n")) >= 0:
+            line = bytes(connection.received[:end])
+            del connection.received[: end + 1]
+            self._request(connection, json.loads(line))
+        if len(connection.received) > MAX_REQUEST:
+            raise ValueError("a request is too long")
+        return True
+
+    def _request(self, connection: Connection, request: dict[str, Any]) -> None:
+        op = request["op"]
+        if op == "spawn":
+            self._spawn(connection, request)
+        elif op == "kill":
+            self._kill(connection, str(request["id"]), int(request["signal"]))
+        elif op == "retire":
+            self.retire()
+
+    def _drop(self, connection: Connection) -> None:
+        """Ends an agent's tasks with its connection."""
+        if self._connections.pop(connection.socket.fileno(), None) is None:
+            return
+        self._selector.unregister(connection.socket)
+        for name in list(connection.pids):
+            self._kill(connection, name, signal.SIGKILL)
+        for pid, (owner, name) in self._children.items():
+            if owner is connection:
+                self._children[pid] = (None, name)
+        connection.close()
+
+    def _send(self, connection: Connection, message: dict[str, Any]) -> None:
+        connection.unsent += json.dumps(message).encode() + b"\n"
+        with contextlib.suppress(OSError):  # a closed one is found when it is read
+            self._flush(connection)
+
+    def _flush(self, connection: Connection) -> None:
+        while connection.unsent:
+            try:
+                sent = connection.socket.send(connection.unsent)
+            except (BlockingIOError, InterruptedError):
+                break
+            del connection.unsent[:sent]
+        if connection.socket.fileno() in self._connections:
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if connection.unsent else 0)
+            self._selector.modify(connection.socket, wanted, connection)
+
+    # ------------------------------------------------------------- tasks
+
+    def why_fresh(self, request: dict[str, Any]) -> str:
+        """Why a task must not be a fork of this process; "" when it may be."""
+        if not self._warm or request.get("fresh"):
+            return "asked"
+        if installed() != self._packages:
+            return "packages on disk changed since TensorFlow was imported"
+        device = nvidia_open()
+        return f"the Python that is forked holds {device}" if device else ""
+
+    def _spawn(self, connection: Connection, request: dict[str, Any]) -> None:
+        name = str(request["id"])
+        if len(connection.fds) < 3:
+            raise ValueError(f"spawn {name}: three descriptors must come with it")
+        fds = [connection.fds.popleft() for _ in range(3)]
+        try:
+            if self._greeting is None:
+                raise OSError(errno.EAGAIN, "not ready")
+            why = self.why_fresh(request)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            parent = os.getpid()
+            pid = os.fork()
+            if pid == 0:
+                self._become_task(request, fds, why, parent)
+        except OSError as e:
+            self._send(connection, {"op": "error", "id": name, "error": f"cannot fork: {one_line(e)}"})
+            return
+        finally:
+            for fd in fds:
+                os.close(fd)
+        self._children[pid] = (connection, name)
+        connection.pids[name] = pid
+        self._send(
+            connection, {"op": "spawned", "id": name, "pid": pid, "fresh": "" if why == "asked" else why}
+        )
+
+    def _become_task(self, request: dict[str, Any], fds: list[int], why: str, parent: int) -> None:
+        """The child's side of the fork: never returns."""
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setsid()
+            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if os.getppid() != parent:
+                os._exit(128 + signal.SIGKILL)
+            argv = request.get("argv")
+            spec = request.get("spec") or {}
+            spec_fd = memory_file(json.dumps(spec)) if why and not argv else None
+            arrange_descriptors(fds, spec_fd)
+            environment = self._environment if why or argv else None
+            enter_environment(request, environment)
+            if argv:
+                become_command(argv)
+            if why:
+                os.set_inheritable(CONTROL_FD, True)
+                os.set_inheritable(SPEC_FD, True)
+                runs = [sys.executable, "-P", "-m", "tfcluster.runner", str(CONTROL_FD), str(SPEC_FD)]
+                os.execve(sys.executable, runs, dict(os.environ))
+            random.seed()
+            numpy = sys.modules.get("numpy")
+            if numpy is not None:
+                numpy.random.seed()
+            gc.unfreeze()
+            runner.run_and_exit(spec, CONTROL_FD)
+        except BaseException:
+            with contextlib.suppress(BaseException):
+                traceback.print_exc()
+                sys.stderr.flush()
+        finally:
+            os._exit(1)
+
+    def _kill(self, connection: Connection, name: str, number: int) -> None:
+        """Signals a task's session. SIGKILL reaches what left it too, and forgets a task that has ended."""
+        pid = connection.pids.get(name)
+        if pid is None:
+            return
+        alive = pid in self._children
+        if alive:
+            with contextlib.suppress(OSError):
+                os.killpg(pid, number)
+        if number == signal.SIGKILL:
+            for found in processes.of_task(os.getpid(), pid, marker(connection, name)):
+                if found not in self._children or found == pid:
+                    processes.kill(found, number)
+            if not alive:
+                del connection.pids[name]
+        elif not alive:
+            for found in processes.in_session(os.getpid(), pid):
+                processes.kill(found, number)
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            connection, name = self._children.pop(pid, (None, ""))
+            if connection is None:
+                continue
+            code = os.waitstatus_to_exitcode(status)
+            self._send(
+                connection,
+                {"op": "exited", "id": name, "pid": pid, "code": max(code, -1), "signal": max(-code, 0)},
+            )
+
+
+def marker(connection: Connection, name: str) -> str:
+    """The environment entry by which a task's processes are found after they left its session."""
+    return f"{processes.MARKER}={name}"
+
+
+def memory_file(text: str) -> int:
+    """A descriptor of an anonymous file that holds text, at its start."""
+    fd = os.memfd_create("tfcluster-spec")
+    with os.fdopen(os.dup(fd), "wb") as f:
+        f.write(text.encode())
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def arrange_descriptors(fds: list[int], spec_fd: int | None) -> None:
+    """Makes stdin /dev/null, the given ones 1, 2 and 3, the specification 4, and closes the rest."""
+    import fcntl
+
+    high = [
+        fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in (*fds, *([] if spec_fd is None else [spec_fd]))
+    ]
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    for target, fd in enumerate(high, start=1):
+        os.dup2(fd, target, inheritable=target <= 2)
+    os.closerange(1 + len(high), 1 << 20)
+
+
+def enter_environment(request: dict[str, Any], base: dict[str, str] | None) -> None:
+    """Takes on the task's variables and working directory."""
+    if base is not None:
+        os.environ.clear()
+        os.environ.update(base)
+    for key in request.get("unset") or ():
+        os.environ.pop(key, None)
+    os.environ.update(request.get("env") or {})
+    os.environ[processes.MARKER] = str(request["id"])
+    if cwd := request.get("cwd"):
+        os.chdir(cwd)
+
+
+def become_command(argv: list[str]) -> None:
+    """Replaces this process by a command; exits as a shell does when it cannot be run."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as e:
+        print(f"tfcluster: cannot run {argv[0]}: {os.strerror(e.errno or 0)}", file=sys.stderr, flush=True)
+        os._exit(127 if e.errno == errno.ENOENT else 126)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,423 @@
+package cluster
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Store keeps every line that tasks wrote, up to a quota: a folder a task below the
+// run's, in it segments that a person can read too. A line of a segment is
+//
+//	2026-11-21T04:05:06.789012345Z E text
+//
+// where E is standard error, O standard output, and a small letter a frame that
+// ended in a carriage return. Past the quota the oldest segment goes and the gap is
+// said. Its methods may be called from any goroutine.
+type Store struct {
+	dir     string // the cluster's; run folders are below
+	quota   Quota
+	mu      sync.Mutex
+	streams map[streamKey]*stream
+	bytes   int64
+}
+
+// Quota bounds what a store keeps, in bytes.
+type Quota struct {
+	Task    int64
+	Cluster int64
+	Segment int64
+}
+
+// DefaultQuota is 1 GB a task, 5 GB a cluster.
+func DefaultQuota() Quota { return Quota{Task: 1 << 30, Cluster: 5 << 30, Segment: 16 << 20} }
+
+type streamKey struct {
+	run  int32
+	task string
+}
+
+// stream is what one task of one run wrote.
+type stream struct {
+	dir      string
+	next     map[int32]uint64 // by attempt: the sequence number expected
+	attempt  int32            // the latest
+	total    uint64           // lines kept, over all attempts
+	lost     uint64 // lines that the quota or an agent's spool took
+	segments []segment
+	file     *os.File
+	w        *bufio.Writer
+	ended    bool
+}
+
+type segment struct {
+	path  string
+	bytes int64
+	lines uint64
+	last  time.Time
+}
+
+// NewStore keeps lines below dir.
+func NewStore(dir string, quota Quota) *Store {
+	return &Store{dir: dir, quota: quota, streams: map[streamKey]*stream{}}
+}
+
+// RunDir is a run's folder below the cluster's.
+func RunDir(dir string, run int32) string { return filepath.Join(dir, fmt.Sprintf("run-%03d", run)) }
+
+func (s *Store) stream(run int32, task string) *stream {
+	k := streamKey{run, task}
+	st := s.streams[k]
+	if st == nil {
+		st = &stream{next: map[int32]uint64{}, dir: filepath.Join(RunDir(s.dir, run), "tasks", strings.ReplaceAll(task, ":", "-"))}
+		s.streams[k] = st
+	}
+	return st
+}
+
+// Append keeps the lines of a batch that it has not kept already and returns those,
+// and the sequence number it expects next.
+func (s *Store) Append(b *clusterpb.LogBatch) (fresh []*clusterpb.Line, next uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stream(b.GetRun(), b.GetTask())
+	lines := b.GetLines()
+	attempt := b.GetAttempt()
+	if have := st.next[attempt]; b.GetFirst() < have {
+		lines = lines[min(uint64(len(lines)), have-b.GetFirst()):]
+	}
+	if lost := b.GetLost(); lost > 0 && len(lines) > 0 {
+		st.lost += lost
+	}
+	if attempt >= st.attempt {
+		st.attempt, st.ended = attempt, b.GetEndOfStream()
+	}
+	for i, l := range lines {
+		l.Task = b.GetTask()
+		l.Seq = b.GetFirst() + uint64(len(b.GetLines())-len(lines)+i)
+		if err := s.write(st, l); err != nil {
+			return lines[:i], st.next[attempt], err
+		}
+		st.next[attempt] = l.Seq + 1
+		st.total++
+	}
+	if st.w != nil {
+		if err := st.w.Flush(); err != nil {
+			return lines, st.next[attempt], fmt.Errorf("keep lines of %s: %w", b.GetTask(), err)
+		}
+	}
+	return lines, st.next[attempt], nil
+}
+
+func (s *Store) write(st *stream, l *clusterpb.Line) error {
+	if st.file == nil || st.segments[len(st.segments)-1].bytes >= s.quota.Segment {
+		if err := s.roll(st); err != nil {
+			return err
+		}
+	}
+	at := time.Unix(0, l.GetUnixNano()).UTC()
+	mark := byte('O')
+	if l.GetStream() == clusterpb.Line_STDERR {
+		mark = 'E'
+	}
+	if l.GetCarriage() {
+		mark |= 0x20
+	}
+	var buf [40]byte
+	head := at.AppendFormat(buf[:0], stampLayout)
+	head = append(head, ' ', mark, ' ')
+	n, err := st.w.Write(head)
+	if err == nil {
+		var m int
+		m, err = st.w.WriteString(strings.ReplaceAll(l.GetText(), "\n", " "))
+		n += m + 1
+	}
+	if err == nil {
+		err = st.w.WriteByte('\n')
+	}
+	if err != nil {
+		return fmt.Errorf("keep a line of %s: %w", l.GetTask(), err)
+	}
+	seg := &st.segments[len(st.segments)-1]
+	seg.bytes += int64(n)
+	seg.lines++
+	seg.last = at
+	s.bytes += int64(n)
+	return nil
+}
+
+const stampLayout = "2006-01-02T15:04:05.000000000Z"
+
+// roll begins a new segment and makes room for it.
+func (s *Store) roll(st *stream) error {
+	if err := st.close(); err != nil {
+		return err
+	}
+	var of int64
+	for _, g := range st.segments {
+		of += g.bytes
+	}
+	for of+s.quota.Segment > s.quota.Task && len(st.segments) > 0 {
+		of -= st.segments[0].bytes
+		s.dropOldest(st)
+	}
+	for s.bytes+s.quota.Segment > s.quota.Cluster {
+		oldest := st
+		for _, o := range s.streams {
+			if len(o.segments) > 1 && (len(oldest.segments) == 0 || o.segments[0].last.Before(oldest.segments[0].last)) {
+				oldest = o
+			}
+		}
+		if len(oldest.segments) == 0 {
+			break
+		}
+		s.dropOldest(oldest)
+	}
+	if err := os.MkdirAll(st.dir, 0o755); err != nil {
+		return fmt.Errorf("make a folder for lines: %w", err)
+	}
+	path := filepath.Join(st.dir, fmt.Sprintf("%012d.log", st.total))
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("begin a segment of lines: %w", err)
+	}
+	st.file, st.w = f, bufio.NewWriterSize(f, 64<<10)
+	st.segments = append(st.segments, segment{path: path})
+	return nil
+}
+
+func (s *Store) dropOldest(st *stream) {
+	g := st.segments[0]
+	st.segments = st.segments[1:]
+	st.lost += g.lines
+	s.bytes -= g.bytes
+	_ = os.Remove(g.path) // what cannot be removed is found by the next look at the quota's folder
+}
+
+func (st *stream) close() error {
+	if st.file == nil {
+		return nil
+	}
+	err := st.w.Flush()
+	if cerr := st.file.Close(); err == nil {
+		err = cerr
+	}
+	st.file, st.w = nil, nil
+	return err
+}
+
+// Lines is how many lines a run's tasks have written.
+func (s *Store) Lines(run int32) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var n int64
+	for k, st := range s.streams {
+		if k.run == run {
+			n += int64(st.total)
+		}
+	}
+	return n
+}
+
+// Bytes is what the store holds on disk.
+func (s *Store) Bytes() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.bytes
+}
+
+// Begin expects lines of a task that is launched, perhaps again.
+func (s *Store) Begin(run int32, task string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stream(run, task).ended = false
+}
+
+// Ended is whether everything a task wrote has arrived.
+func (s *Store) Ended(run int32, task string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.streams[streamKey{run, task}]
+	return st != nil && st.ended
+}
+
+// Query picks lines of one run.
+type Query struct {
+	Run   int32
+	Task  string // "" = all; a role alone = all of it
+	Last  int    // 0 = all
+	Grep  *regexp.Regexp
+	Since time.Time
+}
+
+// Match says whether a line of the run is among those asked for.
+func (q Query) Match(l *clusterpb.Line) bool {
+	return q.matchTask(l.GetTask()) && (q.Grep == nil || q.Grep.MatchString(l.GetText())) &&
+		(q.Since.IsZero() || !time.Unix(0, l.GetUnixNano()).Before(q.Since))
+}
+
+func (q Query) matchTask(task string) bool {
+	return q.Task == "" || task == q.Task || strings.HasPrefix(task, q.Task+":")
+}
+
+// Read returns the lines asked for in order of their time, and in words what the
+// quota took of them.
+func (s *Store) Read(q Query) (lines []*clusterpb.Line, gap string, err error) {
+	type source struct {
+		task     string
+		segments []segment
+	}
+	s.mu.Lock()
+	var sources []source
+	var lost []string
+	for k, st := range s.streams {
+		if k.run != q.Run || !q.matchTask(k.task) {
+			continue
+		}
+		sources = append(sources, source{k.task, slices.Clone(st.segments)})
+		if st.lost > 0 {
+			lost = append(lost, fmt.Sprintf("%s: the oldest %d lines are gone (quota)", k.task, st.lost))
+		}
+	}
+	s.mu.Unlock()
+	for _, src := range sources {
+		var of []*clusterpb.Line
+		// From the newest segment back, so that a tail does not read it all.
+		for _, g := range slices.Backward(src.segments) {
+			if !q.Since.IsZero() && !g.last.IsZero() && g.last.Before(q.Since) {
+				break
+			}
+			part, err := readSegment(g.path, src.task, q)
+			if errors.Is(err, os.ErrNotExist) {
+				break // the quota took it meanwhile
+			}
+			if err != nil {
+				return nil, "", err
+			}
+			of = append(part, of...)
+			if q.Last > 0 && len(of) >= q.Last {
+				of = of[len(of)-q.Last:]
+				break
+			}
+		}
+		lines = append(lines, of...)
+	}
+	slices.SortStableFunc(lines, func(a, b *clusterpb.Line) int {
+		switch {
+		case a.GetUnixNano() < b.GetUnixNano():
+			return -1
+		case a.GetUnixNano() > b.GetUnixNano():
+			return 1
+		}
+		return strings.Compare(a.GetTask(), b.GetTask())
+	})
+	if q.Last > 0 && len(lines) > q.Last {
+		lines = lines[len(lines)-q.Last:]
+	}
+	slices.Sort(lost)
+	return lines, strings.Join(lost, "; "), nil
+}
+
+func readSegment(path, task string, q Query) ([]*clusterpb.Line, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read lines of %s: %w", task, err)
+	}
+	var lines []*clusterpb.Line
+	for len(b) > 0 {
+		var row []byte
+		i := slices.Index(b, '\n')
+		if i < 0 {
+			break // still being written
+		}
+		row, b = b[:i], b[i+1:]
+		if l, ok := parseStored(row, task); ok && q.Match(l) {
+			lines = append(lines, l)
+		}
+	}
+	return lines, nil
+}
+
+// parseStored reads one line of a segment; false when it is none.
+func parseStored(row []byte, task string) (*clusterpb.Line, bool) {
+	const head = len(stampLayout) + 3
+	if len(row) < head || row[len(stampLayout)] != ' ' || row[head-1] != ' ' {
+		return nil, false
+	}
+	at, err := time.Parse(stampLayout, string(row[:len(stampLayout)]))
+	if err != nil {
+		return nil, false
+	}
+	l := &clusterpb.Line{UnixNano: at.UnixNano(), Text: strings.ToValidUTF8(string(row[head:]), string(utf8.RuneError)), Task: task}
+	switch mark := row[head-2]; mark {
+	case 'O', 'o':
+		l.Carriage = mark == 'o'
+	case 'E', 'e':
+		l.Stream, l.Carriage = clusterpb.Line_STDERR, mark == 'e'
+	default:
+		return nil, false
+	}
+	return l, true
+}
+
+// Load takes up what an earlier driver's store kept of a run.
+func (s *Store) Load(run int32) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	root := filepath.Join(RunDir(s.dir, run), "tasks")
+	tasks, err := os.ReadDir(root)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("load lines of run %d: %w", run, err)
+	}
+	for _, t := range tasks {
+		i := strings.LastIndexByte(t.Name(), '-')
+		if i < 0 {
+			continue
+		}
+		st := s.stream(run, t.Name()[:i]+":"+t.Name()[i+1:])
+		files, err := filepath.Glob(filepath.Join(st.dir, "*.log"))
+		if err != nil || len(st.segments) > 0 {
+			continue
+		}
+		slices.Sort(files)
+		for _, path := range files {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return fmt.Errorf("load lines of run %d: %w", run, err)
+			}
+			var first uint64
+			if _, err := fmt.Sscanf(filepath.Base(path), "%d.log", &first); err != nil {
+				continue
+			}
+			n := uint64(strings.Count(string(b), "\n"))
+			st.segments = append(st.segments, segment{path: path, bytes: int64(len(b)), lines: n})
+			st.total = first + n
+			s.bytes += int64(len(b))
+		}
+	}
+	return nil
+}
+
+// Close flushes and closes every segment.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var errs []error
+	for _, st := range s.streams {
+		errs = append(errs, st.close())
+	}
+	return errors.Join(errs...)
+}
