@@ -31,6 +31,7 @@ const (
 	firstJoin        = 2 * time.Minute // without a first welcome the agent gives up
 	orphanTerm       = 5 * time.Second // SIGTERM to SIGKILL of tasks whose driver is gone
 	farewell         = time.Second     // for the last lines at a release
+	gpuTimeout       = 20 * time.Second
 )
 
 // maxMessage bounds a message either way, in bytes.
@@ -124,7 +125,9 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 		return nil, nil, err
 	}
 	if cfg.GPUs > 0 {
-		if a.gpus, err = holdGPUs(ctx, cfg.GPUs, cfg.Cluster+"/"+cfg.ExecutorID); err != nil {
+		limited, cancel := context.WithTimeout(ctx, gpuTimeout)
+		defer cancel()
+		if a.gpus, err = holdGPUs(limited, cfg.GPUs, cfg.Cluster+"/"+cfg.ExecutorID); err != nil {
 			a.gpus, a.gpuError = &heldGPUs{}, err.Error()
 		}
 	}

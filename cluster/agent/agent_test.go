@@ -161,3 +161,13 @@ sys.stdout.buffer.write(cloudpickle.dumps(main_fun))
 		t.Errorf("lines: %q", text)
 	}
 }
+
+func writeFile(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

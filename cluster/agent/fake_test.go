@@ -11,7 +11,9 @@ import (
 	"crypto/x509/pkix"
 	"encoding/hex"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -75,7 +77,7 @@ func (c *coordinator) listen(address string) {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	server := grpc.NewServer(grpc.Creds(c.ca.server(c.t)), grpc.MaxRecvMsgSize(maxMessage))
+	server := grpc.NewServer(grpc.Creds(c.ca.server(c.t)), grpc.MaxRecvMsgSize(maxMessage), grpc.WaitForHandlers(true))
 	clusterpb.RegisterCoordinatorServer(server, c)
 	c.mu.Lock()
 	c.server, c.address = server, l.Addr().String()
@@ -164,6 +166,23 @@ func (c *coordinator) Fetch(r *clusterpb.FetchRequest, stream grpc.ServerStreami
 		}
 	}
 	return nil
+}
+
+func (c *coordinator) Sync(stream grpc.ClientStreamingServer[clusterpb.FileChunk, clusterpb.SyncReply]) error {
+	for {
+		chunk, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return stream.SendAndClose(&clusterpb.SyncReply{})
+		}
+		if err != nil {
+			return err
+		}
+		c.mu.Lock()
+		have := c.files[chunk.GetPath()]
+		c.files[chunk.GetPath()] = append(have[:min(int(chunk.GetOffset()), len(have))], chunk.GetData()...)
+		c.change.Broadcast()
+		c.mu.Unlock()
+	}
 }
 
 // blob makes content available to agents.
@@ -269,7 +288,7 @@ func (c *coordinator) cell(run int32, source string) *clusterpb.Launch {
 	return &clusterpb.Launch{
 		Run: run, Task: "worker:0", NumWorkers: 1,
 		Program:     &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell [7]", Body: c.blob(source)},
-		Directories: &clusterpb.Directories{Dir: filepath.Join(c.t.TempDir(), "run")},
+		Directories: &clusterpb.Directories{Dir: filepath.Join(c.t.TempDir(), "run-001")},
 	}
 }
 
@@ -302,6 +321,7 @@ func (c *coordinator) runAgent(change func(*Config)) (done <-chan error) {
 		OrphanGrace: 60_000, Idle: 60_000, Host: "here",
 	}
 	cfg.CA, cfg.Cert, cfg.Key = c.ca.agent(c.t)
+	own := cfg.RuntimeDir
 	if change != nil {
 		change(&cfg)
 	}
@@ -312,7 +332,9 @@ func (c *coordinator) runAgent(change func(*Config)) (done <-chan error) {
 	c.t.Cleanup(func() {
 		cancel()
 		all.Wait()
-		leftovers(c.t, cfg.RuntimeDir)
+		if cfg.RuntimeDir == own {
+			leftovers(c.t, own)
+		}
 	})
 	return ended
 }

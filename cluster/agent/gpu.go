@@ -1,22 +1,170 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
+// gpuLister lists a machine's GPUs with the processes that use them.
+type gpuLister interface {
+	list() ([]*clusterpb.GPU, error)
+}
+
+// Inventory lists this machine's GPUs: what they are, who uses them and which
+// cluster holds them. A machine without a driver is an error that says so.
+func Inventory(ctx context.Context) ([]*clusterpb.GPU, error) {
+	gpus, err := listGPUs(ctx, newGPULister())
+	if err != nil {
+		return nil, err
+	}
+	locks := defaultGPULocks()
+	for _, g := range gpus {
+		g.Holder = locks.holder(g.GetUuid())
+	}
+	return gpus, nil
+}
+
+// listGPUs asks the driver, which may hang: the answer is not waited for longer
+// than ctx.
+func listGPUs(ctx context.Context, lister gpuLister) ([]*clusterpb.GPU, error) {
+	type answer struct {
+		gpus []*clusterpb.GPU
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		gpus, err := lister.list()
+		answers <- answer{gpus, err}
+	}()
+	select {
+	case a := <-answers:
+		host, _ := os.Hostname()
+		for _, g := range a.gpus {
+			g.Host = host
+			for _, p := range g.GetProcesses() {
+				p.User, p.Command = whose(int(p.GetPid()))
+			}
+		}
+		return a.gpus, a.err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("list the GPUs: the driver does not answer: %w", ctx.Err())
+	}
+}
+
+// whose tells a process's user and command, as far as this user may know.
+func whose(pid int) (name, command string) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	if line, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil {
+		command = strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
+	}
+	uid, ok := ownerOf(dir)
+	if !ok {
+		return "", command
+	}
+	if u, err := user.LookupId(uid); err == nil {
+		return u.Username, command
+	}
+	return "uid " + uid, command
+}
+
 // heldGPUs are the GPUs this executor has picked, each under its host's lock.
 type heldGPUs struct {
 	gpus  []*clusterpb.GPU
-	locks []interface{ Close() error }
+	locks []*os.File
+}
+
+// holdGPUs picks count free GPUs of this machine and locks them. holder is what
+// others see as their owner.
+func holdGPUs(ctx context.Context, count int, holder string) (*heldGPUs, error) {
+	gpus, err := listGPUs(ctx, newGPULister())
+	if err != nil {
+		return nil, err
+	}
+	return pickGPUs(assigned(gpus, os.Getenv("CUDA_VISIBLE_DEVICES")), count, holder, defaultGPULocks())
+}
+
+// assigned are the GPUs that the engine (Spark, YARN) gave this executor: those
+// its CUDA_VISIBLE_DEVICES names by index or UUID, or all where it is not set.
+func assigned(gpus []*clusterpb.GPU, visible string) []*clusterpb.GPU {
+	if visible == "" || visible == "-1" {
+		return gpus
+	}
+	var given []*clusterpb.GPU
+	for name := range strings.SplitSeq(visible, ",") {
+		name = strings.TrimSpace(name)
+		for _, g := range gpus {
+			if name == strconv.Itoa(int(g.GetIndex())) || strings.HasPrefix(name, "GPU-") && strings.HasPrefix(g.GetUuid(), name) {
+				given = append(given, g)
+			}
+		}
+	}
+	return given
+}
+
+// pickGPUs locks count GPUs that nobody uses, the emptiest first. The error
+// names who has the others.
+func pickGPUs(gpus []*clusterpb.GPU, count int, holder string, locks gpuLocks) (*heldGPUs, error) {
+	order := slices.Clone(gpus)
+	slices.SortStableFunc(order, func(a, b *clusterpb.GPU) int { return cmp.Compare(a.GetUsedBytes(), b.GetUsedBytes()) })
+	held := &heldGPUs{}
+	var taken []string
+	for _, g := range order {
+		if len(held.gpus) == count {
+			break
+		}
+		if len(g.GetProcesses()) > 0 {
+			taken = append(taken, fmt.Sprintf("GPU %d is used by %s", g.GetIndex(), describe(g.GetProcesses()[0])))
+			continue
+		}
+		lock, err := locks.lock(g.GetUuid(), holder)
+		switch {
+		case errors.Is(err, errGPULocked):
+			taken = append(taken, fmt.Sprintf("GPU %d is held by %s", g.GetIndex(), locks.holder(g.GetUuid())))
+		case err != nil:
+			held.release()
+			return nil, fmt.Errorf("lock GPU %d: %w", g.GetIndex(), err)
+		default:
+			g.Holder = holder
+			held.gpus, held.locks = append(held.gpus, g), append(held.locks, lock)
+		}
+	}
+	if len(held.gpus) == count {
+		return held, nil
+	}
+	free := len(held.gpus)
+	held.release()
+	why := ""
+	if len(taken) > 0 {
+		why = ": " + strings.Join(taken, "; ")
+	}
+	return nil, fmt.Errorf("%d GPUs are asked for, %d of %d are free%s", count, free, len(gpus), why)
+}
+
+func describe(p *clusterpb.GPUProcess) string {
+	text := fmt.Sprintf("pid %d", p.GetPid())
+	if p.GetUser() != "" || p.GetCommand() != "" {
+		command := p.GetCommand()
+		if len(command) > 80 {
+			command = command[:wholeRunes([]byte(command[:80]))] + "…"
+		}
+		text += fmt.Sprintf(" (%s: %s)", p.GetUser(), command)
+	}
+	return text
 }
 
 // visible is CUDA_VISIBLE_DEVICES for a task: the held ones by UUID, or none.
 func (h *heldGPUs) visible() string {
-	if h == nil || len(h.gpus) == 0 {
+	if len(h.gpus) == 0 {
 		return "-1"
 	}
 	uuids := make([]string, len(h.gpus))
@@ -26,11 +174,10 @@ func (h *heldGPUs) visible() string {
 	return strings.Join(uuids, ",")
 }
 
+// release gives the locks up.
 func (h *heldGPUs) release() {
 	for _, lock := range h.locks {
 		lock.Close()
 	}
 	h.locks, h.gpus = nil, nil
 }
-
-func holdGPUs(context.Context, int, string) (*heldGPUs, error) { return nil, errors.New("not yet") }

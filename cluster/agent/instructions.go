@@ -111,7 +111,6 @@ func (a *Agent) prepareRun(p *clusterpb.Prepare) {
 func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 	t := &task{launch: l, emit: a.tell, done: make(chan struct{})}
 	t.id = fmt.Sprintf("%s/%s/run%d.%d/%s", a.cfg.Cluster, a.incarnation, l.GetRun(), l.GetAttempt(), l.GetTask())
-	t.log = a.logs.open(logKey{l.GetRun(), l.GetAttempt(), l.GetTask()})
 	t.arrive = func(name string) {
 		a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Barrier{Barrier: &clusterpb.BarrierArrived{
 			Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Name: name,
@@ -123,8 +122,19 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 		r = &run{id: l.GetRun(), attempt: l.GetAttempt()}
 		a.runs[r.id] = r
 	}
+	if slices.ContainsFunc(r.tasks, func(old *task) bool {
+		return old.launch.GetAttempt() == l.GetAttempt() && old.launch.GetTask() == l.GetTask()
+	}) {
+		a.mu.Unlock()
+		return // said twice
+	}
+	t.log = a.logs.open(logKey{l.GetRun(), l.GetAttempt(), l.GetTask()})
 	r.tasks = append(r.tasks, t)
 	a.mu.Unlock()
+	if logs, ok := localDir(l.GetDirectories().GetLogs()); ok && a.cfg.SharedDir == "" {
+		dir, _ := localDir(l.GetDirectories().GetDir())
+		a.work.Go(func() { newFileSync(a.blobs.client, a.cfg.ExecutorID, dir, logs).run(ctx, t.done) })
+	}
 	a.work.Go(func() {
 		t.run(ctx, func(ctx context.Context, files [3]*os.File) (*process, error) { return a.spawn(ctx, t, files) })
 	})

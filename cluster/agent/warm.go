@@ -51,14 +51,16 @@ func (i *interpreter) warm(ctx context.Context, want *clusterpb.WarmUp) {
 // renew replaces the zygote by a fresh one.
 func (i *interpreter) renew(ctx context.Context) {
 	i.mu.Lock()
+	old := i.zygote
+	i.mu.Unlock()
+	if old != nil {
+		old.retire(ctx)
+	}
+	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.stop == nil {
-		return
+	if i.stop != nil && i.zygote == old {
+		i.restart(ctx, i.want)
 	}
-	if i.zygote != nil {
-		_ = i.zygote.retire()
-	}
-	i.restart(ctx, i.want)
 }
 
 // restart replaces the keeper. Caller holds mu.
@@ -136,16 +138,21 @@ func (i *interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote
 	failed := func(err error) *clusterpb.Python {
 		return &clusterpb.Python{Executable: want.GetPython(), Error: err.Error()}
 	}
-	z, err := i.starter.connect(ctx, want)
-	if err != nil {
-		return nil, failed(fmt.Errorf("%s cannot be started: %w", want.GetPython(), err))
-	}
-	python, err := z.waitReady(ctx)
-	if err != nil {
+	for {
+		z, started, err := i.starter.connect(ctx, want)
+		if err != nil {
+			return nil, failed(fmt.Errorf("%s cannot be started: %w", want.GetPython(), err))
+		}
+		python, err := z.waitReady(ctx)
+		if err == nil {
+			return z, python
+		}
 		z.close()
-		return nil, failed(fmt.Errorf("%s ended while it imported TensorFlow: %s", want.GetPython(), lastLine(i.starter.logFile(want))))
+		if started || ctx.Err() != nil {
+			return nil, failed(fmt.Errorf("%s ended while it imported TensorFlow: %s", want.GetPython(), lastLine(i.starter.logFile(want))))
+		}
+		// It was ending when this agent came: the next one is started here.
 	}
-	return z, python
 }
 
 // current returns the zygote, waiting while it warms up.

@@ -63,11 +63,12 @@ type zygoteMessage struct {
 
 // zygote is a connection to one. Closing it ends the tasks forked through it.
 type zygote struct {
-	conn   *net.UnixConn
-	python *clusterpb.Python // set before ready is closed
-	ready  chan struct{}
-	gone   chan struct{} // closed when the connection ended
-	reader sync.WaitGroup
+	conn    *net.UnixConn
+	python  *clusterpb.Python // set before ready is closed
+	ready   chan struct{}
+	gone    chan struct{} // closed when the connection ended
+	retired chan struct{} // closed when newcomers are no longer served
+	reader  sync.WaitGroup
 
 	write sync.Mutex // one request at a time
 
@@ -80,7 +81,7 @@ type zygote struct {
 // newZygote takes over a connection.
 func newZygote(conn *net.UnixConn) *zygote {
 	z := &zygote{
-		conn: conn, ready: make(chan struct{}), gone: make(chan struct{}),
+		conn: conn, ready: make(chan struct{}), gone: make(chan struct{}), retired: make(chan struct{}),
 		spawning: map[string]chan zygoteMessage{}, exits: map[string]chan exitStatus{},
 	}
 	z.reader.Go(z.read)
@@ -127,6 +128,12 @@ func (z *zygote) handle(m zygoteMessage) {
 		}
 		z.python = parsePython(m.Python)
 		close(z.ready)
+	case "retired":
+		select {
+		case <-z.retired:
+		default:
+			close(z.retired)
+		}
 	case "spawned", "error":
 		if reply := z.spawning[m.ID]; reply != nil {
 			delete(z.spawning, m.ID)
@@ -190,8 +197,20 @@ func (z *zygote) kill(id string, number int) error {
 	return z.send(map[string]any{"op": "kill", "id": id, "signal": number}, nil)
 }
 
-// retire makes the zygote give way: who connects next starts a new one.
-func (z *zygote) retire() error { return z.send(map[string]any{"op": "retire"}, nil) }
+// retire makes the zygote give way: who connects next starts a new one. It
+// returns once that is so, or the zygote is gone.
+func (z *zygote) retire(ctx context.Context) {
+	if z.send(map[string]any{"op": "retire"}, nil) != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, spawnTimeout)
+	defer cancel()
+	select {
+	case <-z.retired:
+	case <-z.gone:
+	case <-ctx.Done():
+	}
+}
 
 func (z *zygote) send(request any, oob []byte) error {
 	line, err := json.Marshal(request)

@@ -30,19 +30,20 @@ type zygoteStarter struct {
 }
 
 // connect returns a connection to the zygote for what is wanted. The first
-// agent that needs it starts it.
-func (s zygoteStarter) connect(ctx context.Context, want *clusterpb.WarmUp) (*zygote, error) {
+// agent that needs it starts it, and is told so.
+func (s zygoteStarter) connect(ctx context.Context, want *clusterpb.WarmUp) (z *zygote, started bool, err error) {
 	base := s.base(want)
 	lock, err := lockFile(ctx, base+".lock")
 	if err != nil {
-		return nil, fmt.Errorf("lock the zygote's start: %w", err)
+		return nil, false, fmt.Errorf("lock the zygote's start: %w", err)
 	}
 	defer lock.Close()
 	if conn, err := dialPeer(base + ".sock"); err == nil {
-		return newZygote(conn), nil
+		return newZygote(conn), false, nil
 	}
 	os.Remove(base + ".sock") // of one that was killed
-	return s.start(ctx, want, base)
+	z, err = s.start(ctx, want, base)
+	return z, true, err
 }
 
 // base is the path of a zygote's files without their suffix.

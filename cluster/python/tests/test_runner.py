@@ -159,7 +159,7 @@ def test_sources_of_a_function_make_its_traceback(tmp_path: Path) -> None:
 def test_result_that_cannot_be_sent_whole(tmp_path: Path) -> None:
     big = run(tmp_path, pickled("def main_fun():\n    return b'x' * (4 << 20)"), kind="function")
     assert "pickled_b64" not in big.said("result") and "4 MB" in big.said("note")["text"]
-    odd = run(tmp_path, pickled("def main_fun():\n    return open('/dev/null')"), kind="function")
+    odd = run(tmp_path, pickled("def main_fun():\n    return (i for i in [])"), kind="function")
     assert odd.code == 0 and "cannot be pickled" in odd.said("note")["text"]
 
 
@@ -196,7 +196,8 @@ def test_modules_come_first(tmp_path: Path) -> None:
     assert ran.stdout == "new 1\n", ran.stderr
 
 
-def test_autograph_finds_a_cells_source(tmp_path: Path) -> None:
+@pytest.mark.parametrize("spec", [{}, {"kind": "script", "path": "/no/such/dir/train.py"}])
+def test_autograph_finds_the_source(tmp_path: Path, spec: dict) -> None:
     pytest.importorskip("tensorflow")
     ran = run(
         tmp_path,
@@ -209,6 +210,7 @@ def test_autograph_finds_a_cells_source(tmp_path: Path) -> None:
             return -x
         print(float(f(tf.constant(-3.0))))
         """,
+        **spec,
     )
     assert ran.stdout == "3.0\n", ran.stderr
 

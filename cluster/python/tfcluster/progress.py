@@ -57,7 +57,8 @@ def _with_callback(
         callbacks = given.arguments.get("callbacks")
         if isinstance(callbacks, list_type):
             ours.set_model(self)
-            callbacks.append(ours)
+            ours.set_params(callbacks.params)
+            callbacks.callbacks.append(ours)
         else:
             given.arguments["callbacks"] = [*_as_list(callbacks), ours]
         return fit(*given.args, **given.kwargs)

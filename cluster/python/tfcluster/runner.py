@@ -181,7 +181,9 @@ class Task:
         filename = os.path.abspath(path) if kind == "script" and path else f"<{name}>"
         sys.argv = [path or name, *words]
         remember_source(filename, source)
-        main_module.__dict__.update({"__builtins__": __builtins__, "__file__": filename})
+        main_module.__dict__.update({"__builtins__": __builtins__, "__loader__": SourceLoader(source)})
+        if kind == "script":
+            main_module.__file__ = filename
         function = str(self.spec.get("function") or "")
         if kind == "script" and path and os.path.dirname(filename) not in sys.path:
             sys.path.insert(1 if self.spec.get("modules") else 0, os.path.dirname(filename))
@@ -302,6 +304,16 @@ def wanted(function: Callable[..., Any]) -> int:
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return 2
     return min(2, sum(p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) for p in parameters))
+
+
+class SourceLoader:
+    """What linecache and inspect ask for the source of a module whose file is not on this machine."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def get_source(self, _name: str) -> str:
+        return self._source
 
 
 def remember_source(filename: str, source: str) -> None:

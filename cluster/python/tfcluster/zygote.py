@@ -10,7 +10,8 @@ Agents of one host and user connect to a unix socket and speak JSON lines:
     zygote → agent  {"op":"spawned","id":…,"pid":…,"fresh":reason or ""} | {"op":"error","id":…,"error":…}
     zygote → agent  {"op":"exited","id":…,"pid":…,"code":…,"signal":…}
     agent → zygote  {"op":"kill","id":…,"signal":…}        to the task's session; 9 also finds what left it
-    agent → zygote  {"op":"retire"}                        newcomers get another zygote
+    agent → zygote  {"op":"retire"}                        newcomers get another zygote, once
+    zygote → agent  {"op":"retired"}                       came
 
 A task lives no longer than the connection of its agent, and no longer than the
 zygote. The zygote ends one second after its last connection closed. It holds no
@@ -327,6 +328,7 @@ class Zygote:
             self._kill(connection, str(request["id"]), int(request["signal"]))
         elif op == "retire":
             self.retire()
+            self._send(connection, {"op": "retired"})
 
     def _drop(self, connection: Connection) -> None:
         """Ends an agent's tasks with its connection."""
@@ -444,6 +446,8 @@ class Zygote:
                     processes.kill(found, number)
             if not alive:
                 del connection.pids[name]
+            if not self._children:
+                self.kill_all()  # a fork in a session of its own carries no marker
         elif not alive:
             for found in processes.in_session(os.getpid(), pid):
                 processes.kill(found, number)

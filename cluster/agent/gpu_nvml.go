@@ -1,0 +1,82 @@
+//go:build cgo
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// nvmlLibrary is what is used of NVML. It is opened when it is first asked.
+type nvmlLibrary interface {
+	Init() nvml.Return
+	Shutdown() nvml.Return
+	DeviceGetCount() (int, nvml.Return)
+	DeviceGetHandleByIndex(index int) (nvml.Device, nvml.Return)
+	ErrorString(r nvml.Return) string
+}
+
+// nvmlLister lists GPUs by NVIDIA's management library.
+type nvmlLister struct{ library nvmlLibrary }
+
+func newGPULister() gpuLister { return nvmlLister{nvml.New()} }
+
+func (l nvmlLister) list() ([]*clusterpb.GPU, error) {
+	switch r := l.library.Init(); r {
+	case nvml.SUCCESS:
+	case nvml.ERROR_LIBRARY_NOT_FOUND:
+		return nil, errors.New("no GPU can be listed: this machine has no NVIDIA driver (libnvidia-ml.so.1 is not found)")
+	default:
+		return nil, fmt.Errorf("no GPU can be listed: NVML: %s", l.library.ErrorString(r))
+	}
+	defer l.library.Shutdown()
+	count, r := l.library.DeviceGetCount()
+	if r != nvml.SUCCESS {
+		return nil, fmt.Errorf("count the GPUs: NVML: %s", l.library.ErrorString(r))
+	}
+	var gpus []*clusterpb.GPU
+	for i := range count {
+		g, err := l.describe(i)
+		if err != nil {
+			return nil, err
+		}
+		gpus = append(gpus, g)
+	}
+	return gpus, nil
+}
+
+// describe tells what one GPU is. What a GPU does not tell (some have no
+// utilization, MIG hides processes) is left empty; without a UUID it is no use.
+func (l nvmlLister) describe(index int) (*clusterpb.GPU, error) {
+	device, r := l.library.DeviceGetHandleByIndex(index)
+	if r != nvml.SUCCESS {
+		return nil, fmt.Errorf("open GPU %d: NVML: %s", index, l.library.ErrorString(r))
+	}
+	g := &clusterpb.GPU{Index: int32(index)}
+	if g.Uuid, r = device.GetUUID(); r != nvml.SUCCESS {
+		return nil, fmt.Errorf("name GPU %d: NVML: %s", index, l.library.ErrorString(r))
+	}
+	if name, r := device.GetName(); r == nvml.SUCCESS {
+		g.Name = name
+	}
+	if memory, r := device.GetMemoryInfo(); r == nvml.SUCCESS {
+		g.MemoryBytes, g.UsedBytes = memory.Total, memory.Used
+	}
+	if load, r := device.GetUtilizationRates(); r == nvml.SUCCESS {
+		g.Utilization = int32(load.Gpu)
+	}
+	if running, r := device.GetComputeRunningProcesses(); r == nvml.SUCCESS {
+		for _, p := range running {
+			used := p.UsedGpuMemory
+			if used == ^uint64(0) { // NVML_VALUE_NOT_AVAILABLE
+				used = 0
+			}
+			g.Processes = append(g.Processes, &clusterpb.GPUProcess{Pid: int32(p.Pid), UsedBytes: used})
+		}
+	}
+	return g, nil
+}

@@ -1,0 +1,69 @@
+//go:build cgo
+
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+)
+
+func fakeNVML(devices ...nvml.Device) *mock.Interface {
+	return &mock.Interface{
+		InitFunc:           func() nvml.Return { return nvml.SUCCESS },
+		ShutdownFunc:       func() nvml.Return { return nvml.SUCCESS },
+		DeviceGetCountFunc: func() (int, nvml.Return) { return len(devices), nvml.SUCCESS },
+		DeviceGetHandleByIndexFunc: func(i int) (nvml.Device, nvml.Return) {
+			return devices[i], nvml.SUCCESS
+		},
+		ErrorStringFunc: func(r nvml.Return) string { return "return code" },
+	}
+}
+
+func TestNVMLList(t *testing.T) {
+	t.Parallel()
+	device := &mock.Device{
+		GetUUIDFunc: func() (string, nvml.Return) { return "GPU-1", nvml.SUCCESS },
+		GetNameFunc: func() (string, nvml.Return) { return "NVIDIA H200", nvml.SUCCESS },
+		GetMemoryInfoFunc: func() (nvml.Memory, nvml.Return) {
+			return nvml.Memory{Total: 100, Used: 10}, nvml.SUCCESS
+		},
+		GetUtilizationRatesFunc: func() (nvml.Utilization, nvml.Return) {
+			return nvml.Utilization{}, nvml.ERROR_NOT_SUPPORTED
+		},
+		GetComputeRunningProcessesFunc: func() ([]nvml.ProcessInfo, nvml.Return) {
+			return []nvml.ProcessInfo{{Pid: 42, UsedGpuMemory: ^uint64(0)}}, nvml.SUCCESS
+		},
+	}
+	library := fakeNVML(device)
+	gpus, err := nvmlLister{library}.list()
+	if err != nil || len(gpus) != 1 {
+		t.Fatalf("list: %v, %v", gpus, err)
+	}
+	g := gpus[0]
+	if g.GetUuid() != "GPU-1" || g.GetName() != "NVIDIA H200" || g.GetMemoryBytes() != 100 || g.GetUsedBytes() != 10 ||
+		len(g.GetProcesses()) != 1 || g.GetProcesses()[0].GetPid() != 42 || g.GetProcesses()[0].GetUsedBytes() != 0 {
+		t.Errorf("list: %v", g)
+	}
+	if n := len(library.ShutdownCalls()); n != 1 {
+		t.Errorf("NVML was shut down %d times", n)
+	}
+}
+
+func TestNVMLFailures(t *testing.T) {
+	t.Parallel()
+	missing := fakeNVML()
+	missing.InitFunc = func() nvml.Return { return nvml.ERROR_LIBRARY_NOT_FOUND }
+	uncounted := fakeNVML()
+	uncounted.DeviceGetCountFunc = func() (int, nvml.Return) { return 0, nvml.ERROR_UNKNOWN }
+	nameless := fakeNVML(&mock.Device{GetUUIDFunc: func() (string, nvml.Return) { return "", nvml.ERROR_GPU_IS_LOST }})
+	for want, library := range map[string]*mock.Interface{
+		"no NVIDIA driver": missing, "count the GPUs": uncounted, "name GPU 0": nameless,
+	} {
+		if _, err := (nvmlLister{library}).list(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("list: %v, want %s", err, want)
+		}
+	}
+}

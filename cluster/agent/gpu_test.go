@@ -1,0 +1,131 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+func someGPUs() []*clusterpb.GPU {
+	return []*clusterpb.GPU{
+		{Uuid: "GPU-a", Index: 0, UsedBytes: 5},
+		{Uuid: "GPU-b", Index: 1, UsedBytes: 1},
+		{Uuid: "GPU-c", Index: 2, Processes: []*clusterpb.GPUProcess{{Pid: 4711, User: "alice", Command: "python train.py"}}},
+	}
+}
+
+func TestPickGPUs(t *testing.T) {
+	t.Parallel()
+	locks := gpuLocks{filepath.Join(t.TempDir(), "locks")}
+	first, err := pickGPUs(someGPUs(), 1, "demo/0", locks)
+	if err != nil || first.visible() != "GPU-b" {
+		t.Fatalf("picked %v, %v: want the emptiest", first, err)
+	}
+	if who := locks.holder("GPU-b"); !strings.Contains(who, "demo/0") {
+		t.Errorf("GPU-b is held by %q", who)
+	}
+	_, err = pickGPUs(someGPUs(), 2, "other/0", locks)
+	if err == nil {
+		t.Fatal("a GPU was given twice")
+	}
+	for _, want := range []string{"2 GPUs are asked for, 1 of 3 are free", "GPU 1 is held by demo/0", "GPU 2 is used by pid 4711 (alice: python train.py)"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error lacks %q: %v", want, err)
+		}
+	}
+	second, err := pickGPUs(someGPUs(), 1, "other/0", locks) // the failure kept nothing
+	if err != nil || second.visible() != "GPU-a" {
+		t.Fatalf("picked %v, %v", second, err)
+	}
+	first.release()
+	if who := locks.holder("GPU-b"); who != "" {
+		t.Errorf("GPU-b is still held by %q", who)
+	}
+	if first.visible() != "-1" {
+		t.Errorf("without GPUs visible is %q", first.visible())
+	}
+	second.release()
+}
+
+func TestGPULocksAreForEveryUser(t *testing.T) {
+	t.Parallel()
+	locks := gpuLocks{filepath.Join(t.TempDir(), "locks")}
+	f, err := locks.lock("GPU-a", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	dir, err := os.Stat(locks.dir)
+	if err != nil || dir.Mode().Perm() != 0o777 || dir.Mode()&os.ModeSticky == 0 {
+		t.Errorf("the folder's mode is %v, %v", dir.Mode(), err)
+	}
+	if info, err := f.Stat(); err != nil || info.Mode().Perm() != 0o666 {
+		t.Errorf("the lock's mode is %v, %v", info.Mode(), err)
+	}
+}
+
+func TestGPULockThatIsALink(t *testing.T) {
+	t.Parallel()
+	locks := gpuLocks{t.TempDir()}
+	target := filepath.Join(t.TempDir(), "target")
+	if err := os.WriteFile(target, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, locks.path("GPU-a")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locks.lock("GPU-a", "x"); err == nil {
+		t.Error("a link was followed")
+	}
+	if content, _ := os.ReadFile(target); string(content) != "precious" {
+		t.Errorf("the link's target was written: %q", content)
+	}
+}
+
+func TestAssigned(t *testing.T) {
+	t.Parallel()
+	for visible, want := range map[string]string{
+		"": "GPU-a GPU-b GPU-c", "-1": "GPU-a GPU-b GPU-c", "1": "GPU-b", "2, 0": "GPU-c GPU-a", "GPU-c": "GPU-c", "7": "",
+	} {
+		var got []string
+		for _, g := range assigned(someGPUs(), visible) {
+			got = append(got, g.GetUuid())
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("CUDA_VISIBLE_DEVICES=%q gives %v, want %s", visible, got, want)
+		}
+	}
+}
+
+type hungLister struct{ wait chan struct{} }
+
+func (l hungLister) list() ([]*clusterpb.GPU, error) {
+	<-l.wait
+	return nil, errors.New("late")
+}
+
+func TestADriverThatHangs(t *testing.T) {
+	t.Parallel()
+	l := hungLister{make(chan struct{})}
+	defer close(l.wait)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := listGPUs(ctx, l); err == nil || !strings.Contains(err.Error(), "does not answer") {
+		t.Errorf("listGPUs: %v", err)
+	}
+}
+
+func TestInventoryHereSaysWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	gpus, err := Inventory(t.Context())
+	if err == nil {
+		t.Logf("%d GPUs", len(gpus))
+	} else if !strings.Contains(err.Error(), "GPU") {
+		t.Errorf("Inventory: %v", err)
+	}
+}

@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// errGPULocked: another executor of this host holds the GPU.
+var errGPULocked = errors.New("another executor holds it")
+
+// gpuLocks is the folder with a lock file per GPU, shared by all users of a
+// host. A lock is the kernel's (flock), so it ends with its holder however that
+// ends; the file's text only says who it is.
+type gpuLocks struct{ dir string }
+
+func defaultGPULocks() gpuLocks {
+	if dir := os.Getenv("TFCLUSTER_GPU_LOCKS"); dir != "" {
+		return gpuLocks{dir}
+	}
+	return gpuLocks{"/tmp/tfcluster-gpu"}
+}
+
+// lock takes a GPU's lock; closing the file gives it up.
+func (l gpuLocks) lock(uuid, holder string) (*os.File, error) {
+	f, err := l.open(uuid)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, errGPULocked
+		}
+		return nil, err
+	}
+	text := fmt.Sprintf("%s (pid %d, uid %d)\n", holder, os.Getpid(), os.Getuid())
+	if err := errors.Join(f.Truncate(0), writeAt(f, text)); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("write the lock's holder: %w", err)
+	}
+	return f, nil
+}
+
+func writeAt(f *os.File, text string) error {
+	_, err := f.WriteAt([]byte(text), 0)
+	return err
+}
+
+// holder says who holds a GPU, or "".
+func (l gpuLocks) holder(uuid string) string {
+	f, err := os.OpenFile(l.path(uuid), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
+		return "" // nobody; closing gives it up again
+	}
+	text, _ := io.ReadAll(io.LimitReader(f, 1<<10))
+	if who := strings.TrimSpace(string(text)); who != "" {
+		return who
+	}
+	return "another executor"
+}
+
+func (l gpuLocks) path(uuid string) string {
+	return filepath.Join(l.dir, strings.Map(func(r rune) rune {
+		if r == '/' || r == 0 {
+			return '_'
+		}
+		return r
+	}, uuid)+".lock")
+}
+
+// open opens a lock file. Another user's is opened without O_CREAT, which the
+// kernel may forbid in a folder with the sticky bit (fs.protected_regular).
+func (l gpuLocks) open(uuid string) (*os.File, error) {
+	if err := l.prepare(); err != nil {
+		return nil, err
+	}
+	path := l.path(uuid)
+	for range 3 {
+		f, err := os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW, 0)
+		if err == nil {
+			if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+				f.Close()
+				return nil, fmt.Errorf("%s is no regular file", path)
+			}
+			return f, nil
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		if err == nil {
+			return f, f.Chmod(0o666) // whatever the umask is
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("%s appears and vanishes", path)
+}
+
+// prepare makes the folder as /tmp is: everyone may add, none remove another's.
+func (l gpuLocks) prepare() error {
+	if err := os.Mkdir(l.dir, 0o777); err == nil {
+		return os.Chmod(l.dir, 0o777|os.ModeSticky)
+	} else if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	info, err := os.Lstat(l.dir)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return fmt.Errorf("%s is no folder", l.dir)
+	}
+	return nil
+}
+
+// ownerOf is a file's owner's uid.
+func ownerOf(path string) (uid string, ok bool) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return "", false
+	}
+	return strconv.FormatUint(uint64(stat.Uid), 10), true
+}

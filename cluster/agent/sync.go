@@ -1,0 +1,122 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Pace and pieces of the files that are sent to a driver on another disk.
+const (
+	syncInterval = time.Second
+	syncChunk    = 256 << 10
+	syncTimeout  = 30 * time.Second // of one round
+)
+
+// fileSync sends what is appended to the files below a run's log directory.
+// TensorBoard's event files only grow, so an offset per file is all there is to
+// remember; a file that shrank is sent again.
+type fileSync struct {
+	client   clusterpb.CoordinatorClient
+	executor string
+	dir      string // of the logs
+	base     string // of the cluster: what the paths sent are relative to
+	sent     map[string]int64
+}
+
+func newFileSync(client clusterpb.CoordinatorClient, executor, runDir, logs string) *fileSync {
+	return &fileSync{client: client, executor: executor, dir: logs, base: filepath.Dir(filepath.Clean(runDir)), sent: map[string]int64{}}
+}
+
+// run sends every second until ended is closed, and once more after it.
+func (s *fileSync) run(ctx context.Context, ended <-chan struct{}) {
+	ticker := time.NewTicker(syncInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ended:
+			_ = s.round(ctx) // best effort: the driver may be gone for good
+			return
+		case <-ticker.C:
+			_ = s.round(ctx) // what could not be sent is sent with the next
+		}
+	}
+}
+
+// round sends what has been appended since the last one that succeeded.
+func (s *fileSync) round(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	var stream grpc.ClientStreamingClient[clusterpb.FileChunk, clusterpb.SyncReply]
+	reached := map[string]int64{}
+	send := func(chunk *clusterpb.FileChunk) (err error) {
+		if stream == nil {
+			if stream, err = s.client.Sync(ctx); err != nil {
+				return err
+			}
+		}
+		return stream.Send(chunk)
+	}
+	err := filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return nil // one that cannot be read, or vanished, does not hold up the others
+		}
+		end, err := s.file(path, send)
+		if end > 0 {
+			reached[path] = end
+		}
+		return err
+	})
+	if stream == nil {
+		return err
+	}
+	if _, closeErr := stream.CloseAndRecv(); closeErr != nil {
+		return fmt.Errorf("send the log directory's files: %w", closeErr)
+	}
+	for path, end := range reached {
+		s.sent[path] = end
+	}
+	return err
+}
+
+// file sends a file's new bytes and returns where they end.
+func (s *fileSync) file(path string, send func(*clusterpb.FileChunk) error) (end int64, err error) {
+	relative, err := filepath.Rel(s.base, path)
+	if err != nil || !filepath.IsLocal(relative) {
+		return 0, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, nil
+	}
+	defer f.Close()
+	offset := s.sent[path]
+	if info, err := f.Stat(); err != nil || info.Size() == offset {
+		return 0, nil
+	} else if info.Size() < offset {
+		offset = 0
+	}
+	buffer := make([]byte, syncChunk)
+	for {
+		n, err := f.ReadAt(buffer, offset)
+		if n > 0 {
+			chunk := &clusterpb.FileChunk{Path: relative, Offset: offset, Data: buffer[:n:n], ExecutorId: s.executor}
+			if err := send(chunk); err != nil {
+				return 0, err
+			}
+			offset += int64(n)
+		}
+		if err != nil { // EOF, or a disk's trouble: the next round tries from here
+			return offset, nil
+		}
+	}
+}

@@ -1,0 +1,304 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tfcluster/tfcluster/kernel/wire"
+)
+
+// Cell is a matched cell while it runs: where its output goes. Every output carries the
+// cell's own header, so it never lands in another. Its methods may be called from any
+// goroutine, until Run has returned.
+type Cell struct {
+	// Static after construction.
+	Code       string
+	k          *Kernel
+	msg        *wire.Message
+	exec       wire.ExecuteRequest
+	count      int
+	interrupts chan struct{}
+
+	mu    sync.Mutex
+	name  string          // guarded by mu: of the stream that is gathered
+	text  strings.Builder // guarded by mu
+	timer *time.Timer     // guarded by mu
+	over  bool            // guarded by mu
+}
+
+// ID is the id of the request the cell came with.
+func (c *Cell) ID() string { return c.msg.Header.MsgID }
+
+// ExecutionCount is the n of In[n].
+func (c *Cell) ExecutionCount() int { return c.count }
+
+// Interrupts yields a value for each interrupt while the cell runs.
+func (c *Cell) Interrupts() <-chan struct{} { return c.interrupts }
+
+// Stdout writes text.
+func (c *Cell) Stdout(text string) { c.write("stdout", text) }
+
+// Stderr writes text that front ends show as errors.
+func (c *Cell) Stderr(text string) { c.write("stderr", text) }
+
+// Text is gathered this long, or up to this much, into one message: a message a line
+// would run into the server's rate limit.
+const (
+	gatherTime  = 50 * time.Millisecond
+	gatherBytes = 256 << 10
+)
+
+func (c *Cell) write(name, text string) {
+	if text == "" {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return
+	}
+	if c.name != name {
+		c.flush()
+		c.name = name
+	}
+	c.text.WriteString(text)
+	if c.text.Len() >= gatherBytes {
+		c.flush()
+		return
+	}
+	if c.timer == nil {
+		c.timer = time.AfterFunc(gatherTime, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.flush()
+		})
+	}
+}
+
+// flush sends what was gathered. Caller holds mu.
+func (c *Cell) flush() {
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
+	}
+	if c.text.Len() == 0 {
+		return
+	}
+	c.k.publish("stream", c.msg.RawHeader(), wire.Stream{Name: c.name, Text: c.text.String()})
+	c.text.Reset()
+}
+
+// Display shows a MIME bundle; with an id it can be updated.
+func (c *Cell) Display(id string, data, metadata map[string]any) {
+	c.show("display_data", id, data, metadata)
+}
+
+// Update replaces what was displayed under an id.
+func (c *Cell) Update(id string, data, metadata map[string]any) {
+	c.show("update_display_data", id, data, metadata)
+}
+
+func (c *Cell) show(msgType, id string, data, metadata map[string]any) {
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	transient := map[string]any{}
+	if id != "" {
+		transient["display_id"] = id
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return
+	}
+	c.flush()
+	c.k.publish(msgType, c.msg.RawHeader(), wire.Display{Data: data, Metadata: metadata, Transient: transient})
+}
+
+// ErrNoInput says that the client takes no questions.
+var ErrNoInput = errors.New("this front end does not take input")
+
+// Input asks the cell's reader for a line.
+func (c *Cell) Input(ctx context.Context, prompt string) (string, error) {
+	if !c.exec.AllowStdin || len(c.msg.Identities()) == 0 {
+		return "", ErrNoInput
+	}
+	c.mu.Lock()
+	c.flush()
+	c.mu.Unlock()
+	client := string(c.msg.Identities()[0])
+	answer := make(chan string, 1)
+	c.k.mu.Lock()
+	c.k.inputs[client] = answer
+	c.k.mu.Unlock()
+	defer func() {
+		c.k.mu.Lock()
+		delete(c.k.inputs, client)
+		c.k.mu.Unlock()
+	}()
+	c.k.stdin.Send(c.k.signer.Make(c.msg.Identities(), "input_request", c.msg.RawHeader(), map[string]any{"prompt": prompt, "password": false}))
+	select {
+	case s := <-answer:
+		return s, nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case <-c.k.ctx.Done():
+		return "", errEnd
+	}
+}
+
+// interrupt passes one on; a cell that has two unseen gets no third.
+func (c *Cell) interrupt() {
+	select {
+	case c.interrupts <- struct{}{}:
+	default:
+	}
+}
+
+func (k *Kernel) newCell(r *request) *Cell {
+	return &Cell{Code: r.exec.Code, k: k, msg: r.msg, exec: r.exec, interrupts: make(chan struct{}, 2)}
+}
+
+// runQueued runs a matched cell whose turn has come. Caller holds mu.
+func (k *Kernel) runQueued(r *request) {
+	c := k.newCell(r)
+	c.count = k.count + 1 + len(k.ticks)
+	k.running = c
+	k.work.Go(func() {
+		failed := k.run(c)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.running = nil
+		k.status(c.msg.RawHeader(), "idle")
+		if failed && c.exec.Stops() {
+			k.abort()
+		}
+		k.flushTicks()
+		k.pump()
+	})
+}
+
+// runBeside runs a matched cell at once, whatever else is busy.
+func (k *Kernel) runBeside(r *request) {
+	c := k.newCell(r)
+	k.mu.Lock()
+	c.count = k.count + len(k.outstanding) + len(k.ticks) + 1
+	if k.running != nil {
+		c.count++
+	}
+	k.beside[c] = struct{}{}
+	k.mu.Unlock()
+	k.work.Go(func() {
+		k.run(c)
+		k.mu.Lock()
+		delete(k.beside, c)
+		if len(k.outstanding) == 0 && k.running == nil {
+			k.flushTicks()
+		}
+		k.mu.Unlock()
+		k.idle(c.msg.RawHeader())
+	})
+}
+
+// run runs a matched cell up to its reply; it returns whether the cell failed.
+func (k *Kernel) run(c *Cell) bool {
+	parent := c.msg.RawHeader()
+	k.status(parent, "busy")
+	if !c.exec.Silent {
+		k.publish("execute_input", parent, wire.ExecuteInput{Code: c.Code, ExecutionCount: c.count})
+	}
+	res := k.guard(c)
+	c.mu.Lock()
+	c.flush()
+	c.over = true
+	c.mu.Unlock()
+	reply := wire.ExecuteReply{Status: "ok", ExecutionCount: c.count, UserExpressions: map[string]any{}, Payload: []any{}}
+	if e := res.Err; e != nil {
+		reply = wire.ExecuteReply{Status: "error", ExecutionCount: c.count, EName: e.Name, EValue: e.Value, Traceback: e.Traceback}
+		if reply.Traceback == nil {
+			reply.Traceback = []string{}
+		}
+		if !c.exec.Silent {
+			k.publish("error", parent, wire.Error{EName: e.Name, EValue: e.Value, Traceback: reply.Traceback})
+		}
+	} else if res.Data != nil && !c.exec.Silent {
+		k.publish("execute_result", parent, wire.ExecuteResult{ExecutionCount: c.count, Data: res.Data, Metadata: map[string]any{}})
+	}
+	k.mu.Lock()
+	if c.exec.Stores() {
+		k.ticks = append(k.ticks, tick{count: c.count, code: c.Code, after: res.After})
+	}
+	k.mu.Unlock()
+	k.shell.Send(k.signer.Make(c.msg.Identities(), "execute_reply", parent, reply))
+	return res.Err != nil
+}
+
+// guard runs the Interceptor; a panic fails the cell and not the kernel.
+func (k *Kernel) guard(c *Cell) (res Result) {
+	defer func() {
+		if p := recover(); p != nil {
+			k.log.Error("panic in a cell", "panic", p)
+			res = Result{Err: &CellError{Name: "InternalError", Value: fmt.Sprint(p), Traceback: []string{fmt.Sprintf("InternalError: %v (a defect of this kernel; the cluster is untouched)", p)}}}
+		}
+	}()
+	return k.cfg.Interceptor.Run(k.ctx, c)
+}
+
+// tick is a count that the child must make up for, since it did not see the cell.
+type tick struct {
+	count int
+	code  string
+	after string
+}
+
+// hiddenPrefix marks ids of requests that no client sent: their answers go nowhere.
+const hiddenPrefix = "tfcluster-hidden-"
+
+func hidden(parentID string) bool { return strings.HasPrefix(parentID, hiddenPrefix) }
+
+// flushTicks lets the idle child catch up with the counts of matched cells: In, the
+// history and the counter run on as if it had run them. Caller holds mu.
+func (k *Kernel) flushTicks() {
+	if k.child == nil {
+		if len(k.ticks) > 0 { // a child to come begins at the right count
+			k.count = k.ticks[len(k.ticks)-1].count
+			k.ticks = nil
+		}
+		return
+	}
+	for _, t := range k.ticks {
+		k.count = t.count
+		k.hide(fmt.Sprintf("def __tfcluster_tick__(__count__):\n"+
+			"    ip = get_ipython()\n"+
+			"    ip.execution_count = __count__\n"+
+			"    ip.history_manager.store_inputs(__count__, %s)\n"+
+			"    ip.execution_count = __count__ + 1\n%s"+
+			"__tfcluster_tick__(%d)\ndel __tfcluster_tick__\n", pyString(t.code), indent(t.after), t.count))
+	}
+	k.ticks = nil
+}
+
+// hide runs code in the child without a trace. Caller holds mu.
+func (k *Kernel) hide(code string) {
+	frames := k.signer.MakeHidden(hiddenPrefix, "execute_request", map[string]any{
+		"code": code, "silent": true, "store_history": false, "user_expressions": map[string]any{}, "allow_stdin": false, "stop_on_error": false,
+	})
+	k.forwardLocked(shellChannel, frames)
+}
+
+func indent(code string) string {
+	if code == "" {
+		return ""
+	}
+	return "    " + strings.ReplaceAll(strings.TrimSpace(code), "\n", "\n    ") + "\n"
+}
+
+// pyString is a Python string literal.
+func pyString(s string) string { return strconv.QuoteToASCII(strings.ToValidUTF8(s, "\uFFFD")) }
+
+func bracket(n int) string { return "[" + strconv.Itoa(n) + "]" }

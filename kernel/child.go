@@ -1,0 +1,409 @@
+package kernel
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	zmq "github.com/go-zeromq/zmq4"
+
+	"github.com/tfcluster/tfcluster/kernel/wire"
+)
+
+// child is one ipykernel process and our sockets toward it.
+type child struct {
+	// Static after construction.
+	k     *Kernel
+	cmd   *exec.Cmd
+	dir   string // 0700: its sockets and connection file
+	began time.Time
+	tail  *tail // the last of its stderr
+	dead  chan struct{}
+	asked atomic.Bool // to end
+	out   [3]*outbox
+	socks []zmq.Socket
+	work  sync.WaitGroup
+	stop  context.CancelFunc
+	ctx   context.Context
+	heard chan struct{} // closed by the first message on IOPub
+	once  sync.Once
+}
+
+// Child ports are names of sockets in its folder.
+const (
+	childShell = iota + 1
+	childIOPub
+	childStdin
+	childControl
+	childHB
+)
+
+// Limits of a child that does not come up.
+const (
+	mostDeaths = 3               // in a row, of children that hardly lived
+	hardly     = 5 * time.Second // is a life
+	startLimit = 2 * time.Minute
+)
+
+// childLoop keeps a child running until the kernel ends.
+func (k *Kernel) childLoop() {
+	for k.ctx.Err() == nil {
+		c, err := k.startChild()
+		if err == nil {
+			if err = c.connect(); err == nil {
+				k.childReady(c)
+				select {
+				case <-c.dead:
+				case <-k.ctx.Done():
+				}
+			}
+			c.end()
+		}
+		if !k.childGone(c, err) {
+			return
+		}
+	}
+}
+
+// startChild runs ipykernel in a process group of its own, so that a signal to ours
+// does not reach it twice, and lets it die with us however we die.
+func (k *Kernel) startChild() (*child, error) {
+	dir, err := os.MkdirTemp("", "tfcluster-kernel-")
+	if err != nil {
+		return nil, fmt.Errorf("make the child's folder: %w", err)
+	}
+	c := &child{k: k, dir: dir, began: time.Now(), tail: &tail{}, dead: make(chan struct{}), heard: make(chan struct{})}
+	c.ctx, c.stop = context.WithCancel(context.WithoutCancel(k.ctx))
+	conn := *k.conn
+	conn.IP, conn.Transport = filepath.Join(dir, "k"), "ipc"
+	conn.ShellPort, conn.IOPubPort, conn.StdinPort, conn.ControlPort, conn.HBPort = childShell, childIOPub, childStdin, childControl, childHB
+	b, err := json.Marshal(conn)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("encode the child's connection file: %w", err), os.RemoveAll(dir))
+	}
+	file := filepath.Join(dir, "connection.json")
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("write the child's connection file: %w", err), os.RemoveAll(dir))
+	}
+	args := append([]string{"-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", file}, k.cfg.Interceptor.ChildArgs()...)
+	c.cmd = exec.Command(k.cfg.Python, args...)
+	c.cmd.Env = append(append(os.Environ(), "JPY_PARENT_PID="+strconv.Itoa(os.Getpid())), k.cfg.Interceptor.ChildEnv()...)
+	c.cmd.Stdout, c.cmd.Stderr = os.Stdout, io.MultiWriter(os.Stderr, c.tail)
+	c.cmd.WaitDelay = time.Second // a grandchild may keep the pipe open
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	go func() { // Pdeathsig follows the forking thread, which therefore waits for its child
+		runtime.LockOSThread()
+		defer close(c.dead)
+		err := c.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = c.cmd.Wait() // how it ended is in ProcessState
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, errors.Join(fmt.Errorf("start %s: %w", k.cfg.Python, err), os.RemoveAll(dir))
+	}
+	return c, nil
+}
+
+// connect dials the child's sockets once they are there.
+func (c *child) connect() error {
+	base := "ipc://" + filepath.Join(c.dir, "k") + "-"
+	deadline := time.After(startLimit)
+	for _, port := range []int{childShell, childIOPub, childStdin, childControl} {
+		for {
+			if _, err := os.Stat(strings.TrimPrefix(base, "ipc://") + strconv.Itoa(port)); err == nil {
+				break
+			}
+			select {
+			case <-c.dead:
+				return errors.New("it ended before it listened")
+			case <-c.k.ctx.Done():
+				return errEnd
+			case <-deadline:
+				return fmt.Errorf("it does not listen after %s", startLimit)
+			case <-time.After(2 * time.Millisecond):
+			}
+		}
+	}
+	id := zmq.WithID(zmq.SocketIdentity("tfcluster-" + wire.NewID()[:8]))
+	opts := []zmq.Option{id, zmq.WithDialerRetry(5 * time.Millisecond), zmq.WithDialerMaxRetries(400)}
+	sub := zmq.NewSub(c.ctx, zmq.WithDialerRetry(5*time.Millisecond), zmq.WithDialerMaxRetries(400))
+	dealers := []struct {
+		to   channel
+		port int
+		take func([][]byte)
+	}{
+		{shellChannel, childShell, c.k.fromShell},
+		{controlChannel, childControl, c.k.fromControl},
+		{stdinChannel, childStdin, func(f [][]byte) { c.k.stdin.Send(f) }},
+	}
+	if err := c.dial(sub, base, childIOPub, c.fromIOPub); err != nil {
+		return err
+	}
+	if err := sub.SetOption(zmq.OptionSubscribe, ""); err != nil {
+		return fmt.Errorf("subscribe to the child: %w", err)
+	}
+	for _, d := range dealers {
+		s := zmq.NewDealer(c.ctx, opts...)
+		if err := c.dial(s, base, d.port, d.take); err != nil {
+			return err
+		}
+		c.out[d.to] = newOutbox(s)
+		c.work.Go(c.out[d.to].run)
+	}
+	select { // an ipykernel before 7 does not welcome; its subscription takes effect at once all the same
+	case <-c.heard:
+	case <-c.dead:
+		return errors.New("it ended before it was ready")
+	case <-time.After(500 * time.Millisecond):
+	}
+	return nil
+}
+
+func (c *child) dial(s zmq.Socket, base string, port int, take func([][]byte)) error {
+	c.socks = append(c.socks, s)
+	if err := s.Dial(base + strconv.Itoa(port)); err != nil {
+		return fmt.Errorf("connect to the child: %w", err)
+	}
+	c.work.Go(func() {
+		for {
+			m, err := s.Recv()
+			if err != nil {
+				return
+			}
+			take(m.Frames)
+		}
+	})
+	return nil
+}
+
+// fromIOPub passes on what the child publishes. It is never left unread: back-pressure
+// would only make the child's own socket drop.
+func (c *child) fromIOPub(frames [][]byte) {
+	msgType, parent, ok := wire.Peek(frames)
+	c.once.Do(func() { close(c.heard) })
+	if !ok || msgType == "iopub_welcome" || hidden(parent) {
+		return
+	}
+	c.k.iopub.Send(frames, droppable(msgType))
+	if msgType == "status" && bytes.Contains(frames[len(frames)-1], []byte(`"idle"`)) {
+		c.k.mu.Lock()
+		defer c.k.mu.Unlock()
+		if c.k.running != nil { // a comm's idle beside a matched cell
+			c.k.status(c.k.running.msg.RawHeader(), "busy")
+		}
+	}
+}
+
+// fromControl takes the child's answers on control.
+func (k *Kernel) fromControl(frames [][]byte) {
+	msgType, parent, ok := wire.Peek(frames)
+	if !ok || hidden(parent) || msgType == "shutdown_reply" {
+		return
+	}
+	if msgType == "kernel_info_reply" {
+		frames = k.introduce(frames)
+	}
+	k.control.Send(frames)
+}
+
+func (c *child) send(o outgoing) { c.out[o.to].put(o.frames) }
+
+// interrupt is SIGINT to the child's group, as a terminal would do it.
+func (c *child) interrupt() {
+	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGINT) // gone meanwhile is no matter
+}
+
+// end makes sure that nothing of the child is left.
+func (c *child) end() {
+	select {
+	case <-c.dead:
+	default:
+		_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGTERM)
+		select {
+		case <-c.dead:
+		case <-time.After(childGrace):
+		}
+	}
+	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) // its own children, such as shells
+	<-c.dead
+	c.stop()
+	for _, s := range c.socks {
+		_ = s.Close() // nobody is left at the other end
+	}
+	for _, o := range c.out {
+		if o != nil {
+			o.close()
+		}
+	}
+	c.work.Wait()
+	if err := os.RemoveAll(c.dir); err != nil {
+		c.k.log.Warn("remove the child's folder", "err", err)
+	}
+}
+
+// childReady hands the child what has waited for it.
+func (k *Kernel) childReady(c *child) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.child = c
+	if k.count > 0 { // one that comes after another counts on
+		k.hide(fmt.Sprintf("get_ipython().execution_count = %d", k.count+1))
+	}
+	waiting := k.waiting
+	k.waiting = nil
+	for _, o := range waiting {
+		c.send(o)
+	}
+	k.pump()
+}
+
+// endChild is the kernel's end of the child.
+func (k *Kernel) endChild() {
+	k.mu.Lock()
+	c := k.child
+	k.child = nil
+	k.mu.Unlock()
+	if c != nil {
+		c.asked.Store(true)
+	}
+}
+
+// childGone answers what the child leaves behind; it reports whether another is to be
+// started.
+func (k *Kernel) childGone(c *child, err error) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.child = nil
+	if k.dying || k.ctx.Err() != nil {
+		return false
+	}
+	why := ""
+	switch {
+	case err != nil && c == nil:
+		why = err.Error()
+	case err != nil:
+		why = err.Error() + ": " + exitWords(c.cmd)
+	default:
+		why = "the Python process ended (" + exitWords(c.cmd) + ")"
+		if ws, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			why = fmt.Sprintf("the Python process was killed by signal %d (%s)", ws.Signal(), ws.Signal())
+		}
+	}
+	k.log.Warn("child gone", "why", why)
+	if c != nil && time.Since(c.began) > hardly {
+		k.deaths = 0
+	}
+	k.deaths++
+	again := k.deaths < mostDeaths
+	outlook := "a fresh one is starting; variables are lost, clusters are not"
+	if !again {
+		k.broken = "Python does not stay: " + why
+		if c != nil && c.tail.String() != "" {
+			k.broken += "; its last words: " + c.tail.String()
+		}
+		outlook = "it ended at once " + strconv.Itoa(k.deaths) + " times and is not started again; restart the kernel once it is mended"
+	}
+	for _, id := range k.order {
+		k.refuse(k.outstanding[id], "PythonDied", why+"; "+outlook)
+	}
+	lost := len(k.order) > 0
+	clear(k.outstanding)
+	k.order = nil
+	if lost {
+		k.abort()
+	}
+	if !again {
+		k.waiting = nil
+	}
+	k.pump()
+	return again
+}
+
+// outbox writes messages to one of the child's sockets in order, without ever making
+// the sender wait for a child that hangs.
+type outbox struct {
+	sock zmq.Socket
+	wake chan struct{}
+	done chan struct{}
+
+	mu    sync.Mutex
+	queue [][][]byte // guarded by mu
+	once  sync.Once
+}
+
+func newOutbox(s zmq.Socket) *outbox {
+	return &outbox{sock: s, wake: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+func (o *outbox) put(frames [][]byte) {
+	o.mu.Lock()
+	o.queue = append(o.queue, frames)
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (o *outbox) run() {
+	for {
+		select {
+		case <-o.wake:
+		case <-o.done:
+			return
+		}
+		o.mu.Lock()
+		q := o.queue
+		o.queue = nil
+		o.mu.Unlock()
+		for _, frames := range q {
+			if err := o.sock.SendMulti(zmq.NewMsgFrom(frames...)); err != nil {
+				return // the child is gone; its requests are answered by childGone
+			}
+		}
+	}
+}
+
+func (o *outbox) close() { o.once.Do(func() { close(o.done) }) }
+
+// tail keeps the last of what is written to it.
+type tail struct {
+	mu sync.Mutex
+	b  []byte // guarded by mu
+}
+
+// Write takes everything.
+func (t *tail) Write(p []byte) (int, error) {
+	const most = 2000
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.b = append(t.b, p...)
+	if len(t.b) > most {
+		t.b = append([]byte(nil), t.b[len(t.b)-most:]...)
+	}
+	return len(p), nil
+}
+
+// String is the last lines, in one.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(strings.ToValidUTF8(string(t.b), "")), "\n")
+	return strings.Join(lines[max(0, len(lines)-3):], " / ")
+}

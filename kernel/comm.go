@@ -1,0 +1,113 @@
+package kernel
+
+import (
+	"github.com/tfcluster/tfcluster/kernel/wire"
+)
+
+// Comm is a comm that the Interceptor took: messages to and from one client's widget
+// or panel, served beside any cell. The Interceptor sets the callbacks in OpenComm;
+// they are called on the shell's goroutine and must not wait.
+type Comm struct {
+	// Static after construction.
+	ID, Target string
+	Data       map[string]any // of comm_open
+	k          *Kernel
+	parent     []byte
+
+	OnMessage func(data map[string]any)
+	OnClose   func()
+}
+
+// Send sends data to the client. It never waits.
+func (c *Comm) Send(data map[string]any) {
+	c.k.publish("comm_msg", c.parent, wire.CommData{CommID: c.ID, Data: data})
+}
+
+// Close ends the comm from our side.
+func (c *Comm) Close() {
+	c.k.mu.Lock()
+	_, open := c.k.comms[c.ID]
+	delete(c.k.comms, c.ID)
+	c.k.mu.Unlock()
+	if open {
+		c.k.publish("comm_close", c.parent, wire.CommData{CommID: c.ID, Data: map[string]any{}})
+	}
+}
+
+// maxComms bounds the comms that pages which were reloaded left open.
+const maxComms = 256
+
+// comm serves messages of comms that are ours; false leaves them to the child. No busy
+// or idle is sent for them: a client would take the idle for a running cell's.
+func (k *Kernel) comm(m *wire.Message) bool {
+	if m.Header.MsgType == "comm_open" {
+		return k.openComm(m)
+	}
+	var data wire.CommData
+	if m.Unmarshal(&data) != nil {
+		return false
+	}
+	k.mu.Lock()
+	c := k.comms[data.CommID]
+	if c != nil && m.Header.MsgType == "comm_close" {
+		delete(k.comms, data.CommID)
+	}
+	k.mu.Unlock()
+	switch {
+	case c == nil:
+		return false
+	case m.Header.MsgType == "comm_close":
+		if c.OnClose != nil {
+			c.OnClose()
+		}
+	case c.OnMessage != nil:
+		c.OnMessage(data.Data)
+	}
+	return true
+}
+
+func (k *Kernel) openComm(m *wire.Message) bool {
+	var open wire.CommOpen
+	if m.Unmarshal(&open) != nil || open.CommID == "" {
+		return false
+	}
+	c := &Comm{ID: open.CommID, Target: open.Target, Data: open.Data, k: k, parent: m.RawHeader()}
+	if !k.cfg.Interceptor.OpenComm(c) {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.comms) >= maxComms {
+		k.publish("comm_close", m.RawHeader(), wire.CommData{CommID: open.CommID, Data: map[string]any{}})
+		return true
+	}
+	k.comms[c.ID] = c
+	return true
+}
+
+// addComms adds ours to the child's answer to comm_info_request.
+func (k *Kernel) addComms(frames [][]byte) [][]byte {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.comms) == 0 {
+		return frames
+	}
+	m, err := wire.Decode(frames)
+	if err != nil {
+		return frames
+	}
+	var info struct {
+		Status string                       `json:"status"`
+		Comms  map[string]map[string]string `json:"comms"`
+	}
+	if m.Unmarshal(&info) != nil {
+		return frames
+	}
+	if info.Comms == nil {
+		info.Comms = map[string]map[string]string{}
+	}
+	for id, c := range k.comms {
+		info.Comms[id] = map[string]string{"target_name": c.Target}
+	}
+	return k.signer.Resign(m, info)
+}

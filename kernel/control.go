@@ -1,0 +1,136 @@
+package kernel
+
+import (
+	"context"
+	"os/exec"
+	"time"
+
+	"github.com/tfcluster/tfcluster/kernel/wire"
+	"github.com/tfcluster/tfcluster/kernel/zmtp"
+)
+
+func (k *Kernel) controlLoop() {
+	recv := func() ([][]byte, error) { m, err := k.control.Recv(); return m, err }
+	for {
+		m, ok := k.receive(recv, "control")
+		if !ok {
+			return
+		}
+		switch m.Header.MsgType {
+		case "interrupt_request":
+			k.status(m.RawHeader(), "busy")
+			k.interrupt()
+			k.control.Send(k.signer.Make(m.Identities(), "interrupt_reply", m.RawHeader(), map[string]any{"status": "ok"}))
+			k.idle(m.RawHeader())
+		case "shutdown_request":
+			k.shutdown(m, k.control.Send)
+		default:
+			k.forward(controlChannel, m.Frames)
+		}
+	}
+}
+
+// interrupt goes to the cells that run beside others, else to the matched cell whose
+// turn it is, else to the child. An idle kernel ignores it.
+func (k *Kernel) interrupt() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case len(k.beside) > 0:
+		for c := range k.beside {
+			c.interrupt()
+		}
+	case k.running != nil:
+		k.running.interrupt()
+	case k.child != nil:
+		k.child.interrupt()
+	}
+}
+
+// childGrace is how long the child may take to end in order; the reply must be out
+// well before jupyter_client loses patience (5 s).
+const childGrace = 1500 * time.Millisecond
+
+// shutdown answers a shutdown_request and ends the kernel.
+func (k *Kernel) shutdown(m *wire.Message, send func(zmtp.Message)) {
+	var req wire.Shutdown
+	if err := m.Unmarshal(&req); err != nil {
+		k.log.Warn("shutdown request", "err", err)
+	}
+	k.status(m.RawHeader(), "busy")
+	k.mu.Lock()
+	if k.running != nil {
+		k.running.interrupt()
+	}
+	child := k.child
+	if child != nil {
+		child.asked.Store(true)
+		child.send(outgoing{controlChannel, k.signer.MakeHidden(hiddenPrefix, "shutdown_request", wire.Shutdown{Restart: req.Restart})})
+	}
+	k.mu.Unlock()
+	k.work.Go(func() {
+		told := make(chan struct{})
+		go func() {
+			defer close(told)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(k.ctx), shutdownTimeout)
+			defer cancel()
+			k.mu.Lock()
+			again := k.dying
+			k.dying = true
+			k.mu.Unlock()
+			if !again {
+				k.cfg.Interceptor.Shutdown(ctx, req.Restart)
+			}
+		}()
+		if child != nil {
+			select {
+			case <-child.dead:
+			case <-time.After(childGrace):
+			}
+		}
+		reply := wire.Shutdown{Status: "ok", Restart: req.Restart}
+		send(k.signer.Make(m.Identities(), "shutdown_reply", m.RawHeader(), reply))
+		k.publish("shutdown_reply", m.RawHeader(), reply)
+		k.status(m.RawHeader(), "idle")
+		<-told
+		k.end(errEnd)
+	})
+}
+
+func (k *Kernel) stdinLoop() {
+	recv := func() ([][]byte, error) { m, err := k.stdin.Recv(); return m, err }
+	for {
+		m, ok := k.receive(recv, "stdin")
+		if !ok {
+			return
+		}
+		var answer chan string
+		if len(m.Identities()) > 0 {
+			k.mu.Lock()
+			answer = k.inputs[string(m.Identities()[0])]
+			k.mu.Unlock()
+		}
+		if answer == nil || m.Header.MsgType != "input_reply" {
+			k.forward(stdinChannel, m.Frames)
+			continue
+		}
+		var reply struct {
+			Value string `json:"value"`
+		}
+		if err := m.Unmarshal(&reply); err != nil {
+			k.log.Warn("input", "err", err)
+		}
+		select {
+		case answer <- reply.Value:
+		default: // answered already
+		}
+	}
+}
+
+// exitWords says how a child ended.
+func exitWords(cmd *exec.Cmd) string {
+	if cmd.ProcessState == nil {
+		return "ended"
+	}
+	return cmd.ProcessState.String()
+}

@@ -1,0 +1,237 @@
+package kernel
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/tfcluster/tfcluster/kernel/wire"
+	"github.com/tfcluster/tfcluster/kernel/zmtp"
+)
+
+// Config is what a Kernel is made of.
+type Config struct {
+	ConnectionFile string
+	// Python runs the child: an interpreter with ipykernel.
+	Python      string
+	Interceptor Interceptor
+	// Banner stands before the child's in kernel_info.
+	Banner string
+	Log    *slog.Logger
+}
+
+// Kernel serves one connection file. New makes it, Run owns its goroutines.
+type Kernel struct {
+	// Static after construction.
+	cfg    Config
+	log    *slog.Logger
+	conn   *Connection
+	signer *wire.Signer
+
+	// Open from Run's beginning to its end.
+	shell, control, stdin, heartbeat *zmtp.Router
+	iopub                            *zmtp.XPub
+	ctx                              context.Context // ends with Run
+	end                              context.CancelCauseFunc
+	work                             sync.WaitGroup
+
+	mu          sync.Mutex
+	child       *child              // guarded by mu; nil while none is ready
+	waiting     []outgoing          // guarded by mu: for a child that is not ready
+	queue       []*request          // guarded by mu: cells that wait
+	outstanding map[string]*request // guarded by mu: cells forwarded, by message id
+	order       []string            // guarded by mu: of outstanding
+	running     *Cell               // guarded by mu: the matched cell whose turn it is
+	beside      map[*Cell]struct{}  // guarded by mu: matched cells that run at once
+	count       int                 // guarded by mu: the last execution count
+	ticks       []tick              // guarded by mu: counts the child has yet to make up for
+	inputs      map[string]chan string
+	comms       map[string]*Comm // guarded by mu
+	broken      string           // guarded by mu: why there will be no child
+	dying       bool             // guarded by mu
+	deaths      int              // guarded by mu: of children that hardly lived
+}
+
+// errEnd is Run's ordinary end.
+var errEnd = errors.New("the kernel was asked to end")
+
+// New reads the connection file; nothing runs before Run.
+func New(cfg Config) (*Kernel, error) {
+	conn, err := ReadConnection(cfg.ConnectionFile)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Kernel{
+		cfg: cfg, log: cfg.Log, conn: conn, signer: wire.NewSigner(conn.Key), outstanding: map[string]*request{}, beside: map[*Cell]struct{}{},
+		inputs: map[string]chan string{}, comms: map[string]*Comm{},
+	}, nil
+}
+
+// Run serves until a shutdown request, SIGTERM, the parent's death or ctx's end.
+func (k *Kernel) Run(ctx context.Context) error {
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM) // at once: an early interrupt must not end us
+	defer signal.Stop(signals)
+	k.ctx, k.end = context.WithCancelCause(ctx)
+	defer k.end(errEnd)
+	if err := k.open(); err != nil {
+		return errors.Join(err, k.close())
+	}
+	k.work.Go(k.shellLoop)
+	k.work.Go(k.controlLoop)
+	k.work.Go(k.stdinLoop)
+	k.work.Go(k.heartbeatLoop)
+	k.work.Go(k.childLoop)
+	k.watch(signals)
+	k.endChild()
+	err := k.close()
+	k.work.Wait()
+	if cause := context.Cause(k.ctx); !errors.Is(cause, errEnd) && !errors.Is(cause, context.Canceled) {
+		err = errors.Join(cause, err)
+	}
+	return err
+}
+
+func (k *Kernel) open() error {
+	var err error
+	opt := zmtp.Options{Refused: func(peer string, err error) { k.log.Warn("peer refused", "peer", peer, "err", err) }}
+	pub := opt
+	pub.Note = k.droppedNote
+	router := func(port int) *zmtp.Router {
+		r, rerr := zmtp.ListenRouter(k.conn.endpoint(port), opt)
+		err = errors.Join(err, rerr)
+		return r
+	}
+	k.heartbeat, k.control, k.stdin, k.shell = router(k.conn.HBPort), router(k.conn.ControlPort), router(k.conn.StdinPort), router(k.conn.ShellPort)
+	x, xerr := zmtp.ListenXPub(k.conn.endpoint(k.conn.IOPubPort), pub, k.welcome)
+	k.iopub = x
+	if err = errors.Join(err, xerr); err != nil {
+		return fmt.Errorf("open the kernel's sockets: %w", err)
+	}
+	return nil
+}
+
+// linger is how long clients get to read the last messages.
+const linger = time.Second
+
+func (k *Kernel) close() error {
+	var errs []error
+	if k.iopub != nil {
+		errs = append(errs, k.iopub.Close(linger))
+	}
+	for _, r := range []*zmtp.Router{k.control, k.shell, k.stdin, k.heartbeat} {
+		if r != nil {
+			errs = append(errs, r.Close(linger))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// parentPoll is how often the parent's life is looked at.
+const parentPoll = time.Second
+
+// watch waits for the end and handles signals until then.
+func (k *Kernel) watch(signals <-chan os.Signal) {
+	parent := os.Getppid()
+	poll := time.NewTicker(parentPoll)
+	defer poll.Stop()
+	for {
+		select {
+		case <-k.ctx.Done():
+			return
+		case s := <-signals:
+			if s == syscall.SIGINT {
+				k.interrupt()
+				continue
+			}
+			k.leave(true)
+			return
+		case <-poll.C:
+			if os.Getppid() != parent && os.Getenv("JPY_PARENT_PID") != "" {
+				k.log.Info("the parent process is gone")
+				k.leave(true)
+				return
+			}
+		}
+	}
+}
+
+// shutdownTimeout bounds what the Interceptor may do at the end.
+const shutdownTimeout = 10 * time.Second
+
+// leave ends the kernel.
+func (k *Kernel) leave(restart bool) {
+	k.mu.Lock()
+	again := k.dying
+	k.dying = true
+	k.mu.Unlock()
+	if again {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.ctx), shutdownTimeout)
+	defer cancel()
+	k.cfg.Interceptor.Shutdown(ctx, restart)
+	k.end(errEnd)
+}
+
+func (k *Kernel) heartbeatLoop() {
+	for {
+		m, err := k.heartbeat.Recv()
+		if err != nil {
+			return
+		}
+		k.heartbeat.Send(m)
+	}
+}
+
+// droppable is whether a message may be replaced by a note when a client does not keep
+// up: text and displays are, what tells a cell's state never is.
+func droppable(msgType string) bool {
+	switch msgType {
+	case "stream", "display_data", "update_display_data", "clear_output":
+		return true
+	}
+	return false
+}
+
+// welcome answers a subscription (JEP 65).
+func (k *Kernel) welcome(topic []byte) {
+	frames := k.signer.Make([][]byte{topic}, "iopub_welcome", nil, map[string]any{"subscription": string(topic)})
+	if len(topic) == 0 {
+		frames[0] = []byte("iopub_welcome")
+	}
+	k.iopub.Send(frames, false)
+}
+
+// droppedNote stands in a slow client's queue for what was dropped.
+func (k *Kernel) droppedNote(l zmtp.Lost) zmtp.Message {
+	var parent []byte
+	if n := len(l.First); n >= 3 {
+		parent = l.First[n-2]
+	}
+	text := fmt.Sprintf("\n… %d messages (%.1f MB) left out: this client did not keep up\n", l.Messages, float64(l.Bytes)/1e6)
+	return k.signer.Make([][]byte{[]byte("stream")}, "stream", parent, wire.Stream{Name: "stderr", Text: text})
+}
+
+// publish sends one message of our own on IOPub.
+func (k *Kernel) publish(msgType string, parent []byte, content any) {
+	topic := "kernel.tfcluster." + msgType
+	if strings.HasPrefix(msgType, "stream") {
+		topic = "stream"
+	}
+	k.iopub.Send(k.signer.Make([][]byte{[]byte(topic)}, msgType, parent, content), droppable(msgType))
+}
+
+func (k *Kernel) status(parent []byte, state string) {
+	k.publish("status", parent, wire.Status{ExecutionState: state})
+}

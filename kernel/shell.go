@@ -1,0 +1,316 @@
+package kernel
+
+import (
+	"time"
+
+	"github.com/tfcluster/tfcluster/kernel/wire"
+)
+
+// request is an execute_request on its way.
+type request struct {
+	msg   *wire.Message
+	exec  wire.ExecuteRequest
+	match Match
+	since time.Time
+	told  bool // that it waits
+}
+
+// channel names the child's socket a message goes to.
+type channel int
+
+const (
+	shellChannel channel = iota
+	controlChannel
+	stdinChannel
+)
+
+// outgoing is a message for the child.
+type outgoing struct {
+	to     channel
+	frames [][]byte
+}
+
+// receive takes the next message of a client that is well formed, signed and new.
+func (k *Kernel) receive(recv func() ([][]byte, error), name string) (*wire.Message, bool) {
+	for {
+		frames, err := recv()
+		if err != nil {
+			return nil, false
+		}
+		m, err := wire.Decode(frames)
+		if err == nil {
+			err = k.signer.Verify(m)
+		}
+		if err == nil {
+			return m, true
+		}
+		k.log.Warn("message dropped", "channel", name, "err", err)
+	}
+}
+
+func (k *Kernel) shellLoop() {
+	recv := func() ([][]byte, error) { m, err := k.shell.Recv(); return m, err }
+	for {
+		m, ok := k.receive(recv, "shell")
+		if !ok {
+			return
+		}
+		switch m.Header.MsgType {
+		case "execute_request":
+			k.execute(m)
+		case "complete_request", "inspect_request":
+			k.ask(m)
+		case "comm_open", "comm_msg", "comm_close":
+			if !k.comm(m) {
+				k.forward(shellChannel, m.Frames)
+			}
+		case "shutdown_request":
+			k.shutdown(m, k.shell.Send)
+		default:
+			k.forward(shellChannel, m.Frames)
+		}
+	}
+}
+
+// forward sends to the child, or keeps the message until there is one.
+func (k *Kernel) forward(to channel, frames [][]byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.forwardLocked(to, frames)
+}
+
+func (k *Kernel) forwardLocked(to channel, frames [][]byte) {
+	if k.child == nil {
+		if k.broken == "" {
+			k.waiting = append(k.waiting, outgoing{to, frames})
+		}
+		return
+	}
+	k.child.send(outgoing{to, frames})
+}
+
+// execute queues a cell, or runs it beside the others when that was asked for.
+func (k *Kernel) execute(m *wire.Message) {
+	r := &request{msg: m, since: time.Now()}
+	if err := m.Unmarshal(&r.exec); err != nil {
+		k.forward(shellChannel, m.Frames) // the child says what is wrong with it
+		return
+	}
+	r.match = k.cfg.Interceptor.Match(r.exec.Code)
+	subshell := m.Header.Subshell != ""
+	switch {
+	case r.match.Mode == Now, r.match.Mode == Queue && subshell:
+		k.runBeside(r)
+	case subshell:
+		k.forward(shellChannel, m.Frames)
+	default:
+		k.mu.Lock()
+		k.queue = append(k.queue, r)
+		k.pump()
+		waits := r.match.NowHint && len(k.queue) > 0 && k.queue[len(k.queue)-1] == r
+		k.mu.Unlock()
+		if waits {
+			time.AfterFunc(hintAfter, func() { k.hint(r) })
+		}
+	}
+}
+
+// hintAfter is how long a cell waits until it says what for.
+const hintAfter = time.Second
+
+// hint tells a waiting cell's reader what it waits for.
+func (k *Kernel) hint(r *request) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	waits := false
+	for _, q := range k.queue {
+		waits = waits || q == r
+	}
+	if !waits || k.dying {
+		return
+	}
+	k.publish("stream", r.msg.RawHeader(), wire.Stream{Name: "stderr", Text: "waits for cell " + bracket(k.busyCount()) + "; add --now\n"})
+}
+
+// busyCount is the count of the cell that runs. Caller holds mu.
+func (k *Kernel) busyCount() int {
+	if k.running != nil {
+		return k.running.count
+	}
+	return k.count + 1
+}
+
+// pump forwards Python cells at once; a matched cell is a barrier before and behind.
+// Caller holds mu.
+func (k *Kernel) pump() {
+	for len(k.queue) > 0 && k.running == nil && !k.dying {
+		r := k.queue[0]
+		if r.match.Mode == Queue {
+			if len(k.outstanding) > 0 {
+				return
+			}
+			k.queue = k.queue[1:]
+			k.runQueued(r)
+			return
+		}
+		if k.broken != "" {
+			k.queue = k.queue[1:]
+			k.refuse(r, "PythonDied", k.broken)
+			continue
+		}
+		k.queue = k.queue[1:]
+		k.flushTicks()
+		k.outstanding[r.msg.Header.MsgID] = r
+		k.order = append(k.order, r.msg.Header.MsgID)
+		k.forwardLocked(shellChannel, r.msg.Frames)
+	}
+}
+
+// fromShell takes the child's answers on shell.
+func (k *Kernel) fromShell(frames [][]byte) {
+	msgType, parent, ok := wire.Peek(frames)
+	if !ok || hidden(parent) {
+		return
+	}
+	switch msgType {
+	case "execute_reply":
+		k.executed(frames, parent)
+		return
+	case "kernel_info_reply":
+		frames = k.introduce(frames)
+	case "comm_info_reply":
+		frames = k.addComms(frames)
+	case "shutdown_reply":
+		return
+	}
+	k.shell.Send(frames)
+}
+
+// executed passes an execute_reply on and lets the queue go on, or aborts it.
+func (k *Kernel) executed(frames [][]byte, parent string) {
+	k.shell.Send(frames)
+	var reply wire.ExecuteReply
+	if m, err := wire.Decode(frames); err != nil || m.Unmarshal(&reply) != nil {
+		reply.Status = "error"
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r := k.outstanding[parent]
+	if r == nil {
+		return // a subshell's
+	}
+	delete(k.outstanding, parent)
+	k.forget(parent)
+	if reply.ExecutionCount > k.count && r.exec.Stores() {
+		k.count = reply.ExecutionCount
+	}
+	if reply.Status == "error" && r.exec.Stops() {
+		k.abort()
+	}
+	if len(k.outstanding) == 0 {
+		k.flushTicks()
+	}
+	k.pump()
+}
+
+func (k *Kernel) forget(id string) {
+	for i, o := range k.order {
+		if o == id {
+			k.order = append(k.order[:i], k.order[i+1:]...)
+			return
+		}
+	}
+}
+
+// abort answers what waits behind a failed cell. Caller holds mu.
+func (k *Kernel) abort() {
+	q := k.queue
+	k.queue = nil
+	for _, r := range q {
+		k.status(r.msg.RawHeader(), "busy")
+		k.reply(r.msg, "execute_reply", wire.ExecuteReply{Status: "aborted", ExecutionCount: k.count})
+		k.status(r.msg.RawHeader(), "idle")
+	}
+}
+
+// refuse answers a cell that cannot run with an error. Caller holds mu.
+func (k *Kernel) refuse(r *request, name, value string) {
+	e := wire.Error{EName: name, EValue: value, Traceback: []string{name + ": " + value}}
+	k.status(r.msg.RawHeader(), "busy")
+	k.publish("error", r.msg.RawHeader(), e)
+	k.reply(r.msg, "execute_reply", wire.ExecuteReply{Status: "error", ExecutionCount: k.count, EName: e.EName, EValue: e.EValue, Traceback: e.Traceback})
+	k.status(r.msg.RawHeader(), "idle")
+}
+
+// reply answers a request on shell.
+func (k *Kernel) reply(to *wire.Message, msgType string, content any) {
+	k.shell.Send(k.signer.Make(to.Identities(), msgType, to.RawHeader(), content))
+}
+
+// introduce puts our banner before the child's.
+func (k *Kernel) introduce(frames [][]byte) [][]byte {
+	m, err := wire.Decode(frames)
+	if err != nil {
+		return frames
+	}
+	var info map[string]any
+	if m.Unmarshal(&info) != nil {
+		return frames
+	}
+	banner, _ := info["banner"].(string)
+	if k.cfg.Banner != "" {
+		info["banner"] = k.cfg.Banner + "\n" + banner
+	}
+	return k.signer.Resign(m, info)
+}
+
+// ask answers completion and inspection, or leaves them to the child.
+func (k *Kernel) ask(m *wire.Message) {
+	var q wire.CursorRequest
+	if m.Unmarshal(&q) != nil {
+		k.forward(shellChannel, m.Frames)
+		return
+	}
+	k.work.Go(func() { // it may have to ask the child, so shell goes on
+		if m.Header.MsgType == "complete_request" {
+			if c, ok := k.cfg.Interceptor.Complete(k.ctx, q.Code, q.Cursor); ok {
+				if c.Matches == nil {
+					c.Matches = []string{}
+				}
+				k.answer(m, "complete_reply", map[string]any{
+					"status": "ok", "matches": c.Matches, "cursor_start": c.Start, "cursor_end": c.End, "metadata": map[string]any{},
+				})
+				return
+			}
+		} else if data, ok := k.cfg.Interceptor.Inspect(k.ctx, q.Code, q.Cursor); ok {
+			k.answer(m, "inspect_reply", map[string]any{"status": "ok", "found": true, "data": data, "metadata": map[string]any{}})
+			return
+		}
+		k.forward(shellChannel, m.Frames)
+	})
+}
+
+func (k *Kernel) answer(m *wire.Message, msgType string, content any) {
+	k.status(m.RawHeader(), "busy")
+	k.reply(m, msgType, content)
+	k.idle(m.RawHeader())
+}
+
+// idle ends a request that ran beside others: a client takes the last status for the
+// kernel's, so whatever is still running is busy again.
+func (k *Kernel) idle(parent []byte) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status(parent, "idle")
+	k.busyAgain()
+}
+
+// busyAgain says that a cell still runs. Caller holds mu.
+func (k *Kernel) busyAgain() {
+	switch {
+	case k.running != nil:
+		k.status(k.running.msg.RawHeader(), "busy")
+	case len(k.order) > 0:
+		k.status(k.outstanding[k.order[0]].msg.RawHeader(), "busy")
+	}
+}

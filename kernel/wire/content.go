@@ -1,0 +1,97 @@
+package wire
+
+// ExecuteRequest is the content of execute_request.
+type ExecuteRequest struct {
+	Code            string         `json:"code"`
+	Silent          bool           `json:"silent"`
+	StoreHistory    *bool          `json:"store_history,omitempty"` // default: not silent
+	UserExpressions map[string]any `json:"user_expressions"`
+	AllowStdin      bool           `json:"allow_stdin"`
+	StopOnError     *bool          `json:"stop_on_error,omitempty"` // default: true
+}
+
+// Stores is whether the request counts and goes into history.
+func (r *ExecuteRequest) Stores() bool {
+	if r.StoreHistory == nil {
+		return !r.Silent
+	}
+	return *r.StoreHistory && !r.Silent
+}
+
+// Stops is whether an error aborts what is queued behind it.
+func (r *ExecuteRequest) Stops() bool { return r.StopOnError == nil || *r.StopOnError }
+
+// ExecuteReply is the content of execute_reply.
+type ExecuteReply struct {
+	Status          string         `json:"status"`
+	ExecutionCount  int            `json:"execution_count"`
+	UserExpressions map[string]any `json:"user_expressions,omitempty"`
+	Payload         []any          `json:"payload,omitempty"`
+	EName           string         `json:"ename,omitempty"`
+	EValue          string         `json:"evalue,omitempty"`
+	Traceback       []string       `json:"traceback,omitempty"`
+}
+
+// Error is the content of error on IOPub.
+type Error struct {
+	EName     string   `json:"ename"`
+	EValue    string   `json:"evalue"`
+	Traceback []string `json:"traceback"`
+}
+
+// Status is the content of status: busy, idle, starting.
+type Status struct {
+	ExecutionState string `json:"execution_state"`
+}
+
+// Stream is the content of stream.
+type Stream struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// ExecuteInput is the content of execute_input.
+type ExecuteInput struct {
+	Code           string `json:"code"`
+	ExecutionCount int    `json:"execution_count"`
+}
+
+// Display is the content of display_data and update_display_data.
+type Display struct {
+	Data      map[string]any `json:"data"`
+	Metadata  map[string]any `json:"metadata"`
+	Transient map[string]any `json:"transient,omitempty"`
+}
+
+// ExecuteResult is the content of execute_result.
+type ExecuteResult struct {
+	ExecutionCount int            `json:"execution_count"`
+	Data           map[string]any `json:"data"`
+	Metadata       map[string]any `json:"metadata"`
+}
+
+// CursorRequest is what complete_request and inspect_request share; the cursor counts
+// code points.
+type CursorRequest struct {
+	Code   string `json:"code"`
+	Cursor int    `json:"cursor_pos"`
+}
+
+// CommOpen is the content of comm_open.
+type CommOpen struct {
+	CommID string         `json:"comm_id"`
+	Target string         `json:"target_name"`
+	Data   map[string]any `json:"data"`
+}
+
+// CommData is the content of comm_msg and comm_close.
+type CommData struct {
+	CommID string         `json:"comm_id"`
+	Data   map[string]any `json:"data"`
+}
+
+// Shutdown is the content of shutdown_request and shutdown_reply.
+type Shutdown struct {
+	Status  string `json:"status,omitempty"`
+	Restart bool   `json:"restart"`
+}

@@ -1,0 +1,168 @@
+package zmtp
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Flags of a frame (RFC 23, "Framing").
+const (
+	flagMore    = 1 << 0
+	flagLong    = 1 << 1
+	flagCommand = 1 << 2
+	flagsKnown  = flagMore | flagLong | flagCommand
+)
+
+// Sizes of the two frame headers, and the longest body of a short frame.
+const (
+	shortHeader = 2
+	longHeader  = 9
+	maxShort    = 255
+)
+
+// allocStep bounds what a frame's claimed length may allocate ahead of the bytes that were really received.
+const allocStep = 1 << 20
+
+// Errors of a peer that does not speak the protocol, or not within the limits; its connection is closed.
+var (
+	ErrFrameTooLong   = errors.New("zmtp: frame is longer than allowed")
+	ErrMessageTooLong = errors.New("zmtp: message is longer than allowed")
+	ErrTooManyFrames  = errors.New("zmtp: message has too many frames")
+	ErrBadFrame       = errors.New("zmtp: malformed frame")
+)
+
+// Message is the frames of one ZeroMQ message. A message handed to a Send method belongs to the socket from then on:
+// its frames are written without a copy and must not be changed.
+type Message [][]byte
+
+// Size returns the sum of the frames' lengths in bytes.
+func (m Message) Size() int64 {
+	var n int64
+	for _, f := range m {
+		n += int64(len(f))
+	}
+	return n
+}
+
+// frameReader reads frames and messages from one peer within the limits of Options.
+type frameReader struct {
+	r          *bufio.Reader
+	maxFrame   int64
+	maxMessage int64
+	maxFrames  int
+}
+
+// frame reads one frame: its flags and its body.
+func (fr *frameReader) frame() (flags byte, body []byte, err error) {
+	flags, err = fr.r.ReadByte()
+	if err != nil {
+		return 0, nil, err
+	}
+	if flags&^flagsKnown != 0 || flags&flagCommand != 0 && flags&flagMore != 0 {
+		return 0, nil, fmt.Errorf("%w: flags %#02x", ErrBadFrame, flags)
+	}
+	size, err := fr.length(flags)
+	if err != nil {
+		return 0, nil, err
+	}
+	if size > uint64(fr.maxFrame) {
+		return 0, nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrFrameTooLong, size, fr.maxFrame)
+	}
+	body, err = fr.body(int(size))
+	return flags, body, err
+}
+
+func (fr *frameReader) length(flags byte) (uint64, error) {
+	if flags&flagLong == 0 {
+		b, err := fr.r.ReadByte()
+		return uint64(b), noEOF(err)
+	}
+	var h [8]byte
+	if _, err := io.ReadFull(fr.r, h[:]); err != nil {
+		return 0, noEOF(err)
+	}
+	return binary.BigEndian.Uint64(h[:]), nil
+}
+
+// body reads size bytes. Beyond allocStep the buffer grows only as bytes arrive.
+func (fr *frameReader) body(size int) ([]byte, error) {
+	buf := make([]byte, min(size, allocStep))
+	if _, err := io.ReadFull(fr.r, buf); err != nil {
+		return nil, noEOF(err)
+	}
+	for len(buf) < size {
+		have := len(buf)
+		grown := make([]byte, min(size, 4*have))
+		copy(grown, buf)
+		if _, err := io.ReadFull(fr.r, grown[have:]); err != nil {
+			return nil, noEOF(err)
+		}
+		buf = grown
+	}
+	return buf, nil
+}
+
+// message reads up to the next complete message, whose frames are appended to head, or to the next command. A command
+// may stand only between messages (RFC 23: "traffic = *(message | command)").
+func (fr *frameReader) message(head Message) (m Message, command []byte, err error) {
+	m = head
+	var size int64
+	for {
+		flags, body, err := fr.frame()
+		if err != nil {
+			return nil, nil, err
+		}
+		if flags&flagCommand != 0 {
+			if len(m) > len(head) {
+				return nil, nil, fmt.Errorf("%w: command inside a message", ErrBadFrame)
+			}
+			return nil, body, nil
+		}
+		size += int64(len(body))
+		if size > fr.maxMessage {
+			return nil, nil, fmt.Errorf("%w: over %d bytes", ErrMessageTooLong, fr.maxMessage)
+		}
+		m = append(m, body)
+		if flags&flagMore == 0 {
+			return m, nil, nil
+		}
+		if len(m) >= fr.maxFrames {
+			return nil, nil, fmt.Errorf("%w: over %d", ErrTooManyFrames, fr.maxFrames)
+		}
+	}
+}
+
+// appendHeader appends the header of a frame of size bytes.
+func appendHeader(b []byte, flags byte, size int) []byte {
+	if size > maxShort {
+		return binary.BigEndian.AppendUint64(append(b, flags|flagLong), uint64(size))
+	}
+	return append(b, flags, byte(size))
+}
+
+// parseCommand splits a command's body into its name and data.
+func parseCommand(body []byte) (name string, data []byte, err error) {
+	if len(body) == 0 || len(body) < 1+int(body[0]) {
+		return "", nil, fmt.Errorf("%w: truncated command", ErrBadFrame)
+	}
+	n := int(body[0])
+	return string(body[1 : 1+n]), body[1+n:], nil
+}
+
+// appendCommand appends a whole command frame.
+func appendCommand(b []byte, name string, data []byte) []byte {
+	b = appendHeader(b, flagCommand, 1+len(name)+len(data))
+	b = append(append(b, byte(len(name))), name...)
+	return append(b, data...)
+}
+
+// noEOF tells an end inside a frame from one between frames.
+func noEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}

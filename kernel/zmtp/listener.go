@@ -1,0 +1,308 @@
+package zmtp
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// socketKind is a socket's type and the types it may talk to (RFC 28).
+type socketKind struct {
+	name  string
+	peers []string
+}
+
+// ErrClosed is what a closed socket answers.
+var ErrClosed = errors.New("zmtp: the socket is closed")
+
+// listener is what ROUTER and XPUB share: it accepts peers, shakes hands off the
+// accept path, and owns every goroutine of the socket.
+type listener struct {
+	// Static after construction.
+	kind     socketKind
+	opt      Options
+	ln       net.Listener
+	receive  func(*peer, Message) // a whole message came in, on the peer's own goroutine
+	admitted func(*peer)          // the handshake is over
+	left     func(*peer)
+	done     chan struct{} // closed by close
+	work     sync.WaitGroup
+
+	mu     sync.Mutex
+	peers  map[*peer]struct{} // guarded by mu: admitted or shaking hands
+	nextID uint32             // guarded by mu
+	closed bool               // guarded by mu
+}
+
+// peer is one connection. Its reader and its writer end together.
+type peer struct {
+	nc       net.Conn
+	identity []byte
+	queue    *queue
+	gone     chan struct{} // closed by drop
+	once     sync.Once
+
+	mu   sync.Mutex
+	subs map[string]int // guarded by mu: an XPUB peer's topics
+}
+
+func (p *peer) drop() {
+	p.once.Do(func() {
+		close(p.gone)
+		p.queue.close()
+		_ = p.nc.Close() // it is over either way
+	})
+}
+
+// listen opens an endpoint, tcp://HOST:PORT or ipc://PATH.
+func (l *listener) listen(endpoint string) error {
+	network, address := "tcp", strings.TrimPrefix(endpoint, "tcp://")
+	if path, ok := strings.CutPrefix(endpoint, "ipc://"); ok {
+		network, address = "unix", path
+		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove a stale socket: %w", err)
+		}
+	}
+	ln, err := net.Listen(network, address)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	if network == "unix" {
+		if err := os.Chmod(address, 0o600); err != nil {
+			return errors.Join(fmt.Errorf("make the socket private: %w", err), ln.Close())
+		}
+	}
+	l.ln, l.peers, l.done = ln, map[*peer]struct{}{}, make(chan struct{})
+	l.work.Go(l.accept)
+	return nil
+}
+
+// accept lets peers in until the socket is closed. A failing Accept, such as for want
+// of descriptors, is tried again with growing pauses.
+func (l *listener) accept() {
+	pause := time.Millisecond
+	for {
+		nc, err := l.ln.Accept()
+		if err == nil {
+			pause = time.Millisecond
+			l.begin(nc)
+			continue
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		select {
+		case <-l.done:
+			return
+		case <-time.After(pause):
+			pause = min(2*pause, time.Second)
+		}
+	}
+}
+
+func (l *listener) begin(nc net.Conn) {
+	p := &peer{nc: nc, queue: newQueue(l.opt.QueueSoft, l.opt.QueueHard), gone: make(chan struct{}), subs: map[string]int{}}
+	l.mu.Lock()
+	full := l.closed || len(l.peers) >= l.opt.MaxPeers
+	if !full {
+		l.peers[p] = struct{}{}
+	}
+	l.mu.Unlock()
+	if full {
+		_ = nc.Close() // nothing was said yet
+		l.opt.Refused(nc.RemoteAddr().String(), errors.New("zmtp: too many peers"))
+		return
+	}
+	l.work.Go(func() { l.serve(p) })
+}
+
+// serve is a peer's life: handshake, then its writer beside its reader.
+func (l *listener) serve(p *peer) {
+	defer func() {
+		p.drop()
+		l.mu.Lock()
+		delete(l.peers, p)
+		l.mu.Unlock()
+	}()
+	fr := &frameReader{r: bufio.NewReaderSize(p.nc, 64<<10), maxFrame: l.opt.MaxFrame, maxMessage: l.opt.MaxMessage, maxFrames: l.opt.MaxFrames}
+	err := p.nc.SetDeadline(time.Now().Add(l.opt.HandshakeTimeout))
+	if err == nil {
+		p.identity, err = handshake(p.nc, fr, l.kind)
+	}
+	if err == nil {
+		err = p.nc.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		l.opt.Refused(p.nc.RemoteAddr().String(), err)
+		return
+	}
+	if len(p.identity) == 0 {
+		l.mu.Lock()
+		l.nextID++
+		p.identity = binary.BigEndian.AppendUint32([]byte{0}, l.nextID)
+		l.mu.Unlock()
+	}
+	l.admitted(p)
+	defer l.left(p)
+	l.work.Go(func() { l.write(p) })
+	if err := l.read(p, fr); err != nil {
+		l.opt.Refused(p.nc.RemoteAddr().String(), err)
+	}
+}
+
+// read hands on what the peer sends until it goes; an error is a breach of protocol.
+func (l *listener) read(p *peer, fr *frameReader) error {
+	for {
+		m, command, err := fr.message(nil)
+		switch {
+		case errors.Is(err, ErrFrameTooLong), errors.Is(err, ErrMessageTooLong), errors.Is(err, ErrTooManyFrames), errors.Is(err, ErrBadFrame):
+			return err
+		case err != nil:
+			return nil //nolint:nilerr // the peer went away
+		case command != nil:
+			if err := l.command(p, command); err != nil {
+				return err
+			}
+		default:
+			l.receive(p, m)
+		}
+	}
+}
+
+// command answers PING with its context (RFC 37, "Connection Heartbeating").
+// SUBSCRIBE and CANCEL are ZMTP 3.1's form of a subscription.
+func (l *listener) command(p *peer, body []byte) error {
+	name, data, err := parseCommand(body)
+	if err != nil {
+		return err
+	}
+	switch name {
+	case "PING":
+		if len(data) < 2 {
+			return fmt.Errorf("%w: a PING without its time to live", ErrBadFrame)
+		}
+		return p.queue.putCommand(appendCommand(nil, "PONG", data[2:min(len(data), 18)]))
+	case "SUBSCRIBE":
+		l.receive(p, Message{append([]byte{1}, data...)})
+	case "CANCEL":
+		l.receive(p, Message{append([]byte{0}, data...)})
+	}
+	return nil
+}
+
+// batchBytes bounds what is handed to the system at once.
+const batchBytes = 1 << 20
+
+// write sends what is queued until the peer goes.
+func (l *listener) write(p *peer) {
+	var batch []entry
+	var heads []byte
+	for {
+		select {
+		case <-p.queue.filled:
+		case <-p.gone:
+			return
+		}
+		batch = p.queue.take(batch[:0], batchBytes)
+		var bufs net.Buffers
+		bufs, heads = encode(batch, heads[:0], l.opt.Note)
+		_, err := bufs.WriteTo(p.nc)
+		p.queue.done(batch)
+		if err != nil {
+			p.drop()
+			return
+		}
+	}
+}
+
+// encode lays out entries for one writev: headers in one buffer, bodies as they are.
+// Small bodies are copied beside their headers, since a vector entry costs more.
+func encode(batch []entry, heads []byte, note func(Lost) Message) (net.Buffers, []byte) {
+	const small = 2 << 10
+	type cut struct {
+		at   int // in heads, where a body that was not copied follows
+		body []byte
+	}
+	var cuts []cut
+	frames := func(m Message) {
+		for i, f := range m {
+			var flags byte
+			if i < len(m)-1 {
+				flags = flagMore
+			}
+			heads = appendHeader(heads, flags, len(f))
+			if len(f) <= small {
+				heads = append(heads, f...)
+			} else {
+				cuts = append(cuts, cut{len(heads), f})
+			}
+		}
+	}
+	for _, e := range batch {
+		switch {
+		case e.command != nil:
+			heads = append(heads, e.command...)
+		case e.lost != nil:
+			frames(note(*e.lost))
+		default:
+			frames(e.message)
+		}
+	}
+	bufs := make(net.Buffers, 0, 2*len(cuts)+1)
+	from := 0
+	for _, c := range cuts {
+		bufs = append(bufs, heads[from:c.at], c.body)
+		from = c.at
+	}
+	if from < len(heads) {
+		bufs = append(bufs, heads[from:])
+	}
+	return bufs, heads
+}
+
+// Addr is where the socket listens.
+func (l *listener) Addr() net.Addr { return l.ln.Addr() }
+
+// Close stops accepting, gives peers up to linger to take what is queued for them,
+// and ends every goroutine of the socket. It may be called again.
+func (l *listener) Close(linger time.Duration) error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil
+	}
+	l.closed = true
+	l.mu.Unlock()
+	err := l.ln.Close()
+	for end := time.Now().Add(linger); time.Now().Before(end) && !l.drained(); {
+		time.Sleep(time.Millisecond)
+	}
+	close(l.done)
+	l.mu.Lock()
+	for p := range l.peers {
+		p.drop()
+	}
+	l.mu.Unlock()
+	l.work.Wait()
+	if err != nil {
+		return fmt.Errorf("close socket: %w", err)
+	}
+	return nil
+}
+
+func (l *listener) drained() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for p := range l.peers {
+		if !p.queue.empty() {
+			return false
+		}
+	}
+	return true
+}

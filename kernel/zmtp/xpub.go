@@ -1,0 +1,103 @@
+package zmtp
+
+import (
+	"bytes"
+	"sync"
+)
+
+// XPub is an XPUB socket: what is sent goes to every peer that subscribed to a prefix
+// of its first frame, and subscriptions are told (RFC 29).
+type XPub struct {
+	listener
+	subscribed func(topic []byte)
+
+	mu   sync.RWMutex
+	subs map[*peer]struct{} // guarded by mu
+}
+
+// ListenXPub opens an XPUB socket at tcp://HOST:PORT or ipc://PATH. subscribed, which
+// may be nil, is called for each new subscription on the peer's own goroutine, once
+// what is sent to the topic reaches the peer.
+func ListenXPub(endpoint string, opt Options, subscribed func(topic []byte)) (*XPub, error) {
+	x := &XPub{subs: map[*peer]struct{}{}, subscribed: subscribed}
+	x.listener = listener{
+		kind: socketKind{"XPUB", []string{"SUB", "XSUB"}}, opt: opt.withDefaults(),
+		receive: x.received, admitted: x.enter, left: x.leave,
+	}
+	if err := x.listen(endpoint); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+func (x *XPub) enter(p *peer) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.subs[p] = struct{}{}
+}
+
+func (x *XPub) leave(p *peer) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	delete(x.subs, p)
+}
+
+// received takes a subscription: one byte, 1 or 0, and the topic. Anything else a
+// subscriber sends is nothing to a kernel.
+func (x *XPub) received(p *peer, m Message) {
+	if len(m) != 1 || len(m[0]) == 0 || m[0][0] > 1 {
+		return
+	}
+	topic := string(m[0][1:])
+	p.mu.Lock()
+	if m[0][0] == 0 {
+		if p.subs[topic]--; p.subs[topic] <= 0 {
+			delete(p.subs, topic)
+		}
+		p.mu.Unlock()
+		return
+	}
+	if len(p.subs) < maxTopics {
+		p.subs[topic]++
+	}
+	p.mu.Unlock()
+	if x.subscribed != nil {
+		x.subscribed(m[0][1:])
+	}
+}
+
+// maxTopics bounds what one subscriber may make us remember.
+const maxTopics = 1024
+
+func (p *peer) wants(topic []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.subs[""] > 0 {
+		return true
+	}
+	for t := range p.subs {
+		if bytes.HasPrefix(topic, []byte(t)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Send queues a message for its subscribers. A droppable one is replaced by a note for
+// those whose queue is over its soft limit. It never waits.
+func (x *XPub) Send(m Message, droppable bool) {
+	if len(m) == 0 {
+		return
+	}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for p := range x.subs {
+		if !p.wants(m[0]) {
+			continue
+		}
+		if err := p.queue.put(m, droppable); err != nil {
+			p.drop()
+			x.opt.Refused(p.nc.RemoteAddr().String(), err)
+		}
+	}
+}

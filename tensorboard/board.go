@@ -1,0 +1,239 @@
+package tensorboard
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+//go:embed serve.py
+var serveScript string
+
+// startTimeout bounds TensorBoard's start: 1 s alone, up to 15 s where TensorFlow
+// stands beside it and the machine is busy.
+const startTimeout = 90 * time.Second
+
+// Board is one cluster's TensorBoard: at most one process, and the proxy in front of
+// it. Open and Close may be called from any goroutine.
+type Board struct {
+	name   string
+	python string
+	dir    string // 0700, for the sockets
+	log    string // what TensorBoard writes
+	id     string
+	token  string
+
+	mu      sync.Mutex
+	process *process     // guarded by mu
+	server  *http.Server // guarded by mu
+	served  chan struct{}
+}
+
+// Address is where an open board is found.
+type Address struct {
+	ID     string // opaque; all that a notebook keeps
+	Path   string // below the Jupyter server's base URL; holds the token
+	Logdir string
+	Socket string // of the proxy
+}
+
+// New prepares a board. python has tensorboard, best without TensorFlow beside it;
+// dir takes the sockets, log what TensorBoard writes.
+func New(name, python, dir, log string) *Board {
+	return &Board{name: name, python: python, dir: dir, log: log, id: random(), token: random()}
+}
+
+func random() string {
+	b := make([]byte, 16)
+	if _, err := rand.Read(b); err != nil {
+		panic(err) // the system's random source is gone
+	}
+	return hex.EncodeToString(b)
+}
+
+// SocketName is the proxy's socket within its folder: the broker looks for it there.
+const SocketName = "tensorboard.sock"
+
+// Prefix is where jupyter-server-proxy mounts the broker.
+const Prefix = "tfcluster"
+
+// Open starts TensorBoard over logdir, or over another than before, and returns where
+// it is. It returns once TensorBoard answers.
+func (b *Board) Open(ctx context.Context, logdir string) (Address, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.python == "" {
+		return Address{}, errors.New("no Python with tensorboard is known: pip install tensorboard, or set TFCLUSTER_TENSORBOARD_PYTHON")
+	}
+	if b.process != nil && (b.process.logdir != logdir || b.process.ended()) {
+		b.process.stop()
+		b.process = nil
+	}
+	if b.process == nil {
+		p, err := start(ctx, b.python, filepath.Join(b.dir, "tb.sock"), logdir, b.log)
+		if err != nil {
+			return Address{}, err
+		}
+		b.process = p
+	}
+	if err := b.serve(); err != nil {
+		return Address{}, err
+	}
+	return Address{
+		ID: b.id, Path: Prefix + "/" + b.name + "/" + b.token + "/", Logdir: logdir, Socket: filepath.Join(b.dir, SocketName),
+	}, nil
+}
+
+// serve starts the proxy, once. Caller holds mu.
+func (b *Board) serve() error {
+	if b.server != nil {
+		return nil
+	}
+	path := filepath.Join(b.dir, SocketName)
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove a stale socket: %w", err)
+	}
+	ln, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("listen for the browser: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = ln.Close() // the error to tell is the first one
+		return fmt.Errorf("make the socket private: %w", err)
+	}
+	proxy := NewProxy("/"+b.name+"/"+b.token+"/", filepath.Join(b.dir, "tb.sock"))
+	b.server = &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}
+	b.served = make(chan struct{})
+	go func() {
+		defer close(b.served)
+		_ = b.server.Serve(ln) // ends by Close
+	}()
+	return nil
+}
+
+// Close ends TensorBoard and its proxy. It may be called again.
+func (b *Board) Close(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.process != nil {
+		b.process.stop()
+		b.process = nil
+	}
+	if b.server == nil {
+		return nil
+	}
+	err := b.server.Close()
+	<-b.served
+	b.server = nil
+	if err != nil {
+		return fmt.Errorf("close TensorBoard's proxy: %w", err)
+	}
+	return nil
+}
+
+// process is a running TensorBoard.
+type process struct {
+	cmd    *exec.Cmd
+	logdir string
+	done   chan struct{} // closed once it was reaped
+}
+
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *process) stop() {
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it has nothing to save; ended already is as well
+	<-p.done
+}
+
+// start runs TensorBoard until it says that it listens.
+func start(ctx context.Context, python, socket, logdir, log string) (*process, error) {
+	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove a stale socket: %w", err)
+	}
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open TensorBoard's log: %w", err)
+	}
+	defer out.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start TensorBoard: %w", err)
+	}
+	defer r.Close()
+	p := &process{logdir: logdir, done: make(chan struct{})}
+	p.cmd = exec.Command(python, "-c", serveScript, socket, logdir)
+	p.cmd.Stdout, p.cmd.Stderr = w, out
+	p.cmd.Env = append(os.Environ(), "PYTHONUNBUFFERED=1", "TF_CPP_MIN_LOG_LEVEL=3")
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started := make(chan error, 1)
+	go func() { // Pdeathsig follows the forking thread, which therefore waits for its child
+		runtime.LockOSThread()
+		defer close(p.done)
+		err := p.cmd.Start()
+		started <- err
+		if err == nil {
+			_ = p.cmd.Wait() // how it ended is in its log
+		}
+	}()
+	err = <-started
+	_ = w.Close() // the child holds its own
+	if err != nil {
+		return nil, fmt.Errorf("start TensorBoard with %s: %w", python, err)
+	}
+	if err := awaitReady(ctx, r); err != nil {
+		p.stop()
+		return nil, fmt.Errorf("TensorBoard did not start: %w%s", err, lastWords(log))
+	}
+	return p, nil
+}
+
+func awaitReady(ctx context.Context, r *os.File) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Now()) })
+	defer stop()
+	line, err := bufio.NewReader(r).ReadString('\n')
+	switch {
+	case strings.TrimSpace(line) == "ready":
+		return nil
+	case ctx.Err() != nil:
+		return fmt.Errorf("no word from it within %s", startTimeout)
+	case errors.Is(err, io.EOF):
+		return errors.New("it ended")
+	default:
+		return err
+	}
+}
+
+func lastWords(log string) string {
+	b, err := os.ReadFile(log)
+	b = bytes.TrimSpace(b)
+	if err != nil || len(b) == 0 {
+		return ""
+	}
+	lines := strings.Split(string(b), "\n")
+	return ": " + lines[len(lines)-1]
+}

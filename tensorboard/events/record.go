@@ -1,0 +1,72 @@
+package events
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+// A record is framed as
+//
+//	uint64 length, uint32 masked crc of length, length bytes, uint32 masked crc of them
+//
+// little endian, crc32c, masked by a rotation of 15 bits and a constant
+// (tensorflow/core/lib/io/record_writer.h).
+const (
+	headerBytes = 12
+	footerBytes = 4
+	maskDelta   = 0xa282ead8
+)
+
+// MaxRecord bounds a record: an event larger than this is not read. Summaries of
+// images and histograms are far smaller.
+const MaxRecord = 64 << 20
+
+// ErrCorrupt says that a file's framing is broken: nothing after it can be read.
+var ErrCorrupt = errors.New("corrupt record")
+
+// errPartial says that the writer is not done with a record yet.
+var errPartial = errors.New("partial record")
+
+func masked(crc uint32) uint32 { return (crc>>15 | crc<<17) + maskDelta }
+
+// readRecord reads the record at an offset. errPartial when it is not whole yet,
+// ErrCorrupt when it never will be. A record over MaxRecord gives no data.
+func readRecord(r io.ReaderAt, offset int64, table *crc32.Table) (data []byte, next int64, err error) {
+	var head [headerBytes]byte
+	if n, err := r.ReadAt(head[:], offset); n < headerBytes {
+		if err == io.EOF {
+			return nil, offset, errPartial
+		}
+		return nil, offset, fmt.Errorf("read a record's head: %w", err)
+	}
+	if masked(crc32.Checksum(head[:8], table)) != binary.LittleEndian.Uint32(head[8:]) {
+		return nil, offset, fmt.Errorf("%w: the length at %d does not match its checksum", ErrCorrupt, offset)
+	}
+	length := binary.LittleEndian.Uint64(head[:8])
+	if length > 1<<40 {
+		return nil, offset, fmt.Errorf("%w: a record of %d bytes at %d", ErrCorrupt, length, offset)
+	}
+	next = offset + headerBytes + int64(length) + footerBytes
+	if length > MaxRecord {
+		var last [1]byte
+		if n, _ := r.ReadAt(last[:], next-1); n < 1 {
+			return nil, offset, errPartial
+		}
+		return nil, next, nil
+	}
+	body := make([]byte, length+footerBytes)
+	if n, err := r.ReadAt(body, offset+headerBytes); n < len(body) {
+		if err == io.EOF {
+			return nil, offset, errPartial
+		}
+		return nil, offset, fmt.Errorf("read a record: %w", err)
+	}
+	data = body[:length]
+	if masked(crc32.Checksum(data, table)) != binary.LittleEndian.Uint32(body[length:]) {
+		return nil, offset, fmt.Errorf("%w: the data at %d does not match its checksum", ErrCorrupt, offset)
+	}
+	return data, next, nil
+}

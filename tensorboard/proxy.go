@@ -1,0 +1,96 @@
+package tensorboard
+
+import (
+	"bytes"
+	"context"
+	"crypto/subtle"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// unixTransport reaches an HTTP server on a unix socket, whatever host a request names.
+func unixTransport(socket string) *http.Transport {
+	return &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "unix", socket)
+		},
+		MaxIdleConnsPerHost: 16, IdleConnTimeout: 30 * time.Second, ResponseHeaderTimeout: 2 * time.Minute,
+	}
+}
+
+// NewProxy serves the TensorBoard behind a unix socket below a path that ends in a
+// secret. What does not know the secret is not found. The browser's cookies and
+// authorization are the Jupyter server's and go no further.
+func NewProxy(secretPath, socket string) http.Handler {
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", "tensorboard"
+			r.Out.URL.Path = "/" + strings.TrimPrefix(r.In.URL.Path, secretPath)
+			r.Out.URL.RawPath = ""
+			r.Out.Header.Del("Cookie")
+			r.Out.Header.Del("Authorization")
+			if r.Out.URL.Path == "/" { // to be rewritten below
+				r.Out.Header.Set("Accept-Encoding", "identity")
+			}
+		},
+		Transport:      unixTransport(socket),
+		ModifyResponse: mend,
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "TensorBoard does not answer: "+err.Error()+"; %tfcluster tensorboard starts it again", http.StatusBadGateway)
+		},
+		FlushInterval: 100 * time.Millisecond,
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case under(r.URL.Path, secretPath):
+			proxy.ServeHTTP(w, r)
+		case under(r.URL.Path+"/", secretPath) && r.Method == http.MethodGet:
+			// Relative addresses need the slash (TensorBoard #5531).
+			http.Redirect(w, r, secretPath[strings.LastIndex(strings.TrimSuffix(secretPath, "/"), "/")+1:], http.StatusMovedPermanently)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// under tells, in a time that does not depend on how much of it is right, whether a
+// path begins with the secret one.
+func under(path, secret string) bool {
+	if len(path) < len(secret) {
+		return false
+	}
+	return subtle.ConstantTimeCompare([]byte(path[:len(secret)]), []byte(secret)) == 1
+}
+
+// mend lets a page of ours frame the answer, and only ours, and makes the addresses of
+// TensorBoard's fonts relative, the only ones that are not.
+func mend(r *http.Response) error {
+	if csp := r.Header.Get("Content-Security-Policy"); csp != "" {
+		r.Header.Set("Content-Security-Policy", strings.TrimSuffix(strings.TrimSpace(csp), ";")+"; frame-ancestors 'self'")
+	} else {
+		r.Header.Set("Content-Security-Policy", "frame-ancestors 'self'")
+	}
+	r.Header.Del("Set-Cookie")
+	if r.Request.URL.Path != "/" || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/html") || r.Header.Get("Content-Encoding") != "" {
+		return nil
+	}
+	const most = 32 << 20
+	body, err := io.ReadAll(io.LimitReader(r.Body, most))
+	if cerr := r.Body.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("read TensorBoard's page: %w", err)
+	}
+	body = bytes.ReplaceAll(body, []byte("url(/font-roboto/"), []byte("url(./font-roboto/"))
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	r.ContentLength = int64(len(body))
+	r.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	return nil
+}

@@ -1,0 +1,57 @@
+"""Serve TensorBoard on a unix socket, which its own command line cannot.
+
+usage: python serve.py SOCKET LOGDIR; prints one line, "ready", once it listens.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+from tensorboard import default, program
+from werkzeug.serving import WSGIRequestHandler, make_server
+
+
+class Keep:
+    """Stands where TensorBoard expects its server: keeps the application and serves nothing."""
+
+    application: Any = None
+
+    def __init__(self, application: Any, _flags: Any) -> None:
+        Keep.application = application
+
+    def serve_forever(self) -> None:
+        """Leave serving to main."""
+
+    def get_url(self) -> str:
+        """Have no address of its own."""
+        return ""
+
+    def print_serving_message(self) -> None:
+        """Say nothing."""
+
+
+class Quiet(WSGIRequestHandler):
+    """A line for each request is of use to nobody."""
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        pass
+
+    def address_string(self) -> str:
+        return "proxy"
+
+
+def main(socket: str, logdir: str) -> None:
+    board = program.TensorBoard(default.get_plugins(), Keep)
+    board.configure(argv=["tensorboard", "--logdir", logdir, "--load_fast", "false", "--reload_interval", "2"])
+    board._make_server()
+    os.umask(0o177)
+    server = make_server(f"unix://{socket}", 0, Keep.application, threaded=True, request_handler=Quiet)
+    os.chmod(socket, 0o600)
+    print("ready", flush=True)
+    server.serve_forever()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])
