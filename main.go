@@ -34,11 +34,10 @@ func run(ctx context.Context, args []string) int {
 		err = runDriver(ctx)
 	case "agent":
 		err = agent.Main(ctx, os.Stdin, version)
-	case "version":
+	case "version", "--version":
 		fmt.Println("tfcluster", version)
 	default:
-		fmt.Fprintf(os.Stderr, "tfcluster: no such verb: %s\n", args[0])
-		return 2
+		return runShell(ctx, args)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tfcluster "+args[0]+":", err)
@@ -55,7 +54,7 @@ func runDriver(ctx context.Context) error {
 	return driver.Main(ctx, driver.Options{
 		Version: version, Program: program,
 		Backends: map[string]cluster.Backend{
-			"local": &local.Backend{},
+			"local": &local.Backend{Inventory: agent.Inventory},
 		},
 	}, os.Stdin, os.NewFile(3, "word"))
 }

@@ -29,7 +29,8 @@ func (t *Table) names(shell bool) []string {
 // maxExecutors bounds a count: beyond it a number is a slip of the keyboard.
 const maxExecutors = 10_000
 
-var (
+// What is still to come says so in one line.
+const (
 	notYetEngine = "not yet: this version reserves on this machine only (--backend local); Spark and YARN are to come"
 	notYetFeed   = "not yet: this version does not feed data; read it in main_fun, with tf.data for instance, and use start and wait"
 )

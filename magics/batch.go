@@ -1,0 +1,75 @@
+package magics
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// batch is the command line's run: reserve, start, wait, shut down.
+func (s *Session) batch(ctx context.Context, inv *invocation) (Value, error) {
+	req, err := inv.request(ctx)
+	if err != nil {
+		return nil, err
+	}
+	detach := inv.Has("detach")
+	progress := *inv
+	if detach {
+		progress.out = quiet{inv.out}
+	}
+	progress.advise(req)
+	m, err := s.launch(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	value, err := s.batchRun(ctx, &progress, m, req)
+	if detach && err == nil {
+		inv.out.Stdout(m.name + "\n")
+		return value, nil
+	}
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+	defer cancel()
+	if s.member(m.name) == nil {
+		return value, err // the reservation failed and is released already
+	}
+	rerr := s.release(end, quiet{inv.out}, m, &clusterpb.ShutdownRequest{Force: true, Reason: "the batch run is over"})
+	return value, errors.Join(err, rerr)
+}
+
+func (s *Session) batchRun(ctx context.Context, inv *invocation, m *member, req *clusterpb.ReserveRequest) (Value, error) {
+	if _, err := s.awaitReady(ctx, inv, m, req, true); err != nil {
+		return nil, err
+	}
+	st, err := m.status(ctx)
+	if err != nil {
+		return nil, answered(err)
+	}
+	start, err := inv.startRequest(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	run, err := s.enter(ctx, inv, m, start)
+	if err != nil {
+		return nil, err
+	}
+	if !inv.Has("detach") {
+		return s.follow(ctx, inv, m, run.GetId(), inv.Text("show"), true)
+	}
+	if _, err := m.client.Detach(ctx, &clusterpb.DetachRequest{}); err != nil && active(run) {
+		return nil, answered(err)
+	}
+	return runValue(m.name, run), nil
+}
+
+// quiet shows errors and nothing else.
+type quiet struct{ Output }
+
+// Stdout drops the text.
+func (quiet) Stdout(string) {}
+
+// Display drops what would be shown.
+func (quiet) Display(string, map[string]any, map[string]any) {}
+
+// Update drops what would be shown.
+func (quiet) Update(string, map[string]any, map[string]any) {}

@@ -1,0 +1,166 @@
+package magics
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// CommTarget is the target name of the comm that the JupyterLab extension opens.
+const CommTarget = "tfcluster.v1"
+
+// commLease is how long an open comm lives without a word from its front end: a
+// page that was reloaded never closes its comm. The front end pings each 10 s.
+const commLease = 45 * time.Second
+
+// comms answers the front end's questions; one a session.
+type comms struct {
+	mu sync.Mutex
+	// guarded by mu
+	boards map[string]board // TensorBoards shown, by their opaque id
+}
+
+// board is a TensorBoard that a cell shows.
+type board struct {
+	cluster string
+	request *clusterpb.TensorBoardRequest
+}
+
+func (c *comms) know(id, cluster string, req *clusterpb.TensorBoardRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.boards[id] = board{cluster, req}
+}
+
+func (c *comms) find(id string) (board, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, ok := c.boards[id]
+	return b, ok
+}
+
+// commMessage is what a front end says: {type:"tensorboard", id}, {type:"status"},
+// {type:"ping"}.
+type commMessage struct {
+	Type string `json:"type"`
+	ID   string `json:"id"`
+}
+
+// ServeComm answers one comm until messages is closed, ctx ends or the front end
+// has been silent for 45 s. send may be called until it returns.
+//
+//	{type:"tensorboard", id}  →  {type:"tensorboard", id, path} or {…, error}
+//	{type:"status"}           →  {type:"status", sequence, cluster}; cluster null when there is none
+//	{type:"ping"}             →  {type:"pong"}
+func (s *Session) ServeComm(ctx context.Context, messages <-chan json.RawMessage, send func(data any)) {
+	lease := time.NewTimer(commLease)
+	defer lease.Stop()
+	sequence := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.ctx.Done():
+			return
+		case <-lease.C:
+			return
+		case raw, ok := <-messages:
+			if !ok {
+				return
+			}
+			lease.Reset(commLease)
+			sequence++
+			send(s.answerComm(ctx, raw, sequence))
+		}
+	}
+}
+
+func (s *Session) answerComm(ctx context.Context, raw json.RawMessage, sequence int) map[string]any {
+	var m commMessage
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return map[string]any{"type": "error", "error": "not a message of " + CommTarget}
+	}
+	switch m.Type {
+	case "ping":
+		return map[string]any{"type": "pong"}
+	case "tensorboard":
+		reply := map[string]any{"type": "tensorboard", "id": m.ID}
+		path, err := s.boardPath(ctx, m.ID)
+		if err != nil {
+			reply["error"] = err.Error()
+			return reply
+		}
+		reply["path"] = path
+		return reply
+	case "status":
+		return map[string]any{"type": "status", "sequence": sequence, "cluster": s.snapshot(ctx)}
+	default:
+		return map[string]any{"type": "error", "error": fmt.Sprintf("no message %q", shorten(m.Type, 40))}
+	}
+}
+
+var (
+	boardID   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+	boardBase = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~/-]*$`)
+)
+
+// boardPath is where a TensorBoard is, below the Jupyter server's base URL. The id
+// of a saved notebook whose kernel is gone is asked of every live cluster.
+func (s *Session) boardPath(ctx context.Context, id string) (string, error) {
+	if !boardID.MatchString(id) {
+		return "", fmt.Errorf("not the id of a TensorBoard")
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	b, known := s.comms.find(id)
+	if !known {
+		return "", fmt.Errorf("this TensorBoard's cluster is gone: %s shows it anew", s.say("tensorboard"))
+	}
+	m, err := s.reach(ctx, b.cluster)
+	if err != nil {
+		return "", err
+	}
+	r, err := m.client.TensorBoard(ctx, b.request)
+	switch {
+	case err != nil:
+		return "", answered(err)
+	case r.GetError() != "":
+		return "", fmt.Errorf("%s", r.GetError())
+	case !safePath(r.GetPath()):
+		return "", fmt.Errorf("TensorBoard has no path here: is jupyter-server-proxy installed? %s says", s.say("doctor"))
+	}
+	return strings.TrimPrefix(r.GetPath(), "/"), nil
+}
+
+// safePath is a path below the base URL and nowhere else: it becomes an iframe's
+// source.
+func safePath(path string) bool {
+	path = strings.TrimPrefix(path, "/")
+	return boardBase.MatchString(path) && !strings.Contains(path, "..") && !strings.Contains(path, "//")
+}
+
+// snapshot is the last cluster's status as JSON, nil when there is none.
+func (s *Session) snapshot(ctx context.Context) json.RawMessage {
+	m := s.member(s.lastName())
+	if m == nil {
+		return json.RawMessage("null")
+	}
+	st, err := m.status(ctx)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	st.Request = nil // it holds the tasks' environment, which is not the page's business
+	text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(st)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return text
+}

@@ -1,0 +1,59 @@
+package magics
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// LocalDrivers finds and starts drivers of this user on this host: the Connector of
+// every session outside tests.
+type LocalDrivers struct {
+	Program string // the tfcluster binary
+}
+
+// Launch starts a driver for the request and connects to it.
+func (d LocalDrivers) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (string, clusterpb.ControlClient, error) {
+	c, err := cluster.Launch(ctx, d.Program, req)
+	if err != nil {
+		return "", nil, err
+	}
+	return c.Name, c, nil
+}
+
+// Dial connects to a live driver.
+func (d LocalDrivers) Dial(ctx context.Context, name string) (clusterpb.ControlClient, error) {
+	c, err := cluster.Dial(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Recover starts a driver for a cluster whose driver died, or dials the live one.
+func (d LocalDrivers) Recover(ctx context.Context, name string) (clusterpb.ControlClient, error) {
+	c, err := cluster.Recover(ctx, d.Program, name)
+	if err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// List names the clusters.
+func (d LocalDrivers) List(context.Context) ([]ClusterInfo, error) {
+	found, err := cluster.List()
+	if err != nil {
+		return nil, err
+	}
+	infos := make([]ClusterInfo, 0, len(found))
+	for _, f := range found {
+		i := ClusterInfo{Name: f.Name, Backend: f.Backend, Owner: f.Owner, Dir: f.Dir, Live: f.Live, Since: f.Since}
+		if !f.Live {
+			i.Note = fmt.Sprintf("its driver died; attach -c %s, reset or shutdown", f.Name)
+		}
+		infos = append(infos, i)
+	}
+	return infos, nil
+}

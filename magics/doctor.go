@@ -1,0 +1,231 @@
+package magics
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster"
+)
+
+// finding is one thing doctor looked at.
+type finding struct {
+	what, found string
+	remedy      string // not empty: something is missing
+}
+
+// probeTimeout bounds each question doctor asks a program.
+const probeTimeout = 30 * time.Second
+
+// doctor says what this machine has and lacks, each lack with its remedy.
+func (s *Session) doctor(ctx context.Context, inv *invocation) (Value, error) {
+	findings := s.findPython(ctx)
+	findings = append(findings, findTensorBoard(ctx, s.opt.TensorBoardPython))
+	findings = append(findings, findGPUs(ctx), findDisk(inv.workingDir(ctx)), findRuntimeDir(), findState())
+	findings = append(findings, findEngines()...)
+	display(inv.out, doctorView(findings, s.opt.Version))
+	return nil, nil
+}
+
+func doctorView(findings []finding, version string) bundle {
+	t := table{head: []string{"", "what", "found", "remedy"}}
+	lacks := 0
+	for _, f := range findings {
+		mark := cell{"ok", toneGood}
+		if f.remedy != "" {
+			mark = cell{"--", toneBad}
+			lacks++
+		}
+		t.rows = append(t.rows, []cell{mark, {text: f.what}, {text: f.found}, {text: f.remedy}})
+	}
+	title := fmt.Sprintf("tfcluster %s: %s to see to", version, plural(int64(lacks), "thing"))
+	if lacks == 0 {
+		title = fmt.Sprintf("tfcluster %s: nothing is missing", version)
+	}
+	return bundle{text: title + "\n" + t.plain(), html: "<div><b>" + esc(title) + "</b></div>" + t.html()}
+}
+
+// probe asks an interpreter for the versions of packages, without importing them.
+const probe = `import json,sys
+from importlib import metadata
+def v(n):
+    try: return metadata.version(n)
+    except metadata.PackageNotFoundError: return ""
+print(json.dumps({"python":sys.version.split()[0],**{n:v(n) for n in sys.argv[1:]}}))`
+
+func packages(ctx context.Context, python string, names ...string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, python, append([]string{"-c", probe}, names...)...)
+	cmd.Dir = os.TempDir() // a folder of the user's may shadow the standard library
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for its packages: %w", python, err)
+	}
+	found := map[string]string{}
+	if err := json.Unmarshal(out, &found); err != nil {
+		return nil, fmt.Errorf("ask %s for its packages: %w", python, err)
+	}
+	return found, nil
+}
+
+func (s *Session) findPython(ctx context.Context) []finding {
+	python := s.opt.Python
+	if python == "" {
+		python = "python3"
+	}
+	got, err := packages(ctx, python, "ipykernel", "cloudpickle", "tensorflow", "keras", "jupyter-server-proxy", "jupyterlab")
+	if err != nil {
+		return []finding{{"Python", err.Error(), "install Python 3.11 to 3.13, or name one: tfcluster install --python PATH"}}
+	}
+	findings := []finding{{"Python", python + ", " + got["python"], ""}}
+	for _, p := range []struct{ name, why string }{
+		{"ipykernel", "runs the notebook's Python cells"},
+		{"cloudpickle", "takes main_fun from the notebook to the tasks"},
+		{"tensorflow", "what the tasks run"},
+		{"keras", ""},
+		{"jupyter-server-proxy", "TensorBoard in the notebook; without it %tfcluster tensorboard draws curves itself"},
+	} {
+		f := finding{what: p.name, found: got[p.name]}
+		if f.found == "" {
+			f.found = "not installed"
+			if p.why != "" {
+				f.found += " (" + p.why + ")"
+			}
+			f.remedy = python + " -m pip install " + p.name
+			if p.name == "jupyter-server-proxy" {
+				f.remedy = "pip install jupyter-server-proxy where JupyterLab runs, then restart it"
+			}
+		}
+		findings = append(findings, f)
+	}
+	return append(findings, findExtension())
+}
+
+func findExtension() finding {
+	f := finding{what: "JupyterLab extension"}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		home = "/"
+	}
+	candidates := []string{os.Getenv("JUPYTER_DATA_DIR"), filepath.Join(home, ".local/share/jupyter"), "/usr/local/share/jupyter", "/usr/share/jupyter"}
+	candidates = append(candidates, filepath.SplitList(os.Getenv("JUPYTER_PATH"))...)
+	if v := os.Getenv("VIRTUAL_ENV"); v != "" {
+		candidates = append(candidates, filepath.Join(v, "share/jupyter"))
+	}
+	for _, dir := range candidates {
+		if dir == "" {
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join(dir, "labextensions", "tfcluster*"))
+		if err == nil && len(found) > 0 {
+			f.found = found[0]
+			return f
+		}
+	}
+	f.found, f.remedy = "not installed", "tfcluster install --user"
+	return f
+}
+
+func findTensorBoard(ctx context.Context, python string) finding {
+	f := finding{what: "TensorBoard", remedy: "make an environment with tensorboard and set TFCLUSTER_TENSORBOARD_PYTHON to its python"}
+	if python == "" {
+		f.found = "no environment named"
+		return f
+	}
+	got, err := packages(ctx, python, "tensorboard")
+	switch {
+	case err != nil:
+		f.found = err.Error()
+	case got["tensorboard"] == "":
+		f.found, f.remedy = "not installed for "+python, python+" -m pip install tensorboard setuptools"
+	default:
+		f.found, f.remedy = got["tensorboard"]+", "+python, ""
+	}
+	return f
+}
+
+func findGPUs(ctx context.Context) finding {
+	f := finding{what: "GPUs", found: "none (no NVIDIA driver): tasks use CPUs"}
+	if _, err := os.Stat("/dev/nvidiactl"); err != nil {
+		return f
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=index,name,memory.total", "--format=csv,noheader").Output()
+	if err != nil {
+		f.found, f.remedy = "the driver is there, nvidia-smi fails: "+err.Error(), "repair the NVIDIA driver"
+		return f
+	}
+	f.found = strings.ReplaceAll(strings.TrimSpace(string(out)), "\n", "; ")
+	return f
+}
+
+func findDisk(dir string) finding {
+	f := finding{what: "disk", found: dir}
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		f.found, f.remedy = fmt.Sprintf("%s: %v", dir, err), "go to a folder that exists"
+		return f
+	}
+	free := st.Bavail * uint64(st.Bsize)
+	f.found = bytesText(free) + " free in " + dir
+	if free < 2<<30 {
+		f.remedy = "free some space, or reserve with another --dir"
+	}
+	return f
+}
+
+func findRuntimeDir() finding {
+	dir, err := cluster.RuntimeDir()
+	if err != nil {
+		return finding{"sockets", err.Error(), "set XDG_RUNTIME_DIR to a folder of yours with mode 0700"}
+	}
+	return finding{"sockets", dir, ""}
+}
+
+func findState() finding {
+	dir, err := cluster.StateHome()
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err != nil {
+		return finding{"state", err.Error(), "set TFCLUSTER_HOME to a folder that can be written"}
+	}
+	return finding{"state", dir, ""}
+}
+
+// findEngines shows Spark's and Hadoop's configuration as it stands.
+func findEngines() []finding {
+	var findings []finding
+	for _, e := range []struct {
+		what string
+		vars []string
+	}{{"Spark", []string{"SPARK_HOME", "SPARK_CONF_DIR"}}, {"Hadoop", []string{"HADOOP_HOME", "HADOOP_CONF_DIR", "YARN_CONF_DIR"}}} {
+		var parts []string
+		missing := ""
+		for _, name := range e.vars {
+			dir := os.Getenv(name)
+			if dir == "" {
+				continue
+			}
+			parts = append(parts, name+"="+dir)
+			if _, err := os.Stat(dir); err != nil {
+				missing = "there is no " + dir + ": correct " + name
+			}
+		}
+		f := finding{what: e.what, found: strings.Join(parts, " "), remedy: missing}
+		if len(parts) == 0 {
+			f.found = "not configured (needed for --backend " + map[string]string{"Spark": "spark", "Hadoop": "yarn"}[e.what] + ", which is to come)"
+		}
+		findings = append(findings, f)
+	}
+	return findings
+}

@@ -1,0 +1,204 @@
+package magics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// ClusterError is a cluster that cannot do what was asked: what, and what to do next.
+type ClusterError struct {
+	Text   string
+	Remedy string
+	Code   int // exit code on the command line; 0 means 1
+}
+
+// Error is one line: what happened, then the remedy.
+func (e *ClusterError) Error() string {
+	if e.Remedy == "" {
+		return e.Text
+	}
+	return e.Text + "; " + e.Remedy
+}
+
+// RunFailed is a run, or a reservation, that ended in failure.
+type RunFailed struct {
+	Failure *clusterpb.Failure
+	Run     *clusterpb.RunStatus // nil for a reservation
+}
+
+// Error is the first cause in one line.
+func (e *RunFailed) Error() string {
+	if e.Failure.GetSummary() != "" {
+		return e.Failure.GetSummary()
+	}
+	return "the run failed"
+}
+
+// Interrupted is a verb that an interrupt ended.
+type Interrupted struct{ Text string }
+
+// Error says what became of what was interrupted.
+func (e *Interrupted) Error() string { return e.Text }
+
+// Report is an error as the front end, the shim and the command line show it.
+type Report struct {
+	Name  string   `json:"ename"`  // UsageError, RunFailed, KeyboardInterrupt, ClusterError
+	Value string   `json:"evalue"` // one line
+	Lines []string `json:"lines"`  // what a cell shows: the line, then detail; no Python traceback
+
+	Usage    bool     `json:"usage"`
+	Task     string   `json:"task,omitempty"`
+	Host     string   `json:"host,omitempty"`
+	ExitCode int      `json:"exit_code,omitempty"` // the task's own
+	Signal   int      `json:"signal,omitempty"`
+	Tail     []string `json:"tail,omitempty"` // the task's last stderr lines
+	Code     int      `json:"-"`              // exit code of the command line
+}
+
+// NewReport describes an error of Run or RunArgv; nil for nil.
+func NewReport(err error) *Report {
+	if err == nil {
+		return nil
+	}
+	var (
+		usage  *UsageError
+		notYet *NotYetError
+		failed *RunFailed
+		broken *ClusterError
+		broke  *Interrupted
+	)
+	switch {
+	case errors.As(err, &usage):
+		return &Report{Name: "UsageError", Value: err.Error(), Lines: []string{"UsageError: " + err.Error()}, Usage: true, Code: 2}
+	case errors.As(err, &notYet):
+		return &Report{Name: "UsageError", Value: err.Error(), Lines: []string{err.Error()}, Usage: true, Code: 2}
+	case errors.As(err, &failed):
+		return failed.report()
+	case errors.As(err, &broke), errors.Is(err, context.Canceled):
+		return &Report{Name: "KeyboardInterrupt", Value: err.Error(), Lines: []string{"KeyboardInterrupt: " + err.Error()}, Code: 130}
+	case errors.As(err, &broken):
+		return &Report{Name: "ClusterError", Value: err.Error(), Lines: []string{"ClusterError: " + err.Error()}, Code: max(1, broken.Code)}
+	}
+	text := plainError(err)
+	return &Report{Name: "ClusterError", Value: text, Lines: []string{"ClusterError: " + text}, Code: exitCodeOf(err)}
+}
+
+func (e *RunFailed) report() *Report {
+	f := e.Failure
+	r := &Report{
+		Name: "RunFailed", Value: e.Error(), Task: f.GetTask(), Host: f.GetHost(), ExitCode: int(f.GetExitCode()), Signal: int(f.GetSignal()),
+		Tail: f.GetLines(), Code: failureCode(f), Lines: append([]string{"RunFailed: " + e.Error()}, failureDetail(f)...),
+	}
+	return r
+}
+
+// failureCode is the command line's exit code for a failure.
+func failureCode(f *clusterpb.Failure) int {
+	switch {
+	case f.GetExitCode() > 0 && f.GetExitCode() < 256:
+		return int(f.GetExitCode())
+	case f.GetSignal() > 0:
+		return 128 + int(f.GetSignal())
+	}
+	switch f.GetKind() {
+	case "usage":
+		return 2
+	case "engine":
+		return 69
+	case "timeout":
+		return 75
+	case "run_timeout":
+		return 124
+	case "canceled":
+		return 130
+	}
+	return 1
+}
+
+// failureDetail is what follows the first line of a failure.
+func failureDetail(f *clusterpb.Failure) []string {
+	var lines []string
+	tail := f.GetLines()
+	if f.GetTraceback() != "" {
+		tail = strings.Split(strings.TrimRight(f.GetTraceback(), "\n"), "\n")
+	}
+	const most = 20
+	if cut := len(tail) - most; cut > 0 {
+		lines = append(lines, fmt.Sprintf("  … %d lines above", cut))
+		tail = tail[cut:]
+	}
+	for _, l := range tail {
+		lines = append(lines, "  "+l)
+	}
+	for _, d := range f.GetDetail() {
+		lines = append(lines, d)
+	}
+	if n := len(f.GetEchoes()); n > 0 {
+		lines = append(lines, fmt.Sprintf("After it, because of it: %s", shortList(f.GetEchoes(), 8)))
+	}
+	if f.GetRemedy() != "" {
+		lines = append(lines, "Next: "+f.GetRemedy())
+	}
+	return lines
+}
+
+func shortList(items []string, most int) string {
+	if len(items) <= most {
+		return strings.Join(items, ", ")
+	}
+	return strings.Join(items[:most], ", ") + fmt.Sprintf(" and %d more", len(items)-most)
+}
+
+// plainError is an error's text without gRPC's words around it.
+func plainError(err error) string {
+	if s, ok := status.FromError(err); ok && s.Code() != codes.Unknown {
+		switch s.Code() {
+		case codes.Unavailable:
+			if strings.Contains(s.Message(), "connection error") || strings.Contains(s.Message(), "EOF") {
+				return "the cluster's driver is gone; attach or reset takes the cluster up again"
+			}
+		case codes.DeadlineExceeded:
+			return "the cluster's driver did not answer in time"
+		}
+		return s.Message()
+	}
+	return err.Error()
+}
+
+func exitCodeOf(err error) int {
+	switch status.Code(err) {
+	case codes.Unavailable:
+		return 69
+	case codes.InvalidArgument, codes.FailedPrecondition:
+		return 2
+	default:
+		return 1
+	}
+}
+
+// answered turns what a driver's call ended with into an error for people.
+func answered(err error) error {
+	if err == nil {
+		return nil
+	}
+	if s, ok := status.FromError(err); ok {
+		switch s.Code() {
+		case codes.InvalidArgument:
+			return &UsageError{Text: s.Message()}
+		case codes.Canceled:
+			return &Interrupted{Text: "interrupted"}
+		}
+		return &ClusterError{Text: plainError(err), Code: exitCodeOf(err)}
+	}
+	if errors.Is(err, context.Canceled) {
+		return &Interrupted{Text: "interrupted"}
+	}
+	return err
+}

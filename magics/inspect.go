@@ -1,0 +1,25 @@
+package magics
+
+import "strings"
+
+// Inspect is the help for the magic under the cursor, as Shift-Tab and
+// %tfcluster VERB? show it; nil where the line is not ours.
+func (s *Session) Inspect(code string, cursor int) map[string]any {
+	before, ok := magicAt(code, cursor)
+	if !ok {
+		text := strings.TrimSpace(code)
+		if after, mine := magicLine(text, "%"); mine && strings.Trim(after, "? ") == "" {
+			return map[string]any{"text/plain": s.table.Usage(s.opt.Shell)}
+		}
+		return nil
+	}
+	words := strings.Fields(before)
+	if len(words) == 0 {
+		return map[string]any{"text/plain": s.table.Usage(s.opt.Shell)}
+	}
+	text, err := s.table.VerbUsage(strings.TrimRight(words[0], "?"), s.opt.Shell)
+	if err != nil {
+		return map[string]any{"text/plain": s.table.Usage(s.opt.Shell)}
+	}
+	return map[string]any{"text/plain": text}
+}

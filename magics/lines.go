@@ -1,0 +1,99 @@
+package magics
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// printer writes tasks' lines into a cell, many to a message. Owned by the verb.
+type printer struct {
+	out Output
+	say func(string) string
+
+	stderr bool
+	text   strings.Builder
+	bar    string // task whose progress bar stands without an end
+}
+
+// burst writes what came at once.
+func (p *printer) burst(l *clusterpb.Lines) {
+	if l == nil {
+		return
+	}
+	if n := l.GetBefore(); n > 0 {
+		p.put(false, fmt.Sprintf("… %s since the last cell: %s\n", plural(n, "earlier line"), p.say("logs")))
+	}
+	p.lines(l.GetHead())
+	if n := l.GetSkipped(); n > 0 {
+		p.put(false, fmt.Sprintf("… %s in between: %s\n", plural(n, "line"), p.say("logs")))
+	}
+	p.lines(l.GetTail())
+	p.flush()
+}
+
+func (p *printer) lines(lines []*clusterpb.Line) {
+	for _, l := range lines {
+		p.line(l)
+	}
+}
+
+// line writes one line under its task's name. A progress bar's frame is
+// overwritten by the same task's next line, and ended before another's.
+func (p *printer) line(l *clusterpb.Line) {
+	stderr := l.GetStream() == clusterpb.Line_STDERR
+	if p.bar != "" && p.bar != l.GetTask() {
+		p.endBar()
+	}
+	text := "[" + l.GetTask() + "] " + strings.TrimRight(l.GetText(), "\r\n")
+	if l.GetCarriage() {
+		p.put(stderr, text+"\r")
+		p.bar = l.GetTask()
+		return
+	}
+	p.put(stderr, text+"\n")
+	p.bar = ""
+}
+
+func (p *printer) note(n *clusterpb.Note) {
+	p.endBar()
+	p.put(true, noteText(n)+"\n")
+	p.flush()
+}
+
+func (p *printer) endBar() {
+	if p.bar != "" {
+		p.put(p.stderr, "\n")
+		p.bar = ""
+	}
+}
+
+// put adds text, first sending what stands there for the other stream.
+func (p *printer) put(stderr bool, text string) {
+	if stderr != p.stderr {
+		p.flush()
+		p.stderr = stderr
+	}
+	p.text.WriteString(text)
+	if p.text.Len() > 1<<16 {
+		p.flush()
+	}
+}
+
+func (p *printer) flush() {
+	if p.text.Len() == 0 {
+		return
+	}
+	if p.stderr {
+		p.out.Stderr(p.text.String())
+	} else {
+		p.out.Stdout(p.text.String())
+	}
+	p.text.Reset()
+}
+
+func (p *printer) close() {
+	p.endBar()
+	p.flush()
+}

@@ -1,0 +1,356 @@
+package magics
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// UsageError is a line that cannot be understood: one line, never a traceback.
+type UsageError struct {
+	Verb string // "" when the verb itself is wrong
+	Text string
+}
+
+// Error is the line.
+func (e *UsageError) Error() string {
+	if e.Verb == "" {
+		return e.Text
+	}
+	return e.Verb + ": " + e.Text
+}
+
+func usagef(v *Verb, format string, a ...any) error {
+	e := &UsageError{Text: fmt.Sprintf(format, a...)}
+	if v != nil {
+		e.Verb = v.Name
+	}
+	return e
+}
+
+// NotYetError is a verb or option that this version answers with "not yet".
+type NotYetError struct{ Text string }
+
+// Error is the line, beginning with "not yet".
+func (e *NotYetError) Error() string { return e.Text }
+
+// Command is one line, understood.
+type Command struct {
+	Verb     *Verb
+	Words    []string // positional; for start and run the program's, without the program
+	Program  string   // of start and run
+	Cell     string   // body of %%tfcluster
+	HasCell  bool
+	Help     bool // the line asked for help
+	Warnings []string
+
+	values map[string][]value          // by option's name
+	roles  map[string]map[string]value // --ps-memory: by role, then by plain option
+	seen   map[string]bool             // options given, role options by full name
+}
+
+// token is a word after expansion.
+type token struct {
+	text   string
+	quoted bool
+}
+
+func plainTokens(words []string) []token {
+	tokens := make([]token, len(words))
+	for i, w := range words {
+		tokens[i] = token{text: w}
+	}
+	return tokens
+}
+
+// parse understands a line's words. shell is the command line, which has other verbs.
+func (t *Table) parse(tokens []token, cell *string, shell bool) (*Command, error) {
+	if len(tokens) == 0 || (!tokens[0].quoted && strings.Trim(tokens[0].text, "?") == "") {
+		return &Command{Verb: t.Verb("help"), Help: true}, nil
+	}
+	name, help := tokens[0].text, false
+	if !tokens[0].quoted {
+		name = strings.TrimRight(name, "?")
+		help = name != tokens[0].text
+	}
+	v := t.Verb(name)
+	if v == nil || (shell && !v.Shell) || (!shell && !v.Magic) {
+		return nil, t.unknownVerb(name, shell)
+	}
+	c := &Command{Verb: v, Help: help, values: map[string][]value{}, roles: map[string]map[string]value{}, seen: map[string]bool{}}
+	if cell != nil && !help {
+		if !v.Cell {
+			return nil, usagef(v, "%%%%tfcluster takes a cell's body for start only; write %%tfcluster %s", v.Name)
+		}
+		c.Cell, c.HasCell = *cell, true
+	}
+	b := &binder{Command: c, tokens: tokens[1:]}
+	if err := b.bind(); err != nil {
+		return nil, err
+	}
+	if c.Help {
+		return c, nil
+	}
+	if v.NotYet != "" {
+		return nil, &NotYetError{v.NotYet}
+	}
+	return c, c.check()
+}
+
+func (t *Table) unknownVerb(name string, shell bool) error {
+	names := t.names(shell)
+	if near := nearest(name, names); near != "" {
+		return usagef(nil, "no verb %q: did you mean %s?", name, near)
+	}
+	return usagef(nil, "no verb %q: there are %s", name, strings.Join(names, ", "))
+}
+
+// binder distributes words over options and positions.
+type binder struct {
+	*Command
+	tokens []token
+	at     int
+	names  []string // words that are no options, the program first
+	plain  bool     // after --
+}
+
+func (b *binder) bind() error {
+	for b.at < len(b.tokens) {
+		t := b.tokens[b.at]
+		b.at++
+		if b.programs() {
+			b.warn(t.text)
+			b.names = append(b.names, t.text)
+			continue
+		}
+		if err := b.word(t); err != nil || b.Help {
+			return err
+		}
+	}
+	return b.place()
+}
+
+// programs is whether the words that follow are the program's.
+func (b *binder) programs() bool {
+	return b.Verb.Program && (len(b.names) > 0 || (b.plain && b.HasCell))
+}
+
+func (b *binder) word(t token) error {
+	switch {
+	case t.text == "?" && !t.quoted:
+		b.Help = true
+	case b.plain || t.text == "-" || !strings.HasPrefix(t.text, "-"):
+		b.names = append(b.names, t.text)
+	case t.text == "--":
+		b.plain = true
+	case strings.HasPrefix(t.text, "--"):
+		return b.long(t.text[2:])
+	default:
+		return b.short(t.text[1:])
+	}
+	return nil
+}
+
+func (b *binder) long(text string) error {
+	name, given, hasValue := strings.Cut(text, "=")
+	if strings.HasSuffix(name, "?") {
+		b.Help = true
+		return nil
+	}
+	o := b.Verb.option(name)
+	if len(name) == 1 {
+		o = nil
+	}
+	role := ""
+	if o == nil {
+		role, o = b.Verb.roleOption(name)
+	}
+	if o == nil {
+		return b.unknownOption("--" + name)
+	}
+	return b.take(o, role, name, given, hasValue)
+}
+
+// short reads -f, -n 100, -n100 and -fn 100.
+func (b *binder) short(text string) error {
+	for i := range len(text) {
+		o := b.Verb.option(text[i : i+1])
+		if o == nil || o.Short == "" {
+			return b.unknownOption("-" + text)
+		}
+		if o.takesValue() && i+1 < len(text) {
+			return b.take(o, "", o.Name, strings.TrimPrefix(text[i+1:], "="), true)
+		}
+		if err := b.take(o, "", o.Name, "", false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *binder) take(o *Option, role, name, given string, hasValue bool) error {
+	switch {
+	case o.Kind == KindFlag && hasValue:
+		return usagef(b.Verb, "--%s takes no value", name)
+	case o.takesValue() && !hasValue:
+		if b.at >= len(b.tokens) {
+			return usagef(b.Verb, "--%s needs a value: --%s %s", name, name, o.meta())
+		}
+		if t := b.tokens[b.at]; t.text == "?" && !t.quoted {
+			b.Help = true
+			return nil
+		}
+		given = b.tokens[b.at].text
+		b.at++
+	case o.Bare != "" && !hasValue:
+		given = o.Bare
+	}
+	if o.NotYet != "" {
+		return &NotYetError{o.NotYet}
+	}
+	if b.seen[name] && !o.Repeat {
+		return usagef(b.Verb, "--%s is given twice", name)
+	}
+	b.seen[name] = true
+	val, err := o.read(given)
+	if err != nil {
+		return usagef(b.Verb, "--%s: %v", name, err)
+	}
+	if role != "" {
+		if b.roles[role] == nil {
+			b.roles[role] = map[string]value{}
+		}
+		b.roles[role][o.Name] = val
+		return nil
+	}
+	b.values[o.Name] = append(b.values[o.Name], val)
+	return nil
+}
+
+func (b *binder) unknownOption(given string) error {
+	var names []string
+	for i := range b.Verb.Options {
+		names = append(names, "--"+b.Verb.Options[i].Name)
+	}
+	if near := nearest(given, names); near != "" {
+		return usagef(b.Verb, "no option %s: did you mean %s?", given, near)
+	}
+	if len(names) == 0 {
+		return usagef(b.Verb, "no option %s: %s takes none", given, b.Verb.Name)
+	}
+	return usagef(b.Verb, "no option %s; %s ? lists them", given, b.Verb.Name)
+}
+
+// warn notes a word of the program that looks like an option of ours.
+func (b *binder) warn(text string) {
+	name, ok := strings.CutPrefix(text, "--")
+	if !ok {
+		return
+	}
+	name, _, _ = strings.Cut(name, "=")
+	if o := b.Verb.option(name); o != nil && o.Name == name {
+		program := "the program"
+		if len(b.names) > 0 && !b.HasCell {
+			program = b.names[0]
+		}
+		b.Warnings = append(b.Warnings, fmt.Sprintf("--%s goes to %s as its word, since it stands after it; to give it to %s, write it before %s", name, program, b.Verb.Name, program))
+	}
+}
+
+// place gives the words their meaning.
+func (b *binder) place() error {
+	b.Words = b.names
+	v := b.Verb
+	if v.Program && !b.HasCell && len(b.names) > 0 {
+		b.Program, b.Words = b.names[0], b.names[1:]
+		return nil
+	}
+	if v.MaxWords >= 0 && len(b.names) > v.MaxWords {
+		return usagef(v, "%q is one word too many: %s", b.names[v.MaxWords], v.synopsis())
+	}
+	return nil
+}
+
+// check is what options mean together.
+func (c *Command) check() error {
+	v := c.Verb
+	switch v.Name {
+	case "reserve", "run":
+		if c.Has("timeout") && c.Has("reserve-timeout") {
+			return usagef(v, "--timeout and --reserve-timeout are the same: give one")
+		}
+	}
+	if !v.Program {
+		return nil
+	}
+	again := c.Has("again")
+	switch {
+	case again && (c.Program != "" || c.HasCell || len(c.Words) > 0):
+		return usagef(v, "--again takes the last program and its words: give no others")
+	case again && c.Has("args"):
+		return usagef(v, "--again takes the last arguments too: leave --args out")
+	case !again && c.Program == "" && !c.HasCell:
+		return usagef(v, "which program? %s", v.synopsis())
+	case c.Has("args") && len(c.Words) > 0:
+		return usagef(v, "--args %s and words (%s) exclude one another", c.Text("args"), strings.Join(c.Words, " "))
+	case c.HasCell && strings.TrimSpace(c.Cell) == "":
+		return usagef(v, "the cell has no body to run")
+	}
+	return nil
+}
+
+// synopsis is the verb's usage in one line.
+func (v *Verb) synopsis() string {
+	s := v.Name
+	if len(v.Options) > 0 {
+		s += " [options]"
+	}
+	if v.Words != "" {
+		s += " " + v.Words
+	}
+	return s
+}
+
+// nearest is the name closest to what was written, or "" when none is close.
+func nearest(given string, names []string) string {
+	best, at := 3, ""
+	if len(strings.TrimLeft(given, "-")) <= 3 {
+		best = 2
+	}
+	for _, n := range names {
+		if d := distance(given, n); d < best {
+			best, at = d, n
+		}
+	}
+	if at == "" && len(strings.TrimLeft(given, "-")) >= 3 {
+		if i := slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, given) }); i >= 0 {
+			return names[i]
+		}
+	}
+	return at
+}
+
+// distance is Levenshtein's, over bytes, of words short enough to be names.
+func distance(a, b string) int {
+	const longest = 64
+	if len(a) > longest || len(b) > longest {
+		return longest
+	}
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := diagonal
+			if a[i] != b[j] {
+				cost++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

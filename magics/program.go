@@ -1,0 +1,153 @@
+package magics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+const (
+	// maxProgram bounds what is shipped: beyond it a program holds data by mistake.
+	maxProgram = 1 << 30
+	// bigCapture is from where a captured global is named.
+	bigCapture = 10 << 20
+	// maxScript bounds a script's text.
+	maxScript = 16 << 20
+)
+
+// pickled is the shim's answer to "program" and "args".
+type pickled struct {
+	Pickle   []byte    `json:"pickle_b64"`
+	Modules  []byte    `json:"modules_b64"`
+	Captured []capture `json:"captured"`
+	Module   string    `json:"module"`
+	Qualname string    `json:"qualname"`
+}
+
+// capture is a global that a program takes along.
+type capture struct {
+	Name  string `json:"name"`
+	Bytes uint64 `json:"bytes"`
+}
+
+// program collects what a start enters, as it is now: the notebook's function, the
+// script on disk, the cell's body, and the modules each imports.
+func (inv *invocation) program(ctx context.Context, st *clusterpb.ClusterStatus) (*clusterpb.Program, error) {
+	pyFiles := st.GetRequest().GetPyFiles()
+	var p *clusterpb.Program
+	var err error
+	file, function, isScript := scriptName(inv.Program)
+	switch {
+	case inv.HasCell:
+		p = &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: blob([]byte(inv.Cell))}
+		err = inv.modules(ctx, p, inv.Cell, "", pyFiles)
+	case isScript:
+		p, err = inv.script(ctx, file, function, pyFiles)
+	case isIdentifier(inv.Program):
+		p, err = inv.function(ctx, pyFiles)
+	default:
+		return nil, usagef(inv.Verb, "program %q: want a function's name, a script (train.py, train.py:function) or a path", shorten(inv.Program, 60))
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.Words = inv.Words
+	if name := inv.Text("args"); name != "" {
+		var args pickled
+		if err := ask(ctx, inv.py, programTimeout, "args", map[string]any{"name": name}, &args); err != nil {
+			return nil, inv.cannot("take --args "+name, err)
+		}
+		p.Args = blob(args.Pickle)
+	}
+	return p, nil
+}
+
+// scriptName takes train.py:function apart. A word that ends in .py or holds a
+// slash is a script.
+func scriptName(word string) (file, function string, ok bool) {
+	if i := strings.LastIndex(word, ".py:"); i >= 0 && isIdentifier(word[i+4:]) {
+		return word[:i+3], word[i+4:], true
+	}
+	return word, "", strings.HasSuffix(word, ".py") || strings.Contains(word, "/")
+}
+
+func blob(data []byte) *clusterpb.Blob {
+	if len(data) == 0 {
+		return nil
+	}
+	return &clusterpb.Blob{Data: data, Size: int64(len(data))}
+}
+
+func (inv *invocation) script(ctx context.Context, file, function string, pyFiles []string) (*clusterpb.Program, error) {
+	path := absolute(inv.workingDir(ctx), file)
+	fi, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, usagef(inv.Verb, "there is no script %s", path)
+	case fi.IsDir():
+		return nil, usagef(inv.Verb, "%s is a folder: name a script in it", path)
+	case fi.Size() > maxScript:
+		return nil, usagef(inv.Verb, "%s has %s: not a script", path, bytesText(uint64(fi.Size())))
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the script: %w", err)
+	}
+	name := filepath.Base(file)
+	if function != "" {
+		name += ":" + function
+	}
+	p := &clusterpb.Program{Kind: clusterpb.Program_SCRIPT, Name: name, Body: blob(text), Function: function, Path: path}
+	if p.Body == nil {
+		return nil, usagef(inv.Verb, "%s is empty", path)
+	}
+	return p, inv.modules(ctx, p, "", path, pyFiles)
+}
+
+// modules adds the modules that source text, or a script, imports.
+func (inv *invocation) modules(ctx context.Context, p *clusterpb.Program, source, path string, pyFiles []string) error {
+	if inv.py == nil {
+		return nil // the command line: the tasks find them beside the script
+	}
+	var got pickled
+	args := map[string]any{"source": source, "path": path, "py_files": pyFiles, "max_bytes": maxProgram}
+	if err := ask(ctx, inv.py, programTimeout, "modules", args, &got); err != nil {
+		return inv.cannot("collect the modules of "+p.GetName(), err)
+	}
+	p.Modules = blob(got.Modules)
+	return nil
+}
+
+func (inv *invocation) function(ctx context.Context, pyFiles []string) (*clusterpb.Program, error) {
+	var got pickled
+	args := map[string]any{"name": inv.Program, "py_files": pyFiles, "max_bytes": maxProgram, "big": bigCapture}
+	if err := ask(ctx, inv.py, programTimeout, "program", args, &got); err != nil {
+		return nil, inv.cannot("take "+inv.Program, err)
+	}
+	for _, c := range got.Captured {
+		inv.out.Stderr(fmt.Sprintf("warning: %s takes the notebook's %s along (%s) to every task: load it in the program instead\n", inv.Program, c.Name, bytesText(c.Bytes)))
+	}
+	name := inv.Program
+	if got.Qualname != "" {
+		name = got.Qualname
+	}
+	return &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: name, Body: blob(got.Pickle), Modules: blob(got.Modules)}, nil
+}
+
+// cannot tells why the notebook's objects were not to be had.
+func (inv *invocation) cannot(what string, err error) error {
+	var pe *PythonError
+	switch {
+	case errors.As(err, &pe):
+		return usagef(inv.Verb, "%s", pe.Error())
+	case errors.Is(err, ErrNoPython):
+		return &ClusterError{Text: "cannot " + what + ": " + err.Error(), Remedy: "a script (train.py) needs no notebook"}
+	default:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+}

@@ -1,0 +1,359 @@
+package magics
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Defaults of a reservation.
+const (
+	defaultWorkers = 2
+	defaultTimeout = 10 * time.Minute
+	defaultIdle    = 30 * time.Minute
+	runsFolder     = "tfcluster-runs"
+)
+
+// request is the reservation that reserve's and run's options ask for. Its name and
+// folder are those given; place fills in what was left out.
+func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, error) {
+	backend := inv.Text("backend")
+	if backend == "" {
+		backend = "local"
+	}
+	if err := inv.applies(backend); err != nil {
+		return nil, err
+	}
+	roles, err := inv.requestRoles()
+	if err != nil {
+		return nil, err
+	}
+	dir := inv.workingDir(ctx)
+	env, err := inv.environment(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limit := "reserve-timeout"
+	if inv.Has("timeout") {
+		limit = "timeout"
+	}
+	req := &clusterpb.ReserveRequest{
+		Name: inv.Text("name"), Backend: backend, Roles: roles, Python: inv.session.opt.Python, Env: env, Zygote: !inv.Has("no-zygote"),
+		TimeoutMillis: inv.Millis(limit, defaultTimeout), IdleMillis: inv.Millis("idle", defaultIdle), WorkingDir: dir, Owner: inv.session.opt.Owner,
+		Advertise: inv.Text("advertise"), TensorboardPython: inv.session.opt.TensorBoardPython, Engine: inv.engine(),
+	}
+	if p := inv.Text("python"); p != "" {
+		req.Python = interpreter(dir, p)
+	}
+	if err := inv.files(req, dir); err != nil {
+		return nil, err
+	}
+	if d := inv.Text("dir"); d != "" {
+		if req.Dir, err = inv.results(dir, d); err != nil {
+			return nil, err
+		}
+	}
+	return req, nil
+}
+
+// applies says which options cannot be for this backend.
+func (inv *invocation) applies(backend string) error {
+	if backend != "local" {
+		return &NotYetError{notYetEngine}
+	}
+	for i := range inv.Verb.Options {
+		o := &inv.Verb.Options[i]
+		if o.Only == "" || o.Only == backend || !inv.gave(o.Name) {
+			continue
+		}
+		return usagef(inv.Verb, "--%s is for --backend %s: it says nothing on %s", o.Name, o.Only, backend)
+	}
+	return nil
+}
+
+// gave is whether an option, or its form for one role, was given.
+func (c *Command) gave(name string) bool {
+	if c.Has(name) {
+		return true
+	}
+	for _, of := range c.roles {
+		if _, ok := of[name]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// requestRoles counts roles and gives each its resources.
+func (inv *invocation) requestRoles() ([]*clusterpb.Role, error) {
+	counts := map[string]int64{cluster.Worker: inv.Count("workers", defaultWorkers), cluster.PS: inv.Count("ps", 0)}
+	if inv.Has("chief") {
+		counts[cluster.Chief] = 1
+	}
+	if inv.Has("evaluator") {
+		counts[cluster.Evaluator] = 1
+	}
+	for _, v := range inv.values["role"] {
+		if slices.Contains([]string{cluster.Worker, cluster.PS, cluster.Chief, cluster.Evaluator}, v.key) {
+			return nil, usagef(inv.Verb, "--role %s=%d: for %s there is an option of its own", v.key, v.number, v.key)
+		}
+		if _, twice := counts[v.key]; twice {
+			return nil, usagef(inv.Verb, "--role %s is given twice", v.key)
+		}
+		counts[v.key] = v.number
+	}
+	for _, role := range slices.Sorted(maps.Keys(inv.roles)) {
+		if counts[role] == 0 {
+			return nil, inv.strayRole(role, counts)
+		}
+	}
+	var roles []*clusterpb.Role
+	for name, n := range counts {
+		if n > 0 {
+			roles = append(roles, &clusterpb.Role{Name: name, Count: int32(n), Each: inv.resources(name)})
+		}
+	}
+	slices.SortFunc(roles, func(a, b *clusterpb.Role) int {
+		return cluster.CompareTasks(cluster.TaskID{Role: a.GetName()}, cluster.TaskID{Role: b.GetName()})
+	})
+	if err := cluster.Validate(roles); err != nil {
+		return nil, usagef(inv.Verb, "%v", err)
+	}
+	return roles, nil
+}
+
+func (inv *invocation) strayRole(role string, counts map[string]int64) error {
+	option := ""
+	for o := range inv.roles[role] {
+		option = "--" + role + "-" + o
+	}
+	if near := nearest(role, slices.Collect(maps.Keys(counts))); near != "" && near != role && counts[near] > 0 {
+		return usagef(inv.Verb, "%s: no executor has the role %s; did you mean --%s%s?", option, role, near, strings.TrimPrefix(option, "--"+role))
+	}
+	return usagef(inv.Verb, "%s: no executor has the role %s", option, role)
+}
+
+// resources of a role: its own option, else the plain one. Parameter servers and
+// the evaluator get no GPU unless asked.
+func (inv *invocation) resources(role string) *clusterpb.Resources {
+	trains := role == cluster.Chief || role == cluster.Worker
+	of := func(name string) value {
+		if v, ok := inv.roles[role][name]; ok {
+			return v
+		}
+		if name == "gpus" && !trains {
+			return value{}
+		}
+		return inv.last(name)
+	}
+	return &clusterpb.Resources{Gpus: int32(of("gpus").number), Cpus: of("cpus").float, MemoryBytes: of("memory").number, NodeLabel: of("node-label").text}
+}
+
+// environment of the tasks: --env K=V, or K as the notebook has it.
+func (inv *invocation) environment(ctx context.Context) (map[string]string, error) {
+	env := map[string]string{}
+	var names []string
+	for _, v := range inv.values["env"] {
+		if v.hasValue {
+			env[v.key] = v.text
+		} else {
+			names = append(names, v.key)
+		}
+	}
+	if len(names) == 0 {
+		return env, nil
+	}
+	found := map[string]*string{}
+	if inv.py != nil {
+		if err := ask(ctx, inv.py, lookupTimeout, "environ", map[string]any{"names": names}, &found); err != nil {
+			return nil, fmt.Errorf("look up --env %s: %w", strings.Join(names, ", "), err)
+		}
+	}
+	for _, n := range names {
+		v, ok := os.LookupEnv(n)
+		if p := found[n]; p != nil {
+			v, ok = *p, true
+		}
+		if !ok {
+			return nil, usagef(inv.Verb, "--env %s: the notebook's environment has no %s; --env %s=VALUE gives one", n, n, n)
+		}
+		env[n] = v
+	}
+	return env, nil
+}
+
+// engine is what goes to the backend as it is.
+func (inv *invocation) engine() map[string]string {
+	engine := map[string]string{}
+	for i := range inv.Verb.Options {
+		o := &inv.Verb.Options[i]
+		if o.Engine == "" {
+			continue
+		}
+		for _, v := range inv.values[o.Name] {
+			if v.key != "" {
+				engine[o.Engine+"."+v.key] = v.text
+			} else {
+				engine[o.Engine] = v.text
+			}
+		}
+	}
+	return engine
+}
+
+// workingDir is where the notebook's relative paths start.
+func (inv *invocation) workingDir(ctx context.Context) string {
+	var dir string
+	if inv.py != nil {
+		if err := ask(ctx, inv.py, glanceTimeout, "cwd", map[string]any{}, &dir); err == nil && filepath.IsAbs(dir) {
+			return dir
+		}
+	}
+	if inv.session.opt.WorkingDir != "" {
+		return inv.session.opt.WorkingDir
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return os.TempDir()
+	}
+	return dir
+}
+
+// results makes --dir absolute.
+func (inv *invocation) results(base, dir string) (string, error) {
+	scheme, rest, ok := strings.Cut(dir, "://")
+	switch {
+	case ok && scheme == "file":
+		dir = rest
+	case ok:
+		return "", &NotYetError{"not yet: --dir " + scheme + "://… is to come; give a folder of this machine"}
+	}
+	return absolute(base, dir), nil
+}
+
+// absolute makes a path absolute against the notebook's folder; ~ is the home.
+func absolute(base, path string) string {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok || path == "~" {
+		if home, err := os.UserHomeDir(); err == nil {
+			return filepath.Join(home, rest)
+		}
+	}
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(base, path)
+}
+
+// interpreter makes --python absolute unless it is to be looked up on PATH.
+func interpreter(base, python string) string {
+	if strings.Contains(python, "/") {
+		return absolute(base, python)
+	}
+	return python
+}
+
+// files checks --venv, --py-files and --files as far as this machine can tell.
+func (inv *invocation) files(req *clusterpb.ReserveRequest, base string) error {
+	for _, p := range inv.texts("py-files") {
+		p = absolute(base, p)
+		if _, err := os.Stat(p); err != nil {
+			return usagef(inv.Verb, "--py-files: there is no %s", p)
+		}
+		req.PyFiles = append(req.PyFiles, p)
+	}
+	for _, given := range inv.texts("files") {
+		path, _, _ := strings.Cut(given, "#")
+		path, name, renamed := strings.Cut(path, "::")
+		p := absolute(base, path)
+		if _, err := os.Stat(p); err != nil {
+			return usagef(inv.Verb, "--files: there is no %s", p)
+		}
+		if renamed && absolute(base, name) != p {
+			return usagef(inv.Verb, "--files %s: on local, tasks run in the notebook's folder and read files where they lie; leave ::%s out, or link it there", given, name)
+		}
+		req.Files = append(req.Files, p)
+	}
+	return inv.venv(req, base)
+}
+
+func (inv *invocation) venv(req *clusterpb.ReserveRequest, base string) error {
+	given := inv.Text("venv")
+	if given == "" {
+		return nil
+	}
+	if inv.Has("python") {
+		return usagef(inv.Verb, "--venv and --python exclude one another: an environment brings its interpreter")
+	}
+	if given == "." {
+		return nil // on this machine the notebook's interpreter is that environment's
+	}
+	dir := absolute(base, given)
+	python := filepath.Join(dir, "bin", "python")
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		return usagef(inv.Verb, "--venv %s: on local it is an environment's folder; an archive is unpacked on other machines only", given)
+	}
+	if _, err := os.Stat(python); err != nil {
+		return usagef(inv.Verb, "--venv %s: there is no bin/python in it", given)
+	}
+	req.Venv, req.Python = dir, python
+	return nil
+}
+
+// same is whether a cluster's request asks for what this one does. What says how
+// to wait, and what was left to a default that depends on the name, does not count.
+func same(have, want *clusterpb.ReserveRequest) bool {
+	clean := func(r *clusterpb.ReserveRequest) *clusterpb.ReserveRequest {
+		r = proto.CloneOf(r)
+		r.TimeoutMillis, r.Owner, r.WorkingDir, r.TensorboardPython = 0, "", "", ""
+		if want.GetName() == "" {
+			r.Name = ""
+		}
+		if want.GetDir() == "" {
+			r.Dir = ""
+		}
+		if len(r.GetEnv()) == 0 {
+			r.Env = nil
+		}
+		if len(r.GetEngine()) == 0 {
+			r.Engine = nil
+		}
+		return r
+	}
+	return proto.Equal(clean(have), clean(want))
+}
+
+// differences names the options in which two requests differ.
+func differences(have, want *clusterpb.ReserveRequest) string {
+	var names []string
+	add := func(differs bool, name string) {
+		if differs {
+			names = append(names, name)
+		}
+	}
+	add(have.GetBackend() != want.GetBackend(), "backend")
+	count := func(r *clusterpb.ReserveRequest) string { return cluster.Describe(r.GetRoles()) }
+	if count(have) != count(want) {
+		names = append(names, fmt.Sprintf("it has %s, asked for are %s", count(have), count(want)))
+	} else {
+		add(!slices.EqualFunc(have.GetRoles(), want.GetRoles(), func(a, b *clusterpb.Role) bool { return proto.Equal(a.GetEach(), b.GetEach()) }), "resources")
+	}
+	add(have.GetPython() != want.GetPython(), "python")
+	add(!maps.Equal(have.GetEnv(), want.GetEnv()), "env")
+	add(have.GetZygote() != want.GetZygote(), "no-zygote")
+	add(have.GetIdleMillis() != want.GetIdleMillis(), "idle")
+	add(want.GetDir() != "" && have.GetDir() != want.GetDir(), "dir")
+	if len(names) == 0 {
+		return "other options"
+	}
+	return strings.Join(names, ", ")
+}

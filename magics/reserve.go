@@ -1,0 +1,276 @@
+package magics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// reserve gives the cluster that was asked for: the one there is when its options
+// are equal, else a new one.
+func (s *Session) reserve(ctx context.Context, inv *invocation) (Value, error) {
+	req, err := inv.request(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.existing(ctx, inv, req)
+	if err != nil {
+		return nil, err
+	}
+	fresh := m == nil
+	if fresh {
+		inv.advise(req)
+		if m, err = s.launch(ctx, req); err != nil {
+			return nil, err
+		}
+	}
+	return s.awaitReady(ctx, inv, m, req, fresh)
+}
+
+// advise says beforehand what a person may not have meant.
+func (inv *invocation) advise(req *clusterpb.ReserveRequest) {
+	inv.out.Stdout(cluster.Describe(req.GetRoles()) + "\n")
+	if inv.Count("ps", 0) > 0 && !inv.Has("chief") {
+		inv.out.Stdout("note: --ps without --chief is for programs whose worker 0 coordinates (TF1 sessions, between-graph replication); ParameterServerStrategy needs --chief\n")
+	}
+}
+
+// existing is the live cluster a reservation means, nil when a new one is wanted.
+func (s *Session) existing(ctx context.Context, inv *invocation, req *clusterpb.ReserveRequest) (*member, error) {
+	name := req.GetName()
+	if name == "" {
+		name = s.lastName()
+	}
+	if name == "" {
+		return nil, nil
+	}
+	m := s.member(name)
+	if m == nil {
+		infos, err := s.opt.Connector.List(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("find clusters: %w", err)
+		}
+		live := false
+		for _, i := range infos {
+			live = live || (i.Name == name && i.Live)
+		}
+		if !live {
+			return nil, nil
+		}
+		if m, err = s.reach(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	st, err := m.status(ctx)
+	if err != nil {
+		s.forget(name) // its driver is gone: a new cluster takes its place
+		return nil, nil
+	}
+	if state := st.GetState(); state == "released" || state == "failed" || state == "releasing" {
+		s.forget(name)
+		return nil, nil
+	}
+	if same(st.GetRequest(), req) {
+		return m, nil
+	}
+	if !inv.Has("replace") {
+		return nil, usagef(inv.Verb, "cluster %s lives with other options (%s): reserve --replace releases it first, --name makes another", name, differences(st.GetRequest(), req))
+	}
+	return nil, s.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "replaced by another reserve"})
+}
+
+func (m *member) status(ctx context.Context) (*clusterpb.ClusterStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	return m.client.Status(ctx, &clusterpb.StatusRequest{})
+}
+
+// launch starts a driver. Without a name the first free one is taken, and the
+// results go to a folder of that name.
+func (s *Session) launch(ctx context.Context, req *clusterpb.ReserveRequest) (*member, error) {
+	req = proto.CloneOf(req)
+	named, placed := req.GetName() != "", req.GetDir() != ""
+	ctx, cancel := context.WithTimeout(ctx, recoverTimeout)
+	defer cancel()
+	var err error
+	for first := 1; first < 100; first++ {
+		if !named {
+			if req.Name, first, err = s.freeName(ctx, req.GetBackend(), first); err != nil {
+				return nil, err
+			}
+		}
+		if !placed {
+			req.Dir = filepath.Join(req.GetWorkingDir(), runsFolder, req.GetName())
+		}
+		name, client, lerr := s.opt.Connector.Launch(ctx, req)
+		if lerr == nil {
+			return s.adopt(name, client, true), nil
+		}
+		err = lerr
+		if named || !s.taken(ctx, req.GetName()) {
+			break
+		}
+	}
+	return nil, &ClusterError{Text: "the driver did not start: " + err.Error(), Code: 69}
+}
+
+// freeName is the first of local-1, local-2, … from number first on that no cluster has.
+func (s *Session) freeName(ctx context.Context, backend string, first int) (string, int, error) {
+	infos, err := s.opt.Connector.List(ctx)
+	if err != nil {
+		return "", 0, fmt.Errorf("find clusters: %w", err)
+	}
+	used := map[string]bool{}
+	for _, i := range infos {
+		used[i.Name] = true
+	}
+	for n := first; ; n++ {
+		if name := backend + "-" + strconv.Itoa(n); !used[name] {
+			return name, n, nil
+		}
+	}
+}
+
+func (s *Session) taken(ctx context.Context, name string) bool {
+	infos, err := s.opt.Connector.List(ctx)
+	if err != nil {
+		return false
+	}
+	for _, i := range infos {
+		if i.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// awaitReady shows the reservation until it is complete. An interrupt releases a
+// cluster that this call launched, and only stops waiting for an older one.
+func (s *Session) awaitReady(ctx context.Context, inv *invocation, m *member, req *clusterpb.ReserveRequest, fresh bool) (Value, error) {
+	// The driver keeps the reservation's timeout; this one is for a driver that hangs.
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
+	defer cancel()
+	stream, err := m.client.Reserve(ctx, req)
+	if err != nil {
+		return nil, answered(err)
+	}
+	v := newView(inv.out)
+	updates, stop := receive(stream.Recv)
+	defer stop()
+	defer cancel() // before stop, which waits for the stream's end
+	for {
+		select {
+		case <-inv.out.Interrupts():
+			return nil, s.giveUp(inv, m, fresh)
+		case u := <-updates:
+			if u.err != nil {
+				return nil, s.reserveBroke(m, fresh, u.err)
+			}
+			if done, err := s.reserveUpdate(inv, v, m, req, u.msg, fresh); done || err != nil {
+				if err != nil {
+					return nil, err
+				}
+				return s.readyValue(ctx, v, m, u.msg.GetSeconds(), fresh)
+			}
+		}
+	}
+}
+
+func (s *Session) reserveUpdate(inv *invocation, v *view, m *member, req *clusterpb.ReserveRequest, u *clusterpb.ReserveUpdate, fresh bool) (ready bool, err error) {
+	for _, n := range u.GetNotes() {
+		inv.out.Stderr(noteText(n) + "\n")
+	}
+	if f := u.GetFailure(); f != nil {
+		v.show(true, func() bundle { return reservation(m.name, req.GetRoles(), u) })
+		if fresh {
+			s.forget(m.name)
+		}
+		return false, &RunFailed{Failure: f}
+	}
+	if u.GetReady() {
+		return true, nil
+	}
+	v.show(false, func() bundle { return reservation(m.name, req.GetRoles(), u) })
+	return false, nil
+}
+
+func (s *Session) readyValue(ctx context.Context, v *view, m *member, seconds float64, fresh bool) (Value, error) {
+	st, err := m.status(ctx)
+	if err != nil {
+		return nil, answered(err)
+	}
+	if fresh {
+		v.show(true, func() bundle { return reserved(st, seconds) })
+	} else {
+		v.show(true, func() bundle { return held(st) })
+	}
+	s.mu.Lock()
+	s.last = m.name
+	s.mu.Unlock()
+	return clusterValue(st), nil
+}
+
+// held is the line for a cluster that lived already.
+func held(st *clusterpb.ClusterStatus) bundle {
+	text := fmt.Sprintf("cluster %s lives already with these options: %s", st.GetName(), cluster.Describe(st.GetRoles()))
+	return bundle{text: text + "\n", html: "<div><b>" + esc(text) + "</b></div>"}
+}
+
+func (s *Session) giveUp(inv *invocation, m *member, fresh bool) error {
+	if !fresh {
+		return &Interrupted{Text: "stopped waiting; cluster " + m.name + " is as it was"}
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, shutdownTimeout)
+	defer cancel()
+	if err := s.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "reserve was interrupted"}); err != nil {
+		return err
+	}
+	return &Interrupted{Text: "the reservation was released"}
+}
+
+func (s *Session) reserveBroke(m *member, fresh bool, err error) error {
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the driver ended without a word")
+	}
+	if fresh {
+		s.forget(m.name)
+	}
+	return answered(err)
+}
+
+// received is one message of a stream, or its end.
+type received[T any] struct {
+	msg T
+	err error
+}
+
+// receive reads a stream into a channel, so that it can be waited for beside an
+// interrupt. The last value has the error. stop, which must be called after the
+// stream's context is cancelled, waits for the reader.
+func receive[T any](recv func() (T, error)) (values <-chan received[T], stop func()) {
+	ch, quit, gone := make(chan received[T]), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		for {
+			msg, err := recv()
+			select {
+			case ch <- received[T]{msg, err}:
+			case <-quit:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return ch, func() { close(quit); <-gone }
+}

@@ -1,0 +1,158 @@
+package magics
+
+import (
+	"context"
+	"strings"
+)
+
+// invocation is one command at work.
+type invocation struct {
+	*Command
+	session *Session
+	out     Output
+	py      Python
+}
+
+// verbFunc does one verb.
+type verbFunc func(*Session, context.Context, *invocation) (Value, error)
+
+// verbFunc finds what does a verb.
+func verbOf(name string) verbFunc {
+	switch name {
+	case "reserve":
+		return (*Session).reserve
+	case "start":
+		return (*Session).start
+	case "wait", "train":
+		return (*Session).wait
+	case "status":
+		return (*Session).status
+	case "logs":
+		return (*Session).logs
+	case "tensorboard":
+		return (*Session).tensorboard
+	case "gpus":
+		return (*Session).gpus
+	case "stop":
+		return (*Session).stop
+	case "reset":
+		return (*Session).reset
+	case "detach":
+		return (*Session).detach
+	case "attach":
+		return (*Session).attach
+	case "history":
+		return (*Session).history
+	case "shutdown":
+		return (*Session).shutdown
+	case "doctor":
+		return (*Session).doctor
+	case "run":
+		return (*Session).batch
+	default:
+		return (*Session).help
+	}
+}
+
+// Run does a cell made of magics alone, line by line; the first error ends it. The
+// value is the last line's. Call it for cells that Match does not pass.
+func (s *Session) Run(ctx context.Context, code string, out Output, py Python) (Value, error) {
+	s.greet(ctx, out)
+	cell, ok := readCell(code)
+	if !ok {
+		return nil, &UsageError{Text: "not a cell of %tfcluster lines"}
+	}
+	var body *string
+	if cell.hasBody {
+		body = &cell.body
+	}
+	var value Value
+	for _, line := range cell.lines {
+		v, err := s.runLine(ctx, line, body, out, py)
+		if err != nil {
+			return nil, err
+		}
+		value = v
+	}
+	return value, nil
+}
+
+// RunLine does one magic from inside Python code: line is what follows
+// %tfcluster, body a cell magic's.
+func (s *Session) RunLine(ctx context.Context, line string, body *string, out Output, py Python) (Value, error) {
+	s.greet(ctx, out)
+	return s.runLine(ctx, line, body, out, py)
+}
+
+func (s *Session) runLine(ctx context.Context, line string, body *string, out Output, py Python) (Value, error) {
+	if asked, ok := helpAsked(line); ok {
+		return s.do(ctx, &Command{Verb: s.table.Verb("help"), Words: asked}, out, py)
+	}
+	tokens, err := s.table.tokens(ctx, line, py)
+	if err != nil {
+		return nil, err
+	}
+	return s.runTokens(ctx, tokens, body, out, py)
+}
+
+// helpAsked recognises "VERB ?" and "VERB?" before anything is expanded.
+func helpAsked(line string) ([]string, bool) {
+	words := strings.Fields(line)
+	switch {
+	case len(words) == 0 || strings.Trim(words[0], "?") == "":
+		return nil, true
+	case len(words) == 1 && strings.HasSuffix(words[0], "?"):
+		return []string{strings.TrimRight(words[0], "?")}, true
+	case len(words) == 2 && strings.Trim(words[1], "?") == "":
+		return words[:1], true
+	}
+	return nil, false
+}
+
+// RunArgv does one command given as words, which are taken as they are: for the
+// Python API and the command line.
+func (s *Session) RunArgv(ctx context.Context, argv []string, out Output, py Python) (Value, error) {
+	return s.runTokens(ctx, plainTokens(argv), nil, out, py)
+}
+
+func (s *Session) runTokens(ctx context.Context, tokens []token, body *string, out Output, py Python) (Value, error) {
+	c, err := s.table.parse(tokens, body, s.opt.Shell)
+	if err != nil {
+		return nil, err
+	}
+	return s.do(ctx, c, out, py)
+}
+
+func (s *Session) do(ctx context.Context, c *Command, out Output, py Python) (Value, error) {
+	inv := &invocation{Command: c, session: s, out: out, py: py}
+	if c.Help && c.Verb.Name != "help" {
+		return s.help(ctx, &invocation{Command: &Command{Verb: s.table.Verb("help"), Words: []string{c.Verb.Name}}, session: s, out: out})
+	}
+	for _, w := range c.Warnings {
+		out.Stderr("warning: " + w + "\n")
+	}
+	run := verbOf(c.Verb.Name)
+	if !c.Verb.interruptible() {
+		return run(s, ctx, inv)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() { // ends with ctx
+		select {
+		case <-out.Interrupts():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return run(s, ctx, inv)
+}
+
+// interruptible is whether an interrupt simply ends the verb; the others say
+// themselves what it does.
+func (v *Verb) interruptible() bool {
+	switch v.Name {
+	case "reserve", "start", "wait", "train", "logs", "run":
+		return false
+	}
+	return true
+}

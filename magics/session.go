@@ -1,0 +1,300 @@
+package magics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Output is where a verb shows what it does; a cell of the kernel satisfies it. Its
+// methods may be called from one goroutine at a time.
+type Output interface {
+	Stdout(text string)
+	Stderr(text string)
+	// Display shows a MIME bundle; Update replaces what was shown under the id.
+	Display(id string, data, metadata map[string]any)
+	Update(id string, data, metadata map[string]any)
+	// Interrupts yields one value for each interrupt of the cell; may be nil.
+	Interrupts() <-chan struct{}
+}
+
+// Connector finds and starts clusters. Connections that implement io.Closer are
+// closed when the session lets go of them.
+type Connector interface {
+	// Launch starts a driver for the request.
+	Launch(ctx context.Context, req *clusterpb.ReserveRequest) (name string, c clusterpb.ControlClient, err error)
+	// Dial connects to a live driver.
+	Dial(ctx context.Context, name string) (clusterpb.ControlClient, error)
+	// List names every cluster of this user on this host, oldest first.
+	List(ctx context.Context) ([]ClusterInfo, error)
+	// Recover starts a new driver for a cluster whose driver died, or dials it.
+	Recover(ctx context.Context, name string) (clusterpb.ControlClient, error)
+}
+
+// ClusterInfo is what is known of a cluster without asking its driver.
+type ClusterInfo struct {
+	Name, Backend, Owner, Dir string
+	Live                      bool // its driver lives
+	Since                     time.Time
+	Note                      string
+}
+
+// Options is what a session is given; it is not changed later.
+type Options struct {
+	Connector Connector
+	// Owner is the kernel's connection file name: clusters reserved under it are
+	// taken up again by the next kernel with that name. "" on the command line.
+	Owner string
+	// Client names this session among those who hold a cluster.
+	Client string
+	// Python is the interpreter of the notebook's cells, and of tasks unless told
+	// otherwise.
+	Python string
+	// TensorBoardPython has tensorboard.
+	TensorBoardPython string
+	// WorkingDir is where relative paths start when Python cannot say; default: the
+	// process's.
+	WorkingDir string
+	Version    string
+	// Shell: the command line, with its verbs and without %tfcluster in front of them.
+	Shell bool
+}
+
+// Session is what a notebook keeps. Its methods may be called from any goroutine.
+type Session struct {
+	// static after construction
+	opt   Options
+	table *Table
+	ctx   context.Context // ends with Close; holds' streams live in it
+	end   context.CancelFunc
+	holds sync.WaitGroup
+	comms *comms
+	began chan struct{} // closed when the clusters of the last kernel are attached
+
+	mu sync.Mutex
+	// guarded by mu
+	clusters  map[string]*member
+	last      string
+	announce  string
+	submitted map[string]*submission // last start, by cluster: what wait and history call it
+}
+
+// member is a cluster the session holds.
+type member struct {
+	name   string
+	client clusterpb.ControlClient
+	owned  bool // released when the kernel is shut down
+	drop   context.CancelFunc
+}
+
+// submission is what the session knows of a start beyond its run.
+type submission struct{ show string }
+
+// NewSession makes a session. With an owner it takes up, in the background, the
+// clusters that the last kernel of that name left; Close ends it.
+func NewSession(ctx context.Context, opt Options) *Session {
+	ctx, end := context.WithCancel(ctx)
+	s := &Session{
+		opt: opt, table: NewTable(), ctx: ctx, end: end, began: make(chan struct{}),
+		comms: &comms{boards: map[string]board{}}, clusters: map[string]*member{}, submitted: map[string]*submission{},
+	}
+	if opt.Owner == "" {
+		close(s.began)
+		return s
+	}
+	s.holds.Go(func() {
+		defer close(s.began)
+		s.takeUp(ctx)
+	})
+	return s
+}
+
+// Table is the session's table, for help and the reference in the documentation.
+func (s *Session) Table() *Table { return s.table }
+
+// Close lets go of every cluster, without releasing any, and waits for what the
+// session started.
+func (s *Session) Close() {
+	s.end()
+	s.mu.Lock()
+	members := s.clusters
+	s.clusters = map[string]*member{}
+	s.mu.Unlock()
+	s.holds.Wait()
+	for _, m := range members {
+		m.close()
+	}
+}
+
+func (m *member) close() {
+	m.drop()
+	if c, ok := m.client.(io.Closer); ok {
+		_ = c.Close() // nothing is left to say over it
+	}
+}
+
+// adopt keeps a cluster: the session holds it, so that its idle clock stands still.
+func (s *Session) adopt(name string, client clusterpb.ControlClient, owned bool) *member {
+	ctx, drop := context.WithCancel(s.ctx)
+	m := &member{name: name, client: client, owned: owned, drop: drop}
+	s.mu.Lock()
+	old := s.clusters[name]
+	s.clusters[name], s.last = m, name
+	s.mu.Unlock()
+	if old != nil {
+		old.close()
+	}
+	s.holds.Go(func() { hold(ctx, client, s.opt.Client) })
+	return m
+}
+
+// hold keeps the presence stream open until ctx or the driver ends.
+func hold(ctx context.Context, client clusterpb.ControlClient, who string) {
+	stream, err := client.Hold(ctx)
+	if err != nil {
+		return // the next call says why
+	}
+	if err := stream.Send(&clusterpb.HoldRequest{Client: who}); err != nil {
+		return
+	}
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return
+		}
+	}
+}
+
+// forget lets go of a cluster that is over.
+func (s *Session) forget(name string) {
+	s.mu.Lock()
+	m := s.clusters[name]
+	delete(s.clusters, name)
+	if s.last == name {
+		s.last = ""
+		for n := range s.clusters {
+			s.last = max(s.last, n)
+		}
+	}
+	s.mu.Unlock()
+	if m != nil {
+		m.close()
+	}
+}
+
+func (s *Session) member(name string) *member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.clusters[name]
+}
+
+func (s *Session) lastName() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.last
+}
+
+// pick finds the cluster a command means: -c, else the last one, else the only
+// live one.
+func (s *Session) pick(ctx context.Context, c *Command) (*member, error) {
+	name := c.Text("cluster")
+	if name == "" {
+		name = s.lastName()
+	}
+	if name != "" {
+		return s.reach(ctx, name)
+	}
+	infos, err := s.opt.Connector.List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("find clusters: %w", err)
+	}
+	var live, dead []string
+	for _, i := range infos {
+		if i.Live {
+			live = append(live, i.Name)
+		} else {
+			dead = append(dead, i.Name)
+		}
+	}
+	switch {
+	case len(live) == 1:
+		return s.reach(ctx, live[0])
+	case len(live) > 1:
+		return nil, usagef(c.Verb, "which cluster? There are %s: name one with -c", strings.Join(live, ", "))
+	case len(dead) > 0:
+		return nil, &ClusterError{Text: "no live cluster; the driver of " + strings.Join(dead, ", ") + " died", Remedy: s.say("attach "+dead[len(dead)-1]) + " takes it up again"}
+	}
+	return nil, &ClusterError{Text: "there is no cluster", Remedy: s.say("reserve") + " makes one"}
+}
+
+// reach gives the member of that name, dialling it where the session has none yet.
+func (s *Session) reach(ctx context.Context, name string) (*member, error) {
+	if m := s.member(name); m != nil {
+		return m, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	client, err := s.opt.Connector.Dial(ctx, name)
+	if err != nil {
+		return nil, s.unreachable(name, err)
+	}
+	return s.adopt(name, client, false), nil
+}
+
+// How long a driver may take.
+const (
+	dialTimeout    = 10 * time.Second
+	answerTimeout  = 15 * time.Second // a question to a live driver
+	recoverTimeout = 30 * time.Second
+)
+
+func (s *Session) unreachable(name string, err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		e := &ClusterError{Text: "there is no cluster " + name}
+		if infos, lerr := s.opt.Connector.List(s.ctx); lerr == nil && len(infos) > 0 {
+			var names []string
+			for _, i := range infos {
+				names = append(names, i.Name)
+			}
+			e.Remedy = "there are " + strings.Join(names, ", ")
+		}
+		return e
+	}
+	return &ClusterError{Text: "cannot reach cluster " + name + ": " + err.Error(), Remedy: s.say("attach "+name) + " takes it up again"}
+}
+
+// names lists the clusters for completion: the session's first.
+func (s *Session) names(ctx context.Context) []string {
+	s.mu.Lock()
+	var names []string
+	for n := range s.clusters {
+		names = append(names, n)
+	}
+	s.mu.Unlock()
+	slices.Sort(names)
+	infos, err := s.opt.Connector.List(ctx)
+	if err != nil {
+		return names
+	}
+	for _, i := range infos {
+		if !slices.Contains(names, i.Name) {
+			names = append(names, i.Name)
+		}
+	}
+	return names
+}
+
+// say writes a command as this session's user types it.
+func (s *Session) say(words string) string {
+	if s.opt.Shell {
+		return "tfcluster " + words
+	}
+	return "%tfcluster " + words
+}

@@ -1,0 +1,113 @@
+package magics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// start begins a run and returns once every task has entered the program.
+func (s *Session) start(ctx context.Context, inv *invocation) (Value, error) {
+	m, err := s.pick(ctx, inv.Command)
+	if err != nil {
+		return nil, err
+	}
+	st, err := m.status(ctx)
+	if err != nil {
+		return nil, answered(err)
+	}
+	req, err := inv.startRequest(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	run, err := s.enter(ctx, inv, m, req)
+	if err != nil {
+		return nil, err
+	}
+	if inv.Has("wait") {
+		return s.follow(ctx, inv, m, run.GetId(), inv.Text("show"), true)
+	}
+	return runValue(m.name, run), nil
+}
+
+func (inv *invocation) startRequest(ctx context.Context, st *clusterpb.ClusterStatus) (*clusterpb.StartRequest, error) {
+	env, err := inv.environment(ctx)
+	if err != nil {
+		return nil, err
+	}
+	req := &clusterpb.StartRequest{
+		Again: inv.Has("again"), Resume: inv.Text("resume"), MaxRestarts: int32(inv.Count("max-restarts", 0)), StepTimeoutMillis: inv.Millis("step-timeout", 0),
+		RunTimeoutMillis: inv.Millis("run-timeout", 0), Callback: !inv.Has("no-callback"), KerasPatch: !inv.Has("no-keras-patch"), Replace: inv.Has("replace"),
+		Env: env, Mode: "train", Epochs: 1, WorkingDir: inv.workingDir(ctx), Show: inv.Text("show"),
+	}
+	if req.GetAgain() {
+		return req, nil
+	}
+	req.Program, err = inv.program(ctx, st)
+	return req, err
+}
+
+// enter starts the run and shows it until every task is in the program.
+func (s *Session) enter(ctx context.Context, inv *invocation, m *member, req *clusterpb.StartRequest) (*clusterpb.RunStatus, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := m.client.Start(ctx, req)
+	if err != nil {
+		return nil, answered(err)
+	}
+	s.remember(m.name, req.GetShow())
+	v := newView(inv.out)
+	updates, stop := receive(stream.Recv)
+	defer stop()
+	defer cancel()
+	var run *clusterpb.RunStatus
+	broken := &breaker{session: s, member: m, out: inv.out}
+	for {
+		select {
+		case <-inv.out.Interrupts():
+			if err := broken.interrupt(run.GetId()); err != nil {
+				return nil, err
+			}
+		case u := <-updates:
+			if errors.Is(u.err, io.EOF) {
+				return nil, &ClusterError{Text: "the driver ended the start without a word"}
+			}
+			if u.err != nil {
+				return nil, answered(u.err)
+			}
+			for _, n := range u.msg.GetNotes() {
+				inv.out.Stderr(noteText(n) + "\n")
+			}
+			run = u.msg.GetRun()
+			if f := u.msg.GetFailure(); f != nil {
+				v.show(true, func() bundle { return summary(run) })
+				return nil, broken.reason(&RunFailed{Failure: f, Run: run})
+			}
+			if u.msg.GetEntered() {
+				v.show(true, func() bundle { return entered(run, inv.session.say) })
+				return run, broken.reason(nil)
+			}
+			v.show(false, func() bundle { return runView(run) })
+		}
+	}
+}
+
+// remember keeps what the run's waiters are to show.
+func (s *Session) remember(cluster, show string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.submitted[cluster] = &submission{show: show}
+}
+
+// entered is what start leaves behind.
+func entered(run *clusterpb.RunStatus, say func(string) string) bundle {
+	line := fmt.Sprintf("run %d · %s · entered on %s · %s follows it", run.GetId(), run.GetProgram(), plural(int64(len(run.GetTasks())), "task"), say("wait"))
+	if over(run.GetState()) || run.GetState() == "finished" || run.GetState() == "stopped" {
+		line = runTitle(run)
+	}
+	logs := "logs: " + run.GetLogDir()
+	return bundle{text: line + "\n" + logs + "\n", html: "<div><b>" + esc(line) + `</b></div><div style="opacity:.65">` + esc(logs) + "</div>"}
+}

@@ -1,0 +1,160 @@
+package magics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// burst is how many lines of a burst a cell shows at each end.
+const burst = 200
+
+// stopGrace is what a stopped task has to write a checkpoint.
+const stopGrace = 30 * time.Second
+
+// wait holds the cell until the run ends. It is train's work too, which feeds
+// nothing yet.
+func (s *Session) wait(ctx context.Context, inv *invocation) (Value, error) {
+	if len(inv.Words) > 0 {
+		return nil, &NotYetError{notYetFeed}
+	}
+	m, err := s.pick(ctx, inv.Command)
+	if err != nil {
+		return nil, err
+	}
+	show := inv.Text("show")
+	if show == "" {
+		s.mu.Lock()
+		if sub := s.submitted[m.name]; sub != nil {
+			show = sub.show
+		}
+		s.mu.Unlock()
+	}
+	return s.follow(ctx, inv, m, 0, show, false)
+}
+
+// follow shows a run until its end: 0 is the active or last one.
+func (s *Session) follow(ctx context.Context, inv *invocation, m *member, run int32, show string, fromStart bool) (Value, error) {
+	if show == "" {
+		show = "all"
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := m.client.Follow(ctx, &clusterpb.FollowRequest{Run: run, Show: show, FromStart: fromStart, Burst: burst})
+	if err != nil {
+		return nil, answered(err)
+	}
+	f := &followed{session: s, inv: inv, member: m, view: newView(inv.out), printer: &printer{out: inv.out, say: s.say}}
+	updates, stop := receive(stream.Recv)
+	defer stop()
+	defer cancel()
+	broken := &breaker{session: s, member: m, out: inv.out}
+	for {
+		select {
+		case <-inv.out.Interrupts():
+			if err := broken.interrupt(f.status.GetId()); err != nil {
+				return nil, err
+			}
+		case u := <-updates:
+			if u.err != nil {
+				return nil, f.broke(u.err)
+			}
+			f.update(u.msg)
+			if u.msg.GetFinal() {
+				v, err := f.end()
+				return v, broken.reason(err)
+			}
+		}
+	}
+}
+
+// followed is a run before the cell's eyes; owned by follow.
+type followed struct {
+	session *Session
+	inv     *invocation
+	member  *member
+	view    *view
+	printer *printer
+	status  *clusterpb.RunStatus
+}
+
+func (f *followed) update(u *clusterpb.RunUpdate) {
+	if st := u.GetStatus(); st != nil {
+		f.status = st
+		f.view.show(false, func() bundle { return runView(withoutFailure(st)) })
+	}
+	for _, n := range u.GetNotes() {
+		f.printer.note(n)
+	}
+	f.printer.burst(u.GetLines())
+}
+
+// end shows the summary and gives the run, or its failure.
+func (f *followed) end() (Value, error) {
+	f.printer.close()
+	if f.status == nil {
+		return nil, &ClusterError{Text: "the driver said nothing of the run"}
+	}
+	f.view.show(true, func() bundle { return summary(f.status) })
+	if f.status.GetState() == "failed" {
+		failure := f.status.GetFailure()
+		if failure == nil {
+			failure = &clusterpb.Failure{Summary: fmt.Sprintf("run %d failed", f.status.GetId()), Kind: "task"}
+		}
+		return nil, &RunFailed{Failure: failure, Run: f.status}
+	}
+	return runValue(f.member.name, f.status), nil
+}
+
+func (f *followed) broke(err error) error {
+	f.printer.close()
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the driver ended without the run's end")
+	}
+	return answered(err)
+}
+
+// breaker answers interrupts of a cell that waits for a run: the first stops the
+// run, the second kills it, a third leaves it to itself.
+type breaker struct {
+	session *Session
+	member  *member
+	out     Output
+	pressed int
+}
+
+func (b *breaker) interrupt(run int32) error {
+	b.pressed++
+	grace, word := stopGrace, "stopping the run: its tasks have 30 s to write a checkpoint; interrupt again to kill them\n"
+	switch b.pressed {
+	case 1:
+	case 2:
+		grace, word = 0, "killing the run; the cluster stays\n"
+	default:
+		return &Interrupted{Text: "no longer waiting; " + b.session.say("status") + " shows the run"}
+	}
+	b.out.Stderr(word)
+	ctx, cancel := context.WithTimeout(b.session.ctx, answerTimeout)
+	defer cancel()
+	if _, err := b.member.client.Stop(ctx, &clusterpb.StopRequest{Run: run, GraceMillis: grace.Milliseconds()}); err != nil {
+		return fmt.Errorf("stop the run: %w", answered(err))
+	}
+	return nil
+}
+
+// reason is how the wait ended: an interrupted one did not succeed, whatever the
+// run came to.
+func (b *breaker) reason(err error) error {
+	switch {
+	case b.pressed == 0:
+		return err
+	case b.pressed == 1:
+		return &Interrupted{Text: "the run was stopped; the cluster stays"}
+	default:
+		return &Interrupted{Text: "the run was killed; the cluster stays"}
+	}
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/magics"
+)
+
+// runShell does one of the verbs for people from a shell: the same session, table and
+// words as in a notebook, shown on a terminal.
+func runShell(ctx context.Context, args []string) int {
+	program, err := os.Executable()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "tfcluster: find this program:", err)
+		return 1
+	}
+	s := magics.NewSession(ctx, magics.Options{
+		Connector: magics.LocalDrivers{Program: program}, Client: fmt.Sprintf("shell %d", os.Getpid()), Python: pythonFromEnv(),
+		TensorBoardPython: os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), Version: version, Shell: true,
+	})
+	defer s.Close()
+	t := newTerminal(os.Stdout, os.Stderr)
+	signals := make(chan os.Signal, 4)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	done := make(chan struct{})
+	defer close(done)
+	go func() { // ends with done
+		for {
+			select {
+			case <-signals:
+				t.interrupt()
+			case <-done:
+				return
+			}
+		}
+	}()
+	_, err = s.RunArgv(ctx, args, t, nil)
+	t.finish()
+	r := magics.NewReport(err)
+	if r == nil {
+		return 0
+	}
+	for _, line := range r.Lines {
+		fmt.Fprintln(os.Stderr, line)
+	}
+	return r.Code
+}
+
+// pythonFromEnv is the interpreter of tasks unless told otherwise: the kernelspec says
+// it, else the first python3 of PATH.
+func pythonFromEnv() string {
+	if p := os.Getenv("TFCLUSTER_PYTHON"); p != "" {
+		return p
+	}
+	return "python3"
+}
+
+// terminal shows a verb's output in a shell: displays as their plain text, updated in
+// place where the output is a terminal, and where it is not only as they end.
+type terminal struct {
+	out, err   io.Writer
+	tty        bool
+	interrupts chan struct{}
+
+	mu      sync.Mutex
+	shown   map[string]string // guarded by mu: by display id
+	last    string            // guarded by mu: the id whose text is at the cursor
+	pending map[string]string // guarded by mu: updates that a pipe does not see yet
+	order   []string          // guarded by mu
+}
+
+func newTerminal(out, err *os.File) *terminal {
+	_, terr := unix.IoctlGetTermios(int(out.Fd()), unix.TCGETS)
+	return &terminal{out: out, err: err, tty: terr == nil, interrupts: make(chan struct{}, 2), shown: map[string]string{}, pending: map[string]string{}}
+}
+
+// Stdout writes text.
+func (t *terminal) Stdout(text string) { t.write(t.out, text) }
+
+// Stderr writes text.
+func (t *terminal) Stderr(text string) { t.write(t.err, text) }
+
+func (t *terminal) write(w io.Writer, text string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = ""
+	_, _ = io.WriteString(w, text) // a reader that went away is told by SIGPIPE
+}
+
+// Display shows a bundle's plain text.
+func (t *terminal) Display(id string, data, _ map[string]any) {
+	text := plain(data)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if id != "" && !t.tty { // held until it is settled: the next display, or the end
+		t.flush()
+		t.order, t.pending[id] = append(t.order, id), text
+		return
+	}
+	if id != "" {
+		t.shown[id], t.last = text, id
+	}
+	_, _ = io.WriteString(t.out, text) // as above
+}
+
+// Update replaces what was shown, if it is still at the cursor.
+func (t *terminal) Update(id string, data, _ map[string]any) {
+	text := plain(data)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if text == t.shown[id] {
+		return
+	}
+	if !t.tty {
+		if _, ok := t.pending[id]; !ok {
+			t.order = append(t.order, id)
+		}
+		t.pending[id] = text
+		return
+	}
+	if t.last == id {
+		fmt.Fprintf(t.out, "\x1b[%dA\x1b[J", strings.Count(t.shown[id], "\n"))
+	}
+	t.shown[id], t.last = text, id
+	_, _ = io.WriteString(t.out, text) // as above
+}
+
+// finish shows what a pipe has not seen.
+func (t *terminal) finish() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.flush()
+}
+
+func (t *terminal) flush() {
+	for _, id := range t.order {
+		_, _ = io.WriteString(t.out, t.pending[id]) // as above
+	}
+	t.order = nil
+}
+
+// Interrupts yields one value for each Ctrl-C.
+func (t *terminal) Interrupts() <-chan struct{} { return t.interrupts }
+
+func (t *terminal) interrupt() {
+	select {
+	case t.interrupts <- struct{}{}:
+	default:
+	}
+}
+
+func plain(data map[string]any) string {
+	text, _ := data["text/plain"].(string)
+	if text != "" && !strings.HasSuffix(text, "\n") {
+		text += "\n"
+	}
+	return text
+}
