@@ -9,10 +9,7 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/agent"
-	"github.com/tfcluster/tfcluster/cluster/driver"
-	"github.com/tfcluster/tfcluster/cluster/local"
 )
 
 // version is set by the build: -ldflags "-X main.version=…".
@@ -25,15 +22,24 @@ func main() {
 // run is the whole program; it returns the exit code.
 func run(ctx context.Context, args []string) int {
 	if len(args) == 0 {
-		fmt.Fprintln(os.Stderr, "usage: tfcluster VERB [options]; tfcluster help lists the verbs")
-		return 2
+		args = []string{"help"}
 	}
 	var err error
-	switch args[0] {
+	switch rest := args[1:]; args[0] {
+	case "kernel":
+		err = runKernel(ctx, rest)
+	case "gate":
+		err = runGate(ctx, rest)
 	case "driver":
 		err = runDriver(ctx)
 	case "agent":
 		err = agent.Main(ctx, os.Stdin, version)
+	case "broker":
+		err = runBroker(ctx, rest)
+	case "install":
+		return runInstall(rest)
+	case "uninstall":
+		return runUninstall(rest)
 	case "version", "--version":
 		fmt.Println("tfcluster", version)
 	default:
@@ -44,17 +50,4 @@ func run(ctx context.Context, args []string) int {
 		return 1
 	}
 	return 0
-}
-
-func runDriver(ctx context.Context) error {
-	program, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
-	return driver.Main(ctx, driver.Options{
-		Version: version, Program: program,
-		Backends: map[string]cluster.Backend{
-			"local": &local.Backend{Inventory: agent.Inventory},
-		},
-	}, os.Stdin, os.NewFile(3, "word"))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -167,7 +166,7 @@ func (k *Kernel) newCell(r *request) *Cell {
 // runQueued runs a matched cell whose turn has come. Caller holds mu.
 func (k *Kernel) runQueued(r *request) {
 	c := k.newCell(r)
-	c.count = k.count + 1 + len(k.ticks)
+	k.reserve(c)
 	k.running = c
 	k.work.Go(func() {
 		failed := k.run(c)
@@ -175,10 +174,12 @@ func (k *Kernel) runQueued(r *request) {
 		defer k.mu.Unlock()
 		k.running = nil
 		k.status(c.msg.RawHeader(), "idle")
+		if len(k.beside) > 0 {
+			k.besideBusy()
+		}
 		if failed && c.exec.Stops() {
 			k.abort()
 		}
-		k.flushTicks()
 		k.pump()
 	})
 }
@@ -187,21 +188,16 @@ func (k *Kernel) runQueued(r *request) {
 func (k *Kernel) runBeside(r *request) {
 	c := k.newCell(r)
 	k.mu.Lock()
-	c.count = k.count + len(k.outstanding) + len(k.ticks) + 1
-	if k.running != nil {
-		c.count++
-	}
+	k.reserve(c)
 	k.beside[c] = struct{}{}
 	k.mu.Unlock()
 	k.work.Go(func() {
 		k.run(c)
 		k.mu.Lock()
+		defer k.mu.Unlock()
 		delete(k.beside, c)
-		if len(k.outstanding) == 0 && k.running == nil {
-			k.flushTicks()
-		}
-		k.mu.Unlock()
-		k.idle(c.msg.RawHeader())
+		k.status(c.msg.RawHeader(), "idle")
+		k.busyAgain()
 	})
 }
 
@@ -229,11 +225,12 @@ func (k *Kernel) run(c *Cell) bool {
 	} else if res.Data != nil && !c.exec.Silent {
 		k.publish("execute_result", parent, wire.ExecuteResult{ExecutionCount: c.count, Data: res.Data, Metadata: map[string]any{}})
 	}
-	k.mu.Lock()
-	if c.exec.Stores() {
-		k.ticks = append(k.ticks, tick{count: c.count, code: c.Code, after: res.After})
+	if res.After != "" {
+		k.mu.Lock()
+		k.ticks = append(k.ticks, tick{count: c.count, after: res.After})
+		k.flushTicks()
+		k.mu.Unlock()
 	}
-	k.mu.Unlock()
 	k.shell.Send(k.signer.Make(c.msg.Identities(), "execute_reply", parent, reply))
 	return res.Err != nil
 }
@@ -248,57 +245,3 @@ func (k *Kernel) guard(c *Cell) (res Result) {
 	}()
 	return k.cfg.Interceptor.Run(k.ctx, c)
 }
-
-// tick is a count that the child must make up for, since it did not see the cell.
-type tick struct {
-	count int
-	code  string
-	after string
-}
-
-// hiddenPrefix marks ids of requests that no client sent: their answers go nowhere.
-const hiddenPrefix = "tfcluster-hidden-"
-
-func hidden(parentID string) bool { return strings.HasPrefix(parentID, hiddenPrefix) }
-
-// flushTicks lets the idle child catch up with the counts of matched cells: In, the
-// history and the counter run on as if it had run them. Caller holds mu.
-func (k *Kernel) flushTicks() {
-	if k.child == nil {
-		if len(k.ticks) > 0 { // a child to come begins at the right count
-			k.count = k.ticks[len(k.ticks)-1].count
-			k.ticks = nil
-		}
-		return
-	}
-	for _, t := range k.ticks {
-		k.count = t.count
-		k.hide(fmt.Sprintf("def __tfcluster_tick__(__count__):\n"+
-			"    ip = get_ipython()\n"+
-			"    ip.execution_count = __count__\n"+
-			"    ip.history_manager.store_inputs(__count__, %s)\n"+
-			"    ip.execution_count = __count__ + 1\n%s"+
-			"__tfcluster_tick__(%d)\ndel __tfcluster_tick__\n", pyString(t.code), indent(t.after), t.count))
-	}
-	k.ticks = nil
-}
-
-// hide runs code in the child without a trace. Caller holds mu.
-func (k *Kernel) hide(code string) {
-	frames := k.signer.MakeHidden(hiddenPrefix, "execute_request", map[string]any{
-		"code": code, "silent": true, "store_history": false, "user_expressions": map[string]any{}, "allow_stdin": false, "stop_on_error": false,
-	})
-	k.forwardLocked(shellChannel, frames)
-}
-
-func indent(code string) string {
-	if code == "" {
-		return ""
-	}
-	return "    " + strings.ReplaceAll(strings.TrimSpace(code), "\n", "\n    ") + "\n"
-}
-
-// pyString is a Python string literal.
-func pyString(s string) string { return strconv.QuoteToASCII(strings.ToValidUTF8(s, "\uFFFD")) }
-
-func bracket(n int) string { return "[" + strconv.Itoa(n) + "]" }

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	zmq "github.com/go-zeromq/zmq4"
+	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
@@ -200,13 +201,27 @@ func (c *child) fromIOPub(frames [][]byte) {
 	if !ok || msgType == "iopub_welcome" || hidden(parent) {
 		return
 	}
-	c.k.iopub.Send(frames, droppable(msgType))
 	if msgType == "status" && bytes.Contains(frames[len(frames)-1], []byte(`"idle"`)) {
-		c.k.mu.Lock()
-		defer c.k.mu.Unlock()
-		if c.k.running != nil { // a comm's idle beside a matched cell
-			c.k.status(c.k.running.msg.RawHeader(), "busy")
-		}
+		c.k.childIdle(frames, parent)
+		return
+	}
+	c.k.iopub.Send(frames, droppable(msgType))
+}
+
+// childIdle passes on that the child has done with a request. A client takes the last
+// status for the kernel's, so a matched cell that still runs is busy again.
+func (k *Kernel) childIdle(frames [][]byte, parent string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if r := k.outstanding[parent]; r != nil {
+		r.idled = true
+	}
+	k.iopub.Send(frames, false)
+	switch {
+	case k.running != nil:
+		k.status(k.running.msg.RawHeader(), "busy")
+	case len(k.beside) > 0:
+		k.besideBusy()
 	}
 }
 
@@ -262,8 +277,10 @@ func (k *Kernel) childReady(c *child) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.child = c
+	clear(k.hidden) // a child before took them with it
+	k.skipTicks()
 	if k.count > 0 { // one that comes after another counts on
-		k.hide(fmt.Sprintf("get_ipython().execution_count = %d", k.count+1))
+		k.hide(tick{count: k.count + 1})
 	}
 	waiting := k.waiting
 	k.waiting = nil
@@ -302,7 +319,7 @@ func (k *Kernel) childGone(c *child, err error) bool {
 	default:
 		why = "the Python process ended (" + exitWords(c.cmd) + ")"
 		if ws, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-			why = fmt.Sprintf("the Python process was killed by signal %d (%s)", ws.Signal(), ws.Signal())
+			why = fmt.Sprintf("the Python process was killed by signal %d (%s)", ws.Signal(), unix.SignalName(ws.Signal()))
 		}
 	}
 	k.log.Warn("child gone", "why", why)
@@ -319,91 +336,11 @@ func (k *Kernel) childGone(c *child, err error) bool {
 		}
 		outlook = "it ended at once " + strconv.Itoa(k.deaths) + " times and is not started again; restart the kernel once it is mended"
 	}
-	for _, id := range k.order {
-		k.refuse(k.outstanding[id], "PythonDied", why+"; "+outlook)
-	}
-	lost := len(k.order) > 0
-	clear(k.outstanding)
-	k.order = nil
-	if lost {
-		k.abort()
-	}
 	if !again {
-		k.waiting = nil
+		k.refuseWaiting()
+		k.skipTicks()
 	}
+	k.refuseLost(why + "; " + outlook)
 	k.pump()
 	return again
-}
-
-// outbox writes messages to one of the child's sockets in order, without ever making
-// the sender wait for a child that hangs.
-type outbox struct {
-	sock zmq.Socket
-	wake chan struct{}
-	done chan struct{}
-
-	mu    sync.Mutex
-	queue [][][]byte // guarded by mu
-	once  sync.Once
-}
-
-func newOutbox(s zmq.Socket) *outbox {
-	return &outbox{sock: s, wake: make(chan struct{}, 1), done: make(chan struct{})}
-}
-
-func (o *outbox) put(frames [][]byte) {
-	o.mu.Lock()
-	o.queue = append(o.queue, frames)
-	o.mu.Unlock()
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (o *outbox) run() {
-	for {
-		select {
-		case <-o.wake:
-		case <-o.done:
-			return
-		}
-		o.mu.Lock()
-		q := o.queue
-		o.queue = nil
-		o.mu.Unlock()
-		for _, frames := range q {
-			if err := o.sock.SendMulti(zmq.NewMsgFrom(frames...)); err != nil {
-				return // the child is gone; its requests are answered by childGone
-			}
-		}
-	}
-}
-
-func (o *outbox) close() { o.once.Do(func() { close(o.done) }) }
-
-// tail keeps the last of what is written to it.
-type tail struct {
-	mu sync.Mutex
-	b  []byte // guarded by mu
-}
-
-// Write takes everything.
-func (t *tail) Write(p []byte) (int, error) {
-	const most = 2000
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.b = append(t.b, p...)
-	if len(t.b) > most {
-		t.b = append([]byte(nil), t.b[len(t.b)-most:]...)
-	}
-	return len(p), nil
-}
-
-// String is the last lines, in one.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	lines := strings.Split(strings.TrimSpace(strings.ToValidUTF8(string(t.b), "")), "\n")
-	return strings.Join(lines[max(0, len(lines)-3):], " / ")
 }

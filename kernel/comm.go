@@ -76,12 +76,17 @@ func (k *Kernel) openComm(m *wire.Message) bool {
 		return false
 	}
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if len(k.comms) >= maxComms {
-		k.publish("comm_close", m.RawHeader(), wire.CommData{CommID: open.CommID, Data: map[string]any{}})
-		return true
+	full := len(k.comms) >= maxComms
+	if !full {
+		k.comms[c.ID] = c
 	}
-	k.comms[c.ID] = c
+	k.mu.Unlock()
+	if full {
+		k.publish("comm_close", m.RawHeader(), wire.CommData{CommID: open.CommID, Data: map[string]any{}})
+		if c.OnClose != nil {
+			c.OnClose()
+		}
+	}
 	return true
 }
 

@@ -25,7 +25,7 @@ func (k *Kernel) controlLoop() {
 		case "shutdown_request":
 			k.shutdown(m, k.control.Send)
 		default:
-			k.forward(controlChannel, m.Frames)
+			k.pass(controlChannel, m)
 		}
 	}
 }
@@ -63,9 +63,11 @@ func (k *Kernel) shutdown(m *wire.Message, send func(zmtp.Message)) {
 		k.running.interrupt()
 	}
 	child := k.child
+	again := k.dying
+	k.dying = true
 	if child != nil {
 		child.asked.Store(true)
-		child.send(outgoing{controlChannel, k.signer.MakeHidden(hiddenPrefix, "shutdown_request", wire.Shutdown{Restart: req.Restart})})
+		child.send(outgoing{controlChannel, k.signer.MakeRequest(hiddenPrefix+wire.NewID(), "shutdown_request", wire.Shutdown{Restart: req.Restart})})
 	}
 	k.mu.Unlock()
 	k.work.Go(func() {
@@ -74,10 +76,6 @@ func (k *Kernel) shutdown(m *wire.Message, send func(zmtp.Message)) {
 			defer close(told)
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(k.ctx), shutdownTimeout)
 			defer cancel()
-			k.mu.Lock()
-			again := k.dying
-			k.dying = true
-			k.mu.Unlock()
 			if !again {
 				k.cfg.Interceptor.Shutdown(ctx, req.Restart)
 			}

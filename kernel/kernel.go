@@ -43,20 +43,21 @@ type Kernel struct {
 	work                             sync.WaitGroup
 
 	mu          sync.Mutex
-	child       *child              // guarded by mu; nil while none is ready
-	waiting     []outgoing          // guarded by mu: for a child that is not ready
-	queue       []*request          // guarded by mu: cells that wait
-	outstanding map[string]*request // guarded by mu: cells forwarded, by message id
-	order       []string            // guarded by mu: of outstanding
-	running     *Cell               // guarded by mu: the matched cell whose turn it is
-	beside      map[*Cell]struct{}  // guarded by mu: matched cells that run at once
-	count       int                 // guarded by mu: the last execution count
-	ticks       []tick              // guarded by mu: counts the child has yet to make up for
-	inputs      map[string]chan string
-	comms       map[string]*Comm // guarded by mu
-	broken      string           // guarded by mu: why there will be no child
-	dying       bool             // guarded by mu
-	deaths      int              // guarded by mu: of children that hardly lived
+	child       *child                 // guarded by mu; nil while none is ready
+	waiting     []outgoing             // guarded by mu: for a child that is not ready
+	queue       []*request             // guarded by mu: cells that wait
+	outstanding map[string]*request    // guarded by mu: cells forwarded, by message id
+	order       []string               // guarded by mu: of outstanding
+	running     *Cell                  // guarded by mu: the matched cell whose turn it is
+	beside      map[*Cell]struct{}     // guarded by mu: matched cells that run at once
+	count       int                    // guarded by mu: the last execution count
+	ticks       []tick                 // guarded by mu: what the child has yet to make up for
+	hidden      map[string]tick        // guarded by mu: ticks on their way, by message id
+	inputs      map[string]chan string // guarded by mu: matched cells that ask, by client
+	comms       map[string]*Comm       // guarded by mu
+	broken      string                 // guarded by mu: why there will be no child
+	dying       bool                   // guarded by mu
+	deaths      int                    // guarded by mu: of children that hardly lived
 }
 
 // errEnd is Run's ordinary end.
@@ -157,13 +158,20 @@ func (k *Kernel) watch(signals <-chan os.Signal) {
 			k.leave(true)
 			return
 		case <-poll.C:
-			if os.Getppid() != parent && os.Getenv("JPY_PARENT_PID") != "" {
+			if orphaned(parent) {
 				k.log.Info("the parent process is gone")
 				k.leave(true)
 				return
 			}
 		}
 	}
+}
+
+// orphaned is whether the server that started the kernel is gone: its parent at the
+// beginning, or, where that was gone already, the one it was told of.
+func orphaned(parent int) bool {
+	told := os.Getenv("JPY_PARENT_PID")
+	return told != "" && (os.Getppid() != parent || parent == 1 && told != "1")
 }
 
 // shutdownTimeout bounds what the Interceptor may do at the end.

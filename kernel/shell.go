@@ -12,7 +12,7 @@ type request struct {
 	exec  wire.ExecuteRequest
 	match Match
 	since time.Time
-	told  bool // that it waits
+	idled bool // guarded by Kernel.mu: the child published idle for it
 }
 
 // channel names the child's socket a message goes to.
@@ -67,7 +67,7 @@ func (k *Kernel) shellLoop() {
 		case "shutdown_request":
 			k.shutdown(m, k.shell.Send)
 		default:
-			k.forward(shellChannel, m.Frames)
+			k.pass(shellChannel, m)
 		}
 	}
 }
@@ -102,7 +102,7 @@ func (k *Kernel) execute(m *wire.Message) {
 	case r.match.Mode == Now, r.match.Mode == Queue && subshell:
 		k.runBeside(r)
 	case subshell:
-		k.forward(shellChannel, m.Frames)
+		k.pass(shellChannel, m)
 	default:
 		k.mu.Lock()
 		k.queue = append(k.queue, r)
@@ -155,8 +155,11 @@ func (k *Kernel) pump() {
 		}
 		if k.broken != "" {
 			k.queue = k.queue[1:]
-			k.refuse(r, "PythonDied", k.broken)
+			k.refuse(r, k.broken)
 			continue
+		}
+		if len(k.ticks) > 0 && len(k.outstanding) > 0 {
+			return // a cell beside took a number that this one must not get
 		}
 		k.queue = k.queue[1:]
 		k.flushTicks()
@@ -169,7 +172,11 @@ func (k *Kernel) pump() {
 // fromShell takes the child's answers on shell.
 func (k *Kernel) fromShell(frames [][]byte) {
 	msgType, parent, ok := wire.Peek(frames)
-	if !ok || hidden(parent) {
+	if !ok {
+		return
+	}
+	if hidden(parent) {
+		k.ticked(parent, frames[len(frames)-1])
 		return
 	}
 	switch msgType {
@@ -201,15 +208,13 @@ func (k *Kernel) executed(frames [][]byte, parent string) {
 	}
 	delete(k.outstanding, parent)
 	k.forget(parent)
-	if reply.ExecutionCount > k.count && r.exec.Stores() {
+	if reply.ExecutionCount > 0 && r.exec.Stores() { // it may be lower: %reset begins anew
 		k.count = reply.ExecutionCount
 	}
 	if reply.Status == "error" && r.exec.Stops() {
 		k.abort()
 	}
-	if len(k.outstanding) == 0 {
-		k.flushTicks()
-	}
+	k.flushTicks()
 	k.pump()
 }
 
@@ -233,9 +238,12 @@ func (k *Kernel) abort() {
 	}
 }
 
+// pythonDied is the name of the error that cells of a dead child end with.
+const pythonDied = "PythonDied"
+
 // refuse answers a cell that cannot run with an error. Caller holds mu.
-func (k *Kernel) refuse(r *request, name, value string) {
-	e := wire.Error{EName: name, EValue: value, Traceback: []string{name + ": " + value}}
+func (k *Kernel) refuse(r *request, why string) {
+	e := wire.Error{EName: pythonDied, EValue: why, Traceback: []string{pythonDied + ": " + why}}
 	k.status(r.msg.RawHeader(), "busy")
 	k.publish("error", r.msg.RawHeader(), e)
 	k.reply(r.msg, "execute_reply", wire.ExecuteReply{Status: "error", ExecutionCount: k.count, EName: e.EName, EValue: e.EValue, Traceback: e.Traceback})
@@ -286,7 +294,7 @@ func (k *Kernel) ask(m *wire.Message) {
 			k.answer(m, "inspect_reply", map[string]any{"status": "ok", "found": true, "data": data, "metadata": map[string]any{}})
 			return
 		}
-		k.forward(shellChannel, m.Frames)
+		k.pass(shellChannel, m)
 	})
 }
 
@@ -307,10 +315,23 @@ func (k *Kernel) idle(parent []byte) {
 
 // busyAgain says that a cell still runs. Caller holds mu.
 func (k *Kernel) busyAgain() {
-	switch {
-	case k.running != nil:
+	if k.running != nil {
 		k.status(k.running.msg.RawHeader(), "busy")
-	case len(k.order) > 0:
-		k.status(k.outstanding[k.order[0]].msg.RawHeader(), "busy")
+		return
+	}
+	for _, id := range k.order {
+		if r := k.outstanding[id]; !r.idled {
+			k.status(r.msg.RawHeader(), "busy")
+			return
+		}
+	}
+	k.besideBusy()
+}
+
+// besideBusy says that a cell beside still runs. Caller holds mu.
+func (k *Kernel) besideBusy() {
+	for c := range k.beside {
+		k.status(c.msg.RawHeader(), "busy")
+		return
 	}
 }

@@ -2,7 +2,10 @@ package kernel
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 )
 
 // Spec is a kernelspec (https://jupyter-client.readthedocs.io/en/stable/kernels.html#kernel-specs).
@@ -28,4 +31,29 @@ func (s Spec) JSON() ([]byte, error) {
 		return nil, fmt.Errorf("encode kernelspec: %w", err)
 	}
 	return append(b, '\n'), nil
+}
+
+// WriteSpec writes kernel.json and nothing else into dir, a kernelspec's own folder
+// (PREFIX/share/jupyter/kernels/NAME), whole or not at all.
+func WriteSpec(dir string, s Spec) error {
+	b, err := s.JSON()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("make the kernelspec's folder: %w", err)
+	}
+	f, err := os.CreateTemp(dir, ".kernel.json-")
+	if err != nil {
+		return fmt.Errorf("write kernelspec: %w", err)
+	}
+	_, err = f.Write(b)
+	err = errors.Join(err, f.Chmod(0o644), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, "kernel.json"))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("write kernelspec: %w", err), os.Remove(f.Name()))
+	}
+	return nil
 }

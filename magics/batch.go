@@ -49,12 +49,13 @@ func (s *Session) batchRun(ctx context.Context, inv *invocation, m *member, req 
 	if err != nil {
 		return nil, err
 	}
-	run, err := s.enter(ctx, inv, m, start)
+	v := newView(inv.out)
+	run, err := s.enter(ctx, inv, m, start, v)
 	if err != nil {
 		return nil, err
 	}
 	if !inv.Has("detach") {
-		return s.follow(ctx, inv, m, run.GetId(), inv.Text("show"), true)
+		return s.follow(ctx, inv, m, &clusterpb.FollowRequest{Run: run.GetId(), Show: inv.Text("show"), FromStart: true}, v)
 	}
 	if _, err := m.client.Detach(ctx, &clusterpb.DetachRequest{}); err != nil && active(run) {
 		return nil, answered(err)

@@ -238,7 +238,7 @@ func (b *binder) unknownOption(given string) error {
 	if len(names) == 0 {
 		return usagef(b.Verb, "no option %s: %s takes none", given, b.Verb.Name)
 	}
-	return usagef(b.Verb, "no option %s; %s ? lists them", given, b.Verb.Name)
+	return usagef(b.Verb, "no option %s; help %s lists them", given, b.Verb.Name)
 }
 
 // warn notes a word of the program that looks like an option of ours.

@@ -124,16 +124,16 @@ func runView(st *clusterpb.RunStatus) bundle {
 	return b
 }
 
-// taskRows is a row a task; unless all, only where there is something to see:
-// several tasks, or one that did not end well.
+// taskRows is a row a task. Of a run that is over only those are shown, unless all,
+// that did not end well.
 func taskRows(st *clusterpb.RunStatus, all bool) table {
 	t := table{head: []string{"task", "state", "host", "step", "memory", "cpu", "restarts", "why"}, right: []int{3, 4, 5, 6}}
-	finished := st.GetState() == "finished"
+	ended := !active(st)
 	const most = 24
 	hidden := 0
 	for _, x := range st.GetTasks() {
 		bad := x.GetSignal() > 0 || x.GetExitCode() != 0 || x.GetState() == "lost"
-		if finished && !bad && !all {
+		if ended && !all && (!bad || st.GetState() == "stopped") {
 			continue
 		}
 		if len(t.rows) >= most && !bad {

@@ -231,7 +231,7 @@ func (s *Session) pick(ctx context.Context, c *Command) (*member, error) {
 	case len(dead) > 0:
 		return nil, &ClusterError{Text: "no live cluster; the driver of " + strings.Join(dead, ", ") + " died", Remedy: s.say("attach "+dead[len(dead)-1]) + " takes it up again"}
 	}
-	return nil, &ClusterError{Text: "there is no cluster", Remedy: s.say("reserve") + " makes one"}
+	return nil, &ClusterError{Text: "there is no cluster", Remedy: s.maker() + " makes one"}
 }
 
 // reach gives the member of that name, dialling it where the session has none yet.
@@ -297,4 +297,12 @@ func (s *Session) say(words string) string {
 		return "tfcluster " + words
 	}
 	return "%tfcluster " + words
+}
+
+// maker is the verb that reserves: the command line has no reserve.
+func (s *Session) maker() string {
+	if s.opt.Shell {
+		return s.say("run")
+	}
+	return s.say("reserve")
 }

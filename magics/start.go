@@ -23,13 +23,15 @@ func (s *Session) start(ctx context.Context, inv *invocation) (Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	run, err := s.enter(ctx, inv, m, req)
+	v := newView(inv.out)
+	run, err := s.enter(ctx, inv, m, req, v)
 	if err != nil {
 		return nil, err
 	}
 	if inv.Has("wait") {
-		return s.follow(ctx, inv, m, run.GetId(), inv.Text("show"), true)
+		return s.follow(ctx, inv, m, &clusterpb.FollowRequest{Run: run.GetId(), Show: inv.Text("show"), FromStart: true}, v)
 	}
+	v.show(true, func() bundle { return entered(run, s.say) })
 	return runValue(m.name, run), nil
 }
 
@@ -50,8 +52,8 @@ func (inv *invocation) startRequest(ctx context.Context, st *clusterpb.ClusterSt
 	return req, err
 }
 
-// enter starts the run and shows it until every task is in the program.
-func (s *Session) enter(ctx context.Context, inv *invocation, m *member, req *clusterpb.StartRequest) (*clusterpb.RunStatus, error) {
+// enter starts the run and shows it in v until every task is in the program.
+func (s *Session) enter(ctx context.Context, inv *invocation, m *member, req *clusterpb.StartRequest, v *view) (*clusterpb.RunStatus, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := m.client.Start(ctx, req)
@@ -59,7 +61,6 @@ func (s *Session) enter(ctx context.Context, inv *invocation, m *member, req *cl
 		return nil, answered(err)
 	}
 	s.remember(m.name, req.GetShow())
-	v := newView(inv.out)
 	updates, stop := receive(stream.Recv)
 	defer stop()
 	defer cancel()
@@ -87,7 +88,6 @@ func (s *Session) enter(ctx context.Context, inv *invocation, m *member, req *cl
 				return nil, broken.reason(&RunFailed{Failure: f, Run: run})
 			}
 			if u.msg.GetEntered() {
-				v.show(true, func() bundle { return entered(run, inv.session.say) })
 				return run, broken.reason(nil)
 			}
 			v.show(false, func() bundle { return runView(run) })

@@ -34,21 +34,22 @@ func (s *Session) wait(ctx context.Context, inv *invocation) (Value, error) {
 		}
 		s.mu.Unlock()
 	}
-	return s.follow(ctx, inv, m, 0, show, false)
+	return s.follow(ctx, inv, m, &clusterpb.FollowRequest{Show: show}, newView(inv.out))
 }
 
-// follow shows a run until its end: 0 is the active or last one.
-func (s *Session) follow(ctx context.Context, inv *invocation, m *member, run int32, show string, fromStart bool) (Value, error) {
-	if show == "" {
-		show = "all"
+// follow shows a run in v until its end: run 0 is the active or last one.
+func (s *Session) follow(ctx context.Context, inv *invocation, m *member, req *clusterpb.FollowRequest, v *view) (Value, error) {
+	if req.GetShow() == "" {
+		req.Show = "all"
 	}
+	req.Burst = burst
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := m.client.Follow(ctx, &clusterpb.FollowRequest{Run: run, Show: show, FromStart: fromStart, Burst: burst})
+	stream, err := m.client.Follow(ctx, req)
 	if err != nil {
 		return nil, answered(err)
 	}
-	f := &followed{session: s, inv: inv, member: m, view: newView(inv.out), printer: &printer{out: inv.out, say: s.say}}
+	f := &followed{session: s, inv: inv, member: m, view: v, printer: &printer{out: inv.out, say: s.say}}
 	updates, stop := receive(stream.Recv)
 	defer stop()
 	defer cancel()

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"sync"
 	"time"
 
@@ -97,7 +98,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger) erro
 }
 
 func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger) (*Agent, *grpc.ClientConn, error) {
-	if err := os.MkdirAll(cfg.RuntimeDir, 0o700); err != nil {
+	if err := prepareFolder(cfg.RuntimeDir); err != nil {
 		return nil, nil, fmt.Errorf("make the agent's folder: %w", err)
 	}
 	path, err := python.Extract(filepath.Join(cfg.RuntimeDir, "cache"))
@@ -132,6 +133,24 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 		}
 	}
 	return a, conn, nil
+}
+
+// prepareFolder makes the folder of sockets, or checks that it is this user's alone.
+func prepareFolder(dir string) error {
+	if limit := 107 - len("/zygote-0123456789abcdef.sock"); len(dir) > limit {
+		return fmt.Errorf("%s is longer than %d bytes: a unix socket's path must be short", dir, limit)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return err
+	}
+	if uid, ok := ownerOf(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) {
+		return fmt.Errorf("%s is not a folder of this user's own", dir)
+	}
+	return os.Chmod(dir, 0o700)
 }
 
 // dial prepares the connection to the coordinator; it is made when it is used.

@@ -42,6 +42,9 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 	case *clusterpb.Instruction_Signal:
 		a.signalTasks(i.Signal)
 	case *clusterpb.Instruction_EndRun:
+		if i.EndRun.GetRenewPython() {
+			a.python.withdraw() // before the next run's Launch can be given it
+		}
 		a.work.Go(func() { a.endRun(ctx, i.EndRun) })
 	case *clusterpb.Instruction_Barrier:
 		a.tellRun(i.Barrier.GetRun(), map[string]any{
@@ -109,7 +112,8 @@ func (a *Agent) prepareRun(p *clusterpb.Prepare) {
 
 // start launches a task.
 func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
-	t := &task{launch: l, emit: a.tell, done: make(chan struct{})}
+	starting, cancel := context.WithCancel(ctx)
+	t := &task{launch: l, emit: a.tell, done: make(chan struct{}), cancel: cancel}
 	t.id = fmt.Sprintf("%s/%s/run%d.%d/%s", a.cfg.Cluster, a.incarnation, l.GetRun(), l.GetAttempt(), l.GetTask())
 	t.arrive = func(name string) {
 		a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Barrier{Barrier: &clusterpb.BarrierArrived{
@@ -126,6 +130,7 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 		return old.launch.GetAttempt() == l.GetAttempt() && old.launch.GetTask() == l.GetTask()
 	}) {
 		a.mu.Unlock()
+		cancel()
 		return // said twice
 	}
 	t.log = a.logs.open(logKey{l.GetRun(), l.GetAttempt(), l.GetTask()})
@@ -136,7 +141,8 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 		a.work.Go(func() { newFileSync(a.blobs.client, a.cfg.ExecutorID, dir, logs).run(ctx, t.done) })
 	}
 	a.work.Go(func() {
-		t.run(ctx, func(ctx context.Context, files [3]*os.File) (*process, error) { return a.spawn(ctx, t, files) })
+		defer cancel()
+		t.run(func(files [3]*os.File) (*process, error) { return a.spawn(starting, t, files) })
 	})
 }
 
@@ -215,6 +221,11 @@ func (a *Agent) tellRun(id int32, message map[string]any) {
 // port is held again for the next reservation to show.
 func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun) {
 	tasks := a.tasksOf(e.GetRun())
+	renew := e.GetRenewPython()
+	if !renew && slices.ContainsFunc(tasks, (*task).needsRenewal) {
+		renew = true
+		a.python.withdraw()
+	}
 	a.endTasks(ctx, tasks, time.Duration(e.GetGraceMillis())*time.Millisecond, "")
 	a.mu.Lock()
 	for id, r := range a.runs {
@@ -232,7 +243,7 @@ func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun) {
 		a.port, _ = holdPort() // without it only Hello.ports is shorter
 	}
 	a.mu.Unlock()
-	if e.GetRenewPython() {
+	if renew {
 		a.python.renew(ctx)
 	}
 }
@@ -327,6 +338,13 @@ func (a *Agent) tasksOf(id int32) []*task {
 		return slices.Clone(r.tasks)
 	}
 	return nil
+}
+
+// needsRenewal tells whether the zygote is of no use for the next task.
+func (t *task) needsRenewal() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.stale
 }
 
 // pid is the task's while it runs, else 0.

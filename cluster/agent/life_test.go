@@ -277,6 +277,47 @@ func TestPythonThatCannotBeStarted(t *testing.T) {
 	c.text(1)
 }
 
+func TestEndRunWhilePythonWarmsUp(t *testing.T) {
+	t.Parallel()
+	slow := filepath.Join(t.TempDir(), "python")
+	writeFile(t, slow, "#!/bin/sh\nexec sleep 600\n")
+	if err := os.Chmod(slow, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := newCoordinator(t, &clusterpb.WarmUp{Python: slow})
+	c.runAgent(nil)
+	c.await("Hello", func() bool { return c.stream != nil })
+	c.prepare(1, 0)
+	c.launch(c.cell(1, ""))
+	c.endRun(1, time.Minute)
+	if x := c.exited(1); x.GetReason() != "" || x.GetSignal() != int32(unix.SIGKILL) {
+		t.Errorf("exited %v", x)
+	}
+}
+
+func TestRuntimeFolder(t *testing.T) {
+	t.Parallel()
+	open := filepath.Join(t.TempDir(), "open")
+	if err := os.Mkdir(open, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := prepareFolder(open); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(open); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(open, link); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{link: "of this user's own", "/" + strings.Repeat("x", 100): "longer than"} {
+		if err := prepareFolder(dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40s: %v", dir, err)
+		}
+	}
+}
+
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	c := bare(t)

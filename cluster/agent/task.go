@@ -30,6 +30,7 @@ type task struct {
 	emit   func(*clusterpb.TaskEvent)
 	arrive func(barrier string)
 	done   chan struct{} // closed when everything of it has ended
+	cancel func()        // gives up a start that has not come to a process
 
 	tail  tail
 	pumps sync.WaitGroup
@@ -42,13 +43,14 @@ type task struct {
 	killed  bool     // SIGKILL was asked for before there was a process
 	failed  controlMessage
 	joined  bool // inside tf.distribute.Server.join()
+	stale   bool // the zygote could not be forked: another is needed
 }
 
 // spawner forks a prepared task.
-type spawner func(ctx context.Context, files [3]*os.File) (*process, error)
+type spawner func(files [3]*os.File) (*process, error)
 
 // run starts the task, waits for its end and tells it.
-func (t *task) run(ctx context.Context, spawn spawner) {
+func (t *task) run(spawn spawner) {
 	defer close(t.done)
 	defer t.log.end()
 	pipes, err := openPipes()
@@ -57,8 +59,12 @@ func (t *task) run(ctx context.Context, spawn spawner) {
 		return
 	}
 	defer pipes.close()
-	p, err := spawn(ctx, pipes.theirs())
+	p, err := spawn(pipes.theirs())
 	pipes.closeTheirs()
+	if err != nil && t.wasKilled() {
+		t.exited(exitStatus{code: -1, signal: int32(unix.SIGKILL)}, false, "")
+		return
+	}
 	if err != nil {
 		t.exited(exitStatus{code: -1}, false, fmt.Sprintf("cannot be started: %v", err))
 		return
@@ -84,7 +90,7 @@ func (t *task) run(ctx context.Context, spawn spawner) {
 // began makes the process known and starts reading what it writes.
 func (t *task) began(p *process, pipes *taskPipes) {
 	t.mu.Lock()
-	t.process, t.control = p, pipes.control
+	t.process, t.control, t.stale = p, pipes.control, p.fresh != ""
 	killed := t.killed
 	t.mu.Unlock()
 	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Started{Started: &clusterpb.Started{Pid: int32(p.pid)}}}))
@@ -147,6 +153,12 @@ func (t *task) event(e *clusterpb.TaskEvent) *clusterpb.TaskEvent {
 	return e
 }
 
+func (t *task) wasKilled() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.killed
+}
+
 func (t *task) note(text string, warning bool) {
 	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{Text: text, Warning: warning}}}))
 }
@@ -159,8 +171,9 @@ func (t *task) signal(number int, reason string) {
 	if reason != "" && t.ending == "" {
 		t.ending = reason
 	}
-	if p == nil {
-		t.killed = t.killed || number == int(unix.SIGKILL) || number == int(unix.SIGTERM)
+	if p == nil && (number == int(unix.SIGKILL) || number == int(unix.SIGTERM)) {
+		t.killed = true
+		t.cancel()
 	}
 	t.mu.Unlock()
 	if p != nil {

@@ -29,6 +29,7 @@ type interpreter struct {
 	want   *clusterpb.WarmUp
 	stop   context.CancelFunc // ends the keeper of want
 	zygote *zygote            // nil while there is none
+	old    *zygote            // withdrawn, not yet replaced
 	python *clusterpb.Python  // nil until it is known
 	change chan struct{}      // closed when zygote or python changes
 }
@@ -48,17 +49,30 @@ func (i *interpreter) warm(ctx context.Context, want *clusterpb.WarmUp) {
 	i.restart(ctx, want)
 }
 
-// renew replaces the zygote by a fresh one.
-func (i *interpreter) renew(ctx context.Context) {
-	i.mu.Lock()
-	old := i.zygote
-	i.mu.Unlock()
-	if old != nil {
-		old.retire(ctx)
-	}
+// withdraw gives the zygote to no more tasks. Those it has go on; renew follows.
+func (i *interpreter) withdraw() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.stop != nil && i.zygote == old {
+	if i.zygote != nil {
+		i.old = i.zygote
+		i.set(nil, nil)
+	}
+}
+
+// renew replaces the zygote that was withdrawn by a fresh one. Tasks it still
+// has are ended with it.
+func (i *interpreter) renew(ctx context.Context) {
+	i.mu.Lock()
+	old := i.old
+	i.old = nil
+	i.mu.Unlock()
+	if old == nil {
+		return
+	}
+	old.retire(ctx)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.stop != nil && i.zygote == nil {
 		i.restart(ctx, i.want)
 	}
 }

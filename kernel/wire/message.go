@@ -198,23 +198,13 @@ func (s *Signer) Verify(m *Message) error {
 
 // Make builds a signed message. parent is a raw header or nil; content is encoded.
 func (s *Signer) Make(identities [][]byte, msgType string, parent []byte, content any) [][]byte {
-	_, frames := s.MakeID(identities, msgType, parent, content)
-	return frames
-}
-
-// MakeID is Make that tells the new message's id.
-func (s *Signer) MakeID(identities [][]byte, msgType string, parent []byte, content any) (id string, frames [][]byte) {
-	h := Header{
-		MsgID: NewID(), MsgType: msgType, Session: s.session, Username: "tfcluster",
-		Date: time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"), Version: Version,
-	}
 	if parent == nil {
 		parent = []byte("{}")
 	}
-	body := encode(content)
-	parts := [][]byte{encode(h), parent, []byte("{}"), body}
-	frames = append(append([][]byte{}, identities...), delimiter, s.sign(parts))
-	return h.MsgID, append(frames, parts...)
+	parts := [][]byte{encode(s.header(NewID(), msgType)), parent, []byte("{}"), encode(content)}
+	frames := make([][]byte, 0, len(identities)+2+len(parts))
+	frames = append(append(frames, identities...), delimiter, s.sign(parts))
+	return append(frames, parts...)
 }
 
 // Resign replaces a message's content and signs it anew.
@@ -240,13 +230,16 @@ func encode(v any) []byte {
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// MakeHidden builds a signed request whose id begins with a prefix, so that whoever
-// sees the answers knows that no client waits for them.
-func (s *Signer) MakeHidden(prefix, msgType string, content any) [][]byte {
-	h := Header{
-		MsgID: prefix + NewID(), MsgType: msgType, Session: s.session, Username: "tfcluster",
+// MakeRequest builds a signed request under an id of the caller's choice, without an
+// identity: whoever sees its answers can tell that they are the caller's own.
+func (s *Signer) MakeRequest(id, msgType string, content any) [][]byte {
+	parts := [][]byte{encode(s.header(id, msgType)), []byte("{}"), []byte("{}"), encode(content)}
+	return append([][]byte{delimiter, s.sign(parts)}, parts...)
+}
+
+func (s *Signer) header(id, msgType string) Header {
+	return Header{
+		MsgID: id, MsgType: msgType, Session: s.session, Username: "tfcluster",
 		Date: time.Now().UTC().Format("2006-01-02T15:04:05.000000Z"), Version: Version,
 	}
-	parts := [][]byte{encode(h), []byte("{}"), []byte("{}"), encode(content)}
-	return append([][]byte{delimiter, s.sign(parts)}, parts...)
 }

@@ -135,7 +135,9 @@ func (q *queue) done(batch []entry) {
 		size += e.size
 	}
 	q.mu.Lock()
-	q.bytes -= size
+	if !q.closed {
+		q.bytes -= size
+	}
 	q.mu.Unlock()
 }
 

@@ -16,7 +16,7 @@ pytest.importorskip("keras", minversion="3")
 
 PROGRAM = Path(__file__).with_name("mwms_program.py")
 EQUAL = ["fit_dataset", "fit_arrays", "sample_weights", "partial_batch", "several_outputs"]
-RUNS = [*EQUAL, "lone_sample", "shard_off", "batch_norm"]
+RUNS = [*EQUAL, "lone_sample", "shard_off", "batch_norm", "steps_per_execution"]
 
 
 def run(folder: Path, scenarios: list[str], workers: int, want: int = 0, **env: str) -> list[dict]:
@@ -87,10 +87,12 @@ def test_a_batch_that_leaves_a_worker_nothing(told) -> None:
     assert np.isfinite(flat(first)).all()
 
 
-def test_without_sharding_and_with_batch_norm(told) -> None:
-    for scenario in ("shard_off", "batch_norm"):
-        for t in told[1:]:
-            assert np.isfinite(flat(t[scenario])).all()
+@pytest.mark.parametrize("scenario", ["shard_off", "batch_norm", "steps_per_execution"])
+def test_every_worker_has_the_same_model(told, scenario: str) -> None:
+    _, first, second = (t[scenario] for t in told)
+    np.testing.assert_array_equal(flat(first), flat(second))
+    assert first["logs"] == second["logs"]
+    assert np.isfinite(flat(first)).all()
 
 
 def test_backup_is_written_by_one_and_resumed_by_all(tmp_path: Path) -> None:

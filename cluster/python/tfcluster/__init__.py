@@ -1,1 +1,72 @@
-"""tfcluster: distributed TensorFlow from a notebook."""
+"""tfcluster: distributed TensorFlow from a notebook.
+
+In a notebook:
+
+    %load_ext tfcluster          # not needed with the kernel Python 3 (TFCluster)
+    %tfcluster help
+
+or the same in Python:
+
+    with tfcluster.reserve(workers=2) as c:
+        run = c.start(main_fun, args)
+        run.wait()
+
+In the program, main_fun(args, ctx) is given its context; a script calls tfcluster.context().
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from tfcluster import context
+    from tfcluster.errors import ClusterError, Interrupted, RunFailed, UsageError
+    from tfcluster.values import Cluster, Run, attach, reserve
+
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "Interrupted",
+    "Run",
+    "RunFailed",
+    "UsageError",
+    "attach",
+    "context",
+    "reserve",
+]
+
+# Tasks import this package too, and need none of the notebook's side of it.
+_HOMES = {
+    "Cluster": "tfcluster.values",
+    "Run": "tfcluster.values",
+    "attach": "tfcluster.values",
+    "reserve": "tfcluster.values",
+    "ClusterError": "tfcluster.errors",
+    "Interrupted": "tfcluster.errors",
+    "RunFailed": "tfcluster.errors",
+    "UsageError": "tfcluster.errors",
+    "_store": "tfcluster.notebook",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "context":
+        return importlib.import_module("tfcluster.context")
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """%load_ext tfcluster: registers %tfcluster and %%tfcluster."""
+    importlib.import_module("tfcluster.notebook").load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """%unload_ext tfcluster."""
+    importlib.import_module("tfcluster.notebook").unload(shell)

@@ -13,7 +13,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 REPORT_INTERVAL = 0.2  # seconds between two reports
@@ -85,8 +85,7 @@ class Channel:
         self._listen()
         self.send("barrier", name=name)
         with self._state:
-            arrived = self._state.wait_for(lambda: self._released.get(name) or self._gone, timeout)
-            if not arrived:
+            if not self._wait(lambda: bool(self._released.get(name)) or self._gone, timeout):
                 raise TimeoutError(f"barrier {name!r}: not every task arrived within {timeout:g} s")
             if not self._released.get(name):
                 raise ConnectionError(f"barrier {name!r}: the agent of this executor is gone")
@@ -104,7 +103,17 @@ class Channel:
         """training_over, after waiting up to timeout seconds for it."""
         self._listen()
         with self._state:
-            return bool(self._state.wait_for(lambda: self._training_over or self._gone, timeout))
+            return self._wait(lambda: self._training_over or self._gone, timeout)
+
+    def _wait(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+        """Waits with _state held, in steps: a signal just before a wait would else be noticed after it."""
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while not predicate():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            self._state.wait(min(left, 0.5))
+        return True
 
     def set_training_over(self) -> None:
         """Makes training_over true; safe in a signal handler of the main thread."""

@@ -13,6 +13,14 @@ the others write to a temporary folder: all must take part, because variables ma
 be read by all workers together. And a file is written aside and renamed, so that a
 task that is ended while it saves leaves the checkpoint before.
 
+And two things work at all:
+
+- what a layer keeps beside its weights (BatchNormalization's moving averages) is
+  each worker's own in Keras 3. It is averaged before validation, before a
+  checkpoint and at the end of fit, so that every worker has the same model.
+- several steps per execution cannot be compiled under this strategy: each step is
+  executed by itself, and a line says so.
+
 What is changed is changed only where the faulty text is found in the installed
 Keras, and acts only under a MultiWorkerMirroredStrategy of several workers.
 """
@@ -72,6 +80,8 @@ def patch_trainer(trainer: ModuleType) -> None:
         cls._maybe_symbolic_build = _build_from_local_part(cls._maybe_symbolic_build)
     if _has(trainer.reduce_per_replica, _FAULTY_REDUCTION):
         trainer.reduce_per_replica = _reduce_scalars(trainer.reduce_per_replica)
+    cls.fit = _fit(cls.fit)
+    cls.evaluate = _evaluate(cls.evaluate)
 
 
 def _has(function: Callable[..., Any], faulty: str) -> bool:
@@ -123,6 +133,56 @@ def _reduce_scalars(original: Callable[..., Any]) -> Callable[..., Any]:
     return reduce_per_replica
 
 
+def _fit(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _one_step_per_execution(self)
+        history = original(self, *args, **kwargs)
+        average_kept_values(self)
+        return history
+
+    return fit
+
+
+def _evaluate(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def evaluate(self: Any, *args: Any, **kwargs: Any) -> Any:
+        _one_step_per_execution(self)
+        average_kept_values(self)
+        return original(self, *args, **kwargs)
+
+    return evaluate
+
+
+def _one_step_per_execution(model: Any) -> None:
+    if spans_workers(_strategy(model)) and getattr(model, "steps_per_execution", 1) != 1:
+        print("tfcluster: steps_per_execution is 1: TensorFlow cannot compile more under MultiWorkerMirrored")
+        model.steps_per_execution = 1
+        model.train_function = model.test_function = model.predict_function = None
+
+
+def average_kept_values(model: Any) -> None:
+    """Gives every worker the mean of what the layers keep beside their weights.
+
+    All workers must call it. Nothing is sent where there is nothing to average.
+    """
+    strategy = _strategy(model)
+    if not spans_workers(strategy):
+        return
+    kept = [v for v in model.non_trainable_variables if v.aggregation == "none" and "float" in str(v.dtype)]
+    if not kept:
+        return
+    import tensorflow as tf
+
+    @tf.autograph.experimental.do_not_convert
+    def means() -> list[Any]:
+        here = strategy.run(lambda: [tf.identity(v.value) for v in kept])
+        return [strategy.reduce("MEAN", value, axis=None) for value in here]
+
+    for variable, mean in zip(kept, tf.function(means)(), strict=True):
+        variable.value.assign(mean)
+
+
 # -------------------------------------------------------------- callbacks
 
 
@@ -133,6 +193,7 @@ def patch_backup(module: ModuleType) -> None:
 
     @functools.wraps(save)
     def _save_model(self: Any) -> None:
+        average_kept_values(self.model)
         with _aside(self.model, self, _BACKUP_PATHS):
             save(self)
 
@@ -160,6 +221,7 @@ def patch_checkpoint(module: ModuleType) -> None:
 
     @functools.wraps(save)
     def _save_model(self: Any, *args: Any, **kwargs: Any) -> None:
+        average_kept_values(self.model)
         with _aside(self.model, self, ("filepath",)):
             save(self, *args, **kwargs)
 

@@ -49,6 +49,7 @@ from tfcluster.channel import Channel
 
 TERMINATED = 128 + signal.SIGTERM
 MAX_PICKLED_RESULT = 3 << 20  # bytes; more does not fit one message to the coordinator
+MAX_JSON_RESULT = 1 << 19
 TOO_BIG = (
     "what the program returned has {} MB pickled: only its repr is kept; write it to a file under ctx.dir"
 )
@@ -155,7 +156,8 @@ class Task:
             self.channel.send("server_join")
             waiting = threading.Thread(target=join, args=(server,), name="tf-server-join", daemon=True)
             waiting.start()
-            waiting.join()  # unlike the join in C++, interrupted by a signal
+            while waiting.is_alive():
+                waiting.join(0.5)  # unlike the join in C++, ended by a signal
 
         wait.__doc__ = join.__doc__
         module.Server.join = wait
@@ -223,7 +225,7 @@ class Task:
         said: dict[str, Any] = {"repr": shorten(safe_repr(value))}
         with contextlib.suppress(TypeError, ValueError, RecursionError):
             as_json = json.dumps(value, allow_nan=False, default=plain)
-            if len(as_json) <= MAX_PICKLED_RESULT:
+            if len(as_json) <= MAX_JSON_RESULT:
                 said["json"] = as_json
         try:
             pickled = dump(value)

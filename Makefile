@@ -1,0 +1,97 @@
+# Two commands on a fresh machine: make demo, make test. Needed: Go, Python 3.11 to 3.13 with venv, make, gcc (or
+# CGO_ENABLED=0, without NVML). Everything else is installed below this folder.
+
+PYTHON ?= python3
+VENV   := .venv
+PY     := $(VENV)/bin/python
+TBVENV := .venv-tensorboard
+BIN    := bin/tfcluster
+VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo 0.1.0-dev)
+GOFLAGS_BUILD := -trimpath -ldflags "-X main.version=$(VERSION)"
+SOURCES := $(shell find . -name '*.go' -not -path './jupyter-ext/node_modules/*') $(wildcard cluster/python/tfcluster/*.py) go.mod go.sum
+NOTEBOOKS := notebooks/01-quickstart.ipynb notebooks/03-failure-and-rerun.ipynb
+
+.PHONY: help build venv install demo lab test test-go test-python lint fmt bench notebooks proto ext lock clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: $(BIN) ## bin/tfcluster
+
+$(BIN): $(SOURCES) $(shell find jupyter-ext/labextension -type f 2>/dev/null) tensorboard/serve.py
+	go build $(GOFLAGS_BUILD) -o $@ .
+
+venv: $(VENV)/.done $(TBVENV)/.done ## the Python environments, pinned with hashes
+
+$(VENV)/.done: requirements/main.txt requirements/data.txt
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { echo "Python 3.11 to 3.13 is needed: make PYTHON=/path/to/python3.12 …"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements/main.txt
+	$(PY) -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r requirements/data.txt
+	touch $@
+
+$(TBVENV)/.done: requirements/tensorboard.txt
+	$(PYTHON) -m venv $(TBVENV)
+	$(TBVENV)/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/tensorboard.txt
+	touch $@
+
+install: build venv ## the kernel and the extension into the environment
+	$(BIN) install --prefix $(CURDIR)/$(VENV) --python $(CURDIR)/$(PY) --tensorboard-python $(CURDIR)/$(TBVENV)/bin/python
+
+demo: install ## reserve, train, fail, run again: the notebooks, executed headless
+	$(PY) notebooks/run.py --prefix $(VENV) $(NOTEBOOKS)
+
+lab: install ## JupyterLab with the kernel
+	$(VENV)/bin/jupyter lab --notebook-dir notebooks
+
+test: venv ## all tests
+	$(MAKE) --no-print-directory test-go test-python
+
+test-go:
+	@command -v /usr/bin/chromium >/dev/null || echo "chromium is missing: the browser tests are skipped"
+	go vet ./...
+	@$(MAKE) --no-print-directory check-fmt
+	go test -race -timeout 20m ./...
+
+test-python:
+	$(VENV)/bin/ruff check cluster/python notebooks tensorboard kernel
+	$(VENV)/bin/ruff format --check cluster/python notebooks tensorboard kernel
+	$(PY) -m pytest -q cluster/python/tests
+
+.PHONY: check-fmt
+check-fmt: .bin/gofumpt
+	@out=$$(.bin/gofumpt -l $$(git ls-files '*.go' | grep -v '\.pb\.go')); test -z "$$out" || { echo "not gofumpt: $$out"; exit 1; }
+
+.bin/gofumpt:
+	GOBIN=$(CURDIR)/.bin go install mvdan.cc/gofumpt@v0.12.0
+
+.bin/golangci-lint:
+	GOBIN=$(CURDIR)/.bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+lint: .bin/golangci-lint ## golangci-lint with the project's file
+	.bin/golangci-lint run ./...
+
+fmt: .bin/gofumpt ## gofumpt and ruff format
+	.bin/gofumpt -w $$(git ls-files '*.go' | grep -v '\.pb\.go')
+	$(VENV)/bin/ruff format cluster/python notebooks tensorboard kernel
+
+bench: install ## the figures of DESIGN §5, each beside its reference in one run
+	$(PY) e2e/bench/bench.py --prefix $(VENV)
+
+notebooks: install ## execute the notebooks and keep their outputs, without this machine's names
+	$(PY) notebooks/run.py --prefix $(VENV) --clean --output notebooks notebooks/0*.ipynb
+
+proto: ## clusterpb from cluster.proto (needs protoc)
+	GOBIN=$(CURDIR)/.bin go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12 google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.1
+	PATH=$(CURDIR)/.bin:$$PATH protoc --go_out=. --go_opt=module=github.com/tfcluster/tfcluster --go-grpc_out=. --go-grpc_opt=module=github.com/tfcluster/tfcluster cluster/clusterpb/cluster.proto
+
+ext: ## the JupyterLab extension (needs Node.js)
+	cd jupyter-ext && npm ci --no-audit --no-fund && npm run build
+
+lock: ## requirements/*.txt from *.in (needs uv)
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/main.in -o requirements/main.txt
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/tensorboard.in -o requirements/tensorboard.txt
+	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/data.in -o requirements/data.txt
+
+clean: ## what was built and installed here
+	rm -rf bin .bin $(VENV) $(TBVENV) notebooks/tfcluster-runs tfcluster-runs

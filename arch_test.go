@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/tfcluster/tfcluster"
+
+// mayImport says, for each part, which other parts it may import; main may import all.
+// A part is a folder with everything below it, the longest that fits.
+var mayImport = map[string][]string{
+	"kernel":              {},
+	"magics":              {"cluster", "cluster/clusterpb"},
+	"cluster":             {"cluster/clusterpb"},
+	"cluster/clusterpb":   {},
+	"cluster/python":      {},
+	"cluster/hdfs":        {},
+	"cluster/local":       {"cluster", "cluster/clusterpb"},
+	"cluster/spark":       {"cluster", "cluster/clusterpb"},
+	"cluster/yarn":        {"cluster", "cluster/clusterpb", "cluster/hdfs"},
+	"cluster/clustertest": {"cluster", "cluster/clusterpb"},
+	"cluster/driver":      {"cluster", "cluster/clusterpb", "tensorboard"},
+	"cluster/agent":       {"cluster/clusterpb", "cluster/python", "cluster/hdfs", "rdma", "tensorboard/events"},
+	"tensorboard":         {},
+	"rdma":                {},
+	"jupyter-ext":         {},
+	"e2e":                 {"cluster", "cluster/clusterpb", "cluster/clustertest"},
+}
+
+type listed struct {
+	ImportPath, Dir, Name      string
+	GoFiles, CgoFiles, Imports []string
+	TestGoFiles, XTestGoFiles  []string
+}
+
+func list(t *testing.T) []listed {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Name,GoFiles,CgoFiles,Imports,TestGoFiles,XTestGoFiles", "./...")
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v\n%s", err, stderr.String())
+	}
+	var ps []listed
+	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := dec.Decode(&p); err == io.EOF {
+			return ps
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		ps = append(ps, p)
+	}
+}
+
+// part is the longest known folder that a package lies in.
+func part(importPath string) string {
+	rel := strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
+	best := ""
+	for p := range mayImport {
+		if (rel == p || strings.HasPrefix(rel, p+"/")) && len(p) > len(best) {
+			best = p
+		}
+	}
+	return best
+}
+
+// TestImports: imports flow one way.
+func TestImports(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t) {
+		from := part(p.ImportPath)
+		if p.ImportPath == module {
+			continue
+		}
+		if from == "" {
+			t.Errorf("%s is in no known part: say in arch_test.go what it may import", p.ImportPath)
+			continue
+		}
+		for _, imp := range p.Imports {
+			if imp != module && !strings.HasPrefix(imp, module+"/") {
+				continue
+			}
+			to := part(imp)
+			allowed := to == from
+			for _, a := range mayImport[from] {
+				allowed = allowed || a == to
+			}
+			if !allowed {
+				t.Errorf("%s imports %s: %s may import %v", p.ImportPath, imp, from, mayImport[from])
+			}
+		}
+	}
+}
+
+// TestPackageComments: each package has exactly one.
+func TestPackageComments(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t) {
+		var with []string
+		for _, f := range append(p.GoFiles, p.CgoFiles...) {
+			ast, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ast.Doc != nil && !strings.Contains(ast.Doc.Text(), "Code generated") && len(ast.Doc.Text()) > 0 {
+				with = append(with, f)
+			}
+		}
+		if len(with) != 1 && len(p.GoFiles)+len(p.CgoFiles) > 0 && part(p.ImportPath) != "cluster/clusterpb" {
+			t.Errorf("%s has its package comment in %v: want one", p.ImportPath, with)
+		}
+	}
+}
+
+// maxLines is where a file has outgrown its room.
+const maxLines = 500
+
+// TestFileLength: no file holds more than one thing can need.
+func TestFileLength(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t) {
+		for _, f := range append(append(p.GoFiles, p.CgoFiles...), append(p.TestGoFiles, p.XTestGoFiles...)...) {
+			if strings.HasSuffix(f, ".pb.go") {
+				continue
+			}
+			n, err := lines(filepath.Join(p.Dir, f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n > maxLines {
+				t.Errorf("%s/%s has %d lines: does it hold more than one thing?", p.ImportPath, f, n)
+			}
+		}
+	}
+}
+
+func lines(path string) (int, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	n := 0
+	s := bufio.NewScanner(f)
+	s.Buffer(nil, 1<<20)
+	for s.Scan() {
+		n++
+	}
+	return n, s.Err()
+}
+
+// banned are names of packages that say nothing of what is in them.
+var banned = map[string]bool{"util": true, "utils": true, "common": true, "helper": true, "helpers": true, "types": true, "misc": true}
+
+// TestPackageNames: a package is named for what it holds.
+func TestPackageNames(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t) {
+		if banned[p.Name] {
+			t.Errorf("%s: a package called %s says nothing of what it holds", p.ImportPath, p.Name)
+		}
+	}
+}

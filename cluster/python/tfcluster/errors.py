@@ -1,0 +1,77 @@
+"""What can go wrong, as a notebook's cell shows it: a line or a few, no traceback of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class _Told:
+    """An exception that IPython shows by its own lines instead of a traceback."""
+
+    report: Sequence[str] = ()
+
+    def _render_traceback_(self) -> list[str]:
+        return list(self.report) or [f"{type(self).__name__}: {self}"]
+
+
+class UsageError(_Told, ValueError):
+    """A line or call that cannot be understood."""
+
+
+class ClusterError(_Told, RuntimeError):
+    """A cluster that cannot do what was asked; the message says what to do next."""
+
+
+class Interrupted(_Told, KeyboardInterrupt):
+    """A verb that an interrupt ended."""
+
+
+class RunFailed(ClusterError):
+    """A run, or a reservation, that failed.
+
+    task, host  of the task that failed first, "worker:1"
+    exit_code   its exit code; 128 + n for signal n
+    signal      that ended it, or 0
+    lines       its last stderr lines
+    """
+
+    def __init__(
+        self,
+        message: str = "the run failed",
+        task: str = "",
+        host: str = "",
+        exit_code: int = 0,
+        signal: int = 0,
+        lines: Sequence[str] = (),
+    ) -> None:
+        super().__init__(message)
+        self.task = task
+        self.host = host
+        self.exit_code = exit_code
+        self.signal = signal
+        self.lines = list(lines)
+
+
+def raised(said: Mapping[str, Any]) -> BaseException:
+    """The exception for an error that Go reports."""
+    text = str(said.get("evalue") or "")
+    error: BaseException
+    match said.get("ename"):
+        case "RunFailed":
+            error = RunFailed(
+                text,
+                task=str(said.get("task") or ""),
+                host=str(said.get("host") or ""),
+                exit_code=int(said.get("exit_code") or 0),
+                signal=int(said.get("signal") or 0),
+                lines=said.get("tail") or (),
+            )
+        case "UsageError":
+            error = UsageError(text)
+        case "KeyboardInterrupt":
+            error = Interrupted(text)
+        case _:
+            error = ClusterError(text)
+    error.report = list(said.get("lines") or ())  # type: ignore[attr-defined]
+    return error

@@ -1,0 +1,239 @@
+"""The way from the notebook's Python to the Go engine: JSON lines on a unix socket.
+
+A command (a magic inside Python code, a call of the Python API) has a connection
+of its own and is answered by streams, displays, calls back into this process and,
+last, its value or error.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
+from typing import Any
+
+from tfcluster.errors import ClusterError, raised
+
+Answer = Callable[[str, Mapping[str, Any]], Any]
+
+_CONNECT = 10.0  # seconds
+_START = 30.0  # seconds until an engine that we start has its socket
+
+_lock = threading.Lock()
+_path = ""
+_engine: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+_owner = ""
+
+
+def adopt_environment() -> bool:
+    """Takes the gate's path that the kernel gave, so that programs started from here do not inherit it.
+
+    False in a Python that no kernel of ours started.
+    """
+    global _path
+    path = os.environ.pop("TFCLUSTER_GATE", "")
+    if not path:
+        return bool(_path)
+    _path = path
+    ours = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    rest = [p for p in entries if p and os.path.abspath(p) != ours]
+    if rest:
+        os.environ["PYTHONPATH"] = os.pathsep.join(rest)
+    else:
+        os.environ.pop("PYTHONPATH", None)
+    return True
+
+
+def own(name: str) -> None:
+    """Names the kernel that an engine of ours would serve."""
+    global _owner
+    _owner = name
+
+
+def started() -> bool:
+    """Whether an engine of ours runs."""
+    return _engine is not None
+
+
+def connect() -> socket.socket:
+    """A new connection to the engine, which is started where there is none yet."""
+    with _lock:
+        path = _path or _start()
+    conn = socket.socket(socket.AF_UNIX)
+    try:
+        conn.settimeout(_CONNECT)
+        conn.connect(path)
+        conn.settimeout(None)
+    except OSError as e:
+        conn.close()
+        raise ClusterError(f"the tfcluster engine does not answer ({e}): restart the kernel") from e
+    return conn
+
+
+def _start() -> str:
+    """Starts `tfcluster gate`, which lives as long as this process. Called with _lock held."""
+    global _path, _engine
+    program = os.environ.get("TFCLUSTER_BINARY") or shutil.which("tfcluster")
+    if not program:
+        raise ClusterError(
+            "there is no program tfcluster on PATH: install it, or set TFCLUSTER_BINARY to it"
+        )
+    ours, theirs = socket.socketpair()
+    with theirs:
+        argv = [program, "gate", "--python", sys.executable]
+        if _owner:
+            argv += ["--owner", _owner]
+        engine = subprocess.Popen(
+            # the engine looks for its end on descriptor 3
+            ["/bin/sh", "-c", 'exec 3<&0 </dev/null; exec "$@"', "tfcluster", *argv],
+            stdin=theirs,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    try:
+        ours.settimeout(_START)
+        with ours.makefile("rb") as said:
+            word = json.loads(said.readline() or b"{}")
+        ours.settimeout(None)
+        path = str(word["gate"])
+    except (OSError, ValueError, KeyError) as e:
+        ours.close()
+        engine.kill()
+        engine.wait()
+        raise ClusterError(f"{program} gate did not start: {e!r}") from e
+    _path, _engine = path, (engine, ours)
+    atexit.register(stop)
+    return path
+
+
+def stop() -> None:
+    """Ends the engine that this process started; clusters live on."""
+    global _path, _engine
+    with _lock:
+        if _engine is None:
+            return
+        engine, ours = _engine
+        _path, _engine = "", None
+    ours.close()
+    try:
+        engine.wait(5)
+    except subprocess.TimeoutExpired:
+        engine.kill()
+        engine.wait()
+
+
+def send(conn: socket.socket, message: Mapping[str, Any]) -> None:
+    """One line."""
+    conn.sendall(json.dumps(message, default=str).encode() + b"\n")
+
+
+def lines(
+    conn: socket.socket, wake: int | None = None, woken: Callable[[], None] | None = None
+) -> Iterator[Any]:
+    """Each message that comes, until the other side closes; woken() whenever wake is readable."""
+    held = bytearray()
+    watched: list[Any] = [conn] if wake is None else [conn, wake]
+    while True:
+        ready, _, _ = select.select(watched, [], [])
+        if wake is not None and wake in ready:
+            os.read(wake, 1)
+            if woken:
+                woken()
+        if conn not in ready:
+            continue
+        data = conn.recv(1 << 20)
+        if not data:
+            return
+        held += data
+        if b"\n" not in data:
+            continue
+        *whole, rest = held.split(b"\n")
+        held = bytearray(rest)
+        for line in whole:
+            if line:
+                yield json.loads(line)
+
+
+def answer(conn: socket.socket, message: Mapping[str, Any], how: Answer) -> None:
+    """Answers one call from Go."""
+    reply: dict[str, Any] = {"op": "reply", "id": message["id"]}
+    try:
+        reply["value"] = how(str(message["fn"]), message.get("args") or {})
+    except BaseException as e:
+        reply["ename"] = type(e).__name__
+        reply["error"] = str(e).strip() or type(e).__name__
+    send(conn, reply)
+
+
+def command(request: Mapping[str, Any], how: Answer, show: Any) -> Any:
+    """Runs one command and gives its value as Go says it; raises what it failed with.
+
+    how answers Go's calls; show has stream(name, text) and display(id, data, metadata, update).
+    Interrupts are handed to Go, which decides what they end.
+    """
+    with contextlib.closing(connect()) as conn, _interrupts() as interrupts:
+        send(conn, request)
+        for message in lines(conn, interrupts.wake, lambda: send(conn, {"op": "interrupt"})):
+            match message["op"]:
+                case "stream":
+                    show.stream(message["name"], message["text"])
+                case "display":
+                    show.display(message["id"], message["data"], message["metadata"], message["update"])
+                case "call":
+                    with interrupts.usual():
+                        answer(conn, message, how)
+                case "done":
+                    show.close()
+                    if message.get("error"):
+                        raise raised(message["error"])
+                    return message.get("value")
+    raise ClusterError("the tfcluster engine ended: restart the kernel; clusters live on")
+
+
+class _interrupts:
+    """While entered, SIGINT makes `wake` readable instead of raising KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.wake: int | None = None
+        self._write = -1
+        self._before: Any = None
+
+    def __enter__(self) -> _interrupts:
+        if threading.current_thread() is threading.main_thread():
+            self.wake, self._write = os.pipe()
+            os.set_blocking(self._write, False)
+            self._before = signal.signal(signal.SIGINT, self._caught)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.wake is not None:
+            signal.signal(signal.SIGINT, self._before)
+            os.close(self.wake)
+            os.close(self._write)
+
+    def _caught(self, _number: int, _frame: FrameType | None) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._write, b"!")
+
+    @contextlib.contextmanager
+    def usual(self) -> Iterator[None]:
+        """SIGINT as it was: while code of the user's runs."""
+        if self.wake is None:
+            yield
+            return
+        signal.signal(signal.SIGINT, self._before)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, self._caught)

@@ -1,0 +1,205 @@
+"""%tfcluster in IPython: the magic, its completion and help, and the thread that answers for the notebook's objects."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tfcluster import gate
+from tfcluster.objects import Objects
+
+_ASKS = re.compile(r"^(\s*)%{1,2}tfcluster(\s+(\w+))?\s*\?+\s*$")
+_LINE = re.compile(r"^\s*%{1,2}tfcluster\b")
+_RETRY = 1.0  # seconds between two tries to reach the engine
+
+_shell: Any = None
+_thread: threading.Thread | None = None
+
+
+def user_namespace() -> dict[str, Any]:
+    """The names of the notebook, or of the program that was started."""
+    return _shell.user_ns if _shell is not None else vars(sys.modules["__main__"])
+
+
+class Screen:
+    """Shows what a command emits: through IPython where it runs, else as text."""
+
+    def __init__(self) -> None:
+        self._ipython = _shell is not None
+        self._pending: dict[str, str] = {}
+
+    def stream(self, name: str, text: str) -> None:
+        """Text of the command's."""
+        to = sys.stderr if name == "stderr" else sys.stdout
+        to.write(text)
+        to.flush()
+
+    def display(self, id: str, data: Mapping[str, Any], metadata: Mapping[str, Any], update: bool) -> None:
+        """A MIME bundle, or a new one in place of what was shown under id."""
+        if self._ipython:
+            from IPython.display import display
+
+            display(dict(data), raw=True, metadata=dict(metadata), display_id=id, update=update)
+            return
+        text = str(data.get("text/plain", ""))
+        if update:
+            self._pending[id] = text
+        else:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+
+    def close(self) -> None:
+        """The command is over: text that could not be updated in place is written once more."""
+        for text in self._pending.values():
+            sys.stdout.write(text)
+        self._pending.clear()
+        sys.stdout.flush()
+
+
+def screen() -> Screen:
+    """Where a command shows what it does."""
+    return Screen()
+
+
+def load(shell: Any) -> None:
+    """Registers everything. Says nothing: in our own kernel it is loaded before the first cell."""
+    global _shell, _thread
+    from IPython.core.magic import no_var_expand
+
+    if _shell is shell:
+        return
+    _shell = shell
+    ours = gate.adopt_environment()
+    _magic.__doc__ = _DOC
+    shell.register_magic_function(no_var_expand(_magic), "line_cell", "tfcluster")
+    shell.set_hook("complete_command", _complete, re_key=r"%{1,2}tfcluster")
+    if _transform not in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.append(_transform)
+    if not ours:
+        _serve_plain_kernel(shell)
+        return
+    _thread = threading.Thread(target=_answer, args=(shell,), name="tfcluster-objects", daemon=True)
+    _thread.start()
+
+
+def unload(shell: Any) -> None:
+    """Takes the magic away again; an engine of ours ends, clusters live on."""
+    global _shell
+    shell.magics_manager.magics["line"].pop("tfcluster", None)
+    shell.magics_manager.magics["cell"].pop("tfcluster", None)
+    if _transform in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.remove(_transform)
+    gate.stop()
+    _shell = None
+
+
+_DOC = """%tfcluster VERB [options] [words]: distributed TensorFlow from a cell.
+
+%tfcluster help lists the verbs, %tfcluster VERB ? shows one.
+"""
+
+
+def _magic(line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> Any:
+    from tfcluster.values import make
+
+    sys.stdout.flush()
+    sys.stderr.flush()
+    request = {"op": "magic", "line": line, "cell": cell}
+    objects = Objects(user_namespace(), local_ns)
+    return make(gate.command(request, objects, screen()))
+
+
+_magic.needs_local_scope = True  # type: ignore[attr-defined]
+
+
+def _transform(lines: list[str]) -> list[str]:
+    """Keeps IPython from reading a ? at the end of our lines as a question about the last word."""
+    if lines and lines[0].startswith("%%") and not _LINE.match(lines[0]):
+        return lines
+    body = bool(lines) and lines[0].startswith("%%")
+    out = []
+    for n, line in enumerate(lines):
+        text = line.rstrip("\n")
+        if (n and body) or not _LINE.match(text) or not text.rstrip().endswith("?"):
+            out.append(line)
+            continue
+        asked = _ASKS.match(text)
+        if asked:
+            out.append(f"{asked[1]}%tfcluster help {asked[3] or ''}".rstrip() + "\n")
+        else:
+            out.append(text + " #\n")
+    return out
+
+
+def _complete(_shell_again: Any, event: Any) -> list[str]:
+    """What IPython offers after %tfcluster."""
+    line = getattr(event, "text_until_cursor", None) or event.line
+    with contextlib.suppress(Exception), contextlib.closing(gate.connect()) as conn:
+        conn.settimeout(5)
+        gate.send(conn, {"op": "complete", "code": line, "cursor": len(line)})
+        objects = Objects(user_namespace())
+        for message in gate.lines(conn):
+            if message["op"] == "call":
+                gate.answer(conn, message, objects)
+            elif message["op"] == "done":
+                found = message.get("value") or {}
+                keep = line[found.get("start", len(line)) :]
+                symbol = str(event.symbol)
+                return [symbol[: len(symbol) - len(keep)] + m for m in found.get("matches") or ()]
+    return []
+
+
+def _answer(shell: Any) -> None:
+    """The objects thread: answers Go for as long as this process lives, also after a lost connection."""
+    while True:
+        with contextlib.suppress(Exception), contextlib.closing(gate.connect()) as conn:
+            gate.send(conn, {"op": "objects"})
+            for message in gate.lines(conn):
+                if message["op"] == "call":
+                    gate.answer(conn, message, Objects(shell.user_ns))
+        time.sleep(_RETRY)
+
+
+def _serve_plain_kernel(shell: Any) -> None:
+    """In a plain ipykernel: names the kernel to the engine, and tells it of the kernel's shutdown."""
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None:
+        return
+    with contextlib.suppress(Exception):
+        from ipykernel.connect import get_connection_file
+
+        gate.own(os.path.basename(get_connection_file()))
+    usual = kernel.do_shutdown
+
+    def do_shutdown(restart: bool) -> Any:
+        if gate.started():
+            with contextlib.suppress(Exception), contextlib.closing(gate.connect()) as conn:
+                conn.settimeout(5)
+                gate.send(conn, {"op": "shutdown", "restart": restart})
+                conn.recv(1)
+        return usual(restart)
+
+    kernel.do_shutdown = do_shutdown
+
+
+def _store(number: int, text: str) -> None:
+    """Puts the value of a cell that Go ran into Out[number] and _; called by the kernel, silently."""
+    from tfcluster.values import from_json
+
+    if _shell is None:
+        return
+    value = from_json(text)
+    if value is None:
+        return
+    count = _shell.execution_count
+    try:
+        _shell.execution_count = number
+        _shell.displayhook.update_user_ns(value)
+    finally:
+        _shell.execution_count = count

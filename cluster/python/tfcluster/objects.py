@@ -1,0 +1,141 @@
+"""The notebook's objects, as Go asks for them."""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tfcluster import shipping
+from tfcluster.errors import UsageError
+
+_FORMAT = re.compile(r"^(.*?)(?:!([rsa]))?(?::([^:{}]*))?$", re.DOTALL)
+
+
+class Objects:
+    """Answers calls from a namespace: the notebook's, with the caller's locals before it.
+
+    given holds objects that a Python call passed under names of its own.
+    """
+
+    def __init__(
+        self,
+        globals_: dict[str, Any],
+        locals_: Mapping[str, Any] | None = None,
+        given: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._globals = globals_
+        self._locals = locals_ if locals_ is not None else {}
+        self._given = given or {}
+
+    def __call__(self, fn: str, args: Mapping[str, Any]) -> Any:
+        method = getattr(self, "do_" + fn, None)
+        if method is None:
+            raise UsageError(f"this tfcluster package does not know {fn!r}: restart the kernel")
+        return method(**args)
+
+    def _find(self, name: str) -> Any:
+        for names in (self._given, self._locals, self._globals):
+            if name in names:
+                return names[name]
+        raise KeyError(name)
+
+    def do_expand(self, names: list[str]) -> dict[str, str | None]:
+        """The text of each name, None where there is none."""
+        found: dict[str, str | None] = {}
+        for name in names:
+            try:
+                found[name] = str(self._find(name))
+            except KeyError:
+                found[name] = None
+        return found
+
+    def do_eval(self, expr: str) -> str:
+        """The text of an expression; {x:.2f} and {x!r} are understood as in an f-string."""
+        try:
+            return str(eval(compile(expr, "<tfcluster>", "eval"), self._globals, self._locals))
+        except SyntaxError as e:
+            match = _FORMAT.match(expr)
+            if not match or not (match[2] or match[3] is not None):
+                raise UsageError(f"not an expression: {e.msg}") from None
+        value = eval(compile(match[1], "<tfcluster>", "eval"), self._globals, self._locals)
+        if match[2]:
+            value = {"r": repr, "s": str, "a": ascii}[match[2]](value)
+        return format(value, match[3] or "")
+
+    def do_program(
+        self, name: str, max_bytes: int, big: int, py_files: list[str] | None = None
+    ) -> dict[str, Any]:
+        """A function, pickled, with the modules it imports."""
+        try:
+            function = self._find(name)
+        except KeyError:
+            raise UsageError(
+                f"the notebook has no name {name}: run the cell that defines it, or name a script ({name}.py)"
+            ) from None
+        if not callable(function):
+            raise UsageError(f"{name} is not a function but {_a(function)}")
+        label = name if name not in self._given else "the program"
+        pickled, captured = shipping.pickle_program(function, label, max_bytes, big)
+        modules = shipping.modules_of_function(function, os.getcwd(), py_files or ())
+        _bound(name, len(pickled) + len(modules), max_bytes)
+        return {
+            "kind": "function",
+            "pickle_b64": _text(pickled),
+            "modules_b64": _text(modules),
+            "captured": [{"name": n, "bytes": size} for n, size in captured],
+            "module": getattr(function, "__module__", "") or "",
+            "qualname": getattr(function, "__name__", "") or "",
+        }
+
+    def do_modules(
+        self, max_bytes: int, source: str = "", path: str = "", py_files: list[str] | None = None
+    ) -> dict[str, Any]:
+        """The modules that a script or a cell imports."""
+        modules = shipping.modules_of_source(source, path, os.getcwd(), py_files or ())
+        _bound(path or "the cell", len(modules), max_bytes)
+        return {"modules_b64": _text(modules)}
+
+    def do_args(self, name: str) -> dict[str, Any]:
+        """An object, pickled."""
+        try:
+            value = self._find(name)
+        except KeyError:
+            raise UsageError(f"--args: the notebook has no name {name}") from None
+        return {
+            "pickle_b64": _text(shipping.pickle_value(value, name if name not in self._given else "args"))
+        }
+
+    def do_names(self) -> list[str]:
+        """What completion offers."""
+        return sorted(
+            name
+            for name, value in list(self._globals.items())
+            if not name.startswith("_") and callable(value) and not isinstance(value, type)
+        )
+
+    def do_environ(self, names: list[str]) -> dict[str, str | None]:
+        """Variables of the notebook's environment."""
+        return {name: os.environ.get(name) for name in names}
+
+    def do_cwd(self) -> str:
+        """Where relative paths start."""
+        return os.getcwd()
+
+
+def _bound(what: str, size: int, most: int) -> None:
+    if size > most:
+        raise UsageError(
+            f"{what} has {size >> 20} MB with what it takes along, more than {most >> 20}: load data in it"
+        )
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _a(value: Any) -> str:
+    name = type(value).__name__
+    return ("an " if name[:1].lower() in "aeiou" else "a ") + name

@@ -1,0 +1,228 @@
+"""tfcluster.reserve(), Cluster and Run: the verbs of %tfcluster as a Python API.
+
+Options are %tfcluster's: --worker-memory 4g is worker_memory="4g", a repeated
+option takes a list, K=V takes a dict, a flag True.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tfcluster import gate, notebook
+from tfcluster.errors import UsageError
+from tfcluster.objects import Objects
+
+
+def reserve(**options: Any) -> Cluster:
+    """Reserves executors and waits until every one is ready; a cluster with equal options is given at once."""
+    return _command("reserve", options)
+
+
+def attach(name: str | None = None) -> Cluster:
+    """A cluster that lives already."""
+    return _command("attach", {}, [name] if name else [])
+
+
+class Cluster:
+    """A reserved cluster. As a context manager it is released at the end."""
+
+    def __init__(self, name: str, backend: str = "", dir: str = "", executors: int = 0, **more: Any) -> None:
+        self.name = name
+        self.backend = backend
+        self.dir = dir
+        self.executors = executors
+        self.roles: dict[str, int] = dict(more.get("roles") or {})
+
+    def __repr__(self) -> str:
+        return f"Cluster(name={self.name!r}, backend={self.backend!r}, executors={self.executors})"
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown(force=True)
+
+    def _do(self, verb: str, options: Mapping[str, Any], words: Iterable[Any] = (), **given: Any) -> Any:
+        return _command(verb, {"cluster": self.name, **options}, words, given)
+
+    def start(
+        self,
+        program: Callable[..., Any] | str | None = None,
+        args: Any = None,
+        *,
+        words: Iterable[Any] = (),
+        **options: Any,
+    ) -> Run:
+        """Starts main_fun(args, ctx), a script by its path, or again=True; returns when every task has entered it."""
+        given: dict[str, Any] = {}
+        positional: list[Any] = []
+        if callable(program):
+            given["main_fun"] = program
+            positional = ["main_fun"]
+        elif program is not None:
+            positional = [program]
+        if args is not None:
+            given["args"] = args
+            options["args"] = "args"
+        return self._do("start", options, [*positional, *words], **given)
+
+    def wait(self, **options: Any) -> Run:
+        """Waits for the run's end; RunFailed is raised where it failed."""
+        return self._do("wait", options)
+
+    def train(self, data: Any = None, **options: Any) -> Run:
+        """Feeds data and waits; without data the same as wait()."""
+        return self._do("train", options, _data(data))
+
+    def evaluate(self, data: Any, **options: Any) -> Any:
+        """Feeds data with ctx.mode == "evaluate"."""
+        return self._do("evaluate", options, _data(data))
+
+    def inference(self, data: Any, **options: Any) -> Any:
+        """Feeds data and collects predictions."""
+        return self._do("inference", options, _data(data))
+
+    def status(self, **options: Any) -> None:
+        """Shows the cluster and its run."""
+        self._do("status", options)
+
+    def logs(self, **options: Any) -> None:
+        """Shows the tasks' lines: lines=, follow=, task=, grep=, since=, run=."""
+        if "n" in options:
+            options["lines"] = options.pop("n")
+        self._do("logs", options)
+
+    def tensorboard(self, **options: Any) -> None:
+        """Shows TensorBoard."""
+        self._do("tensorboard", options)
+
+    def gpus(self, **options: Any) -> None:
+        """Shows the GPUs and who holds them."""
+        self._do("gpus", options)
+
+    def history(self, **options: Any) -> None:
+        """Shows the runs."""
+        self._do("history", options)
+
+    def stop(self) -> None:
+        """Ends the run; the executors stay."""
+        self._do("stop", {})
+
+    def reset(self, *, hard: bool = False) -> None:
+        """Ends what hangs, was lost or orphaned."""
+        self._do("reset", {"hard": hard})
+
+    def detach(self) -> Run:
+        """Lets the run go on when this kernel shuts down."""
+        return self._do("detach", {})
+
+    def shutdown(self, *, force: bool = False) -> None:
+        """Releases the cluster."""
+        self._do("shutdown", {"force": force})
+
+
+class Run:
+    """A run as it stood when the call that gave it returned.
+
+    id, state, metrics, history, log_dir, checkpoint_dir, export_dir, exit_codes, seconds
+    result  what main_fun returned on the chief or worker 0
+    """
+
+    def __init__(self, **said: Any) -> None:
+        self._update(said)
+
+    def _update(self, said: Mapping[str, Any]) -> None:
+        self.cluster = str(said.get("cluster") or "")
+        self.id = int(said.get("id") or 0)
+        self.state = str(said.get("state") or "")
+        self.program = str(said.get("program") or "")
+        self.metrics: dict[str, float] = dict(said.get("metrics") or {})
+        self.history: dict[str, list[float]] = dict(said.get("history") or {})
+        self.log_dir = str(said.get("log_dir") or "")
+        self.checkpoint_dir = str(said.get("checkpoint_dir") or "")
+        self.export_dir = str(said.get("export_dir") or "")
+        self.exit_codes: dict[str, int] = dict(said.get("exit_codes") or {})
+        self.seconds = float(said.get("seconds") or 0)
+        self._json = said.get("result")
+        self._pickle = said.get("result_pickle")
+        self._repr = said.get("result_repr")
+
+    @property
+    def result(self) -> Any:
+        """What main_fun returned on the chief or worker 0; its repr where it can only be said so."""
+        if self._pickle:
+            try:
+                return pickle.loads(base64.b64decode(self._pickle))
+            except Exception:
+                pass  # a class that this Python does not have: what JSON or repr tell is left
+        return self._json if self._json is not None else self._repr
+
+    def __repr__(self) -> str:
+        metrics = "".join(f", {name}={value:.4g}" for name, value in self.metrics.items())
+        return f"Run(id={self.id}, state={self.state!r}{metrics})"
+
+    def wait(self, **options: Any) -> Run:
+        """Waits for this run's end and takes over how it ended; RunFailed is raised where it failed."""
+        if self.state in ("finished", "failed", "stopped"):
+            return self
+        ended = _command("wait", {"cluster": self.cluster, **options})
+        self.__dict__.update(ended.__dict__)
+        return self
+
+
+def make(said: Mapping[str, Any] | None) -> Any:
+    """The object for a value of Go's."""
+    if said is None:
+        return None
+    fields = {k: v for k, v in said.items() if k != "type"}
+    match said.get("type"):
+        case "Cluster":
+            return Cluster(**fields)
+        case "Run":
+            return Run(**fields)
+    return fields
+
+
+def _data(data: Any) -> list[str]:
+    if data is None:
+        return []
+    return [data if isinstance(data, str) else "data"]
+
+
+def _command(
+    verb: str, options: Mapping[str, Any], words: Iterable[Any] = (), given: Mapping[str, Any] | None = None
+) -> Any:
+    argv = [verb, *_argv(options)]
+    positional = [str(w) for w in words]
+    if positional and positional[0].startswith("-"):
+        raise UsageError(f"{positional[0]!r} is not a program: options are keyword arguments")
+    namespace = notebook.user_namespace()
+    request = {"op": "verb", "argv": [*argv, *positional]}
+    return make(gate.command(request, Objects(namespace, given=given), notebook.screen()))
+
+
+def _argv(options: Mapping[str, Any]) -> list[str]:
+    argv: list[str] = []
+    for key, value in options.items():
+        name = "--" + key.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            argv.append(name)
+        elif isinstance(value, Mapping):
+            for k, v in value.items():
+                argv.append(f"{name}={k}" if v is None else f"{name}={k}={v}")
+        elif isinstance(value, list | tuple | set):
+            argv += [f"{name}={v}" for v in value]
+        else:
+            argv.append(f"{name}={value}")
+    return argv
+
+
+def from_json(text: str) -> Any:
+    """The object for a value of Go's, as text."""
+    return make(json.loads(text))

@@ -1,0 +1,223 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster/python"
+	jupyterext "github.com/tfcluster/tfcluster/jupyter-ext"
+	"github.com/tfcluster/tfcluster/kernel"
+)
+
+const installUsage = `usage: tfcluster install [--user | --prefix DIR | --sys-prefix] [--python PATH] [--tensorboard-python PATH]
+       tfcluster uninstall [--user | --prefix DIR | --sys-prefix] [--python PATH]
+
+Registers the kernel Python 3 (TFCluster), the JupyterLab extension and the entry of
+jupyter-server-proxy, and puts the package tfcluster beside those of the interpreter.
+
+  --user                 for this user (default)
+  --prefix DIR           for the Jupyter that is installed below DIR
+  --sys-prefix           for the Jupyter beside the interpreter
+  --python PATH          runs Python cells, and local tasks unless told otherwise
+                         (default: the first python3 of PATH that has ipykernel)
+  --tensorboard-python PATH  has tensorboard, best without TensorFlow beside it
+`
+
+// target is where install and uninstall work.
+type target struct {
+	jupyter     jupyterext.Target
+	python      string
+	tensorboard string
+	packages    string // the folder for the Python package
+}
+
+func parseTarget(verb string, args []string) (*target, error) {
+	flags := flag.NewFlagSet(verb, flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	user := flags.Bool("user", false, "")
+	prefix := flags.String("prefix", "", "")
+	sysPrefix := flags.Bool("sys-prefix", false, "")
+	t := &target{}
+	flags.StringVar(&t.python, "python", "", "")
+	flags.StringVar(&t.tensorboard, "tensorboard-python", os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), "")
+	if err := flags.Parse(args); err != nil {
+		return nil, err
+	}
+	if flags.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected word %q", flags.Arg(0))
+	}
+	chosen := 0
+	for _, c := range []bool{*user, *prefix != "", *sysPrefix} {
+		if c {
+			chosen++
+		}
+	}
+	if chosen > 1 {
+		return nil, errors.New("--user, --prefix and --sys-prefix exclude one another")
+	}
+	if t.python == "" {
+		t.python = findPython()
+	}
+	facts, err := askPython(t.python)
+	if err != nil {
+		return nil, err
+	}
+	t.python = facts.Executable
+	switch {
+	case *prefix != "":
+		dir, err := filepath.Abs(*prefix)
+		if err != nil {
+			return nil, fmt.Errorf("--prefix: %w", err)
+		}
+		t.jupyter = jupyterext.PrefixTarget(dir)
+		if dir == facts.Prefix {
+			t.packages = facts.Purelib
+		}
+	case *sysPrefix:
+		t.jupyter, t.packages = jupyterext.PrefixTarget(facts.Prefix), facts.Purelib
+	default:
+		if t.jupyter, err = jupyterext.UserTarget(); err != nil {
+			return nil, err
+		}
+		t.packages = facts.UserSite
+	}
+	return t, nil
+}
+
+// pythonFacts is what an interpreter says of itself.
+type pythonFacts struct {
+	Executable, Prefix, Purelib, UserSite string
+	IPykernel                             bool
+}
+
+const factsScript = `import json, site, sys, sysconfig, importlib.util as u
+print(json.dumps({"Executable": sys.executable, "Prefix": sys.prefix, "Purelib": sysconfig.get_path("purelib"),
+  "UserSite": site.getusersitepackages() if sys.prefix == sys.base_prefix else sysconfig.get_path("purelib"),
+  "IPykernel": u.find_spec("ipykernel") is not None}))`
+
+func askPython(interpreter string) (*pythonFacts, error) {
+	out, err := exec.Command(interpreter, "-c", factsScript).Output()
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w; name a Python with --python PATH", interpreter, err)
+	}
+	f := &pythonFacts{}
+	if err := json.Unmarshal(out, f); err != nil {
+		return nil, fmt.Errorf("ask %s about itself: %w", interpreter, err)
+	}
+	if !f.IPykernel {
+		return nil, fmt.Errorf("%s has no ipykernel: pip install ipykernel, or name another with --python PATH", interpreter)
+	}
+	return f, nil
+}
+
+// runInstall registers everything; it returns the exit code.
+func runInstall(args []string) int { return report("install", install(args)) }
+
+// runUninstall takes away what install wrote.
+func runUninstall(args []string) int {
+	t, err := parseTarget("uninstall", args)
+	if err == nil {
+		err = t.jupyter.Uninstall()
+		if t.packages != "" {
+			err = errors.Join(err, removePackage(t.packages))
+		}
+	}
+	return report("uninstall", err)
+}
+
+func report(verb string, err error) int {
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, flag.ErrHelp):
+		fmt.Print(installUsage)
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "tfcluster %s: %v\n", verb, err)
+	return 2
+}
+
+func install(args []string) error {
+	t, err := parseTarget("install", args)
+	if err != nil {
+		return err
+	}
+	binary, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	env := map[string]string{}
+	if t.tensorboard != "" {
+		if env["TFCLUSTER_TENSORBOARD_PYTHON"], err = filepath.Abs(t.tensorboard); err != nil {
+			return fmt.Errorf("--tensorboard-python: %w", err)
+		}
+	}
+	spec, err := kernel.NewSpec("Python 3 (TFCluster)", []string{binary, "kernel", "-f", "{connection_file}", "--python", t.python}, env).JSON()
+	if err != nil {
+		return err
+	}
+	if err := t.jupyter.Install(binary, spec); err != nil {
+		return err
+	}
+	fmt.Println("kernel \"Python 3 (TFCluster)\" and extension:", t.jupyter.Data)
+	if t.packages == "" {
+		return nil
+	}
+	if err := installPackage(t.packages, binary); err != nil {
+		return err
+	}
+	fmt.Println("package tfcluster:", t.packages)
+	return nil
+}
+
+// programFile names, within the installed package, the binary that it starts.
+const programFile = "_program.txt"
+
+// installPackage puts the Python package where the interpreter finds it, for plain
+// ipykernels and scripts.
+func installPackage(dir, binary string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("install the Python package: %w", err)
+	}
+	aside, err := os.MkdirTemp(dir, ".tfcluster-")
+	if err != nil {
+		return fmt.Errorf("install the Python package: %w", err)
+	}
+	defer os.RemoveAll(aside)
+	from, err := python.Extract(aside)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(from, "tfcluster", programFile), []byte(binary+"\n"), 0o644); err != nil {
+		return fmt.Errorf("install the Python package: %w", err)
+	}
+	if err := removePackage(dir); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(from, "tfcluster"), filepath.Join(dir, "tfcluster")); err != nil {
+		return fmt.Errorf("install the Python package: %w", err)
+	}
+	return nil
+}
+
+// removePackage removes a package that install put there, and no other of that name.
+func removePackage(dir string) error {
+	path := filepath.Join(dir, "tfcluster")
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Join(path, programFile)); err != nil {
+		return fmt.Errorf("%s is not ours (it has no %s): remove it by hand", strings.TrimSuffix(path, "/"), programFile)
+	}
+	if err := os.RemoveAll(path); err != nil {
+		return fmt.Errorf("remove the Python package: %w", err)
+	}
+	return nil
+}

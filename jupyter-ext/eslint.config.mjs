@@ -1,0 +1,19 @@
+import js from "@eslint/js";
+import tseslint from "typescript-eslint";
+
+export default tseslint.config(
+  { ignores: ["lib", "labextension", "node_modules"] },
+  js.configs.recommended,
+  {
+    files: ["**/*.ts"],
+    extends: [...tseslint.configs.strictTypeChecked],
+    languageOptions: {
+      parserOptions: { project: "./tsconfig.test.json", tsconfigRootDir: import.meta.dirname },
+    },
+  },
+  {
+    // A Lumino signal takes a method and the object it belongs to.
+    files: ["src/view.ts"],
+    rules: { "@typescript-eslint/unbound-method": "off" },
+  },
+);

@@ -1,0 +1,164 @@
+package jupyterext
+
+import (
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+)
+
+// The built extension is committed, so that neither build nor install needs Node.
+//
+//go:embed all:labextension
+var labextension embed.FS
+
+//go:embed kernelspec
+var kernelspec embed.FS
+
+// Names below Jupyter's data folder.
+const (
+	extensionName  = "tfcluster-lab"
+	kernelName     = "tfcluster"
+	stagingPattern = ".tfcluster-staging-*"
+)
+
+// Target is where Jupyter looks: Data has kernels and labextensions, Config the
+// server's configuration.
+type Target struct {
+	Data   string
+	Config string
+}
+
+// UserTarget is what Jupyter reads for this user, wherever it is installed.
+func UserTarget() (Target, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return Target{}, fmt.Errorf("find the home folder: %w", err)
+	}
+	t := Target{Data: os.Getenv("JUPYTER_DATA_DIR"), Config: os.Getenv("JUPYTER_CONFIG_DIR")}
+	if t.Config == "" {
+		t.Config = filepath.Join(home, ".jupyter")
+	}
+	switch share := os.Getenv("XDG_DATA_HOME"); {
+	case t.Data != "":
+	case runtime.GOOS == "darwin":
+		t.Data = filepath.Join(home, "Library", "Jupyter")
+	case share != "":
+		t.Data = filepath.Join(share, "jupyter")
+	default:
+		t.Data = filepath.Join(home, ".local", "share", "jupyter")
+	}
+	return t, nil
+}
+
+// PrefixTarget is what a Jupyter installed below dir reads (Python's sys.prefix), and
+// any Jupyter for /usr/local.
+func PrefixTarget(dir string) Target {
+	return Target{Data: filepath.Join(dir, "share", "jupyter"), Config: filepath.Join(dir, "etc", "jupyter")}
+}
+
+// Install writes the extension, the kernelspec and the server's entry, over those of an
+// earlier install. binary is the absolute path of tfcluster, kernelJSON the kernelspec's
+// kernel.json. A running JupyterLab shows kernel and extension after the page is
+// reloaded; the entry needs the server restarted.
+func (t Target) Install(binary string, kernelJSON []byte) error {
+	if !filepath.IsAbs(binary) {
+		return fmt.Errorf("install into Jupyter: the path of tfcluster must be absolute, not %q", binary)
+	}
+	if !json.Valid(kernelJSON) {
+		return errors.New("install into Jupyter: kernel.json is not JSON")
+	}
+	if err := t.clean(); err != nil {
+		return err
+	}
+	if err := t.place(filepath.Join("labextensions", extensionName), func(dir string) error {
+		return unpack(labextension, "labextension", dir)
+	}); err != nil {
+		return fmt.Errorf("install the JupyterLab extension: %w", err)
+	}
+	if err := t.place(filepath.Join("kernels", kernelName), func(dir string) error {
+		if err := unpack(kernelspec, "kernelspec", dir); err != nil {
+			return err
+		}
+		return os.WriteFile(filepath.Join(dir, "kernel.json"), kernelJSON, 0o644)
+	}); err != nil {
+		return fmt.Errorf("install the kernelspec: %w", err)
+	}
+	if err := (serverConfig{t.Config}).add(binary); err != nil {
+		return fmt.Errorf("configure jupyter-server-proxy: %w", err)
+	}
+	return nil
+}
+
+// Uninstall removes what Install wrote. Where there is nothing, it does nothing.
+func (t Target) Uninstall() error {
+	err := errors.Join(
+		t.clean(),
+		os.RemoveAll(filepath.Join(t.Data, "labextensions", extensionName)),
+		os.RemoveAll(filepath.Join(t.Data, "kernels", kernelName)),
+		serverConfig{t.Config}.remove(),
+	)
+	if err != nil {
+		return fmt.Errorf("uninstall from Jupyter: %w", err)
+	}
+	for _, dir := range []string{filepath.Join(t.Data, "labextensions"), filepath.Join(t.Data, "kernels"), t.Data, t.Config} {
+		_ = os.Remove(dir) // goes only where it is empty
+	}
+	return nil
+}
+
+// clean removes what an install that was killed left behind.
+func (t Target) clean() error {
+	left, err := filepath.Glob(filepath.Join(t.Data, stagingPattern))
+	if err != nil {
+		return fmt.Errorf("look for an earlier install's rest: %w", err)
+	}
+	for _, dir := range left {
+		if err := os.RemoveAll(dir); err != nil {
+			return fmt.Errorf("remove an earlier install's rest: %w", err)
+		}
+	}
+	return nil
+}
+
+// place makes a folder of the data folder anew: fill writes it aside, where Jupyter
+// does not look, and it then takes the old one's place.
+func (t Target) place(name string, fill func(dir string) error) error {
+	final := filepath.Join(t.Data, name)
+	if err := os.MkdirAll(filepath.Dir(final), 0o755); err != nil {
+		return err
+	}
+	staging, err := os.MkdirTemp(t.Data, stagingPattern)
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(staging)
+	fresh, old := filepath.Join(staging, "new"), filepath.Join(staging, "old")
+	if err := os.Mkdir(fresh, 0o755); err != nil {
+		return err
+	}
+	if err := fill(fresh); err != nil {
+		return err
+	}
+	if err := os.Rename(final, old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(fresh, final); err != nil {
+		_ = os.Rename(old, final) // the error to tell is the first one
+		return err
+	}
+	return nil
+}
+
+// unpack writes the folder root of an embedded tree to dir.
+func unpack(tree embed.FS, root, dir string) error {
+	sub, err := fs.Sub(tree, root)
+	if err != nil {
+		return err
+	}
+	return os.CopyFS(dir, sub)
+}

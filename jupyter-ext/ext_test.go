@@ -1,0 +1,272 @@
+package jupyterext
+
+import (
+	"context"
+	"encoding/json"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const kernelJSON = `{"argv": ["/opt/tfcluster", "kernel", "-f", "{connection_file}"], "display_name": "Python 3 (TFCluster)", "language": "python"}`
+
+// files are the regular files below root, by their path there.
+func files(t *testing.T, root string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		found[filepath.ToSlash(rel)] = string(b)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestInstallTwiceThenUninstall(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	target := PrefixTarget(root)
+	stale := filepath.Join(target.Data, "labextensions", extensionName, "static", "old.js")
+	leftover := filepath.Join(target.Data, strings.ReplaceAll(stagingPattern, "*", "1"), "new", "x")
+	for _, path := range []string{stale, leftover} {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		if err := target.Install("/opt/tfcluster", []byte(kernelJSON)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := files(t, root)
+	for path, want := range map[string]string{
+		"share/jupyter/kernels/tfcluster/kernel.json":            kernelJSON,
+		"share/jupyter/kernels/tfcluster/logo-svg.svg":           "<svg",
+		"share/jupyter/kernels/tfcluster/logo-32x32.png":         "PNG",
+		"share/jupyter/kernels/tfcluster/logo-64x64.png":         "PNG",
+		"share/jupyter/labextensions/tfcluster-lab/package.json": "remoteEntry",
+		"etc/jupyter/jupyter_server_config.py":                   "/opt/tfcluster",
+	} {
+		if !strings.Contains(got[path], want) {
+			t.Errorf("%s does not hold %q: %q", path, want, got[path])
+		}
+		delete(got, path)
+	}
+	for path := range got {
+		if !strings.HasPrefix(path, "share/jupyter/labextensions/tfcluster-lab/static/") || strings.HasSuffix(path, "old.js") {
+			t.Errorf("unexpected file %s", path)
+		}
+	}
+	for range 2 {
+		if err := target.Uninstall(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := files(t, root); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	for _, dir := range []string{target.Data, target.Config} {
+		if _, err := os.Stat(dir); err == nil {
+			t.Errorf("%s is left behind", dir)
+		}
+	}
+}
+
+func TestInstallRefuses(t *testing.T) {
+	t.Parallel()
+	for name, in := range map[string]struct{ binary, kernel, want string }{
+		"a relative path": {"tfcluster", kernelJSON, "absolute"},
+		"no JSON":         {"/opt/tfcluster", "{", "not JSON"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			root := t.TempDir()
+			err := PrefixTarget(root).Install(in.binary, []byte(in.kernel))
+			if err == nil || !strings.Contains(err.Error(), in.want) {
+				t.Errorf("error %v, want one with %q", err, in.want)
+			}
+			if got := files(t, root); len(got) > 0 {
+				t.Errorf("it wrote %v", got)
+			}
+		})
+	}
+}
+
+func TestUserTarget(t *testing.T) {
+	for name, in := range map[string]struct {
+		env  map[string]string
+		want Target
+	}{
+		"plain": {nil, Target{"/home/ana/.local/share/jupyter", "/home/ana/.jupyter"}},
+		"XDG":   {map[string]string{"XDG_DATA_HOME": "/x"}, Target{"/x/jupyter", "/home/ana/.jupyter"}},
+		"Jupyter's own": {
+			map[string]string{"XDG_DATA_HOME": "/x", "JUPYTER_DATA_DIR": "/d", "JUPYTER_CONFIG_DIR": "/c"},
+			Target{"/d", "/c"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv("HOME", "/home/ana")
+			for _, key := range []string{"XDG_DATA_HOME", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR"} {
+				t.Setenv(key, in.env[key])
+			}
+			got, err := UserTarget()
+			if err != nil || got != in.want {
+				t.Errorf("UserTarget() = %v, %v, want %v", got, err, in.want)
+			}
+		})
+	}
+}
+
+// TestJupyterFindsIt asks the real Jupyter what it sees of an install.
+func TestJupyterFindsIt(t *testing.T) {
+	t.Parallel()
+	jupyter := findJupyter(t)
+	root := t.TempDir()
+	target := PrefixTarget(filepath.Join(root, "ours"))
+	if err := target.Install("/opt/a {b}'s \"tfcluster\"", []byte(kernelJSON)); err != nil {
+		t.Fatal(err)
+	}
+	run := func(words ...string) string {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		cmd := exec.CommandContext(ctx, jupyter, words...)
+		cmd.Env = append(os.Environ(), "HOME="+root, "JUPYTER_PATH="+target.Data, "JUPYTER_CONFIG_PATH="+target.Config,
+			"JUPYTER_CONFIG_DIR="+filepath.Join(root, "user"), "JUPYTER_DATA_DIR="+filepath.Join(root, "data"))
+		var stderr strings.Builder
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("jupyter %s: %v\n%s", strings.Join(words, " "), err, stderr.String())
+		}
+		return string(out) + stderr.String()
+	}
+	if out := run("labextension", "list"); !strings.Contains(out, "tfcluster-lab v0.1.0") || !strings.Contains(out, "OK") {
+		t.Errorf("jupyter labextension list:\n%s", out)
+	}
+	if out := run("kernelspec", "list"); !strings.Contains(out, filepath.Join(target.Data, "kernels", "tfcluster")) {
+		t.Errorf("jupyter kernelspec list:\n%s", out)
+	}
+	if out := run("server", "--show-config-json"); !strings.Contains(out, `/opt/a {{b}}`) {
+		t.Errorf("jupyter server --show-config-json:\n%s", out)
+	}
+}
+
+// findJupyter is the jupyter of the project's Python.
+func findJupyter(t *testing.T) string {
+	t.Helper()
+	python := os.Getenv("TFCLUSTER_TEST_PYTHON")
+	if python == "" {
+		python = "../.venv/bin/python"
+	}
+	path, err := filepath.Abs(filepath.Join(filepath.Dir(python), "jupyter"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("missing: JupyterLab in the project's Python environment (%s)", path)
+	}
+	return path
+}
+
+// TestBuiltFilesAreFresh builds the extension again and compares.
+func TestBuiltFilesAreFresh(t *testing.T) {
+	t.Parallel()
+	modules, err := filepath.Abs("node_modules")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(modules, "@jupyter", "builder")); err != nil {
+		t.Skip("missing: jupyter-ext/node_modules (npm ci in jupyter-ext)")
+	}
+	if _, err := exec.LookPath("npm"); err != nil {
+		t.Skip("missing: npm")
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"src", "style"} {
+		if err := os.CopyFS(filepath.Join(dir, name), os.DirFS(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"package.json", "tsconfig.json", "bundle.config.cjs"} {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "npm", "run", "build")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("npm run build: %v\n%s", err, out)
+	}
+	got, want := files(t, "labextension"), files(t, filepath.Join(dir, "labextension"))
+	if g, w := names(got), names(want); !slices.Equal(g, w) {
+		t.Fatalf("labextension holds %v, a new build %v; run npm run build in jupyter-ext", g, w)
+	}
+	for name := range want {
+		if got[name] != want[name] {
+			t.Errorf("labextension/%s is not what the sources give; run npm run build in jupyter-ext", name)
+		}
+	}
+}
+
+func names(of map[string]string) []string {
+	var all []string
+	for name := range of {
+		all = append(all, name)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// TestLockHoldsNoAddresses: whoever installs uses his own registry.
+func TestLockHoldsNoAddresses(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("package-lock.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lock struct {
+		Packages map[string]struct {
+			Resolved  string
+			Integrity string
+			Link      bool
+		}
+	}
+	if err := json.Unmarshal(b, &lock); err != nil {
+		t.Fatal(err)
+	}
+	for name, p := range lock.Packages {
+		if p.Resolved != "" {
+			t.Errorf("%s has the address %s", name, p.Resolved)
+		}
+		if name != "" && p.Integrity == "" {
+			t.Errorf("%s has no hash", name)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package jupyterext
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// serverConfig is a folder with Jupyter server's configuration.
+//
+// The server reads ServerProxy.servers from its configuration files alone, not from the
+// jupyter_server_config.d beside them, which is for lists of extensions. A value in JSON
+// replaces those of folders that rank lower, a system's own entries among them; update()
+// in Python adds to them. So the entry goes into the Python file, in a marked block, and
+// into the JSON file as well where that has servers already and would hide the block.
+type serverConfig struct{ dir string }
+
+const (
+	proxyName  = "tfcluster" // the path below the base URL
+	blockBegin = "# >>> tfcluster: written by \"tfcluster install\", removed by \"tfcluster uninstall\" >>>\n"
+	blockEnd   = "# <<< tfcluster <<<\n"
+)
+
+func (c serverConfig) pythonFile() string { return filepath.Join(c.dir, "jupyter_server_config.py") }
+
+func (c serverConfig) jsonFile() string { return filepath.Join(c.dir, "jupyter_server_config.json") }
+
+// proxyEntry is how jupyter-server-proxy starts and finds the broker. Its fields are
+// those of jupyter_server_proxy.config.ServerProcess.
+type proxyEntry struct {
+	Command       []string      `json:"command"`
+	UnixSocket    bool          `json:"unix_socket"`
+	AbsoluteURL   bool          `json:"absolute_url"`
+	Timeout       int           `json:"timeout"` // seconds
+	LauncherEntry launcherEntry `json:"launcher_entry"`
+}
+
+type launcherEntry struct {
+	Enabled bool `json:"enabled"`
+}
+
+func entry(binary string) ([]byte, error) {
+	// jupyter-server-proxy formats the words, so that a brace of the path is doubled.
+	path := strings.NewReplacer("{", "{{", "}", "}}").Replace(binary)
+	return json.Marshal(proxyEntry{
+		Command:    []string{path, "broker", "--socket", "{unix_socket}"},
+		UnixSocket: true,
+		Timeout:    20,
+	})
+}
+
+// add writes the entry, in place of an earlier one.
+func (c serverConfig) add(binary string) error {
+	value, err := entry(binary)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		return err
+	}
+	if err := c.editJSON(value); err != nil {
+		return err
+	}
+	literal, err := json.Marshal(string(value)) // a JSON string is a Python one too
+	if err != nil {
+		return err
+	}
+	return c.editPython(blockBegin +
+		"c = get_config()  # noqa: F821\n" +
+		fmt.Sprintf("c.ServerProxy.servers.update({%q: __import__(\"json\").loads(%s)})\n", proxyName, literal) +
+		blockEnd)
+}
+
+// remove takes the entry out. A file that held nothing else goes.
+func (c serverConfig) remove() error {
+	return errors.Join(c.editPython(""), c.editJSON(nil))
+}
+
+// editPython puts a block in place of the one that the file has, or at its end.
+func (c serverConfig) editPython(block string) error {
+	text, err := os.ReadFile(c.pythonFile())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	before, rest, found := bytes.Cut(text, []byte(blockBegin))
+	_, after, ended := bytes.Cut(rest, []byte(blockEnd))
+	if found && !ended {
+		return fmt.Errorf("%s: the line %q is missing; remove the block by hand", c.pythonFile(), strings.TrimSpace(blockEnd))
+	}
+	if len(before) > 0 && before[len(before)-1] != '\n' {
+		before = append(bytes.Clone(before), '\n')
+	}
+	edited := bytes.Join([][]byte{before, after}, []byte(block))
+	switch {
+	case bytes.Equal(edited, text), !found && block == "":
+		return nil
+	case len(bytes.TrimSpace(edited)) == 0:
+		return os.Remove(c.pythonFile())
+	}
+	return replaceFile(c.pythonFile(), edited)
+}
+
+// editJSON sets the entry in a file that has servers, or deletes it where value is nil.
+func (c serverConfig) editJSON(value json.RawMessage) error {
+	text, err := os.ReadFile(c.jsonFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var file, proxy, servers map[string]json.RawMessage
+	if err := json.Unmarshal(text, &file); err != nil {
+		return fmt.Errorf("%s: %w", c.jsonFile(), err)
+	}
+	if err := optional(file["ServerProxy"], &proxy); err != nil {
+		return fmt.Errorf("%s: ServerProxy: %w", c.jsonFile(), err)
+	}
+	if err := optional(proxy["servers"], &servers); err != nil {
+		return fmt.Errorf("%s: ServerProxy.servers: %w", c.jsonFile(), err)
+	}
+	if _, had := servers[proxyName]; servers == nil || value == nil && !had {
+		return nil
+	}
+	if value == nil {
+		delete(servers, proxyName)
+	} else {
+		servers[proxyName] = value
+	}
+	if proxy["servers"], err = json.Marshal(servers); err != nil {
+		return err
+	}
+	if file["ServerProxy"], err = json.Marshal(proxy); err != nil {
+		return err
+	}
+	edited, err := json.MarshalIndent(file, "", "  ")
+	if err != nil {
+		return err
+	}
+	return replaceFile(c.jsonFile(), append(edited, '\n'))
+}
+
+// optional reads a value that may be missing.
+func optional(raw json.RawMessage, v any) error {
+	if raw == nil {
+		return nil
+	}
+	return json.Unmarshal(raw, v)
+}
+
+// replaceFile writes a file aside and renames it, through a link if it is one; its mode
+// stays.
+func replaceFile(path string, data []byte) error {
+	mode := fs.FileMode(0o644)
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+		info, err := os.Stat(path)
+		if err != nil {
+			return err
+		}
+		mode = info.Mode().Perm()
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".tfcluster-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(data)
+	if err := errors.Join(err, f.Chmod(mode), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}

@@ -1,0 +1,94 @@
+/**
+ * What is said over the comm between this extension and a kernel that holds clusters. Its other side is
+ * magics/comm.go; testdata/comm.json holds both to the same words.
+ */
+import type { Kernel } from "@jupyterlab/services";
+
+/** The comm's target name in the kernel. */
+export const TARGET = "tfcluster.v1";
+
+/** The saved output: `{id}`, which says nothing to anyone but the kernel that gave it. */
+export const MIME = "application/vnd.tfcluster.tensorboard.v1+json";
+
+/** A kernel that runs a cell for minutes may answer late; one that hangs never does. */
+const ANSWER_MILLIS = 20_000;
+
+/** Where a TensorBoard is found. */
+export interface Board {
+  /** Below the Jupyter server's base URL; holds a secret. */
+  path: string;
+  /** For people; empty where the kernel does not say. */
+  logdir: string;
+}
+
+/** A reason why there is no TensorBoard to show, in words for the reader. */
+export class Problem extends Error {}
+
+/** The part of a kernel connection that is needed here. */
+export type CommKernel = Pick<Kernel.IKernelConnection, "createComm" | "status">;
+
+/** Whether a path may be framed: that of a board, and of nothing else on the Jupyter server. */
+export function isBoardPath(path: string): boolean {
+  return /^tfcluster\/(?!\.{1,2}\/)[A-Za-z0-9._-]+\/[0-9a-f]{32}\/$/.test(path);
+}
+
+/** The id in a saved output, or nothing where it is not one. */
+export function boardId(data: unknown): string | undefined {
+  const id = isRecord(data) ? data.id : undefined;
+  return typeof id === "string" && /^[0-9a-f]{32}$/.test(id) ? id : undefined;
+}
+
+/** Reads a kernel's answer to a question about a board. Throws a Problem for all that is not a board. */
+export function readReply(data: unknown, id: string): Board {
+  if (isRecord(data) && data.type === "error" && typeof data.message === "string") {
+    throw new Problem(data.message);
+  }
+  if (!isRecord(data) || data.type !== "tensorboard" || data.id !== id || typeof data.path !== "string") {
+    throw new Problem(
+      "The kernel's answer is not understood: the extension and the kernel differ in version.",
+    );
+  }
+  if (!isBoardPath(data.path)) {
+    throw new Problem("The kernel named an address that is not a TensorBoard's; it is not opened.");
+  }
+  return { path: data.path, logdir: typeof data.logdir === "string" ? data.logdir : "" };
+}
+
+/** Asks a kernel where a board is. The comm lives for this one question. */
+export async function ask(kernel: CommKernel, id: string, millis = ANSWER_MILLIS): Promise<Board> {
+  if (kernel.status === "dead") {
+    throw new Problem("The kernel is dead. Restart it, then run the cell again.");
+  }
+  const comm = kernel.createComm(TARGET);
+  let timer: number | undefined;
+  try {
+    const answer = await new Promise<unknown>((resolve, reject) => {
+      timer = window.setTimeout(() => {
+        reject(new Problem("The kernel does not answer. It may be busy: reload when its cell is done."));
+      }, millis);
+      comm.onMsg = (message) => {
+        resolve(message.content.data);
+      };
+      comm.onClose = () => {
+        reject(
+          new Problem(
+            "The cluster is gone, or this kernel has none: run the cell again with the kernel Python 3 (TFCluster).",
+          ),
+        );
+      };
+      comm.open();
+      comm.send({ type: "tensorboard", id });
+    });
+    return readReply(answer, id);
+  } finally {
+    window.clearTimeout(timer);
+    comm.onClose = () => undefined;
+    if (!comm.isDisposed) {
+      comm.close();
+    }
+  }
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null;
+}

@@ -1,0 +1,59 @@
+package kerneltest
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/kernel"
+)
+
+// Python is an interpreter with ipykernel: $TFCLUSTER_TEST_PYTHON or the .venv of an
+// enclosing folder. Without one the test is skipped.
+func Python(t testing.TB) string {
+	t.Helper()
+	candidates := []string{os.Getenv("TFCLUSTER_TEST_PYTHON")}
+	for dir, err := os.Getwd(); err == nil && dir != "/"; dir = filepath.Dir(dir) {
+		candidates = append(candidates, filepath.Join(dir, ".venv", "bin", "python"))
+	}
+	for _, p := range candidates {
+		if p != "" && exec.Command(p, "-c", "import ipykernel, zmq").Run() == nil {
+			return p
+		}
+	}
+	t.Skip("no Python with ipykernel: set TFCLUSTER_TEST_PYTHON")
+	return ""
+}
+
+// endLimit is how long a kernel may take to end.
+const endLimit = 20 * time.Second
+
+// Start runs a kernel with an Interceptor in this process until the test ends, and
+// connects to it.
+func Start(t testing.TB, i kernel.Interceptor) *Frontend {
+	t.Helper()
+	python := Python(t)
+	file, conn := NewConnection(t)
+	k, err := kernel.New(kernel.Config{ConnectionFile: file, Python: python, Interceptor: i, Banner: "toy"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("the kernel ended with: %v", err)
+			}
+		case <-time.After(endLimit):
+			t.Error("the kernel does not end")
+		}
+	})
+	return Connect(t, conn)
+}

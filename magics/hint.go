@@ -1,0 +1,21 @@
+package magics
+
+// NowHint is whether every line of a cell might say --now instead of waiting for its
+// turn, for the kernel to say so.
+func (s *Session) NowHint(code string) bool {
+	cell, ok := readCell(code)
+	if !ok {
+		return false
+	}
+	for _, line := range cell.lines {
+		words, err := lex(line, false)
+		if err != nil || len(words) == 0 {
+			return false
+		}
+		name, _ := words[0].literal()
+		if v := s.table.Verb(name); v == nil || !v.Now {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,235 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster/python"
+	"github.com/tfcluster/tfcluster/kernel"
+	"github.com/tfcluster/tfcluster/magics"
+)
+
+// runKernel is `tfcluster kernel -f FILE [--python PATH]`: the proxy kernel with the
+// magics in it.
+func runKernel(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("kernel", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	file := flags.String("f", "", "connection file")
+	interpreter := flags.String("python", "", "interpreter that has ipykernel")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if *file == "" {
+		return fmt.Errorf("-f FILE is missing: a Jupyter server starts this kernel, tfcluster install registers it")
+	}
+	if *interpreter == "" {
+		*interpreter = findPython()
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	n, err := newNotebook(ctx, *file, *interpreter)
+	if err != nil {
+		return err
+	}
+	defer n.close()
+	k, err := kernel.New(kernel.Config{
+		ConnectionFile: *file, Python: *interpreter, Interceptor: n, Log: log,
+		Banner: "TFCluster " + version + " — %tfcluster? lists what a cell can do",
+	})
+	if err != nil {
+		return err
+	}
+	return k.Run(ctx)
+}
+
+// findPython is the first python3 of PATH that has ipykernel.
+func findPython() string {
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		p := filepath.Join(dir, "python3")
+		if exec.Command(p, "-c", "import ipykernel").Run() == nil {
+			return p
+		}
+	}
+	return "python3"
+}
+
+// notebook joins the kernel and the magics, which know nothing of one another.
+type notebook struct {
+	session *magics.Session
+	gate    *magics.Gate
+	path    string // of the Python package
+	binary  string
+	ctx     context.Context
+}
+
+var _ kernel.Interceptor = (*notebook)(nil)
+
+func newNotebook(ctx context.Context, connectionFile, interpreter string) (*notebook, error) {
+	path, err := packagePath()
+	if err != nil {
+		return nil, err
+	}
+	binary, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	opt, err := sessionOptions(connectionFile, interpreter)
+	if err != nil {
+		return nil, err
+	}
+	s := magics.NewSession(ctx, opt)
+	gate, err := magics.OpenGate(ctx, s)
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return &notebook{session: s, gate: gate, path: path, binary: binary, ctx: ctx}, nil
+}
+
+// sessionOptions is what a notebook's session is given.
+func sessionOptions(connectionFile, interpreter string) (magics.Options, error) {
+	binary, err := os.Executable()
+	if err != nil {
+		return magics.Options{}, fmt.Errorf("find this program: %w", err)
+	}
+	owner := ""
+	if connectionFile != "" {
+		owner = filepath.Base(connectionFile)
+	}
+	return magics.Options{
+		Connector: magics.LocalDrivers{Program: binary}, Owner: owner, Client: "kernel " + owner, Python: interpreter,
+		TensorBoardPython: os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), Version: version,
+	}, nil
+}
+
+// packagePath extracts the Python package where the user's caches are.
+func packagePath() (string, error) {
+	base := os.Getenv("XDG_CACHE_HOME")
+	if !filepath.IsAbs(base) {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("find the cache folder: %w", err)
+		}
+		base = filepath.Join(home, ".cache")
+	}
+	return python.Extract(filepath.Join(base, "tfcluster"))
+}
+
+func (n *notebook) close() {
+	n.gate.Close()
+	n.session.Close()
+}
+
+// Match implements kernel.Interceptor.
+func (n *notebook) Match(code string) kernel.Match {
+	switch n.session.Match(code) {
+	case magics.Now:
+		return kernel.Match{Mode: kernel.Now}
+	case magics.Queue:
+		return kernel.Match{Mode: kernel.Queue, NowHint: n.couldRunNow(code)}
+	default:
+		return kernel.Match{}
+	}
+}
+
+// Run implements kernel.Interceptor.
+func (n *notebook) Run(ctx context.Context, c *kernel.Cell) kernel.Result {
+	v, err := n.session.Run(ctx, c.Code, c, n.gate)
+	if r := magics.NewReport(err); r != nil {
+		return kernel.Result{Err: &kernel.CellError{Name: r.Name, Value: r.Value, Traceback: []string{strings.Join(r.Lines, "\n")}}}
+	}
+	raw, err := magics.JSON(v)
+	if err != nil || v == nil {
+		return kernel.Result{}
+	}
+	word, err := json.Marshal(string(raw))
+	if err != nil {
+		return kernel.Result{Data: magics.Bundle(v)}
+	}
+	return kernel.Result{Data: magics.Bundle(v), After: "__import__('tfcluster')._store(__count__, " + string(word) + ")"}
+}
+
+// Complete implements kernel.Interceptor.
+func (n *notebook) Complete(ctx context.Context, code string, cursor int) (kernel.Completion, bool) {
+	c := n.session.Complete(ctx, code, cursor, n.gate)
+	if c == nil {
+		return kernel.Completion{}, false
+	}
+	return kernel.Completion{Matches: c.Matches, Start: c.Start, End: c.End}, true
+}
+
+// Inspect implements kernel.Interceptor.
+func (n *notebook) Inspect(_ context.Context, code string, cursor int) (map[string]any, bool) {
+	data := n.session.Inspect(code, cursor)
+	return data, data != nil
+}
+
+// commBacklog bounds what a front end may ask at once.
+const commBacklog = 16
+
+// OpenComm implements kernel.Interceptor: the extension's comm is served beside any cell.
+func (n *notebook) OpenComm(c *kernel.Comm) bool {
+	if c.Target != magics.CommTarget {
+		return false
+	}
+	ctx, cancel := context.WithCancel(n.ctx)
+	messages := make(chan json.RawMessage, commBacklog)
+	c.OnMessage = func(data map[string]any) {
+		raw, err := json.Marshal(data)
+		if err != nil {
+			return
+		}
+		select {
+		case messages <- raw:
+		default: // a front end that floods loses its questions
+		}
+	}
+	c.OnClose = cancel
+	go func() { // ends by OnClose, the lease, or the session's end
+		defer cancel()
+		n.session.ServeComm(ctx, messages, func(data any) {
+			if m, ok := data.(map[string]any); ok {
+				c.Send(m)
+			}
+		})
+		c.Close()
+	}()
+	return true
+}
+
+// ChildEnv implements kernel.Interceptor.
+func (n *notebook) ChildEnv() []string {
+	path := n.path
+	if old := os.Getenv("PYTHONPATH"); old != "" {
+		path += string(os.PathListSeparator) + old
+	}
+	return []string{"PYTHONPATH=" + path, "TFCLUSTER_GATE=" + n.gate.Path(), "TFCLUSTER_PROGRAM=" + n.binary}
+}
+
+// ChildArgs implements kernel.Interceptor.
+func (n *notebook) ChildArgs() []string { return []string{"--ext=tfcluster"} }
+
+// Shutdown implements kernel.Interceptor.
+func (n *notebook) Shutdown(ctx context.Context, restart bool) { n.session.Shutdown(ctx, restart) }
+
+// runGate is `tfcluster gate`, started by the shim in a plain ipykernel.
+func runGate(ctx context.Context, args []string) error {
+	opt, err := sessionOptions("", "")
+	if err != nil {
+		return err
+	}
+	return magics.GateMain(ctx, args, opt, os.NewFile(3, "lifeline"))
+}
+
+// couldRunNow is whether a cell of one line would run at once if it said --now.
+func (n *notebook) couldRunNow(code string) bool {
+	line := strings.TrimSpace(code)
+	return !strings.Contains(line, "\n") && n.session.Match(line+" --now") == magics.Now
+}

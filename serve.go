@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/agent"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/driver"
+	"github.com/tfcluster/tfcluster/cluster/local"
+	"github.com/tfcluster/tfcluster/tensorboard"
+	"github.com/tfcluster/tfcluster/tensorboard/events"
+)
+
+// runDriver is `tfcluster driver`: its input and its one word are cluster.Launch's.
+func runDriver(ctx context.Context) error {
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	return driver.Main(ctx, driver.Options{
+		Version: version, Program: program,
+		Backends:    map[string]cluster.Backend{"local": &local.Backend{Inventory: agent.Inventory}},
+		TensorBoard: newBoard,
+		Events:      readEvents,
+	}, os.Stdin, os.NewFile(3, "word"))
+}
+
+// board is a cluster's TensorBoard as its coordinator knows it.
+type board struct{ *tensorboard.Board }
+
+func newBoard(python, stateDir, socketDir, name string) cluster.TensorBoards {
+	return board{tensorboard.New(name, python, socketDir, filepath.Join(stateDir, "tensorboard.log"))}
+}
+
+// Open implements cluster.TensorBoards.
+func (b board) Open(ctx context.Context, logdir string) (*clusterpb.TensorBoardReply, error) {
+	a, err := b.Board.Open(ctx, logdir)
+	if err != nil {
+		return nil, err
+	}
+	return &clusterpb.TensorBoardReply{Id: a.ID, Path: a.Path, Logdir: a.Logdir, Socket: a.Socket}, nil
+}
+
+// readEvents follows the event files of a run for its progress.
+func readEvents(dir string) func() ([]cluster.Scalar, error) {
+	d := events.NewDir(dir)
+	return func() ([]cluster.Scalar, error) {
+		found, err := d.Next()
+		scalars := make([]cluster.Scalar, 0, len(found))
+		for _, f := range found {
+			scalars = append(scalars, cluster.Scalar{Tag: f.Tag, Step: f.Step, Value: f.Value, WallTime: f.WallTime, File: f.File})
+		}
+		return scalars, err
+	}
+}
+
+// runBroker is `tfcluster broker --socket PATH`, started by jupyter-server-proxy.
+func runBroker(ctx context.Context, args []string) error {
+	flags := flag.NewFlagSet("broker", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	socket := flags.String("socket", "", "where jupyter-server-proxy calls")
+	if err := flags.Parse(args); err != nil || *socket == "" {
+		return fmt.Errorf("--socket PATH is missing: jupyter-server-proxy starts this part")
+	}
+	dir, err := cluster.RuntimeDir()
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	return tensorboard.Broker(ctx, *socket, dir)
+}
