@@ -7,6 +7,7 @@ PY     := $(VENV)/bin/python
 TBVENV := .venv-tensorboard
 BIN    := bin/tfcluster
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo 0.1.0-dev)
+export CGO_CFLAGS ?= -O2 -Wno-deprecated-declarations
 GOFLAGS_BUILD := -trimpath -ldflags "-X main.version=$(VERSION)"
 SOURCES := $(shell find . -name '*.go' -not -path './jupyter-ext/node_modules/*') $(wildcard cluster/python/tfcluster/*.py) go.mod go.sum
 NOTEBOOKS := notebooks/01-quickstart.ipynb notebooks/03-failure-and-rerun.ipynb
@@ -54,9 +55,10 @@ test-go:
 	go test -race -timeout 20m ./...
 
 test-python:
-	$(VENV)/bin/ruff check cluster/python notebooks tensorboard kernel
-	$(VENV)/bin/ruff format --check cluster/python notebooks tensorboard kernel
+	$(VENV)/bin/ruff check cluster/python notebooks tensorboard kernel e2e
+	$(VENV)/bin/ruff format --check cluster/python notebooks tensorboard kernel e2e
 	$(PY) -m pytest -q cluster/python/tests
+	$(PY) -m pytest -q e2e/tests
 
 .PHONY: check-fmt
 check-fmt: .bin/gofumpt
@@ -73,7 +75,7 @@ lint: .bin/golangci-lint ## golangci-lint with the project's file
 
 fmt: .bin/gofumpt ## gofumpt and ruff format
 	.bin/gofumpt -w $$(git ls-files '*.go' | grep -v '\.pb\.go')
-	$(VENV)/bin/ruff format cluster/python notebooks tensorboard kernel
+	$(VENV)/bin/ruff format cluster/python notebooks tensorboard kernel e2e
 
 bench: install ## the figures of DESIGN §5, each beside its reference in one run
 	$(PY) e2e/bench/bench.py --prefix $(VENV)

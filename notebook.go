@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/tfcluster/tfcluster/cluster/agent"
 	"github.com/tfcluster/tfcluster/cluster/python"
 	"github.com/tfcluster/tfcluster/kernel"
 	"github.com/tfcluster/tfcluster/magics"
@@ -105,7 +106,7 @@ func sessionOptions(connectionFile, interpreter string) (magics.Options, error) 
 	}
 	return magics.Options{
 		Connector: magics.LocalDrivers{Program: binary}, Owner: owner, Client: "kernel " + owner, Python: interpreter,
-		TensorBoardPython: os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), Version: version,
+		TensorBoardPython: os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), Version: version, Inventory: agent.Inventory,
 	}, nil
 }
 
@@ -133,7 +134,7 @@ func (n *notebook) Match(code string) kernel.Match {
 	case magics.Now:
 		return kernel.Match{Mode: kernel.Now}
 	case magics.Queue:
-		return kernel.Match{Mode: kernel.Queue, NowHint: n.couldRunNow(code)}
+		return kernel.Match{Mode: kernel.Queue, NowHint: n.session.NowHint(code)}
 	default:
 		return kernel.Match{}
 	}
@@ -210,7 +211,7 @@ func (n *notebook) ChildEnv() []string {
 	if old := os.Getenv("PYTHONPATH"); old != "" {
 		path += string(os.PathListSeparator) + old
 	}
-	return []string{"PYTHONPATH=" + path, "TFCLUSTER_GATE=" + n.gate.Path(), "TFCLUSTER_PROGRAM=" + n.binary}
+	return []string{"PYTHONPATH=" + path, "TFCLUSTER_GATE=" + n.gate.Path(), "TFCLUSTER_BINARY=" + n.binary}
 }
 
 // ChildArgs implements kernel.Interceptor.
@@ -226,10 +227,4 @@ func runGate(ctx context.Context, args []string) error {
 		return err
 	}
 	return magics.GateMain(ctx, args, opt, os.NewFile(3, "lifeline"))
-}
-
-// couldRunNow is whether a cell of one line would run at once if it said --now.
-func (n *notebook) couldRunNow(code string) bool {
-	line := strings.TrimSpace(code)
-	return !strings.Contains(line, "\n") && n.session.Match(line+" --now") == magics.Now
 }

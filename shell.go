@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/agent"
 	"github.com/tfcluster/tfcluster/magics"
 )
 
@@ -26,6 +27,7 @@ func runShell(ctx context.Context, args []string) int {
 	s := magics.NewSession(ctx, magics.Options{
 		Connector: magics.LocalDrivers{Program: program}, Client: fmt.Sprintf("shell %d", os.Getpid()), Python: pythonFromEnv(),
 		TensorBoardPython: os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), Version: version, Shell: true,
+		Inventory: agent.Inventory,
 	})
 	defer s.Close()
 	t := newTerminal(os.Stdout, os.Stderr)

@@ -232,10 +232,10 @@ func (c *Coordinator) noteOnce(text string) {
 }
 
 func (c *Coordinator) heartbeat(id ExecutorID, h *clusterpb.Heartbeat) {
-	rec := c.current()
-	if rec == nil || rec.loaded {
+	if c.lc.run == nil {
 		return
 	}
+	rec := c.find(c.lc.run.spec.id)
 	stopped := map[TaskID]bool{}
 	for _, u := range h.GetUsage() {
 		t, err := ParseTask(u.GetTask())
@@ -250,8 +250,8 @@ func (c *Coordinator) heartbeat(id ExecutorID, h *clusterpb.Heartbeat) {
 
 func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 	id, err := ParseTask(e.GetTask())
-	rec := c.current()
-	if err != nil || rec == nil || rec.loaded || rec.status.GetId() != e.GetRun() {
+	rec := c.find(e.GetRun())
+	if err != nil || rec == nil || rec.loaded || e.GetRun() == 0 {
 		return
 	}
 	switch ev := e.GetEvent().(type) {
@@ -260,6 +260,8 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 		c.wake()
 	case *clusterpb.TaskEvent_Entered:
 		c.handle(evEntered{e.GetRun(), id})
+	case *clusterpb.TaskEvent_ServerJoined:
+		c.handle(evServerJoin{e.GetRun(), id})
 	case *clusterpb.TaskEvent_Report:
 		if rec.report(id, ev.Report) {
 			c.handle(evStep{})

@@ -41,7 +41,7 @@ type limits struct {
 func defaultLimits() limits {
 	return limits{
 		reserve: 10 * time.Minute, settle: 500 * time.Millisecond, heartbeat: 10 * time.Second, enter: 10 * time.Minute,
-		idle: 30 * time.Minute, failGrace: 2 * time.Second, evaluator: 2 * time.Minute, ending: 10 * time.Second,
+		idle: 30 * time.Minute, failGrace: 500 * time.Millisecond, evaluator: 2 * time.Minute, ending: 10 * time.Second,
 	}
 }
 

@@ -125,8 +125,10 @@ func (p *player) do(line string) error {
 		})
 	case "rejoin":
 		x := p.l.exec(ExecutorID(word(0)))
-		p.step(evJoined{exec: x.id, attempt: x.attempt, incarnation: x.incarnation, host: x.host, address: x.address, warm: true,
-			tasks: []*clusterpb.RunningTask{{Run: p.run, Task: x.task.String()}}})
+		p.step(evJoined{
+			exec: x.id, attempt: x.attempt, incarnation: x.incarnation, host: x.host, address: x.address, warm: true,
+			tasks: []*clusterpb.RunningTask{{Run: p.run, Task: x.task.String()}},
+		})
 	case "warmed":
 		p.step(evWarmed{ExecutorID(word(0))})
 	case "gone":

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -143,26 +145,41 @@ func RuntimeDir() (string, error) {
 			dir = filepath.Join(x, "tfcluster")
 		}
 	}
-	if len(dir) > 70 { // a socket's path holds 107 bytes in all
+	if len(dir) > 60 { // a socket's path holds 107 bytes in all
 		dir = "/tmp/tfcluster-" + strconv.Itoa(os.Getuid())
 	}
+	if err := privateDir(dir); err != nil {
+		return "", err
+	}
+	home := os.Getenv("TFCLUSTER_HOME")
+	if home == "" {
+		return dir, nil
+	}
+	// Clusters of another state folder may have the same names.
+	sum := sha256.Sum256([]byte(home))
+	dir = filepath.Join(dir, "home-"+hex.EncodeToString(sum[:4]))
+	return dir, privateDir(dir)
+}
+
+// privateDir makes a folder of this user's alone, or checks that it is one.
+func privateDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("make the folder for sockets: %w", err)
+		return fmt.Errorf("make the folder for sockets: %w", err)
 	}
 	fi, err := os.Lstat(dir)
 	if err != nil {
-		return "", fmt.Errorf("look at the folder for sockets: %w", err)
+		return fmt.Errorf("look at the folder for sockets: %w", err)
 	}
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok || !fi.IsDir() || int(st.Uid) != os.Getuid() {
-		return "", fmt.Errorf("%s is not a folder of this user's: remove it, or set XDG_RUNTIME_DIR to one that is", dir)
+		return fmt.Errorf("%s is not a folder of this user's: remove it, or set XDG_RUNTIME_DIR to one that is", dir)
 	}
 	if fi.Mode().Perm() != 0o700 {
 		if err := os.Chmod(dir, 0o700); err != nil {
-			return "", fmt.Errorf("make %s private: %w", dir, err)
+			return fmt.Errorf("make %s private: %w", dir, err)
 		}
 	}
-	return dir, nil
+	return nil
 }
 
 // WriteFile writes aside and renames, so that a reader finds the old or the new

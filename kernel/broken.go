@@ -52,19 +52,31 @@ func (k *Kernel) refuseLost(why string) {
 		}
 	}
 	var kept []string
+	var doomed []*request
+	lost := false
 	for _, id := range k.order {
-		if waits[id] {
+		r := k.outstanding[id]
+		switch {
+		case waits[id]:
 			kept = append(kept, id)
 			continue
+		case r.replied: // only its end is missing
+			doomed = append(doomed, r.doomed...)
+			k.status(r.msg.RawHeader(), "idle")
+		default:
+			if !lost && r.exec.Stores() {
+				k.count++ // the one that ran
+			}
+			lost = true
+			k.refuse(r, why)
 		}
-		k.refuse(k.outstanding[id], why)
 		delete(k.outstanding, id)
 	}
-	lost := len(kept) < len(k.order)
 	k.order = kept
 	if lost && len(kept) == 0 {
-		k.abort()
+		doomed, k.queue = append(doomed, k.queue...), nil
 	}
+	k.abort(doomed)
 }
 
 // refuseWaiting answers the requests that waited for a child; cells are left to

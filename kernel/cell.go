@@ -178,7 +178,9 @@ func (k *Kernel) runQueued(r *request) {
 			k.besideBusy()
 		}
 		if failed && c.exec.Stops() {
-			k.abort()
+			doomed := k.queue
+			k.queue = nil
+			k.abort(doomed)
 		}
 		k.pump()
 	})
@@ -213,14 +215,15 @@ func (k *Kernel) run(c *Cell) bool {
 	c.flush()
 	c.over = true
 	c.mu.Unlock()
-	reply := wire.ExecuteReply{Status: "ok", ExecutionCount: c.count, UserExpressions: map[string]any{}, Payload: []any{}}
+	var reply any = wire.NewExecuteOK(c.count)
 	if e := res.Err; e != nil {
-		reply = wire.ExecuteReply{Status: "error", ExecutionCount: c.count, EName: e.Name, EValue: e.Value, Traceback: e.Traceback}
-		if reply.Traceback == nil {
-			reply.Traceback = []string{}
+		traceback := e.Traceback
+		if len(traceback) == 0 {
+			traceback = []string{e.Name + ": " + e.Value}
 		}
+		reply = wire.ExecuteReply{Status: "error", ExecutionCount: c.count, EName: e.Name, EValue: e.Value, Traceback: traceback}
 		if !c.exec.Silent {
-			k.publish("error", parent, wire.Error{EName: e.Name, EValue: e.Value, Traceback: reply.Traceback})
+			k.publish("error", parent, wire.Error{EName: e.Name, EValue: e.Value, Traceback: traceback})
 		}
 	} else if res.Data != nil && !c.exec.Silent {
 		k.publish("execute_result", parent, wire.ExecuteResult{ExecutionCount: c.count, Data: res.Data, Metadata: map[string]any{}})

@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -34,11 +32,9 @@ type child struct {
 	tail  *tail // the last of its stderr
 	dead  chan struct{}
 	asked atomic.Bool // to end
-	out   [3]*outbox
-	socks []zmq.Socket
+	out   [3]*link
+	links []*link
 	work  sync.WaitGroup
-	stop  context.CancelFunc
-	ctx   context.Context
 	heard chan struct{} // closed by the first message on IOPub
 	once  sync.Once
 }
@@ -87,7 +83,6 @@ func (k *Kernel) startChild() (*child, error) {
 		return nil, fmt.Errorf("make the child's folder: %w", err)
 	}
 	c := &child{k: k, dir: dir, began: time.Now(), tail: &tail{}, dead: make(chan struct{}), heard: make(chan struct{})}
-	c.ctx, c.stop = context.WithCancel(context.WithoutCancel(k.ctx))
 	conn := *k.conn
 	conn.IP, conn.Transport = filepath.Join(dir, "k"), "ipc"
 	conn.ShellPort, conn.IOPubPort, conn.StdinPort, conn.ControlPort, conn.HBPort = childShell, childIOPub, childStdin, childControl, childHB
@@ -123,11 +118,10 @@ func (k *Kernel) startChild() (*child, error) {
 
 // connect dials the child's sockets once they are there.
 func (c *child) connect() error {
-	base := "ipc://" + filepath.Join(c.dir, "k") + "-"
 	deadline := time.After(startLimit)
 	for _, port := range []int{childShell, childIOPub, childStdin, childControl} {
 		for {
-			if _, err := os.Stat(strings.TrimPrefix(base, "ipc://") + strconv.Itoa(port)); err == nil {
+			if _, err := os.Stat(c.socket(port)); err == nil {
 				break
 			}
 			select {
@@ -137,14 +131,16 @@ func (c *child) connect() error {
 				return errEnd
 			case <-deadline:
 				return fmt.Errorf("it does not listen after %s", startLimit)
-			case <-time.After(2 * time.Millisecond):
+			case <-time.After(socketPoll):
 			}
 		}
 	}
-	id := zmq.WithID(zmq.SocketIdentity("tfcluster-" + wire.NewID()[:8]))
-	opts := []zmq.Option{id, zmq.WithDialerRetry(5 * time.Millisecond), zmq.WithDialerMaxRetries(400)}
-	sub := zmq.NewSub(c.ctx, zmq.WithDialerRetry(5*time.Millisecond), zmq.WithDialerMaxRetries(400))
-	dealers := []struct {
+	if err := c.dial(childIOPub, zmq.Sub, "", c.fromIOPub); err != nil {
+		return err
+	}
+	c.links[len(c.links)-1].put([][]byte{{1}})  // subscribe to everything
+	identity := "tfcluster-" + wire.NewID()[:8] // one for all: an input_request comes back by the shell's
+	for _, d := range []struct {
 		to   channel
 		port int
 		take func([][]byte)
@@ -152,20 +148,11 @@ func (c *child) connect() error {
 		{shellChannel, childShell, c.k.fromShell},
 		{controlChannel, childControl, c.k.fromControl},
 		{stdinChannel, childStdin, func(f [][]byte) { c.k.stdin.Send(f) }},
-	}
-	if err := c.dial(sub, base, childIOPub, c.fromIOPub); err != nil {
-		return err
-	}
-	if err := sub.SetOption(zmq.OptionSubscribe, ""); err != nil {
-		return fmt.Errorf("subscribe to the child: %w", err)
-	}
-	for _, d := range dealers {
-		s := zmq.NewDealer(c.ctx, opts...)
-		if err := c.dial(s, base, d.port, d.take); err != nil {
+	} {
+		if err := c.dial(d.port, zmq.Dealer, identity, d.take); err != nil {
 			return err
 		}
-		c.out[d.to] = newOutbox(s)
-		c.work.Go(c.out[d.to].run)
+		c.out[d.to] = c.links[len(c.links)-1]
 	}
 	select { // an ipykernel before 7 does not welcome; its subscription takes effect at once all the same
 	case <-c.heard:
@@ -176,21 +163,36 @@ func (c *child) connect() error {
 	return nil
 }
 
-func (c *child) dial(s zmq.Socket, base string, port int, take func([][]byte)) error {
-	c.socks = append(c.socks, s)
-	if err := s.Dial(base + strconv.Itoa(port)); err != nil {
-		return fmt.Errorf("connect to the child: %w", err)
-	}
-	c.work.Go(func() {
-		for {
-			m, err := s.Recv()
-			if err != nil {
-				return
-			}
-			take(m.Frames)
+// dial opens a link and its two goroutines. The socket's file is there before the child
+// listens on it, so a refusal is tried again.
+func (c *child) dial(port int, kind zmq.SocketType, identity string, take func([][]byte)) error {
+	for {
+		l, err := openLink(c.socket(port), kind, identity)
+		if err == nil {
+			c.links = append(c.links, l)
+			c.work.Go(l.run)
+			c.work.Go(func() { l.receive(take) })
+			return nil
 		}
-	})
-	return nil
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			return fmt.Errorf("connect to it: %w", err)
+		}
+		select {
+		case <-c.dead:
+			return errors.New("it ended before it listened")
+		case <-c.k.ctx.Done():
+			return errEnd
+		case <-time.After(socketPoll):
+		}
+	}
+}
+
+// socketPoll is how often a child that starts is looked at.
+const socketPoll = 2 * time.Millisecond
+
+// socket is the path of one of the child's sockets.
+func (c *child) socket(port int) string {
+	return filepath.Join(c.dir, "k") + "-" + strconv.Itoa(port)
 }
 
 // fromIOPub passes on what the child publishes. It is never left unread: back-pressure
@@ -213,10 +215,11 @@ func (c *child) fromIOPub(frames [][]byte) {
 func (k *Kernel) childIdle(frames [][]byte, parent string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.iopub.Send(frames, false)
 	if r := k.outstanding[parent]; r != nil {
 		r.idled = true
+		defer k.finish(r)
 	}
-	k.iopub.Send(frames, false)
 	switch {
 	case k.running != nil:
 		k.status(k.running.msg.RawHeader(), "busy")
@@ -257,14 +260,8 @@ func (c *child) end() {
 	}
 	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGKILL) // its own children, such as shells
 	<-c.dead
-	c.stop()
-	for _, s := range c.socks {
-		_ = s.Close() // nobody is left at the other end
-	}
-	for _, o := range c.out {
-		if o != nil {
-			o.close()
-		}
+	for _, l := range c.links {
+		l.end()
 	}
 	c.work.Wait()
 	if err := os.RemoveAll(c.dir); err != nil {

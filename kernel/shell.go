@@ -12,7 +12,11 @@ type request struct {
 	exec  wire.ExecuteRequest
 	match Match
 	since time.Time
-	idled bool // guarded by Kernel.mu: the child published idle for it
+
+	// Guarded by Kernel.mu, of a cell that the child was given.
+	idled   bool       // it published idle
+	replied bool       // it answered
+	doomed  []*request // what its failure aborts
 }
 
 // channel names the child's socket a message goes to.
@@ -193,7 +197,7 @@ func (k *Kernel) fromShell(frames [][]byte) {
 	k.shell.Send(frames)
 }
 
-// executed passes an execute_reply on and lets the queue go on, or aborts it.
+// executed passes an execute_reply on.
 func (k *Kernel) executed(frames [][]byte, parent string) {
 	k.shell.Send(frames)
 	var reply wire.ExecuteReply
@@ -206,14 +210,41 @@ func (k *Kernel) executed(frames [][]byte, parent string) {
 	if r == nil {
 		return // a subshell's
 	}
-	delete(k.outstanding, parent)
-	k.forget(parent)
+	r.replied = true
 	if reply.ExecutionCount > 0 && r.exec.Stores() { // it may be lower: %reset begins anew
 		k.count = reply.ExecutionCount
 	}
-	if reply.Status == "error" && r.exec.Stops() {
-		k.abort()
+	if reply.Status == "error" && r.exec.Stops() { // not what comes from now on
+		r.doomed, k.queue = k.queue, nil
 	}
+	if !r.idled {
+		time.AfterFunc(idleLimit, func() { k.lateIdle(r) })
+	}
+	k.finish(r)
+}
+
+// idleLimit is how long an idle may come after its reply, before it is taken for lost.
+const idleLimit = 2 * time.Second
+
+func (k *Kernel) lateIdle(r *request) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.outstanding[r.msg.Header.MsgID] == r {
+		r.idled = true
+		k.finish(r)
+	}
+}
+
+// finish lets the queue go on behind a cell that was answered and whose idle is out: the
+// two come on different sockets, and what a matched cell says must not overtake what the
+// cell before it printed. Caller holds mu.
+func (k *Kernel) finish(r *request) {
+	if !r.idled || !r.replied {
+		return
+	}
+	delete(k.outstanding, r.msg.Header.MsgID)
+	k.forget(r.msg.Header.MsgID)
+	k.abort(r.doomed)
 	k.flushTicks()
 	k.pump()
 }
@@ -227,11 +258,9 @@ func (k *Kernel) forget(id string) {
 	}
 }
 
-// abort answers what waits behind a failed cell. Caller holds mu.
-func (k *Kernel) abort() {
-	q := k.queue
-	k.queue = nil
-	for _, r := range q {
+// abort answers what waited behind a failed cell. Caller holds mu.
+func (k *Kernel) abort(doomed []*request) {
+	for _, r := range doomed {
 		k.status(r.msg.RawHeader(), "busy")
 		k.reply(r.msg, "execute_reply", wire.ExecuteReply{Status: "aborted", ExecutionCount: k.count})
 		k.status(r.msg.RawHeader(), "idle")

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -120,15 +122,7 @@ func (s *Session) boardPath(ctx context.Context, id string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	b, known := s.comms.find(id)
-	if !known {
-		return "", fmt.Errorf("this TensorBoard's cluster is gone: %s shows it anew", s.say("tensorboard"))
-	}
-	m, err := s.reach(ctx, b.cluster)
-	if err != nil {
-		return "", err
-	}
-	r, err := m.client.TensorBoard(ctx, b.request)
+	r, err := s.openBoard(ctx, id)
 	switch {
 	case err != nil:
 		return "", answered(err)
@@ -138,6 +132,29 @@ func (s *Session) boardPath(ctx context.Context, id string) (string, error) {
 		return "", fmt.Errorf("TensorBoard has no path here: is jupyter-server-proxy installed? %s says", s.say("doctor"))
 	}
 	return strings.TrimPrefix(r.GetPath(), "/"), nil
+}
+
+// openBoard opens the TensorBoard of that id again: one that a cell of this kernel
+// showed, or one of a cluster that this kernel took over from the last.
+func (s *Session) openBoard(ctx context.Context, id string) (*clusterpb.TensorBoardReply, error) {
+	if b, ok := s.comms.find(id); ok {
+		m, err := s.reach(ctx, b.cluster)
+		if err != nil {
+			return nil, err
+		}
+		return m.client.TensorBoard(ctx, b.request)
+	}
+	s.mu.Lock()
+	members := slices.Collect(maps.Values(s.clusters))
+	s.mu.Unlock()
+	for _, m := range members {
+		req := &clusterpb.TensorBoardRequest{}
+		if r, err := m.client.TensorBoard(ctx, req); err == nil && r.GetId() == id {
+			s.comms.know(id, m.name, req)
+			return r, nil
+		}
+	}
+	return nil, &ClusterError{Text: "this TensorBoard's cluster is gone", Remedy: s.say("tensorboard") + " shows the present one"}
 }
 
 // safePath is a path below the base URL and nowhere else: it becomes an iframe's

@@ -28,7 +28,7 @@ const probeTimeout = 30 * time.Second
 func (s *Session) doctor(ctx context.Context, inv *invocation) (Value, error) {
 	findings := s.findPython(ctx)
 	findings = append(findings, findTensorBoard(ctx, s.opt.TensorBoardPython))
-	findings = append(findings, findGPUs(ctx), findDisk(inv.workingDir(ctx)), findRuntimeDir(), findState())
+	findings = append(findings, s.findGPUs(ctx), findDisk(inv.workingDir(ctx)), findRuntimeDir(), findState())
 	findings = append(findings, findEngines()...)
 	display(inv.out, doctorView(findings, s.opt.Version))
 	return nil, nil
@@ -54,10 +54,12 @@ func doctorView(findings []finding, version string) bundle {
 
 // probe asks an interpreter for the versions of packages, without importing them.
 const probe = `import json,sys
-from importlib import metadata
+from importlib import metadata,util
 def v(n):
-    try: return metadata.version(n)
-    except metadata.PackageNotFoundError: return ""
+    for d in (n,n+"-cpu",n+"-intel"):
+        try: return metadata.version(d)
+        except metadata.PackageNotFoundError: pass
+    return "installed" if util.find_spec(n.replace("-","_")) else ""
 print(json.dumps({"python":sys.version.split()[0],**{n:v(n) for n in sys.argv[1:]}}))`
 
 func packages(ctx context.Context, python string, names ...string) (map[string]string, error) {
@@ -152,19 +154,27 @@ func findTensorBoard(ctx context.Context, python string) finding {
 	return f
 }
 
-func findGPUs(ctx context.Context) finding {
-	f := finding{what: "GPUs", found: "none (no NVIDIA driver): tasks use CPUs"}
-	if _, err := os.Stat("/dev/nvidiactl"); err != nil {
+func (s *Session) findGPUs(ctx context.Context) finding {
+	f := finding{what: "GPUs", found: "none: tasks use CPUs"}
+	if s.opt.Inventory == nil {
 		return f
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, "nvidia-smi", "--query-gpu=index,name,memory.total", "--format=csv,noheader").Output()
-	if err != nil {
-		f.found, f.remedy = "the driver is there, nvidia-smi fails: "+err.Error(), "repair the NVIDIA driver"
-		return f
+	gpus, err := s.opt.Inventory(ctx)
+	switch {
+	case err != nil:
+		f.found += " (" + err.Error() + ")"
+		if _, serr := os.Stat("/dev/nvidiactl"); serr == nil {
+			f.remedy = "repair the NVIDIA driver"
+		}
+	case len(gpus) > 0:
+		var names []string
+		for _, g := range gpus {
+			names = append(names, g.GetName()+" "+bytesText(g.GetMemoryBytes()))
+		}
+		f.found = shortList(names, 8)
 	}
-	f.found = strings.ReplaceAll(strings.TrimSpace(string(out)), "\n", "; ")
 	return f
 }
 

@@ -30,7 +30,7 @@ func (e *ClusterError) Error() string {
 // RunFailed is a run, or a reservation, that ended in failure.
 type RunFailed struct {
 	Failure *clusterpb.Failure
-	Run     *clusterpb.RunStatus // nil for a reservation
+	Run     *clusterpb.RunStatus // nil for a reservation or reset
 }
 
 // Error is the first cause in one line.
@@ -92,11 +92,14 @@ func NewReport(err error) *Report {
 
 func (e *RunFailed) report() *Report {
 	f := e.Failure
-	r := &Report{
-		Name: "RunFailed", Value: e.Error(), Task: f.GetTask(), Host: f.GetHost(), ExitCode: int(f.GetExitCode()), Signal: int(f.GetSignal()),
-		Tail: f.GetLines(), Code: failureCode(f), Lines: append([]string{"RunFailed: " + e.Error()}, failureDetail(f)...),
+	name := "RunFailed"
+	if e.Run == nil {
+		name = "ClusterError"
 	}
-	return r
+	return &Report{
+		Name: name, Value: e.Error(), Task: f.GetTask(), Host: f.GetHost(), ExitCode: int(f.GetExitCode()), Signal: int(f.GetSignal()),
+		Tail: f.GetLines(), Code: failureCode(f), Lines: append([]string{name + ": " + e.Error()}, failureDetail(f)...),
+	}
 }
 
 // failureCode is the command line's exit code for a failure.

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -14,6 +13,8 @@ import (
 	"path/filepath"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster"
 )
@@ -43,6 +44,7 @@ func OpenGate(ctx context.Context, s *Session) (*Gate, error) {
 	if err != nil {
 		return nil, err
 	}
+	sweepGates(dir)
 	path := filepath.Join(dir, "gate-"+rand.Text()[:16]+".sock")
 	ln, err := cluster.ListenSocket(path)
 	if err != nil {
@@ -52,6 +54,26 @@ func OpenGate(ctx context.Context, s *Session) (*Gate, error) {
 	g := &Gate{session: s, listener: ln, path: path, ctx: ctx, end: end, arrived: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 	g.work.Go(g.accept)
 	return g, nil
+}
+
+// sweepGates removes the sockets of gates that were killed. One that is younger than
+// a minute may be about to listen.
+func sweepGates(dir string) {
+	left, err := filepath.Glob(filepath.Join(dir, "gate-*.sock"))
+	if err != nil {
+		return
+	}
+	for _, path := range left {
+		if fi, err := os.Stat(path); err != nil || time.Since(fi.ModTime()) < time.Minute {
+			continue
+		}
+		conn, err := net.DialTimeout("unix", path, time.Second)
+		if err == nil {
+			_ = conn.Close() // it lives
+		} else if errors.Is(err, unix.ECONNREFUSED) {
+			_ = os.Remove(path) // else it stays, and harms nobody
+		}
+	}
 }
 
 // Path is the socket's, for TFCLUSTER_GATE.
@@ -363,39 +385,3 @@ func (o *gateOutput) show(id string, data, metadata map[string]any, update bool)
 
 // Interrupts implements Output.
 func (o *gateOutput) Interrupts() <-chan struct{} { return o.interrupts }
-
-// GateMain is `tfcluster gate [--owner NAME] [--python PATH]`: the engine of a plain
-// ipykernel, whose shim has started it with one end of a socket pair as descriptor
-// 3. It says there where the gate is, {"gate": PATH}, and ends when the other end
-// closes; clusters live on.
-func GateMain(ctx context.Context, argv []string, opt Options, lifeline *os.File) error {
-	flags := flag.NewFlagSet("gate", flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	flags.StringVar(&opt.Owner, "owner", opt.Owner, "connection file's name of the kernel")
-	flags.StringVar(&opt.Python, "python", opt.Python, "the kernel's interpreter")
-	if err := flags.Parse(argv); err != nil {
-		return &UsageError{Verb: "gate", Text: err.Error()}
-	}
-	s := NewSession(ctx, opt)
-	defer s.Close()
-	g, err := OpenGate(ctx, s)
-	if err != nil {
-		return err
-	}
-	defer g.Close()
-	if err := json.NewEncoder(lifeline).Encode(map[string]string{"gate": g.Path()}); err != nil {
-		return fmt.Errorf("tell the kernel where the gate is: %w", err)
-	}
-	ended := make(chan error, 1)
-	go func() { // ends with the kernel or with lifeline's close
-		_, err := io.Copy(io.Discard, lifeline)
-		ended <- err
-	}()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		_ = lifeline.Close() // wakes the reader
-		<-ended
-	}
-	return nil
-}

@@ -2,29 +2,71 @@ package magics
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// gpus shows the cluster's GPUs and who uses them.
+// gpus shows the GPUs and who uses them: the cluster's, or this machine's where
+// there is no cluster.
 func (s *Session) gpus(ctx context.Context, inv *invocation) (Value, error) {
-	m, err := s.pick(ctx, inv.Command)
-	if err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	r, err := m.client.GPUs(ctx, &clusterpb.GPUsRequest{})
+	if inv.Has("spark-discovery") {
+		return nil, s.sparkDiscovery(ctx, inv)
+	}
+	r, err := s.findGPUReply(ctx, inv)
 	if err != nil {
-		return nil, answered(err)
+		return nil, err
 	}
 	if inv.Has("json") {
 		return nil, printProto(inv.out, r)
 	}
 	display(inv.out, gpusView(r))
 	return nil, nil
+}
+
+func (s *Session) findGPUReply(ctx context.Context, inv *invocation) (*clusterpb.GPUsReply, error) {
+	m, err := s.pick(ctx, inv.Command)
+	if err == nil {
+		r, err := m.client.GPUs(ctx, &clusterpb.GPUsRequest{})
+		return r, answered(err)
+	}
+	var none *ClusterError
+	if !errors.As(err, &none) || inv.Has("cluster") || s.opt.Inventory == nil {
+		return nil, err
+	}
+	r := &clusterpb.GPUsReply{}
+	gpus, err := s.opt.Inventory(ctx)
+	if err != nil {
+		r.Errors = []string{err.Error()}
+	}
+	r.Gpus = gpus
+	return r, nil
+}
+
+// sparkDiscovery answers as spark.worker.resource.gpu.discoveryScript is to:
+// {"name": "gpu", "addresses": ["0", "1"]}.
+func (s *Session) sparkDiscovery(ctx context.Context, inv *invocation) error {
+	addresses := []string{}
+	if s.opt.Inventory != nil {
+		gpus, err := s.opt.Inventory(ctx)
+		if err != nil {
+			inv.out.Stderr(err.Error() + "\n") // none is an answer too
+		}
+		for _, g := range gpus {
+			addresses = append(addresses, strconv.Itoa(int(g.GetIndex())))
+		}
+	}
+	text, err := json.Marshal(map[string]any{"name": "gpu", "addresses": addresses})
+	if err != nil {
+		return fmt.Errorf("encode JSON: %w", err)
+	}
+	inv.out.Stdout(string(text) + "\n")
+	return nil
 }
 
 func gpusView(r *clusterpb.GPUsReply) bundle {
@@ -40,7 +82,7 @@ func gpusView(r *clusterpb.GPUsReply) bundle {
 		t.rows = append(t.rows, plain(g.GetHost(), strconv.Itoa(int(g.GetIndex())), g.GetName(), bytesText(g.GetMemoryBytes()), bytesText(g.GetUsedBytes()),
 			fmt.Sprintf("%d %%", g.GetUtilization()), g.GetHolder(), processes))
 	}
-	b := bundle{text: "this cluster holds no GPUs\n", html: "<div>this cluster holds no GPUs</div>"}
+	b := bundle{text: "no GPUs\n", html: "<div>no GPUs</div>"}
 	if len(t.rows) > 0 {
 		b = t.drop().bundle()
 	}

@@ -1,11 +1,14 @@
 package magics
 
-import "strings"
+import (
+	"strings"
+	"unicode"
+)
 
 // Inspect is the help for the magic under the cursor, as Shift-Tab and
 // %tfcluster VERB? show it; nil where the line is not ours.
 func (s *Session) Inspect(code string, cursor int) map[string]any {
-	before, ok := magicAt(code, cursor)
+	before, ok := magicAt(code, wordEnd(code, cursor))
 	if !ok {
 		text := strings.TrimSpace(code)
 		if after, mine := magicLine(text, "%"); mine && strings.Trim(after, "? ") == "" {
@@ -22,4 +25,14 @@ func (s *Session) Inspect(code string, cursor int) map[string]any {
 		return map[string]any{"text/plain": s.table.Usage(s.opt.Shell)}
 	}
 	return map[string]any{"text/plain": text}
+}
+
+// wordEnd moves the cursor to the end of the word it stands in.
+func wordEnd(code string, cursor int) int {
+	runes := []rune(code)
+	cursor = max(cursor, 0)
+	for cursor < len(runes) && !unicode.IsSpace(runes[cursor]) {
+		cursor++
+	}
+	return cursor
 }

@@ -42,6 +42,7 @@ type Command struct {
 	Cell     string   // body of %%tfcluster
 	HasCell  bool
 	Help     bool // the line asked for help
+	typed    bool // a line of a cell's: its names are the notebook's
 	Warnings []string
 
 	values map[string][]value          // by option's name
@@ -330,26 +331,29 @@ func nearest(given string, names []string) string {
 	return at
 }
 
-// distance is Levenshtein's, over bytes, of words short enough to be names.
+// distance counts the slips between two words short enough to be names: a letter
+// too many, too few, wrong, or two exchanged.
 func distance(a, b string) int {
 	const longest = 64
 	if len(a) > longest || len(b) > longest {
 		return longest
 	}
-	row := make([]int, len(b)+1)
-	for j := range row {
+	var before, last, row [longest + 1]int
+	for j := range len(b) + 1 {
 		row[j] = j
 	}
 	for i := range len(a) {
-		diagonal := row[0]
+		before, last = last, row
 		row[0] = i + 1
 		for j := range len(b) {
-			cost := diagonal
+			cost := last[j]
 			if a[i] != b[j] {
 				cost++
 			}
-			diagonal = row[j+1]
-			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
+			row[j+1] = min(cost, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
 		}
 	}
 	return row[len(b)]

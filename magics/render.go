@@ -174,7 +174,7 @@ func (t table) plain() string {
 // html is the table for a notebook.
 func (t table) html() string {
 	var b strings.Builder
-	b.WriteString(`<table style="border-collapse:collapse;margin:4px 0;text-align:left;color:inherit"><thead><tr>`)
+	b.WriteString(`<table style="border-collapse:collapse;margin:4px 0;text-align:left;color:inherit;font-size:inherit"><thead><tr>`)
 	align := func(i int) string {
 		if slices.Contains(t.right, i) {
 			return "text-align:right"

@@ -33,6 +33,8 @@ func runTone(state string) tone {
 		return toneGood
 	case "failed":
 		return toneBad
+	case "running":
+		return toneNone
 	default:
 		return toneBusy
 	}
@@ -196,7 +198,7 @@ func failureView(f *clusterpb.Failure) bundle {
 func summary(st *clusterpb.RunStatus) bundle {
 	b := runView(withoutFailure(st))
 	var lines []string
-	if r := st.GetResult().GetRepr(); r != "" {
+	if r := st.GetResult().GetRepr(); r != "" && st.GetState() == "finished" {
 		lines = append(lines, "result "+shorten(strings.ReplaceAll(r, "\n", " "), 200))
 	}
 	if st.GetDir() != "" {

@@ -96,21 +96,16 @@ func (c *Command) gave(name string) bool {
 
 // requestRoles counts roles and gives each its resources.
 func (inv *invocation) requestRoles() ([]*clusterpb.Role, error) {
-	counts := map[string]int64{cluster.Worker: inv.Count("workers", defaultWorkers), cluster.PS: inv.Count("ps", 0)}
-	if inv.Has("chief") {
-		counts[cluster.Chief] = 1
-	}
-	if inv.Has("evaluator") {
-		counts[cluster.Evaluator] = 1
-	}
+	counts := inv.roleCounts()
+	seen := map[string]bool{}
 	for _, v := range inv.values["role"] {
 		if slices.Contains([]string{cluster.Worker, cluster.PS, cluster.Chief, cluster.Evaluator}, v.key) {
 			return nil, usagef(inv.Verb, "--role %s=%d: for %s there is an option of its own", v.key, v.number, v.key)
 		}
-		if _, twice := counts[v.key]; twice {
+		if seen[v.key] {
 			return nil, usagef(inv.Verb, "--role %s is given twice", v.key)
 		}
-		counts[v.key] = v.number
+		seen[v.key] = true
 	}
 	for _, role := range slices.Sorted(maps.Keys(inv.roles)) {
 		if counts[role] == 0 {
@@ -130,6 +125,21 @@ func (inv *invocation) requestRoles() ([]*clusterpb.Role, error) {
 		return nil, usagef(inv.Verb, "%v", err)
 	}
 	return roles, nil
+}
+
+// roleCounts is how many executors of each role are asked for.
+func (c *Command) roleCounts() map[string]int64 {
+	counts := map[string]int64{cluster.Worker: c.Count("workers", defaultWorkers), cluster.PS: c.Count("ps", 0)}
+	if c.Has("chief") {
+		counts[cluster.Chief] = 1
+	}
+	if c.Has("evaluator") {
+		counts[cluster.Evaluator] = 1
+	}
+	for _, v := range c.values["role"] {
+		counts[v.key] = v.number
+	}
+	return counts
 }
 
 func (inv *invocation) strayRole(role string, counts map[string]int64) error {

@@ -92,7 +92,12 @@ func (s *Session) runLine(ctx context.Context, line string, body *string, out Ou
 	if err != nil {
 		return nil, err
 	}
-	return s.runTokens(ctx, tokens, body, out, py)
+	c, err := s.table.parse(tokens, body, s.opt.Shell)
+	if err != nil {
+		return nil, err
+	}
+	c.typed = true
+	return s.do(ctx, c, out, py)
 }
 
 // helpAsked recognises "VERB ?" and "VERB?" before anything is expanded.
@@ -112,11 +117,7 @@ func helpAsked(line string) ([]string, bool) {
 // RunArgv does one command given as words, which are taken as they are: for the
 // Python API and the command line.
 func (s *Session) RunArgv(ctx context.Context, argv []string, out Output, py Python) (Value, error) {
-	return s.runTokens(ctx, plainTokens(argv), nil, out, py)
-}
-
-func (s *Session) runTokens(ctx context.Context, tokens []token, body *string, out Output, py Python) (Value, error) {
-	c, err := s.table.parse(tokens, body, s.opt.Shell)
+	c, err := s.table.parse(plainTokens(argv), nil, s.opt.Shell)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +129,9 @@ func (s *Session) do(ctx context.Context, c *Command, out Output, py Python) (Va
 	if c.Help && c.Verb.Name != "help" {
 		return s.help(ctx, &invocation{Command: &Command{Verb: s.table.Verb("help"), Words: []string{c.Verb.Name}}, session: s, out: out})
 	}
+	if err := inv.configure(ctx); err != nil {
+		return nil, err
+	}
 	for _, w := range c.Warnings {
 		out.Stderr("warning: " + w + "\n")
 	}
@@ -135,16 +139,25 @@ func (s *Session) do(ctx context.Context, c *Command, out Output, py Python) (Va
 	if !c.Verb.interruptible() {
 		return run(s, ctx, inv)
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := breakable(ctx, out)
 	defer cancel()
-	go func() { // ends with ctx
+	return run(s, ctx, inv)
+}
+
+// breakable is a context that an interrupt of the cell ends. cancel waits for its
+// watcher, so that the next interrupt is somebody else's.
+func breakable(ctx context.Context, out Output) (_ context.Context, cancel func()) {
+	ctx, end := context.WithCancel(ctx)
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
 		select {
 		case <-out.Interrupts():
-			cancel()
+			end()
 		case <-ctx.Done():
 		}
 	}()
-	return run(s, ctx, inv)
+	return ctx, func() { end(); <-gone }
 }
 
 // interruptible is whether an interrupt simply ends the verb; the others say

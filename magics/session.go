@@ -64,6 +64,8 @@ type Options struct {
 	// process's.
 	WorkingDir string
 	Version    string
+	// Inventory lists this machine's GPUs; nil where that is not known.
+	Inventory func(context.Context) ([]*clusterpb.GPU, error)
 	// Shell: the command line, with its verbs and without %tfcluster in front of them.
 	Shell bool
 }
@@ -95,8 +97,11 @@ type member struct {
 	drop   context.CancelFunc
 }
 
-// submission is what the session knows of a start beyond its run.
-type submission struct{ show string }
+// submission is what the session knows of a cluster's last start beyond its run.
+type submission struct {
+	show    string
+	command *Command // to collect its program anew for --again; nil for a start from Python
+}
 
 // NewSession makes a session. With an owner it takes up, in the background, the
 // clusters that the last kernel of that name left; Close ends it.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -19,7 +21,7 @@ func (s *Session) start(ctx context.Context, inv *invocation) (Value, error) {
 	if err != nil {
 		return nil, answered(err)
 	}
-	req, err := inv.startRequest(ctx, st)
+	req, err := inv.prepare(ctx, st)
 	if err != nil {
 		return nil, err
 	}
@@ -35,6 +37,17 @@ func (s *Session) start(ctx context.Context, inv *invocation) (Value, error) {
 	return runValue(m.name, run), nil
 }
 
+// prepare collects what is to be started; an interrupt ends that.
+func (inv *invocation) prepare(ctx context.Context, st *clusterpb.ClusterStatus) (*clusterpb.StartRequest, error) {
+	ctx, cancel := breakable(ctx, inv.out)
+	defer cancel()
+	req, err := inv.startRequest(ctx, st)
+	if ctx.Err() != nil && err != nil {
+		return nil, &Interrupted{Text: "nothing was started"}
+	}
+	return req, err
+}
+
 func (inv *invocation) startRequest(ctx context.Context, st *clusterpb.ClusterStatus) (*clusterpb.StartRequest, error) {
 	env, err := inv.environment(ctx)
 	if err != nil {
@@ -45,10 +58,19 @@ func (inv *invocation) startRequest(ctx context.Context, st *clusterpb.ClusterSt
 		RunTimeoutMillis: inv.Millis("run-timeout", 0), Callback: !inv.Has("no-callback"), KerasPatch: !inv.Has("no-keras-patch"), Replace: inv.Has("replace"),
 		Env: env, Mode: "train", Epochs: 1, WorkingDir: inv.workingDir(ctx), Show: inv.Text("show"),
 	}
-	if req.GetAgain() {
-		return req, nil
+	if !req.GetAgain() {
+		req.Program, err = inv.program(ctx, st)
+		return req, err
 	}
-	req.Program, err = inv.program(ctx, st)
+	last := inv.session.submission(st.GetName())
+	if last == nil || last.command == nil {
+		return req, nil // the driver knows what it was sent
+	}
+	// As it is now: the cell or the script may have been edited since.
+	was := *inv
+	was.Command = last.command
+	req.Again = false
+	req.Program, err = was.program(ctx, st)
 	return req, err
 }
 
@@ -60,7 +82,7 @@ func (s *Session) enter(ctx context.Context, inv *invocation, m *member, req *cl
 	if err != nil {
 		return nil, answered(err)
 	}
-	s.remember(m.name, req.GetShow())
+	s.remember(m.name, inv.Command)
 	updates, stop := receive(stream.Recv)
 	defer stop()
 	defer cancel()
@@ -84,6 +106,8 @@ func (s *Session) enter(ctx context.Context, inv *invocation, m *member, req *cl
 			}
 			run = u.msg.GetRun()
 			if f := u.msg.GetFailure(); f != nil {
+				run = proto.CloneOf(run)
+				run.State = "failed"
 				v.show(true, func() bundle { return summary(run) })
 				return nil, broken.reason(&RunFailed{Failure: f, Run: run})
 			}
@@ -95,11 +119,24 @@ func (s *Session) enter(ctx context.Context, inv *invocation, m *member, req *cl
 	}
 }
 
-// remember keeps what the run's waiters are to show.
-func (s *Session) remember(cluster, show string) {
+// remember keeps what the run's waiters are to show, and what --again means.
+func (s *Session) remember(cluster string, c *Command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.submitted[cluster] = &submission{show: show}
+	sub := &submission{show: c.Text("show")}
+	switch last := s.submitted[cluster]; {
+	case c.Has("again") && last != nil:
+		sub.command = last.command
+	case c.typed:
+		sub.command = c
+	}
+	s.submitted[cluster] = sub
+}
+
+func (s *Session) submission(cluster string) *submission {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.submitted[cluster]
 }
 
 // entered is what start leaves behind.

@@ -89,6 +89,7 @@ func reserveOptions() []Option {
 		{Name: "name", Kind: KindCluster, Group: life, Help: "name of the cluster; default: local-1, …"},
 		{Name: "dir", Kind: KindPath, Meta: "URI", Group: life, Help: "results; default ./tfcluster-runs/NAME"},
 		{Name: "replace", Kind: KindFlag, Group: life, Help: "release this notebook's cluster first if its options differ"},
+		{Name: "profile", Kind: KindText, Meta: "NAME", Group: life, Help: "take the table [profile.NAME] of the configuration files"},
 	}
 }
 

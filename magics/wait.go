@@ -28,11 +28,9 @@ func (s *Session) wait(ctx context.Context, inv *invocation) (Value, error) {
 	}
 	show := inv.Text("show")
 	if show == "" {
-		s.mu.Lock()
-		if sub := s.submitted[m.name]; sub != nil {
+		if sub := s.submission(m.name); sub != nil {
 			show = sub.show
 		}
-		s.mu.Unlock()
 	}
 	return s.follow(ctx, inv, m, &clusterpb.FollowRequest{Show: show}, newView(inv.out))
 }

@@ -43,7 +43,9 @@ class Runner:
 
     def __init__(self, path: pathlib.Path, prefix: pathlib.Path) -> None:
         self.notebook = nbformat.read(path, as_version=4)
-        specs = KernelSpecManager(kernel_dirs=[str(prefix / "share" / "jupyter" / "kernels")], ensure_native_kernel=False)
+        specs = KernelSpecManager(
+            kernel_dirs=[str(prefix / "share" / "jupyter" / "kernels")], ensure_native_kernel=False
+        )
         name = self.notebook.metadata.kernelspec.name
         manager = AsyncKernelManager(kernel_name=name, kernel_spec_manager=specs)
         self.client = NotebookClient(
@@ -76,7 +78,7 @@ class Runner:
 
     def run(self) -> None:
         """Execute every cell; an error ends it unless the cell is tagged raises-exception."""
-        asyncio.run(self.client.async_execute())
+        asyncio.run(self.client.async_execute(cleanup_kc=True))
 
 
 def clean(notebook: Any, root: pathlib.Path) -> None:

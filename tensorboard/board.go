@@ -150,6 +150,7 @@ func (b *Board) Close(context.Context) error {
 // process is a running TensorBoard.
 type process struct {
 	cmd    *exec.Cmd
+	socket string
 	logdir string
 	done   chan struct{} // closed once it was reaped
 }
@@ -163,9 +164,13 @@ func (p *process) ended() bool {
 	}
 }
 
+// stop ends it, and removes the socket that it cannot remove any more.
 func (p *process) stop() {
-	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it has nothing to save; ended already is as well
+	if !p.ended() { // else its number may be another's by now
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it has nothing to save
+	}
 	<-p.done
+	_ = os.Remove(p.socket) // gone is as well
 }
 
 // start runs TensorBoard until it says that it listens.
@@ -183,7 +188,7 @@ func start(ctx context.Context, python, socket, logdir, log string) (*process, e
 		return nil, fmt.Errorf("start TensorBoard: %w", err)
 	}
 	defer r.Close()
-	p := &process{logdir: logdir, done: make(chan struct{})}
+	p := &process{socket: socket, logdir: logdir, done: make(chan struct{})}
 	p.cmd = exec.Command(python, "-c", serveScript, socket, logdir)
 	p.cmd.Stdout, p.cmd.Stderr = w, out
 	p.cmd.Env = append(os.Environ(), "PYTHONUNBUFFERED=1", "TF_CPP_MIN_LOG_LEVEL=3")
@@ -215,12 +220,14 @@ func awaitReady(ctx context.Context, r *os.File) error {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Now()) })
 	defer stop()
-	line, err := bufio.NewReader(r).ReadString('\n')
+	_, err := bufio.NewReader(r).ReadString('\n') // serve.py lets nothing else write there
 	switch {
-	case strings.TrimSpace(line) == "ready":
+	case err == nil:
 		return nil
-	case ctx.Err() != nil:
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("no word from it within %s", startTimeout)
+	case ctx.Err() != nil:
+		return ctx.Err()
 	case errors.Is(err, io.EOF):
 		return errors.New("it ended")
 	default:

@@ -19,7 +19,8 @@ var clusterName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 // Broker serves, on a unix socket that jupyter-server-proxy made for it, every board
 // of this user: /NAME/TOKEN/… goes to the socket in NAME's folder below dir, whose
-// proxy checks the token. It ends with ctx.
+// proxy checks the token. It ends with ctx, or when the process that started it is gone:
+// a Jupyter server that is killed does not end what it started.
 func Broker(ctx context.Context, socket, dir string) error {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove a stale socket: %w", err)
@@ -32,12 +33,34 @@ func Broker(ctx context.Context, socket, dir string) error {
 		return errors.Join(fmt.Errorf("make the socket private: %w", err), ln.Close())
 	}
 	server := &http.Server{Handler: route(dir), ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
-	defer stop()
+	ctx, cancel := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		awaitOrphaned(ctx)
+		_ = server.Close() // it only serves on
+	}()
+	defer func() {
+		cancel()
+		<-watched
+	}()
 	if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve jupyter-server-proxy: %w", err)
 	}
 	return nil
+}
+
+// awaitOrphaned returns when this process has another parent than now, or ctx ends.
+func awaitOrphaned(ctx context.Context) {
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	for parent := os.Getppid(); os.Getppid() == parent; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+		}
+	}
 }
 
 func route(dir string) http.Handler {

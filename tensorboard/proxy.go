@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/url"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -32,7 +34,7 @@ func NewProxy(secretPath, socket string) http.Handler {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host = "http", "tensorboard"
 			r.Out.URL.Path = "/" + strings.TrimPrefix(r.In.URL.Path, secretPath)
-			r.Out.URL.RawPath = ""
+			r.Out.URL.RawPath = "/" + strings.TrimPrefix(r.In.URL.EscapedPath(), secretPath)
 			r.Out.Header.Del("Cookie")
 			r.Out.Header.Del("Authorization")
 			if r.Out.URL.Path == "/" { // to be rewritten below
@@ -50,9 +52,12 @@ func NewProxy(secretPath, socket string) http.Handler {
 		switch {
 		case under(r.URL.Path, secretPath):
 			proxy.ServeHTTP(w, r)
-		case under(r.URL.Path+"/", secretPath) && r.Method == http.MethodGet:
-			// Relative addresses need the slash (TensorBoard #5531).
-			http.Redirect(w, r, secretPath[strings.LastIndex(strings.TrimSuffix(secretPath, "/"), "/")+1:], http.StatusMovedPermanently)
+		case under(r.URL.Path+"/", secretPath):
+			// TensorBoard's relative addresses need the slash. This one is relative as
+			// well: http.Redirect would make it absolute, without the base URL.
+			to := url.URL{Path: path.Base(secretPath) + "/", RawQuery: r.URL.RawQuery}
+			w.Header().Set("Location", to.String())
+			w.WriteHeader(http.StatusPermanentRedirect)
 		default:
 			http.NotFound(w, r)
 		}
@@ -77,16 +82,20 @@ func mend(r *http.Response) error {
 		r.Header.Set("Content-Security-Policy", "frame-ancestors 'self'")
 	}
 	r.Header.Del("Set-Cookie")
-	if r.Request.URL.Path != "/" || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/html") || r.Header.Get("Content-Encoding") != "" {
+	encoding := r.Header.Get("Content-Encoding")
+	if r.Request.URL.Path != "/" || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/html") || encoding != "" && encoding != "identity" {
 		return nil
 	}
 	const most = 32 << 20
-	body, err := io.ReadAll(io.LimitReader(r.Body, most))
+	body, err := io.ReadAll(io.LimitReader(r.Body, most+1))
 	if cerr := r.Body.Close(); err == nil {
 		err = cerr
 	}
 	if err != nil {
 		return fmt.Errorf("read TensorBoard's page: %w", err)
+	}
+	if len(body) > most {
+		return fmt.Errorf("TensorBoard's page is larger than %d bytes", most)
 	}
 	body = bytes.ReplaceAll(body, []byte("url(/font-roboto/"), []byte("url(./font-roboto/"))
 	r.Body = io.NopCloser(bytes.NewReader(body))

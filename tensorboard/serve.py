@@ -1,6 +1,7 @@
 """Serve TensorBoard on a unix socket, which its own command line cannot.
 
-usage: python serve.py SOCKET LOGDIR; prints one line, "ready", once it listens.
+usage: python serve.py SOCKET LOGDIR; prints one line, "ready", once it listens. What anyone
+else prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -43,13 +44,17 @@ class Quiet(WSGIRequestHandler):
 
 
 def main(socket: str, logdir: str) -> None:
-    board = program.TensorBoard(default.get_plugins(), Keep)
-    board.configure(argv=["tensorboard", "--logdir", logdir, "--load_fast", "false", "--reload_interval", "2"])
+    ready = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    board = program.TensorBoard(default.get_plugins(), server_class=Keep)
+    flags = ["--logdir", logdir, "--load_fast", "false", "--reload_interval", "2"]
+    board.configure(argv=["tensorboard", *flags])
     board._make_server()
     os.umask(0o177)
     server = make_server(f"unix://{socket}", 0, Keep.application, threaded=True, request_handler=Quiet)
     os.chmod(socket, 0o600)
-    print("ready", flush=True)
+    with ready:
+        print("ready", file=ready)
     server.serve_forever()
 
 

@@ -42,10 +42,8 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 	case *clusterpb.Instruction_Signal:
 		a.signalTasks(i.Signal)
 	case *clusterpb.Instruction_EndRun:
-		if i.EndRun.GetRenewPython() {
-			a.python.withdraw() // before the next run's Launch can be given it
-		}
-		a.work.Go(func() { a.endRun(ctx, i.EndRun) })
+		end := a.ending(i.EndRun)
+		a.work.Go(func() { a.endRun(ctx, i.EndRun, end) })
 	case *clusterpb.Instruction_Barrier:
 		a.tellRun(i.Barrier.GetRun(), map[string]any{
 			"op": "barrier_released", "name": i.Barrier.GetName(), "error": i.Barrier.GetError(),
@@ -217,24 +215,43 @@ func (a *Agent) tellRun(id int32, message map[string]any) {
 	}
 }
 
-// endRun ends every process of a run (0: of all), then releases its port. A
-// port is held again for the next reservation to show.
-func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun) {
-	tasks := a.tasksOf(e.GetRun())
-	renew := e.GetRenewPython()
-	if !renew && slices.ContainsFunc(tasks, (*task).needsRenewal) {
-		renew = true
-		a.python.withdraw()
-	}
-	a.endTasks(ctx, tasks, time.Duration(e.GetGraceMillis())*time.Millisecond, "")
+// ending is what an EndRun is about. It is taken when the instruction comes: what
+// the next instructions start is not meant.
+type ending struct {
+	tasks    []*task
+	attempts map[int32]int32 // of the runs
+	renew    bool
+}
+
+func (a *Agent) ending(e *clusterpb.EndRun) ending {
+	end := ending{tasks: a.tasksOf(e.GetRun()), attempts: map[int32]int32{}}
 	a.mu.Lock()
 	for id, r := range a.runs {
-		if e.GetRun() != 0 && e.GetRun() != id {
+		if e.GetRun() == 0 || e.GetRun() == id {
+			end.attempts[id] = r.attempt
+		}
+	}
+	a.mu.Unlock()
+	end.renew = e.GetRenewPython() || slices.ContainsFunc(end.tasks, (*task).needsRenewal)
+	if end.renew {
+		a.python.withdraw()
+	}
+	return end
+}
+
+// endRun ends every process of a run (0: of all), then releases its port. A
+// port is held again for the next reservation to show.
+func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun, end ending) {
+	a.endTasks(ctx, end.tasks, time.Duration(e.GetGraceMillis())*time.Millisecond, "")
+	a.mu.Lock()
+	for id, attempt := range end.attempts {
+		r := a.runs[id]
+		if r == nil {
 			continue
 		}
-		r.tasks = slices.DeleteFunc(r.tasks, func(t *task) bool { return slices.Contains(tasks, t) })
-		if len(r.tasks) > 0 {
-			continue // launched again meanwhile: the run goes on
+		r.tasks = slices.DeleteFunc(r.tasks, func(t *task) bool { return slices.Contains(end.tasks, t) })
+		if len(r.tasks) > 0 || attempt != r.attempt {
+			continue // prepared again meanwhile: the run goes on
 		}
 		r.port.release()
 		delete(a.runs, id)
@@ -243,7 +260,7 @@ func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun) {
 		a.port, _ = holdPort() // without it only Hello.ports is shorter
 	}
 	a.mu.Unlock()
-	if renew {
+	if end.renew {
 		a.python.renew(ctx)
 	}
 }

@@ -2,10 +2,7 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -159,124 +156,6 @@ print("zygote", os.getppid(), flush=True)`)))
 	}
 }
 
-func TestDriverComesBackToATaskThatEnded(t *testing.T) {
-	t.Parallel()
-	c := bare(t)
-	gate := filepath.Join(t.TempDir(), "gate")
-	c.prepare(1, 0)
-	l := c.cell(1, `
-import os, sys, time
-print("task", os.getpid(), flush=True)
-while not os.path.exists(sys.argv[1]): time.sleep(.01)
-for i in range(1000): print("while away", i)
-print("bad end", file=sys.stderr)
-sys.exit(3)
-`)
-	l.Program.Words = []string{gate}
-	c.launch(l)
-	pid := c.pidIn("task")
-	c.stop()
-	c.mu.Lock()
-	c.messages = nil
-	c.mu.Unlock()
-	if err := os.WriteFile(gate, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	awaitEnd(t, "the task", pid)
-	c.listen(c.address)
-	x := c.exited(1)
-	if x.GetCode() != 3 || len(x.GetTail()) == 0 || x.GetTail()[len(x.GetTail())-1] != "bad end" {
-		t.Errorf("exited %v", x)
-	}
-	if text := c.text(1); !strings.Contains(text, "while away 999\n") || strings.Count(text, "while away") != 1000 {
-		t.Errorf("%d lines came", strings.Count(text, "while away"))
-	}
-	c.event("Entered, again", func(e *clusterpb.TaskEvent) bool { return e.GetEntered() != nil })
-}
-
-func TestDriverStaysAway(t *testing.T) {
-	t.Parallel()
-	c := newCoordinator(t, &clusterpb.WarmUp{Python: plainPython(t)})
-	c.welcome.OrphanGraceMillis, c.welcome.IdleMillis = 100, 60_000
-	ended := c.runAgent(nil)
-	c.warmed()
-	c.prepare(1, 0)
-	c.launch(c.cell(1, fmt.Sprintf(sleeper, "")))
-	c.awaitLine("ready")
-	pid := c.pidIn("task")
-	c.welcome.IdleMillis = 100
-	c.stop()
-	awaitEnd(t, "the orphan", pid)
-	c.listen(c.address) // it waited: a driver may come again
-	if x := c.exited(1); !strings.Contains(x.GetReason(), "lost its driver") {
-		t.Errorf("exited %v", x)
-	}
-	if text := c.text(1); !strings.Contains(text, "saved") {
-		t.Errorf("it was not let save: %q", text)
-	}
-	c.stop()
-	select {
-	case err := <-ended:
-		if err == nil || !strings.Contains(err.Error(), "no driver came within 100ms") {
-			t.Errorf("the agent ended with %v", err)
-		}
-	case <-time.After(patience):
-		t.Error("the agent waits for ever")
-	}
-}
-
-func TestRelease(t *testing.T) {
-	t.Parallel()
-	c := newCoordinator(t, &clusterpb.WarmUp{Python: plainPython(t)})
-	ended := c.runAgent(nil)
-	c.warmed()
-	c.prepare(1, 0)
-	c.launch(c.cell(1, fmt.Sprintf(sleeper, "")))
-	c.awaitLine("ready")
-	pid := c.pidIn("task")
-	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Release{Release: &clusterpb.Release{Reason: "shutdown"}}})
-	select {
-	case err := <-ended:
-		if err != nil {
-			t.Errorf("the agent ended with %v", err)
-		}
-	case <-time.After(patience):
-		t.Fatal("the agent did not end")
-	}
-	if alive(pid) {
-		t.Error("the task outlived its agent")
-	}
-}
-
-func TestRefused(t *testing.T) {
-	t.Parallel()
-	c := newCoordinator(t, nil)
-	c.welcome = &clusterpb.Welcome{Refused: "its version is 1, the driver's is 2"}
-	select {
-	case err := <-c.runAgent(nil):
-		if err == nil || !strings.Contains(err.Error(), "its version is 1") {
-			t.Errorf("the agent ended with %v", err)
-		}
-	case <-time.After(patience):
-		t.Error("the agent goes on")
-	}
-}
-
-func TestPythonThatCannotBeStarted(t *testing.T) {
-	t.Parallel()
-	c := newCoordinator(t, &clusterpb.WarmUp{Python: "/no/such/python"})
-	c.runAgent(nil)
-	if p := c.warmed(); !strings.Contains(p.GetError(), "/no/such/python cannot be started") {
-		t.Errorf("warmed %v", p)
-	}
-	c.prepare(1, 0)
-	c.launch(c.cell(1, ""))
-	if x := c.exited(1); !strings.Contains(x.GetReason(), "no such file") || x.GetCode() != -1 {
-		t.Errorf("exited %v", x)
-	}
-	c.text(1)
-}
-
 func TestEndRunWhilePythonWarmsUp(t *testing.T) {
 	t.Parallel()
 	slow := filepath.Join(t.TempDir(), "python")
@@ -295,138 +174,23 @@ func TestEndRunWhilePythonWarmsUp(t *testing.T) {
 	}
 }
 
-func TestRuntimeFolder(t *testing.T) {
-	t.Parallel()
-	open := filepath.Join(t.TempDir(), "open")
-	if err := os.Mkdir(open, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := prepareFolder(open); err != nil {
-		t.Error(err)
-	}
-	if info, err := os.Stat(open); err != nil || info.Mode().Perm() != 0o700 {
-		t.Errorf("mode %v, %v", info.Mode(), err)
-	}
-	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(open, link); err != nil {
-		t.Fatal(err)
-	}
-	for dir, want := range map[string]string{link: "of this user's own", "/" + strings.Repeat("x", 100): "longer than"} {
-		if err := prepareFolder(dir); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%.40s: %v", dir, err)
-		}
-	}
-}
-
-func TestCommand(t *testing.T) {
-	t.Parallel()
-	c := bare(t)
-	for run, test := range map[int32]struct {
-		words []string
-		code  int32
-		says  string
-	}{
-		1: {[]string{"sh", "-c", "echo $GREETING; exit 4"}, 4, "hello"},
-		2: {[]string{"no-such-command"}, 127, "cannot run no-such-command: No such file or directory"},
-		3: {[]string{"/etc/passwd"}, 126, "cannot run /etc/passwd: Permission denied"},
-	} {
-		c.prepare(run, 0)
-		l := c.cell(run, "")
-		l.Program = &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Words: test.words}
-		l.Env = map[string]string{"GREETING": "hello"}
-		c.launch(l)
-		if x := c.exited(run); x.GetCode() != test.code {
-			t.Errorf("%q exited %v", test.words, x)
-		}
-		if text := c.text(run); !strings.Contains(text, test.says) {
-			t.Errorf("%q wrote %q", test.words, text)
-		}
-		c.endRun(run, 0)
-	}
-}
-
-func TestBlobThatIsNotWhatItsNameSays(t *testing.T) {
-	t.Parallel()
-	c := bare(t)
-	good := c.blob("print('x')")
-	c.mu.Lock()
-	c.blobs[good.GetSha256()] = []byte("print('y')")
-	c.mu.Unlock()
-	for run, digest := range map[int32]string{1: good.GetSha256(), 2: strings.Repeat("0", 64), 3: "../../etc/passwd"} {
-		c.prepare(run, 0)
-		l := c.cell(run, "")
-		l.Program.Body = &clusterpb.Blob{Sha256: digest}
-		c.launch(l)
-		if x := c.exited(run); !strings.Contains(x.GetReason(), "fetch") {
-			t.Errorf("%s: exited %v", digest, x)
-		}
-		c.endRun(run, 0)
-	}
-}
-
-func TestBarrierAndTrainingOver(t *testing.T) {
+func TestRestartWhileTheAttemptBeforeStillEnds(t *testing.T) {
 	t.Parallel()
 	c := bare(t)
 	c.prepare(1, 0)
-	l := c.cell(1, `
-import os, tfcluster.context
-ctx = tfcluster.context()
-ctx.barrier("start")
-print("passed", flush=True)
-for path in ctx.checkpoints():
-    print("saw", os.path.basename(path), flush=True)
-print("over", flush=True)
-`)
-	checkpoints := t.TempDir()
-	l.Directories.Checkpoints = checkpoints
+	c.launch(c.cell(1, fmt.Sprintf(sleeper, `p = subprocess.Popen(["sleep", "600"], start_new_session=True)`)))
+	c.awaitLine("ready")
+	c.endRun(1, time.Minute) // the child holds the pipes for a while
+	c.exited(1)
+	port := c.prepare(1, 1)
+	c.await("the end of the first attempt", func() bool { return len(c.ends) == 1 })
+	l := c.cell(1, fmt.Sprintf("import socket\nsocket.socket().bind(('0.0.0.0', %d))\n", port))
+	l.Attempt = 1
 	c.launch(l)
-	c.await("the arrival", func() bool {
-		for _, m := range c.messages {
-			if m.GetBarrier().GetName() == "start" {
-				return true
-			}
-		}
-		return false
-	})
-	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Barrier{Barrier: &clusterpb.BarrierReleased{Run: 1, Name: "start"}}})
-	c.awaitLine("passed")
-	if err := os.WriteFile(filepath.Join(checkpoints, "a.keras"), nil, 0o600); err != nil {
-		t.Fatal(err)
+	e := c.event("the second exit", func(e *clusterpb.TaskEvent) bool { return e.GetAttempt() == 1 && e.GetExited() != nil })
+	if x := e.GetExited(); !strings.Contains(x.GetException(), "Address already in use") {
+		t.Errorf("the port of the second attempt is not held: %v", x)
 	}
-	c.awaitLine("saw a.keras")
-	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_TrainingOver{TrainingOver: &clusterpb.TrainingOver{Run: 1}}})
-	if x := c.exited(1); x.GetCode() != 0 {
-		t.Errorf("exited %v", x)
-	}
-	if text := c.text(1); !strings.Contains(text, "over") {
-		t.Errorf("lines %q", text)
-	}
-}
-
-func TestEventFilesAreSentAsTheyGrow(t *testing.T) {
-	t.Parallel()
-	c := bare(t)
-	c.prepare(1, 0)
-	l := c.cell(1, `
-import os, sys, time, tfcluster
-folder = tfcluster.context().log_dir + "/train"
-os.makedirs(folder)
-with open(folder + "/events.out", "wb") as f:
-    f.write(b"first "); f.flush()
-    while not os.path.exists(sys.argv[1]): time.sleep(.01)
-    f.write(b"x" * 1_000_000 + b" last")
-`)
-	l.Directories.Dir = t.TempDir() + "/run-001"
-	l.Directories.Logs = l.Directories.Dir + "/logs"
-	gate := filepath.Join(t.TempDir(), "gate")
-	l.Program.Words = []string{gate}
-	c.launch(l)
-	const path = "run-001/logs/train/events.out"
-	c.await("the first bytes", func() bool { return string(c.files[path]) == "first " })
-	writeFile(t, gate, "")
-	c.await("the last bytes", func() bool {
-		return len(c.files[path]) == 1_000_011 && strings.HasSuffix(string(c.files[path]), " last")
-	})
 }
 
 func TestAStoppedTaskShows(t *testing.T) {
@@ -446,36 +210,6 @@ func TestAStoppedTaskShows(t *testing.T) {
 		}
 		return false
 	})
-}
-
-func TestAFloodIsKeptWhileNothingIsAcknowledged(t *testing.T) {
-	t.Parallel()
-	c := bare(t)
-	c.mu.Lock()
-	c.muted = true
-	c.mu.Unlock()
-	c.prepare(1, 0)
-	const n = 200_000
-	c.launch(c.cell(1, fmt.Sprintf("for i in range(%d): print('line', i)\nprint('x' * 3_000_000)\n", n)))
-	if x := c.exited(1); x.GetCode() != 0 {
-		t.Fatalf("exited %v", x)
-	}
-	c.stop()
-	c.mu.Lock()
-	c.muted, c.lines, c.ends, c.next = false, nil, nil, map[string]uint64{}
-	c.mu.Unlock()
-	c.listen(c.address)
-	c.text(1)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.lines) != n+3 || c.lost != 0 {
-		t.Fatalf("%d lines, %d lost, want %d", len(c.lines), c.lost, n+3)
-	}
-	for i, line := range c.lines[:n] {
-		if line.GetText() != fmt.Sprintf("line %d", i) {
-			t.Fatalf("line %d is %q", i, line.GetText())
-		}
-	}
 }
 
 func TestPeersCanServeOnTheHeldPort(t *testing.T) {
@@ -549,28 +283,3 @@ func TestKilledAgentTakesItsTasksAlong(t *testing.T) {
 	awaitEnd(t, "the task", task)
 	awaitEnd(t, "its child", child)
 }
-
-func TestConfig(t *testing.T) {
-	t.Parallel()
-	for input, want := range map[string]string{
-		"":   "unexpected end of JSON input",
-		"[]": "cannot unmarshal",
-		`{"executor_id":"0","coordinator":"h:1"}`:                              "lacks runtime_dir",
-		`{"executor_id":"0","coordinator":"h:1","runtime_dir":"/r","gpus":-1}`: "negative",
-	} {
-		if _, err := ReadConfig(strings.NewReader(input)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %s", input, err, want)
-		}
-	}
-	if _, err := ReadConfig(io.MultiReader(strings.NewReader("{"), errorReader{})); err == nil {
-		t.Error("a broken pipe was taken for a configuration")
-	}
-	bad := Config{Coordinator: "h:1", RuntimeDir: t.TempDir(), ExecutorID: "0"}
-	if err := Run(t.Context(), bad, "test", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("Run without a certificate: %v", err)
-	}
-}
-
-type errorReader struct{}
-
-func (errorReader) Read([]byte) (int, error) { return 0, errors.New("broken") }

@@ -2,6 +2,7 @@ package clustertest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -83,7 +84,7 @@ func (h Harness) Start(t testing.TB, roles string, change ...func(*clusterpb.Res
 func (h Harness) Launch(t testing.TB, roles string, change ...func(*clusterpb.ReserveRequest)) *Cluster {
 	t.Helper()
 	req := &clusterpb.ReserveRequest{
-		Backend: h.Reserve.GetBackend(), Python: h.Python, Zygote: h.Reserve.GetZygote(), Env: h.Reserve.GetEnv(), IdleMillis: h.Reserve.GetIdleMillis(),
+		Name: "t-" + strings.ToLower(rand.Text()[:12]), Backend: h.Reserve.GetBackend(), Python: h.Python, Zygote: h.Reserve.GetZygote(), Env: h.Reserve.GetEnv(), IdleMillis: h.Reserve.GetIdleMillis(),
 		Engine: h.Reserve.GetEngine(), TimeoutMillis: Deadline.Milliseconds(), Dir: t.TempDir(), WorkingDir: t.TempDir(),
 	}
 	for part := range strings.FieldsSeq(roles) {

@@ -40,8 +40,9 @@ export function boardId(data: unknown): string | undefined {
 
 /** Reads a kernel's answer to a question about a board. Throws a Problem for all that is not a board. */
 export function readReply(data: unknown, id: string): Board {
-  if (isRecord(data) && data.type === "error" && typeof data.message === "string") {
-    throw new Problem(data.message);
+  const said = isRecord(data) ? (data.message ?? data.error) : undefined;
+  if (typeof said === "string") {
+    throw new Problem(said);
   }
   if (!isRecord(data) || data.type !== "tensorboard" || data.id !== id || typeof data.path !== "string") {
     throw new Problem(

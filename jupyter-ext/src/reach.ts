@@ -36,8 +36,11 @@ function knowsBroker(info: unknown): boolean {
   return Array.isArray(servers) && servers.some((s: { name?: unknown } | null) => s?.name === "tfcluster");
 }
 
-/** What is short and plain enough to show; an HTML error page is not. */
+/** What is short and plain enough to show; an HTML error page, which is jupyter-server-proxy's own, is not. */
 async function firstLine(answer: Response): Promise<string> {
   const text = (await answer.text()).trim();
-  return text.startsWith("<") ? answer.statusText : (text.split("\n")[0] ?? "").slice(0, 300);
+  return text.startsWith("<")
+    ? answer.statusText +
+        ". JupyterLab's log says why; where tfcluster was moved, tfcluster install mends it."
+    : (text.split("\n")[0] ?? "").slice(0, 300);
 }

@@ -21,7 +21,7 @@ test.each([
   [
     "an error page",
     { "data/environment": [500, "<html>no</html>"] as [number, string] },
-    "(HTTP 500): status text",
+    "(HTTP 500): status text. JupyterLab's log",
   ],
 ])("%s is told", async (_, answers: Record<string, [number, string]>, words) => {
   await expect(reach(fakeGet(answers), "/", path)).rejects.toThrow(words);

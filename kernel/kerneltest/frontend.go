@@ -146,6 +146,14 @@ func (f *Frontend) SendRaw(frames [][]byte) {
 	}
 }
 
+// SendSubshell sends a request to a subshell (JEP 91).
+func (f *Frontend) SendSubshell(subshell, msgType string, content any) string {
+	f.t.Helper()
+	id := wire.NewID()
+	f.SendRaw(f.signer.MakeSubshellRequest(id, subshell, msgType, content))
+	return id
+}
+
 func (f *Frontend) send(b *inbox, msgType string, content any) string {
 	f.t.Helper()
 	id := wire.NewID()

@@ -24,6 +24,8 @@ import (
 //	%toy value X        is X: Out[n] and _ hold it
 //	… --now             runs beside whatever is busy
 type Toy struct {
+	Args []string // of the child, added to its command line
+
 	mu    sync.Mutex
 	ended []bool // guarded by mu: restart, of each Shutdown
 }
@@ -120,8 +122,8 @@ func (*Toy) OpenComm(c *kernel.Comm) bool {
 // ChildEnv adds nothing.
 func (*Toy) ChildEnv() []string { return nil }
 
-// ChildArgs adds nothing.
-func (*Toy) ChildArgs() []string { return nil }
+// ChildArgs adds Args.
+func (t *Toy) ChildArgs() []string { return t.Args }
 
 // Shutdown remembers.
 func (t *Toy) Shutdown(_ context.Context, restart bool) {

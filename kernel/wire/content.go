@@ -21,15 +21,27 @@ func (r *ExecuteRequest) Stores() bool {
 // Stops is whether an error aborts what is queued behind it.
 func (r *ExecuteRequest) Stops() bool { return r.StopOnError == nil || *r.StopOnError }
 
-// ExecuteReply is the content of execute_reply.
+// ExecuteReply is the content of execute_reply, of one that failed or as far as it is read.
 type ExecuteReply struct {
+	Status         string   `json:"status"`
+	ExecutionCount int      `json:"execution_count"`
+	EName          string   `json:"ename,omitempty"`
+	EValue         string   `json:"evalue,omitempty"`
+	Traceback      []string `json:"traceback,omitempty"`
+}
+
+// ExecuteOK is the content of the execute_reply of a success, whose members are all
+// there though they may be empty.
+type ExecuteOK struct {
 	Status          string         `json:"status"`
 	ExecutionCount  int            `json:"execution_count"`
-	UserExpressions map[string]any `json:"user_expressions,omitempty"`
-	Payload         []any          `json:"payload,omitempty"`
-	EName           string         `json:"ename,omitempty"`
-	EValue          string         `json:"evalue,omitempty"`
-	Traceback       []string       `json:"traceback,omitempty"`
+	UserExpressions map[string]any `json:"user_expressions"`
+	Payload         []any          `json:"payload"`
+}
+
+// NewExecuteOK is the reply of a success without anything more to say.
+func NewExecuteOK(count int) ExecuteOK {
+	return ExecuteOK{Status: "ok", ExecutionCount: count, UserExpressions: map[string]any{}, Payload: []any{}}
 }
 
 // Error is the content of error on IOPub.

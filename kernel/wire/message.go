@@ -85,22 +85,22 @@ func Peek(frames [][]byte) (msgType, parentID string, ok bool) {
 // field reads a plain string member of a header without decoding it all; where that
 // does not work it decodes.
 func field(b []byte, key string) string {
-	i := bytes.Index(b, []byte(key))
-	if i < 0 {
-		return ""
-	}
-	rest := bytes.TrimLeft(b[i+len(key):], " :")
-	if len(rest) > 1 && rest[0] == '"' {
-		if j := bytes.IndexByte(rest[1:], '"'); j >= 0 && bytes.IndexByte(rest[1:1+j], '\\') < 0 {
-			return string(rest[1 : 1+j])
+	if i := bytes.Index(b, []byte(key)); i >= 0 {
+		rest := bytes.TrimLeft(b[i+len(key):], " :")
+		if len(rest) > 1 && rest[0] == '"' {
+			if j := bytes.IndexByte(rest[1:], '"'); j >= 0 && bytes.IndexByte(rest[1:1+j], '\\') < 0 {
+				return string(rest[1 : 1+j])
+			}
 		}
 	}
-	var h map[string]any
-	if json.Unmarshal(b, &h) != nil {
+	var h Header
+	if len(b) <= len("{}") || json.Unmarshal(b, &h) != nil {
 		return ""
 	}
-	s, _ := h[key[1:len(key)-1]].(string)
-	return s
+	if key == `"msg_id"` {
+		return h.MsgID
+	}
+	return h.MsgType
 }
 
 // Identities are the frames before the delimiter: whom an answer goes to.
@@ -233,7 +233,14 @@ func encode(v any) []byte {
 // MakeRequest builds a signed request under an id of the caller's choice, without an
 // identity: whoever sees its answers can tell that they are the caller's own.
 func (s *Signer) MakeRequest(id, msgType string, content any) [][]byte {
-	parts := [][]byte{encode(s.header(id, msgType)), []byte("{}"), []byte("{}"), encode(content)}
+	return s.MakeSubshellRequest(id, "", msgType, content)
+}
+
+// MakeSubshellRequest is MakeRequest to a subshell (JEP 91); "" is the main one.
+func (s *Signer) MakeSubshellRequest(id, subshell, msgType string, content any) [][]byte {
+	h := s.header(id, msgType)
+	h.Subshell = subshell
+	parts := [][]byte{encode(h), []byte("{}"), []byte("{}"), encode(content)}
 	return append([][]byte{delimiter, s.sign(parts)}, parts...)
 }
 

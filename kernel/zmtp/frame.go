@@ -105,32 +105,34 @@ func (fr *frameReader) body(size int) ([]byte, error) {
 	return buf, nil
 }
 
-// message reads up to the next complete message, whose frames are appended to head, or to the next command. A command
-// may stand only between messages (RFC 23: "traffic = *(message | command)").
-func (fr *frameReader) message(head Message) (m Message, command []byte, err error) {
-	m = head
-	var size int64
+// message reads the next complete message. Commands on the way go to command; the protocol has them between messages
+// (RFC 23: "traffic = *(message | command)"), libzmq sends its PING between two frames of one as well.
+func (fr *frameReader) message(command func(body []byte) error) (Message, error) {
+	var (
+		m    Message
+		size int64
+	)
 	for {
 		flags, body, err := fr.frame()
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if flags&flagCommand != 0 {
-			if len(m) > len(head) {
-				return nil, nil, fmt.Errorf("%w: command inside a message", ErrBadFrame)
+			if err := command(body); err != nil {
+				return nil, err
 			}
-			return nil, body, nil
+			continue
 		}
 		size += int64(len(body))
 		if size > fr.maxMessage {
-			return nil, nil, fmt.Errorf("%w: over %d bytes", ErrMessageTooLong, fr.maxMessage)
+			return nil, fmt.Errorf("%w: over %d bytes", ErrMessageTooLong, fr.maxMessage)
 		}
 		m = append(m, body)
 		if flags&flagMore == 0 {
-			return m, nil, nil
+			return m, nil
 		}
 		if len(m) >= fr.maxFrames {
-			return nil, nil, fmt.Errorf("%w: over %d", ErrTooManyFrames, fr.maxFrames)
+			return nil, fmt.Errorf("%w: over %d", ErrTooManyFrames, fr.maxFrames)
 		}
 	}
 }

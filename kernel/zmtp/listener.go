@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -148,6 +149,7 @@ func (l *listener) serve(p *peer) {
 		p.identity = binary.BigEndian.AppendUint32([]byte{0}, l.nextID)
 		l.mu.Unlock()
 	}
+	p.queue.direct = tryWrite(p.nc)
 	l.admitted(p)
 	defer l.left(p)
 	l.work.Go(func() { l.write(p) })
@@ -159,19 +161,14 @@ func (l *listener) serve(p *peer) {
 // read hands on what the peer sends until it goes; an error is a breach of protocol.
 func (l *listener) read(p *peer, fr *frameReader) error {
 	for {
-		m, command, err := fr.message(nil)
+		m, err := fr.message(func(body []byte) error { return l.command(p, body) })
 		switch {
-		case errors.Is(err, ErrFrameTooLong), errors.Is(err, ErrMessageTooLong), errors.Is(err, ErrTooManyFrames), errors.Is(err, ErrBadFrame):
+		case errors.Is(err, ErrFrameTooLong), errors.Is(err, ErrMessageTooLong), errors.Is(err, ErrTooManyFrames), errors.Is(err, ErrBadFrame), errors.Is(err, errQueueFull):
 			return err
 		case err != nil:
 			return nil //nolint:nilerr // the peer went away
-		case command != nil:
-			if err := l.command(p, command); err != nil {
-				return err
-			}
-		default:
-			l.receive(p, m)
 		}
+		l.receive(p, m)
 	}
 }
 
@@ -194,6 +191,30 @@ func (l *listener) command(p *peer, body []byte) error {
 		l.receive(p, Message{append([]byte{0}, data...)})
 	}
 	return nil
+}
+
+// tryWrite returns a function that writes what the system takes at once, or nil where that cannot be done. An error
+// shows at the next ordinary write.
+func tryWrite(nc net.Conn) func([]byte) int {
+	sc, ok := nc.(syscall.Conn)
+	if !ok {
+		return nil
+	}
+	rc, err := sc.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	return func(b []byte) int {
+		n := 0
+		err := rc.Write(func(fd uintptr) bool {
+			n, _ = syscall.Write(int(fd), b) // the descriptor does not block; -1 is nothing written
+			return true
+		})
+		if err != nil {
+			return 0
+		}
+		return max(n, 0)
+	}
 }
 
 // batchBytes bounds what is handed to the system at once.

@@ -9,7 +9,7 @@ import (
 // errQueueFull is a peer that reads so slowly that even what must not be dropped no longer fits.
 var errQueueFull = errors.New("zmtp: the peer does not read; its queue is full")
 
-// entry is one thing waiting to be written: a message, an encoded command, or a note about dropped messages.
+// entry is one thing waiting to be written: a message, bytes that are encoded already, or a note about dropped messages.
 type entry struct {
 	message Message
 	command []byte
@@ -24,11 +24,15 @@ const entryOverhead = 64
 type queue struct {
 	soft, hard int64
 	filled     chan struct{} // one token when entries is not empty
+	// direct writes what goes without waiting and returns how much that was; nil for none. It is called with mu held,
+	// and only while the taking goroutine has nothing to write.
+	direct func([]byte) int
 
 	mu      sync.Mutex
 	entries []entry // guarded by mu
 	bytes   int64   // guarded by mu: of entries and of what take gave out and done did not settle
 	closed  bool    // guarded by mu
+	scratch []byte  // guarded by mu: for direct
 }
 
 func newQueue(soft, hard int64) *queue {
@@ -43,11 +47,35 @@ func (q *queue) put(m Message, droppable bool) error {
 	if q.closed {
 		return nil // the peer is gone: as with any message to nobody, nothing happens
 	}
+	if q.bytes == 0 && q.direct != nil && size <= directBelow {
+		q.putDirect(m)
+		return nil
+	}
 	if droppable && q.bytes > 0 && q.bytes+size > q.soft {
 		q.drop(m)
 		return nil
 	}
 	return q.append(entry{message: m, size: size})
+}
+
+// directBelow is the size up to which a message to a peer that keeps up is written by whoever sends it: waking another
+// goroutine would cost more.
+const directBelow = 16 << 10
+
+// putDirect writes m at once and queues what did not go. Called with mu held and nothing queued.
+func (q *queue) putDirect(m Message) {
+	q.scratch = q.scratch[:0]
+	for i, f := range m {
+		var flags byte
+		if i < len(m)-1 {
+			flags = flagMore
+		}
+		q.scratch = append(appendHeader(q.scratch, flags, len(f)), f...)
+	}
+	rest := q.scratch[q.direct(q.scratch):]
+	if len(rest) > 0 {
+		_ = q.append(entry{command: bytes.Clone(rest), size: int64(len(rest)) + entryOverhead}) // an empty queue has room
+	}
 }
 
 func (q *queue) putCommand(frame []byte) error {

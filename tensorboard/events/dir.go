@@ -14,15 +14,21 @@ import (
 // Dir follows the event files below a folder. Its caller asks for what is new as
 // often as it likes; it holds no file open in between and starts nothing.
 type Dir struct {
-	root   string
-	table  *crc32.Table
-	offset map[string]int64
-	broken map[string]bool
+	root  string
+	table *crc32.Table
+	files map[string]*file // by path below root
+}
+
+// file is how far an event file was read.
+type file struct {
+	offset  int64
+	corrupt bool
+	told    bool // that it cannot be read
 }
 
 // NewDir follows the files below root, which need not exist yet.
 func NewDir(root string) *Dir {
-	return &Dir{root: root, table: crc32.MakeTable(crc32.Castagnoli), offset: map[string]int64{}, broken: map[string]bool{}}
+	return &Dir{root: root, table: crc32.MakeTable(crc32.Castagnoli), files: map[string]*file{}}
 }
 
 // Found is a scalar and the file it stood in, relative to the folder.
@@ -35,8 +41,8 @@ type Found struct {
 // its caller up.
 const mostAtOnce = 16 << 20
 
-// Next returns the scalars that were written since the last call. A corrupt file is
-// told once, with what the others had, and left alone from then on.
+// Next returns the scalars that were written since the last call. A file that cannot be
+// read is told once, with what the others had; a corrupt one is left alone from then on.
 func (d *Dir) Next() ([]Found, error) {
 	var paths []string
 	err := filepath.WalkDir(d.root, func(path string, e fs.DirEntry, err error) error {
@@ -56,42 +62,52 @@ func (d *Dir) Next() ([]Found, error) {
 	var errs []error
 	for _, path := range paths {
 		rel, err := filepath.Rel(d.root, path)
-		if err != nil || d.broken[rel] {
+		if err != nil {
+			return found, fmt.Errorf("look for event files: %w", err)
+		}
+		f := d.files[rel]
+		if f == nil {
+			f = &file{}
+			d.files[rel] = f
+		}
+		if f.corrupt {
 			continue
 		}
-		of, err := d.read(path, rel)
-		found = append(found, of...)
-		if err != nil {
-			d.broken[rel] = true
+		of, err := f.read(path, d.table)
+		for _, s := range of {
+			found = append(found, Found{s, rel})
+		}
+		f.corrupt = errors.Is(err, ErrCorrupt)
+		if err != nil && !f.told {
 			errs = append(errs, fmt.Errorf("event file %s: %w", rel, err))
 		}
+		f.told = err != nil
 	}
 	return found, errors.Join(errs...)
 }
 
-func (d *Dir) read(path, rel string) ([]Found, error) {
+// read returns what was added to the file.
+func (f *file) read(path string, table *crc32.Table) ([]Scalar, error) {
 	info, err := os.Stat(path)
-	if err != nil || info.Size() <= d.offset[rel] {
+	if err != nil || info.Size() <= f.offset {
 		return nil, nil //nolint:nilerr // gone, or nothing new
 	}
-	f, err := os.Open(path)
+	r, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	var found []Found
-	for start := d.offset[rel]; d.offset[rel]-start < mostAtOnce; {
-		data, next, err := readRecord(f, d.offset[rel], d.table)
+	defer r.Close()
+	var found []Scalar
+	for start := f.offset; f.offset-start < mostAtOnce; {
+		data, next, err := readRecord(r, f.offset, table)
 		if errors.Is(err, errPartial) {
 			return found, nil
 		}
 		if err != nil {
 			return found, err
 		}
-		d.offset[rel] = next
-		for _, s := range scalars(data) {
-			found = append(found, Found{s, rel})
-		}
+		f.offset = next
+		found = append(found, scalars(data)...)
 	}
 	return found, nil
 }

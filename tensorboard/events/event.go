@@ -125,6 +125,10 @@ func scalarTensor(b []byte) (float64, bool) {
 			value, set = math.Float64frombits(binary.LittleEndian.Uint64(data)), true
 		case (num == 7 || num == 10) && typ == protowire.VarintType:
 			value, set = float64(int64(v)), true
+		case num == 7 || num == 10: // packed
+			if v, n := protowire.ConsumeVarint(data); n > 0 && n == len(data) {
+				value, set = float64(int64(v)), true
+			}
 		}
 	})
 	if set || shaped { // a shape with a dimension is a histogram or an image

@@ -176,9 +176,7 @@ def batch_norm(strategy) -> dict:
                 keras.layers.Dense(3),
             ]
         )
-        built.compile(
-            "adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"]
-        )
+        built.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     return told(built, built.fit(dataset(x, y), epochs=2, verbose=0))
 
 

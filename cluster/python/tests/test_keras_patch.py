@@ -32,9 +32,7 @@ def run(folder: Path, scenarios: list[str], workers: int, want: int = 0, **env: 
     for i in range(workers):
         its = {**os.environ, "TF_GRPC_REUSE_PORT": "true", **env}
         if workers > 1:
-            its["TF_CONFIG"] = json.dumps(
-                {"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}}
-            )
+            its["TF_CONFIG"] = json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": i}})
         with open(folder / f"{i}.log", "w") as log:
             command = [sys.executable, str(PROGRAM), str(folder / f"{i}.json"), *scenarios]
             started.append(subprocess.Popen(command, env=its, stdout=log, stderr=log))

@@ -30,9 +30,7 @@ def start(tmp_path: Path, body: str | bytes, **spec):
 
     path = tmp_path / "body"
     path.write_bytes(body if isinstance(body, bytes) else textwrap.dedent(body).encode())
-    (tmp_path / "spec").write_text(
-        json.dumps({"kind": "cell", "name": "cell [3]", "body": str(path), **spec})
-    )
+    (tmp_path / "spec").write_text(json.dumps({"kind": "cell", "name": "cell [3]", "body": str(path), **spec}))
     ours, theirs = socket.socketpair()
     with open(tmp_path / "spec") as f:
         process = subprocess.Popen(
@@ -150,10 +148,29 @@ def test_sources_of_a_function_make_its_traceback(tmp_path: Path) -> None:
     source = "def main_fun(args, ctx):\n    raise ValueError('x')\n"
     namespace: dict = {"__name__": "__main__"}
     exec(compile(source, "/tmp/ipykernel_1/2.py", "exec"), namespace)
-    body = cloudpickle.dumps(
-        {"function": namespace["main_fun"], "sources": {"/tmp/ipykernel_1/2.py": source}}
-    )
+    body = cloudpickle.dumps({"function": namespace["main_fun"], "sources": {"/tmp/ipykernel_1/2.py": source}})
     assert "raise ValueError('x')" in run(tmp_path, body, kind="function").stderr
+
+
+def test_autograph_finds_the_source_of_a_function(tmp_path: Path) -> None:
+    cloudpickle = pytest.importorskip("cloudpickle")
+    pytest.importorskip("tensorflow")
+    source = textwrap.dedent(
+        """
+        import tensorflow as tf
+        def negate(x):
+            if tf.reduce_sum(x) > 0:
+                return x
+            return -x
+        def main_fun(args, ctx):
+            return float(tf.function(negate)(tf.constant(-3.0)))
+        """
+    )
+    namespace: dict = {"__name__": "__main__"}
+    exec(compile(source, "/tmp/ipykernel_1/2.py", "exec"), namespace)
+    body = cloudpickle.dumps({"function": namespace["main_fun"], "sources": {"/tmp/ipykernel_1/2.py": source}})
+    ran = run(tmp_path, body, kind="function")
+    assert json.loads(ran.said("result")["json"]) == 3.0, ran.stderr
 
 
 def test_result_that_cannot_be_sent_whole(tmp_path: Path) -> None:

@@ -21,13 +21,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tfcluster import context
-    from tfcluster.errors import ClusterError, Interrupted, RunFailed, UsageError
+    from tfcluster.errors import ClusterError, RunFailed, UsageError
     from tfcluster.values import Cluster, Run, attach, reserve
 
 __all__ = [
     "Cluster",
     "ClusterError",
-    "Interrupted",
     "Run",
     "RunFailed",
     "UsageError",
@@ -43,7 +42,6 @@ _HOMES = {
     "attach": "tfcluster.values",
     "reserve": "tfcluster.values",
     "ClusterError": "tfcluster.errors",
-    "Interrupted": "tfcluster.errors",
     "RunFailed": "tfcluster.errors",
     "UsageError": "tfcluster.errors",
     "_store": "tfcluster.notebook",

@@ -56,9 +56,7 @@ class Channel:
             self._pending.update(fields)
             self._pending.setdefault("metrics", {}).update(metrics)
             if self._reporter is None:
-                self._reporter = threading.Thread(
-                    target=self._report_loop, name="tfcluster-report", daemon=True
-                )
+                self._reporter = threading.Thread(target=self._report_loop, name="tfcluster-report", daemon=True)
                 self._reporter.start()
             self._state.notify_all()
 
@@ -138,9 +136,7 @@ class Channel:
     def _handle(self, message: dict[str, Any]) -> None:
         with self._state:
             if message.get("op") == "barrier_released":
-                self._released.setdefault(str(message.get("name", "")), []).append(
-                    str(message.get("error") or "")
-                )
+                self._released.setdefault(str(message.get("name", "")), []).append(str(message.get("error") or ""))
             elif message.get("op") == "training_over":
                 self._training_over = True
             self._state.notify_all()

@@ -27,9 +27,7 @@ _current: Context | None = None
 def current() -> Context:
     """The context of the task that runs in this process."""
     if _current is None:
-        raise RuntimeError(
-            "there is no ctx here: tfcluster.context() works in a program that `%tfcluster start` runs"
-        )
+        raise RuntimeError("there is no ctx here: tfcluster.context() works in a program that `%tfcluster start` runs")
     return _current
 
 
@@ -95,9 +93,7 @@ class Context:
 
     def local_copy(self, uri: str, *, shard: bool = True) -> str:
         """A local copy of a remote file or folder."""
-        raise NotImplementedError(
-            f"ctx.local_copy is not there yet: read {uri} with tf.io.gfile or copy it beforehand"
-        )
+        raise NotImplementedError(f"ctx.local_copy is not there yet: read {uri} with tf.io.gfile or copy it beforehand")
 
     def get_data_feed(self, train_mode: bool = True, **_options: Any) -> Any:
         """The records that `%tfcluster train DATA` feeds."""
@@ -186,9 +182,7 @@ class Context:
         cluster = tf.train.ClusterSpec(self.cluster_spec)
         if self.job_name == "evaluator":
             return cluster, None
-        server = tf.distribute.Server(
-            cluster, job_name=self.job_name, task_index=self.task_index, protocol="grpc"
-        )
+        server = tf.distribute.Server(cluster, job_name=self.job_name, task_index=self.task_index, protocol="grpc")
         return cluster, server
 
     def release_port(self) -> None:

@@ -23,10 +23,6 @@ class ClusterError(_Told, RuntimeError):
     """A cluster that cannot do what was asked; the message says what to do next."""
 
 
-class Interrupted(_Told, KeyboardInterrupt):
-    """A verb that an interrupt ended."""
-
-
 class RunFailed(ClusterError):
     """A run, or a reservation, that failed.
 
@@ -70,8 +66,12 @@ def raised(said: Mapping[str, Any]) -> BaseException:
         case "UsageError":
             error = UsageError(text)
         case "KeyboardInterrupt":
-            error = Interrupted(text)
+            error = KeyboardInterrupt(text)
         case _:
             error = ClusterError(text)
-    error.report = list(said.get("lines") or ())  # type: ignore[attr-defined]
+    lines = list(said.get("lines") or [])
+    if isinstance(error, _Told):
+        error.report = lines
+    elif lines:
+        error._render_traceback_ = lambda: lines  # type: ignore[attr-defined]
     return error

@@ -66,10 +66,10 @@ def started() -> bool:
     return _engine is not None
 
 
-def connect() -> socket.socket:
+def connect(*, start: bool = True) -> socket.socket:
     """A new connection to the engine, which is started where there is none yet."""
     with _lock:
-        path = _path or _start()
+        path = _path or (_start() if start else "")
     conn = socket.socket(socket.AF_UNIX)
     try:
         conn.settimeout(_CONNECT)
@@ -81,14 +81,22 @@ def connect() -> socket.socket:
     return conn
 
 
+def _installed() -> str:
+    """The program that `tfcluster install` put this package here for; "" for none."""
+    try:
+        with open(os.path.join(os.path.dirname(__file__), "_program.txt"), encoding="utf-8") as f:
+            program = f.read().strip()
+    except OSError:
+        return ""
+    return program if os.access(program, os.X_OK) else ""
+
+
 def _start() -> str:
     """Starts `tfcluster gate`, which lives as long as this process. Called with _lock held."""
     global _path, _engine
-    program = os.environ.get("TFCLUSTER_BINARY") or shutil.which("tfcluster")
+    program = os.environ.get("TFCLUSTER_BINARY") or _installed() or shutil.which("tfcluster")
     if not program:
-        raise ClusterError(
-            "there is no program tfcluster on PATH: install it, or set TFCLUSTER_BINARY to it"
-        )
+        raise ClusterError("there is no program tfcluster on PATH: install it, or set TFCLUSTER_BINARY to it")
     ours, theirs = socket.socketpair()
     with theirs:
         argv = [program, "gate", "--python", sys.executable]
@@ -138,9 +146,7 @@ def send(conn: socket.socket, message: Mapping[str, Any]) -> None:
     conn.sendall(json.dumps(message, default=str).encode() + b"\n")
 
 
-def lines(
-    conn: socket.socket, wake: int | None = None, woken: Callable[[], None] | None = None
-) -> Iterator[Any]:
+def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None] | None = None) -> Iterator[Any]:
     """Each message that comes, until the other side closes; woken() whenever wake is readable."""
     held = bytearray()
     watched: list[Any] = [conn] if wake is None else [conn, wake]

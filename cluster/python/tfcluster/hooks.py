@@ -42,9 +42,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def __init__(self) -> None:
         self.hooks: dict[str, list[Hook]] = {}
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         hooks = self.hooks.pop(name, None)
         if hooks is None:
             return None

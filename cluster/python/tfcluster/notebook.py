@@ -1,4 +1,4 @@
-"""%tfcluster in IPython: the magic, its completion and help, and the thread that answers for the notebook's objects."""
+"""%tfcluster in IPython: the magic, its completion and help, the thread that answers for objects."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import threading
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ _LINE = re.compile(r"^\s*%{1,2}tfcluster\b")
 _RETRY = 1.0  # seconds between two tries to reach the engine
 
 _shell: Any = None
-_thread: threading.Thread | None = None
+_over: threading.Event | None = None  # ends the objects thread
 
 
 def user_namespace() -> dict[str, Any]:
@@ -69,7 +68,7 @@ def screen() -> Screen:
 
 def load(shell: Any) -> None:
     """Registers everything. Says nothing: in our own kernel it is loaded before the first cell."""
-    global _shell, _thread
+    global _shell, _over
     from IPython.core.magic import no_var_expand
 
     if _shell is shell:
@@ -84,13 +83,15 @@ def load(shell: Any) -> None:
     if not ours:
         _serve_plain_kernel(shell)
         return
-    _thread = threading.Thread(target=_answer, args=(shell,), name="tfcluster-objects", daemon=True)
-    _thread.start()
+    _over = threading.Event()
+    threading.Thread(target=_answer, args=(shell, _over), name="tfcluster-objects", daemon=True).start()
 
 
 def unload(shell: Any) -> None:
     """Takes the magic away again; an engine of ours ends, clusters live on."""
     global _shell
+    if _over is not None:
+        _over.set()
     shell.magics_manager.magics["line"].pop("tfcluster", None)
     shell.magics_manager.magics["cell"].pop("tfcluster", None)
     if _transform in shell.input_transformers_cleanup:
@@ -155,15 +156,17 @@ def _complete(_shell_again: Any, event: Any) -> list[str]:
     return []
 
 
-def _answer(shell: Any) -> None:
+def _answer(shell: Any, over: threading.Event) -> None:
     """The objects thread: answers Go for as long as this process lives, also after a lost connection."""
-    while True:
-        with contextlib.suppress(Exception), contextlib.closing(gate.connect()) as conn:
+    while not over.is_set():
+        with contextlib.suppress(Exception), contextlib.closing(gate.connect(start=False)) as conn:
             gate.send(conn, {"op": "objects"})
             for message in gate.lines(conn):
+                if over.is_set():
+                    return
                 if message["op"] == "call":
                     gate.answer(conn, message, Objects(shell.user_ns))
-        time.sleep(_RETRY)
+        over.wait(_RETRY)
 
 
 def _serve_plain_kernel(shell: Any) -> None:
@@ -198,8 +201,9 @@ def _store(number: int, text: str) -> None:
     if value is None:
         return
     count = _shell.execution_count
+    ahead = count - _shell.displayhook.prompt_count  # 1 or 0, by IPython's version
     try:
-        _shell.execution_count = number
+        _shell.execution_count = number + ahead
         _shell.displayhook.update_user_ns(value)
     finally:
         _shell.execution_count = count

@@ -65,9 +65,7 @@ class Objects:
             value = {"r": repr, "s": str, "a": ascii}[match[2]](value)
         return format(value, match[3] or "")
 
-    def do_program(
-        self, name: str, max_bytes: int, big: int, py_files: list[str] | None = None
-    ) -> dict[str, Any]:
+    def do_program(self, name: str, max_bytes: int, big: int, py_files: list[str] | None = None) -> dict[str, Any]:
         """A function, pickled, with the modules it imports."""
         try:
             function = self._find(name)
@@ -104,9 +102,7 @@ class Objects:
             value = self._find(name)
         except KeyError:
             raise UsageError(f"--args: the notebook has no name {name}") from None
-        return {
-            "pickle_b64": _text(shipping.pickle_value(value, name if name not in self._given else "args"))
-        }
+        return {"pickle_b64": _text(shipping.pickle_value(value, name if name not in self._given else "args"))}
 
     def do_names(self) -> list[str]:
         """What completion offers."""

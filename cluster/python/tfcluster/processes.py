@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 
+PR_SET_PDEATHSIG = 1  # of prctl(2)
+PR_SET_CHILD_SUBREAPER = 36
 MARKER = "TFCLUSTER_TASK"  # environment variable that holds the task's id
 
 
@@ -65,3 +68,10 @@ def kill(pid: int, number: int) -> None:
     """Signals a process that may be gone already."""
     with contextlib.suppress(OSError):
         os.kill(pid, number)
+
+
+def control(option: int, value: int) -> None:
+    """prctl(2) on this process."""
+    if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl: {os.strerror(number)}")

@@ -26,9 +26,7 @@ def install(channel: Channel) -> None:
     def patch_keras(module: ModuleType) -> None:
         from keras.src.callbacks import Callback, CallbackList
 
-        module.TensorFlowTrainer.fit = _with_callback(
-            module.TensorFlowTrainer.fit, Callback, CallbackList, channel
-        )
+        module.TensorFlowTrainer.fit = _with_callback(module.TensorFlowTrainer.fit, Callback, CallbackList, channel)
 
     def patch_tf_keras(module: ModuleType) -> None:
         from tf_keras.src.callbacks import Callback, CallbackList
@@ -39,9 +37,7 @@ def install(channel: Channel) -> None:
     hooks.when_imported("tf_keras.src.engine.training", patch_tf_keras)
 
 
-def _with_callback(
-    fit: Callable[..., Any], base: type, list_type: type, channel: Channel
-) -> Callable[..., Any]:
+def _with_callback(fit: Callable[..., Any], base: type, list_type: type, channel: Channel) -> Callable[..., Any]:
     signature = inspect.signature(fit)
     epochs_only, every_batch = make_callbacks(base, channel)
 

@@ -50,9 +50,7 @@ from tfcluster.channel import Channel
 TERMINATED = 128 + signal.SIGTERM
 MAX_PICKLED_RESULT = 3 << 20  # bytes; more does not fit one message to the coordinator
 MAX_JSON_RESULT = 1 << 19
-TOO_BIG = (
-    "what the program returned has {} MB pickled: only its repr is kept; write it to a file under ctx.dir"
-)
+TOO_BIG = "what the program returned has {} MB pickled: only its repr is kept; write it to a file under ctx.dir"
 MAX_TEXT = 1 << 16  # characters of a traceback
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -214,9 +212,7 @@ class Task:
     # ------------------------------------------------------------- after
 
     def _entered(self) -> None:
-        self.channel.send(
-            "entered", seconds=max(0.0, time.time() - float(self.spec.get("requested") or time.time()))
-        )
+        self.channel.send("entered", seconds=max(0.0, time.time() - float(self.spec.get("requested") or time.time())))
 
     def _result(self, value: Any) -> None:
         self.channel.flush()
@@ -234,9 +230,7 @@ class Task:
             else:
                 self.channel.send("note", text=TOO_BIG.format(len(pickled) >> 20))
         except Exception as e:
-            self.channel.send(
-                "note", text=f"what the program returned cannot be pickled ({e}): only its repr is kept"
-            )
+            self.channel.send("note", text=f"what the program returned cannot be pickled ({e}): only its repr is kept")
         self.channel.send("result", **said)
 
     def _failed(self, error: BaseException) -> None:
@@ -246,9 +240,7 @@ class Task:
         print("".join(lines), end="", file=sys.stderr, flush=True)
         summary = "".join(traceback.format_exception_only(error)).strip()
         self.channel.flush()
-        self.channel.send(
-            "exception", exception=shorten(summary, 4000), traceback=shorten("".join(lines), MAX_TEXT)
-        )
+        self.channel.send("exception", exception=shorten(summary, 4000), traceback=shorten("".join(lines), MAX_TEXT))
 
 
 def open_streams() -> None:

@@ -47,9 +47,7 @@ def pickle_value(value: Any, name: str) -> bytes:
         raise UsageError(f"{name} cannot be sent to the tasks: {_one_line(e)}") from None
 
 
-def pickle_program(
-    function: Callable[..., Any], name: str, most: int, big: int
-) -> tuple[bytes, list[tuple[str, int]]]:
+def pickle_program(function: Callable[..., Any], name: str, most: int, big: int) -> tuple[bytes, list[tuple[str, int]]]:
     """The function, pickled, and the globals of big bytes or more that go with it."""
     dumps = _cloudpickle().dumps
     try:
@@ -58,22 +56,16 @@ def pickle_program(
         raise UsageError(_offender(function, name, e, dumps)) from None
     if len(pickled) > most:
         raise UsageError(
-            f"{name} has {len(pickled) >> 20} MB with the notebook's objects it uses, more than {most >> 20}: "
-            "load data in the program instead"
+            f"{name} has {len(pickled) >> 20} MB with the notebook's objects it uses, "
+            f"more than {most >> 20}: load data in the program instead"
         )
     if len(pickled) < big:
         return pickled, []
-    sized = [
-        (n, len(dumps(v)))
-        for n, v in captured(function).items()
-        if not isinstance(v, FunctionType | ModuleType)
-    ]
+    sized = [(n, len(dumps(v))) for n, v in captured(function).items() if not isinstance(v, FunctionType | ModuleType)]
     return pickled, sorted(((n, s) for n, s in sized if s >= big), key=lambda item: -item[1])
 
 
-def _offender(
-    function: Callable[..., Any], name: str, error: Exception, dumps: Callable[[Any], bytes]
-) -> str:
+def _offender(function: Callable[..., Any], name: str, error: Exception, dumps: Callable[[Any], bytes]) -> str:
     """Which of the objects that the function uses cannot be pickled."""
     for used, value in captured(function).items():
         if isinstance(value, FunctionType):
@@ -82,8 +74,8 @@ def _offender(
             dumps(value)
         except Exception as e:
             return (
-                f"{name} cannot be sent to the tasks: it uses the notebook's {used}, a {type(value).__name__} "
-                f"({_one_line(e)}); make {used} inside {name}"
+                f"{name} cannot be sent to the tasks: it uses the notebook's {used}, "
+                f"a {type(value).__name__} ({_one_line(e)}); make {used} inside {name}"
             )
     return f"{name} cannot be sent to the tasks: {_one_line(error)}"
 
@@ -105,11 +97,7 @@ def captured(function: Callable[..., Any]) -> dict[str, Any]:
             waiting += [v for v in vars(item).values() if isinstance(v, FunctionType)]
             continue
         item = getattr(item, "__wrapped__", item)
-        if (
-            not isinstance(item, FunctionType)
-            or id(item) in seen
-            or item.__module__ not in (None, "__main__")
-        ):
+        if not isinstance(item, FunctionType) or id(item) in seen or item.__module__ not in (None, "__main__"):
             continue
         seen.add(id(item))
         for name, value in _uses(item):
@@ -155,9 +143,20 @@ def modules_of_function(function: Callable[..., Any], root: str, py_files: Itera
         code = getattr(value, "__code__", None)
         if isinstance(code, CodeType):
             names.update(_imports_of_code(code))
+            names.update(_submodules(value))
     for name in sorted(names - {"__main__"}):
         found.add(name)
     return found.zip(py_files)
+
+
+def _submodules(function: FunctionType) -> Iterator[str]:
+    """Modules that a function reaches through a package: package.part.thing imports nothing by itself."""
+    used = {name for code in _codes(function.__code__) for name in code.co_names}
+    packages = [v.__name__ for _, v in _uses(function) if isinstance(v, ModuleType)]
+    for name in list(sys.modules):
+        for package in packages:
+            if name.startswith(package + ".") and used.issuperset(name[len(package) + 1 :].split(".")):
+                yield name
 
 
 def _imports_of_code(code: CodeType) -> Iterator[str]:
@@ -213,10 +212,7 @@ class Collector:
             return False
         if name in self._seen:
             return True
-        for place in self._places:
-            if self._add_from(place, name):
-                return True
-        return False
+        return any(self._add_from(place, name) for place in self._places)
 
     def _add_from(self, place: str, name: str) -> bool:
         base = os.path.join(place, *name.split("."))
@@ -241,8 +237,7 @@ class Collector:
         if not path.startswith(self._root) or any(part in path for part in _INSTALLED):
             return False
         return not any(
-            os.path.abspath(prefix).startswith(self._root)
-            and path.startswith(os.path.abspath(prefix) + os.sep)
+            os.path.abspath(prefix).startswith(self._root) and path.startswith(os.path.abspath(prefix) + os.sep)
             for prefix in {sys.prefix, sys.base_prefix}
         )
 
@@ -253,7 +248,7 @@ class Collector:
             self.scan(f.read(), path, package)
 
     def scan(self, source: str, path: str, package: str) -> None:
-        """Adds what source imports. What is no Python, or has IPython's magics, is left to the task to say."""
+        """Adds what source imports. What is no Python is left to the task to say."""
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
@@ -296,11 +291,7 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 def _py_file(path: str) -> dict[str, bytes]:
     """The members that --py-files PATH adds: a module, a package's folder, an archive."""
     if os.path.isdir(path):
-        top = (
-            os.path.dirname(os.path.abspath(path))
-            if os.path.isfile(os.path.join(path, "__init__.py"))
-            else path
-        )
+        top = os.path.dirname(os.path.abspath(path)) if os.path.isfile(os.path.join(path, "__init__.py")) else path
         found = {}
         for folder, folders, files in os.walk(path):
             folders[:] = [f for f in folders if f not in _SKIP]

@@ -18,7 +18,7 @@ from tfcluster.objects import Objects
 
 
 def reserve(**options: Any) -> Cluster:
-    """Reserves executors and waits until every one is ready; a cluster with equal options is given at once."""
+    """Reserves executors and waits until all are ready; a cluster with equal options is given at once."""
     return _command("reserve", options)
 
 
@@ -57,7 +57,7 @@ class Cluster:
         words: Iterable[Any] = (),
         **options: Any,
     ) -> Run:
-        """Starts main_fun(args, ctx), a script by its path, or again=True; returns when every task has entered it."""
+        """Starts main_fun(args, ctx), a script by its path, or again=True; returns when all have entered."""
         given: dict[str, Any] = {}
         positional: list[Any] = []
         if callable(program):

@@ -24,14 +24,10 @@ from __future__ import annotations
 import argparse
 import array
 import contextlib
-import ctypes
 import errno
 import gc
-import importlib
-import importlib.metadata
 import json
 import os
-import random
 import selectors
 import signal
 import socket
@@ -39,34 +35,27 @@ import struct
 import sys
 import threading
 import time
-import traceback
 from collections import deque
 from typing import Any
 
-from tfcluster import processes, runner
+from tfcluster import processes
+from tfcluster.forked import become_task
+from tfcluster.interpreter import describe_bare, describe_warm, installed, nvidia_open, one_line
 
 LINGER = 1.0  # seconds without a connection before the zygote ends
 FIRST_CONNECTION = 30.0  # seconds the starter has to connect
 MAX_REQUEST = 64 << 20  # bytes of one request line
-PR_SET_PDEATHSIG = 1
-PR_SET_CHILD_SUBREAPER = 36
-CONTROL_FD = 3
-SPEC_FD = 4
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Serves until no agent is left; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tfcluster.zygote")
     parser.add_argument("--socket", required=True, help="path of the unix socket to serve on")
-    parser.add_argument(
-        "--bare", action="store_true", help="import nothing; every task gets a fresh interpreter"
-    )
+    parser.add_argument("--bare", action="store_true", help="import nothing; every task gets a fresh interpreter")
     options = parser.parse_args(argv)
     environment = dict(os.environ)
     listener = listen(options.socket)
-    _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    processes.control(processes.PR_SET_CHILD_SUBREAPER, 1)
     zygote = Zygote(listener, options.socket, environment, warm=not options.bare)
     try:
         if options.bare:
@@ -93,76 +82,6 @@ def listen(path: str) -> socket.socket:
     return listener
 
 
-def describe_bare() -> dict[str, Any]:
-    """What this interpreter has, without importing it."""
-    described: dict[str, Any] = {
-        "executable": sys.executable,
-        "version": ".".join(map(str, sys.version_info[:3])),
-        "zygote": False,
-    }
-    for name, distributions in {
-        "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly"),
-        "keras": ("keras",),
-        "cloudpickle": ("cloudpickle",),
-    }.items():
-        for distribution in distributions:
-            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                described[name] = importlib.metadata.version(distribution)
-                break
-    if "tensorflow" not in described:
-        described["error"] = f"TensorFlow is not installed for {sys.executable}"
-    return described
-
-
-def describe_warm() -> dict[str, Any]:
-    """Imports TensorFlow, Keras and cloudpickle and says what they are."""
-    described: dict[str, Any] = {
-        "executable": sys.executable,
-        "version": ".".join(map(str, sys.version_info[:3])),
-        "zygote": True,
-    }
-    began = time.monotonic()
-    for name in ("cloudpickle", "tensorflow", "keras"):
-        try:
-            module = importlib.import_module(name)
-            described[name] = str(getattr(module, "__version__", ""))
-        except BaseException as e:  # a broken build may raise anything, SystemExit too
-            traceback.print_exc()
-            described.setdefault("error", f"cannot import {name}: {one_line(e)}")
-    described["import_seconds"] = time.monotonic() - began
-    return described
-
-
-def one_line(error: BaseException) -> str:
-    """An exception as one line of at most 300 characters."""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    return text if len(text) <= 300 else text[:297] + "…"
-
-
-def installed() -> tuple[Any, ...]:
-    """A fingerprint of the packages on disk: cheap, and changed by any pip install."""
-    seen: list[Any] = []
-    for folder in sys.path:
-        if not folder.endswith(("site-packages", "dist-packages")):
-            continue
-        with contextlib.suppress(OSError), os.scandir(folder) as entries:
-            for entry in entries:
-                if entry.name.endswith((".dist-info", ".egg-info", ".pth", ".egg-link")):
-                    seen.append((folder, entry.name, entry.stat().st_mtime_ns))
-    return tuple(sorted(seen))
-
-
-def nvidia_open() -> str:
-    """The path of a GPU device this process holds open, or "". Such a process must not fork."""
-    with contextlib.suppress(OSError):
-        for fd in os.listdir("/proc/self/fd"):
-            with contextlib.suppress(OSError):
-                target = os.readlink(f"/proc/self/fd/{fd}")
-                if target.startswith("/dev/nvidia"):
-                    return target
-    return ""
-
-
 class Connection:
     """One agent."""
 
@@ -183,9 +102,7 @@ class Connection:
 class Zygote:
     """Owns the socket, the connections and the children. One thread at a time uses it."""
 
-    def __init__(
-        self, listener: socket.socket, path: str, environment: dict[str, str], *, warm: bool
-    ) -> None:
+    def __init__(self, listener: socket.socket, path: str, environment: dict[str, str], *, warm: bool) -> None:
         self._listener: socket.socket | None = listener
         self._path = path
         self._environment = environment
@@ -383,7 +300,7 @@ class Zygote:
             parent = os.getpid()
             pid = os.fork()
             if pid == 0:
-                self._become_task(request, fds, why, parent)
+                become_task(request, fds, why, parent, self._environment)
         except OSError as e:
             self._send(connection, {"op": "error", "id": name, "error": f"cannot fork: {one_line(e)}"})
             return
@@ -392,44 +309,7 @@ class Zygote:
                 os.close(fd)
         self._children[pid] = (connection, name)
         connection.pids[name] = pid
-        self._send(
-            connection, {"op": "spawned", "id": name, "pid": pid, "fresh": "" if why == "asked" else why}
-        )
-
-    def _become_task(self, request: dict[str, Any], fds: list[int], why: str, parent: int) -> None:
-        """The child's side of the fork: never returns."""
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.setsid()
-            _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            if os.getppid() != parent:
-                os._exit(128 + signal.SIGKILL)
-            argv = request.get("argv")
-            spec = request.get("spec") or {}
-            spec_fd = memory_file(json.dumps(spec)) if why and not argv else None
-            arrange_descriptors(fds, spec_fd)
-            environment = self._environment if why or argv else None
-            enter_environment(request, environment)
-            if argv:
-                become_command(argv)
-            if why:
-                os.set_inheritable(CONTROL_FD, True)
-                os.set_inheritable(SPEC_FD, True)
-                runs = [sys.executable, "-P", "-m", "tfcluster.runner", str(CONTROL_FD), str(SPEC_FD)]
-                os.execve(sys.executable, runs, dict(os.environ))
-            random.seed()
-            numpy = sys.modules.get("numpy")
-            if numpy is not None:
-                numpy.random.seed()
-            gc.unfreeze()
-            runner.run_and_exit(spec, CONTROL_FD)
-        except BaseException:
-            with contextlib.suppress(BaseException):
-                traceback.print_exc()
-                sys.stderr.flush()
-        finally:
-            os._exit(1)
+        self._send(connection, {"op": "spawned", "id": name, "pid": pid, "fresh": "" if why == "asked" else why})
 
     def _kill(self, connection: Connection, name: str, number: int) -> None:
         """Signals a task's session. SIGKILL reaches what left it too, and forgets a task that has ended."""
@@ -473,52 +353,6 @@ class Zygote:
 def marker(connection: Connection, name: str) -> str:
     """The environment entry by which a task's processes are found after they left its session."""
     return f"{processes.MARKER}={name}"
-
-
-def memory_file(text: str) -> int:
-    """A descriptor of an anonymous file that holds text, at its start."""
-    fd = os.memfd_create("tfcluster-spec")
-    with os.fdopen(os.dup(fd), "wb") as f:
-        f.write(text.encode())
-    os.lseek(fd, 0, os.SEEK_SET)
-    return fd
-
-
-def arrange_descriptors(fds: list[int], spec_fd: int | None) -> None:
-    """Makes stdin /dev/null, the given ones 1, 2 and 3, the specification 4, and closes the rest."""
-    import fcntl
-
-    high = [
-        fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in (*fds, *([] if spec_fd is None else [spec_fd]))
-    ]
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    for target, fd in enumerate(high, start=1):
-        os.dup2(fd, target, inheritable=target <= 2)
-    os.closerange(1 + len(high), 1 << 20)
-
-
-def enter_environment(request: dict[str, Any], base: dict[str, str] | None) -> None:
-    """Takes on the task's variables and working directory."""
-    if base is not None:
-        os.environ.clear()
-        os.environ.update(base)
-    for key in request.get("unset") or ():
-        os.environ.pop(key, None)
-    os.environ.update(request.get("env") or {})
-    os.environ[processes.MARKER] = str(request["id"])
-    if cwd := request.get("cwd"):
-        os.chdir(cwd)
-
-
-def become_command(argv: list[str]) -> None:
-    """Replaces this process by a command; exits as a shell does when it cannot be run."""
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    try:
-        os.execvp(argv[0], argv)
-    except OSError as e:
-        print(f"tfcluster: cannot run {argv[0]}: {os.strerror(e.errno or 0)}", file=sys.stderr, flush=True)
-        os._exit(127 if e.errno == errno.ENOENT else 126)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,161 @@
+package agent
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+func TestPythonThatCannotBeStarted(t *testing.T) {
+	t.Parallel()
+	c := newCoordinator(t, &clusterpb.WarmUp{Python: "/no/such/python"})
+	c.runAgent(nil)
+	if p := c.warmed(); !strings.Contains(p.GetError(), "/no/such/python cannot be started") {
+		t.Errorf("warmed %v", p)
+	}
+	c.prepare(1, 0)
+	c.launch(c.cell(1, ""))
+	if x := c.exited(1); !strings.Contains(x.GetReason(), "no such file") || x.GetCode() != -1 {
+		t.Errorf("exited %v", x)
+	}
+	c.text(1)
+}
+
+func TestCommand(t *testing.T) {
+	t.Parallel()
+	c := bare(t)
+	for run, test := range map[int32]struct {
+		words []string
+		code  int32
+		says  string
+	}{
+		1: {[]string{"sh", "-c", "echo $GREETING; exit 4"}, 4, "hello"},
+		2: {[]string{"no-such-command"}, 127, "cannot run no-such-command: No such file or directory"},
+		3: {[]string{"/etc/passwd"}, 126, "cannot run /etc/passwd: Permission denied"},
+	} {
+		c.prepare(run, 0)
+		l := c.cell(run, "")
+		l.Program = &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Words: test.words}
+		l.Env = map[string]string{"GREETING": "hello"}
+		c.launch(l)
+		if x := c.exited(run); x.GetCode() != test.code {
+			t.Errorf("%q exited %v", test.words, x)
+		}
+		if text := c.text(run); !strings.Contains(text, test.says) {
+			t.Errorf("%q wrote %q", test.words, text)
+		}
+		c.endRun(run, 0)
+	}
+}
+
+func TestBlobThatIsNotWhatItsNameSays(t *testing.T) {
+	t.Parallel()
+	c := bare(t)
+	good := c.blob("print('x')")
+	c.mu.Lock()
+	c.blobs[good.GetSha256()] = []byte("print('y')")
+	c.mu.Unlock()
+	for run, digest := range map[int32]string{1: good.GetSha256(), 2: strings.Repeat("0", 64), 3: "../../etc/passwd"} {
+		c.prepare(run, 0)
+		l := c.cell(run, "")
+		l.Program.Body = &clusterpb.Blob{Sha256: digest}
+		c.launch(l)
+		if x := c.exited(run); !strings.Contains(x.GetReason(), "fetch") {
+			t.Errorf("%s: exited %v", digest, x)
+		}
+		c.endRun(run, 0)
+	}
+}
+
+func TestBarrierAndTrainingOver(t *testing.T) {
+	t.Parallel()
+	c := bare(t)
+	c.prepare(1, 0)
+	l := c.cell(1, `
+import os, tfcluster.context
+ctx = tfcluster.context()
+ctx.barrier("start")
+print("passed", flush=True)
+for path in ctx.checkpoints():
+    print("saw", os.path.basename(path), flush=True)
+print("over", flush=True)
+`)
+	checkpoints := t.TempDir()
+	l.Directories.Checkpoints = checkpoints
+	c.launch(l)
+	c.await("the arrival", func() bool {
+		for _, m := range c.messages {
+			if m.GetBarrier().GetName() == "start" {
+				return true
+			}
+		}
+		return false
+	})
+	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Barrier{Barrier: &clusterpb.BarrierReleased{Run: 1, Name: "start"}}})
+	c.awaitLine("passed")
+	if err := os.WriteFile(filepath.Join(checkpoints, "a.keras"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitLine("saw a.keras")
+	c.do(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_TrainingOver{TrainingOver: &clusterpb.TrainingOver{Run: 1}}})
+	if x := c.exited(1); x.GetCode() != 0 {
+		t.Errorf("exited %v", x)
+	}
+	if text := c.text(1); !strings.Contains(text, "over") {
+		t.Errorf("lines %q", text)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	for input, want := range map[string]string{
+		"":   "unexpected end of JSON input",
+		"[]": "cannot unmarshal",
+		`{"executor_id":"0","coordinator":"h:1"}`:                              "lacks runtime_dir",
+		`{"executor_id":"0","coordinator":"h:1","runtime_dir":"/r","gpus":-1}`: "negative",
+	} {
+		if _, err := ReadConfig(strings.NewReader(input)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", input, err, want)
+		}
+	}
+	if _, err := ReadConfig(io.MultiReader(strings.NewReader("{"), errorReader{})); err == nil {
+		t.Error("a broken pipe was taken for a configuration")
+	}
+	bad := Config{Coordinator: "h:1", RuntimeDir: t.TempDir(), ExecutorID: "0"}
+	if err := Run(t.Context(), bad, "test", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "certificate") {
+		t.Errorf("Run without a certificate: %v", err)
+	}
+}
+
+func TestRuntimeFolder(t *testing.T) {
+	t.Parallel()
+	open := filepath.Join(t.TempDir(), "open")
+	if err := os.Mkdir(open, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := prepareFolder(open); err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(open); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(open, link); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{link: "of this user's own", "/" + strings.Repeat("x", 100): "longer than"} {
+		if err := prepareFolder(dir); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.40s: %v", dir, err)
+		}
+	}
+}
+
+type errorReader struct{}
+
+func (errorReader) Read([]byte) (int, error) { return 0, errors.New("broken") }

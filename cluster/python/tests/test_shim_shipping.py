@@ -1,0 +1,194 @@
+"""What a program takes along."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import sys
+import threading
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tfcluster import shipping
+from tfcluster.errors import UsageError
+from tfcluster.objects import Objects
+
+BIG = 10 << 20
+
+
+def names_of(archive: bytes) -> list[str]:
+    if not archive:
+        return []
+    with zipfile.ZipFile(io.BytesIO(archive)) as z:
+        return z.namelist()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with modules, some of which a program imports."""
+    files = {
+        "helper.py": "import deeper.part\nfrom deeper import other as o\n",
+        "deeper/__init__.py": "",
+        "deeper/part.py": "from . import sibling\nfrom .inner import thing\n",
+        "deeper/other.py": "import os, json, numpy\n",
+        "deeper/sibling.py": "import tfcluster\n",
+        "deeper/inner/__init__.py": "thing = 1\n",
+        "deeper/unused.py": "",
+        "unused.py": "",
+        "broken.py": "import helper\ndef (\n",
+        "data.csv": "1,2\n",
+        "lib/python3.11/site-packages/installed.py": "",
+        "scripts/train.py": "import local_to_script, helper\nif __name__ == '__main__': import late\n",
+        "scripts/local_to_script.py": "",
+        "scripts/late.py": "",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+HELPER = [
+    "deeper/__init__.py",
+    "deeper/inner/__init__.py",
+    "deeper/other.py",
+    "deeper/part.py",
+    "deeper/sibling.py",
+    "helper.py",
+]
+
+
+def test_cell(project: Path) -> None:
+    assert names_of(shipping.modules_of_source("import helper, sys, numpy", "", str(project))) == HELPER
+    assert names_of(shipping.modules_of_source("import sys", "", str(project))) == []
+    assert names_of(shipping.modules_of_source("import broken", "", str(project))) == ["broken.py"]
+    assert names_of(shipping.modules_of_source("%magic\n(", "", str(project))) == []
+
+
+def test_script(project: Path) -> None:
+    archive = shipping.modules_of_source("", "scripts/train.py", str(project))
+    assert names_of(archive) == sorted([*HELPER, "late.py", "local_to_script.py"])
+
+
+def test_script_outside(project: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "train.py").write_text("import near\n")
+    (elsewhere / "near.py").write_text("")
+    assert names_of(shipping.modules_of_source("", str(elsewhere / "train.py"), str(project))) == ["near.py"]
+
+
+def in_main(source: str, **more: Any) -> dict[str, Any]:
+    """Names as a notebook's cell defines them."""
+    names: dict[str, Any] = {"__name__": "__main__", **more}
+    exec(source, names)
+    return names
+
+
+def test_function(project: Path) -> None:
+    import helper
+
+    names = in_main(
+        "def inner():\n    import deeper.sibling\ndef main_fun(args, ctx):\n    return inner(), helper\n",
+        helper=helper,
+    )
+    assert names_of(shipping.modules_of_function(names["main_fun"], str(project))) == HELPER
+
+
+def test_submodule_of_a_package(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import deeper.part
+
+    names = in_main("def main_fun(args, ctx):\n    return deeper.part.thing\n", deeper=deeper)
+    assert "deeper/part.py" in names_of(shipping.modules_of_function(names["main_fun"], str(project)))
+
+
+def test_archive_is_reproducible_and_fresh(project: Path) -> None:
+    first = shipping.modules_of_source("import helper", "", str(project))
+    assert shipping.modules_of_source("import helper", "", str(project)) == first
+    (project / "helper.py").write_text("x = 2\n")
+    assert names_of(shipping.modules_of_source("import helper", "", str(project))) == ["helper.py"]
+
+
+def test_py_files(project: Path) -> None:
+    packed = project / "packed.zip"
+    with zipfile.ZipFile(packed, "w") as z:
+        z.writestr("inzip.py", "")
+    given = [str(project / "unused.py"), str(project / "deeper"), str(packed), str(project / "scripts")]
+    found = names_of(shipping.modules_of_source("", "", str(project), given))
+    assert {"unused.py", "deeper/unused.py", "inzip.py", "train.py"} <= set(found)
+
+
+def test_big_captures_are_named() -> None:
+    names = in_main("def main_fun(args, ctx):\n    return len(data) + small\n", data=b"x" * (BIG + 1), small=1)
+    pickled, big = shipping.pickle_program(names["main_fun"], "main_fun", 1 << 30, BIG)
+    assert len(pickled) > BIG
+    assert [name for name, _ in big] == ["data"]
+    with pytest.raises(UsageError, match="load data in the program"):
+        shipping.pickle_program(names["main_fun"], "main_fun", 1 << 20, BIG)
+
+
+def test_offender_is_named() -> None:
+    names = in_main(
+        "def helper():\n    with lock: pass\ndef main_fun(args, ctx):\n    helper()\n", lock=threading.Lock()
+    )
+    with pytest.raises(UsageError) as e:
+        shipping.pickle_program(names["main_fun"], "main_fun", 1 << 30, BIG)
+    assert "uses the notebook's lock" in str(e.value)
+    assert "\n" not in str(e.value)
+
+
+def test_closures_and_classes() -> None:
+    names = in_main(
+        "def make(x):\n    def main_fun(a, c): return x\n    return main_fun\n"
+        "class Model:\n    def go(self): return lock\n"
+        "def uses(a, c): return Model()\n",
+        lock=threading.Lock(),
+    )
+    assert shipping.captured(names["make"](b"held"))["x"] == b"held"
+    assert "lock" in shipping.captured(names["uses"])
+
+
+def test_cloudpickle_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(UsageError, match="pip install cloudpickle"):
+        shipping.pickle_value(1, "args")
+
+
+def test_objects() -> None:
+    names = in_main("def main_fun(args, ctx): pass\n", x=1.5, d={"a": [1]}, text="globals")
+    objects = Objects(names, {"text": "locals"}, {"given": 7})
+    assert objects("expand", {"names": ["x", "text", "given", "nope"]}) == {
+        "x": "1.5",
+        "text": "locals",
+        "given": "7",
+        "nope": None,
+    }
+    for expr, want in {
+        "x * 2": "3.0",
+        "d['a'][0]": "1",
+        "x:.3f": "1.500",
+        "text!r": "'locals'",
+        "text + '!'": "locals!",
+    }.items():
+        assert objects("eval", {"expr": expr}) == want
+    for wrong in ("1 +", "x:", "a b"):
+        with pytest.raises((UsageError, NameError)):
+            assert objects("eval", {"expr": wrong}) == "1.5"
+            raise UsageError("an empty format is str()")
+    with pytest.raises(NameError):
+        objects("eval", {"expr": "nope"})
+    assert objects("names", {}) == ["main_fun"]
+    assert objects("cwd", {}) == os.getcwd()
+    got = objects("program", {"name": "main_fun", "max_bytes": 1 << 20, "big": BIG})
+    assert got["qualname"] == "main_fun" and base64.b64decode(got["pickle_b64"])
+    for name, word in {"nope": "run the cell that defines it", "x": "not a function but a float"}.items():
+        with pytest.raises(UsageError, match=word):
+            objects("program", {"name": name, "max_bytes": 1, "big": 1})
+    with pytest.raises(UsageError, match="does not know"):
+        objects("reboot", {})

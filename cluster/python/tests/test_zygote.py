@@ -1,0 +1,88 @@
+"""What the zygote decides, without one running: the agent's tests in Go run it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tfcluster import forked, interpreter, processes, zygote
+
+
+def made(tmp_path: Path, *, warm: bool) -> zygote.Zygote:
+    path = str(tmp_path / "z.sock")
+    return zygote.Zygote(zygote.listen(path), path, {}, warm=warm)
+
+
+def test_the_socket_is_this_users_alone(tmp_path: Path) -> None:
+    z = made(tmp_path, warm=False)
+    assert os.stat(tmp_path / "z.sock").st_mode & 0o777 == 0o600
+    z.retire()
+    z.retire()
+    assert not (tmp_path / "z.sock").exists()
+
+
+def test_a_fork_only_while_it_is_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site = tmp_path / "site-packages"
+    (site / "a-1.dist-info").mkdir(parents=True)
+    monkeypatch.setattr(sys, "path", [str(site)])
+    z = made(tmp_path, warm=True)
+    assert z.why_fresh({}) == ""
+    assert z.why_fresh({"fresh": True}) == "asked"
+    monkeypatch.setattr(zygote, "nvidia_open", lambda: "/dev/nvidia0")
+    assert "holds /dev/nvidia0" in z.why_fresh({})
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "path", [str(site)])
+    (site / "b-1.dist-info").mkdir()
+    assert "packages on disk changed" in z.why_fresh({})
+    z.retire()
+
+
+def test_bare_is_always_fresh(tmp_path: Path) -> None:
+    z = made(tmp_path, warm=False)
+    assert z.why_fresh({}) == "asked"
+    z.retire()
+
+
+def test_describing_imports_nothing() -> None:
+    said = interpreter.describe_bare()
+    assert said["version"] == ".".join(map(str, sys.version_info[:3])) and not said["zygote"]
+    assert ("error" in said) == ("tensorflow" not in said)
+
+
+def test_one_line() -> None:
+    assert interpreter.one_line(ValueError("a\n b")) == "ValueError: a b"
+    assert len(interpreter.one_line(ValueError("x" * 1000))) == 300
+
+
+def test_the_zygote_imports_no_user_code() -> None:
+    code = "import sys, tfcluster.zygote; print(sorted({m.partition('.')[0] for m in sys.modules}))"
+    out = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True).stdout
+    for name in ("numpy", "pyarrow", "grpc", "tensorflow", "keras", "IPython"):
+        assert f"'{name}'" not in out
+
+
+def test_a_tasks_processes_are_found() -> None:
+    env = {**os.environ, processes.MARKER: "demo/run1"}
+    marked = subprocess.Popen(["sleep", "60"], env=env, start_new_session=True)
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        until = time.monotonic() + 30
+        while not processes.carries(marked.pid, f"{processes.MARKER}=demo/run1") and time.monotonic() < until:
+            time.sleep(0.01)
+        found = processes.of_task(os.getpid(), 1 << 30, f"{processes.MARKER}=demo/run1")
+        assert found == [marked.pid]
+        assert processes.in_session(os.getpid(), marked.pid) == [marked.pid]
+        assert {marked.pid, other.pid} <= set(processes.descendants(os.getpid()))
+    finally:
+        for p in (marked, other):
+            processes.kill(p.pid, signal.SIGKILL)
+            p.wait()
+
+
+def test_memory_file() -> None:
+    with os.fdopen(forked.memory_file("ü"), encoding="utf-8") as f:
+        assert f.read() == "ü"

@@ -1,0 +1,100 @@
+"""The child's side of the zygote's fork: from a copy of the zygote to a task."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import gc
+import json
+import os
+import random
+import signal
+import sys
+import traceback
+from typing import Any
+
+from tfcluster import processes, runner
+
+CONTROL_FD = 3
+SPEC_FD = 4
+
+
+def become_task(request: dict[str, Any], fds: list[int], why: str, parent: int, environment: dict[str, str]) -> None:
+    """Runs the task that was asked for in this fork of the zygote: never returns.
+
+    why tells that it must be a new interpreter, which starts in environment.
+    """
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        processes.control(processes.PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(128 + signal.SIGKILL)
+        argv = request.get("argv")
+        spec = request.get("spec") or {}
+        spec_fd = memory_file(json.dumps(spec)) if why and not argv else None
+        arrange_descriptors(fds, spec_fd)
+        enter_environment(request, environment if why or argv else None)
+        if argv:
+            become_command(argv)
+        if why:
+            os.set_inheritable(CONTROL_FD, True)
+            os.set_inheritable(SPEC_FD, True)
+            runs = [sys.executable, "-P", "-m", "tfcluster.runner", str(CONTROL_FD), str(SPEC_FD)]
+            os.execve(sys.executable, runs, dict(os.environ))
+        random.seed()
+        numpy = sys.modules.get("numpy")
+        if numpy is not None:
+            numpy.random.seed()
+        gc.unfreeze()
+        runner.run_and_exit(spec, CONTROL_FD)
+    except BaseException:
+        with contextlib.suppress(BaseException):
+            traceback.print_exc()
+            sys.stderr.flush()
+    finally:
+        os._exit(1)
+
+
+def memory_file(text: str) -> int:
+    """A descriptor of an anonymous file that holds text, at its start."""
+    fd = os.memfd_create("tfcluster-spec")
+    with os.fdopen(os.dup(fd), "wb") as f:
+        f.write(text.encode())
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def arrange_descriptors(fds: list[int], spec_fd: int | None) -> None:
+    """Makes stdin /dev/null, the given ones 1, 2 and 3, the specification 4, and closes the rest."""
+    high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in (*fds, *([] if spec_fd is None else [spec_fd]))]
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    for target, fd in enumerate(high, start=1):
+        os.dup2(fd, target, inheritable=target <= 2)
+    os.closerange(1 + len(high), 1 << 20)
+
+
+def enter_environment(request: dict[str, Any], base: dict[str, str] | None) -> None:
+    """Takes on the task's variables and working directory."""
+    if base is not None:
+        os.environ.clear()
+        os.environ.update(base)
+    for key in request.get("unset") or ():
+        os.environ.pop(key, None)
+    os.environ.update(request.get("env") or {})
+    os.environ[processes.MARKER] = str(request["id"])
+    if cwd := request.get("cwd"):
+        os.chdir(cwd)
+
+
+def become_command(argv: list[str]) -> None:
+    """Replaces this process by a command; exits as a shell does when it cannot be run."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        os.execvp(argv[0], argv)
+    except OSError as e:
+        print(f"tfcluster: cannot run {argv[0]}: {os.strerror(e.errno or 0)}", file=sys.stderr, flush=True)
+        os._exit(127 if e.errno == errno.ENOENT else 126)

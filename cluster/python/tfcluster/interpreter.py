@@ -1,0 +1,82 @@
+"""What this Python has and holds: for the zygote's greeting, and for its choice to fork or not."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import os
+import sys
+import time
+import traceback
+from typing import Any
+
+
+def describe_bare() -> dict[str, Any]:
+    """What this interpreter has, without importing it."""
+    described: dict[str, Any] = {
+        "executable": sys.executable,
+        "version": ".".join(map(str, sys.version_info[:3])),
+        "zygote": False,
+    }
+    for name, distributions in {
+        "tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tf-nightly"),
+        "keras": ("keras",),
+        "cloudpickle": ("cloudpickle",),
+    }.items():
+        for distribution in distributions:
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                described[name] = importlib.metadata.version(distribution)
+                break
+    if "tensorflow" not in described:
+        described["error"] = f"TensorFlow is not installed for {sys.executable}"
+    return described
+
+
+def describe_warm() -> dict[str, Any]:
+    """Imports TensorFlow, Keras and cloudpickle and says what they are."""
+    described: dict[str, Any] = {
+        "executable": sys.executable,
+        "version": ".".join(map(str, sys.version_info[:3])),
+        "zygote": True,
+    }
+    began = time.monotonic()
+    for name in ("cloudpickle", "tensorflow", "keras"):
+        try:
+            module = importlib.import_module(name)
+            described[name] = str(getattr(module, "__version__", ""))
+        except BaseException as e:  # a broken build may raise anything, SystemExit too
+            traceback.print_exc()
+            described.setdefault("error", f"cannot import {name}: {one_line(e)}")
+    described["import_seconds"] = time.monotonic() - began
+    return described
+
+
+def one_line(error: BaseException) -> str:
+    """An exception as one line of at most 300 characters."""
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return text if len(text) <= 300 else text[:299] + "…"
+
+
+def installed() -> tuple[Any, ...]:
+    """A fingerprint of the packages on disk: cheap, and changed by any pip install."""
+    seen: list[Any] = []
+    for folder in sys.path:
+        if not folder.endswith(("site-packages", "dist-packages")):
+            continue
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.endswith((".dist-info", ".egg-info", ".pth", ".egg-link")):
+                    seen.append((folder, entry.name, entry.stat().st_mtime_ns))
+    return tuple(sorted(seen))
+
+
+def nvidia_open() -> str:
+    """The path of a GPU device this process holds open, or "". Such a process must not fork."""
+    with contextlib.suppress(OSError):
+        for fd in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                target = os.readlink(f"/proc/self/fd/{fd}")
+                if target.startswith("/dev/nvidia"):
+                    return target
+    return ""

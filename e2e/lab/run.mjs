@@ -1,0 +1,174 @@
+// Drives a notebook in JupyterLab with Chromium, and prints as JSON what was seen.
+//
+//   JUPYTER_TOKEN=… node run.mjs NOTEBOOK --base URL --shots DIR [--chromium PATH] [--timeout SECONDS] [STEP…]
+//
+// NOTEBOOK is relative to the server's root, URL ends in a slash. The token is not an argument: others of the
+// machine can read those. Without steps: run-all idle shot:done.
+//
+//   run-all            run all cells                   run:N         run cell N (from 0)
+//   idle               until no cell runs or waits     text:REGEX    until the notebook shows it
+//   restart            restart the kernel              stop          click the toolbar's stop button
+//   select:N           select cell N                   click:CSS     click in the notebook
+//   frame:CSS          until a frame in an output shows it, and what it loads is loaded
+//   shot:NAME          DIR/NAME.png                    reload        load the page again
+//   save               save the notebook
+import { chromium } from "playwright-core";
+import { parseArgs } from "node:util";
+import { join } from "node:path";
+
+const { values, positionals } = parseArgs({
+  allowPositionals: true,
+  options: {
+    base: { type: "string" },
+    shots: { type: "string" },
+    chromium: { type: "string", default: "/usr/bin/chromium" },
+    timeout: { type: "string", default: "120" },
+  },
+});
+const [notebook, ...given] = positionals;
+const steps = given.length > 0 ? given : ["run-all", "idle", "shot:done"];
+const timeout = Number(values.timeout) * 1000;
+const token = process.env.JUPYTER_TOKEN ?? "";
+const seen = { steps: [], failed: [], console: [], frames: [], cells: [], shots: [], error: "" };
+const hide = (text) => (token ? text.replaceAll(token, "TOKEN") : text);
+
+const browser = await chromium.launch({
+  executablePath: values.chromium,
+  args: [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+  ],
+});
+const page = await browser.newPage({ viewport: { width: 1400, height: 1000 } });
+page.setDefaultTimeout(timeout);
+page.on("response", (r) => {
+  if (r.status() >= 400) {
+    seen.failed.push({ method: r.request().method(), url: hide(r.url()), status: r.status(), reason: "" });
+  }
+});
+page.on("requestfailed", (r) => {
+  seen.failed.push({
+    method: r.method(),
+    url: hide(r.url()),
+    status: 0,
+    reason: r.failure()?.errorText ?? "",
+  });
+});
+page.on("console", (m) => {
+  if (m.type() === "error") {
+    seen.console.push(hide(m.text()));
+  }
+});
+page.on("pageerror", (e) => seen.console.push(hide(String(e))));
+
+const command = (name) => page.evaluate((n) => void globalThis.jupyterapp.commands.execute(n), name);
+const cell = (n) => page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell").nth(Number(n));
+const select = (n) => cell(n).locator(".jp-InputPrompt, .jp-InputArea").first().click();
+
+/** Opens the notebook and waits until its kernel has answered. */
+async function open() {
+  const path = notebook.split("/").map(encodeURIComponent).join("/");
+  await page.goto(`${values.base}lab/tree/${path}?token=${encodeURIComponent(token)}&reset`);
+  await page.waitForSelector(".jp-NotebookPanel .jp-Cell");
+  await idle();
+}
+
+async function idle() {
+  await page.waitForFunction(() => {
+    const kernel = globalThis.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel;
+    const waiting = [...document.querySelectorAll(".jp-InputPrompt")].some((p) =>
+      p.textContent.includes("[*]"),
+    );
+    return kernel?.status === "idle" && kernel.connectionStatus === "connected" && !waiting;
+  });
+}
+
+/** Confirms a dialog, where one comes. */
+async function accept() {
+  await page.locator(".jp-Dialog .jp-mod-accept").click();
+  await page.locator(".jp-Dialog").waitFor({ state: "detached" });
+}
+
+const actions = {
+  "run-all": () => command("notebook:run-all-cells"),
+  run: async (n) => {
+    await select(n);
+    await command("notebook:run-cell");
+  },
+  select,
+  idle,
+  text: (re) =>
+    page.waitForFunction(
+      (r) => new RegExp(r).test(document.querySelector(".jp-Notebook")?.innerText ?? ""),
+      re,
+    ),
+  restart: async () => {
+    await command("notebook:restart-kernel");
+    await accept();
+    await idle();
+  },
+  stop: () =>
+    page.locator('.jp-NotebookPanel-toolbar [data-command="notebook:interrupt-kernel"]').first().click(),
+  click: (css) => page.locator(`.jp-Notebook ${css}`).first().click(),
+  frame: async (css) => {
+    const iframe = page.locator(".jp-OutputArea iframe").first();
+    await iframe.scrollIntoViewIfNeeded();
+    await iframe.contentFrame().locator(css).first().waitFor();
+    await page.waitForLoadState("networkidle");
+  },
+  shot: async (name) => {
+    const path = join(values.shots, `${name}.png`);
+    await page.screenshot({ path });
+    seen.shots.push(path);
+  },
+  save: () => page.evaluate(() => globalThis.jupyterapp.commands.execute("docmanager:save")),
+  reload: async () => {
+    await page.reload();
+    await page.waitForSelector(".jp-NotebookPanel .jp-Cell");
+    await idle();
+  },
+};
+
+/** What the notebook holds now, saved or not. */
+async function look() {
+  seen.cells = await page.evaluate(
+    () =>
+      globalThis.jupyterapp?.shell.currentWidget?.model?.toJSON().cells.map((c) => ({
+        type: c.cell_type,
+        source: c.source,
+        count: c.execution_count ?? 0,
+        outputs: c.outputs ?? [],
+      })) ?? [],
+  );
+  const frames = page.frames().filter((f) => f !== page.mainFrame());
+  seen.frames = frames.map((f) => hide(f.url()));
+  seen.text = await page.locator(".jp-Notebook").first().innerText({ timeout: 5000 });
+}
+
+let step = "open";
+try {
+  await open();
+  for (step of steps) {
+    const [name, ...rest] = step.split(":");
+    const action = actions[name];
+    if (!action) {
+      throw new Error("no such step");
+    }
+    const begun = Date.now();
+    await action(rest.join(":"));
+    seen.steps.push({ step, millis: Date.now() - begun });
+  }
+} catch (error) {
+  seen.error = hide(`${step}: ${error.message}`);
+  await page.screenshot({ path: join(values.shots, "failed.png") }).catch(() => undefined);
+}
+await look().catch((error) => {
+  seen.error ||= hide(`look: ${error.message}`);
+});
+await browser.close();
+console.log(JSON.stringify(seen));
+process.exitCode = seen.error ? 1 : 0;

@@ -1,0 +1,272 @@
+package lab
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	startTimeout = 2 * time.Minute  // on a machine that does much else
+	stopTimeout  = 30 * time.Second // for the kernels to end
+)
+
+// Server is a JupyterLab of one test. It reads nothing of the user's: home, data,
+// configuration and runtime folders are its own.
+type Server struct {
+	Base string // its base URL, with a slash
+	Root string // notebooks
+	Home string
+
+	token string
+	log   string
+	done  chan struct{} // closed once the process was reaped
+}
+
+// repository is the folder with go.mod above the test's package.
+func repository(t testing.TB) string {
+	t.Helper()
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			t.Fatal("no go.mod above the test's folder")
+		}
+		dir = parent
+	}
+}
+
+// jupyter is the jupyter of TFCLUSTER_TEST_PYTHON or of the project's environment.
+func jupyter(t testing.TB) string {
+	t.Helper()
+	python := os.Getenv("TFCLUSTER_TEST_PYTHON")
+	if python == "" {
+		python = filepath.Join(repository(t), ".venv", "bin", "python")
+	}
+	path := filepath.Join(filepath.Dir(python), "jupyter")
+	for _, needed := range []string{path, filepath.Join(filepath.Dir(python), "jupyter-lab")} {
+		if _, err := os.Stat(needed); err != nil {
+			t.Skipf("missing: JupyterLab in the project's Python environment (%s)", needed)
+		}
+	}
+	return path
+}
+
+// Start runs JupyterLab until the test ends, with the kernels, extensions and
+// configuration below prefix ("" for none but those of its Python), and with env
+// (KEY=VALUE) over the test's own environment.
+func Start(t testing.TB, prefix string, env ...string) *Server {
+	t.Helper()
+	bin := jupyter(t)
+	home, err := os.MkdirTemp("", "lab") // short: kernels put sockets below it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { removeAll(t, home) })
+	s := &Server{
+		Root:  filepath.Join(home, "notebooks"),
+		Home:  home,
+		token: rand.Text(),
+		log:   filepath.Join(t.ArtifactDir(), "jupyterlab.log"),
+		done:  make(chan struct{}),
+	}
+	for _, dir := range []string{s.Root, filepath.Join(home, "run")} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.settle(); err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd := exec.Command(bin, "lab", "--allow-root", "--no-browser",
+		"--ServerApp.ip=127.0.0.1", "--ServerApp.port="+freePort(t), "--ServerApp.base_url=/user/ana/",
+		"--ServerApp.root_dir="+s.Root, "--LabApp.expose_app_in_browser=True",
+		"--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate", "--LabApp.news_url=None")
+	cmd.Dir = s.Root
+	cmd.Env = append(s.environment(filepath.Dir(bin), prefix), env...)
+	cmd.Stdout, cmd.Stderr = out, out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
+	s.run(t, cmd)
+	t.Cleanup(func() { s.stop(t, cmd) })
+	s.await(t, cmd.Process.Pid)
+	return s
+}
+
+// settle answers what JupyterLab would ask its user at the first start.
+func (s *Server) settle() error {
+	dir := filepath.Join(s.Home, "settings", "@jupyterlab", "apputils-extension")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "notification.jupyterlab-settings"), []byte(`{"fetchNews": "false"}`), 0o600)
+}
+
+// environment is the test's own, with every folder that Jupyter reads moved.
+func (s *Server) environment(bin, prefix string) []string {
+	var env []string
+	for _, kv := range os.Environ() {
+		if !strings.HasPrefix(kv, "JUPYTER") && !strings.HasPrefix(kv, "JPY_") && !strings.HasPrefix(kv, "XDG_") {
+			env = append(env, kv)
+		}
+	}
+	env = append(env,
+		"HOME="+s.Home,
+		"PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"JUPYTER_TOKEN="+s.token,
+		"JUPYTER_CONFIG_DIR="+filepath.Join(s.Home, "config"),
+		"JUPYTER_DATA_DIR="+filepath.Join(s.Home, "data"),
+		"JUPYTER_RUNTIME_DIR="+filepath.Join(s.Home, "runtime"),
+		"JUPYTERLAB_SETTINGS_DIR="+filepath.Join(s.Home, "settings"),
+		"JUPYTERLAB_WORKSPACES_DIR="+filepath.Join(s.Home, "workspaces"),
+		"IPYTHONDIR="+filepath.Join(s.Home, "ipython"),
+		"XDG_RUNTIME_DIR="+filepath.Join(s.Home, "run"),
+		"XDG_STATE_HOME="+filepath.Join(s.Home, "state"),
+		"XDG_CONFIG_HOME="+filepath.Join(s.Home, "xdg-config"),
+		"XDG_CACHE_HOME="+filepath.Join(s.Home, "cache"),
+		"XDG_DATA_HOME="+filepath.Join(s.Home, "xdg-data"),
+	)
+	if prefix != "" {
+		env = append(env,
+			"JUPYTER_PATH="+filepath.Join(prefix, "share", "jupyter"),
+			"JUPYTER_CONFIG_PATH="+filepath.Join(prefix, "etc", "jupyter"))
+	}
+	return env
+}
+
+// run starts the process; whose death signal follows the thread that forked it, which
+// therefore waits for it.
+func (s *Server) run(t testing.TB, cmd *exec.Cmd) {
+	t.Helper()
+	started := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer close(s.done)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in its log
+		}
+	}()
+	if err := <-started; err != nil {
+		t.Fatalf("start JupyterLab: %v", err)
+	}
+}
+
+// await waits until the server answers, at the port that it says it took.
+func (s *Server) await(t testing.TB, pid int) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
+	defer cancel()
+	for {
+		if base, err := s.address(ctx, pid); err == nil {
+			s.Base = base
+			return
+		}
+		select {
+		case <-s.done:
+			t.Fatalf("JupyterLab ended:\n%s", s.Log())
+		case <-ctx.Done():
+			t.Fatalf("JupyterLab did not answer within %s:\n%s", startTimeout, s.Log())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func (s *Server) address(ctx context.Context, pid int) (string, error) {
+	b, err := os.ReadFile(filepath.Join(s.Home, "runtime", fmt.Sprintf("jpserver-%d.json", pid)))
+	if err != nil {
+		return "", err
+	}
+	var info struct{ URL string }
+	if err := json.Unmarshal(b, &info); err != nil {
+		return "", err
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, info.URL+"api", nil)
+	if err != nil {
+		return "", err
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return "", err
+	}
+	if err := resp.Body.Close(); err != nil {
+		return "", err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return "", errors.New(resp.Status)
+	}
+	return info.URL, nil
+}
+
+// stop ends the server, which ends its kernels.
+func (s *Server) stop(t testing.TB, cmd *exec.Cmd) {
+	_ = cmd.Process.Signal(syscall.SIGTERM) // ended already is as well
+	select {
+	case <-s.done:
+	case <-time.After(stopTimeout):
+		t.Errorf("JupyterLab did not end within %s:\n%s", stopTimeout, s.Log())
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // told above
+		<-s.done
+	}
+	if t.Failed() {
+		t.Logf("JupyterLab wrote:\n%s", s.Log())
+	}
+}
+
+// Log is what the server wrote.
+func (s *Server) Log() string {
+	b, err := os.ReadFile(s.log)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.ReplaceAll(string(b), s.token, "TOKEN")
+}
+
+func freePort(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	_, port, err := net.SplitHostPort(ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port // should another take it, JupyterLab takes the next and says so
+}
+
+// removeAll removes a folder in which a kernel that is just ending may still write.
+func removeAll(t testing.TB, dir string) {
+	var err error
+	for range 50 {
+		if err = os.RemoveAll(dir); err == nil {
+			return
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Errorf("remove the test's home: %v", err)
+}

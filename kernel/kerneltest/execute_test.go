@@ -1,0 +1,267 @@
+package kerneltest_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/kernel/kerneltest"
+	"github.com/tfcluster/tfcluster/kernel/wire"
+)
+
+// Ensure Python cells and matched cells run in order and share one run of counts.
+func TestOrderAndCounts(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	first := f.Execute("import time; time.sleep(0.3); print('one')")
+	second := f.Execute("%toy lines 2 1")
+	third := f.Execute("In[2]")
+
+	if n := f.Begin(first); n != 1 {
+		t.Errorf("first cell is [%d]", n)
+	}
+	f.Stream(first, "stdout", "one\n")
+	f.Status(first, "idle")
+	if n := f.Begin(second); n != 2 {
+		t.Errorf("matched cell is [%d]", n)
+	}
+	f.Stream(second, "stdout", "toy 0\ntoy 1\n")
+	f.Status(second, "idle")
+	if n := f.Begin(third); n != 3 {
+		t.Errorf("third cell is [%d]", n)
+	}
+	if n, text := f.Result(third); n != 3 || text != "'%toy lines 2 1'" {
+		t.Errorf("In[2] at [%d] is %s", n, text)
+	}
+	f.Status(third, "idle")
+	for i, id := range []string{first, second, third} {
+		if r := f.Executed(id, "ok"); r.ExecutionCount != i+1 {
+			t.Errorf("reply %d has count %d", i+1, r.ExecutionCount)
+		}
+	}
+	f.NothingLeft()
+}
+
+// Ensure a matched cell's value is its Out and the last result.
+func TestValue(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	id := f.Execute("%toy value forty-two")
+	f.Begin(id)
+	if n, text := f.Result(id); n != 1 || text != "forty-two" {
+		t.Errorf("result [%d] %s", n, text)
+	}
+	f.Status(id, "idle")
+	f.Executed(id, "ok")
+	if _, text := f.Run("print(_, Out[1])"); text != "forty-two forty-two\n" {
+		t.Errorf("Python sees %q", text)
+	}
+	f.NothingLeft()
+}
+
+// Ensure requests that do not count leave the counts alone.
+func TestNoHistory(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	no := false
+	id := f.Send("execute_request", wire.ExecuteRequest{Code: "%toy lines 1 0", StoreHistory: &no, UserExpressions: map[string]any{}})
+	f.Executed(id, "ok")
+	f.Until(id)
+	id = f.Send("execute_request", wire.ExecuteRequest{Code: "%toy value 1", Silent: true, UserExpressions: map[string]any{}})
+	f.Executed(id, "ok")
+	f.Status(id, "busy")
+	f.Status(id, "idle")
+	if r, _ := f.Run("1"); r.ExecutionCount != 1 {
+		t.Errorf("the first counted cell is [%d]", r.ExecutionCount)
+	}
+	f.NothingLeft()
+}
+
+// Ensure an error aborts what waits behind it, of either kind and in both directions,
+// unless the request says otherwise.
+func TestAbort(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, fails, behind string }{
+		{"python then magic", "import time; time.sleep(0.2); 1/0", "%toy lines 1 0"},
+		{"magic then python", "%toy fail", "print(1)"},
+		{"magic then magic", "%toy fail", "%toy lines 1 0"},
+		{"panic", "%toy panic", "1"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+			hold := f.Execute("import time; time.sleep(0.3)") // so that both are queued
+			fails, behind := f.Execute(tt.fails), f.Execute(tt.behind)
+			f.Executed(hold, "ok")
+			f.Executed(fails, "error")
+			f.Executed(behind, "aborted")
+			f.Until(behind)
+			if r, text := f.Run("%toy lines 1 0"); r.Status != "ok" || text != "toy 0\n" || r.ExecutionCount != 3 {
+				t.Errorf("afterwards: %+v %q", r, text)
+			}
+			f.NothingLeft()
+		})
+	}
+	t.Run("stop_on_error false", func(t *testing.T) {
+		t.Parallel()
+		f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+		no := false
+		fails := f.Send("execute_request", wire.ExecuteRequest{Code: "%toy fail", StopOnError: &no, UserExpressions: map[string]any{}})
+		behind := f.Execute("%toy lines 1 0")
+		f.Executed(fails, "error")
+		f.Executed(behind, "ok")
+		f.Until(behind)
+		f.NothingLeft()
+	})
+}
+
+// Ensure a cell that may run now does so beside a busy one, and that the counts stay
+// apart afterwards.
+func TestNow(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	busy := f.Execute("input()")
+	if n := f.Begin(busy); n != 1 {
+		t.Errorf("busy cell is [%d]", n)
+	}
+	now := f.Execute("%toy lines 1 0 --now")
+	if n := f.Begin(now); n != 2 {
+		t.Errorf("the cell beside is [%d]", n)
+	}
+	f.Stream(now, "stdout", "toy 0\n")
+	f.Status(now, "idle")
+	f.Status(busy, "busy") // a client takes the last status for the kernel's
+	f.Executed(now, "ok")
+	later := f.Execute("2")
+	f.Input(busy, "x")
+	f.Executed(busy, "ok")
+	if n, _ := f.Result(busy); n != 1 {
+		t.Errorf("busy cell's result is [%d]", n)
+	}
+	f.Status(busy, "idle")
+	if r := f.Executed(later, "ok"); r.ExecutionCount != 3 {
+		t.Errorf("the cell behind both is [%d]", r.ExecutionCount)
+	}
+	f.Until(later)
+	if _, text := f.Run("print(In[1:4])"); text != "['input()', '%toy lines 1 0 --now', '2']\n" {
+		t.Errorf("In is %q", text)
+	}
+	f.NothingLeft()
+}
+
+// Ensure a cell that is aborted in the child between two counts loses none.
+func TestNowBesideFailingCell(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	busy := f.Execute("input(); 1/0")
+	f.Begin(busy)
+	aborted := f.Execute("1")
+	now := f.Execute("%toy value v --now")
+	if r := f.Executed(now, "ok"); r.ExecutionCount != 3 {
+		t.Errorf("the cell beside is [%d]", r.ExecutionCount)
+	}
+	f.Input(busy, "")
+	f.Executed(busy, "error")
+	f.Executed(aborted, "aborted")
+	f.Until(aborted)
+	if r, text := f.Run("print(In[3], Out[3])"); r.ExecutionCount != 4 || text != "%toy value v --now v\n" {
+		t.Errorf("[%d] %q", r.ExecutionCount, text)
+	}
+	f.NothingLeft()
+}
+
+// Ensure a matched cell that waits says what for, and how not to.
+func TestWaitsHint(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	busy := f.Execute("input()")
+	f.Begin(busy)
+	waits := f.Execute("%toy lines 1 0")
+	f.Stream(waits, "stderr", "waits for cell [1]; add --now\n")
+	f.Input(busy, "")
+	f.Until(waits)
+	f.Executed(busy, "ok")
+	f.Executed(waits, "ok")
+	f.NothingLeft()
+}
+
+// Ensure text is merged, none is lost, and it stands before what follows it.
+func TestFlood(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	id := f.Execute("%toy flood 200000")
+	f.Executed(id, "ok")
+	messages := f.Until(id)
+	if got := strings.Count(f.Text(messages), "\n"); got != 200000 {
+		t.Errorf("%d lines", got)
+	}
+	if len(messages) > 200 {
+		t.Errorf("%d messages for one burst", len(messages))
+	}
+	f.NothingLeft()
+}
+
+// Ensure displays can be updated and questions asked.
+func TestDisplayAndInput(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	id := f.Execute("%toy progress")
+	f.Begin(id)
+	f.Pub("display_data", id)
+	for range 10 {
+		f.Pub("update_display_data", id)
+	}
+	f.Status(id, "idle")
+	f.Executed(id, "ok")
+	id = f.Execute("%toy ask")
+	f.Begin(id)
+	if prompt := f.Input(id, "yes"); prompt != "really? " {
+		t.Errorf("prompt %q", prompt)
+	}
+	f.Stream(id, "stdout", "got yes\n")
+	f.Status(id, "idle")
+	f.Executed(id, "ok")
+	f.NothingLeft()
+}
+
+// Ensure comms on our targets are served while a cell runs, without a status that would
+// end it for the client, and are listed with the child's.
+func TestCommBesideCell(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	busy := f.Execute("input()")
+	f.Begin(busy)
+	open := f.Send("comm_open", wire.CommOpen{CommID: "c1", Target: "toy", Data: map[string]any{}})
+	f.Send("comm_msg", wire.CommData{CommID: "c1", Data: map[string]any{"x": 1.0}})
+	var data wire.CommData
+	if err := f.Pub("comm_msg", open).Unmarshal(&data); err != nil || data.Data["x"] != 1.0 {
+		t.Errorf("echo %+v %v", data, err)
+	}
+	f.Input(busy, "")
+	f.Until(busy)
+	f.Executed(busy, "ok")
+	id := f.Send("comm_info_request", map[string]any{})
+	if m := f.Reply("comm_info_reply", id); !strings.Contains(string(m.Content()), `"c1":{"target_name":"toy"}`) {
+		t.Errorf("comm_info %s", m.Content())
+	}
+	f.Until(id)
+	f.NothingLeft()
+}
+
+// Ensure completion and inspection are ours on our lines and the child's elsewhere.
+func TestCompleteAndInspect(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	for _, tt := range []struct{ request, code, want string }{
+		{"complete", "%toy f", `"matches":["flood","fail"]`},
+		{"complete", "impor", `"import"`},
+		{"inspect", "%toy x", `"a toy"`},
+		{"inspect", "zip", `Init signature`},
+	} {
+		id := f.Send(tt.request+"_request", map[string]any{"code": tt.code, "cursor_pos": len(tt.code), "detail_level": 0})
+		if m := f.Reply(tt.request+"_reply", id); !strings.Contains(string(m.Content()), tt.want) {
+			t.Errorf("%s %q: %s", tt.request, tt.code, m.Content())
+		}
+		f.Until(id)
+	}
+	f.NothingLeft()
+}

@@ -1,0 +1,30 @@
+package kerneltest_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestMain fails when a kernel left its child's folder behind.
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "kerneltest-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if err := os.Setenv("TMPDIR", dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if left, _ := filepath.Glob(filepath.Join(dir, "tfcluster-kernel-*")); len(left) > 0 {
+		fmt.Fprintln(os.Stderr, "left behind:", left)
+		code = 1
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}

@@ -1,0 +1,96 @@
+package kerneltest_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/kernel/kerneltest"
+)
+
+// startProcess runs the toy kernel as a process of its own and returns it with its
+// Python's pid.
+func startProcess(t *testing.T) (*exec.Cmd, int) {
+	t.Helper()
+	python := kerneltest.Python(t)
+	binary := filepath.Join(t.TempDir(), "toykernel")
+	if out, err := exec.Command("go", "build", "-o", binary, "./toykernel").CombinedOutput(); err != nil {
+		t.Fatalf("build the toy kernel: %v\n%s", err, out)
+	}
+	file, conn := kerneltest.NewConnection(t)
+	cmd := exec.Command(binary, file, python)
+	cmd.Env = append(os.Environ(), "TMPDIR="+t.TempDir())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it has ended, unless the test failed
+	_, text := kerneltest.Connect(t, conn).Ready().Run("import os; print(os.getpid())")
+	pid, err := strconv.Atoi(strings.TrimSpace(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, pid
+}
+
+// gone waits until a process has ended.
+func gone(t *testing.T, pid int) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		if errors.Is(err, os.ErrNotExist) || strings.Contains(string(stat), ") Z ") {
+			return
+		}
+	}
+	t.Errorf("process %d is still there", pid)
+}
+
+// Ensure a kernel that is killed takes its Python with it.
+func TestKilledKernelLeavesNothing(t *testing.T) {
+	t.Parallel()
+	cmd, pid := startProcess(t)
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = cmd.Wait() // killed
+	gone(t, pid)
+}
+
+// Ensure SIGTERM ends a kernel in order.
+func TestTerminatedKernelEndsInOrder(t *testing.T) {
+	t.Parallel()
+	cmd, pid := startProcess(t)
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	gone(t, pid)
+}
+
+// Ensure SIGINT, as front ends of the signal mode send it, interrupts and does not end.
+func TestSignalledKernelGoesOn(t *testing.T) {
+	t.Parallel()
+	cmd, pid := startProcess(t)
+	for range 3 {
+		if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(200 * time.Millisecond) // an end would have begun
+	if err := syscall.Kill(pid, 0); err != nil {
+		t.Errorf("Python is gone: %v", err)
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}

@@ -1,0 +1,66 @@
+package magics
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestConfiguration: files, profile, environment and options, later over earlier.
+func TestConfiguration(t *testing.T) {
+	user, work := t.TempDir(), t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", user)
+	write := func(path, text string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(filepath.Join(user, "tfcluster", "config.toml"), "workers = 3\nps_memory = \"1g\"\nevaluator-memory = \"1g\"\nidle = \"2h\"\nqueue = \"research\"\nmax-restarts = 4\n[env]\nA = \"1\"\n[profile.big]\nworkers = 8\nchief = true\n")
+	write(filepath.Join(work, "tfcluster.toml"), "idle = \"never\"\nreserve-timeout = \"3m\"\n[profile.big]\nps = 2\n")
+	reserve := func(line string) (*fakeCluster, error) {
+		d := newFakeDrivers(t)
+		s := NewSession(t.Context(), Options{Connector: d, WorkingDir: work})
+		t.Cleanup(s.Close)
+		_, err := s.Run(t.Context(), "%tfcluster reserve "+line+"\n%tfcluster start --show chief a.py", newRecord(), nil)
+		return d.get("local-1"), err
+	}
+	write(filepath.Join(work, "a.py"), "pass")
+	f, err := reserve("--ps 1 --timeout 1m")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := f.request; len(r.GetRoles()) != 2 || r.GetRoles()[0].GetCount() != 3 || r.GetRoles()[1].GetEach().GetMemoryBytes() != 1<<30 || r.GetIdleMillis() != 0 || r.GetTimeoutMillis() != 60_000 || r.GetEnv()["A"] != "1" {
+		t.Errorf("the request is %v", r)
+	}
+	if f.starts[0].GetMaxRestarts() != 4 {
+		t.Errorf("the start is %v", f.starts[0])
+	}
+	t.Setenv("TFCLUSTER_IDLE", "5m")
+	f, err = reserve("--profile big --ps 3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := f.request; len(r.GetRoles()) != 3 || r.GetRoles()[1].GetCount() != 8 || r.GetRoles()[2].GetCount() != 3 || r.GetIdleMillis() != 300_000 || r.GetTimeoutMillis() != 180_000 {
+		t.Errorf("the request is %v", r)
+	}
+	if _, err := reserve("--profile small"); err == nil || !strings.Contains(err.Error(), "there are big") {
+		t.Errorf("an unknown profile gives %v", err)
+	}
+	write(filepath.Join(work, "tfcluster.toml"), "worker = 3\n")
+	if _, err := reserve(""); err == nil || !strings.Contains(err.Error(), "no option worker: did you mean workers?") {
+		t.Errorf("an unknown option gives %v", err)
+	}
+	write(filepath.Join(work, "tfcluster.toml"), "workers = \"many\"\n")
+	if _, err := reserve(""); err == nil || !NewReport(err).Usage {
+		t.Errorf("a bad value gives %v", err)
+	}
+	write(filepath.Join(work, "tfcluster.toml"), "workers = = 3\n")
+	if _, err := reserve(""); err == nil || strings.Contains(err.Error(), "\n") || !NewReport(err).Usage {
+		t.Errorf("a broken file gives %v", err)
+	}
+}

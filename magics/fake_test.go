@@ -1,0 +1,310 @@
+package magics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// fakeCluster is a driver without executors: it answers as its fields say.
+type fakeCluster struct {
+	clusterpb.UnimplementedControlServer
+	request *clusterpb.ReserveRequest
+
+	mu sync.Mutex
+	// guarded by mu
+	reserve   []*clusterpb.ReserveUpdate // sent in turn; a ready one is added
+	hang      bool                       // reserve and follow never end by themselves
+	follow    []*clusterpb.RunUpdate
+	starts    []*clusterpb.StartRequest
+	stops     []*clusterpb.StopRequest
+	shutdowns []*clusterpb.ShutdownRequest
+	logs      []*clusterpb.LogsRequest
+	lines     []*clusterpb.Line
+	run       *clusterpb.RunStatus
+	detached  bool
+	clients   int
+	failStart *clusterpb.Failure
+	stopped   chan struct{}
+	over      chan struct{}
+}
+
+func executors(roles []*clusterpb.Role, state string) []*clusterpb.ExecutorStatus {
+	var out []*clusterpb.ExecutorStatus
+	for i, task := range cluster.Tasks(roles) {
+		x := &clusterpb.ExecutorStatus{Id: fmt.Sprint(i), Task: task.String(), State: state, Host: "host" + fmt.Sprint(i%2)}
+		if state == "ready" {
+			x.Python = &clusterpb.Python{Version: "3.11.7", Tensorflow: "2.21.0", Keras: "3.15.1"}
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+func (f *fakeCluster) Reserve(_ *clusterpb.ReserveRequest, s grpc.ServerStreamingServer[clusterpb.ReserveUpdate]) error {
+	f.mu.Lock()
+	updates, hang := slices.Clone(f.reserve), f.hang
+	f.mu.Unlock()
+	for _, u := range updates {
+		if err := s.Send(u); err != nil || u.GetFailure() != nil {
+			return err
+		}
+	}
+	if hang {
+		select {
+		case <-s.Context().Done():
+		case <-f.over:
+		}
+		return status.Error(codes.Unavailable, "released")
+	}
+	return s.Send(&clusterpb.ReserveUpdate{Ready: true, Seconds: 1.5, Executors: executors(f.request.GetRoles(), "ready")})
+}
+
+func (f *fakeCluster) Hold(s grpc.BidiStreamingServer[clusterpb.HoldRequest, clusterpb.HoldUpdate]) error {
+	f.mu.Lock()
+	f.clients++
+	f.mu.Unlock()
+	<-s.Context().Done()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.clients--
+	return nil
+}
+
+func (f *fakeCluster) Status(context.Context, *clusterpb.StatusRequest) (*clusterpb.ClusterStatus, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return &clusterpb.ClusterStatus{
+		Name: f.request.GetName(), Backend: f.request.GetBackend(), State: "ready", Executors: executors(f.request.GetRoles(), "ready"), Run: f.run, Dir: f.request.GetDir(),
+		IdleMillis: f.request.GetIdleMillis(), Roles: f.request.GetRoles(), Host: "edge", DriverPid: 4711, Clients: 1, Request: f.request, Detached: f.detached,
+	}, nil
+}
+
+func (f *fakeCluster) Start(req *clusterpb.StartRequest, s grpc.ServerStreamingServer[clusterpb.StartUpdate]) error {
+	f.mu.Lock()
+	f.starts = append(f.starts, req)
+	id := int32(len(f.starts))
+	run := &clusterpb.RunStatus{Id: id, State: "running", Program: req.GetProgram().GetName(), Words: req.GetProgram().GetWords(), LogDir: fmt.Sprintf("%s/run-%03d/logs", f.request.GetDir(), id)}
+	for _, t := range cluster.Tasks(f.request.GetRoles()) {
+		run.Tasks = append(run.Tasks, &clusterpb.TaskStatus{Task: t.String(), State: "running", Host: "host0"})
+	}
+	f.run = run
+	failure := f.failStart
+	f.mu.Unlock()
+	if failure != nil {
+		failed := proto.CloneOf(run)
+		failed.State, failed.Failure = "failed", failure
+		return s.Send(&clusterpb.StartUpdate{Run: failed, Failure: failure})
+	}
+	return s.Send(&clusterpb.StartUpdate{Run: run, Entered: true})
+}
+
+func (f *fakeCluster) Follow(_ *clusterpb.FollowRequest, s grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
+	f.mu.Lock()
+	updates, hang, run := slices.Clone(f.follow), f.hang, f.run
+	f.mu.Unlock()
+	if run == nil {
+		return status.Error(codes.NotFound, "nothing has been started yet")
+	}
+	for _, u := range updates {
+		if err := s.Send(u); err != nil {
+			return err
+		}
+	}
+	if !hang {
+		return nil
+	}
+	select {
+	case <-s.Context().Done():
+		return s.Context().Err()
+	case <-f.stopped:
+	}
+	ended := proto.CloneOf(run)
+	ended.State = "stopped"
+	f.mu.Lock()
+	f.run = ended
+	f.mu.Unlock()
+	return s.Send(&clusterpb.RunUpdate{Status: ended, Final: true})
+}
+
+func (f *fakeCluster) Stop(_ context.Context, req *clusterpb.StopRequest) (*clusterpb.RunStatus, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stops = append(f.stops, req)
+	if req.GetGraceMillis() == 0 || len(f.stops) == 1 && !f.hang {
+		close(f.stopped)
+	}
+	return f.run, nil
+}
+
+func (f *fakeCluster) Reset(_ *clusterpb.ResetRequest, s grpc.ServerStreamingServer[clusterpb.ResetUpdate]) error {
+	return s.Send(&clusterpb.ResetUpdate{Done: true, Executors: executors(f.request.GetRoles(), "ready")})
+}
+
+func (f *fakeCluster) Logs(req *clusterpb.LogsRequest, s grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+	f.mu.Lock()
+	f.logs = append(f.logs, req)
+	lines := f.lines
+	f.mu.Unlock()
+	if len(lines) > 0 {
+		if err := s.Send(&clusterpb.LinesReply{Lines: lines}); err != nil {
+			return err
+		}
+	}
+	if req.GetFollow() {
+		<-s.Context().Done()
+	}
+	return nil
+}
+
+func (f *fakeCluster) Detach(context.Context, *clusterpb.DetachRequest) (*clusterpb.RunStatus, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.run == nil {
+		return nil, status.Error(codes.FailedPrecondition, "no run is active: there is nothing to detach")
+	}
+	f.detached = true
+	return f.run, nil
+}
+
+func (f *fakeCluster) History(context.Context, *clusterpb.HistoryRequest) (*clusterpb.HistoryReply, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.run == nil {
+		return &clusterpb.HistoryReply{}, nil
+	}
+	return &clusterpb.HistoryReply{Runs: []*clusterpb.RunStatus{f.run}}, nil
+}
+
+func (f *fakeCluster) TensorBoard(context.Context, *clusterpb.TensorBoardRequest) (*clusterpb.TensorBoardReply, error) {
+	return &clusterpb.TensorBoardReply{Id: "tb-1", Path: "tfcluster/local-1/secret-token/", Logdir: f.request.GetDir()}, nil
+}
+
+func (f *fakeCluster) GPUs(context.Context, *clusterpb.GPUsRequest) (*clusterpb.GPUsReply, error) {
+	return &clusterpb.GPUsReply{Gpus: []*clusterpb.GPU{{Index: 1, Name: "H200", MemoryBytes: 141 << 30, UsedBytes: 3 << 30, Utilization: 87, Host: "host0", Holder: "worker:0"}}}, nil
+}
+
+func (f *fakeCluster) Shutdown(req *clusterpb.ShutdownRequest, s grpc.ServerStreamingServer[clusterpb.ShutdownUpdate]) error {
+	f.mu.Lock()
+	f.shutdowns = append(f.shutdowns, req)
+	running, detached := f.run.GetState() == "running", f.detached
+	f.mu.Unlock()
+	switch {
+	case req.GetUnlessDetached() && detached:
+		return status.Error(codes.FailedPrecondition, "a detached run is on")
+	case running && !req.GetForce():
+		return status.Error(codes.FailedPrecondition, "run 1 is active: shutdown --force ends it, detach lets it go on")
+	}
+	close(f.over)
+	return s.Send(&clusterpb.ShutdownUpdate{Done: true})
+}
+
+// fakeDrivers is a Connector over fakeClusters.
+type fakeDrivers struct {
+	t    testing.TB
+	prep func(*fakeCluster) // before a launched cluster answers
+
+	mu sync.Mutex
+	// guarded by mu
+	clusters map[string]*fakeCluster
+	dead     map[string]bool
+	order    []string
+}
+
+func newFakeDrivers(t testing.TB) *fakeDrivers {
+	return &fakeDrivers{t: t, clusters: map[string]*fakeCluster{}, dead: map[string]bool{}}
+}
+
+func (d *fakeDrivers) add(req *clusterpb.ReserveRequest) *fakeCluster {
+	f := &fakeCluster{request: req, stopped: make(chan struct{}), over: make(chan struct{})}
+	if d.prep != nil {
+		d.prep(f)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.clusters[req.GetName()] = f
+	d.order = append(d.order, req.GetName())
+	return f
+}
+
+func (d *fakeDrivers) get(name string) *fakeCluster {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.clusters[name]
+}
+
+func (d *fakeDrivers) Launch(_ context.Context, req *clusterpb.ReserveRequest) (string, clusterpb.ControlClient, error) {
+	if req.GetPython() == "/no/python" {
+		return "", nil, errors.New("there is no /no/python")
+	}
+	d.add(req)
+	c, err := d.Dial(context.Background(), req.GetName())
+	return req.GetName(), c, err
+}
+
+func (d *fakeDrivers) Dial(_ context.Context, name string) (clusterpb.ControlClient, error) {
+	d.mu.Lock()
+	f, dead := d.clusters[name], d.dead[name]
+	d.mu.Unlock()
+	switch {
+	case f == nil:
+		return nil, fmt.Errorf("read state of cluster %s: %w", name, os.ErrNotExist)
+	case dead:
+		return nil, cluster.ErrNoDriver
+	}
+	lis := bufconn.Listen(1 << 16)
+	srv := grpc.NewServer()
+	clusterpb.RegisterControlServer(srv, f)
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		if err := srv.Serve(lis); err != nil {
+			d.t.Errorf("serve: %v", err)
+		}
+	}()
+	d.t.Cleanup(func() { srv.Stop(); <-served })
+	conn, err := grpc.NewClient("passthrough:///fake", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+	if err != nil {
+		return nil, err
+	}
+	d.t.Cleanup(func() { _ = conn.Close() })
+	return clusterpb.NewControlClient(conn), nil
+}
+
+func (d *fakeDrivers) List(context.Context) ([]ClusterInfo, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var infos []ClusterInfo
+	for _, n := range d.order {
+		select {
+		case <-d.clusters[n].over:
+			continue
+		default:
+		}
+		infos = append(infos, ClusterInfo{Name: n, Backend: "local", Owner: d.clusters[n].request.GetOwner(), Live: !d.dead[n]})
+	}
+	return infos, nil
+}
+
+func (d *fakeDrivers) Recover(ctx context.Context, name string) (clusterpb.ControlClient, error) {
+	d.mu.Lock()
+	delete(d.dead, name)
+	d.mu.Unlock()
+	return d.Dial(ctx, name)
+}

@@ -1,0 +1,46 @@
+package magics
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+)
+
+// GateMain is `tfcluster gate [--owner NAME] [--python PATH]`: the engine of a plain
+// ipykernel, whose shim has started it with one end of a socket pair as descriptor
+// 3. It says there where the gate is, {"gate": PATH}, and ends when the other end
+// closes; clusters live on.
+func GateMain(ctx context.Context, argv []string, opt Options, lifeline *os.File) error {
+	flags := flag.NewFlagSet("gate", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&opt.Owner, "owner", opt.Owner, "connection file's name of the kernel")
+	flags.StringVar(&opt.Python, "python", opt.Python, "the kernel's interpreter")
+	if err := flags.Parse(argv); err != nil {
+		return &UsageError{Verb: "gate", Text: err.Error()}
+	}
+	s := NewSession(ctx, opt)
+	defer s.Close()
+	g, err := OpenGate(ctx, s)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	if err := json.NewEncoder(lifeline).Encode(map[string]string{"gate": g.Path()}); err != nil {
+		return fmt.Errorf("tell the kernel where the gate is: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { // ends with the kernel or with lifeline's close
+		_, err := io.Copy(io.Discard, lifeline)
+		ended <- err
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		_ = lifeline.Close() // wakes the reader
+		<-ended
+	}
+	return nil
+}

@@ -1,0 +1,214 @@
+package magics
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+var update = flag.Bool("update", false, "write the transcripts in testdata anew")
+
+// scenes are the clusters that the transcripts in testdata meet, by file.
+var scenes = map[string]func(*fakeCluster){
+	"quickstart": func(f *fakeCluster) { f.follow = trainingUpdates() },
+	"failure": func(f *fakeCluster) {
+		failure := &clusterpb.Failure{
+			Summary: "worker:1 on host1 failed: ValueError: bad batch", Task: "worker:1", Host: "host1", ExitCode: 1, Kind: "task", Exception: "ValueError: bad batch",
+			Lines: []string{"Traceback (most recent call last):", `  File "train.py", line 6, in main_fun`, "ValueError: bad batch"}, Echoes: []string{"worker:0", "worker:2"},
+			Remedy: "mend the program and %tfcluster start again: the executors are held",
+		}
+		st := &clusterpb.RunStatus{
+			Id: 1, State: "failed", Program: "main_fun", Seconds: 75, Failure: failure, Dir: "/work/dir/tfcluster-runs/local-1/run-001",
+			Tasks: []*clusterpb.TaskStatus{
+				{Task: "worker:0", State: "ended", Host: "host0", ExitCode: 1, Echo: true, Reason: "UnavailableError"},
+				{Task: "worker:1", State: "exited", Host: "host1", ExitCode: 1, Step: 30},
+			},
+		}
+		f.follow = []*clusterpb.RunUpdate{
+			{Lines: &clusterpb.Lines{Head: []*clusterpb.Line{{Stream: clusterpb.Line_STDERR, Task: "worker:1", Text: "ValueError: bad batch"}}}},
+			{Status: st, Final: true},
+		}
+	},
+	"reserve": func(f *fakeCluster) {
+		roles := f.request.GetRoles()
+		f.reserve = []*clusterpb.ReserveUpdate{{Executors: executors(roles, "granted"), Waiting: "missing worker:1 on host1: its agent has not called yet", Seconds: 0.3}}
+		if f.request.GetName() == "late" {
+			f.reserve = append(f.reserve, &clusterpb.ReserveUpdate{Executors: executors(roles, "granted"), Failure: &clusterpb.Failure{
+				Kind: "timeout", Summary: "1 of 2 executors came within 10s; missing worker:1: queue default is full", Remedy: "reserve fewer workers, or wait with --reserve-timeout 30m",
+			}})
+		}
+	},
+	"usage": nil,
+	"look": func(f *fakeCluster) {
+		f.follow = trainingUpdates()
+		f.lines = []*clusterpb.Line{{Task: "worker:0", Text: "epoch 1"}, {Task: "worker:0-3 ×4", Text: "ready"}, {Stream: clusterpb.Line_STDERR, Task: "worker:1", Text: "careful"}}
+	},
+}
+
+func trainingUpdates() []*clusterpb.RunUpdate {
+	status := func(state string, step int64) *clusterpb.RunStatus {
+		return &clusterpb.RunStatus{
+			Id: 1, State: state, Program: "main_fun", Seconds: float64(step), Dir: "/work/dir/tfcluster-runs/local-1/run-001", LogDir: "/work/dir/tfcluster-runs/local-1/run-001/logs",
+			Progress:       &clusterpb.Report{Step: step, TotalSteps: 600, Epoch: 1 + step/300, TotalEpochs: 2, Metrics: map[string]float64{"loss": 0.312, "accuracy": 0.9121, "lr": 0.001}},
+			Series:         []*clusterpb.Series{{Name: "loss", Steps: []int64{1, 300, 600}, Values: []float64{2.3, 0.7, 0.312}}, {Name: "accuracy", Steps: []int64{1, 300, 600}, Values: []float64{0.1, 0.8, 0.9121}}},
+			StepsPerSecond: 31.4, Result: &clusterpb.TaskResult{Json: `{"accuracy":0.9121}`, Repr: "{'accuracy': 0.9121}"},
+			Tasks: []*clusterpb.TaskStatus{{Task: "worker:0", State: "exited", Host: "host0", Step: step}, {Task: "worker:1", State: "exited", Host: "host1", Step: step}},
+		}
+	}
+	return []*clusterpb.RunUpdate{
+		{Lines: &clusterpb.Lines{Before: 37, Head: []*clusterpb.Line{{Task: "worker:0-3 ×4", Text: "starting"}}}},
+		{Status: status("running", 120)},
+		{Lines: &clusterpb.Lines{
+			Head: []*clusterpb.Line{{Task: "worker:0", Text: "first"}}, Skipped: 12345,
+			Tail: []*clusterpb.Line{{Task: "worker:0", Text: "60/600", Carriage: true}, {Task: "worker:1", Text: "<b>other</b>", Stream: clusterpb.Line_STDERR}},
+		}},
+		{Notes: []*clusterpb.Note{{Text: "worker:1 writes nothing for 60 s", Warning: true}}},
+		{Status: status("finished", 600), Final: true},
+	}
+}
+
+var took = regexp.MustCompile(`in \d+\.\d s`)
+
+// TestTranscripts runs the cells of testdata/*.txt, lines that begin with "> ",
+// and compares what each shows with what stands below it.
+func TestTranscripts(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) != len(scenes) {
+		t.Fatalf("%d transcripts for %d scenes, %v", len(files), len(scenes), err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			raw, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			drivers := newFakeDrivers(t)
+			drivers.prep = scenes[strings.TrimSuffix(filepath.Base(file), ".txt")]
+			s := NewSession(t.Context(), Options{Connector: drivers, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
+			t.Cleanup(s.Close)
+			py := &fakePython{names: map[string]string{"lr": "0.1"}, exprs: map[string]string{"2*3": "6"}}
+			var got strings.Builder
+			for _, cell := range cellsOf(string(raw)) {
+				got.WriteString(cell.shown + transcript(s, cell.code, py))
+			}
+			if *update {
+				if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if got.String() != string(raw) {
+				t.Errorf("%s differs (go test ./magics -update writes it anew):\n%s", file, got.String())
+			}
+		})
+	}
+}
+
+type transcriptCell struct{ shown, code string }
+
+func cellsOf(text string) []transcriptCell {
+	var cells []transcriptCell
+	inCell := false
+	for line := range strings.SplitSeq(text, "\n") {
+		code, ok := strings.CutPrefix(line, "> ")
+		if line == ">" {
+			code, ok = "", true
+		}
+		if ok && !inCell {
+			cells = append(cells, transcriptCell{})
+		}
+		if ok {
+			c := &cells[len(cells)-1]
+			c.shown += line + "\n"
+			c.code += code + "\n"
+		}
+		inCell = ok
+	}
+	return cells
+}
+
+func transcript(s *Session, code string, py Python) string {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	out := newRecord()
+	v, err := s.Run(ctx, code, out, py)
+	text := out.settle()
+	if v != nil {
+		text += "val| " + v.String() + "\n"
+	}
+	if r := NewReport(err); r != nil {
+		for _, line := range r.Lines {
+			text += strings.TrimRight("bad| "+line, " ") + "\n"
+		}
+	}
+	return took.ReplaceAllString(text, "in T s") + "\n"
+}
+
+// TestHTML: nothing that a task writes or a path holds becomes markup, and nothing
+// shown is script.
+func TestHTML(t *testing.T) {
+	t.Parallel()
+	evil := `<script>alert(1)</script>"'&`
+	run := &clusterpb.RunStatus{
+		Id: 1, State: "failed", Program: evil, Dir: evil, LogDir: evil, ResumedFrom: evil, Failure: &clusterpb.Failure{Summary: evil, Lines: []string{evil}, Remedy: evil, Detail: []string{evil}, Echoes: []string{evil}},
+		Tasks:  []*clusterpb.TaskStatus{{Task: evil, Host: evil, State: evil, Reason: evil, ExitCode: 1}},
+		Series: []*clusterpb.Series{{Name: evil, Steps: []int64{1, 2}, Values: []float64{1, 2}}}, Progress: &clusterpb.Report{Step: 1, TotalSteps: 2, Metrics: map[string]float64{evil: 1}},
+		Result: &clusterpb.TaskResult{Repr: evil}, Words: []string{evil},
+	}
+	st := &clusterpb.ClusterStatus{
+		Name: evil, Backend: evil, State: evil, Dir: evil, Host: evil, Run: run, Notes: []*clusterpb.Note{{Text: evil}},
+		Executors: []*clusterpb.ExecutorStatus{{Id: evil, Task: evil, Host: evil, State: evil, Cause: evil, Python: &clusterpb.Python{Error: evil}}},
+	}
+	say := func(s string) string { return s }
+	for name, b := range map[string]bundle{
+		"status": clusterView(st, say), "run": runView(run), "summary": summary(run), "entered": entered(run, say), "reserved": reserved(st, 1), "held": held(st),
+		"reservation": reservation(evil, nil, &clusterpb.ReserveUpdate{Executors: st.GetExecutors(), Waiting: evil}), "history": historyView([]*clusterpb.RunStatus{run}),
+		"clusters": clustersView([]ClusterInfo{{Name: evil, Backend: evil, Owner: evil, Note: evil}}, ""), "doctor": doctorView([]finding{{evil, evil, evil}}, evil),
+		"gpus":        gpusView(&clusterpb.GPUsReply{Gpus: []*clusterpb.GPU{{Name: evil, Host: evil, Holder: evil, Processes: []*clusterpb.GPUProcess{{Command: evil}}}}, Errors: []string{evil}}),
+		"tensorboard": tensorBoardFallback(evil, &clusterpb.TensorBoardReply{Logdir: evil, Error: evil}, run), "reset": resetView(evil, &clusterpb.ResetUpdate{Text: evil, Executors: st.GetExecutors()}, 0),
+	} {
+		if strings.Contains(b.html, "<script") || strings.Contains(b.html, evil) {
+			t.Errorf("%s: not escaped: %s", name, b.html)
+		}
+		if !strings.Contains(b.text, "script") {
+			t.Errorf("%s: the text says less than the HTML: %s", name, b.text)
+		}
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ got, want string }{
+		{thousands(0), "0"},
+		{thousands(999), "999"},
+		{thousands(1234567), "1,234,567"},
+		{thousands(-1234), "-1,234"},
+		{clock(45296), "12:34:56"},
+		{clock(-1), "00:00:00"},
+		{bytesText(1023), "1023 B"},
+		{bytesText(4 << 30), "4.0 GiB"},
+		{number(0.31234), "0.3123"},
+		{number(31.42), "31.42"},
+		{number(1e-7), "1e-07"},
+		{number(12), "12"},
+		{plural(1, "line"), "1 line"},
+		{plural(1200, "line"), "1,200 lines"},
+		{sparkline([]float64{0, 1}, 10), "▁█"},
+		{sparkline([]float64{1}, 10), ""},
+		{fmt.Sprint(metricNames(map[string]float64{"z": 1, "val_loss": 1, "acc": 1, "loss": 1})), "[loss val_loss acc z]"},
+	} {
+		if tc.got != tc.want {
+			t.Errorf("%q, want %q", tc.got, tc.want)
+		}
+	}
+}

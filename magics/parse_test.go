@@ -1,0 +1,352 @@
+package magics
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func words(t *testing.T, line string, py Python) []string {
+	t.Helper()
+	tokens, err := NewTable().tokens(context.Background(), line, py)
+	if err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	var out []string
+	for _, k := range tokens {
+		out = append(out, k.text)
+	}
+	return out
+}
+
+func TestWords(t *testing.T) {
+	t.Parallel()
+	py := &fakePython{
+		names: map[string]string{"lr": "0.1", "path": "/a b", "größe": "7"},
+		exprs: map[string]string{"n*2": "6", "d['}']": "x", "f(1, {2})": "y", "x:.2f": "1.50"},
+	}
+	for _, tc := range []struct {
+		name, line string
+		want       []string
+	}{
+		{"plain", "start main_fun 1 2", []string{"start", "main_fun", "1", "2"}},
+		{"spaces and tabs", "  a \t b  ", []string{"a", "b"}},
+		{"quotes", `a 'b c' "d e" f"g h"i`, []string{"a", "b c", "d e", "fg hi"}},
+		{"empty words", `a '' ""`, []string{"a", "", ""}},
+		{"escapes", `a\ b "c\"d" 'e\f' g\\h`, []string{"a b", `c"d`, `e\f`, `g\h`}},
+		{"comment", "a b # c $lr {", []string{"a", "b"}},
+		{"no comment inside a word", "a#b '#c'", []string{"a#b", "#c"}},
+		{"continuation", "a \\\n  b\\\nc", []string{"a", "bc"}},
+		{"name", "--lr $lr x$lr-", []string{"--lr", "0.1", "x0.1-"}},
+		{"a name's text is one word", "a $path", []string{"a", "/a b"}},
+		{"unicode name", "$größe", []string{"7"}},
+		{"in double quotes", `"lr is $lr"`, []string{"lr is 0.1"}},
+		{"not in single quotes", `'$lr {n*2} {{'`, []string{"$lr {n*2} {{"}},
+		{"literal", "$$lr {{a}} $1 $", []string{"$lr", "{a}", "$1", "$"}},
+		{"expression", "{n*2} a{ n*2 }b", []string{"6", "a6b"}},
+		{"braces in strings and nested", `{d['}']} {f(1, {2})}`, []string{"x", "y"}},
+		{"format", "{x:.2f}", []string{"1.50"}},
+		{"now is not expanded", "logs --now --grep $lr{x", []string{"logs", "--now", "--grep", "$lr{x"}},
+		{"empty", "", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := words(t, tc.line, py); !slices.Equal(got, tc.want) {
+				t.Errorf("words of %q are %q, want %q", tc.line, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestWordErrors(t *testing.T) {
+	t.Parallel()
+	py := &fakePython{}
+	for line, want := range map[string]string{
+		`a 'b`:    "' is not closed",
+		`a "b`:    `" is not closed`,
+		`a \`:     `needs another line`,
+		`a {b`:    "{ is not closed",
+		`a {}`:    "no expression",
+		`a {"b}`:  "not closed",
+		`a {b)}`:  "not closed",
+		`a $lr`:   "the notebook has no name lr",
+		`a {x+1}`: "NameError",
+	} {
+		_, err := NewTable().tokens(context.Background(), line, py)
+		var usage *UsageError
+		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q gave %v, want a usage error with %q", line, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q gave more than a line: %v", line, err)
+		}
+	}
+	if _, err := NewTable().tokens(context.Background(), "a $lr", nil); !errors.Is(err, ErrNoPython) {
+		t.Errorf("without Python $lr gave %v, want ErrNoPython", err)
+	}
+}
+
+func parseLine(line string, cell *string, shell bool) (*Command, error) {
+	table := NewTable()
+	tokens, err := table.tokens(context.Background(), line, nil)
+	if err != nil {
+		return nil, err
+	}
+	return table.parse(tokens, cell, shell)
+}
+
+func TestParseErrors(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		"statsu":                                    `no verb "statsu": did you mean status?`,
+		"xyzzy":                                     `no verb "xyzzy": there are reserve, start`,
+		"run x.py":                                  `no verb "run"`,
+		"reserve --worker 3":                        "no option --worker: did you mean --workers?",
+		"reserve --quux":                            "no option --quux",
+		"reserve --workers":                         "--workers needs a value: --workers N",
+		"reserve --workers four":                    `want a whole number from 0 to 10000, not "four"`,
+		"reserve --workers 99999999999999999999":    "want a whole number from 0 to 10000",
+		"reserve --workers -1":                      "want a whole number",
+		"reserve --workers 2 --workers 3":           "--workers is given twice",
+		"reserve --chief=1":                         "--chief takes no value",
+		"reserve --memory 4x":                       `want a size like 512m or 4g, not "4x"`,
+		"reserve --memory 4":                        "did you forget the unit?",
+		"reserve --memory 99999999t":                "more than there can be",
+		"reserve --idle 0s":                         "out of range",
+		"reserve --idle 100000h":                    "out of range",
+		"reserve --timeout soon":                    "want a duration like 30s, 10m or 2h",
+		"reserve --timeout 1m --reserve-timeout 2m": "the same: give one",
+		"reserve --backend yran":                    "did you mean yarn?",
+		"reserve --conf k":                          "want K=V",
+		"reserve --role x":                          "want ROLE=N",
+		"reserve --name ../x":                       "cluster name",
+		"reserve two":                               `"two" is one word too many`,
+		"reserve --managed":                         "not yet: --managed",
+		"start":                                     "which program?",
+		"start --again main_fun":                    "--again takes the last program",
+		"start --args a main_fun 1":                 "exclude one another",
+		"start --resume=x main_fun":                 "want a whole number",
+		"start --show everyone! main_fun":           "want a role and an index",
+		"logs --grep (":                             "--grep:",
+		"logs --since yesterdayish":                 "--since:",
+		"logs --task Worker":                        "want a role and an index",
+		"logs -x":                                   "no option -x",
+		"status --n 3":                              "no option --n",
+		"evaluate df":                               "not yet:",
+		"inference df -o pred":                      "no option -o",
+		"train --epochs 3 df":                       "not yet:",
+		"attach a b":                                "one word too many",
+		"help a b":                                  "one word too many",
+	} {
+		_, err := parseLine(line, nil, false)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q gave %v, want %q", line, err, want)
+			continue
+		}
+		r := NewReport(err)
+		if !r.Usage || len(r.Lines) != 1 || strings.Contains(r.Lines[0], "\n") || r.Code != 2 {
+			t.Errorf("%q is reported as %+v, want one line of usage", line, r)
+		}
+	}
+	body := "print(1)"
+	if _, err := parseLine("status", &body, false); err == nil || !strings.Contains(err.Error(), "takes a cell's body for start only") {
+		t.Errorf("%%%%tfcluster status gave %v", err)
+	}
+}
+
+func TestParse(t *testing.T) {
+	t.Parallel()
+	parse := func(line string) *Command {
+		t.Helper()
+		c, err := parseLine(line, nil, false)
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		return c
+	}
+	c := parse("start --max-restarts 2 --resume main_fun --max-restarts 3 -c x --resume=1")
+	if c.Program != "main_fun" || c.Count("max-restarts", 0) != 2 || c.Text("resume") != "last" {
+		t.Errorf("start is %+v", c)
+	}
+	if want := []string{"--max-restarts", "3", "-c", "x", "--resume=1"}; !slices.Equal(c.Words, want) {
+		t.Errorf("the program's words are %q, want %q", c.Words, want)
+	}
+	if len(c.Warnings) != 2 || !strings.Contains(c.Warnings[0], "--max-restarts goes to main_fun") {
+		t.Errorf("warnings are %q", c.Warnings)
+	}
+	c = parse("logs -fn20 --task=worker:1 -c local-1")
+	if !c.Has("follow") || c.Count("lines", 0) != 20 || c.Text("task") != "worker:1" || c.Text("cluster") != "local-1" {
+		t.Errorf("logs is %+v", c.values)
+	}
+	c = parse("reserve --ps-memory 512m --worker-node-label gpu --idle never --env A=b=c --env HOME --timeout 90")
+	if c.roles["ps"]["memory"].number != 512<<20 || c.roles["worker"]["node-label"].text != "gpu" || c.Millis("idle", time.Hour) != 0 || c.Millis("timeout", 0) != 90_000 {
+		t.Errorf("reserve is %+v, %+v", c.roles, c.values)
+	}
+	if env := c.values["env"]; len(env) != 2 || env[0].text != "b=c" || !env[0].hasValue || env[1].key != "HOME" || env[1].hasValue {
+		t.Errorf("--env is %+v", c.values["env"])
+	}
+	for _, line := range []string{"reserve ?", "reserve --workers ?", "reserve?", "reserve --workers?", "start ?"} {
+		if c := parse(line); !c.Help {
+			t.Errorf("%q does not ask for help", line)
+		}
+	}
+	if c := parse("start main_fun ?"); c.Help || !slices.Equal(c.Words, []string{"?"}) {
+		t.Errorf("a ? of the program's is %+v", c)
+	}
+	if c := parse("start -- --odd 1"); c.Program != "--odd" {
+		t.Errorf("after -- the program is %q", c.Program)
+	}
+	body := "print(1)\n"
+	c, err := parseLine("start --wait a --b", &body, false)
+	if err != nil || c.Cell != body || !slices.Equal(c.Words, []string{"a", "--b"}) || !c.Has("wait") {
+		t.Errorf("a cell's start is %+v, %v", c, err)
+	}
+}
+
+func TestCells(t *testing.T) {
+	t.Parallel()
+	s := NewSession(t.Context(), Options{Connector: newFakeDrivers(t)})
+	t.Cleanup(s.Close)
+	for _, tc := range []struct {
+		code string
+		want Match
+	}{
+		{"%tfcluster status", Queue},
+		{"%tfcluster status --now", Now},
+		{"\n# a comment\n%tfcluster status --now\n\n%tfcluster logs --now -n 3\n", Now},
+		{"%tfcluster status --now\n%tfcluster wait", Queue},
+		{"%tfcluster wait --now", Queue},
+		{"%tfcluster start main_fun --now", Queue},
+		{"%tfcluster logs --grep '--now'", Queue},
+		{"%%tfcluster start\nx = 1\n%tfcluster status", Queue},
+		{"%tfcluster", Queue},
+		{"%tfcluster?", Queue},
+		{"?%tfcluster", Queue},
+		{"%tfcluster reserve?", Queue},
+		{"%tfcluster reserve \\\n  --workers 2", Queue},
+		{"x = 1\n%tfcluster status", Pass},
+		{"r = %tfcluster wait", Pass},
+		{"if 1:\n    %tfcluster status", Pass},
+		{"%%time\n%tfcluster status", Pass},
+		{"%tfclusters", Pass},
+		{"# %tfcluster", Pass},
+		{"'''\n%tfcluster status\n'''", Pass},
+		{"", Pass},
+	} {
+		if got := s.Match(tc.code); got != tc.want {
+			t.Errorf("Match(%q) is %d, want %d", tc.code, got, tc.want)
+		}
+	}
+	cell, ok := readCell("%%tfcluster start a \\\n b\nline 1\n\n  line 2\n")
+	if !ok || cell.body != "line 1\n\n  line 2\n" || strings.Join(strings.Fields(cell.lines[0]), " ") != "start a \\ b" {
+		t.Errorf("a cell magic over two lines is %+v, %v", cell, ok)
+	}
+}
+
+func TestValues(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]int64{"512m": 512 << 20, "4g": 4 << 30, "1.5G": 3 << 29, "2GiB": 2 << 30, "1t": 1 << 40, "1048576": 1 << 20, "2048kb": 2 << 20} {
+		if got, err := ParseSize(given); err != nil || got != want {
+			t.Errorf("ParseSize(%q) is %d, %v; want %d", given, got, err, want)
+		}
+	}
+	for given, want := range map[string]time.Duration{"10m": 10 * time.Minute, "30": 30 * time.Second, "1h30m": 90 * time.Minute, "2d": 48 * time.Hour, "1.5h": 90 * time.Minute} {
+		if got, err := ParseDuration(given); err != nil || got != want {
+			t.Errorf("ParseDuration(%q) is %s, %v; want %s", given, got, err, want)
+		}
+	}
+	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
+	for given, want := range map[string]time.Time{
+		"10m": now.Add(-10 * time.Minute), "11:30": now.Add(-30 * time.Minute), "13:00": now.Add(-23 * time.Hour), "2026-03-04T11:00:00Z": now.Add(-time.Hour), "2026-03-04": now.Add(-12 * time.Hour),
+	} {
+		if got, err := parseSince(given, now); err != nil || !got.Equal(want) {
+			t.Errorf("parseSince(%q) is %s, %v; want %s", given, got, err, want)
+		}
+	}
+}
+
+// TestTable: what the table promises holds for every row.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	table := NewTable()
+	for i := range table.Verbs {
+		v := &table.Verbs[i]
+		if verbOf(v.Name) == nil {
+			t.Errorf("nothing does %s", v.Name)
+		}
+		if v.Now != (v.option("now") != nil) {
+			t.Errorf("%s: --now is allowed %v and listed %v", v.Name, v.Now, v.option("now") != nil)
+		}
+		if v.option("cluster") == nil && v.NotYet == "" && v.Name != "run" {
+			t.Errorf("%s has no -c", v.Name)
+		}
+		seen := map[string]bool{}
+		for _, o := range v.Options {
+			if seen[o.Name] || o.Help == "" || (o.Kind == KindCount && o.Max == 0) {
+				t.Errorf("%s --%s is twice there, unexplained or unbounded", v.Name, o.Name)
+			}
+			seen[o.Name] = true
+		}
+		if _, err := table.VerbUsage(v.Name, v.Shell); err != nil {
+			t.Errorf("help %s: %v", v.Name, err)
+		}
+		if v.Example != "" {
+			tokens, err := table.tokens(context.Background(), v.Example, nil)
+			if err == nil {
+				_, err = table.parse(tokens, nil, !v.Magic)
+			}
+			if err != nil {
+				t.Errorf("the example of %s: %v", v.Name, err)
+			}
+		}
+	}
+	if ref := table.Reference(); !strings.Contains(ref, "## reserve") || !strings.Contains(ref, "`--workers N`") {
+		t.Errorf("the reference is\n%s", ref)
+	}
+}
+
+func FuzzLine(f *testing.F) {
+	for _, seed := range []string{"start main_fun $a {b} 'c' \"d\" # e", `a\ b {x['}']}`, "{{", "$", "logs -fn20 --now {", "reserve --ps-memory 4g --role=a=1 ?", "\\", "%%", "start é$ü{ü}"} {
+		f.Add(seed)
+	}
+	table := NewTable()
+	s := &Session{table: table}
+	f.Fuzz(func(t *testing.T, line string) {
+		for _, expand := range []bool{false, true} {
+			if _, err := lex(line, expand); err != nil && strings.Contains(err.Error(), "\n") {
+				t.Errorf("%q: more than a line: %v", line, err)
+			}
+		}
+		for _, cell := range []*string{nil, &line} {
+			if tokens, err := table.tokens(context.Background(), line, nil); err == nil {
+				if c, err := table.parse(tokens, cell, false); err == nil && c.Verb == nil {
+					t.Errorf("%q: no verb and no error", line)
+				}
+			}
+		}
+		for _, code := range []string{line, "%tfcluster " + line, "%%tfcluster " + line} {
+			s.Match(code)
+			if before, ok := magicAt(code, len(code)/2); ok && !strings.Contains(code, strings.TrimSpace(before)) {
+				t.Errorf("%q: before the cursor is %q", code, before)
+			}
+		}
+	})
+}
+
+// FuzzLiteral: what is quoted comes out as it went in, and is never expanded.
+func FuzzLiteral(f *testing.F) {
+	f.Add("$a {b} # c \\")
+	f.Add("")
+	f.Fuzz(func(t *testing.T, text string) {
+		quoted := "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+		got, err := lex(quoted, true)
+		if err != nil || len(got) != 1 {
+			t.Fatalf("lex(%q) is %v, %v", quoted, got, err)
+		}
+		if back, ok := got[0].literal(); !ok || back != text {
+			t.Errorf("lex(%q) is %q, want %q", quoted, back, text)
+		}
+	})
+}

@@ -1,0 +1,142 @@
+package magics
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// record is an Output that keeps what it is given, as a transcript.
+type record struct {
+	interrupts chan struct{}
+
+	mu     sync.Mutex
+	text   strings.Builder   // guarded by mu
+	bundle map[string]string // guarded by mu: the last plain text by display id
+	order  []string          // guarded by mu
+	html   []string          // guarded by mu
+	mime   []map[string]any  // guarded by mu
+	seen   chan string       // gets every piece of text, for tests that wait for one; may be nil
+}
+
+func newRecord() *record {
+	return &record{interrupts: make(chan struct{}, 4), bundle: map[string]string{}, seen: make(chan string, 1000)}
+}
+
+func (r *record) add(kind, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for line := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
+		r.text.WriteString(strings.TrimRight(kind+"| "+line, " ") + "\n")
+	}
+	select {
+	case r.seen <- text:
+	default:
+	}
+}
+
+func (r *record) Stdout(text string) { r.add("out", text) }
+func (r *record) Stderr(text string) { r.add("err", text) }
+
+func (r *record) Display(id string, data, _ map[string]any) {
+	r.mu.Lock()
+	r.order = append(r.order, id)
+	r.mu.Unlock()
+	r.Update(id, data, nil)
+}
+
+func (r *record) Update(id string, data, _ map[string]any) {
+	plain, _ := data["text/plain"].(string)
+	markup, _ := data["text/html"].(string)
+	r.mu.Lock()
+	r.bundle[id] = plain
+	r.html = append(r.html, markup)
+	r.mime = append(r.mime, data)
+	r.mu.Unlock()
+	select {
+	case r.seen <- plain:
+	default:
+	}
+}
+
+func (r *record) Interrupts() <-chan struct{} { return r.interrupts }
+
+// settle writes what the displays came to.
+func (r *record) settle() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := r.text.String()
+	for _, id := range r.order {
+		for line := range strings.SplitSeq(strings.TrimSuffix(r.bundle[id], "\n"), "\n") {
+			out += strings.TrimRight("see| "+line, " ") + "\n"
+		}
+	}
+	return out
+}
+
+// await waits until a piece of output holds text.
+func (r *record) await(t testing.TB, text string) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		select {
+		case got := <-r.seen:
+			if strings.Contains(got, text) {
+				return
+			}
+		case <-deadline:
+			t.Fatalf("%q did not appear in:\n%s", text, r.settle())
+		}
+	}
+}
+
+// fakePython answers from maps.
+type fakePython struct {
+	names map[string]string
+	exprs map[string]string
+	calls []string
+}
+
+func (p *fakePython) Call(_ context.Context, fn string, args, reply any) error {
+	p.calls = append(p.calls, fn)
+	given, _ := args.(map[string]any)
+	switch fn {
+	case "expand":
+		found := reply.(*map[string]*string)
+		for _, n := range given["names"].([]string) {
+			if v, ok := p.names[n]; ok {
+				(*found)[n] = &v
+			}
+		}
+	case "eval":
+		v, ok := p.exprs[given["expr"].(string)]
+		if !ok {
+			return &PythonError{"NameError", "name 'x' is not defined"}
+		}
+		*reply.(*string) = v
+	case "program":
+		if given["name"] != "main_fun" {
+			return &PythonError{"UsageError", fmt.Sprintf("the notebook has no name %s", given["name"])}
+		}
+		*reply.(*pickled) = pickled{Pickle: []byte("pickle"), Modules: []byte("zip"), Qualname: "main_fun", Captured: []capture{{"x_train", 120 << 20}}}
+	case "args":
+		*reply.(*pickled) = pickled{Pickle: []byte("args")}
+	case "modules":
+		*reply.(*pickled) = pickled{Modules: []byte("zip")}
+	case "names":
+		*reply.(*[]string) = []string{"main_fun", "other"}
+	case "cwd":
+		*reply.(*string) = "/work/dir"
+	case "environ":
+		found := reply.(*map[string]*string)
+		for _, n := range given["names"].([]string) {
+			if v, ok := p.names["env "+n]; ok {
+				(*found)[n] = &v
+			}
+		}
+	}
+	return nil
+}
