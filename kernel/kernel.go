@@ -57,6 +57,7 @@ type Kernel struct {
 	comms       map[string]*Comm       // guarded by mu
 	broken      string                 // guarded by mu: why there will be no child
 	dying       bool                   // guarded by mu
+	lastCell    time.Time              // guarded by mu: when one came that takes its turn
 	deaths      int                    // guarded by mu: of children that hardly lived
 }
 

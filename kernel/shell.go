@@ -112,12 +112,18 @@ func (k *Kernel) execute(m *wire.Message) {
 		k.queue = append(k.queue, r)
 		k.pump()
 		waits := r.match.NowHint && len(k.queue) > 0 && k.queue[len(k.queue)-1] == r
+		// Cells that come in one go, as by Run All, are to wait for one another.
+		waits = waits && r.since.Sub(k.lastCell) > sameBreath
+		k.lastCell = r.since
 		k.mu.Unlock()
 		if waits {
 			time.AfterFunc(hintAfter, func() { k.hint(r) })
 		}
 	}
 }
+
+// sameBreath is how close upon one another the cells of Run All come.
+const sameBreath = 300 * time.Millisecond
 
 // hintAfter is how long a cell waits until it says what for.
 const hintAfter = time.Second

@@ -1,0 +1,96 @@
+"""The first six bars of the design, each measured beside its reference in one run, turn about.
+
+    python e2e/bench/bench.py --prefix PREFIX [--rows 1,3,6] [--quick] [--pairs N] [--json FILE]
+
+PREFIX is where the kernel tfcluster is installed. Nothing is asserted: a figure depends on the machine. The exit
+code is 0 when every row asked for was measured, whether or not its bar holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+import time
+
+import rows_cluster
+import rows_kernel
+import rows_steps
+from measure import Figure, Options, load, machine, table
+from workplace import BenchError, Workplace
+
+ROWS = {
+    1: rows_kernel.overhead,
+    2: rows_kernel.flood,
+    3: rows_cluster.again,
+    4: rows_cluster.cold,
+    5: rows_cluster.killed,
+    6: rows_steps.steps,
+}
+
+
+def numbers(text: str) -> list[int]:
+    """The rows of --rows."""
+    try:
+        chosen = [int(word) for word in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of row numbers like 1,3,6") from None
+    if unknown := [row for row in chosen if row not in ROWS]:
+        raise argparse.ArgumentTypeError(f"no row {unknown[0]}; there are {min(ROWS)} to {max(ROWS)}")
+    return chosen
+
+
+def main() -> int:
+    """Measure, print, and write the samples if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--prefix", type=pathlib.Path, required=True, help="where the kernel is installed")
+    parser.add_argument("--rows", type=numbers, default=list(ROWS), help="row numbers; default all")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--pairs", type=int, default=20, help="alternating pairs of row 6; default 20")
+    parser.add_argument("--json", type=pathlib.Path, help="write facts, figures and samples here")
+    given = parser.parse_args()
+    if given.pairs < 2:
+        parser.error("--pairs: an interval needs 2 or more")
+    options = Options(given.quick, given.pairs, lambda text: print(f"  {text}", file=sys.stderr, flush=True))
+    facts = machine()
+    if given.quick:
+        facts.append("--quick: fewer repetitions than the bars ask for")
+    print("\n".join(facts), flush=True)
+    figures, missing = measure(given.prefix.absolute(), given.rows, options)
+    facts.append(f"load average after the last row: {load()}")
+    print(f"{facts[-1]}\n\n{table(figures)}" if figures else facts[-1])
+    for row, why in missing.items():
+        print(f"row {row} was not measured: {why}")
+    if given.json:
+        content = {"facts": facts, "figures": [figure.as_json() for figure in figures], "missing": missing}
+        given.json.write_text(json.dumps(content, indent=1) + "\n")
+    return 1 if missing else 0
+
+
+def measure(prefix: pathlib.Path, rows: list[int], options: Options) -> tuple[list[Figure], dict[int, str]]:
+    """The figures, and the reasons of rows that have none. Each row has a folder of its own."""
+    figures: list[Figure] = []
+    missing: dict[int, str] = {}
+    for row in rows:
+        print(f"row {row}: load average {load()}", flush=True)
+        began = time.monotonic()
+        try:
+            place = Workplace(prefix)
+        except BenchError as e:
+            missing[row] = str(e)
+            continue
+        try:
+            figures += ROWS[row](place, options)
+        except Exception as e:  # the other rows are still worth having
+            missing[row] = f"{type(e).__name__}: {e}"
+        finally:
+            left = place.close()
+            if left:
+                print(f"  left running and killed: {left}", flush=True)
+        print(f"  {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
+    return figures, missing
+
+
+if __name__ == "__main__":
+    sys.exit(main())

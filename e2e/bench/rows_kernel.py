@@ -1,0 +1,122 @@
+"""Rows 1 and 2: what the kernel adds to a cell, and how it stands a flood of lines."""
+
+from __future__ import annotations
+
+import re
+
+from measure import Figure, Options, median
+from workplace import BenchError, Kernel, Workplace, cpu_seconds
+
+LINES = 200_000
+PRINTS = f"""import time
+for i in range({LINES}):
+    print("line", i)
+print("last", repr(time.time()), flush=True)
+"""
+LAST = re.compile(r"^(?:\[worker:0\] )?last (\d+\.\d+)$", re.M)
+NUMBER = re.compile(r"^(?:\[worker:0\] )?line (\d+)$", re.M)
+
+
+def overhead(place: Workplace, options: Options) -> list[Figure]:
+    """`1+1` in both kernels turn about: the least time of a round trip, and CPU time."""
+    rounds = options.times(600, 150)
+    options.say(f"1+1, {rounds} times in each kernel, turn about")
+    with place.kernel("plain") as plain, place.kernel("tfcluster") as ours:
+        kernels = [plain, ours]
+        for _ in range(20):
+            for kernel in kernels:
+                kernel.ok("1+1")
+        times: dict[str, list[float]] = {kernel.name: [] for kernel in kernels}
+        before = {kernel.name: cpu_seconds(kernel.pid) for kernel in kernels}
+        for _ in range(rounds):
+            for kernel in kernels:
+                times[kernel.name].append(kernel.ok("1+1").seconds * 1e3)
+            kernels.reverse()
+        cpu = {k.name: (cpu_seconds(k.pid) - before[k.name]) / rounds * 1e3 for k in kernels}
+    least = {name: min(values) for name, values in times.items()}
+    middle = {name: median(values) for name, values in times.items()}
+    extra, extra_cpu = least["tfcluster"] - least["plain"], cpu["tfcluster"] - cpu["plain"]
+    return [
+        Figure(
+            1,
+            "`1+1`, least ms",
+            f"ipykernel {least['plain']:.2f} (median {middle['plain']:.2f})",
+            f"{least['tfcluster']:.2f} (median {middle['tfcluster']:.2f})",
+            f"{extra:+.2f} ms",
+            "+0.30 ms",
+            extra <= 0.3,
+            {"milliseconds": times},
+        ),
+        Figure(
+            1,
+            "`1+1`, CPU ms",
+            f"ipykernel {cpu['plain']:.2f}",
+            f"{cpu['tfcluster']:.2f}",
+            f"{extra_cpu:+.2f} ms",
+            "+0.70 ms",
+            extra_cpu <= 0.7,
+            {"cpu_milliseconds": cpu},
+        ),
+    ]
+
+
+def flood(place: Workplace, options: Options) -> list[Figure]:
+    """200,000 lines of a task under wait, beside the same lines printed by a cell of ipykernel."""
+    ours: list[float] = []
+    theirs: list[float] = []
+    kept: list[int] = []
+    with place.kernel("plain") as plain, place.kernel("tfcluster") as kernel:
+        kernel.ok("%tfcluster reserve --workers 1 --idle 5m")
+        for n in range(options.times(3, 1)):
+            options.say(f"{LINES:,} lines, round {n + 1}")
+            cell = plain.ok(PRINTS)
+            theirs.append(cell.idle - _last(cell.text))
+            idle, text = _flooded(place, kernel, n)
+            ours.append(idle - _last(text))
+            numbers = [int(found) for found in NUMBER.findall(text)]
+            kept.append(len(numbers))
+            if numbers != sorted(set(numbers)):
+                raise BenchError("the store has lines twice or out of order")
+        kernel.ok("%tfcluster shutdown")
+    return [
+        Figure(
+            2,
+            f"{LINES:,} lines: idle after the last",
+            f"ipykernel {median(theirs):.2f} s",
+            f"{median(ours):.2f} s (worst {max(ours):.2f}, n={len(ours)})",
+            f"{median(ours) - median(theirs):+.2f} s",
+            "0.30 s",
+            median(ours) <= 0.3,
+            {"seconds": {"plain": theirs, "tfcluster": ours}},
+        ),
+        Figure(
+            2,
+            "lines in the store, in order",
+            f"{LINES:,} printed",
+            f"{min(kept):,}",
+            f"{min(kept) - LINES:+,}",
+            "every one",
+            min(kept) == LINES,
+            {"lines": kept},
+        ),
+    ]
+
+
+def _flooded(place: Workplace, kernel: Kernel, n: int) -> tuple[float, str]:
+    """One run of the flood under wait; returns when the cell was idle, and what the store holds of it."""
+    go = place.work / f"go-{n}"
+    kernel.ok(f"%%tfcluster start\nimport os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.01)\n{PRINTS}")
+    request, cell = kernel.send("%tfcluster wait")
+    kernel.first_sign(request, cell, 1.0)
+    go.touch()
+    kernel.finish(request, cell)
+    if cell.status != "ok":
+        raise BenchError(f"the run of the flood failed: {cell.all[-2000:]}")
+    return cell.idle, place.call("logs", "-n", str(10 * LINES))
+
+
+def _last(text: str) -> float:
+    found = LAST.findall(text)
+    if not found:
+        raise BenchError(f"the last line is missing; the end is {text[-300:]!r}")
+    return float(found[-1])

@@ -1,0 +1,139 @@
+package lab
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// install builds tfcluster and installs it into a prefix of the test's own.
+func install(t *testing.T) (prefix string) {
+	t.Helper()
+	root := repository(t)
+	prefix = t.TempDir()
+	binary := filepath.Join(prefix, "tfcluster")
+	build := exec.Command("go", "build", "-o", binary, ".")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	python := filepath.Join(root, ".venv", "bin", "python")
+	board := filepath.Join(root, ".venv-tensorboard", "bin", "python")
+	for _, p := range []string{python, board} {
+		if _, err := os.Stat(p); err != nil {
+			t.Skipf("missing: %s (make venv)", p)
+		}
+	}
+	out, err := exec.Command(binary, "install", "--prefix", prefix, "--python", python, "--tensorboard-python", board).CombinedOutput()
+	if err != nil {
+		t.Fatalf("install: %v\n%s", err, out)
+	}
+	return prefix
+}
+
+// program trains for a while and writes for TensorBoard.
+const program = `def main_fun(args, ctx):
+    import sys, time
+    import tensorflow as tf
+    writer = tf.summary.create_file_writer(ctx.log_dir + "/" + ctx.job_name + str(ctx.task_index))
+    with writer.as_default():
+        for step in range(60):
+            tf.summary.scalar("loss", 1 / (1 + step), step=step)
+            ctx.report(step=step, loss=1 / (1 + step))
+            writer.flush()
+            time.sleep(0.1)
+    print("trained", ctx.job_name, ctx.task_index, file=sys.stderr)`
+
+// TestSession is a person's session: Restart Kernel between start and wait, and
+// TensorBoard in the cell without a failed request.
+func TestSession(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("short: starts JupyterLab, TensorFlow, TensorBoard and a browser")
+	}
+	prefix := install(t)
+	s := Start(t, prefix)
+	nb := s.WriteNotebook(t, "session.ipynb", "tfcluster",
+		"%tfcluster reserve --workers 2", program, "%tfcluster start main_fun", "%tfcluster wait", "%tfcluster tensorboard", "%tfcluster status",
+		"%tfcluster shutdown")
+	r := s.RunNotebook(t, nb,
+		"run:0", "idle", "run:1", "run:2", "idle", "shot:started", "restart", "run:3", "idle", "shot:waited", "run:4", "idle",
+		"frame:tb-webapp", "frame:scalar-card svg", "shot:tensorboard", "run:5", "idle", "shot:status", "save")
+	if len(r.Failed) > 0 || len(r.Console) > 0 {
+		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
+	}
+	for _, want := range []string{"2 executors = 2 workers", "attached", "[worker:1] trained worker 1", "finished"} {
+		if !strings.Contains(r.Text, want) {
+			t.Errorf("the notebook does not show %q:\n%s", want, r.Text)
+		}
+	}
+	saved, err := os.ReadFile(filepath.Join(s.Root, nb))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := regexp.MustCompile(`tfcluster/[\w.-]+/[0-9a-f]{32}`).Find(saved); m != nil {
+		t.Errorf("the saved notebook holds the token: %s", m)
+	}
+	s.RunNotebook(t, nb, "run:6", "idle")
+}
+
+// TestRunAllTwice: Run All means what it says, and again.
+func TestRunAllTwice(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("short: starts JupyterLab, TensorFlow and a browser")
+	}
+	prefix := install(t)
+	s := Start(t, prefix)
+	notebooks := filepath.Join(repository(t), "notebooks")
+	copyFile(t, filepath.Join(notebooks, "mnist.py"), filepath.Join(s.Root, "mnist.py"))
+	name := "03-failure-and-rerun.ipynb"
+	addCell(t, filepath.Join(notebooks, name), filepath.Join(s.Root, name), `rounds = globals().get("rounds", 0) + 1; print("all done", rounds)`)
+	r := s.RunNotebook(t, name, "run-all", "text:all done 1", "idle", "shot:first", "run-all", "text:all done 2", "idle", "shot:second")
+	if strings.Count(r.Text, "trained 2 epochs") < 4 || !strings.Contains(r.Text, "was killed by signal 9 (SIGKILL)") {
+		t.Errorf("the notebook shows:\n%s", r.Text)
+	}
+}
+
+func copyFile(t *testing.T, from, to string) {
+	t.Helper()
+	b, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// addCell copies a notebook with a code cell more, and without outputs.
+func addCell(t *testing.T, from, to, source string) {
+	t.Helper()
+	var nb map[string]any
+	b, err := os.ReadFile(from)
+	if err == nil {
+		err = json.Unmarshal(b, &nb)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	cells, _ := nb["cells"].([]any)
+	for _, c := range cells {
+		if cell, ok := c.(map[string]any); ok && cell["cell_type"] == "code" {
+			cell["outputs"], cell["execution_count"] = []any{}, nil
+		}
+	}
+	nb["cells"] = append(cells, map[string]any{
+		"cell_type": "code", "id": "added", "source": source, "metadata": map[string]any{}, "outputs": []any{}, "execution_count": nil,
+	})
+	if b, err = json.Marshal(nb); err == nil {
+		err = os.WriteFile(to, b, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
