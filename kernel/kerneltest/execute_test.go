@@ -3,6 +3,7 @@ package kerneltest_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tfcluster/tfcluster/kernel/kerneltest"
 	"github.com/tfcluster/tfcluster/kernel/wire"
@@ -175,6 +176,7 @@ func TestWaitsHint(t *testing.T) {
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	busy := f.Execute("input()")
 	f.Begin(busy)
+	time.Sleep(500 * time.Millisecond) // cells in one breath are Run All's: those need no hint
 	waits := f.Execute("%toy lines 1 0")
 	f.Stream(waits, "stderr", "waits for cell [1]; add --now\n")
 	f.Input(busy, "")
