@@ -177,7 +177,7 @@ func (a *allocation) start(id cluster.ExecutorID, attempt int) error {
 		return fmt.Errorf("open the log of executor %s: %w", id, err)
 	}
 	defer log.Close()
-	cmd := exec.Command(a.req.Program, "agent")
+	cmd := exec.Command(a.program(), "agent")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(config), log, log
 	cmd.Dir = "/"
 	if wd := a.req.Reserve.GetWorkingDir(); wd != "" {
@@ -197,6 +197,17 @@ func (a *allocation) start(id cluster.ExecutorID, attempt int) error {
 		a.ended(id, attempt, exitWords(cmd, err))
 	}()
 	return nil
+}
+
+// AgentProgram is the engine option that names another program to start agents with:
+// one that runs tfcluster elsewhere, such as in another namespace.
+const AgentProgram = "agent-program"
+
+func (a *allocation) program() string {
+	if p := a.req.Reserve.GetEngine()[AgentProgram]; p != "" {
+		return p
+	}
+	return a.req.Program
 }
 
 // errReleased says that no more agents are started.
