@@ -86,7 +86,8 @@ def clean(notebook: Any, root: pathlib.Path) -> None:
     host = socket.gethostname()
     swaps = [
         (re.compile(re.escape(str(root))), "."),
-        (re.compile(r"(?<![\w.-])" + re.escape(host) + r"(?![\w.-])"), "host"),
+        # Up to two spaces behind it go, so that columns stay where they are.
+        (re.compile(r"(?<![\w.-])" + re.escape(host) + r"(?![\w.-])( {2}(?= {2}))?"), "host"),
         (re.compile(r"\b\d\d:\d\d:\d\d\b"), "00:00:00"),
         (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?\b"), "2026-01-01 00:00:00"),
     ]

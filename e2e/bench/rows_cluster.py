@@ -55,7 +55,7 @@ def again(place: Workplace, options: Options) -> list[Figure]:
     }
     for way, (name, reference) in names.items():
         values = samples[way]
-        compared = f"÷ 2.3 s = {median(values) / 2.3:.2f}" if way == "finished" else "–"
+        compared = f"÷ 2.3 s = {median(values) / 2.3:.2g}" if way == "finished" else "–"
         holds = median(values) <= 1
         figures.append(
             Figure(3, f"start again, {name}", reference, spread(values), compared, "1.00 s", holds, {"seconds": values})
@@ -97,7 +97,7 @@ def cold(place: Workplace, options: Options) -> list[Figure]:
             "shutdown",
             "TFoS 5.4 s (quoted)",
             spread(ends),
-            f"÷ 5.4 s = {median(ends) / 5.4:.2f}",
+            f"÷ 5.4 s = {median(ends) / 5.4:.2g}",
             "0.50 s",
             median(ends) <= 0.5,
             {"seconds": ends, "seconds_until_no_process_after_kernel_shutdown": gone},
@@ -129,7 +129,7 @@ def killed(place: Workplace, options: Options) -> list[Figure]:
             "task killed: the cell's error reply",
             "TFoS 28 s to never (quoted)",
             spread(values),
-            f"÷ 28 s = {median(values) / 28:.3f}",
+            f"÷ 28 s = {median(values) / 28:.2g}",
             "1.00 s",
             median(values) <= 1,
             {"seconds": values},

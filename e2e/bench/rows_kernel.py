@@ -32,27 +32,38 @@ Block = dict[str, Side]
 def overhead(place: Workplace, options: Options) -> list[Figure]:
     """`1+1` in both kernels turn about: the least time of a round trip, and CPU time.
 
-    The least time differs from one process of the same kernel to the next, so fresh pairs of kernels are taken, and
-    the median of their differences.
+    The least time differs from one process of the same kernel to the next, so several fresh pairs of kernels are
+    taken. The bar is held against the least of all, and against the median of the pairs' differences.
     """
     rounds, blocks = options.times(200, 150), options.times(5, 1)
     samples: list[Block] = []
     for n in range(blocks):
         options.say(f"1+1, {rounds} times in each kernel, turn about: pair of kernels {n + 1} of {blocks}")
         samples.append(_block(place, rounds))
-    extra = [min(b["tfcluster"].times) - min(b["plain"].times) for b in samples]
+    theirs, ours = ([min(b[name].times) for b in samples] for name in ("plain", "tfcluster"))
+    extra = [mine - other for mine, other in zip(ours, theirs, strict=True)]
+    middle = median([median(b["tfcluster"].times) - median(b["plain"].times) for b in samples])
     extra_cpu = [b["tfcluster"].cpu - b["plain"].cpu for b in samples]
-    middle = [median(b["tfcluster"].times) - median(b["plain"].times) for b in samples]
     return [
         Figure(
             1,
-            f"`1+1`, least ms (n={rounds * blocks})",
-            f"ipykernel {median([min(b['plain'].times) for b in samples]):.2f}",
-            f"{median([min(b['tfcluster'].times) for b in samples]):.2f}",
-            f"{median(extra):+.2f} ms ({min(extra):+.2f} to {max(extra):+.2f}; of medians {median(middle):+.2f})",
+            f"`1+1`, least ms of {rounds * blocks}",
+            f"ipykernel {min(theirs):.2f}",
+            f"{min(ours):.2f}",
+            f"{min(ours) - min(theirs):+.2f} ms (medians differ by {middle:+.2f})",
+            "+0.30 ms",
+            min(ours) - min(theirs) <= 0.3,
+            {"milliseconds": [{name: side.times for name, side in b.items()} for b in samples]},
+        ),
+        Figure(
+            1,
+            f"`1+1`, least ms, median of {blocks}",
+            f"ipykernel {median(theirs):.2f}",
+            f"{median(ours):.2f}",
+            f"{median(extra):+.2f} ms ({min(extra):+.2f} to {max(extra):+.2f})",
             "+0.30 ms",
             median(extra) <= 0.3,
-            {"milliseconds": [{name: side.times for name, side in b.items()} for b in samples]},
+            {"milliseconds": {"plain": theirs, "tfcluster": ours}},
         ),
         Figure(
             1,

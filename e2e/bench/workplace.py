@@ -155,6 +155,8 @@ class Workplace:
         if not spec.is_file():
             raise BenchError(f"no kernel tfcluster in {prefix}: make install")
         argv = json.loads(spec.read_text())["argv"]
+        if "--python" not in argv:
+            raise BenchError(f"{spec} names no --python, so ipykernel cannot be run beside it: make install")
         self.tool: str = argv[0]
         self.python: str = argv[argv.index("--python") + 1]
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="tfb-"))
