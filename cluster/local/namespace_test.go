@@ -8,21 +8,24 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/local"
 )
 
 // elsewhere stands in for the binary: an agent runs in a network namespace of its own,
-// with an empty /tmp and nothing of the driver's disk that it writes to.
+// where the folders that the driver writes to are empty.
 const elsewhere = `#!/bin/sh
 [ "$1" = agent ] || exec %[1]s "$@"
-exec ip netns exec %[2]s unshare --mount sh -c '
-  mount -t tmpfs none /mnt && mkdir /mnt/bin && cp %[1]s /mnt/bin/tfcluster && mount -t tmpfs none /tmp && mkdir /tmp/work && cd /tmp/work &&
+exec ip netns exec %[2]s unshare --mount sh -ec '
+  mount -t tmpfs none /mnt; mkdir /mnt/bin /mnt/work; cp %[1]s /mnt/bin/tfcluster; cd /mnt/work
+  for dir in %[4]s; do mount -t tmpfs none $dir; done
   %[3]s -c "import json, sys
 c = json.load(sys.stdin)
-c.update(shared_dir=\"\", address=\"\", runtime_dir=\"/tmp/run\")
-json.dump(c, open(\"/tmp/config\", \"w\"))" && exec /mnt/bin/tfcluster agent </tmp/config'
+c.update(shared_dir=\"\", address=\"\", runtime_dir=\"/mnt/run\")
+json.dump(c, open(\"/mnt/config\", \"w\"))"
+  exec /mnt/bin/tfcluster agent </mnt/config'
 `
 
 // TestNothingShared: driver and executors live in separate network and mount
@@ -56,14 +59,19 @@ ip -n %[1]s addr add %[4]s/24 dev tfc%[5]dt; ip -n %[1]s link set tfc%[5]dt up; 
 	}
 	h := bare(t)
 	wrapper := filepath.Join(t.TempDir(), "tfcluster")
-	if err := os.WriteFile(wrapper, fmt.Appendf(nil, elsewhere, program, ns, h.Python), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	if err := exec.Command("ip", "netns", "exec", ns, "unshare", "--mount", "true").Run(); err != nil {
 		t.Skipf("missing: mount namespaces: %v", err)
 	}
 	c := h.Start(t, "worker=2", func(r *clusterpb.ReserveRequest) {
 		r.Advertise, r.Engine = here, map[string]string{local.AgentProgram: wrapper}
+		sockets, err := cluster.RuntimeDir()
+		if err != nil {
+			t.Fatal(err)
+		}
+		hidden := strings.Join([]string{r.GetDir(), sockets, os.Getenv("TFCLUSTER_HOME")}, " ")
+		if err := os.WriteFile(wrapper, fmt.Appendf(nil, elsewhere, program, ns, h.Python, hidden), 0o755); err != nil {
+			t.Fatal(err)
+		}
 	})
 	r := c.Script(`
 import os, pathlib, socket, sys, tfcluster
