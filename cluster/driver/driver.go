@@ -162,8 +162,10 @@ func (d *driver) listen() error {
 		return err
 	}
 	d.socket = filepath.Join(runtime, d.name, "control.sock")
-	if len(d.socket) > 100 {
-		return fmt.Errorf("the socket's path is too long (%d bytes): a shorter --name, or XDG_RUNTIME_DIR", len(d.socket))
+	// The longest socket of a cluster is a zygote's; a path holds 107 bytes.
+	const longest = len("/agents-12345678/zygote-0123456789abcdef.sock")
+	if over := len(filepath.Dir(d.socket)) + longest - 107; over > 0 {
+		return fmt.Errorf("the cluster's name is %d characters too long for its sockets below %s: a shorter --name, or XDG_RUNTIME_DIR", over, runtime)
 	}
 	if d.clients, err = cluster.ListenSocket(d.socket); err != nil {
 		return err

@@ -3,6 +3,7 @@ package local
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 	if err := b.check(ctx, req); err != nil {
 		return nil, err
 	}
-	a, err := newAllocation(req)
+	a, err := newAllocation(req, "")
 	if err != nil {
 		return nil, err
 	}
@@ -49,21 +50,21 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 // Recover watches the agents that a dead driver left, and starts those anew that
 // have ended meanwhile.
 func (b *Backend) Recover(ctx context.Context, req cluster.Request, saved []byte) (cluster.Allocation, error) {
-	var agents map[cluster.ExecutorID]agent
-	if err := json.Unmarshal(saved, &agents); err != nil {
+	var old savedAllocation
+	if err := json.Unmarshal(saved, &old); err != nil {
 		return nil, fmt.Errorf("read what the last driver saved of its agents: %w", err)
 	}
-	a, err := newAllocation(req)
+	a, err := newAllocation(req, old.Runtime)
 	if err != nil {
 		return nil, err
 	}
 	for _, e := range req.Executors {
-		old, ok := agents[e.ID]
-		if ok && old.Process.Alive() {
-			a.adopt(e.ID, old)
+		left, ok := old.Agents[e.ID]
+		if ok && left.Process.Alive() {
+			a.adopt(e.ID, left)
 			continue
 		}
-		if err := a.start(e.ID, old.Attempt+1); err != nil {
+		if err := a.start(e.ID, left.Attempt+1); err != nil {
 			return nil, errors.Join(err, a.Release(ctx))
 		}
 	}
@@ -137,12 +138,23 @@ type agent struct {
 	gone    chan struct{}
 }
 
-func newAllocation(req cluster.Request) (*allocation, error) {
+// savedAllocation is what a later driver needs to know.
+type savedAllocation struct {
+	Runtime string                       `json:"runtime"`
+	Agents  map[cluster.ExecutorID]agent `json:"agents"`
+}
+
+// newAllocation makes the agents' folder, or takes up an earlier driver's. A cluster
+// that bears the name of one that has just been released has another folder: a zygote
+// outlives its last agent by a second.
+func newAllocation(req cluster.Request, dir string) (*allocation, error) {
 	base, err := cluster.RuntimeDir()
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(base, req.Cluster, "agents")
+	if dir == "" {
+		dir = filepath.Join(base, req.Cluster, "agents-"+strings.ToLower(rand.Text()[:8]))
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the agents' folder: %w", err)
 	}
@@ -358,7 +370,7 @@ func (a *allocation) Logs(_ context.Context, id cluster.ExecutorID) (io.ReadClos
 func (a *allocation) Saved() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	b, err := json.Marshal(a.agents)
+	b, err := json.Marshal(savedAllocation{a.runtime, a.agents})
 	if err != nil {
 		panic(err) // plain data
 	}

@@ -105,6 +105,7 @@ class Zygote:
     def __init__(self, listener: socket.socket, path: str, environment: dict[str, str], *, warm: bool) -> None:
         self._listener: socket.socket | None = listener
         self._path = path
+        self._inode = os.stat(path).st_ino
         self._environment = environment
         self._warm = warm
         self._packages: tuple[Any, ...] = installed() if warm else ()
@@ -178,7 +179,8 @@ class Zygote:
         self._listener.close()
         self._listener = None
         with contextlib.suppress(OSError):
-            os.unlink(self._path)
+            if os.stat(self._path).st_ino == self._inode:  # else another zygote's by now
+                os.unlink(self._path)
 
     def kill_all(self) -> None:
         """Kills every process that descends from this one."""
