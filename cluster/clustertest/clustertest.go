@@ -172,15 +172,14 @@ func (c *Cluster) end() {
 	for _, pid := range pids {
 		WaitFor(c.T, fmt.Sprintf("the end of process %d", pid), func() bool { return !cluster.ProcessOf(pid).Alive() })
 	}
+	gone := func(path string) {
+		WaitFor(c.T, "the end of "+path, func() bool { _, err := os.Stat(path); return errors.Is(err, os.ErrNotExist) })
+	}
 	if dir, err := cluster.StateDir(c.Name); err == nil {
-		if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-			c.T.Errorf("the state folder %s is left", dir)
-		}
+		gone(dir)
 	}
 	if dir, err := cluster.RuntimeDir(); err == nil {
-		if _, err := os.Stat(filepath.Join(dir, c.Name)); !errors.Is(err, os.ErrNotExist) {
-			c.T.Errorf("the sockets' folder %s/%s is left", dir, c.Name)
-		}
+		gone(filepath.Join(dir, c.Name))
 	}
 }
 
