@@ -285,7 +285,9 @@ func (c *Coordinator) perform(actions []action) {
 		case actRunEntered:
 			c.find(c.lc.run.spec.id).entered = true
 		case actRunOver:
-			c.runOver()
+			c.runOver(nil)
+		case actStartFailed:
+			c.runOver(a.failure)
 		case actRunGone:
 			c.find(c.lc.run.spec.id).gone = true
 		}
@@ -423,8 +425,9 @@ func withoutData(p *clusterpb.Program) *clusterpb.Program {
 	return q
 }
 
-// runOver records a run's end where history and a later driver find it.
-func (c *Coordinator) runOver() {
+// runOver records a run's end where history and a later driver find it; neverBegun is
+// why its start did not come about.
+func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 	rec := c.current()
 	if rec == nil {
 		return
@@ -434,6 +437,9 @@ func (c *Coordinator) runOver() {
 	if c.lc.run == nil || c.lc.run.spec.id != rec.status.GetId() { // stopped before it could begin
 		rec.status.State = "stopped"
 		rec.status.Failure = &clusterpb.Failure{Kind: "canceled", Summary: "stopped before it began"}
+		if neverBegun != nil {
+			rec.status.State, rec.status.Failure = "failed", neverBegun
+		}
 	}
 	c.lastStatus(rec)
 	b, err := protojson.MarshalOptions{Multiline: true}.Marshal(rec.status)

@@ -162,6 +162,8 @@ type (
 	actRunEntered struct{}
 	actRunOver    struct{} // the outcome is decided
 	actRunGone    struct{} // and no process of it is left
+	// actStartFailed: the start that waited for executors does not come about.
+	actStartFailed struct{ failure *clusterpb.Failure }
 )
 
 func (l *lifecycle) do(a action) { l.out = append(l.out, a) }

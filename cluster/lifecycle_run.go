@@ -118,6 +118,7 @@ func (l *lifecycle) stepRun(e event) {
 	switch e := e.(type) {
 	case evStart:
 		l.next = &e.spec
+		l.do(actTimer{"enter", l.limits.enter})
 		l.do(actRunChanged{})
 		l.advance()
 	case evPrepared:
@@ -192,7 +193,6 @@ func (l *lifecycle) advance() {
 		for _, x := range l.execs {
 			l.run.tasks = append(l.run.tasks, &task{id: x.task, exec: x.id})
 		}
-		l.do(actTimer{"enter", l.limits.enter})
 		if l.run.spec.runTimeout > 0 {
 			l.do(actTimer{"run", l.run.spec.runTimeout})
 		}
@@ -330,7 +330,9 @@ func (l *lifecycle) outcome(how string, f *clusterpb.Failure, grace time.Duratio
 	}
 	r.failure = f
 	for _, name := range []string{"enter", "step", "run", "settle", "evaluator"} {
-		l.do(actTimer{name, 0})
+		if name != "enter" || l.next == nil { // the next start's clock runs on
+			l.do(actTimer{name, 0})
+		}
 	}
 	l.do(actRunChanged{})
 	l.do(actRunOver{})
@@ -375,6 +377,14 @@ func (l *lifecycle) gone() {
 }
 
 func (l *lifecycle) runTimer(name string) {
+	if name == "enter" && l.next != nil && !l.active() {
+		l.next = nil
+		l.do(actStartFailed{&clusterpb.Failure{
+			Kind: "timeout", ExitCode: 124, Summary: fmt.Sprintf("could not begin within %s: %s", l.limits.enter, l.missing()),
+			Remedy: "%tfcluster reset frees what hangs and replaces what was lost",
+		}})
+		return
+	}
 	r := l.run
 	if r == nil {
 		return

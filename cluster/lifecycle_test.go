@@ -267,6 +267,8 @@ func (p *player) print(actions []action) {
 			fmt.Fprintln(&p.out, "run entered")
 		case actRunOver:
 			fmt.Fprintf(&p.out, "run over: %s\n", overWords(p.l.run))
+		case actStartFailed:
+			fmt.Fprintf(&p.out, "start failed: %s\n", a.failure.GetSummary())
 		case actRunGone:
 			fmt.Fprintln(&p.out, "run gone")
 		}
