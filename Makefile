@@ -45,8 +45,13 @@ demo: install ## reserve, train, fail, run again: the notebooks, executed headle
 lab: install ## JupyterLab with the kernel
 	$(VENV)/bin/jupyter lab --notebook-dir notebooks
 
-test: venv ## all tests
+test: venv e2e/lab/node_modules ## all tests
 	$(MAKE) --no-print-directory test-go test-python
+
+# The browser's driver; where there is no npm the tests say that it is missing.
+e2e/lab/node_modules: e2e/lab/package-lock.json
+	@command -v npm >/dev/null || { echo "npm is missing: the browser tests are skipped"; exit 0; }; \
+	cd e2e/lab && npm ci --no-audit --no-fund --silent && touch node_modules
 
 test-go:
 	@command -v /usr/bin/chromium >/dev/null || echo "chromium is missing: the browser tests are skipped"
