@@ -78,6 +78,9 @@ func (c *control) Reserve(_ *clusterpb.ReserveRequest, stream grpc.ServerStreami
 		if err := stream.Send(u); err != nil {
 			return err
 		}
+		if u.GetFailure() != nil {
+			c.post(c.nothingGranted)
+		}
 		if u.GetReady() || u.GetFailure() != nil {
 			return nil
 		}
@@ -89,6 +92,13 @@ func (c *control) Reserve(_ *clusterpb.ReserveRequest, stream grpc.ServerStreami
 		case <-c.done:
 			return status.Error(codes.Unavailable, ErrOver.Error())
 		}
+	}
+}
+
+// nothingGranted ends a cluster that was refused, once whoever asked was told. Loop only.
+func (c *Coordinator) nothingGranted() {
+	if c.alloc == nil {
+		c.release("nothing was granted")
 	}
 }
 

@@ -108,8 +108,6 @@ def test_plain_ipykernel(prefix: pathlib.Path, env: dict[str, str], tmp_path: pa
         ("%tfcluster reserve --backend spark", "not yet"),
         ("%tfcluster reserve --backend moon", "moon"),
         ("%tfcluster reserve --name ../../etc", "name"),
-        ("%tfcluster start no_such_function", "no_such_function"),
-        ("%tfcluster start ./no_such_script.py", "no_such_script.py"),
         ("%tfcluster start main_fun {1/0}", "ZeroDivisionError"),
         ("%tfcluster start main_fun $nobody", "nobody"),
         ("%tfcluster start 'unclosed", "closed"),
@@ -151,6 +149,9 @@ def test_programs_that_cannot_travel(notebook: Notebook) -> None:
     notebook.ok("import threading\nlock = threading.Lock()\ndef main_fun(args, ctx):\n    with lock: pass")
     cell = notebook.fails("%tfcluster start main_fun")
     assert "lock" in cell.error and "Traceback" not in cell.error, cell.error
+    for line in ("start no_such_function", "start ./no_such_script.py"):
+        cell = notebook.fails("%tfcluster " + line)
+        assert line.split()[-1].strip("./") in cell.error and "Traceback" not in cell.error, cell.error
     notebook.ok("def main_fun(args, ctx): import a_module_of_nobody")
     cell = notebook.fails("%tfcluster start --wait main_fun")
     assert "ModuleNotFoundError" in cell.error, cell.error
