@@ -276,6 +276,7 @@ func (s *State) Forget() error {
 		if err := os.RemoveAll(filepath.Dir(s.Socket)); err != nil {
 			return fmt.Errorf("remove sockets of %s: %w", s.Name, err)
 		}
+		_ = os.Remove(filepath.Dir(filepath.Dir(s.Socket))) // goes only with the last cluster's; who needs it makes it anew
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove state of %s: %w", s.Name, err)
