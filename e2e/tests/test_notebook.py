@@ -8,6 +8,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 from conftest import Notebook, alive, processes, wait_for
@@ -166,6 +167,7 @@ def test_now_beside_a_cell_that_hangs(notebook: Notebook) -> None:
     assert "running" in notebook.ok("%tfcluster status --now").all
     notebook.ok("%tfcluster reset --now")
     assert "stopped" in notebook.ok("%tfcluster history --now").all
+    time.sleep(0.5)  # cells in one breath are Run All's: those need no hint
     waits = notebook.send("%tfcluster status")
     seen = []
 
