@@ -183,7 +183,9 @@ def test_parameter_servers(notebook: Notebook) -> None:
     wait_for("the first step", lambda: "step" in notebook.ok("%tfcluster status --now").all)
     os.kill(pid_of("worker:1", 1), signal.SIGKILL)
     cell = notebook.ok("%tfcluster wait")
-    assert "goes on with 1 other worker" in cell.all and "trained to 150" in cell.all, cell.all
+    assert "goes on with 1 other worker" in cell.all, cell.all
+    # A step the lost worker applied but did not answer is scheduled again: the promise is "at least once".
+    assert re.search(r"trained to 15[0-2]\.", cell.all), cell.all
     notebook.ok("%tfcluster start main_fun 2000")
     os.kill(pid_of("ps:0", 2), signal.SIGKILL)
     cell = notebook.fails("%tfcluster wait")
