@@ -189,9 +189,12 @@ func start(ctx context.Context, python, socket, logdir, log string) (*process, e
 	}
 	defer r.Close()
 	p := &process{socket: socket, logdir: logdir, done: make(chan struct{})}
-	p.cmd = exec.Command(python, "-c", serveScript, socket, logdir)
+	p.cmd = exec.Command(python, "-", socket, logdir)
+	p.cmd.Stdin = strings.NewReader(serveScript)
 	p.cmd.Stdout, p.cmd.Stderr = w, out
-	p.cmd.Env = append(os.Environ(), "PYTHONUNBUFFERED=1", "TF_CPP_MIN_LOG_LEVEL=3")
+	// Python would look for modules in the working directory first: what lies beside a
+	// notebook, or in a folder that others write to, is not to stand in for TensorBoard's.
+	p.cmd.Env = append(os.Environ(), "PYTHONUNBUFFERED=1", "PYTHONSAFEPATH=1", "TF_CPP_MIN_LOG_LEVEL=3")
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
 	go func() { // Pdeathsig follows the forking thread, which therefore waits for its child

@@ -193,6 +193,21 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
+// TestWorkingDirectoryIsNoLibrary: a file beside the notebook that is named as a module
+// is not imported in its stead.
+func TestWorkingDirectoryIsNoLibrary(t *testing.T) {
+	python := findTensorBoard(t)
+	dir := t.TempDir()
+	for _, name := range []string{"tensorboard.py", "random.py"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("raise SystemExit('not this one')\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	b, _ := newBoard(t, python)
+	open(t, b, dir)
+}
+
 // TestBoardOwner is not a test: it is the process that TestEndsWithItsOwner kills.
 func TestBoardOwner(t *testing.T) {
 	dir := os.Getenv("TFCLUSTER_TEST_BOARD_OWNER")

@@ -1,6 +1,6 @@
 """Serve TensorBoard on a unix socket, which its own command line cannot.
 
-usage: python serve.py SOCKET LOGDIR; prints one line, "ready", once it listens. What anyone
+usage: python - SOCKET LOGDIR < serve.py; prints one line, "ready", once it listens. What anyone
 else prints goes to stderr.
 """
 
@@ -50,9 +50,9 @@ def main(socket: str, logdir: str) -> None:
     flags = ["--logdir", logdir, "--load_fast", "false", "--reload_interval", "2"]
     board.configure(argv=["tensorboard", *flags])
     board._make_server()
-    os.umask(0o177)
+    mask = os.umask(0o177)
     server = make_server(f"unix://{socket}", 0, Keep.application, threaded=True, request_handler=Quiet)
-    os.chmod(socket, 0o600)
+    os.umask(mask)  # a plugin's folders need their x
     with ready:
         print("ready", file=ready)
     server.serve_forever()
