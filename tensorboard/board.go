@@ -39,11 +39,18 @@ type Board struct {
 	id     string
 	token  string
 
-	mu      sync.Mutex
+	turn sync.Mutex
+	life context.Context    // guarded by turn: until the next Close
+	end  context.CancelFunc // guarded by turn: ends life
+
+	mu      sync.Mutex   // held while TensorBoard starts
 	process *process     // guarded by mu
 	server  *http.Server // guarded by mu
 	served  chan struct{}
 }
+
+// errClosed is why an Open fails that a Close overtook.
+var errClosed = errors.New("it was closed meanwhile")
 
 // Address is where an open board is found.
 type Address struct {
@@ -76,6 +83,9 @@ const Prefix = "tfcluster"
 // Open starts TensorBoard over logdir, or over another than before, and returns where
 // it is. It returns once TensorBoard answers.
 func (b *Board) Open(ctx context.Context, logdir string) (Address, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(b.untilClosed(), func() { cancel(errClosed) })()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.python == "" {
@@ -127,8 +137,25 @@ func (b *Board) serve() error {
 	return nil
 }
 
-// Close ends TensorBoard and its proxy. It may be called again.
+// untilClosed ends by the next Close.
+func (b *Board) untilClosed() context.Context {
+	b.turn.Lock()
+	defer b.turn.Unlock()
+	if b.life == nil {
+		b.life, b.end = context.WithCancel(context.Background())
+	}
+	return b.life
+}
+
+// Close ends TensorBoard, also one that is starting, and its proxy. It may be called
+// again.
 func (b *Board) Close(context.Context) error {
+	b.turn.Lock()
+	if b.end != nil {
+		b.end()
+	}
+	b.life, b.end = nil, nil
+	b.turn.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.process != nil {
@@ -230,7 +257,7 @@ func awaitReady(ctx context.Context, r *os.File) error {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return fmt.Errorf("no word from it within %s", startTimeout)
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return context.Cause(ctx)
 	case errors.Is(err, io.EOF):
 		return errors.New("it ended")
 	default:

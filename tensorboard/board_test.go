@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -190,6 +191,28 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 				t.Errorf("Open: %v, want an error with %q", err, in.want)
 			}
 		})
+	}
+}
+
+// TestCloseWhileStarting: whoever releases the cluster does not wait for TensorBoard.
+func TestCloseWhileStarting(t *testing.T) {
+	t.Parallel()
+	silent := filepath.Join(t.TempDir(), "python")
+	if err := os.WriteFile(silent, []byte("#!/bin/sh\nexec sleep 600\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	b, dir := newBoard(t, silent)
+	opened := make(chan error, 1)
+	go func() {
+		_, err := b.Open(t.Context(), dir)
+		opened <- err
+	}()
+	eventually(t, "it is starting", func() bool { _, err := os.Stat(b.log); return err == nil })
+	if err := b.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-opened; !errors.Is(err, errClosed) {
+		t.Errorf("Open: %v, want %v", err, errClosed)
 	}
 }
 
