@@ -272,32 +272,3 @@ func TestEndsWithItsOwner(t *testing.T) {
 	}
 	eventually(t, "TensorBoard ends with its owner", func() bool { return len(processesOf(dir)) == 0 })
 }
-
-// TestBrokerProcess is not a test: it is the process that TestBrokerEndsWithItsParent
-// orphans.
-func TestBrokerProcess(t *testing.T) {
-	dir := os.Getenv("TFCLUSTER_TEST_BROKER")
-	if dir == "" {
-		t.Skip("runs as a process of TestBrokerEndsWithItsParent")
-	}
-	if err := Broker(t.Context(), filepath.Join(dir, "broker.sock"), dir); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestBrokerEndsWithItsParent(t *testing.T) {
-	t.Parallel()
-	dir := socketDir(t)
-	socket := filepath.Join(dir, "broker.sock")
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", `"$0" "$@" & wait`, os.Args[0], "-test.run=^TestBrokerProcess$")
-	cmd.Env = append(os.Environ(), "TFCLUSTER_TEST_BROKER="+dir)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the broker listens", func() bool { _, err := os.Stat(socket); return err == nil })
-	if err := cmd.Process.Kill(); err != nil {
-		t.Error(err)
-	}
-	_ = cmd.Wait() // killed
-	eventually(t, "the broker ends and takes its socket with it", func() bool { _, err := os.Stat(socket); return err != nil })
-}

@@ -22,6 +22,7 @@ var clusterName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 // proxy checks the token. It ends with ctx, or when the process that started it is gone:
 // a Jupyter server that is killed does not end what it started.
 func Broker(ctx context.Context, socket, dir string) error {
+	parent := os.Getppid()
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove a stale socket: %w", err)
 	}
@@ -37,29 +38,52 @@ func Broker(ctx context.Context, socket, dir string) error {
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
-		awaitOrphaned(ctx)
+		awaitOrphaned(ctx, parent, time.Second)
 		_ = server.Close() // it only serves on
 	}()
-	defer func() {
-		cancel()
-		<-watched
-	}()
-	if err := server.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+	err = server.Serve(ln)
+	cancel()
+	<-watched
+	tidy(socket, parent)
+	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve jupyter-server-proxy: %w", err)
 	}
 	return nil
 }
 
-// awaitOrphaned returns when this process has another parent than now, or ctx ends.
-func awaitOrphaned(ctx context.Context) {
-	look := time.NewTicker(time.Second)
+// awaitOrphaned returns when this process has another parent, or ctx ends.
+func awaitOrphaned(ctx context.Context, parent int, interval time.Duration) {
+	look := time.NewTicker(interval)
 	defer look.Stop()
-	for parent := os.Getppid(); os.Getppid() == parent; {
+	for os.Getppid() == parent {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
 		}
+	}
+}
+
+// Where jupyter-server-proxy makes its sockets, and how long after ending the broker
+// the Jupyter server may take to end itself.
+const (
+	proxyFolder   = "jupyter-server-proxy-"
+	serverTimeout = 5 * time.Second
+)
+
+// tidy removes the folder that jupyter-server-proxy made for the socket and leaves to
+// nobody. Not while the Jupyter server lives: it would go on calling there, and whoever
+// made the folder anew would answer in the notebook's origin.
+func tidy(socket string, parent int) {
+	folder := filepath.Dir(socket)
+	if !strings.HasPrefix(filepath.Base(folder), proxyFolder) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), serverTimeout)
+	defer cancel()
+	awaitOrphaned(ctx, parent, 50*time.Millisecond)
+	if os.Getppid() != parent {
+		_ = os.Remove(folder) // goes only where it is empty
 	}
 }
 
