@@ -104,8 +104,7 @@ func route(dir string) http.Handler {
 		proxy := &httputil.ReverseProxy{
 			Rewrite: func(p *httputil.ProxyRequest) {
 				p.Out.URL.Scheme, p.Out.URL.Host = "http", "tensorboard"
-				p.Out.Header.Del("Cookie")
-				p.Out.Header.Del("Authorization")
+				strip(p.Out)
 			},
 			Transport: transport,
 			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {

@@ -86,7 +86,7 @@ func TestBrokersEnd(t *testing.T) {
 				return err != nil || len(line) == 0 // a zombie has none
 			})
 			if exists(folder) == in.gone {
-				t.Errorf("the folder is there: %t", !in.gone)
+				t.Errorf("the folder is there: %t", in.gone)
 			}
 			if !in.killed {
 				if err := server.Process.Kill(); err != nil {

@@ -35,8 +35,7 @@ func NewProxy(secretPath, socket string) http.Handler {
 			r.Out.URL.Scheme, r.Out.URL.Host = "http", "tensorboard"
 			r.Out.URL.Path = "/" + strings.TrimPrefix(r.In.URL.Path, secretPath)
 			r.Out.URL.RawPath = "/" + strings.TrimPrefix(r.In.URL.EscapedPath(), secretPath)
-			r.Out.Header.Del("Cookie")
-			r.Out.Header.Del("Authorization")
+			strip(r.Out)
 			if r.Out.URL.Path == "/" { // to be rewritten below
 				r.Out.Header.Set("Accept-Encoding", "identity")
 			}
@@ -62,6 +61,18 @@ func NewProxy(secretPath, socket string) http.Handler {
 			http.NotFound(w, r)
 		}
 	})
+}
+
+// strip takes out of a request what lets its bearer into the Jupyter server: headers,
+// and the token that a link may carry.
+func strip(r *http.Request) {
+	for _, name := range []string{"Cookie", "Authorization", "X-Xsrftoken"} {
+		r.Header.Del(name)
+	}
+	if q := r.URL.Query(); q.Has("token") {
+		q.Del("token")
+		r.URL.RawQuery = q.Encode()
+	}
 }
 
 // under tells, in a time that does not depend on how much of it is right, whether a

@@ -170,22 +170,26 @@ func TestWhoMayAsk(t *testing.T) {
 
 func TestCredentialsGoNoFurther(t *testing.T) {
 	t.Parallel()
-	seen := make(chan http.Header, 1)
+	seen := make(chan *http.Request, 1)
 	client := unixClient(t, fakeBoard(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		seen <- r.Header.Clone()
+		seen <- r.Clone(context.Background())
 		http.SetCookie(w, &http.Cookie{Name: "theirs", Value: "1"})
 	})))
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://jupyter"+testSecret, nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://jupyter"+testSecret+"?token=secret&run=a%2Fb", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.Header.Set("X-XSRFToken", "1")
 	r.Header.Set("Cookie", "_xsrf=1; username-8888=secret")
 	r.Header.Set("Authorization", "token secret")
 	r.Header.Set("X-Kept", "yes")
 	resp, _ := do(t, client, r)
 	got := <-seen
-	if got.Get("Cookie") != "" || got.Get("Authorization") != "" || got.Get("X-Kept") != "yes" {
-		t.Errorf("TensorBoard was sent %v", got)
+	if h := got.Header; h.Get("Cookie") != "" || h.Get("Authorization") != "" || h.Get("X-XSRFToken") != "" || h.Get("X-Kept") != "yes" {
+		t.Errorf("TensorBoard was sent %v", h)
+	}
+	if q := got.URL.RawQuery; q != "run=a%2Fb" {
+		t.Errorf("TensorBoard was sent the query %q", q)
 	}
 	if resp.Header.Get("Set-Cookie") != "" {
 		t.Error("TensorBoard may set a cookie for the Jupyter server")
