@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -48,7 +47,7 @@ func parseTarget(verb string, args []string) (*target, error) {
 	flags.StringVar(&t.python, "python", "", "")
 	flags.StringVar(&t.tensorboard, "tensorboard-python", os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), "")
 	if err := flags.Parse(args); err != nil {
-		return nil, err
+		return nil, flagError(verb, err)
 	}
 	if flags.NArg() > 0 {
 		return nil, fmt.Errorf("unexpected word %q", flags.Arg(0))
@@ -66,8 +65,13 @@ func parseTarget(verb string, args []string) (*target, error) {
 		t.python = findPython()
 	}
 	facts, err := askPython(t.python)
-	if err != nil {
+	switch {
+	case err != nil && (verb == "install" || *sysPrefix):
 		return nil, err
+	case err != nil: // what it had went with it
+		facts = &pythonFacts{}
+	case verb == "install" && !facts.IPykernel:
+		return nil, fmt.Errorf("%s has no ipykernel: pip install ipykernel, or name another with --python PATH", t.python)
 	}
 	t.python = facts.Executable
 	switch {
@@ -91,6 +95,18 @@ func parseTarget(verb string, args []string) (*target, error) {
 	return t, nil
 }
 
+// flagError says what package flag says, in the words of two-dashed options.
+func flagError(verb string, err error) error {
+	text := err.Error()
+	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+		return fmt.Errorf("no option --%s; tfcluster %s --help lists them", name, verb)
+	}
+	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
+		return fmt.Errorf("--%s needs a value; tfcluster %s --help says which", name, verb)
+	}
+	return err
+}
+
 // pythonFacts is what an interpreter says of itself.
 type pythonFacts struct {
 	Executable, Prefix, Purelib, UserSite string
@@ -103,7 +119,7 @@ print(json.dumps({"Executable": sys.executable, "Prefix": sys.prefix, "Purelib":
   "IPykernel": u.find_spec("ipykernel") is not None}))`
 
 func askPython(interpreter string) (*pythonFacts, error) {
-	out, err := exec.Command(interpreter, "-c", factsScript).Output()
+	out, err := pythonCommand(interpreter, factsScript).Output()
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w; name a Python with --python PATH", interpreter, err)
 	}
@@ -111,28 +127,21 @@ func askPython(interpreter string) (*pythonFacts, error) {
 	if err := json.Unmarshal(out, f); err != nil {
 		return nil, fmt.Errorf("ask %s about itself: %w", interpreter, err)
 	}
-	if !f.IPykernel {
-		return nil, fmt.Errorf("%s has no ipykernel: pip install ipykernel, or name another with --python PATH", interpreter)
-	}
 	return f, nil
 }
 
-// runInstall registers everything; it returns the exit code.
-func runInstall(args []string) int { return report("install", install(args)) }
-
-// runUninstall takes away what install wrote.
-func runUninstall(args []string) int {
-	t, err := parseTarget("uninstall", args)
+// runSetup is install and uninstall; it returns the exit code.
+func runSetup(verb string, args []string) int {
+	t, err := parseTarget(verb, args)
+	code := 2 // wrong usage
 	if err == nil {
-		err = t.jupyter.Uninstall()
-		if t.packages != "" {
-			err = errors.Join(err, removePackage(t.packages))
+		code = 1
+		if verb == "install" {
+			err = install(t)
+		} else {
+			err = uninstall(t)
 		}
 	}
-	return report("uninstall", err)
-}
-
-func report(verb string, err error) int {
 	switch {
 	case err == nil:
 		return 0
@@ -141,14 +150,20 @@ func report(verb string, err error) int {
 		return 0
 	}
 	fmt.Fprintf(os.Stderr, "tfcluster %s: %v\n", verb, err)
-	return 2
+	return code
 }
 
-func install(args []string) error {
-	t, err := parseTarget("install", args)
-	if err != nil {
-		return err
+// uninstall takes away what install wrote.
+func uninstall(t *target) error {
+	err := t.jupyter.Uninstall()
+	if t.packages != "" {
+		err = errors.Join(err, removePackage(t.packages))
 	}
+	return err
+}
+
+// install registers everything.
+func install(t *target) error {
 	binary, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)

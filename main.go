@@ -24,6 +24,9 @@ func run(ctx context.Context, args []string) int {
 	if len(args) == 0 {
 		args = []string{"help"}
 	}
+	if code, ok := help(ctx, args); ok {
+		return code
+	}
 	var err error
 	switch rest := args[1:]; args[0] {
 	case "kernel":
@@ -36,10 +39,8 @@ func run(ctx context.Context, args []string) int {
 		err = agent.Main(ctx, os.Stdin, version)
 	case "broker":
 		err = runBroker(ctx, rest)
-	case "install":
-		return runInstall(rest)
-	case "uninstall":
-		return runUninstall(rest)
+	case "install", "uninstall":
+		return runSetup(args[0], rest)
 	case "version", "--version":
 		fmt.Println("tfcluster", version)
 	default:

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 
@@ -48,17 +47,6 @@ func runKernel(ctx context.Context, args []string) error {
 		return err
 	}
 	return k.Run(ctx)
-}
-
-// findPython is the first python3 of PATH that has ipykernel.
-func findPython() string {
-	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
-		p := filepath.Join(dir, "python3")
-		if exec.Command(p, "-c", "import ipykernel").Run() == nil {
-			return p
-		}
-	}
-	return "python3"
 }
 
 // notebook joins the kernel and the magics, which know nothing of one another.

@@ -10,8 +10,6 @@ import (
 	"sync"
 	"syscall"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tfcluster/tfcluster/cluster/agent"
 	"github.com/tfcluster/tfcluster/magics"
 )
@@ -24,9 +22,10 @@ func runShell(ctx context.Context, args []string) int {
 		fmt.Fprintln(os.Stderr, "tfcluster: find this program:", err)
 		return 1
 	}
+	tasks, tensorboard := shellPython()
 	s := magics.NewSession(ctx, magics.Options{
-		Connector: magics.LocalDrivers{Program: program}, Client: fmt.Sprintf("shell %d", os.Getpid()), Python: pythonFromEnv(),
-		TensorBoardPython: os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), Version: version, Shell: true,
+		Connector: magics.LocalDrivers{Program: program}, Client: fmt.Sprintf("shell %d", os.Getpid()), Python: tasks,
+		TensorBoardPython: tensorboard, Version: version, Shell: true,
 		Inventory: agent.Inventory,
 	})
 	defer s.Close()
@@ -52,19 +51,13 @@ func runShell(ctx context.Context, args []string) int {
 	if r == nil {
 		return 0
 	}
-	for _, line := range r.Lines {
+	for i, line := range r.Lines {
+		if i == 0 { // the class of the exception says nothing to a shell
+			line = "tfcluster: " + strings.TrimPrefix(line, r.Name+": ")
+		}
 		fmt.Fprintln(os.Stderr, line)
 	}
 	return r.Code
-}
-
-// pythonFromEnv is the interpreter of tasks unless told otherwise: the kernelspec says
-// it, else the first python3 of PATH.
-func pythonFromEnv() string {
-	if p := os.Getenv("TFCLUSTER_PYTHON"); p != "" {
-		return p
-	}
-	return "python3"
 }
 
 // terminal shows a verb's output in a shell: displays as their plain text, updated in
@@ -82,8 +75,7 @@ type terminal struct {
 }
 
 func newTerminal(out, err *os.File) *terminal {
-	_, terr := unix.IoctlGetTermios(int(out.Fd()), unix.TCGETS)
-	return &terminal{out: out, err: err, tty: terr == nil, interrupts: make(chan struct{}, 2), shown: map[string]string{}, pending: map[string]string{}}
+	return &terminal{out: out, err: err, tty: isTerminal(out), interrupts: make(chan struct{}, 2), shown: map[string]string{}, pending: map[string]string{}}
 }
 
 // Stdout writes text.
