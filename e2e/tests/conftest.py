@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -203,9 +205,11 @@ def env(tmp_path: pathlib.Path, binary: pathlib.Path) -> Iterator[dict[str, str]
     marker = f"TFCLUSTER_TEST={tmp_path}"
     home = tmp_path / "home"
     home.mkdir()
+    run = pathlib.Path(tempfile.mkdtemp(prefix="tf"))  # short: it holds sockets
     env = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("TFCLUSTER", "JUPYTER", "XDG"))},
         "HOME": str(home),
+        "XDG_RUNTIME_DIR": str(run),
         "TFCLUSTER_HOME": str(tmp_path / "state"),
         "TFCLUSTER_TEST": str(tmp_path),
         "TFCLUSTER_BINARY": str(binary),
@@ -219,6 +223,12 @@ def env(tmp_path: pathlib.Path, binary: pathlib.Path) -> Iterator[dict[str, str]
         for pid in left:
             os.kill(pid, 9)
         raise AssertionError(f"left behind: {left}") from None
+    finally:
+        # A killed kernel's gate stays until the next kernel sweeps it.
+        files = {str(path.relative_to(run)) for path in run.rglob("*") if not path.is_dir()}
+        files -= {name for name in files if "/gate-" in name}
+        shutil.rmtree(run)
+    assert not files, f"left behind: {files}"
 
 
 @pytest.fixture

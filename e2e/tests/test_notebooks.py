@@ -70,9 +70,10 @@ def test_quickstart(execute, folder: pathlib.Path, prefix: pathlib.Path, env: di
     assert "released in" in text
 
 
-def test_parameter_server(folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:
+@pytest.mark.parametrize("execute", [by_nbclient, by_papermill])
+def test_parameter_server(execute, folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:
     """A chief, two workers and a ps; ps and workers are ended after the chief."""
-    text = by_nbclient(folder / "02-parameter-server.ipynb", prefix, env)
+    text = execute(folder / "02-parameter-server.ipynb", prefix, env)
     assert accuracy(text) >= 0.8
     assert "[ps:0] ps:0 serves" in text
 
