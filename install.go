@@ -26,7 +26,9 @@ jupyter-server-proxy, and puts the package tfcluster beside those of the interpr
   --sys-prefix           for the Jupyter beside the interpreter
   --python PATH          runs Python cells, and local tasks unless told otherwise
                          (default: the first python3 of PATH that has ipykernel)
-  --tensorboard-python PATH  has tensorboard, best without TensorFlow beside it
+  --tensorboard-python PATH
+                         has tensorboard, best without TensorFlow beside it: it starts
+                         sooner and takes less memory (default: that of --python)
 `
 
 // target is where install and uninstall work.

@@ -142,7 +142,7 @@ func TestShellPython(t *testing.T) {
 			t.Errorf("%s: %q and %q, want %q and %q", when, got, tb, tasks, tensorboard)
 		}
 	}
-	check("without an install", "python3", "")
+	check("without an install", "python3", "python3")
 	python := fakePython(t, `{"Executable": "/fake/python3", "Prefix": "/fake", "IPykernel": true}`)
 	if _, stderr, code := program(t, "", []string{"HOME=" + home}, "install", "--user", "--python", python, "--tensorboard-python", board); code != 0 {
 		t.Fatal(stderr)
@@ -153,4 +153,14 @@ func TestShellPython(t *testing.T) {
 	t.Setenv("TFCLUSTER_PYTHON", "/named/python3")
 	t.Setenv("TFCLUSTER_TENSORBOARD_PYTHON", "/other/python")
 	check("named", "/named/python3", "/other/python")
+}
+
+// TestTensorBoardPython: who names no environment for TensorBoard has it in the notebook's.
+func TestTensorBoardPython(t *testing.T) {
+	for named, want := range map[string]string{"": "/notebook/python", "/board/python": "/board/python"} {
+		t.Setenv("TFCLUSTER_TENSORBOARD_PYTHON", named)
+		if opt, err := sessionOptions("", "/notebook/python"); err != nil || opt.TensorBoardPython != want {
+			t.Errorf("named %q: %q, %v, want %q", named, opt.TensorBoardPython, err, want)
+		}
+	}
 }

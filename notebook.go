@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/agent"
@@ -82,7 +84,8 @@ func newNotebook(ctx context.Context, connectionFile, interpreter string) (*note
 	return &notebook{session: s, gate: gate, path: path, binary: binary, ctx: ctx}, nil
 }
 
-// sessionOptions is what a notebook's session is given.
+// sessionOptions is what a notebook's session is given. TensorBoard runs in the
+// notebook's own environment, where TensorFlow brought it, unless there is another.
 func sessionOptions(connectionFile, interpreter string) (magics.Options, error) {
 	binary, err := os.Executable()
 	if err != nil {
@@ -94,7 +97,7 @@ func sessionOptions(connectionFile, interpreter string) (magics.Options, error) 
 	}
 	return magics.Options{
 		Connector: magics.LocalDrivers{Program: binary}, Owner: owner, Client: "kernel " + owner, Python: interpreter,
-		TensorBoardPython: os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), Version: version, Inventory: agent.Inventory,
+		TensorBoardPython: cmp.Or(os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), interpreter), Version: version, Inventory: agent.Inventory,
 	}, nil
 }
 
@@ -210,7 +213,11 @@ func (n *notebook) Shutdown(ctx context.Context, restart bool) { n.session.Shutd
 
 // runGate is `tfcluster gate`, started by the shim in a plain ipykernel.
 func runGate(ctx context.Context, args []string) error {
-	opt, err := sessionOptions("", "")
+	interpreter := ""
+	if i := slices.Index(args, "--python"); i >= 0 && i+1 < len(args) {
+		interpreter = args[i+1]
+	}
+	opt, err := sessionOptions("", interpreter)
 	if err != nil {
 		return err
 	}

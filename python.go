@@ -39,7 +39,8 @@ func shellPython() (tasks, tensorboard string) {
 		tasks = "python3"
 	}
 	installed, board := installedPython()
-	return cmp.Or(tasks, installed, "python3"), cmp.Or(tensorboard, board)
+	tasks = cmp.Or(tasks, installed, "python3")
+	return tasks, cmp.Or(tensorboard, board, tasks)
 }
 
 // installedPython is what this user's kernelspec says, else the system's.

@@ -221,7 +221,8 @@ func start(ctx context.Context, python, socket, logdir, log string) (*process, e
 	p.cmd.Stdout, p.cmd.Stderr = w, out
 	// Python would look for modules in the working directory first: what lies beside a
 	// notebook, or in a folder that others write to, is not to stand in for TensorBoard's.
-	p.cmd.Env = append(os.Environ(), "PYTHONUNBUFFERED=1", "PYTHONSAFEPATH=1", "TF_CPP_MIN_LOG_LEVEL=3")
+	p.cmd.Env = append(os.Environ(), "PYTHONUNBUFFERED=1", "PYTHONSAFEPATH=1", "TF_CPP_MIN_LOG_LEVEL=3",
+		"CUDA_VISIBLE_DEVICES=-1") // a TensorFlow beside it would take the tasks' memory
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
 	go func() { // Pdeathsig follows the forking thread, which therefore waits for its child
@@ -240,7 +241,7 @@ func start(ctx context.Context, python, socket, logdir, log string) (*process, e
 	}
 	if err := awaitReady(ctx, r); err != nil {
 		p.stop()
-		return nil, fmt.Errorf("TensorBoard did not start: %w%s", err, lastWords(log))
+		return nil, fmt.Errorf("TensorBoard did not start with %s: %w%s", python, err, lastWords(log))
 	}
 	return p, nil
 }
@@ -272,5 +273,9 @@ func lastWords(log string) string {
 		return ""
 	}
 	lines := strings.Split(string(b), "\n")
-	return ": " + lines[len(lines)-1]
+	last := ": " + lines[len(lines)-1]
+	if strings.Contains(last, "No module named") { // pkg_resources is another that it needs
+		last += `; "pip install tensorboard 'setuptools<81'" there, or name another Python with TFCLUSTER_TENSORBOARD_PYTHON`
+	}
+	return last
 }
