@@ -2,10 +2,12 @@ package lab
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -71,13 +73,7 @@ func TestSession(t *testing.T) {
 			t.Errorf("the notebook does not show %q:\n%s", want, r.Text)
 		}
 	}
-	saved, err := os.ReadFile(filepath.Join(s.Root, nb))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m := regexp.MustCompile(`tfcluster/[\w.-]+/[0-9a-f]{32}`).Find(saved); m != nil {
-		t.Errorf("the saved notebook holds the token: %s", m)
-	}
+	s.holdsNoToken(t, nb)
 	s.RunNotebook(t, nb, "run:6", "idle")
 }
 
@@ -89,14 +85,98 @@ func TestRunAllTwice(t *testing.T) {
 	}
 	prefix := install(t)
 	s := Start(t, prefix)
-	notebooks := filepath.Join(repository(t), "notebooks")
-	copyFile(t, filepath.Join(notebooks, "mnist.py"), filepath.Join(s.Root, "mnist.py"))
 	name := "03-failure-and-rerun.ipynb"
-	addCell(t, filepath.Join(notebooks, name), filepath.Join(s.Root, name), `rounds = globals().get("rounds", 0) + 1; print("all done", rounds)`)
-	r := s.RunNotebook(t, name, "run-all", "text:all done 1", "idle", "shot:first", "run-all", "text:all done 2", "idle", "shot:second")
+	s.copyNotebook(t, name, `rounds = globals().get("rounds", 0) + 1; print("all done", rounds)`)
+	r := s.RunNotebook(t, name, "run-all", "text:all done 1", "idle", "select:5", "shot:failure", "run-all", "text:all done 2", "idle", "shot:second")
 	if strings.Count(r.Text, "trained 2 epochs") < 4 || !strings.Contains(r.Text, "was killed by signal 9 (SIGKILL)") {
 		t.Errorf("the notebook shows:\n%s", r.Text)
 	}
+}
+
+// TestQuickstart is the first notebook, cell by cell as its reader runs it, with
+// TensorBoard's curves in the cell before the cluster is released.
+func TestQuickstart(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("short: starts JupyterLab, TensorFlow, TensorBoard and a browser")
+	}
+	s := Start(t, install(t))
+	name := s.copyNotebook(t, "01-quickstart.ipynb")
+	r := s.RunNotebook(t, name,
+		"run:1", "idle", "run:3", "run:5", "run:6", "run:7", "idle", "shot:trained",
+		"run:9", "idle", "frame:tb-webapp", "frame:scalar-card svg", "shot:tensorboard",
+		"run:11", "run:12", "run:13", "text:released in", "idle", "shot:released", "save")
+	if len(r.Failed) > 0 || len(r.Console) > 0 {
+		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
+	}
+	if a := lastAccuracy(t, r.Text); a < 0.85 {
+		t.Errorf("accuracy %v:\n%s", a, r.Text)
+	}
+	for _, want := range []string{"[worker:1] worker:1 of 2 trains on 4096 images", "run 1 · main_fun · finished", "run 2 · cell · finished"} {
+		if !strings.Contains(r.Text, want) {
+			t.Errorf("the notebook does not show %q:\n%s", want, r.Text)
+		}
+	}
+	s.holdsNoToken(t, name)
+}
+
+// TestParameterServer is the second notebook, by Run All.
+func TestParameterServer(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("short: starts JupyterLab, TensorFlow and a browser")
+	}
+	s := Start(t, install(t))
+	name := s.copyNotebook(t, "02-parameter-server.ipynb")
+	r := s.RunNotebook(t, name, "run-all", "text:released in", "idle", "select:1", "shot:reserved", "select:4", "shot:waited", "save")
+	if len(r.Failed) > 0 || len(r.Console) > 0 {
+		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
+	}
+	if a := lastAccuracy(t, r.Text); a < 0.8 {
+		t.Errorf("accuracy %v:\n%s", a, r.Text)
+	}
+	for _, want := range []string{"4 executors = chief + 2 workers + 1 ps", "[ps:0] ps:0 serves", "main_fun · finished"} {
+		if !strings.Contains(r.Text, want) {
+			t.Errorf("the notebook does not show %q:\n%s", want, r.Text)
+		}
+	}
+	s.holdsNoToken(t, name)
+}
+
+// copyNotebook puts one of the repository's notebooks, without its outputs, and the
+// module beside it into s.Root; more are code cells at its end.
+func (s *Server) copyNotebook(t *testing.T, name string, more ...string) string {
+	t.Helper()
+	notebooks := filepath.Join(repository(t), "notebooks")
+	copyFile(t, filepath.Join(notebooks, "mnist.py"), filepath.Join(s.Root, "mnist.py"))
+	withCells(t, filepath.Join(notebooks, name), filepath.Join(s.Root, name), more...)
+	return name
+}
+
+// holdsNoToken looks at a saved notebook.
+func (s *Server) holdsNoToken(t *testing.T, name string) {
+	t.Helper()
+	saved, err := os.ReadFile(filepath.Join(s.Root, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := regexp.MustCompile(`tfcluster/[\w.-]+/[0-9a-f]{32}`).Find(saved); m != nil {
+		t.Errorf("the saved notebook holds the token: %s", m)
+	}
+}
+
+// lastAccuracy is the last that a notebook shows.
+func lastAccuracy(t *testing.T, text string) float64 {
+	t.Helper()
+	all := regexp.MustCompile(`accuracy (0\.\d{3})\b`).FindAllStringSubmatch(text, -1)
+	if len(all) == 0 {
+		return 0
+	}
+	a, err := strconv.ParseFloat(all[len(all)-1][1], 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
 }
 
 func copyFile(t *testing.T, from, to string) {
@@ -110,8 +190,8 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// addCell copies a notebook with a code cell more, and without outputs.
-func addCell(t *testing.T, from, to, source string) {
+// withCells copies a notebook without outputs, and with code cells more.
+func withCells(t *testing.T, from, to string, more ...string) {
 	t.Helper()
 	var nb map[string]any
 	b, err := os.ReadFile(from)
@@ -127,9 +207,12 @@ func addCell(t *testing.T, from, to, source string) {
 			cell["outputs"], cell["execution_count"] = []any{}, nil
 		}
 	}
-	nb["cells"] = append(cells, map[string]any{
-		"cell_type": "code", "id": "added", "source": source, "metadata": map[string]any{}, "outputs": []any{}, "execution_count": nil,
-	})
+	for i, source := range more {
+		cells = append(cells, map[string]any{
+			"cell_type": "code", "id": fmt.Sprintf("added-%d", i), "source": source, "metadata": map[string]any{}, "outputs": []any{}, "execution_count": nil,
+		})
+	}
+	nb["cells"] = cells
 	if b, err = json.Marshal(nb); err == nil {
 		err = os.WriteFile(to, b, 0o600)
 	}

@@ -122,6 +122,7 @@ const actions = {
   },
   shot: async (name) => {
     const path = join(values.shots, `${name}.png`);
+    await page.mouse.move(0, 0); // else what lies under it shows a tooltip
     await page.screenshot({ path });
     seen.shots.push(path);
   },
