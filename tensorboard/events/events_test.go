@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -159,6 +160,21 @@ func TestReadRecordSkipsWhatIsTooLarge(t *testing.T) {
 	}
 	if _, _, err := readRecord(bytes.NewReader(head), 0, castagnoli); !errors.Is(err, errPartial) {
 		t.Errorf("of a head alone: %v, want %v", err, errPartial)
+	}
+}
+
+// TestReadRecordMakesNoRoomInVain: a head alone, asked for each second, costs its bytes.
+func TestReadRecordMakesNoRoomInVain(t *testing.T) {
+	head := binary.LittleEndian.AppendUint64(nil, MaxRecord)
+	head = binary.LittleEndian.AppendUint32(head, masked(crc32.Checksum(head, castagnoli)))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, _, err := readRecord(bytes.NewReader(head), 0, castagnoli); !errors.Is(err, errPartial) {
+		t.Errorf("%v, want %v", err, errPartial)
+	}
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > MaxRecord/2 {
+		t.Errorf("it took %d bytes", took)
 	}
 }
 

@@ -50,11 +50,14 @@ func readRecord(r io.ReaderAt, offset int64, table *crc32.Table) (data []byte, n
 		return nil, offset, fmt.Errorf("%w: a record of %d bytes at %d", ErrCorrupt, length, offset)
 	}
 	next = offset + headerBytes + int64(length) + footerBytes
-	if length > MaxRecord {
-		var last [1]byte
-		if n, _ := r.ReadAt(last[:], next-1); n < 1 {
+	var last [1]byte // before there is room made for what may never come
+	if n, err := r.ReadAt(last[:], next-1); n < 1 {
+		if err == io.EOF {
 			return nil, offset, errPartial
 		}
+		return nil, offset, fmt.Errorf("read a record: %w", err)
+	}
+	if length > MaxRecord {
 		return nil, next, nil
 	}
 	body := make([]byte, length+footerBytes)
