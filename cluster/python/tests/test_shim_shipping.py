@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import io
+import linecache
 import os
+import pickle
 import sys
 import threading
 import zipfile
@@ -122,6 +124,26 @@ def test_py_files(project: Path) -> None:
     given = [str(project / "unused.py"), str(project / "deeper"), str(packed), str(project / "scripts")]
     found = names_of(shipping.modules_of_source("", "", str(project), given))
     assert {"unused.py", "deeper/unused.py", "inzip.py", "train.py"} <= set(found)
+
+
+def test_sources_of_all_code_go_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = {
+        "/tmp/ipykernel_1/1.py": "class Model:\n    @property\n    def size(self): return helper()\nmodel = Model()\n",
+        "/tmp/ipykernel_1/2.py": "def helper(): return 5\n",
+        "/tmp/ipykernel_1/3.py": "def main_fun(args, ctx):\n    def step(): return model.size\n    return step()\n",
+        "/tmp/ipykernel_1/4.py": "secret = 1\ndef unused(): return secret\n",
+    }
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for filename, text in cells.items():
+        monkeypatch.setitem(linecache.cache, filename, (len(text), None, text.splitlines(keepends=True), filename))
+        exec(compile(text, filename, "exec"), names)
+    pickled, _ = shipping.pickle_program(names["main_fun"], "main_fun", 1 << 30, BIG)
+    said = pickle.loads(pickled)
+    assert said["function"]([], None) == 5
+    del cells["/tmp/ipykernel_1/4.py"]
+    assert said["sources"] == cells
+    generated, _ = shipping.pickle_program(in_main("def f(): return 1\n")["f"], "f", 1 << 30, BIG)
+    assert pickle.loads(generated)["sources"] == {}
 
 
 def test_big_captures_are_named() -> None:

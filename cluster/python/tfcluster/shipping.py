@@ -10,6 +10,7 @@ import ast
 import builtins
 import dis
 import io
+import linecache
 import os
 import sys
 import zipfile
@@ -48,10 +49,15 @@ def pickle_value(value: Any, name: str) -> bytes:
 
 
 def pickle_program(function: Callable[..., Any], name: str, most: int, big: int) -> tuple[bytes, list[tuple[str, int]]]:
-    """The function, pickled, and the globals of big bytes or more that go with it."""
+    """The function, pickled with the source of its code, and the globals of big bytes or more that go with it.
+
+    What is pickled is {"function": function, "sources": {file name: text}}: the
+    cells' text is in no file that a task could read, and without it tracebacks
+    there have no lines and AutoGraph converts nothing.
+    """
     dumps = _cloudpickle().dumps
     try:
-        pickled = bytes(dumps(function))
+        pickled = _with_sources(function)
     except Exception as e:
         raise UsageError(_offender(function, name, e, dumps)) from None
     if len(pickled) > most:
@@ -63,6 +69,25 @@ def pickle_program(function: Callable[..., Any], name: str, most: int, big: int)
         return pickled, []
     sized = [(n, len(dumps(v))) for n, v in captured(function).items() if not isinstance(v, FunctionType | ModuleType)]
     return pickled, sorted(((n, s) for n, s in sized if s >= big), key=lambda item: -item[1])
+
+
+def _with_sources(function: Callable[..., Any]) -> bytes:
+    sources: dict[str, str] = {}
+
+    class Pickler(_cloudpickle().Pickler):  # type: ignore[misc]
+        """Gathers the source of each code object that it sends."""
+
+        def reducer_override(self, value: Any) -> Any:
+            if isinstance(value, CodeType) and value.co_filename not in sources:
+                linecache.checkcache(value.co_filename)
+                if text := "".join(linecache.getlines(value.co_filename)):
+                    sources[value.co_filename] = text
+            return super().reducer_override(value)
+
+    out = io.BytesIO()
+    # In this order: by the time the sources are written the function has gathered them.
+    Pickler(out).dump({"function": function, "sources": sources})
+    return out.getvalue()
 
 
 def _offender(function: Callable[..., Any], name: str, error: Exception, dumps: Callable[[Any], bytes]) -> str:
