@@ -3,6 +3,7 @@ package magics
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -59,9 +60,12 @@ type commMessage struct {
 // ServeComm answers one comm until messages is closed, ctx ends or the front end
 // has been silent for 45 s. send may be called until it returns.
 //
-//	{type:"tensorboard", id}  →  {type:"tensorboard", id, path} or {…, error}
+//	{type:"tensorboard", id}  →  {type:"tensorboard", id, path, logdir}
 //	{type:"status"}           →  {type:"status", sequence, cluster}; cluster null when there is none
 //	{type:"ping"}             →  {type:"pong"}
+//	what cannot be answered   →  {type:"error", message}
+//
+// jupyter-ext/testdata/comm.json holds the words that both sides are tested with.
 func (s *Session) ServeComm(ctx context.Context, messages <-chan json.RawMessage, send func(data any)) {
 	lease := time.NewTimer(commLease)
 	defer lease.Stop()
@@ -88,50 +92,50 @@ func (s *Session) ServeComm(ctx context.Context, messages <-chan json.RawMessage
 func (s *Session) answerComm(ctx context.Context, raw json.RawMessage, sequence int) map[string]any {
 	var m commMessage
 	if err := json.Unmarshal(raw, &m); err != nil {
-		return map[string]any{"type": "error", "error": "not a message of " + CommTarget}
+		return commError("not a message of " + CommTarget)
 	}
 	switch m.Type {
 	case "ping":
 		return map[string]any{"type": "pong"}
 	case "tensorboard":
-		reply := map[string]any{"type": "tensorboard", "id": m.ID}
-		path, err := s.boardPath(ctx, m.ID)
+		path, logdir, err := s.findBoard(ctx, m.ID)
 		if err != nil {
-			reply["error"] = err.Error()
-			return reply
+			return commError(err.Error())
 		}
-		reply["path"] = path
-		return reply
+		return map[string]any{"type": "tensorboard", "id": m.ID, "path": path, "logdir": logdir}
 	case "status":
 		return map[string]any{"type": "status", "sequence": sequence, "cluster": s.snapshot(ctx)}
 	default:
-		return map[string]any{"type": "error", "error": fmt.Sprintf("no message %q", shorten(m.Type, 40))}
+		return commError(fmt.Sprintf("no message %q", shorten(m.Type, 40)))
 	}
 }
 
+func commError(text string) map[string]any { return map[string]any{"type": "error", "message": text} }
+
 var (
 	boardID   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
-	boardBase = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._~/-]*$`)
+	boardBase = regexp.MustCompile(`^tfcluster/([A-Za-z0-9._-]+)/[0-9a-f]{32}/$`)
 )
 
-// boardPath is where a TensorBoard is, below the Jupyter server's base URL. The id
-// of a saved notebook whose kernel is gone is asked of every live cluster.
-func (s *Session) boardPath(ctx context.Context, id string) (string, error) {
+// findBoard is where a TensorBoard is, below the Jupyter server's base URL, and what
+// it shows.
+func (s *Session) findBoard(ctx context.Context, id string) (path, logdir string, err error) {
 	if !boardID.MatchString(id) {
-		return "", fmt.Errorf("not the id of a TensorBoard")
+		return "", "", errors.New("not the id of a TensorBoard")
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	r, err := s.openBoard(ctx, id)
 	switch {
 	case err != nil:
-		return "", answered(err)
+		return "", "", answered(err)
 	case r.GetError() != "":
-		return "", fmt.Errorf("%s", r.GetError())
-	case !safePath(r.GetPath()):
-		return "", fmt.Errorf("TensorBoard has no path here: is jupyter-server-proxy installed? %s says", s.say("doctor"))
+		return "", "", errors.New(r.GetError())
 	}
-	return strings.TrimPrefix(r.GetPath(), "/"), nil
+	if path = strings.TrimPrefix(r.GetPath(), "/"); !isBoardPath(path) {
+		return "", "", fmt.Errorf("TensorBoard has no path here: is jupyter-server-proxy installed? %s says", s.say("doctor"))
+	}
+	return path, r.GetLogdir(), nil
 }
 
 // openBoard opens the TensorBoard of that id again: one that a cell of this kernel
@@ -154,14 +158,14 @@ func (s *Session) openBoard(ctx context.Context, id string) (*clusterpb.TensorBo
 			return r, nil
 		}
 	}
-	return nil, &ClusterError{Text: "this TensorBoard's cluster is gone", Remedy: s.say("tensorboard") + " shows the present one"}
+	return nil, &ClusterError{Text: "the cluster is gone", Remedy: s.say("tensorboard") + " opens another"}
 }
 
-// safePath is a path below the base URL and nowhere else: it becomes an iframe's
-// source.
-func safePath(path string) bool {
-	path = strings.TrimPrefix(path, "/")
-	return boardBase.MatchString(path) && !strings.Contains(path, "..") && !strings.Contains(path, "//")
+// isBoardPath is whether a path below the base URL is a board's and nothing else's:
+// it becomes an iframe's source.
+func isBoardPath(path string) bool {
+	m := boardBase.FindStringSubmatch(path)
+	return m != nil && m[1] != "." && m[1] != ".."
 }
 
 // snapshot is the last cluster's status as JSON, nil when there is none.

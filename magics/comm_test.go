@@ -3,12 +3,102 @@ package magics
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"os"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
+// commTranscript is what kernel and front end say to one another, as the extension's
+// own tests read it.
+type commTranscript struct {
+	Target, Mime string
+	Output       json.RawMessage
+	Exchanges    []struct {
+		Name    string
+		Request json.RawMessage
+		Reply   map[string]any
+	}
+	Paths struct{ Good, Bad []string }
+}
+
+func readTranscript(t *testing.T) commTranscript {
+	t.Helper()
+	raw, err := os.ReadFile("../jupyter-ext/testdata/comm.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said commTranscript
+	if err := json.Unmarshal(raw, &said); err != nil {
+		t.Fatal(err)
+	}
+	return said
+}
+
+// talk sends each message and gives the answers.
+func talk(t *testing.T, s *Session, requests ...json.RawMessage) []map[string]any {
+	t.Helper()
+	messages := make(chan json.RawMessage, len(requests))
+	for _, m := range requests {
+		messages <- m
+	}
+	close(messages)
+	var answers []map[string]any
+	s.ServeComm(t.Context(), messages, func(data any) { answers = append(answers, data.(map[string]any)) })
+	if len(answers) != len(requests) {
+		t.Fatalf("%d answers to %d messages: %v", len(answers), len(requests), answers)
+	}
+	return answers
+}
+
+// TestCommTranscript: the words of the comm are those that the extension expects.
+func TestCommTranscript(t *testing.T) {
+	t.Parallel()
+	said := readTranscript(t)
+	if said.Target != CommTarget || said.Mime != tensorBoardType || len(said.Exchanges) == 0 {
+		t.Fatalf("the transcript is %+v", said)
+	}
+	board := said.Exchanges[0].Reply
+	d := newFakeDrivers(t)
+	s := newTestSession(t, d, "")
+	must(t, s, "%tfcluster reserve")
+	f := d.get("local-1")
+	f.mu.Lock()
+	f.board = &clusterpb.TensorBoardReply{Id: board["id"].(string), Path: board["path"].(string), Logdir: board["logdir"].(string)}
+	f.mu.Unlock()
+	out := must(t, s, "%tfcluster tensorboard")
+	shown, err := json.Marshal(out.mime[len(out.mime)-1][tensorBoardType])
+	if err != nil || !sameJSON(t, shown, said.Output) {
+		t.Errorf("the cell's output holds %s, want %s (%v)", shown, said.Output, err)
+	}
+	for _, e := range said.Exchanges {
+		if got := talk(t, s, e.Request)[0]; !reflect.DeepEqual(got, e.Reply) {
+			t.Errorf("%s: the answer is %v, want %v", e.Name, got, e.Reply)
+		}
+	}
+	for want, paths := range map[bool][]string{true: said.Paths.Good, false: said.Paths.Bad} {
+		for _, path := range paths {
+			if isBoardPath(path) != want {
+				t.Errorf("isBoardPath(%q) is %v", path, !want)
+			}
+		}
+	}
+}
+
+func sameJSON(t *testing.T, a, b []byte) bool {
+	t.Helper()
+	var x, y any
+	if err := errors.Join(json.Unmarshal(a, &x), json.Unmarshal(b, &y)); err != nil {
+		t.Fatal(err)
+	}
+	return reflect.DeepEqual(x, y)
+}
+
 // TestComm: the front end gets a path for an id that a cell of this kernel showed,
-// and for no other.
+// and for no other; a cell's output holds no path.
 func TestComm(t *testing.T) {
 	t.Parallel()
 	d := newFakeDrivers(t)
@@ -21,26 +111,21 @@ func TestComm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if strings.Contains(string(shown), "secret-token") || data[tensorBoardType] == nil {
+	const path = "tfcluster/local-1/00112233445566778899aabbccddeeff/"
+	if strings.Contains(string(shown), path) || data[tensorBoardType] == nil {
 		t.Errorf("the cell's output is %s", shown)
 	}
-	messages, answers := make(chan json.RawMessage, 8), make(chan map[string]any, 8)
+	var requests []json.RawMessage
 	for _, m := range []string{`{"type":"tensorboard","id":"tb-1"}`, `{"type":"tensorboard","id":"other"}`, `{"type":"tensorboard","id":"../x"}`, `{"type":"status"}`, `{"type":"ping"}`, `[]`, `{"type":"reboot"}`} {
-		messages <- json.RawMessage(m)
+		requests = append(requests, json.RawMessage(m))
 	}
-	close(messages)
-	s.ServeComm(t.Context(), messages, func(data any) { answers <- data.(map[string]any) })
-	close(answers)
-	var got []map[string]any
-	for a := range answers {
-		got = append(got, a)
-	}
-	if len(got) != 7 || got[0]["path"] != "tfcluster/local-1/secret-token/" || got[1]["error"] == nil || got[2]["error"] == nil || got[3]["cluster"] == nil || got[4]["type"] != "pong" || got[5]["type"] != "error" || got[6]["type"] != "error" {
+	got := talk(t, s, requests...)
+	if got[0]["path"] != path || got[0]["logdir"] == "" || got[3]["cluster"] == nil || got[4]["type"] != "pong" {
 		t.Errorf("answers are %v", got)
 	}
-	for path, want := range map[string]bool{"tfcluster/x/": true, "/tfcluster/x/": true, "//evil.example/": false, "../x": false, "javascript:alert(1)": false, "https://x": false, "": false, "a/../b": false} {
-		if safePath(path) != want {
-			t.Errorf("safePath(%q) is %v", path, !want)
+	for _, i := range []int{1, 2, 5, 6} {
+		if got[i]["type"] != "error" || got[i]["message"] == "" {
+			t.Errorf("%s is answered by %v", requests[i], got[i])
 		}
 	}
 }

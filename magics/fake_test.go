@@ -37,6 +37,7 @@ type fakeCluster struct {
 	logs      []*clusterpb.LogsRequest
 	lines     []*clusterpb.Line
 	run       *clusterpb.RunStatus
+	board     *clusterpb.TensorBoardReply // nil: one that is made up
 	detached  bool
 	clients   int
 	failStart *clusterpb.Failure
@@ -192,7 +193,12 @@ func (f *fakeCluster) History(context.Context, *clusterpb.HistoryRequest) (*clus
 }
 
 func (f *fakeCluster) TensorBoard(context.Context, *clusterpb.TensorBoardRequest) (*clusterpb.TensorBoardReply, error) {
-	return &clusterpb.TensorBoardReply{Id: "tb-1", Path: "tfcluster/local-1/secret-token/", Logdir: f.request.GetDir()}, nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.board != nil {
+		return f.board, nil
+	}
+	return &clusterpb.TensorBoardReply{Id: "tb-1", Path: "tfcluster/local-1/00112233445566778899aabbccddeeff/", Logdir: f.request.GetDir()}, nil
 }
 
 func (f *fakeCluster) GPUs(context.Context, *clusterpb.GPUsRequest) (*clusterpb.GPUsReply, error) {
