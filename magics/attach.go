@@ -11,6 +11,22 @@ import (
 
 // attach takes up a cluster that lives already, starting a driver where it died.
 func (s *Session) attach(ctx context.Context, inv *invocation) (Value, error) {
+	announced := s.Announcement(ctx)
+	st, err := s.attachTo(ctx, inv)
+	about := "cluster " + st.GetName() + ": "
+	for line := range strings.Lines(announced) {
+		if err != nil || !strings.HasPrefix(strings.TrimPrefix(line, attachedTo), about) {
+			inv.out.Stdout(line)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	inv.out.Stdout(attachedLine(st) + "\n")
+	return clusterValue(st), nil
+}
+
+func (s *Session) attachTo(ctx context.Context, inv *invocation) (*clusterpb.ClusterStatus, error) {
 	if len(inv.Words) > 0 {
 		if inv.Has("cluster") {
 			return nil, usagef(inv.Verb, "the name is given twice")
@@ -34,12 +50,13 @@ func (s *Session) attach(ctx context.Context, inv *invocation) (Value, error) {
 	// Nobody else holds it: this notebook's end is its end from now on.
 	m.owned = m.owned || st.GetClients() <= 1
 	s.mu.Unlock()
-	inv.out.Stdout(attachedLine(st) + "\n")
-	return clusterValue(st), nil
+	return st, nil
 }
 
+const attachedTo = "attached to "
+
 func attachedLine(st *clusterpb.ClusterStatus) string {
-	return "attached to cluster " + st.GetName() + ": " + clusterWords(st)
+	return attachedTo + "cluster " + st.GetName() + ": " + clusterWords(st)
 }
 
 // takeUp attaches to what the last kernel of this owner left, and notes what else
@@ -125,7 +142,8 @@ func (s *Session) Announcement(ctx context.Context) string {
 	return text
 }
 
-// greet prints the announcement into the first cell.
+// greet prints the announcement into the first cell. A cell that begins with attach
+// does so itself: it may be about to say the same.
 func (s *Session) greet(ctx context.Context, out Output) {
 	if text := s.Announcement(ctx); text != "" {
 		out.Stdout(text)

@@ -57,7 +57,6 @@ func verbOf(name string) verbFunc {
 // Run does a cell made of magics alone, line by line; the first error ends it. The
 // value is the last line's. Call it for cells that Match does not pass.
 func (s *Session) Run(ctx context.Context, code string, out Output, py Python) (Value, error) {
-	s.greet(ctx, out)
 	cell, ok := readCell(code)
 	if !ok {
 		return nil, &UsageError{Text: "not a cell of %tfcluster lines"}
@@ -68,7 +67,7 @@ func (s *Session) Run(ctx context.Context, code string, out Output, py Python) (
 	}
 	var value Value
 	for _, line := range cell.lines {
-		v, err := s.runLine(ctx, line, body, out, py)
+		v, err := s.RunLine(ctx, line, body, out, py)
 		if err != nil {
 			return nil, err
 		}
@@ -80,11 +79,6 @@ func (s *Session) Run(ctx context.Context, code string, out Output, py Python) (
 // RunLine does one magic from inside Python code: line is what follows
 // %tfcluster, body a cell magic's.
 func (s *Session) RunLine(ctx context.Context, line string, body *string, out Output, py Python) (Value, error) {
-	s.greet(ctx, out)
-	return s.runLine(ctx, line, body, out, py)
-}
-
-func (s *Session) runLine(ctx context.Context, line string, body *string, out Output, py Python) (Value, error) {
 	if asked, ok := helpAsked(line); ok {
 		return s.do(ctx, &Command{Verb: s.table.Verb("help"), Words: asked}, out, py)
 	}
@@ -126,6 +120,9 @@ func (s *Session) RunArgv(ctx context.Context, argv []string, out Output, py Pyt
 
 func (s *Session) do(ctx context.Context, c *Command, out Output, py Python) (Value, error) {
 	inv := &invocation{Command: c, session: s, out: out, py: py}
+	if c.Verb.Name != "attach" {
+		s.greet(ctx, out)
+	}
 	if c.Help && c.Verb.Name != "help" {
 		return s.help(ctx, &invocation{Command: &Command{Verb: s.table.Verb("help"), Words: []string{c.Verb.Name}}, session: s, out: out})
 	}

@@ -182,6 +182,22 @@ func TestTakeUp(t *testing.T) {
 	if text := must(t, again, "%tfcluster status").settle(); strings.Contains(text, "attached") {
 		t.Errorf("the second cell says it again\n%s", text)
 	}
+	for _, line := range []string{"attach", "attach local-1", "help"} { // inside Python code, the first thing said
+		inPython := newTestSession(t, d, "kernel-1.json")
+		for i := range 2 {
+			out := newRecord()
+			if _, err := inPython.RunLine(t.Context(), line, nil, out, &fakePython{}); err != nil {
+				t.Fatal(err)
+			}
+			want := 1 // attach says it whenever it is asked
+			if line == "help" && i > 0 {
+				want = 0
+			}
+			if text := out.settle(); strings.Count(text, "attached to cluster") != want {
+				t.Errorf("%s, time %d, says\n%s", line, i+1, text)
+			}
+		}
+	}
 	again.Shutdown(t.Context(), false)
 	select {
 	case <-f.over:
