@@ -156,8 +156,7 @@ func (g *Gate) serve(conn net.Conn) {
 	case "magic", "verb":
 		g.command(c, in, &first)
 	case "complete":
-		m := g.session.Complete(g.ctx, first.Code, first.Cursor, nil)
-		_ = c.send(map[string]any{"op": "done", "value": m}) // else the peer has gone
+		g.complete(c, in, &first)
 	case "shutdown":
 		g.session.Shutdown(g.ctx, first.Restart)
 		_ = c.send(map[string]any{"op": "done"})
@@ -174,21 +173,12 @@ func (g *Gate) serveObjects(c *caller, in *json.Decoder) {
 		close(g.arrived)
 	}
 	g.mu.Unlock()
-	for {
-		var m gateMessage
-		if err := in.Decode(&m); err != nil {
-			break
-		}
-		if m.Op == "reply" {
-			c.replied(&m)
-		}
-	}
+	c.listen(in, func() {})
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	if g.objects == c {
 		g.objects = nil
 	}
-	g.mu.Unlock()
-	c.gone()
 }
 
 // Call implements Python over the shim's thread. It waits shortly for a shim that
@@ -211,6 +201,20 @@ func (g *Gate) Call(ctx context.Context, fn string, args, reply any) error {
 	return c.Call(ctx, fn, args, reply)
 }
 
+// complete offers completions, among them the notebook's names, which are asked for
+// over the same line.
+func (g *Gate) complete(c *caller, in *json.Decoder, first *gateMessage) {
+	reader := make(chan struct{})
+	go func() { // ends with the connection
+		defer close(reader)
+		c.listen(in, func() {})
+	}()
+	found := g.session.Complete(g.ctx, first.Code, first.Cursor, c)
+	_ = c.send(map[string]any{"op": "done", "value": found}) // else the peer has gone
+	_ = c.conn.Close()                                       // wakes the reader
+	<-reader
+}
+
 // command runs one magic or verb; its answers in place come over the same line.
 func (g *Gate) command(c *caller, in *json.Decoder, first *gateMessage) {
 	ctx, cancel := context.WithCancel(g.ctx)
@@ -220,22 +224,12 @@ func (g *Gate) command(c *caller, in *json.Decoder, first *gateMessage) {
 	go func() { // ends with the connection, which serve's caller closes
 		defer close(reader)
 		defer cancel() // the caller is gone: what it asked for ends, runs go on
-		for {
-			var m gateMessage
-			if err := in.Decode(&m); err != nil {
-				c.gone()
-				return
+		c.listen(in, func() {
+			select {
+			case out.interrupts <- struct{}{}:
+			default:
 			}
-			switch m.Op {
-			case "reply":
-				c.replied(&m)
-			case "interrupt":
-				select {
-				case out.interrupts <- struct{}{}:
-				default:
-				}
-			}
-		}
+		})
 	}()
 	var value Value
 	var err error
@@ -325,6 +319,24 @@ func (c *caller) Call(ctx context.Context, fn string, args, reply any) error {
 			return fmt.Errorf("read Python's answer to %s: %w", fn, err)
 		}
 		return nil
+	}
+}
+
+// listen reads what Python says until the connection ends: answers go to the calls
+// that wait for them.
+func (c *caller) listen(in *json.Decoder, interrupted func()) {
+	defer c.gone()
+	for {
+		var m gateMessage
+		if err := in.Decode(&m); err != nil {
+			return
+		}
+		switch m.Op {
+		case "reply":
+			c.replied(&m)
+		case "interrupt":
+			interrupted()
+		}
 	}
 }
 

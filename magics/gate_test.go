@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -125,6 +126,23 @@ func TestGateCommand(t *testing.T) {
 	report, ok := done["error"].(map[string]any)
 	if !ok || report["ename"] != "UsageError" || report["usage"] != true {
 		t.Errorf("start $n ends with %v", done)
+	}
+}
+
+// TestGateComplete: completion in a plain kernel knows the notebook's names.
+func TestGateComplete(t *testing.T) {
+	g, _ := openTestGate(t)
+	c := dialGate(t, g)
+	c.send(`{"op":"complete","code":"%tfcluster start ma","cursor":19}`)
+	call, _ := c.until("call")
+	for call["fn"] != "names" {
+		c.send(fmt.Sprintf(`{"op":"reply","id":%v,"ename":"OSError","error":"no"}`, call["id"]))
+		call, _ = c.until("call")
+	}
+	c.send(fmt.Sprintf(`{"op":"reply","id":%v,"value":["main_fun","other"]}`, call["id"]))
+	done, _ := c.until("done")
+	if value, ok := done["value"].(map[string]any); !ok || !strings.Contains(fmt.Sprint(value["matches"]), "main_fun") {
+		t.Errorf("offers %v", done)
 	}
 }
 
