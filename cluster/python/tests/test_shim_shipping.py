@@ -197,6 +197,8 @@ def test_objects() -> None:
         "x:.3f": "1.500",
         "text!r": "'locals'",
         "text + '!'": "locals!",
+        "','.join(text + str(i) for i in range(2))": "locals0,locals1",
+        "eval('x +') if x < 0 else x": "1.5",
     }.items():
         assert objects("eval", {"expr": expr}) == want
     for wrong in ("1 +", "x:", "a b"):
@@ -205,6 +207,8 @@ def test_objects() -> None:
             raise UsageError("an empty format is str()")
     with pytest.raises(NameError):
         objects("eval", {"expr": "nope"})
+    with pytest.raises(SyntaxError):
+        objects("eval", {"expr": "eval('1 +')"})  # the expression's own, not the line's
     assert objects("names", {}) == ["main_fun"]
     assert objects("cwd", {}) == os.getcwd()
     got = objects("program", {"name": "main_fun", "max_bytes": 1 << 20, "big": BIG})

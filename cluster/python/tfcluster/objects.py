@@ -54,13 +54,17 @@ class Objects:
 
     def do_eval(self, expr: str) -> str:
         """The text of an expression; {x:.2f} and {x!r} are understood as in an f-string."""
+        # One namespace: a comprehension or lambda in the expression sees no locals beside the globals.
+        names = {**self._globals, **self._locals}
         try:
-            return str(eval(compile(expr, "<tfcluster>", "eval"), self._globals, self._locals))
-        except SyntaxError as e:
+            code = compile(expr, "<tfcluster>", "eval")
+        except (SyntaxError, ValueError) as e:
             match = _FORMAT.match(expr)
             if not match or not (match[2] or match[3] is not None):
-                raise UsageError(f"not an expression: {e.msg}") from None
-        value = eval(compile(match[1], "<tfcluster>", "eval"), self._globals, self._locals)
+                raise UsageError(f"not an expression: {getattr(e, 'msg', e)}") from None
+        else:
+            return str(eval(code, names))
+        value = eval(compile(match[1], "<tfcluster>", "eval"), names)
         if match[2]:
             value = {"r": repr, "s": str, "a": ascii}[match[2]](value)
         return format(value, match[3] or "")
