@@ -29,7 +29,7 @@ def describe_bare() -> dict[str, Any]:
                 described[name] = importlib.metadata.version(distribution)
                 break
     if "tensorflow" not in described:
-        described["error"] = f"TensorFlow is not installed for {sys.executable}"
+        described["error"] = missing("tensorflow")
     return described
 
 
@@ -46,10 +46,19 @@ def describe_warm() -> dict[str, Any]:
             module = importlib.import_module(name)
             described[name] = str(getattr(module, "__version__", ""))
         except BaseException as e:  # a broken build may raise anything, SystemExit too
+            if isinstance(e, ModuleNotFoundError) and e.name == name:
+                described.setdefault("error", missing(name))
+                continue
             traceback.print_exc()
             described.setdefault("error", f"cannot import {name}: {one_line(e)}")
     described["import_seconds"] = time.monotonic() - began
     return described
+
+
+def missing(package: str) -> str:
+    """What is to be said of a package that is not installed."""
+    name = {"tensorflow": "TensorFlow", "keras": "Keras"}.get(package, package)
+    return f"{name} is not installed: {sys.executable} -m pip install {package}"
 
 
 def one_line(error: BaseException) -> str:
