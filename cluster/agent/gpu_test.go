@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -66,6 +67,36 @@ func TestGPULocksAreForEveryUser(t *testing.T) {
 	}
 	if info, err := f.Stat(); err != nil || info.Mode().Perm() != 0o666 {
 		t.Errorf("the lock's mode is %v, %v", info.Mode(), err)
+	}
+}
+
+// TestAskingWhoHoldsAGPUTakesNothing: a reservation beside somebody who looks at the
+// GPUs is given the free one.
+func TestAskingWhoHoldsAGPUTakesNothing(t *testing.T) {
+	t.Parallel()
+	locks := gpuLocks{filepath.Join(t.TempDir(), "locks")}
+	stop := make(chan struct{})
+	var lookers sync.WaitGroup
+	for range 2 {
+		lookers.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					locks.holder("GPU-a")
+				}
+			}
+		})
+	}
+	defer lookers.Wait()
+	defer close(stop)
+	for range 2000 {
+		f, err := locks.lock("GPU-a", "demo/0")
+		if err != nil {
+			t.Fatalf("nobody holds it: %v", err)
+		}
+		f.Close()
 	}
 }
 

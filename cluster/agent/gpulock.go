@@ -18,8 +18,9 @@ import (
 var errGPULocked = errors.New("another executor holds it")
 
 // gpuLocks is the folder with a lock file per GPU, shared by all users of a
-// host. A lock is the kernel's (flock), so it ends with its holder however that
-// ends; the file's text only says who it is.
+// host. A lock is the kernel's (of an open file description), so it ends with its
+// holder however that ends, and whether there is one can be asked without taking
+// it; the file's text only says who it is.
 type gpuLocks struct{ dir string }
 
 func defaultGPULocks() gpuLocks {
@@ -35,9 +36,9 @@ func (l gpuLocks) lock(uuid, holder string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
 		f.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 			return nil, errGPULocked
 		}
 		return nil, err
@@ -62,8 +63,9 @@ func (l gpuLocks) holder(uuid string) string {
 		return ""
 	}
 	defer f.Close()
-	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) == nil {
-		return "" // nobody; closing gives it up again
+	asked := unix.Flock_t{Type: unix.F_WRLCK}
+	if unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &asked) != nil || asked.Type == unix.F_UNLCK {
+		return "" // nobody
 	}
 	text, _ := io.ReadAll(io.LimitReader(f, 1<<10))
 	if who := strings.TrimSpace(string(text)); who != "" {
