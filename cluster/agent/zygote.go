@@ -175,11 +175,16 @@ func (z *zygote) spawn(ctx context.Context, request spawnRequest, files [3]*os.F
 	request.Op = "spawn"
 	fds := unix.UnixRights(int(files[0].Fd()), int(files[1].Fd()), int(files[2].Fd()))
 	if err := z.send(request, fds); err != nil {
+		z.forget(request.ID)
+		if waitFor(z.gone, time.Second) { // it died a moment ago: its reader did not see that yet
+			return nil, errZygoteGone
+		}
 		return nil, err
 	}
 	select {
 	case m := <-reply:
 		if m.Op == "error" {
+			z.forget(request.ID)
 			return nil, errors.New(m.Error)
 		}
 		p.pid, p.fresh = m.Pid, m.Fresh
@@ -187,9 +192,18 @@ func (z *zygote) spawn(ctx context.Context, request spawnRequest, files [3]*os.F
 	case <-z.gone:
 		return nil, errZygoteGone
 	case <-ctx.Done():
+		z.forget(request.ID)
 		_ = z.kill(request.ID, int(unix.SIGKILL)) // if it is forked all the same
 		return nil, fmt.Errorf("wait for the fork: %w", ctx.Err())
 	}
+}
+
+// forget gives up waiting for a task that could not be had.
+func (z *zygote) forget(id string) {
+	z.mu.Lock()
+	defer z.mu.Unlock()
+	delete(z.spawning, id)
+	delete(z.exits, id)
 }
 
 // kill signals a task's session.
