@@ -156,6 +156,41 @@ print("zygote", os.getppid(), flush=True)`)))
 	}
 }
 
+// TestZygoteDiesAndTasksDaemonsWithIt: a fork of a fork of the zygote has nothing of
+// the task's but is found all the same.
+func TestZygoteDiesAndTasksDaemonsWithIt(t *testing.T) {
+	t.Parallel()
+	c := newCoordinator(t, &clusterpb.WarmUp{Python: bareVenv(t), Zygote: true})
+	c.runAgent(nil)
+	c.warmed()
+	c.prepare(1, 0)
+	c.launch(c.cell(1, fmt.Sprintf(sleeper, `
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        print("daemon", os.getpid(), flush=True)
+        time.sleep(600)
+    os._exit(0)
+print("zygote", os.getppid(), flush=True)`)))
+	c.awaitLine("ready")
+	daemon, zygote := c.pidIn("daemon"), c.pidIn("zygote")
+	if err := unix.Kill(zygote, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	c.exited(1)
+	awaitEnd(t, "the daemon", daemon)
+}
+
+// bareVenv is an interpreter without packages: it is warm at once.
+func bareVenv(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if out, err := exec.Command(plainPython(t), "-m", "venv", "--without-pip", dir).CombinedOutput(); err != nil {
+		t.Fatalf("make an environment: %v: %s", err, out)
+	}
+	return filepath.Join(dir, "bin", "python")
+}
+
 func TestEndRunWhilePythonWarmsUp(t *testing.T) {
 	t.Parallel()
 	slow := filepath.Join(t.TempDir(), "python")

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -53,15 +54,20 @@ func usage(name string, pid int) *clusterpb.TaskUsage {
 	return &clusterpb.TaskUsage{Task: name, Pid: int32(pid), RssBytes: stat.rss, CpuSeconds: stat.cpu, State: stat.state}
 }
 
-// killSession kills the processes of a task whose zygote is gone: those of its
-// session and those that carry its id. A pid that came to another use has
-// neither.
-func killSession(session int, id string) {
+// Environment entries by which what a task started is found: those of a task, and
+// those of all that descends from a zygote. What is forked and not executed keeps
+// the zygote's environment, and shows nothing of the task's.
+const (
+	taskMarker   = "TFCLUSTER_TASK="
+	zygoteMarker = "TFCLUSTER_ZYGOTE="
+)
+
+// environs calls look with each process of this user and its environment.
+func environs(look func(pid int, environ []byte)) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return
 	}
-	marker := []byte("TFCLUSTER_TASK=" + id)
 	for _, entry := range entries {
 		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
@@ -71,15 +77,59 @@ func killSession(session int, id string) {
 		if err != nil {
 			continue // another user's, or gone
 		}
-		marked := false
-		for variable := range bytes.SplitSeq(environ, []byte{0}) {
-			marked = marked || bytes.Equal(variable, marker)
+		look(pid, environ)
+	}
+}
+
+// variable is an environment's entry that begins with name and =.
+func variable(environ []byte, name string) string {
+	for entry := range bytes.SplitSeq(environ, []byte{0}) {
+		if value, ok := bytes.CutPrefix(entry, []byte(name)); ok {
+			return string(value)
 		}
+	}
+	return ""
+}
+
+// killSession kills the processes of a task whose zygote is gone: those of its
+// session and those that carry its id. A pid that came to another use has
+// neither.
+func killSession(session int, id string) {
+	environs(func(pid int, environ []byte) {
+		marked := variable(environ, taskMarker) == id
 		stat, ok := readStat(pid)
 		if ok && (marked || pid != session && stat.session == session) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
+	})
+}
+
+// killOrphans kills what descends from a zygote that was killed: a task's daemon,
+// forked into a session of its own, carries no mark but the zygote's. A zygote
+// that lives has only let go of this agent.
+func killOrphans(zygote int, mark string) {
+	if stat, ok := readStat(zygote); mark == "" || ok && stat.state != "Z" && stat.state != "X" && markOf(zygote) == mark {
+		return
 	}
+	found := true
+	for end := time.Now().Add(settleKill); found && time.Now().Before(end); {
+		found = false // looked for again: one may have forked meanwhile
+		environs(func(pid int, environ []byte) {
+			if variable(environ, zygoteMarker) == mark {
+				found = unix.Kill(pid, unix.SIGKILL) == nil || found
+			}
+		})
+	}
+}
+
+// markOf is the mark that a zygote and its descendants carry, "" where it is not to
+// be had.
+func markOf(pid int) string {
+	environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
+	if err != nil {
+		return ""
+	}
+	return variable(environ, zygoteMarker)
 }
 
 // oomCounter reads how many processes of a memory cgroup the kernel has killed.

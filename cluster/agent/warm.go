@@ -131,6 +131,7 @@ func (i *interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
 			return
 		case <-z.gone:
 			z.close()
+			killOrphans(z.pid, z.mark)
 		}
 		i.log.Warn("the zygote died; another is started", "executor", i.starter.dir)
 		i.mu.Lock()

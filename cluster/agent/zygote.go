@@ -64,6 +64,8 @@ type zygoteMessage struct {
 // zygote is a connection to one. Closing it ends the tasks forked through it.
 type zygote struct {
 	conn    *net.UnixConn
+	pid     int
+	mark    string            // that its descendants carry
 	python  *clusterpb.Python // set before ready is closed
 	ready   chan struct{}
 	gone    chan struct{} // closed when the connection ended
@@ -83,6 +85,9 @@ func newZygote(conn *net.UnixConn) *zygote {
 	z := &zygote{
 		conn: conn, ready: make(chan struct{}), gone: make(chan struct{}), retired: make(chan struct{}),
 		spawning: map[string]chan zygoteMessage{}, exits: map[string]chan exitStatus{},
+	}
+	if peer, err := peerOf(conn); err == nil {
+		z.pid, z.mark = int(peer.Pid), markOf(int(peer.Pid))
 	}
 	z.reader.Go(z.read)
 	return z

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -66,7 +67,7 @@ func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base s
 	// Not tied to ctx: the zygote serves this host's other agents too, and ends
 	// by itself once none is connected.
 	cmd := exec.Command(want.GetPython(), args...)
-	cmd.Env = zygoteEnv(os.Environ(), want.GetEnv(), s.searchPath(want))
+	cmd.Env = append(zygoteEnv(os.Environ(), want.GetEnv(), s.searchPath(want)), zygoteMarker+rand.Text())
 	cmd.Dir = s.dir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
@@ -156,24 +157,30 @@ func dialPeer(path string) (*net.UnixConn, error) {
 }
 
 func checkPeer(conn *net.UnixConn) error {
-	raw, err := conn.SyscallConn()
+	peer, err := peerOf(conn)
 	if err != nil {
 		return err
+	}
+	if int(peer.Uid) != os.Getuid() {
+		return fmt.Errorf("the socket is served by uid %d", peer.Uid)
+	}
+	return nil
+}
+
+// peerOf is who serves a connection.
+func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return nil, err
 	}
 	var credentials *unix.Ucred
 	var credErr error
 	if err := raw.Control(func(fd uintptr) {
 		credentials, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
 	}); err != nil {
-		return err
+		return nil, err
 	}
-	if credErr != nil {
-		return credErr
-	}
-	if int(credentials.Uid) != os.Getuid() {
-		return fmt.Errorf("the socket is served by uid %d", credentials.Uid)
-	}
-	return nil
+	return credentials, credErr
 }
 
 // lockFile locks a file exclusively; closing it unlocks.
