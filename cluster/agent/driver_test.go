@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -168,4 +170,36 @@ with open(folder + "/events.out", "wb") as f:
 	c.await("the last bytes", func() bool {
 		return len(c.files[path]) == 1_000_011 && strings.HasSuffix(string(c.files[path]), " last")
 	})
+}
+
+// TestALinkThatBreaksDoesNotBeginAgain: of a file bigger than what goes through before
+// the stream breaks, a part counts each time.
+func TestALinkThatBreaksDoesNotBeginAgain(t *testing.T) {
+	t.Parallel()
+	c := newCoordinator(t, &clusterpb.WarmUp{Python: plainPython(t)})
+	c.mu.Lock()
+	c.syncLimit = 12 << 20
+	c.mu.Unlock()
+	cfg := Config{Coordinator: c.address, ServerName: "coordinator"}
+	cfg.CA, cfg.Cert, cfg.Key = c.ca.agent(t)
+	conn, err := dial(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	run := filepath.Join(t.TempDir(), "run-001")
+	logs := filepath.Join(run, "logs")
+	content := bytes.Repeat([]byte("0123456789abcdef"), 40<<20/16)
+	if err := errors.Join(os.MkdirAll(logs, 0o755), os.WriteFile(filepath.Join(logs, "events.out"), content, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	s := newFileSync(clusterpb.NewCoordinatorClient(conn), "0", run, logs)
+	for range 20 {
+		s.rounds(t.Context())
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if got := c.files["run-001/logs/events.out"]; !bytes.Equal(got, content) {
+		t.Errorf("%d of %d bytes came", len(got), len(content))
+	}
 }

@@ -50,6 +50,8 @@ type coordinator struct {
 	muted    bool // acknowledge nothing
 	blobs    map[string][]byte
 	files    map[string][]byte
+
+	syncLimit int // bytes after which a Sync stream breaks; 0: none
 }
 
 func newCoordinator(t *testing.T, warmUp *clusterpb.WarmUp) *coordinator {
@@ -160,7 +162,7 @@ func (c *coordinator) Fetch(r *clusterpb.FetchRequest, stream grpc.ServerStreami
 }
 
 func (c *coordinator) Sync(stream grpc.ClientStreamingServer[clusterpb.FileChunk, clusterpb.SyncReply]) error {
-	for {
+	for got := 0; ; {
 		chunk, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return stream.SendAndClose(&clusterpb.SyncReply{})
@@ -168,7 +170,12 @@ func (c *coordinator) Sync(stream grpc.ClientStreamingServer[clusterpb.FileChunk
 		if err != nil {
 			return err
 		}
+		got += len(chunk.GetData())
 		c.mu.Lock()
+		if c.syncLimit > 0 && got > c.syncLimit {
+			c.mu.Unlock()
+			return status.Error(codes.Unavailable, "the link broke")
+		}
 		have := c.files[chunk.GetPath()]
 		c.files[chunk.GetPath()] = append(have[:min(int(chunk.GetOffset()), len(have))], chunk.GetData()...)
 		c.change.Broadcast()

@@ -17,6 +17,7 @@ import (
 const (
 	syncInterval = time.Second
 	syncChunk    = 256 << 10
+	syncRound    = 8 << 20          // bytes after which a round ends and what it sent counts
 	syncTimeout  = 30 * time.Second // of one round
 )
 
@@ -44,20 +45,31 @@ func (s *fileSync) run(ctx context.Context, ended <-chan struct{}) {
 		case <-ctx.Done():
 			return
 		case <-ended:
-			_ = s.round(ctx) // best effort: the driver may be gone for good
+			s.rounds(ctx) // best effort: the driver may be gone for good
 			return
 		case <-ticker.C:
-			_ = s.round(ctx) // what could not be sent is sent with the next
+			s.rounds(ctx)
 		}
 	}
 }
 
-// round sends what has been appended since the last one that succeeded.
-func (s *fileSync) round(ctx context.Context) error {
+// rounds sends until nothing is left, or cannot be sent: then it is with the next.
+func (s *fileSync) rounds(ctx context.Context) {
+	for {
+		if more, err := s.round(ctx); err != nil || !more {
+			return
+		}
+	}
+}
+
+// round sends of what has been appended since the last one that succeeded; more
+// tells that it left some, so that a slow link gets on.
+func (s *fileSync) round(ctx context.Context) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	var stream grpc.ClientStreamingClient[clusterpb.FileChunk, clusterpb.SyncReply]
 	reached := map[string]int64{}
+	left := int64(syncRound)
 	send := func(chunk *clusterpb.FileChunk) (err error) {
 		if stream == nil {
 			if stream, err = s.client.Sync(ctx); err != nil {
@@ -66,30 +78,34 @@ func (s *fileSync) round(ctx context.Context) error {
 		}
 		return stream.Send(chunk)
 	}
-	err := filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
+	err = filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return nil // one that cannot be read, or vanished, does not hold up the others
 		}
-		end, err := s.file(path, send)
+		end, err := s.file(path, &left, send)
 		if end > 0 {
 			reached[path] = end
+		}
+		if left <= 0 && err == nil {
+			return filepath.SkipAll
 		}
 		return err
 	})
 	if stream == nil {
-		return err
+		return false, err
 	}
 	if _, closeErr := stream.CloseAndRecv(); closeErr != nil {
-		return fmt.Errorf("send the log directory's files: %w", closeErr)
+		return false, fmt.Errorf("send the log directory's files: %w", closeErr)
 	}
 	for path, end := range reached {
 		s.sent[path] = end
 	}
-	return err
+	return left <= 0, err
 }
 
-// file sends a file's new bytes and returns where they end.
-func (s *fileSync) file(path string, send func(*clusterpb.FileChunk) error) (end int64, err error) {
+// file sends a file's new bytes, while some are left to this round, and returns
+// where those sent end.
+func (s *fileSync) file(path string, left *int64, send func(*clusterpb.FileChunk) error) (end int64, err error) {
 	relative, err := filepath.Rel(s.base, path)
 	if err != nil || !filepath.IsLocal(relative) {
 		return 0, nil
@@ -106,7 +122,7 @@ func (s *fileSync) file(path string, send func(*clusterpb.FileChunk) error) (end
 		offset = 0
 	}
 	buffer := make([]byte, syncChunk)
-	for {
+	for *left > 0 {
 		n, err := f.ReadAt(buffer, offset)
 		if n > 0 {
 			chunk := &clusterpb.FileChunk{Path: relative, Offset: offset, Data: buffer[:n:n], ExecutorId: s.executor}
@@ -114,9 +130,11 @@ func (s *fileSync) file(path string, send func(*clusterpb.FileChunk) error) (end
 				return 0, err
 			}
 			offset += int64(n)
+			*left -= int64(n)
 		}
 		if err != nil { // EOF, or a disk's trouble: the next round tries from here
-			return offset, nil
+			break
 		}
 	}
+	return offset, nil
 }
