@@ -117,7 +117,7 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	}
 	client := clusterpb.NewCoordinatorClient(conn)
 	a.host, a.address = localNames(ctx, cfg)
-	a.blobs = &blobStore{dir: filepath.Join(cfg.RuntimeDir, "blobs"), client: client}
+	a.blobs = &blobStore{dir: filepath.Join(cfg.RuntimeDir, "blobs"), client: client, kept: blobsKept}
 	a.logs = newShipper(filepath.Join(cfg.RuntimeDir, "spool-"+a.incarnation))
 	a.python = newInterpreter(zygoteStarter{dir: cfg.RuntimeDir, pythonPath: path}, log, a.warmed)
 	a.link = &link{client: client, member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1)}

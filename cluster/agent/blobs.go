@@ -8,9 +8,14 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -18,29 +23,32 @@ import (
 // fetchTimeout is how long nothing may come of a blob that is fetched.
 const fetchTimeout = time.Minute
 
-// blobStore keeps blobs by their digest; agents of one host share it.
+// blobsKept is how much of what no task uses stays for the next start, in bytes.
+const blobsKept = 256 << 20
+
+// blobStore keeps blobs by their digest; agents of one host share it. The lock of a
+// blob's file, shared, is held by every agent with a task that uses it; what nobody
+// holds may go. The folder's lock keeps those who take a blob and who removes some
+// apart.
 type blobStore struct {
 	dir    string
 	client clusterpb.CoordinatorClient
+	kept   int64
 }
 
-// path returns the file that holds a blob, fetching it first if it is not here.
-// A blob without content is "".
-func (s *blobStore) path(ctx context.Context, b *clusterpb.Blob) (string, error) {
+// hold returns the open file of a blob, fetching it first if it is not here. It
+// stays there until it is closed. A blob without content is nil.
+func (s *blobStore) hold(ctx context.Context, b *clusterpb.Blob) (*os.File, error) {
 	digest := b.GetSha256()
 	if digest == "" && len(b.GetData()) == 0 {
-		return "", nil
+		return nil, nil
 	}
 	if digest == "" {
 		sum := sha256.Sum256(b.GetData())
 		digest = hex.EncodeToString(sum[:])
 	}
 	if raw, err := hex.DecodeString(digest); err != nil || len(raw) != sha256.Size {
-		return "", fmt.Errorf("fetch a blob: %q is no SHA-256", digest)
-	}
-	path := filepath.Join(s.dir, digest)
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
+		return nil, fmt.Errorf("fetch a blob: %q is no SHA-256", digest)
 	}
 	write := func(w io.Writer) error {
 		_, err := w.Write(b.GetData())
@@ -49,17 +57,102 @@ func (s *blobStore) path(ctx context.Context, b *clusterpb.Blob) (string, error)
 	if len(b.GetData()) == 0 {
 		write = func(w io.Writer) error { return s.fetch(ctx, digest, w) }
 	}
-	if err := s.store(path, digest, write); err != nil {
-		return "", fmt.Errorf("fetch blob %.12s: %w", digest, err)
+	f, err := s.take(ctx, digest, write)
+	if err != nil {
+		return nil, fmt.Errorf("fetch blob %.12s: %w", digest, err)
 	}
-	return path, nil
+	return f, nil
+}
+
+// empty returns a file without content.
+func (s *blobStore) empty(ctx context.Context) (*os.File, error) {
+	f, err := s.take(ctx, digestOf(sha256.New()), func(io.Writer) error { return nil })
+	if err != nil {
+		return nil, fmt.Errorf("keep an empty file: %w", err)
+	}
+	return f, nil
+}
+
+func (s *blobStore) take(ctx context.Context, digest string, write func(io.Writer) error) (*os.File, error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return nil, err
+	}
+	path := filepath.Join(s.dir, digest)
+	for {
+		f, err := s.open(ctx, path)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return f, err
+		}
+		if err := s.store(path, digest, write); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// open opens and locks a blob that is here.
+func (s *blobStore) open(ctx context.Context, path string) (*os.File, error) {
+	folder, err := lockFile(ctx, s.lockPath(), unix.LOCK_SH)
+	if err != nil {
+		return nil, err
+	}
+	defer folder.Close()
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	if err := errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), os.Chtimes(path, now, now)); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (s *blobStore) lockPath() string { return filepath.Join(s.dir, ".lock") }
+
+// prune removes the blobs that nobody uses, the longest unused first, down to what
+// is kept. While somebody takes one it leaves that to the next time.
+func (s *blobStore) prune() {
+	folder, err := os.OpenFile(s.lockPath(), os.O_RDWR, 0)
+	if err != nil {
+		return // there is no blob
+	}
+	defer folder.Close()
+	if unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+		return
+	}
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return
+	}
+	var blobs []fs.FileInfo
+	for _, entry := range entries {
+		if info, err := entry.Info(); err == nil && !strings.HasPrefix(entry.Name(), ".") {
+			blobs = append(blobs, info)
+		}
+	}
+	slices.SortFunc(blobs, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+	left := s.kept
+	for _, info := range blobs {
+		if left -= info.Size(); left < 0 {
+			removeUnused(filepath.Join(s.dir, info.Name()))
+		}
+	}
+}
+
+func removeUnused(path string) {
+	f, err := os.Open(path)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		os.Remove(path)
+	}
 }
 
 // store writes a blob aside, checks it and renames it.
 func (s *blobStore) store(path, digest string, write func(io.Writer) error) error {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return err
-	}
 	f, err := os.CreateTemp(s.dir, ".fetch-")
 	if err != nil {
 		return err
@@ -103,15 +196,4 @@ func (s *blobStore) fetch(ctx context.Context, digest string, w io.Writer) error
 			return err
 		}
 	}
-}
-
-// empty returns a file without content.
-func (s *blobStore) empty() (string, error) {
-	sum := sha256.Sum256(nil)
-	digest := hex.EncodeToString(sum[:])
-	path := filepath.Join(s.dir, digest)
-	if err := s.store(path, digest, func(io.Writer) error { return nil }); err != nil {
-		return "", fmt.Errorf("keep an empty file: %w", err)
-	}
-	return path, nil
 }

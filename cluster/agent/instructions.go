@@ -94,6 +94,7 @@ func (a *Agent) prepareRun(p *clusterpb.Prepare) {
 		reply.Ports = []int32{port.port}
 	}
 	a.logs.prune()
+	a.blobs.prune()
 	a.mu.Lock()
 	a.port.release()
 	a.port = nil

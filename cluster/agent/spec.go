@@ -102,27 +102,33 @@ func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
 			ExportDir: directories.GetExport(), Epochs: l.GetEpochs(), Mode: l.GetMode(), Resumed: l.GetResumed(),
 		},
 	}
-	return request, a.fetch(ctx, program, request.Spec)
+	return request, a.fetch(ctx, t, request.Spec)
 }
 
-// fetch puts the program's blobs on this disk and names them in the specification.
-func (a *Agent) fetch(ctx context.Context, program *clusterpb.Program, spec *runnerSpec) error {
+// fetch puts the program's blobs on this disk, for as long as the task lives, and
+// names them in the specification.
+func (a *Agent) fetch(ctx context.Context, t *task, spec *runnerSpec) error {
+	program := t.launch.GetProgram()
 	for _, want := range []struct {
 		blob *clusterpb.Blob
 		path *string
 	}{{program.GetBody(), &spec.Body}, {program.GetArgs(), &spec.Args}, {program.GetModules(), &spec.Modules}} {
-		path, err := a.blobs.path(ctx, want.blob)
+		f, err := a.blobs.hold(ctx, want.blob)
 		if err != nil {
 			return err
 		}
-		*want.path = path
+		if f != nil {
+			*want.path = f.Name()
+			t.blobs = append(t.blobs, f)
+		}
 	}
 	if spec.Body == "" {
-		path, err := a.blobs.empty() // an empty cell or script
+		f, err := a.blobs.empty(ctx) // an empty cell or script
 		if err != nil {
 			return err
 		}
-		spec.Body = path
+		spec.Body = f.Name()
+		t.blobs = append(t.blobs, f)
 	}
 	if spec.Modules != "" {
 		parent := filepath.Join(a.cfg.RuntimeDir, "modules")

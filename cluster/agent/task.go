@@ -34,6 +34,7 @@ type task struct {
 
 	tail  tail
 	pumps sync.WaitGroup
+	blobs []*os.File // that the program is made of; of the goroutine in run
 
 	mu sync.Mutex
 	// guarded by mu
@@ -53,6 +54,11 @@ type spawner func(files [3]*os.File) (*process, error)
 func (t *task) run(spawn spawner) {
 	defer close(t.done)
 	defer t.log.end()
+	defer func() {
+		for _, f := range t.blobs {
+			f.Close()
+		}
+	}()
 	pipes, err := openPipes()
 	if err != nil {
 		t.exited(exitStatus{code: -1}, false, fmt.Sprintf("cannot be started: %v", err))

@@ -34,7 +34,7 @@ type zygoteStarter struct {
 // agent that needs it starts it, and is told so.
 func (s zygoteStarter) connect(ctx context.Context, want *clusterpb.WarmUp) (z *zygote, started bool, err error) {
 	base := s.base(want)
-	lock, err := lockFile(ctx, base+".lock")
+	lock, err := lockFile(ctx, base+".lock", unix.LOCK_EX)
 	if err != nil {
 		return nil, false, fmt.Errorf("lock the zygote's start: %w", err)
 	}
@@ -183,14 +183,14 @@ func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {
 	return credentials, credErr
 }
 
-// lockFile locks a file exclusively; closing it unlocks.
-func lockFile(ctx context.Context, path string) (*os.File, error) {
+// lockFile locks a file, exclusively (LOCK_EX) or not (LOCK_SH); closing it unlocks.
+func lockFile(ctx context.Context, path string, how int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 		if err == nil {
 			return f, nil
 		}
