@@ -66,6 +66,7 @@ type Agent struct {
 	idle      time.Duration
 	orphan    *time.Timer // runs while no driver is there
 	welcomed  bool
+	ended     bool // nothing is started any more
 	lastError error
 }
 
@@ -204,6 +205,7 @@ func localNames(ctx context.Context, cfg Config) (host, address string) {
 // shutdown ends everything that the agent owns.
 func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 	a.mu.Lock()
+	a.ended = true
 	a.orphan.Stop()
 	tasks := a.tasks()
 	a.mu.Unlock()

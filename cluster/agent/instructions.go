@@ -180,7 +180,9 @@ func (a *Agent) tell(e *clusterpb.TaskEvent) {
 			return old.GetReport() != nil && old.GetTask() == e.GetTask()
 		})
 	}
-	r.told = append(r.told, e)
+	if e.GetNote() == nil { // a note is of its moment
+		r.told = append(r.told, e)
+	}
 	a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: e}})
 }
 
@@ -194,9 +196,7 @@ func (a *Agent) greeting(open func([]*clusterpb.AgentMessage)) {
 			first = append(first, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Prepared{Prepared: r.ready}})
 		}
 		for _, e := range r.told {
-			if e.GetNote() == nil {
-				first = append(first, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: e}})
-			}
+			first = append(first, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: e}})
 		}
 	}
 	open(first)
@@ -322,7 +322,7 @@ func (a *Agent) disconnected(err error) {
 func (a *Agent) orphaned(grace, idle time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.welcomed {
+	if a.welcomed || a.ended {
 		return
 	}
 	a.log.Warn("the tasks are ended: the driver stayed away", "grace", grace)
