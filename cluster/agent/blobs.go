@@ -151,7 +151,8 @@ func removeUnused(path string) {
 	}
 }
 
-// store writes a blob aside, checks it and renames it.
+// store writes a blob aside, checks it and gives it its name, unless another agent
+// did meanwhile: that file may be in use.
 func (s *blobStore) store(path, digest string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(s.dir, ".fetch-")
 	if err != nil {
@@ -166,7 +167,10 @@ func (s *blobStore) store(path, digest string, write func(io.Writer) error) erro
 	if got := digestOf(sum); got != digest {
 		return fmt.Errorf("its content has SHA-256 %.12s", got)
 	}
-	return os.Rename(f.Name(), path)
+	if err := os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return nil
 }
 
 func digestOf(sum hash.Hash) string { return hex.EncodeToString(sum.Sum(nil)) }

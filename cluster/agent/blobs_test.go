@@ -2,7 +2,9 @@ package agent
 
 import (
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -83,5 +85,28 @@ func TestBlobsUnderPruning(t *testing.T) {
 			t.Fatalf("it holds %q, %v", content, err)
 		}
 		f.Close()
+	}
+}
+
+// TestABlobStoredTwiceIsOneFile: the lock of whoever was first holds for the path.
+func TestABlobStoredTwiceIsOneFile(t *testing.T) {
+	t.Parallel()
+	s := &blobStore{dir: t.TempDir()}
+	b := &clusterpb.Blob{Data: []byte("program")}
+	first, err := s.hold(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	digest := filepath.Base(first.Name())
+	if err := s.store(first.Name(), digest, func(w io.Writer) error { _, err := w.Write(b.GetData()); return err }); err != nil {
+		t.Fatal(err)
+	}
+	have, err := first.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if named, err := os.Stat(first.Name()); err != nil || !os.SameFile(have, named) {
+		t.Errorf("the file that is held is not the one at its path (%v)", err)
 	}
 }
