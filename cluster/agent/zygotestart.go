@@ -67,7 +67,7 @@ func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base s
 	// Not tied to ctx: the zygote serves this host's other agents too, and ends
 	// by itself once none is connected.
 	cmd := exec.Command(want.GetPython(), args...)
-	cmd.Env = append(zygoteEnv(os.Environ(), want.GetEnv(), s.searchPath(want)), zygoteMarker+rand.Text())
+	cmd.Env = append(zygoteEnv(os.Environ(), want.GetEnv(), s.searchPath(want)), zygoteMarker+s.dir+"/"+rand.Text())
 	cmd.Dir = s.dir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
