@@ -1,5 +1,6 @@
 """Two workers under MultiWorkerMirrored against one process at the same global batch."""
 
+import glob
 import json
 import os
 import signal
@@ -7,8 +8,11 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
+
+from tfcluster import keras_patch
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("tensorflow")
@@ -103,3 +107,28 @@ def test_backup_is_written_by_one_and_resumed_by_all(tmp_path: Path) -> None:
     np.testing.assert_allclose(flat(first["backup"]), flat(whole["backup"]), rtol=1e-4, atol=1e-6)
     assert sorted(p.name for p in backup.glob("*.keras")) == [f"best-{i}.keras" for i in range(1, 5)]
     assert not list(backup.glob(".*"))
+
+
+def test_a_checkpoint_has_its_name_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[list[str]] = []
+
+    def save(model: object, filepath: str, overwrite: bool = True, **kwargs: object) -> None:
+        with open(filepath, "w") as f:
+            f.write("whole")
+        seen.append(sorted(glob.glob("*")))
+        if model == "fails":
+            raise OSError("disk full")
+
+    saving = ModuleType("saving")
+    saving.save_model = saving.save_weights = save  # type: ignore[attr-defined]
+    keras_patch.patch_saving(saving)
+    monkeypatch.chdir(tmp_path)
+    saving.save_model("model", "a.keras", zipped=None)
+    saving.save_weights("model", tmp_path / "b.weights.h5", max_shard_size=None)
+    saving.save_model("again", "a.keras")
+    with pytest.raises(OSError, match="disk full"):
+        saving.save_model("fails", "c.keras")
+    assert seen == [[], ["a.keras"], ["a.keras", "b.weights.h5"], ["a.keras", "b.weights.h5"]]
+    assert sorted(os.listdir()) == ["a.keras", "b.weights.h5"]
+    with pytest.raises(FileNotFoundError, match="none/d.keras"):
+        saving.save_model("model", "none/d.keras")  # as Keras says it

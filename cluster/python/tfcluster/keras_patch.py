@@ -256,7 +256,11 @@ def _aside(model: Any, callback: Any, paths: tuple[str, ...]) -> Iterator[None]:
 
 
 def patch_saving(module: ModuleType) -> None:
-    """Makes save and save_weights replace a local file at once, or not at all."""
+    """Makes save and save_weights give a local file its name when it is whole.
+
+    An evaluator that looks for checkpoints takes what bears the name; and where there
+    was one before, it stays until then.
+    """
     for name in ("save_model", "save_weights"):
         setattr(module, name, _replacing(getattr(module, name)))
 
@@ -265,10 +269,13 @@ def _replacing(save: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(save)
     def saved(model: Any, filepath: Any, overwrite: bool = True, **kwargs: Any) -> Any:
         path = os.fspath(filepath) if isinstance(filepath, str | os.PathLike) else ""
-        replaceable = path.endswith((".keras", ".weights.h5")) and "://" not in path and not kwargs
-        if not replaceable or not overwrite or not os.path.isfile(path):
+        asked = any(value is not None for value in kwargs.values())  # Model.save passes its defaults on
+        plain = path.endswith((".keras", ".weights.h5")) and "://" not in path and not asked
+        folder = os.path.dirname(path) or os.curdir
+        taken = os.path.exists(path) and (not overwrite or not os.path.isfile(path))
+        if not plain or taken or not os.path.isdir(folder):
             return save(model, filepath, overwrite=overwrite, **kwargs)
-        aside = os.path.join(os.path.dirname(path), f".{os.getpid()}-{os.path.basename(path)}")
+        aside = os.path.join(folder, f".{os.getpid()}-{os.path.basename(path)}")
         try:
             result = save(model, aside, overwrite=True)
             os.replace(aside, path)
