@@ -332,3 +332,26 @@ def test_engine_is_started(tmp_path: Path) -> None:
     missing = {**env, "TFCLUSTER_BINARY": "", "PATH": "/nowhere"}
     done = subprocess.run([sys.executable, "-c", code], env=missing, capture_output=True, text=True, timeout=60)
     assert "there is no program tfcluster on PATH" in done.stderr
+
+
+def test_engine_that_was_killed_is_started_again(tmp_path: Path) -> None:
+    fake = tmp_path / "tfcluster"
+    fake.write_text(
+        f"#!{sys.executable}\nimport json, os, socket\n"
+        f"path = {str(tmp_path)!r} + f'/{{os.getpid()}}.sock'\ns = socket.socket(socket.AF_UNIX)\n"
+        "s.bind(path); s.listen()\n"
+        "life = socket.socket(fileno=3)\nlife.sendall(json.dumps({'gate': path}).encode() + b'\\n')\n"
+        "c, _ = s.accept()\nc.recv(1000)\n"
+        "value = {'type': 'Cluster', 'name': str(os.getpid())}\n"
+        "c.sendall(json.dumps({'op': 'done', 'value': value}).encode() + b'\\n')\nlife.recv(1)\n"
+    )
+    fake.chmod(0o755)
+    code = (
+        "import os, signal, tfcluster\nfrom tfcluster import gate\n"
+        "first = int(tfcluster.reserve().name)\nos.kill(first, signal.SIGKILL)\n"
+        "os.waitid(os.P_PID, first, os.WEXITED | os.WNOWAIT)\n"
+        "print(int(tfcluster.reserve().name) != first)\n"
+    )
+    env = {**os.environ, "TFCLUSTER_BINARY": str(fake), "PYTHONPATH": PACKAGES}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr

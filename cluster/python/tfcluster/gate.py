@@ -32,6 +32,7 @@ _START = 30.0  # seconds until an engine that we start has its socket
 _lock = threading.Lock()
 _path = ""
 _engine: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+_started_by = 0  # the process whose child the engine is: not a fork of it
 _owner = ""
 
 
@@ -69,6 +70,7 @@ def started() -> bool:
 def connect(*, start: bool = True) -> socket.socket:
     """A new connection to the engine, which is started where there is none yet."""
     with _lock:
+        _forget_dead()
         path = _path or (_start() if start else "")
     conn = socket.socket(socket.AF_UNIX)
     try:
@@ -79,6 +81,15 @@ def connect(*, start: bool = True) -> socket.socket:
         conn.close()
         raise ClusterError(f"the tfcluster engine does not answer ({e}): restart the kernel") from e
     return conn
+
+
+def _forget_dead() -> None:
+    """Lets go of an engine of ours that was killed, so that another is started. Called with _lock held."""
+    global _path, _engine
+    if _engine is None or _started_by != os.getpid() or _engine[0].poll() is None:
+        return
+    _engine[1].close()
+    _path, _engine = "", None
 
 
 def _installed() -> str:
@@ -93,7 +104,7 @@ def _installed() -> str:
 
 def _start() -> str:
     """Starts `tfcluster gate`, which lives as long as this process. Called with _lock held."""
-    global _path, _engine
+    global _path, _engine, _started_by
     program = os.environ.get("TFCLUSTER_BINARY") or _installed() or shutil.which("tfcluster")
     if not program:
         raise ClusterError("there is no program tfcluster on PATH: install it, or set TFCLUSTER_BINARY to it")
@@ -120,7 +131,8 @@ def _start() -> str:
         engine.kill()
         engine.wait()
         raise ClusterError(f"{program} gate did not start: {e!r}") from e
-    _path, _engine = path, (engine, ours)
+    _path, _engine, _started_by = path, (engine, ours), os.getpid()
+    atexit.unregister(stop)
     atexit.register(stop)
     return path
 
@@ -204,7 +216,7 @@ def command(request: Mapping[str, Any], how: Answer, show: Any) -> Any:
                     if message.get("error"):
                         raise raised(message["error"])
                     return message.get("value")
-    raise ClusterError("the tfcluster engine ended: restart the kernel; clusters live on")
+    raise ClusterError("the tfcluster engine ended; clusters live on: run this again, or restart the kernel")
 
 
 class _interrupts:
