@@ -36,6 +36,7 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 	case *clusterpb.Instruction_Welcome:
 		return a.welcome(ctx, i.Welcome)
 	case *clusterpb.Instruction_Prepare:
+		a.python.retry(ctx)
 		a.prepareRun(i.Prepare)
 	case *clusterpb.Instruction_Launch:
 		a.start(ctx, i.Launch)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -25,6 +26,27 @@ func TestPythonThatCannotBeStarted(t *testing.T) {
 		t.Errorf("exited %v", x)
 	}
 	c.text(1)
+}
+
+// TestPythonThatFailedOnceIsTriedAgain: a zygote killed while it imports is not the
+// executor's end.
+func TestPythonThatFailedOnceIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	python := filepath.Join(t.TempDir(), "python")
+	script := fmt.Sprintf("#!/bin/sh\n[ -e %[1]s.tried ] && exec %[2]s \"$@\"\n: >%[1]s.tried\nkill -9 $$\n", python, plainPython(t))
+	if err := os.WriteFile(python, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := newCoordinator(t, &clusterpb.WarmUp{Python: python})
+	c.runAgent(nil)
+	if warmed := c.warmed(); !strings.Contains(warmed.GetError(), "killed") {
+		t.Fatalf("warmed: %v", warmed)
+	}
+	c.prepare(1, 0)
+	c.launch(c.cell(1, "print('runs')"))
+	if x := c.exited(1); x.GetCode() != 0 || !strings.Contains(c.text(1), "runs") {
+		t.Errorf("exited %v", x)
+	}
 }
 
 func TestCommand(t *testing.T) {

@@ -77,6 +77,16 @@ func (i *interpreter) renew(ctx context.Context) {
 	}
 }
 
+// retry starts the keeper again where it gave up: what Python lacked then, or who
+// killed it, may be no more.
+func (i *interpreter) retry(ctx context.Context) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.stop != nil && i.zygote == nil && i.python != nil {
+		i.restart(ctx, i.want)
+	}
+}
+
 // restart replaces the keeper. Caller holds mu.
 func (i *interpreter) restart(ctx context.Context, want *clusterpb.WarmUp) {
 	if i.stop != nil {
