@@ -48,7 +48,14 @@ func (s *Session) pickOrRecover(ctx context.Context, inv *invocation) (*member, 
 	if rerr != nil {
 		return nil, s.unreachable(name, rerr)
 	}
-	return s.adopt(name, client, m != nil && m.owned), nil
+	return s.adopt(name, client, s.owns(m)), nil
+}
+
+// owns is whether the session's end is the cluster's.
+func (s *Session) owns(m *member) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return m != nil && m.owned
 }
 
 // onlyOne is the only cluster there is, live or dead.
