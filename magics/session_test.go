@@ -346,3 +346,13 @@ func TestJSON(t *testing.T) {
 		t.Errorf("exit codes are %v", got["exit_codes"])
 	}
 }
+
+// TestStatusJSONKeepsSecrets: the values given by --env are not shown.
+func TestStatusJSONKeepsSecrets(t *testing.T) {
+	t.Parallel()
+	s := newTestSession(t, newFakeDrivers(t), "")
+	must(t, s, "%tfcluster reserve --env TOKEN=hunter2")
+	if text := must(t, s, "%tfcluster status --json").settle(); strings.Contains(text, "hunter2") || !strings.Contains(text, "TOKEN") {
+		t.Errorf("it shows\n%s", text)
+	}
+}

@@ -28,6 +28,9 @@ func (s *Session) status(ctx context.Context, inv *invocation) (Value, error) {
 		return nil, answered(err)
 	}
 	if inv.Has("json") {
+		for name := range st.GetRequest().GetEnv() {
+			st.Request.Env[name] = "" // it may be a secret, and a notebook keeps what it shows
+		}
 		return nil, printProto(inv.out, st)
 	}
 	display(inv.out, clusterView(st, s.say))
