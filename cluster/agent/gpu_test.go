@@ -8,6 +8,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -97,6 +100,31 @@ func TestAskingWhoHoldsAGPUTakesNothing(t *testing.T) {
 			t.Fatalf("nobody holds it: %v", err)
 		}
 		f.Close()
+	}
+}
+
+func TestGPULockThatIsAFifo(t *testing.T) {
+	t.Parallel()
+	locks := gpuLocks{t.TempDir()}
+	if err := unix.Mkfifo(locks.path("GPU-a"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locks.lock("GPU-a", "x"); err == nil {
+		t.Error("a fifo was taken for a lock")
+	}
+	answer := make(chan string, 1)
+	go func() { answer <- locks.holder("GPU-a") }()
+	select {
+	case who := <-answer:
+		if who != "" {
+			t.Errorf("a fifo says that %q holds the GPU", who)
+		}
+	case <-time.After(patience):
+		t.Error("the fifo is waited for")
+		if w, err := os.OpenFile(locks.path("GPU-a"), os.O_WRONLY, 0); err == nil {
+			w.Close() // lets the reader go
+		}
+		<-answer
 	}
 }
 

@@ -58,7 +58,7 @@ func writeAt(f *os.File, text string) error {
 
 // holder says who holds a GPU, or "".
 func (l gpuLocks) holder(uuid string) string {
-	f, err := os.OpenFile(l.path(uuid), os.O_RDONLY|unix.O_NOFOLLOW, 0)
+	f, err := os.OpenFile(l.path(uuid), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0) // anybody may have put a fifo there
 	if err != nil {
 		return ""
 	}
