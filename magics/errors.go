@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -159,12 +160,16 @@ func shortList(items []string, most int) string {
 	return strings.Join(items[:most], ", ") + fmt.Sprintf(" and %d more", len(items)-most)
 }
 
+// brokenTransport is by what one knows gRPC's own word that the driver is gone from
+// one of the driver's.
+var brokenTransport = [...]string{"connection error", "error reading from server", "transport is closing", "connection is draining", "keepalive", "EOF"}
+
 // plainError is an error's text without gRPC's words around it.
 func plainError(err error) string {
 	if s, ok := status.FromError(err); ok && s.Code() != codes.Unknown {
 		switch s.Code() {
 		case codes.Unavailable:
-			if strings.Contains(s.Message(), "connection error") || strings.Contains(s.Message(), "EOF") {
+			if slices.ContainsFunc(brokenTransport[:], func(sign string) bool { return strings.Contains(s.Message(), sign) }) {
 				return "the cluster's driver is gone; attach or reset takes the cluster up again"
 			}
 		case codes.DeadlineExceeded:

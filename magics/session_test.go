@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -354,5 +356,18 @@ func TestStatusJSONKeepsSecrets(t *testing.T) {
 	must(t, s, "%tfcluster reserve --env TOKEN=hunter2")
 	if text := must(t, s, "%tfcluster status --json").settle(); strings.Contains(text, "hunter2") || !strings.Contains(text, "TOKEN") {
 		t.Errorf("it shows\n%s", text)
+	}
+}
+
+// TestDriverGoneInWords: however the connection to a killed driver broke.
+func TestDriverGoneInWords(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"error reading from server: EOF", "error reading from server: connection reset by peer", "connection error: desc = \"transport: Error while dialing\"", "transport is closing"} {
+		if got := NewReport(answered(status.Error(codes.Unavailable, text))); !strings.Contains(got.Value, "the cluster's driver is gone") {
+			t.Errorf("%s is told as %s", text, got.Value)
+		}
+	}
+	if got := NewReport(answered(status.Error(codes.Unavailable, "the cluster is being released"))); got.Value != "the cluster is being released" {
+		t.Errorf("the driver's own word is told as %s", got.Value)
 	}
 }
