@@ -146,20 +146,23 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 	})
 }
 
+// spawnTries is how many zygotes may die of one task's fork.
+const spawnTries = 3
+
 // spawn forks a task once what it needs is here and Python is warm.
 func (a *Agent) spawn(ctx context.Context, t *task, files [3]*os.File) (*process, error) {
 	request, err := a.prepare(ctx, t)
 	if err != nil {
 		return nil, err
 	}
-	for {
+	for try := 1; ; try++ {
 		z, imported, err := a.python.current(ctx)
 		if err != nil {
 			return nil, err
 		}
 		request.Fresh = needsFresh(request.Env, imported)
 		p, err := z.spawn(ctx, request, files)
-		if errors.Is(err, errZygoteGone) && ctx.Err() == nil {
+		if errors.Is(err, errZygoteGone) && ctx.Err() == nil && try < spawnTries {
 			waitFor(z.gone, spawnTimeout)
 			time.Sleep(rewarmPause / 10) // its keeper forgets it
 			continue

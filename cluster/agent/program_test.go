@@ -49,6 +49,32 @@ func TestPythonThatFailedOnceIsTriedAgain(t *testing.T) {
 	}
 }
 
+// TestForkThatKillsEveryZygote: after a few the task is told to have failed.
+func TestForkThatKillsEveryZygote(t *testing.T) {
+	t.Parallel()
+	python := filepath.Join(t.TempDir(), "python")
+	script := "#!" + plainPython(t) + `
+import socket, sys
+s = socket.socket(socket.AF_UNIX)
+s.bind(sys.argv[sys.argv.index("--socket") + 1])
+s.listen()
+agent, _ = s.accept()
+agent.sendall(b'{"op":"ready","python":{}}\n')
+agent.recv(1)
+`
+	if err := os.WriteFile(python, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	c := newCoordinator(t, &clusterpb.WarmUp{Python: python})
+	c.runAgent(nil)
+	c.warmed()
+	c.prepare(1, 0)
+	c.launch(c.cell(1, "print('never')"))
+	if x := c.exited(1); !strings.Contains(x.GetReason(), "the zygote died") {
+		t.Errorf("exited %v", x)
+	}
+}
+
 func TestCommand(t *testing.T) {
 	t.Parallel()
 	c := bare(t)
