@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -39,6 +40,25 @@ def test_a_fork_only_while_it_is_what_was_asked_for(tmp_path: Path, monkeypatch:
     (site / "b-1.dist-info").mkdir()
     assert "packages on disk changed" in z.why_fresh({})
     z.retire()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_right_after_the_fork_is_not_lost(tmp_path: Path, number: int) -> None:
+    z = made(tmp_path, warm=False)
+    ours, theirs = socket.socketpair()
+    connection = zygote.Connection(ours)
+    forked_now = subprocess.Popen(["sleep", "60"])  # in no session of its own yet
+    try:
+        z._children[forked_now.pid] = (connection, "x")
+        connection.pids["x"] = forked_now.pid
+        z._kill(connection, "x", number)
+        assert forked_now.wait(30) == -number
+    finally:
+        forked_now.kill()
+        forked_now.wait()
+        z.retire()
+        connection.close()
+        theirs.close()
 
 
 def test_bare_is_always_fresh(tmp_path: Path) -> None:

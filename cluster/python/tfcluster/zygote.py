@@ -320,8 +320,12 @@ class Zygote:
             return
         alive = pid in self._children
         if alive:
-            with contextlib.suppress(OSError):
+            try:
                 os.killpg(pid, number)
+            except ProcessLookupError:  # forked a moment ago: it has made no session yet
+                processes.kill(pid, number)
+            except OSError:
+                pass
         if number == signal.SIGKILL:
             for found in processes.of_task(os.getpid(), pid, marker(connection, name)):
                 if found not in self._children or found == pid:
