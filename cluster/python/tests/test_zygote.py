@@ -61,6 +61,26 @@ def test_a_signal_right_after_the_fork_is_not_lost(tmp_path: Path, number: int) 
         theirs.close()
 
 
+def test_a_number_used_again_is_another_tasks(tmp_path: Path) -> None:
+    z = made(tmp_path, warm=False)
+    ours, theirs = socket.socketpair()
+    connection = zygote.Connection(ours)
+    another = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        z._children[another.pid] = (connection, "new")
+        connection.pids.update({"old": another.pid, "new": another.pid})
+        z._kill(connection, "old", signal.SIGKILL)
+        with pytest.raises(subprocess.TimeoutExpired):
+            another.wait(0.2)
+        assert connection.pids == {"new": another.pid}
+    finally:
+        another.kill()
+        another.wait()
+        z.retire()
+        connection.close()
+        theirs.close()
+
+
 def test_bare_is_always_fresh(tmp_path: Path) -> None:
     z = made(tmp_path, warm=False)
     assert z.why_fresh({}) == "asked"

@@ -318,7 +318,10 @@ class Zygote:
         pid = connection.pids.get(name)
         if pid is None:
             return
-        alive = pid in self._children
+        alive = self._children.get(pid) == (connection, name)
+        if not alive and pid in self._children:  # its number is another task's by now
+            del connection.pids[name]
+            return
         if alive:
             try:
                 os.killpg(pid, number)
