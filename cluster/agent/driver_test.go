@@ -193,6 +193,9 @@ func TestALinkThatBreaksDoesNotBeginAgain(t *testing.T) {
 	if err := errors.Join(os.MkdirAll(logs, 0o755), os.WriteFile(filepath.Join(logs, "events.out"), content, 0o600)); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.WriteFile(filepath.Join(logs, "a\xff"), []byte("no message holds its name"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s := newFileSync(clusterpb.NewCoordinatorClient(conn), "0", run, logs)
 	for range 20 {
 		s.rounds(t.Context())

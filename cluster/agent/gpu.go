@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -65,7 +66,7 @@ func listGPUs(ctx context.Context, lister gpuLister) ([]*clusterpb.GPU, error) {
 func whose(pid int) (name, command string) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	if line, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil {
-		command = strings.TrimSpace(strings.ReplaceAll(string(line), "\x00", " "))
+		command = oneLine(string(line))
 	}
 	uid, ok := ownerOf(dir)
 	if !ok {
@@ -75,6 +76,18 @@ func whose(pid int) (name, command string) {
 		return u.Username, command
 	}
 	return "uid " + uid, command
+}
+
+// oneLine is text of others' making as a message can hold it and a terminal may be
+// given it: valid, and what is no character is a space.
+func oneLine(text string) string {
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsGraphic(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(text, "\uFFFD"))
+	return strings.Join(strings.Fields(text), " ")
 }
 
 // heldGPUs are the GPUs this executor has picked, each under its host's lock.

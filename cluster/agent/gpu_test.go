@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -125,6 +127,40 @@ func TestGPULockThatIsAFifo(t *testing.T) {
 			w.Close() // lets the reader go
 		}
 		<-answer
+	}
+}
+
+// TestWhatOthersWroteIsOneLine: what a message cannot hold would keep the agent from
+// joining, and a terminal obeys what it is given.
+func TestWhatOthersWroteIsOneLine(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("sleep", "60")
+	cmd.Args = []string{"\xffsleep\x1b[31m\nred", "60"}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	if _, command := whose(cmd.Process.Pid); command != "\uFFFDsleep [31m red 60" {
+		t.Errorf("the command is %q", command)
+	}
+	locks := gpuLocks{t.TempDir()}
+	f, err := locks.lock("GPU-a", "\xff\x1bme\nand you")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if who := locks.holder("GPU-a"); !strings.HasPrefix(who, "\uFFFD me and you (pid ") {
+		t.Errorf("it is held by %q", who)
+	}
+	log := filepath.Join(t.TempDir(), "log")
+	if err := os.WriteFile(log, []byte("first\n\xff\x1blast"+strings.Repeat("é", 1<<16)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if last := lastLine(log); !utf8.ValidString(last) || len(last) > maxLastLine+4 {
+		t.Errorf("the log ends with %q", last)
 	}
 }
 

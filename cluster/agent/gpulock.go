@@ -68,7 +68,7 @@ func (l gpuLocks) holder(uuid string) string {
 		return "" // nobody
 	}
 	text, _ := io.ReadAll(io.LimitReader(f, 1<<10))
-	if who := strings.TrimSpace(string(text)); who != "" {
+	if who := oneLine(string(text)); who != "" {
 		return who
 	}
 	return "another executor"

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/grpc"
 
@@ -107,8 +108,8 @@ func (s *fileSync) round(ctx context.Context) (more bool, err error) {
 // where those sent end.
 func (s *fileSync) file(path string, left *int64, send func(*clusterpb.FileChunk) error) (end int64, err error) {
 	relative, err := filepath.Rel(s.base, path)
-	if err != nil || !filepath.IsLocal(relative) {
-		return 0, nil
+	if err != nil || !filepath.IsLocal(relative) || !utf8.ValidString(relative) {
+		return 0, nil // a message cannot hold such a name
 	}
 	f, err := os.Open(path)
 	if err != nil {

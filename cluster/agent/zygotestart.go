@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -207,12 +208,30 @@ func lockFile(ctx context.Context, path string, how int) (*os.File, error) {
 	}
 }
 
-// lastLine is the last line of a short log, for an error message.
+// maxLastLine bounds what an error shows of a log, in bytes.
+const maxLastLine = 1000
+
+// lastLine is the last line of a log, for an error message.
 func lastLine(path string) string {
-	content, err := os.ReadFile(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	const most = 64 << 10
+	if info, err := f.Stat(); err == nil && info.Size() > most {
+		if _, err := f.Seek(-most, io.SeekEnd); err != nil {
+			return ""
+		}
+	}
+	content, err := io.ReadAll(io.LimitReader(f, most))
 	if err != nil {
 		return ""
 	}
 	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-	return lines[len(lines)-1]
+	last := oneLine(lines[len(lines)-1])
+	if len(last) > maxLastLine {
+		last = last[:wholeRunes([]byte(last[:maxLastLine]))] + "…"
+	}
+	return last
 }
