@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from conftest import Notebook
 
-CELL = '''
+CELL = """
 def scaled(x):
     if x > 0:  # AutoGraph makes this a graph's condition
         return 2 * x
@@ -23,7 +23,7 @@ def main_fun(args, ctx):
     if args:
         raise RuntimeError("this line is the cell's")  # as it stands there
     return float(step(tf.constant(2.0)))
-'''
+"""
 
 
 def test_source_of_a_function(notebook: Notebook) -> None:
@@ -34,7 +34,7 @@ def test_source_of_a_function(notebook: Notebook) -> None:
     assert "AutoGraph" not in cell.all, cell.all
     assert notebook.ok("_.result").result == "12.0"
     cell = notebook.fails("%tfcluster start --wait main_fun fail")
-    assert "raise RuntimeError(\"this line is the cell's\")  # as it stands there" in cell.all, cell.all
+    assert 'raise RuntimeError("this line is the cell\'s")  # as it stands there' in cell.all, cell.all
 
 
 def test_source_of_a_cell(notebook: Notebook) -> None:
@@ -44,4 +44,4 @@ def test_source_of_a_cell(notebook: Notebook) -> None:
     assert "AutoGraph" not in cell.all, cell.all
     assert "result 12.0" in cell.all
     cell = notebook.fails(f"%%tfcluster start --wait\n{CELL}\nmain_fun(['fail'], None)")
-    assert "raise RuntimeError(\"this line is the cell's\")  # as it stands there" in cell.all, cell.all
+    assert 'raise RuntimeError("this line is the cell\'s")  # as it stands there' in cell.all, cell.all
