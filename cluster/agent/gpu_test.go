@@ -26,7 +26,7 @@ func someGPUs() []*clusterpb.GPU {
 }
 
 func TestPickGPUs(t *testing.T) {
-	t.Parallel()
+	// Not beside others: a process that one of them is forking holds the lock for a moment.
 	locks := gpuLocks{filepath.Join(t.TempDir(), "locks")}
 	first, err := pickGPUs(someGPUs(), 1, "demo/0", locks)
 	if err != nil || first.visible() != "GPU-b" {
@@ -78,7 +78,7 @@ func TestGPULocksAreForEveryUser(t *testing.T) {
 // TestAskingWhoHoldsAGPUTakesNothing: a reservation beside somebody who looks at the
 // GPUs is given the free one.
 func TestAskingWhoHoldsAGPUTakesNothing(t *testing.T) {
-	t.Parallel()
+	// Not beside others: a process that one of them is forking holds the lock for a moment.
 	locks := gpuLocks{filepath.Join(t.TempDir(), "locks")}
 	stop := make(chan struct{})
 	var lookers sync.WaitGroup
