@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -36,12 +37,14 @@ type limits struct {
 	failGrace time.Duration // SIGTERM to SIGKILL of those whose peer failed
 	evaluator time.Duration // from the end of training to the evaluator's
 	ending    time.Duration // past the grace, until an agent that does not answer is replaced
+	report    time.Duration // from an agent's return to a task that it no longer knows
 }
 
 func defaultLimits() limits {
 	return limits{
 		reserve: 10 * time.Minute, settle: 500 * time.Millisecond, heartbeat: 10 * time.Second, enter: 10 * time.Minute,
 		idle: 30 * time.Minute, failGrace: 500 * time.Millisecond, evaluator: 2 * time.Minute, ending: 10 * time.Second,
+		report: 10 * time.Second,
 	}
 }
 
@@ -58,113 +61,6 @@ const (
 func (s clusterState) String() string {
 	return [...]string{"reserving", "ready", "releasing", "failed"}[s]
 }
-
-type execState int
-
-const (
-	execPending execState = iota // asked for
-	execGranted                  // the engine gave a place, the agent is on its way
-	execJoined                   // the agent is here, Python is warming
-	execReady                    // a program may start
-	execSilent                   // the agent's stream broke; it may come back
-	execLost                     // gone
-)
-
-func (s execState) String() string {
-	return [...]string{"pending", "granted", "joined", "ready", "silent", "lost"}[s]
-}
-
-// executor is one place of the allocation, with the task that lives there.
-type executor struct {
-	id          ExecutorID
-	task        TaskID
-	state       execState
-	attempt     int
-	incarnation string
-	warm        bool
-	host        string
-	why         string // what is awaited, or why it was lost
-	replaced    int    // replacements since the last reset
-
-	// of the active run
-	port    int32
-	address string
-	busy    bool // a process of a run is, or may be, alive here
-}
-
-// Events.
-type (
-	evPending struct {
-		exec ExecutorID
-		why  string
-	}
-	evGranted struct {
-		exec    ExecutorID
-		attempt int
-		host    string
-	}
-	evLost struct { // the engine says so
-		exec    ExecutorID
-		attempt int
-		cause   string
-	}
-	evJoined struct {
-		exec        ExecutorID
-		attempt     int
-		incarnation string
-		host        string
-		address     string
-		warm        bool
-		tasks       []*clusterpb.RunningTask
-	}
-	evWarmed       struct{ exec ExecutorID }
-	evDisconnected struct {
-		exec        ExecutorID
-		incarnation string
-	}
-	evTimer    struct{ name string }
-	evClients  struct{ n int }
-	evReset    struct{ hard bool }
-	evShutdown struct{ reason string }
-)
-
-type (
-	event  any
-	action any
-)
-
-// Actions.
-type (
-	actReplace struct{ exec ExecutorID }
-	actSend    struct {
-		exec ExecutorID
-		what *clusterpb.Instruction
-	}
-	actTimer struct { // replaces a timer of the same name; 0 cancels
-		name  string
-		after time.Duration
-	}
-	actReady         struct{}
-	actReserveFailed struct{ failure *clusterpb.Failure }
-	actNote          struct {
-		text    string
-		warning bool
-	}
-	actRelease struct{ reason string }
-	actLaunch  struct {
-		exec    ExecutorID
-		task    TaskID
-		attempt int
-		spec    Spec
-		fresh   bool // a first launch of this attempt, not a task restarted alone
-	}
-	actRunChanged struct{} // state or tasks: followers want to know
-	actRunEntered struct{}
-	actRunOver    struct{} // the outcome is decided
-	actRunGone    struct{} // and no process of it is left
-	// actStartFailed: the start that waited for executors does not come about.
-	actStartFailed struct{ failure *clusterpb.Failure }
-)
 
 func (l *lifecycle) do(a action) { l.out = append(l.out, a) }
 
@@ -231,92 +127,7 @@ func (l *lifecycle) step(e event) []action {
 	return l.out
 }
 
-func (l *lifecycle) exec(id ExecutorID) *executor {
-	for _, x := range l.execs {
-		if x.id == id {
-			return x
-		}
-	}
-	return nil
-}
-
-func (l *lifecycle) joined(e evJoined) {
-	x := l.exec(e.exec)
-	if x == nil || e.attempt < x.attempt || l.state >= stateReleasing {
-		l.do(actSend{e.exec, release("this cluster does not expect it any more")})
-		return
-	}
-	l.do(actTimer{"silent " + string(x.id), 0})
-	again := x.incarnation == e.incarnation && x.incarnation != ""
-	if !again && x.busy {
-		// Another process speaks for the executor: what ran there is gone.
-		l.taskGone(x, "its agent was replaced")
-	}
-	x.attempt, x.incarnation, x.host, x.address, x.warm = e.attempt, e.incarnation, e.host, e.address, e.warm
-	x.state, x.why = execJoined, "Python is warming up"
-	if e.warm {
-		x.state, x.why = execReady, ""
-	}
-	l.rejoined(x, e.tasks)
-	l.becomeReady()
-}
-
-// becomeReady ends the reservation once nobody is missing, and lets a start that
-// waited for a replaced executor go on.
-func (l *lifecycle) becomeReady() {
-	for _, x := range l.execs {
-		if x.state != execReady {
-			return
-		}
-	}
-	if l.state == stateReserving {
-		l.state = stateReady
-		l.do(actTimer{"reserve", 0})
-		l.do(actReady{})
-	}
-	l.advance()
-}
-
-// lose takes an executor for gone and asks for another, unless it was lost again
-// and again: then only a reset tries anew.
-func (l *lifecycle) lose(x *executor, cause string) {
-	if x.state == execLost {
-		return
-	}
-	wasHere := x.state == execReady || x.state == execJoined || x.state == execSilent
-	x.state, x.why, x.warm, x.incarnation = execLost, cause, false, ""
-	l.do(actTimer{"silent " + string(x.id), 0})
-	if l.state >= stateReleasing {
-		x.busy = false
-		return
-	}
-	l.taskGone(x, "executor lost: "+cause)
-	if x.replaced >= maxReplacements {
-		l.note(true, "executor %s (%s) was lost %d times, the last time: %s. %%tfcluster reset tries again", x.id, x.task, x.replaced+1, cause)
-		if l.state == stateReserving {
-			l.reserveFailed("engine", fmt.Sprintf("executor %s for %s does not stay: %s", x.id, x.task, cause))
-		}
-		return
-	}
-	if wasHere {
-		l.note(true, "executor %s (%s on %s) was lost: %s; asking for another", x.id, x.task, x.host, cause)
-	}
-	l.replace(x)
-}
-
-// maxReplacements bounds how often one executor is replaced between two resets.
-const maxReplacements = 3
-
-func (l *lifecycle) replace(x *executor) {
-	x.replaced++
-	x.attempt++
-	x.busy = false
-	x.state, x.incarnation, x.warm = execPending, "", false
-	l.do(actReplace{x.id})
-}
-
 func (l *lifecycle) timer(name string) {
-	var id string
 	switch {
 	case name == "reserve":
 		if l.state == stateReserving {
@@ -326,55 +137,15 @@ func (l *lifecycle) timer(name string) {
 		if l.clients == 0 && !l.active() {
 			l.shutdown("idle")
 		}
-	case len(name) > 7 && name[:7] == "silent ":
-		id = name[7:]
-		if x := l.exec(ExecutorID(id)); x != nil && x.state == execSilent {
+	case strings.HasPrefix(name, "silent "):
+		if x := l.exec(ExecutorID(strings.TrimPrefix(name, "silent "))); x != nil && x.state == execSilent {
 			l.lose(x, fmt.Sprintf("no heartbeat for %s", l.limits.heartbeat))
 		}
+	case strings.HasPrefix(name, "unknown "):
+		l.unknown(l.exec(ExecutorID(strings.TrimPrefix(name, "unknown "))))
 	default:
 		l.runTimer(name)
 	}
-}
-
-// missing names who has not come and why, in one line.
-func (l *lifecycle) missing() string {
-	ready := 0
-	var who []string
-	for _, x := range l.execs {
-		if x.state == execReady {
-			ready++
-			continue
-		}
-		s := x.task.String()
-		if x.host != "" {
-			s += " on " + x.host
-		}
-		who = append(who, s+": "+x.why)
-	}
-	const most = 5
-	if len(who) > most {
-		who = append(who[:most], fmt.Sprintf("and %d more", len(who)-most))
-	}
-	line := fmt.Sprintf("%d of %d executors came", ready, len(l.execs))
-	for i, w := range who {
-		sep := "; missing "
-		if i > 0 {
-			sep = "; "
-		}
-		line += sep + w
-	}
-	return line
-}
-
-func (l *lifecycle) reserveFailed(kind, why string) {
-	l.state = stateFailed
-	l.do(actTimer{"reserve", 0})
-	f := &clusterpb.Failure{Kind: kind, Summary: why, ExitCode: 75, Remedy: "ask for fewer or smaller executors, or give --reserve-timeout more time"}
-	if kind == "timeout" {
-		f.Summary = fmt.Sprintf("not reserved within %s: %s", l.limits.reserve, why)
-	}
-	l.do(actReserveFailed{f})
-	l.do(actRelease{"not reserved: " + why})
 }
 
 // reset frees everything a run may have left and replaces what was lost.
@@ -385,7 +156,7 @@ func (l *lifecycle) reset(hard bool) {
 	if l.active() {
 		l.outcome("stopped", &clusterpb.Failure{Kind: "canceled", Summary: "ended by reset"}, 0)
 	}
-	l.next = nil
+	l.cancelStart("reset")
 	for _, x := range l.execs {
 		x.replaced = 0
 		switch {
@@ -408,6 +179,7 @@ func (l *lifecycle) shutdown(reason string) {
 	if l.active() {
 		l.outcome("stopped", &clusterpb.Failure{Kind: "canceled", Summary: "ended by the cluster's shutdown: " + reason}, 0)
 	}
+	l.cancelStart("the cluster's shutdown: " + reason)
 	l.state, l.released = stateReleasing, reason
 	for _, x := range l.execs {
 		if x.state == execReady || x.state == execJoined || x.state == execSilent {
@@ -415,6 +187,13 @@ func (l *lifecycle) shutdown(reason string) {
 		}
 	}
 	l.do(actRelease{reason})
+}
+
+// cancelStart ends a start that waits for executors.
+func (l *lifecycle) cancelStart(by string) {
+	if l.next != nil {
+		l.startFailed(&clusterpb.Failure{Kind: "canceled", Summary: "ended before it began by " + by, ExitCode: 1})
+	}
 }
 
 // active is whether a run is on whose outcome is open.

@@ -20,14 +20,28 @@ func (l *lifecycle) rejoined(x *executor, running []*clusterpb.RunningTask) {
 		}
 		return
 	}
-	for _, t := range running {
-		if l.run != nil && t.GetRun() == l.run.spec.id && t.GetTask() == x.task.String() {
-			return
+	t := l.run.task(x.task)
+	for _, had := range running {
+		if had.GetRun() != l.run.spec.id || had.GetTask() != x.task.String() {
+			continue
 		}
+		if x.missed { // the word to end it
+			l.end(x, x.grace)
+		}
+		return
 	}
-	// Its exit report, if there is one, comes on the new stream; a task that the
-	// agent no longer knows is gone for good.
-	l.do(actTimer{"gone " + string(x.id), 0})
+	// Its exit report, if there is one, comes on the new stream; without one the
+	// launch was lost with the old stream.
+	x.unknown = t.attempt
+	l.do(actTimer{"unknown " + string(x.id), l.limits.report})
+}
+
+// unknown ends a task that its agent came back without, and did not report.
+func (l *lifecycle) unknown(x *executor) {
+	if x == nil || !x.busy || l.run == nil || x.unknown != l.run.task(x.task).attempt {
+		return
+	}
+	l.taskGone(x, "its agent came back without it")
 }
 
 // taskGone is a task's end that no exit report tells.
@@ -60,10 +74,10 @@ func (l *lifecycle) exited(e evExited) {
 	case !r.state.open():
 		t.echo = isEcho(e.exit)
 		l.gone()
+	case r.stopping: // also while the gang was being ended for a restart
+		l.stopped()
 	case r.state == runRestarting:
 		l.gone()
-	case r.stopping:
-		l.stopped()
 	case t.asked: // ended because training is over
 		l.checkDone()
 	case succeeded(e.exit):
@@ -153,6 +167,7 @@ func (l *lifecycle) verdict() {
 func (l *lifecycle) cause(t *task, summary string) {
 	r := l.run
 	l.do(actTimer{"settle", 0})
+	r.echoes = nil // the verdict is in: the next echo waits for one of its own
 	parameterServers := len(r.cluster[PS]) > 0
 	if parameterServers && t.id.Role == Worker {
 		if l.worker(t, summary) {
@@ -165,6 +180,7 @@ func (l *lifecycle) cause(t *task, summary string) {
 		l.note(true, "%s; restart %d of %d: every task again on new ports, from the last checkpoint", summary, r.restarts, r.spec.maxRestarts)
 		r.state = runRestarting
 		l.do(actTimer{"step", 0})
+		l.do(actTimer{"enter", l.limits.enter})
 		l.do(actRunChanged{})
 		l.endAll(l.limits.failGrace)
 		l.gone()
@@ -243,8 +259,7 @@ func (l *lifecycle) checkDone() {
 			if x.task.Role == Evaluator {
 				l.do(actSend{x.id, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_TrainingOver{TrainingOver: &clusterpb.TrainingOver{Run: r.spec.id}}}})
 			} else {
-				r.task(x.task).asked = true
-				l.do(actSend{x.id, endRun(r.spec.id, l.limits.failGrace)})
+				l.end(x, l.limits.failGrace)
 			}
 		}
 		l.do(actRunChanged{})

@@ -79,53 +79,25 @@ type task struct {
 	asked        bool // we asked it to end
 }
 
-// Events of a run.
-type (
-	evStart    struct{ spec runSpec }
-	evPrepared struct {
-		exec    ExecutorID
-		attempt int
-		run     int32
-		port    int32
-		err     string
-	}
-	evEntered struct {
-		run  int32
-		task TaskID
-	}
-	evServerJoin struct {
-		run  int32
-		task TaskID
-	}
-	evExited struct {
-		run     int32
-		attempt int
-		task    TaskID
-		exit    *clusterpb.Exited
-	}
-	evUsage struct { // of the active run's tasks, from a heartbeat
-		exec    ExecutorID
-		stopped map[TaskID]bool
-	}
-	evStep struct{} // a trainer's step went on
-	evStop struct {
-		grace  time.Duration
-		reason string
-	}
-)
-
 func (l *lifecycle) stepRun(e event) {
 	switch e := e.(type) {
 	case evStart:
 		l.next = &e.spec
 		l.do(actTimer{"enter", l.limits.enter})
 		l.do(actRunChanged{})
+		for _, x := range l.execs {
+			if x.givenUp() {
+				l.startFailed(l.notKept(x))
+				return
+			}
+		}
 		l.advance()
 	case evPrepared:
 		l.prepared(e)
 	case evEntered:
 		if t := l.openTask(e.run, e.task); t != nil && t.state == taskLaunching {
 			t.state, t.entered = taskRunning, true
+			l.exec(t.exec).unknown = 0
 			l.do(actRunChanged{})
 			l.allEntered()
 		}
@@ -137,6 +109,11 @@ func (l *lifecycle) stepRun(e event) {
 	case evExited:
 		l.exited(e)
 	case evUsage:
+		if x := l.exec(e.exec); x != nil {
+			if _, runs := e.stopped[x.task]; runs {
+				x.unknown = 0 // it was being launched when its agent came back
+			}
+		}
 		if l.run != nil {
 			for _, t := range l.run.tasks {
 				if t.exec == e.exec {
@@ -175,7 +152,7 @@ func (l *lifecycle) advance() {
 	if l.state != stateReady {
 		return
 	}
-	restart := l.run != nil && l.run.state == runRestarting
+	restart := l.run != nil && (l.run.state == runRestarting || l.run.state == runWaiting)
 	if !restart && l.next == nil {
 		return
 	}
@@ -191,6 +168,7 @@ func (l *lifecycle) advance() {
 		l.run = &run{spec: *l.next}
 		l.next = nil
 		for _, x := range l.execs {
+			x.replaced = 0 // every executor is here: its losses are old ones
 			l.run.tasks = append(l.run.tasks, &task{id: x.task, exec: x.id})
 		}
 		if l.run.spec.runTimeout > 0 {
@@ -280,109 +258,12 @@ func (l *lifecycle) allEntered() {
 	l.checkDone()
 }
 
-// stop ends a run on request; a second one without grace kills.
-func (l *lifecycle) stop(e evStop) {
-	if l.next != nil && !l.active() {
-		l.next = nil
-		l.do(actRunOver{})
-		return
-	}
-	if !l.active() {
-		return
-	}
-	r := l.run
-	reason := e.reason
-	if reason == "" {
-		reason = "stopped"
-	}
-	if r.stopping && e.grace > 0 {
-		return
-	}
-	r.stopping = true
-	busy := false
-	for _, x := range l.execs {
-		if x.busy {
-			busy = true
-			r.task(x.task).asked = true
-			l.do(actSend{x.id, endRun(r.spec.id, e.grace)})
-		}
-	}
-	if !busy {
-		l.outcome("stopped", &clusterpb.Failure{Kind: "canceled", Summary: reason}, 0)
-		return
-	}
-	r.failure = &clusterpb.Failure{Kind: "canceled", Summary: reason}
-	l.do(actTimer{"ending", e.grace + l.limits.ending})
-	l.do(actRunChanged{})
-}
-
-// outcome closes the run. What is left of it is ended; the executors are free once
-// their tasks are gone.
-func (l *lifecycle) outcome(how string, f *clusterpb.Failure, grace time.Duration) {
-	r := l.run
-	switch how {
-	case "finished":
-		r.state = runFinished
-	case "stopped":
-		r.state = runStopped
-	default:
-		r.state = runFailed
-	}
-	r.failure = f
-	for _, name := range []string{"enter", "step", "run", "settle", "evaluator"} {
-		if name != "enter" || l.next == nil { // the next start's clock runs on
-			l.do(actTimer{name, 0})
-		}
-	}
-	l.do(actRunChanged{})
-	l.do(actRunOver{})
-	l.endAll(grace)
-	l.gone()
-}
-
-// endAll ends every process of the run that is left.
-func (l *lifecycle) endAll(grace time.Duration) {
-	busy := false
-	for _, x := range l.execs {
-		if !x.busy {
-			continue
-		}
-		busy = true
-		l.run.task(x.task).asked = true
-		l.do(actSend{x.id, endRun(l.run.spec.id, grace)})
-	}
-	if busy {
-		l.do(actTimer{"ending", grace + l.limits.ending})
-	}
-}
-
-// gone tells when no process of a closed run is left, and lets the next one begin.
-func (l *lifecycle) gone() {
-	for _, x := range l.execs {
-		if x.busy {
-			return
-		}
-	}
-	l.do(actTimer{"ending", 0})
-	if l.run != nil && !l.run.state.open() {
-		// Agents that had no task left still hold the run's port.
-		for _, x := range l.execs {
-			if x.state == execReady {
-				l.do(actSend{x.id, endRun(l.run.spec.id, 0)})
-			}
-		}
-		l.do(actRunGone{})
-	}
-	l.advance()
-}
-
 func (l *lifecycle) runTimer(name string) {
 	if name == "enter" && l.next != nil && !l.active() {
-		l.next = nil
-		l.do(actStartFailed{&clusterpb.Failure{
+		l.startFailed(&clusterpb.Failure{
 			Kind: "timeout", ExitCode: 124, Summary: fmt.Sprintf("could not begin within %s: %s", l.limits.enter, l.missing()),
 			Remedy: "%tfcluster reset frees what hangs and replaces what was lost",
-		}})
+		})
 		return
 	}
 	r := l.run
@@ -421,7 +302,20 @@ func (l *lifecycle) runTimer(name string) {
 	}
 }
 
+// startFailed tells that the start which waited for executors does not come about.
+func (l *lifecycle) startFailed(f *clusterpb.Failure) {
+	l.next = nil
+	l.do(actTimer{"enter", 0})
+	l.do(actStartFailed{f})
+}
+
 func (l *lifecycle) notEntered() *clusterpb.Failure {
+	if l.run.state == runRestarting || l.run.state == runWaiting {
+		return &clusterpb.Failure{
+			Kind: "timeout", ExitCode: 124, Summary: fmt.Sprintf("could not be launched within %s: %s", l.limits.enter, l.missing()),
+			Remedy: "%tfcluster reset replaces what was lost; start --resume goes on from the last checkpoint",
+		}
+	}
 	var who []string
 	for _, t := range l.run.tasks {
 		if !t.entered {

@@ -23,6 +23,7 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts anew; commit on
 //	up                                       every agent joins and warms
 //	pending|granted|lost ID [words]          the engine's events
 //	join ID [attempt] [warm] · warmed ID · gone ID      an agent's
+//	rejoin ID · rejoin-idle ID               with its task, or without one
 //	start [restarts=N] [step=T] [run=T]      a start
 //	prepared · entered [TASK…] · joined TASK             all, or some
 //	exit TASK [code=N] [signal=N] [exception=E] [reason=R]
@@ -123,12 +124,13 @@ func (p *player) do(line string) error {
 		p.step(evJoined{
 			exec: ExecutorID(word(0)), attempt: attempt, incarnation: "i" + word(0) + "." + word(1), host: "host" + word(0), address: "10.0.0." + word(0), warm: word(2) == "warm",
 		})
-	case "rejoin":
+	case "rejoin", "rejoin-idle":
 		x := p.l.exec(ExecutorID(word(0)))
-		p.step(evJoined{
-			exec: x.id, attempt: x.attempt, incarnation: x.incarnation, host: x.host, address: x.address, warm: true,
-			tasks: []*clusterpb.RunningTask{{Run: p.run, Task: x.task.String()}},
-		})
+		e := evJoined{exec: x.id, attempt: x.attempt, incarnation: x.incarnation, host: x.host, address: x.address, warm: true}
+		if f[0] == "rejoin" {
+			e.tasks = []*clusterpb.RunningTask{{Run: p.run, Task: x.task.String()}}
+		}
+		p.step(e)
 	case "warmed":
 		p.step(evWarmed{ExecutorID(word(0))})
 	case "gone":

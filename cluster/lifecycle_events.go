@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// What the lifecycle takes and gives: events go in, actions come out.
+type (
+	event  any
+	action any
+)
+
+// Events of executors, clients and the engine.
+type (
+	evPending struct {
+		exec ExecutorID
+		why  string
+	}
+	evGranted struct {
+		exec    ExecutorID
+		attempt int
+		host    string
+	}
+	evLost struct { // the engine says so
+		exec    ExecutorID
+		attempt int
+		cause   string
+	}
+	evJoined struct {
+		exec        ExecutorID
+		attempt     int
+		incarnation string
+		host        string
+		address     string
+		warm        bool
+		tasks       []*clusterpb.RunningTask
+	}
+	evWarmed       struct{ exec ExecutorID }
+	evDisconnected struct {
+		exec        ExecutorID
+		incarnation string
+	}
+	evTimer    struct{ name string }
+	evClients  struct{ n int }
+	evReset    struct{ hard bool }
+	evShutdown struct{ reason string }
+)
+
+// Events of a run.
+type (
+	evStart    struct{ spec runSpec }
+	evPrepared struct {
+		exec    ExecutorID
+		attempt int
+		run     int32
+		port    int32
+		err     string
+	}
+	evEntered struct {
+		run  int32
+		task TaskID
+	}
+	evServerJoin struct {
+		run  int32
+		task TaskID
+	}
+	evExited struct {
+		run     int32
+		attempt int
+		task    TaskID
+		exit    *clusterpb.Exited
+	}
+	evUsage struct { // of the active run's tasks, from a heartbeat
+		exec    ExecutorID
+		stopped map[TaskID]bool
+	}
+	evStep struct{} // a trainer's step went on
+	evStop struct {
+		grace  time.Duration
+		reason string
+	}
+)
+
+// Actions.
+type (
+	actReplace struct{ exec ExecutorID }
+	actSend    struct {
+		exec ExecutorID
+		what *clusterpb.Instruction
+	}
+	actTimer struct { // replaces a timer of the same name; 0 cancels
+		name  string
+		after time.Duration
+	}
+	actReady         struct{}
+	actReserveFailed struct{ failure *clusterpb.Failure }
+	actNote          struct {
+		text    string
+		warning bool
+	}
+	actRelease struct{ reason string }
+	actLaunch  struct {
+		exec    ExecutorID
+		task    TaskID
+		attempt int
+		spec    Spec
+		fresh   bool // a first launch of this attempt, not a task restarted alone
+	}
+	actRunChanged struct{} // state or tasks: followers want to know
+	actRunEntered struct{}
+	actRunOver    struct{} // the outcome is decided
+	actRunGone    struct{} // and no process of it is left
+	// actStartFailed: the start that waited for executors does not come about.
+	actStartFailed struct{ failure *clusterpb.Failure }
+)

@@ -1,0 +1,192 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+type execState int
+
+const (
+	execPending execState = iota // asked for
+	execGranted                  // the engine gave a place, the agent is on its way
+	execJoined                   // the agent is here, Python is warming
+	execReady                    // a program may start
+	execSilent                   // the agent's stream broke; it may come back
+	execLost                     // gone
+)
+
+func (s execState) String() string {
+	return [...]string{"pending", "granted", "joined", "ready", "silent", "lost"}[s]
+}
+
+// executor is one place of the allocation, with the task that lives there.
+type executor struct {
+	id          ExecutorID
+	task        TaskID
+	state       execState
+	attempt     int
+	incarnation string
+	warm        bool
+	host        string
+	why         string // what is awaited, or why it was lost
+	replaced    int    // replacements since the last reset
+
+	// of the active run
+	port    int32
+	address string
+	busy    bool // a process of a run is, or may be, alive here
+	unknown int  // the attempt of a task that the agent came back without
+	missed  bool // the word to end it, with its grace, since the agent was silent
+	grace   time.Duration
+}
+
+func (l *lifecycle) exec(id ExecutorID) *executor {
+	for _, x := range l.execs {
+		if x.id == id {
+			return x
+		}
+	}
+	return nil
+}
+
+func (l *lifecycle) joined(e evJoined) {
+	x := l.exec(e.exec)
+	if x == nil || e.attempt < x.attempt || l.state >= stateReleasing {
+		l.do(actSend{e.exec, release("this cluster does not expect it any more")})
+		return
+	}
+	l.do(actTimer{"silent " + string(x.id), 0})
+	again := x.incarnation == e.incarnation && x.incarnation != ""
+	if !again && x.busy {
+		// Another process speaks for the executor: what ran there is gone.
+		l.taskGone(x, "its agent was replaced")
+	}
+	x.attempt, x.incarnation, x.host, x.address, x.warm = e.attempt, e.incarnation, e.host, e.address, e.warm
+	x.state, x.why = execJoined, "Python is warming up"
+	if e.warm {
+		x.state, x.why = execReady, ""
+	}
+	l.rejoined(x, e.tasks)
+	l.becomeReady()
+}
+
+// becomeReady ends the reservation once nobody is missing, and lets a start that
+// waited for a replaced executor go on.
+func (l *lifecycle) becomeReady() {
+	for _, x := range l.execs {
+		if x.state != execReady {
+			return
+		}
+	}
+	if l.state == stateReserving {
+		l.state = stateReady
+		l.do(actTimer{"reserve", 0})
+		l.do(actReady{})
+	}
+	l.advance()
+}
+
+// lose takes an executor for gone and asks for another, unless it was lost again
+// and again: then only a reset tries anew.
+func (l *lifecycle) lose(x *executor, cause string) {
+	if x.state == execLost {
+		return
+	}
+	wasHere := x.state == execReady || x.state == execJoined || x.state == execSilent
+	x.state, x.why, x.warm, x.incarnation = execLost, cause, false, ""
+	l.do(actTimer{"silent " + string(x.id), 0})
+	if l.state >= stateReleasing {
+		x.busy = false
+		return
+	}
+	l.taskGone(x, "executor lost: "+cause)
+	if l.run != nil && l.run.state == runPreparing { // ports are held anew once all are here again
+		l.run.state = runWaiting
+	}
+	if x.replaced >= maxReplacements {
+		l.note(true, "executor %s (%s) was lost %d times, the last time: %s. %%tfcluster reset tries again", x.id, x.task, x.replaced+1, cause)
+		l.giveUp(x)
+		return
+	}
+	if wasHere {
+		l.note(true, "executor %s (%s on %s) was lost: %s; asking for another", x.id, x.task, x.host, cause)
+	}
+	l.replace(x)
+}
+
+// maxReplacements bounds how often one executor is replaced between two runs or resets.
+const maxReplacements = 3
+
+// givenUp is whether an executor is lost and no other is asked for.
+func (x *executor) givenUp() bool { return x.state == execLost && x.replaced >= maxReplacements }
+
+// giveUp ends what waits for an executor that does not stay.
+func (l *lifecycle) giveUp(x *executor) {
+	switch {
+	case l.state == stateReserving:
+		l.reserveFailed("engine", l.notKept(x).GetSummary())
+	case l.next != nil:
+		l.startFailed(l.notKept(x))
+	case l.run != nil && (l.run.state == runRestarting || l.run.state == runWaiting):
+		l.outcome("failed", l.notKept(x), 0)
+	}
+}
+
+func (l *lifecycle) notKept(x *executor) *clusterpb.Failure {
+	return &clusterpb.Failure{
+		Kind: "engine", Task: x.task.String(), Host: x.host, ExitCode: 75, Summary: fmt.Sprintf("executor %s for %s does not stay: %s", x.id, x.task, x.why),
+		Remedy: "%tfcluster reset asks for it again",
+	}
+}
+
+func (l *lifecycle) replace(x *executor) {
+	x.replaced++
+	x.attempt++
+	x.busy = false
+	x.state, x.incarnation, x.warm = execPending, "", false
+	l.do(actReplace{x.id})
+}
+
+// missing names who has not come and why, in one line.
+func (l *lifecycle) missing() string {
+	ready := 0
+	var who []string
+	for _, x := range l.execs {
+		if x.state == execReady {
+			ready++
+			continue
+		}
+		s := x.task.String()
+		if x.host != "" {
+			s += " on " + x.host
+		}
+		who = append(who, s+": "+x.why)
+	}
+	const most = 5
+	if len(who) > most {
+		who = append(who[:most], fmt.Sprintf("and %d more", len(who)-most))
+	}
+	line := fmt.Sprintf("%d of %d executors came", ready, len(l.execs))
+	for i, w := range who {
+		sep := "; missing "
+		if i > 0 {
+			sep = "; "
+		}
+		line += sep + w
+	}
+	return line
+}
+
+func (l *lifecycle) reserveFailed(kind, why string) {
+	l.state = stateFailed
+	l.do(actTimer{"reserve", 0})
+	f := &clusterpb.Failure{Kind: kind, Summary: why, ExitCode: 75, Remedy: "ask for fewer or smaller executors, or give --reserve-timeout more time"}
+	if kind == "timeout" {
+		f.Summary = fmt.Sprintf("not reserved within %s: %s", l.limits.reserve, why)
+	}
+	l.do(actReserveFailed{f})
+	l.do(actRelease{"not reserved: " + why})
+}
