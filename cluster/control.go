@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,78 +25,44 @@ type control struct {
 // Control is the service for clients, to be registered on the driver's socket.
 func (c *Coordinator) Control() clusterpb.ControlServer { return &control{Coordinator: c} }
 
-func queryOf(req *clusterpb.LogsRequest) (Query, error) {
-	q := Query{Run: req.GetRun(), Task: req.GetTask(), Last: int(req.GetLast())}
-	if q.Task != "" {
-		if _, err := ParseTask(q.Task); err != nil {
-			return q, err
-		}
+// Reserve implements the Control service: the progress, until ready or failed. In a
+// cluster that is ready it has lost executors replaced.
+func (c *control) Reserve(_ *clusterpb.ReserveRequest, stream grpc.ServerStreamingServer[clusterpb.ReserveUpdate]) error {
+	if err := c.call(stream.Context(), func() { c.handle(evRenew{}) }); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
 	}
-	if req.GetGrep() != "" {
-		re, err := regexp.Compile(req.GetGrep())
-		if err != nil {
-			return q, fmt.Errorf("--grep: %w", err)
-		}
-		q.Grep = re
+	told := 0
+	err := updates(c.Coordinator, stream, func(u *clusterpb.ReserveUpdate) bool {
+		c.reservation(u)
+		u.Notes, told = c.notes.since(told), c.notes.said()
+		return u.GetReady() || u.GetFailure() != nil
+	}, nil)
+	if err == nil {
+		c.post(c.nothingGranted)
 	}
-	if ns := req.GetSinceUnixNano(); ns > 0 {
-		q.Since = time.Unix(0, ns)
-	}
-	return q, nil
+	return err
 }
 
-// Reserve implements the Control service: the progress, until ready or failed.
-func (c *control) Reserve(_ *clusterpb.ReserveRequest, stream grpc.ServerStreamingServer[clusterpb.ReserveUpdate]) error {
-	ctx := stream.Context()
-	changed, leave := c.watch()
-	defer leave()
-	told := 0
-	for {
-		var u *clusterpb.ReserveUpdate
-		err := c.call(ctx, func() {
-			u = &clusterpb.ReserveUpdate{}
-			if c.reserve != nil {
-				u = proto.CloneOf(c.reserve)
-			}
-			if u.GetReady() { // lost executors are being replaced
-				for _, x := range c.lc.execs {
-					u.Ready = u.Ready && (x.state == execReady || x.state == execLost)
-				}
-			}
-			u.Executors = c.executors()
-			u.Seconds = time.Since(c.since).Seconds()
-			u.Notes = c.notes[told:]
-			told = len(c.notes)
-			if !u.Ready && u.Failure == nil {
-				u.Waiting = c.lc.missing()
-			}
-		})
-		if err != nil {
-			return status.Error(codes.Unavailable, err.Error())
+// reservation fills an update with how the reservation stands. Loop only.
+func (c *Coordinator) reservation(u *clusterpb.ReserveUpdate) {
+	if c.reserve != nil {
+		u.Ready, u.Failure = c.reserve.GetReady(), c.reserve.GetFailure()
+	}
+	if u.GetReady() { // lost executors are being replaced
+		for _, x := range c.lc.execs {
+			u.Ready = u.Ready && (x.state == execReady || x.state == execLost)
 		}
-		if err := stream.Send(u); err != nil {
-			return err
-		}
-		if u.GetFailure() != nil {
-			c.post(c.nothingGranted)
-		}
-		if u.GetReady() || u.GetFailure() != nil {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-c.done:
-			return status.Error(codes.Unavailable, ErrOver.Error())
-		}
+	}
+	u.Executors = c.executors()
+	u.Seconds = time.Since(c.since).Seconds()
+	if !u.Ready && u.Failure == nil {
+		u.Waiting = c.lc.missing()
 	}
 }
 
 // nothingGranted ends a cluster that was refused, once whoever asked was told. Loop only.
 func (c *Coordinator) nothingGranted() {
-	if c.alloc == nil {
+	if c.alloc == nil && c.lc.state == stateFailed {
 		c.release("nothing was granted")
 	}
 }
@@ -165,7 +130,7 @@ func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 	s := &clusterpb.ClusterStatus{
 		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.state.String(), Executors: c.executors(), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
 		IdleMillis: c.cfg.Request.GetIdleMillis(), Detached: c.detached, DriverPid: int32(os.Getpid()), Owner: c.cfg.Request.GetOwner(), Clients: int32(c.holds),
-		Roles: c.cfg.Request.GetRoles(), Host: host, Version: c.cfg.Version, Notes: c.notes, Request: c.cfg.Request, LogBytes: c.store.Bytes(),
+		Roles: c.cfg.Request.GetRoles(), Host: host, Version: c.cfg.Version, Notes: c.notes.since(0), Request: c.cfg.Request, LogBytes: c.store.Bytes(),
 	}
 	if c.alloc != nil {
 		s.Allocation = c.alloc.ID()
@@ -203,44 +168,34 @@ func (c *control) Stop(ctx context.Context, req *clusterpb.StopRequest) (*cluste
 	return st, problem
 }
 
+// resetTimeout bounds a reset: an engine may have no executor left to give.
+const resetTimeout = 2 * time.Minute
+
 // Reset implements the Control service.
 func (c *control) Reset(req *clusterpb.ResetRequest, stream grpc.ServerStreamingServer[clusterpb.ResetUpdate]) error {
-	ctx := stream.Context()
-	changed, leave := c.watch()
-	defer leave()
-	if err := c.call(ctx, func() { c.handle(evReset{req.GetHard()}) }); err != nil {
+	if err := c.call(stream.Context(), func() { c.handle(evReset{req.GetHard()}) }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
-	deadline := time.After(2 * time.Minute)
-	for {
-		u := &clusterpb.ResetUpdate{}
-		err := c.call(ctx, func() {
-			u.Executors = c.executors()
-			u.Done = true
-			for _, x := range c.lc.execs {
-				u.Done = u.Done && x.state == execReady && !x.busy
-			}
-			if !u.Done {
-				u.Text = c.lc.missing()
-			}
-		})
-		if err != nil {
-			return status.Error(codes.Unavailable, err.Error())
+	began := time.Now()
+	return updates(c.Coordinator, stream, func(u *clusterpb.ResetUpdate) bool {
+		u.Executors = c.executors()
+		u.Done = true
+		for _, x := range c.lc.execs {
+			u.Done = u.Done && x.state == execReady && !x.busy
 		}
-		if err := stream.Send(u); err != nil || u.GetDone() {
-			return err
+		if u.Done {
+			return true
 		}
-		select {
-		case <-changed:
-		case <-time.After(time.Second):
-		case <-deadline:
-			return stream.Send(&clusterpb.ResetUpdate{Failure: &clusterpb.Failure{
-				Kind: "timeout", Summary: "not every executor is back after 2 minutes: " + u.GetText(), ExitCode: 75, Remedy: "%tfcluster reset --hard, or shutdown and reserve again",
-			}})
-		case <-ctx.Done():
-			return ctx.Err()
+		u.Text = c.lc.missing()
+		if time.Since(began) < resetTimeout {
+			return false
 		}
-	}
+		u.Failure = &clusterpb.Failure{
+			Kind: "timeout", Summary: fmt.Sprintf("not every executor is back after %s: %s", resetTimeout, u.GetText()), ExitCode: 75,
+			Remedy: "%tfcluster reset --hard, or shutdown and reserve again",
+		}
+		return true
+	}, nil)
 }
 
 // Detach implements the Control service.
@@ -248,7 +203,7 @@ func (c *control) Detach(ctx context.Context, req *clusterpb.DetachRequest) (*cl
 	var st *clusterpb.RunStatus
 	var problem error
 	err := c.call(ctx, func() {
-		if !c.lc.active() && !req.GetUndo() {
+		if !c.lc.busy() && !req.GetUndo() {
 			problem = status.Error(codes.FailedPrecondition, "no run is active: there is nothing to detach")
 			return
 		}
@@ -331,9 +286,9 @@ func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStr
 	var problem error
 	err := c.call(ctx, func() {
 		switch {
-		case req.GetUnlessDetached() && c.detached && c.lc.active():
+		case req.GetUnlessDetached() && c.detached && c.lc.busy():
 			problem = status.Error(codes.FailedPrecondition, "a detached run is on")
-		case c.lc.active() && !req.GetForce():
+		case c.lc.busy() && !req.GetForce():
 			problem = status.Errorf(codes.FailedPrecondition, "run %d is active: shutdown --force ends it, detach lets it go on", c.lastRun)
 		default:
 			c.handle(evShutdown{req.GetReason()})

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -15,27 +16,35 @@ import (
 
 // follower is a client that watches a run, or the store's new lines.
 type follower struct {
-	run int32
-	mu  sync.Mutex
+	run   int32
+	since position // what was kept before it came is read from the store
+	mu    sync.Mutex
 	// guarded by mu
 	merge *merger           // for a cell
 	raw   []*clusterpb.Line // for logs -f
 	query *Query            // of raw
 	notes []*clusterpb.Note
-	count int64 // lines that went by
+	lost  int64 // lines that did not fit into raw
 }
 
 func (f *follower) lines(lines []*clusterpb.Line) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.count += int64(len(lines))
+	// Of one task they come in order, so that only the first may have been read.
+	for len(lines) > 0 && f.since.before(lines[0]) {
+		lines = lines[1:]
+	}
 	if f.merge != nil {
 		f.merge.add(lines)
 		return
 	}
 	for _, l := range lines {
-		if f.query.Match(l) && len(f.raw) < followBuffer {
+		switch {
+		case !f.query.Match(l):
+		case len(f.raw) < followBuffer:
 			f.raw = append(f.raw, l)
+		default:
+			f.lost++
 		}
 	}
 }
@@ -46,7 +55,20 @@ const followBuffer = 100_000
 func (f *follower) note(n *clusterpb.Note) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.notes = append(f.notes, n)
+	if len(f.notes) < notesKept { // more has nobody who does not read them
+		f.notes = append(f.notes, n)
+	}
+}
+
+// takeRaw gives the lines of logs -f, and in words what did not fit.
+func (f *follower) takeRaw() (lines []*clusterpb.Line, gap string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lost > 0 {
+		gap = fmt.Sprintf("%d lines came faster than they were read; logs without -f shows them", f.lost)
+	}
+	lines, f.raw, f.lost = f.raw, nil, 0
+	return lines, gap
 }
 
 func (f *follower) take(end bool) (*clusterpb.Lines, []*clusterpb.Note) {
@@ -57,9 +79,12 @@ func (f *follower) take(end bool) (*clusterpb.Lines, []*clusterpb.Note) {
 	return f.merge.take(end), notes
 }
 
+// follow gives a follower the lines that are kept from now on: those kept before its
+// position are never among them, those after it always, since fanOut needs the lock too.
 func (c *Coordinator) follow(f *follower) (leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	f.since = c.store.position(f.run)
 	c.followers[f] = struct{}{}
 	return func() {
 		c.mu.Lock()
@@ -148,7 +173,7 @@ func (c *Coordinator) catchUp(req *clusterpb.FollowRequest, f *follower, before 
 	if req.GetFromStart() {
 		last, before = 0, 0
 	}
-	lines, _, err := c.store.Read(Query{Run: f.run, Last: last})
+	lines, _, err := c.store.Read(Query{Run: f.run, Last: last, until: f.since})
 	if err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
@@ -212,6 +237,14 @@ func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, s
 		}
 	}
 }
+
+// A run's end waits for the last lines of its tasks: until each stream has said that
+// it ended, for settleMost at the longest, and no longer than settleTime after lines
+// have ceased to come.
+const (
+	settleTime = 500 * time.Millisecond
+	settleMost = 20 * time.Second
+)
 
 // awaitLines waits, shortly, until what the ended tasks wrote has arrived.
 func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus) {
@@ -291,91 +324,3 @@ func (c *Coordinator) status(rec *record) *clusterpb.RunStatus {
 
 // lastStatus settles a record's status at its end. Loop only.
 func (c *Coordinator) lastStatus(rec *record) { rec.fill(c.lc.run, c.store.Lines(rec.status.GetId())) }
-
-// Logs of the Control service: what the store kept, then what comes.
-func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
-	ctx := stream.Context()
-	q, err := queryOf(req)
-	if err != nil {
-		return status.Error(codes.InvalidArgument, err.Error())
-	}
-	var rec *record
-	f := &follower{query: &q}
-	leave := func() {}
-	err = c.call(ctx, func() {
-		if rec = c.find(req.GetRun()); rec == nil {
-			return
-		}
-		q.Run = rec.status.GetId()
-		f.run = q.Run
-		if req.GetFollow() {
-			leave = c.follow(f)
-		}
-	})
-	if err != nil {
-		return status.Error(codes.Unavailable, err.Error())
-	}
-	if rec == nil {
-		return c.noRun(ctx, req.GetRun())
-	}
-	defer leave()
-	lines, gap, err := c.store.Read(q)
-	if err != nil {
-		return status.Error(codes.Internal, err.Error())
-	}
-	seen := map[string]int64{}
-	for len(lines) > 0 || gap != "" {
-		n := min(5000, len(lines))
-		for _, l := range lines[:n] {
-			seen[l.GetTask()] = max(seen[l.GetTask()], l.GetUnixNano())
-		}
-		if err := stream.Send(&clusterpb.LinesReply{Lines: lines[:n], Gap: gap}); err != nil {
-			return err
-		}
-		lines, gap = lines[n:], ""
-	}
-	if !req.GetFollow() {
-		return nil
-	}
-	return c.followLogs(ctx, rec, f, seen, stream)
-}
-
-func (c *control) followLogs(ctx context.Context, rec *record, f *follower, seen map[string]int64, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
-	tick := time.NewTicker(followTick)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-c.done:
-			return nil
-		case <-tick.C:
-		}
-		var over bool
-		var st *clusterpb.RunStatus
-		if err := c.call(ctx, func() { over = !rec.over.IsZero(); st = c.status(rec) }); err != nil {
-			return nil
-		}
-		if over {
-			c.awaitLines(ctx, st)
-		}
-		f.mu.Lock()
-		raw := f.raw
-		f.raw = nil
-		f.mu.Unlock()
-		out := raw[:0]
-		for _, l := range raw {
-			if l.GetUnixNano() > seen[l.GetTask()] { // not among what was read already
-				out = append(out, l)
-			}
-		}
-		if len(out) > 0 {
-			if err := stream.Send(&clusterpb.LinesReply{Lines: out}); err != nil {
-				return err
-			}
-		}
-		if over {
-			return nil
-		}
-	}
-}

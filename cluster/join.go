@@ -2,16 +2,9 @@ package cluster
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
-	"strings"
-	"sync"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -21,42 +14,6 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
-
-// agentConn is an agent's Join stream as the loop sees it: instructions go in
-// order and never wait for the network.
-type agentConn struct {
-	exec   ExecutorID
-	mu     sync.Mutex
-	queue  []*clusterpb.Instruction
-	wake   chan struct{} // cap 1
-	closed chan struct{} // closed by close
-	once   sync.Once
-	why    string // set before closed is
-}
-
-func newAgentConn(exec ExecutorID) *agentConn {
-	return &agentConn{exec: exec, wake: make(chan struct{}, 1), closed: make(chan struct{})}
-}
-
-func (a *agentConn) send(in *clusterpb.Instruction) {
-	a.mu.Lock()
-	a.queue = append(a.queue, in)
-	a.mu.Unlock()
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (a *agentConn) take() []*clusterpb.Instruction {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	q := a.queue
-	a.queue = nil
-	return q
-}
-
-func (a *agentConn) close(why string) { a.once.Do(func() { a.why = why; close(a.closed) }) }
 
 // Join implements the Coordinator service.
 func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessage, clusterpb.Instruction]) error {
@@ -148,6 +105,11 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 		c.handle(evLost{conn.exec, int(hello.GetAttempt()), fmt.Sprintf("the agent on %s has tfcluster %s, the driver %s", hello.GetHost(), hello.GetVersion(), c.cfg.Version)})
 		return
 	}
+	if !c.lc.expects(conn.exec, int(hello.GetAttempt())) {
+		// The executor's present agent, if there is one, keeps its stream.
+		conn.send(release("this cluster does not expect it any more"))
+		return
+	}
 	if old := c.agents[conn.exec]; old != nil {
 		old.close("another stream of this executor joined")
 	}
@@ -192,7 +154,7 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 	case *clusterpb.AgentMessage_Task:
 		c.taskEvent(m.Task)
 	case *clusterpb.AgentMessage_Barrier:
-		c.barrier(m.Barrier)
+		c.arrive(m.Barrier)
 	case *clusterpb.AgentMessage_Note:
 		c.note(m.Note.GetText(), m.Note.GetWarning())
 		c.wake()
@@ -223,12 +185,9 @@ func (c *Coordinator) checkPython(id ExecutorID, p *clusterpb.Python) {
 }
 
 func (c *Coordinator) noteOnce(text string) {
-	for _, n := range c.notes {
-		if n.GetText() == text {
-			return
-		}
+	if !c.notes.has(text) {
+		c.note(text, true)
 	}
-	c.note(text, true)
 }
 
 func (c *Coordinator) heartbeat(id ExecutorID, h *clusterpb.Heartbeat) {
@@ -283,41 +242,6 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 // leads is whether a task's result is the run's: the chief's, or worker 0's.
 func leads(id TaskID) bool { return id.Role == Chief || id == TaskID{Role: Worker} }
 
-// barrier releases the tasks that wait at a name once every one of chief, workers
-// and parameter servers has come that has not ended.
-func (c *Coordinator) barrier(b *clusterpb.BarrierArrived) {
-	r := c.lc.run
-	if r == nil || r.spec.id != b.GetRun() || r.attempt != int(b.GetAttempt())%loneRestart {
-		return
-	}
-	key := fmt.Sprintf("%d.%d/%s", b.GetRun(), r.attempt, b.GetName())
-	if c.barriers[key] == nil {
-		c.barriers[key] = map[string]bool{}
-	}
-	c.barriers[key][b.GetTask()] = true
-	for _, t := range r.tasks {
-		trains := t.id.Role == Chief || t.id.Role == Worker
-		if trains && !c.barriers[key][t.id.String()] {
-			if t.state == taskExited || t.state == taskEnded {
-				c.releaseBarrier(b, fmt.Sprintf("%s has ended and will not come", t.id))
-				delete(c.barriers, key)
-				return
-			}
-			return
-		}
-	}
-	c.releaseBarrier(b, "")
-	delete(c.barriers, key)
-}
-
-func (c *Coordinator) releaseBarrier(b *clusterpb.BarrierArrived, problem string) {
-	for _, conn := range c.agents {
-		conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Barrier{
-			Barrier: &clusterpb.BarrierReleased{Run: b.GetRun(), Name: b.GetName(), Error: problem},
-		}})
-	}
-}
-
 // Logs implements the Coordinator service.
 func (c *Coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, clusterpb.LogAck]) error {
 	for {
@@ -342,74 +266,6 @@ func (c *Coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, c
 	}
 }
 
-// Fetch implements the Coordinator service.
-func (c *Coordinator) Fetch(req *clusterpb.FetchRequest, stream grpc.ServerStreamingServer[clusterpb.Chunk]) error {
-	var data []byte
-	var ok bool
-	if err := c.call(stream.Context(), func() { data, ok = c.blobs[req.GetSha256()] }); err != nil {
-		return status.Error(codes.Unavailable, err.Error())
-	}
-	if !ok {
-		return status.Errorf(codes.NotFound, "no blob %s: the run it belonged to is over", req.GetSha256())
-	}
-	const chunk = 1 << 20
-	for {
-		n := min(chunk, len(data))
-		if err := stream.Send(&clusterpb.Chunk{Data: data[:n]}); err != nil {
-			return err
-		}
-		if data = data[n:]; len(data) == 0 {
-			return nil
-		}
-	}
-}
-
-// Sync implements the Coordinator service: bytes land at their offset in a file
-// below the cluster's directory.
-func (c *Coordinator) Sync(stream grpc.ClientStreamingServer[clusterpb.FileChunk, clusterpb.SyncReply]) error {
-	var files int64
-	var open *os.File
-	var name string
-	defer func() {
-		if open != nil {
-			_ = open.Close() // the last write was checked
-		}
-	}()
-	for {
-		ch, err := stream.Recv()
-		if err == io.EOF {
-			return stream.SendAndClose(&clusterpb.SyncReply{Files: files})
-		}
-		if err != nil {
-			return err
-		}
-		if ch.GetPath() != name || open == nil {
-			clean := filepath.Clean(ch.GetPath())
-			if !filepath.IsLocal(clean) || !strings.HasPrefix(clean, "run-") || ch.GetOffset() < 0 {
-				return status.Errorf(codes.InvalidArgument, "%q is not a file of a run", ch.GetPath())
-			}
-			if open != nil {
-				if err := open.Close(); err != nil {
-					return status.Errorf(codes.Internal, "write %s: %v", name, err)
-				}
-			}
-			full := filepath.Join(c.cfg.Dir, clean)
-			if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-				return status.Errorf(codes.Internal, "write %s: %v", clean, err)
-			}
-			open, err = os.OpenFile(full, os.O_CREATE|os.O_WRONLY, 0o644)
-			if err != nil {
-				return status.Errorf(codes.Internal, "write %s: %v", clean, err)
-			}
-			name = ch.GetPath()
-			files++
-		}
-		if _, err := open.WriteAt(ch.GetData(), ch.GetOffset()); err != nil {
-			return status.Errorf(codes.Internal, "write %s: %v", name, err)
-		}
-	}
-}
-
 // agentConfig makes what an agent reads on its standard input.
 func (c *Coordinator) agentConfig(execs []ExecutorRequest) func(ExecutorID, int) ([]byte, error) {
 	tasks := map[ExecutorID]ExecutorRequest{}
@@ -430,21 +286,3 @@ func (c *Coordinator) agentConfig(execs []ExecutorRequest) func(ExecutorID, int)
 		})
 	}
 }
-
-// keepBlob takes a blob's data in and gives it its name.
-func (c *Coordinator) keepBlob(b *clusterpb.Blob) {
-	if b == nil || (len(b.GetData()) == 0 && b.GetSha256() != "") {
-		return
-	}
-	sum := sha256.Sum256(b.GetData())
-	b.Sha256, b.Size = hex.EncodeToString(sum[:]), int64(len(b.GetData()))
-	c.blobs[b.Sha256] = b.Data
-}
-
-// A run's end waits for the last lines of its tasks: until each stream has said that
-// it ended, for settleMost at the longest, and no longer than settleTime after lines
-// have ceased to come.
-const (
-	settleTime = 500 * time.Millisecond
-	settleMost = 20 * time.Second
-)

@@ -118,6 +118,8 @@ func (l *lifecycle) step(e event) []action {
 		l.clients = e.n
 	case evReset:
 		l.reset(e.hard)
+	case evRenew:
+		l.renew()
 	case evShutdown:
 		l.shutdown(e.reason)
 	default:
@@ -172,6 +174,16 @@ func (l *lifecycle) reset(hard bool) {
 	}
 }
 
+// renew asks again for the executors of a ready cluster that were given up.
+func (l *lifecycle) renew() {
+	for _, x := range l.execs {
+		if l.state == stateReady && x.state == execLost {
+			x.replaced = 0
+			l.replace(x)
+		}
+	}
+}
+
 func (l *lifecycle) shutdown(reason string) {
 	if l.state == stateReleasing {
 		return
@@ -199,12 +211,15 @@ func (l *lifecycle) cancelStart(by string) {
 // active is whether a run is on whose outcome is open.
 func (l *lifecycle) active() bool { return l.run != nil && l.run.state.open() }
 
+// busy is whether a run is on, or a start waits for executors.
+func (l *lifecycle) busy() bool { return l.active() || l.next != nil }
+
 // idle starts the clock when nobody looks and nothing runs, and stops it otherwise.
 func (l *lifecycle) idle() {
 	if l.limits.idle == 0 {
 		return
 	}
-	counting := l.state == stateReady && l.clients == 0 && !l.active() && l.next == nil
+	counting := l.state == stateReady && l.clients == 0 && !l.busy()
 	if counting == l.idling {
 		return
 	}

@@ -45,6 +45,7 @@ type (
 	evTimer    struct{ name string }
 	evClients  struct{ n int }
 	evReset    struct{ hard bool }
+	evRenew    struct{} // somebody reserves what is there already
 	evShutdown struct{ reason string }
 )
 

@@ -52,12 +52,18 @@ func (l *lifecycle) exec(id ExecutorID) *executor {
 	return nil
 }
 
+// expects is whether an agent may join: not one that has been replaced, nor any once
+// the cluster is given back.
+func (l *lifecycle) expects(id ExecutorID, attempt int) bool {
+	x := l.exec(id)
+	return x != nil && attempt >= x.attempt && l.state < stateReleasing
+}
+
 func (l *lifecycle) joined(e evJoined) {
-	x := l.exec(e.exec)
-	if x == nil || e.attempt < x.attempt || l.state >= stateReleasing {
-		l.do(actSend{e.exec, release("this cluster does not expect it any more")})
+	if !l.expects(e.exec, e.attempt) {
 		return
 	}
+	x := l.exec(e.exec)
 	l.do(actTimer{"silent " + string(x.id), 0})
 	again := x.incarnation == e.incarnation && x.incarnation != ""
 	if !again && x.busy {

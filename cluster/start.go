@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -20,106 +21,111 @@ import (
 // Start implements the Control service.
 func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreamingServer[clusterpb.StartUpdate]) error {
 	ctx := stream.Context()
-	changed, leave := c.watch()
-	defer leave()
-	var rec *record
-	var told int
-	var problem error
 	if req.GetReplace() {
-		if err := c.endActive(ctx, changed); err != nil {
+		if err := c.endActive(ctx); err != nil {
 			return err
 		}
 	}
-	if err := c.call(ctx, func() { told = len(c.notes); rec, problem = c.begin(req) }); err != nil {
+	told := 0
+	if err := c.call(ctx, func() { told = c.notes.said() }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
-	if problem != nil {
-		return problem
+	rec, err := c.begin(ctx, req)
+	if err != nil {
+		return err
 	}
-	for {
-		u := &clusterpb.StartUpdate{}
-		var over bool
-		err := c.call(ctx, func() {
-			u.Run, u.Entered, over = c.status(rec), rec.entered, !rec.over.IsZero()
-			if u.Run.GetState() == "waiting" || (!u.Entered && !c.lc.active()) {
-				u.Run.State = "starting"
-			}
-			u.Notes = c.notes[told:]
-			told = len(c.notes)
-		})
-		if err != nil {
-			return status.Error(codes.Unavailable, err.Error())
+	return updates(c.Coordinator, stream, func(u *clusterpb.StartUpdate) bool {
+		u.Run, u.Entered = c.status(rec), rec.entered
+		u.Notes, told = c.notes.since(told), c.notes.said()
+		if rec.over.IsZero() {
+			return u.GetEntered()
 		}
-		if over {
+		u.Failure = u.Run.GetFailure()
+		u.Entered = u.Failure == nil
+		return true
+	}, func(ctx context.Context, u *clusterpb.StartUpdate) {
+		if u.GetRun().GetEndedUnix() != 0 {
 			c.awaitLines(ctx, u.GetRun())
-			u.Failure = u.Run.GetFailure()
-			if u.Failure == nil {
-				u.Entered = true
-			}
 		}
-		if err := stream.Send(u); err != nil {
-			return err
-		}
-		if over || u.GetEntered() {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-c.done:
-			return status.Error(codes.Unavailable, ErrOver.Error())
-		}
-	}
+	})
 }
 
-func (c *control) endActive(ctx context.Context, changed <-chan struct{}) error {
+func (c *control) endActive(ctx context.Context) error {
+	changed, leave := c.watch()
+	defer leave()
 	for {
-		var active bool
+		var busy bool
 		err := c.call(ctx, func() {
 			c.handle(evStop{grace: 2 * time.Second, reason: "replaced by another start"})
-			active = c.lc.active() || c.lc.next != nil
+			busy = c.lc.busy()
 		})
 		if err != nil {
 			return status.Error(codes.Unavailable, err.Error())
 		}
-		if !active {
+		if !busy {
 			return nil
 		}
-		select {
-		case <-changed:
-		case <-time.After(time.Second):
-		case <-ctx.Done():
-			return ctx.Err()
+		if err := c.pause(ctx, changed); err != nil {
+			return err
 		}
 	}
 }
 
-// begin makes the run's record and folders and hands it to the lifecycle. Loop only.
-func (c *Coordinator) begin(req *clusterpb.StartRequest) (*record, error) {
+// begin makes the run's folders and record and hands it to the lifecycle. The
+// checkpoints of an older run may be large: they are copied outside the loop.
+func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*record, error) {
+	var plan *runPlan
+	var problem error
+	if err := c.call(ctx, func() { plan, problem = c.plan(req) }); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	if problem != nil {
+		return nil, problem
+	}
+	if err := plan.folders(ctx); err != nil {
+		c.post(func() { c.planning = false })
+		return nil, err
+	}
+	var rec *record
+	// Not with the client's context: a plan is either carried out or given up.
+	err := c.call(context.WithoutCancel(ctx), func() {
+		c.planning = false
+		if c.lc.state != stateReady {
+			problem = status.Error(codes.FailedPrecondition, "the cluster is being released")
+			return
+		}
+		rec = c.carryOut(plan)
+	})
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return rec, problem
+}
+
+// runPlan is a run that is about to begin.
+type runPlan struct {
+	req    *clusterpb.StartRequest
+	status *clusterpb.RunStatus
+	from   *clusterpb.RunStatus // whose checkpoints it takes up; may be nil
+}
+
+// plan decides whether and what a start begins. Loop only.
+func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	switch {
 	case c.lc.state == stateReserving:
 		return nil, status.Errorf(codes.FailedPrecondition, "the reservation is not complete: %s", c.lc.missing())
 	case c.lc.state != stateReady:
 		return nil, status.Error(codes.FailedPrecondition, "the cluster is being released")
-	case c.lc.active() || c.lc.next != nil:
+	case c.planning:
+		return nil, status.Errorf(codes.FailedPrecondition, "run %d is about to begin: wait for it, stop it, or start with --replace", c.lastRun+1)
+	case c.lc.busy():
 		return nil, status.Errorf(codes.FailedPrecondition, "run %d is active: wait for it, stop it, or start with --replace", c.lastRun)
 	}
 	if req.GetAgain() {
 		if c.program == nil {
 			return nil, status.Error(codes.FailedPrecondition, "--again: nothing has been started in this cluster yet")
 		}
-		again := proto.CloneOf(c.program)
-		again.Resume, again.MaxRestarts, again.StepTimeoutMillis, again.RunTimeoutMillis = req.GetResume(), req.GetMaxRestarts(), req.GetStepTimeoutMillis(), req.GetRunTimeoutMillis()
-		again.Callback, again.KerasPatch = req.GetCallback(), req.GetKerasPatch()
-		for k, v := range req.GetEnv() {
-			if again.Env == nil {
-				again.Env = map[string]string{}
-			}
-			again.Env[k] = v
-		}
-		req = again
+		req = again(c.program, req)
 	}
 	if req.GetProgram().GetKind() == clusterpb.Program_KIND_UNSPECIFIED {
 		return nil, status.Error(codes.InvalidArgument, "no program to start")
@@ -131,35 +137,87 @@ func (c *Coordinator) begin(req *clusterpb.StartRequest) (*record, error) {
 	id := c.lastRun + 1
 	dir := RunDir(c.cfg.Dir, id)
 	st := &clusterpb.RunStatus{
-		Id: id, State: "starting", Program: req.GetProgram().GetName(), Words: req.GetProgram().GetWords(), Dir: dir, LogDir: filepath.Join(dir, "logs"),
+		Id: id, State: runWaiting.String(), Program: req.GetProgram().GetName(), Words: req.GetProgram().GetWords(), Dir: dir, LogDir: filepath.Join(dir, "logs"),
 		CheckpointDir: filepath.Join(dir, "checkpoints"), ExportDir: filepath.Join(dir, "export"), StartedUnix: time.Now().Unix(), MaxRestarts: req.GetMaxRestarts(),
-	}
-	for _, d := range []string{st.LogDir, st.CheckpointDir, st.ExportDir} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
-			return nil, status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
-		}
 	}
 	if from != nil {
 		st.ResumedFrom = fmt.Sprintf("run %d", from.GetId())
-		if err := os.CopyFS(st.CheckpointDir, os.DirFS(from.GetCheckpointDir())); err != nil && !errors.Is(err, os.ErrExist) {
-			return nil, status.Errorf(codes.FailedPrecondition, "take up the checkpoints of run %d: %v", from.GetId(), err)
+	}
+	c.planning = true
+	return &runPlan{req, st, from}, nil
+}
+
+// again is the last start's program with this one's options.
+func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
+	r := proto.CloneOf(last)
+	r.Resume, r.MaxRestarts, r.StepTimeoutMillis, r.RunTimeoutMillis = req.GetResume(), req.GetMaxRestarts(), req.GetStepTimeoutMillis(), req.GetRunTimeoutMillis()
+	r.Callback, r.KerasPatch = req.GetCallback(), req.GetKerasPatch()
+	for k, v := range req.GetEnv() {
+		if r.Env == nil {
+			r.Env = map[string]string{}
+		}
+		r.Env[k] = v
+	}
+	return r
+}
+
+// folders makes the run's folders, with the checkpoints it takes up.
+func (p *runPlan) folders(ctx context.Context) error {
+	for _, d := range []string{p.status.GetLogDir(), p.status.GetCheckpointDir(), p.status.GetExportDir()} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
 		}
 	}
+	if p.from == nil {
+		return nil
+	}
+	from := untilDone{ctx, os.DirFS(p.from.GetCheckpointDir())}
+	if err := os.CopyFS(p.status.GetCheckpointDir(), from); err != nil {
+		// Half a copy would be taken for checkpoints by the next --resume.
+		err = errors.Join(err, os.RemoveAll(p.status.GetDir()))
+		return status.Errorf(codes.FailedPrecondition, "take up the checkpoints of run %d: %v", p.from.GetId(), err)
+	}
+	return nil
+}
+
+// untilDone is a file system that opens nothing more once its context is done.
+type untilDone struct {
+	ctx context.Context
+	fs.FS
+}
+
+// Open implements fs.FS.
+func (u untilDone) Open(name string) (fs.File, error) {
+	if err := u.ctx.Err(); err != nil {
+		return nil, err
+	}
+	return u.FS.Open(name)
+}
+
+// ReadLink implements fs.ReadLinkFS, so that links are copied as links.
+func (u untilDone) ReadLink(name string) (string, error) { return fs.ReadLink(u.FS, name) }
+
+// Lstat implements fs.ReadLinkFS.
+func (u untilDone) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(u.FS, name) }
+
+// carryOut begins the run. Loop only.
+func (c *Coordinator) carryOut(p *runPlan) *record {
 	clear(c.blobs) // the last run's; --again brings its own along
-	for _, b := range []*clusterpb.Blob{req.GetProgram().GetBody(), req.GetProgram().GetArgs(), req.GetProgram().GetModules()} {
+	program := p.req.GetProgram()
+	for _, b := range []*clusterpb.Blob{program.GetBody(), program.GetArgs(), program.GetModules()} {
 		c.keepBlob(b)
 	}
-	c.program = req
-	c.lastRun = id
-	rec := newRecord(st)
+	c.program = p.req
+	c.lastRun = p.status.GetId()
+	rec := newRecord(p.status)
 	c.records = append(c.records, rec)
 	c.detached = false
 	c.saveState()
 	c.handle(evStart{runSpec{
-		id: id, maxRestarts: int(req.GetMaxRestarts()), stepTimeout: time.Duration(req.GetStepTimeoutMillis()) * time.Millisecond,
-		runTimeout: time.Duration(req.GetRunTimeoutMillis()) * time.Millisecond,
+		id: c.lastRun, maxRestarts: int(p.req.GetMaxRestarts()), stepTimeout: time.Duration(p.req.GetStepTimeoutMillis()) * time.Millisecond,
+		runTimeout: time.Duration(p.req.GetRunTimeoutMillis()) * time.Millisecond,
 	}})
-	return rec, nil
+	return rec
 }
 
 // resumeFrom finds the run whose checkpoints --resume names.

@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -62,6 +60,7 @@ type stream struct {
 
 type segment struct {
 	path  string
+	first uint64 // the number of its first line
 	bytes int64
 	lines uint64
 	last  time.Time
@@ -86,7 +85,8 @@ func (s *Store) stream(run int32, task string) *stream {
 }
 
 // Append keeps the lines of a batch that it has not kept already and returns those,
-// and the sequence number it expects next.
+// and the sequence number it expects next. A line that is kept bears its number among
+// all that its task wrote in the run.
 func (s *Store) Append(b *clusterpb.LogBatch) (fresh []*clusterpb.Line, next uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,12 +103,11 @@ func (s *Store) Append(b *clusterpb.LogBatch) (fresh []*clusterpb.Line, next uin
 		st.attempt, st.ended = attempt, b.GetEndOfStream()
 	}
 	for i, l := range lines {
-		l.Task = b.GetTask()
-		l.Seq = b.GetFirst() + uint64(len(b.GetLines())-len(lines)+i)
+		l.Task, l.Seq = b.GetTask(), st.total
 		if err := s.write(st, l); err != nil {
 			return lines[:i], st.next[attempt], err
 		}
-		st.next[attempt] = l.Seq + 1
+		st.next[attempt] = b.GetFirst() + uint64(len(b.GetLines())-len(lines)+i) + 1
 		st.total++
 	}
 	if st.w != nil {
@@ -192,7 +191,7 @@ func (s *Store) roll(st *stream) error {
 		return fmt.Errorf("begin a segment of lines: %w", err)
 	}
 	st.file, st.w = f, bufio.NewWriterSize(f, 64<<10)
-	st.segments = append(st.segments, segment{path: path})
+	st.segments = append(st.segments, segment{path: path, first: st.total})
 	return nil
 }
 
@@ -251,125 +250,6 @@ func (s *Store) Ended(run int32, task string) bool {
 	return st != nil && st.ended
 }
 
-// Query picks lines of one run.
-type Query struct {
-	Run   int32
-	Task  string // "" = all; a role alone = all of it
-	Last  int    // 0 = all
-	Grep  *regexp.Regexp
-	Since time.Time
-}
-
-// Match says whether a line of the run is among those asked for.
-func (q Query) Match(l *clusterpb.Line) bool {
-	return q.matchTask(l.GetTask()) && (q.Grep == nil || q.Grep.MatchString(l.GetText())) &&
-		(q.Since.IsZero() || !time.Unix(0, l.GetUnixNano()).Before(q.Since))
-}
-
-func (q Query) matchTask(task string) bool {
-	return q.Task == "" || task == q.Task || strings.HasPrefix(task, q.Task+":")
-}
-
-// Read returns the lines asked for in order of their time, and in words what the
-// quota took of them.
-func (s *Store) Read(q Query) (lines []*clusterpb.Line, gap string, err error) {
-	type source struct {
-		task     string
-		segments []segment
-	}
-	s.mu.Lock()
-	var sources []source
-	var lost []string
-	for k, st := range s.streams {
-		if k.run != q.Run || !q.matchTask(k.task) {
-			continue
-		}
-		sources = append(sources, source{k.task, slices.Clone(st.segments)})
-		if st.lost > 0 {
-			lost = append(lost, fmt.Sprintf("%s: the oldest %d lines are gone (quota)", k.task, st.lost))
-		}
-	}
-	s.mu.Unlock()
-	for _, src := range sources {
-		var of []*clusterpb.Line
-		// From the newest segment back, so that a tail does not read it all.
-		for _, g := range slices.Backward(src.segments) {
-			if !q.Since.IsZero() && !g.last.IsZero() && g.last.Before(q.Since) {
-				break
-			}
-			part, err := readSegment(g.path, src.task, q)
-			if errors.Is(err, os.ErrNotExist) {
-				break // the quota took it meanwhile
-			}
-			if err != nil {
-				return nil, "", err
-			}
-			of = append(part, of...)
-			if q.Last > 0 && len(of) >= q.Last {
-				of = of[len(of)-q.Last:]
-				break
-			}
-		}
-		lines = append(lines, of...)
-	}
-	slices.SortStableFunc(lines, func(a, b *clusterpb.Line) int {
-		switch {
-		case a.GetUnixNano() < b.GetUnixNano():
-			return -1
-		case a.GetUnixNano() > b.GetUnixNano():
-			return 1
-		}
-		return strings.Compare(a.GetTask(), b.GetTask())
-	})
-	if q.Last > 0 && len(lines) > q.Last {
-		lines = lines[len(lines)-q.Last:]
-	}
-	slices.Sort(lost)
-	return lines, strings.Join(lost, "; "), nil
-}
-
-func readSegment(path, task string, q Query) ([]*clusterpb.Line, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read lines of %s: %w", task, err)
-	}
-	var lines []*clusterpb.Line
-	for len(b) > 0 {
-		var row []byte
-		i := slices.Index(b, '\n')
-		if i < 0 {
-			break // still being written
-		}
-		row, b = b[:i], b[i+1:]
-		if l, ok := parseStored(row, task); ok && q.Match(l) {
-			lines = append(lines, l)
-		}
-	}
-	return lines, nil
-}
-
-// parseStored reads one line of a segment; false when it is none.
-func parseStored(row []byte, task string) (*clusterpb.Line, bool) {
-	const head = len(stampLayout) + 3
-	if len(row) < head || row[len(stampLayout)] != ' ' || row[head-1] != ' ' {
-		return nil, false
-	}
-	at, err := time.Parse(stampLayout, string(row[:len(stampLayout)]))
-	if err != nil {
-		return nil, false
-	}
-	l := &clusterpb.Line{UnixNano: at.UnixNano(), Text: strings.ToValidUTF8(string(row[head:]), string(utf8.RuneError)), Task: task}
-	switch mark := row[head-2]; mark {
-	case 'O', 'o':
-		l.Carriage = mark == 'o'
-	case 'E', 'e':
-		l.Stream, l.Carriage = clusterpb.Line_STDERR, mark == 'e'
-	default:
-		return nil, false
-	}
-	return l, true
-}
-
 // Load takes up what an earlier driver's store kept of a run.
 func (s *Store) Load(run int32) error {
 	s.mu.Lock()
@@ -403,7 +283,7 @@ func (s *Store) Load(run int32) error {
 				continue
 			}
 			n := uint64(strings.Count(string(b), "\n"))
-			st.segments = append(st.segments, segment{path: path, bytes: int64(len(b)), lines: n})
+			st.segments = append(st.segments, segment{path: path, first: first, bytes: int64(len(b)), lines: n})
 			st.total = first + n
 			s.bytes += int64(len(b))
 		}

@@ -1,0 +1,144 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// allocate asks the engine for executors, or takes up those of an earlier driver.
+// Clients and agents are answered meanwhile. over says that the cluster was released
+// before the engine had answered.
+func (c *Coordinator) allocate(ctx context.Context, execs []ExecutorRequest) (over bool, err error) {
+	type answer struct {
+		alloc Allocation
+		err   error
+	}
+	asking, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers := make(chan answer, 1)
+	c.work.Go(func() {
+		alloc, err := c.ask(asking, execs)
+		answers <- answer{alloc, err}
+	})
+	for {
+		select {
+		case f := <-c.calls:
+			f()
+		case <-c.released:
+			c.serveFor(ctx, 200*time.Millisecond) // who waits for the reservation reads why
+			cancel()
+			if a := <-answers; a.alloc != nil {
+				return true, a.alloc.Release(c.working)
+			}
+			return true, nil
+		case a := <-answers:
+			if a.err != nil {
+				return false, c.refused(ctx, a.err)
+			}
+			c.alloc = a.alloc
+			close(c.allocated)
+			c.saveState()
+			return false, nil
+		}
+	}
+}
+
+// ask is the engine's part of allocate.
+func (c *Coordinator) ask(ctx context.Context, execs []ExecutorRequest) (Allocation, error) {
+	req := Request{
+		Cluster: c.cfg.Name, Executors: execs, Reserve: c.cfg.Request, AgentConfig: c.agentConfig(execs), Program: c.cfg.Program, StateDir: c.cfg.StateDir,
+	}
+	if c.cfg.Saved != nil {
+		return c.cfg.Backend.Recover(ctx, req, c.cfg.Saved)
+	}
+	return c.cfg.Backend.Allocate(ctx, req)
+}
+
+// refused tells whoever asked before the cluster is gone.
+func (c *Coordinator) refused(ctx context.Context, err error) error {
+	c.reserve = &clusterpb.ReserveUpdate{Failure: &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 69}}
+	c.lc.state = stateFailed
+	c.wake()
+	c.serveFor(ctx, 2*time.Second)
+	return fmt.Errorf("allocate: %w", err)
+}
+
+func (c *Coordinator) engineEvent(e Event) {
+	switch e := e.(type) {
+	case Pending:
+		c.handle(evPending{e.Executor, e.Why})
+	case Granted:
+		c.granted[e.Executor] = e
+		if c.alloc != nil { // what was granted is what a later driver must find
+			c.after("save", saveDelay, c.saveState)
+		}
+		c.handle(evGranted{e.Executor, e.Attempt, e.Host})
+	case Lost:
+		c.handle(evLost{e.Executor, e.Attempt, e.Cause})
+	}
+}
+
+// replace asks the engine for another executor; a failure is a loss.
+func (c *Coordinator) replace(id ExecutorID) {
+	attempt := c.lc.exec(id).attempt
+	if conn := c.agents[id]; conn != nil {
+		conn.close("its executor is replaced")
+		delete(c.agents, id)
+	}
+	c.work.Go(func() {
+		ctx, cancel := context.WithTimeout(c.working, time.Minute)
+		defer cancel()
+		select {
+		case <-c.allocated:
+		case <-ctx.Done():
+			return // nothing was granted
+		}
+		if err := c.alloc.Replace(ctx, id); err != nil {
+			c.post(func() { c.handle(evLost{id, attempt, err.Error()}) })
+			return
+		}
+		c.post(c.saveState) // a later driver must find this executor, not the old one
+	})
+}
+
+func (c *Coordinator) release(reason string) {
+	if c.releasing {
+		return
+	}
+	c.releasing = true
+	c.log.Info("release", "reason", reason)
+	if c.alloc == nil { // nothing was granted
+		c.released <- nil
+		return
+	}
+	failed := c.lc.state == stateFailed
+	go func() { // its end is awaited by the loop
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		defer cancel()
+		if failed {
+			time.Sleep(200 * time.Millisecond) // whoever waits for the reservation reads why it failed
+		}
+		var err error
+		if c.cfg.TensorBoard != nil {
+			err = c.cfg.TensorBoard.Close(ctx)
+		}
+		c.released <- errors.Join(err, c.alloc.Release(ctx))
+	}()
+}
+
+// saveDelay gathers what is granted at once into one write.
+const saveDelay = 100 * time.Millisecond
+
+// saveState writes what a later driver must know. Loop only.
+func (c *Coordinator) saveState() {
+	if c.alloc == nil {
+		return // it is saved once there is something to take up
+	}
+	if err := c.cfg.SaveState(c.alloc.ID(), c.alloc.Saved(), c.lastRun, c.detached); err != nil {
+		c.note("the cluster's state could not be saved, a driver that dies now cannot be replaced: "+err.Error(), true)
+	}
+}

@@ -1,0 +1,370 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// deadline bounds every wait of these tests.
+const deadline = time.Minute
+
+// engine is a backend whose answers a test chooses.
+type engine struct {
+	answer   chan error // what Allocate waits for
+	events   chan Event
+	mu       sync.Mutex
+	replaced int  // guarded by mu
+	released bool // guarded by mu
+}
+
+func (e *engine) Allocate(ctx context.Context, _ Request) (Allocation, error) {
+	select {
+	case err := <-e.answer:
+		return e, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (e *engine) Recover(ctx context.Context, req Request, _ []byte) (Allocation, error) {
+	return e.Allocate(ctx, req)
+}
+func (e *engine) ID() string           { return "engine-1" }
+func (e *engine) Events() <-chan Event { return e.events }
+func (e *engine) Replace(context.Context, ExecutorID) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.replaced++
+	return nil
+}
+
+func (e *engine) Logs(context.Context, ExecutorID) (io.ReadCloser, error) {
+	return nil, errors.New("no logs")
+}
+
+func (e *engine) Saved() []byte {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return fmt.Append(nil, e.replaced)
+}
+
+func (e *engine) Release(context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.released = true
+	return nil
+}
+
+// coordinated is a coordinator that runs, with two workers that are ready unless the
+// engine has not answered.
+type coordinated struct {
+	*Coordinator
+	t      *testing.T
+	engine *engine
+	saved  chan string
+}
+
+func coordinate(t *testing.T, answered bool) *coordinated {
+	t.Helper()
+	e := &engine{answer: make(chan error, 1), events: make(chan Event, 16)}
+	c := &coordinated{t: t, engine: e, saved: make(chan string, 64)}
+	authority, err := NewAuthority("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Coordinator = NewCoordinator(Config{
+		Name: "test", Request: &clusterpb.ReserveRequest{Roles: []*clusterpb.Role{{Name: Worker, Count: 2}}}, Authority: authority,
+		StateDir: t.TempDir(), Dir: t.TempDir(), Backend: e,
+		SaveState: func(_ string, saved []byte, _ int32, _ bool) error { c.saved <- string(saved); return nil },
+	})
+	over := make(chan error, 1)
+	go func() { over <- c.Run(context.Background()) }()
+	t.Cleanup(func() {
+		c.post(func() { c.handle(evShutdown{"the test is over"}) })
+		select {
+		case err := <-over:
+			if err != nil {
+				t.Errorf("the cluster's end: %v", err)
+			}
+		case <-time.After(deadline):
+			t.Error("the cluster does not end")
+		}
+	})
+	if answered {
+		e.answer <- nil
+		c.up("0", 0)
+		c.up("1", 0)
+	}
+	return c
+}
+
+// up lets an executor's agent join.
+func (c *coordinated) up(id ExecutorID, attempt int) *agentConn {
+	conn := newAgentConn(id)
+	c.do(func() {
+		c.join(conn, &clusterpb.Hello{ExecutorId: string(id), Attempt: int32(attempt), Incarnation: fmt.Sprint(id, attempt), Host: "host" + string(id), Warmed: true})
+	})
+	return conn
+}
+
+// do runs f in the loop.
+func (c *coordinated) do(f func()) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	if err := c.call(ctx, f); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// sent is a server stream whose updates a test reads.
+type sent[T any] struct {
+	grpc.ServerStream
+	ctx   context.Context
+	every func(*T)
+}
+
+func (s *sent[T]) Context() context.Context { return s.ctx }
+func (s *sent[T]) Send(u *T) error          { s.every(u); return nil }
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestFollowLogsEqualStamps: an agent stamps what it reads at once alike; every such
+// line comes through, once.
+func TestFollowLogsEqualStamps(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	append2 := func(first uint64) {
+		b := &clusterpb.LogBatch{Run: 1, Task: "worker:0", Attempt: 1, First: first}
+		for i := range 2 {
+			b.Lines = append(b.Lines, &clusterpb.Line{UnixNano: 1, Text: fmt.Sprint("line ", first+uint64(i))})
+		}
+		fresh, _, err := c.store.Append(b)
+		if err != nil {
+			t.Error(err)
+		}
+		c.fanOut(1, fresh)
+	}
+	c.do(func() {
+		c.records = append(c.records, newRecord(&clusterpb.RunStatus{Id: 1, Dir: c.cfg.Dir}))
+	})
+	append2(0)
+	var got []string
+	stream := &sent[clusterpb.LinesReply]{ctx: within(t)}
+	stream.every = func(u *clusterpb.LinesReply) {
+		for _, l := range u.GetLines() {
+			got = append(got, l.GetText())
+		}
+		switch len(got) {
+		case 2:
+			append2(2)
+		case 4:
+			c.post(func() { c.current().over = time.Now() })
+		}
+	}
+	// The run ends in any case, so that a line that does not come is seen missing.
+	stop := time.AfterFunc(5*time.Second, func() { c.post(func() { c.current().over = time.Now() }) })
+	defer stop.Stop()
+	if err := c.Control().(*control).Logs(&clusterpb.LogsRequest{Follow: true}, stream); err != nil {
+		t.Fatal(err)
+	}
+	if want := "[line 0 line 1 line 2 line 3]"; fmt.Sprint(got) != want {
+		t.Errorf("got %q, want %s", got, want)
+	}
+}
+
+// TestStartThatFailsIsNotStarting: the last update of a start that failed before
+// every task had entered says how it ended.
+func TestStartThatFailsIsNotStarting(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	stream := &sent[clusterpb.StartUpdate]{ctx: within(t)}
+	var last *clusterpb.StartUpdate
+	stream.every = func(u *clusterpb.StartUpdate) {
+		last = u
+		c.post(func() { c.handle(evPrepared{exec: "0", run: 1, attempt: 1, err: "no port is free"}) })
+	}
+	err := c.Control().(*control).Start(&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}, stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last.GetRun().GetState() != "failed" || last.GetFailure() == nil || last.GetEntered() {
+		t.Errorf("the last update is %v", last)
+	}
+}
+
+// TestResetEndsWaitingStart: a start that waits for an executor is answered when a
+// reset ends it.
+func TestResetEndsWaitingStart(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	c.do(func() { c.handle(evLost{"1", 0, "preempted"}) })
+	stream := &sent[clusterpb.StartUpdate]{ctx: within(t)}
+	var last *clusterpb.StartUpdate
+	stream.every = func(u *clusterpb.StartUpdate) {
+		last = u
+		c.post(func() { c.handle(evReset{}) })
+	}
+	err := c.Control().(*control).Start(&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}, stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last.GetRun().GetState() != "stopped" || last.GetFailure() == nil {
+		t.Errorf("the last update is %v", last)
+	}
+}
+
+// TestSlowEngine: clients are answered while the engine has not answered, and a
+// shutdown does not wait for it.
+func TestSlowEngine(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, false)
+	st, err := c.Control().Status(within(t), &clusterpb.StatusRequest{})
+	if err != nil || st.GetState() != "reserving" {
+		t.Fatalf("status is %v: %v", st, err)
+	}
+	stream := &sent[clusterpb.ShutdownUpdate]{ctx: within(t), every: func(*clusterpb.ShutdownUpdate) {}}
+	if err := c.Control().(*control).Shutdown(&clusterpb.ShutdownRequest{}, stream); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReplacedIsSaved: a driver that dies after an executor was replaced leaves a
+// state that names the new one.
+func TestReplacedIsSaved(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	c.do(func() { c.handle(evLost{"1", 0, "preempted"}) })
+	for {
+		select {
+		case saved := <-c.saved:
+			if saved == "1" {
+				return
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("the replacement was not saved")
+		}
+	}
+}
+
+// TestStaleAgent: the agent of an executor that was replaced does not take the
+// stream of the present one.
+func TestStaleAgent(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	c.do(func() { c.handle(evLost{"1", 0, "its host is gone"}) })
+	present := c.up("1", 1)
+	stale := c.up("1", 0)
+	c.do(func() {
+		if c.agents["1"] != present {
+			t.Error("the stale agent took the stream")
+		}
+	})
+	if in := stale.take(); len(in) != 1 || in[0].GetRelease() == nil {
+		t.Errorf("the stale agent was told %v", in)
+	}
+}
+
+// TestBarrierOfEnded: who waits at a barrier is told when a task ends that will not come.
+func TestBarrierOfEnded(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	var waiting *agentConn
+	c.do(func() {
+		waiting = c.agents["0"]
+		c.program = &clusterpb.StartRequest{}
+		c.records = append(c.records, newRecord(&clusterpb.RunStatus{Id: 1, Dir: t.TempDir()}))
+		c.handle(evStart{runSpec{id: 1}})
+		for _, id := range []ExecutorID{"0", "1"} {
+			c.handle(evPrepared{exec: id, run: 1, attempt: 1, port: 7000})
+		}
+		for i := range 2 {
+			c.handle(evEntered{1, TaskID{Worker, i}})
+		}
+		waiting.take()
+		c.agentMessage(waiting, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Barrier{
+			Barrier: &clusterpb.BarrierArrived{Run: 1, Attempt: 1, Task: "worker:0", Name: "saved"},
+		}})
+		c.handle(evExited{run: 1, attempt: 1, task: TaskID{Worker, 1}, exit: &clusterpb.Exited{}})
+	})
+	for _, in := range waiting.take() {
+		if in.GetBarrier().GetError() != "" {
+			return
+		}
+	}
+	t.Error("the barrier was not released")
+}
+
+// TestNotesAreBounded: a cluster that lives for weeks does not keep all it ever said.
+func TestNotesAreBounded(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	c.do(func() {
+		for i := range 10 * 500 {
+			c.note(fmt.Sprint("note ", i), false)
+		}
+	})
+	st, err := c.Control().Status(within(t), &clusterpb.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := st.GetNotes(); len(n) > 500 || n[len(n)-1].GetText() != "note 4999" {
+		t.Errorf("%d notes, the last %q", len(n), n[len(n)-1].GetText())
+	}
+}
+
+// TestResumeCopies: the checkpoints taken up are there before the run begins, links
+// as links; a copy that fails leaves no run behind.
+func TestResumeCopies(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	old := filepath.Join(RunDir(c.cfg.Dir, 1), "checkpoints")
+	if err := errors.Join(os.MkdirAll(old, 0o755), os.WriteFile(filepath.Join(old, "ckpt-1"), []byte("weights"), 0o600), os.Symlink("ckpt-1", filepath.Join(old, "latest"))); err != nil {
+		t.Fatal(err)
+	}
+	c.do(func() {
+		rec := newRecord(&clusterpb.RunStatus{Id: 1, State: "finished", CheckpointDir: old})
+		rec.over, c.lastRun = time.Now(), 1
+		c.records = append(c.records, rec)
+	})
+	req := &clusterpb.StartRequest{Resume: "1", Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+	canceled, cancel := context.WithCancel(context.Background())
+	var plan *runPlan
+	var err error
+	c.do(func() { plan, err = c.plan(req) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := plan.folders(canceled); err == nil {
+		t.Error("a start that was given up copied on")
+	}
+	if _, err := os.Stat(plan.status.GetDir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("half a run is left: %v", err)
+	}
+	c.do(func() { c.planning = false })
+	rec, err := c.begin(within(t), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(rec.status.GetCheckpointDir(), "latest"))
+	if err != nil || string(b) != "weights" {
+		t.Errorf("the checkpoint is %q: %v", b, err)
+	}
+}

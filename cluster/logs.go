@@ -1,0 +1,110 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Logs of the Control service: what the store kept, then what comes.
+func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+	ctx := stream.Context()
+	q, err := queryOf(req)
+	if err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	var rec *record
+	live := q
+	f := &follower{query: &live}
+	leave := func() {}
+	err = c.call(ctx, func() {
+		if rec = c.find(req.GetRun()); rec == nil {
+			return
+		}
+		q.Run = rec.status.GetId()
+		f.run = q.Run
+		if req.GetFollow() {
+			leave = c.follow(f)
+			q.until = f.since
+		}
+	})
+	if err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	if rec == nil {
+		return c.noRun(ctx, req.GetRun())
+	}
+	defer leave()
+	lines, gap, err := c.store.Read(q)
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	for len(lines) > 0 || gap != "" {
+		n := min(5000, len(lines))
+		if err := stream.Send(&clusterpb.LinesReply{Lines: lines[:n], Gap: gap}); err != nil {
+			return err
+		}
+		lines, gap = lines[n:], ""
+	}
+	if !req.GetFollow() {
+		return nil
+	}
+	return c.followLogs(ctx, rec, f, stream)
+}
+
+func (c *control) followLogs(ctx context.Context, rec *record, f *follower, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+	tick := time.NewTicker(followTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.done:
+			return nil
+		case <-tick.C:
+		}
+		var over bool
+		var st *clusterpb.RunStatus
+		if err := c.call(ctx, func() { over = !rec.over.IsZero(); st = c.status(rec) }); err != nil {
+			return nil
+		}
+		if over {
+			c.awaitLines(ctx, st)
+		}
+		if lines, gap := f.takeRaw(); len(lines) > 0 || gap != "" {
+			if err := stream.Send(&clusterpb.LinesReply{Lines: lines, Gap: gap}); err != nil {
+				return err
+			}
+		}
+		if over {
+			return nil
+		}
+	}
+}
+
+func queryOf(req *clusterpb.LogsRequest) (Query, error) {
+	q := Query{Run: req.GetRun(), Task: req.GetTask(), Last: int(req.GetLast())}
+	if q.Task != "" {
+		if _, err := ParseTask(q.Task); err != nil {
+			return q, err
+		}
+	}
+	if req.GetGrep() != "" {
+		re, err := regexp.Compile(req.GetGrep())
+		if err != nil {
+			return q, fmt.Errorf("--grep: %w", err)
+		}
+		q.Grep = re
+	}
+	if ns := req.GetSinceUnixNano(); ns > 0 {
+		q.Since = time.Unix(0, ns)
+	}
+	return q, nil
+}

@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// launch composes a task's launch and sends it.
+func (c *Coordinator) launch(a actLaunch) {
+	rec, start := c.current(), c.program
+	conn := c.agents[a.exec]
+	if conn == nil {
+		return // its loss is on its way
+	}
+	env := map[string]string{}
+	for _, from := range []map[string]string{c.cfg.Request.GetEnv(), start.GetEnv()} {
+		for k, v := range from {
+			env[k] = v
+		}
+	}
+	env["TF_CONFIG"] = a.spec.TFConfig(a.task)
+	x := c.lc.exec(a.exec)
+	var number int32
+	for i, t := range c.lc.sortedTasks() {
+		if t == x.task {
+			number = int32(i)
+		}
+	}
+	rec.started(a.task, x)
+	c.store.Begin(rec.status.GetId(), a.task.String())
+	conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Launch{Launch: &clusterpb.Launch{
+		Run: rec.status.GetId(), Attempt: int32(a.attempt), Task: a.task.String(), Program: withoutData(start.GetProgram()), Env: env,
+		Directories: &clusterpb.Directories{
+			Dir: rec.status.GetDir(), Logs: rec.status.GetLogDir(), Checkpoints: rec.status.GetCheckpointDir(), Export: rec.status.GetExportDir(),
+			Working: start.GetWorkingDir(),
+		},
+		Mode: start.GetMode(), Epochs: start.GetEpochs(), NumWorkers: int32(len(a.spec[Worker]) + len(a.spec[Chief])), ClusterSpec: a.spec.JSON(),
+		Callback: start.GetCallback(), KerasPatch: start.GetKerasPatch(), DefaultFs: "file://", Resumed: start.GetResume() != "" || a.attempt > 1,
+		ExecutorNumber: number,
+	}}})
+}
+
+// withoutData is a program whose blobs are named by digest alone.
+func withoutData(p *clusterpb.Program) *clusterpb.Program {
+	q := proto.CloneOf(p)
+	for _, b := range []*clusterpb.Blob{q.GetBody(), q.GetArgs(), q.GetModules()} {
+		if b != nil {
+			b.Data = nil
+		}
+	}
+	return q
+}
+
+// runOver records a run's end where history and a later driver find it; neverBegun is
+// why its start did not come about.
+func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
+	rec := c.current()
+	if rec == nil {
+		return
+	}
+	rec.status.EndedUnix = time.Now().Unix()
+	rec.over = time.Now()
+	if c.lc.run == nil || c.lc.run.spec.id != rec.status.GetId() { // stopped before it could begin
+		rec.status.State = "stopped"
+		rec.status.Failure = &clusterpb.Failure{Kind: "canceled", Summary: "stopped before it began"}
+		if neverBegun != nil {
+			rec.status.Failure = neverBegun
+			if neverBegun.GetKind() != "canceled" {
+				rec.status.State = "failed"
+			}
+		}
+	}
+	c.lastStatus(rec)
+	b, err := protojson.MarshalOptions{Multiline: true}.Marshal(rec.status)
+	if err == nil {
+		err = WriteFile(filepath.Join(rec.status.GetDir(), "run.json"), b)
+	}
+	if err != nil {
+		c.note("the run's record could not be written: "+err.Error(), true)
+	}
+	if f := rec.status.GetFailure(); f != nil && rec.status.GetState() == "failed" {
+		c.log.Info("run failed", "run", rec.status.GetId(), "cause", f.GetSummary())
+	}
+}
+
+func (c *Coordinator) loadRecord(run int32) {
+	dir := RunDir(c.cfg.Dir, run)
+	st := &clusterpb.RunStatus{}
+	b, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	if err == nil {
+		err = protojson.Unmarshal(b, st)
+	}
+	if err != nil {
+		st = &clusterpb.RunStatus{
+			Id: run, State: "failed", Dir: dir, LogDir: filepath.Join(dir, "logs"), CheckpointDir: filepath.Join(dir, "checkpoints"), ExportDir: filepath.Join(dir, "export"),
+			Failure: &clusterpb.Failure{
+				Kind: "lost", ExitCode: 1, Summary: "the cluster's driver died during the run; its tasks were ended",
+				Remedy: "%tfcluster start --resume goes on from the last checkpoint",
+			},
+		}
+	}
+	c.records = append(c.records, &record{status: st, gone: true, over: c.since, loaded: true})
+}
+
+// current is the record of the active or last run.
+func (c *Coordinator) current() *record {
+	if len(c.records) == 0 {
+		return nil
+	}
+	return c.records[len(c.records)-1]
+}
