@@ -125,7 +125,13 @@ func Recover(ctx context.Context, program, name string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return launch(ctx, program, name, req, s)
+	c, err := launch(ctx, program, name, req, s)
+	if err != nil {
+		if s, lerr := LoadState(name); lerr == nil && s.Driver.Alive() { // somebody else was first
+			return dialSocket(ctx, name, s.Socket)
+		}
+	}
+	return c, err
 }
 
 // claimName makes the cluster's folder, which is the claim to its name.
@@ -146,7 +152,7 @@ func claimName(name, backend string) (string, error) {
 		if errors.Is(err, os.ErrExist) {
 			if s, lerr := LoadState(name); lerr == nil {
 				if s.Driver.Alive() {
-					return "", fmt.Errorf("a cluster named %s lives already: attach to it, shut it down, or choose another --name", name)
+					return "", livesAlready(name)
 				}
 				return "", fmt.Errorf("the driver of cluster %s died: attach or reset takes it up again, shutdown removes it", name)
 			}
@@ -226,12 +232,20 @@ func launch(ctx context.Context, program, name string, req *clusterpb.ReserveReq
 	go func() { _ = cmd.Wait() }() // reaped whenever it ends; its exit is told by its socket
 	word, err := readWord(ctx, r)
 	if err != nil {
-		return nil, fmt.Errorf("start the driver: %w; its log: %s", err, logPath)
-	}
-	if word.Error != "" {
+		err = fmt.Errorf("start the driver: %w; its log: %s", err, logPath)
+	} else if word.Error != "" {
 		return nil, errors.New(word.Error)
 	}
-	return dialSocket(ctx, name, word.Socket)
+	var c *Client
+	if err == nil {
+		c, err = dialSocket(ctx, name, word.Socket)
+	}
+	if err != nil && old == nil {
+		// Nobody would know of it. One that takes a cluster over goes on: the cluster is
+		// there, and others may find it.
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+	}
+	return c, err
 }
 
 func readWord(ctx context.Context, r *os.File) (driverWord, error) {
@@ -242,6 +256,8 @@ func readWord(ctx context.Context, r *os.File) (driverWord, error) {
 	var word driverWord
 	line, err := bufio.NewReader(r).ReadBytes('\n')
 	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		return word, ctx.Err()
 	case ctx.Err() != nil:
 		return word, fmt.Errorf("no word from it within %s", startTimeout)
 	case errors.Is(err, io.EOF):

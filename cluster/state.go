@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -278,7 +279,15 @@ func (s *State) Forget() error {
 		}
 		_ = os.Remove(filepath.Dir(filepath.Dir(s.Socket))) // goes only with the last cluster's; who needs it makes it anew
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	// Aside first: whoever takes the name meanwhile gets a folder of its own.
+	aside := filepath.Join(filepath.Dir(dir), ".gone-"+rand.Text())
+	switch err := os.Rename(dir, aside); {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("remove state of %s: %w", s.Name, err)
+	}
+	if err := os.RemoveAll(aside); err != nil {
 		return fmt.Errorf("remove state of %s: %w", s.Name, err)
 	}
 	return nil

@@ -42,10 +42,15 @@ type Options struct {
 // Main reads its input, says on word where it listens, and serves until the cluster
 // is released.
 func Main(ctx context.Context, opt Options, stdin io.Reader, word io.WriteCloser) error {
-	d, err := prepare(opt, stdin)
+	// From the first: whoever gives up on a driver ends it by a signal, and it leaves nothing.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	signal.Ignore(syscall.SIGHUP)
+	d, err := prepare(ctx, opt, stdin)
 	if err != nil {
 		return errors.Join(err, say(word, "", err))
 	}
+	defer d.claim.Close()
 	err = d.listen()
 	if err == nil {
 		err = d.save("", nil, d.lastRun, false)
@@ -54,7 +59,7 @@ func Main(ctx context.Context, opt Options, stdin io.Reader, word io.WriteCloser
 		return errors.Join(err, say(word, "", err), d.forget())
 	}
 	if err := say(word, d.socket, nil); err != nil {
-		return err
+		return errors.Join(err, d.forget()) // nobody waits for it any more
 	}
 	return d.serve(ctx)
 }
@@ -81,6 +86,7 @@ type driver struct {
 	req       *clusterpb.ReserveRequest
 	old       *cluster.State
 	name      string
+	claim     io.Closer
 	stateDir  string
 	socket    string
 	address   string
@@ -92,7 +98,7 @@ type driver struct {
 	agents    net.Listener
 }
 
-func prepare(opt Options, stdin io.Reader) (*driver, error) {
+func prepare(ctx context.Context, opt Options, stdin io.Reader) (*driver, error) {
 	var in cluster.DriverInput
 	if err := json.NewDecoder(stdin).Decode(&in); err != nil {
 		return nil, fmt.Errorf("read the request: %w", err)
@@ -105,6 +111,9 @@ func prepare(opt Options, stdin io.Reader) (*driver, error) {
 	var err error
 	if d.stateDir, err = cluster.StateDir(d.name); err != nil {
 		return nil, err
+	}
+	if d.claim, err = cluster.ClaimDriver(ctx, d.name); err != nil {
+		return nil, err // the folder is another's
 	}
 	if err := cluster.Validate(req.GetRoles()); err != nil {
 		return nil, errors.Join(err, d.forget())
@@ -226,9 +235,6 @@ func (d *driver) save(allocation string, saved []byte, lastRun int32, detached b
 
 // serve runs the cluster to its end and leaves nothing behind.
 func (d *driver) serve(ctx context.Context) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
-	signal.Ignore(syscall.SIGHUP)
 	tlsConfig, err := d.authority.ServerTLS()
 	if err != nil {
 		return err

@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// claimWait is how long a driver that comes second waits for the first one's state, so
+// that whoever started it finds the first.
+const claimWait = 5 * time.Second
+
+// ClaimDriver makes the caller the one driver of a cluster, until it closes what it is
+// given or ends, however it ends. Two reserves of one name, or two that attach to a
+// cluster whose driver died, start a driver each.
+func ClaimDriver(ctx context.Context, name string) (io.Closer, error) {
+	dir, err := StateDir(name)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(filepath.Join(dir, "driver.lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("claim cluster %s: %w", name, err)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		if err = present(f); err == nil {
+			return f, nil
+		}
+	}
+	_ = f.Close() // the error to tell is the lock's
+	if !errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, fmt.Errorf("claim cluster %s: %w", name, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, claimWait)
+	defer cancel()
+	for {
+		if s, err := LoadState(name); err == nil && s.Driver.Alive() {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("claim cluster %s: another driver of it is starting", name)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return nil, livesAlready(name)
+}
+
+func livesAlready(name string) error {
+	return fmt.Errorf("a cluster named %s lives already: attach to it, shut it down, or choose another --name", name)
+}
+
+// present is whether an open file is still where it was opened: a cluster that was
+// forgotten in that moment took its folder along.
+func present(f *os.File) error {
+	at, err := os.Stat(f.Name())
+	if err != nil {
+		return err
+	}
+	own, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !os.SameFile(at, own) {
+		return errors.New("its folder was removed meanwhile")
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package cluster
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// TestLaunchGivenUp: a driver that nobody waits for any more is ended. Not parallel:
+// it has a state folder of its own.
+func TestLaunchGivenUp(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TFCLUSTER_HOME", dir)
+	program, mark := filepath.Join(dir, "driver.sh"), filepath.Join(dir, "pid")
+	script := "#!/bin/sh\necho $$ > " + mark + ".new && mv " + mark + ".new " + mark + "\nexec sleep 600\n"
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	var driver Process
+	go func() { // ends with ctx, at the latest
+		defer cancel()
+		for ctx.Err() == nil {
+			if b, err := os.ReadFile(mark); err == nil {
+				if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
+					driver = ProcessOf(pid)
+					return
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	c, err := Launch(ctx, program, &clusterpb.ReserveRequest{Name: "given-up", Backend: "local"})
+	if err == nil {
+		c.Close()
+		t.Fatal("a driver that said nothing was launched")
+	}
+	if driver.PID == 0 {
+		t.Fatal("the driver did not begin")
+	}
+	defer func() {
+		if p, err := os.FindProcess(driver.PID); err == nil && driver.Alive() {
+			_ = p.Kill() // of a test that has failed
+		}
+	}()
+	for end := time.Now().Add(5 * time.Second); driver.Alive(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the driver, process %d, is left", driver.PID)
+		}
+	}
+}

@@ -1,0 +1,148 @@
+package clustertest
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+func testDriverKilled(t *testing.T, h Harness) {
+	c := h.Start(t, "worker=2")
+	r := c.Script(forever)
+	r.Line("[worker:1] here")
+	task, agent := int(c.Task("worker:0").GetPid()), c.executor("worker:0").GetPid()
+	s, err := cluster.LoadState(c.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(s.Driver.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	WaitFor(t, "the tasks' end without a driver", func() bool { return !cluster.ProcessOf(task).Alive() })
+	if !cluster.ProcessOf(int(agent)).Alive() {
+		t.Errorf("the agent did not wait for another driver")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	client, err := cluster.Recover(ctx, h.Program, c.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	c.Client = client
+	c.Ready()
+	if now := c.executor("worker:0").GetPid(); now != agent {
+		t.Errorf("the agent is another: %d, was %d", now, agent)
+	}
+	hist, err := c.History(ctx, &clusterpb.HistoryRequest{})
+	if err != nil || len(hist.GetRuns()) != 1 || !strings.Contains(hist.GetRuns()[0].GetFailure().GetSummary(), "driver died") {
+		t.Errorf("history: %v, %v", hist, err)
+	}
+	if st := c.Script(hello).Wait(); st.GetState() != "finished" || st.GetId() != 2 {
+		t.Errorf("run %d is %s: %v", st.GetId(), st.GetState(), st.GetFailure())
+	}
+}
+
+func testIdle(t *testing.T, h Harness) {
+	c := h.Start(t, "worker=1", func(r *clusterpb.ReserveRequest) { r.IdleMillis = 1000 })
+	agent := int(c.executor("worker:0").GetPid())
+	WaitFor(t, "the idle cluster's release", func() bool { return !c.alive() })
+	WaitFor(t, "its agent's end", func() bool { return !cluster.ProcessOf(agent).Alive() })
+}
+
+// others are clients of a cluster that calls made at once gave.
+func others(n int, call func(context.Context) (*cluster.Client, error)) (clients []*cluster.Client, errs []error) {
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for range n {
+		wg.Go(func() {
+			c, err := call(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, err)
+			} else {
+				clients = append(clients, c)
+			}
+		})
+	}
+	wg.Wait()
+	return clients, errs
+}
+
+func driverOf(t *testing.T, c *cluster.Client) int32 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
+	if err != nil {
+		t.Fatalf("status: %v", err)
+	}
+	return st.GetDriverPid()
+}
+
+func testTwoRecover(t *testing.T, h Harness) {
+	c := h.Start(t, "worker=1")
+	s, err := cluster.LoadState(c.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(s.Driver.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	WaitFor(t, "the driver's end", func() bool { return !c.alive() })
+	clients, errs := others(4, func(ctx context.Context) (*cluster.Client, error) { return cluster.Recover(ctx, h.Program, c.Name) })
+	if len(errs) > 0 {
+		t.Fatalf("take over: %v", errs)
+	}
+	c.Close()
+	c.Client = clients[0]
+	driver := driverOf(t, c.Client)
+	for _, other := range clients[1:] {
+		if d := driverOf(t, other); d != driver {
+			t.Errorf("drivers %d and %d of one cluster", driver, d)
+		}
+		other.Close()
+	}
+	c.Ready()
+	if st := c.Script(hello).Wait(); st.GetState() != "finished" {
+		t.Errorf("the run is %s: %v", st.GetState(), st.GetFailure())
+	}
+}
+
+func testOneName(t *testing.T, h Harness) {
+	req := h.request(t, "worker=1")
+	clients, errs := others(4, func(ctx context.Context) (*cluster.Client, error) { return cluster.Launch(ctx, h.Program, req) })
+	if len(clients) != 1 {
+		t.Errorf("%d clusters are called %s", len(clients), req.GetName())
+	}
+	for _, err := range errs {
+		if !strings.Contains(err.Error(), "lives already") {
+			t.Errorf("the other was told %q", err)
+		}
+	}
+	for _, client := range clients {
+		c := h.take(t, client, req)
+		c.Ready()
+	}
+}
+
+func testGivenUp(t *testing.T, h Harness) {
+	c := h.Launch(t, "worker=2")
+	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
+	defer cancel()
+	s, err := c.Client.Shutdown(ctx, &clusterpb.ShutdownRequest{Force: true, Reason: "given up"})
+	if err == nil {
+		_, err = s.Recv()
+	}
+	if err != nil {
+		t.Errorf("shutdown: %v", err)
+	}
+}

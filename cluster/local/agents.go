@@ -1,0 +1,114 @@
+package local
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+)
+
+// start runs an agent in a session of its own: it outlives the driver by the orphan
+// grace and the idle time, as DESIGN has it.
+func (a *allocation) start(id cluster.ExecutorID, attempt int) error {
+	config, err := a.config(id, attempt)
+	if err != nil {
+		return fmt.Errorf("configure executor %s: %w", id, err)
+	}
+	log, err := os.OpenFile(a.logPath(id), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("open the log of executor %s: %w", id, err)
+	}
+	defer log.Close()
+	cmd := exec.Command(a.program(), "agent")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(config), log, log
+	cmd.Dir = "/"
+	if wd := a.req.Reserve.GetWorkingDir(); wd != "" {
+		cmd.Dir = wd
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	ag, err := a.register(id, attempt, cmd)
+	if err != nil {
+		return fmt.Errorf("start the agent of executor %s: %w", id, err)
+	}
+	host, _ := os.Hostname() // "" is shown as it is
+	a.tell(cluster.Granted{Executor: id, Attempt: attempt, Host: host, PID: cmd.Process.Pid})
+	go func() {
+		defer a.watch.Done()
+		err := cmd.Wait()
+		close(ag.gone)
+		a.ended(id, attempt, exitWords(cmd, err))
+	}()
+	return nil
+}
+
+// AgentProgram is the engine option that names another program to start agents with:
+// one that runs tfcluster elsewhere, such as in another namespace.
+const AgentProgram = "agent-program"
+
+func (a *allocation) program() string {
+	if p := a.req.Reserve.GetEngine()[AgentProgram]; p != "" {
+		return p
+	}
+	return a.req.Program
+}
+
+// errReleased says that no more agents are started.
+var errReleased = errors.New("the allocation is released")
+
+// register starts an agent's process under the lock, so that Release misses none.
+func (a *allocation) register(id cluster.ExecutorID, attempt int, cmd *exec.Cmd) (agent, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.released {
+		return agent{}, errReleased
+	}
+	if err := cmd.Start(); err != nil {
+		return agent{}, err
+	}
+	ag := agent{Attempt: attempt, Process: cluster.ProcessOf(cmd.Process.Pid), gone: make(chan struct{})}
+	a.agents[id] = ag
+	a.watch.Add(1)
+	return ag, nil
+}
+
+// adopt watches an agent that another driver started.
+func (a *allocation) adopt(id cluster.ExecutorID, old agent) {
+	old.gone = make(chan struct{})
+	a.mu.Lock()
+	a.agents[id] = old
+	a.mu.Unlock()
+	host, _ := os.Hostname() // "" is shown as it is
+	a.tell(cluster.Granted{Executor: id, Attempt: old.Attempt, Host: host, PID: old.Process.PID})
+	a.watch.Add(1)
+	go func() {
+		defer a.watch.Done()
+		for old.Process.Alive() {
+			select {
+			case <-time.After(200 * time.Millisecond):
+			case <-a.stop:
+				if !old.Process.Alive() {
+					close(old.gone)
+					return
+				}
+				time.Sleep(20 * time.Millisecond)
+			}
+		}
+		close(old.gone)
+		a.ended(id, old.Attempt, "its agent ended")
+	}()
+}
+
+func exitWords(cmd *exec.Cmd, err error) string {
+	if cmd.ProcessState == nil {
+		return fmt.Sprintf("its agent could not be awaited: %v", err)
+	}
+	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		return fmt.Sprintf("its agent was killed by signal %d", ws.Signal())
+	}
+	return fmt.Sprintf("its agent ended with code %d", cmd.ProcessState.ExitCode())
+}

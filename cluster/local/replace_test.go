@@ -1,0 +1,76 @@
+package local_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/local"
+)
+
+// TestReplaceAtOnce: an executor that is replaced several times at once, as by two
+// resets, has one agent, and none is left after the release.
+func TestReplaceAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
+	defer cancel()
+	dir := t.TempDir()
+	pids := filepath.Join(dir, "pids")
+	agent := filepath.Join(dir, "agent.sh")
+	if err := os.WriteFile(agent, []byte("#!/bin/sh\necho $$ >> "+pids+"\nexec sleep 600\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	id := cluster.ExecutorID("0")
+	b := &local.Backend{}
+	alloc, err := b.Allocate(ctx, cluster.Request{
+		Cluster: "t-replace-at-once", Executors: []cluster.ExecutorRequest{{ID: id, Task: cluster.TaskID{Role: cluster.Worker}}},
+		Reserve: &clusterpb.ReserveRequest{Dir: dir}, Program: agent, StateDir: dir,
+		AgentConfig: func(cluster.ExecutorID, int) ([]byte, error) { return []byte("{}"), nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const times = 5
+	var wg sync.WaitGroup
+	for range times {
+		wg.Go(func() {
+			if err := alloc.Replace(ctx, id); err != nil {
+				t.Errorf("replace: %v", err)
+			}
+		})
+	}
+	wg.Wait()
+	started := func() (alive int) {
+		b, err := os.ReadFile(pids)
+		if err != nil {
+			return 0
+		}
+		for line := range strings.FieldsSeq(string(b)) {
+			if pid, err := strconv.Atoi(line); err == nil && cluster.ProcessOf(pid).Alive() {
+				alive++
+			}
+		}
+		return alive
+	}
+	clustertest.WaitFor(t, "the one agent", func() bool { return started() == 1 })
+	if err := alloc.Release(ctx); err != nil {
+		t.Error(err)
+	}
+	if n := started(); n > 0 {
+		t.Error(fmt.Sprint(n, " agents are left"))
+	}
+	// The folder of the cluster's sockets is the driver's to remove.
+	if base, err := cluster.RuntimeDir(); err == nil {
+		if err := os.RemoveAll(filepath.Join(base, "t-replace-at-once")); err != nil {
+			t.Error(err)
+		}
+	}
+}
