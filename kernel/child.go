@@ -27,7 +27,7 @@ type child struct {
 	// Static after construction.
 	k     *Kernel
 	cmd   *exec.Cmd
-	dir   string // 0700: its sockets and connection file
+	dir   *folder // its sockets and connection file
 	began time.Time
 	tail  *tail // the last of its stderr
 	dead  chan struct{}
@@ -78,21 +78,21 @@ func (k *Kernel) childLoop() {
 // startChild runs ipykernel in a process group of its own, so that a signal to ours
 // does not reach it twice, and lets it die with us however we die.
 func (k *Kernel) startChild() (*child, error) {
-	dir, err := os.MkdirTemp("", "tfcluster-kernel-")
+	dir, err := newFolder()
 	if err != nil {
-		return nil, fmt.Errorf("make the child's folder: %w", err)
+		return nil, err
 	}
 	c := &child{k: k, dir: dir, began: time.Now(), tail: &tail{}, dead: make(chan struct{}), heard: make(chan struct{})}
 	conn := *k.conn
-	conn.IP, conn.Transport = filepath.Join(dir, "k"), "ipc"
+	conn.IP, conn.Transport = filepath.Join(dir.path, "k"), "ipc"
 	conn.ShellPort, conn.IOPubPort, conn.StdinPort, conn.ControlPort, conn.HBPort = childShell, childIOPub, childStdin, childControl, childHB
 	b, err := json.Marshal(conn)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("encode the child's connection file: %w", err), os.RemoveAll(dir))
+		return nil, errors.Join(fmt.Errorf("encode the child's connection file: %w", err), dir.remove())
 	}
-	file := filepath.Join(dir, "connection.json")
+	file := filepath.Join(dir.path, "connection.json")
 	if err := os.WriteFile(file, b, 0o600); err != nil {
-		return nil, errors.Join(fmt.Errorf("write the child's connection file: %w", err), os.RemoveAll(dir))
+		return nil, errors.Join(fmt.Errorf("write the child's connection file: %w", err), dir.remove())
 	}
 	args := append([]string{"-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", file}, k.cfg.Interceptor.ChildArgs()...)
 	c.cmd = exec.Command(k.cfg.Python, args...)
@@ -111,7 +111,7 @@ func (k *Kernel) startChild() (*child, error) {
 		}
 	}()
 	if err := <-started; err != nil {
-		return nil, errors.Join(fmt.Errorf("start %s: %w", k.cfg.Python, err), os.RemoveAll(dir))
+		return nil, errors.Join(fmt.Errorf("start %s: %w", k.cfg.Python, err), dir.remove())
 	}
 	return c, nil
 }
@@ -192,7 +192,7 @@ const socketPoll = 2 * time.Millisecond
 
 // socket is the path of one of the child's sockets.
 func (c *child) socket(port int) string {
-	return filepath.Join(c.dir, "k") + "-" + strconv.Itoa(port)
+	return filepath.Join(c.dir.path, "k") + "-" + strconv.Itoa(port)
 }
 
 // fromIOPub passes on what the child publishes. It is never left unread: back-pressure
@@ -264,7 +264,7 @@ func (c *child) end() {
 		l.end()
 	}
 	c.work.Wait()
-	if err := os.RemoveAll(c.dir); err != nil {
+	if err := c.dir.remove(); err != nil {
 		c.k.log.Warn("remove the child's folder", "err", err)
 	}
 }

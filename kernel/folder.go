@@ -1,0 +1,77 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// folderPrefix begins the name of every child's folder in the system's temporary folder.
+const folderPrefix = "tfcluster-kernel-"
+
+// folderYoung is the age below which a folder without a lock is one that is being made.
+const folderYoung = time.Minute
+
+// folder is a child's own, mode 0700: its sockets and its connection file, which holds the
+// session's key. It is locked for as long as its kernel lives, however that ends, so that a
+// later kernel can tell the folders that were left behind.
+type folder struct {
+	path string
+	lock *os.File
+}
+
+// newFolder makes and locks a folder, after it removed those that killed kernels left.
+func newFolder() (*folder, error) {
+	sweepFolders(os.TempDir(), time.Now())
+	path, err := os.MkdirTemp("", folderPrefix)
+	if err != nil {
+		return nil, fmt.Errorf("make the child's folder: %w", err)
+	}
+	lock, err := lockFolder(path)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock the child's folder: %w", err), os.RemoveAll(path))
+	}
+	return &folder{path: path, lock: lock}, nil
+}
+
+func (f *folder) remove() error {
+	return errors.Join(os.RemoveAll(f.path), f.lock.Close())
+}
+
+// lockFolder takes the lock of a folder without waiting for it. A link is not followed.
+func lockFolder(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// sweepFolders removes this user's folders whose kernel is gone. What cannot be removed stays:
+// it keeps nobody from starting.
+func sweepFolders(dir string, now time.Time) {
+	left, err := filepath.Glob(filepath.Join(dir, folderPrefix+"*"))
+	if err != nil {
+		return
+	}
+	for _, path := range left {
+		if fi, err := os.Lstat(path); err != nil || !ours(fi) || now.Sub(fi.ModTime()) < folderYoung {
+			continue
+		}
+		if lock, err := lockFolder(path); err == nil {
+			_ = (&folder{path: path, lock: lock}).remove()
+		}
+	}
+}
+
+func ours(fi fs.FileInfo) bool {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && int(st.Uid) == os.Getuid() && fi.IsDir()
+}
