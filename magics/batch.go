@@ -4,12 +4,18 @@ import (
 	"context"
 	"errors"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // batch is the command line's run: reserve, start, wait, shut down.
 func (s *Session) batch(ctx context.Context, inv *invocation) (Value, error) {
 	req, err := inv.request(ctx)
+	if err != nil {
+		return nil, err
+	}
+	start, err := inv.startRequest(ctx, "", req.GetPyFiles()) // a program that is not there reserves nothing
 	if err != nil {
 		return nil, err
 	}
@@ -23,7 +29,7 @@ func (s *Session) batch(ctx context.Context, inv *invocation) (Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	value, err := s.batchRun(ctx, &progress, m, req)
+	value, err := s.batchRun(ctx, &progress, m, req, start)
 	if detach && err == nil {
 		inv.out.Stdout(m.name + "\n")
 		return value, nil
@@ -34,19 +40,22 @@ func (s *Session) batch(ctx context.Context, inv *invocation) (Value, error) {
 		return value, err // the reservation failed and is released already
 	}
 	rerr := s.release(end, quiet{inv.out}, m, &clusterpb.ShutdownRequest{Force: true, Reason: "the batch run is over"})
-	return value, errors.Join(err, rerr)
+	return value, errors.Join(released(err), rerr)
 }
 
-func (s *Session) batchRun(ctx context.Context, inv *invocation, m *member, req *clusterpb.ReserveRequest) (Value, error) {
+// released is a run's failure once its executors are gone: what to do next is another.
+func released(err error) error {
+	var failed *RunFailed
+	if !errors.As(err, &failed) || failed.Run == nil {
+		return err
+	}
+	failure := proto.CloneOf(failed.Failure)
+	failure.Remedy = "mend the program and run it again; its files are in " + failed.Run.GetLogDir()
+	return &RunFailed{Failure: failure, Run: failed.Run}
+}
+
+func (s *Session) batchRun(ctx context.Context, inv *invocation, m *member, req *clusterpb.ReserveRequest, start *clusterpb.StartRequest) (Value, error) {
 	if _, err := s.awaitReady(ctx, inv, m, req, true); err != nil {
-		return nil, err
-	}
-	st, err := m.status(ctx)
-	if err != nil {
-		return nil, answered(err)
-	}
-	start, err := inv.startRequest(ctx, st)
-	if err != nil {
 		return nil, err
 	}
 	v := newView(inv.out)

@@ -66,7 +66,10 @@ func packages(ctx context.Context, python string, names ...string) (map[string]s
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, python, append([]string{"-c", probe}, names...)...)
-	cmd.Dir = os.TempDir() // a folder of the user's may shadow the standard library
+	// The working directory stands first on python -c's path: a json.py in the user's folder would
+	// shadow the standard library, one in a folder that all may write would be somebody else's code.
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "PYTHONSAFEPATH=1")
 	out, err := cmd.Output()
 	if err != nil {
 		return nil, fmt.Errorf("ask %s for its packages: %w", python, err)

@@ -99,6 +99,9 @@ func (t *Table) parse(tokens []token, cell *string, shell bool) (*Command, error
 }
 
 func (t *Table) unknownVerb(name string, shell bool) error {
+	if shell && slices.Contains(t.names(false), name) {
+		return usagef(nil, "%s is a notebook's verb: in a shell, tfcluster run reserves, starts, waits and shuts down", name)
+	}
 	names := t.names(shell)
 	if near := nearest(name, names); near != "" {
 		return usagef(nil, "no verb %q: did you mean %s?", name, near)

@@ -37,8 +37,7 @@ type capture struct {
 
 // program collects what a start enters, as it is now: the notebook's function, the
 // script on disk, the cell's body, and the modules each imports.
-func (inv *invocation) program(ctx context.Context, st *clusterpb.ClusterStatus) (*clusterpb.Program, error) {
-	pyFiles := st.GetRequest().GetPyFiles()
+func (inv *invocation) program(ctx context.Context, pyFiles []string) (*clusterpb.Program, error) {
 	var p *clusterpb.Program
 	var err error
 	file, function, isScript := scriptName(inv.Program)

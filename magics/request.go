@@ -234,7 +234,7 @@ func (inv *invocation) workingDir(ctx context.Context) string {
 	}
 	dir, err := os.Getwd()
 	if err != nil {
-		return os.TempDir()
+		return "/"
 	}
 	return dir
 }

@@ -41,14 +41,16 @@ func (s *Session) start(ctx context.Context, inv *invocation) (Value, error) {
 func (inv *invocation) prepare(ctx context.Context, st *clusterpb.ClusterStatus) (*clusterpb.StartRequest, error) {
 	ctx, cancel := breakable(ctx, inv.out)
 	defer cancel()
-	req, err := inv.startRequest(ctx, st)
+	req, err := inv.startRequest(ctx, st.GetName(), st.GetRequest().GetPyFiles())
 	if ctx.Err() != nil && err != nil {
 		return nil, &Interrupted{Text: "nothing was started"}
 	}
 	return req, err
 }
 
-func (inv *invocation) startRequest(ctx context.Context, st *clusterpb.ClusterStatus) (*clusterpb.StartRequest, error) {
+// startRequest is what the driver is asked for: on the cluster of that name, with the files that
+// were reserved with it.
+func (inv *invocation) startRequest(ctx context.Context, cluster string, pyFiles []string) (*clusterpb.StartRequest, error) {
 	env, err := inv.environment(ctx)
 	if err != nil {
 		return nil, err
@@ -59,10 +61,10 @@ func (inv *invocation) startRequest(ctx context.Context, st *clusterpb.ClusterSt
 		Env: env, Mode: "train", Epochs: 1, WorkingDir: inv.workingDir(ctx), Show: inv.Text("show"),
 	}
 	if !req.GetAgain() {
-		req.Program, err = inv.program(ctx, st)
+		req.Program, err = inv.program(ctx, pyFiles)
 		return req, err
 	}
-	last := inv.session.submission(st.GetName())
+	last := inv.session.submission(cluster)
 	if last == nil || last.command == nil {
 		return req, nil // the driver knows what it was sent
 	}
@@ -70,7 +72,7 @@ func (inv *invocation) startRequest(ctx context.Context, st *clusterpb.ClusterSt
 	was := *inv
 	was.Command = last.command
 	req.Again = false
-	req.Program, err = was.program(ctx, st)
+	req.Program, err = was.program(ctx, pyFiles)
 	return req, err
 }
 

@@ -1,0 +1,70 @@
+package magics
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+func newTestShell(t *testing.T, d *fakeDrivers, dir string) *Session {
+	t.Helper()
+	s := NewSession(t.Context(), Options{Connector: d, Shell: true, Python: "python3", WorkingDir: dir, Client: "test"})
+	t.Cleanup(s.Close)
+	return s
+}
+
+// TestBatchWithoutProgram: what cannot be run reserves nothing.
+func TestBatchWithoutProgram(t *testing.T) {
+	t.Parallel()
+	d := newFakeDrivers(t)
+	s := newTestShell(t, d, t.TempDir())
+	_, err := s.RunArgv(t.Context(), []string{"run", "nosuch.py"}, newRecord(), nil)
+	if err == nil || !strings.Contains(err.Error(), "nosuch.py") || NewReport(err).Code != 2 {
+		t.Errorf("run of a script that is not there: %v", err)
+	}
+	if len(d.order) > 0 {
+		t.Errorf("it reserved %v", d.order)
+	}
+}
+
+// TestBatchFailure: a batch run's executors are released, so its failure does not say
+// that they are held.
+func TestBatchFailure(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "fail.py"), []byte("raise SystemExit(17)\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := newFakeDrivers(t)
+	d.prep = func(f *fakeCluster) {
+		f.failStart = &clusterpb.Failure{Summary: "worker:1 exited 17", ExitCode: 17, Remedy: "%tfcluster start again: the executors are held"}
+	}
+	_, err := newTestShell(t, d, dir).RunArgv(t.Context(), []string{"run", "fail.py"}, newRecord(), nil)
+	var failed *RunFailed
+	if !errors.As(err, &failed) {
+		t.Fatalf("got %v, want the run's failure", err)
+	}
+	r := NewReport(err)
+	if last := r.Lines[len(r.Lines)-1]; r.Code != 17 || strings.Contains(last, "held") || !strings.Contains(last, "run-001/logs") {
+		t.Errorf("exit code %d, %q", r.Code, last)
+	}
+	f := d.get(d.order[0])
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.shutdowns) != 1 {
+		t.Errorf("released %d times", len(f.shutdowns))
+	}
+}
+
+// TestNotebookVerbInShell: a verb that help describes is not called unknown.
+func TestNotebookVerbInShell(t *testing.T) {
+	t.Parallel()
+	_, err := newTestShell(t, newFakeDrivers(t), t.TempDir()).RunArgv(t.Context(), []string{"reserve"}, newRecord(), nil)
+	if err == nil || !strings.Contains(err.Error(), "reserve is a notebook's verb") {
+		t.Errorf("reserve in a shell: %v", err)
+	}
+}
