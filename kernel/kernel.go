@@ -40,6 +40,7 @@ type Kernel struct {
 	iopub                            *zmtp.XPub
 	ctx                              context.Context // ends with Run
 	end                              context.CancelCauseFunc
+	opened                           chan struct{} // closed once every socket is there
 	work                             sync.WaitGroup
 
 	mu          sync.Mutex
@@ -75,7 +76,7 @@ func New(cfg Config) (*Kernel, error) {
 	}
 	return &Kernel{
 		cfg: cfg, log: cfg.Log, conn: conn, signer: wire.NewSigner(conn.Key), outstanding: map[string]*request{}, beside: map[*Cell]struct{}{},
-		inputs: map[string]chan string{}, comms: map[string]*Comm{},
+		inputs: map[string]chan string{}, comms: map[string]*Comm{}, opened: make(chan struct{}),
 	}, nil
 }
 
@@ -87,9 +88,10 @@ func (k *Kernel) Run(ctx context.Context) error {
 	k.ctx, k.end = context.WithCancelCause(ctx)
 	defer k.end(errEnd)
 	if err := k.open(); err != nil {
+		k.end(err) // what came in already waits for the rest
 		return errors.Join(err, k.close())
 	}
-	k.work.Go(k.shellLoop)
+	close(k.opened)
 	k.work.Go(k.controlLoop)
 	k.work.Go(k.stdinLoop)
 	k.work.Go(k.heartbeatLoop)
@@ -114,7 +116,9 @@ func (k *Kernel) open() error {
 		err = errors.Join(err, rerr)
 		return r
 	}
-	k.heartbeat, k.control, k.stdin, k.shell = router(k.conn.HBPort), router(k.conn.ControlPort), router(k.conn.StdinPort), router(k.conn.ShellPort)
+	k.heartbeat, k.control, k.stdin = router(k.conn.HBPort), router(k.conn.ControlPort), router(k.conn.StdinPort)
+	shell, serr := zmtp.ServeRouter(k.conn.endpoint(k.conn.ShellPort), opt, k.fromClient)
+	k.shell, err = shell, errors.Join(err, serr)
 	x, xerr := zmtp.ListenXPub(k.conn.endpoint(k.conn.IOPubPort), pub, k.welcome)
 	k.iopub = x
 	if err = errors.Join(err, xerr); err != nil {

@@ -10,24 +10,28 @@ import (
 
 	zmq "github.com/go-zeromq/zmq4"
 	"github.com/go-zeromq/zmq4/security/null"
+
+	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
 
 // link is one connection to the child. The library's sockets read a frame in two or
 // three system calls and write each message on a goroutine of its own; a connection of
-// it over buffers halves what a cell costs. The peer is our own child: it sends no PING
-// and no forged length.
+// it that reads through a buffer, and is written by whoever has something to say, halves
+// what a cell costs. The peer is our own child: it sends no PING and no forged length.
 type link struct {
 	*net.UnixConn
-	conn *zmq.Conn
-	r    *bufio.Reader
-	w    *bufio.Writer // nil during the handshake; afterwards owned by run
+	conn   *zmq.Conn // for the handshake and for reading
+	r      *bufio.Reader
+	direct func([]byte) int // writes what goes without waiting
 
 	wake chan struct{}
 	done chan struct{} // closed by end
 	once sync.Once
 
-	mu    sync.Mutex
-	queue [][][]byte // guarded by mu
+	mu      sync.Mutex
+	pending []byte // guarded by mu: encoded, for run to write
+	writing bool   // guarded by mu: run holds bytes that go before pending
+	scratch []byte // guarded by mu: for direct
 }
 
 const (
@@ -53,26 +57,33 @@ func openLink(path string, kind zmq.SocketType, identity string) (*link, error) 
 		_ = nc.Close() // it never was one
 		return nil, fmt.Errorf("handshake: %w", err)
 	}
-	l.w = bufio.NewWriterSize(nc, linkBuffer)
+	if l.direct = zmtp.TryWrite(nc); l.direct == nil {
+		l.direct = func([]byte) int { return 0 }
+	}
 	return l, nil
 }
 
 // Read reads through the buffer.
 func (l *link) Read(p []byte) (int, error) { return l.r.Read(p) }
 
-// Write writes into the buffer, which run flushes.
-func (l *link) Write(p []byte) (int, error) {
-	if l.w == nil {
-		return l.UnixConn.Write(p)
-	}
-	return l.w.Write(p)
-}
-
-// put queues a message. It never waits: a child that hangs must not hold up clients.
+// put sends a message, or queues what the child does not take at once. It never waits: a
+// child that hangs must not hold up clients.
 func (l *link) put(frames [][]byte) {
 	l.mu.Lock()
-	l.queue = append(l.queue, frames)
-	l.mu.Unlock()
+	defer l.mu.Unlock()
+	if len(l.pending) > 0 || l.writing {
+		l.pending = zmtp.AppendMessage(l.pending, frames)
+		return // run has been woken
+	}
+	l.scratch = zmtp.AppendMessage(l.scratch[:0], frames)
+	rest := l.scratch[l.direct(l.scratch):]
+	if cap(l.scratch) > linkBuffer {
+		l.scratch = nil // a large cell's; rest keeps it while it is needed
+	}
+	if len(rest) == 0 {
+		return
+	}
+	l.pending = append(l.pending, rest...)
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -87,19 +98,21 @@ func (l *link) run() {
 		case <-l.done:
 			return
 		}
-		l.mu.Lock()
-		q := l.queue
-		l.queue = nil
-		l.mu.Unlock()
-		for _, frames := range q {
-			if err := l.conn.SendMsg(zmq.NewMsgFrom(frames...)); err != nil {
+		for b := l.take(); len(b) > 0; b = l.take() {
+			if _, err := l.UnixConn.Write(b); err != nil {
 				return // the child is gone; its requests are answered by childGone
 			}
 		}
-		if err := l.w.Flush(); err != nil {
-			return
-		}
 	}
+}
+
+// take is what run is to write next, in turn; nil when there is nothing.
+func (l *link) take() []byte {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.pending
+	l.pending, l.writing = nil, len(b) > 0
+	return b
 }
 
 // receive hands on what comes until the link ends.

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/kernel/wire"
+	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
 
 // request is an execute_request on its way.
@@ -41,38 +42,49 @@ func (k *Kernel) receive(recv func() ([][]byte, error), name string) (*wire.Mess
 		if err != nil {
 			return nil, false
 		}
-		m, err := wire.Decode(frames)
-		if err == nil {
-			err = k.signer.Verify(m)
-		}
-		if err == nil {
+		if m, ok := k.decode(frames, name); ok {
 			return m, true
 		}
-		k.log.Warn("message dropped", "channel", name, "err", err)
 	}
 }
 
-func (k *Kernel) shellLoop() {
-	recv := func() ([][]byte, error) { m, err := k.shell.Recv(); return m, err }
-	for {
-		m, ok := k.receive(recv, "shell")
-		if !ok {
-			return
+// decode refuses a message that is malformed, not signed or not new.
+func (k *Kernel) decode(frames [][]byte, name string) (*wire.Message, bool) {
+	m, err := wire.Decode(frames)
+	if err == nil {
+		err = k.signer.Verify(m)
+	}
+	if err != nil {
+		k.log.Warn("message dropped", "channel", name, "err", err)
+		return nil, false
+	}
+	return m, true
+}
+
+// fromClient takes a message of a client's shell, on the goroutine that read it.
+func (k *Kernel) fromClient(frames zmtp.Message) {
+	select {
+	case <-k.opened:
+	case <-k.ctx.Done():
+		return
+	}
+	m, ok := k.decode(frames, "shell")
+	if !ok {
+		return
+	}
+	switch m.Header.MsgType {
+	case "execute_request":
+		k.execute(m)
+	case "complete_request", "inspect_request":
+		k.ask(m)
+	case "comm_open", "comm_msg", "comm_close":
+		if !k.comm(m) {
+			k.forward(shellChannel, m.Frames)
 		}
-		switch m.Header.MsgType {
-		case "execute_request":
-			k.execute(m)
-		case "complete_request", "inspect_request":
-			k.ask(m)
-		case "comm_open", "comm_msg", "comm_close":
-			if !k.comm(m) {
-				k.forward(shellChannel, m.Frames)
-			}
-		case "shutdown_request":
-			k.shutdown(m, k.shell.Send)
-		default:
-			k.pass(shellChannel, m)
-		}
+	case "shutdown_request":
+		k.shutdown(m, k.shell.Send)
+	default:
+		k.pass(shellChannel, m)
 	}
 }
 

@@ -47,6 +47,18 @@ func (m Message) Size() int64 {
 	return n
 }
 
+// AppendMessage appends a message's frames to b as they go over the wire (RFC 23, "Framing").
+func AppendMessage(b []byte, m Message) []byte {
+	for i, f := range m {
+		var flags byte
+		if i < len(m)-1 {
+			flags = flagMore
+		}
+		b = append(appendHeader(b, flags, len(f)), f...)
+	}
+	return b
+}
+
 // frameReader reads frames and messages from one peer within the limits of Options.
 type frameReader struct {
 	r          *bufio.Reader

@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 )
 
@@ -149,7 +148,7 @@ func (l *listener) serve(p *peer) {
 		p.identity = binary.BigEndian.AppendUint32([]byte{0}, l.nextID)
 		l.mu.Unlock()
 	}
-	p.queue.direct = tryWrite(p.nc)
+	p.queue.direct = TryWrite(p.nc)
 	l.admitted(p)
 	defer l.left(p)
 	l.work.Go(func() { l.write(p) })
@@ -191,30 +190,6 @@ func (l *listener) command(p *peer, body []byte) error {
 		l.receive(p, Message{append([]byte{0}, data...)})
 	}
 	return nil
-}
-
-// tryWrite returns a function that writes what the system takes at once, or nil where that cannot be done. An error
-// shows at the next ordinary write.
-func tryWrite(nc net.Conn) func([]byte) int {
-	sc, ok := nc.(syscall.Conn)
-	if !ok {
-		return nil
-	}
-	rc, err := sc.SyscallConn()
-	if err != nil {
-		return nil
-	}
-	return func(b []byte) int {
-		n := 0
-		err := rc.Write(func(fd uintptr) bool {
-			n, _ = syscall.Write(int(fd), b) // the descriptor does not block; -1 is nothing written
-			return true
-		})
-		if err != nil {
-			return 0
-		}
-		return max(n, 0)
-	}
 }
 
 // batchBytes bounds what is handed to the system at once.

@@ -64,14 +64,7 @@ const directBelow = 16 << 10
 
 // putDirect writes m at once and queues what did not go. Called with mu held and nothing queued.
 func (q *queue) putDirect(m Message) {
-	q.scratch = q.scratch[:0]
-	for i, f := range m {
-		var flags byte
-		if i < len(m)-1 {
-			flags = flagMore
-		}
-		q.scratch = append(appendHeader(q.scratch, flags, len(f)), f...)
-	}
+	q.scratch = AppendMessage(q.scratch[:0], m)
 	rest := q.scratch[q.direct(q.scratch):]
 	if len(rest) > 0 {
 		_ = q.append(entry{command: bytes.Clone(rest), size: int64(len(rest)) + entryOverhead}) // an empty queue has room

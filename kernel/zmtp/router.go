@@ -9,15 +9,29 @@ import (
 // are sent to the peer whose identity stands in front (RFC 28).
 type Router struct {
 	listener
-	in chan Message
+	in     chan Message  // nil where handle takes what comes
+	handle func(Message) // called with turn held
+
+	turn sync.Mutex
 
 	mu   sync.RWMutex
 	byID map[string][]*peer // guarded by mu: the newest is last
 }
 
-// ListenRouter opens a ROUTER socket at tcp://HOST:PORT or ipc://PATH.
+// ListenRouter opens a ROUTER socket at tcp://HOST:PORT or ipc://PATH, to be read with Recv.
 func ListenRouter(endpoint string, opt Options) (*Router, error) {
-	r := &Router{in: make(chan Message, 64), byID: map[string][]*peer{}}
+	return listenRouter(endpoint, opt, &Router{in: make(chan Message, 64)})
+}
+
+// ServeRouter opens a ROUTER socket that calls handle with each message, one at a time, on
+// the goroutine that read it: where a message's way is short, waking another costs more than
+// handling it. Calls may begin before ServeRouter returns. handle must not close the socket.
+func ServeRouter(endpoint string, opt Options, handle func(Message)) (*Router, error) {
+	return listenRouter(endpoint, opt, &Router{handle: handle})
+}
+
+func listenRouter(endpoint string, opt Options, r *Router) (*Router, error) {
+	r.byID = map[string][]*peer{}
 	r.listener = listener{
 		kind: socketKind{"ROUTER", []string{"DEALER", "REQ", "ROUTER"}}, opt: opt.withDefaults(),
 		receive: r.received, admitted: r.enter, left: r.leave,
@@ -49,15 +63,21 @@ func (r *Router) leave(p *peer) {
 }
 
 func (r *Router) received(p *peer, m Message) {
-	full := append(make(Message, 0, len(m)+1), p.identity)
+	full := append(append(make(Message, 0, len(m)+1), p.identity), m...)
+	if r.handle != nil {
+		r.turn.Lock()
+		defer r.turn.Unlock()
+		r.handle(full)
+		return
+	}
 	select {
-	case r.in <- append(full, m...):
+	case r.in <- full:
 	case <-p.gone:
 	case <-r.done:
 	}
 }
 
-// Recv waits for the next message; ErrClosed after Close.
+// Recv waits for the next message of a socket of ListenRouter; ErrClosed after Close.
 func (r *Router) Recv() (Message, error) {
 	select {
 	case m := <-r.in:
