@@ -24,6 +24,7 @@ type follower struct {
 	raw   []*clusterpb.Line // for logs -f
 	query *Query            // of raw
 	notes []*clusterpb.Note
+	told  int   // what take gave out, counted as record.told
 	lost  int64 // lines that did not fit into raw
 }
 
@@ -76,6 +77,7 @@ func (f *follower) take(end bool) (*clusterpb.Lines, []*clusterpb.Note) {
 	defer f.mu.Unlock()
 	notes := f.notes
 	f.notes = nil
+	f.told += len(notes)
 	return f.merge.take(end), notes
 }
 
@@ -148,6 +150,7 @@ func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreami
 		f.run = rec.status.GetId()
 		f.merge = newMerger(int(req.GetBurst()), req.GetShow(), c.leadTask())
 		before = c.store.Lines(f.run) - rec.seen
+		c.missed(rec, f)
 		leave = c.follow(f)
 	})
 	if err != nil {
@@ -157,11 +160,29 @@ func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreami
 		return c.noRun(ctx, req.GetRun())
 	}
 	defer leave()
-	defer c.post(func() { rec.seen = c.store.Lines(f.run) })
+	defer c.post(func() {
+		rec.seen = c.store.Lines(f.run)
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		rec.told = max(rec.told, f.told)
+	})
 	if err := c.catchUp(req, f, before, stream); err != nil {
 		return err
 	}
 	return c.followRun(ctx, rec, f, stream)
+}
+
+// missed gives a new follower what was noted during its run while no cell was there to show
+// it. Loop only.
+func (c *Coordinator) missed(rec *record, f *follower) {
+	end := c.notes.said()
+	if !rec.over.IsZero() {
+		end = rec.said
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.notes = c.notes.between(rec.told, end)
+	f.told = end - len(f.notes)
 }
 
 // catchUp sends what was written while nobody looked: the count and the last lines.

@@ -27,8 +27,12 @@ func (n *notes) add(note *clusterpb.Note) {
 func (n *notes) said() int { return n.gone + len(n.kept) }
 
 // since are those said after the first told of them, as far as they are kept.
-func (n *notes) since(told int) []*clusterpb.Note {
-	return slices.Clone(n.kept[min(max(0, told-n.gone), len(n.kept)):])
+func (n *notes) since(told int) []*clusterpb.Note { return n.between(told, n.said()) }
+
+// between are the notes after the first told of them up to the one that is number end.
+func (n *notes) between(told, end int) []*clusterpb.Note {
+	from, to := min(max(0, told-n.gone), len(n.kept)), min(max(0, end-n.gone), len(n.kept))
+	return slices.Clone(n.kept[from:max(from, to)])
 }
 
 func (n *notes) has(text string) bool {

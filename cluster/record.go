@@ -21,6 +21,8 @@ type record struct {
 	gone    bool // no process of it is left
 	loaded  bool // from an earlier driver: its status does not change
 	seen    int64
+	told    int // of the cluster's notes, how many had been said when its cells last showed them
+	said    int // of the cluster's notes, how many there were at its end
 	tasks   map[TaskID]*taskRecord
 	lead    string // the task whose steps are the run's
 	rateAt  time.Time

@@ -87,6 +87,7 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 	if f := rec.status.GetFailure(); f != nil && rec.status.GetState() == "failed" {
 		c.log.Info("run failed", "run", rec.status.GetId(), "cause", f.GetSummary())
 	}
+	rec.said = c.notes.said()
 }
 
 func (c *Coordinator) loadRecord(run int32) {

@@ -37,6 +37,7 @@ func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreaming
 	return updates(c.Coordinator, stream, func(u *clusterpb.StartUpdate) bool {
 		u.Run, u.Entered = c.status(rec), rec.entered
 		u.Notes, told = c.notes.since(told), c.notes.said()
+		rec.told = max(rec.told, told)
 		if rec.over.IsZero() {
 			return u.GetEntered()
 		}
@@ -210,6 +211,7 @@ func (c *Coordinator) carryOut(p *runPlan) *record {
 	c.program = p.req
 	c.lastRun = p.status.GetId()
 	rec := newRecord(p.status)
+	rec.told = c.notes.said()
 	c.records = append(c.records, rec)
 	c.detached = false
 	c.saveState()
