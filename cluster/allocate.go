@@ -28,13 +28,13 @@ func (c *Coordinator) allocate(ctx context.Context, execs []ExecutorRequest) (ov
 		select {
 		case f := <-c.calls:
 			f()
-		case <-c.released:
+		case err := <-c.released:
 			c.serveFor(ctx, 200*time.Millisecond) // who waits for the reservation reads why
 			cancel()
 			if a := <-answers; a.alloc != nil {
-				return true, a.alloc.Release(c.working)
+				err = errors.Join(err, a.alloc.Release(c.working))
 			}
-			return true, nil
+			return true, err
 		case a := <-answers:
 			if a.err != nil {
 				return false, c.refused(ctx, a.err)

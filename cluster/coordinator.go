@@ -176,7 +176,10 @@ func (c *Coordinator) serveFor(ctx context.Context, d time.Duration) {
 		select {
 		case f := <-c.calls:
 			f()
-		case <-c.released:
+		case err := <-c.released:
+			if err != nil {
+				c.log.Warn("release", "err", err)
+			}
 			return
 		case <-end:
 			return

@@ -3,6 +3,7 @@ package cluster
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -60,7 +61,7 @@ func (c *Coordinator) Sync(stream grpc.ClientStreamingServer[clusterpb.FileChunk
 	}()
 	for {
 		ch, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return stream.SendAndClose(&clusterpb.SyncReply{Files: files})
 		}
 		if err != nil {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 
@@ -54,7 +55,8 @@ func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 		}
 		select {
 		case <-conn.wake:
-		case <-received:
+		case err := <-received:
+			c.log.Debug("an agent's stream ended", "executor", conn.exec, "err", err)
 			return nil
 		case <-conn.closed:
 			for _, in := range conn.take() {
@@ -246,7 +248,7 @@ func leads(id TaskID) bool { return id.Role == Chief || id == TaskID{Role: Worke
 func (c *Coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, clusterpb.LogAck]) error {
 	for {
 		b, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"maps"
 	"math"
 	"slices"
 	"time"
@@ -213,9 +212,4 @@ func (r *record) fill(lr *run, lines int64) {
 		y, _ := ParseTask(b.GetTask())
 		return CompareTasks(x, y)
 	})
-}
-
-// final are the last metrics, for the summary.
-func (r *record) final() map[string]float64 {
-	return maps.Clone(r.status.GetProgress().GetMetrics())
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -20,9 +21,7 @@ func (c *Coordinator) launch(a actLaunch) {
 	}
 	env := map[string]string{}
 	for _, from := range []map[string]string{c.cfg.Request.GetEnv(), start.GetEnv()} {
-		for k, v := range from {
-			env[k] = v
-		}
+		maps.Copy(env, from)
 	}
 	env["TF_CONFIG"] = a.spec.TFConfig(a.task)
 	x := c.lc.exec(a.exec)

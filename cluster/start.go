@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -228,8 +229,8 @@ func (c *Coordinator) resumeFrom(which string) (*clusterpb.RunStatus, error) {
 		return nil, nil
 	}
 	if which == "last" {
-		for i := len(c.records) - 1; i >= 0; i-- {
-			st := c.records[i].status
+		for _, v := range slices.Backward(c.records) {
+			st := v.status
 			if entries, err := os.ReadDir(st.GetCheckpointDir()); err == nil && len(entries) > 0 {
 				return st, nil
 			}

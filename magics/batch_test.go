@@ -44,8 +44,7 @@ func TestBatchFailure(t *testing.T) {
 		f.failStart = &clusterpb.Failure{Summary: "worker:1 exited 17", ExitCode: 17, Remedy: "%tfcluster start again: the executors are held"}
 	}
 	_, err := newTestShell(t, d, dir).RunArgv(t.Context(), []string{"run", "fail.py"}, newRecord(), nil)
-	var failed *RunFailed
-	if !errors.As(err, &failed) {
+	if _, ok := errors.AsType[*RunFailed](err); !ok {
 		t.Fatalf("got %v, want the run's failure", err)
 	}
 	r := NewReport(err)

@@ -225,8 +225,8 @@ func (c *completer) runs() []string {
 		return nil
 	}
 	var ids []string
-	for i := len(runs) - 1; i >= 0; i-- {
-		ids = append(ids, strconv.Itoa(int(runs[i].GetId())))
+	for _, run := range slices.Backward(runs) {
+		ids = append(ids, strconv.Itoa(int(run.GetId())))
 	}
 	return ids
 }

@@ -141,9 +141,7 @@ func failureDetail(f *clusterpb.Failure) []string {
 	for _, l := range tail {
 		lines = append(lines, "  "+l)
 	}
-	for _, d := range f.GetDetail() {
-		lines = append(lines, d)
-	}
+	lines = append(lines, f.GetDetail()...)
 	if n := len(f.GetEchoes()); n > 0 {
 		lines = append(lines, fmt.Sprintf("After it, because of it: %s", shortList(f.GetEchoes(), 8)))
 	}

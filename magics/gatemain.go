@@ -31,10 +31,10 @@ func GateMain(ctx context.Context, argv []string, opt Options, lifeline *os.File
 	if err := json.NewEncoder(lifeline).Encode(map[string]string{"gate": g.Path()}); err != nil {
 		return fmt.Errorf("tell the kernel where the gate is: %w", err)
 	}
-	ended := make(chan error, 1)
+	ended := make(chan struct{})
 	go func() { // ends with the kernel or with lifeline's close
-		_, err := io.Copy(io.Discard, lifeline)
-		ended <- err
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, lifeline) // however it ended, the kernel is gone
 	}()
 	select {
 	case <-ended:

@@ -127,8 +127,7 @@ func evaluate(ctx context.Context, expr string, py Python) (string, error) {
 }
 
 func expandError(what string, err error) error {
-	var pe *PythonError
-	if errors.As(err, &pe) {
+	if pe, ok := errors.AsType[*PythonError](err); ok {
 		return &UsageError{Text: what + ": " + pe.Error()}
 	}
 	return fmt.Errorf("expand %s: %w", what, err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -50,9 +51,9 @@ func (s *Session) tensorboard(ctx context.Context, inv *invocation) (Value, erro
 }
 
 func pickRun(runs []*clusterpb.RunStatus, id int32) *clusterpb.RunStatus {
-	for i := len(runs) - 1; i >= 0; i-- {
-		if id == 0 || runs[i].GetId() == id {
-			return runs[i]
+	for _, run := range slices.Backward(runs) {
+		if id == 0 || run.GetId() == id {
+			return run
 		}
 	}
 	return nil

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -124,14 +123,14 @@ func TestFunctionInAWarmPython(t *testing.T) {
 	if python.GetError() != "" || python.GetTensorflow() == "" || python.GetKeras() == "" || !python.GetZygote() {
 		t.Fatalf("warmed: %v", python)
 	}
-	program := fmt.Sprintf(`
+	program := `
 import sys, cloudpickle
 def main_fun(args, ctx):
     import random, numpy, sys, tensorflow as tf
     print("imported", "tensorflow" in sys.modules, args, ctx.job_name, ctx.task_index, flush=True)
     return {"sum": float(tf.reduce_sum(tf.ones([3]))), "random": [random.random(), float(numpy.random.rand()), float(tf.random.normal([]))]}
 sys.stdout.buffer.write(cloudpickle.dumps(main_fun))
-`)
+`
 	pickled, err := exec.Command(testPython(t), "-c", program).Output()
 	if err != nil {
 		t.Fatal(err)

@@ -33,7 +33,7 @@ func (l nvmlLister) list() ([]*clusterpb.GPU, error) {
 	default:
 		return nil, fmt.Errorf("no GPU can be listed: NVML: %s", l.library.ErrorString(r))
 	}
-	defer l.library.Shutdown()
+	defer func() { _ = l.library.Shutdown() }() // what was read stays read
 	count, r := l.library.DeviceGetCount()
 	if r != nvml.SUCCESS {
 		return nil, fmt.Errorf("count the GPUs: NVML: %s", l.library.ErrorString(r))

@@ -143,6 +143,11 @@ func TestWhatOthersWroteIsOneLine(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+		if _, command := whose(cmd.Process.Pid); command != "" { // the system fills it in after the program's begin
+			break
+		}
+	}
 	if _, command := whose(cmd.Process.Pid); command != "\uFFFDsleep [31m red 60" {
 		t.Errorf("the command is %q", command)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -98,9 +99,7 @@ func (s *fileSync) round(ctx context.Context) (more bool, err error) {
 	if _, closeErr := stream.CloseAndRecv(); closeErr != nil {
 		return false, fmt.Errorf("send the log directory's files: %w", closeErr)
 	}
-	for path, end := range reached {
-		s.sent[path] = end
-	}
+	maps.Copy(s.sent, reached)
 	return left <= 0, err
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"time"
@@ -208,9 +209,7 @@ func importEnv(want *clusterpb.WarmUp) map[string]string {
 			env[k] = v
 		}
 	}
-	for k, v := range want.GetEnv() {
-		env[k] = v
-	}
+	maps.Copy(env, want.GetEnv())
 	return env
 }
 

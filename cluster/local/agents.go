@@ -84,9 +84,7 @@ func (a *allocation) adopt(id cluster.ExecutorID, old agent) {
 	a.mu.Unlock()
 	host, _ := os.Hostname() // "" is shown as it is
 	a.tell(cluster.Granted{Executor: id, Attempt: old.Attempt, Host: host, PID: old.Process.PID})
-	a.watch.Add(1)
-	go func() {
-		defer a.watch.Done()
+	a.watch.Go(func() {
 		for old.Process.Alive() {
 			select {
 			case <-time.After(200 * time.Millisecond):
@@ -100,7 +98,7 @@ func (a *allocation) adopt(id cluster.ExecutorID, old agent) {
 		}
 		close(old.gone)
 		a.ended(id, old.Attempt, "its agent ended")
-	}()
+	})
 }
 
 func exitWords(cmd *exec.Cmd, err error) string {

@@ -106,7 +106,7 @@ func field(b []byte, key string) string {
 // Identities are the frames before the delimiter: whom an answer goes to.
 func (m *Message) Identities() [][]byte { return m.Frames[:m.at] }
 
-// RawHeader, Parent, Metadata and Content are the parts as they came.
+// RawHeader is the header as it came.
 func (m *Message) RawHeader() []byte { return m.Frames[m.at+2] }
 
 // Parent is the raw parent header.

@@ -2,6 +2,7 @@ package zmtp_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -70,7 +71,7 @@ func count(r io.Reader, counts map[string]int) error {
 	}
 	for {
 		topic, err := frame()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
@@ -92,7 +93,7 @@ func TestXPubWithAnotherImplementation(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := zmq.NewSub(t.Context())
-	defer s.Close() //nolint:errcheck // a test's client
+	defer s.Close()
 	if err := s.Dial("tcp://" + x.Addr().String()); err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func shake(t *testing.T, nc net.Conn, kind string) {
 func roundTrip(t *testing.T, addr net.Addr, frames ...string) {
 	t.Helper()
 	d := zmq.NewDealer(t.Context(), zmq.WithTimeout(patience))
-	defer d.Close() //nolint:errcheck // a test's client
+	defer d.Close()
 	endpoint := "tcp://" + addr.String()
 	if addr.Network() == "unix" {
 		endpoint = "ipc://" + addr.String()
@@ -247,7 +247,7 @@ func TestSameIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close(0) //nolint:errcheck // a test's socket
+	defer r.Close(0)
 	dial := func() zmq.Socket {
 		d := zmq.NewDealer(t.Context(), zmq.WithID(zmq.SocketIdentity("same")))
 		if err := d.Dial("tcp://" + r.Addr().String()); err != nil {
@@ -262,7 +262,7 @@ func TestSameIdentity(t *testing.T) {
 		return d
 	}
 	old := dial()
-	defer old.Close() //nolint:errcheck // a test's client
+	defer old.Close()
 	newer := dial()
 	r.Send(zmtp.Message{[]byte("same"), []byte("for the newer")})
 	if m, err := newer.Recv(); err != nil || string(m.Frames[0]) != "for the newer" {
@@ -299,7 +299,7 @@ func TestInteropPyzmq(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer x.Close(0) //nolint:errcheck // a test's socket
+	defer x.Close(0)
 	var work sync.WaitGroup
 	defer work.Wait()
 	stop := make(chan struct{})

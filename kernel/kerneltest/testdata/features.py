@@ -55,7 +55,8 @@ class Features(unittest.TestCase):
 
     def text(self, code: str) -> str:
         """Run a cell and give what it printed."""
-        _, out = self.run_cell(code)
+        reply, out = self.run_cell(code)
+        self.assertEqual(reply["status"], "ok", reply)
         return "".join(m["content"]["text"] for m in out if m["msg_type"] == "stream")
 
     def control(self, msg_type: str, content: dict[str, Any]) -> dict[str, Any]:
