@@ -7,7 +7,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"math"
 	"os"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/agent"
 )
@@ -16,7 +19,15 @@ import (
 var version = "0.1.0-dev"
 
 func main() {
+	keepDescriptors()
 	os.Exit(run(context.Background(), os.Args[1:]))
+}
+
+// keepDescriptors keeps what the caller left open from the processes that outlive us: a
+// driver started under flock(1) would hold the lock for as long as the cluster lives. A
+// system without close_range (Linux before 5.11) passes them on.
+func keepDescriptors() {
+	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 }
 
 // run is the whole program; it returns the exit code.

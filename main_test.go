@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestMain is the program itself where a test starts it as one.
@@ -162,5 +164,19 @@ func TestTensorBoardPython(t *testing.T) {
 		if opt, err := sessionOptions("", "/notebook/python"); err != nil || opt.TensorBoardPython != want {
 			t.Errorf("named %q: %q, %v, want %q", named, opt.TensorBoardPython, err, want)
 		}
+	}
+}
+
+// TestKeepDescriptors: what a shell left open is not handed on.
+func TestKeepDescriptors(t *testing.T) {
+	t.Parallel()
+	fd, err := unix.Open("/dev/null", unix.O_RDONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	keepDescriptors()
+	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC == 0 {
+		t.Errorf("flags %#x, %v: a child would inherit it", flags, err)
 	}
 }

@@ -43,6 +43,14 @@ func (c *control) Reserve(_ *clusterpb.ReserveRequest, stream grpc.ServerStreami
 	return err
 }
 
+// reset frees what a run left; hard has every executor begin anew, Python too. Loop only.
+func (c *Coordinator) reset(hard bool) {
+	if hard {
+		c.generation.Add(1)
+	}
+	c.handle(evReset{hard})
+}
+
 // reservation fills an update with how the reservation stands. Loop only.
 func (c *Coordinator) reservation(u *clusterpb.ReserveUpdate) {
 	if c.reserve != nil {
@@ -173,7 +181,7 @@ const resetTimeout = 2 * time.Minute
 
 // Reset implements the Control service.
 func (c *control) Reset(req *clusterpb.ResetRequest, stream grpc.ServerStreamingServer[clusterpb.ResetUpdate]) error {
-	if err := c.call(stream.Context(), func() { c.handle(evReset{req.GetHard()}) }); err != nil {
+	if err := c.call(stream.Context(), func() { c.reset(req.GetHard()) }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	began := time.Now()

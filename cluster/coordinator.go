@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -55,6 +56,8 @@ type Coordinator struct {
 	calls chan func() // run by the loop, in order
 	done  chan struct{}
 	since time.Time
+
+	generation atomic.Int32 // of the executors' Pythons: how often reset --hard was asked for
 
 	// Owned by the loop.
 	lc        *lifecycle

@@ -94,7 +94,7 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 	w := &clusterpb.Welcome{
 		Cluster: c.cfg.Name, HeartbeatMillis: c.cfg.Heartbeat.Milliseconds(), HeartbeatTimeoutMillis: c.cfg.Silence.Milliseconds(),
 		OrphanGraceMillis: c.cfg.OrphanGrace.Milliseconds(), IdleMillis: r.GetIdleMillis(),
-		WarmUp: &clusterpb.WarmUp{Python: r.GetPython(), Zygote: r.GetZygote(), Env: r.GetEnv()},
+		WarmUp: &clusterpb.WarmUp{Python: r.GetPython(), Zygote: r.GetZygote(), Env: r.GetEnv(), Generation: c.generation.Load()},
 	}
 	if hello.GetVersion() != c.cfg.Version {
 		w.Refused = fmt.Sprintf("its tfcluster is version %s, the driver's %s", hello.GetVersion(), c.cfg.Version)

@@ -27,6 +27,7 @@ type Config struct {
 	Role        string `json:"role"`
 	Number      int    `json:"number"`
 	GPUs        int    `json:"gpus"`
+	Threads     int    `json:"threads"` // TensorFlow's, as far as neither program nor environment say; 0: as many as cores
 	OrphanGrace int64  `json:"orphan_grace_millis"`
 	Idle        int64  `json:"idle_millis"` // 0: for ever
 	SharedDir   string `json:"shared_dir"`  // the cluster's directory when it is on a disk shared with the driver
@@ -59,7 +60,7 @@ func (c Config) check() error {
 			return fmt.Errorf("the agent's configuration lacks %s", required.name)
 		}
 	}
-	if c.GPUs < 0 || c.OrphanGrace < 0 || c.Idle < 0 {
+	if c.GPUs < 0 || c.Threads < 0 || c.OrphanGrace < 0 || c.Idle < 0 {
 		return errors.New("the agent's configuration has a negative number")
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -147,9 +148,20 @@ func (a *Agent) taskEnv(l *clusterpb.Launch) map[string]string {
 		"CUDA_VISIBLE_DEVICES": a.gpus.visible(),
 		"CUDA_DEVICE_ORDER":    "PCI_BUS_ID",
 	}
+	if a.cfg.Threads > 0 {
+		for _, k := range threadNumbers {
+			if _, own := os.LookupEnv(k); !own {
+				env[k] = strconv.Itoa(a.cfg.Threads)
+			}
+		}
+	}
 	maps.Copy(env, l.GetEnv())
 	return env
 }
+
+// threadNumbers are what TensorFlow reads its thread pools' sizes from when the program
+// does not set them; unlike OMP_NUM_THREADS it does so after the import.
+var threadNumbers = [...]string{"TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"}
 
 // needsFresh tells whether an environment has what a fork would take up too late.
 func needsFresh(env, imported map[string]string) bool {

@@ -115,7 +115,7 @@ func asError(err error) error {
 // imports depend on.
 func zygoteKey(want *clusterpb.WarmUp, pythonPath string) string {
 	sum := sha256.New()
-	fmt.Fprintf(sum, "%s\x00%t\x00%s\x00%s\x00", want.GetPython(), want.GetZygote(), want.GetSearchPath(), pythonPath)
+	fmt.Fprintf(sum, "%s\x00%t\x00%s\x00%s\x00%d\x00", want.GetPython(), want.GetZygote(), want.GetSearchPath(), pythonPath, want.GetGeneration())
 	keys := make([]string, 0, len(want.GetEnv()))
 	for k := range want.GetEnv() {
 		keys = append(keys, k)

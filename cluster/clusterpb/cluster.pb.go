@@ -2069,6 +2069,7 @@ type WarmUp struct {
 	Zygote        bool                   `protobuf:"varint,2,opt,name=zygote,proto3" json:"zygote,omitempty"`
 	Env           map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // import-time environment
 	SearchPath    string                 `protobuf:"bytes,4,opt,name=search_path,json=searchPath,proto3" json:"search_path,omitempty"`                                           // directory to put first on sys.path, "" = the embedded package
+	Generation    int32                  `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`                                                            // a zygote of another is not taken up: reset --hard counts on
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2129,6 +2130,13 @@ func (x *WarmUp) GetSearchPath() string {
 		return x.SearchPath
 	}
 	return ""
+}
+
+func (x *WarmUp) GetGeneration() int32 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
 }
 
 type Prepare struct {
@@ -6060,13 +6068,16 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03gpu\x18\a \x03(\v2\x15.tfcluster.v1.GPUWantR\x03gpu\x12\x18\n" +
 	"\arefused\x18\b \x01(\tR\arefused\"\x1f\n" +
 	"\aGPUWant\x12\x14\n" +
-	"\x05count\x18\x01 \x01(\x05R\x05count\"\xc2\x01\n" +
+	"\x05count\x18\x01 \x01(\x05R\x05count\"\xe2\x01\n" +
 	"\x06WarmUp\x12\x16\n" +
 	"\x06python\x18\x01 \x01(\tR\x06python\x12\x16\n" +
 	"\x06zygote\x18\x02 \x01(\bR\x06zygote\x12/\n" +
 	"\x03env\x18\x03 \x03(\v2\x1d.tfcluster.v1.WarmUp.EnvEntryR\x03env\x12\x1f\n" +
 	"\vsearch_path\x18\x04 \x01(\tR\n" +
-	"searchPath\x1a6\n" +
+	"searchPath\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x05 \x01(\x05R\n" +
+	"generation\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"5\n" +

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -121,7 +123,27 @@ func (a *allocation) config(id cluster.ExecutorID, attempt int) ([]byte, error) 
 		return nil, err
 	}
 	m["runtime_dir"], m["shared_dir"], m["address"] = a.runtime, a.req.Reserve.GetDir(), "127.0.0.1"
+	m["threads"] = threads(a.req.Executors, id, runtime.NumCPU())
 	return json.Marshal(m)
+}
+
+// threads is an executor's share of the cores: what was asked for, else an equal part among
+// those that train; 0, for as it comes, for the others, which mostly wait.
+func threads(execs []cluster.ExecutorRequest, id cluster.ExecutorID, cores int) int {
+	trainers, share, trains := 0, 0, false
+	for _, e := range execs {
+		one := e.Task.Role == cluster.Chief || e.Task.Role == cluster.Worker
+		if one {
+			trainers++
+		}
+		if e.ID == id {
+			share, trains = int(math.Ceil(e.Each.GetCpus())), one
+		}
+	}
+	if share > 0 || !trains {
+		return share
+	}
+	return max(1, cores/trainers)
 }
 
 // Replace ends what is left of an executor and starts another agent for it.
