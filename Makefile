@@ -86,7 +86,8 @@ bench: install ## the figures of DESIGN §5, each beside its reference in one ru
 	$(PY) e2e/bench/bench.py --prefix $(VENV)
 
 notebooks: install ## execute the notebooks and keep their outputs, without this machine's names
-	$(PY) notebooks/run.py --prefix $(VENV) --clean --output notebooks notebooks/0*.ipynb
+	d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && cp notebooks/*.py notebooks/0*.ipynb "$$d" && \
+	$(PY) notebooks/run.py --prefix $(VENV) --clean --output notebooks "$$d"/0*.ipynb
 
 proto: ## clusterpb from cluster.proto (needs protoc)
 	GOBIN=$(CURDIR)/.bin go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12 google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.1

@@ -37,6 +37,7 @@ type limits struct {
 	failGrace time.Duration // SIGTERM to SIGKILL of those whose peer failed
 	evaluator time.Duration // from the end of training to the evaluator's
 	ending    time.Duration // past the grace, until an agent that does not answer is replaced
+	stacks    time.Duration // from asking tasks where they are to the run's end
 	report    time.Duration // from an agent's return to a task that it no longer knows
 }
 
@@ -44,7 +45,7 @@ func defaultLimits() limits {
 	return limits{
 		reserve: 10 * time.Minute, settle: 500 * time.Millisecond, heartbeat: 10 * time.Second, enter: 10 * time.Minute,
 		idle: 30 * time.Minute, failGrace: 500 * time.Millisecond, evaluator: 2 * time.Minute, ending: 10 * time.Second,
-		report: 10 * time.Second,
+		stacks: time.Second, report: 10 * time.Second,
 	}
 }
 

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -47,6 +48,7 @@ type run struct {
 	failure  *clusterpb.Failure
 	entered  bool // every task of the first attempt has
 	stopping bool
+	stacks   bool    // no step for too long: the tasks were asked where they are
 	over     bool    // training is over; an evaluator may still look at the last checkpoint
 	echoes   []*task // failed in TensorFlow's word about a peer; the verdict is awaited
 }
@@ -123,6 +125,7 @@ func (l *lifecycle) stepRun(e event) {
 		}
 	case evStep:
 		if r := l.run; r != nil && r.state.open() && r.spec.stepTimeout > 0 && !r.stopping {
+			r.stacks = false
 			l.do(actTimer{"step", r.spec.stepTimeout})
 		}
 	case evStop:
@@ -221,6 +224,7 @@ func (l *lifecycle) prepared(e evPrepared) {
 		l.launch(x, true)
 	}
 	if r.spec.stepTimeout > 0 {
+		r.stacks = false
 		l.do(actTimer{"step", r.spec.stepTimeout})
 	}
 	l.do(actRunChanged{})
@@ -278,7 +282,11 @@ func (l *lifecycle) runTimer(name string) {
 			l.outcome("failed", l.notEntered(), l.limits.failGrace)
 		}
 	case "step":
-		if r.state.open() && !r.stopping {
+		switch {
+		case !r.state.open() || r.stopping:
+		case !r.stacks:
+			l.askStacks()
+		default:
 			l.outcome("failed", l.stuck(), l.limits.failGrace)
 		}
 	case "run":
@@ -328,6 +336,20 @@ func (l *lifecycle) notEntered() *clusterpb.Failure {
 		Summary: fmt.Sprintf("not every task entered the program within %s; missing: %v", l.limits.enter, who),
 		Remedy:  "%tfcluster logs shows what they wrote; %tfcluster reset frees what hangs",
 	}
+}
+
+// askStacks has every task write where its threads are, and leaves it a moment to.
+func (l *lifecycle) askStacks() {
+	r := l.run
+	r.stacks = true
+	for _, t := range r.tasks {
+		if x := l.exec(t.exec); t.entered && t.exit == nil && x != nil && x.busy {
+			l.do(actSend{x.id, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Signal{
+				Signal: &clusterpb.SignalTask{Run: r.spec.id, Task: t.id.String(), Signal: int32(syscall.SIGUSR1)},
+			}}})
+		}
+	}
+	l.do(actTimer{"step", l.limits.stacks})
 }
 
 // stuck names who to look at when no step went on: a stopped process first.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -296,6 +297,8 @@ func instructionWords(in *clusterpb.Instruction) string {
 		return fmt.Sprintf("end %d within %s", i.EndRun.GetRun(), time.Duration(i.EndRun.GetGraceMillis())*time.Millisecond)
 	case *clusterpb.Instruction_Release:
 		return "release"
+	case *clusterpb.Instruction_Signal:
+		return fmt.Sprintf("signal %d %s %s", i.Signal.GetRun(), i.Signal.GetTask(), syscall.Signal(i.Signal.GetSignal()))
 	case *clusterpb.Instruction_Probe:
 		return "probe"
 	case *clusterpb.Instruction_TrainingOver:

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"time"
@@ -148,20 +149,35 @@ func (a *Agent) taskEnv(l *clusterpb.Launch) map[string]string {
 		"CUDA_VISIBLE_DEVICES": a.gpus.visible(),
 		"CUDA_DEVICE_ORDER":    "PCI_BUS_ID",
 	}
-	if a.cfg.Threads > 0 {
-		for _, k := range threadNumbers {
-			if _, own := os.LookupEnv(k); !own {
-				env[k] = strconv.Itoa(a.cfg.Threads)
-			}
-		}
-	}
+	setThreads(env, a.cfg.Threads, runtime.NumCPU())
 	maps.Copy(env, l.GetEnv())
 	return env
 }
 
-// threadNumbers are what TensorFlow reads its thread pools' sizes from when the program
-// does not set them; unlike OMP_NUM_THREADS it does so after the import.
-var threadNumbers = [...]string{"TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"}
+// leastInterOp is the fewest inter-op threads a task is given. With one, a program under
+// ParameterServerStrategy waits for itself for ever: the function a coordinator schedules
+// holds the thread that its own input is to come by. TensorFlow's default is the number
+// of cores.
+const leastInterOp = 4
+
+// setThreads sets the sizes of TensorFlow's thread pools in a task's environment, where
+// neither the executor's environment nor the program's will: the intra-op one, which
+// computes, is of as many threads as the executor's share of the cores (0: not told); the
+// inter-op one, which waits, is never smaller than leastInterOp. Unlike OMP_NUM_THREADS
+// they are read after the import.
+func setThreads(env map[string]string, share, cores int) {
+	set := func(name string, n int) {
+		if _, own := os.LookupEnv(name); !own {
+			env[name] = strconv.Itoa(n)
+		}
+	}
+	if share > 0 {
+		set("TF_NUM_INTRAOP_THREADS", share)
+	}
+	if cores < leastInterOp {
+		set("TF_NUM_INTEROP_THREADS", leastInterOp)
+	}
+}
 
 // needsFresh tells whether an environment has what a fork would take up too late.
 func needsFresh(env, imported map[string]string) bool {

@@ -1,26 +1,41 @@
 package agent
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestTaskThreads: an executor's share of the cores is TensorFlow's default, and the
-// launch's own word goes before it.
+// TestTaskThreads: an executor's share of the cores is TensorFlow's default, the program's
+// own word goes before it, and no task is left with one inter-op thread.
 func TestTaskThreads(t *testing.T) {
-	t.Setenv("TF_NUM_INTEROP_THREADS", "7")
+	const intra, inter = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
+	for _, c := range []struct {
+		name         string
+		share, cores int
+		own          map[string]string
+		want         map[string]string
+	}{
+		{name: "a share", share: 2, cores: 16, want: map[string]string{intra: "2"}},
+		{name: "no share", cores: 16, want: map[string]string{}},
+		{name: "one core", share: 1, cores: 1, want: map[string]string{intra: "1", inter: "4"}},
+		{name: "the executor's own", share: 1, cores: 2, own: map[string]string{inter: "7"}, want: map[string]string{intra: "1"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for k, v := range c.own {
+				t.Setenv(k, v)
+			}
+			env := map[string]string{}
+			setThreads(env, c.share, c.cores)
+			if !maps.Equal(env, c.want) {
+				t.Errorf("%v, want %v", env, c.want)
+			}
+		})
+	}
 	a := &Agent{cfg: Config{Threads: 2}, gpus: &heldGPUs{}}
-	env := a.taskEnv(&clusterpb.Launch{})
-	if env["TF_NUM_INTRAOP_THREADS"] != "2" {
-		t.Errorf("a share of 2 cores is told as %q", env["TF_NUM_INTRAOP_THREADS"])
-	}
-	if v, ok := env["TF_NUM_INTEROP_THREADS"]; ok {
-		t.Errorf("the environment's number was replaced by %q", v)
-	}
-	env = a.taskEnv(&clusterpb.Launch{Env: map[string]string{"TF_NUM_INTRAOP_THREADS": "5"}})
-	if env["TF_NUM_INTRAOP_THREADS"] != "5" {
-		t.Errorf("the launch's number became %q", env["TF_NUM_INTRAOP_THREADS"])
+	if env := a.taskEnv(&clusterpb.Launch{Env: map[string]string{intra: "5"}}); env[intra] != "5" {
+		t.Errorf("the launch's number became %q", env[intra])
 	}
 }
 

@@ -2589,7 +2589,7 @@ type SignalTask struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
 	Task          string                 `protobuf:"bytes,2,opt,name=task,proto3" json:"task,omitempty"`      // "" = every task of this agent
-	Signal        int32                  `protobuf:"varint,3,opt,name=signal,proto3" json:"signal,omitempty"` // to the process group
+	Signal        int32                  `protobuf:"varint,3,opt,name=signal,proto3" json:"signal,omitempty"` // to the process group; SIGUSR1, at which Python writes its stacks, to the first process alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

@@ -55,6 +55,9 @@ func testStepTimeout(t *testing.T, h Harness) {
 	if f := st.GetFailure(); f.GetKind() != "step_timeout" {
 		t.Errorf("failure is %v", f)
 	}
+	if !strings.Contains(r.Text(), "most recent call first") || !strings.Contains(r.Text(), "in <module>") {
+		t.Errorf("the task did not write where it was:\n%s", r.Text())
+	}
 	if p := st.GetProgress(); p.GetStep() != 1 || p.GetMetrics()["loss"] != 0.5 {
 		t.Errorf("progress is %v", p)
 	}

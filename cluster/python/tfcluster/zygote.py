@@ -324,7 +324,10 @@ class Zygote:
             return
         if alive:
             try:
-                os.killpg(pid, number)
+                if number == signal.SIGUSR1:  # faulthandler's in the task; it would end another program
+                    os.kill(pid, number)
+                else:
+                    os.killpg(pid, number)
             except ProcessLookupError:  # forked a moment ago: it has made no session yet
                 processes.kill(pid, number)
             except OSError:
