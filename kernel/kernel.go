@@ -127,6 +127,17 @@ func (k *Kernel) open() error {
 	return nil
 }
 
+// isOpen waits until every socket is open: false, if that does not come about. What
+// comes in on the first ones goes no further before.
+func (k *Kernel) isOpen() bool {
+	select {
+	case <-k.opened:
+		return true
+	case <-k.ctx.Done():
+		return false
+	}
+}
+
 // linger is how long clients get to read the last messages.
 const linger = time.Second
 
@@ -217,8 +228,12 @@ func droppable(msgType string) bool {
 	return false
 }
 
-// welcome answers a subscription (JEP 65).
+// welcome answers a subscription (JEP 65), which may come while the sockets are still
+// being opened.
 func (k *Kernel) welcome(topic []byte) {
+	if !k.isOpen() {
+		return
+	}
 	frames := k.signer.Make([][]byte{topic}, "iopub_welcome", nil, map[string]any{"subscription": string(topic)})
 	if len(topic) == 0 {
 		frames[0] = []byte("iopub_welcome")

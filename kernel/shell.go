@@ -63,9 +63,7 @@ func (k *Kernel) decode(frames [][]byte, name string) (*wire.Message, bool) {
 
 // fromClient takes a message of a client's shell, on the goroutine that read it.
 func (k *Kernel) fromClient(frames zmtp.Message) {
-	select {
-	case <-k.opened:
-	case <-k.ctx.Done():
+	if !k.isOpen() {
 		return
 	}
 	m, ok := k.decode(frames, "shell")
