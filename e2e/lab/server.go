@@ -221,15 +221,26 @@ func (s *Server) address(ctx context.Context, pid int) (string, error) {
 	return info.URL, nil
 }
 
-// stop ends the server, which ends its kernels.
+// stop ends the server, which ends its kernels. Once jupyter-server-proxy has started a
+// program, a SIGTERM raises SystemExit in whatever frame runs, and a task of the event
+// loop may swallow it: then it takes another.
 func (s *Server) stop(t testing.TB, cmd *exec.Cmd) {
+	again := time.NewTicker(stopTimeout / 6)
+	defer again.Stop()
+	limit := time.After(stopTimeout)
 	_ = cmd.Process.Signal(syscall.SIGTERM) // ended already is as well
-	select {
-	case <-s.done:
-	case <-time.After(stopTimeout):
-		t.Errorf("JupyterLab did not end within %s:\n%s", stopTimeout, s.Log())
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // told above
-		<-s.done
+	for ended := false; !ended; {
+		select {
+		case <-s.done:
+			ended = true
+		case <-again.C:
+			_ = cmd.Process.Signal(syscall.SIGTERM) // as above
+		case <-limit:
+			t.Errorf("JupyterLab did not end within %s:\n%s", stopTimeout, s.Log())
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // told above
+			<-s.done
+			ended = true
+		}
 	}
 	if t.Failed() {
 		t.Logf("JupyterLab wrote:\n%s", s.Log())
