@@ -90,7 +90,8 @@ notebooks: install ## execute the notebooks and keep their outputs, without this
 	$(PY) notebooks/run.py --prefix $(VENV) --clean --output notebooks "$$d"/0*.ipynb
 
 proto: ## clusterpb from cluster.proto (needs protoc)
-	GOBIN=$(CURDIR)/.bin go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12 google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.1
+	GOBIN=$(CURDIR)/.bin go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
+	GOBIN=$(CURDIR)/.bin go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.1
 	PATH=$(CURDIR)/.bin:$$PATH protoc --go_out=. --go_opt=module=github.com/tfcluster/tfcluster --go-grpc_out=. --go-grpc_opt=module=github.com/tfcluster/tfcluster cluster/clusterpb/cluster.proto
 
 ext: ## the JupyterLab extension (needs Node.js)

@@ -80,7 +80,7 @@ func (x Program_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Program_Kind.Descriptor instead.
 func (Program_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{26, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{27, 0}
 }
 
 type Line_Stream int32
@@ -126,7 +126,7 @@ func (x Line_Stream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Line_Stream.Descriptor instead.
 func (Line_Stream) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37, 0}
 }
 
 type AgentMessage struct {
@@ -140,6 +140,7 @@ type AgentMessage struct {
 	//	*AgentMessage_Task
 	//	*AgentMessage_Barrier
 	//	*AgentMessage_Note
+	//	*AgentMessage_FilesSent
 	Message       isAgentMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -245,6 +246,15 @@ func (x *AgentMessage) GetNote() *Note {
 	return nil
 }
 
+func (x *AgentMessage) GetFilesSent() *FilesSent {
+	if x != nil {
+		if x, ok := x.Message.(*AgentMessage_FilesSent); ok {
+			return x.FilesSent
+		}
+	}
+	return nil
+}
+
 type isAgentMessage_Message interface {
 	isAgentMessage_Message()
 }
@@ -277,6 +287,10 @@ type AgentMessage_Note struct {
 	Note *Note `protobuf:"bytes,7,opt,name=note,proto3,oneof"`
 }
 
+type AgentMessage_FilesSent struct {
+	FilesSent *FilesSent `protobuf:"bytes,8,opt,name=files_sent,json=filesSent,proto3,oneof"`
+}
+
 func (*AgentMessage_Hello) isAgentMessage_Message() {}
 
 func (*AgentMessage_Heartbeat) isAgentMessage_Message() {}
@@ -290,6 +304,86 @@ func (*AgentMessage_Task) isAgentMessage_Message() {}
 func (*AgentMessage_Barrier) isAgentMessage_Message() {}
 
 func (*AgentMessage_Note) isAgentMessage_Message() {}
+
+func (*AgentMessage_FilesSent) isAgentMessage_Message() {}
+
+// FilesSent: what an attempt's task left on an executor's own disk has reached the
+// driver, but for what is missing.
+type FilesSent struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Task          string                 `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
+	Missing       []string               `protobuf:"bytes,4,rep,name=missing,proto3" json:"missing,omitempty"` // relative to the cluster's directory
+	Error         string                 `protobuf:"bytes,5,opt,name=error,proto3" json:"error,omitempty"`     // why
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FilesSent) Reset() {
+	*x = FilesSent{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FilesSent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FilesSent) ProtoMessage() {}
+
+func (x *FilesSent) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FilesSent.ProtoReflect.Descriptor instead.
+func (*FilesSent) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *FilesSent) GetRun() int32 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *FilesSent) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *FilesSent) GetTask() string {
+	if x != nil {
+		return x.Task
+	}
+	return ""
+}
+
+func (x *FilesSent) GetMissing() []string {
+	if x != nil {
+		return x.Missing
+	}
+	return nil
+}
+
+func (x *FilesSent) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
 
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -309,13 +403,14 @@ type Hello struct {
 	Python        *Python                `protobuf:"bytes,14,opt,name=python,proto3" json:"python,omitempty"`                     // set when warmed
 	MemoryBytes   int64                  `protobuf:"varint,15,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	Cpus          int32                  `protobuf:"varint,16,opt,name=cpus,proto3" json:"cpus,omitempty"`
+	OwnDisk       bool                   `protobuf:"varint,17,opt,name=own_disk,json=ownDisk,proto3" json:"own_disk,omitempty"` // it does not share the driver's: FilesSent follows each task
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[1]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -327,7 +422,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[1]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -340,7 +435,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{1}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Hello) GetExecutorId() string {
@@ -455,6 +550,13 @@ func (x *Hello) GetCpus() int32 {
 	return 0
 }
 
+func (x *Hello) GetOwnDisk() bool {
+	if x != nil {
+		return x.OwnDisk
+	}
+	return false
+}
+
 type RunningTask struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -467,7 +569,7 @@ type RunningTask struct {
 
 func (x *RunningTask) Reset() {
 	*x = RunningTask{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[2]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -479,7 +581,7 @@ func (x *RunningTask) String() string {
 func (*RunningTask) ProtoMessage() {}
 
 func (x *RunningTask) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[2]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -492,7 +594,7 @@ func (x *RunningTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningTask.ProtoReflect.Descriptor instead.
 func (*RunningTask) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{2}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *RunningTask) GetRun() int32 {
@@ -540,7 +642,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[3]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -552,7 +654,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[3]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -565,7 +667,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{3}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *GPU) GetUuid() string {
@@ -643,7 +745,7 @@ type GPUProcess struct {
 
 func (x *GPUProcess) Reset() {
 	*x = GPUProcess{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[4]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -655,7 +757,7 @@ func (x *GPUProcess) String() string {
 func (*GPUProcess) ProtoMessage() {}
 
 func (x *GPUProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[4]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -668,7 +770,7 @@ func (x *GPUProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUProcess.ProtoReflect.Descriptor instead.
 func (*GPUProcess) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{4}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GPUProcess) GetPid() int32 {
@@ -716,7 +818,7 @@ type Python struct {
 
 func (x *Python) Reset() {
 	*x = Python{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[5]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +830,7 @@ func (x *Python) String() string {
 func (*Python) ProtoMessage() {}
 
 func (x *Python) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[5]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +843,7 @@ func (x *Python) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Python.ProtoReflect.Descriptor instead.
 func (*Python) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{5}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Python) GetExecutable() string {
@@ -809,7 +911,7 @@ type Warmed struct {
 
 func (x *Warmed) Reset() {
 	*x = Warmed{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[6]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -821,7 +923,7 @@ func (x *Warmed) String() string {
 func (*Warmed) ProtoMessage() {}
 
 func (x *Warmed) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[6]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -834,7 +936,7 @@ func (x *Warmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warmed.ProtoReflect.Descriptor instead.
 func (*Warmed) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{6}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Warmed) GetPython() *Python {
@@ -854,7 +956,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[7]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -866,7 +968,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[7]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -879,7 +981,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{7}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Heartbeat) GetUnixNano() int64 {
@@ -909,7 +1011,7 @@ type TaskUsage struct {
 
 func (x *TaskUsage) Reset() {
 	*x = TaskUsage{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[8]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +1023,7 @@ func (x *TaskUsage) String() string {
 func (*TaskUsage) ProtoMessage() {}
 
 func (x *TaskUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[8]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +1036,7 @@ func (x *TaskUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskUsage.ProtoReflect.Descriptor instead.
 func (*TaskUsage) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{8}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TaskUsage) GetTask() string {
@@ -985,7 +1087,7 @@ type Prepared struct {
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[9]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -997,7 +1099,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[9]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1010,7 +1112,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{9}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Prepared) GetRun() int32 {
@@ -1062,7 +1164,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[10]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1074,7 +1176,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[10]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1087,7 +1189,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{10}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TaskEvent) GetRun() int32 {
@@ -1236,7 +1338,7 @@ type ServerJoined struct {
 
 func (x *ServerJoined) Reset() {
 	*x = ServerJoined{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[11]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1248,7 +1350,7 @@ func (x *ServerJoined) String() string {
 func (*ServerJoined) ProtoMessage() {}
 
 func (x *ServerJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[11]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1261,7 +1363,7 @@ func (x *ServerJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerJoined.ProtoReflect.Descriptor instead.
 func (*ServerJoined) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{11}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 type Started struct {
@@ -1273,7 +1375,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1387,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1400,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Started) GetPid() int32 {
@@ -1318,7 +1420,7 @@ type Entered struct {
 
 func (x *Entered) Reset() {
 	*x = Entered{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1330,7 +1432,7 @@ func (x *Entered) String() string {
 func (*Entered) ProtoMessage() {}
 
 func (x *Entered) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1343,7 +1445,7 @@ func (x *Entered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entered.ProtoReflect.Descriptor instead.
 func (*Entered) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Entered) GetStartSeconds() float64 {
@@ -1368,7 +1470,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1380,7 +1482,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1393,7 +1495,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Report) GetStep() int64 {
@@ -1461,7 +1563,7 @@ type Exited struct {
 
 func (x *Exited) Reset() {
 	*x = Exited{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1473,7 +1575,7 @@ func (x *Exited) String() string {
 func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1486,7 +1588,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Exited) GetCode() int32 {
@@ -1556,7 +1658,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1568,7 +1670,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1581,7 +1683,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TaskResult) GetPickled() []byte {
@@ -1615,7 +1717,7 @@ type Note struct {
 
 func (x *Note) Reset() {
 	*x = Note{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +1729,7 @@ func (x *Note) String() string {
 func (*Note) ProtoMessage() {}
 
 func (x *Note) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +1742,7 @@ func (x *Note) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Note.ProtoReflect.Descriptor instead.
 func (*Note) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Note) GetText() string {
@@ -1669,7 +1771,7 @@ type BarrierArrived struct {
 
 func (x *BarrierArrived) Reset() {
 	*x = BarrierArrived{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1681,7 +1783,7 @@ func (x *BarrierArrived) String() string {
 func (*BarrierArrived) ProtoMessage() {}
 
 func (x *BarrierArrived) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1694,7 +1796,7 @@ func (x *BarrierArrived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierArrived.ProtoReflect.Descriptor instead.
 func (*BarrierArrived) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BarrierArrived) GetRun() int32 {
@@ -1745,7 +1847,7 @@ type Instruction struct {
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1757,7 +1859,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1770,7 +1872,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Instruction) GetInstruction() isInstruction_Instruction {
@@ -1935,7 +2037,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1947,7 +2049,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1960,7 +2062,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Welcome) GetCluster() string {
@@ -2028,7 +2130,7 @@ type GPUWant struct {
 
 func (x *GPUWant) Reset() {
 	*x = GPUWant{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2040,7 +2142,7 @@ func (x *GPUWant) String() string {
 func (*GPUWant) ProtoMessage() {}
 
 func (x *GPUWant) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2053,7 +2155,7 @@ func (x *GPUWant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUWant.ProtoReflect.Descriptor instead.
 func (*GPUWant) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *GPUWant) GetCount() int32 {
@@ -2076,7 +2178,7 @@ type WarmUp struct {
 
 func (x *WarmUp) Reset() {
 	*x = WarmUp{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2088,7 +2190,7 @@ func (x *WarmUp) String() string {
 func (*WarmUp) ProtoMessage() {}
 
 func (x *WarmUp) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2101,7 +2203,7 @@ func (x *WarmUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmUp.ProtoReflect.Descriptor instead.
 func (*WarmUp) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *WarmUp) GetPython() string {
@@ -2149,7 +2251,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2161,7 +2263,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2174,7 +2276,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Prepare) GetRun() int32 {
@@ -2214,7 +2316,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2328,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2341,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Launch) GetRun() int32 {
@@ -2360,7 +2462,7 @@ type Directories struct {
 
 func (x *Directories) Reset() {
 	*x = Directories{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2372,7 +2474,7 @@ func (x *Directories) String() string {
 func (*Directories) ProtoMessage() {}
 
 func (x *Directories) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2385,7 +2487,7 @@ func (x *Directories) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directories.ProtoReflect.Descriptor instead.
 func (*Directories) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Directories) GetDir() string {
@@ -2440,7 +2542,7 @@ type Program struct {
 
 func (x *Program) Reset() {
 	*x = Program{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2452,7 +2554,7 @@ func (x *Program) String() string {
 func (*Program) ProtoMessage() {}
 
 func (x *Program) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2465,7 +2567,7 @@ func (x *Program) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Program.ProtoReflect.Descriptor instead.
 func (*Program) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Program) GetKind() Program_Kind {
@@ -2536,7 +2638,7 @@ type Blob struct {
 
 func (x *Blob) Reset() {
 	*x = Blob{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2548,7 +2650,7 @@ func (x *Blob) String() string {
 func (*Blob) ProtoMessage() {}
 
 func (x *Blob) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2561,7 +2663,7 @@ func (x *Blob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blob.ProtoReflect.Descriptor instead.
 func (*Blob) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Blob) GetSha256() string {
@@ -2596,7 +2698,7 @@ type SignalTask struct {
 
 func (x *SignalTask) Reset() {
 	*x = SignalTask{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2608,7 +2710,7 @@ func (x *SignalTask) String() string {
 func (*SignalTask) ProtoMessage() {}
 
 func (x *SignalTask) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2621,7 +2723,7 @@ func (x *SignalTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalTask.ProtoReflect.Descriptor instead.
 func (*SignalTask) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SignalTask) GetRun() int32 {
@@ -2657,7 +2759,7 @@ type EndRun struct {
 
 func (x *EndRun) Reset() {
 	*x = EndRun{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2669,7 +2771,7 @@ func (x *EndRun) String() string {
 func (*EndRun) ProtoMessage() {}
 
 func (x *EndRun) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2682,7 +2784,7 @@ func (x *EndRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndRun.ProtoReflect.Descriptor instead.
 func (*EndRun) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *EndRun) GetRun() int32 {
@@ -2717,7 +2819,7 @@ type BarrierReleased struct {
 
 func (x *BarrierReleased) Reset() {
 	*x = BarrierReleased{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +2831,7 @@ func (x *BarrierReleased) String() string {
 func (*BarrierReleased) ProtoMessage() {}
 
 func (x *BarrierReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +2844,7 @@ func (x *BarrierReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierReleased.ProtoReflect.Descriptor instead.
 func (*BarrierReleased) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *BarrierReleased) GetRun() int32 {
@@ -2776,7 +2878,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2788,7 +2890,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2801,7 +2903,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Release) GetReason() string {
@@ -2820,7 +2922,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2832,7 +2934,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2845,7 +2947,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 // TrainingOver: those who train have ended; an evaluator looks at the last
@@ -2859,7 +2961,7 @@ type TrainingOver struct {
 
 func (x *TrainingOver) Reset() {
 	*x = TrainingOver{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2871,7 +2973,7 @@ func (x *TrainingOver) String() string {
 func (*TrainingOver) ProtoMessage() {}
 
 func (x *TrainingOver) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2884,7 +2986,7 @@ func (x *TrainingOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrainingOver.ProtoReflect.Descriptor instead.
 func (*TrainingOver) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *TrainingOver) GetRun() int32 {
@@ -2909,7 +3011,7 @@ type LogBatch struct {
 
 func (x *LogBatch) Reset() {
 	*x = LogBatch{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3023,7 @@ func (x *LogBatch) String() string {
 func (*LogBatch) ProtoMessage() {}
 
 func (x *LogBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3036,7 @@ func (x *LogBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogBatch.ProtoReflect.Descriptor instead.
 func (*LogBatch) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *LogBatch) GetRun() int32 {
@@ -2998,7 +3100,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3010,7 +3112,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3023,7 +3125,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LogAck) GetRun() int32 {
@@ -3068,7 +3170,7 @@ type Line struct {
 
 func (x *Line) Reset() {
 	*x = Line{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3080,7 +3182,7 @@ func (x *Line) String() string {
 func (*Line) ProtoMessage() {}
 
 func (x *Line) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3093,7 +3195,7 @@ func (x *Line) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Line.ProtoReflect.Descriptor instead.
 func (*Line) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Line) GetStream() Line_Stream {
@@ -3147,7 +3249,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3159,7 +3261,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3172,7 +3274,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *FetchRequest) GetSha256() string {
@@ -3191,7 +3293,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +3305,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3216,7 +3318,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -3238,7 +3340,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3352,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3365,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *FileChunk) GetPath() string {
@@ -3303,7 +3405,7 @@ type SyncReply struct {
 
 func (x *SyncReply) Reset() {
 	*x = SyncReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3315,7 +3417,7 @@ func (x *SyncReply) String() string {
 func (*SyncReply) ProtoMessage() {}
 
 func (x *SyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3328,7 +3430,7 @@ func (x *SyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncReply.ProtoReflect.Descriptor instead.
 func (*SyncReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *SyncReply) GetFiles() int64 {
@@ -3336,6 +3438,478 @@ func (x *SyncReply) GetFiles() int64 {
 		return x.Files
 	}
 	return 0
+}
+
+type PutRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Message:
+	//
+	//	*PutRequest_File
+	//	*PutRequest_Data
+	//	*PutRequest_Sha256
+	//	*PutRequest_Commit
+	Message       isPutRequest_Message `protobuf_oneof:"message"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutRequest) Reset() {
+	*x = PutRequest{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutRequest) ProtoMessage() {}
+
+func (x *PutRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
+func (*PutRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *PutRequest) GetMessage() isPutRequest_Message {
+	if x != nil {
+		return x.Message
+	}
+	return nil
+}
+
+func (x *PutRequest) GetFile() *FileHead {
+	if x != nil {
+		if x, ok := x.Message.(*PutRequest_File); ok {
+			return x.File
+		}
+	}
+	return nil
+}
+
+func (x *PutRequest) GetData() []byte {
+	if x != nil {
+		if x, ok := x.Message.(*PutRequest_Data); ok {
+			return x.Data
+		}
+	}
+	return nil
+}
+
+func (x *PutRequest) GetSha256() string {
+	if x != nil {
+		if x, ok := x.Message.(*PutRequest_Sha256); ok {
+			return x.Sha256
+		}
+	}
+	return ""
+}
+
+func (x *PutRequest) GetCommit() *FileCommit {
+	if x != nil {
+		if x, ok := x.Message.(*PutRequest_Commit); ok {
+			return x.Commit
+		}
+	}
+	return nil
+}
+
+type isPutRequest_Message interface {
+	isPutRequest_Message()
+}
+
+type PutRequest_File struct {
+	File *FileHead `protobuf:"bytes,1,opt,name=file,proto3,oneof"`
+}
+
+type PutRequest_Data struct {
+	Data []byte `protobuf:"bytes,2,opt,name=data,proto3,oneof"` // of the last file, from where the answer said
+}
+
+type PutRequest_Sha256 struct {
+	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3,oneof"` // of the whole file, after its last byte, in hex
+}
+
+type PutRequest_Commit struct {
+	Commit *FileCommit `protobuf:"bytes,4,opt,name=commit,proto3,oneof"` // the last message
+}
+
+func (*PutRequest_File) isPutRequest_Message() {}
+
+func (*PutRequest_Data) isPutRequest_Message() {}
+
+func (*PutRequest_Sha256) isPutRequest_Message() {}
+
+func (*PutRequest_Commit) isPutRequest_Message() {}
+
+type FileHead struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	Path             string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`  // relative to the cluster's directory
+	Size             int64                  `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"` // bytes
+	ModifiedUnixNano int64                  `protobuf:"varint,3,opt,name=modified_unix_nano,json=modifiedUnixNano,proto3" json:"modified_unix_nano,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *FileHead) Reset() {
+	*x = FileHead{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileHead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileHead) ProtoMessage() {}
+
+func (x *FileHead) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileHead.ProtoReflect.Descriptor instead.
+func (*FileHead) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *FileHead) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *FileHead) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *FileHead) GetModifiedUnixNano() int64 {
+	if x != nil {
+		return x.ModifiedUnixNano
+	}
+	return 0
+}
+
+// FileCommit gives the files sent their names, in the order they came, and removes
+// others behind that.
+type FileCommit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Remove        []string               `protobuf:"bytes,1,rep,name=remove,proto3" json:"remove,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FileCommit) Reset() {
+	*x = FileCommit{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FileCommit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FileCommit) ProtoMessage() {}
+
+func (x *FileCommit) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FileCommit.ProtoReflect.Descriptor instead.
+func (*FileCommit) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *FileCommit) GetRemove() []string {
+	if x != nil {
+		return x.Remove
+	}
+	return nil
+}
+
+type PutReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Have          int64                  `protobuf:"varint,1,opt,name=have,proto3" json:"have,omitempty"`         // bytes of the file that are there: the sender goes on from here
+	Unwanted      bool                   `protobuf:"varint,2,opt,name=unwanted,proto3" json:"unwanted,omitempty"` // the file of another executor counts under this name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutReply) Reset() {
+	*x = PutReply{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutReply) ProtoMessage() {}
+
+func (x *PutReply) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutReply.ProtoReflect.Descriptor instead.
+func (*PutReply) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *PutReply) GetHave() int64 {
+	if x != nil {
+		return x.Have
+	}
+	return 0
+}
+
+func (x *PutReply) GetUnwanted() bool {
+	if x != nil {
+		return x.Unwanted
+	}
+	return false
+}
+
+type ListRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
+	Folder        string                 `protobuf:"bytes,2,opt,name=folder,proto3" json:"folder,omitempty"` // relative to the run's: "checkpoints"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRequest) Reset() {
+	*x = ListRequest{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRequest) ProtoMessage() {}
+
+func (x *ListRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
+func (*ListRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *ListRequest) GetRun() int32 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *ListRequest) GetFolder() string {
+	if x != nil {
+		return x.Folder
+	}
+	return ""
+}
+
+type ListReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Files         []*FileHead            `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListReply) Reset() {
+	*x = ListReply{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListReply) ProtoMessage() {}
+
+func (x *ListReply) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
+func (*ListReply) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ListReply) GetFiles() []*FileHead {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
+type GetRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetRequest) Reset() {
+	*x = GetRequest{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetRequest) ProtoMessage() {}
+
+func (x *GetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
+func (*GetRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *GetRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+type GetReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Data          []byte                 `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	File          *FileHead              `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`     // in the first message: what the content belongs to
+	Sha256        string                 `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"` // in the last one: of the whole content, in hex
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetReply) Reset() {
+	*x = GetReply{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetReply) ProtoMessage() {}
+
+func (x *GetReply) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetReply.ProtoReflect.Descriptor instead.
+func (*GetReply) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *GetReply) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *GetReply) GetFile() *FileHead {
+	if x != nil {
+		return x.File
+	}
+	return nil
+}
+
+func (x *GetReply) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
 }
 
 type Resources struct {
@@ -3350,7 +3924,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3362,7 +3936,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3375,7 +3949,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Resources) GetGpus() int32 {
@@ -3417,7 +3991,7 @@ type Role struct {
 
 func (x *Role) Reset() {
 	*x = Role{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3429,7 +4003,7 @@ func (x *Role) String() string {
 func (*Role) ProtoMessage() {}
 
 func (x *Role) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3442,7 +4016,7 @@ func (x *Role) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Role.ProtoReflect.Descriptor instead.
 func (*Role) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Role) GetName() string {
@@ -3491,7 +4065,7 @@ type ReserveRequest struct {
 
 func (x *ReserveRequest) Reset() {
 	*x = ReserveRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3503,7 +4077,7 @@ func (x *ReserveRequest) String() string {
 func (*ReserveRequest) ProtoMessage() {}
 
 func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3516,7 +4090,7 @@ func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
 func (*ReserveRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ReserveRequest) GetName() string {
@@ -3652,7 +4226,7 @@ type ReserveUpdate struct {
 
 func (x *ReserveUpdate) Reset() {
 	*x = ReserveUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3664,7 +4238,7 @@ func (x *ReserveUpdate) String() string {
 func (*ReserveUpdate) ProtoMessage() {}
 
 func (x *ReserveUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3677,7 +4251,7 @@ func (x *ReserveUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveUpdate.ProtoReflect.Descriptor instead.
 func (*ReserveUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReserveUpdate) GetExecutors() []*ExecutorStatus {
@@ -3740,7 +4314,7 @@ type ExecutorStatus struct {
 
 func (x *ExecutorStatus) Reset() {
 	*x = ExecutorStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3752,7 +4326,7 @@ func (x *ExecutorStatus) String() string {
 func (*ExecutorStatus) ProtoMessage() {}
 
 func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3765,7 +4339,7 @@ func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutorStatus.ProtoReflect.Descriptor instead.
 func (*ExecutorStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ExecutorStatus) GetId() string {
@@ -3847,7 +4421,7 @@ type HoldRequest struct {
 
 func (x *HoldRequest) Reset() {
 	*x = HoldRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3859,7 +4433,7 @@ func (x *HoldRequest) String() string {
 func (*HoldRequest) ProtoMessage() {}
 
 func (x *HoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3872,7 +4446,7 @@ func (x *HoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
 func (*HoldRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *HoldRequest) GetClient() string {
@@ -3891,7 +4465,7 @@ type HoldUpdate struct {
 
 func (x *HoldUpdate) Reset() {
 	*x = HoldUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3903,7 +4477,7 @@ func (x *HoldUpdate) String() string {
 func (*HoldUpdate) ProtoMessage() {}
 
 func (x *HoldUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3916,7 +4490,7 @@ func (x *HoldUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldUpdate.ProtoReflect.Descriptor instead.
 func (*HoldUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *HoldUpdate) GetNote() string {
@@ -3934,7 +4508,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3946,7 +4520,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3959,7 +4533,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 type ClusterStatus struct {
@@ -3990,7 +4564,7 @@ type ClusterStatus struct {
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4002,7 +4576,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4015,7 +4589,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ClusterStatus) GetName() string {
@@ -4180,7 +4754,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4192,7 +4766,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4205,7 +4779,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *StartRequest) GetProgram() *Program {
@@ -4318,7 +4892,7 @@ type StartUpdate struct {
 
 func (x *StartUpdate) Reset() {
 	*x = StartUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4330,7 +4904,7 @@ func (x *StartUpdate) String() string {
 func (*StartUpdate) ProtoMessage() {}
 
 func (x *StartUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4343,7 +4917,7 @@ func (x *StartUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartUpdate.ProtoReflect.Descriptor instead.
 func (*StartUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StartUpdate) GetRun() *RunStatus {
@@ -4386,7 +4960,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4398,7 +4972,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4411,7 +4985,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *FollowRequest) GetRun() int32 {
@@ -4454,7 +5028,7 @@ type RunUpdate struct {
 
 func (x *RunUpdate) Reset() {
 	*x = RunUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4466,7 +5040,7 @@ func (x *RunUpdate) String() string {
 func (*RunUpdate) ProtoMessage() {}
 
 func (x *RunUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4479,7 +5053,7 @@ func (x *RunUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunUpdate.ProtoReflect.Descriptor instead.
 func (*RunUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *RunUpdate) GetLines() *Lines {
@@ -4523,7 +5097,7 @@ type Lines struct {
 
 func (x *Lines) Reset() {
 	*x = Lines{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4535,7 +5109,7 @@ func (x *Lines) String() string {
 func (*Lines) ProtoMessage() {}
 
 func (x *Lines) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4548,7 +5122,7 @@ func (x *Lines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lines.ProtoReflect.Descriptor instead.
 func (*Lines) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Lines) GetHead() []*Line {
@@ -4609,7 +5183,7 @@ type RunStatus struct {
 
 func (x *RunStatus) Reset() {
 	*x = RunStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4621,7 +5195,7 @@ func (x *RunStatus) String() string {
 func (*RunStatus) ProtoMessage() {}
 
 func (x *RunStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4634,7 +5208,7 @@ func (x *RunStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunStatus.ProtoReflect.Descriptor instead.
 func (*RunStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *RunStatus) GetId() int32 {
@@ -4803,7 +5377,7 @@ type Series struct {
 
 func (x *Series) Reset() {
 	*x = Series{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4815,7 +5389,7 @@ func (x *Series) String() string {
 func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4828,7 +5402,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Series) GetName() string {
@@ -4881,7 +5455,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4893,7 +5467,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4906,7 +5480,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -5028,7 +5602,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5040,7 +5614,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5053,7 +5627,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Failure) GetSummary() string {
@@ -5150,7 +5724,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5162,7 +5736,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5175,7 +5749,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *StopRequest) GetRun() int32 {
@@ -5201,7 +5775,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5213,7 +5787,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5226,7 +5800,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *ResetRequest) GetHard() bool {
@@ -5248,7 +5822,7 @@ type ResetUpdate struct {
 
 func (x *ResetUpdate) Reset() {
 	*x = ResetUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5260,7 +5834,7 @@ func (x *ResetUpdate) String() string {
 func (*ResetUpdate) ProtoMessage() {}
 
 func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5273,7 +5847,7 @@ func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetUpdate.ProtoReflect.Descriptor instead.
 func (*ResetUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ResetUpdate) GetText() string {
@@ -5318,7 +5892,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5330,7 +5904,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5343,7 +5917,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *LogsRequest) GetRun() int32 {
@@ -5398,7 +5972,7 @@ type LinesReply struct {
 
 func (x *LinesReply) Reset() {
 	*x = LinesReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5410,7 +5984,7 @@ func (x *LinesReply) String() string {
 func (*LinesReply) ProtoMessage() {}
 
 func (x *LinesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5423,7 +5997,7 @@ func (x *LinesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinesReply.ProtoReflect.Descriptor instead.
 func (*LinesReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *LinesReply) GetLines() []*Line {
@@ -5449,7 +6023,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5461,7 +6035,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5474,7 +6048,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *DetachRequest) GetUndo() bool {
@@ -5492,7 +6066,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5504,7 +6078,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5517,7 +6091,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 type HistoryReply struct {
@@ -5529,7 +6103,7 @@ type HistoryReply struct {
 
 func (x *HistoryReply) Reset() {
 	*x = HistoryReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5541,7 +6115,7 @@ func (x *HistoryReply) String() string {
 func (*HistoryReply) ProtoMessage() {}
 
 func (x *HistoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5554,7 +6128,7 @@ func (x *HistoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReply.ProtoReflect.Descriptor instead.
 func (*HistoryReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *HistoryReply) GetRuns() []*RunStatus {
@@ -5575,7 +6149,7 @@ type TensorBoardRequest struct {
 
 func (x *TensorBoardRequest) Reset() {
 	*x = TensorBoardRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5587,7 +6161,7 @@ func (x *TensorBoardRequest) String() string {
 func (*TensorBoardRequest) ProtoMessage() {}
 
 func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5600,7 +6174,7 @@ func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardRequest.ProtoReflect.Descriptor instead.
 func (*TensorBoardRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *TensorBoardRequest) GetLogdir() string {
@@ -5637,7 +6211,7 @@ type TensorBoardReply struct {
 
 func (x *TensorBoardReply) Reset() {
 	*x = TensorBoardReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5649,7 +6223,7 @@ func (x *TensorBoardReply) String() string {
 func (*TensorBoardReply) ProtoMessage() {}
 
 func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5662,7 +6236,7 @@ func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardReply.ProtoReflect.Descriptor instead.
 func (*TensorBoardReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *TensorBoardReply) GetId() string {
@@ -5708,7 +6282,7 @@ type GPUsRequest struct {
 
 func (x *GPUsRequest) Reset() {
 	*x = GPUsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5720,7 +6294,7 @@ func (x *GPUsRequest) String() string {
 func (*GPUsRequest) ProtoMessage() {}
 
 func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5733,7 +6307,7 @@ func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsRequest.ProtoReflect.Descriptor instead.
 func (*GPUsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 type GPUsReply struct {
@@ -5746,7 +6320,7 @@ type GPUsReply struct {
 
 func (x *GPUsReply) Reset() {
 	*x = GPUsReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5758,7 +6332,7 @@ func (x *GPUsReply) String() string {
 func (*GPUsReply) ProtoMessage() {}
 
 func (x *GPUsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5771,7 +6345,7 @@ func (x *GPUsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsReply.ProtoReflect.Descriptor instead.
 func (*GPUsReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *GPUsReply) GetGpus() []*GPU {
@@ -5799,7 +6373,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5811,7 +6385,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5824,7 +6398,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -5859,7 +6433,7 @@ type ShutdownUpdate struct {
 
 func (x *ShutdownUpdate) Reset() {
 	*x = ShutdownUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5871,7 +6445,7 @@ func (x *ShutdownUpdate) String() string {
 func (*ShutdownUpdate) ProtoMessage() {}
 
 func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5884,7 +6458,7 @@ func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownUpdate.ProtoReflect.Descriptor instead.
 func (*ShutdownUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ShutdownUpdate) GetText() string {
@@ -5912,7 +6486,7 @@ var File_cluster_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\"\xf8\x02\n" +
+	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\"\xb2\x03\n" +
 	"\fAgentMessage\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.tfcluster.v1.HelloH\x00R\x05hello\x127\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x17.tfcluster.v1.HeartbeatH\x00R\theartbeat\x12.\n" +
@@ -5920,8 +6494,16 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\bprepared\x18\x04 \x01(\v2\x16.tfcluster.v1.PreparedH\x00R\bprepared\x12-\n" +
 	"\x04task\x18\x05 \x01(\v2\x17.tfcluster.v1.TaskEventH\x00R\x04task\x128\n" +
 	"\abarrier\x18\x06 \x01(\v2\x1c.tfcluster.v1.BarrierArrivedH\x00R\abarrier\x12(\n" +
-	"\x04note\x18\a \x01(\v2\x12.tfcluster.v1.NoteH\x00R\x04noteB\t\n" +
-	"\amessage\"\xdf\x03\n" +
+	"\x04note\x18\a \x01(\v2\x12.tfcluster.v1.NoteH\x00R\x04note\x128\n" +
+	"\n" +
+	"files_sent\x18\b \x01(\v2\x17.tfcluster.v1.FilesSentH\x00R\tfilesSentB\t\n" +
+	"\amessage\"{\n" +
+	"\tFilesSent\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
+	"\x04task\x18\x03 \x01(\tR\x04task\x12\x18\n" +
+	"\amissing\x18\x04 \x03(\tR\amissing\x12\x14\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"\xfa\x03\n" +
 	"\x05Hello\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x12\x18\n" +
@@ -5940,7 +6522,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06warmed\x18\r \x01(\bR\x06warmed\x12,\n" +
 	"\x06python\x18\x0e \x01(\v2\x14.tfcluster.v1.PythonR\x06python\x12!\n" +
 	"\fmemory_bytes\x18\x0f \x01(\x03R\vmemoryBytes\x12\x12\n" +
-	"\x04cpus\x18\x10 \x01(\x05R\x04cpus\"_\n" +
+	"\x04cpus\x18\x10 \x01(\x05R\x04cpus\x12\x19\n" +
+	"\bown_disk\x18\x11 \x01(\bR\aownDisk\"_\n" +
 	"\vRunningTask\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -6187,7 +6770,36 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\vexecutor_id\x18\x04 \x01(\tR\n" +
 	"executorId\"!\n" +
 	"\tSyncReply\x12\x14\n" +
-	"\x05files\x18\x01 \x01(\x03R\x05files\"u\n" +
+	"\x05files\x18\x01 \x01(\x03R\x05files\"\xa9\x01\n" +
+	"\n" +
+	"PutRequest\x12,\n" +
+	"\x04file\x18\x01 \x01(\v2\x16.tfcluster.v1.FileHeadH\x00R\x04file\x12\x14\n" +
+	"\x04data\x18\x02 \x01(\fH\x00R\x04data\x12\x18\n" +
+	"\x06sha256\x18\x03 \x01(\tH\x00R\x06sha256\x122\n" +
+	"\x06commit\x18\x04 \x01(\v2\x18.tfcluster.v1.FileCommitH\x00R\x06commitB\t\n" +
+	"\amessage\"`\n" +
+	"\bFileHead\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x03R\x04size\x12,\n" +
+	"\x12modified_unix_nano\x18\x03 \x01(\x03R\x10modifiedUnixNano\"$\n" +
+	"\n" +
+	"FileCommit\x12\x16\n" +
+	"\x06remove\x18\x01 \x03(\tR\x06remove\":\n" +
+	"\bPutReply\x12\x12\n" +
+	"\x04have\x18\x01 \x01(\x03R\x04have\x12\x1a\n" +
+	"\bunwanted\x18\x02 \x01(\bR\bunwanted\"7\n" +
+	"\vListRequest\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x16\n" +
+	"\x06folder\x18\x02 \x01(\tR\x06folder\"9\n" +
+	"\tListReply\x12,\n" +
+	"\x05files\x18\x01 \x03(\v2\x16.tfcluster.v1.FileHeadR\x05files\" \n" +
+	"\n" +
+	"GetRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"b\n" +
+	"\bGetReply\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12*\n" +
+	"\x04file\x18\x02 \x01(\v2\x16.tfcluster.v1.FileHeadR\x04file\x12\x16\n" +
+	"\x06sha256\x18\x03 \x01(\tR\x06sha256\"u\n" +
 	"\tResources\x12\x12\n" +
 	"\x04gpus\x18\x01 \x01(\x05R\x04gpus\x12\x12\n" +
 	"\x04cpus\x18\x02 \x01(\x01R\x04cpus\x12!\n" +
@@ -6430,12 +7042,15 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eShutdownUpdate\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12/\n" +
-	"\afailure\x18\x03 \x01(\v2\x15.tfcluster.v1.FailureR\afailure2\x82\x02\n" +
+	"\afailure\x18\x03 \x01(\v2\x15.tfcluster.v1.FailureR\afailure2\xb6\x03\n" +
 	"\vCoordinator\x12A\n" +
 	"\x04Join\x12\x1a.tfcluster.v1.AgentMessage\x1a\x19.tfcluster.v1.Instruction(\x010\x01\x128\n" +
 	"\x04Logs\x12\x16.tfcluster.v1.LogBatch\x1a\x14.tfcluster.v1.LogAck(\x010\x01\x12:\n" +
 	"\x05Fetch\x12\x1a.tfcluster.v1.FetchRequest\x1a\x13.tfcluster.v1.Chunk0\x01\x12:\n" +
-	"\x04Sync\x12\x17.tfcluster.v1.FileChunk\x1a\x17.tfcluster.v1.SyncReply(\x012\xf4\x06\n" +
+	"\x04Sync\x12\x17.tfcluster.v1.FileChunk\x1a\x17.tfcluster.v1.SyncReply(\x01\x12;\n" +
+	"\x03Put\x12\x18.tfcluster.v1.PutRequest\x1a\x16.tfcluster.v1.PutReply(\x010\x01\x12:\n" +
+	"\x04List\x12\x19.tfcluster.v1.ListRequest\x1a\x17.tfcluster.v1.ListReply\x129\n" +
+	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xf4\x06\n" +
 	"\aControl\x12F\n" +
 	"\aReserve\x12\x1c.tfcluster.v1.ReserveRequest\x1a\x1b.tfcluster.v1.ReserveUpdate0\x01\x12?\n" +
 	"\x04Hold\x12\x19.tfcluster.v1.HoldRequest\x1a\x18.tfcluster.v1.HoldUpdate(\x010\x01\x12B\n" +
@@ -6464,207 +7079,227 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 79)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 88)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),          // 0: tfcluster.v1.Program.Kind
 	(Line_Stream)(0),           // 1: tfcluster.v1.Line.Stream
 	(*AgentMessage)(nil),       // 2: tfcluster.v1.AgentMessage
-	(*Hello)(nil),              // 3: tfcluster.v1.Hello
-	(*RunningTask)(nil),        // 4: tfcluster.v1.RunningTask
-	(*GPU)(nil),                // 5: tfcluster.v1.GPU
-	(*GPUProcess)(nil),         // 6: tfcluster.v1.GPUProcess
-	(*Python)(nil),             // 7: tfcluster.v1.Python
-	(*Warmed)(nil),             // 8: tfcluster.v1.Warmed
-	(*Heartbeat)(nil),          // 9: tfcluster.v1.Heartbeat
-	(*TaskUsage)(nil),          // 10: tfcluster.v1.TaskUsage
-	(*Prepared)(nil),           // 11: tfcluster.v1.Prepared
-	(*TaskEvent)(nil),          // 12: tfcluster.v1.TaskEvent
-	(*ServerJoined)(nil),       // 13: tfcluster.v1.ServerJoined
-	(*Started)(nil),            // 14: tfcluster.v1.Started
-	(*Entered)(nil),            // 15: tfcluster.v1.Entered
-	(*Report)(nil),             // 16: tfcluster.v1.Report
-	(*Exited)(nil),             // 17: tfcluster.v1.Exited
-	(*TaskResult)(nil),         // 18: tfcluster.v1.TaskResult
-	(*Note)(nil),               // 19: tfcluster.v1.Note
-	(*BarrierArrived)(nil),     // 20: tfcluster.v1.BarrierArrived
-	(*Instruction)(nil),        // 21: tfcluster.v1.Instruction
-	(*Welcome)(nil),            // 22: tfcluster.v1.Welcome
-	(*GPUWant)(nil),            // 23: tfcluster.v1.GPUWant
-	(*WarmUp)(nil),             // 24: tfcluster.v1.WarmUp
-	(*Prepare)(nil),            // 25: tfcluster.v1.Prepare
-	(*Launch)(nil),             // 26: tfcluster.v1.Launch
-	(*Directories)(nil),        // 27: tfcluster.v1.Directories
-	(*Program)(nil),            // 28: tfcluster.v1.Program
-	(*Blob)(nil),               // 29: tfcluster.v1.Blob
-	(*SignalTask)(nil),         // 30: tfcluster.v1.SignalTask
-	(*EndRun)(nil),             // 31: tfcluster.v1.EndRun
-	(*BarrierReleased)(nil),    // 32: tfcluster.v1.BarrierReleased
-	(*Release)(nil),            // 33: tfcluster.v1.Release
-	(*Probe)(nil),              // 34: tfcluster.v1.Probe
-	(*TrainingOver)(nil),       // 35: tfcluster.v1.TrainingOver
-	(*LogBatch)(nil),           // 36: tfcluster.v1.LogBatch
-	(*LogAck)(nil),             // 37: tfcluster.v1.LogAck
-	(*Line)(nil),               // 38: tfcluster.v1.Line
-	(*FetchRequest)(nil),       // 39: tfcluster.v1.FetchRequest
-	(*Chunk)(nil),              // 40: tfcluster.v1.Chunk
-	(*FileChunk)(nil),          // 41: tfcluster.v1.FileChunk
-	(*SyncReply)(nil),          // 42: tfcluster.v1.SyncReply
-	(*Resources)(nil),          // 43: tfcluster.v1.Resources
-	(*Role)(nil),               // 44: tfcluster.v1.Role
-	(*ReserveRequest)(nil),     // 45: tfcluster.v1.ReserveRequest
-	(*ReserveUpdate)(nil),      // 46: tfcluster.v1.ReserveUpdate
-	(*ExecutorStatus)(nil),     // 47: tfcluster.v1.ExecutorStatus
-	(*HoldRequest)(nil),        // 48: tfcluster.v1.HoldRequest
-	(*HoldUpdate)(nil),         // 49: tfcluster.v1.HoldUpdate
-	(*StatusRequest)(nil),      // 50: tfcluster.v1.StatusRequest
-	(*ClusterStatus)(nil),      // 51: tfcluster.v1.ClusterStatus
-	(*StartRequest)(nil),       // 52: tfcluster.v1.StartRequest
-	(*StartUpdate)(nil),        // 53: tfcluster.v1.StartUpdate
-	(*FollowRequest)(nil),      // 54: tfcluster.v1.FollowRequest
-	(*RunUpdate)(nil),          // 55: tfcluster.v1.RunUpdate
-	(*Lines)(nil),              // 56: tfcluster.v1.Lines
-	(*RunStatus)(nil),          // 57: tfcluster.v1.RunStatus
-	(*Series)(nil),             // 58: tfcluster.v1.Series
-	(*TaskStatus)(nil),         // 59: tfcluster.v1.TaskStatus
-	(*Failure)(nil),            // 60: tfcluster.v1.Failure
-	(*StopRequest)(nil),        // 61: tfcluster.v1.StopRequest
-	(*ResetRequest)(nil),       // 62: tfcluster.v1.ResetRequest
-	(*ResetUpdate)(nil),        // 63: tfcluster.v1.ResetUpdate
-	(*LogsRequest)(nil),        // 64: tfcluster.v1.LogsRequest
-	(*LinesReply)(nil),         // 65: tfcluster.v1.LinesReply
-	(*DetachRequest)(nil),      // 66: tfcluster.v1.DetachRequest
-	(*HistoryRequest)(nil),     // 67: tfcluster.v1.HistoryRequest
-	(*HistoryReply)(nil),       // 68: tfcluster.v1.HistoryReply
-	(*TensorBoardRequest)(nil), // 69: tfcluster.v1.TensorBoardRequest
-	(*TensorBoardReply)(nil),   // 70: tfcluster.v1.TensorBoardReply
-	(*GPUsRequest)(nil),        // 71: tfcluster.v1.GPUsRequest
-	(*GPUsReply)(nil),          // 72: tfcluster.v1.GPUsReply
-	(*ShutdownRequest)(nil),    // 73: tfcluster.v1.ShutdownRequest
-	(*ShutdownUpdate)(nil),     // 74: tfcluster.v1.ShutdownUpdate
-	nil,                        // 75: tfcluster.v1.Report.MetricsEntry
-	nil,                        // 76: tfcluster.v1.WarmUp.EnvEntry
-	nil,                        // 77: tfcluster.v1.Launch.EnvEntry
-	nil,                        // 78: tfcluster.v1.ReserveRequest.EnvEntry
-	nil,                        // 79: tfcluster.v1.ReserveRequest.EngineEntry
-	nil,                        // 80: tfcluster.v1.StartRequest.EnvEntry
+	(*FilesSent)(nil),          // 3: tfcluster.v1.FilesSent
+	(*Hello)(nil),              // 4: tfcluster.v1.Hello
+	(*RunningTask)(nil),        // 5: tfcluster.v1.RunningTask
+	(*GPU)(nil),                // 6: tfcluster.v1.GPU
+	(*GPUProcess)(nil),         // 7: tfcluster.v1.GPUProcess
+	(*Python)(nil),             // 8: tfcluster.v1.Python
+	(*Warmed)(nil),             // 9: tfcluster.v1.Warmed
+	(*Heartbeat)(nil),          // 10: tfcluster.v1.Heartbeat
+	(*TaskUsage)(nil),          // 11: tfcluster.v1.TaskUsage
+	(*Prepared)(nil),           // 12: tfcluster.v1.Prepared
+	(*TaskEvent)(nil),          // 13: tfcluster.v1.TaskEvent
+	(*ServerJoined)(nil),       // 14: tfcluster.v1.ServerJoined
+	(*Started)(nil),            // 15: tfcluster.v1.Started
+	(*Entered)(nil),            // 16: tfcluster.v1.Entered
+	(*Report)(nil),             // 17: tfcluster.v1.Report
+	(*Exited)(nil),             // 18: tfcluster.v1.Exited
+	(*TaskResult)(nil),         // 19: tfcluster.v1.TaskResult
+	(*Note)(nil),               // 20: tfcluster.v1.Note
+	(*BarrierArrived)(nil),     // 21: tfcluster.v1.BarrierArrived
+	(*Instruction)(nil),        // 22: tfcluster.v1.Instruction
+	(*Welcome)(nil),            // 23: tfcluster.v1.Welcome
+	(*GPUWant)(nil),            // 24: tfcluster.v1.GPUWant
+	(*WarmUp)(nil),             // 25: tfcluster.v1.WarmUp
+	(*Prepare)(nil),            // 26: tfcluster.v1.Prepare
+	(*Launch)(nil),             // 27: tfcluster.v1.Launch
+	(*Directories)(nil),        // 28: tfcluster.v1.Directories
+	(*Program)(nil),            // 29: tfcluster.v1.Program
+	(*Blob)(nil),               // 30: tfcluster.v1.Blob
+	(*SignalTask)(nil),         // 31: tfcluster.v1.SignalTask
+	(*EndRun)(nil),             // 32: tfcluster.v1.EndRun
+	(*BarrierReleased)(nil),    // 33: tfcluster.v1.BarrierReleased
+	(*Release)(nil),            // 34: tfcluster.v1.Release
+	(*Probe)(nil),              // 35: tfcluster.v1.Probe
+	(*TrainingOver)(nil),       // 36: tfcluster.v1.TrainingOver
+	(*LogBatch)(nil),           // 37: tfcluster.v1.LogBatch
+	(*LogAck)(nil),             // 38: tfcluster.v1.LogAck
+	(*Line)(nil),               // 39: tfcluster.v1.Line
+	(*FetchRequest)(nil),       // 40: tfcluster.v1.FetchRequest
+	(*Chunk)(nil),              // 41: tfcluster.v1.Chunk
+	(*FileChunk)(nil),          // 42: tfcluster.v1.FileChunk
+	(*SyncReply)(nil),          // 43: tfcluster.v1.SyncReply
+	(*PutRequest)(nil),         // 44: tfcluster.v1.PutRequest
+	(*FileHead)(nil),           // 45: tfcluster.v1.FileHead
+	(*FileCommit)(nil),         // 46: tfcluster.v1.FileCommit
+	(*PutReply)(nil),           // 47: tfcluster.v1.PutReply
+	(*ListRequest)(nil),        // 48: tfcluster.v1.ListRequest
+	(*ListReply)(nil),          // 49: tfcluster.v1.ListReply
+	(*GetRequest)(nil),         // 50: tfcluster.v1.GetRequest
+	(*GetReply)(nil),           // 51: tfcluster.v1.GetReply
+	(*Resources)(nil),          // 52: tfcluster.v1.Resources
+	(*Role)(nil),               // 53: tfcluster.v1.Role
+	(*ReserveRequest)(nil),     // 54: tfcluster.v1.ReserveRequest
+	(*ReserveUpdate)(nil),      // 55: tfcluster.v1.ReserveUpdate
+	(*ExecutorStatus)(nil),     // 56: tfcluster.v1.ExecutorStatus
+	(*HoldRequest)(nil),        // 57: tfcluster.v1.HoldRequest
+	(*HoldUpdate)(nil),         // 58: tfcluster.v1.HoldUpdate
+	(*StatusRequest)(nil),      // 59: tfcluster.v1.StatusRequest
+	(*ClusterStatus)(nil),      // 60: tfcluster.v1.ClusterStatus
+	(*StartRequest)(nil),       // 61: tfcluster.v1.StartRequest
+	(*StartUpdate)(nil),        // 62: tfcluster.v1.StartUpdate
+	(*FollowRequest)(nil),      // 63: tfcluster.v1.FollowRequest
+	(*RunUpdate)(nil),          // 64: tfcluster.v1.RunUpdate
+	(*Lines)(nil),              // 65: tfcluster.v1.Lines
+	(*RunStatus)(nil),          // 66: tfcluster.v1.RunStatus
+	(*Series)(nil),             // 67: tfcluster.v1.Series
+	(*TaskStatus)(nil),         // 68: tfcluster.v1.TaskStatus
+	(*Failure)(nil),            // 69: tfcluster.v1.Failure
+	(*StopRequest)(nil),        // 70: tfcluster.v1.StopRequest
+	(*ResetRequest)(nil),       // 71: tfcluster.v1.ResetRequest
+	(*ResetUpdate)(nil),        // 72: tfcluster.v1.ResetUpdate
+	(*LogsRequest)(nil),        // 73: tfcluster.v1.LogsRequest
+	(*LinesReply)(nil),         // 74: tfcluster.v1.LinesReply
+	(*DetachRequest)(nil),      // 75: tfcluster.v1.DetachRequest
+	(*HistoryRequest)(nil),     // 76: tfcluster.v1.HistoryRequest
+	(*HistoryReply)(nil),       // 77: tfcluster.v1.HistoryReply
+	(*TensorBoardRequest)(nil), // 78: tfcluster.v1.TensorBoardRequest
+	(*TensorBoardReply)(nil),   // 79: tfcluster.v1.TensorBoardReply
+	(*GPUsRequest)(nil),        // 80: tfcluster.v1.GPUsRequest
+	(*GPUsReply)(nil),          // 81: tfcluster.v1.GPUsReply
+	(*ShutdownRequest)(nil),    // 82: tfcluster.v1.ShutdownRequest
+	(*ShutdownUpdate)(nil),     // 83: tfcluster.v1.ShutdownUpdate
+	nil,                        // 84: tfcluster.v1.Report.MetricsEntry
+	nil,                        // 85: tfcluster.v1.WarmUp.EnvEntry
+	nil,                        // 86: tfcluster.v1.Launch.EnvEntry
+	nil,                        // 87: tfcluster.v1.ReserveRequest.EnvEntry
+	nil,                        // 88: tfcluster.v1.ReserveRequest.EngineEntry
+	nil,                        // 89: tfcluster.v1.StartRequest.EnvEntry
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
-	3,  // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
-	9,  // 1: tfcluster.v1.AgentMessage.heartbeat:type_name -> tfcluster.v1.Heartbeat
-	8,  // 2: tfcluster.v1.AgentMessage.warmed:type_name -> tfcluster.v1.Warmed
-	11, // 3: tfcluster.v1.AgentMessage.prepared:type_name -> tfcluster.v1.Prepared
-	12, // 4: tfcluster.v1.AgentMessage.task:type_name -> tfcluster.v1.TaskEvent
-	20, // 5: tfcluster.v1.AgentMessage.barrier:type_name -> tfcluster.v1.BarrierArrived
-	19, // 6: tfcluster.v1.AgentMessage.note:type_name -> tfcluster.v1.Note
-	5,  // 7: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
-	4,  // 8: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
-	7,  // 9: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
-	6,  // 10: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
-	7,  // 11: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
-	10, // 12: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
-	14, // 13: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
-	15, // 14: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
-	16, // 15: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
-	17, // 16: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
-	18, // 17: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
-	19, // 18: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
-	13, // 19: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
-	75, // 20: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
-	22, // 21: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	25, // 22: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	26, // 23: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	30, // 24: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
-	31, // 25: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	32, // 26: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	33, // 27: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	34, // 28: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	35, // 29: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	24, // 30: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	23, // 31: tfcluster.v1.Welcome.gpu:type_name -> tfcluster.v1.GPUWant
-	76, // 32: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	28, // 33: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	77, // 34: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	27, // 35: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	0,  // 36: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	29, // 37: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	29, // 38: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	29, // 39: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	38, // 40: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	1,  // 41: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	43, // 42: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	44, // 43: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	78, // 44: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	79, // 45: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	47, // 46: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	60, // 47: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	19, // 48: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	5,  // 49: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	7,  // 50: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	47, // 51: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	57, // 52: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	44, // 53: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	19, // 54: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	45, // 55: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	28, // 56: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	80, // 57: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	57, // 58: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	60, // 59: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	19, // 60: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	56, // 61: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	57, // 62: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	19, // 63: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	38, // 64: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	38, // 65: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	59, // 66: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	16, // 67: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	58, // 68: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	60, // 69: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	18, // 70: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	60, // 71: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	47, // 72: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	38, // 73: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	57, // 74: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	5,  // 75: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	60, // 76: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	2,  // 77: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	36, // 78: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	39, // 79: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	41, // 80: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	45, // 81: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	48, // 82: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	50, // 83: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	52, // 84: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	54, // 85: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	61, // 86: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	62, // 87: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	64, // 88: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	66, // 89: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	67, // 90: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	69, // 91: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	71, // 92: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	73, // 93: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	21, // 94: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	37, // 95: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	40, // 96: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	42, // 97: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	46, // 98: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	49, // 99: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	51, // 100: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	53, // 101: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	55, // 102: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	57, // 103: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	63, // 104: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	65, // 105: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	57, // 106: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	68, // 107: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	70, // 108: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	72, // 109: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	74, // 110: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	94, // [94:111] is the sub-list for method output_type
-	77, // [77:94] is the sub-list for method input_type
-	77, // [77:77] is the sub-list for extension type_name
-	77, // [77:77] is the sub-list for extension extendee
-	0,  // [0:77] is the sub-list for field type_name
+	4,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
+	10,  // 1: tfcluster.v1.AgentMessage.heartbeat:type_name -> tfcluster.v1.Heartbeat
+	9,   // 2: tfcluster.v1.AgentMessage.warmed:type_name -> tfcluster.v1.Warmed
+	12,  // 3: tfcluster.v1.AgentMessage.prepared:type_name -> tfcluster.v1.Prepared
+	13,  // 4: tfcluster.v1.AgentMessage.task:type_name -> tfcluster.v1.TaskEvent
+	21,  // 5: tfcluster.v1.AgentMessage.barrier:type_name -> tfcluster.v1.BarrierArrived
+	20,  // 6: tfcluster.v1.AgentMessage.note:type_name -> tfcluster.v1.Note
+	3,   // 7: tfcluster.v1.AgentMessage.files_sent:type_name -> tfcluster.v1.FilesSent
+	6,   // 8: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
+	5,   // 9: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
+	8,   // 10: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
+	7,   // 11: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
+	8,   // 12: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
+	11,  // 13: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
+	15,  // 14: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
+	16,  // 15: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
+	17,  // 16: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
+	18,  // 17: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
+	19,  // 18: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
+	20,  // 19: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
+	14,  // 20: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
+	84,  // 21: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	23,  // 22: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
+	26,  // 23: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	27,  // 24: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	31,  // 25: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
+	32,  // 26: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	33,  // 27: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	34,  // 28: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	35,  // 29: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	36,  // 30: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	25,  // 31: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	24,  // 32: tfcluster.v1.Welcome.gpu:type_name -> tfcluster.v1.GPUWant
+	85,  // 33: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	29,  // 34: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	86,  // 35: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	28,  // 36: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	0,   // 37: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	30,  // 38: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	30,  // 39: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	30,  // 40: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	39,  // 41: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	1,   // 42: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	45,  // 43: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	46,  // 44: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	45,  // 45: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	45,  // 46: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	52,  // 47: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	53,  // 48: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	87,  // 49: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	88,  // 50: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	56,  // 51: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	69,  // 52: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	20,  // 53: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	6,   // 54: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	8,   // 55: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	56,  // 56: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	66,  // 57: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	53,  // 58: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	20,  // 59: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	54,  // 60: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	29,  // 61: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	89,  // 62: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	66,  // 63: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	69,  // 64: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	20,  // 65: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	65,  // 66: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	66,  // 67: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	20,  // 68: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	39,  // 69: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	39,  // 70: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	68,  // 71: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	17,  // 72: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	67,  // 73: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	69,  // 74: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	19,  // 75: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	69,  // 76: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	56,  // 77: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	39,  // 78: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	66,  // 79: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	6,   // 80: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	69,  // 81: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	2,   // 82: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	37,  // 83: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	40,  // 84: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	42,  // 85: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	44,  // 86: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	48,  // 87: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	50,  // 88: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	54,  // 89: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	57,  // 90: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	59,  // 91: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	61,  // 92: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	63,  // 93: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	70,  // 94: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	71,  // 95: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	73,  // 96: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	75,  // 97: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	76,  // 98: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	78,  // 99: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	80,  // 100: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	82,  // 101: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	22,  // 102: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	38,  // 103: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	41,  // 104: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	43,  // 105: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	47,  // 106: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	49,  // 107: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	51,  // 108: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	55,  // 109: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	58,  // 110: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	60,  // 111: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	62,  // 112: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	64,  // 113: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	66,  // 114: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	72,  // 115: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	74,  // 116: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	66,  // 117: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	77,  // 118: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	79,  // 119: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	81,  // 120: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	83,  // 121: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	102, // [102:122] is the sub-list for method output_type
+	82,  // [82:102] is the sub-list for method input_type
+	82,  // [82:82] is the sub-list for extension type_name
+	82,  // [82:82] is the sub-list for extension extendee
+	0,   // [0:82] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -6680,8 +7315,9 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*AgentMessage_Task)(nil),
 		(*AgentMessage_Barrier)(nil),
 		(*AgentMessage_Note)(nil),
+		(*AgentMessage_FilesSent)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[10].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[11].OneofWrappers = []any{
 		(*TaskEvent_Started)(nil),
 		(*TaskEvent_Entered)(nil),
 		(*TaskEvent_Report)(nil),
@@ -6690,7 +7326,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*TaskEvent_Note)(nil),
 		(*TaskEvent_ServerJoined)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[19].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[20].OneofWrappers = []any{
 		(*Instruction_Welcome)(nil),
 		(*Instruction_Prepare)(nil),
 		(*Instruction_Launch)(nil),
@@ -6701,13 +7337,19 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*Instruction_Probe)(nil),
 		(*Instruction_TrainingOver)(nil),
 	}
+	file_cluster_clusterpb_cluster_proto_msgTypes[42].OneofWrappers = []any{
+		(*PutRequest_File)(nil),
+		(*PutRequest_Data)(nil),
+		(*PutRequest_Sha256)(nil),
+		(*PutRequest_Commit)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   79,
+			NumMessages:   88,
 			NumExtensions: 0,
 			NumServices:   2,
 		},
