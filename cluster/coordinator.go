@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
 // Config is what a Coordinator is made of.
@@ -22,7 +23,9 @@ type Config struct {
 	Authority *Authority
 	// StateDir is the cluster's own folder on this host; Dir holds its runs.
 	StateDir, Dir string
-	Backend       Backend
+	// Disk is where Dir lies, for the files that executors send; nil: on this machine.
+	Disk    runfiles.Disk
+	Backend Backend
 	// Saved is what an earlier driver's allocation saved; nil for a new one.
 	Saved []byte
 	// LastRun is the number of the last run an earlier driver began.
@@ -53,6 +56,7 @@ type Coordinator struct {
 	cfg   Config
 	log   *slog.Logger
 	store *Store
+	files *runfiles.Keeper
 	calls chan func() // run by the loop, in order
 	done  chan struct{}
 	since time.Time
@@ -78,6 +82,7 @@ type Coordinator struct {
 	hellos    map[ExecutorID]*clusterpb.Hello
 	granted   map[ExecutorID]Granted
 	barriers  map[string]*barrier
+	owed      map[ExecutorID]owing // files of the last task, to be sent by executors with disks of their own
 
 	// working is cancelled at the cluster's end; what the loop sets going keeps to it.
 	working context.Context
@@ -110,12 +115,16 @@ func NewCoordinator(cfg Config) *Coordinator {
 	if cfg.SaveState == nil {
 		cfg.SaveState = func(string, []byte, int32, bool) error { return nil }
 	}
-	return &Coordinator{
-		cfg: cfg, log: cfg.Log, store: NewStore(cfg.Dir, cfg.Quota), calls: make(chan func(), 256), done: make(chan struct{}), since: time.Now(),
+	c := &Coordinator{
+		owed: map[ExecutorID]owing{},
+		cfg:  cfg, log: cfg.Log, store: NewStore(cfg.Dir, cfg.Quota), calls: make(chan func(), 256), done: make(chan struct{}), since: time.Now(),
 		agents: map[ExecutorID]*agentConn{}, timers: map[string]*time.Timer{}, blobs: map[string][]byte{}, hellos: map[ExecutorID]*clusterpb.Hello{},
 		granted: map[ExecutorID]Granted{}, barriers: map[string]*barrier{}, followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{},
 		released: make(chan error, 1), allocated: make(chan struct{}), lastRun: cfg.LastRun,
 	}
+	c.files = c.keeper()
+	c.files.Allow(cfg.LastRun)
+	return c
 }
 
 // Run allocates the executors and serves the cluster until it is released or ctx

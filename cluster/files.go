@@ -1,19 +1,20 @@
 package cluster
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"io"
-	"os"
-	"path/filepath"
+	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
 // keepBlob takes a blob's data in and gives it its name.
@@ -48,48 +49,135 @@ func (c *Coordinator) Fetch(req *clusterpb.FetchRequest, stream grpc.ServerStrea
 	}
 }
 
-// Sync implements the Coordinator service: bytes land at their offset in a file
-// below the cluster's directory.
+// keeper takes in and gives out the files of executors with disks of their own.
+func (c *Coordinator) keeper() *runfiles.Keeper {
+	roles := map[ExecutorID]TaskID{}
+	chief := false
+	for _, x := range c.executorRequests() {
+		roles[x.ID] = x.Task
+		chief = chief || x.Task.Role == Chief
+	}
+	first := func(executor string) bool {
+		t := roles[ExecutorID(executor)]
+		return t.Role == Chief || !chief && t == TaskID{Role: Worker}
+	}
+	disk := c.cfg.Disk
+	if disk == nil {
+		disk = runfiles.NewLocal(c.cfg.Dir)
+	}
+	return runfiles.NewKeeper(disk, c.cfg.Dir, first, func(warning string) { c.post(func() { c.noteOnce(warning); c.wake() }) })
+}
+
+// Sync implements the Coordinator service.
 func (c *Coordinator) Sync(stream grpc.ClientStreamingServer[clusterpb.FileChunk, clusterpb.SyncReply]) error {
-	var files int64
-	var open *os.File
-	var name string
-	defer func() {
-		if open != nil {
-			_ = open.Close() // the last write was checked
+	return c.files.Append(peerName(stream.Context()), stream)
+}
+
+// Put implements the Coordinator service.
+func (c *Coordinator) Put(stream grpc.BidiStreamingServer[clusterpb.PutRequest, clusterpb.PutReply]) error {
+	return c.files.Put(peerName(stream.Context()), stream)
+}
+
+// List implements the Coordinator service.
+func (c *Coordinator) List(_ context.Context, req *clusterpb.ListRequest) (*clusterpb.ListReply, error) {
+	return c.files.List(req)
+}
+
+// Get implements the Coordinator service.
+func (c *Coordinator) Get(req *clusterpb.GetRequest, stream grpc.ServerStreamingServer[clusterpb.GetReply]) error {
+	return c.files.Get(req, stream)
+}
+
+// owing is an executor that has yet to send what its task leaves.
+type owing struct {
+	run     int32
+	attempt int // of the executor: another one has not these files
+	launch  int32
+}
+
+// owes notes at a launch that files are to come. Loop only.
+func (c *Coordinator) owes(x *executor, run, launch int32) {
+	if c.hellos[x.id].GetOwnDisk() {
+		c.owed[x.id] = owing{run, x.attempt, launch}
+	}
+}
+
+// filesSent notes that they have come, or that some do not. Loop only.
+func (c *Coordinator) filesSent(id ExecutorID, m *clusterpb.FilesSent) {
+	o, ok := c.owed[id]
+	if !ok || o.run != m.GetRun() || o.launch != m.GetAttempt() {
+		return // of an earlier launch, or said again
+	}
+	delete(c.owed, id)
+	if missing := m.GetMissing(); len(missing) > 0 || m.GetError() != "" {
+		c.note(fmt.Sprintf("run %d: %s on %s could not send %s: %s", m.GetRun(), m.GetTask(), c.hellos[id].GetHost(), someOf(missing), m.GetError()), true)
+	}
+	c.wake()
+	c.sweep(m.GetRun())
+}
+
+// sweep removes what was never completed of the files of a run that is closed, once
+// nothing of it is to come any more. Loop only.
+func (c *Coordinator) sweep(run int32) {
+	if c.lc.run == nil || c.lc.run.spec.id != run || c.lc.run.state.open() || c.owesAny(run) {
+		return
+	}
+	c.work.Go(func() {
+		if err := c.files.Sweep(run); err != nil {
+			c.log.Warn("sweep", "run", run, "err", err)
 		}
-	}()
+	})
+}
+
+func someOf(names []string) string {
+	const most = 3
+	switch {
+	case len(names) == 0:
+		return "its files"
+	case len(names) > most:
+		return fmt.Sprintf("%s and %d other files", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// owesAny tells whether files of a run (0: of any) are to come. Those of an executor
+// that is lost never will: that is said once. Loop only.
+func (c *Coordinator) owesAny(run int32) bool {
+	any := false
+	for id, o := range c.owed {
+		x := c.lc.exec(id)
+		if x.attempt != o.attempt || x.state == execLost {
+			delete(c.owed, id)
+			c.note(fmt.Sprintf("run %d: what %s had not yet sent is lost with its executor", o.run, x.task), true)
+			continue
+		}
+		any = any || run == 0 || o.run == run
+	}
+	return any
+}
+
+// filesMost is how long those who need a run's files wait for them.
+const filesMost = 3 * time.Minute
+
+// awaitFiles waits until the files of a run (0: of any) have come, while executors
+// that ended their tasks still send. It gives up after filesMost, in words.
+func (c *Coordinator) awaitFiles(ctx context.Context, run int32) {
+	ctx, cancel := context.WithTimeout(ctx, filesMost)
+	defer cancel()
+	changed, leave := c.watch()
+	defer leave()
 	for {
-		ch, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return stream.SendAndClose(&clusterpb.SyncReply{Files: files})
+		waits := false
+		if err := c.call(ctx, func() { waits = (c.lc.run == nil || !c.lc.run.state.open()) && c.owesAny(run) }); err != nil || !waits {
+			return
 		}
-		if err != nil {
-			return err
-		}
-		if ch.GetPath() != name || open == nil {
-			clean := filepath.Clean(ch.GetPath())
-			if !filepath.IsLocal(clean) || !strings.HasPrefix(clean, "run-") || ch.GetOffset() < 0 {
-				return status.Errorf(codes.InvalidArgument, "%q is not a file of a run", ch.GetPath())
+		if c.pause(ctx, changed) != nil {
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				c.post(func() {
+					c.noteOnce(fmt.Sprintf("files of run %d did not come from every executor within %s", run, filesMost))
+				})
 			}
-			if open != nil {
-				if err := open.Close(); err != nil {
-					return status.Errorf(codes.Internal, "write %s: %v", name, err)
-				}
-			}
-			full := filepath.Join(c.cfg.Dir, clean)
-			if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
-				return status.Errorf(codes.Internal, "write %s: %v", clean, err)
-			}
-			open, err = os.OpenFile(full, os.O_CREATE|os.O_WRONLY, 0o644)
-			if err != nil {
-				return status.Errorf(codes.Internal, "write %s: %v", clean, err)
-			}
-			name = ch.GetPath()
-			files++
-		}
-		if _, err := open.WriteAt(ch.GetData(), ch.GetOffset()); err != nil {
-			return status.Errorf(codes.Internal, "write %s: %v", name, err)
+			return
 		}
 	}
 }

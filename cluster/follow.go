@@ -246,6 +246,9 @@ func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, s
 			dirty, lastStatus = false, time.Now()
 		}
 		if over {
+			if u.GetStatus().GetState() == runFinished.String() {
+				c.awaitFiles(ctx, u.GetStatus().GetId())
+			}
 			c.awaitLines(ctx, u.GetStatus())
 			u.Final = true
 		}

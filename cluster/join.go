@@ -157,6 +157,8 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 		c.taskEvent(m.Task)
 	case *clusterpb.AgentMessage_Barrier:
 		c.arrive(m.Barrier)
+	case *clusterpb.AgentMessage_FilesSent:
+		c.filesSent(conn.exec, m.FilesSent)
 	case *clusterpb.AgentMessage_Note:
 		c.note(m.Note.GetText(), m.Note.GetWarning())
 		c.wake()

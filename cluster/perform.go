@@ -39,6 +39,7 @@ func (c *Coordinator) perform(actions []action) {
 			c.runOver(a.failure)
 		case actRunGone:
 			c.find(c.lc.run.spec.id).gone = true
+			c.sweep(c.lc.run.spec.id)
 		case actRunChanged:
 			c.openBarriers()
 		}

@@ -47,6 +47,9 @@ func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreaming
 		return true
 	}, func(ctx context.Context, u *clusterpb.StartUpdate) {
 		if u.GetRun().GetEndedUnix() != 0 {
+			if u.GetFailure() == nil {
+				c.awaitFiles(ctx, u.GetRun().GetId())
+			}
 			c.awaitLines(ctx, u.GetRun())
 		}
 	})
@@ -76,6 +79,9 @@ func (c *control) endActive(ctx context.Context) error {
 // begin makes the run's folders and record and hands it to the lifecycle. The
 // checkpoints of an older run may be large: they are copied outside the loop.
 func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*record, error) {
+	if req.GetResume() != "" {
+		c.awaitFiles(ctx, 0) // checkpoints of the run before may be on their way
+	}
 	var plan *runPlan
 	var problem error
 	if err := c.call(ctx, func() { plan, problem = c.plan(req) }); err != nil {
@@ -211,6 +217,7 @@ func (c *Coordinator) carryOut(p *runPlan) *record {
 	}
 	c.program = p.req
 	c.lastRun = p.status.GetId()
+	c.files.Allow(c.lastRun)
 	rec := newRecord(p.status)
 	rec.told = c.notes.said()
 	c.records = append(c.records, rec)

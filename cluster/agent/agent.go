@@ -51,6 +51,7 @@ type Agent struct {
 	gpuError    string
 	blobs       *blobStore
 	logs        *shipper
+	files       *ownFiles // nil where the driver's disk is shared
 	python      *interpreter
 	link        *link
 	cancel      context.CancelCauseFunc
@@ -122,6 +123,10 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	a.logs = newShipper(filepath.Join(cfg.RuntimeDir, "spool-"+a.incarnation))
 	a.python = newInterpreter(zygoteStarter{dir: cfg.RuntimeDir, pythonPath: path}, log, a.warmed)
 	a.link = &link{client: client, member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1)}
+	if err := a.openFiles(client); err != nil {
+		conn.Close()
+		return nil, nil, err
+	}
 	if a.port, err = holdPort(); err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -226,6 +231,9 @@ func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 	a.port.release()
 	a.gpus.release()
 	os.RemoveAll(a.logs.dir)
+	if a.files != nil {
+		a.files.close()
+	}
 }
 
 // heart sends heartbeats.
@@ -264,7 +272,7 @@ func (a *Agent) hello() *clusterpb.Hello {
 		ExecutorId: a.cfg.ExecutorID, Attempt: a.cfg.Attempt, Incarnation: a.incarnation, Host: a.host,
 		Address: a.address, Version: a.version, OsArch: runtime.GOOS + "/" + runtime.GOARCH, Pid: int32(os.Getpid()),
 		Gpus: a.gpus.gpus, GpuError: a.gpuError, Cpus: int32(runtime.NumCPU()), MemoryBytes: memoryBytes(),
-		Python: a.python.describe(),
+		Python: a.python.describe(), OwnDisk: a.files != nil,
 	}
 	h.Warmed = h.Python != nil
 	if a.port != nil {

@@ -31,6 +31,7 @@ type Config struct {
 	OrphanGrace int64  `json:"orphan_grace_millis"`
 	Idle        int64  `json:"idle_millis"` // 0: for ever
 	SharedDir   string `json:"shared_dir"`  // the cluster's directory when it is on a disk shared with the driver
+	WorkDir     string `json:"work_dir"`    // where the runs' files lie when it is not; "": runtime_dir
 	LogFile     string `json:"log_file"`    // of the agent itself; "": stderr
 }
 

@@ -196,9 +196,9 @@ func TestALinkThatBreaksDoesNotBeginAgain(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(logs, "a\xff"), []byte("no message holds its name"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := newFileSync(clusterpb.NewCoordinatorClient(conn), "0", run, logs)
+	s := newFileSync(clusterpb.NewCoordinatorClient(conn), "0", run)
 	for range 20 {
-		s.rounds(t.Context())
+		_ = s.rounds(t.Context())
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -316,7 +316,7 @@ func (c *coordinator) runAgent(change func(*Config)) (done <-chan error) {
 	c.t.Helper()
 	cfg := Config{
 		ExecutorID: "0", Cluster: "test", Coordinator: c.address, ServerName: "coordinator", RuntimeDir: c.t.TempDir(),
-		OrphanGrace: 60_000, Idle: 60_000, Host: "here",
+		OrphanGrace: 60_000, Idle: 60_000, Host: "here", SharedDir: "/",
 	}
 	cfg.CA, cfg.Cert, cfg.Key = c.ca.agent(c.t)
 	own := cfg.RuntimeDir

@@ -37,7 +37,7 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 		return a.welcome(ctx, i.Welcome)
 	case *clusterpb.Instruction_Prepare:
 		a.python.retry(ctx)
-		a.prepareRun(i.Prepare)
+		a.prepareRun(ctx, i.Prepare)
 	case *clusterpb.Instruction_Launch:
 		a.start(ctx, i.Launch)
 	case *clusterpb.Instruction_Signal:
@@ -50,7 +50,7 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 			"op": "barrier_released", "name": i.Barrier.GetName(), "error": i.Barrier.GetError(),
 		})
 	case *clusterpb.Instruction_TrainingOver:
-		a.tellRun(i.TrainingOver.GetRun(), map[string]any{"op": "training_over"})
+		a.trainingOver(ctx, i.TrainingOver.GetRun())
 	case *clusterpb.Instruction_Probe:
 		a.heartbeat()
 	case *clusterpb.Instruction_Release:
@@ -86,7 +86,7 @@ func (a *Agent) welcome(ctx context.Context, w *clusterpb.Welcome) error {
 }
 
 // prepareRun holds a fresh port for a run's attempt.
-func (a *Agent) prepareRun(p *clusterpb.Prepare) {
+func (a *Agent) prepareRun(ctx context.Context, p *clusterpb.Prepare) {
 	reply := &clusterpb.Prepared{Run: p.GetRun(), Attempt: p.GetAttempt()}
 	port, err := holdPort()
 	if err != nil {
@@ -105,15 +105,34 @@ func (a *Agent) prepareRun(p *clusterpb.Prepare) {
 		a.runs[r.id] = r
 	}
 	r.port.release()
-	r.attempt, r.port, r.ready = p.GetAttempt(), port, reply
+	r.attempt, r.port, r.ready = p.GetAttempt(), port, nil
+	a.mu.Unlock()
+	if a.files == nil {
+		a.prepared(reply)
+		return
+	}
+	a.work.Go(func() { // the checkpoints of the attempt before must have arrived
+		a.files.settle(ctx, p.GetRun())
+		a.prepared(reply)
+	})
+}
+
+// prepared answers the run's last Prepare.
+func (a *Agent) prepared(reply *clusterpb.Prepared) {
+	a.mu.Lock()
 	defer a.mu.Unlock()
+	r := a.runs[reply.GetRun()]
+	if r == nil || r.attempt != reply.GetAttempt() {
+		return // ended, or prepared again
+	}
+	r.ready = reply
 	a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Prepared{Prepared: reply}})
 }
 
 // start launches a task.
 func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 	starting, cancel := context.WithCancel(ctx)
-	t := &task{launch: l, emit: a.tell, done: make(chan struct{}), cancel: cancel}
+	t := &task{launch: l, emit: a.tell, done: make(chan struct{}), hurried: make(chan struct{}), cancel: cancel}
 	t.id = fmt.Sprintf("%s/%s/run%d.%d/%s", a.cfg.Cluster, a.incarnation, l.GetRun(), l.GetAttempt(), l.GetTask())
 	t.arrive = func(name string) {
 		a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Barrier{Barrier: &clusterpb.BarrierArrived{
@@ -133,13 +152,12 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 		cancel()
 		return // said twice
 	}
+	if a.files != nil {
+		t.launch, t.files = a.files.launch(ctx, l)
+	}
 	t.log = a.logs.open(logKey{l.GetRun(), l.GetAttempt(), l.GetTask()})
 	r.tasks = append(r.tasks, t)
 	a.mu.Unlock()
-	if logs, ok := localDir(l.GetDirectories().GetLogs()); ok && a.cfg.SharedDir == "" {
-		dir, _ := localDir(l.GetDirectories().GetDir())
-		a.work.Go(func() { newFileSync(a.blobs.client, a.cfg.ExecutorID, dir, logs).run(ctx, t.done) })
-	}
 	a.work.Go(func() {
 		defer cancel()
 		t.run(func(files [3]*os.File) (*process, error) { return a.spawn(starting, t, files) })
@@ -151,6 +169,11 @@ const spawnTries = 3
 
 // spawn forks a task once what it needs is here and Python is warm.
 func (a *Agent) spawn(ctx context.Context, t *task, files [3]*os.File) (*process, error) {
+	if t.files != nil {
+		if err := t.files.ready(ctx); err != nil {
+			return nil, err
+		}
+	}
 	request, err := a.prepare(ctx, t)
 	if err != nil {
 		return nil, err
@@ -203,6 +226,9 @@ func (a *Agent) greeting(open func([]*clusterpb.AgentMessage)) {
 			first = append(first, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: e}})
 		}
 	}
+	if a.files != nil {
+		first = append(first, a.files.again()...)
+	}
 	open(first)
 }
 
@@ -217,6 +243,20 @@ func (a *Agent) signalTasks(s *clusterpb.SignalTask) {
 func (a *Agent) tellRun(id int32, message map[string]any) {
 	for _, t := range a.tasksOf(id) {
 		a.work.Go(func() { t.tell(message) })
+	}
+}
+
+// trainingOver tells those who watch, once they have the last checkpoint.
+func (a *Agent) trainingOver(ctx context.Context, id int32) {
+	for _, t := range a.tasksOf(id) {
+		a.work.Go(func() {
+			if t.files != nil && t.files.watches() {
+				if err := t.files.pull(ctx); err != nil {
+					t.note(fmt.Sprintf("the last checkpoints are not here: %v", err), true)
+				}
+			}
+			t.tell(map[string]any{"op": "training_over"})
+		})
 	}
 }
 
@@ -292,6 +332,9 @@ func (a *Agent) release(reason string) {
 	}
 	for _, t := range tasks {
 		waitFor(t.done, settlePipes)
+	}
+	if a.files != nil {
+		a.files.flush(filesFarewell)
 	}
 	for end := time.Now().Add(farewell); !a.logs.delivered() && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)

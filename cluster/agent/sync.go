@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
 // Pace and pieces of the files that are sent to a driver on another disk.
@@ -23,22 +24,21 @@ const (
 	syncTimeout  = 30 * time.Second // of one round
 )
 
-// fileSync sends what is appended to the files below a run's log directory.
-// TensorBoard's event files only grow, so an offset per file is all there is to
-// remember; a file that shrank is sent again.
+// fileSync sends what is appended to the event files of a run. They only grow, so an
+// offset per file is all there is to remember; a file that shrank is sent again.
 type fileSync struct {
 	client   clusterpb.CoordinatorClient
 	executor string
-	dir      string // of the logs
+	dir      string // of the run
 	base     string // of the cluster: what the paths sent are relative to
 	sent     map[string]int64
 }
 
-func newFileSync(client clusterpb.CoordinatorClient, executor, runDir, logs string) *fileSync {
-	return &fileSync{client: client, executor: executor, dir: logs, base: filepath.Dir(filepath.Clean(runDir)), sent: map[string]int64{}}
+func newFileSync(client clusterpb.CoordinatorClient, executor, runDir string) *fileSync {
+	return &fileSync{client: client, executor: executor, dir: runDir, base: filepath.Dir(filepath.Clean(runDir)), sent: map[string]int64{}}
 }
 
-// run sends every second until ended is closed, and once more after it.
+// run sends every second until ended is closed. The last rounds are the caller's.
 func (s *fileSync) run(ctx context.Context, ended <-chan struct{}) {
 	ticker := time.NewTicker(syncInterval)
 	defer ticker.Stop()
@@ -47,19 +47,18 @@ func (s *fileSync) run(ctx context.Context, ended <-chan struct{}) {
 		case <-ctx.Done():
 			return
 		case <-ended:
-			s.rounds(ctx) // best effort: the driver may be gone for good
 			return
 		case <-ticker.C:
-			s.rounds(ctx)
+			_ = s.rounds(ctx) // what did not go is with the next
 		}
 	}
 }
 
 // rounds sends until nothing is left, or cannot be sent: then it is with the next.
-func (s *fileSync) rounds(ctx context.Context) {
+func (s *fileSync) rounds(ctx context.Context) error {
 	for {
 		if more, err := s.round(ctx); err != nil || !more {
-			return
+			return err
 		}
 	}
 }
@@ -81,7 +80,7 @@ func (s *fileSync) round(ctx context.Context) (more bool, err error) {
 		return stream.Send(chunk)
 	}
 	err = filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() {
+		if err != nil || !entry.Type().IsRegular() || !runfiles.Grows(path) {
 			return nil // one that cannot be read, or vanished, does not hold up the others
 		}
 		end, err := s.file(path, &left, send)
@@ -97,7 +96,7 @@ func (s *fileSync) round(ctx context.Context) (more bool, err error) {
 		return false, err
 	}
 	if _, closeErr := stream.CloseAndRecv(); closeErr != nil {
-		return false, fmt.Errorf("send the log directory's files: %w", closeErr)
+		return false, fmt.Errorf("send the event files: %w", closeErr)
 	}
 	maps.Copy(s.sent, reached)
 	return left <= 0, err
@@ -137,4 +136,20 @@ func (s *fileSync) file(path string, left *int64, send func(*clusterpb.FileChunk
 		}
 	}
 	return offset, nil
+}
+
+// left are the files of which the driver lacks a part. Not while a round is on.
+func (s *fileSync) left() []string {
+	var left []string
+	_ = filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() || !runfiles.Grows(path) {
+			return nil
+		}
+		relative, err := filepath.Rel(s.base, path)
+		if info, statErr := entry.Info(); err == nil && statErr == nil && info.Size() != s.sent[path] {
+			left = append(left, relative)
+		}
+		return nil
+	})
+	return left
 }

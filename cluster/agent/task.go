@@ -31,6 +31,9 @@ type task struct {
 	arrive func(barrier string)
 	done   chan struct{} // closed when everything of it has ended
 	cancel func()        // gives up a start that has not come to a process
+	files  *taskFiles    // nil where the driver's disk is shared
+	// hurried is closed when somebody wants the task gone: its end is told at once.
+	hurried chan struct{}
 
 	tail  tail
 	pumps sync.WaitGroup
@@ -41,6 +44,7 @@ type task struct {
 	process *process
 	control *os.File // our end
 	ending  string   // why it was ended by us, when that is not the coordinator's doing
+	hurry   bool     // hurried is closed
 	killed  bool     // SIGKILL was asked for before there was a process
 	failed  controlMessage
 	joined  bool // inside tf.distribute.Server.join()
@@ -54,6 +58,9 @@ type spawner func(files [3]*os.File) (*process, error)
 func (t *task) run(spawn spawner) {
 	defer close(t.done)
 	defer t.log.end()
+	if t.files != nil {
+		defer t.files.left() // also of what never began
+	}
 	defer func() {
 		for _, f := range t.blobs {
 			f.Close()
@@ -85,6 +92,7 @@ func (t *task) run(spawn spawner) {
 	}()
 	status, reason := t.wait(p)
 	waitFor(drained, settleTail)
+	t.deliver(status)
 	t.exited(status, status.signal == int32(unix.SIGKILL) && memory.read() > before, reason)
 	waitFor(drained, settlePipes)
 	t.finish(p)
@@ -136,6 +144,22 @@ func (t *task) wait(p *process) (exitStatus, string) {
 	return status, reason
 }
 
+// deliver lets what the task left go to the driver. A good end is told when that is
+// there, a bad one at once: it is news, and the next attempt waits for the files.
+func (t *task) deliver(status exitStatus) {
+	if t.files == nil {
+		return
+	}
+	sent := t.files.left()
+	if status.code != 0 || status.signal != 0 {
+		return
+	}
+	select {
+	case <-sent:
+	case <-t.hurried:
+	}
+}
+
 // finish ends what the task left running.
 func (t *task) finish(p *process) {
 	if err := p.signal(int(unix.SIGKILL)); err != nil {
@@ -174,6 +198,10 @@ func (t *task) note(text string, warning bool) {
 func (t *task) signal(number int, reason string) {
 	t.mu.Lock()
 	p := t.process
+	if (number == sigKill || number == sigTerm) && !t.hurry {
+		t.hurry = true
+		close(t.hurried)
+	}
 	if reason != "" && t.ending == "" {
 		t.ending = reason
 	}

@@ -1,0 +1,336 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/runfiles"
+)
+
+// How an executor's files come to the driver and back.
+const (
+	filesInterval = time.Second      // between two looks for what is to be sent or fetched
+	filesRetry    = time.Second      // after a round that failed at the end of a task
+	filesGiveUp   = 2 * time.Minute  // nothing went through: what is left is named and given up
+	filesFarewell = 5 * time.Second  // for what is left at a release
+	fetchFiles    = 30 * time.Minute // for the checkpoints that a launch takes up
+)
+
+// ownFilesPrefix begins the folder of the runs of an agent that has a disk of its own.
+const ownFilesPrefix = "files-"
+
+// ownFiles are the folders of the runs on an executor that does not share the driver's
+// disk. What tasks leave there is sent to the driver, what it has is fetched.
+type ownFiles struct {
+	// fixed
+	dir      string
+	root     *os.Root
+	lock     *os.File // of dir, so that others tell it from one that was left behind
+	client   clusterpb.CoordinatorClient
+	executor string
+	log      *slog.Logger
+	work     *sync.WaitGroup
+	send     func(*clusterpb.AgentMessage)
+
+	mu sync.Mutex
+	// guarded by mu
+	runs map[int32]*runFiles
+}
+
+// openOwnFiles makes the folder, and removes those of agents that are no more.
+func openOwnFiles(parent, incarnation string) (*ownFiles, error) {
+	left, _ := filepath.Glob(filepath.Join(parent, ownFilesPrefix+"*"))
+	for _, dir := range left {
+		if f, err := os.Open(dir); err == nil {
+			if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+				os.RemoveAll(dir)
+			}
+			f.Close()
+		}
+	}
+	o := &ownFiles{dir: filepath.Join(parent, ownFilesPrefix+incarnation), runs: map[int32]*runFiles{}}
+	if err := os.MkdirAll(o.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of the runs' files: %w", err)
+	}
+	var err error
+	if o.lock, err = os.Open(o.dir); err == nil {
+		err = unix.Flock(int(o.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err == nil {
+		o.root, err = os.OpenRoot(o.dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the folder of the runs' files: %w", err)
+	}
+	return o, nil
+}
+
+// openFiles makes the folder of the runs where the driver's disk is not shared.
+func (a *Agent) openFiles(client clusterpb.CoordinatorClient) error {
+	if a.cfg.SharedDir != "" {
+		return nil
+	}
+	parent := a.cfg.WorkDir
+	if parent == "" {
+		parent = a.cfg.RuntimeDir
+	}
+	o, err := openOwnFiles(parent, a.incarnation)
+	if err != nil {
+		return err
+	}
+	o.client, o.executor, o.log, o.work, o.send = client, a.cfg.ExecutorID, a.log, &a.work, a.link.send
+	a.files = o
+	return nil
+}
+
+// close removes everything. Nobody may use it any more.
+func (o *ownFiles) close() {
+	o.root.Close()
+	os.RemoveAll(o.dir)
+	o.lock.Close()
+}
+
+// runFiles are one run's.
+type runFiles struct {
+	own    *ownFiles
+	id     int32
+	sender *runfiles.Sender
+	events *fileSync
+
+	pulling sync.Mutex
+	mirror  *runfiles.Mirror // guarded by pulling
+
+	last lastTask // guarded by own.mu
+}
+
+// lastTask is how it stands with what a run's newest task here leaves.
+type lastTask struct {
+	run  int32
+	over <-chan struct{}      // closed when its process is gone
+	done <-chan struct{}      // closed when what it left was sent, or given up
+	said *clusterpb.FilesSent // once done
+}
+
+// launch gives a launch the run's folders on this disk, and starts to look after them.
+func (o *ownFiles) launch(ctx context.Context, l *clusterpb.Launch) (*clusterpb.Launch, *taskFiles) {
+	l = proto.CloneOf(l)
+	d := l.GetDirectories()
+	if d == nil {
+		d = &clusterpb.Directories{}
+		l.Directories = d
+	}
+	there, here := d.GetDir(), filepath.Join(o.dir, fmt.Sprintf("run-%03d", l.GetRun()))
+	for _, dir := range []*string{&d.Logs, &d.Checkpoints, &d.Export} {
+		if rest, below := strings.CutPrefix(*dir, there); below && filepath.IsLocal(strings.TrimPrefix(rest, "/")) {
+			*dir = filepath.Join(here, rest)
+		}
+	}
+	d.Dir = here
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r := o.runs[l.GetRun()]
+	if r == nil {
+		sender := runfiles.NewSender(o.client, o.root, l.GetRun())
+		r = &runFiles{
+			own: o, id: l.GetRun(), sender: sender, events: newFileSync(o.client, o.executor, here),
+			mirror: runfiles.NewMirror(sender, l.GetRun(), "checkpoints"),
+		}
+		o.runs[l.GetRun()] = r
+	}
+	t := &taskFiles{runFiles: r, launch: l, before: r.last.done, over: make(chan struct{}), done: make(chan struct{})}
+	r.last = lastTask{run: r.id, over: t.over, done: t.done}
+	o.work.Go(func() { t.attend(ctx) })
+	return l, t
+}
+
+// settle waits until what earlier tasks left was sent or given up, then makes room
+// for a run: the folders of others that have arrived are removed.
+func (o *ownFiles) settle(ctx context.Context, next int32) {
+	for _, r := range o.all() {
+		select {
+		case <-r.done:
+		case <-ctx.Done():
+			return
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id, r := range o.runs {
+		if id == next || r.last.said == nil || len(r.last.said.GetMissing()) > 0 {
+			continue // what did not arrive stays as long as the agent
+		}
+		if err := o.root.RemoveAll(fmt.Sprintf("run-%03d", id)); err != nil {
+			o.log.Warn("remove the files of a run", "run", id, "error", err)
+		}
+		delete(o.runs, id)
+	}
+}
+
+// flush waits, shortly, for what is being sent.
+func (o *ownFiles) flush(limit time.Duration) {
+	end := time.Now().Add(limit)
+	for _, r := range o.all() {
+		select {
+		case <-r.over:
+			waitFor(r.done, time.Until(end))
+		default:
+		}
+	}
+}
+
+// all are the newest tasks of every run.
+func (o *ownFiles) all() []lastTask {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var all []lastTask
+	for _, r := range o.runs {
+		all = append(all, r.last)
+	}
+	return all
+}
+
+// again is what a driver that comes back must hear.
+func (o *ownFiles) again() []*clusterpb.AgentMessage {
+	var said []*clusterpb.AgentMessage
+	for _, r := range o.all() {
+		if r.said != nil {
+			said = append(said, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_FilesSent{FilesSent: r.said}})
+		}
+	}
+	return said
+}
+
+// taskFiles are a run's while one task of it is here.
+type taskFiles struct {
+	*runFiles
+	launch *clusterpb.Launch
+	before <-chan struct{} // closed when what the task before left was sent; nil for the first
+	over   chan struct{}   // closed when the process is gone
+	once   sync.Once       // closes over
+	done   chan struct{}   // closed when what it left was sent, or given up
+}
+
+// ready fetches the checkpoints that the task takes up.
+func (t *taskFiles) ready(ctx context.Context) error {
+	if t.before != nil {
+		select {
+		case <-t.before:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if !t.launch.GetResumed() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, fetchFiles)
+	defer cancel()
+	return t.pull(ctx)
+}
+
+func (r *runFiles) pull(ctx context.Context) error {
+	r.pulling.Lock()
+	defer r.pulling.Unlock()
+	return r.mirror.Pull(ctx)
+}
+
+// watches tells whether a task reads what others save: it does not train.
+func (t *taskFiles) watches() bool {
+	switch role, _, _ := strings.Cut(t.launch.GetTask(), ":"); role {
+	case "chief", "master", "worker", "ps":
+		return false
+	}
+	return true
+}
+
+// left says that the task's process is gone. The channel is closed when what it left
+// has been sent, or given up.
+func (t *taskFiles) left() <-chan struct{} {
+	t.once.Do(func() { close(t.over) })
+	return t.done
+}
+
+// attend sends what the task writes until it ends, and then the rest.
+func (t *taskFiles) attend(ctx context.Context) {
+	defer close(t.done)
+	if t.before != nil {
+		select {
+		case <-t.before:
+		case <-ctx.Done():
+			return
+		}
+	}
+	var events sync.WaitGroup
+	events.Go(func() { t.events.run(ctx, t.over) })
+	t.alongside(ctx)
+	events.Wait()
+	missing, err := t.rest(ctx)
+	said := &clusterpb.FilesSent{Run: t.id, Attempt: t.launch.GetAttempt(), Task: t.launch.GetTask(), Missing: missing}
+	if err != nil {
+		said.Error = err.Error()
+	}
+	t.own.mu.Lock()
+	defer t.own.mu.Unlock()
+	t.last.said = said
+	t.own.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_FilesSent{FilesSent: said}})
+}
+
+// alongside sends, and fetches for those who watch, while the task runs.
+func (t *taskFiles) alongside(ctx context.Context) {
+	ticker := time.NewTicker(filesInterval)
+	defer ticker.Stop()
+	var last string
+	for {
+		select {
+		case <-t.over:
+			return
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		err := t.sender.Round(ctx, false, func() {})
+		if t.watches() {
+			err = errors.Join(err, t.pull(ctx))
+		}
+		if err != nil && err.Error() != last && ctx.Err() == nil {
+			last = err.Error()
+			t.own.log.Warn("the run's files", "run", t.id, "error", err)
+		}
+	}
+}
+
+// rest sends all that is left. It tries for as long as something goes through now
+// and then.
+func (t *taskFiles) rest(ctx context.Context) (missing []string, err error) {
+	last := time.Now()
+	moved := func() { last = time.Now() }
+	for {
+		err := errors.Join(t.events.rounds(ctx), t.sender.Round(ctx, true, func() { moved() }))
+		if err == nil {
+			return nil, nil
+		}
+		if status.Code(err) == codes.ResourceExhausted {
+			moved = func() {} // what goes to a full disk is no progress
+		}
+		if ctx.Err() != nil || time.Since(last) > filesGiveUp || status.Code(err) == codes.Unimplemented {
+			return append(t.sender.Left(), t.events.left()...), err
+		}
+		t.own.log.Warn("what the task left is sent again", "run", t.id, "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(filesRetry):
+		}
+	}
+}

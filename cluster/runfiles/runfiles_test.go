@@ -1,0 +1,567 @@
+package runfiles
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// service is a driver with a Keeper; an executor's name travels in the metadata.
+type service struct {
+	clusterpb.UnimplementedCoordinatorServer
+	*Keeper
+}
+
+func name(ctx context.Context) string {
+	md, _ := metadata.FromIncomingContext(ctx)
+	return strings.Join(md.Get("executor"), "")
+}
+
+func (s service) Sync(stream grpc.ClientStreamingServer[clusterpb.FileChunk, clusterpb.SyncReply]) error {
+	return s.Append(name(stream.Context()), stream)
+}
+
+func (s service) Put(stream grpc.BidiStreamingServer[clusterpb.PutRequest, clusterpb.PutReply]) error {
+	return s.Keeper.Put(name(stream.Context()), stream)
+}
+
+func (s service) List(_ context.Context, r *clusterpb.ListRequest) (*clusterpb.ListReply, error) {
+	return s.Keeper.List(r)
+}
+
+func (s service) Get(r *clusterpb.GetRequest, stream grpc.ServerStreamingServer[clusterpb.GetReply]) error {
+	return s.Keeper.Get(r, stream)
+}
+
+// tricky is a Local whose faults a test chooses, and which watches what readers would find.
+type tricky struct {
+	*Local
+	t  *testing.T
+	mu sync.Mutex
+	// guarded by mu
+	full    bool
+	renames []string
+	removes []string
+}
+
+func (d *tricky) Room() (int64, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.full {
+		return 0, nil
+	}
+	return d.Local.Room()
+}
+
+func (d *tricky) Rename(from, to string, modified time.Time) error {
+	d.mu.Lock()
+	d.renames = append(d.renames, to)
+	d.mu.Unlock()
+	err := d.Local.Rename(from, to, modified)
+	d.consistent()
+	return err
+}
+
+func (d *tricky) Remove(name string) error {
+	d.mu.Lock()
+	d.removes = append(d.removes, name)
+	d.mu.Unlock()
+	err := d.Local.Remove(name)
+	d.consistent()
+	return err
+}
+
+// consistent fails the test where a state file names a checkpoint that is not there.
+func (d *tricky) consistent() {
+	files, err := d.Files(".")
+	if err != nil {
+		d.t.Error(err)
+	}
+	for _, f := range files {
+		if filepath.Base(f.Path) != "checkpoint" {
+			continue
+		}
+		state, err := os.ReadFile(filepath.Join(d.dir, f.Path))
+		if err != nil {
+			d.t.Error(err)
+		}
+		for _, prefix := range named(f.Path, state) {
+			for _, part := range []string{".index", ".data-00000-of-00001"} {
+				if _, err := os.Stat(filepath.Join(d.dir, prefix+part)); err != nil {
+					d.t.Errorf("%s names what is not there: %v", f.Path, err)
+				}
+			}
+		}
+	}
+}
+
+// bed is a driver and what executors share with it: nothing.
+type bed struct {
+	t      *testing.T
+	disk   *tricky
+	keeper *Keeper
+	server *grpc.Server
+	client clusterpb.CoordinatorClient
+	mu     sync.Mutex
+	notes  []string // guarded by mu
+}
+
+func newBed(t *testing.T) *bed {
+	b := &bed{t: t, disk: &tricky{Local: NewLocal(t.TempDir()), t: t}}
+	b.keeper = NewKeeper(b.disk, "DIR", func(executor string) bool { return executor == "0" }, func(w string) {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.notes = append(b.notes, w)
+	})
+	b.keeper.Allow(3)
+	listener := bufconn.Listen(1 << 20)
+	b.server = grpc.NewServer(grpc.WaitForHandlers(true))
+	clusterpb.RegisterCoordinatorServer(b.server, service{Keeper: b.keeper})
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = b.server.Serve(listener) })
+	conn, err := grpc.NewClient("passthrough:///bed", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return listener.Dial() }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		conn.Close()
+		b.server.Stop()
+		serving.Wait()
+	})
+	b.client = clusterpb.NewCoordinatorClient(conn)
+	return b
+}
+
+// executor is one with a disk of its own.
+type executor struct {
+	*Sender
+	t   *testing.T
+	ctx context.Context
+	dir string
+}
+
+func (b *bed) executor(name string) *executor {
+	dir := b.t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "run-001", "checkpoints"), 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { root.Close() })
+	ctx := metadata.AppendToOutgoingContext(b.t.Context(), "executor", name)
+	return &executor{NewSender(b.client, root, 1), b.t, ctx, dir}
+}
+
+func (e *executor) write(name, content string) {
+	e.t.Helper()
+	path := filepath.Join(e.dir, "run-001", name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *executor) remove(name string) {
+	e.t.Helper()
+	if err := os.Remove(filepath.Join(e.dir, "run-001", name)); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+// save writes a checkpoint as TensorFlow does, and keeps two of them.
+func (e *executor) save(n int) {
+	var state strings.Builder
+	fmt.Fprintf(&state, "model_checkpoint_path: \"ckpt-%d\"\n", n)
+	for i := max(1, n-1); i <= n; i++ {
+		fmt.Fprintf(&state, "all_model_checkpoint_paths: \"ckpt-%d\"\n", i)
+	}
+	e.write(fmt.Sprintf("checkpoints/ckpt-%d.data-00000-of-00001", n), strings.Repeat(fmt.Sprint(n), 1000))
+	e.write(fmt.Sprintf("checkpoints/ckpt-%d.index", n), fmt.Sprint(n))
+	e.write("checkpoints/checkpoint.tmpabc", state.String())
+	if err := os.Rename(filepath.Join(e.dir, "run-001/checkpoints/checkpoint.tmpabc"), filepath.Join(e.dir, "run-001/checkpoints/checkpoint")); err != nil {
+		e.t.Fatal(err)
+	}
+	if n > 2 {
+		e.remove(fmt.Sprintf("checkpoints/ckpt-%d.data-00000-of-00001", n-2))
+		e.remove(fmt.Sprintf("checkpoints/ckpt-%d.index", n-2))
+	}
+}
+
+func (e *executor) round(end bool) {
+	e.t.Helper()
+	if err := e.Round(e.ctx, end, func() {}); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path ...string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Error(err)
+	}
+	return string(b)
+}
+
+func (b *bed) names() []string {
+	b.t.Helper()
+	files, err := b.disk.Files(".")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Path)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (b *bed) want(names ...string) {
+	b.t.Helper()
+	if got := b.names(); !slices.Equal(got, names) {
+		b.t.Errorf("the driver has\n%q, want\n%q", got, names)
+	}
+}
+
+// TestCheckpointsComeAndGo: at no moment does a state file at the driver, or with an
+// executor that mirrors it, name a checkpoint that is not there; old ones go.
+func TestCheckpointsComeAndGo(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	chief, evaluator := b.executor("0"), b.executor("1")
+	m := NewMirror(evaluator.Sender, 1, "checkpoints")
+	for n := 1; n <= 5; n++ {
+		chief.save(n)
+		chief.round(false)
+		if err := m.Pull(evaluator.ctx); err != nil {
+			t.Fatal(err)
+		}
+		evaluator.round(true) // sends nothing back
+		(&tricky{Local: NewLocal(evaluator.dir), t: t}).consistent()
+	}
+	const folder = "run-001/checkpoints/"
+	b.want(folder+"checkpoint", folder+"ckpt-4.data-00000-of-00001", folder+"ckpt-4.index", folder+"ckpt-5.data-00000-of-00001", folder+"ckpt-5.index")
+	for _, name := range b.names() {
+		if got, want := read(t, evaluator.dir, name), read(t, chief.dir, name); got != want {
+			t.Errorf("%s is %.20q with the evaluator, %.20q with the chief", name, got, want)
+		}
+	}
+	if entries, _ := os.ReadDir(filepath.Join(evaluator.dir, folder)); len(entries) != 5 {
+		t.Errorf("the evaluator has %v", entries)
+	}
+}
+
+// TestWhatIsWrittenInPlaceWaits: a file that nothing says to be complete is sent once it
+// has not changed for a while, or at the end.
+func TestWhatIsWrittenInPlaceWaits(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	e := b.executor("1")
+	e.write("export/saved_model.pb", "model")
+	e.write("export/variables/variables.index", "index")
+	e.write("logs/events.out.tfevents.1", "streamed elsewhere")
+	e.write(".17-aside", "not named yet")
+	e.write("tasks/worker-0/1.log", "the driver's own")
+	e.remove("tasks/worker-0/1.log")
+	if err := os.Symlink("/etc/passwd", filepath.Join(e.dir, "run-001/export/link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(filepath.Join(e.dir, "run-001/export/pipe"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e.round(false)
+	b.want()
+	end := time.Now().Add(time.Minute)
+	for len(b.names()) == 0 && time.Now().Before(end) {
+		time.Sleep(settled / 4)
+		e.round(false)
+	}
+	b.want("run-001/export/saved_model.pb", "run-001/export/variables/variables.index")
+	if got := b.disk.renames; got[len(got)-1] != "run-001/export/saved_model.pb" {
+		t.Errorf("named in the order %q", got)
+	}
+	e.write("model.keras", "last")
+	e.round(true)
+	if got := read(t, b.disk.dir, "run-001/model.keras"); got != "last" {
+		t.Errorf("model.keras is %q", got)
+	}
+}
+
+// TestTheChiefsCount: of two executors that write the same file, the first one's counts,
+// whenever it comes; and nobody removes another's.
+func TestTheChiefsCount(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	chief, worker, other := b.executor("0"), b.executor("1"), b.executor("2")
+	worker.write("checkpoints/w", "worker's")
+	worker.round(true)
+	other.write("checkpoints/w", "other's")
+	other.write("part-2", "other's own")
+	other.round(true)
+	if got := read(t, b.disk.dir, "run-001/checkpoints/w"); got != "worker's" {
+		t.Errorf("it is the %s", got)
+	}
+	chief.write("checkpoints/w", "chief's")
+	chief.round(true)
+	worker.write("checkpoints/w", "worker's again")
+	worker.round(true)
+	worker.remove("checkpoints/w")
+	worker.round(true)
+	if got := read(t, b.disk.dir, "run-001/checkpoints/w"); got != "chief's" {
+		t.Errorf("it is the %s", got)
+	}
+	other.remove("part-2")
+	other.round(true)
+	b.want("run-001/checkpoints/w")
+}
+
+// TestALinkThatBreaks: what had come of a file is not sent again, and no half file bears
+// a name.
+func TestALinkThatBreaks(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	e := b.executor("0")
+	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<20)
+	e.write("model.keras", string(content))
+	var through []int // pieces that each try sent
+	for range 100 {
+		ctx, cancel := context.WithCancel(e.ctx)
+		n := 0
+		err := e.Round(ctx, true, func() {
+			if n++; n == 20 {
+				cancel()
+			}
+		})
+		cancel()
+		through = append(through, n)
+		if err == nil {
+			break
+		}
+		for _, name := range b.names() {
+			if !strings.HasPrefix(filepath.Base(name), partPrefix) {
+				t.Fatalf("%s is there", name)
+			}
+		}
+	}
+	if got := read(t, b.disk.dir, "run-001/model.keras"); got != string(content) {
+		t.Fatalf("%d of %d bytes, after %d", len(got), len(content), through)
+	}
+	sum := 0
+	for _, n := range through {
+		sum += n
+	}
+	if pieces := len(content) / chunk; sum > 3*pieces {
+		t.Errorf("%d pieces were sent for a file of %d: %d", sum, pieces, through)
+	}
+	b.want("run-001/model.keras")
+}
+
+// TestADiskThatIsFull: one line says so, nothing is left behind, and the file comes
+// when there is room.
+func TestADiskThatIsFull(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	e := b.executor("0")
+	e.save(1)
+	b.disk.full = true
+	for range 3 {
+		if err := e.Round(e.ctx, true, func() {}); err == nil || !strings.Contains(err.Error(), "no space left") {
+			t.Fatalf("the sender is told %v", err)
+		}
+	}
+	if left := e.Left(); len(left) != 3 || left[2] != "run-001/checkpoints/checkpoint" {
+		t.Errorf("left are %q", left)
+	}
+	b.want()
+	b.mu.Lock()
+	first, all := b.notes[0], slices.Compact(slices.Clone(b.notes))
+	b.mu.Unlock()
+	if len(all) != 1 || !strings.Contains(first, "cannot be kept in DIR on the driver's host: no space left on device") {
+		t.Errorf("people are told %q", all)
+	}
+	b.disk.mu.Lock()
+	b.disk.full = false
+	b.disk.mu.Unlock()
+	e.round(true)
+	if len(b.names()) != 3 {
+		t.Errorf("the driver has %q", b.names())
+	}
+}
+
+// TestSweep: of an agent that was killed while it sent, nothing is left.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	e := b.executor("0")
+	e.write("model.keras", strings.Repeat("x", 8<<20))
+	ctx, cancel := context.WithCancel(e.ctx)
+	if err := e.Round(ctx, true, cancel); err == nil {
+		t.Skip("missing: a moment in the middle of a file; it was sent at once")
+	}
+	leave, err := b.keeper.enter(t.Context(), "0") // the call has ended
+	if err != nil {
+		t.Fatal(err)
+	}
+	leave()
+	if err := b.keeper.Sweep(1); err != nil {
+		t.Fatal(err)
+	}
+	b.want()
+}
+
+// TestLies: what an executor that is not ours may send harms nothing.
+func TestLies(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	if err := os.MkdirAll(filepath.Join(b.disk.dir, "run-001"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	outside := t.TempDir()
+	if err := os.Symlink(outside, filepath.Join(b.disk.dir, "run-001", "out")); err != nil {
+		t.Fatal(err)
+	}
+	e := b.executor("0")
+	file := func(path string, size int64) *clusterpb.PutRequest {
+		return &clusterpb.PutRequest{Message: &clusterpb.PutRequest_File{File: &clusterpb.FileHead{Path: path, Size: size}}}
+	}
+	data := func(s string) *clusterpb.PutRequest {
+		return &clusterpb.PutRequest{Message: &clusterpb.PutRequest_Data{Data: []byte(s)}}
+	}
+	digest := func(s string) *clusterpb.PutRequest {
+		return &clusterpb.PutRequest{Message: &clusterpb.PutRequest_Sha256{Sha256: s}}
+	}
+	commit := func(remove ...string) *clusterpb.PutRequest {
+		return &clusterpb.PutRequest{Message: &clusterpb.PutRequest_Commit{Commit: &clusterpb.FileCommit{Remove: remove}}}
+	}
+	for _, c := range []struct {
+		what string
+		send []*clusterpb.PutRequest
+	}{
+		{"a path above", []*clusterpb.PutRequest{file("../x", 0)}},
+		{"a path above, later", []*clusterpb.PutRequest{file("run-001/../../x", 0)}},
+		{"an absolute path", []*clusterpb.PutRequest{file("/run-001/x", 0)}},
+		{"no run", []*clusterpb.PutRequest{file("notes/x", 0)}},
+		{"the run itself", []*clusterpb.PutRequest{file("run-001", 0)}},
+		{"a run to come", []*clusterpb.PutRequest{file("run-004/x", 0)}},
+		{"another spelling", []*clusterpb.PutRequest{file("run-1/x", 0)}},
+		{"the driver's record", []*clusterpb.PutRequest{file("run-001/run.json", 0)}},
+		{"the driver's lines", []*clusterpb.PutRequest{file("run-001/tasks/worker-0/000000000000.log", 0)}},
+		{"another's part", []*clusterpb.PutRequest{file("run-001/.part-1", 0)}},
+		{"a NUL", []*clusterpb.PutRequest{file("run-001/a\x00b", 0)}},
+		{"a long name", []*clusterpb.PutRequest{file("run-001/"+strings.Repeat("x/", maxPath), 0)}},
+		{"a size below 0", []*clusterpb.PutRequest{file("run-001/x", -1)}},
+		{"a size that no disk holds", []*clusterpb.PutRequest{file("run-001/x", 1<<62)}},
+		{"more than it said", []*clusterpb.PutRequest{file("run-001/x", 2), data("abc")}},
+		{"less than it said", []*clusterpb.PutRequest{file("run-001/x", 4), data("abc"), digest("")}},
+		{"another content", []*clusterpb.PutRequest{file("run-001/x", 3), data("abc"), digest("ab")}},
+		{"data of nothing", []*clusterpb.PutRequest{data("abc")}},
+		{"an end of nothing", []*clusterpb.PutRequest{digest("")}},
+		{"a commit in between", []*clusterpb.PutRequest{file("run-001/x", 3), data("a"), commit()}},
+		{"nothing", []*clusterpb.PutRequest{{}}},
+		{"a removal elsewhere", []*clusterpb.PutRequest{commit("../x")}},
+		{"a removal of the record", []*clusterpb.PutRequest{commit("run-001/run.json")}},
+		{"a folder behind a link", []*clusterpb.PutRequest{
+			file("run-001/out/x", 0), digest("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"), commit(),
+		}},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			stream, err := b.client.Put(e.ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, m := range c.send {
+				if stream.Send(m) != nil {
+					break
+				}
+			}
+			_ = stream.CloseSend()
+			for err == nil {
+				_, err = stream.Recv()
+			}
+			if errors.Is(err, io.EOF) {
+				t.Error("it was taken")
+			}
+		})
+	}
+	stream, err := b.client.Sync(e.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = stream.Send(&clusterpb.FileChunk{Path: "run-001/out/x", Data: []byte("x")})
+	if _, err := stream.CloseAndRecv(); err == nil {
+		t.Error("appended behind a link")
+	}
+	if entries, err := os.ReadDir(outside); err != nil || len(entries) > 0 {
+		t.Errorf("outside are %v, %v", entries, err)
+	}
+	if err := b.keeper.Sweep(1); err != nil {
+		t.Fatal(err)
+	}
+	b.want()
+	for _, path := range []string{"../x", "run-001/out/x", "run-001/run.json"} {
+		if _, err := b.keeper.disk.Open(path); path == "run-001/out/x" && err == nil {
+			t.Error("read behind a link")
+		}
+		get, err := b.client.Get(e.ctx, &clusterpb.GetRequest{Path: path})
+		if err == nil {
+			_, err = get.Recv()
+		}
+		if err == nil {
+			t.Errorf("%s is given out", path)
+		}
+	}
+}
+
+// TestAFileThatChangesMeanwhile: neither the sender nor who mirrors takes a mixture.
+func TestAFileThatChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	e := b.executor("0")
+	e.write("checkpoints/w", strings.Repeat("a", 4<<20))
+	e.round(false)
+	e.seen["run-001/checkpoints/w"] = quiet{e.seen["run-001/checkpoints/w"].stamp, time.Now().Add(-time.Hour)}
+	var once sync.Once
+	err := e.Round(e.ctx, false, func() { once.Do(func() { e.write("checkpoints/w", strings.Repeat("b", 5<<20)) }) })
+	if !errors.Is(err, errChanged) {
+		t.Errorf("the round says %v", err)
+	}
+	e.round(true)
+	if got := read(t, b.disk.dir, "run-001/checkpoints/w"); got != strings.Repeat("b", 5<<20) {
+		t.Errorf("%d bytes came", len(got))
+	}
+}
+
+// FuzzNamed: a state file is whatever a disk gives.
+func FuzzNamed(f *testing.F) {
+	f.Add("model_checkpoint_path: \"ckpt-1\"\nall_model_checkpoint_paths: \"a \\\"b\\\" \\303\\251\"\n")
+	f.Add("model_checkpoint_path: \"/elsewhere/ckpt-1\"")
+	f.Fuzz(func(t *testing.T, state string) {
+		for _, prefix := range named("run-001/checkpoints/checkpoint", []byte(state)) {
+			if fs.ValidPath(prefix) && strings.Contains(prefix, "//") {
+				t.Errorf("%q", prefix)
+			}
+		}
+	})
+}
