@@ -148,7 +148,9 @@ func TestAFloodIsKeptWhileNothingIsAcknowledged(t *testing.T) {
 
 func TestEventFilesAreSentAsTheyGrow(t *testing.T) {
 	t.Parallel()
-	c := bare(t)
+	c := newCoordinator(t, &clusterpb.WarmUp{Python: plainPython(t)})
+	c.runAgent(func(cfg *Config) { cfg.SharedDir = "" })
+	c.warmed()
 	c.prepare(1, 0)
 	l := c.cell(1, `
 import os, sys, time, tfcluster

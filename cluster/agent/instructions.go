@@ -341,48 +341,6 @@ func (a *Agent) release(reason string) {
 	}
 }
 
-// connected stops the orphan's clock.
-func (a *Agent) connected() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.welcomed = true
-	a.orphan.Stop()
-	a.log.Info("joined", "coordinator", a.cfg.Coordinator)
-}
-
-// disconnected starts the orphan's clock: first the tasks are ended, then what
-// is held waits for a driver, then the agent ends.
-func (a *Agent) disconnected(err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.lastError = err
-	if !a.welcomed {
-		return // the clock of the first join runs
-	}
-	a.welcomed = false
-	a.log.Warn("the driver is gone", "error", err, "grace", a.grace)
-	grace, idle := a.grace, a.idle
-	a.orphan.Stop()
-	a.orphan = time.AfterFunc(grace, func() { a.orphaned(grace, idle) })
-}
-
-func (a *Agent) orphaned(grace, idle time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.welcomed || a.ended {
-		return
-	}
-	a.log.Warn("the tasks are ended: the driver stayed away", "grace", grace)
-	for _, t := range a.tasks() {
-		a.work.Go(func() {
-			t.end(context.Background(), orphanTerm, fmt.Sprintf("the agent lost its driver for %v", grace))
-		})
-	}
-	if idle > 0 {
-		a.orphan = time.AfterFunc(idle, func() { a.cancel(fmt.Errorf("no driver came within %v", idle)) })
-	}
-}
-
 // tasks are all there are. Caller holds mu.
 func (a *Agent) tasks() []*task {
 	var all []*task

@@ -1,11 +1,14 @@
 package local_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -28,10 +31,10 @@ json.dump(c, open(\"/mnt/config\", \"w\"))"
   exec /mnt/bin/tfcluster agent </mnt/config'
 `
 
-// TestNothingShared: driver and executors live in separate network and mount
-// namespaces; what tasks write for TensorBoard reaches the driver all the same.
-func TestNothingShared(t *testing.T) {
-	t.Parallel()
+// apart makes the namespaces of a test and returns what makes a reservation use them,
+// and the address of those who live there.
+func apart(t *testing.T, python string) (change func(*clusterpb.ReserveRequest), address string) {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("missing: root, to make network namespaces")
 	}
@@ -57,38 +60,256 @@ ip -n %[1]s addr add %[4]s/24 dev tfc%[5]dt; ip -n %[1]s link set tfc%[5]dt up; 
 	if err != nil {
 		t.Skipf("missing: network namespaces: %v", err)
 	}
-	h := bare(t)
 	wrapper := filepath.Join(t.TempDir(), "tfcluster")
 	if err := exec.Command("ip", "netns", "exec", ns, "unshare", "--mount", "true").Run(); err != nil {
 		t.Skipf("missing: mount namespaces: %v", err)
 	}
-	c := h.Start(t, "worker=2", func(r *clusterpb.ReserveRequest) {
+	return func(r *clusterpb.ReserveRequest) {
 		r.Advertise, r.Engine = here, map[string]string{local.AgentProgram: wrapper}
 		sockets, err := cluster.RuntimeDir()
 		if err != nil {
 			t.Fatal(err)
 		}
 		hidden := strings.Join([]string{r.GetDir(), sockets, os.Getenv("TFCLUSTER_HOME")}, " ")
-		if err := os.WriteFile(wrapper, fmt.Appendf(nil, elsewhere, program, ns, h.Python, hidden), 0o755); err != nil {
+		if err := os.WriteFile(wrapper, fmt.Appendf(nil, elsewhere, program, ns, python, hidden), 0o755); err != nil {
 			t.Fatal(err)
 		}
-	})
+	}, there
+}
+
+// saving is a program whose first worker saves checkpoints as TensorFlow does, and whose
+// evaluator reads them. A function named work is to follow.
+const saving = `
+import os, pathlib, signal, sys, time, tfcluster
+ctx = tfcluster.context()
+folder = pathlib.Path(ctx.checkpoint_dir)
+ctx.barrier("in")  # else the end of one could be taken for a start that failed
+first, again = ctx.is_chief, (folder / "checkpoint").exists()
+
+def save(n):
+    (folder / f"ckpt-{n}.data-00000-of-00001").write_text(str(n) * 100_000)
+    (folder / f"ckpt-{n}.index").write_text(str(n))
+    state = f'model_checkpoint_path: "ckpt-{n}"\n'
+    state += "".join(f'all_model_checkpoint_paths: "ckpt-{i}"\n' for i in range(max(1, n - 1), n + 1))
+    (folder / "checkpoint.tmp0").write_text(state)
+    (folder / "checkpoint.tmp0").rename(folder / "checkpoint")
+    for old in folder.glob(f"ckpt-{n - 2}.*"):
+        old.unlink()
+
+def held():
+    return sorted(p.name for p in folder.iterdir())
+
+if ctx.job_name == "evaluator":
+    for path in ctx.checkpoints():
+        content = pathlib.Path(path + ".data-00000-of-00001").read_text()
+        print("evaluated", os.path.basename(path), len(content), flush=True)
+    sys.exit()
+`
+
+// TestNothingShared: driver and executors live in separate network and mount
+// namespaces; what tasks leave reaches the driver all the same, and comes back.
+func TestNothingShared(t *testing.T) {
+	t.Parallel()
+	h := bare(t)
+	change, there := apart(t, h.Python)
+	c := h.Start(t, "worker=2 evaluator=1", change)
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *clustertest.Cluster)
+	}{
+		{"events", func(t *testing.T, c *clustertest.Cluster) { eventsArrive(t, c, there) }},
+		{"checkpoints", checkpointsArrive},
+		{"restart", checkpointsComeBack},
+		{"resume", anotherRunResumes},
+		{"lost", aLostExecutorIsReplaced},
+		{"keras", kerasResumes},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			of := *c
+			of.T = t
+			part.test(t, &of)
+		})
+	}
+}
+
+func nowhere(s *clusterpb.StartRequest) { s.WorkingDir = "" }
+
+func finished(t *testing.T, r *clustertest.Run) {
+	t.Helper()
+	if st := r.Wait(); st.GetState() != "finished" {
+		t.Fatalf("the run is %s: %v\n%s\n%s", st.GetState(), st.GetFailure(), r.Text(), r.Notes())
+	}
+}
+
+// holds fails the test if a folder of a run at the driver has other files than these, or
+// something was left that is not whole.
+func holds(t *testing.T, run *clusterpb.RunStatus, folder string, names ...string) {
+	t.Helper()
+	entries, err := os.ReadDir(filepath.Join(run.GetDir(), folder))
+	if err != nil {
+		t.Error(err)
+	}
+	var got []string
+	for _, e := range entries {
+		got = append(got, e.Name())
+	}
+	if !slices.Equal(got, names) {
+		t.Errorf("%s holds %q, want %q", folder, got, names)
+	}
+	if parts, _ := filepath.Glob(filepath.Join(run.GetDir(), ".part-*")); len(parts) > 0 {
+		t.Errorf("left behind: %q", parts)
+	}
+}
+
+func eventsArrive(t *testing.T, c *clustertest.Cluster, there string) {
 	r := c.Script(`
 import os, pathlib, socket, sys, tfcluster
 ctx = tfcluster.context()
+if ctx.job_name == "evaluator": sys.exit()
 print("I am at", ctx.cluster_spec["worker"][ctx.task_index], file=sys.stderr)
 pathlib.Path(ctx.log_dir, "events.out.tfevents.1." + str(ctx.task_index)).write_bytes(b"x" * 100_000)
-ctx.barrier("written")
-`, func(s *clusterpb.StartRequest) { s.WorkingDir = "" })
-	st := r.Wait()
-	if st.GetState() != "finished" {
-		t.Fatalf("the run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
-	}
+`, nowhere)
+	finished(t, r)
 	if !strings.Contains(r.Text(), "I am at "+there+":") {
 		t.Errorf("the tasks are not at %s:\n%s", there, r.Text())
 	}
 	for i := range 2 {
-		path := filepath.Join(c.Dir, "run-001", "logs", fmt.Sprintf("events.out.tfevents.1.%d", i))
-		clustertest.WaitFor(t, path, func() bool { fi, err := os.Stat(path); return err == nil && fi.Size() == 100_000 })
+		path := filepath.Join(r.Now().GetLogDir(), fmt.Sprintf("events.out.tfevents.1.%d", i))
+		if fi, err := os.Stat(path); err != nil || fi.Size() != 100_000 {
+			t.Errorf("%s: %v, %v", path, fi, err)
+		}
 	}
+}
+
+// checkpointsArrive: when the run is over, everything is there, and nothing else; the
+// evaluator has seen checkpoints meanwhile.
+func checkpointsArrive(t *testing.T, c *clustertest.Cluster) {
+	r := c.Script(saving+`
+(folder / "both").write_text("of worker " + str(ctx.task_index))
+if first:
+    save(1)
+    time.sleep(3)
+    for n in range(2, 6): save(n)
+    export = pathlib.Path(ctx.export_dir, "variables")
+    export.mkdir()
+    (export / "variables.index").write_text("index")
+    (export.parent / "saved_model.pb").write_text("model")
+else:
+    pathlib.Path(ctx.dir, "predictions-1.csv").write_text("1,2,3")
+`, nowhere)
+	finished(t, r)
+	st := r.Now()
+	holds(t, st, "checkpoints", "both", "checkpoint", "ckpt-4.data-00000-of-00001", "ckpt-4.index", "ckpt-5.data-00000-of-00001", "ckpt-5.index")
+	holds(t, st, "export", "saved_model.pb", "variables")
+	for path, want := range map[string]string{"checkpoints/both": "of worker 0", "predictions-1.csv": "1,2,3", "export/saved_model.pb": "model"} {
+		if b, err := os.ReadFile(filepath.Join(st.GetDir(), path)); string(b) != want {
+			t.Errorf("%s is %q, %v", path, b, err)
+		}
+	}
+	for _, want := range []string{"evaluated ckpt-1 100000", "evaluated ckpt-5 100000"} {
+		if !strings.Contains(r.Text(), want) {
+			t.Errorf("no %q:\n%s", want, r.Text())
+		}
+	}
+}
+
+// checkpointsComeBack: what a task that is killed had saved is with every task of the
+// next attempt.
+func checkpointsComeBack(t *testing.T, c *clustertest.Cluster) {
+	r := c.Script(saving+`
+print(ctx.task_index, "has", held(), flush=True)
+if not again:
+    if first:
+        save(1)
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(600)
+if first: save(2)
+`, nowhere, func(s *clusterpb.StartRequest) { s.MaxRestarts = 1 })
+	finished(t, r)
+	for i := range 2 {
+		want := fmt.Sprintf("%d has ['checkpoint', 'ckpt-1.data-00000-of-00001', 'ckpt-1.index']", i)
+		if !strings.Contains(r.Text(), want) {
+			t.Errorf("no %q:\n%s", want, r.Text())
+		}
+	}
+}
+
+// anotherRunResumes: start --resume, also right after a failure.
+func anotherRunResumes(t *testing.T, c *clustertest.Cluster) {
+	r := c.Script(saving+`
+if first:
+    save(7)
+    raise SystemExit("enough")
+time.sleep(600)
+`, nowhere)
+	if st := r.Wait(); st.GetState() != "failed" || st.GetFailure().GetTask() != "worker:0" {
+		t.Fatalf("the run is %s: %v", st.GetState(), st.GetFailure())
+	}
+	failed := r.Now().GetId()
+	r = c.Script(saving+`print(ctx.task_index, "has", held(), ctx.resumed, flush=True)`, nowhere, func(s *clusterpb.StartRequest) { s.Resume = "last" })
+	finished(t, r)
+	if want := fmt.Sprintf("run %d", failed); r.Now().GetResumedFrom() != want {
+		t.Errorf("resumed from %q, want %q", r.Now().GetResumedFrom(), want)
+	}
+	if want := "1 has ['checkpoint', 'ckpt-7.data-00000-of-00001', 'ckpt-7.index'] True"; !strings.Contains(r.Text(), want) {
+		t.Errorf("no %q:\n%s", want, r.Text())
+	}
+	holds(t, r.Now(), "checkpoints", "checkpoint", "ckpt-7.data-00000-of-00001", "ckpt-7.index")
+}
+
+// aLostExecutorIsReplaced: another one, with an empty disk, goes on.
+func aLostExecutorIsReplaced(t *testing.T, c *clustertest.Cluster) {
+	r := c.Script(saving+`
+print(ctx.task_index, "has", held(), flush=True)
+if not again:
+    if first: save(1)
+    time.sleep(600)
+`, nowhere, func(s *clusterpb.StartRequest) { s.MaxRestarts = 2 })
+	state := filepath.Join(r.Now().GetCheckpointDir(), "checkpoint")
+	clustertest.WaitFor(t, state, func() bool { _, err := os.Stat(state); return err == nil })
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range st.GetExecutors() {
+		if x.GetTask() == "worker:0" {
+			if err := syscall.Kill(int(x.GetPid()), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	finished(t, r)
+	if want := "0 has ['checkpoint', 'ckpt-1.data-00000-of-00001', 'ckpt-1.index']"; !strings.Contains(r.Text(), want) {
+		t.Errorf("no %q:\n%s", want, r.Text())
+	}
+	holds(t, r.Now(), "checkpoints", "checkpoint", "ckpt-1.data-00000-of-00001", "ckpt-1.index")
+}
+
+// kerasResumes: a Keras program that is killed goes on in the epoch after its backup, and
+// its exported model is complete when the run is over.
+func kerasResumes(t *testing.T, c *clustertest.Cluster) {
+	r := c.Script(`
+import os, signal, sys, tfcluster
+ctx = tfcluster.context()
+ctx.barrier("in")
+if not ctx.is_chief: sys.exit()
+import keras, numpy
+model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+class Die(keras.callbacks.Callback):
+    def on_epoch_begin(self, epoch, logs=None):
+        print("epoch", epoch, "resumed", ctx.resumed, flush=True)
+        if epoch == 1 and not ctx.resumed: os.kill(os.getpid(), signal.SIGKILL)
+model.fit(numpy.ones((8, 2)), numpy.ones((8, 1)), epochs=2, verbose=0, callbacks=[
+    keras.callbacks.BackupAndRestore(ctx.checkpoint_dir + "/backup"), Die()])
+ctx.export_saved_model(model) # its folder of assets is empty: there is no file to send
+`, nowhere, func(s *clusterpb.StartRequest) { s.MaxRestarts = 1 })
+	finished(t, r)
+	if text := r.Text(); !strings.Contains(text, "epoch 1 resumed True") || strings.Contains(text, "epoch 0 resumed True") {
+		t.Errorf("it did not resume in epoch 1:\n%s", text)
+	}
+	holds(t, r.Now(), "checkpoints")
+	holds(t, r.Now(), "export", "fingerprint.pb", "saved_model.pb", "variables")
 }

@@ -121,6 +121,9 @@ func (m *Mirror) get(root context.Context, want *clusterpb.FileHead, part string
 	if err != nil {
 		return err
 	}
+	if err := m.sender.root.MkdirAll(path.Dir(part), 0o755); err != nil {
+		return err
+	}
 	f, err := m.sender.root.OpenFile(part, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
