@@ -109,6 +109,35 @@ def test_backup_is_written_by_one_and_resumed_by_all(tmp_path: Path) -> None:
     assert not list(backup.glob(".*"))
 
 
+BACKUP = """
+import json, os, sys
+from tfcluster import keras_patch
+keras_patch.install()
+from keras.src.callbacks import backup_and_restore as module
+
+class Model:
+    def save_weights(self, filepath, overwrite):
+        with open(filepath, "w") as f:
+            f.write("weights")
+
+callback = module.BackupAndRestore(sys.argv[1], double_checkpoint=True)
+callback.set_model(Model())
+callback.on_epoch_end(0)
+callback.on_epoch_end(1)
+json.dumps = lambda _: os._exit(9)  # the file is open, and empty
+callback.on_epoch_end(2)
+"""
+
+
+def test_a_backup_that_is_cut_short_leaves_the_epoch_before(tmp_path: Path) -> None:
+    folder = tmp_path / "backup"
+    done = subprocess.run([sys.executable, "-c", BACKUP, str(folder)], capture_output=True, text=True, timeout=240)
+    assert done.returncode == 9, done.stderr
+    assert json.loads((folder / "training_metadata.json").read_text())["epoch"] == 2
+    assert json.loads((folder / "training_metadata.json.bkp").read_text())["epoch"] == 2
+    assert "adapt" not in done.stderr
+
+
 def test_a_checkpoint_has_its_name_when_it_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[list[str]] = []
 

@@ -186,10 +186,15 @@ def average_kept_values(model: Any) -> None:
 # -------------------------------------------------------------- callbacks
 
 
+_EPOCH_IN_PLACE = 'File(self._training_metadata_path, "w")'
+
+
 def patch_backup(module: ModuleType) -> None:
-    """Lets one worker write a backup, and remove it at the end."""
+    """Lets one worker write a backup, its epoch aside, and remove it at the end."""
     cls = module.BackupAndRestore
     save, train_end = cls._save_model, cls.on_train_end
+    if _has(save, _EPOCH_IN_PLACE):
+        save = _epoch_aside(save, getattr(module.file_utils, "is_remote_path", None))  # Keras has it from 3.3 on
 
     @functools.wraps(save)
     def _save_model(self: Any) -> None:
@@ -203,6 +208,33 @@ def patch_backup(module: ModuleType) -> None:
             train_end(self, logs)
 
     cls._save_model, cls.on_train_end = _save_model, on_train_end
+
+
+def _epoch_aside(save: Callable[..., None], is_remote: Callable[[str], bool] | None) -> Callable[..., None]:
+    """Makes a backup give the file with its epoch its name when it is whole.
+
+    Written in place, it is empty for a moment: a task that is ended then leaves a
+    backup that cannot be read.
+    """
+
+    @functools.wraps(save)
+    def _save_model(self: Any) -> None:
+        path = os.fspath(self._training_metadata_path)
+        if "://" in path or (is_remote is not None and is_remote(path)):
+            save(self)
+            return
+        # One task writes here, so one name will do; a number makes it one that is not sent.
+        aside = os.path.join(os.path.dirname(path), f".0-{os.path.basename(path)}")
+        if self.double_checkpoint and os.path.exists(path):
+            shutil.copyfile(path, aside)  # Keras keeps a copy of what it finds
+        self._training_metadata_path = aside
+        try:
+            save(self)
+        finally:
+            self._training_metadata_path = path
+        os.replace(aside, path)
+
+    return _save_model
 
 
 _BACKUP_PATHS = (

@@ -123,9 +123,13 @@ class Zygote:
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(done,), daemon=True)
         watcher.start()
+        # What is imported stays: looking through it again and again for garbage is a
+        # fifth of the import's time.
+        gc.disable()
         try:
             described = describe_warm()
         finally:
+            gc.enable()
             done.set()
             watcher.join()
         gc.collect()
