@@ -51,6 +51,7 @@ type Agent struct {
 	gpuError    string
 	blobs       *blobStore
 	logs        *shipper
+	own         *ownFolder
 	files       *ownFiles // nil where the driver's disk is shared
 	python      *interpreter
 	link        *link
@@ -232,8 +233,9 @@ func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 	a.gpus.release()
 	os.RemoveAll(a.logs.dir)
 	if a.files != nil {
-		a.files.close()
+		a.files.root.Close()
 	}
+	a.own.close()
 }
 
 // heart sends heartbeats.

@@ -29,8 +29,8 @@ const (
 	fetchFiles    = 30 * time.Minute // for the checkpoints that a launch takes up
 )
 
-// ownFilesPrefix begins the folder of the runs of an agent that has a disk of its own.
-const ownFilesPrefix = "files-"
+// ownPrefix begins the name of an agent's own folder.
+const ownPrefix = "own-"
 
 // ownFiles are the folders of the runs on an executor that does not share the driver's
 // disk. What tasks leave there is sent to the driver, what it has is fetched.
@@ -38,7 +38,6 @@ type ownFiles struct {
 	// fixed
 	dir      string
 	root     *os.Root
-	lock     *os.File // of dir, so that others tell it from one that was left behind
 	client   clusterpb.CoordinatorClient
 	executor string
 	log      *slog.Logger
@@ -50,9 +49,16 @@ type ownFiles struct {
 	runs map[int32]*runFiles
 }
 
-// openOwnFiles makes the folder, and removes those of agents that are no more.
-func openOwnFiles(parent, incarnation string) (*ownFiles, error) {
-	left, _ := filepath.Glob(filepath.Join(parent, ownFilesPrefix+"*"))
+// ownFolder is an agent's own among those of its host: locked as long as the agent is
+// there, and removed at its end.
+type ownFolder struct {
+	dir  string
+	lock *os.File
+}
+
+// openOwnFolder makes the folder, and removes those of agents that are no more.
+func openOwnFolder(parent, incarnation string) (*ownFolder, error) {
+	left, _ := filepath.Glob(filepath.Join(parent, ownPrefix+"*"))
 	for _, dir := range left {
 		if f, err := os.Open(dir); err == nil {
 			if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
@@ -61,46 +67,52 @@ func openOwnFiles(parent, incarnation string) (*ownFiles, error) {
 			f.Close()
 		}
 	}
-	o := &ownFiles{dir: filepath.Join(parent, ownFilesPrefix+incarnation), runs: map[int32]*runFiles{}}
-	if err := os.MkdirAll(o.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of the runs' files: %w", err)
+	o := &ownFolder{dir: filepath.Join(parent, ownPrefix+incarnation)}
+	aside, err := os.MkdirTemp(parent, ".own-") // nobody takes it for one left behind before it is locked
+	if err == nil {
+		o.lock, err = os.Open(aside)
 	}
-	var err error
-	if o.lock, err = os.Open(o.dir); err == nil {
+	if err == nil {
 		err = unix.Flock(int(o.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
 	if err == nil {
-		o.root, err = os.OpenRoot(o.dir)
+		err = os.Rename(aside, o.dir)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("open the folder of the runs' files: %w", err)
+		return nil, fmt.Errorf("make the agent's own folder in %s: %w", parent, err)
 	}
 	return o, nil
 }
 
-// openFiles makes the folder of the runs where the driver's disk is not shared.
+// close removes the folder. Nobody may use it any more.
+func (o *ownFolder) close() {
+	os.RemoveAll(o.dir)
+	o.lock.Close()
+}
+
+// copies is where ctx.local_copy keeps what it copies.
+func (o *ownFolder) copies() string { return filepath.Join(o.dir, "copies") }
+
+// openFiles makes the agent's own folder and, where the driver's disk is not shared, is
+// ready for the runs.
 func (a *Agent) openFiles(client clusterpb.CoordinatorClient) error {
-	if a.cfg.SharedDir != "" {
-		return nil
-	}
 	parent := a.cfg.WorkDir
 	if parent == "" {
 		parent = a.cfg.RuntimeDir
 	}
-	o, err := openOwnFiles(parent, a.incarnation)
-	if err != nil {
+	var err error
+	if a.own, err = openOwnFolder(parent, a.incarnation); err != nil || a.cfg.SharedDir != "" {
 		return err
 	}
-	o.client, o.executor, o.log, o.work, o.send = client, a.cfg.ExecutorID, a.log, &a.work, a.link.send
-	a.files = o
+	root, err := os.OpenRoot(a.own.dir)
+	if err != nil {
+		return fmt.Errorf("open the folder of the runs' files: %w", err)
+	}
+	a.files = &ownFiles{
+		dir: a.own.dir, root: root, client: client, executor: a.cfg.ExecutorID, log: a.log, work: &a.work, send: a.link.send,
+		runs: map[int32]*runFiles{},
+	}
 	return nil
-}
-
-// close removes everything. Nobody may use it any more.
-func (o *ownFiles) close() {
-	o.root.Close()
-	os.RemoveAll(o.dir)
-	o.lock.Close()
 }
 
 // runFiles are one run's.

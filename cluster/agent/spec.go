@@ -49,6 +49,8 @@ type taskContext struct {
 	Epochs        int32  `json:"epochs"`
 	Mode          string `json:"mode"`
 	Resumed       bool   `json:"resumed"`
+	CopyDir       string `json:"copy_dir"` // where ctx.local_copy copies to
+	Host          string `json:"host"`     // this machine's name for people
 }
 
 var kinds = map[clusterpb.Program_Kind]string{
@@ -102,6 +104,7 @@ func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
 			ExecutorID: l.GetExecutorNumber(), DefaultFS: l.GetDefaultFs(), WorkingDir: directories.GetWorking(),
 			Dir: directories.GetDir(), LogDir: directories.GetLogs(), CheckpointDir: directories.GetCheckpoints(),
 			ExportDir: directories.GetExport(), Epochs: l.GetEpochs(), Mode: l.GetMode(), Resumed: l.GetResumed(),
+			CopyDir: a.own.copies(), Host: a.host,
 		},
 	}
 	return request, a.fetch(ctx, t, request.Spec)

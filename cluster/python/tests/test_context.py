@@ -129,8 +129,8 @@ def test_sigterm_ends_watching_once(tmp_path: Path, agent_and_channel) -> None:
 def test_what_is_not_there_says_so() -> None:
     with pytest.raises(NotImplementedError, match="not there yet"):
         made().get_data_feed()
-    with pytest.raises(NotImplementedError, match="not there yet"):
-        made().local_copy("hdfs://x/y")
+    with pytest.raises(NotImplementedError, match="cannot read hdfs: yet"):
+        made(job_name="worker").local_copy("hdfs://x/y")
 
 
 def test_the_module_is_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,3 +147,62 @@ def test_the_module_is_the_function(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_number(value, want) -> None:
     assert number(value) == want
+
+
+def shares(folder: Path, uri: str, n: int = 3) -> list[list[Path]]:
+    spec = {"chief": ["a:1"], "worker": ["b:2", "c:3"]}
+    each = [("chief", 0), ("worker", 0), ("worker", 1)][:n]
+    return [
+        [
+            Path(p)
+            for p in made(
+                job_name=job, task_index=i, cluster_spec=spec, num_workers=n, copy_dir=str(folder / f"{job}{i}")
+            ).local_copy(uri)
+        ]
+        for job, i in each
+    ]
+
+
+@pytest.mark.parametrize("form", ["{}", "{}/", "file://{}", "{}/part-*", "{}/**/part-*"])
+def test_local_copy_gives_each_worker_its_share(tmp_path: Path, form: str) -> None:
+    data = tmp_path / "the data"
+    data.mkdir()
+    for i in range(7):
+        (data / f"part-{i}").write_text(str(i))
+    (data / "_SUCCESS").touch()
+    (data / ".part-0.crc").touch()
+    got = shares(tmp_path, form.format(data))
+    assert [[p.name for p in share] for share in got] == [
+        ["part-0", "part-3", "part-6"],
+        ["part-1", "part-4"],
+        ["part-2", "part-5"],
+    ]
+    assert [p.read_text() for share in got for p in share] == ["0", "3", "6", "1", "4", "2", "5"]
+    assert not list(tmp_path.rglob(".part-?????*[!c]"))
+
+
+def test_local_copy_copies_once_and_again_what_changed(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text("1")
+    ctx = made(job_name="worker", copy_dir=str(tmp_path / "copies"))
+    (first,) = ctx.local_copy(str(file))
+    before = os.stat(first)
+    assert ctx.local_copy(str(file), shard=False) == [first]
+    assert os.stat(first) == before
+    file.write_text("22")
+    (second,) = ctx.local_copy(str(file))
+    assert (Path(second).read_text(), Path(first).read_text()) == ("22", "1")
+
+
+def test_local_copy_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ctx = made(job_name="worker", host="node7", copy_dir=str(tmp_path / "copies"))
+    with pytest.raises(FileNotFoundError, match="executor on node7 does not see it: it is not there"):
+        ctx.local_copy(str(tmp_path / "none"))
+    with pytest.raises(FileNotFoundError, match="matches no file"):
+        ctx.local_copy(str(tmp_path / "*.csv"))
+    with pytest.raises(ValueError, match="shard=False"):
+        made(job_name="evaluator").local_copy("x")
+    (tmp_path / "big").write_text("x" * 100)
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
+    with pytest.raises(OSError, match="no room on node7.*100 bytes, 10 are free"):
+        ctx.local_copy(str(tmp_path / "big"))

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from tfcluster.channel import Channel, number
+from tfcluster.local_files import local_copies
 
 _POLL = 0.5  # seconds between two looks for a new checkpoint
 _KERAS_FILES = ("*.keras", "*.weights.h5")
@@ -75,6 +76,10 @@ class Context:
         self.export_dir = str(said.get("export_dir", ""))
         self.epochs = int(said.get("epochs") or 1)
         self.mode = str(said.get("mode") or "train")
+        self._copy_dir = str(
+            said.get("copy_dir") or os.path.join(tempfile.gettempdir(), f"tfcluster-copies-{os.getuid()}")
+        )
+        self._host = str(said.get("host") or "this host")
         self.resumed = bool(said.get("resumed", False))
 
     def __repr__(self) -> str:
@@ -91,9 +96,22 @@ class Context:
             path = os.path.join(self.working_dir, path)
         return root + path
 
-    def local_copy(self, uri: str, *, shard: bool = True) -> str:
-        """A local copy of a remote file or folder."""
-        raise NotImplementedError(f"ctx.local_copy is not there yet: read {uri} with tf.io.gfile or copy it beforehand")
+    def local_copy(self, uri: str, *, shard: bool = True) -> list[str]:
+        """Copies files to this executor's own disk; returns their paths there, in the files' order.
+
+        uri is a file, a folder (with all below it, except names that begin with "." or
+        "_") or a pattern (*, ?, [], **), as a path or file:// URI that this executor
+        can read. With shard, worker i of n (a chief is worker 0) gets the files i, i+n,
+        … of the sorted list, which may be none; without, every file. A file that was
+        copied before and has not changed since is not copied again. The copies are
+        removed when the cluster ends.
+        """
+        share = (self.worker_num, self.num_workers) if shard else None
+        if shard and self.job_name not in ("chief", "master", "worker"):
+            raise ValueError(
+                f"ctx.local_copy: {self.job_name} is none of the workers that share the files: shard=False"
+            )
+        return local_copies(self.absolute_path(uri), share, self._copy_dir, self._host)
 
     def get_data_feed(self, train_mode: bool = True, **_options: Any) -> Any:
         """The records that `%tfcluster train DATA` feeds."""
@@ -126,6 +144,10 @@ class Context:
 
     def checkpoints(self, directory: str | None = None) -> Iterator[str]:
         """Each new checkpoint of a directory (default: checkpoint_dir), oldest first; for an evaluator.
+
+        On an executor with a disk of its own, those that the chief saves in its
+        checkpoint_dir come here once they are whole at the driver: a few seconds after
+        they were saved. One that was removed meanwhile may be left out.
 
         A checkpoint of tf.train.CheckpointManager is given by its prefix, one of Keras
         (.keras, .weights.h5) by its path. When training is over the newest one is still

@@ -1,0 +1,103 @@
+"""ctx.local_copy: files that this executor can read, copied to its own disk."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import hashlib
+import os
+import shutil
+import stat
+import tempfile
+import urllib.parse
+from collections.abc import Callable
+
+_HIDDEN = (".", "_")  # names that begin so are not data: _SUCCESS, .crc
+
+
+def local_copies(uri: str, share: tuple[int, int] | None, folder: str, host: str) -> list[str]:
+    """Copies the files that uri stands for below folder, or i, i+n, … of them when share is (i, n)."""
+    scheme, colon, _ = uri.partition(":")
+    find = _SCHEMES.get(scheme if colon and not uri.startswith("/") else "")
+    if find is None:
+        raise NotImplementedError(
+            f"ctx.local_copy cannot read {scheme}: yet: read {uri} with tf.io.gfile or tf.data, or copy it to a disk "
+            f"that {host} sees"
+        )
+    files = find(uri, host)
+    if share is not None:
+        files = files[share[0] :: share[1]]
+    return _copy_all(files, folder, uri, host)
+
+
+def _find_local(uri: str, host: str) -> list[str]:
+    """The files of a path or pattern on this executor, sorted."""
+    path = urllib.parse.unquote(urllib.parse.urlsplit(uri).path) if uri.startswith("file:") else uri
+    if os.path.isfile(path):
+        return [path]
+    if os.path.isdir(path):
+        found = [os.path.join(at, name) for at, name in _below(path)]
+        nothing = "is an empty folder"
+    else:
+        found = [name for name in glob.glob(path, recursive=True) if os.path.isfile(name)]
+        nothing = "matches no file" if glob.has_magic(path) else "is not there"
+    if not found:
+        raise FileNotFoundError(
+            errno.ENOENT,
+            f"the executor on {host} does not see it: it {nothing} there. Copy it to that host, or to a disk that "
+            "every executor has",
+            path,
+        )
+    return sorted(found)
+
+
+def _below(folder: str) -> list[tuple[str, str]]:
+    found = []
+    for at, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith(_HIDDEN)]
+        found += [
+            (at, name) for name in names if not name.startswith(_HIDDEN) and os.path.isfile(os.path.join(at, name))
+        ]
+    return found
+
+
+# Where a URI's files are found, by its scheme; hdfs:// is to come here.
+_SCHEMES: dict[str, Callable[[str, str], list[str]]] = {"": _find_local, "file": _find_local}
+
+
+def _copy_all(files: list[str], folder: str, uri: str, host: str) -> list[str]:
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    wanted = [(path, info := os.stat(path), _place(path, info, folder)) for path in files]
+    lacking = sum(info.st_size for _, info, place in wanted if not os.path.exists(place))
+    free = shutil.disk_usage(folder).free
+    if lacking > free:
+        raise OSError(
+            errno.ENOSPC, f"no room on {host} for what ctx.local_copy is to copy: {lacking} bytes, {free} are free", uri
+        )
+    for path, _, place in wanted:
+        if not os.path.exists(place):
+            _copy(path, place)
+    return [place for _, _, place in wanted]
+
+
+def _place(path: str, info: os.stat_result, folder: str) -> str:
+    """Where the copy of a version of a file lies: a folder of its own keeps its name as it was."""
+    version = f"{os.path.abspath(path)}\0{info.st_size}\0{info.st_mtime_ns}"
+    key = hashlib.sha256(version.encode(errors="surrogateescape")).hexdigest()[:24]
+    return os.path.join(folder, key, os.path.basename(path))
+
+
+def _copy(path: str, place: str) -> None:
+    """Copies a file aside and gives it its name when it is whole."""
+    os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
+    fd, aside = tempfile.mkstemp(prefix=".part-", dir=os.path.dirname(place))
+    try:
+        with open(path, "rb") as source, os.fdopen(fd, "wb") as target:
+            if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "not a plain file", path)
+            shutil.copyfileobj(source, target, 1 << 20)
+        os.replace(aside, place)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(aside)
