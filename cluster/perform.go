@@ -14,6 +14,9 @@ func (c *Coordinator) perform(actions []action) {
 		switch a := a.(type) {
 		case actReplace:
 			c.replace(a.exec)
+			if c.lc.run != nil {
+				c.sweep(c.lc.run.spec.id) // what it had not sent never comes
+			}
 		case actSend:
 			if conn := c.agents[a.exec]; conn != nil {
 				conn.send(a.what)

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
 // patience bounds every wait of a test for something that must come.
@@ -51,7 +52,9 @@ type coordinator struct {
 	blobs    map[string][]byte
 	files    map[string][]byte
 
-	syncLimit int // bytes after which a Sync stream breaks; 0: none
+	syncLimit int              // bytes after which a Sync stream breaks; 0: none
+	keeper    *runfiles.Keeper // takes whole files; nil: nobody does
+	mayPut    chan struct{}    // closed when Put is let through; nil: at once
 }
 
 func newCoordinator(t *testing.T, warmUp *clusterpb.WarmUp) *coordinator {
@@ -181,6 +184,28 @@ func (c *coordinator) Sync(stream grpc.ClientStreamingServer[clusterpb.FileChunk
 		c.change.Broadcast()
 		c.mu.Unlock()
 	}
+}
+
+func (c *coordinator) Put(stream grpc.BidiStreamingServer[clusterpb.PutRequest, clusterpb.PutReply]) error {
+	if c.keeper == nil {
+		return c.UnimplementedCoordinatorServer.Put(stream)
+	}
+	if c.mayPut != nil {
+		select {
+		case <-c.mayPut:
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+	return c.keeper.Put("0", stream)
+}
+
+func (c *coordinator) List(_ context.Context, r *clusterpb.ListRequest) (*clusterpb.ListReply, error) {
+	return c.keeper.List(r)
+}
+
+func (c *coordinator) Get(r *clusterpb.GetRequest, stream grpc.ServerStreamingServer[clusterpb.GetReply]) error {
+	return c.keeper.Get(r, stream)
 }
 
 // blob makes content available to agents.

@@ -1,0 +1,113 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// ended is a cluster of executors with disks of their own whose run 1 has failed, and
+// whose files are to come.
+func ended(t *testing.T) *coordinated {
+	t.Helper()
+	c := coordinate(t, true)
+	c.do(func() {
+		for _, h := range c.hellos {
+			h.OwnDisk = true
+		}
+	})
+	if _, err := c.begin(within(t), &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}); err != nil {
+		t.Fatal(err)
+	}
+	c.do(func() {
+		for _, id := range []ExecutorID{"0", "1"} {
+			c.handle(evPrepared{exec: id, run: 1, attempt: 1, port: 7000})
+		}
+		for i := range 2 {
+			c.handle(evEntered{1, TaskID{Worker, i}})
+		}
+		for i := range 2 {
+			c.handle(evExited{run: 1, attempt: 1, task: TaskID{Worker, i}, exit: &clusterpb.Exited{Code: 1}})
+		}
+		if c.lc.run.state != runFailed || !c.owesAny(1) {
+			t.Errorf("the run is %s, and owed is %v", c.lc.run.state, c.owed)
+		}
+	})
+	return c
+}
+
+func (c *coordinated) sent(id ExecutorID, m *clusterpb.FilesSent) {
+	m.Run, m.Attempt, m.Task = 1, 1, "worker:"+string(id)
+	c.do(func() {
+		c.agentMessage(c.agents[id], &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_FilesSent{FilesSent: m}})
+	})
+}
+
+func (c *coordinated) said() string {
+	var text []string
+	c.do(func() {
+		for _, n := range c.notes.since(0) {
+			text = append(text, n.GetText())
+		}
+	})
+	return strings.Join(text, "\n")
+}
+
+// TestResumeWaitsForFiles: checkpoints on their way are what start --resume takes up.
+func TestResumeWaitsForFiles(t *testing.T) {
+	t.Parallel()
+	c := ended(t)
+	resumed := make(chan error, 1)
+	ctx := within(t)
+	go func() {
+		_, err := c.begin(ctx, &clusterpb.StartRequest{Resume: "last", Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
+		resumed <- err
+	}()
+	c.sent("1", &clusterpb.FilesSent{})
+	select {
+	case err := <-resumed:
+		t.Fatalf("did not wait: %v", err)
+	case <-time.After(50 * time.Millisecond): // a start that does not wait finds no checkpoint
+	}
+	part := filepath.Join(RunDir(c.cfg.Dir, 1), ".part-0")
+	if err := os.WriteFile(part, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(RunDir(c.cfg.Dir, 1), "checkpoints", "w"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.sent("0", &clusterpb.FilesSent{Missing: []string{"a", "b", "c", "d"}, Error: "no way"})
+	if err := <-resumed; err != nil {
+		t.Error(err)
+	}
+	if want := "run 1: worker:0 on host0 could not send a, b, c and 1 other files: no way"; !strings.Contains(c.said(), want) {
+		t.Errorf("said was %q, not %q", c.said(), want)
+	}
+}
+
+// TestSweptWhenNothingIsToCome: what never became whole is removed.
+func TestSweptWhenNothingIsToCome(t *testing.T) {
+	t.Parallel()
+	c := ended(t)
+	part := filepath.Join(RunDir(c.cfg.Dir, 1), ".part-0")
+	if err := os.WriteFile(part, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.sent("0", &clusterpb.FilesSent{})
+	c.do(func() { c.handle(evLost{"1", 0, "its host is gone"}) })
+	if want := "run 1: what worker:1 had not yet sent is lost with its executor"; !strings.Contains(c.said(), want) {
+		t.Errorf("said was %q, not %q", c.said(), want)
+	}
+	for end := time.Now().Add(deadline); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(part); err != nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("it stays")
+		}
+	}
+}
