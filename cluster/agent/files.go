@@ -214,12 +214,13 @@ func (o *ownFiles) all() []lastTask {
 	return all
 }
 
-// again is what a driver that comes back must hear.
+// again is what a driver that comes back must hear. Caller holds mu until the stream is
+// open, so that nothing is said in between.
 func (o *ownFiles) again() []*clusterpb.AgentMessage {
 	var said []*clusterpb.AgentMessage
-	for _, r := range o.all() {
-		if r.said != nil {
-			said = append(said, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_FilesSent{FilesSent: r.said}})
+	for _, r := range o.runs {
+		if r.last.said != nil {
+			said = append(said, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_FilesSent{FilesSent: r.last.said}})
 		}
 	}
 	return said

@@ -227,6 +227,8 @@ func (a *Agent) greeting(open func([]*clusterpb.AgentMessage)) {
 		}
 	}
 	if a.files != nil {
+		a.files.mu.Lock()
+		defer a.files.mu.Unlock()
 		first = append(first, a.files.again()...)
 	}
 	open(first)

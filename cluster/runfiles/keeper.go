@@ -118,8 +118,7 @@ func (k *Keeper) mayRemove(executor, name string) bool {
 // failed is a disk's trouble, told to people and to the executor, which tries again.
 func (k *Keeper) failed(name string, err error) error {
 	cause := err
-	var pathError *fs.PathError
-	if errors.As(err, &pathError) {
+	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 		cause = pathError.Err
 	}
 	k.note(fmt.Sprintf("files that executors send cannot be kept in %s on the driver's host: %v; they are sent again: make room, or reserve with another --dir", k.where, cause))
