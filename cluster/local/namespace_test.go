@@ -174,10 +174,16 @@ ctx = tfcluster.context()
 if ctx.job_name == "evaluator": sys.exit()
 print("I am at", ctx.cluster_spec["worker"][ctx.task_index], file=sys.stderr)
 pathlib.Path(ctx.log_dir, "events.out.tfevents.1." + str(ctx.task_index)).write_bytes(b"x" * 100_000)
+data = pathlib.Path("/mnt/data")
+data.mkdir()
+for i in range(3): (data / str(i)).write_text(str(i))
+print(ctx.task_index, "reads", [pathlib.Path(p).read_text() for p in ctx.local_copy("/mnt/data")], file=sys.stderr)
 `, nowhere)
 	finished(t, r)
-	if !strings.Contains(r.Text(), "I am at "+there+":") {
-		t.Errorf("the tasks are not at %s:\n%s", there, r.Text())
+	for _, want := range []string{"I am at " + there + ":", "0 reads ['0', '2']", "1 reads ['1']"} {
+		if !strings.Contains(r.Text(), want) {
+			t.Errorf("no %q:\n%s", want, r.Text())
+		}
 	}
 	for i := range 2 {
 		path := filepath.Join(r.Now().GetLogDir(), fmt.Sprintf("events.out.tfevents.1.%d", i))
