@@ -22,6 +22,9 @@ const (
 	settleKill  = time.Second
 )
 
+// deliverQuiet is how long a task's end waits for its files before it says so.
+const deliverQuiet = 5 * time.Second
+
 // task is one program in this executor, from its launch to its last line.
 type task struct {
 	launch *clusterpb.Launch
@@ -154,9 +157,15 @@ func (t *task) deliver(status exitStatus) {
 	if status.code != 0 || status.signal != 0 {
 		return
 	}
-	select {
-	case <-sent:
-	case <-t.hurried:
+	for patience := time.After(deliverQuiet); ; {
+		select {
+		case <-sent:
+			return
+		case <-t.hurried:
+			return
+		case <-patience:
+			t.note("its program has ended; its files are still on their way to the driver", false)
+		}
 	}
 }
 
