@@ -24,10 +24,11 @@ $(BIN): $(SOURCES) $(shell find jupyter-ext/labextension -type f 2>/dev/null) te
 
 venv: $(VENV)/.done $(TBVENV)/.done ## the Python environments, pinned with hashes
 
-$(VENV)/.done: requirements/main.txt requirements/data.txt
+$(VENV)/.done: requirements/main.txt requirements/spark.txt requirements/data.txt
 	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || { echo "Python 3.11 to 3.13 is needed: make PYTHON=/path/to/python3.12 …"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements/main.txt
+	$(PY) -m pip install -q --disable-pip-version-check --require-hashes -r requirements/spark.txt
 	$(PY) -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r requirements/data.txt
 	touch $@
 
@@ -99,6 +100,7 @@ ext: ## the JupyterLab extension (needs Node.js)
 
 lock: ## requirements/*.txt from *.in (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/main.in -o requirements/main.txt
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -c requirements/main.txt requirements/spark.in -o requirements/spark.txt
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/tensorboard.in -o requirements/tensorboard.txt
 	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/data.in -o requirements/data.txt
 
