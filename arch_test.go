@@ -36,6 +36,8 @@ var mayImport = map[string][]string{
 	"rdma":                {},
 	"jupyter-ext":         {},
 	"e2e":                 {"cluster", "cluster/clusterpb", "cluster/clustertest"},
+
+	"cluster/spark/sparktest": {"cluster", "cluster/clustertest"},
 }
 
 type listed struct {

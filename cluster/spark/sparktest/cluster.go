@@ -1,0 +1,274 @@
+package sparktest
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+)
+
+// poll is how often what has no event is looked at.
+const poll = 20 * time.Millisecond
+
+// cheap are the flags that keep a JVM's start and size small.
+const cheap = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+// Options say what a cluster is like. The zero value gives two workers of two cores
+// and 4 GiB on the loopback interface: room for four executors of one core.
+type Options struct {
+	// Python is the interpreter whose pyspark is used; clustertest.FindPython's if empty.
+	Python string
+	// Workers is their number, Cores and MemoryMiB what each of them has to give.
+	Workers, Cores, MemoryMiB int
+	// Host is the address that the master and the workers listen on, and that their
+	// web pages are bound to; 127.0.0.1 if empty.
+	Host string
+	// Conf are properties of the daemons, e.g. spark.worker.resource.gpu.amount.
+	Conf map[string]string
+	// Defaults are added to the spark-defaults.conf that sessions under Environment read.
+	Defaults map[string]string
+	// Wrap gives the words that stand before the command of worker i (from 0) and the
+	// address that it then listens on, e.g. ip netns exec. It may be nil; what it
+	// gives must become the worker by exec.
+	Wrap func(i int) (words []string, host string)
+}
+
+// Cluster is a live standalone cluster.
+type Cluster struct {
+	// URL is what a session takes for its master.
+	URL string
+	// UI is the address of the master's web page, without a slash at its end.
+	UI string
+	// Python is an interpreter with the pyspark that the cluster's jars are from.
+	Python string
+
+	t       testing.TB
+	opts    Options
+	java    string
+	home    string // pyspark's folder, which is laid out as a SPARK_HOME
+	scala   string // the Scala that its jars are for
+	dir     string
+	mark    string // stands in the environment of everything that the daemons start
+	mu      sync.Mutex
+	daemons []*daemon // the master, then the workers; guarded by mu
+}
+
+// Start starts a master and workers and waits until all have registered. It skips the
+// test where Java or pyspark is missing. The test's end stops them; an application or
+// a process that is left by then fails the test. Sessions are to be stopped before.
+func Start(t testing.TB, opts Options) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, opts: opts.filled(t), mark: "TFCLUSTER_SPARKTEST=" + rand.Text()}
+	c.Python, c.java, c.home = c.opts.Python, findJava(t), findPyspark(t, c.opts.Python)
+	c.scala = scalaOf(t, c.home)
+	c.dir = t.TempDir()
+	if err := c.configure(); err != nil {
+		t.Fatalf("set up Spark: %v", err)
+	}
+	t.Cleanup(c.end)
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	if err := c.startMaster(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for range c.opts.Workers {
+		c.start(c.worker())
+	}
+	c.await("the workers' registration", func(s State) bool { return len(s.Alive()) == c.opts.Workers })
+	return c
+}
+
+// AddWorker starts one more worker and waits until it has registered.
+func (c *Cluster) AddWorker() {
+	c.t.Helper()
+	s, err := c.State()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	n := len(s.Alive())
+	c.start(c.worker())
+	c.await("the new worker's registration", func(s State) bool { return len(s.Alive()) > n })
+}
+
+// KillWorker kills the daemon of worker i (from 0, in the order of their start) with
+// SIGKILL and waits for its end. Its executors end by themselves soon after.
+func (c *Cluster) KillWorker(i int) {
+	c.t.Helper()
+	c.mu.Lock()
+	d := c.daemons[i+1]
+	c.mu.Unlock()
+	d.kill()
+}
+
+// Environment is that of a process which starts sessions on the cluster: the test's
+// own without what would lead Spark elsewhere, and pyspark's folder as SPARK_HOME.
+func (c *Cluster) Environment() []string {
+	return append(environ(), "SPARK_HOME="+c.home, "SPARK_LOCAL_IP="+c.opts.Host, "SPARK_LOCAL_DIRS="+filepath.Join(c.dir, "local"),
+		"SPARK_CONF_DIR="+filepath.Join(c.dir, "conf"), "PYSPARK_PYTHON="+c.Python)
+}
+
+// environ is the test's environment without the settings of another Spark.
+func environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
+		name, _, _ := strings.Cut(kv, "=")
+		return strings.HasPrefix(name, "SPARK_") || strings.HasPrefix(name, "PYSPARK_") || strings.HasPrefix(name, "HADOOP_")
+	})
+}
+
+// Work is the folder with a folder for each application, in which each executor has
+// one with its stdout and stderr.
+func (c *Cluster) Work() string { return filepath.Join(c.dir, "work") }
+
+func (o Options) filled(t testing.TB) Options {
+	t.Helper()
+	if o.Python == "" {
+		o.Python = clustertest.FindPython(t)
+	}
+	o.Host = cmp.Or(o.Host, "127.0.0.1")
+	o.Workers, o.Cores, o.MemoryMiB = cmp.Or(o.Workers, 2), cmp.Or(o.Cores, 2), cmp.Or(o.MemoryMiB, 4096)
+	return o
+}
+
+func findJava(t testing.TB) string {
+	t.Helper()
+	if home := os.Getenv("JAVA_HOME"); home != "" {
+		return filepath.Join(home, "bin", "java")
+	}
+	java, err := exec.LookPath("java")
+	if err != nil {
+		t.Skip("missing: Java")
+	}
+	return java
+}
+
+func findPyspark(t testing.TB, python string) string {
+	t.Helper()
+	const find = `import importlib.util as u; s = u.find_spec("pyspark"); print(s.submodule_search_locations[0] if s else "")`
+	out, err := exec.Command(python, "-c", find).Output()
+	if err != nil {
+		t.Fatalf("look for pyspark with %s: %v", python, err)
+	}
+	home := strings.TrimSpace(string(out))
+	if home == "" {
+		t.Skip("missing: pyspark")
+	}
+	return home
+}
+
+// scalaOf is what Spark's own start scripts find out for the worker, which needs it to
+// start executors.
+func scalaOf(t testing.TB, home string) string {
+	t.Helper()
+	jars, err := filepath.Glob(filepath.Join(home, "jars", "spark-core_*.jar"))
+	if err != nil || len(jars) != 1 {
+		t.Fatalf("look for the one spark-core in %s: %q, %v", home, jars, err)
+	}
+	version, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(jars[0]), "spark-core_"), "-")
+	return version
+}
+
+// configure makes the cluster's folders and the settings of the sessions on it.
+func (c *Cluster) configure() error {
+	for _, dir := range []string{"conf", "local", "work"} {
+		if err := os.Mkdir(filepath.Join(c.dir, dir), 0o700); err != nil {
+			return err
+		}
+	}
+	settings := map[string]string{"spark.driver.extraJavaOptions": cheap, "spark.executor.extraJavaOptions": cheap, "spark.ui.port": "0"}
+	maps.Copy(settings, c.opts.Defaults)
+	var b strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		fmt.Fprintf(&b, "%s %s\n", name, settings[name])
+	}
+	return os.WriteFile(filepath.Join(c.dir, "conf", "spark-defaults.conf"), []byte(b.String()), 0o600)
+}
+
+var (
+	masterURL = regexp.MustCompile(`Starting Spark master at (spark://\S+)`)
+	masterUI  = regexp.MustCompile(`started service 'MasterUI' on port (\d+)`)
+)
+
+// startMaster starts the master and reads from its log the ports that it took.
+func (c *Cluster) startMaster(ctx context.Context) error {
+	words := c.command("org.apache.spark.deploy.master.Master", c.opts.Host)
+	d := c.start(&daemon{name: "master", words: words, env: c.daemonEnvironment(c.opts.Host)})
+	for {
+		text := d.text()
+		url, ui := masterURL.FindStringSubmatch(text), masterUI.FindStringSubmatch(text)
+		if url != nil && ui != nil {
+			c.URL, c.UI = url[1], "http://"+c.opts.Host+":"+ui[1]
+			return nil
+		}
+		select {
+		case <-d.done:
+			return fmt.Errorf("the Spark master ended before it listened:\n%s", tail(text))
+		case <-ctx.Done():
+			return fmt.Errorf("the Spark master does not listen after %s:\n%s", clustertest.Deadline, tail(text))
+		case <-time.After(poll):
+		}
+	}
+}
+
+// worker is the next worker, not started yet.
+func (c *Cluster) worker() *daemon {
+	c.mu.Lock()
+	i := len(c.daemons) - 1
+	c.mu.Unlock()
+	host, words := c.opts.Host, []string(nil)
+	if c.opts.Wrap != nil {
+		words, host = c.opts.Wrap(i)
+	}
+	words = slices.Concat(words, c.command("org.apache.spark.deploy.worker.Worker", host),
+		[]string{"--cores", fmt.Sprint(c.opts.Cores), "--memory", fmt.Sprintf("%dM", c.opts.MemoryMiB), "--work-dir", c.Work(), c.URL})
+	return &daemon{name: fmt.Sprintf("worker-%d", i), words: words, env: c.daemonEnvironment(host)}
+}
+
+func (c *Cluster) command(class, host string) []string {
+	words := append([]string{c.java, "-Xmx256m"}, strings.Fields(cheap)...)
+	for _, name := range slices.Sorted(maps.Keys(c.opts.Conf)) {
+		words = append(words, "-D"+name+"="+c.opts.Conf[name])
+	}
+	return append(words, "-cp", filepath.Join(c.home, "jars", "*"), class, "--host", host, "--port", "0", "--webui-port", "0")
+}
+
+func (c *Cluster) daemonEnvironment(host string) []string {
+	return append(environ(), "SPARK_HOME="+c.home, "SPARK_SCALA_VERSION="+c.scala, "SPARK_LOCAL_IP="+host, "SPARK_LOCAL_DIRS="+filepath.Join(c.dir, "local"), c.mark)
+}
+
+// start starts a daemon that belongs to the cluster from then on.
+func (c *Cluster) start(d *daemon) *daemon {
+	c.t.Helper()
+	d.log = filepath.Join(c.dir, d.name+".log")
+	if err := d.start(c.dir); err != nil {
+		c.t.Fatalf("start Spark's %s: %v", d.name, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.daemons = append(c.daemons, d)
+	return d
+}
+
+// await polls the master until what it shows is as it should be.
+func (c *Cluster) await(what string, holds func(State) bool) {
+	c.t.Helper()
+	var s State
+	var err error
+	for end := time.Now().Add(clustertest.Deadline); time.Now().Before(end); time.Sleep(poll) {
+		if s, err = c.State(); err == nil && holds(s) {
+			return
+		}
+	}
+	c.t.Fatalf("waited %s in vain for %s: the master has %+v, %v\n%s", clustertest.Deadline, what, s, err, c.Logs())
+}

@@ -1,0 +1,135 @@
+package sparktest
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+)
+
+// barrier runs a barrier stage of two tasks, prints the application and the tasks'
+// executors, and keeps its session until its stdin ends.
+const barrier = `
+import os, sys
+from pyspark import BarrierTaskContext, SparkFiles
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.master(sys.argv[1]).config("spark.executor.cores", 1).config("spark.cores.max", 2).getOrCreate()
+
+def where(batches):
+    import pyarrow
+    here = BarrierTaskContext.get()
+    said = here.allGather(f"{here.partitionId()}@{os.getppid()}")
+    for _ in batches:
+        pass
+    yield pyarrow.RecordBatch.from_pydict({"said": [",".join(said)]})
+
+rows = spark.range(2, numPartitions=2).mapInArrow(where, "said string", barrier=True).collect()
+print(spark.sparkContext.applicationId, *sorted(r.said for r in rows), flush=True)
+sys.stdin.read()
+spark.stop()
+`
+
+// TestBarrier: a barrier stage runs on executors of both workers; one worker is lost
+// and another one comes.
+func TestBarrier(t *testing.T) {
+	t.Parallel()
+	c := Start(t, Options{})
+	cmd := exec.CommandContext(t.Context(), c.Python, "-c", barrier, c.URL)
+	cmd.Env, cmd.Dir = c.Environment(), t.TempDir()
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := os.Create(filepath.Join(cmd.Dir, "stderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Errorf("read the stage's result: %v\n%s", err, tail(read(log.Name())))
+	}
+	app, said, _ := strings.Cut(strings.TrimSpace(line), " ")
+	if each := strings.Fields(said); len(each) != 2 || each[0] != each[1] || !strings.HasPrefix(each[0], "0@") || !strings.Contains(each[0], ",1@") {
+		t.Errorf("the tasks said %q", said)
+	}
+	executors := c.Executors(app)
+	if len(executors) != 2 || executors[0].ID != "0" || executors[1].ID != "1" || executors[0].Worker+executors[1].Worker != 1 {
+		t.Errorf("executors of %s: %+v", app, executors)
+	}
+	if s, err := c.State(); err != nil || len(s.Active) != 1 || s.Active[0].ID != app || s.Active[0].Cores != 2 || len(s.Alive()) != 2 {
+		t.Errorf("the master has %+v, %v", s, err)
+	}
+	c.KillWorker(1)
+	for _, e := range executors {
+		if p := cluster.ProcessOf(e.PID); e.Worker == 1 {
+			clustertest.WaitFor(t, "the end of the lost worker's executor", func() bool { return !p.Alive() })
+		}
+	}
+	c.await("the loss of the worker", func(s State) bool { return len(s.Alive()) == 1 })
+	c.AddWorker()
+	if err := in.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the session: %v\n%s", err, tail(read(log.Name())))
+	}
+}
+
+// TestTestKilled: a test binary that is killed leaves nothing of its cluster.
+func TestTestKilled(t *testing.T) {
+	t.Parallel()
+	if os.Getenv("SPARKTEST_CHILD") != "" {
+		c := Start(t, Options{Workers: 1})
+		fmt.Println("daemons", c.daemons[0].cmd.Process.Pid, c.daemons[1].cmd.Process.Pid)
+		select {} // until it is killed
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTestKilled$")
+	cmd.Env = append(os.Environ(), "SPARKTEST_CHILD=1", "TMPDIR="+t.TempDir())
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var daemons []cluster.Process
+	var said strings.Builder
+	for lines := bufio.NewScanner(out); daemons == nil && lines.Scan(); {
+		said.WriteString(lines.Text() + "\n")
+		var master, worker int
+		if n, _ := fmt.Sscanf(lines.Text(), "daemons %d %d", &master, &worker); n == 2 {
+			daemons = []cluster.Process{cluster.ProcessOf(master), cluster.ProcessOf(worker)}
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Error(err)
+	}
+	_ = cmd.Wait() // it was killed
+	if strings.Contains(said.String(), "missing: ") {
+		t.Skip(said.String())
+	}
+	if daemons == nil {
+		t.Errorf("the child said %q", said.String())
+	}
+	for _, d := range daemons {
+		clustertest.WaitFor(t, "the daemon's end", func() bool { return !d.Alive() })
+	}
+}

@@ -1,0 +1,136 @@
+package sparktest
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+)
+
+// Executor is the JVM of an executor.
+type Executor struct {
+	// App and ID are Spark's own: app-20260102030405-0000 and, from 0 on, a number
+	// that is not used twice within an application.
+	App, ID string
+	// Worker is the worker that it belongs to, as KillWorker counts them; -1 when
+	// that worker is gone.
+	Worker int
+	// PID is the JVM's; Python workers are its descendants.
+	PID int
+}
+
+// Executors are those of an application that live now, in the order of their numbers.
+func (c *Cluster) Executors(app string) []Executor {
+	var found []Executor
+	for _, p := range c.processes() {
+		e := Executor{App: p.option("--app-id"), ID: p.option("--executor-id"), Worker: -1, PID: p.PID}
+		if e.App != app || !slices.Contains(p.words, "org.apache.spark.executor.CoarseGrainedExecutorBackend") {
+			continue
+		}
+		c.mu.Lock()
+		e.Worker = max(-1, slices.IndexFunc(c.daemons, func(d *daemon) bool { return d.cmd.Process.Pid == p.parent })-1)
+		c.mu.Unlock()
+		found = append(found, e)
+	}
+	slices.SortFunc(found, func(a, b Executor) int { return number(a.ID) - number(b.ID) })
+	return found
+}
+
+func number(id string) int {
+	n, err := strconv.Atoi(id)
+	if err != nil {
+		return -1
+	}
+	return n
+}
+
+type process struct {
+	cluster.Process
+	parent int
+	words  []string
+}
+
+// option is the word after a process's option, "" if it has none.
+func (p process) option(name string) string {
+	if i := slices.Index(p.words, name); i >= 0 && i+1 < len(p.words) {
+		return p.words[i+1]
+	}
+	return ""
+}
+
+// processes are those that bear the cluster's mark: its daemons and all that they
+// have started, in whatever session or group it is by now.
+func (c *Cluster) processes() []process {
+	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is well formed
+	var found []process
+	for _, dir := range dirs {
+		if !slices.Contains(strings.Split(read(filepath.Join(dir, "environ")), "\x00"), c.mark) {
+			continue
+		}
+		p := process{words: strings.Split(strings.TrimSuffix(read(filepath.Join(dir, "cmdline")), "\x00"), "\x00")}
+		stat := read(filepath.Join(dir, "stat"))
+		fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil || len(fields) < 2 {
+			continue // it has ended meanwhile
+		}
+		p.Process, p.parent = cluster.ProcessOf(pid), number(fields[1])
+		if p.Alive() {
+			found = append(found, p)
+		}
+	}
+	return found
+}
+
+// started are the processes that are no daemons.
+func (c *Cluster) started() []process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.DeleteFunc(c.processes(), func(p process) bool {
+		return slices.ContainsFunc(c.daemons, func(d *daemon) bool { return d.cmd.Process.Pid == p.PID })
+	})
+}
+
+// Logs are the last lines of the daemons and of the executors.
+func (c *Cluster) Logs() string {
+	files, _ := filepath.Glob(filepath.Join(c.dir, "*.log"))            // the patterns
+	more, _ := filepath.Glob(filepath.Join(c.Work(), "*", "*", "std*")) // are well formed
+	var b strings.Builder
+	for _, file := range append(files, more...) {
+		fmt.Fprintf(&b, "== %s\n%s\n", strings.TrimPrefix(file, c.dir+string(os.PathSeparator)), tail(read(file)))
+	}
+	return b.String()
+}
+
+// end stops the cluster, and fails the test on applications and processes that were
+// left running on it.
+func (c *Cluster) end() {
+	if c.UI != "" {
+		var s State
+		clustertest.WaitFor(c.t, "the end of the applications", func() bool {
+			var err error
+			s, err = c.State()
+			return err != nil || len(s.Active) == 0
+		})
+		for _, a := range s.Active {
+			c.t.Errorf("application %s (%s) is left", a.ID, a.Name)
+		}
+		clustertest.WaitFor(c.t, "the end of what ran on the workers", func() bool { return len(c.started()) == 0 })
+	}
+	for _, p := range c.started() {
+		c.t.Errorf("process %d is left: %.400q", p.PID, p.words)
+		_ = syscall.Kill(p.PID, syscall.SIGKILL) // it may have ended
+	}
+	if c.t.Failed() {
+		c.t.Log(c.Logs())
+	}
+	for _, d := range c.daemons {
+		d.kill()
+	}
+}
