@@ -15,6 +15,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver"
 	"github.com/tfcluster/tfcluster/cluster/local"
+	"github.com/tfcluster/tfcluster/cluster/python"
+	"github.com/tfcluster/tfcluster/cluster/spark"
 	"github.com/tfcluster/tfcluster/tensorboard"
 	"github.com/tfcluster/tfcluster/tensorboard/events"
 )
@@ -27,7 +29,10 @@ func runDriver(ctx context.Context) error {
 	}
 	return driver.Main(ctx, driver.Options{
 		Version: version, Program: program,
-		Backends:    map[string]cluster.Backend{"local": &local.Backend{Inventory: agent.Inventory}},
+		Backends: map[string]cluster.Backend{
+			"local": &local.Backend{Inventory: agent.Inventory},
+			"spark": &spark.Backend{PythonPath: python.Extract},
+		},
 		TensorBoard: newBoard,
 		Events:      readEvents,
 	}, os.Stdin, os.NewFile(3, "word"))

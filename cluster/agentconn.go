@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"sync"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -15,11 +16,12 @@ type agentConn struct {
 	wake   chan struct{} // cap 1
 	closed chan struct{} // closed by close
 	once   sync.Once
-	why    string // set before closed is
+	why    string    // set before closed is
+	heard  time.Time // the last word from it; the coordinator's loop's
 }
 
 func newAgentConn(exec ExecutorID) *agentConn {
-	return &agentConn{exec: exec, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+	return &agentConn{exec: exec, wake: make(chan struct{}, 1), closed: make(chan struct{}), heard: time.Now()}
 }
 
 func (a *agentConn) send(in *clusterpb.Instruction) {

@@ -42,6 +42,9 @@ func (c *Coordinator) allocate(ctx context.Context, execs []ExecutorRequest) (ov
 			c.alloc = a.alloc
 			close(c.allocated)
 			c.saveState()
+			if c.cfg.Saved != nil {
+				c.handle(evRecovered{})
+			}
 			return false, nil
 		}
 	}
@@ -77,6 +80,8 @@ func (c *Coordinator) engineEvent(e Event) {
 			c.after("save", saveDelay, c.saveState)
 		}
 		c.handle(evGranted{e.Executor, e.Attempt, e.Host})
+	case Over:
+		c.handle(evOver{e.Cause})
 	case Lost:
 		c.handle(evLost{e.Executor, e.Attempt, e.Cause})
 	}

@@ -21,6 +21,13 @@ type Backend interface {
 	Recover(ctx context.Context, req Request, saved []byte) (Allocation, error)
 }
 
+// Advertiser is a Backend that knows at which address of this machine its executors
+// can dial the driver. Others' agents dial loopback.
+type Advertiser interface {
+	// Advertise returns a host name or address for a request that names none.
+	Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (host string, err error)
+}
+
 // Allocation is what an engine granted. Its methods may be called from any goroutine.
 type Allocation interface {
 	// ID is the engine's name for it: application_…, app-…, local-4711.
@@ -60,7 +67,7 @@ type ExecutorRequest struct {
 	Each *clusterpb.Resources
 }
 
-// Event is one of Pending, Granted, Lost.
+// Event is one of Pending, Granted, Lost, Over.
 type Event interface{ event() }
 
 // Pending says in the engine's words what an executor waits for.
@@ -84,6 +91,11 @@ type Lost struct {
 	Cause    string
 }
 
+// Over says that what the whole allocation lived in is gone, and no executor can be
+// had any more: the cluster ends.
+type Over struct{ Cause string }
+
 func (Pending) event() {}
 func (Granted) event() {}
 func (Lost) event()    {}
+func (Over) event()    {}

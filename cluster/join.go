@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -129,7 +130,9 @@ func (c *Coordinator) left(conn *agentConn, incarnation string) {
 		return
 	}
 	delete(c.agents, conn.exec)
-	c.handle(evDisconnected{conn.exec, incarnation})
+	// A network that fails is silent before the connection breaks; a process that ends is not.
+	sudden := time.Since(conn.heard) < 3*c.cfg.Heartbeat
+	c.handle(evDisconnected{conn.exec, incarnation, sudden})
 }
 
 // agentMessage takes one message of an agent. Loop only.
@@ -137,11 +140,15 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 	if c.agents[conn.exec] != conn {
 		return // a stream that was replaced
 	}
+	conn.heard = time.Now()
 	switch m := m.GetMessage().(type) {
 	case *clusterpb.AgentMessage_Warmed:
 		c.hellos[conn.exec].Python = m.Warmed.GetPython()
 		c.checkPython(conn.exec, m.Warmed.GetPython())
 		c.handle(evWarmed{conn.exec})
+	case *clusterpb.AgentMessage_Leaving:
+		c.log.Info("leaving", "executor", conn.exec, "cause", m.Leaving.GetCause())
+		c.handle(evLost{conn.exec, int(c.hellos[conn.exec].GetAttempt()), m.Leaving.GetCause()})
 	case *clusterpb.AgentMessage_Prepared:
 		p := m.Prepared
 		e := evPrepared{exec: conn.exec, run: p.GetRun(), attempt: int(p.GetAttempt()), err: p.GetError()}

@@ -32,6 +32,7 @@ type limits struct {
 	reserve   time.Duration // until every executor is ready
 	settle    time.Duration // from an echo's exit to the verdict
 	heartbeat time.Duration // from a lost stream to a lost executor
+	sudden    time.Duration // the same when it spoke a moment before
 	enter     time.Duration // from start to every main_fun entered
 	idle      time.Duration // 0: never
 	failGrace time.Duration // SIGTERM to SIGKILL of those whose peer failed
@@ -43,7 +44,7 @@ type limits struct {
 
 func defaultLimits() limits {
 	return limits{
-		reserve: 10 * time.Minute, settle: 500 * time.Millisecond, heartbeat: 10 * time.Second, enter: 10 * time.Minute,
+		reserve: 10 * time.Minute, settle: 500 * time.Millisecond, heartbeat: 10 * time.Second, sudden: 700 * time.Millisecond, enter: 10 * time.Minute,
 		idle: 30 * time.Minute, failGrace: 500 * time.Millisecond, evaluator: 2 * time.Minute, ending: 10 * time.Second,
 		stacks: time.Second, report: 10 * time.Second,
 	}
@@ -111,12 +112,21 @@ func (l *lifecycle) step(e event) []action {
 	case evDisconnected:
 		if x := l.exec(e.exec); x != nil && x.incarnation == e.incarnation && (x.state == execJoined || x.state == execReady) {
 			x.state, x.why = execSilent, "its connection broke"
-			l.do(actTimer{"silent " + string(x.id), l.limits.heartbeat})
+			x.sudden = e.sudden
+			wait := l.limits.heartbeat
+			if e.sudden {
+				wait = min(wait, l.limits.sudden)
+			}
+			l.do(actTimer{"silent " + string(x.id), wait})
 		}
+	case evRecovered:
+		l.do(actTimer{"return", l.limits.heartbeat})
 	case evTimer:
 		l.timer(e.name)
 	case evClients:
 		l.clients = e.n
+	case evOver:
+		l.over(e.cause)
 	case evReset:
 		l.reset(e.hard)
 	case evRenew:
@@ -136,13 +146,23 @@ func (l *lifecycle) timer(name string) {
 		if l.state == stateReserving {
 			l.reserveFailed("timeout", l.missing())
 		}
+	case name == "return":
+		for _, x := range l.execs {
+			if x.state == execGranted {
+				l.lose(x, "its agent did not come back to the new driver")
+			}
+		}
 	case name == "idle":
 		if l.clients == 0 && !l.active() {
 			l.shutdown("idle")
 		}
 	case strings.HasPrefix(name, "silent "):
 		if x := l.exec(ExecutorID(strings.TrimPrefix(name, "silent "))); x != nil && x.state == execSilent {
-			l.lose(x, fmt.Sprintf("no heartbeat for %s", l.limits.heartbeat))
+			cause := fmt.Sprintf("no heartbeat for %s", l.limits.heartbeat)
+			if x.sudden {
+				cause = "its agent ended without a word: killed, or its host is gone"
+			}
+			l.lose(x, cause)
 		}
 	case strings.HasPrefix(name, "unknown "):
 		l.unknown(l.exec(ExecutorID(strings.TrimPrefix(name, "unknown "))))
@@ -200,6 +220,26 @@ func (l *lifecycle) shutdown(reason string) {
 		}
 	}
 	l.do(actRelease{reason})
+}
+
+// over ends a cluster that the engine has ended: a run fails of it.
+func (l *lifecycle) over(cause string) {
+	if l.state >= stateReleasing {
+		return
+	}
+	f := &clusterpb.Failure{Kind: "lost", Summary: "the cluster ended: " + cause, ExitCode: 1, Remedy: "%tfcluster reserve makes another"}
+	if l.active() {
+		l.outcome("failed", f, 0)
+	}
+	if l.next != nil {
+		l.startFailed(f)
+	}
+	if l.state == stateReserving {
+		l.reserveFailed("engine", cause)
+		return
+	}
+	l.note(true, "the cluster ended: %s", cause)
+	l.shutdown(cause)
 }
 
 // cancelStart ends a start that waits for executors.

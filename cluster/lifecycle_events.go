@@ -41,12 +41,15 @@ type (
 	evDisconnected struct {
 		exec        ExecutorID
 		incarnation string
+		sudden      bool // it spoke a moment ago: its process ended rather than the network
 	}
-	evTimer    struct{ name string }
-	evClients  struct{ n int }
-	evReset    struct{ hard bool }
-	evRenew    struct{} // somebody reserves what is there already
-	evShutdown struct{ reason string }
+	evRecovered struct{} // the executors granted so far are an earlier driver's
+	evTimer     struct{ name string }
+	evClients   struct{ n int }
+	evOver      struct{ cause string } // the engine has nothing more for this cluster
+	evReset     struct{ hard bool }
+	evRenew     struct{} // somebody reserves what is there already
+	evShutdown  struct{ reason string }
 )
 
 // Events of a run.

@@ -32,6 +32,7 @@ type executor struct {
 	warm        bool
 	host        string
 	why         string // what is awaited, or why it was lost
+	sudden      bool   // its connection broke a moment after it spoke
 	replaced    int    // replacements since the last reset
 
 	// of the active run

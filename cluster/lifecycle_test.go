@@ -136,7 +136,11 @@ func (p *player) do(line string) error {
 		p.step(evWarmed{ExecutorID(word(0))})
 	case "gone":
 		x := p.l.exec(ExecutorID(word(0)))
-		p.step(evDisconnected{x.id, x.incarnation})
+		p.step(evDisconnected{x.id, x.incarnation, word(1) == "suddenly"})
+	case "recovered":
+		p.step(evRecovered{})
+	case "over":
+		p.step(evOver{strings.Join(words, " ")})
 	case "timer":
 		p.step(evTimer{strings.Join(words, " ")})
 	case "clients":

@@ -186,7 +186,7 @@ func (inv *invocation) apply(found settings) error {
 	var later []string // for one role: which there are is known at the end
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		o := inv.Verb.lookup(name)
-		if o == nil || given[name] || given[alternatives[name]] || (o.Only != "" && o.Only != backend) || len(found[name]) == 0 {
+		if o == nil || given[name] || given[alternatives[name]] || !o.isFor(backend) || len(found[name]) == 0 {
 			continue
 		}
 		if inv.Verb.option(name) == nil {

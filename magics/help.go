@@ -103,7 +103,7 @@ func optionLine(o *Option) string {
 	case o.NotYet != "":
 		help += " (not yet)"
 	case o.Only != "":
-		help += " (--backend " + o.Only + ")"
+		help += " (--backend " + strings.ReplaceAll(o.Only, " ", ", ") + ")"
 	}
 	return fmt.Sprintf("  %-34s %s\n", o.usage(), help)
 }

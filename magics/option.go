@@ -1,6 +1,9 @@
 package magics
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Kind is what an option's value is, and so how it is read, checked and completed.
 type Kind int
@@ -42,9 +45,14 @@ type Option struct {
 	Repeat  bool
 	Help    string
 	Engine  string // key handed to the backend, "" = ours
-	Only    string // backend this option belongs to, "" = any
+	Only    string // backends this option belongs to, "" = any
 	NotYet  string // not empty: what to answer instead
 	Group   string // heading in help, "" = the verb's own
+}
+
+// isFor is whether the option says anything on a backend.
+func (o *Option) isFor(backend string) bool {
+	return o.Only == "" || slices.Contains(strings.Fields(o.Only), backend)
 }
 
 // takesValue is whether the next word belongs to the option.

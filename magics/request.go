@@ -55,6 +55,11 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 	if p := inv.Text("python"); p != "" {
 		req.Python = interpreter(dir, p)
 	}
+	if backend == "spark" {
+		if err := inv.sparkSession(ctx, req); err != nil {
+			return nil, err
+		}
+	}
 	if err := inv.files(req, dir); err != nil {
 		return nil, err
 	}
@@ -68,15 +73,15 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 
 // applies says which options cannot be for this backend.
 func (inv *invocation) applies(backend string) error {
-	if backend != "local" {
+	if backend == "yarn" {
 		return &NotYetError{notYetEngine}
 	}
 	for i := range inv.Verb.Options {
 		o := &inv.Verb.Options[i]
-		if o.Only == "" || o.Only == backend || !inv.gave(o.Name) {
+		if o.isFor(backend) || !inv.gave(o.Name) {
 			continue
 		}
-		return usagef(inv.Verb, "--%s is for --backend %s: it says nothing on %s", o.Name, o.Only, backend)
+		return usagef(inv.Verb, "--%s is for --backend %s: it says nothing on %s", o.Name, strings.ReplaceAll(o.Only, " ", " or "), backend)
 	}
 	return nil
 }

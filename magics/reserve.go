@@ -32,6 +32,9 @@ func (s *Session) reserve(ctx context.Context, inv *invocation) (Value, error) {
 		if m, err = s.launch(ctx, req); err != nil {
 			return nil, err
 		}
+		if err := inv.lendSession(ctx, m, req); err != nil {
+			return nil, errors.Join(err, s.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "the notebook's SparkSession cannot be used"}))
+		}
 	}
 	return s.awaitReady(ctx, inv, m, req, fresh)
 }

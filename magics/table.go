@@ -31,7 +31,7 @@ const maxExecutors = 10_000
 
 // What is still to come says so in one line.
 const (
-	notYetEngine = "not yet: this version reserves on this machine only (--backend local); Spark and YARN are to come"
+	notYetEngine = "not yet: this version reserves on this machine and on Spark (--backend local, spark); YARN is to come"
 	notYetFeed   = "not yet: this version does not feed data; read it in main_fun, with tf.data for instance, and use start and wait"
 )
 
@@ -73,11 +73,11 @@ func reserveOptions() []Option {
 		{Name: "env", Kind: KindEnv, Repeat: true, Group: env, Help: "environment variable of the tasks; K alone takes the notebook's"},
 		{Name: "no-zygote", Kind: KindFlag, Group: env, Help: "a fresh interpreter for each task instead of a fork of a warm one"},
 
-		{Name: "master", Kind: KindText, Meta: "URL", Only: "spark", Engine: "master", Group: eng, Help: "Spark master"},
-		{Name: "session", Kind: KindObject, Only: "spark", Engine: "session", Group: eng, Help: "SparkSession of the notebook to run on"},
+		{Name: "master", Kind: KindText, Meta: "URL", Only: "spark", Engine: "master", Group: eng, Help: "Spark master: spark://HOST:7077, yarn, k8s://…, local[N]; a session of the cluster's own is made there"},
+		{Name: "session", Kind: KindObject, Only: "spark", Engine: "session", Group: eng, Help: "SparkSession of the notebook to run on; default: spark, where there is one and no --master"},
 		{Name: "conf", Kind: KindKeyValue, Repeat: true, Only: "spark", Engine: "conf", Group: eng, Help: "Spark setting"},
 		{Name: "packages", Kind: KindText, Only: "spark", Engine: "packages", Group: eng, Help: "Spark packages"},
-		{Name: "queue", Kind: KindText, Only: "yarn", Engine: "queue", Group: eng, Help: "YARN queue"},
+		{Name: "queue", Kind: KindText, Only: "spark yarn", Engine: "queue", Group: eng, Help: "YARN queue"},
 		{Name: "priority", Kind: KindCount, Max: 1_000_000, Only: "yarn", Engine: "priority", Group: eng, Help: "YARN priority"},
 		{Name: "tags", Kind: KindText, Only: "yarn", Engine: "tags", Group: eng, Help: "YARN application tags"},
 		{Name: "managed", Kind: KindFlag, NotYet: "not yet: --managed needs YARN, which is to come", Group: eng, Help: "the ApplicationMaster runs in the engine"},

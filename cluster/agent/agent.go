@@ -77,6 +77,13 @@ type Agent struct {
 func Run(ctx context.Context, cfg Config, version string, log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	if cfg.OwnRuntimeDir {
+		release, err := ownFolder(cfg.RuntimeDir)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
 	a, conn, err := newAgent(ctx, cfg, version, log)
 	if err != nil {
 		return err
@@ -87,6 +94,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger) erro
 		cancel(fmt.Errorf("%s could not join the coordinator at %s within %v: %w", a.host, cfg.Coordinator, firstJoin, a.joinError()))
 	})
 	a.work.Go(func() { a.heart(ctx) })
+	a.watchOwners(ctx)
 	err = a.link.run(ctx)
 	cause := context.Cause(ctx)
 	a.shutdown(cancel)

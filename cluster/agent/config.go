@@ -33,6 +33,12 @@ type Config struct {
 	SharedDir   string `json:"shared_dir"`  // the cluster's directory when it is on a disk shared with the driver
 	WorkDir     string `json:"work_dir"`    // where the runs' files lie when it is not; "": runtime_dir
 	LogFile     string `json:"log_file"`    // of the agent itself; "": stderr
+	// Watch are processes with which the agent ends, such as Spark's executor.
+	Watch []Owner `json:"watch"`
+	// Python is the executor's interpreter where the backend knows it better than the driver.
+	Python string `json:"python"`
+	// OwnRuntimeDir: RuntimeDir is this agent's alone, and goes with it.
+	OwnRuntimeDir bool `json:"own_runtime_dir"`
 }
 
 // maxConfig bounds what is read from standard input, in bytes.

@@ -77,6 +77,9 @@ func (a *Agent) welcome(ctx context.Context, w *clusterpb.Welcome) error {
 	a.idle = time.Duration(w.GetIdleMillis()) * time.Millisecond
 	a.mu.Unlock()
 	if want := w.GetWarmUp(); want != nil {
+		if a.cfg.Python != "" {
+			want.Python = a.cfg.Python
+		}
 		if want.GetPython() == "" {
 			want.Python = "python3"
 		}

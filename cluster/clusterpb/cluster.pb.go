@@ -80,7 +80,7 @@ func (x Program_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Program_Kind.Descriptor instead.
 func (Program_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{27, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{28, 0}
 }
 
 type Line_Stream int32
@@ -126,7 +126,7 @@ func (x Line_Stream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Line_Stream.Descriptor instead.
 func (Line_Stream) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38, 0}
 }
 
 type AgentMessage struct {
@@ -141,6 +141,7 @@ type AgentMessage struct {
 	//	*AgentMessage_Barrier
 	//	*AgentMessage_Note
 	//	*AgentMessage_FilesSent
+	//	*AgentMessage_Leaving
 	Message       isAgentMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -255,6 +256,15 @@ func (x *AgentMessage) GetFilesSent() *FilesSent {
 	return nil
 }
 
+func (x *AgentMessage) GetLeaving() *Leaving {
+	if x != nil {
+		if x, ok := x.Message.(*AgentMessage_Leaving); ok {
+			return x.Leaving
+		}
+	}
+	return nil
+}
+
 type isAgentMessage_Message interface {
 	isAgentMessage_Message()
 }
@@ -291,6 +301,10 @@ type AgentMessage_FilesSent struct {
 	FilesSent *FilesSent `protobuf:"bytes,8,opt,name=files_sent,json=filesSent,proto3,oneof"`
 }
 
+type AgentMessage_Leaving struct {
+	Leaving *Leaving `protobuf:"bytes,9,opt,name=leaving,proto3,oneof"`
+}
+
 func (*AgentMessage_Hello) isAgentMessage_Message() {}
 
 func (*AgentMessage_Heartbeat) isAgentMessage_Message() {}
@@ -306,6 +320,8 @@ func (*AgentMessage_Barrier) isAgentMessage_Message() {}
 func (*AgentMessage_Note) isAgentMessage_Message() {}
 
 func (*AgentMessage_FilesSent) isAgentMessage_Message() {}
+
+func (*AgentMessage_Leaving) isAgentMessage_Message() {}
 
 // FilesSent: what an attempt's task left on an executor's own disk has reached the
 // driver, but for what is missing.
@@ -385,6 +401,51 @@ func (x *FilesSent) GetError() string {
 	return ""
 }
 
+// Leaving: the agent's last word when what it lives in is gone, such as Spark's executor.
+type Leaving struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cause         string                 `protobuf:"bytes,1,opt,name=cause,proto3" json:"cause,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Leaving) Reset() {
+	*x = Leaving{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Leaving) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Leaving) ProtoMessage() {}
+
+func (x *Leaving) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Leaving.ProtoReflect.Descriptor instead.
+func (*Leaving) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Leaving) GetCause() string {
+	if x != nil {
+		return x.Cause
+	}
+	return ""
+}
+
 type Hello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ExecutorId    string                 `protobuf:"bytes,1,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"` // given by the backend: "0", "container_…"; the key of the reservation
@@ -410,7 +471,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[2]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -422,7 +483,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[2]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -435,7 +496,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{2}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Hello) GetExecutorId() string {
@@ -569,7 +630,7 @@ type RunningTask struct {
 
 func (x *RunningTask) Reset() {
 	*x = RunningTask{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[3]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -581,7 +642,7 @@ func (x *RunningTask) String() string {
 func (*RunningTask) ProtoMessage() {}
 
 func (x *RunningTask) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[3]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -594,7 +655,7 @@ func (x *RunningTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningTask.ProtoReflect.Descriptor instead.
 func (*RunningTask) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{3}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *RunningTask) GetRun() int32 {
@@ -642,7 +703,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[4]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -654,7 +715,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[4]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -667,7 +728,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{4}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GPU) GetUuid() string {
@@ -745,7 +806,7 @@ type GPUProcess struct {
 
 func (x *GPUProcess) Reset() {
 	*x = GPUProcess{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[5]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -757,7 +818,7 @@ func (x *GPUProcess) String() string {
 func (*GPUProcess) ProtoMessage() {}
 
 func (x *GPUProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[5]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -770,7 +831,7 @@ func (x *GPUProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUProcess.ProtoReflect.Descriptor instead.
 func (*GPUProcess) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{5}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GPUProcess) GetPid() int32 {
@@ -818,7 +879,7 @@ type Python struct {
 
 func (x *Python) Reset() {
 	*x = Python{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[6]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -830,7 +891,7 @@ func (x *Python) String() string {
 func (*Python) ProtoMessage() {}
 
 func (x *Python) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[6]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -843,7 +904,7 @@ func (x *Python) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Python.ProtoReflect.Descriptor instead.
 func (*Python) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{6}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Python) GetExecutable() string {
@@ -911,7 +972,7 @@ type Warmed struct {
 
 func (x *Warmed) Reset() {
 	*x = Warmed{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[7]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -923,7 +984,7 @@ func (x *Warmed) String() string {
 func (*Warmed) ProtoMessage() {}
 
 func (x *Warmed) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[7]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -936,7 +997,7 @@ func (x *Warmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warmed.ProtoReflect.Descriptor instead.
 func (*Warmed) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{7}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Warmed) GetPython() *Python {
@@ -956,7 +1017,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[8]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -968,7 +1029,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[8]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -981,7 +1042,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{8}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Heartbeat) GetUnixNano() int64 {
@@ -1011,7 +1072,7 @@ type TaskUsage struct {
 
 func (x *TaskUsage) Reset() {
 	*x = TaskUsage{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[9]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1084,7 @@ func (x *TaskUsage) String() string {
 func (*TaskUsage) ProtoMessage() {}
 
 func (x *TaskUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[9]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1097,7 @@ func (x *TaskUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskUsage.ProtoReflect.Descriptor instead.
 func (*TaskUsage) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{9}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TaskUsage) GetTask() string {
@@ -1087,7 +1148,7 @@ type Prepared struct {
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[10]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1099,7 +1160,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[10]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1112,7 +1173,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{10}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Prepared) GetRun() int32 {
@@ -1164,7 +1225,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[11]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1176,7 +1237,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[11]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1189,7 +1250,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{11}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TaskEvent) GetRun() int32 {
@@ -1338,7 +1399,7 @@ type ServerJoined struct {
 
 func (x *ServerJoined) Reset() {
 	*x = ServerJoined{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1350,7 +1411,7 @@ func (x *ServerJoined) String() string {
 func (*ServerJoined) ProtoMessage() {}
 
 func (x *ServerJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1363,7 +1424,7 @@ func (x *ServerJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerJoined.ProtoReflect.Descriptor instead.
 func (*ServerJoined) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 type Started struct {
@@ -1375,7 +1436,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1448,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1461,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Started) GetPid() int32 {
@@ -1420,7 +1481,7 @@ type Entered struct {
 
 func (x *Entered) Reset() {
 	*x = Entered{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1432,7 +1493,7 @@ func (x *Entered) String() string {
 func (*Entered) ProtoMessage() {}
 
 func (x *Entered) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1445,7 +1506,7 @@ func (x *Entered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entered.ProtoReflect.Descriptor instead.
 func (*Entered) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Entered) GetStartSeconds() float64 {
@@ -1470,7 +1531,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1482,7 +1543,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1495,7 +1556,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Report) GetStep() int64 {
@@ -1563,7 +1624,7 @@ type Exited struct {
 
 func (x *Exited) Reset() {
 	*x = Exited{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1575,7 +1636,7 @@ func (x *Exited) String() string {
 func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1588,7 +1649,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Exited) GetCode() int32 {
@@ -1658,7 +1719,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1731,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1744,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TaskResult) GetPickled() []byte {
@@ -1717,7 +1778,7 @@ type Note struct {
 
 func (x *Note) Reset() {
 	*x = Note{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1790,7 @@ func (x *Note) String() string {
 func (*Note) ProtoMessage() {}
 
 func (x *Note) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1803,7 @@ func (x *Note) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Note.ProtoReflect.Descriptor instead.
 func (*Note) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Note) GetText() string {
@@ -1771,7 +1832,7 @@ type BarrierArrived struct {
 
 func (x *BarrierArrived) Reset() {
 	*x = BarrierArrived{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +1844,7 @@ func (x *BarrierArrived) String() string {
 func (*BarrierArrived) ProtoMessage() {}
 
 func (x *BarrierArrived) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +1857,7 @@ func (x *BarrierArrived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierArrived.ProtoReflect.Descriptor instead.
 func (*BarrierArrived) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BarrierArrived) GetRun() int32 {
@@ -1847,7 +1908,7 @@ type Instruction struct {
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1859,7 +1920,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1872,7 +1933,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Instruction) GetInstruction() isInstruction_Instruction {
@@ -2037,7 +2098,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2049,7 +2110,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2062,7 +2123,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Welcome) GetCluster() string {
@@ -2130,7 +2191,7 @@ type GPUWant struct {
 
 func (x *GPUWant) Reset() {
 	*x = GPUWant{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2203,7 @@ func (x *GPUWant) String() string {
 func (*GPUWant) ProtoMessage() {}
 
 func (x *GPUWant) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2216,7 @@ func (x *GPUWant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUWant.ProtoReflect.Descriptor instead.
 func (*GPUWant) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *GPUWant) GetCount() int32 {
@@ -2178,7 +2239,7 @@ type WarmUp struct {
 
 func (x *WarmUp) Reset() {
 	*x = WarmUp{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2190,7 +2251,7 @@ func (x *WarmUp) String() string {
 func (*WarmUp) ProtoMessage() {}
 
 func (x *WarmUp) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2203,7 +2264,7 @@ func (x *WarmUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmUp.ProtoReflect.Descriptor instead.
 func (*WarmUp) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *WarmUp) GetPython() string {
@@ -2251,7 +2312,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2263,7 +2324,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2276,7 +2337,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Prepare) GetRun() int32 {
@@ -2316,7 +2377,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2389,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2402,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Launch) GetRun() int32 {
@@ -2462,7 +2523,7 @@ type Directories struct {
 
 func (x *Directories) Reset() {
 	*x = Directories{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2535,7 @@ func (x *Directories) String() string {
 func (*Directories) ProtoMessage() {}
 
 func (x *Directories) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2548,7 @@ func (x *Directories) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directories.ProtoReflect.Descriptor instead.
 func (*Directories) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Directories) GetDir() string {
@@ -2542,7 +2603,7 @@ type Program struct {
 
 func (x *Program) Reset() {
 	*x = Program{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2615,7 @@ func (x *Program) String() string {
 func (*Program) ProtoMessage() {}
 
 func (x *Program) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2628,7 @@ func (x *Program) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Program.ProtoReflect.Descriptor instead.
 func (*Program) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Program) GetKind() Program_Kind {
@@ -2638,7 +2699,7 @@ type Blob struct {
 
 func (x *Blob) Reset() {
 	*x = Blob{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2650,7 +2711,7 @@ func (x *Blob) String() string {
 func (*Blob) ProtoMessage() {}
 
 func (x *Blob) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2663,7 +2724,7 @@ func (x *Blob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blob.ProtoReflect.Descriptor instead.
 func (*Blob) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Blob) GetSha256() string {
@@ -2698,7 +2759,7 @@ type SignalTask struct {
 
 func (x *SignalTask) Reset() {
 	*x = SignalTask{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2710,7 +2771,7 @@ func (x *SignalTask) String() string {
 func (*SignalTask) ProtoMessage() {}
 
 func (x *SignalTask) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2723,7 +2784,7 @@ func (x *SignalTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalTask.ProtoReflect.Descriptor instead.
 func (*SignalTask) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *SignalTask) GetRun() int32 {
@@ -2759,7 +2820,7 @@ type EndRun struct {
 
 func (x *EndRun) Reset() {
 	*x = EndRun{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2832,7 @@ func (x *EndRun) String() string {
 func (*EndRun) ProtoMessage() {}
 
 func (x *EndRun) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2845,7 @@ func (x *EndRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndRun.ProtoReflect.Descriptor instead.
 func (*EndRun) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *EndRun) GetRun() int32 {
@@ -2819,7 +2880,7 @@ type BarrierReleased struct {
 
 func (x *BarrierReleased) Reset() {
 	*x = BarrierReleased{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2831,7 +2892,7 @@ func (x *BarrierReleased) String() string {
 func (*BarrierReleased) ProtoMessage() {}
 
 func (x *BarrierReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2844,7 +2905,7 @@ func (x *BarrierReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierReleased.ProtoReflect.Descriptor instead.
 func (*BarrierReleased) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *BarrierReleased) GetRun() int32 {
@@ -2878,7 +2939,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2890,7 +2951,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2903,7 +2964,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Release) GetReason() string {
@@ -2922,7 +2983,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2934,7 +2995,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2947,7 +3008,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 // TrainingOver: those who train have ended; an evaluator looks at the last
@@ -2961,7 +3022,7 @@ type TrainingOver struct {
 
 func (x *TrainingOver) Reset() {
 	*x = TrainingOver{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3034,7 @@ func (x *TrainingOver) String() string {
 func (*TrainingOver) ProtoMessage() {}
 
 func (x *TrainingOver) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3047,7 @@ func (x *TrainingOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrainingOver.ProtoReflect.Descriptor instead.
 func (*TrainingOver) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TrainingOver) GetRun() int32 {
@@ -3011,7 +3072,7 @@ type LogBatch struct {
 
 func (x *LogBatch) Reset() {
 	*x = LogBatch{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3023,7 +3084,7 @@ func (x *LogBatch) String() string {
 func (*LogBatch) ProtoMessage() {}
 
 func (x *LogBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3036,7 +3097,7 @@ func (x *LogBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogBatch.ProtoReflect.Descriptor instead.
 func (*LogBatch) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *LogBatch) GetRun() int32 {
@@ -3100,7 +3161,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3112,7 +3173,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3125,7 +3186,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *LogAck) GetRun() int32 {
@@ -3170,7 +3231,7 @@ type Line struct {
 
 func (x *Line) Reset() {
 	*x = Line{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3182,7 +3243,7 @@ func (x *Line) String() string {
 func (*Line) ProtoMessage() {}
 
 func (x *Line) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3195,7 +3256,7 @@ func (x *Line) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Line.ProtoReflect.Descriptor instead.
 func (*Line) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Line) GetStream() Line_Stream {
@@ -3249,7 +3310,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3261,7 +3322,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3274,7 +3335,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *FetchRequest) GetSha256() string {
@@ -3293,7 +3354,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3366,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3379,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -3340,7 +3401,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +3413,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +3426,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *FileChunk) GetPath() string {
@@ -3405,7 +3466,7 @@ type SyncReply struct {
 
 func (x *SyncReply) Reset() {
 	*x = SyncReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3417,7 +3478,7 @@ func (x *SyncReply) String() string {
 func (*SyncReply) ProtoMessage() {}
 
 func (x *SyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3430,7 +3491,7 @@ func (x *SyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncReply.ProtoReflect.Descriptor instead.
 func (*SyncReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *SyncReply) GetFiles() int64 {
@@ -3455,7 +3516,7 @@ type PutRequest struct {
 
 func (x *PutRequest) Reset() {
 	*x = PutRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3467,7 +3528,7 @@ func (x *PutRequest) String() string {
 func (*PutRequest) ProtoMessage() {}
 
 func (x *PutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3480,7 +3541,7 @@ func (x *PutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
 func (*PutRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *PutRequest) GetMessage() isPutRequest_Message {
@@ -3565,7 +3626,7 @@ type FileHead struct {
 
 func (x *FileHead) Reset() {
 	*x = FileHead{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3577,7 +3638,7 @@ func (x *FileHead) String() string {
 func (*FileHead) ProtoMessage() {}
 
 func (x *FileHead) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3590,7 +3651,7 @@ func (x *FileHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileHead.ProtoReflect.Descriptor instead.
 func (*FileHead) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FileHead) GetPath() string {
@@ -3625,7 +3686,7 @@ type FileCommit struct {
 
 func (x *FileCommit) Reset() {
 	*x = FileCommit{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3637,7 +3698,7 @@ func (x *FileCommit) String() string {
 func (*FileCommit) ProtoMessage() {}
 
 func (x *FileCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3650,7 +3711,7 @@ func (x *FileCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileCommit.ProtoReflect.Descriptor instead.
 func (*FileCommit) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *FileCommit) GetRemove() []string {
@@ -3670,7 +3731,7 @@ type PutReply struct {
 
 func (x *PutReply) Reset() {
 	*x = PutReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3682,7 +3743,7 @@ func (x *PutReply) String() string {
 func (*PutReply) ProtoMessage() {}
 
 func (x *PutReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3695,7 +3756,7 @@ func (x *PutReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutReply.ProtoReflect.Descriptor instead.
 func (*PutReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PutReply) GetHave() int64 {
@@ -3722,7 +3783,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3734,7 +3795,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3747,7 +3808,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ListRequest) GetRun() int32 {
@@ -3773,7 +3834,7 @@ type ListReply struct {
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3785,7 +3846,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3798,7 +3859,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListReply) GetFiles() []*FileHead {
@@ -3817,7 +3878,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3829,7 +3890,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3842,7 +3903,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GetRequest) GetPath() string {
@@ -3863,7 +3924,7 @@ type GetReply struct {
 
 func (x *GetReply) Reset() {
 	*x = GetReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3875,7 +3936,7 @@ func (x *GetReply) String() string {
 func (*GetReply) ProtoMessage() {}
 
 func (x *GetReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3888,7 +3949,7 @@ func (x *GetReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReply.ProtoReflect.Descriptor instead.
 func (*GetReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GetReply) GetData() []byte {
@@ -3924,7 +3985,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3936,7 +3997,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3949,7 +4010,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Resources) GetGpus() int32 {
@@ -3991,7 +4052,7 @@ type Role struct {
 
 func (x *Role) Reset() {
 	*x = Role{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4003,7 +4064,7 @@ func (x *Role) String() string {
 func (*Role) ProtoMessage() {}
 
 func (x *Role) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4016,7 +4077,7 @@ func (x *Role) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Role.ProtoReflect.Descriptor instead.
 func (*Role) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Role) GetName() string {
@@ -4065,7 +4126,7 @@ type ReserveRequest struct {
 
 func (x *ReserveRequest) Reset() {
 	*x = ReserveRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4077,7 +4138,7 @@ func (x *ReserveRequest) String() string {
 func (*ReserveRequest) ProtoMessage() {}
 
 func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4090,7 +4151,7 @@ func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
 func (*ReserveRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReserveRequest) GetName() string {
@@ -4226,7 +4287,7 @@ type ReserveUpdate struct {
 
 func (x *ReserveUpdate) Reset() {
 	*x = ReserveUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4238,7 +4299,7 @@ func (x *ReserveUpdate) String() string {
 func (*ReserveUpdate) ProtoMessage() {}
 
 func (x *ReserveUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4251,7 +4312,7 @@ func (x *ReserveUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveUpdate.ProtoReflect.Descriptor instead.
 func (*ReserveUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReserveUpdate) GetExecutors() []*ExecutorStatus {
@@ -4314,7 +4375,7 @@ type ExecutorStatus struct {
 
 func (x *ExecutorStatus) Reset() {
 	*x = ExecutorStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4326,7 +4387,7 @@ func (x *ExecutorStatus) String() string {
 func (*ExecutorStatus) ProtoMessage() {}
 
 func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4339,7 +4400,7 @@ func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutorStatus.ProtoReflect.Descriptor instead.
 func (*ExecutorStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ExecutorStatus) GetId() string {
@@ -4421,7 +4482,7 @@ type HoldRequest struct {
 
 func (x *HoldRequest) Reset() {
 	*x = HoldRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4433,7 +4494,7 @@ func (x *HoldRequest) String() string {
 func (*HoldRequest) ProtoMessage() {}
 
 func (x *HoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4446,7 +4507,7 @@ func (x *HoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
 func (*HoldRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *HoldRequest) GetClient() string {
@@ -4465,7 +4526,7 @@ type HoldUpdate struct {
 
 func (x *HoldUpdate) Reset() {
 	*x = HoldUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4477,7 +4538,7 @@ func (x *HoldUpdate) String() string {
 func (*HoldUpdate) ProtoMessage() {}
 
 func (x *HoldUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4490,7 +4551,7 @@ func (x *HoldUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldUpdate.ProtoReflect.Descriptor instead.
 func (*HoldUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *HoldUpdate) GetNote() string {
@@ -4508,7 +4569,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4520,7 +4581,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4533,7 +4594,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 type ClusterStatus struct {
@@ -4564,7 +4625,7 @@ type ClusterStatus struct {
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4576,7 +4637,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4589,7 +4650,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ClusterStatus) GetName() string {
@@ -4754,7 +4815,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4766,7 +4827,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4779,7 +4840,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *StartRequest) GetProgram() *Program {
@@ -4892,7 +4953,7 @@ type StartUpdate struct {
 
 func (x *StartUpdate) Reset() {
 	*x = StartUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4904,7 +4965,7 @@ func (x *StartUpdate) String() string {
 func (*StartUpdate) ProtoMessage() {}
 
 func (x *StartUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4917,7 +4978,7 @@ func (x *StartUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartUpdate.ProtoReflect.Descriptor instead.
 func (*StartUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *StartUpdate) GetRun() *RunStatus {
@@ -4960,7 +5021,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4972,7 +5033,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4985,7 +5046,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *FollowRequest) GetRun() int32 {
@@ -5028,7 +5089,7 @@ type RunUpdate struct {
 
 func (x *RunUpdate) Reset() {
 	*x = RunUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5040,7 +5101,7 @@ func (x *RunUpdate) String() string {
 func (*RunUpdate) ProtoMessage() {}
 
 func (x *RunUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5053,7 +5114,7 @@ func (x *RunUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunUpdate.ProtoReflect.Descriptor instead.
 func (*RunUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *RunUpdate) GetLines() *Lines {
@@ -5097,7 +5158,7 @@ type Lines struct {
 
 func (x *Lines) Reset() {
 	*x = Lines{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5109,7 +5170,7 @@ func (x *Lines) String() string {
 func (*Lines) ProtoMessage() {}
 
 func (x *Lines) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5122,7 +5183,7 @@ func (x *Lines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lines.ProtoReflect.Descriptor instead.
 func (*Lines) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Lines) GetHead() []*Line {
@@ -5183,7 +5244,7 @@ type RunStatus struct {
 
 func (x *RunStatus) Reset() {
 	*x = RunStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5195,7 +5256,7 @@ func (x *RunStatus) String() string {
 func (*RunStatus) ProtoMessage() {}
 
 func (x *RunStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5208,7 +5269,7 @@ func (x *RunStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunStatus.ProtoReflect.Descriptor instead.
 func (*RunStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *RunStatus) GetId() int32 {
@@ -5377,7 +5438,7 @@ type Series struct {
 
 func (x *Series) Reset() {
 	*x = Series{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5389,7 +5450,7 @@ func (x *Series) String() string {
 func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5402,7 +5463,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Series) GetName() string {
@@ -5455,7 +5516,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5467,7 +5528,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5480,7 +5541,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -5602,7 +5663,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5614,7 +5675,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5627,7 +5688,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Failure) GetSummary() string {
@@ -5724,7 +5785,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5736,7 +5797,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5749,7 +5810,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *StopRequest) GetRun() int32 {
@@ -5775,7 +5836,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5787,7 +5848,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5800,7 +5861,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ResetRequest) GetHard() bool {
@@ -5822,7 +5883,7 @@ type ResetUpdate struct {
 
 func (x *ResetUpdate) Reset() {
 	*x = ResetUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5834,7 +5895,7 @@ func (x *ResetUpdate) String() string {
 func (*ResetUpdate) ProtoMessage() {}
 
 func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5847,7 +5908,7 @@ func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetUpdate.ProtoReflect.Descriptor instead.
 func (*ResetUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ResetUpdate) GetText() string {
@@ -5892,7 +5953,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5904,7 +5965,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5917,7 +5978,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *LogsRequest) GetRun() int32 {
@@ -5972,7 +6033,7 @@ type LinesReply struct {
 
 func (x *LinesReply) Reset() {
 	*x = LinesReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5984,7 +6045,7 @@ func (x *LinesReply) String() string {
 func (*LinesReply) ProtoMessage() {}
 
 func (x *LinesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5997,7 +6058,7 @@ func (x *LinesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinesReply.ProtoReflect.Descriptor instead.
 func (*LinesReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *LinesReply) GetLines() []*Line {
@@ -6023,7 +6084,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6035,7 +6096,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6048,7 +6109,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *DetachRequest) GetUndo() bool {
@@ -6066,7 +6127,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6078,7 +6139,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6091,7 +6152,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 type HistoryReply struct {
@@ -6103,7 +6164,7 @@ type HistoryReply struct {
 
 func (x *HistoryReply) Reset() {
 	*x = HistoryReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6115,7 +6176,7 @@ func (x *HistoryReply) String() string {
 func (*HistoryReply) ProtoMessage() {}
 
 func (x *HistoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6128,7 +6189,7 @@ func (x *HistoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReply.ProtoReflect.Descriptor instead.
 func (*HistoryReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *HistoryReply) GetRuns() []*RunStatus {
@@ -6149,7 +6210,7 @@ type TensorBoardRequest struct {
 
 func (x *TensorBoardRequest) Reset() {
 	*x = TensorBoardRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6161,7 +6222,7 @@ func (x *TensorBoardRequest) String() string {
 func (*TensorBoardRequest) ProtoMessage() {}
 
 func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6174,7 +6235,7 @@ func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardRequest.ProtoReflect.Descriptor instead.
 func (*TensorBoardRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *TensorBoardRequest) GetLogdir() string {
@@ -6211,7 +6272,7 @@ type TensorBoardReply struct {
 
 func (x *TensorBoardReply) Reset() {
 	*x = TensorBoardReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6223,7 +6284,7 @@ func (x *TensorBoardReply) String() string {
 func (*TensorBoardReply) ProtoMessage() {}
 
 func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6236,7 +6297,7 @@ func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardReply.ProtoReflect.Descriptor instead.
 func (*TensorBoardReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *TensorBoardReply) GetId() string {
@@ -6282,7 +6343,7 @@ type GPUsRequest struct {
 
 func (x *GPUsRequest) Reset() {
 	*x = GPUsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6294,7 +6355,7 @@ func (x *GPUsRequest) String() string {
 func (*GPUsRequest) ProtoMessage() {}
 
 func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6307,7 +6368,7 @@ func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsRequest.ProtoReflect.Descriptor instead.
 func (*GPUsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 type GPUsReply struct {
@@ -6320,7 +6381,7 @@ type GPUsReply struct {
 
 func (x *GPUsReply) Reset() {
 	*x = GPUsReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6332,7 +6393,7 @@ func (x *GPUsReply) String() string {
 func (*GPUsReply) ProtoMessage() {}
 
 func (x *GPUsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6345,7 +6406,7 @@ func (x *GPUsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsReply.ProtoReflect.Descriptor instead.
 func (*GPUsReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GPUsReply) GetGpus() []*GPU {
@@ -6373,7 +6434,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6385,7 +6446,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6398,7 +6459,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -6433,7 +6494,7 @@ type ShutdownUpdate struct {
 
 func (x *ShutdownUpdate) Reset() {
 	*x = ShutdownUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6445,7 +6506,7 @@ func (x *ShutdownUpdate) String() string {
 func (*ShutdownUpdate) ProtoMessage() {}
 
 func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6458,7 +6519,7 @@ func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownUpdate.ProtoReflect.Descriptor instead.
 func (*ShutdownUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ShutdownUpdate) GetText() string {
@@ -6486,7 +6547,7 @@ var File_cluster_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\"\xb2\x03\n" +
+	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\"\xe5\x03\n" +
 	"\fAgentMessage\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.tfcluster.v1.HelloH\x00R\x05hello\x127\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x17.tfcluster.v1.HeartbeatH\x00R\theartbeat\x12.\n" +
@@ -6496,14 +6557,17 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\abarrier\x18\x06 \x01(\v2\x1c.tfcluster.v1.BarrierArrivedH\x00R\abarrier\x12(\n" +
 	"\x04note\x18\a \x01(\v2\x12.tfcluster.v1.NoteH\x00R\x04note\x128\n" +
 	"\n" +
-	"files_sent\x18\b \x01(\v2\x17.tfcluster.v1.FilesSentH\x00R\tfilesSentB\t\n" +
+	"files_sent\x18\b \x01(\v2\x17.tfcluster.v1.FilesSentH\x00R\tfilesSent\x121\n" +
+	"\aleaving\x18\t \x01(\v2\x15.tfcluster.v1.LeavingH\x00R\aleavingB\t\n" +
 	"\amessage\"{\n" +
 	"\tFilesSent\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04task\x18\x03 \x01(\tR\x04task\x12\x18\n" +
 	"\amissing\x18\x04 \x03(\tR\amissing\x12\x14\n" +
-	"\x05error\x18\x05 \x01(\tR\x05error\"\xfa\x03\n" +
+	"\x05error\x18\x05 \x01(\tR\x05error\"\x1f\n" +
+	"\aLeaving\x12\x14\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\"\xfa\x03\n" +
 	"\x05Hello\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x12\x18\n" +
@@ -7079,227 +7143,229 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 88)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),          // 0: tfcluster.v1.Program.Kind
 	(Line_Stream)(0),           // 1: tfcluster.v1.Line.Stream
 	(*AgentMessage)(nil),       // 2: tfcluster.v1.AgentMessage
 	(*FilesSent)(nil),          // 3: tfcluster.v1.FilesSent
-	(*Hello)(nil),              // 4: tfcluster.v1.Hello
-	(*RunningTask)(nil),        // 5: tfcluster.v1.RunningTask
-	(*GPU)(nil),                // 6: tfcluster.v1.GPU
-	(*GPUProcess)(nil),         // 7: tfcluster.v1.GPUProcess
-	(*Python)(nil),             // 8: tfcluster.v1.Python
-	(*Warmed)(nil),             // 9: tfcluster.v1.Warmed
-	(*Heartbeat)(nil),          // 10: tfcluster.v1.Heartbeat
-	(*TaskUsage)(nil),          // 11: tfcluster.v1.TaskUsage
-	(*Prepared)(nil),           // 12: tfcluster.v1.Prepared
-	(*TaskEvent)(nil),          // 13: tfcluster.v1.TaskEvent
-	(*ServerJoined)(nil),       // 14: tfcluster.v1.ServerJoined
-	(*Started)(nil),            // 15: tfcluster.v1.Started
-	(*Entered)(nil),            // 16: tfcluster.v1.Entered
-	(*Report)(nil),             // 17: tfcluster.v1.Report
-	(*Exited)(nil),             // 18: tfcluster.v1.Exited
-	(*TaskResult)(nil),         // 19: tfcluster.v1.TaskResult
-	(*Note)(nil),               // 20: tfcluster.v1.Note
-	(*BarrierArrived)(nil),     // 21: tfcluster.v1.BarrierArrived
-	(*Instruction)(nil),        // 22: tfcluster.v1.Instruction
-	(*Welcome)(nil),            // 23: tfcluster.v1.Welcome
-	(*GPUWant)(nil),            // 24: tfcluster.v1.GPUWant
-	(*WarmUp)(nil),             // 25: tfcluster.v1.WarmUp
-	(*Prepare)(nil),            // 26: tfcluster.v1.Prepare
-	(*Launch)(nil),             // 27: tfcluster.v1.Launch
-	(*Directories)(nil),        // 28: tfcluster.v1.Directories
-	(*Program)(nil),            // 29: tfcluster.v1.Program
-	(*Blob)(nil),               // 30: tfcluster.v1.Blob
-	(*SignalTask)(nil),         // 31: tfcluster.v1.SignalTask
-	(*EndRun)(nil),             // 32: tfcluster.v1.EndRun
-	(*BarrierReleased)(nil),    // 33: tfcluster.v1.BarrierReleased
-	(*Release)(nil),            // 34: tfcluster.v1.Release
-	(*Probe)(nil),              // 35: tfcluster.v1.Probe
-	(*TrainingOver)(nil),       // 36: tfcluster.v1.TrainingOver
-	(*LogBatch)(nil),           // 37: tfcluster.v1.LogBatch
-	(*LogAck)(nil),             // 38: tfcluster.v1.LogAck
-	(*Line)(nil),               // 39: tfcluster.v1.Line
-	(*FetchRequest)(nil),       // 40: tfcluster.v1.FetchRequest
-	(*Chunk)(nil),              // 41: tfcluster.v1.Chunk
-	(*FileChunk)(nil),          // 42: tfcluster.v1.FileChunk
-	(*SyncReply)(nil),          // 43: tfcluster.v1.SyncReply
-	(*PutRequest)(nil),         // 44: tfcluster.v1.PutRequest
-	(*FileHead)(nil),           // 45: tfcluster.v1.FileHead
-	(*FileCommit)(nil),         // 46: tfcluster.v1.FileCommit
-	(*PutReply)(nil),           // 47: tfcluster.v1.PutReply
-	(*ListRequest)(nil),        // 48: tfcluster.v1.ListRequest
-	(*ListReply)(nil),          // 49: tfcluster.v1.ListReply
-	(*GetRequest)(nil),         // 50: tfcluster.v1.GetRequest
-	(*GetReply)(nil),           // 51: tfcluster.v1.GetReply
-	(*Resources)(nil),          // 52: tfcluster.v1.Resources
-	(*Role)(nil),               // 53: tfcluster.v1.Role
-	(*ReserveRequest)(nil),     // 54: tfcluster.v1.ReserveRequest
-	(*ReserveUpdate)(nil),      // 55: tfcluster.v1.ReserveUpdate
-	(*ExecutorStatus)(nil),     // 56: tfcluster.v1.ExecutorStatus
-	(*HoldRequest)(nil),        // 57: tfcluster.v1.HoldRequest
-	(*HoldUpdate)(nil),         // 58: tfcluster.v1.HoldUpdate
-	(*StatusRequest)(nil),      // 59: tfcluster.v1.StatusRequest
-	(*ClusterStatus)(nil),      // 60: tfcluster.v1.ClusterStatus
-	(*StartRequest)(nil),       // 61: tfcluster.v1.StartRequest
-	(*StartUpdate)(nil),        // 62: tfcluster.v1.StartUpdate
-	(*FollowRequest)(nil),      // 63: tfcluster.v1.FollowRequest
-	(*RunUpdate)(nil),          // 64: tfcluster.v1.RunUpdate
-	(*Lines)(nil),              // 65: tfcluster.v1.Lines
-	(*RunStatus)(nil),          // 66: tfcluster.v1.RunStatus
-	(*Series)(nil),             // 67: tfcluster.v1.Series
-	(*TaskStatus)(nil),         // 68: tfcluster.v1.TaskStatus
-	(*Failure)(nil),            // 69: tfcluster.v1.Failure
-	(*StopRequest)(nil),        // 70: tfcluster.v1.StopRequest
-	(*ResetRequest)(nil),       // 71: tfcluster.v1.ResetRequest
-	(*ResetUpdate)(nil),        // 72: tfcluster.v1.ResetUpdate
-	(*LogsRequest)(nil),        // 73: tfcluster.v1.LogsRequest
-	(*LinesReply)(nil),         // 74: tfcluster.v1.LinesReply
-	(*DetachRequest)(nil),      // 75: tfcluster.v1.DetachRequest
-	(*HistoryRequest)(nil),     // 76: tfcluster.v1.HistoryRequest
-	(*HistoryReply)(nil),       // 77: tfcluster.v1.HistoryReply
-	(*TensorBoardRequest)(nil), // 78: tfcluster.v1.TensorBoardRequest
-	(*TensorBoardReply)(nil),   // 79: tfcluster.v1.TensorBoardReply
-	(*GPUsRequest)(nil),        // 80: tfcluster.v1.GPUsRequest
-	(*GPUsReply)(nil),          // 81: tfcluster.v1.GPUsReply
-	(*ShutdownRequest)(nil),    // 82: tfcluster.v1.ShutdownRequest
-	(*ShutdownUpdate)(nil),     // 83: tfcluster.v1.ShutdownUpdate
-	nil,                        // 84: tfcluster.v1.Report.MetricsEntry
-	nil,                        // 85: tfcluster.v1.WarmUp.EnvEntry
-	nil,                        // 86: tfcluster.v1.Launch.EnvEntry
-	nil,                        // 87: tfcluster.v1.ReserveRequest.EnvEntry
-	nil,                        // 88: tfcluster.v1.ReserveRequest.EngineEntry
-	nil,                        // 89: tfcluster.v1.StartRequest.EnvEntry
+	(*Leaving)(nil),            // 4: tfcluster.v1.Leaving
+	(*Hello)(nil),              // 5: tfcluster.v1.Hello
+	(*RunningTask)(nil),        // 6: tfcluster.v1.RunningTask
+	(*GPU)(nil),                // 7: tfcluster.v1.GPU
+	(*GPUProcess)(nil),         // 8: tfcluster.v1.GPUProcess
+	(*Python)(nil),             // 9: tfcluster.v1.Python
+	(*Warmed)(nil),             // 10: tfcluster.v1.Warmed
+	(*Heartbeat)(nil),          // 11: tfcluster.v1.Heartbeat
+	(*TaskUsage)(nil),          // 12: tfcluster.v1.TaskUsage
+	(*Prepared)(nil),           // 13: tfcluster.v1.Prepared
+	(*TaskEvent)(nil),          // 14: tfcluster.v1.TaskEvent
+	(*ServerJoined)(nil),       // 15: tfcluster.v1.ServerJoined
+	(*Started)(nil),            // 16: tfcluster.v1.Started
+	(*Entered)(nil),            // 17: tfcluster.v1.Entered
+	(*Report)(nil),             // 18: tfcluster.v1.Report
+	(*Exited)(nil),             // 19: tfcluster.v1.Exited
+	(*TaskResult)(nil),         // 20: tfcluster.v1.TaskResult
+	(*Note)(nil),               // 21: tfcluster.v1.Note
+	(*BarrierArrived)(nil),     // 22: tfcluster.v1.BarrierArrived
+	(*Instruction)(nil),        // 23: tfcluster.v1.Instruction
+	(*Welcome)(nil),            // 24: tfcluster.v1.Welcome
+	(*GPUWant)(nil),            // 25: tfcluster.v1.GPUWant
+	(*WarmUp)(nil),             // 26: tfcluster.v1.WarmUp
+	(*Prepare)(nil),            // 27: tfcluster.v1.Prepare
+	(*Launch)(nil),             // 28: tfcluster.v1.Launch
+	(*Directories)(nil),        // 29: tfcluster.v1.Directories
+	(*Program)(nil),            // 30: tfcluster.v1.Program
+	(*Blob)(nil),               // 31: tfcluster.v1.Blob
+	(*SignalTask)(nil),         // 32: tfcluster.v1.SignalTask
+	(*EndRun)(nil),             // 33: tfcluster.v1.EndRun
+	(*BarrierReleased)(nil),    // 34: tfcluster.v1.BarrierReleased
+	(*Release)(nil),            // 35: tfcluster.v1.Release
+	(*Probe)(nil),              // 36: tfcluster.v1.Probe
+	(*TrainingOver)(nil),       // 37: tfcluster.v1.TrainingOver
+	(*LogBatch)(nil),           // 38: tfcluster.v1.LogBatch
+	(*LogAck)(nil),             // 39: tfcluster.v1.LogAck
+	(*Line)(nil),               // 40: tfcluster.v1.Line
+	(*FetchRequest)(nil),       // 41: tfcluster.v1.FetchRequest
+	(*Chunk)(nil),              // 42: tfcluster.v1.Chunk
+	(*FileChunk)(nil),          // 43: tfcluster.v1.FileChunk
+	(*SyncReply)(nil),          // 44: tfcluster.v1.SyncReply
+	(*PutRequest)(nil),         // 45: tfcluster.v1.PutRequest
+	(*FileHead)(nil),           // 46: tfcluster.v1.FileHead
+	(*FileCommit)(nil),         // 47: tfcluster.v1.FileCommit
+	(*PutReply)(nil),           // 48: tfcluster.v1.PutReply
+	(*ListRequest)(nil),        // 49: tfcluster.v1.ListRequest
+	(*ListReply)(nil),          // 50: tfcluster.v1.ListReply
+	(*GetRequest)(nil),         // 51: tfcluster.v1.GetRequest
+	(*GetReply)(nil),           // 52: tfcluster.v1.GetReply
+	(*Resources)(nil),          // 53: tfcluster.v1.Resources
+	(*Role)(nil),               // 54: tfcluster.v1.Role
+	(*ReserveRequest)(nil),     // 55: tfcluster.v1.ReserveRequest
+	(*ReserveUpdate)(nil),      // 56: tfcluster.v1.ReserveUpdate
+	(*ExecutorStatus)(nil),     // 57: tfcluster.v1.ExecutorStatus
+	(*HoldRequest)(nil),        // 58: tfcluster.v1.HoldRequest
+	(*HoldUpdate)(nil),         // 59: tfcluster.v1.HoldUpdate
+	(*StatusRequest)(nil),      // 60: tfcluster.v1.StatusRequest
+	(*ClusterStatus)(nil),      // 61: tfcluster.v1.ClusterStatus
+	(*StartRequest)(nil),       // 62: tfcluster.v1.StartRequest
+	(*StartUpdate)(nil),        // 63: tfcluster.v1.StartUpdate
+	(*FollowRequest)(nil),      // 64: tfcluster.v1.FollowRequest
+	(*RunUpdate)(nil),          // 65: tfcluster.v1.RunUpdate
+	(*Lines)(nil),              // 66: tfcluster.v1.Lines
+	(*RunStatus)(nil),          // 67: tfcluster.v1.RunStatus
+	(*Series)(nil),             // 68: tfcluster.v1.Series
+	(*TaskStatus)(nil),         // 69: tfcluster.v1.TaskStatus
+	(*Failure)(nil),            // 70: tfcluster.v1.Failure
+	(*StopRequest)(nil),        // 71: tfcluster.v1.StopRequest
+	(*ResetRequest)(nil),       // 72: tfcluster.v1.ResetRequest
+	(*ResetUpdate)(nil),        // 73: tfcluster.v1.ResetUpdate
+	(*LogsRequest)(nil),        // 74: tfcluster.v1.LogsRequest
+	(*LinesReply)(nil),         // 75: tfcluster.v1.LinesReply
+	(*DetachRequest)(nil),      // 76: tfcluster.v1.DetachRequest
+	(*HistoryRequest)(nil),     // 77: tfcluster.v1.HistoryRequest
+	(*HistoryReply)(nil),       // 78: tfcluster.v1.HistoryReply
+	(*TensorBoardRequest)(nil), // 79: tfcluster.v1.TensorBoardRequest
+	(*TensorBoardReply)(nil),   // 80: tfcluster.v1.TensorBoardReply
+	(*GPUsRequest)(nil),        // 81: tfcluster.v1.GPUsRequest
+	(*GPUsReply)(nil),          // 82: tfcluster.v1.GPUsReply
+	(*ShutdownRequest)(nil),    // 83: tfcluster.v1.ShutdownRequest
+	(*ShutdownUpdate)(nil),     // 84: tfcluster.v1.ShutdownUpdate
+	nil,                        // 85: tfcluster.v1.Report.MetricsEntry
+	nil,                        // 86: tfcluster.v1.WarmUp.EnvEntry
+	nil,                        // 87: tfcluster.v1.Launch.EnvEntry
+	nil,                        // 88: tfcluster.v1.ReserveRequest.EnvEntry
+	nil,                        // 89: tfcluster.v1.ReserveRequest.EngineEntry
+	nil,                        // 90: tfcluster.v1.StartRequest.EnvEntry
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
-	4,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
-	10,  // 1: tfcluster.v1.AgentMessage.heartbeat:type_name -> tfcluster.v1.Heartbeat
-	9,   // 2: tfcluster.v1.AgentMessage.warmed:type_name -> tfcluster.v1.Warmed
-	12,  // 3: tfcluster.v1.AgentMessage.prepared:type_name -> tfcluster.v1.Prepared
-	13,  // 4: tfcluster.v1.AgentMessage.task:type_name -> tfcluster.v1.TaskEvent
-	21,  // 5: tfcluster.v1.AgentMessage.barrier:type_name -> tfcluster.v1.BarrierArrived
-	20,  // 6: tfcluster.v1.AgentMessage.note:type_name -> tfcluster.v1.Note
+	5,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
+	11,  // 1: tfcluster.v1.AgentMessage.heartbeat:type_name -> tfcluster.v1.Heartbeat
+	10,  // 2: tfcluster.v1.AgentMessage.warmed:type_name -> tfcluster.v1.Warmed
+	13,  // 3: tfcluster.v1.AgentMessage.prepared:type_name -> tfcluster.v1.Prepared
+	14,  // 4: tfcluster.v1.AgentMessage.task:type_name -> tfcluster.v1.TaskEvent
+	22,  // 5: tfcluster.v1.AgentMessage.barrier:type_name -> tfcluster.v1.BarrierArrived
+	21,  // 6: tfcluster.v1.AgentMessage.note:type_name -> tfcluster.v1.Note
 	3,   // 7: tfcluster.v1.AgentMessage.files_sent:type_name -> tfcluster.v1.FilesSent
-	6,   // 8: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
-	5,   // 9: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
-	8,   // 10: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
-	7,   // 11: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
-	8,   // 12: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
-	11,  // 13: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
-	15,  // 14: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
-	16,  // 15: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
-	17,  // 16: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
-	18,  // 17: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
-	19,  // 18: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
-	20,  // 19: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
-	14,  // 20: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
-	84,  // 21: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
-	23,  // 22: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	26,  // 23: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	27,  // 24: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	31,  // 25: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
-	32,  // 26: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	33,  // 27: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	34,  // 28: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	35,  // 29: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	36,  // 30: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	25,  // 31: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	24,  // 32: tfcluster.v1.Welcome.gpu:type_name -> tfcluster.v1.GPUWant
-	85,  // 33: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	29,  // 34: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	86,  // 35: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	28,  // 36: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	0,   // 37: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	30,  // 38: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	30,  // 39: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	30,  // 40: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	39,  // 41: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	1,   // 42: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	45,  // 43: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	46,  // 44: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	45,  // 45: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	45,  // 46: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	52,  // 47: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	53,  // 48: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	87,  // 49: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	88,  // 50: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	56,  // 51: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	69,  // 52: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	20,  // 53: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	6,   // 54: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	8,   // 55: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	56,  // 56: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	66,  // 57: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	53,  // 58: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	20,  // 59: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	54,  // 60: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	29,  // 61: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	89,  // 62: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	66,  // 63: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	69,  // 64: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	20,  // 65: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	65,  // 66: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	66,  // 67: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	20,  // 68: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	39,  // 69: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	39,  // 70: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	68,  // 71: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	17,  // 72: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	67,  // 73: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	69,  // 74: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	19,  // 75: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	69,  // 76: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	56,  // 77: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	39,  // 78: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	66,  // 79: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	6,   // 80: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	69,  // 81: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	2,   // 82: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	37,  // 83: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	40,  // 84: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	42,  // 85: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	44,  // 86: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	48,  // 87: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	50,  // 88: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	54,  // 89: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	57,  // 90: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	59,  // 91: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	61,  // 92: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	63,  // 93: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	70,  // 94: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	71,  // 95: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	73,  // 96: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	75,  // 97: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	76,  // 98: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	78,  // 99: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	80,  // 100: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	82,  // 101: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	22,  // 102: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	38,  // 103: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	41,  // 104: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	43,  // 105: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	47,  // 106: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	49,  // 107: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	51,  // 108: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	55,  // 109: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	58,  // 110: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	60,  // 111: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	62,  // 112: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	64,  // 113: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	66,  // 114: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	72,  // 115: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	74,  // 116: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	66,  // 117: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	77,  // 118: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	79,  // 119: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	81,  // 120: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	83,  // 121: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	102, // [102:122] is the sub-list for method output_type
-	82,  // [82:102] is the sub-list for method input_type
-	82,  // [82:82] is the sub-list for extension type_name
-	82,  // [82:82] is the sub-list for extension extendee
-	0,   // [0:82] is the sub-list for field type_name
+	4,   // 8: tfcluster.v1.AgentMessage.leaving:type_name -> tfcluster.v1.Leaving
+	7,   // 9: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
+	6,   // 10: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
+	9,   // 11: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
+	8,   // 12: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
+	9,   // 13: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
+	12,  // 14: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
+	16,  // 15: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
+	17,  // 16: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
+	18,  // 17: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
+	19,  // 18: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
+	20,  // 19: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
+	21,  // 20: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
+	15,  // 21: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
+	85,  // 22: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	24,  // 23: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
+	27,  // 24: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	28,  // 25: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	32,  // 26: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
+	33,  // 27: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	34,  // 28: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	35,  // 29: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	36,  // 30: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	37,  // 31: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	26,  // 32: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	25,  // 33: tfcluster.v1.Welcome.gpu:type_name -> tfcluster.v1.GPUWant
+	86,  // 34: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	30,  // 35: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	87,  // 36: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	29,  // 37: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	0,   // 38: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	31,  // 39: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	31,  // 40: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	31,  // 41: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	40,  // 42: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	1,   // 43: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	46,  // 44: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	47,  // 45: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	46,  // 46: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	46,  // 47: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	53,  // 48: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	54,  // 49: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	88,  // 50: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	89,  // 51: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	57,  // 52: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	70,  // 53: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	21,  // 54: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	7,   // 55: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	9,   // 56: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	57,  // 57: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	67,  // 58: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	54,  // 59: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	21,  // 60: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	55,  // 61: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	30,  // 62: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	90,  // 63: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	67,  // 64: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	70,  // 65: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	21,  // 66: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	66,  // 67: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	67,  // 68: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	21,  // 69: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	40,  // 70: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	40,  // 71: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	69,  // 72: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	18,  // 73: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	68,  // 74: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	70,  // 75: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	20,  // 76: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	70,  // 77: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	57,  // 78: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	40,  // 79: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	67,  // 80: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	7,   // 81: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	70,  // 82: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	2,   // 83: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	38,  // 84: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	41,  // 85: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	43,  // 86: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	45,  // 87: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	49,  // 88: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	51,  // 89: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	55,  // 90: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	58,  // 91: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	60,  // 92: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	62,  // 93: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	64,  // 94: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	71,  // 95: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	72,  // 96: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	74,  // 97: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	76,  // 98: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	77,  // 99: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	79,  // 100: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	81,  // 101: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	83,  // 102: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	23,  // 103: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	39,  // 104: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	42,  // 105: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	44,  // 106: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	48,  // 107: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	50,  // 108: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	52,  // 109: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	56,  // 110: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	59,  // 111: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	61,  // 112: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	63,  // 113: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	65,  // 114: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	67,  // 115: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	73,  // 116: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	75,  // 117: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	67,  // 118: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	78,  // 119: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	80,  // 120: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	82,  // 121: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	84,  // 122: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	103, // [103:123] is the sub-list for method output_type
+	83,  // [83:103] is the sub-list for method input_type
+	83,  // [83:83] is the sub-list for extension type_name
+	83,  // [83:83] is the sub-list for extension extendee
+	0,   // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -7316,8 +7382,9 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*AgentMessage_Barrier)(nil),
 		(*AgentMessage_Note)(nil),
 		(*AgentMessage_FilesSent)(nil),
+		(*AgentMessage_Leaving)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[11].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[12].OneofWrappers = []any{
 		(*TaskEvent_Started)(nil),
 		(*TaskEvent_Entered)(nil),
 		(*TaskEvent_Report)(nil),
@@ -7326,7 +7393,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*TaskEvent_Note)(nil),
 		(*TaskEvent_ServerJoined)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[20].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[21].OneofWrappers = []any{
 		(*Instruction_Welcome)(nil),
 		(*Instruction_Prepare)(nil),
 		(*Instruction_Launch)(nil),
@@ -7337,7 +7404,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*Instruction_Probe)(nil),
 		(*Instruction_TrainingOver)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[42].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[43].OneofWrappers = []any{
 		(*PutRequest_File)(nil),
 		(*PutRequest_Data)(nil),
 		(*PutRequest_Sha256)(nil),
@@ -7349,7 +7416,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   88,
+			NumMessages:   89,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,7 +52,10 @@ func Main(ctx context.Context, opt Options, stdin io.Reader, word io.WriteCloser
 		return errors.Join(err, say(word, "", err))
 	}
 	defer d.claim.Close()
-	err = d.listen()
+	err = d.advertise(ctx)
+	if err == nil {
+		err = d.listen()
+	}
 	if err == nil {
 		err = d.save("", nil, d.lastRun, false)
 	}
@@ -90,6 +94,7 @@ type driver struct {
 	stateDir  string
 	socket    string
 	address   string
+	bind      string // the backend's choice where the person made none
 	lastRun   int32
 	since     time.Time
 	authority *cluster.Authority
@@ -163,6 +168,20 @@ func (d *driver) forget() error {
 	return s.Forget()
 }
 
+// advertise asks the backend where its executors can dial, unless the person said it.
+func (d *driver) advertise(ctx context.Context) error {
+	a, ok := d.opt.Backends[d.req.GetBackend()].(cluster.Advertiser)
+	if !ok || d.req.GetAdvertise() != "" {
+		return nil
+	}
+	host, err := a.Advertise(ctx, d.req)
+	if err != nil {
+		return err
+	}
+	d.bind = host
+	return nil
+}
+
 // listen opens the socket for clients and the port for agents. A driver that takes
 // over listens where its predecessor did, since that is where agents dial.
 func (d *driver) listen() error {
@@ -180,19 +199,17 @@ func (d *driver) listen() error {
 		return err
 	}
 	host, ports, _ := strings.Cut(d.req.GetAdvertise(), ":")
-	bind := "127.0.0.1:0"
-	switch {
-	case d.old != nil:
+	on := cmp.Or(d.bind, "127.0.0.1")
+	if host != "" { // it may be a name that only others resolve so
+		on = ""
+	}
+	bind := net.JoinHostPort(on, firstOr(ports, "0"))
+	if d.old != nil {
 		_, port, err := net.SplitHostPort(d.old.Address)
 		if err != nil {
 			return fmt.Errorf("read where agents dial: %w", err)
 		}
-		bind = "127.0.0.1:" + port
-		if host != "" {
-			bind = ":" + port
-		}
-	case host != "":
-		bind = ":" + firstOr(ports, "0")
+		bind = net.JoinHostPort(on, port)
 	}
 	if d.agents, err = net.Listen("tcp", bind); err != nil {
 		return fmt.Errorf("listen for agents: %w", err)
@@ -202,7 +219,7 @@ func (d *driver) listen() error {
 		return fmt.Errorf("listen for agents: %w", err)
 	}
 	if host == "" {
-		host = "127.0.0.1"
+		host = cmp.Or(d.bind, "127.0.0.1")
 	}
 	d.address = net.JoinHostPort(host, port)
 	return nil

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import os
 import re
 from collections.abc import Mapping
@@ -120,9 +121,39 @@ class Objects:
         """Variables of the notebook's environment."""
         return {name: os.environ.get(name) for name in names}
 
+    def do_spark_session(self, name: str, asked: bool) -> dict[str, Any]:
+        """What the notebook's SparkSession is, if there is one of that name."""
+        try:
+            spark = self._find(name)
+        except KeyError:
+            if asked:
+                raise UsageError(
+                    f"--session: the notebook has no {name}: make a SparkSession first, or give --master"
+                ) from None
+            return {"found": False}
+        if not _is_session(spark):
+            if asked:
+                raise UsageError(f"--session: {name} is not a SparkSession but {_a(spark)}")
+            return {"found": False}
+        host = ""
+        with contextlib.suppress(Exception):
+            host = str(spark.conf.get("spark.driver.host", "") or "")
+        return {"found": True, "host": host}
+
+    def do_spark_lend(self, name: str, socket: str) -> None:
+        """Serves a cluster's driver on the notebook's SparkSession."""
+        from tfcluster import spark_host
+
+        spark_host.borrow(self._find(name), socket)
+
     def do_cwd(self) -> str:
         """Where relative paths start."""
         return os.getcwd()
+
+
+def _is_session(value: Any) -> bool:
+    kind = type(value)
+    return kind.__name__ == "SparkSession" and kind.__module__.startswith("pyspark.")
 
 
 def _bound(what: str, size: int, most: int) -> None:

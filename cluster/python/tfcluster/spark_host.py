@@ -1,0 +1,236 @@
+"""The side of a Spark session: it starts agents on executors for a driver, which is in Go.
+
+A Host serves one cluster over one unix socket, JSON lines. It lives in the notebook's process, where it borrows the
+session of the notebook, or alone (`python -m tfcluster.spark_host`) with a session that it makes and ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import queue
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tfcluster import spark_task
+from tfcluster.spark_session import Session
+
+_POLL = 0.2  # seconds between two looks at what Spark has
+_DIAL = 0.2  # seconds between two tries to reach the driver
+# What Spark sets for its Python workers and a task of ours must not inherit.
+_DROP_ENV = [
+    "OMP_NUM_THREADS",
+    "PYTHONHASHSEED",
+    "PYTHON_WORKER_FACTORY_SECRET",
+    "PYTHON_WORKER_FACTORY_PORT",
+    "SPARK_AUTH_SOCKET_TIMEOUT",
+    "SPARK_BUFFER_SIZE",
+    "SPARK_CONNECT_AUTHENTICATE_TOKEN",
+    "SPARK_REUSE_WORKER",
+]
+
+
+class Host:
+    """Obeys one driver's calls on a session; run() returns when the cluster or the session is over."""
+
+    def __init__(self, session: Session, path: str, *, patience: float) -> None:
+        self._session = session
+        self._path = path
+        self._patience = patience  # seconds without a driver until the session is not kept any more
+        self._write = threading.Lock()
+        self._conn: socket.socket | None = None  # guarded by _write
+        self._shipped: dict[str, str] = {}  # digest of a program: its name among Spark's files; guarded by _ship
+        self._ship = threading.Lock()
+        self._over = threading.Event()
+        self._canceled: set[int] = set()
+
+    def run(self) -> None:
+        """Serves the driver, and the one that takes over from it, until the end."""
+        watcher = threading.Thread(target=self._watch, name="tfcluster-spark-watch", daemon=True)
+        watcher.start()
+        alone_since = time.monotonic()
+        while not self._over.is_set():
+            conn = self._dial()
+            if conn is None:
+                if time.monotonic() - alone_since > self._patience:
+                    break
+                self._over.wait(_DIAL)
+                continue
+            with contextlib.closing(conn):
+                self._serve(conn)
+            alone_since = time.monotonic()
+        self._over.set()
+
+    def end(self) -> None:
+        """The session is over, or the process that holds it: tells the driver."""
+        self._say({"event": "ended", "why": self._session.ended() or "its session was stopped"})
+        self._over.set()
+        with self._write:
+            conn = self._conn
+        if conn is not None:
+            with contextlib.suppress(OSError):
+                conn.shutdown(socket.SHUT_RDWR)
+
+    def _watch(self) -> None:
+        while not self._over.wait(_POLL):
+            if self._session.ended():
+                self.end()
+
+    def _dial(self) -> socket.socket | None:
+        conn = socket.socket(socket.AF_UNIX)
+        try:
+            conn.connect(self._path)
+        except OSError:
+            conn.close()
+            return None
+        return conn
+
+    def _serve(self, conn: socket.socket) -> None:
+        with self._write:
+            self._conn = conn
+        try:
+            self._say({"event": "hello", **self._session.describe()})
+            with conn.makefile("rb") as lines:
+                for line in lines:
+                    call = json.loads(line)
+                    threading.Thread(target=self._answer, args=(call,), name="tfcluster-spark-call", daemon=True).start()
+        except (OSError, ValueError):
+            pass  # the driver is gone; another may come
+        finally:
+            with self._write:
+                self._conn = None
+
+    def _say(self, message: Mapping[str, Any]) -> None:
+        data = json.dumps(message, default=str).encode() + b"\n"
+        with self._write, contextlib.suppress(OSError):
+            if self._conn is not None:
+                self._conn.sendall(data)
+
+    def _answer(self, call: Mapping[str, Any]) -> None:
+        reply: dict[str, Any] = {"id": call["id"]}
+        try:
+            method: Callable[..., Any] = getattr(self, "do_" + call["op"])
+            reply["value"] = method(call["id"], **(call.get("args") or {}))
+        except BaseException as e:
+            reply["error"] = self._session.words(e)
+        self._say(reply)
+
+    # What a driver may ask. The first parameter is the call's number.
+
+    def do_launch(
+        self, call: int, agents: list[dict[str, Any]], program: str, coordinator: str, name: str, python: str, hold: bool, seconds: float
+    ) -> list[dict[str, Any]]:
+        """Starts agents, each in a slot of its own, once Spark has as many."""
+        order: spark_task.Order = {
+            "agents": agents,
+            "coordinator": coordinator,
+            "hold": hold,
+            "python": python,
+            "machine": platform.machine(),
+            "drop_env": _DROP_ENV,
+            "barrier": True,
+            **self._bring(program),
+        }
+        self._slots(call, agents, seconds)
+        stage = f"tfcluster {name}: start {len(agents)} {'agent' if len(agents) == 1 else 'agents'}"
+        done = threading.Event()
+        waiting = threading.Thread(target=self._waiting, args=(call, agents, done), daemon=True)
+        waiting.start()
+        try:
+            return self._session.launch(order, f"tfcluster-{name}-{call}", stage)
+        finally:
+            done.set()
+            waiting.join()
+
+    def do_cancel(self, call: int, launch: int, name: str) -> None:
+        """Gives a launch up."""
+        self._canceled.add(launch)
+        self._session.cancel(f"tfcluster-{name}-{launch}")
+
+    def do_stop(self, call: int) -> None:
+        """The cluster is over; a session of our own ends with it."""
+        self._over.set()
+
+    def _bring(self, program: str) -> dict[str, str]:
+        """Gives the program to Spark, once a session."""
+        import hashlib
+
+        with open(program, "rb") as f:
+            digest = hashlib.sha256(f.read()).hexdigest()
+        with self._ship:
+            name = self._shipped.get(digest)
+            if name is None:
+                name = f"tfcluster-{digest[:16]}"
+                self._session.add_file(program, name)
+                self._shipped[digest] = name
+        return {"program": name, "digest": digest}
+
+    def _slots(self, call: int, agents: list[dict[str, Any]], seconds: float) -> None:
+        """Waits until Spark has as many slots as agents are to be started, saying what it has."""
+        until = time.monotonic() + seconds
+        said = ""
+        while not self._over.is_set() and call not in self._canceled:
+            have, words = self._session.slots(len(agents))
+            if have >= len(agents):
+                return
+            if words != said:
+                said = words
+                self._pending(agents[max(have, 0) :], words)
+            if time.monotonic() > until:
+                raise RuntimeError(words)
+            self._over.wait(_POLL)
+        raise RuntimeError("given up")
+
+    def _waiting(self, call: int, agents: list[dict[str, Any]], done: threading.Event) -> None:
+        """Says why a stage that was submitted does not begin."""
+        while not done.wait(2):
+            words = self._session.busy()
+            if words and call not in self._canceled:
+                self._pending(agents, words)
+
+    def _pending(self, agents: list[dict[str, Any]], why: str) -> None:
+        self._say({"event": "pending", "executors": [a["executor"] for a in agents], "why": why})
+
+
+def main() -> None:
+    """A session of our own, until its cluster is over."""
+    asked = json.load(sys.stdin)
+    session = Session.make(asked["conf"])
+    host = Host(session, asked["socket"], patience=asked["patience"])
+    try:
+        host.run()
+    finally:
+        session.stop()
+
+
+_borrowed: queue.SimpleQueue[Host] = queue.SimpleQueue()  # hosts on the notebook's sessions, ended at exit
+
+
+_PATIENCE = 3600.0  # seconds that a session of the notebook's looks for another driver
+
+
+def borrow(spark: Any, path: str) -> None:
+    """Serves a driver on a session of the notebook's from a thread of its own."""
+    import atexit
+
+    host = Host(Session(spark), path, patience=_PATIENCE)
+    threading.Thread(target=host.run, name="tfcluster-spark", daemon=True).start()
+    if _borrowed.empty():
+        atexit.register(_end)
+    _borrowed.put(host)
+
+
+def _end() -> None:
+    while not _borrowed.empty():
+        _borrowed.get().end()
+
+
+if __name__ == "__main__":
+    os.environ.pop("TFCLUSTER_GATE", None)
+    main()

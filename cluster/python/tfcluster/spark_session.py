@@ -1,0 +1,246 @@
+"""A SparkSession as a Host needs it: classic, with its JVM beside it, or Spark Connect's, with nothing but a wire."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tfcluster import spark_task
+
+_CENSUS = 10.0  # seconds that a count of executors over Spark Connect holds
+
+
+class Session:
+    """One SparkSession. Its methods may be called from any thread."""
+
+    def __init__(self, spark: Any) -> None:
+        self.spark = spark
+        self.connect = not hasattr(type(spark), "_jvm") and "connect" in type(spark).__module__
+        self._counted = (0.0, 0, "")  # when, slots, who: of Spark Connect; guarded by _count
+        self._count = threading.Lock()
+        if not self.connect:
+            self._sc = spark.sparkContext
+
+    @classmethod
+    def make(cls, conf: Mapping[str, str]) -> Session:
+        """A session of our own. Settings go by a file that is removed at once: an argument is seen by everyone."""
+        from pyspark.sql import SparkSession
+
+        folder = tempfile.mkdtemp(prefix="tfcluster-conf-")
+        try:
+            path = os.path.join(folder, "spark.properties")
+            with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as f:
+                for key, value in {**_defaults(), **conf}.items():
+                    f.write(f"{key} {_escape(value)}\n")
+            os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {path} pyspark-shell"
+            return cls(SparkSession.builder.getOrCreate())
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def stop(self) -> None:
+        """Ends a session of our own."""
+        with contextlib.suppress(Exception):
+            self.spark.stop()
+
+    def ended(self) -> str:
+        """Why the session is over; "" while it lives."""
+        if self.connect:
+            return "the Spark Connect session was stopped" if getattr(self.spark, "is_stopped", False) else ""
+        if self._sc._jsc is None:
+            return "the SparkSession was stopped"
+        try:
+            return "the Spark application was ended" if self._sc._jsc.sc().isStopped() else ""
+        except Exception:
+            return "Spark's JVM ended"
+
+    def conf(self, key: str, default: str) -> str:
+        """A setting, as far as the session tells it."""
+        try:
+            value = self.spark.conf.get(key, default)
+        except Exception:
+            return default
+        return default if value is None else str(value)
+
+    def describe(self) -> dict[str, Any]:
+        """What a driver must know before it asks for anything."""
+        told = {
+            "version": self.spark.version,
+            "connect": self.connect,
+            "master": self.conf("spark.master", ""),
+            "application": self.conf("spark.app.id", ""),
+            "dynamic": self.conf("spark.dynamicAllocation.enabled", "false") == "true",
+            "speculation": self.conf("spark.speculation", "false") == "true",
+            "gpus": self.conf("spark.task.resource.gpu.amount", ""),
+            "host": self.conf("spark.driver.host", ""),
+        }
+        if not self.connect:
+            told["application"] = self._sc.applicationId
+            told["ui"] = self._sc.uiWebUrl or ""
+        return told
+
+    def add_file(self, path: str, name: str) -> None:
+        """Gives executors a file. Spark fetches it again for every later executor, so it lies where the session's
+        own files do, and stays as long as they."""
+        if self.connect:
+            link = os.path.join(tempfile.mkdtemp(prefix="tfcluster-ship-"), name)
+            try:
+                os.symlink(path, link)
+                self.spark.addArtifact(link, file=True)
+            except Exception as e:
+                if "already" not in str(e).lower():  # another cluster of this session brought it
+                    raise
+            finally:
+                shutil.rmtree(os.path.dirname(link), ignore_errors=True)
+            return
+        folder = os.path.join(self._sc._temp_dir, "tfcluster")
+        os.makedirs(folder, exist_ok=True)
+        kept = os.path.join(folder, name)
+        if not os.path.exists(kept):
+            aside = tempfile.NamedTemporaryFile(dir=folder, delete=False)  # noqa: SIM115 - renamed below
+            aside.close()
+            shutil.copyfile(path, aside.name)
+            os.chmod(aside.name, 0o755)
+            os.rename(aside.name, kept)
+        self._sc.addFile(kept)
+
+    def slots(self, wanted: int) -> tuple[int, str]:
+        """How many tasks Spark can run at once, and in words what it has."""
+        have, who = self._count_connect(wanted) if self.connect else self._slots_classic()
+        return have, f"Spark has {_count(have, 'slot')} of {wanted}: {who}"
+
+    def _slots_classic(self) -> tuple[int, str]:
+        jsc = self._sc._jsc.sc()
+        profile = jsc.resourceProfileManager().defaultResourceProfile()
+        have = int(jsc.maxNumConcurrentTasks(profile))
+        hosts: dict[str, int] = {}
+        own = self._sc._jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId()
+        local = self._sc.master.startswith("local") and not self._sc.master.startswith("local-cluster")
+        for info in jsc.statusTracker().getExecutorInfos():
+            if local or (info.host(), info.port()) != (own.host(), own.port()):  # Spark lists its driver too
+                hosts[info.host()] = hosts.get(info.host(), 0) + 1
+        cores = self.conf("spark.executor.cores", "")
+        each = f" of {_count(int(cores), 'core')}" if cores else ""
+        who = ", ".join(f"{_count(n, 'executor')} on {host}" for host, n in sorted(hosts.items())) or "no executor yet"
+        return have, who + (each if hosts else "")
+
+    def _count_connect(self, wanted: int) -> tuple[int, str]:
+        """Counts executors by a stage of tasks that stay for a moment: Spark Connect tells nothing of them."""
+        with self._count:
+            when, have, who = self._counted
+            if when and (have >= wanted or time.monotonic() - when < 2):
+                return have, who
+            cores = int(self.conf("spark.executor.cores", "1") or 1)
+            per = max(1, cores // int(self.conf("spark.task.cpus", "1") or 1))
+            tasks = max(4, 2 * wanted)
+            frame = self.spark.range(0, tasks, 1, tasks).mapInArrow(spark_task.census_arrow(0.2), "said string")
+            _by_value()
+            seen = {row.said for row in frame.collect()}
+            hosts: dict[str, int] = {}
+            for executor in seen:
+                host = executor.split()[0]
+                hosts[host] = hosts.get(host, 0) + 1
+            who = ", ".join(f"{_count(n, 'executor')} on {host}" for host, n in sorted(hosts.items()))
+            local = re.match(r"local(?:-cluster)?\[(\d+|\*)", self.conf("spark.master", ""))
+            have = len(seen) * per
+            if local and not self.conf("spark.master", "").startswith("local-cluster"):
+                have = os.cpu_count() or 1 if local[1] == "*" else int(local[1])
+            self._counted = (time.monotonic(), have, who)
+            return have, who
+
+    def busy(self) -> str:
+        """Why a stage that was submitted may not run yet; "" where that is not known."""
+        if self.connect:
+            return "Spark starts the stage: it waits for free slots"
+        tracker = self._sc._jsc.sc().statusTracker()
+        running = 0
+        for stage in tracker.getActiveStageIds():
+            info = self._sc.statusTracker().getStageInfo(stage)
+            if info is not None and not info.name.startswith("tfcluster "):
+                running += info.numActiveTasks
+        if running:
+            return f"{_count(running, 'task')} of this session's own Spark jobs hold slots: wait for them, or cancel them"
+        return "Spark starts the stage"
+
+    def launch(self, order: spark_task.Order, group: str, stage: str) -> list[dict[str, Any]]:
+        """Runs the barrier stage and gives what each task said."""
+        _by_value()
+        n = len(order["agents"])
+        if self.connect:
+            with contextlib.suppress(AttributeError):
+                self.spark.addTag(group)
+            frame = self.spark.range(0, n, 1, n).mapInArrow(spark_task.agents_arrow(order), "said string", barrier=True)
+            return [json.loads(row.said) for row in frame.collect()]
+        self._sc.setJobGroup(group, stage, interruptOnCancel=True)
+        try:
+            data = self._sc.parallelize(range(n), n).barrier().mapPartitions(spark_task.agents_stage(order))
+            data.setName(stage)
+            return [json.loads(line) for line in data.collect()]
+        finally:
+            self._sc._jsc.clearJobGroup()
+
+    def cancel(self, group: str) -> None:
+        """Ends what launch runs under the group."""
+        with contextlib.suppress(Exception):
+            if self.connect:
+                self.spark.interruptTag(group)
+            else:
+                self._sc.cancelJobGroup(group)
+
+    def words(self, e: BaseException) -> str:
+        """What went wrong, in one line: the reason in it, not the stacks of Python and Java around it."""
+        text = str(e) or type(e).__name__
+        if "SPARK-24942" in text or "BARRIER_STAGE_WITH_DYNAMIC_ALLOCATION" in text or "dynamic resource allocation" in text:
+            return "this session allocates executors dynamically, which stages of ours cannot have: set spark.dynamicAllocation.enabled=false where the session is made"
+        for pattern in (
+            r"(?:RuntimeError|PythonException): (.+)",
+            r"Caused by: [\w.$]+: (.+)",
+            r"Job \d+ cancelled[^\n]*",
+            r"Exception: (.+)",
+            r"\n[\w.$]+(?:Exception|Error): (.+)",
+        ):
+            found = re.findall(pattern, text)
+            if found:
+                return str(found[-1]).strip()
+        return text.strip().splitlines()[0]
+
+
+def _by_value() -> None:
+    """Functions for executors travel whole: there is no package tfcluster there."""
+    from pyspark import cloudpickle
+
+    cloudpickle.register_pickle_by_value(spark_task)
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def _escape(value: str) -> str:
+    """A value of a Java properties file."""
+    text = value.replace("\\", "\\\\").replace("\n", "\\n")
+    return "".join(c if 32 <= ord(c) < 127 else "".join(f"\\u{u:04x}" for u in _utf16(c)) for c in text)
+
+
+def _utf16(c: str) -> list[int]:
+    raw = c.encode("utf-16-be")
+    return [int.from_bytes(raw[i : i + 2], "big") for i in range(0, len(raw), 2)]
+
+
+def _defaults() -> dict[str, str]:
+    """spark-defaults.conf, which a properties file would hide."""
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError), open(os.path.join(folder, "spark-defaults.conf"), encoding="utf-8") as f:
+        for line in f:
+            key, _, value = line.strip().replace("=", " ", 1).partition(" ")
+            if key and not key.startswith("#"):
+                found[key] = value.strip()
+    return found

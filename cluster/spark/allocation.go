@@ -1,0 +1,336 @@
+package spark
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+)
+
+// allocation is the agents of one cluster on one Spark session.
+type allocation struct {
+	// fixed when it is made
+	backend *Backend
+	req     cluster.Request
+	old     saved
+	socket  string
+	ln      net.Listener
+	events  chan cluster.Event
+	said    chan hostEvent
+	stop    chan struct{} // closed by Release
+	working context.Context
+	cancel  context.CancelFunc
+
+	work sync.WaitGroup // the listener, launches; Release waits for it
+
+	mu sync.Mutex
+	// guarded by mu
+	host     *host // nil while none is connected
+	hello    hostEvent
+	session  *session      // of our own; nil on the notebook's
+	changed  chan struct{} // closed when host changes
+	attempts map[cluster.ExecutorID]int
+	released bool
+
+	opening sync.Mutex // one session of our own is made at a time
+}
+
+// saved is what a later driver needs to know.
+type saved struct {
+	Session     cluster.Process            `json:"session"`
+	Application string                     `json:"application"`
+	Attempts    map[cluster.ExecutorID]int `json:"attempts"`
+}
+
+func newAllocation(b *Backend, req cluster.Request, old saved) (*allocation, error) {
+	socket, err := cluster.HostSocket(req.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	ln, err := cluster.ListenSocket(socket)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the Spark session: %w", err)
+	}
+	a := &allocation{
+		backend: b, req: req, old: old, socket: socket, ln: ln, events: make(chan cluster.Event, 4*len(req.Executors)+16),
+		said: make(chan hostEvent), stop: make(chan struct{}), changed: make(chan struct{}), attempts: map[cluster.ExecutorID]int{},
+	}
+	a.working, a.cancel = context.WithCancel(context.Background())
+	maps.Copy(a.attempts, old.Attempts)
+	a.work.Go(a.serve)
+	return a, nil
+}
+
+// patience is how long a session of our own waits for another driver.
+func (a *allocation) patience() time.Duration {
+	const grace = time.Minute
+	if idle := a.req.Reserve.GetIdleMillis(); idle > 0 {
+		return grace + time.Duration(idle)*time.Millisecond
+	}
+	return 400 * 24 * time.Hour // as long as certificates hold
+}
+
+// serve takes one host's connection after the other until Release.
+func (a *allocation) serve() {
+	for {
+		conn, err := a.ln.Accept()
+		if err != nil {
+			return
+		}
+		if !a.attend(conn) {
+			return
+		}
+	}
+}
+
+// attend hears one host to its end; it reports false at Release.
+func (a *allocation) attend(conn net.Conn) bool {
+	h := newHost(conn, a.said)
+	defer conn.Close()
+	for {
+		select {
+		case e := <-a.said:
+			a.hear(h, e)
+		case <-h.gone:
+			a.left(h)
+			return true
+		case <-a.stop:
+			conn.Close()
+			for { // the reader may be about to tell
+				select {
+				case <-a.said:
+				case <-h.gone:
+					return false
+				}
+			}
+		}
+	}
+}
+
+func (a *allocation) hear(h *host, e hostEvent) {
+	switch e.Event {
+	case "hello":
+		a.mu.Lock()
+		a.host, a.hello = h, e
+		close(a.changed)
+		a.changed = make(chan struct{})
+		a.mu.Unlock()
+	case "pending":
+		for _, id := range e.Executors {
+			a.tell(cluster.Pending{Executor: cluster.ExecutorID(id), Why: e.Why})
+		}
+	case "ended":
+		if borrowed(a.req.Reserve) {
+			a.tell(cluster.Over{Cause: e.Why})
+		}
+	}
+}
+
+// left is a host's end. A session of our own is then over, and all that were on it.
+func (a *allocation) left(h *host) {
+	a.mu.Lock()
+	mine := a.host == h
+	if mine {
+		a.host = nil
+	}
+	over := a.released
+	a.mu.Unlock()
+	switch {
+	case !mine || over:
+	case borrowed(a.req.Reserve):
+		a.tell(cluster.Over{Cause: "the notebook's SparkSession that it was on is over"})
+	default:
+		a.lost(a.all(), "the Spark session is over: "+a.lastWords())
+	}
+}
+
+func (a *allocation) all() []cluster.ExecutorID {
+	ids := make([]cluster.ExecutorID, 0, len(a.req.Executors))
+	for _, e := range a.req.Executors {
+		ids = append(ids, e.ID)
+	}
+	return ids
+}
+
+func (a *allocation) tell(e cluster.Event) {
+	select {
+	case a.events <- e:
+	case <-a.stop:
+	}
+}
+
+func (a *allocation) lost(ids []cluster.ExecutorID, why string) {
+	for _, id := range ids {
+		a.mu.Lock()
+		attempt := a.attempts[id]
+		a.mu.Unlock()
+		a.tell(cluster.Lost{Executor: id, Attempt: attempt, Cause: why})
+	}
+}
+
+// started is what a task of Spark's said of the agent it was to start.
+type started struct {
+	Executor string `json:"executor"`
+	Attempt  int    `json:"attempt"`
+	Host     string `json:"host"`
+	PID      int    `json:"pid"`
+	Error    string `json:"error"`
+}
+
+// launch has the agents of executors started, and tells what became of them.
+func (a *allocation) launch(ids []cluster.ExecutorID) {
+	a.work.Go(func() {
+		agents, err := a.ask(ids)
+		if err != nil {
+			if a.working.Err() == nil {
+				a.lost(ids, err.Error())
+			}
+			return
+		}
+		for _, s := range agents {
+			id := cluster.ExecutorID(s.Executor)
+			if s.Error != "" {
+				a.tell(cluster.Lost{Executor: id, Attempt: s.Attempt, Cause: s.Error})
+				continue
+			}
+			a.tell(cluster.Granted{Executor: id, Attempt: s.Attempt, Host: s.Host, PID: s.PID})
+		}
+	})
+}
+
+// ask is launch's call of the host.
+func (a *allocation) ask(ids []cluster.ExecutorID) ([]started, error) {
+	type agent struct {
+		Executor cluster.ExecutorID `json:"executor"`
+		Attempt  int                `json:"attempt"`
+		Config   json.RawMessage    `json:"config"`
+	}
+	a.mu.Lock()
+	h := a.host
+	attempts := maps.Clone(a.attempts)
+	a.mu.Unlock()
+	if h == nil {
+		return nil, errHostGone
+	}
+	agents := make([]agent, 0, len(ids))
+	coordinator := ""
+	for _, id := range ids {
+		config, err := a.req.AgentConfig(id, attempts[id])
+		if err != nil {
+			return nil, fmt.Errorf("configure executor %s: %w", id, err)
+		}
+		var c struct{ Coordinator string }
+		if err := json.Unmarshal(config, &c); err != nil {
+			return nil, fmt.Errorf("configure executor %s: %w", id, err)
+		}
+		coordinator = c.Coordinator
+		agents = append(agents, agent{id, attempts[id], config})
+	}
+	wait := time.Duration(a.req.Reserve.GetTimeoutMillis())*time.Millisecond + time.Minute
+	ctx, cancel := context.WithTimeout(a.working, wait)
+	defer cancel()
+	var said []started
+	err := h.call(ctx, "launch", map[string]any{
+		"agents": agents, "program": a.req.Program, "coordinator": coordinator, "name": a.req.Cluster, "python": a.req.Reserve.GetPython(),
+		"hold": sizeOf(a.req.Executors).gpus > 0, "seconds": wait.Seconds(),
+	}, &said)
+	return said, err
+}
+
+// ID is Spark's application, and the session where that has none of its own.
+func (a *allocation) ID() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.hello.Application
+}
+
+// Events tells what Spark does.
+func (a *allocation) Events() <-chan cluster.Event { return a.events }
+
+// Replace asks Spark for a slot for another agent. The old one, where it lives, is
+// refused by the coordinator and ends by itself.
+func (a *allocation) Replace(ctx context.Context, id cluster.ExecutorID) error {
+	a.mu.Lock()
+	if a.released {
+		a.mu.Unlock()
+		return errors.New("the allocation is released")
+	}
+	a.attempts[id]++
+	a.mu.Unlock()
+	if err := a.again(ctx); err != nil {
+		return err
+	}
+	a.launch([]cluster.ExecutorID{id})
+	return nil
+}
+
+// again makes a session of our own anew where the last one is over.
+func (a *allocation) again(ctx context.Context) error {
+	a.opening.Lock()
+	defer a.opening.Unlock()
+	a.mu.Lock()
+	here := a.host != nil
+	a.mu.Unlock()
+	switch {
+	case here:
+		return nil
+	case borrowed(a.req.Reserve):
+		return errors.New("the notebook's SparkSession is over, and the cluster with it: make the session again and reserve")
+	}
+	return a.open(ctx)
+}
+
+// Logs cannot bring an agent's log from an executor that it did not join from.
+func (a *allocation) Logs(context.Context, cluster.ExecutorID) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader("the agent's log is on its executor, below tfcluster-UID in its temporary folder; Spark's own log of the task is in the Spark UI\n")), nil
+}
+
+// Saved names the session's process and the attempts.
+func (a *allocation) Saved() []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := saved{Application: a.hello.Application, Attempts: a.attempts}
+	if a.session != nil {
+		s.Session = a.session.process
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return b
+}
+
+// Release tells the host that the cluster is over. A session of our own ends by
+// itself from then on; the notebook's goes on without us.
+func (a *allocation) Release(ctx context.Context) error {
+	a.mu.Lock()
+	if a.released {
+		a.mu.Unlock()
+		return nil
+	}
+	a.released = true
+	h, s := a.host, a.session
+	a.mu.Unlock()
+	var err error
+	if h != nil {
+		limited, cancel := context.WithTimeout(ctx, stopTimeout)
+		defer cancel()
+		err = h.call(limited, "stop", nil, nil)
+	}
+	if h == nil || err != nil { // it does not hear
+		a.kill(s)
+	}
+	close(a.stop)
+	a.cancel()
+	err = a.ln.Close()
+	a.work.Wait() // what is under way ends with stop and cancel
+	return err
+}

@@ -1,0 +1,137 @@
+package spark
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Keys of a request's engine options, as magics's table has them.
+const (
+	engineMaster   = "master"
+	engineSession  = "session" // the notebook's session; absent: one of our own
+	enginePackages = "packages"
+	engineQueue    = "queue"
+	engineConf     = "conf." // followed by Spark's own key
+)
+
+// borrowed is whether the request is for the notebook's own session.
+func borrowed(r *clusterpb.ReserveRequest) bool { return r.GetEngine()[engineSession] != "" }
+
+// executor is what each Spark executor must have. Spark's executors are of one size:
+// the largest that a role asks for.
+type executor struct {
+	cpus   int
+	memory int64 // bytes beside the JVM's own; 0: Spark's default
+	gpus   int32
+}
+
+func sizeOf(execs []cluster.ExecutorRequest) executor {
+	size := executor{cpus: 1}
+	for _, e := range execs {
+		size.cpus = max(size.cpus, int(math.Ceil(e.Each.GetCpus())))
+		size.memory = max(size.memory, e.Each.GetMemoryBytes())
+		size.gpus = max(size.gpus, e.Each.GetGpus())
+	}
+	return size
+}
+
+// settings are those of a session of our own; --conf stands over what we set.
+func settings(req cluster.Request, host string) map[string]string {
+	r, size, n := req.Reserve, sizeOf(req.Executors), len(req.Executors)
+	conf := map[string]string{
+		"spark.app.name": "tfcluster " + req.Cluster, "spark.dynamicAllocation.enabled": "false", "spark.speculation": "false",
+		"spark.executor.cores": strconv.Itoa(size.cpus), "spark.task.cpus": strconv.Itoa(size.cpus), "spark.executor.instances": strconv.Itoa(n),
+		"spark.cores.max": strconv.Itoa(n * size.cpus), "spark.ui.showConsoleProgress": "false", "spark.sql.catalogImplementation": "in-memory",
+		"spark.log.level": "WARN",
+	}
+	for key, value := range map[string]string{
+		"spark.master": r.GetEngine()[engineMaster], "spark.jars.packages": r.GetEngine()[enginePackages], "spark.yarn.queue": r.GetEngine()[engineQueue],
+		"spark.pyspark.python": r.GetPython(), "spark.driver.host": host,
+	} {
+		if value != "" {
+			conf[key] = value
+		}
+	}
+	if size.memory > 0 { // the agent and its tasks live beside the JVM's heap
+		conf["spark.executor.memoryOverhead"] = strconv.FormatInt(size.memory>>20, 10) + "m"
+	}
+	if size.gpus > 0 {
+		conf["spark.executor.resource.gpu.amount"] = strconv.Itoa(int(size.gpus))
+		conf["spark.task.resource.gpu.amount"] = strconv.Itoa(int(size.gpus))
+	}
+	for key, value := range r.GetEngine() {
+		if name, ok := strings.CutPrefix(key, engineConf); ok {
+			conf[name] = value
+		}
+	}
+	return conf
+}
+
+// check refuses at once what cannot be.
+func check(req cluster.Request) error {
+	r := req.Reserve
+	if !borrowed(r) {
+		switch conf := r.GetEngine()[engineConf+"spark.dynamicAllocation.enabled"]; {
+		case conf == "true":
+			return errors.New("--conf spark.dynamicAllocation.enabled=true: executors that come and go cannot hold a cluster; leave it out")
+		case r.GetEngine()[engineMaster] == "" && r.GetEngine()[engineConf+"spark.master"] == "" && !hasDefaultMaster():
+			return errors.New("which Spark? Give --master spark://HOST:7077, yarn, k8s://… or local[N], or make a SparkSession called spark in the notebook first")
+		}
+		return nil
+	}
+	size := sizeOf(req.Executors)
+	for _, refused := range []struct {
+		is              bool
+		option, setting string
+	}{
+		{size.memory > 0, "--memory", "spark.executor.memory"},
+		{size.cpus > 1, "--cpus", "spark.executor.cores and spark.task.cpus"},
+		{r.GetEngine()[enginePackages] != "", "--packages", "spark.jars.packages"},
+		{r.GetEngine()[engineQueue] != "", "--queue", "spark.yarn.queue"},
+		{r.GetEngine()[engineMaster] != "", "--master", "spark.master"},
+		{hasConf(r), "--conf", "its settings"},
+	} {
+		if refused.is {
+			return fmt.Errorf("%s cannot change a SparkSession that exists: set %s where the session is made", refused.option, refused.setting)
+		}
+	}
+	return nil
+}
+
+func hasConf(r *clusterpb.ReserveRequest) bool {
+	for key := range r.GetEngine() {
+		if strings.HasPrefix(key, engineConf) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasDefaultMaster is whether spark-defaults.conf names a master.
+func hasDefaultMaster() bool {
+	dir := os.Getenv("SPARK_CONF_DIR")
+	if dir == "" && os.Getenv("SPARK_HOME") != "" {
+		dir = filepath.Join(os.Getenv("SPARK_HOME"), "conf")
+	}
+	if dir == "" {
+		return false
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "spark-defaults.conf"))
+	if err != nil {
+		return false
+	}
+	for line := range strings.Lines(string(text)) {
+		if f := strings.Fields(strings.Replace(line, "=", " ", 1)); len(f) > 1 && f[0] == "spark.master" {
+			return true
+		}
+	}
+	return false
+}

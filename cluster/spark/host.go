@@ -1,0 +1,135 @@
+package spark
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+)
+
+// host is the driver's end of the socket that a host dials: calls that are
+// answered in any order, and events between them.
+type host struct {
+	conn   net.Conn
+	events chan<- hostEvent // closed by nobody; the reader stops at gone
+	gone   chan struct{}    // closed when the connection is over
+
+	write sync.Mutex
+
+	mu sync.Mutex
+	// guarded by mu
+	last  int
+	calls map[int]chan hostReply
+}
+
+// hostEvent is what a host says unasked, spark_host.py's _say.
+type hostEvent struct {
+	Event     string   `json:"event"` // hello | pending | ended
+	Executors []string `json:"executors"`
+	Why       string   `json:"why"`
+
+	// of hello
+	Version     string `json:"version"`
+	Connect     bool   `json:"connect"`
+	Master      string `json:"master"`
+	Application string `json:"application"`
+	Dynamic     bool   `json:"dynamic"`
+	GPUs        string `json:"gpus"`
+	UI          string `json:"ui"`
+}
+
+type hostReply struct {
+	ID    int             `json:"id"`
+	Value json.RawMessage `json:"value"`
+	Error *string         `json:"error"`
+}
+
+// errHostGone says that the process with the session, or its thread, is gone.
+var errHostGone = errors.New("the Spark session's process is gone")
+
+// maxLine bounds one message of a host, in bytes.
+const maxLine = 16 << 20
+
+// newHost reads from a connection until it ends; stop by closing it.
+func newHost(conn net.Conn, events chan<- hostEvent) *host {
+	h := &host{conn: conn, events: events, gone: make(chan struct{}), calls: map[int]chan hostReply{}}
+	go h.read() // ends with the connection, which its owner closes; gone tells
+	return h
+}
+
+func (h *host) read() {
+	defer close(h.gone)
+	defer h.conn.Close()
+	lines := bufio.NewScanner(h.conn)
+	lines.Buffer(nil, maxLine)
+	for lines.Scan() {
+		var m struct {
+			hostEvent
+			hostReply
+		}
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			return // not a host of ours
+		}
+		if m.Event != "" {
+			h.events <- m.hostEvent
+			continue
+		}
+		h.mu.Lock()
+		answer := h.calls[m.ID]
+		delete(h.calls, m.ID)
+		h.mu.Unlock()
+		if answer != nil {
+			answer <- m.hostReply
+		}
+	}
+}
+
+// call asks the host and decodes its answer into value, unless that is nil.
+func (h *host) call(ctx context.Context, op string, args map[string]any, value any) (err error) {
+	answer := make(chan hostReply, 1)
+	h.mu.Lock()
+	h.last++
+	id := h.last
+	h.calls[id] = answer
+	h.mu.Unlock()
+	if err := h.send(map[string]any{"id": id, "op": op, "args": args}); err != nil {
+		return fmt.Errorf("%w: %w", errHostGone, err)
+	}
+	select {
+	case reply := <-answer:
+		if reply.Error != nil {
+			return errors.New(*reply.Error)
+		}
+		if value == nil {
+			return nil
+		}
+		if err := json.Unmarshal(reply.Value, value); err != nil {
+			return fmt.Errorf("read the host's answer to %s: %w", op, err)
+		}
+		return nil
+	case <-h.gone:
+		return errHostGone
+	case <-ctx.Done():
+		h.mu.Lock()
+		delete(h.calls, id)
+		h.mu.Unlock()
+		if op == "launch" {
+			_ = h.send(map[string]any{"id": 0, "op": "cancel", "args": map[string]any{"launch": id, "name": args["name"]}}) // best effort
+		}
+		return ctx.Err()
+	}
+}
+
+func (h *host) send(message any) error {
+	line, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	h.write.Lock()
+	defer h.write.Unlock()
+	_, err = h.conn.Write(append(line, '\n'))
+	return err
+}

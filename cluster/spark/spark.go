@@ -1,0 +1,65 @@
+package spark
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/tfcluster/tfcluster/cluster"
+)
+
+// Backend starts agents on the executors of a SparkSession.
+type Backend struct {
+	// PythonPath puts the Python package tfcluster below a folder and returns what
+	// belongs on PYTHONPATH; it is cluster/python's Extract.
+	PythonPath func(folder string) (string, error)
+}
+
+var _ cluster.Backend = (*Backend)(nil)
+
+// Allocate waits for the session, checks it, and has agents started. It returns once
+// Spark has taken the request; a session that cannot be made is its error, in one line.
+func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Allocation, error) {
+	if err := check(req); err != nil {
+		return nil, err
+	}
+	a, err := newAllocation(b, req, saved{})
+	if err != nil {
+		return nil, err
+	}
+	if err := a.open(ctx); err != nil {
+		return nil, errors.Join(err, a.Release(ctx))
+	}
+	a.launch(a.all())
+	return a, nil
+}
+
+// Recover takes the session up again that the last driver's host kept. Agents that
+// live join by themselves; where the session is gone, so are they, and all are
+// started anew.
+func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) (cluster.Allocation, error) {
+	var old saved
+	if err := json.Unmarshal(raw, &old); err != nil {
+		return nil, fmt.Errorf("read what the last driver saved of its Spark session: %w", err)
+	}
+	a, err := newAllocation(b, req, old)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := a.reopen(ctx)
+	if err != nil {
+		return nil, errors.Join(err, a.Release(ctx))
+	}
+	if !kept {
+		for _, e := range req.Executors {
+			a.attempts[e.ID]++
+		}
+		a.launch(a.all())
+		return a, nil
+	}
+	for _, e := range req.Executors {
+		a.tell(cluster.Granted{Executor: e.ID, Attempt: a.attempts[e.ID]})
+	}
+	return a, nil
+}
