@@ -27,6 +27,9 @@ type Harness struct {
 	Program, Python string
 	// Reserve is the request that all clusters of the suite begin with.
 	Reserve *clusterpb.ReserveRequest
+	// Launched is called with each cluster that was launched, before its executors are
+	// awaited; may be nil.
+	Launched func(t testing.TB, name string)
 }
 
 // Build builds the tfcluster binary once for a package's tests, into a folder that
@@ -95,6 +98,9 @@ func (h Harness) Launch(t testing.TB, roles string, change ...func(*clusterpb.Re
 func (h Harness) take(t testing.TB, client *cluster.Client, req *clusterpb.ReserveRequest) *Cluster {
 	c := &Cluster{Client: client, T: t, Dir: req.GetDir(), h: h}
 	t.Cleanup(c.end)
+	if h.Launched != nil {
+		h.Launched(t, client.Name)
+	}
 	return c
 }
 

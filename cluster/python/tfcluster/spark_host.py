@@ -23,6 +23,7 @@ from tfcluster.spark_session import Session
 
 _POLL = 0.2  # seconds between two looks at what Spark has
 _DIAL = 0.2  # seconds between two tries to reach the driver
+_PLACE = 10  # tries to find an executor with room, before an agent shares one
 # What Spark sets for its Python workers and a task of ours must not inherit.
 _DROP_ENV = [
     "OMP_NUM_THREADS",
@@ -99,7 +100,9 @@ class Host:
             with conn.makefile("rb") as lines:
                 for line in lines:
                     call = json.loads(line)
-                    threading.Thread(target=self._answer, args=(call,), name="tfcluster-spark-call", daemon=True).start()
+                    threading.Thread(
+                        target=self._answer, args=(call,), name="tfcluster-spark-call", daemon=True
+                    ).start()
         except (OSError, ValueError):
             pass  # the driver is gone; another may come
         finally:
@@ -124,7 +127,15 @@ class Host:
     # What a driver may ask. The first parameter is the call's number.
 
     def do_launch(
-        self, call: int, agents: list[dict[str, Any]], program: str, coordinator: str, name: str, python: str, hold: bool, seconds: float
+        self,
+        call: int,
+        agents: list[dict[str, Any]],
+        program: str,
+        coordinator: str,
+        name: str,
+        python: str,
+        hold: bool,
+        seconds: float,
     ) -> list[dict[str, Any]]:
         """Starts agents, each in a slot of its own, once Spark has as many."""
         order: spark_task.Order = {
@@ -135,6 +146,8 @@ class Host:
             "machine": platform.machine(),
             "drop_env": _DROP_ENV,
             "barrier": True,
+            "cluster": name,
+            "slots": self._session.slots_each(),
             **self._bring(program),
         }
         self._slots(call, agents, seconds)
@@ -143,7 +156,16 @@ class Host:
         waiting = threading.Thread(target=self._waiting, args=(call, agents, done), daemon=True)
         waiting.start()
         try:
-            return self._session.launch(order, f"tfcluster-{name}-{call}", stage)
+            said: list[dict[str, Any]] = []
+            for again in range(_PLACE + 1):
+                order["slots"] = order["slots"] if again < _PLACE else 0
+                told = self._session.launch(order, f"tfcluster-{name}-{call}", stage)
+                said += [s for s in told if not s.get("full")]
+                full = {s["executor"] for s in told if s.get("full")}
+                order["agents"] = [a for a in agents if a["executor"] in full]
+                if not full:
+                    break
+            return said
         finally:
             done.set()
             waiting.join()

@@ -15,7 +15,8 @@ from typing import Any
 
 from tfcluster import spark_task
 
-_CENSUS = 10.0  # seconds that a count of executors over Spark Connect holds
+# How Spark says that it runs no barrier stage on executors that come and go.
+_DYNAMIC = ("SPARK-24942", "BARRIER_STAGE_WITH_DYNAMIC_ALLOCATION", "dynamic resource allocation")
 
 
 class Session:
@@ -111,6 +112,11 @@ class Session:
             os.rename(aside.name, kept)
         self._sc.addFile(kept)
 
+    def slots_each(self) -> int:
+        """How many tasks an executor runs at once; 0 where that is not said."""
+        cores = self.conf("spark.executor.cores", "")
+        return max(1, int(cores) // int(self.conf("spark.task.cpus", "1") or 1)) if cores else 0
+
     def slots(self, wanted: int) -> tuple[int, str]:
         """How many tasks Spark can run at once, and in words what it has."""
         have, who = self._count_connect(wanted) if self.connect else self._slots_classic()
@@ -166,7 +172,9 @@ class Session:
             if info is not None and not info.name.startswith("tfcluster "):
                 running += info.numActiveTasks
         if running:
-            return f"{_count(running, 'task')} of this session's own Spark jobs hold slots: wait for them, or cancel them"
+            return (
+                f"{_count(running, 'task')} of this session's own Spark jobs hold slots: wait for them, or cancel them"
+            )
         return "Spark starts the stage"
 
     def launch(self, order: spark_task.Order, group: str, stage: str) -> list[dict[str, Any]]:
@@ -182,9 +190,23 @@ class Session:
         try:
             data = self._sc.parallelize(range(n), n).barrier().mapPartitions(spark_task.agents_stage(order))
             data.setName(stage)
-            return [json.loads(line) for line in data.collect()]
+            said: list[dict[str, Any]] = [json.loads(line) for line in data.collect()]
+            if self._retried(group):  # the agents of its first attempt are there too
+                return [{**s, "error": "Spark lost an executor while the agents were started"} for s in said]
+            return said
         finally:
             self._sc._jsc.clearJobGroup()
+
+    def _retried(self, group: str) -> bool:
+        """Whether Spark ran a stage of the group more than once."""
+        tracker = self._sc.statusTracker()
+        for job in tracker.getJobIdsForGroup(group):
+            info = tracker.getJobInfo(job)
+            for stage in info.stageIds if info else ():
+                known = tracker.getStageInfo(stage)
+                if known is not None and known.currentAttemptId > 0:
+                    return True
+        return False
 
     def cancel(self, group: str) -> None:
         """Ends what launch runs under the group."""
@@ -197,8 +219,11 @@ class Session:
     def words(self, e: BaseException) -> str:
         """What went wrong, in one line: the reason in it, not the stacks of Python and Java around it."""
         text = str(e) or type(e).__name__
-        if "SPARK-24942" in text or "BARRIER_STAGE_WITH_DYNAMIC_ALLOCATION" in text or "dynamic resource allocation" in text:
-            return "this session allocates executors dynamically, which stages of ours cannot have: set spark.dynamicAllocation.enabled=false where the session is made"
+        if any(mark in text for mark in _DYNAMIC):
+            return (
+                "this session allocates executors dynamically, and Spark runs no barrier stage then: "
+                "set spark.dynamicAllocation.enabled=false where the session is made"
+            )
         for pattern in (
             r"(?:RuntimeError|PythonException): (.+)",
             r"Caused by: [\w.$]+: (.+)",

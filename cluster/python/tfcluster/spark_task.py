@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+_FULL = 0.3  # seconds
 Order = dict[str, Any]  # what to start: see spark_host.Host.launch
 
 
@@ -63,17 +64,25 @@ def census_arrow(seconds: float) -> Any:
 def start(order: Order, context: Any) -> dict[str, Any]:
     """Starts the agent of this task's partition; what went wrong is a value, not an exception of Spark's."""
     import socket
+    import time
 
     agent = order["agents"][context.partitionId()]
     said: dict[str, Any] = {"executor": agent["executor"], "attempt": agent["attempt"], "host": socket.gethostname()}
     try:
-        said["pid"] = _start(order, agent, context)
+        slot = _claim(order)
+        if slot is None:
+            time.sleep(_FULL)  # this slot stays taken meanwhile, so that another task lands elsewhere
+            return {**said, "full": True}
+        with slot:
+            said["pid"] = _start(order, agent, context, slot.fileno())
     except Exception as e:
+        if order["hold"]:  # the others would stay, and Spark never tell of this one
+            raise RuntimeError(str(e).strip() or type(e).__name__) from None
         said["error"] = str(e).strip() or type(e).__name__
     return said
 
 
-def _start(order: Order, agent: dict[str, Any], context: Any) -> int:
+def _start(order: Order, agent: dict[str, Any], context: Any, slot: int) -> int:
     import os
     import subprocess
     import sys
@@ -96,6 +105,7 @@ def _start(order: Order, agent: dict[str, Any], context: Any) -> int:
         stdout=subprocess.PIPE,
         env=env,
         cwd=folder,
+        pass_fds=[slot],
         start_new_session=True,
         timeout=30,
         check=True,
@@ -104,6 +114,29 @@ def _start(order: Order, agent: dict[str, Any], context: Any) -> int:
     if order["hold"]:
         _stay(pid)
     return pid
+
+
+def _claim(order: Order) -> Any:
+    """A slot of this executor in which no agent of the cluster lives: a file whose lock the agent inherits.
+
+    Spark's own slots are free again once a stage is over, so it would put two agents where one has room.
+    """
+    import fcntl
+    import os
+
+    base = _base()
+    executor = _owners(False)
+    pid = executor[0]["pid"] if executor else os.getppid()
+    i = 0
+    while not order["slots"] or i < order["slots"]:
+        slot = open(os.path.join(base, f"slot-{order['cluster']}-{pid}-{i}"), "wb")  # noqa: SIM115 - the caller's
+        try:
+            fcntl.flock(slot, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return slot
+        except BlockingIOError:
+            slot.close()
+        i += 1
+    return None
 
 
 def _program(order: Order) -> str:
@@ -159,11 +192,9 @@ def _reach(order: Order) -> None:
         ) from e
 
 
-def _folder() -> str:
-    """A folder of this agent's own, for sockets: its path must be short. Those that killed agents left are removed."""
-    import fcntl
+def _base() -> str:
+    """This user's folder for agents on this machine: its path must be short, sockets are in it."""
     import os
-    import shutil
     import stat
     import tempfile
 
@@ -174,13 +205,26 @@ def _folder() -> str:
     info = os.lstat(base)
     if not stat.S_ISDIR(info.st_mode) or info.st_uid != os.getuid():
         raise RuntimeError(f"{base} is not a folder of this user's: remove it")
+    return base
+
+
+def _folder() -> str:
+    """A folder of this agent's own. What killed agents left is removed."""
+    import fcntl
+    import os
+    import shutil
+    import tempfile
+
+    base = _base()
     for name in os.listdir(base):
-        if not name.startswith("agent-"):
-            continue
+        path = os.path.join(base, name)
         try:
-            with open(os.path.join(base, name, "alive"), "rb") as alive:
-                fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(os.path.join(base, name), ignore_errors=True)
+            if name.startswith("agent-"):
+                with open(os.path.join(path, "alive"), "rb") as alive:
+                    fcntl.flock(alive, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(path, ignore_errors=True)
+            elif name.startswith("slot-") and not os.path.exists(f"/proc/{name.split('-')[-2]}"):
+                os.unlink(path)
         except OSError:
             continue  # it lives, or is being made
     return tempfile.mkdtemp(prefix="agent-", dir=base)

@@ -1,0 +1,196 @@
+package spark_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
+)
+
+// program is the binary under test, built once.
+var program string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "tfcluster-spark-test")
+	if err == nil {
+		if program, err = clustertest.Build(dir); err == nil {
+			// Clusters of the tests are kept apart from the user's own.
+			err = os.Setenv("TFCLUSTER_HOME", filepath.Join(dir, "state"))
+		}
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	os.Exit(code)
+}
+
+// own is a harness whose clusters each make a session of their own. A standalone
+// executor takes a second or two, so drivers in tests keep to cheap JVMs.
+func own(c *sparktest.Cluster) clustertest.Harness {
+	engine := map[string]string{"master": c.URL}
+	for key, value := range map[string]string{
+		"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false", "spark.driver.memory": "512m",
+		"spark.executor.memory": "512m", "spark.driver.extraJavaOptions": cheap, "spark.executor.extraJavaOptions": cheap,
+	} {
+		engine["conf."+key] = value
+	}
+	return clustertest.Harness{
+		Program: program, Python: c.Python, Reserve: &clusterpb.ReserveRequest{Backend: "spark", IdleMillis: 60_000, Engine: engine},
+	}
+}
+
+const cheap = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+// notebook is a process with a SparkSession that lends it as the shim in a notebook
+// does; lines on its stdin are sockets of drivers.
+const notebook = `
+import sys
+from pyspark.sql import SparkSession
+from tfcluster import spark_host
+builder = SparkSession.builder
+for setting in sys.argv[1:]:
+    key, _, value = setting.partition("=")
+    builder = builder.remote(value) if key == "remote" else builder.config(key, value)
+spark = builder.getOrCreate()
+print("ready", flush=True)
+for line in sys.stdin:
+    words = line.split()
+    if words[0] == "lend":
+        spark_host.borrow(spark, words[1])
+    elif words[0] == "sum":
+        print("sum", spark.range(int(words[1])).selectExpr("sum(id) s").first().s, flush=True)
+    elif words[0] == "stop":
+        spark.stop()
+        print("stopped", flush=True)
+`
+
+// session is a running notebook.
+type session struct {
+	t   testing.TB
+	cmd *exec.Cmd
+	mu  sync.Mutex
+	in  io.WriteCloser
+	out *bufio.Scanner
+}
+
+func startNotebook(t testing.TB, c *sparktest.Cluster, settings ...string) *session {
+	t.Helper()
+	python, err := filepath.Abs("../python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &session{t: t, cmd: exec.Command(c.Python, append([]string{"-c", notebook}, settings...)...)}
+	s.cmd.Env, s.cmd.Dir = append(c.Environment(), "PYTHONPATH="+python), t.TempDir()
+	var log strings.Builder
+	s.cmd.Stderr = &log
+	out, err := s.cmd.StdoutPipe()
+	if err == nil {
+		s.in, err = s.cmd.StdinPipe()
+	}
+	if err == nil {
+		err = s.cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.out = bufio.NewScanner(out)
+	t.Cleanup(func() {
+		_ = s.in.Close() // tells it to end
+		if err := s.cmd.Wait(); err != nil && t.Failed() {
+			t.Logf("the notebook: %v\n%s", err, log.String())
+		}
+	})
+	s.hear("ready")
+	return s
+}
+
+func (s *session) say(words ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := fmt.Fprintln(s.in, strings.Join(words, " ")); err != nil {
+		s.t.Errorf("tell the notebook %v: %v", words, err)
+	}
+}
+
+// hear waits for a line that begins with word.
+func (s *session) hear(word string) string {
+	s.t.Helper()
+	for s.out.Scan() {
+		if strings.HasPrefix(s.out.Text(), word) {
+			return s.out.Text()
+		}
+	}
+	s.t.Fatalf("the notebook ended before it said %s", word)
+	return ""
+}
+
+// lent is a harness whose clusters are all on the notebook's session.
+func (s *session) lent(c *sparktest.Cluster) clustertest.Harness {
+	return clustertest.Harness{
+		Program: program, Python: c.Python,
+		Reserve: &clusterpb.ReserveRequest{Backend: "spark", IdleMillis: 60_000, Engine: map[string]string{"session": "spark", "host": "127.0.0.1"}},
+		Launched: func(t testing.TB, name string) {
+			socket, err := cluster.HostSocket(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.say("lend", socket)
+		},
+	}
+}
+
+// many are settings of a session whose executors have room for all that the suite
+// runs side by side.
+func many(c *sparktest.Cluster) []string {
+	return []string{
+		"spark.master=" + c.URL, "spark.executor.cores=16", "spark.cores.max=32", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1",
+		"spark.ui.enabled=false",
+	}
+}
+
+// TestSuiteOnASession: every case on the notebook's own session.
+func TestSuiteOnASession(t *testing.T) {
+	t.Parallel()
+	c := sparktest.Start(t, sparktest.Options{Cores: 16})
+	s := startNotebook(t, c, many(c)...)
+	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, s.lent(c)) })
+	s.say("sum", "10")
+	if got := s.hear("sum"); got != "sum 45" {
+		t.Errorf("the session that clusters were on gives %q", got)
+	}
+}
+
+// TestOwnSession: a cluster with a session of its own, from reserve to shutdown.
+func TestOwnSession(t *testing.T) {
+	t.Parallel()
+	c := sparktest.Start(t, sparktest.Options{})
+	cl := own(c).Start(t, "worker=2")
+	r := cl.Script("import os, sys\nprint('pyspark' in sys.modules, os.environ.get('OMP_NUM_THREADS'), flush=True)\n")
+	if st := r.Wait(); st.GetState() != "finished" || !strings.Contains(r.Text(), "[worker:1] False None") {
+		t.Errorf("the run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
+	}
+	s, err := cluster.LoadState(cl.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var saved struct{ Application string }
+	if err := json.Unmarshal(s.Saved, &saved); err != nil || !strings.HasPrefix(saved.Application, "app-") {
+		t.Errorf("the application is %q, %v", saved.Application, err)
+	}
+}
