@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -130,34 +131,41 @@ func (a *allocation) hear(h *host, e hostEvent) {
 	case "ended":
 		if borrowed(a.req.Reserve) {
 			a.tell(cluster.Over{Cause: e.Why})
+			return
 		}
+		a.mu.Lock()
+		a.host = nil
+		a.mu.Unlock()
+		a.lost(e.Why) // its process ends now; the next launch makes another session
 	}
 }
 
 // left is a host's end. A session of our own is then over, and all that were on it.
 func (a *allocation) left(h *host) {
 	a.mu.Lock()
-	mine := a.host == h
-	if mine {
+	over := a.host != h || a.released // or it has said so
+	if a.host == h {
 		a.host = nil
 	}
-	over := a.released
 	a.mu.Unlock()
 	switch {
-	case !mine || over:
+	case over:
 	case borrowed(a.req.Reserve):
 		a.tell(cluster.Over{Cause: "the notebook's SparkSession that it was on is over"})
 	default:
-		a.lost(a.all(), "the Spark session is over: "+a.lastWords())
+		a.lost("the Spark session is over: " + a.gone())
 	}
 }
 
-func (a *allocation) all() []cluster.ExecutorID {
-	ids := make([]cluster.ExecutorID, 0, len(a.req.Executors))
+// all is every executor with its present attempt.
+func (a *allocation) all() map[cluster.ExecutorID]int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := map[cluster.ExecutorID]int{}
 	for _, e := range a.req.Executors {
-		ids = append(ids, e.ID)
+		all[e.ID] = a.attempts[e.ID]
 	}
-	return ids
+	return all
 }
 
 func (a *allocation) tell(e cluster.Event) {
@@ -167,12 +175,11 @@ func (a *allocation) tell(e cluster.Event) {
 	}
 }
 
-func (a *allocation) lost(ids []cluster.ExecutorID, why string) {
-	for _, id := range ids {
-		a.mu.Lock()
-		attempt := a.attempts[id]
-		a.mu.Unlock()
-		a.tell(cluster.Lost{Executor: id, Attempt: attempt, Cause: why})
+// lost tells that every executor is gone.
+func (a *allocation) lost(why string) {
+	all := a.all()
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		a.tell(cluster.Lost{Executor: id, Attempt: all[id], Cause: why})
 	}
 }
 
@@ -185,13 +192,14 @@ type started struct {
 	Error    string `json:"error"`
 }
 
-// launch has the agents of executors started, and tells what became of them.
-func (a *allocation) launch(ids []cluster.ExecutorID) {
+// launch has agents started, one attempt of each executor's, and tells what became of
+// them. Those that were replaced again meanwhile are left out.
+func (a *allocation) launch(wanted map[cluster.ExecutorID]int) {
 	a.work.Go(func() {
-		agents, err := a.ask(ids)
+		agents, err := a.ask(wanted)
 		if err != nil {
-			if a.working.Err() == nil {
-				a.lost(ids, err.Error())
+			for _, id := range slices.Sorted(maps.Keys(wanted)) {
+				a.tell(cluster.Lost{Executor: id, Attempt: wanted[id], Cause: err.Error()})
 			}
 			return
 		}
@@ -207,7 +215,7 @@ func (a *allocation) launch(ids []cluster.ExecutorID) {
 }
 
 // ask is launch's call of the host.
-func (a *allocation) ask(ids []cluster.ExecutorID) ([]started, error) {
+func (a *allocation) ask(wanted map[cluster.ExecutorID]int) ([]started, error) {
 	type agent struct {
 		Executor cluster.ExecutorID `json:"executor"`
 		Attempt  int                `json:"attempt"`
@@ -215,15 +223,18 @@ func (a *allocation) ask(ids []cluster.ExecutorID) ([]started, error) {
 	}
 	a.mu.Lock()
 	h := a.host
-	attempts := maps.Clone(a.attempts)
+	maps.DeleteFunc(wanted, func(id cluster.ExecutorID, attempt int) bool { return a.attempts[id] != attempt })
 	a.mu.Unlock()
 	if h == nil {
 		return nil, errHostGone
 	}
-	agents := make([]agent, 0, len(ids))
+	if len(wanted) == 0 {
+		return nil, nil
+	}
+	agents := make([]agent, 0, len(wanted))
 	coordinator := ""
-	for _, id := range ids {
-		config, err := a.req.AgentConfig(id, attempts[id])
+	for _, id := range slices.Sorted(maps.Keys(wanted)) {
+		config, err := a.req.AgentConfig(id, wanted[id])
 		if err != nil {
 			return nil, fmt.Errorf("configure executor %s: %w", id, err)
 		}
@@ -232,7 +243,7 @@ func (a *allocation) ask(ids []cluster.ExecutorID) ([]started, error) {
 			return nil, fmt.Errorf("configure executor %s: %w", id, err)
 		}
 		coordinator = c.Coordinator
-		agents = append(agents, agent{id, attempts[id], config})
+		agents = append(agents, agent{id, wanted[id], config})
 	}
 	wait := time.Duration(a.req.Reserve.GetTimeoutMillis())*time.Millisecond + time.Minute
 	ctx, cancel := context.WithTimeout(a.working, wait)
@@ -264,11 +275,12 @@ func (a *allocation) Replace(ctx context.Context, id cluster.ExecutorID) error {
 		return errors.New("the allocation is released")
 	}
 	a.attempts[id]++
+	attempt := a.attempts[id]
 	a.mu.Unlock()
 	if err := a.again(ctx); err != nil {
 		return err
 	}
-	a.launch([]cluster.ExecutorID{id})
+	a.launch(map[cluster.ExecutorID]int{id: attempt})
 	return nil
 }
 

@@ -27,6 +27,7 @@ const (
 // that another finds the executors.
 type session struct {
 	process cluster.Process
+	how     string        // it ended; set before ended is closed, "" where another driver started it
 	ended   chan struct{} // closed when it is gone
 }
 
@@ -61,6 +62,9 @@ func (a *allocation) startSession() (*session, error) {
 	s := &session{process: cluster.ProcessOf(cmd.Process.Pid), ended: make(chan struct{})}
 	go func() { // until the process ends, which may be after the driver
 		_ = cmd.Wait() // what it said is in its log
+		if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			s.how = fmt.Sprintf("its process was killed by signal %d", ws.Signal())
+		}
 		close(s.ended)
 	}()
 	return s, nil
@@ -186,6 +190,24 @@ func (a *allocation) suits() error {
 
 // noWords stands for a log in which nothing is.
 const noWords = "no word"
+
+// gone says why a session of our own is over.
+func (a *allocation) gone() string {
+	a.mu.Lock()
+	s := a.session
+	a.mu.Unlock()
+	if s != nil {
+		select {
+		case <-s.ended:
+			if s.how != "" {
+				return s.how
+			}
+		case <-time.After(stopTimeout): // its connection broke, and it lives
+		case <-a.stop:
+		}
+	}
+	return a.lastWords()
+}
 
 // lastWords is the line of the session's log that tells the cause.
 func (a *allocation) lastWords() string {

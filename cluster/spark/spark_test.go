@@ -2,7 +2,6 @@ package spark_test
 
 import (
 	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -185,12 +184,7 @@ func TestOwnSession(t *testing.T) {
 	if st := r.Wait(); st.GetState() != "finished" || !strings.Contains(r.Text(), "[worker:1] False None") {
 		t.Errorf("the run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
 	}
-	s, err := cluster.LoadState(cl.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var saved struct{ Application string }
-	if err := json.Unmarshal(s.Saved, &saved); err != nil || !strings.HasPrefix(saved.Application, "app-") {
-		t.Errorf("the application is %q, %v", saved.Application, err)
+	if app := application(t, cl); !strings.HasPrefix(app, "app-") {
+		t.Errorf("the application is %q", app)
 	}
 }

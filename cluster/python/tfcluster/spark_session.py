@@ -15,6 +15,13 @@ from typing import Any
 
 from tfcluster import spark_task
 
+# What bounds the executors of a session, by the kind of its master.
+_MORE = {
+    "spark": "spark.cores.max",
+    "yarn": "spark.executor.instances",
+    "k8s": "spark.executor.instances",
+    "local": "N of the master local[N]",
+}
 # How Spark says that it runs no barrier stage on executors that come and go.
 _DYNAMIC = ("SPARK-24942", "BARRIER_STAGE_WITH_DYNAMIC_ALLOCATION", "dynamic resource allocation")
 
@@ -120,7 +127,10 @@ class Session:
     def slots(self, wanted: int) -> tuple[int, str]:
         """How many tasks Spark can run at once, and in words what it has."""
         have, who = self._count_connect(wanted) if self.connect else self._slots_classic()
-        return have, f"Spark has {_count(have, 'slot')} of {wanted}: {who}"
+        master = self.conf("spark.master", "")
+        more = next((setting for kind, setting in _MORE.items() if master.startswith(kind)), _MORE["spark"])
+        remedy = f"ask for fewer executors, free or add workers, or raise {more}"
+        return have, f"Spark has {_count(have, 'slot')} of {wanted}: {who}; {remedy}"
 
     def _slots_classic(self) -> tuple[int, str]:
         jsc = self._sc._jsc.sc()

@@ -1,0 +1,91 @@
+package spark_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
+)
+
+// connectServer starts Spark Connect's server on the cluster and returns where a
+// client finds it.
+func connectServer(t testing.TB, c *sparktest.Cluster, settings ...string) string {
+	t.Helper()
+	const parts = "import grpc, grpc_status, google.rpc, pandas, pyarrow, zstandard, pyspark.sql.connect"
+	if out, err := exec.Command(c.Python, "-c", parts).CombinedOutput(); err != nil {
+		t.Skipf("missing: Spark Connect's client: %s", out)
+	}
+	home := ""
+	for _, kv := range c.Environment() {
+		if v, ok := strings.CutPrefix(kv, "SPARK_HOME="); ok {
+			home = v
+		}
+	}
+	if jars, err := filepath.Glob(filepath.Join(home, "jars", "spark-connect_*.jar")); err != nil || len(jars) == 0 {
+		t.Skip("missing: Spark Connect's server among pyspark's jars")
+	}
+	port := freePort(t)
+	words := []string{"--class", "org.apache.spark.sql.connect.service.SparkConnectServer"}
+	for _, s := range append(settings, "spark.connect.grpc.binding.address=127.0.0.1", "spark.connect.grpc.binding.port="+port) {
+		words = append(words, "--conf", s)
+	}
+	log := filepath.Join(t.TempDir(), "connect.log")
+	f, err := os.Create(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	cmd := exec.Command(filepath.Join(home, "bin", "spark-submit"), append(words, "spark-internal")...)
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = c.Environment(), t.TempDir(), f, f
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(ended) }() // its log tells
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
+		<-ended
+		if text, err := os.ReadFile(log); err == nil && t.Failed() {
+			t.Logf("Spark Connect's server:\n%s", text)
+		}
+	})
+	clustertest.WaitFor(t, "Spark Connect's server", func() bool {
+		conn, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err != nil {
+			return false
+		}
+		return conn.Close() == nil
+	})
+	return "sc://127.0.0.1:" + port
+}
+
+func freePort(t testing.TB) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return fmt.Sprint(ln.Addr().(*net.TCPAddr).Port)
+}
+
+// TestSuiteOnConnect: every case on a session of Spark Connect, where there is
+// neither an RDD nor a JVM beside the notebook.
+func TestSuiteOnConnect(t *testing.T) {
+	t.Parallel()
+	c := sparktest.Start(t, sparktest.Options{Cores: 16})
+	s := startNotebook(t, c, "remote="+connectServer(t, c, many(c)...))
+	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, s.lent(c)) })
+	s.say("sum", "10")
+	if got := s.hear("sum"); got != "sum 45" {
+		t.Errorf("the session that clusters were on gives %q", got)
+	}
+}
