@@ -46,6 +46,13 @@ type Allocation interface {
 	Release(ctx context.Context) error
 }
 
+// SessionSharer is an Allocation whose engine's session a notebook can use beside the
+// cluster, such as Spark's.
+type SessionSharer interface {
+	// Session says how; the reply may hold a secret.
+	Session(ctx context.Context) (*clusterpb.EngineSessionReply, error)
+}
+
 // Request is what a backend must provide.
 type Request struct {
 	Cluster   string

@@ -227,6 +227,23 @@ func (c *control) Detach(ctx context.Context, req *clusterpb.DetachRequest) (*cl
 	return st, problem
 }
 
+// EngineSession implements the Control service.
+func (c *control) EngineSession(ctx context.Context, _ *clusterpb.EngineSessionRequest) (*clusterpb.EngineSessionReply, error) {
+	var alloc Allocation
+	if err := c.call(ctx, func() { alloc = c.alloc }); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	sharer, ok := alloc.(SessionSharer)
+	if !ok {
+		return nil, status.Errorf(codes.FailedPrecondition, "a cluster on %s has no session to share", c.cfg.Request.GetBackend())
+	}
+	reply, err := sharer.Session(ctx)
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return reply, nil
+}
+
 // History implements the Control service.
 func (c *control) History(ctx context.Context, _ *clusterpb.HistoryRequest) (*clusterpb.HistoryReply, error) {
 	h := &clusterpb.HistoryReply{}

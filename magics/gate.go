@@ -132,6 +132,7 @@ type gateMessage struct {
 	Restart bool            `json:"restart"`
 	Code    string          `json:"code"`
 	Cursor  int             `json:"cursor"`
+	Cluster string          `json:"cluster"`
 }
 
 // helloTimeout bounds a connection's first word.
@@ -155,6 +156,8 @@ func (g *Gate) serve(conn net.Conn) {
 		g.serveObjects(c, in)
 	case "magic", "verb":
 		g.command(c, in, &first)
+	case "engine":
+		g.engine(c, &first)
 	case "complete":
 		g.complete(c, in, &first)
 	case "shutdown":

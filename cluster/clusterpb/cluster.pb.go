@@ -6543,6 +6543,95 @@ func (x *ShutdownUpdate) GetFailure() *Failure {
 	return nil
 }
 
+type EngineSessionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EngineSessionRequest) Reset() {
+	*x = EngineSessionRequest{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EngineSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EngineSessionRequest) ProtoMessage() {}
+
+func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EngineSessionRequest.ProtoReflect.Descriptor instead.
+func (*EngineSessionRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+}
+
+// EngineSessionReply: one of them.
+type EngineSessionReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`     // the notebook's own, under this name
+	Remote        string                 `protobuf:"bytes,2,opt,name=remote,proto3" json:"remote,omitempty"` // where Spark Connect serves it; holds a token
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EngineSessionReply) Reset() {
+	*x = EngineSessionReply{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EngineSessionReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EngineSessionReply) ProtoMessage() {}
+
+func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EngineSessionReply.ProtoReflect.Descriptor instead.
+func (*EngineSessionReply) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+}
+
+func (x *EngineSessionReply) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EngineSessionReply) GetRemote() string {
+	if x != nil {
+		return x.Remote
+	}
+	return ""
+}
+
 var File_cluster_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
@@ -7106,7 +7195,11 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x0eShutdownUpdate\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12/\n" +
-	"\afailure\x18\x03 \x01(\v2\x15.tfcluster.v1.FailureR\afailure2\xb6\x03\n" +
+	"\afailure\x18\x03 \x01(\v2\x15.tfcluster.v1.FailureR\afailure\"\x16\n" +
+	"\x14EngineSessionRequest\"@\n" +
+	"\x12EngineSessionReply\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06remote\x18\x02 \x01(\tR\x06remote2\xb6\x03\n" +
 	"\vCoordinator\x12A\n" +
 	"\x04Join\x12\x1a.tfcluster.v1.AgentMessage\x1a\x19.tfcluster.v1.Instruction(\x010\x01\x128\n" +
 	"\x04Logs\x12\x16.tfcluster.v1.LogBatch\x1a\x14.tfcluster.v1.LogAck(\x010\x01\x12:\n" +
@@ -7114,7 +7207,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04Sync\x12\x17.tfcluster.v1.FileChunk\x1a\x17.tfcluster.v1.SyncReply(\x01\x12;\n" +
 	"\x03Put\x12\x18.tfcluster.v1.PutRequest\x1a\x16.tfcluster.v1.PutReply(\x010\x01\x12:\n" +
 	"\x04List\x12\x19.tfcluster.v1.ListRequest\x1a\x17.tfcluster.v1.ListReply\x129\n" +
-	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xf4\x06\n" +
+	"\x03Get\x12\x18.tfcluster.v1.GetRequest\x1a\x16.tfcluster.v1.GetReply0\x012\xcb\a\n" +
 	"\aControl\x12F\n" +
 	"\aReserve\x12\x1c.tfcluster.v1.ReserveRequest\x1a\x1b.tfcluster.v1.ReserveUpdate0\x01\x12?\n" +
 	"\x04Hold\x12\x19.tfcluster.v1.HoldRequest\x1a\x18.tfcluster.v1.HoldUpdate(\x010\x01\x12B\n" +
@@ -7127,7 +7220,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06Detach\x12\x1b.tfcluster.v1.DetachRequest\x1a\x17.tfcluster.v1.RunStatus\x12C\n" +
 	"\aHistory\x12\x1c.tfcluster.v1.HistoryRequest\x1a\x1a.tfcluster.v1.HistoryReply\x12O\n" +
 	"\vTensorBoard\x12 .tfcluster.v1.TensorBoardRequest\x1a\x1e.tfcluster.v1.TensorBoardReply\x12:\n" +
-	"\x04GPUs\x12\x19.tfcluster.v1.GPUsRequest\x1a\x17.tfcluster.v1.GPUsReply\x12I\n" +
+	"\x04GPUs\x12\x19.tfcluster.v1.GPUsRequest\x1a\x17.tfcluster.v1.GPUsReply\x12U\n" +
+	"\rEngineSession\x12\".tfcluster.v1.EngineSessionRequest\x1a .tfcluster.v1.EngineSessionReply\x12I\n" +
 	"\bShutdown\x12\x1d.tfcluster.v1.ShutdownRequest\x1a\x1c.tfcluster.v1.ShutdownUpdate0\x01B2Z0github.com/tfcluster/tfcluster/cluster/clusterpbb\x06proto3"
 
 var (
@@ -7143,99 +7237,101 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 91)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
-	(Program_Kind)(0),          // 0: tfcluster.v1.Program.Kind
-	(Line_Stream)(0),           // 1: tfcluster.v1.Line.Stream
-	(*AgentMessage)(nil),       // 2: tfcluster.v1.AgentMessage
-	(*FilesSent)(nil),          // 3: tfcluster.v1.FilesSent
-	(*Leaving)(nil),            // 4: tfcluster.v1.Leaving
-	(*Hello)(nil),              // 5: tfcluster.v1.Hello
-	(*RunningTask)(nil),        // 6: tfcluster.v1.RunningTask
-	(*GPU)(nil),                // 7: tfcluster.v1.GPU
-	(*GPUProcess)(nil),         // 8: tfcluster.v1.GPUProcess
-	(*Python)(nil),             // 9: tfcluster.v1.Python
-	(*Warmed)(nil),             // 10: tfcluster.v1.Warmed
-	(*Heartbeat)(nil),          // 11: tfcluster.v1.Heartbeat
-	(*TaskUsage)(nil),          // 12: tfcluster.v1.TaskUsage
-	(*Prepared)(nil),           // 13: tfcluster.v1.Prepared
-	(*TaskEvent)(nil),          // 14: tfcluster.v1.TaskEvent
-	(*ServerJoined)(nil),       // 15: tfcluster.v1.ServerJoined
-	(*Started)(nil),            // 16: tfcluster.v1.Started
-	(*Entered)(nil),            // 17: tfcluster.v1.Entered
-	(*Report)(nil),             // 18: tfcluster.v1.Report
-	(*Exited)(nil),             // 19: tfcluster.v1.Exited
-	(*TaskResult)(nil),         // 20: tfcluster.v1.TaskResult
-	(*Note)(nil),               // 21: tfcluster.v1.Note
-	(*BarrierArrived)(nil),     // 22: tfcluster.v1.BarrierArrived
-	(*Instruction)(nil),        // 23: tfcluster.v1.Instruction
-	(*Welcome)(nil),            // 24: tfcluster.v1.Welcome
-	(*GPUWant)(nil),            // 25: tfcluster.v1.GPUWant
-	(*WarmUp)(nil),             // 26: tfcluster.v1.WarmUp
-	(*Prepare)(nil),            // 27: tfcluster.v1.Prepare
-	(*Launch)(nil),             // 28: tfcluster.v1.Launch
-	(*Directories)(nil),        // 29: tfcluster.v1.Directories
-	(*Program)(nil),            // 30: tfcluster.v1.Program
-	(*Blob)(nil),               // 31: tfcluster.v1.Blob
-	(*SignalTask)(nil),         // 32: tfcluster.v1.SignalTask
-	(*EndRun)(nil),             // 33: tfcluster.v1.EndRun
-	(*BarrierReleased)(nil),    // 34: tfcluster.v1.BarrierReleased
-	(*Release)(nil),            // 35: tfcluster.v1.Release
-	(*Probe)(nil),              // 36: tfcluster.v1.Probe
-	(*TrainingOver)(nil),       // 37: tfcluster.v1.TrainingOver
-	(*LogBatch)(nil),           // 38: tfcluster.v1.LogBatch
-	(*LogAck)(nil),             // 39: tfcluster.v1.LogAck
-	(*Line)(nil),               // 40: tfcluster.v1.Line
-	(*FetchRequest)(nil),       // 41: tfcluster.v1.FetchRequest
-	(*Chunk)(nil),              // 42: tfcluster.v1.Chunk
-	(*FileChunk)(nil),          // 43: tfcluster.v1.FileChunk
-	(*SyncReply)(nil),          // 44: tfcluster.v1.SyncReply
-	(*PutRequest)(nil),         // 45: tfcluster.v1.PutRequest
-	(*FileHead)(nil),           // 46: tfcluster.v1.FileHead
-	(*FileCommit)(nil),         // 47: tfcluster.v1.FileCommit
-	(*PutReply)(nil),           // 48: tfcluster.v1.PutReply
-	(*ListRequest)(nil),        // 49: tfcluster.v1.ListRequest
-	(*ListReply)(nil),          // 50: tfcluster.v1.ListReply
-	(*GetRequest)(nil),         // 51: tfcluster.v1.GetRequest
-	(*GetReply)(nil),           // 52: tfcluster.v1.GetReply
-	(*Resources)(nil),          // 53: tfcluster.v1.Resources
-	(*Role)(nil),               // 54: tfcluster.v1.Role
-	(*ReserveRequest)(nil),     // 55: tfcluster.v1.ReserveRequest
-	(*ReserveUpdate)(nil),      // 56: tfcluster.v1.ReserveUpdate
-	(*ExecutorStatus)(nil),     // 57: tfcluster.v1.ExecutorStatus
-	(*HoldRequest)(nil),        // 58: tfcluster.v1.HoldRequest
-	(*HoldUpdate)(nil),         // 59: tfcluster.v1.HoldUpdate
-	(*StatusRequest)(nil),      // 60: tfcluster.v1.StatusRequest
-	(*ClusterStatus)(nil),      // 61: tfcluster.v1.ClusterStatus
-	(*StartRequest)(nil),       // 62: tfcluster.v1.StartRequest
-	(*StartUpdate)(nil),        // 63: tfcluster.v1.StartUpdate
-	(*FollowRequest)(nil),      // 64: tfcluster.v1.FollowRequest
-	(*RunUpdate)(nil),          // 65: tfcluster.v1.RunUpdate
-	(*Lines)(nil),              // 66: tfcluster.v1.Lines
-	(*RunStatus)(nil),          // 67: tfcluster.v1.RunStatus
-	(*Series)(nil),             // 68: tfcluster.v1.Series
-	(*TaskStatus)(nil),         // 69: tfcluster.v1.TaskStatus
-	(*Failure)(nil),            // 70: tfcluster.v1.Failure
-	(*StopRequest)(nil),        // 71: tfcluster.v1.StopRequest
-	(*ResetRequest)(nil),       // 72: tfcluster.v1.ResetRequest
-	(*ResetUpdate)(nil),        // 73: tfcluster.v1.ResetUpdate
-	(*LogsRequest)(nil),        // 74: tfcluster.v1.LogsRequest
-	(*LinesReply)(nil),         // 75: tfcluster.v1.LinesReply
-	(*DetachRequest)(nil),      // 76: tfcluster.v1.DetachRequest
-	(*HistoryRequest)(nil),     // 77: tfcluster.v1.HistoryRequest
-	(*HistoryReply)(nil),       // 78: tfcluster.v1.HistoryReply
-	(*TensorBoardRequest)(nil), // 79: tfcluster.v1.TensorBoardRequest
-	(*TensorBoardReply)(nil),   // 80: tfcluster.v1.TensorBoardReply
-	(*GPUsRequest)(nil),        // 81: tfcluster.v1.GPUsRequest
-	(*GPUsReply)(nil),          // 82: tfcluster.v1.GPUsReply
-	(*ShutdownRequest)(nil),    // 83: tfcluster.v1.ShutdownRequest
-	(*ShutdownUpdate)(nil),     // 84: tfcluster.v1.ShutdownUpdate
-	nil,                        // 85: tfcluster.v1.Report.MetricsEntry
-	nil,                        // 86: tfcluster.v1.WarmUp.EnvEntry
-	nil,                        // 87: tfcluster.v1.Launch.EnvEntry
-	nil,                        // 88: tfcluster.v1.ReserveRequest.EnvEntry
-	nil,                        // 89: tfcluster.v1.ReserveRequest.EngineEntry
-	nil,                        // 90: tfcluster.v1.StartRequest.EnvEntry
+	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
+	(Line_Stream)(0),             // 1: tfcluster.v1.Line.Stream
+	(*AgentMessage)(nil),         // 2: tfcluster.v1.AgentMessage
+	(*FilesSent)(nil),            // 3: tfcluster.v1.FilesSent
+	(*Leaving)(nil),              // 4: tfcluster.v1.Leaving
+	(*Hello)(nil),                // 5: tfcluster.v1.Hello
+	(*RunningTask)(nil),          // 6: tfcluster.v1.RunningTask
+	(*GPU)(nil),                  // 7: tfcluster.v1.GPU
+	(*GPUProcess)(nil),           // 8: tfcluster.v1.GPUProcess
+	(*Python)(nil),               // 9: tfcluster.v1.Python
+	(*Warmed)(nil),               // 10: tfcluster.v1.Warmed
+	(*Heartbeat)(nil),            // 11: tfcluster.v1.Heartbeat
+	(*TaskUsage)(nil),            // 12: tfcluster.v1.TaskUsage
+	(*Prepared)(nil),             // 13: tfcluster.v1.Prepared
+	(*TaskEvent)(nil),            // 14: tfcluster.v1.TaskEvent
+	(*ServerJoined)(nil),         // 15: tfcluster.v1.ServerJoined
+	(*Started)(nil),              // 16: tfcluster.v1.Started
+	(*Entered)(nil),              // 17: tfcluster.v1.Entered
+	(*Report)(nil),               // 18: tfcluster.v1.Report
+	(*Exited)(nil),               // 19: tfcluster.v1.Exited
+	(*TaskResult)(nil),           // 20: tfcluster.v1.TaskResult
+	(*Note)(nil),                 // 21: tfcluster.v1.Note
+	(*BarrierArrived)(nil),       // 22: tfcluster.v1.BarrierArrived
+	(*Instruction)(nil),          // 23: tfcluster.v1.Instruction
+	(*Welcome)(nil),              // 24: tfcluster.v1.Welcome
+	(*GPUWant)(nil),              // 25: tfcluster.v1.GPUWant
+	(*WarmUp)(nil),               // 26: tfcluster.v1.WarmUp
+	(*Prepare)(nil),              // 27: tfcluster.v1.Prepare
+	(*Launch)(nil),               // 28: tfcluster.v1.Launch
+	(*Directories)(nil),          // 29: tfcluster.v1.Directories
+	(*Program)(nil),              // 30: tfcluster.v1.Program
+	(*Blob)(nil),                 // 31: tfcluster.v1.Blob
+	(*SignalTask)(nil),           // 32: tfcluster.v1.SignalTask
+	(*EndRun)(nil),               // 33: tfcluster.v1.EndRun
+	(*BarrierReleased)(nil),      // 34: tfcluster.v1.BarrierReleased
+	(*Release)(nil),              // 35: tfcluster.v1.Release
+	(*Probe)(nil),                // 36: tfcluster.v1.Probe
+	(*TrainingOver)(nil),         // 37: tfcluster.v1.TrainingOver
+	(*LogBatch)(nil),             // 38: tfcluster.v1.LogBatch
+	(*LogAck)(nil),               // 39: tfcluster.v1.LogAck
+	(*Line)(nil),                 // 40: tfcluster.v1.Line
+	(*FetchRequest)(nil),         // 41: tfcluster.v1.FetchRequest
+	(*Chunk)(nil),                // 42: tfcluster.v1.Chunk
+	(*FileChunk)(nil),            // 43: tfcluster.v1.FileChunk
+	(*SyncReply)(nil),            // 44: tfcluster.v1.SyncReply
+	(*PutRequest)(nil),           // 45: tfcluster.v1.PutRequest
+	(*FileHead)(nil),             // 46: tfcluster.v1.FileHead
+	(*FileCommit)(nil),           // 47: tfcluster.v1.FileCommit
+	(*PutReply)(nil),             // 48: tfcluster.v1.PutReply
+	(*ListRequest)(nil),          // 49: tfcluster.v1.ListRequest
+	(*ListReply)(nil),            // 50: tfcluster.v1.ListReply
+	(*GetRequest)(nil),           // 51: tfcluster.v1.GetRequest
+	(*GetReply)(nil),             // 52: tfcluster.v1.GetReply
+	(*Resources)(nil),            // 53: tfcluster.v1.Resources
+	(*Role)(nil),                 // 54: tfcluster.v1.Role
+	(*ReserveRequest)(nil),       // 55: tfcluster.v1.ReserveRequest
+	(*ReserveUpdate)(nil),        // 56: tfcluster.v1.ReserveUpdate
+	(*ExecutorStatus)(nil),       // 57: tfcluster.v1.ExecutorStatus
+	(*HoldRequest)(nil),          // 58: tfcluster.v1.HoldRequest
+	(*HoldUpdate)(nil),           // 59: tfcluster.v1.HoldUpdate
+	(*StatusRequest)(nil),        // 60: tfcluster.v1.StatusRequest
+	(*ClusterStatus)(nil),        // 61: tfcluster.v1.ClusterStatus
+	(*StartRequest)(nil),         // 62: tfcluster.v1.StartRequest
+	(*StartUpdate)(nil),          // 63: tfcluster.v1.StartUpdate
+	(*FollowRequest)(nil),        // 64: tfcluster.v1.FollowRequest
+	(*RunUpdate)(nil),            // 65: tfcluster.v1.RunUpdate
+	(*Lines)(nil),                // 66: tfcluster.v1.Lines
+	(*RunStatus)(nil),            // 67: tfcluster.v1.RunStatus
+	(*Series)(nil),               // 68: tfcluster.v1.Series
+	(*TaskStatus)(nil),           // 69: tfcluster.v1.TaskStatus
+	(*Failure)(nil),              // 70: tfcluster.v1.Failure
+	(*StopRequest)(nil),          // 71: tfcluster.v1.StopRequest
+	(*ResetRequest)(nil),         // 72: tfcluster.v1.ResetRequest
+	(*ResetUpdate)(nil),          // 73: tfcluster.v1.ResetUpdate
+	(*LogsRequest)(nil),          // 74: tfcluster.v1.LogsRequest
+	(*LinesReply)(nil),           // 75: tfcluster.v1.LinesReply
+	(*DetachRequest)(nil),        // 76: tfcluster.v1.DetachRequest
+	(*HistoryRequest)(nil),       // 77: tfcluster.v1.HistoryRequest
+	(*HistoryReply)(nil),         // 78: tfcluster.v1.HistoryReply
+	(*TensorBoardRequest)(nil),   // 79: tfcluster.v1.TensorBoardRequest
+	(*TensorBoardReply)(nil),     // 80: tfcluster.v1.TensorBoardReply
+	(*GPUsRequest)(nil),          // 81: tfcluster.v1.GPUsRequest
+	(*GPUsReply)(nil),            // 82: tfcluster.v1.GPUsReply
+	(*ShutdownRequest)(nil),      // 83: tfcluster.v1.ShutdownRequest
+	(*ShutdownUpdate)(nil),       // 84: tfcluster.v1.ShutdownUpdate
+	(*EngineSessionRequest)(nil), // 85: tfcluster.v1.EngineSessionRequest
+	(*EngineSessionReply)(nil),   // 86: tfcluster.v1.EngineSessionReply
+	nil,                          // 87: tfcluster.v1.Report.MetricsEntry
+	nil,                          // 88: tfcluster.v1.WarmUp.EnvEntry
+	nil,                          // 89: tfcluster.v1.Launch.EnvEntry
+	nil,                          // 90: tfcluster.v1.ReserveRequest.EnvEntry
+	nil,                          // 91: tfcluster.v1.ReserveRequest.EngineEntry
+	nil,                          // 92: tfcluster.v1.StartRequest.EnvEntry
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	5,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -7260,7 +7356,7 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	20,  // 19: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
 	21,  // 20: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
 	15,  // 21: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
-	85,  // 22: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	87,  // 22: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
 	24,  // 23: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
 	27,  // 24: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
 	28,  // 25: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
@@ -7272,9 +7368,9 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	37,  // 31: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
 	26,  // 32: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
 	25,  // 33: tfcluster.v1.Welcome.gpu:type_name -> tfcluster.v1.GPUWant
-	86,  // 34: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	88,  // 34: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
 	30,  // 35: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	87,  // 36: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	89,  // 36: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
 	29,  // 37: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
 	0,   // 38: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
 	31,  // 39: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
@@ -7288,8 +7384,8 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	46,  // 47: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
 	53,  // 48: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
 	54,  // 49: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	88,  // 50: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	89,  // 51: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	90,  // 50: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	91,  // 51: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
 	57,  // 52: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
 	70,  // 53: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
 	21,  // 54: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
@@ -7301,7 +7397,7 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	21,  // 60: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
 	55,  // 61: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
 	30,  // 62: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	90,  // 63: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	92,  // 63: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
 	67,  // 64: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
 	70,  // 65: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
 	21,  // 66: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
@@ -7340,29 +7436,31 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	77,  // 99: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
 	79,  // 100: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
 	81,  // 101: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	83,  // 102: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	23,  // 103: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	39,  // 104: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	42,  // 105: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	44,  // 106: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	48,  // 107: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	50,  // 108: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	52,  // 109: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	56,  // 110: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	59,  // 111: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	61,  // 112: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	63,  // 113: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	65,  // 114: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	67,  // 115: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	73,  // 116: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	75,  // 117: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	67,  // 118: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	78,  // 119: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	80,  // 120: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	82,  // 121: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	84,  // 122: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	103, // [103:123] is the sub-list for method output_type
-	83,  // [83:103] is the sub-list for method input_type
+	85,  // 102: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	83,  // 103: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	23,  // 104: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	39,  // 105: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	42,  // 106: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	44,  // 107: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	48,  // 108: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	50,  // 109: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	52,  // 110: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	56,  // 111: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	59,  // 112: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	61,  // 113: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	63,  // 114: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	65,  // 115: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	67,  // 116: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	73,  // 117: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	75,  // 118: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	67,  // 119: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	78,  // 120: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	80,  // 121: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	82,  // 122: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	86,  // 123: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	84,  // 124: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	104, // [104:125] is the sub-list for method output_type
+	83,  // [83:104] is the sub-list for method input_type
 	83,  // [83:83] is the sub-list for extension type_name
 	83,  // [83:83] is the sub-list for extension extendee
 	0,   // [0:83] is the sub-list for field type_name
@@ -7416,7 +7514,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   89,
+			NumMessages:   91,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

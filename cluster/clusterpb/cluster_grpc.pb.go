@@ -364,19 +364,20 @@ var Coordinator_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Control_Reserve_FullMethodName     = "/tfcluster.v1.Control/Reserve"
-	Control_Hold_FullMethodName        = "/tfcluster.v1.Control/Hold"
-	Control_Status_FullMethodName      = "/tfcluster.v1.Control/Status"
-	Control_Start_FullMethodName       = "/tfcluster.v1.Control/Start"
-	Control_Follow_FullMethodName      = "/tfcluster.v1.Control/Follow"
-	Control_Stop_FullMethodName        = "/tfcluster.v1.Control/Stop"
-	Control_Reset_FullMethodName       = "/tfcluster.v1.Control/Reset"
-	Control_Logs_FullMethodName        = "/tfcluster.v1.Control/Logs"
-	Control_Detach_FullMethodName      = "/tfcluster.v1.Control/Detach"
-	Control_History_FullMethodName     = "/tfcluster.v1.Control/History"
-	Control_TensorBoard_FullMethodName = "/tfcluster.v1.Control/TensorBoard"
-	Control_GPUs_FullMethodName        = "/tfcluster.v1.Control/GPUs"
-	Control_Shutdown_FullMethodName    = "/tfcluster.v1.Control/Shutdown"
+	Control_Reserve_FullMethodName       = "/tfcluster.v1.Control/Reserve"
+	Control_Hold_FullMethodName          = "/tfcluster.v1.Control/Hold"
+	Control_Status_FullMethodName        = "/tfcluster.v1.Control/Status"
+	Control_Start_FullMethodName         = "/tfcluster.v1.Control/Start"
+	Control_Follow_FullMethodName        = "/tfcluster.v1.Control/Follow"
+	Control_Stop_FullMethodName          = "/tfcluster.v1.Control/Stop"
+	Control_Reset_FullMethodName         = "/tfcluster.v1.Control/Reset"
+	Control_Logs_FullMethodName          = "/tfcluster.v1.Control/Logs"
+	Control_Detach_FullMethodName        = "/tfcluster.v1.Control/Detach"
+	Control_History_FullMethodName       = "/tfcluster.v1.Control/History"
+	Control_TensorBoard_FullMethodName   = "/tfcluster.v1.Control/TensorBoard"
+	Control_GPUs_FullMethodName          = "/tfcluster.v1.Control/GPUs"
+	Control_EngineSession_FullMethodName = "/tfcluster.v1.Control/EngineSession"
+	Control_Shutdown_FullMethodName      = "/tfcluster.v1.Control/Shutdown"
 )
 
 // ControlClient is the client API for Control service.
@@ -400,6 +401,8 @@ type ControlClient interface {
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryReply, error)
 	TensorBoard(ctx context.Context, in *TensorBoardRequest, opts ...grpc.CallOption) (*TensorBoardReply, error)
 	GPUs(ctx context.Context, in *GPUsRequest, opts ...grpc.CallOption) (*GPUsReply, error)
+	// EngineSession: how the notebook shares the engine's session that the cluster is on.
+	EngineSession(ctx context.Context, in *EngineSessionRequest, opts ...grpc.CallOption) (*EngineSessionReply, error)
 	Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ShutdownUpdate], error)
 }
 
@@ -579,6 +582,16 @@ func (c *controlClient) GPUs(ctx context.Context, in *GPUsRequest, opts ...grpc.
 	return out, nil
 }
 
+func (c *controlClient) EngineSession(ctx context.Context, in *EngineSessionRequest, opts ...grpc.CallOption) (*EngineSessionReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EngineSessionReply)
+	err := c.cc.Invoke(ctx, Control_EngineSession_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *controlClient) Shutdown(ctx context.Context, in *ShutdownRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ShutdownUpdate], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	stream, err := c.cc.NewStream(ctx, &Control_ServiceDesc.Streams[6], Control_Shutdown_FullMethodName, cOpts...)
@@ -619,6 +632,8 @@ type ControlServer interface {
 	History(context.Context, *HistoryRequest) (*HistoryReply, error)
 	TensorBoard(context.Context, *TensorBoardRequest) (*TensorBoardReply, error)
 	GPUs(context.Context, *GPUsRequest) (*GPUsReply, error)
+	// EngineSession: how the notebook shares the engine's session that the cluster is on.
+	EngineSession(context.Context, *EngineSessionRequest) (*EngineSessionReply, error)
 	Shutdown(*ShutdownRequest, grpc.ServerStreamingServer[ShutdownUpdate]) error
 	mustEmbedUnimplementedControlServer()
 }
@@ -665,6 +680,9 @@ func (UnimplementedControlServer) TensorBoard(context.Context, *TensorBoardReque
 }
 func (UnimplementedControlServer) GPUs(context.Context, *GPUsRequest) (*GPUsReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method GPUs not implemented")
+}
+func (UnimplementedControlServer) EngineSession(context.Context, *EngineSessionRequest) (*EngineSessionReply, error) {
+	return nil, status.Error(codes.Unimplemented, "method EngineSession not implemented")
 }
 func (UnimplementedControlServer) Shutdown(*ShutdownRequest, grpc.ServerStreamingServer[ShutdownUpdate]) error {
 	return status.Error(codes.Unimplemented, "method Shutdown not implemented")
@@ -860,6 +878,24 @@ func _Control_GPUs_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Control_EngineSession_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EngineSessionRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ControlServer).EngineSession(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Control_EngineSession_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ControlServer).EngineSession(ctx, req.(*EngineSessionRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Control_Shutdown_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(ShutdownRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -901,6 +937,10 @@ var Control_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GPUs",
 			Handler:    _Control_GPUs_Handler,
+		},
+		{
+			MethodName: "EngineSession",
+			Handler:    _Control_EngineSession_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

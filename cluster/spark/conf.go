@@ -1,6 +1,7 @@
 package spark
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"math"
@@ -51,6 +52,8 @@ func settings(req cluster.Request, host string) map[string]string {
 		"spark.executor.cores": strconv.Itoa(size.cpus), "spark.task.cpus": strconv.Itoa(size.cpus), "spark.executor.instances": strconv.Itoa(n),
 		"spark.cores.max": strconv.Itoa(n * size.cpus), "spark.ui.showConsoleProgress": "false", "spark.sql.catalogImplementation": "in-memory",
 		"spark.log.level": "WARN",
+		// Its server is started when the notebook asks for the session, and lets in who has the token.
+		"spark.connect.grpc.binding.address": "localhost", "spark.connect.grpc.binding.port": "0", "spark.connect.authenticate.token": rand.Text(),
 	}
 	for key, value := range map[string]string{
 		"spark.master": r.GetEngine()[engineMaster], "spark.jars.packages": r.GetEngine()[enginePackages], "spark.yarn.queue": r.GetEngine()[engineQueue],

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfcluster import gate
+from tfcluster.errors import ClusterError, raised
 from tfcluster.objects import Objects
 
 _ASKS = re.compile(r"^(\s*)%{1,2}tfcluster(\s+(\w+))?\s*\?+\s*$")
@@ -154,6 +155,23 @@ def _complete(_shell_again: Any, event: Any) -> list[str]:
                 symbol = str(event.symbol)
                 return [symbol[: len(symbol) - len(keep)] + m for m in found.get("matches") or ()]
     return []
+
+
+def engine_session(cluster: str) -> Any:
+    """The SparkSession of a cluster on Spark."""
+    with contextlib.closing(gate.connect()) as conn:
+        conn.settimeout(60)
+        gate.send(conn, {"op": "engine", "cluster": cluster})
+        for message in gate.lines(conn):
+            if message.get("error"):
+                raise raised(message["error"])
+            found = message["value"]
+            if found.get("name"):
+                return user_namespace()[found["name"]]
+            from pyspark.sql import SparkSession
+
+            return SparkSession.builder.remote(found["remote"]).create()
+    raise ClusterError("the tfcluster engine ended; clusters live on: run this again, or restart the kernel")
 
 
 def _answer(shell: Any, over: threading.Event) -> None:

@@ -175,6 +175,11 @@ class Host:
         self._canceled.add(launch)
         self._session.cancel(f"tfcluster-{name}-{launch}")
 
+    def do_share(self, call: int) -> str:
+        """Where Spark Connect serves the session of our own."""
+        with self._ship:
+            return self._session.share()
+
     def do_stop(self, call: int) -> None:
         """The cluster is over; a session of our own ends with it."""
         self._over.set()

@@ -34,6 +34,7 @@ class Session:
         self.connect = not hasattr(type(spark), "_jvm") and "connect" in type(spark).__module__
         self._counted = (0.0, 0, "")  # when, slots, who: of Spark Connect; guarded by _count
         self._count = threading.Lock()
+        self._shared = ""
         if not self.connect:
             self._sc = spark.sparkContext
 
@@ -52,6 +53,24 @@ class Session:
             return cls(SparkSession.builder.getOrCreate())
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def share(self) -> str:
+        """Starts Spark Connect's server on the session, where it is not up, and gives its address with its token."""
+        if not self._shared:
+            service = getattr(self._sc._jvm.org.apache.spark.sql.connect.service, "SparkConnectService", None)
+            if not callable(getattr(service, "start", None)):
+                raise RuntimeError(
+                    f"this Spark {self.spark.version} has no Spark Connect server: with 3.5 give "
+                    f"--packages org.apache.spark:spark-connect_2.12:{self.spark.version}"
+                )
+            service.start(self._sc._jsc.sc())
+            running = getattr(
+                getattr(self._sc._jvm.org.apache.spark.sql.connect.service, "SparkConnectService$"), "MODULE$"
+            )
+            token = self._sc.getConf().get("spark.connect.authenticate.token", "")
+            # pyspark sends a token without TLS to this very name only
+            self._shared = f"sc://localhost:{running.server().getPort()}/;token={token}"
+        return self._shared
 
     def stop(self) -> None:
         """Ends a session of our own."""

@@ -120,6 +120,12 @@ class Cluster:
         """Lets the run go on when this kernel shuts down."""
         return self._do("detach", {})
 
+    def spark(self) -> Any:
+        """The SparkSession that the cluster is on: the notebook's own, or over Spark Connect the cluster's."""
+        from tfcluster.notebook import engine_session
+
+        return engine_session(self.name)
+
     def shutdown(self, *, force: bool = False) -> None:
         """Releases the cluster."""
         self._do("shutdown", {"force": force})
