@@ -100,6 +100,9 @@ type heldGPUs struct {
 // others see as their owner.
 func holdGPUs(ctx context.Context, count int, holder string) (*heldGPUs, error) {
 	gpus, err := listGPUs(ctx, newGPULister())
+	if given := assignedUnseen(os.Getenv("CUDA_VISIBLE_DEVICES")); err != nil && len(given) >= count {
+		return &heldGPUs{gpus: given[:count]}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +123,24 @@ func assigned(gpus []*clusterpb.GPU, visible string) []*clusterpb.GPU {
 				given = append(given, g)
 			}
 		}
+	}
+	return given
+}
+
+// assignedUnseen are the GPUs that the engine gave this executor where they cannot be
+// listed, as in a build without NVML: the assignment stands as it is, and nobody else
+// is told of it.
+func assignedUnseen(visible string) []*clusterpb.GPU {
+	var given []*clusterpb.GPU
+	for name := range strings.SplitSeq(visible, ",") {
+		if name = strings.TrimSpace(name); name == "" || name == "-1" {
+			return nil
+		}
+		g := &clusterpb.GPU{Uuid: name, Name: "GPU"}
+		if n, err := strconv.Atoi(name); err == nil {
+			g.Index = int32(n)
+		}
+		given = append(given, g)
 	}
 	return given
 }

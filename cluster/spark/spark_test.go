@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -130,6 +131,8 @@ func (s *session) say(words ...string) {
 // hear waits for a line that begins with word.
 func (s *session) hear(word string) string {
 	s.t.Helper()
+	late := time.AfterFunc(clustertest.Deadline, func() { _ = s.cmd.Process.Kill() }) // ends its output
+	defer late.Stop()
 	for s.out.Scan() {
 		if strings.HasPrefix(s.out.Text(), word) {
 			return s.out.Text()

@@ -1,0 +1,51 @@
+package spark_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
+)
+
+// TestGPUs: GPUs that Spark assigns are those of the tasks, and Spark's slot is held
+// for as long as they are.
+func TestGPUs(t *testing.T) {
+	t.Parallel()
+	discovery := filepath.Join(t.TempDir(), "gpus.sh")
+	if err := os.WriteFile(discovery, []byte("#!/bin/sh\necho '{\"name\": \"gpu\", \"addresses\": [\"4\", \"7\"]}'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	c := sparktest.Start(t, sparktest.Options{Workers: 1, Conf: map[string]string{
+		"spark.worker.resource.gpu.amount": "2", "spark.worker.resource.gpu.discoveryScript": discovery,
+	}})
+	cl := own(c).Start(t, "worker=2", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 1} })
+	r := cl.Script("import os\nprint('sees', os.environ['CUDA_VISIBLE_DEVICES'], flush=True)\n")
+	if st := r.Wait(); st.GetState() != "finished" {
+		t.Fatalf("the run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
+	}
+	if text := r.Text(); !strings.Contains(text, "sees 4") || !strings.Contains(text, "sees 7") {
+		t.Errorf("the tasks saw other GPUs than Spark gave:\n%s", text)
+	}
+	r = cl.Script(forever)
+	r.Line("[worker:1] here")
+	kill(t, c.Executors(application(t, cl))[0].PID)
+	if f := r.Wait().GetFailure(); f.GetKind() != "lost" {
+		t.Errorf("failure is %v", f)
+	}
+	again(t, cl)
+}
+
+// TestGPUsOfASession: GPUs are refused on a session whose tasks get none, naming its
+// settings.
+func TestGPUsOfASession(t *testing.T) {
+	t.Parallel()
+	c := sparktest.Start(t, sparktest.Options{Cores: 16})
+	s := startNotebook(t, c, many(c)...)
+	f := s.lent(c).Launch(t, "worker=1", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 1} }).Reserved()
+	if !strings.Contains(f.GetSummary(), "spark.task.resource.gpu.amount=1 where the session is made") {
+		t.Errorf("failure is %v", f)
+	}
+}
