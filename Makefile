@@ -103,6 +103,7 @@ lock: ## requirements/*.txt from *.in (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -c requirements/main.txt requirements/spark.in -o requirements/spark.txt
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/tensorboard.in -o requirements/tensorboard.txt
 	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/data.in -o requirements/data.txt
+	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/tfos.in -o requirements/tfos.txt
 
 clean: ## what was built and installed here
-	rm -rf bin .bin $(VENV) $(TBVENV) notebooks/tfcluster-runs tfcluster-runs
+	rm -rf bin .bin .tfos $(VENV) $(TBVENV) notebooks/tfcluster-runs tfcluster-runs

@@ -1,9 +1,10 @@
-"""The first six bars of the design, each measured beside its reference in one run, turn about.
+"""Bars of the design, each measured beside its reference in one run, turn about.
 
-    python e2e/bench/bench.py --prefix PREFIX [--rows 1,3,6] [--quick] [--pairs N] [--json FILE]
+    python e2e/bench/bench.py --prefix PREFIX [--rows 1,3,spark] [--quick] [--pairs N] [--json FILE]
 
-PREFIX is where the kernel tfcluster is installed. Nothing is asserted: a figure depends on the machine. The exit
-code is 0 when every row asked for was measured, whether or not its bar holds.
+PREFIX is where the kernel tfcluster is installed. Rows are named as the design numbers them; spark is row 4 on a
+standalone Spark. Nothing is asserted: a figure depends on the machine. The exit code is 0 when every row asked for was
+measured, whether or not its bar holds, or skipped for want of what it needs.
 """
 
 from __future__ import annotations
@@ -16,28 +17,27 @@ import time
 
 import rows_cluster
 import rows_kernel
+import rows_spark
 import rows_steps
 from measure import Figure, Options, load, machine, table
-from workplace import BenchError, Workplace
+from workplace import BenchError, Missing, Workplace
 
 ROWS = {
-    1: rows_kernel.overhead,
-    2: rows_kernel.flood,
-    3: rows_cluster.again,
-    4: rows_cluster.cold,
-    5: rows_cluster.killed,
-    6: rows_steps.steps,
+    "1": rows_kernel.overhead,
+    "2": rows_kernel.flood,
+    "3": rows_cluster.again,
+    "4": rows_cluster.cold,
+    "spark": rows_spark.cold,
+    "5": rows_cluster.killed,
+    "6": rows_steps.steps,
 }
 
 
-def numbers(text: str) -> list[int]:
+def names(text: str) -> list[str]:
     """The rows of --rows."""
-    try:
-        chosen = [int(word) for word in text.split(",")]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list of row numbers like 1,3,6") from None
+    chosen = text.split(",")
     if unknown := [row for row in chosen if row not in ROWS]:
-        raise argparse.ArgumentTypeError(f"no row {unknown[0]}; there are {min(ROWS)} to {max(ROWS)}")
+        raise argparse.ArgumentTypeError(f"no row {unknown[0]}; there are {', '.join(ROWS)}")
     return chosen
 
 
@@ -45,7 +45,7 @@ def main() -> int:
     """Measure, print, and write the samples if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--prefix", type=pathlib.Path, required=True, help="where the kernel is installed")
-    parser.add_argument("--rows", type=numbers, default=list(ROWS), help="row numbers; default all")
+    parser.add_argument("--rows", type=names, default=list(ROWS), help="rows; default all")
     parser.add_argument("--quick", action="store_true", help="fewer repetitions")
     parser.add_argument("--pairs", type=int, default=20, help="alternating pairs of row 6; default 20")
     parser.add_argument("--json", type=pathlib.Path, help="write facts, figures and samples here")
@@ -57,21 +57,26 @@ def main() -> int:
     if given.quick:
         facts.append("--quick: fewer repetitions than the bars ask for")
     print("\n".join(facts), flush=True)
-    figures, missing = measure(given.prefix.absolute(), given.rows, options)
+    figures, missing, skipped = measure(given.prefix.absolute(), given.rows, options)
     facts.append(f"load average after the last row: {load()}")
     print(f"{facts[-1]}\n\n{table(figures)}" if figures else facts[-1])
     for row, why in missing.items():
         print(f"row {row} was not measured: {why}")
+    for row, why in skipped.items():
+        print(f"row {row} was skipped: {why}")
     if given.json:
-        content = {"facts": facts, "figures": [figure.as_json() for figure in figures], "missing": missing}
-        given.json.write_text(json.dumps(content, indent=1) + "\n")
+        content = {"facts": facts, "figures": [figure.as_json() for figure in figures]}
+        given.json.write_text(json.dumps({**content, "missing": missing, "skipped": skipped}, indent=1) + "\n")
     return 1 if missing else 0
 
 
-def measure(prefix: pathlib.Path, rows: list[int], options: Options) -> tuple[list[Figure], dict[int, str]]:
-    """The figures, and the reasons of rows that have none. Each row has a folder of its own."""
+def measure(
+    prefix: pathlib.Path, rows: list[str], options: Options
+) -> tuple[list[Figure], dict[str, str], dict[str, str]]:
+    """The figures, and the reasons of rows that failed or were skipped. Each row has a folder of its own."""
     figures: list[Figure] = []
-    missing: dict[int, str] = {}
+    missing: dict[str, str] = {}
+    skipped: dict[str, str] = {}
     for row in rows:
         print(f"row {row}: load average {load()}", flush=True)
         began = time.monotonic()
@@ -82,6 +87,8 @@ def measure(prefix: pathlib.Path, rows: list[int], options: Options) -> tuple[li
             continue
         try:
             figures += ROWS[row](place, options)
+        except Missing as e:
+            skipped[row] = str(e)
         except Exception as e:  # the other rows are still worth having
             missing[row] = f"{type(e).__name__}: {e}"
         finally:
@@ -89,7 +96,7 @@ def measure(prefix: pathlib.Path, rows: list[int], options: Options) -> tuple[li
             if left:
                 print(f"  left running and killed: {left}", flush=True)
         print(f"  {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
-    return figures, missing
+    return figures, missing, skipped
 
 
 if __name__ == "__main__":

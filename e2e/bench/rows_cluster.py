@@ -39,13 +39,13 @@ def again(place: Workplace, options: Options) -> list[Figure]:
     with place.kernel("tfcluster") as kernel:
         kernel.ok(RESERVE)
         kernel.ok(ENTER)
-        _entered(kernel)  # the first start; what it takes is row 4's
+        entered(kernel)  # the first start; what it takes is row 4's
         for n in range(options.times(5, 2) * len(ways)):
             way = ways[n % len(ways)]
             options.say(f"start again after a run that was to end so: {way}")
             if way != "finished":
                 _failed(kernel, way)
-            samples[way].append(_entered(kernel))
+            samples[way].append(entered(kernel))
         kernel.ok("%tfcluster shutdown")
     figures = []
     names = {
@@ -73,11 +73,11 @@ def cold(place: Workplace, options: Options) -> list[Figure]:
         options.say(f"cold start and plain import, round {n + 1}")
         for side in ("theirs", "ours") if n % 2 == 0 else ("ours", "theirs"):
             if side == "theirs":
-                theirs.append(_imported(place))
+                theirs.append(imported(place))
                 continue
             with place.kernel("tfcluster") as kernel:
                 kernel.ok(ENTER)
-                ours.append(_entered(kernel, f"{RESERVE}\n"))
+                ours.append(entered(kernel, f"{RESERVE}\n"))
                 ends.append(kernel.ok("%tfcluster shutdown").seconds)
             gone.append(place.quiet())
     bound = median(theirs) + 1
@@ -137,7 +137,7 @@ def killed(place: Workplace, options: Options) -> list[Figure]:
     ]
 
 
-def _entered(kernel: Kernel, before: str = "") -> float:
+def entered(kernel: Kernel, before: str = "") -> float:
     """Seconds from sending the cell that starts until every task is in main_fun with TensorFlow imported."""
     start = kernel.ok(f"{before}%tfcluster start main_fun")
     cell = kernel.ok("%tfcluster wait")
@@ -156,7 +156,7 @@ def _failed(kernel: Kernel, way: str) -> None:
         raise BenchError(f"a run that was to fail ended so: {cell.all[-2000:]}")
 
 
-def _imported(place: Workplace) -> float:
+def imported(place: Workplace) -> float:
     """Seconds from starting two Pythons until the later one has TensorFlow imported."""
     began = time.time()
     command = [place.python, "-c", ALONE]

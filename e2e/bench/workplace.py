@@ -23,6 +23,10 @@ DEADLINE = 180.0  # seconds, of every wait
 MARKER = "TFCLUSTER_BENCH"
 
 
+class Missing(Exception):
+    """What a row needs and this machine does not have."""
+
+
 class BenchError(Exception):
     """A row could not be measured; the text says why."""
 
