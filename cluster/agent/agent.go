@@ -78,7 +78,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger) erro
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	if cfg.OwnRuntimeDir {
-		release, err := ownFolder(cfg.RuntimeDir)
+		release, err := keepFolder(cfg.RuntimeDir)
 		if err != nil {
 			return err
 		}

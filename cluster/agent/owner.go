@@ -74,9 +74,9 @@ func pollEnd(ctx context.Context, pid int) error {
 	return nil
 }
 
-// ownFolder takes the agent's folder for its own: whoever comes later and finds the
+// keepFolder takes the agent's folder for its own: whoever comes later and finds the
 // lock free knows that the agent was killed. The folder goes when release is called.
-func ownFolder(dir string) (release func(), err error) {
+func keepFolder(dir string) (release func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, "alive"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the agent's folder: %w", err)
