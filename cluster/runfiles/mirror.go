@@ -52,7 +52,7 @@ const mirrorTries = 5
 // names another one before that is there.
 func (m *Mirror) Pull(ctx context.Context) error {
 	for try := 1; ; try++ {
-		err := m.pull(ctx)
+		err := m.pull(ctx, try == mirrorTries)
 		if err == nil {
 			return nil
 		}
@@ -62,7 +62,9 @@ func (m *Mirror) Pull(ctx context.Context) error {
 	}
 }
 
-func (m *Mirror) pull(ctx context.Context) error {
+// pull is one try. The driver's list is no picture of one moment: a state file in it may
+// be older or newer than the checkpoints beside it, which only the last try puts up with.
+func (m *Mirror) pull(ctx context.Context, last bool) error {
 	s := m.sender
 	s.mu.Lock() // what is fetched must not look like a program's file
 	defer s.mu.Unlock()
@@ -94,11 +96,39 @@ func (m *Mirror) pull(ctx context.Context) error {
 		}
 	}
 	for _, head := range lacking {
+		if !last && !m.complete(head.GetPath(), aside[head.GetPath()], there) {
+			return errMoved
+		}
+	}
+	for _, head := range lacking {
 		if err := m.name(head, aside[head.GetPath()]); err != nil {
 			return err
 		}
 	}
 	return m.prune(there)
+}
+
+// complete tells whether the checkpoints that a state file names are all there; other
+// files name none.
+func (m *Mirror) complete(name, part string, there map[string]bool) bool {
+	for _, prefix := range m.names(name, part) {
+		if !there[prefix+".index"] {
+			return false
+		}
+	}
+	return true
+}
+
+// names are the checkpoints that a state file names, which lies under another name yet.
+func (m *Mirror) names(name, lies string) []string {
+	if path.Base(name) != "checkpoint" {
+		return nil
+	}
+	state, err := m.sender.root.ReadFile(lies)
+	if err != nil {
+		return nil
+	}
+	return named(name, state)
 }
 
 // lacks tells whether a file is another here than at the driver. What this executor
@@ -183,14 +213,20 @@ func (m *Mirror) name(head *clusterpb.FileHead, part string) error {
 	return nil
 }
 
-// prune removes what was fetched and is at the driver no more, state files first.
+// prune removes what was fetched and is at the driver no more, state files first. What
+// a state file here still names stays until another is fetched.
 func (m *Mirror) prune(there map[string]bool) error {
-	var gone []string
+	var gone, needed []string
 	for name := range m.have {
 		if !there[name] {
 			gone = append(gone, name)
+		} else {
+			needed = append(needed, m.names(name, name)...)
 		}
 	}
+	gone = slices.DeleteFunc(gone, func(name string) bool {
+		return slices.ContainsFunc(needed, func(prefix string) bool { return ofCheckpoint(name, prefix) })
+	})
 	slices.SortFunc(gone, func(a, b string) int { return byRank(b, a) })
 	for _, name := range gone {
 		if err := m.sender.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
