@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,35 +34,8 @@ json.dump(c, open(\"/mnt/config\", \"w\"))"
 // and the address of those who live there.
 func apart(t *testing.T, python string) (change func(*clusterpb.ReserveRequest), address string) {
 	t.Helper()
-	if os.Getuid() != 0 {
-		t.Skip("missing: root, to make network namespaces")
-	}
-	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("missing: ip (iproute2), to make network namespaces")
-	}
-	id := os.Getpid() % 250
-	ns := fmt.Sprintf("tfc-%d", id)
-	here, there := fmt.Sprintf("10.249.%d.1", id), fmt.Sprintf("10.249.%d.2", id)
-	veth := fmt.Sprintf("tfc%dh", id)
-	sh := func(command string) error {
-		out, err := exec.Command("sh", "-ec", command).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("%s: %w: %s", command, err, out)
-		}
-		return nil
-	}
-	err := sh(fmt.Sprintf(`ip netns add %[1]s
-ip link add %[2]s type veth peer name tfc%[5]dt netns %[1]s
-ip addr add %[3]s/24 dev %[2]s; ip link set %[2]s up
-ip -n %[1]s addr add %[4]s/24 dev tfc%[5]dt; ip -n %[1]s link set tfc%[5]dt up; ip -n %[1]s link set lo up`, ns, veth, here, there, id))
-	t.Cleanup(func() { _ = sh("ip netns del " + ns) }) // its veth goes with it
-	if err != nil {
-		t.Skipf("missing: network namespaces: %v", err)
-	}
+	ns, here, there := clustertest.Namespace(t)
 	wrapper := filepath.Join(t.TempDir(), "tfcluster")
-	if err := exec.Command("ip", "netns", "exec", ns, "unshare", "--mount", "true").Run(); err != nil {
-		t.Skipf("missing: mount namespaces: %v", err)
-	}
 	return func(r *clusterpb.ReserveRequest) {
 		r.Advertise, r.Engine = here, map[string]string{local.AgentProgram: wrapper}
 		sockets, err := cluster.RuntimeDir()
