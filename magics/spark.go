@@ -71,5 +71,6 @@ func (inv *invocation) lendSession(ctx context.Context, m *member, req *clusterp
 	if err != nil {
 		return err
 	}
-	return ask(ctx, inv.py, sessionTimeout, "spark_lend", map[string]any{"name": session, "socket": socket}, nil)
+	var lent bool
+	return ask(ctx, inv.py, sessionTimeout, "spark_lend", map[string]any{"name": session, "socket": socket}, &lent)
 }

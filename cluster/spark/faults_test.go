@@ -163,6 +163,7 @@ func TestRefused(t *testing.T) {
 		want   []string
 	}{
 		{"no master", func(r *clusterpb.ReserveRequest) { delete(r.Engine, "master") }, []string{"which Spark? Give --master"}},
+		{"no such master", func(r *clusterpb.ReserveRequest) { r.Engine["master"] = "spark://127.0.0.1:1" }, []string{"no Spark master answers at spark://127.0.0.1:1", "refused"}},
 		{"dynamic allocation", func(r *clusterpb.ReserveRequest) { r.Engine["conf.spark.dynamicAllocation.enabled"] = "true" }, []string{"leave it out"}},
 		{"no such Python", func(r *clusterpb.ReserveRequest) { r.Python = "/no/such/python" }, []string{"start a Spark session with /no/such/python", "no such file"}},
 		{"a Python without pyspark", func(r *clusterpb.ReserveRequest) { r.Python = "/usr/bin/python3" }, []string{"no pyspark", "--python"}},

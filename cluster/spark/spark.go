@@ -24,6 +24,9 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 	if err := check(req); err != nil {
 		return nil, err
 	}
+	if err := reachMaster(ctx, req.Reserve); err != nil {
+		return nil, err
+	}
 	a, err := newAllocation(b, req, saved{})
 	if err != nil {
 		return nil, err

@@ -140,11 +140,12 @@ class Objects:
             host = str(spark.conf.get("spark.driver.host", "") or "")
         return {"found": True, "host": host}
 
-    def do_spark_lend(self, name: str, socket: str) -> None:
+    def do_spark_lend(self, name: str, socket: str) -> bool:
         """Serves a cluster's driver on the notebook's SparkSession."""
         from tfcluster import spark_host
 
         spark_host.borrow(self._find(name), socket)
+        return True
 
     def do_cwd(self) -> str:
         """Where relative paths start."""

@@ -1,0 +1,96 @@
+"""What the side of Spark does without Spark: settings as files, words of errors, slots."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from tfcluster import spark_session, spark_task
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
+    """A temporary folder with a path that is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as path:
+        monkeypatch.setattr("tempfile.tempdir", path)
+        yield pathlib.Path(path)
+
+
+@pytest.mark.parametrize(
+    ("value", "written"),
+    [("plain", "plain"), ("a\\b", "a\\\\b"), ("é", "\\u00e9"), ("𝄞", "\\ud834\\udd1e"), ("a\nb", "a\\nb")],
+)
+def test_properties(value: str, written: str) -> None:
+    """A value is written as java.util.Properties reads it."""
+    assert spark_session._escape(value) == written
+
+
+def test_defaults(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """spark-defaults.conf stands below our own settings: a properties file would hide it."""
+    (tmp_path / "spark-defaults.conf").write_text("# no\nspark.a b c\nspark.d=e\n\n")
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert spark_session._defaults() == {"spark.a": "b c", "spark.d": "e"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x\nCaused by: java.lang.Y: one\n\tat z", "one"),
+        ("Job aborted: RuntimeError: no way here\n at z", "no way here"),
+        ("org.apache.X: [SPARK-24942]: Barrier execution mode does not support", "dynamicAllocation.enabled=false"),
+        ("first\nsecond", "first"),
+        ("", "ValueError"),
+    ],
+)
+def test_words(text: str, words: str) -> None:
+    """An error is one line that tells the reason."""
+    said = spark_session.Session.words(None, ValueError(text))  # type: ignore[arg-type]
+    assert words in said
+    assert "\n" not in said
+
+
+@pytest.mark.usefixtures("short")
+def test_slots() -> None:
+    """A slot is free again when the process that inherited it is gone, and not before."""
+    order = {"cluster": "c", "slots": 1}
+    slot = spark_task._claim(order)
+    holder = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[slot.fileno()])
+    slot.close()
+    try:
+        assert spark_task._claim(order) is None
+        with spark_task._claim({"cluster": "c", "slots": 0}) as other:
+            assert other
+        with spark_task._claim({"cluster": "d", "slots": 1}) as other:
+            assert other
+    finally:
+        holder.communicate(b"\n")
+    with spark_task._claim(order) as again:
+        assert again
+
+
+@pytest.mark.usefixtures("short")
+def test_folder() -> None:
+    """What a killed agent left is swept; what lives, and what is being made, stays."""
+    import fcntl
+
+    dead, alive, new = (pathlib.Path(spark_task._folder()) for _ in range(3))
+    for folder in (dead, alive):
+        (folder / "alive").touch()
+    with open(alive / "alive", "rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        spark_task._folder()
+        assert [f.exists() for f in (dead, alive, new)] == [False, True, True]
+    assert oct(os.stat(alive.parent).st_mode & 0o777) == "0o700"
+
+
+def test_folder_of_another(short: pathlib.Path) -> None:
+    """A link in the place of the folder is refused."""
+    (short / f"tfcluster-{os.getuid()}").symlink_to(short)
+    with pytest.raises(RuntimeError, match="not a folder of this user's"):
+        spark_task._folder()
