@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -41,7 +42,8 @@ spark.stop()
 // and another one comes.
 func TestBarrier(t *testing.T) {
 	t.Parallel()
-	c := Start(t, Options{})
+	hosts := []string{"127.0.0.1", "127.0.0.2", "127.0.0.1"}
+	c := Start(t, Options{Wrap: func(i int) ([]string, string) { return []string{"env", "-u", "LANG"}, hosts[i] }})
 	cmd := exec.CommandContext(t.Context(), c.Python, "-c", barrier, c.URL)
 	cmd.Env, cmd.Dir = c.Environment(), t.TempDir()
 	in, err := cmd.StdinPipe()
@@ -73,7 +75,8 @@ func TestBarrier(t *testing.T) {
 	if len(executors) != 2 || executors[0].ID != "0" || executors[1].ID != "1" || executors[0].Worker+executors[1].Worker != 1 {
 		t.Errorf("executors of %s: %+v", app, executors)
 	}
-	if s, err := c.State(); err != nil || len(s.Active) != 1 || s.Active[0].ID != app || s.Active[0].Cores != 2 || len(s.Alive()) != 2 {
+	if s, err := c.State(); err != nil || len(s.Active) != 1 || s.Active[0].ID != app || s.Active[0].Cores != 2 || len(s.Alive()) != 2 ||
+		!slices.ContainsFunc(s.Workers, func(w Worker) bool { return w.Host == hosts[1] && w.CoresUsed == 1 }) {
 		t.Errorf("the master has %+v, %v", s, err)
 	}
 	c.KillWorker(1)
