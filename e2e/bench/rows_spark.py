@@ -7,6 +7,7 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from typing import Any
 
 from measure import Figure, Options, median, spread
@@ -29,8 +30,11 @@ while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 3:
 class Samples:
     """Seconds by what was measured, and the way to measure each."""
 
-    def __init__(self, place: Workplace, spark: Standalone, tfos: pathlib.Path | None) -> None:
+    def __init__(
+        self, place: Workplace, spark: Standalone, tfos: pathlib.Path | None, say: Callable[[str], None]
+    ) -> None:
         self.place = place
+        self.say = say
         self.spark = spark
         self.tfos = tfos
         self.seconds: dict[str, list[float]] = {}
@@ -74,8 +78,12 @@ class Samples:
             self.spark.free()
 
     def anchor(self) -> None:
-        """TensorFlowOnSpark on a session that has its executors."""
-        said = self._program("tfos")
+        """TensorFlowOnSpark on a session that has its executors. Where it fails, its other rounds stand."""
+        try:
+            said = self._program("tfos")
+        except BenchError as e:
+            self.say(f"{e}")
+            return
         self.add("tfos cold", said["entered"][0])
         self.add("tfos again", *said["entered"][1:])
         self.add("tfos shutdown", *said["shutdown"])
@@ -105,7 +113,7 @@ def cold(place: Workplace, options: Options) -> list[Figure]:
         tfos, why = None, str(e)
         options.say(f"{why}: its figures are quoted")
     with Standalone(place) as spark:
-        samples = Samples(place, spark, tfos)
+        samples = Samples(place, spark, tfos, options.say)
         sides = samples.sides()
         for n in range(options.times(3, 1)):
             for side in sides[n % len(sides) :] + sides[: n % len(sides)]:
