@@ -3,6 +3,7 @@ package spark_test
 import (
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/url"
@@ -189,11 +190,7 @@ func TestRefused(t *testing.T) {
 
 // copied makes a request's engine options its own.
 func copied(r *clusterpb.ReserveRequest) {
-	engine := map[string]string{}
-	for k, v := range r.GetEngine() {
-		engine[k] = v
-	}
-	r.Engine = engine
+	r.Engine = maps.Clone(r.GetEngine())
 }
 
 func also(changes ...func(*clusterpb.ReserveRequest)) func(*clusterpb.ReserveRequest) {

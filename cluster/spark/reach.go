@@ -29,8 +29,7 @@ func reachMaster(ctx context.Context, r *clusterpb.ReserveRequest) error {
 		if err == nil {
 			return conn.Close()
 		}
-		var op *net.OpError
-		if errors.As(err, &op) {
+		if op, ok := errors.AsType[*net.OpError](err); ok {
 			err = op.Err
 		}
 		problems = append(problems, err)

@@ -22,7 +22,7 @@ from tfcluster import spark_task
 from tfcluster.spark_session import Session
 
 _POLL = 0.2  # seconds between two looks at what Spark has
-_DIAL = 0.2  # seconds between two tries to reach the driver
+_DIAL = 0.01, 0.2  # seconds between two tries to reach the driver: at first, and later
 _PLACE = 10  # tries to find an executor with room, before an agent shares one
 # What Spark sets for its Python workers and a task of ours must not inherit.
 _DROP_ENV = [
@@ -61,7 +61,7 @@ class Host:
             if conn is None:
                 if time.monotonic() - alone_since > self._patience:
                     break
-                self._over.wait(_DIAL)
+                self._over.wait(_DIAL[0] if time.monotonic() - alone_since < 3 else _DIAL[1])
                 continue
             with contextlib.closing(conn):
                 self._serve(conn)
