@@ -247,11 +247,16 @@ func (a *allocation) ask(wanted map[cluster.ExecutorID]int) ([]started, error) {
 	}
 	wait := time.Duration(a.req.Reserve.GetTimeoutMillis())*time.Millisecond + time.Minute
 	ctx, cancel := context.WithTimeout(a.working, wait)
+	hold := sizeOf(a.req.Executors).gpus > 0
+	if hold { // the answer comes when the agents have ended
+		cancel()
+		ctx, cancel = context.WithCancel(a.working)
+	}
 	defer cancel()
 	var said []started
 	err := h.call(ctx, "launch", map[string]any{
 		"agents": agents, "program": a.req.Program, "coordinator": coordinator, "name": a.req.Cluster, "python": a.req.Reserve.GetPython(),
-		"hold": sizeOf(a.req.Executors).gpus > 0, "seconds": wait.Seconds(),
+		"hold": hold, "seconds": wait.Seconds(),
 	}, &said)
 	return said, err
 }

@@ -216,10 +216,12 @@ class Host:
 
     def _waiting(self, call: int, agents: list[dict[str, Any]], done: threading.Event) -> None:
         """Says why a stage that was submitted does not begin."""
+        said = ""
         while not done.wait(2):
             words = self._session.busy()
-            if words and call not in self._canceled:
+            if words != said and call not in self._canceled:
                 self._pending(agents, words)
+            said = words
 
     def _pending(self, agents: list[dict[str, Any]], why: str) -> None:
         self._say({"event": "pending", "executors": [a["executor"] for a in agents], "why": why})
