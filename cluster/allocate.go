@@ -19,6 +19,11 @@ func (c *Coordinator) allocate(ctx context.Context, execs []ExecutorRequest) (ov
 	}
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if a, ok := c.cfg.Backend.(Announcer); ok {
+		for _, e := range execs {
+			c.handle(evPending{e.ID, a.Announce(c.cfg.Request)})
+		}
+	}
 	answers := make(chan answer, 1)
 	c.work.Go(func() {
 		alloc, err := c.ask(asking, execs)

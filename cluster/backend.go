@@ -28,6 +28,13 @@ type Advertiser interface {
 	Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (host string, err error)
 }
 
+// Announcer is a Backend whose Allocate takes a while, such as one that makes a session
+// of the engine's first.
+type Announcer interface {
+	// Announce says what is awaited meanwhile, in a few words.
+	Announce(r *clusterpb.ReserveRequest) string
+}
+
 // Allocation is what an engine granted. Its methods may be called from any goroutine.
 type Allocation interface {
 	// ID is the engine's name for it: application_…, app-…, local-4711.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // Backend starts agents on the executors of a SparkSession.
@@ -16,7 +17,22 @@ type Backend struct {
 	PythonPath func(folder string) (string, error)
 }
 
-var _ cluster.Backend = (*Backend)(nil)
+var (
+	_ cluster.Backend    = (*Backend)(nil)
+	_ cluster.Advertiser = (*Backend)(nil)
+	_ cluster.Announcer  = (*Backend)(nil)
+)
+
+// Announce says whose session is awaited.
+func (b *Backend) Announce(r *clusterpb.ReserveRequest) string {
+	switch e := r.GetEngine(); {
+	case borrowed(r):
+		return "the notebook's SparkSession " + e[engineSession] + " is asked"
+	case e[engineMaster] != "":
+		return "a Spark session is being made at " + e[engineMaster]
+	}
+	return "a Spark session is being made"
+}
 
 // Allocate waits for the session, checks it, and has agents started. It returns once
 // Spark has taken the request; a session that cannot be made is its error, in one line.
