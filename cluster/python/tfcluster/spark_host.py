@@ -47,7 +47,8 @@ class Host:
         self._write = threading.Lock()
         self._conn: socket.socket | None = None  # guarded by _write
         self._shipped: dict[str, str] = {}  # digest of a program: its name among Spark's files; guarded by _ship
-        self._ship = threading.Lock()
+        # Clusters of one session take turns to give it the same file.
+        self._ship: threading.Lock = vars(session.spark).setdefault("_tfcluster_ship", threading.Lock())
         self._over = threading.Event()
         self._canceled: set[int] = set()
 
