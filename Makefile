@@ -8,11 +8,11 @@ TBVENV := .venv-tensorboard
 BIN    := bin/tfcluster
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo 0.1.0-dev)
 export CGO_CFLAGS ?= -O2 -Wno-deprecated-declarations
-GOFLAGS_BUILD := -trimpath -ldflags "-X main.version=$(VERSION)"
+GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X main.version=$(VERSION)" # without symbols: it travels to executors
 SOURCES := $(shell find . -name '*.go' -not -path './jupyter-ext/node_modules/*') $(wildcard cluster/python/tfcluster/*.py) go.mod go.sum
 NOTEBOOKS := notebooks/01-quickstart.ipynb notebooks/03-failure-and-rerun.ipynb
 
-.PHONY: help build venv install demo lab test test-go test-python lint fmt bench notebooks proto ext lock clean
+.PHONY: help build release venv install demo lab test test-matrix test-go test-python lint fmt bench notebooks proto ext lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,18 @@ build: $(BIN) ## bin/tfcluster
 
 $(BIN): $(SOURCES) $(shell find jupyter-ext/labextension -type f 2>/dev/null) tensorboard/serve.py
 	go build $(GOFLAGS_BUILD) -o $@ .
+
+# zig is the C compiler that knows older C libraries; it comes as a wheel.
+release: .bin/zig/.done ## dist/tfcluster-linux-{amd64,arm64}, for glibc 2.17 and later
+	@mkdir -p dist
+	for t in amd64:x86_64 arm64:aarch64; do \
+	  CGO_ENABLED=1 GOOS=linux GOARCH=$${t%:*} CC="$(CURDIR)/.bin/zig/bin/python -m ziglang cc -target $${t#*:}-linux-gnu.2.17" \
+	  go build $(GOFLAGS_BUILD) -o dist/tfcluster-linux-$${t%:*} . || exit 1; done
+
+.bin/zig/.done: requirements/release.txt
+	$(PYTHON) -m venv .bin/zig
+	.bin/zig/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/release.txt
+	touch $@
 
 venv: $(VENV)/.done $(TBVENV)/.done ## the Python environments, pinned with hashes
 
@@ -59,6 +71,15 @@ test-go:
 	go vet ./...
 	@$(MAKE) --no-print-directory check-fmt
 	go test -race -timeout 20m ./...
+
+# The backends against the other versions of their engines, whole.
+test-matrix: $(VENV)/.done .venv-spark35/.done ## Spark 3.5 beside 4.0
+	TFCLUSTER_TEST_PYTHON=$(CURDIR)/.venv-spark35/bin/python go test -race -timeout 30m ./cluster/spark/...
+
+.venv-spark35/.done: requirements/spark35.txt
+	$(PYTHON) -m venv .venv-spark35
+	.venv-spark35/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/spark35.txt
+	touch $@
 
 test-python:
 	$(VENV)/bin/ruff check cluster/python notebooks tensorboard kernel e2e
@@ -101,9 +122,11 @@ ext: ## the JupyterLab extension (needs Node.js)
 lock: ## requirements/*.txt from *.in (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/main.in -o requirements/main.txt
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -c requirements/main.txt requirements/spark.in -o requirements/spark.txt
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/release.in -o requirements/release.txt
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/spark35.in -o requirements/spark35.txt
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/tensorboard.in -o requirements/tensorboard.txt
 	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/data.in -o requirements/data.txt
 	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/tfos.in -o requirements/tfos.txt
 
 clean: ## what was built and installed here
-	rm -rf bin .bin .tfos $(VENV) $(TBVENV) notebooks/tfcluster-runs tfcluster-runs
+	rm -rf bin .bin .tfos $(VENV) $(TBVENV) .venv-spark35 notebooks/tfcluster-runs tfcluster-runs
