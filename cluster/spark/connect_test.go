@@ -22,15 +22,10 @@ func connectServer(t testing.TB, c *sparktest.Cluster, settings ...string) strin
 	if out, err := exec.Command(c.Python, "-c", parts).CombinedOutput(); err != nil {
 		t.Skipf("missing: Spark Connect's client: %s", out)
 	}
-	home := ""
-	for _, kv := range c.Environment() {
-		if v, ok := strings.CutPrefix(kv, "SPARK_HOME="); ok {
-			home = v
-		}
-	}
-	if jars, err := filepath.Glob(filepath.Join(home, "jars", "spark-connect_*.jar")); err != nil || len(jars) == 0 {
+	if !hasConnect(t, c) {
 		t.Skip("missing: Spark Connect's server among pyspark's jars")
 	}
+	home := sparkHome(c)
 	port := freePort(t)
 	words := []string{"--class", "org.apache.spark.sql.connect.service.SparkConnectServer"}
 	for _, s := range append(settings, "spark.connect.grpc.binding.address=127.0.0.1", "spark.connect.grpc.binding.port="+port) {
@@ -65,6 +60,25 @@ func connectServer(t testing.TB, c *sparktest.Cluster, settings ...string) strin
 		return conn.Close() == nil
 	})
 	return "sc://127.0.0.1:" + port
+}
+
+func sparkHome(c *sparktest.Cluster) string {
+	for _, kv := range c.Environment() {
+		if v, ok := strings.CutPrefix(kv, "SPARK_HOME="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// hasConnect is whether this pyspark brings Spark Connect's server.
+func hasConnect(t testing.TB, c *sparktest.Cluster) bool {
+	t.Helper()
+	jars, err := filepath.Glob(filepath.Join(sparkHome(c), "jars", "spark-connect_*.jar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(jars) > 0
 }
 
 func freePort(t testing.TB) string {
