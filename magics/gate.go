@@ -317,6 +317,8 @@ func (c *caller) Call(ctx context.Context, fn string, args, reply any) error {
 			return ErrNoPython
 		case m.Error != "" || m.Ename != "":
 			return &PythonError{Name: m.Ename, Text: m.Error}
+		case reply == nil:
+			return nil
 		}
 		if err := json.Unmarshal(m.Value, reply); err != nil {
 			return fmt.Errorf("read Python's answer to %s: %w", fn, err)

@@ -205,6 +205,8 @@ func TestGateObjects(t *testing.T) {
 				c.send(`{"op":"reply","id":` + string(mustMarshal(m["id"])) + `,"value":["a","b"]}`)
 			case "eval":
 				c.send(`{"op":"reply","id":` + string(mustMarshal(m["id"])) + `,"ename":"NameError","error":"name 'x' is not defined"}`)
+			case "spark_lend":
+				c.send(`{"op":"reply","id":` + string(mustMarshal(m["id"])) + `}`)
 			case "cwd":
 				_ = c.conn.Close()
 				return
@@ -218,6 +220,9 @@ func TestGateObjects(t *testing.T) {
 	var pe *PythonError
 	if err := g.Call(t.Context(), "eval", nil, &names); !errors.As(err, &pe) || pe.Name != "NameError" {
 		t.Errorf("eval gives %v", err)
+	}
+	if err := g.Call(t.Context(), "spark_lend", nil, nil); err != nil {
+		t.Errorf("a call whose answer is nothing gives %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()

@@ -2,6 +2,7 @@ package magics
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"sync"
@@ -130,6 +131,9 @@ func (p *fakePython) Call(_ context.Context, fn string, args, reply any) error {
 		*reply.(*[]string) = []string{"main_fun", "other"}
 	case "cwd":
 		*reply.(*string) = "/work/dir"
+	case "spark_session":
+		_, found := p.names[given["name"].(string)]
+		return json.Unmarshal(fmt.Appendf(nil, `{"found":%t,"host":"127.0.0.1"}`, found), reply)
 	case "environ":
 		found := reply.(*map[string]*string)
 		for _, n := range given["names"].([]string) {

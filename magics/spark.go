@@ -50,12 +50,38 @@ func (inv *invocation) sparkSession(ctx context.Context, req *clusterpb.ReserveR
 	case !found.Found:
 		return nil
 	}
+	if err := inv.suitsSession(req); err != nil {
+		return err
+	}
 	req.Engine[engineSession] = name
 	if found.Host != "" {
 		req.Engine[engineHost] = found.Host
 	}
 	if !inv.Has("python") {
 		req.Python = "" // executors have their own, as PYSPARK_PYTHON says
+	}
+	return nil
+}
+
+// suitsSession refuses what cannot be changed in a session that exists, naming Spark's own setting.
+func (inv *invocation) suitsSession(req *clusterpb.ReserveRequest) error {
+	var cpus float64
+	for _, role := range req.GetRoles() {
+		cpus = max(cpus, role.GetEach().GetCpus())
+	}
+	for _, refused := range []struct {
+		is              bool
+		option, setting string
+	}{
+		{inv.gave("memory"), "memory", "spark.executor.memory and spark.executor.memoryOverhead"},
+		{cpus > 1, "cpus", "spark.executor.cores and spark.task.cpus"},
+		{inv.Has("packages"), "packages", "spark.jars.packages"},
+		{inv.Has("queue"), "queue", "spark.yarn.queue"},
+		{inv.Has("conf"), "conf", "those settings"},
+	} {
+		if refused.is {
+			return usagef(inv.Verb, "--%s cannot change a SparkSession that exists: set %s where the session is made, or give --master for another", refused.option, refused.setting)
+		}
 	}
 	return nil
 }

@@ -1,0 +1,67 @@
+package magics
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestSparkSession: a reservation is on the notebook's session where there is one,
+// which is then lent, unless --master makes another.
+func TestSparkSession(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		line string
+		has  []string // names of the notebook
+		want string   // the session it is on
+		lent bool
+	}{
+		{"--backend spark", []string{"spark"}, "spark", true},
+		{"--backend spark", nil, "", false},
+		{"--backend spark --session mine", []string{"spark", "mine"}, "mine", true},
+		{"--backend spark --master local[2]", []string{"spark"}, "", false},
+		{"--backend local", []string{"spark"}, "", false},
+	} {
+		d, py := newFakeDrivers(t), &fakePython{names: map[string]string{}}
+		for _, name := range c.has {
+			py.names[name] = "a SparkSession"
+		}
+		s := newTestSession(t, d, "")
+		if _, err := s.Run(t.Context(), "%tfcluster reserve --name a "+c.line, newRecord(), py); err != nil {
+			t.Errorf("%s: %v", c.line, err)
+			continue
+		}
+		if got := d.get("a").request.GetEngine()[engineSession]; got != c.want {
+			t.Errorf("%s with %v is on the session %q", c.line, c.has, got)
+		}
+		if lent := slices.Contains(py.calls, "spark_lend"); lent != c.lent {
+			t.Errorf("%s with %v: lent is %t", c.line, c.has, lent)
+		}
+	}
+}
+
+// TestSparkSessionRefuses: what a session that exists cannot take is said before
+// anything is started, with Spark's own setting.
+func TestSparkSessionRefuses(t *testing.T) {
+	t.Parallel()
+	d, py := newFakeDrivers(t), &fakePython{names: map[string]string{"spark": "a SparkSession"}}
+	s := newTestSession(t, d, "")
+	for given, want := range map[string]string{
+		"--memory 4g":                     "--memory cannot change a SparkSession that exists: set spark.executor.memory and",
+		"--worker-memory 4g":              "spark.executor.memoryOverhead",
+		"--cpus 2":                        "spark.executor.cores",
+		"--packages a:b:1":                "spark.jars.packages",
+		"--queue q":                       "spark.yarn.queue",
+		"--conf spark.a=b":                "--conf cannot change",
+		"--session spark --master yarn":   "give one of them",
+		"--master local[2] --session any": "give one of them",
+	} {
+		_, err := s.Run(t.Context(), "%tfcluster reserve --backend spark "+given, newRecord(), py)
+		if r := NewReport(err); err == nil || r.Name != "UsageError" || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", given, err)
+		}
+	}
+	if d.get("spark-1") != nil {
+		t.Error("a driver was started")
+	}
+}
