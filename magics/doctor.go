@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,7 +28,8 @@ func (s *Session) doctor(ctx context.Context, inv *invocation) (Value, error) {
 	findings := s.findPython(ctx)
 	findings = append(findings, findTensorBoard(ctx, s.opt.TensorBoardPython))
 	findings = append(findings, s.findGPUs(ctx), findDisk(inv.workingDir(ctx)), findRuntimeDir(), findState())
-	findings = append(findings, findEngines()...)
+	findings = append(findings, findSpark(ctx, s.interpreter())...)
+	findings = append(findings, findHadoop())
 	display(inv.out, doctorView(findings, s.opt.Version))
 	return nil, nil
 }
@@ -81,11 +81,16 @@ func packages(ctx context.Context, python string, names ...string) (map[string]s
 	return found, nil
 }
 
-func (s *Session) findPython(ctx context.Context) []finding {
-	python := s.opt.Python
-	if python == "" {
-		python = "python3"
+// interpreter is the notebook's Python.
+func (s *Session) interpreter() string {
+	if s.opt.Python == "" {
+		return "python3"
 	}
+	return s.opt.Python
+}
+
+func (s *Session) findPython(ctx context.Context) []finding {
+	python := s.interpreter()
 	got, err := packages(ctx, python, "ipykernel", "cloudpickle", "tensorflow", "keras", "jupyter-server-proxy", "jupyterlab")
 	if err != nil {
 		return []finding{{"Python", err.Error(), "install Python 3.11 to 3.13, or name one: tfcluster install --python PATH"}}
@@ -213,32 +218,4 @@ func findState() finding {
 		return finding{"state", err.Error(), "set TFCLUSTER_HOME to a folder that can be written"}
 	}
 	return finding{"state", dir, ""}
-}
-
-// findEngines shows Spark's and Hadoop's configuration as it stands.
-func findEngines() []finding {
-	var findings []finding
-	for _, e := range []struct {
-		what string
-		vars []string
-	}{{"Spark", []string{"SPARK_HOME", "SPARK_CONF_DIR"}}, {"Hadoop", []string{"HADOOP_HOME", "HADOOP_CONF_DIR", "YARN_CONF_DIR"}}} {
-		var parts []string
-		missing := ""
-		for _, name := range e.vars {
-			dir := os.Getenv(name)
-			if dir == "" {
-				continue
-			}
-			parts = append(parts, name+"="+dir)
-			if _, err := os.Stat(dir); err != nil {
-				missing = "there is no " + dir + ": correct " + name
-			}
-		}
-		f := finding{what: e.what, found: strings.Join(parts, " "), remedy: missing}
-		if len(parts) == 0 {
-			f.found = "not configured (needed for --backend " + map[string]string{"Spark": "spark", "Hadoop": "yarn"}[e.what] + ", which is to come)"
-		}
-		findings = append(findings, f)
-	}
-	return findings
 }
