@@ -205,11 +205,13 @@ class Host:
         said = ""
         while not self._over.is_set() and call not in self._canceled:
             have, words = self._session.slots(len(agents))
+            have = max(have, 0)
             if have >= len(agents):
                 return
             if words != said:
                 said = words
-                self._pending(agents[max(have, 0) :], words)
+                self._pending(agents[have:], words)
+                self._pending(agents[:have], "waits for the others")
             if time.monotonic() > until:
                 raise RuntimeError(words)
             self._over.wait(_POLL)

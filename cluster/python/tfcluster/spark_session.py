@@ -127,6 +127,8 @@ class Session:
             finally:
                 shutil.rmtree(os.path.dirname(link), ignore_errors=True)
             return
+        if any(url.endswith("/" + name) for url in self._sc.listFiles):  # another cluster of this session brought it
+            return
         folder = os.path.join(self._sc._temp_dir, "tfcluster")
         os.makedirs(folder, exist_ok=True)
         kept = os.path.join(folder, name)
@@ -140,6 +142,8 @@ class Session:
 
     def slots_each(self) -> int:
         """How many tasks an executor runs at once; 0 where that is not said."""
+        if _in_driver(self.conf("spark.master", "")):  # its cores are local[N]'s, whatever the setting says
+            return 0
         cores = self.conf("spark.executor.cores", "")
         return max(1, int(cores) // int(self.conf("spark.task.cpus", "1") or 1)) if cores else 0
 
@@ -157,14 +161,14 @@ class Session:
         have = int(jsc.maxNumConcurrentTasks(profile))
         hosts: dict[str, int] = {}
         own = self._sc._jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId()
-        local = self._sc.master.startswith("local") and not self._sc.master.startswith("local-cluster")
+        local = _in_driver(self._sc.master)
         for info in jsc.statusTracker().getExecutorInfos():
             if local or (info.host(), info.port()) != (own.host(), own.port()):  # Spark lists its driver too
                 hosts[info.host()] = hosts.get(info.host(), 0) + 1
-        cores = self.conf("spark.executor.cores", "")
+        cores = "" if local else self.conf("spark.executor.cores", "")
         each = f" of {_count(int(cores), 'core')}" if cores else ""
-        who = ", ".join(f"{_count(n, 'executor')} on {host}" for host, n in sorted(hosts.items())) or "no executor yet"
-        return have, who + (each if hosts else "")
+        on = [f"{_count(n, 'executor')}{each} on {host}" for host, n in sorted(hosts.items())]
+        return have, ", ".join(on) or "no executor yet"
 
     def _count_connect(self, wanted: int) -> tuple[int, str]:
         """Counts executors by a stage of tasks that stay for a moment: Spark Connect tells nothing of them."""
@@ -264,6 +268,11 @@ class Session:
             if found:
                 return str(found[-1]).strip()
         return text.strip().splitlines()[0]
+
+
+def _in_driver(master: str) -> bool:
+    """Whether the one executor is the driver itself."""
+    return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _by_value() -> None:
