@@ -35,7 +35,7 @@ var mayImport = map[string][]string{
 	"tensorboard":         {},
 	"rdma":                {},
 	"jupyter-ext":         {},
-	"e2e":                 {"cluster", "cluster/clusterpb", "cluster/clustertest"},
+	"e2e":                 {"cluster", "cluster/clusterpb", "cluster/clustertest", "cluster/spark/sparktest"},
 
 	"cluster/spark/sparktest": {"cluster", "cluster/clustertest"},
 }

@@ -11,7 +11,9 @@
 //   select:N           select cell N                   click:CSS     click in the notebook
 //   frame:CSS          until a frame in an output shows it, and what it loads is loaded
 //   shot:NAME          DIR/NAME.png                    reload        load the page again
-//   save               save the notebook
+//   save               save the notebook               beside:NAME   open another notebook to the right, go on in it
+//   focus:NAME         go on in one that is open       below:NAME    the same, below
+//   size:WIDTHxHEIGHT  of the page
 import { chromium } from "playwright-core";
 import { parseArgs } from "node:util";
 import { join } from "node:path";
@@ -66,7 +68,10 @@ page.on("console", (m) => {
 page.on("pageerror", (e) => seen.console.push(hide(String(e))));
 
 const command = (name) => page.evaluate((n) => void globalThis.jupyterapp.commands.execute(n), name);
-const cell = (n) => page.locator(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell").nth(Number(n));
+/** The notebook that steps are for: the last one opened, beside it or gone to. */
+let panel = notebook;
+const at = () => page.locator(`.jp-NotebookPanel[data-tfcluster-path=${JSON.stringify(panel)}]`);
+const cell = (n) => at().locator(".jp-Cell").nth(Number(n));
 const select = (n) => cell(n).locator(".jp-InputPrompt, .jp-InputArea").first().click();
 
 /** Opens the notebook and waits until its kernel has answered. */
@@ -74,17 +79,47 @@ async function open() {
   const path = notebook.split("/").map(encodeURIComponent).join("/");
   await page.goto(`${values.base}lab/tree/${path}?token=${encodeURIComponent(token)}&reset`);
   await page.waitForSelector(".jp-NotebookPanel .jp-Cell");
+  await marked();
   await idle();
+}
+
+/** Writes the path of the notebook that the front end has opened last on its panel. */
+async function marked() {
+  await page.waitForFunction((path) => {
+    const widget = globalThis.jupyterapp?.shell.currentWidget;
+    if (widget?.context?.path !== path || !widget.node.querySelector(".jp-Cell")) {
+      return false;
+    }
+    widget.node.dataset.tfclusterPath = path;
+    return true;
+  }, panel);
 }
 
 async function idle() {
   await page.waitForFunction(() => {
-    const kernel = globalThis.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel;
-    const waiting = [...document.querySelectorAll(".jp-InputPrompt")].some((p) =>
+    const widget = globalThis.jupyterapp?.shell.currentWidget;
+    const kernel = widget?.sessionContext?.session?.kernel;
+    const waiting = [...(widget?.node.querySelectorAll(".jp-InputPrompt") ?? [])].some((p) =>
       p.textContent.includes("[*]"),
     );
     return kernel?.status === "idle" && kernel.connectionStatus === "connected" && !waiting;
   });
+}
+
+/** Opens another notebook at a side of this one, where the file browser makes room. */
+async function openAt(name, mode) {
+  await page.evaluate(
+    async ([path, mode]) => {
+      const { commands, shell } = globalThis.jupyterapp;
+      const ref = shell.currentWidget.id;
+      shell.collapseLeft();
+      await commands.execute("docmanager:open", { path, options: { mode, ref } });
+    },
+    [name, mode],
+  );
+  panel = name;
+  await marked();
+  await idle();
 }
 
 /** Confirms a dialog, where one comes. */
@@ -103,17 +138,29 @@ const actions = {
   idle,
   text: (re) =>
     page.waitForFunction(
-      (r) => new RegExp(r).test(document.querySelector(".jp-Notebook")?.innerText ?? ""),
+      (r) =>
+        new RegExp(r).test(
+          globalThis.jupyterapp?.shell.currentWidget?.node.querySelector(".jp-Notebook")?.innerText ?? "",
+        ),
       re,
     ),
+  beside: (name) => openAt(name, "split-right"),
+  below: (name) => openAt(name, "split-bottom"),
+  focus: async (name) => {
+    panel = name;
+    await page.evaluate(async (path) => {
+      await globalThis.jupyterapp.commands.execute("docmanager:open", { path });
+    }, name);
+    await marked();
+  },
   restart: async () => {
     await command("notebook:restart-kernel");
     await accept();
     await idle();
   },
   stop: () =>
-    page.locator('.jp-NotebookPanel-toolbar [data-command="notebook:interrupt-kernel"]').first().click(),
-  click: (css) => page.locator(`.jp-Notebook ${css}`).first().click(),
+    at().locator('.jp-NotebookPanel-toolbar [data-command="notebook:interrupt-kernel"]').first().click(),
+  click: (css) => at().locator(`.jp-Notebook ${css}`).first().click(),
   frame: async (css) => {
     const iframe = page.locator(".jp-OutputArea iframe").first();
     await iframe.scrollIntoViewIfNeeded();
@@ -126,10 +173,15 @@ const actions = {
     await page.screenshot({ path });
     seen.shots.push(path);
   },
+  size: async (text) => {
+    const [width, height] = text.split("x").map(Number);
+    await page.setViewportSize({ width, height });
+  },
   save: () => page.evaluate(() => globalThis.jupyterapp.commands.execute("docmanager:save")),
   reload: async () => {
     await page.reload();
     await page.waitForSelector(".jp-NotebookPanel .jp-Cell");
+    await marked();
     await idle();
   },
 };
@@ -147,7 +199,7 @@ async function look() {
   );
   const frames = page.frames().filter((f) => f !== page.mainFrame());
   seen.frames = frames.map((f) => hide(f.url()));
-  seen.text = await page.locator(".jp-Notebook").first().innerText({ timeout: 5000 });
+  seen.text = (await page.locator(".jp-Notebook").allInnerTexts()).join("\n");
 }
 
 let step = "open";

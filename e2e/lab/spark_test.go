@@ -1,0 +1,91 @@
+package lab
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
+)
+
+// TestSpark is three notebooks on one cluster of a real Spark, side by side: training,
+// of which an executor is killed and which is run again, its evaluation and TensorBoard.
+func TestSpark(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("short: starts Spark, JupyterLab, TensorFlow, TensorBoard and a browser")
+	}
+	prefix := install(t)
+	engine := sparktest.Start(t, sparktest.Options{Python: filepath.Join(repository(t), ".venv", "bin", "python"), Defaults: map[string]string{"spark.executor.memory": "512m"}})
+	s := Start(t, prefix, settings(engine)...)
+	train, evaluate, board := s.copyNotebook(t, "04-spark.ipynb"), s.copyNotebook(t, "04-spark-evaluate.ipynb"), s.copyNotebook(t, "04-spark-tensorboard.ipynb")
+
+	var killing sync.WaitGroup
+	killing.Go(func() {
+		killWhileTraining(t, engine, filepath.Join(s.Root, "tfcluster-runs", "digits", "run-001", "checkpoints", "epoch-02.keras"))
+	})
+	r := s.RunNotebook(
+		t, train, "run:1", "idle", "run:3", "text:cluster digits: 2 executors = 2 workers, ready in", "idle", "shot:reserved",
+		"run:5", "run:6", "run:9", "text:RunFailed", "text:the Spark executor ended", "idle", "select:10", "shot:killed",
+		"size:1800x1200", "select:6", "run:6", "text:run 2 · main_fun · entered on 2 tasks", "run:8", "run:9",
+		"beside:"+evaluate, "run:1", "run:2", "run:3", "below:"+board, "run:1", "run:2", "run:3", "frame:tb-webapp", "frame:scalar-card svg",
+		"focus:"+evaluate, "text:epoch-03.keras: loss", "select:3", "focus:"+train, "select:9", "shot:side-by-side",
+		"focus:"+evaluate, "text:epoch-10.keras: loss", "idle", "focus:"+train, "text:run 2 · main_fun · finished", "idle", "shot:trained",
+		"run:10", "run:12", "text:not reserved within", "idle", "shot:too-few", "run:14", "text:released in", "run:15", "idle", "save",
+	)
+	killing.Wait()
+	if len(r.Failed) > 0 || len(r.Console) > 0 {
+		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
+	}
+	for _, want := range []string{
+		"[worker:1] worker:1 of 2 trains on 4096 images", "attached to cluster digits", "Spark has 2 slots of 3: 2 executors of 1 core on", "spark.cores.max",
+	} {
+		if !strings.Contains(r.Text, want) {
+			t.Errorf("the notebooks do not show %q:\n%s", want, r.Text)
+		}
+	}
+	if n := len(regexp.MustCompile(`epoch-\d\d\.keras: loss \d\.\d+, accuracy 0\.\d+`).FindAllString(r.Text, -1)); n != 10 {
+		t.Errorf("%d checkpoints of 10 were evaluated:\n%s", n, r.Text)
+	}
+	if a := lastAccuracy(t, r.Text); a < 0.8 {
+		t.Errorf("accuracy %v:\n%s", a, r.Text)
+	}
+	s.holdsNoToken(t, train)
+}
+
+// settings are what a kernel must have in its environment for sessions on the cluster.
+func settings(c *sparktest.Cluster) []string {
+	env := []string{"SPARK_MASTER=" + c.URL}
+	for _, kv := range c.Environment() {
+		if strings.HasPrefix(kv, "SPARK_") || strings.HasPrefix(kv, "PYSPARK_") {
+			env = append(env, kv)
+		}
+	}
+	return env
+}
+
+// killWhileTraining kills an executor's JVM once a checkpoint has come.
+func killWhileTraining(t *testing.T, c *sparktest.Cluster, checkpoint string) {
+	clustertest.WaitFor(t, "the checkpoint "+filepath.Base(checkpoint), func() bool {
+		_, err := os.Stat(checkpoint)
+		return err == nil
+	})
+	s, err := c.State()
+	if err != nil || len(s.Active) != 1 {
+		t.Errorf("the master has %+v, %v", s, err)
+		return
+	}
+	executors := c.Executors(s.Active[0].ID)
+	if len(executors) != 2 {
+		t.Errorf("executors %+v", executors)
+		return
+	}
+	if err := syscall.Kill(executors[1].PID, syscall.SIGKILL); err != nil {
+		t.Errorf("kill an executor: %v", err)
+	}
+}
