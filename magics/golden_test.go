@@ -205,6 +205,8 @@ func TestNumbers(t *testing.T) {
 		{plural(1200, "line"), "1,200 lines"},
 		{sparkline([]float64{0, 1}, 10), "▁█"},
 		{sparkline([]float64{1}, 10), ""},
+		{taskState(&clusterpb.TaskStatus{State: "exited", ExitCode: -1}), "lost"},
+		{taskState(&clusterpb.TaskStatus{State: "exited", ExitCode: 3}), "exited, code 3"},
 		{fmt.Sprint(metricNames(map[string]float64{"z": 1, "val_loss": 1, "acc": 1, "loss": 1})), "[loss val_loss acc z]"},
 	} {
 		if tc.got != tc.want {

@@ -176,6 +176,8 @@ func taskState(x *clusterpb.TaskStatus) string {
 	switch {
 	case x.GetSignal() > 0:
 		return fmt.Sprintf("%s by signal %d", x.GetState(), x.GetSignal())
+	case over(x.GetState()) && x.GetExitCode() < 0:
+		return "lost" // nobody saw how it ended
 	case over(x.GetState()) && x.GetExitCode() != 0:
 		return fmt.Sprintf("%s, code %d", x.GetState(), x.GetExitCode())
 	default:
