@@ -241,8 +241,11 @@ func cause(text string) string {
 	if strings.Contains(text, "JAVA_HOME is not set") || strings.Contains(text, "java: not found") || strings.Contains(text, "java: command not found") {
 		return "there is no Java for Spark here: install a JRE (17 for Spark 4), or set JAVA_HOME"
 	}
-	if found != "" {
+	switch first, _, _ := strings.Cut(strings.TrimSpace(text), "\n"); {
+	case found != "":
 		return found
+	case strings.Contains(last, "JAVA_GATEWAY_EXITED"): // Python knows no more; Java said it before
+		return "its Java ended: " + first
 	}
 	return last
 }

@@ -47,8 +47,8 @@ class Session:
         try:
             path = os.path.join(folder, "spark.properties")
             with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as f:
-                for key, value in {**_defaults(), **conf}.items():
-                    f.write(f"{key} {_escape(value)}\n")
+                f.writelines(f"{key} {value}\n" for key, value in _defaults().items() if key not in conf)
+                f.writelines(f"{key} {_escape(value)}\n" for key, value in conf.items())
             os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {path} pyspark-shell"
             return cls(SparkSession.builder.getOrCreate())
         finally:
@@ -298,12 +298,12 @@ def _utf16(c: str) -> list[int]:
 
 
 def _defaults() -> dict[str, str]:
-    """spark-defaults.conf, which a properties file would hide."""
+    """spark-defaults.conf, which a properties file would hide: values as they stand there, escaped."""
     folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
     found: dict[str, str] = {}
     with contextlib.suppress(OSError), open(os.path.join(folder, "spark-defaults.conf"), encoding="utf-8") as f:
         for line in f:
-            key, _, value = line.strip().replace("=", " ", 1).partition(" ")
-            if key and not key.startswith("#"):
-                found[key] = value.strip()
+            setting = re.match(r"\s*([^\s#!=:][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*)", line)
+            if setting:
+                found[setting[1]] = setting[2].strip()
     return found

@@ -1,0 +1,25 @@
+"""Spark's own files, as a session of the cluster's own takes them over."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from tfcluster import spark_session
+
+
+def test_defaults_are_read_as_java_reads_them(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key ends at a space, = or :, and an = in a value belongs to it."""
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# a comment\n! another\n\n"
+        "  spark.driver.extraJavaOptions   -Da=1 -XX:+UseSerialGC\n"
+        "spark.b=c=d\nspark.c : e\nspark.d\tf g \n"
+    )
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    assert spark_session._defaults() == {
+        "spark.driver.extraJavaOptions": "-Da=1 -XX:+UseSerialGC",
+        "spark.b": "c=d",
+        "spark.c": "e",
+        "spark.d": "f g",
+    }
