@@ -108,7 +108,7 @@ bench: install ## the figures of DESIGN §5, each beside its reference in one ru
 	$(PY) e2e/bench/bench.py --prefix $(VENV)
 
 notebooks: install ## execute the notebooks and keep their outputs, without this machine's names
-	d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && cp notebooks/*.py notebooks/0*.ipynb "$$d" && TFCLUSTER_HOME="$$d/state" \
+	d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && cp notebooks/*.py notebooks/0*.ipynb "$$d" && TFCLUSTER_HOME="$$d/state" SPARK_LOCAL_IP=127.0.0.1 \
 	$(PY) notebooks/run.py --prefix $(VENV) --clean --output notebooks "$$d"/0*.ipynb
 
 proto: ## clusterpb from cluster.proto (needs protoc)

@@ -2,7 +2,8 @@
 
 usage: python run.py [--prefix DIR] [--output FILE] [--clean] NOTEBOOK...
 
-The kernel is looked up below the prefix alone, never by chance on JUPYTER_PATH. With --output the executed notebook
+The kernel is looked up below the prefix alone, never by chance on JUPYTER_PATH. Where NAME-more.ipynb is given with
+NAME.ipynb, it runs while the cell of NAME that is tagged "beside" does. With --output the executed notebook
 is written; --clean takes out of it what names this machine: host names, absolute paths, durations.
 """
 
@@ -14,6 +15,7 @@ import pathlib
 import re
 import socket
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import nbformat
@@ -41,8 +43,10 @@ def plain(output: dict[str, Any]) -> str:
 class Runner:
     """One notebook's execution."""
 
-    def __init__(self, path: pathlib.Path, prefix: pathlib.Path) -> None:
+    def __init__(self, path: pathlib.Path, prefix: pathlib.Path, beside: Sequence[Runner] = ()) -> None:
+        self.path = path
         self.notebook = nbformat.read(path, as_version=4)
+        self.beside = beside
         specs = KernelSpecManager(
             kernel_dirs=[str(prefix / "share" / "jupyter" / "kernels")], ensure_native_kernel=False
         )
@@ -57,9 +61,8 @@ class Runner:
             on_cell_executed=self.executed,
         )
 
-    @staticmethod
-    def start(cell: Any, cell_index: int) -> None:
-        """Show what is about to run."""
+    def start(self, cell: Any, cell_index: int) -> None:
+        """Show what is about to run, and run the notebooks beside it."""
         if cell.cell_type == "code":
             lines = cell.source.splitlines()
             say(f"\n── In [{cell_index}] " + "─" * 60)
@@ -67,18 +70,30 @@ class Runner:
                 say("   " + line)
             if len(lines) > 12:
                 say(f"   … {len(lines) - 12} more lines")
+        if "beside" in cell.metadata.get("tags", ()):
+            self.running = [asyncio.create_task(r.execute()) for r in self.beside]
 
-    @staticmethod
-    def executed(cell: Any, cell_index: int, execute_reply: Any) -> None:
+    async def executed(self, cell: Any, cell_index: int, execute_reply: Any) -> None:
         """Show what came of it."""
         for output in cell.get("outputs", []):
             text = plain(output)
             if text.strip():
                 say(text)
+        if "beside" in cell.metadata.get("tags", ()):
+            await asyncio.gather(*self.running)
 
-    def run(self) -> None:
+    async def execute(self) -> None:
         """Execute every cell; an error ends it unless the cell is tagged raises-exception."""
-        asyncio.run(self.client.async_execute(cleanup_kc=True))
+        say(f"\n══ {self.path.name} " + "═" * 60)
+        await self.client.async_execute(cleanup_kc=True)
+
+
+def runners(paths: list[pathlib.Path], prefix: pathlib.Path) -> list[Runner]:
+    """A runner for each notebook that is beside no other one."""
+    paths = [path.resolve() for path in paths]
+    beside = {p: [q for q in paths if q.parent == p.parent and q.stem.startswith(p.stem + "-")] for p in paths}
+    others = {q for found in beside.values() for q in found}
+    return [Runner(p, prefix, [Runner(q, prefix) for q in beside[p]]) for p in paths if p not in others]
 
 
 def clean(notebook: Any, root: pathlib.Path) -> None:
@@ -89,6 +104,7 @@ def clean(notebook: Any, root: pathlib.Path) -> None:
         # Up to two spaces behind it go, so that columns stay where they are.
         (re.compile(r"(?<![\w.-])" + re.escape(host) + r"(?![\w.-])( {2}(?= {2}))?"), "host"),
         (re.compile(r"\b\d\d:\d\d:\d\d\b"), "00:00:00"),
+        (re.compile(r"\b\d\d/\d\d/\d\d(?= \d\d:\d\d:\d\d)"), "26/01/01"),
         (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?\b"), "2026-01-01 00:00:00"),
     ]
 
@@ -117,21 +133,19 @@ def main() -> int:
     parser.add_argument("--output", type=pathlib.Path, help="a file, or a folder for several notebooks")
     parser.add_argument("--clean", action="store_true")
     args = parser.parse_args()
-    for path in args.notebooks:
-        say(f"\n══ {path.name} " + "═" * 60)
-        runner = Runner(path.resolve(), args.prefix.resolve())
+    for runner in runners(args.notebooks, args.prefix.resolve()):
         try:
-            runner.run()
+            asyncio.run(runner.execute())
         except (CellExecutionError, DeadKernelError) as error:
-            say(f"\n{path.name} failed: {type(error).__name__}")
+            say(f"\n{runner.path.name} failed: {type(error).__name__}")
             if isinstance(error, CellExecutionError):
                 say(str(error).splitlines()[-1])
             return 1
-        if args.output:
-            target = args.output / path.name if args.output.is_dir() else args.output
+        for done in (runner, *runner.beside) if args.output else ():
+            target = args.output / done.path.name if args.output.is_dir() else args.output
             if args.clean:
-                clean(runner.notebook, path.resolve().parent)
-            nbformat.write(runner.notebook, target)
+                clean(done.notebook, done.path.parent)
+            nbformat.write(done.notebook, target)
     return 0
 
 
