@@ -1,0 +1,156 @@
+"""--backend spark as a notebook and a program use it, on Spark that runs on this machine alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from conftest import ROOT, Notebook, wait_for
+from test_notebooks import accuracy, folder, outputs  # noqa: F401  a fixture
+
+CHEAP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+SESSION = """
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+"""
+MAIN_FUN = """
+def main_fun(args, ctx):
+    import sys
+    print("hello from", ctx.job_name, ctx.task_index, file=sys.stderr)
+    return ctx.num_workers
+"""
+
+pytestmark = [
+    pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="missing: pyspark"),
+    pytest.mark.skipif(not (os.environ.get("JAVA_HOME") or shutil.which("java")), reason="missing: Java"),
+]
+
+
+@pytest.fixture
+def env(env: dict[str, str], tmp_path: pathlib.Path) -> dict[str, str]:
+    """The test's environment, with settings that keep a JVM's start cheap, and nothing of another Spark."""
+    conf = tmp_path / "spark-conf"
+    conf.mkdir()
+    (conf / "spark-defaults.conf").write_text(
+        f"spark.driver.extraJavaOptions {CHEAP}\nspark.ui.enabled false\nspark.driver.memory 512m\n"
+    )
+    for name in list(env):
+        if name.startswith(("SPARK_", "PYSPARK_", "HADOOP_")):
+            del env[name]
+    env.update(SPARK_CONF_DIR=str(conf), SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
+    return env
+
+
+def test_the_notebooks_own_session(notebook: Notebook) -> None:
+    """Found by its name and lent; what it cannot take is said before anything starts; it goes on afterwards."""
+    notebook.ok(SESSION)
+    cell = notebook.fails("%tfcluster reserve --backend spark --memory 2g")
+    assert "UsageError" in cell.error and "spark.executor.memory" in cell.error, cell.all
+    assert "there is no cluster" in notebook.fails("%tfcluster status").error
+    notebook.ok(MAIN_FUN)
+    cell = notebook.ok(
+        "import tfcluster\n"
+        "with tfcluster.reserve(backend='spark', workers=2, zygote=False) as c:\n"
+        "    assert c.spark() is spark\n"
+        "    run = c.start(main_fun).wait()\n"
+        "    print('sum', spark.range(5).selectExpr('sum(id) s').first().s)\n"
+        "run.result"
+    )
+    assert cell.result == "2" and "sum 10" in cell.text, cell.all
+    assert "[worker:1] hello from worker 1" in cell.stderr, cell.all
+    assert notebook.ok("spark.range(7).count()").result == "7"
+    cell = notebook.fails("%tfcluster reserve --backend spark --workers 3 --timeout 8")
+    assert "Spark has 2 slots of 3" in cell.error and "local[N]" in cell.error, cell.all
+    notebook.ok("spark.stop()")
+
+
+def test_a_session_of_the_clusters_own(notebook: Notebook) -> None:
+    """--master makes one; the notebook uses it over Spark Connect, and it ends with the cluster."""
+    notebook.ok(MAIN_FUN)
+    cell = notebook.ok("c = %tfcluster reserve --backend spark --master local[2] --workers 2 --no-zygote")
+    assert "2 executors = 2 workers" in cell.all
+    assert "[worker:1] hello" in notebook.ok("%tfcluster start --wait main_fun").stderr
+    if importlib.util.find_spec("grpc_status") is not None:
+        assert notebook.ok("mine = c.spark()\nmine.range(7).count()").result == "7"
+        notebook.ok("mine.stop()")
+    assert "released" in notebook.ok("%tfcluster shutdown").all
+
+
+def test_a_plain_program(env: dict[str, str], tmp_path: pathlib.Path) -> None:
+    """A script with a session called spark: the same verbs, without a kernel."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        f"import tfcluster\n{SESSION}\n{MAIN_FUN}\n"
+        "with tfcluster.reserve(backend='spark', workers=2, zygote=False) as c:\n"
+        "    print('result', c.start(main_fun).wait().result)\n"
+        "print('sum', spark.range(5).selectExpr('sum(id) s').first().s)\n"
+        "spark.stop()\n"
+    )
+    env = {**env, "PYTHONPATH": str(ROOT / "cluster" / "python")}
+    done = subprocess.run(
+        [sys.executable, str(program)], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "result 2" in done.stdout and "sum 10" in done.stdout, done.stdout
+    assert "[worker:0] hello from worker 0" in done.stderr, done.stderr
+
+
+@pytest.fixture
+def connect(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[str]:
+    """A Spark Connect server, and where a client finds it."""
+    pytest.importorskip("grpc_status", reason="missing: Spark Connect's client")
+    home = pathlib.Path(importlib.util.find_spec("pyspark").origin).parent
+    if not list((home / "jars").glob("spark-connect_*.jar")):
+        pytest.skip("missing: Spark Connect's server among pyspark's jars")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [str(home / "bin" / "spark-submit"), "--master", "local[2]"]
+    command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer"]
+    for setting in ("address=127.0.0.1", f"port={port}"):
+        command += ["--conf", f"spark.connect.grpc.binding.{setting}"]
+    with (tmp_path / "connect.log").open("wb") as log:
+        server = subprocess.Popen(
+            [*command, "spark-internal"], env=env, cwd=tmp_path, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+
+        def listens() -> bool:
+            assert server.poll() is None, (tmp_path / "connect.log").read_text()
+            with socket.socket() as conn:
+                return conn.connect_ex(("127.0.0.1", port)) == 0
+
+        wait_for("Spark Connect's server", listens)
+        yield f"sc://127.0.0.1:{port}"
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(30)
+
+
+def test_the_notebooks_on_spark_connect(
+    folder: pathlib.Path,  # noqa: F811
+    prefix: pathlib.Path,
+    env: dict[str, str],
+    connect: str,
+) -> None:
+    """04-spark and the two beside it, where the session is a client's: no JVM, no RDD."""
+    out = folder / "out"
+    out.mkdir()
+    books = [str(path) for path in sorted(folder.glob("04*.ipynb"))]
+    command = [sys.executable, str(folder / "run.py"), "--prefix", str(prefix), "--output", str(out), *books]
+    done = subprocess.run(command, env={**env, "SPARK_MASTER": connect}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    text = outputs(out / "04-spark.ipynb")
+    assert accuracy(text) >= 0.8
+    assert "[worker:1] worker:1 of 2 trains on 4096 images" in text
+    assert "Spark has 2 slots of 3" in text, text
+    assert outputs(out / "04-spark-evaluate.ipynb").count(".keras: loss") == 10
+    assert "TensorBoard of cluster digits" in outputs(out / "04-spark-tensorboard.ipynb")
