@@ -60,6 +60,9 @@ func (c *Coordinator) ask(ctx context.Context, execs []ExecutorRequest) (Allocat
 	req := Request{
 		Cluster: c.cfg.Name, Executors: execs, Reserve: c.cfg.Request, AgentConfig: c.agentConfig(execs), Program: c.cfg.Program, StateDir: c.cfg.StateDir,
 	}
+	if err := c.packEnvironment(ctx); err != nil {
+		return nil, err
+	}
 	if c.cfg.Saved != nil {
 		return c.cfg.Backend.Recover(ctx, req, c.cfg.Saved)
 	}

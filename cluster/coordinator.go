@@ -11,6 +11,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
+	"github.com/tfcluster/tfcluster/cluster/ship"
 )
 
 // Config is what a Coordinator is made of.
@@ -57,6 +58,7 @@ type Coordinator struct {
 	log   *slog.Logger
 	store *Store
 	files *runfiles.Keeper
+	depot *ship.Depot
 	calls chan func() // run by the loop, in order
 	done  chan struct{}
 	since time.Time
@@ -71,6 +73,7 @@ type Coordinator struct {
 	records   []*record // of runs, oldest first
 	program   *clusterpb.StartRequest
 	blobs     map[string][]byte
+	given     []*clusterpb.Shipped   // files of the last start
 	reserve   *clusterpb.ReserveUpdate // the end of the reservation, nil before
 	notes     notes
 	planning  bool // a start's folders are being made
@@ -123,6 +126,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 		released: make(chan error, 1), allocated: make(chan struct{}), lastRun: cfg.LastRun,
 	}
 	c.files = c.keeper()
+	c.depot = c.newDepot()
 	c.files.Allow(cfg.LastRun)
 	return c
 }
@@ -132,6 +136,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 // released in order.
 func (c *Coordinator) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer c.depot.Close()
 	defer c.work.Wait()
 	defer stop()
 	defer close(c.done)

@@ -27,6 +27,9 @@ func (c *Coordinator) keepBlob(b *clusterpb.Blob) {
 	c.blobs[b.Sha256] = b.Data
 }
 
+// fetchChunk is the size of the pieces in which blobs travel, in bytes.
+const fetchChunk = 1 << 20
+
 // Fetch implements the Coordinator service.
 func (c *Coordinator) Fetch(req *clusterpb.FetchRequest, stream grpc.ServerStreamingServer[clusterpb.Chunk]) error {
 	var data []byte
@@ -35,11 +38,10 @@ func (c *Coordinator) Fetch(req *clusterpb.FetchRequest, stream grpc.ServerStrea
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	if !ok {
-		return status.Errorf(codes.NotFound, "no blob %s: the run it belonged to is over", req.GetSha256())
+		return c.fetchShipped(req, stream)
 	}
-	const chunk = 1 << 20
 	for {
-		n := min(chunk, len(data))
+		n := min(fetchChunk, len(data))
 		if err := stream.Send(&clusterpb.Chunk{Data: data[:n]}); err != nil {
 			return err
 		}

@@ -95,7 +95,8 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 	w := &clusterpb.Welcome{
 		Cluster: c.cfg.Name, HeartbeatMillis: c.cfg.Heartbeat.Milliseconds(), HeartbeatTimeoutMillis: c.cfg.Silence.Milliseconds(),
 		OrphanGraceMillis: c.cfg.OrphanGrace.Milliseconds(), IdleMillis: r.GetIdleMillis(),
-		WarmUp: &clusterpb.WarmUp{Python: r.GetPython(), Zygote: r.GetZygote(), Env: r.GetEnv(), Generation: c.generation.Load()},
+		WarmUp: &clusterpb.WarmUp{Python: r.GetPython(), Zygote: r.GetZygote(), Env: r.GetEnv(), Generation: c.generation.Load(),
+			Environment: c.depot.Packed()},
 	}
 	if hello.GetVersion() != c.cfg.Version {
 		w.Refused = fmt.Sprintf("its tfcluster is version %s, the driver's %s", hello.GetVersion(), c.cfg.Version)
@@ -144,8 +145,13 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 	switch m := m.GetMessage().(type) {
 	case *clusterpb.AgentMessage_Warmed:
 		c.hellos[conn.exec].Python = m.Warmed.GetPython()
+		if c.lacksEnvironment(m.Warmed.GetPython()) {
+			return
+		}
 		c.checkPython(conn.exec, m.Warmed.GetPython())
 		c.handle(evWarmed{conn.exec})
+	case *clusterpb.AgentMessage_Fetching:
+		c.fetching(conn.exec, m.Fetching.GetWhat())
 	case *clusterpb.AgentMessage_Leaving:
 		c.log.Info("leaving", "executor", conn.exec, "cause", m.Leaving.GetCause())
 		c.handle(evLost{conn.exec, int(c.hellos[conn.exec].GetAttempt()), m.Leaving.GetCause()})

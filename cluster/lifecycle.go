@@ -109,6 +109,10 @@ func (l *lifecycle) step(e event) []action {
 			x.state, x.why = execReady, ""
 			l.becomeReady()
 		}
+	case evFetching:
+		if x := l.exec(e.exec); x != nil && x.state == execJoined {
+			x.why = e.what
+		}
 	case evDisconnected:
 		if x := l.exec(e.exec); x != nil && x.incarnation == e.incarnation && (x.state == execJoined || x.state == execReady) {
 			x.state, x.why = execSilent, "its connection broke"

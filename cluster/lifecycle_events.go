@@ -38,6 +38,10 @@ type (
 		tasks       []*clusterpb.RunningTask
 	}
 	evWarmed       struct{ exec ExecutorID }
+	evFetching     struct { // what an executor needs before it is warm
+		exec ExecutorID
+		what string
+	}
 	evDisconnected struct {
 		exec        ExecutorID
 		incarnation string

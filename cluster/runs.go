@@ -42,7 +42,7 @@ func (c *Coordinator) launch(a actLaunch) {
 		},
 		Mode: start.GetMode(), Epochs: start.GetEpochs(), NumWorkers: int32(len(a.spec[Worker]) + len(a.spec[Chief])), ClusterSpec: a.spec.JSON(),
 		Callback: start.GetCallback(), KerasPatch: start.GetKerasPatch(), DefaultFs: "file://", Resumed: start.GetResume() != "" || a.attempt > 1,
-		ExecutorNumber: number,
+		ExecutorNumber: number, Files: c.given,
 	}}})
 }
 

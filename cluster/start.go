@@ -90,13 +90,17 @@ func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*
 	if problem != nil {
 		return nil, problem
 	}
-	if err := plan.folders(ctx); err != nil {
+	err := plan.folders(ctx)
+	if err == nil {
+		err = plan.read(ctx, c)
+	}
+	if err != nil {
 		c.post(func() { c.planning = false })
 		return nil, err
 	}
 	var rec *record
 	// Not with the client's context: a plan is either carried out or given up.
-	err := c.call(context.WithoutCancel(ctx), func() {
+	err = c.call(context.WithoutCancel(ctx), func() {
 		c.planning = false
 		if c.lc.state != stateReady {
 			problem = status.Error(codes.FailedPrecondition, "the cluster is being released")
@@ -115,6 +119,7 @@ type runPlan struct {
 	req    *clusterpb.StartRequest
 	status *clusterpb.RunStatus
 	from   *clusterpb.RunStatus // whose checkpoints it takes up; may be nil
+	given  []*clusterpb.Shipped // files for the tasks' working directories
 }
 
 // plan decides whether and what a start begins. Loop only.
@@ -152,7 +157,7 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 		st.ResumedFrom = fmt.Sprintf("run %d", from.GetId())
 	}
 	c.planning = true
-	return &runPlan{req, st, from}, nil
+	return &runPlan{req: req, status: st, from: from}, nil
 }
 
 // again is the last start's program with this one's options.
@@ -188,6 +193,16 @@ func (p *runPlan) folders(ctx context.Context) error {
 	return nil
 }
 
+// read reads the files given as they are now.
+func (p *runPlan) read(ctx context.Context, c *Coordinator) error {
+	given, err := c.depot.Files(ctx, c.cfg.Request.GetShip())
+	if err != nil {
+		return status.Error(codes.FailedPrecondition, errors.Join(err, os.RemoveAll(p.status.GetDir())).Error())
+	}
+	p.given = given
+	return nil
+}
+
 // untilDone is a file system that opens nothing more once its context is done.
 type untilDone struct {
 	ctx context.Context
@@ -215,7 +230,7 @@ func (c *Coordinator) carryOut(p *runPlan) *record {
 	for _, b := range []*clusterpb.Blob{program.GetBody(), program.GetArgs(), program.GetModules()} {
 		c.keepBlob(b)
 	}
-	c.program = p.req
+	c.program, c.given = p.req, p.given
 	c.lastRun = p.status.GetId()
 	c.files.Allow(c.lastRun)
 	rec := newRecord(p.status)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/python"
+	"github.com/tfcluster/tfcluster/cluster/ship"
 )
 
 // Times the agent keeps by itself.
@@ -53,6 +54,7 @@ type Agent struct {
 	logs        *shipper
 	own         *ownFolder
 	files       *ownFiles // nil where the driver's disk is shared
+	given       *givenFiles
 	python      *interpreter
 	link        *link
 	cancel      context.CancelCauseFunc
@@ -131,11 +133,17 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	a.blobs = &blobStore{dir: filepath.Join(cfg.RuntimeDir, "blobs"), client: client, kept: blobsKept}
 	a.logs = newShipper(filepath.Join(cfg.RuntimeDir, "spool-"+a.incarnation))
 	a.python = newInterpreter(zygoteStarter{dir: cfg.RuntimeDir, pythonPath: path}, log, a.warmed)
+	a.given = &givenFiles{blobs: &blobStore{client: client}, host: a.host, held: map[string]*os.File{}}
 	a.link = &link{client: client, member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1)}
+	b := &bringer{
+		environments: ship.Environments{Dir: environmentsIn(cfg), Host: a.host}, blobs: a.blobs, python: cfg.Python, send: a.link.send,
+	}
+	a.python.bring = b.bring
 	if err := a.openFiles(client); err != nil {
 		conn.Close()
 		return nil, nil, err
 	}
+	a.given.blobs.dir = filepath.Join(a.own.dir, "given")
 	if a.port, err = holdPort(); err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -243,6 +251,7 @@ func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 	if a.files != nil {
 		a.files.root.Close()
 	}
+	a.given.close()
 	a.own.close()
 }
 

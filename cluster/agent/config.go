@@ -37,6 +37,8 @@ type Config struct {
 	Watch []Owner `json:"watch"`
 	// Python is the executor's interpreter where the backend knows it better than the driver.
 	Python string `json:"python"`
+	// CacheDir holds unpacked environments of this user on this host; "": one below the temporary folder.
+	CacheDir string `json:"cache_dir"`
 	// OwnRuntimeDir: RuntimeDir is this agent's alone, and goes with it.
 	OwnRuntimeDir bool `json:"own_runtime_dir"`
 }

@@ -77,7 +77,7 @@ func (a *Agent) welcome(ctx context.Context, w *clusterpb.Welcome) error {
 	a.idle = time.Duration(w.GetIdleMillis()) * time.Millisecond
 	a.mu.Unlock()
 	if want := w.GetWarmUp(); want != nil {
-		if a.cfg.Python != "" {
+		if a.cfg.Python != "" && want.GetEnvironment() == nil { // an environment brings its own
 			want.Python = a.cfg.Python
 		}
 		if want.GetPython() == "" {

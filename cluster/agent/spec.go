@@ -30,6 +30,7 @@ type runnerSpec struct {
 	Callback   bool        `json:"callback"`
 	KerasPatch bool        `json:"keras_patch"`
 	Requested  float64     `json:"requested"`
+	Absent     string      `json:"absent"` // the notebook's folder, where the task does not start in it
 	Context    taskContext `json:"context"`
 }
 
@@ -73,7 +74,11 @@ var importTime = map[string]bool{
 func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
 	l := t.launch
 	program, directories := l.GetProgram(), l.GetDirectories()
-	request := spawnRequest{ID: t.id, Env: a.taskEnv(l), Cwd: a.workingDir(t)}
+	cwd, err := a.workingDir(ctx, t)
+	if err != nil {
+		return spawnRequest{}, err
+	}
+	request := spawnRequest{ID: t.id, Env: a.taskEnv(l), Cwd: cwd}
 	for _, dir := range []string{directories.GetLogs(), directories.GetCheckpoints(), directories.GetExport()} {
 		if local, ok := localDir(dir); ok {
 			if err := os.MkdirAll(local, 0o755); err != nil {
@@ -101,11 +106,14 @@ func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
 		KerasPatch: l.GetKerasPatch(), Requested: float64(time.Now().UnixNano()) / 1e9,
 		Context: taskContext{
 			JobName: role, TaskIndex: index, NumWorkers: l.GetNumWorkers(), ClusterSpec: l.GetClusterSpec(),
-			ExecutorID: l.GetExecutorNumber(), DefaultFS: l.GetDefaultFs(), WorkingDir: directories.GetWorking(),
+			ExecutorID: l.GetExecutorNumber(), DefaultFS: l.GetDefaultFs(), WorkingDir: t.startsIn(cwd),
 			Dir: directories.GetDir(), LogDir: directories.GetLogs(), CheckpointDir: directories.GetCheckpoints(),
 			ExportDir: directories.GetExport(), Epochs: l.GetEpochs(), Mode: l.GetMode(), Resumed: l.GetResumed(),
 			CopyDir: a.own.copies(), Host: a.host,
 		},
+	}
+	if t.folder != "" {
+		request.Spec.Absent = directories.GetWorking()
 	}
 	return request, a.fetch(ctx, t, request.Spec)
 }
@@ -192,12 +200,16 @@ func needsFresh(env, imported map[string]string) bool {
 	return false
 }
 
-// workingDir is where the task starts: the program's folder if it is here, else
-// the run's.
-func (a *Agent) workingDir(t *task) string {
+// workingDir is where the task starts: the notebook's folder if it is here and nothing
+// was given for another; else the task's own, or the run's.
+func (a *Agent) workingDir(ctx context.Context, t *task) (string, error) {
 	directories := t.launch.GetDirectories()
-	if isDir(directories.GetWorking()) {
-		return directories.GetWorking()
+	apart := a.files != nil
+	if isDir(directories.GetWorking()) && (!apart || len(t.launch.GetFiles()) == 0) {
+		return directories.GetWorking(), nil
+	}
+	if apart {
+		return a.workFolder(ctx, t)
 	}
 	dir, ok := localDir(directories.GetDir())
 	if !ok || os.MkdirAll(dir, 0o755) != nil {
@@ -206,7 +218,15 @@ func (a *Agent) workingDir(t *task) string {
 	if directories.GetWorking() != "" {
 		t.note(fmt.Sprintf("%s is not on %s: the program starts in %s", directories.GetWorking(), a.host, dir), true)
 	}
-	return dir
+	return dir, nil
+}
+
+// startsIn is what the program is told of its working directory.
+func (t *task) startsIn(cwd string) string {
+	if t.folder != "" {
+		return cwd
+	}
+	return t.launch.GetDirectories().GetWorking()
 }
 
 func isDir(path string) bool {

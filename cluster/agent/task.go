@@ -40,7 +40,9 @@ type task struct {
 
 	tail  tail
 	pumps sync.WaitGroup
-	blobs []*os.File // that the program is made of; of the goroutine in run
+	// of the goroutine in run
+	blobs  []*os.File // that the program is made of
+	folder string     // that is its own alone; "" where it has none
 
 	mu sync.Mutex
 	// guarded by mu
@@ -68,6 +70,7 @@ func (t *task) run(spawn spawner) {
 		for _, f := range t.blobs {
 			f.Close()
 		}
+		t.leaveFolder()
 	}()
 	pipes, err := openPipes()
 	if err != nil {

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"os"
@@ -22,6 +23,8 @@ type interpreter struct {
 	starter zygoteStarter
 	log     *slog.Logger
 	warmed  func(*clusterpb.Python) // told each time Python is ready or cannot be
+	// bring makes what is wanted ready on this host, for as long as what it returns is open.
+	bring func(context.Context, *clusterpb.WarmUp) (*clusterpb.WarmUp, io.Closer, error)
 
 	keeper sync.WaitGroup
 
@@ -119,6 +122,13 @@ func (i *interpreter) set(z *zygote, p *clusterpb.Python) {
 // keep holds a connection to a zygote until ctx ends, and starts another when
 // one dies.
 func (i *interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
+	asked := want
+	want, held, err := i.bring(ctx, asked)
+	if err != nil {
+		i.lacks(ctx, asked, err)
+		return
+	}
+	defer held.Close()
 	for {
 		z, python := i.open(ctx, want)
 		if ctx.Err() != nil {
@@ -156,6 +166,20 @@ func (i *interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
 		case <-time.After(rewarmPause):
 		}
 	}
+}
+
+// lacks tells that there is no Python for what is wanted.
+func (i *interpreter) lacks(ctx context.Context, want *clusterpb.WarmUp, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	python := &clusterpb.Python{Executable: want.GetPython(), Error: err.Error()}
+	i.mu.Lock()
+	if ctx.Err() == nil {
+		i.set(nil, python)
+	}
+	i.mu.Unlock()
+	i.warmed(python)
 }
 
 // open connects to a zygote and waits for its imports. The description says

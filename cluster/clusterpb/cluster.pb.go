@@ -80,7 +80,7 @@ func (x Program_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Program_Kind.Descriptor instead.
 func (Program_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{28, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{31, 0}
 }
 
 type Line_Stream int32
@@ -126,7 +126,7 @@ func (x Line_Stream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Line_Stream.Descriptor instead.
 func (Line_Stream) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41, 0}
 }
 
 type AgentMessage struct {
@@ -142,6 +142,7 @@ type AgentMessage struct {
 	//	*AgentMessage_Note
 	//	*AgentMessage_FilesSent
 	//	*AgentMessage_Leaving
+	//	*AgentMessage_Fetching
 	Message       isAgentMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -265,6 +266,15 @@ func (x *AgentMessage) GetLeaving() *Leaving {
 	return nil
 }
 
+func (x *AgentMessage) GetFetching() *Fetching {
+	if x != nil {
+		if x, ok := x.Message.(*AgentMessage_Fetching); ok {
+			return x.Fetching
+		}
+	}
+	return nil
+}
+
 type isAgentMessage_Message interface {
 	isAgentMessage_Message()
 }
@@ -305,6 +315,10 @@ type AgentMessage_Leaving struct {
 	Leaving *Leaving `protobuf:"bytes,9,opt,name=leaving,proto3,oneof"`
 }
 
+type AgentMessage_Fetching struct {
+	Fetching *Fetching `protobuf:"bytes,10,opt,name=fetching,proto3,oneof"`
+}
+
 func (*AgentMessage_Hello) isAgentMessage_Message() {}
 
 func (*AgentMessage_Heartbeat) isAgentMessage_Message() {}
@@ -323,6 +337,53 @@ func (*AgentMessage_FilesSent) isAgentMessage_Message() {}
 
 func (*AgentMessage_Leaving) isAgentMessage_Message() {}
 
+func (*AgentMessage_Fetching) isAgentMessage_Message() {}
+
+// Fetching: an executor that is not ready says what it brings over meanwhile.
+type Fetching struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	What          string                 `protobuf:"bytes,1,opt,name=what,proto3" json:"what,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Fetching) Reset() {
+	*x = Fetching{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Fetching) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Fetching) ProtoMessage() {}
+
+func (x *Fetching) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Fetching.ProtoReflect.Descriptor instead.
+func (*Fetching) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Fetching) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
 // FilesSent: what an attempt's task left on an executor's own disk has reached the
 // driver, but for what is missing.
 type FilesSent struct {
@@ -338,7 +399,7 @@ type FilesSent struct {
 
 func (x *FilesSent) Reset() {
 	*x = FilesSent{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[1]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -350,7 +411,7 @@ func (x *FilesSent) String() string {
 func (*FilesSent) ProtoMessage() {}
 
 func (x *FilesSent) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[1]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -363,7 +424,7 @@ func (x *FilesSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FilesSent.ProtoReflect.Descriptor instead.
 func (*FilesSent) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{1}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *FilesSent) GetRun() int32 {
@@ -411,7 +472,7 @@ type Leaving struct {
 
 func (x *Leaving) Reset() {
 	*x = Leaving{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[2]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -423,7 +484,7 @@ func (x *Leaving) String() string {
 func (*Leaving) ProtoMessage() {}
 
 func (x *Leaving) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[2]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -436,7 +497,7 @@ func (x *Leaving) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leaving.ProtoReflect.Descriptor instead.
 func (*Leaving) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{2}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Leaving) GetCause() string {
@@ -471,7 +532,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[3]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -483,7 +544,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[3]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -496,7 +557,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{3}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Hello) GetExecutorId() string {
@@ -630,7 +691,7 @@ type RunningTask struct {
 
 func (x *RunningTask) Reset() {
 	*x = RunningTask{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[4]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +703,7 @@ func (x *RunningTask) String() string {
 func (*RunningTask) ProtoMessage() {}
 
 func (x *RunningTask) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[4]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +716,7 @@ func (x *RunningTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunningTask.ProtoReflect.Descriptor instead.
 func (*RunningTask) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{4}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RunningTask) GetRun() int32 {
@@ -703,7 +764,7 @@ type GPU struct {
 
 func (x *GPU) Reset() {
 	*x = GPU{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[5]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +776,7 @@ func (x *GPU) String() string {
 func (*GPU) ProtoMessage() {}
 
 func (x *GPU) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[5]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +789,7 @@ func (x *GPU) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPU.ProtoReflect.Descriptor instead.
 func (*GPU) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{5}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GPU) GetUuid() string {
@@ -806,7 +867,7 @@ type GPUProcess struct {
 
 func (x *GPUProcess) Reset() {
 	*x = GPUProcess{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[6]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +879,7 @@ func (x *GPUProcess) String() string {
 func (*GPUProcess) ProtoMessage() {}
 
 func (x *GPUProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[6]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +892,7 @@ func (x *GPUProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUProcess.ProtoReflect.Descriptor instead.
 func (*GPUProcess) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{6}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GPUProcess) GetPid() int32 {
@@ -879,7 +940,7 @@ type Python struct {
 
 func (x *Python) Reset() {
 	*x = Python{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[7]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -891,7 +952,7 @@ func (x *Python) String() string {
 func (*Python) ProtoMessage() {}
 
 func (x *Python) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[7]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -904,7 +965,7 @@ func (x *Python) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Python.ProtoReflect.Descriptor instead.
 func (*Python) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{7}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Python) GetExecutable() string {
@@ -972,7 +1033,7 @@ type Warmed struct {
 
 func (x *Warmed) Reset() {
 	*x = Warmed{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[8]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1045,7 @@ func (x *Warmed) String() string {
 func (*Warmed) ProtoMessage() {}
 
 func (x *Warmed) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[8]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1058,7 @@ func (x *Warmed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warmed.ProtoReflect.Descriptor instead.
 func (*Warmed) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{8}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Warmed) GetPython() *Python {
@@ -1017,7 +1078,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[9]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1090,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[9]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1103,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{9}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Heartbeat) GetUnixNano() int64 {
@@ -1072,7 +1133,7 @@ type TaskUsage struct {
 
 func (x *TaskUsage) Reset() {
 	*x = TaskUsage{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[10]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1084,7 +1145,7 @@ func (x *TaskUsage) String() string {
 func (*TaskUsage) ProtoMessage() {}
 
 func (x *TaskUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[10]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1097,7 +1158,7 @@ func (x *TaskUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskUsage.ProtoReflect.Descriptor instead.
 func (*TaskUsage) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{10}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TaskUsage) GetTask() string {
@@ -1148,7 +1209,7 @@ type Prepared struct {
 
 func (x *Prepared) Reset() {
 	*x = Prepared{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[11]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1221,7 @@ func (x *Prepared) String() string {
 func (*Prepared) ProtoMessage() {}
 
 func (x *Prepared) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[11]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1234,7 @@ func (x *Prepared) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepared.ProtoReflect.Descriptor instead.
 func (*Prepared) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{11}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Prepared) GetRun() int32 {
@@ -1225,7 +1286,7 @@ type TaskEvent struct {
 
 func (x *TaskEvent) Reset() {
 	*x = TaskEvent{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1298,7 @@ func (x *TaskEvent) String() string {
 func (*TaskEvent) ProtoMessage() {}
 
 func (x *TaskEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[12]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1311,7 @@ func (x *TaskEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskEvent.ProtoReflect.Descriptor instead.
 func (*TaskEvent) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{12}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TaskEvent) GetRun() int32 {
@@ -1399,7 +1460,7 @@ type ServerJoined struct {
 
 func (x *ServerJoined) Reset() {
 	*x = ServerJoined{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1472,7 @@ func (x *ServerJoined) String() string {
 func (*ServerJoined) ProtoMessage() {}
 
 func (x *ServerJoined) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[13]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1485,7 @@ func (x *ServerJoined) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerJoined.ProtoReflect.Descriptor instead.
 func (*ServerJoined) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{13}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
 }
 
 type Started struct {
@@ -1436,7 +1497,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1448,7 +1509,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[14]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1461,7 +1522,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Started) GetPid() int32 {
@@ -1481,7 +1542,7 @@ type Entered struct {
 
 func (x *Entered) Reset() {
 	*x = Entered{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +1554,7 @@ func (x *Entered) String() string {
 func (*Entered) ProtoMessage() {}
 
 func (x *Entered) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +1567,7 @@ func (x *Entered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entered.ProtoReflect.Descriptor instead.
 func (*Entered) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Entered) GetStartSeconds() float64 {
@@ -1531,7 +1592,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1604,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1617,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Report) GetStep() int64 {
@@ -1624,7 +1685,7 @@ type Exited struct {
 
 func (x *Exited) Reset() {
 	*x = Exited{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1636,7 +1697,7 @@ func (x *Exited) String() string {
 func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1649,7 +1710,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Exited) GetCode() int32 {
@@ -1719,7 +1780,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +1792,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +1805,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *TaskResult) GetPickled() []byte {
@@ -1778,7 +1839,7 @@ type Note struct {
 
 func (x *Note) Reset() {
 	*x = Note{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1790,7 +1851,7 @@ func (x *Note) String() string {
 func (*Note) ProtoMessage() {}
 
 func (x *Note) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1803,7 +1864,7 @@ func (x *Note) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Note.ProtoReflect.Descriptor instead.
 func (*Note) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Note) GetText() string {
@@ -1832,7 +1893,7 @@ type BarrierArrived struct {
 
 func (x *BarrierArrived) Reset() {
 	*x = BarrierArrived{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1844,7 +1905,7 @@ func (x *BarrierArrived) String() string {
 func (*BarrierArrived) ProtoMessage() {}
 
 func (x *BarrierArrived) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1857,7 +1918,7 @@ func (x *BarrierArrived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierArrived.ProtoReflect.Descriptor instead.
 func (*BarrierArrived) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BarrierArrived) GetRun() int32 {
@@ -1908,7 +1969,7 @@ type Instruction struct {
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1920,7 +1981,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1933,7 +1994,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Instruction) GetInstruction() isInstruction_Instruction {
@@ -2098,7 +2159,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2171,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2184,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Welcome) GetCluster() string {
@@ -2191,7 +2252,7 @@ type GPUWant struct {
 
 func (x *GPUWant) Reset() {
 	*x = GPUWant{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2203,7 +2264,7 @@ func (x *GPUWant) String() string {
 func (*GPUWant) ProtoMessage() {}
 
 func (x *GPUWant) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2216,7 +2277,7 @@ func (x *GPUWant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUWant.ProtoReflect.Descriptor instead.
 func (*GPUWant) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *GPUWant) GetCount() int32 {
@@ -2233,13 +2294,14 @@ type WarmUp struct {
 	Env           map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // import-time environment
 	SearchPath    string                 `protobuf:"bytes,4,opt,name=search_path,json=searchPath,proto3" json:"search_path,omitempty"`                                           // directory to put first on sys.path, "" = the embedded package
 	Generation    int32                  `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`                                                            // a zygote of another is not taken up: reset --hard counts on
+	Environment   *Environment           `protobuf:"bytes,6,opt,name=environment,proto3" json:"environment,omitempty"`                                                           // that the interpreter is of, instead of the above; absent: none travels
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *WarmUp) Reset() {
 	*x = WarmUp{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2251,7 +2313,7 @@ func (x *WarmUp) String() string {
 func (*WarmUp) ProtoMessage() {}
 
 func (x *WarmUp) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2264,7 +2326,7 @@ func (x *WarmUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmUp.ProtoReflect.Descriptor instead.
 func (*WarmUp) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *WarmUp) GetPython() string {
@@ -2302,6 +2364,143 @@ func (x *WarmUp) GetGeneration() int32 {
 	return 0
 }
 
+func (x *WarmUp) GetEnvironment() *Environment {
+	if x != nil {
+		return x.Environment
+	}
+	return nil
+}
+
+// Shipped: something that the driver holds and executors without its disk fetch.
+type Shipped struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`       // below the task's working directory; for people, of an environment
+	Content       *Blob                  `protobuf:"bytes,2,opt,name=content,proto3" json:"content,omitempty"` // never with its data
+	Form          string                 `protobuf:"bytes,3,opt,name=form,proto3" json:"form,omitempty"`       // "": a file; tar | tar.gz | zip: what is unpacked under the name
+	Mode          uint32                 `protobuf:"varint,4,opt,name=mode,proto3" json:"mode,omitempty"`      // permissions of a file
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Shipped) Reset() {
+	*x = Shipped{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Shipped) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Shipped) ProtoMessage() {}
+
+func (x *Shipped) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Shipped.ProtoReflect.Descriptor instead.
+func (*Shipped) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *Shipped) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Shipped) GetContent() *Blob {
+	if x != nil {
+		return x.Content
+	}
+	return nil
+}
+
+func (x *Shipped) GetForm() string {
+	if x != nil {
+		return x.Form
+	}
+	return ""
+}
+
+func (x *Shipped) GetMode() uint32 {
+	if x != nil {
+		return x.Mode
+	}
+	return 0
+}
+
+// Environment: a packed Python environment.
+type Environment struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Packed        *Shipped               `protobuf:"bytes,1,opt,name=packed,proto3" json:"packed,omitempty"`
+	Python        string                 `protobuf:"bytes,2,opt,name=python,proto3" json:"python,omitempty"` // "3.12"
+	Own           bool                   `protobuf:"varint,3,opt,name=own,proto3" json:"own,omitempty"`      // it brings its interpreter; else the executor's of that version serves
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Environment) Reset() {
+	*x = Environment{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Environment) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Environment) ProtoMessage() {}
+
+func (x *Environment) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Environment.ProtoReflect.Descriptor instead.
+func (*Environment) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Environment) GetPacked() *Shipped {
+	if x != nil {
+		return x.Packed
+	}
+	return nil
+}
+
+func (x *Environment) GetPython() string {
+	if x != nil {
+		return x.Python
+	}
+	return ""
+}
+
+func (x *Environment) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
+}
+
 type Prepare struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -2312,7 +2511,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2324,7 +2523,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2337,7 +2536,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Prepare) GetRun() int32 {
@@ -2371,13 +2570,14 @@ type Launch struct {
 	DefaultFs      string                 `protobuf:"bytes,13,opt,name=default_fs,json=defaultFs,proto3" json:"default_fs,omitempty"`
 	Resumed        bool                   `protobuf:"varint,14,opt,name=resumed,proto3" json:"resumed,omitempty"`
 	ExecutorNumber int32                  `protobuf:"varint,15,opt,name=executor_number,json=executorNumber,proto3" json:"executor_number,omitempty"` // ctx.executor_id
+	Files          []*Shipped             `protobuf:"bytes,16,rep,name=files,proto3" json:"files,omitempty"`                                          // for the working directory of the task
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2389,7 +2589,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2402,7 +2602,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Launch) GetRun() int32 {
@@ -2510,6 +2710,13 @@ func (x *Launch) GetExecutorNumber() int32 {
 	return 0
 }
 
+func (x *Launch) GetFiles() []*Shipped {
+	if x != nil {
+		return x.Files
+	}
+	return nil
+}
+
 type Directories struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Dir           string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"` // the run's: …/run-003
@@ -2523,7 +2730,7 @@ type Directories struct {
 
 func (x *Directories) Reset() {
 	*x = Directories{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2535,7 +2742,7 @@ func (x *Directories) String() string {
 func (*Directories) ProtoMessage() {}
 
 func (x *Directories) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2548,7 +2755,7 @@ func (x *Directories) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directories.ProtoReflect.Descriptor instead.
 func (*Directories) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Directories) GetDir() string {
@@ -2603,7 +2810,7 @@ type Program struct {
 
 func (x *Program) Reset() {
 	*x = Program{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2615,7 +2822,7 @@ func (x *Program) String() string {
 func (*Program) ProtoMessage() {}
 
 func (x *Program) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2628,7 +2835,7 @@ func (x *Program) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Program.ProtoReflect.Descriptor instead.
 func (*Program) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Program) GetKind() Program_Kind {
@@ -2699,7 +2906,7 @@ type Blob struct {
 
 func (x *Blob) Reset() {
 	*x = Blob{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2711,7 +2918,7 @@ func (x *Blob) String() string {
 func (*Blob) ProtoMessage() {}
 
 func (x *Blob) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2724,7 +2931,7 @@ func (x *Blob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blob.ProtoReflect.Descriptor instead.
 func (*Blob) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Blob) GetSha256() string {
@@ -2759,7 +2966,7 @@ type SignalTask struct {
 
 func (x *SignalTask) Reset() {
 	*x = SignalTask{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2771,7 +2978,7 @@ func (x *SignalTask) String() string {
 func (*SignalTask) ProtoMessage() {}
 
 func (x *SignalTask) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2784,7 +2991,7 @@ func (x *SignalTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalTask.ProtoReflect.Descriptor instead.
 func (*SignalTask) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SignalTask) GetRun() int32 {
@@ -2820,7 +3027,7 @@ type EndRun struct {
 
 func (x *EndRun) Reset() {
 	*x = EndRun{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2832,7 +3039,7 @@ func (x *EndRun) String() string {
 func (*EndRun) ProtoMessage() {}
 
 func (x *EndRun) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2845,7 +3052,7 @@ func (x *EndRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndRun.ProtoReflect.Descriptor instead.
 func (*EndRun) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *EndRun) GetRun() int32 {
@@ -2880,7 +3087,7 @@ type BarrierReleased struct {
 
 func (x *BarrierReleased) Reset() {
 	*x = BarrierReleased{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2892,7 +3099,7 @@ func (x *BarrierReleased) String() string {
 func (*BarrierReleased) ProtoMessage() {}
 
 func (x *BarrierReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2905,7 +3112,7 @@ func (x *BarrierReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierReleased.ProtoReflect.Descriptor instead.
 func (*BarrierReleased) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *BarrierReleased) GetRun() int32 {
@@ -2939,7 +3146,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2951,7 +3158,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2964,7 +3171,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Release) GetReason() string {
@@ -2983,7 +3190,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2995,7 +3202,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3008,7 +3215,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 // TrainingOver: those who train have ended; an evaluator looks at the last
@@ -3022,7 +3229,7 @@ type TrainingOver struct {
 
 func (x *TrainingOver) Reset() {
 	*x = TrainingOver{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3034,7 +3241,7 @@ func (x *TrainingOver) String() string {
 func (*TrainingOver) ProtoMessage() {}
 
 func (x *TrainingOver) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3047,7 +3254,7 @@ func (x *TrainingOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrainingOver.ProtoReflect.Descriptor instead.
 func (*TrainingOver) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TrainingOver) GetRun() int32 {
@@ -3072,7 +3279,7 @@ type LogBatch struct {
 
 func (x *LogBatch) Reset() {
 	*x = LogBatch{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3084,7 +3291,7 @@ func (x *LogBatch) String() string {
 func (*LogBatch) ProtoMessage() {}
 
 func (x *LogBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3097,7 +3304,7 @@ func (x *LogBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogBatch.ProtoReflect.Descriptor instead.
 func (*LogBatch) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *LogBatch) GetRun() int32 {
@@ -3161,7 +3368,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3173,7 +3380,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3186,7 +3393,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *LogAck) GetRun() int32 {
@@ -3231,7 +3438,7 @@ type Line struct {
 
 func (x *Line) Reset() {
 	*x = Line{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3243,7 +3450,7 @@ func (x *Line) String() string {
 func (*Line) ProtoMessage() {}
 
 func (x *Line) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3256,7 +3463,7 @@ func (x *Line) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Line.ProtoReflect.Descriptor instead.
 func (*Line) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Line) GetStream() Line_Stream {
@@ -3310,7 +3517,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3322,7 +3529,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3335,7 +3542,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *FetchRequest) GetSha256() string {
@@ -3354,7 +3561,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3366,7 +3573,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3379,7 +3586,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -3401,7 +3608,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3413,7 +3620,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3426,7 +3633,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *FileChunk) GetPath() string {
@@ -3466,7 +3673,7 @@ type SyncReply struct {
 
 func (x *SyncReply) Reset() {
 	*x = SyncReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3478,7 +3685,7 @@ func (x *SyncReply) String() string {
 func (*SyncReply) ProtoMessage() {}
 
 func (x *SyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3491,7 +3698,7 @@ func (x *SyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncReply.ProtoReflect.Descriptor instead.
 func (*SyncReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SyncReply) GetFiles() int64 {
@@ -3516,7 +3723,7 @@ type PutRequest struct {
 
 func (x *PutRequest) Reset() {
 	*x = PutRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3528,7 +3735,7 @@ func (x *PutRequest) String() string {
 func (*PutRequest) ProtoMessage() {}
 
 func (x *PutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3541,7 +3748,7 @@ func (x *PutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
 func (*PutRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PutRequest) GetMessage() isPutRequest_Message {
@@ -3626,7 +3833,7 @@ type FileHead struct {
 
 func (x *FileHead) Reset() {
 	*x = FileHead{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3845,7 @@ func (x *FileHead) String() string {
 func (*FileHead) ProtoMessage() {}
 
 func (x *FileHead) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +3858,7 @@ func (x *FileHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileHead.ProtoReflect.Descriptor instead.
 func (*FileHead) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *FileHead) GetPath() string {
@@ -3686,7 +3893,7 @@ type FileCommit struct {
 
 func (x *FileCommit) Reset() {
 	*x = FileCommit{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3698,7 +3905,7 @@ func (x *FileCommit) String() string {
 func (*FileCommit) ProtoMessage() {}
 
 func (x *FileCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3711,7 +3918,7 @@ func (x *FileCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileCommit.ProtoReflect.Descriptor instead.
 func (*FileCommit) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *FileCommit) GetRemove() []string {
@@ -3731,7 +3938,7 @@ type PutReply struct {
 
 func (x *PutReply) Reset() {
 	*x = PutReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3743,7 +3950,7 @@ func (x *PutReply) String() string {
 func (*PutReply) ProtoMessage() {}
 
 func (x *PutReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3756,7 +3963,7 @@ func (x *PutReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutReply.ProtoReflect.Descriptor instead.
 func (*PutReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *PutReply) GetHave() int64 {
@@ -3783,7 +3990,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3795,7 +4002,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3808,7 +4015,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ListRequest) GetRun() int32 {
@@ -3834,7 +4041,7 @@ type ListReply struct {
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3846,7 +4053,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3859,7 +4066,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ListReply) GetFiles() []*FileHead {
@@ -3878,7 +4085,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3890,7 +4097,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3903,7 +4110,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *GetRequest) GetPath() string {
@@ -3924,7 +4131,7 @@ type GetReply struct {
 
 func (x *GetReply) Reset() {
 	*x = GetReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3936,7 +4143,7 @@ func (x *GetReply) String() string {
 func (*GetReply) ProtoMessage() {}
 
 func (x *GetReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3949,7 +4156,7 @@ func (x *GetReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReply.ProtoReflect.Descriptor instead.
 func (*GetReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GetReply) GetData() []byte {
@@ -3985,7 +4192,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3997,7 +4204,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4010,7 +4217,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Resources) GetGpus() int32 {
@@ -4052,7 +4259,7 @@ type Role struct {
 
 func (x *Role) Reset() {
 	*x = Role{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4064,7 +4271,7 @@ func (x *Role) String() string {
 func (*Role) ProtoMessage() {}
 
 func (x *Role) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4077,7 +4284,7 @@ func (x *Role) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Role.ProtoReflect.Descriptor instead.
 func (*Role) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Role) GetName() string {
@@ -4120,13 +4327,15 @@ type ReserveRequest struct {
 	Venv              string                 `protobuf:"bytes,15,opt,name=venv,proto3" json:"venv,omitempty"`
 	Advertise         string                 `protobuf:"bytes,16,opt,name=advertise,proto3" json:"advertise,omitempty"`                                          // HOST[:PORTS]
 	TensorboardPython string                 `protobuf:"bytes,17,opt,name=tensorboard_python,json=tensorboardPython,proto3" json:"tensorboard_python,omitempty"` // interpreter that has tensorboard
+	Ship              []*GivenFile           `protobuf:"bytes,18,rep,name=ship,proto3" json:"ship,omitempty"`                                                    // files for the working directories of executors without this disk
+	ShipEnvironment   string                 `protobuf:"bytes,19,opt,name=ship_environment,json=shipEnvironment,proto3" json:"ship_environment,omitempty"`       // environment for executors without this disk: a folder or an archive
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ReserveRequest) Reset() {
 	*x = ReserveRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4138,7 +4347,7 @@ func (x *ReserveRequest) String() string {
 func (*ReserveRequest) ProtoMessage() {}
 
 func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4151,7 +4360,7 @@ func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
 func (*ReserveRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ReserveRequest) GetName() string {
@@ -4273,6 +4482,81 @@ func (x *ReserveRequest) GetTensorboardPython() string {
 	return ""
 }
 
+func (x *ReserveRequest) GetShip() []*GivenFile {
+	if x != nil {
+		return x.Ship
+	}
+	return nil
+}
+
+func (x *ReserveRequest) GetShipEnvironment() string {
+	if x != nil {
+		return x.ShipEnvironment
+	}
+	return ""
+}
+
+// GivenFile: a file or folder of this machine's, and what executors call it.
+type GivenFile struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Path          string                 `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`      // relative to the task's working directory
+	Unpack        bool                   `protobuf:"varint,3,opt,name=unpack,proto3" json:"unpack,omitempty"` // an archive, to be unpacked under the name
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GivenFile) Reset() {
+	*x = GivenFile{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GivenFile) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GivenFile) ProtoMessage() {}
+
+func (x *GivenFile) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GivenFile.ProtoReflect.Descriptor instead.
+func (*GivenFile) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *GivenFile) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
+func (x *GivenFile) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *GivenFile) GetUnpack() bool {
+	if x != nil {
+		return x.Unpack
+	}
+	return false
+}
+
 type ReserveUpdate struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Executors     []*ExecutorStatus      `protobuf:"bytes,1,rep,name=executors,proto3" json:"executors,omitempty"`
@@ -4287,7 +4571,7 @@ type ReserveUpdate struct {
 
 func (x *ReserveUpdate) Reset() {
 	*x = ReserveUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4299,7 +4583,7 @@ func (x *ReserveUpdate) String() string {
 func (*ReserveUpdate) ProtoMessage() {}
 
 func (x *ReserveUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4312,7 +4596,7 @@ func (x *ReserveUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveUpdate.ProtoReflect.Descriptor instead.
 func (*ReserveUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ReserveUpdate) GetExecutors() []*ExecutorStatus {
@@ -4375,7 +4659,7 @@ type ExecutorStatus struct {
 
 func (x *ExecutorStatus) Reset() {
 	*x = ExecutorStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4387,7 +4671,7 @@ func (x *ExecutorStatus) String() string {
 func (*ExecutorStatus) ProtoMessage() {}
 
 func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4400,7 +4684,7 @@ func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutorStatus.ProtoReflect.Descriptor instead.
 func (*ExecutorStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ExecutorStatus) GetId() string {
@@ -4482,7 +4766,7 @@ type HoldRequest struct {
 
 func (x *HoldRequest) Reset() {
 	*x = HoldRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4494,7 +4778,7 @@ func (x *HoldRequest) String() string {
 func (*HoldRequest) ProtoMessage() {}
 
 func (x *HoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4507,7 +4791,7 @@ func (x *HoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
 func (*HoldRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *HoldRequest) GetClient() string {
@@ -4526,7 +4810,7 @@ type HoldUpdate struct {
 
 func (x *HoldUpdate) Reset() {
 	*x = HoldUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4538,7 +4822,7 @@ func (x *HoldUpdate) String() string {
 func (*HoldUpdate) ProtoMessage() {}
 
 func (x *HoldUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4551,7 +4835,7 @@ func (x *HoldUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldUpdate.ProtoReflect.Descriptor instead.
 func (*HoldUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *HoldUpdate) GetNote() string {
@@ -4569,7 +4853,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4581,7 +4865,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4594,7 +4878,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 type ClusterStatus struct {
@@ -4625,7 +4909,7 @@ type ClusterStatus struct {
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4637,7 +4921,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4650,7 +4934,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ClusterStatus) GetName() string {
@@ -4815,7 +5099,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4827,7 +5111,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4840,7 +5124,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *StartRequest) GetProgram() *Program {
@@ -4953,7 +5237,7 @@ type StartUpdate struct {
 
 func (x *StartUpdate) Reset() {
 	*x = StartUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4965,7 +5249,7 @@ func (x *StartUpdate) String() string {
 func (*StartUpdate) ProtoMessage() {}
 
 func (x *StartUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4978,7 +5262,7 @@ func (x *StartUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartUpdate.ProtoReflect.Descriptor instead.
 func (*StartUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StartUpdate) GetRun() *RunStatus {
@@ -5021,7 +5305,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5033,7 +5317,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5046,7 +5330,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *FollowRequest) GetRun() int32 {
@@ -5089,7 +5373,7 @@ type RunUpdate struct {
 
 func (x *RunUpdate) Reset() {
 	*x = RunUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5101,7 +5385,7 @@ func (x *RunUpdate) String() string {
 func (*RunUpdate) ProtoMessage() {}
 
 func (x *RunUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5114,7 +5398,7 @@ func (x *RunUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunUpdate.ProtoReflect.Descriptor instead.
 func (*RunUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *RunUpdate) GetLines() *Lines {
@@ -5158,7 +5442,7 @@ type Lines struct {
 
 func (x *Lines) Reset() {
 	*x = Lines{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5170,7 +5454,7 @@ func (x *Lines) String() string {
 func (*Lines) ProtoMessage() {}
 
 func (x *Lines) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5183,7 +5467,7 @@ func (x *Lines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lines.ProtoReflect.Descriptor instead.
 func (*Lines) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Lines) GetHead() []*Line {
@@ -5244,7 +5528,7 @@ type RunStatus struct {
 
 func (x *RunStatus) Reset() {
 	*x = RunStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5256,7 +5540,7 @@ func (x *RunStatus) String() string {
 func (*RunStatus) ProtoMessage() {}
 
 func (x *RunStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5269,7 +5553,7 @@ func (x *RunStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunStatus.ProtoReflect.Descriptor instead.
 func (*RunStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *RunStatus) GetId() int32 {
@@ -5438,7 +5722,7 @@ type Series struct {
 
 func (x *Series) Reset() {
 	*x = Series{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5450,7 +5734,7 @@ func (x *Series) String() string {
 func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5463,7 +5747,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Series) GetName() string {
@@ -5516,7 +5800,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5528,7 +5812,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5541,7 +5825,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -5663,7 +5947,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5675,7 +5959,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5688,7 +5972,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Failure) GetSummary() string {
@@ -5785,7 +6069,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5797,7 +6081,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5810,7 +6094,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *StopRequest) GetRun() int32 {
@@ -5836,7 +6120,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5848,7 +6132,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5861,7 +6145,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ResetRequest) GetHard() bool {
@@ -5883,7 +6167,7 @@ type ResetUpdate struct {
 
 func (x *ResetUpdate) Reset() {
 	*x = ResetUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5895,7 +6179,7 @@ func (x *ResetUpdate) String() string {
 func (*ResetUpdate) ProtoMessage() {}
 
 func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5908,7 +6192,7 @@ func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetUpdate.ProtoReflect.Descriptor instead.
 func (*ResetUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ResetUpdate) GetText() string {
@@ -5953,7 +6237,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5965,7 +6249,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5978,7 +6262,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *LogsRequest) GetRun() int32 {
@@ -6033,7 +6317,7 @@ type LinesReply struct {
 
 func (x *LinesReply) Reset() {
 	*x = LinesReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6045,7 +6329,7 @@ func (x *LinesReply) String() string {
 func (*LinesReply) ProtoMessage() {}
 
 func (x *LinesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6058,7 +6342,7 @@ func (x *LinesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinesReply.ProtoReflect.Descriptor instead.
 func (*LinesReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *LinesReply) GetLines() []*Line {
@@ -6084,7 +6368,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6096,7 +6380,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6109,7 +6393,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *DetachRequest) GetUndo() bool {
@@ -6127,7 +6411,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6139,7 +6423,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6152,7 +6436,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 type HistoryReply struct {
@@ -6164,7 +6448,7 @@ type HistoryReply struct {
 
 func (x *HistoryReply) Reset() {
 	*x = HistoryReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6176,7 +6460,7 @@ func (x *HistoryReply) String() string {
 func (*HistoryReply) ProtoMessage() {}
 
 func (x *HistoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6189,7 +6473,7 @@ func (x *HistoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReply.ProtoReflect.Descriptor instead.
 func (*HistoryReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *HistoryReply) GetRuns() []*RunStatus {
@@ -6210,7 +6494,7 @@ type TensorBoardRequest struct {
 
 func (x *TensorBoardRequest) Reset() {
 	*x = TensorBoardRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6222,7 +6506,7 @@ func (x *TensorBoardRequest) String() string {
 func (*TensorBoardRequest) ProtoMessage() {}
 
 func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6235,7 +6519,7 @@ func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardRequest.ProtoReflect.Descriptor instead.
 func (*TensorBoardRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *TensorBoardRequest) GetLogdir() string {
@@ -6272,7 +6556,7 @@ type TensorBoardReply struct {
 
 func (x *TensorBoardReply) Reset() {
 	*x = TensorBoardReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6284,7 +6568,7 @@ func (x *TensorBoardReply) String() string {
 func (*TensorBoardReply) ProtoMessage() {}
 
 func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6297,7 +6581,7 @@ func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardReply.ProtoReflect.Descriptor instead.
 func (*TensorBoardReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *TensorBoardReply) GetId() string {
@@ -6343,7 +6627,7 @@ type GPUsRequest struct {
 
 func (x *GPUsRequest) Reset() {
 	*x = GPUsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6355,7 +6639,7 @@ func (x *GPUsRequest) String() string {
 func (*GPUsRequest) ProtoMessage() {}
 
 func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6368,7 +6652,7 @@ func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsRequest.ProtoReflect.Descriptor instead.
 func (*GPUsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 type GPUsReply struct {
@@ -6381,7 +6665,7 @@ type GPUsReply struct {
 
 func (x *GPUsReply) Reset() {
 	*x = GPUsReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6393,7 +6677,7 @@ func (x *GPUsReply) String() string {
 func (*GPUsReply) ProtoMessage() {}
 
 func (x *GPUsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6406,7 +6690,7 @@ func (x *GPUsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsReply.ProtoReflect.Descriptor instead.
 func (*GPUsReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *GPUsReply) GetGpus() []*GPU {
@@ -6434,7 +6718,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6446,7 +6730,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6459,7 +6743,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -6494,7 +6778,7 @@ type ShutdownUpdate struct {
 
 func (x *ShutdownUpdate) Reset() {
 	*x = ShutdownUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6506,7 +6790,7 @@ func (x *ShutdownUpdate) String() string {
 func (*ShutdownUpdate) ProtoMessage() {}
 
 func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6519,7 +6803,7 @@ func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownUpdate.ProtoReflect.Descriptor instead.
 func (*ShutdownUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ShutdownUpdate) GetText() string {
@@ -6551,7 +6835,7 @@ type EngineSessionRequest struct {
 
 func (x *EngineSessionRequest) Reset() {
 	*x = EngineSessionRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6563,7 +6847,7 @@ func (x *EngineSessionRequest) String() string {
 func (*EngineSessionRequest) ProtoMessage() {}
 
 func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6576,7 +6860,7 @@ func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionRequest.ProtoReflect.Descriptor instead.
 func (*EngineSessionRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 // EngineSessionReply: one of them.
@@ -6590,7 +6874,7 @@ type EngineSessionReply struct {
 
 func (x *EngineSessionReply) Reset() {
 	*x = EngineSessionReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6602,7 +6886,7 @@ func (x *EngineSessionReply) String() string {
 func (*EngineSessionReply) ProtoMessage() {}
 
 func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6615,7 +6899,7 @@ func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionReply.ProtoReflect.Descriptor instead.
 func (*EngineSessionReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *EngineSessionReply) GetName() string {
@@ -6636,7 +6920,7 @@ var File_cluster_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\"\xe5\x03\n" +
+	"\x1fcluster/clusterpb/cluster.proto\x12\ftfcluster.v1\"\x9b\x04\n" +
 	"\fAgentMessage\x12+\n" +
 	"\x05hello\x18\x01 \x01(\v2\x13.tfcluster.v1.HelloH\x00R\x05hello\x127\n" +
 	"\theartbeat\x18\x02 \x01(\v2\x17.tfcluster.v1.HeartbeatH\x00R\theartbeat\x12.\n" +
@@ -6647,8 +6931,12 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04note\x18\a \x01(\v2\x12.tfcluster.v1.NoteH\x00R\x04note\x128\n" +
 	"\n" +
 	"files_sent\x18\b \x01(\v2\x17.tfcluster.v1.FilesSentH\x00R\tfilesSent\x121\n" +
-	"\aleaving\x18\t \x01(\v2\x15.tfcluster.v1.LeavingH\x00R\aleavingB\t\n" +
-	"\amessage\"{\n" +
+	"\aleaving\x18\t \x01(\v2\x15.tfcluster.v1.LeavingH\x00R\aleaving\x124\n" +
+	"\bfetching\x18\n" +
+	" \x01(\v2\x16.tfcluster.v1.FetchingH\x00R\bfetchingB\t\n" +
+	"\amessage\"\x1e\n" +
+	"\bFetching\x12\x12\n" +
+	"\x04what\x18\x01 \x01(\tR\x04what\"{\n" +
 	"\tFilesSent\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -6804,7 +7092,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03gpu\x18\a \x03(\v2\x15.tfcluster.v1.GPUWantR\x03gpu\x12\x18\n" +
 	"\arefused\x18\b \x01(\tR\arefused\"\x1f\n" +
 	"\aGPUWant\x12\x14\n" +
-	"\x05count\x18\x01 \x01(\x05R\x05count\"\xe2\x01\n" +
+	"\x05count\x18\x01 \x01(\x05R\x05count\"\x9f\x02\n" +
 	"\x06WarmUp\x12\x16\n" +
 	"\x06python\x18\x01 \x01(\tR\x06python\x12\x16\n" +
 	"\x06zygote\x18\x02 \x01(\bR\x06zygote\x12/\n" +
@@ -6813,13 +7101,23 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"searchPath\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x05 \x01(\x05R\n" +
-	"generation\x1a6\n" +
+	"generation\x12;\n" +
+	"\venvironment\x18\x06 \x01(\v2\x19.tfcluster.v1.EnvironmentR\venvironment\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"5\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +
+	"\aShipped\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
+	"\acontent\x18\x02 \x01(\v2\x12.tfcluster.v1.BlobR\acontent\x12\x12\n" +
+	"\x04form\x18\x03 \x01(\tR\x04form\x12\x12\n" +
+	"\x04mode\x18\x04 \x01(\rR\x04mode\"f\n" +
+	"\vEnvironment\x12-\n" +
+	"\x06packed\x18\x01 \x01(\v2\x15.tfcluster.v1.ShippedR\x06packed\x12\x16\n" +
+	"\x06python\x18\x02 \x01(\tR\x06python\x12\x10\n" +
+	"\x03own\x18\x03 \x01(\bR\x03own\"5\n" +
 	"\aPrepare\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xae\x04\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xdb\x04\n" +
 	"\x06Launch\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -6839,7 +7137,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"default_fs\x18\r \x01(\tR\tdefaultFs\x12\x18\n" +
 	"\aresumed\x18\x0e \x01(\bR\aresumed\x12'\n" +
-	"\x0fexecutor_number\x18\x0f \x01(\x05R\x0eexecutorNumber\x1a6\n" +
+	"\x0fexecutor_number\x18\x0f \x01(\x05R\x0eexecutorNumber\x12+\n" +
+	"\x05files\x18\x10 \x03(\v2\x15.tfcluster.v1.ShippedR\x05files\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x01\n" +
@@ -6962,7 +7261,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04Role\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12+\n" +
-	"\x04each\x18\x03 \x01(\v2\x17.tfcluster.v1.ResourcesR\x04each\"\xa9\x05\n" +
+	"\x04each\x18\x03 \x01(\v2\x17.tfcluster.v1.ResourcesR\x04each\"\x81\x06\n" +
 	"\x0eReserveRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12(\n" +
@@ -6983,13 +7282,19 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\bpy_files\x18\x0e \x03(\tR\apyFiles\x12\x12\n" +
 	"\x04venv\x18\x0f \x01(\tR\x04venv\x12\x1c\n" +
 	"\tadvertise\x18\x10 \x01(\tR\tadvertise\x12-\n" +
-	"\x12tensorboard_python\x18\x11 \x01(\tR\x11tensorboardPython\x1a6\n" +
+	"\x12tensorboard_python\x18\x11 \x01(\tR\x11tensorboardPython\x12+\n" +
+	"\x04ship\x18\x12 \x03(\v2\x17.tfcluster.v1.GivenFileR\x04ship\x12)\n" +
+	"\x10ship_environment\x18\x13 \x01(\tR\x0fshipEnvironment\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
 	"\vEngineEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf0\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"K\n" +
+	"\tGivenFile\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
+	"\x06unpack\x18\x03 \x01(\bR\x06unpack\"\xf0\x01\n" +
 	"\rReserveUpdate\x12:\n" +
 	"\texecutors\x18\x01 \x03(\v2\x1c.tfcluster.v1.ExecutorStatusR\texecutors\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\tR\awaiting\x12\x14\n" +
@@ -7237,233 +7542,243 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 91)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
 	(Line_Stream)(0),             // 1: tfcluster.v1.Line.Stream
 	(*AgentMessage)(nil),         // 2: tfcluster.v1.AgentMessage
-	(*FilesSent)(nil),            // 3: tfcluster.v1.FilesSent
-	(*Leaving)(nil),              // 4: tfcluster.v1.Leaving
-	(*Hello)(nil),                // 5: tfcluster.v1.Hello
-	(*RunningTask)(nil),          // 6: tfcluster.v1.RunningTask
-	(*GPU)(nil),                  // 7: tfcluster.v1.GPU
-	(*GPUProcess)(nil),           // 8: tfcluster.v1.GPUProcess
-	(*Python)(nil),               // 9: tfcluster.v1.Python
-	(*Warmed)(nil),               // 10: tfcluster.v1.Warmed
-	(*Heartbeat)(nil),            // 11: tfcluster.v1.Heartbeat
-	(*TaskUsage)(nil),            // 12: tfcluster.v1.TaskUsage
-	(*Prepared)(nil),             // 13: tfcluster.v1.Prepared
-	(*TaskEvent)(nil),            // 14: tfcluster.v1.TaskEvent
-	(*ServerJoined)(nil),         // 15: tfcluster.v1.ServerJoined
-	(*Started)(nil),              // 16: tfcluster.v1.Started
-	(*Entered)(nil),              // 17: tfcluster.v1.Entered
-	(*Report)(nil),               // 18: tfcluster.v1.Report
-	(*Exited)(nil),               // 19: tfcluster.v1.Exited
-	(*TaskResult)(nil),           // 20: tfcluster.v1.TaskResult
-	(*Note)(nil),                 // 21: tfcluster.v1.Note
-	(*BarrierArrived)(nil),       // 22: tfcluster.v1.BarrierArrived
-	(*Instruction)(nil),          // 23: tfcluster.v1.Instruction
-	(*Welcome)(nil),              // 24: tfcluster.v1.Welcome
-	(*GPUWant)(nil),              // 25: tfcluster.v1.GPUWant
-	(*WarmUp)(nil),               // 26: tfcluster.v1.WarmUp
-	(*Prepare)(nil),              // 27: tfcluster.v1.Prepare
-	(*Launch)(nil),               // 28: tfcluster.v1.Launch
-	(*Directories)(nil),          // 29: tfcluster.v1.Directories
-	(*Program)(nil),              // 30: tfcluster.v1.Program
-	(*Blob)(nil),                 // 31: tfcluster.v1.Blob
-	(*SignalTask)(nil),           // 32: tfcluster.v1.SignalTask
-	(*EndRun)(nil),               // 33: tfcluster.v1.EndRun
-	(*BarrierReleased)(nil),      // 34: tfcluster.v1.BarrierReleased
-	(*Release)(nil),              // 35: tfcluster.v1.Release
-	(*Probe)(nil),                // 36: tfcluster.v1.Probe
-	(*TrainingOver)(nil),         // 37: tfcluster.v1.TrainingOver
-	(*LogBatch)(nil),             // 38: tfcluster.v1.LogBatch
-	(*LogAck)(nil),               // 39: tfcluster.v1.LogAck
-	(*Line)(nil),                 // 40: tfcluster.v1.Line
-	(*FetchRequest)(nil),         // 41: tfcluster.v1.FetchRequest
-	(*Chunk)(nil),                // 42: tfcluster.v1.Chunk
-	(*FileChunk)(nil),            // 43: tfcluster.v1.FileChunk
-	(*SyncReply)(nil),            // 44: tfcluster.v1.SyncReply
-	(*PutRequest)(nil),           // 45: tfcluster.v1.PutRequest
-	(*FileHead)(nil),             // 46: tfcluster.v1.FileHead
-	(*FileCommit)(nil),           // 47: tfcluster.v1.FileCommit
-	(*PutReply)(nil),             // 48: tfcluster.v1.PutReply
-	(*ListRequest)(nil),          // 49: tfcluster.v1.ListRequest
-	(*ListReply)(nil),            // 50: tfcluster.v1.ListReply
-	(*GetRequest)(nil),           // 51: tfcluster.v1.GetRequest
-	(*GetReply)(nil),             // 52: tfcluster.v1.GetReply
-	(*Resources)(nil),            // 53: tfcluster.v1.Resources
-	(*Role)(nil),                 // 54: tfcluster.v1.Role
-	(*ReserveRequest)(nil),       // 55: tfcluster.v1.ReserveRequest
-	(*ReserveUpdate)(nil),        // 56: tfcluster.v1.ReserveUpdate
-	(*ExecutorStatus)(nil),       // 57: tfcluster.v1.ExecutorStatus
-	(*HoldRequest)(nil),          // 58: tfcluster.v1.HoldRequest
-	(*HoldUpdate)(nil),           // 59: tfcluster.v1.HoldUpdate
-	(*StatusRequest)(nil),        // 60: tfcluster.v1.StatusRequest
-	(*ClusterStatus)(nil),        // 61: tfcluster.v1.ClusterStatus
-	(*StartRequest)(nil),         // 62: tfcluster.v1.StartRequest
-	(*StartUpdate)(nil),          // 63: tfcluster.v1.StartUpdate
-	(*FollowRequest)(nil),        // 64: tfcluster.v1.FollowRequest
-	(*RunUpdate)(nil),            // 65: tfcluster.v1.RunUpdate
-	(*Lines)(nil),                // 66: tfcluster.v1.Lines
-	(*RunStatus)(nil),            // 67: tfcluster.v1.RunStatus
-	(*Series)(nil),               // 68: tfcluster.v1.Series
-	(*TaskStatus)(nil),           // 69: tfcluster.v1.TaskStatus
-	(*Failure)(nil),              // 70: tfcluster.v1.Failure
-	(*StopRequest)(nil),          // 71: tfcluster.v1.StopRequest
-	(*ResetRequest)(nil),         // 72: tfcluster.v1.ResetRequest
-	(*ResetUpdate)(nil),          // 73: tfcluster.v1.ResetUpdate
-	(*LogsRequest)(nil),          // 74: tfcluster.v1.LogsRequest
-	(*LinesReply)(nil),           // 75: tfcluster.v1.LinesReply
-	(*DetachRequest)(nil),        // 76: tfcluster.v1.DetachRequest
-	(*HistoryRequest)(nil),       // 77: tfcluster.v1.HistoryRequest
-	(*HistoryReply)(nil),         // 78: tfcluster.v1.HistoryReply
-	(*TensorBoardRequest)(nil),   // 79: tfcluster.v1.TensorBoardRequest
-	(*TensorBoardReply)(nil),     // 80: tfcluster.v1.TensorBoardReply
-	(*GPUsRequest)(nil),          // 81: tfcluster.v1.GPUsRequest
-	(*GPUsReply)(nil),            // 82: tfcluster.v1.GPUsReply
-	(*ShutdownRequest)(nil),      // 83: tfcluster.v1.ShutdownRequest
-	(*ShutdownUpdate)(nil),       // 84: tfcluster.v1.ShutdownUpdate
-	(*EngineSessionRequest)(nil), // 85: tfcluster.v1.EngineSessionRequest
-	(*EngineSessionReply)(nil),   // 86: tfcluster.v1.EngineSessionReply
-	nil,                          // 87: tfcluster.v1.Report.MetricsEntry
-	nil,                          // 88: tfcluster.v1.WarmUp.EnvEntry
-	nil,                          // 89: tfcluster.v1.Launch.EnvEntry
-	nil,                          // 90: tfcluster.v1.ReserveRequest.EnvEntry
-	nil,                          // 91: tfcluster.v1.ReserveRequest.EngineEntry
-	nil,                          // 92: tfcluster.v1.StartRequest.EnvEntry
+	(*Fetching)(nil),             // 3: tfcluster.v1.Fetching
+	(*FilesSent)(nil),            // 4: tfcluster.v1.FilesSent
+	(*Leaving)(nil),              // 5: tfcluster.v1.Leaving
+	(*Hello)(nil),                // 6: tfcluster.v1.Hello
+	(*RunningTask)(nil),          // 7: tfcluster.v1.RunningTask
+	(*GPU)(nil),                  // 8: tfcluster.v1.GPU
+	(*GPUProcess)(nil),           // 9: tfcluster.v1.GPUProcess
+	(*Python)(nil),               // 10: tfcluster.v1.Python
+	(*Warmed)(nil),               // 11: tfcluster.v1.Warmed
+	(*Heartbeat)(nil),            // 12: tfcluster.v1.Heartbeat
+	(*TaskUsage)(nil),            // 13: tfcluster.v1.TaskUsage
+	(*Prepared)(nil),             // 14: tfcluster.v1.Prepared
+	(*TaskEvent)(nil),            // 15: tfcluster.v1.TaskEvent
+	(*ServerJoined)(nil),         // 16: tfcluster.v1.ServerJoined
+	(*Started)(nil),              // 17: tfcluster.v1.Started
+	(*Entered)(nil),              // 18: tfcluster.v1.Entered
+	(*Report)(nil),               // 19: tfcluster.v1.Report
+	(*Exited)(nil),               // 20: tfcluster.v1.Exited
+	(*TaskResult)(nil),           // 21: tfcluster.v1.TaskResult
+	(*Note)(nil),                 // 22: tfcluster.v1.Note
+	(*BarrierArrived)(nil),       // 23: tfcluster.v1.BarrierArrived
+	(*Instruction)(nil),          // 24: tfcluster.v1.Instruction
+	(*Welcome)(nil),              // 25: tfcluster.v1.Welcome
+	(*GPUWant)(nil),              // 26: tfcluster.v1.GPUWant
+	(*WarmUp)(nil),               // 27: tfcluster.v1.WarmUp
+	(*Shipped)(nil),              // 28: tfcluster.v1.Shipped
+	(*Environment)(nil),          // 29: tfcluster.v1.Environment
+	(*Prepare)(nil),              // 30: tfcluster.v1.Prepare
+	(*Launch)(nil),               // 31: tfcluster.v1.Launch
+	(*Directories)(nil),          // 32: tfcluster.v1.Directories
+	(*Program)(nil),              // 33: tfcluster.v1.Program
+	(*Blob)(nil),                 // 34: tfcluster.v1.Blob
+	(*SignalTask)(nil),           // 35: tfcluster.v1.SignalTask
+	(*EndRun)(nil),               // 36: tfcluster.v1.EndRun
+	(*BarrierReleased)(nil),      // 37: tfcluster.v1.BarrierReleased
+	(*Release)(nil),              // 38: tfcluster.v1.Release
+	(*Probe)(nil),                // 39: tfcluster.v1.Probe
+	(*TrainingOver)(nil),         // 40: tfcluster.v1.TrainingOver
+	(*LogBatch)(nil),             // 41: tfcluster.v1.LogBatch
+	(*LogAck)(nil),               // 42: tfcluster.v1.LogAck
+	(*Line)(nil),                 // 43: tfcluster.v1.Line
+	(*FetchRequest)(nil),         // 44: tfcluster.v1.FetchRequest
+	(*Chunk)(nil),                // 45: tfcluster.v1.Chunk
+	(*FileChunk)(nil),            // 46: tfcluster.v1.FileChunk
+	(*SyncReply)(nil),            // 47: tfcluster.v1.SyncReply
+	(*PutRequest)(nil),           // 48: tfcluster.v1.PutRequest
+	(*FileHead)(nil),             // 49: tfcluster.v1.FileHead
+	(*FileCommit)(nil),           // 50: tfcluster.v1.FileCommit
+	(*PutReply)(nil),             // 51: tfcluster.v1.PutReply
+	(*ListRequest)(nil),          // 52: tfcluster.v1.ListRequest
+	(*ListReply)(nil),            // 53: tfcluster.v1.ListReply
+	(*GetRequest)(nil),           // 54: tfcluster.v1.GetRequest
+	(*GetReply)(nil),             // 55: tfcluster.v1.GetReply
+	(*Resources)(nil),            // 56: tfcluster.v1.Resources
+	(*Role)(nil),                 // 57: tfcluster.v1.Role
+	(*ReserveRequest)(nil),       // 58: tfcluster.v1.ReserveRequest
+	(*GivenFile)(nil),            // 59: tfcluster.v1.GivenFile
+	(*ReserveUpdate)(nil),        // 60: tfcluster.v1.ReserveUpdate
+	(*ExecutorStatus)(nil),       // 61: tfcluster.v1.ExecutorStatus
+	(*HoldRequest)(nil),          // 62: tfcluster.v1.HoldRequest
+	(*HoldUpdate)(nil),           // 63: tfcluster.v1.HoldUpdate
+	(*StatusRequest)(nil),        // 64: tfcluster.v1.StatusRequest
+	(*ClusterStatus)(nil),        // 65: tfcluster.v1.ClusterStatus
+	(*StartRequest)(nil),         // 66: tfcluster.v1.StartRequest
+	(*StartUpdate)(nil),          // 67: tfcluster.v1.StartUpdate
+	(*FollowRequest)(nil),        // 68: tfcluster.v1.FollowRequest
+	(*RunUpdate)(nil),            // 69: tfcluster.v1.RunUpdate
+	(*Lines)(nil),                // 70: tfcluster.v1.Lines
+	(*RunStatus)(nil),            // 71: tfcluster.v1.RunStatus
+	(*Series)(nil),               // 72: tfcluster.v1.Series
+	(*TaskStatus)(nil),           // 73: tfcluster.v1.TaskStatus
+	(*Failure)(nil),              // 74: tfcluster.v1.Failure
+	(*StopRequest)(nil),          // 75: tfcluster.v1.StopRequest
+	(*ResetRequest)(nil),         // 76: tfcluster.v1.ResetRequest
+	(*ResetUpdate)(nil),          // 77: tfcluster.v1.ResetUpdate
+	(*LogsRequest)(nil),          // 78: tfcluster.v1.LogsRequest
+	(*LinesReply)(nil),           // 79: tfcluster.v1.LinesReply
+	(*DetachRequest)(nil),        // 80: tfcluster.v1.DetachRequest
+	(*HistoryRequest)(nil),       // 81: tfcluster.v1.HistoryRequest
+	(*HistoryReply)(nil),         // 82: tfcluster.v1.HistoryReply
+	(*TensorBoardRequest)(nil),   // 83: tfcluster.v1.TensorBoardRequest
+	(*TensorBoardReply)(nil),     // 84: tfcluster.v1.TensorBoardReply
+	(*GPUsRequest)(nil),          // 85: tfcluster.v1.GPUsRequest
+	(*GPUsReply)(nil),            // 86: tfcluster.v1.GPUsReply
+	(*ShutdownRequest)(nil),      // 87: tfcluster.v1.ShutdownRequest
+	(*ShutdownUpdate)(nil),       // 88: tfcluster.v1.ShutdownUpdate
+	(*EngineSessionRequest)(nil), // 89: tfcluster.v1.EngineSessionRequest
+	(*EngineSessionReply)(nil),   // 90: tfcluster.v1.EngineSessionReply
+	nil,                          // 91: tfcluster.v1.Report.MetricsEntry
+	nil,                          // 92: tfcluster.v1.WarmUp.EnvEntry
+	nil,                          // 93: tfcluster.v1.Launch.EnvEntry
+	nil,                          // 94: tfcluster.v1.ReserveRequest.EnvEntry
+	nil,                          // 95: tfcluster.v1.ReserveRequest.EngineEntry
+	nil,                          // 96: tfcluster.v1.StartRequest.EnvEntry
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
-	5,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
-	11,  // 1: tfcluster.v1.AgentMessage.heartbeat:type_name -> tfcluster.v1.Heartbeat
-	10,  // 2: tfcluster.v1.AgentMessage.warmed:type_name -> tfcluster.v1.Warmed
-	13,  // 3: tfcluster.v1.AgentMessage.prepared:type_name -> tfcluster.v1.Prepared
-	14,  // 4: tfcluster.v1.AgentMessage.task:type_name -> tfcluster.v1.TaskEvent
-	22,  // 5: tfcluster.v1.AgentMessage.barrier:type_name -> tfcluster.v1.BarrierArrived
-	21,  // 6: tfcluster.v1.AgentMessage.note:type_name -> tfcluster.v1.Note
-	3,   // 7: tfcluster.v1.AgentMessage.files_sent:type_name -> tfcluster.v1.FilesSent
-	4,   // 8: tfcluster.v1.AgentMessage.leaving:type_name -> tfcluster.v1.Leaving
-	7,   // 9: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
-	6,   // 10: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
-	9,   // 11: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
-	8,   // 12: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
-	9,   // 13: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
-	12,  // 14: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
-	16,  // 15: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
-	17,  // 16: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
-	18,  // 17: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
-	19,  // 18: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
-	20,  // 19: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
-	21,  // 20: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
-	15,  // 21: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
-	87,  // 22: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
-	24,  // 23: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	27,  // 24: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	28,  // 25: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	32,  // 26: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
-	33,  // 27: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	34,  // 28: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	35,  // 29: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	36,  // 30: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	37,  // 31: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	26,  // 32: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	25,  // 33: tfcluster.v1.Welcome.gpu:type_name -> tfcluster.v1.GPUWant
-	88,  // 34: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	30,  // 35: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	89,  // 36: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	29,  // 37: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	0,   // 38: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	31,  // 39: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	31,  // 40: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	31,  // 41: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	40,  // 42: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	1,   // 43: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	46,  // 44: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	47,  // 45: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	46,  // 46: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	46,  // 47: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	53,  // 48: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	54,  // 49: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	90,  // 50: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	91,  // 51: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	57,  // 52: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	70,  // 53: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	21,  // 54: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	7,   // 55: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	9,   // 56: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	57,  // 57: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	67,  // 58: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	54,  // 59: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	21,  // 60: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	55,  // 61: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	30,  // 62: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	92,  // 63: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	67,  // 64: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	70,  // 65: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	21,  // 66: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	66,  // 67: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	67,  // 68: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	21,  // 69: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	40,  // 70: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	40,  // 71: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	69,  // 72: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	18,  // 73: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	68,  // 74: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	70,  // 75: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	20,  // 76: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	70,  // 77: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	57,  // 78: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	40,  // 79: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	67,  // 80: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	7,   // 81: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	70,  // 82: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	2,   // 83: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	38,  // 84: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	41,  // 85: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	43,  // 86: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	45,  // 87: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	49,  // 88: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	51,  // 89: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	55,  // 90: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	58,  // 91: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	60,  // 92: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	62,  // 93: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	64,  // 94: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	71,  // 95: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	72,  // 96: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	74,  // 97: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	76,  // 98: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	77,  // 99: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	79,  // 100: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	81,  // 101: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	85,  // 102: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	83,  // 103: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	23,  // 104: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	39,  // 105: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	42,  // 106: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	44,  // 107: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	48,  // 108: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	50,  // 109: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	52,  // 110: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	56,  // 111: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	59,  // 112: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	61,  // 113: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	63,  // 114: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	65,  // 115: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	67,  // 116: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	73,  // 117: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	75,  // 118: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	67,  // 119: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	78,  // 120: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	80,  // 121: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	82,  // 122: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	86,  // 123: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	84,  // 124: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	104, // [104:125] is the sub-list for method output_type
-	83,  // [83:104] is the sub-list for method input_type
-	83,  // [83:83] is the sub-list for extension type_name
-	83,  // [83:83] is the sub-list for extension extendee
-	0,   // [0:83] is the sub-list for field type_name
+	6,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
+	12,  // 1: tfcluster.v1.AgentMessage.heartbeat:type_name -> tfcluster.v1.Heartbeat
+	11,  // 2: tfcluster.v1.AgentMessage.warmed:type_name -> tfcluster.v1.Warmed
+	14,  // 3: tfcluster.v1.AgentMessage.prepared:type_name -> tfcluster.v1.Prepared
+	15,  // 4: tfcluster.v1.AgentMessage.task:type_name -> tfcluster.v1.TaskEvent
+	23,  // 5: tfcluster.v1.AgentMessage.barrier:type_name -> tfcluster.v1.BarrierArrived
+	22,  // 6: tfcluster.v1.AgentMessage.note:type_name -> tfcluster.v1.Note
+	4,   // 7: tfcluster.v1.AgentMessage.files_sent:type_name -> tfcluster.v1.FilesSent
+	5,   // 8: tfcluster.v1.AgentMessage.leaving:type_name -> tfcluster.v1.Leaving
+	3,   // 9: tfcluster.v1.AgentMessage.fetching:type_name -> tfcluster.v1.Fetching
+	8,   // 10: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
+	7,   // 11: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
+	10,  // 12: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
+	9,   // 13: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
+	10,  // 14: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
+	13,  // 15: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
+	17,  // 16: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
+	18,  // 17: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
+	19,  // 18: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
+	20,  // 19: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
+	21,  // 20: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
+	22,  // 21: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
+	16,  // 22: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
+	91,  // 23: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	25,  // 24: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
+	30,  // 25: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	31,  // 26: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	35,  // 27: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
+	36,  // 28: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	37,  // 29: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	38,  // 30: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	39,  // 31: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	40,  // 32: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	27,  // 33: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	26,  // 34: tfcluster.v1.Welcome.gpu:type_name -> tfcluster.v1.GPUWant
+	92,  // 35: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	29,  // 36: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
+	34,  // 37: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
+	28,  // 38: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
+	33,  // 39: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	93,  // 40: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	32,  // 41: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	28,  // 42: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
+	0,   // 43: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	34,  // 44: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	34,  // 45: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	34,  // 46: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	43,  // 47: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	1,   // 48: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	49,  // 49: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	50,  // 50: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	49,  // 51: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	49,  // 52: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	56,  // 53: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	57,  // 54: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	94,  // 55: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	95,  // 56: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	59,  // 57: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	61,  // 58: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	74,  // 59: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	22,  // 60: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	8,   // 61: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	10,  // 62: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	61,  // 63: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	71,  // 64: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	57,  // 65: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	22,  // 66: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	58,  // 67: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	33,  // 68: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	96,  // 69: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	71,  // 70: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	74,  // 71: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	22,  // 72: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	70,  // 73: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	71,  // 74: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	22,  // 75: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	43,  // 76: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	43,  // 77: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	73,  // 78: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	19,  // 79: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	72,  // 80: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	74,  // 81: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	21,  // 82: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	74,  // 83: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	61,  // 84: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	43,  // 85: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	71,  // 86: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	8,   // 87: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	74,  // 88: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	2,   // 89: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	41,  // 90: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	44,  // 91: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	46,  // 92: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	48,  // 93: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	52,  // 94: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	54,  // 95: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	58,  // 96: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	62,  // 97: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	64,  // 98: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	66,  // 99: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	68,  // 100: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	75,  // 101: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	76,  // 102: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	78,  // 103: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	80,  // 104: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	81,  // 105: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	83,  // 106: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	85,  // 107: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	89,  // 108: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	87,  // 109: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	24,  // 110: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	42,  // 111: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	45,  // 112: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	47,  // 113: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	51,  // 114: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	53,  // 115: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	55,  // 116: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	60,  // 117: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	63,  // 118: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	65,  // 119: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	67,  // 120: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	69,  // 121: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	71,  // 122: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	77,  // 123: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	79,  // 124: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	71,  // 125: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	82,  // 126: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	84,  // 127: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	86,  // 128: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	90,  // 129: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	88,  // 130: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	110, // [110:131] is the sub-list for method output_type
+	89,  // [89:110] is the sub-list for method input_type
+	89,  // [89:89] is the sub-list for extension type_name
+	89,  // [89:89] is the sub-list for extension extendee
+	0,   // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -7481,8 +7796,9 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*AgentMessage_Note)(nil),
 		(*AgentMessage_FilesSent)(nil),
 		(*AgentMessage_Leaving)(nil),
+		(*AgentMessage_Fetching)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[12].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[13].OneofWrappers = []any{
 		(*TaskEvent_Started)(nil),
 		(*TaskEvent_Entered)(nil),
 		(*TaskEvent_Report)(nil),
@@ -7491,7 +7807,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*TaskEvent_Note)(nil),
 		(*TaskEvent_ServerJoined)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[21].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[22].OneofWrappers = []any{
 		(*Instruction_Welcome)(nil),
 		(*Instruction_Prepare)(nil),
 		(*Instruction_Launch)(nil),
@@ -7502,7 +7818,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*Instruction_Probe)(nil),
 		(*Instruction_TrainingOver)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[43].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[46].OneofWrappers = []any{
 		(*PutRequest_File)(nil),
 		(*PutRequest_Data)(nil),
 		(*PutRequest_Sha256)(nil),
@@ -7514,7 +7830,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   91,
+			NumMessages:   95,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -18,6 +18,7 @@ The specification is JSON; what is big in it is named by a path:
     path        the script's path as it was given
     callback, keras_patch   whether to adapt Keras
     requested   when the task was asked for, seconds since 1970
+    absent      the notebook's folder where the task does not start in it, or ""
     context     what ctx says: see tfcluster.context
 """
 
@@ -235,12 +236,27 @@ class Task:
 
     def _failed(self, error: BaseException) -> None:
         error.__traceback__ = user_frames(error.__traceback__)
+        if hint := self._absent(error):
+            error.add_note(hint)
         lines = traceback.format_exception(error)
         sys.stdout.flush()
         print("".join(lines), end="", file=sys.stderr, flush=True)
         summary = "".join(traceback.format_exception_only(error)).strip()
         self.channel.flush()
         self.channel.send("exception", exception=shorten(summary, 4000), traceback=shorten("".join(lines), MAX_TEXT))
+
+
+    def _absent(self, error: BaseException) -> str:
+        """What is to be done about a file that is in the notebook's folder only; "" when that is not so."""
+        folder = str(self.spec.get("absent") or "")
+        name = getattr(error, "filename", None)
+        if not folder or not isinstance(error, FileNotFoundError) or not isinstance(name, str):
+            return ""
+        if os.path.isabs(name) and not name.startswith(folder + os.sep):
+            return ""
+        host = (self.spec.get("context") or {}).get("host") or "this executor"
+        given = os.path.relpath(name, folder) if os.path.isabs(name) else name
+        return f"the notebook's folder is not on {host}: reserve with --files {given}"
 
 
 def open_streams() -> None:

@@ -1,0 +1,113 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/ship"
+)
+
+// fetchTries is how often a big content is asked for while the driver cannot be reached.
+const fetchTries = 5
+
+// environmentsIn is the folder of unpacked environments of this user and host: it
+// outlives agents and clusters.
+func environmentsIn(cfg Config) string {
+	if cfg.CacheDir != "" {
+		return cfg.CacheDir
+	}
+	if dir := os.Getenv("TFCLUSTER_CACHE"); filepath.IsAbs(dir) {
+		return dir
+	}
+	return filepath.Join(os.TempDir(), "tfcluster-"+strconv.Itoa(os.Getuid())+"-environments")
+}
+
+// bringer makes the environment that a warm-up names ready on this host.
+type bringer struct {
+	environments ship.Environments
+	blobs        *blobStore
+	python       string // the executor's own, where the backend knows it
+	send         func(*clusterpb.AgentMessage)
+}
+
+// bring returns what is wanted with the interpreter of the environment it names, which
+// stays until it is closed.
+func (b *bringer) bring(ctx context.Context, want *clusterpb.WarmUp) (*clusterpb.WarmUp, io.Closer, error) {
+	e := want.GetEnvironment()
+	if e == nil {
+		return want, nopCloser{}, nil
+	}
+	if err := prepareCache(b.environments.Dir); err != nil {
+		return nil, nil, err
+	}
+	fetch := func(ctx context.Context, w io.Writer) error {
+		return b.blobs.fetchAgain(ctx, e.GetPacked().GetContent().GetSha256(), w)
+	}
+	held, err := b.environments.Take(ctx, e, []string{b.python, want.GetPython()}, fetch, func(what string) {
+		b.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Fetching{Fetching: &clusterpb.Fetching{What: what}}})
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	want = proto.CloneOf(want)
+	want.Python = held.Python
+	return want, held, nil
+}
+
+type nopCloser struct{}
+
+func (nopCloser) Close() error { return nil }
+
+// prepareCache makes a folder of this user's alone, or checks that it is one: programs
+// are run from there.
+func prepareCache(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("make the folder of environments: %w", err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return fmt.Errorf("look at the folder of environments: %w", err)
+	}
+	if uid, ok := ownerOf(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) || info.Mode().Perm()&0o022 != 0 {
+		return fmt.Errorf("%s is not a folder of this user's alone: remove it, or set TFCLUSTER_CACHE on the executors", dir)
+	}
+	return nil
+}
+
+// fetchAgain fetches a content, and asks again while the driver cannot be reached, as
+// long as nothing has come.
+func (s *blobStore) fetchAgain(ctx context.Context, digest string, w io.Writer) error {
+	for try := 1; ; try++ {
+		c := &countedWriter{w: w}
+		err := s.fetch(ctx, digest, c)
+		if status.Code(err) != codes.Unavailable || c.n > 0 || try == fetchTries {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+type countedWriter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *countedWriter) Write(p []byte) (int, error) {
+	c.n += int64(len(p))
+	return c.w.Write(p)
+}

@@ -1,0 +1,91 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path/filepath"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/ship"
+)
+
+// environmentsFolder is where packed environments lie, for all clusters of this user. A
+// cluster's name cannot begin so.
+const environmentsFolder = ".environments"
+
+// depot holds what executors without the driver's disk fetch.
+func (c *Coordinator) newDepot() *ship.Depot {
+	return ship.NewDepot(filepath.Join(c.cfg.StateDir, "ship"), filepath.Join(filepath.Dir(c.cfg.StateDir), environmentsFolder))
+}
+
+// packEnvironment packs the environment that executors are to have, and says so to
+// whoever waits for the reservation.
+func (c *Coordinator) packEnvironment(ctx context.Context) error {
+	given := c.cfg.Request.GetShipEnvironment()
+	if given == "" {
+		return nil
+	}
+	said := int64(0)
+	tell := func(read int64) {
+		if read-said < 32<<20 {
+			return
+		}
+		said = read
+		c.post(func() {
+			for _, x := range c.lc.execs {
+				c.handle(evPending{x.id, fmt.Sprintf("the environment is packed, %d MB so far", read>>20)})
+			}
+		})
+	}
+	_, err := c.depot.Environment(ctx, given, tell)
+	return err
+}
+
+// fetchShipped serves Fetch from the depot.
+func (c *Coordinator) fetchShipped(req *clusterpb.FetchRequest, stream grpc.ServerStreamingServer[clusterpb.Chunk]) error {
+	f, err := c.depot.Open(req.GetSha256())
+	if errors.Is(err, fs.ErrNotExist) {
+		return status.Errorf(codes.NotFound, "no blob %s: the run it belonged to is over", req.GetSha256())
+	}
+	if err != nil {
+		return status.Errorf(codes.Internal, "read blob %.12s: %v", req.GetSha256(), err)
+	}
+	defer f.Close()
+	buffer := make([]byte, fetchChunk)
+	for {
+		n, err := f.Read(buffer)
+		if n > 0 {
+			if err := stream.Send(&clusterpb.Chunk{Data: buffer[:n]}); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return status.Errorf(codes.Internal, "read blob %.12s: %v", req.GetSha256(), err)
+		}
+	}
+}
+
+// fetching shows what an executor that is not ready brings over. Loop only.
+func (c *Coordinator) fetching(id ExecutorID, what string) {
+	c.handle(evFetching{id, what})
+}
+
+// lacksEnvironment ends a reservation whose environment an executor cannot have: another
+// executor could not either, and a person must choose. Loop only.
+func (c *Coordinator) lacksEnvironment(p *clusterpb.Python) bool {
+	if c.cfg.Request.GetShipEnvironment() == "" || p.GetError() == "" || c.lc.state != stateReserving {
+		return false
+	}
+	c.handle(evOver{p.GetError()})
+	return true
+}

@@ -1,0 +1,290 @@
+package ship
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"bufio"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Forms of what is unpacked, as they are said on the wire; a plain file has none.
+const (
+	formTar   = "tar"
+	formTarGz = "tar.gz"
+	formZip   = "zip"
+)
+
+// endings of the archives that can be unpacked.
+var endings = []struct{ ending, form string }{{".tar.gz", formTarGz}, {".tgz", formTarGz}, {".tar", formTar}, {".zip", formZip}}
+
+// formOf tells an archive by its name: what it is, and the name without its ending.
+func formOf(name string) (form, stem string, ok bool) {
+	for _, e := range endings {
+		if stem, found := strings.CutSuffix(name, e.ending); found && stem != "" {
+			return e.form, stem, true
+		}
+	}
+	return "", name, false
+}
+
+// Bounds of what an archive may hold.
+const (
+	maxUnpacked = 64 << 30 // bytes
+	maxEntries  = 2_000_000
+	maxTarget   = 4096 // bytes of a link's target
+)
+
+// entry is one member of an archive.
+type entry struct {
+	name    string
+	mode    fs.FileMode
+	link    string // of a symbolic or hard link
+	hard    bool
+	content io.Reader // of a regular file
+	changed time.Time // its modification: Python's .pyc files are good for that of their source alone
+}
+
+// eachEntry reads an archive in its order.
+func eachEntry(f *os.File, form string, visit func(entry) error) error {
+	switch form {
+	case formTar:
+		return eachTar(bufio.NewReaderSize(f, 1<<20), visit)
+	case formTarGz:
+		z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<20))
+		if err != nil {
+			return fmt.Errorf("it is no gzip file: %w", err)
+		}
+		return eachTar(z, visit)
+	case formZip:
+		info, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		return eachZip(f, info.Size(), visit)
+	}
+	return fmt.Errorf("archives of the form %q are not known", form)
+}
+
+func eachTar(r io.Reader, visit func(entry) error) error {
+	archive := tar.NewReader(r)
+	for {
+		h, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("it is no whole tar file: %w", err)
+		}
+		e := entry{name: h.Name, mode: h.FileInfo().Mode(), link: h.Linkname, content: archive, changed: h.ModTime}
+		switch h.Typeflag {
+		case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeGNUSparse:
+		case tar.TypeLink:
+			e.hard = true
+		case tar.TypeXGlobalHeader:
+			continue
+		default:
+			return fmt.Errorf("%q is no file, folder or link", h.Name)
+		}
+		if err := visit(e); err != nil {
+			return err
+		}
+	}
+}
+
+func eachZip(r io.ReaderAt, size int64, visit func(entry) error) error {
+	archive, err := zip.NewReader(r, size)
+	if err != nil {
+		return fmt.Errorf("it is no zip file: %w", err)
+	}
+	for _, f := range archive.File {
+		if err := oneOfZip(f, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func oneOfZip(f *zip.File, visit func(entry) error) error {
+	e := entry{name: f.Name, mode: f.Mode(), changed: f.Modified}
+	if kind := e.mode.Type(); kind&^(fs.ModeDir|fs.ModeSymlink) != 0 {
+		return fmt.Errorf("%q is no file, folder or link", f.Name)
+	}
+	if e.mode.IsDir() {
+		return visit(e)
+	}
+	content, err := f.Open()
+	if err != nil {
+		return fmt.Errorf("read %q: %w", f.Name, err)
+	}
+	defer content.Close()
+	e.content = content
+	if e.mode&fs.ModeSymlink != 0 {
+		target, err := io.ReadAll(io.LimitReader(content, maxTarget+1))
+		if err != nil {
+			return fmt.Errorf("read %q: %w", f.Name, err)
+		}
+		e.link = string(target)
+	}
+	return visit(e)
+}
+
+// Unpack unpacks an archive, or a plain file, into a folder that is made. A path that
+// leaves the folder, a link that points out of it, and a member below a link are
+// refused. leaveOut, if there is one, may have links that point out left out instead.
+func Unpack(ctx context.Context, f *os.File, form, dir string, leaveOut func(name string) bool) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	u := unpacker{ctx: ctx, root: root, left: maxUnpacked, entries: maxEntries, leaveOut: leaveOut, folders: map[string]bool{".": true}}
+	return eachEntry(f, form, u.place)
+}
+
+type unpacker struct {
+	ctx      context.Context
+	root     *os.Root
+	left     int64
+	entries  int
+	leaveOut func(name string) bool
+	folders  map[string]bool // that are known to be no links
+}
+
+func (u *unpacker) place(e entry) error {
+	if err := u.ctx.Err(); err != nil {
+		return err
+	}
+	if u.entries--; u.entries < 0 {
+		return fmt.Errorf("it holds more than %d files", maxEntries)
+	}
+	name, err := inside(e.name)
+	if err != nil {
+		return err
+	}
+	if e.mode.IsDir() && !e.hard {
+		return u.folder(name)
+	}
+	if name == "." {
+		return fmt.Errorf("%q is no name of a file", e.name)
+	}
+	if err := u.folder(path.Dir(name)); err != nil {
+		return err
+	}
+	switch {
+	case e.hard:
+		old, err := inside(e.link)
+		if err != nil {
+			return err
+		}
+		if err := u.folder(path.Dir(old)); err != nil {
+			return err
+		}
+		return errors.Join(u.clear(name), u.root.Link(old, name))
+	case e.mode&fs.ModeSymlink != 0:
+		return u.link(name, e.link)
+	}
+	return u.file(name, e)
+}
+
+// link makes a symbolic link.
+func (u *unpacker) link(name, target string) error {
+	if !staysInside(name, target) {
+		if u.leaveOut != nil && u.leaveOut(name) {
+			return nil
+		}
+		return fmt.Errorf("the link %q points out of it, to %q", name, target)
+	}
+	return errors.Join(u.clear(name), u.root.Symlink(target, name))
+}
+
+func (u *unpacker) file(name string, e entry) error {
+	if err := u.clear(name); err != nil {
+		return err
+	}
+	f, err := u.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, e.mode.Perm()|0o600)
+	if err != nil {
+		return err
+	}
+	n, err := io.Copy(f, io.LimitReader(e.content, u.left+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("unpack %q: %w", name, err)
+	}
+	if u.left -= n; u.left < 0 {
+		return fmt.Errorf("it holds more than %d GB", int64(maxUnpacked)>>30)
+	}
+	return u.root.Chtimes(name, e.changed, e.changed)
+}
+
+// clear removes what an earlier member of the same name left: links are never written
+// through.
+func (u *unpacker) clear(name string) error {
+	if info, err := u.root.Lstat(name); err != nil || info.IsDir() {
+		return nil // what follows says so
+	}
+	return u.root.Remove(name)
+}
+
+// folder makes a folder with those above it, none of which may be a link.
+func (u *unpacker) folder(name string) error {
+	if u.folders[name] {
+		return nil
+	}
+	if err := u.folder(path.Dir(name)); err != nil {
+		return err
+	}
+	switch info, err := u.root.Lstat(name); {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := u.root.Mkdir(name, 0o755); err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%q is a folder and something else", name)
+	}
+	u.folders[name] = true
+	return nil
+}
+
+// inside is a member's path below the folder it is unpacked in.
+func inside(name string) (string, error) {
+	clean := path.Clean(name)
+	if name == "" || strings.ContainsRune(name, 0) || path.IsAbs(name) || !filepath.IsLocal(clean) {
+		return "", fmt.Errorf("the path %q leaves it", name)
+	}
+	return clean, nil
+}
+
+// staysInside tells whether a link whose folder is real leads to something below the
+// top. A ".." behind another name is not followed: that name may be a link.
+func staysInside(name, target string) bool {
+	if target == "" || len(target) > maxTarget || strings.ContainsRune(target, 0) || path.IsAbs(target) {
+		return false
+	}
+	down := false
+	for part := range strings.SplitSeq(target, "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			if down {
+				return false
+			}
+		default:
+			down = true
+		}
+	}
+	return filepath.IsLocal(path.Join(path.Dir(name), target))
+}

@@ -1,0 +1,249 @@
+package ship
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// maxFile bounds one file, folder or archive of --files, in bytes.
+const maxFile = 4 << 30
+
+// Depot keeps what a cluster's executors fetch, each content in a file of its own.
+// Its methods may be called from any goroutine.
+type Depot struct {
+	dir   string // the cluster's
+	cache string // of packed environments, this user's
+
+	turn sync.Mutex // one Files or Environment at a time
+
+	mu sync.Mutex
+	// guarded by mu
+	known       map[string]known // of --files, by path
+	environment *os.File         // the packed environment, held while the cluster lives
+	packed      *clusterpb.Environment
+}
+
+// known is a content that was read before.
+type known struct {
+	fingerprint string
+	shipped     *clusterpb.Shipped
+}
+
+// NewDepot keeps contents in dir, which is made when there is one, and packed
+// environments in cache. It takes up the environment that an earlier driver of the
+// cluster had packed.
+func NewDepot(dir, cache string) *Depot {
+	d := &Depot{dir: dir, cache: cache, known: map[string]known{}}
+	d.restore()
+	return d
+}
+
+// Close gives up what is held. The folder goes with the cluster's.
+func (d *Depot) Close() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.environment == nil {
+		return nil
+	}
+	return d.environment.Close()
+}
+
+var digestName = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// Open opens a content by its SHA-256 in hex; fs.ErrNotExist when it is not kept.
+func (d *Depot) Open(digest string) (io.ReadCloser, error) {
+	if !digestName.MatchString(digest) {
+		return nil, fs.ErrNotExist
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.environment != nil && digest == d.packed.GetPacked().GetContent().GetSha256() {
+		// The file has lost its name where the cache was cleaned meanwhile.
+		return io.NopCloser(io.NewSectionReader(d.environment, 0, d.packed.GetPacked().GetContent().GetSize())), nil
+	}
+	return os.Open(filepath.Join(d.dir, digest))
+}
+
+// Files reads what was given as far as it is new, and forgets what is given no more.
+// An error is one line that names the file.
+func (d *Depot) Files(ctx context.Context, given []*clusterpb.GivenFile) ([]*clusterpb.Shipped, error) {
+	d.turn.Lock()
+	defer d.turn.Unlock()
+	if len(given) == 0 {
+		return nil, nil
+	}
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make a folder for --files: %w", err)
+	}
+	var all []*clusterpb.Shipped
+	keep := map[string]bool{}
+	for _, g := range given {
+		s, err := d.file(ctx, g)
+		if err != nil {
+			return nil, fmt.Errorf("--files %s: %w", g.GetPath(), plain(err))
+		}
+		keep[s.GetContent().GetSha256()] = true
+		all = append(all, s)
+	}
+	entries, err := os.ReadDir(d.dir)
+	if err != nil {
+		return nil, fmt.Errorf("look through the folder for --files: %w", err)
+	}
+	for _, e := range entries {
+		if digestName.MatchString(e.Name()) && !keep[e.Name()] {
+			os.Remove(filepath.Join(d.dir, e.Name())) // the next time, if not now
+		}
+	}
+	return all, nil
+}
+
+func (d *Depot) file(ctx context.Context, g *clusterpb.GivenFile) (*clusterpb.Shipped, error) {
+	top, err := filepath.EvalSymlinks(g.GetPath())
+	if err != nil {
+		return nil, err
+	}
+	before, err := fingerprint(ctx, top)
+	if err != nil {
+		return nil, err
+	}
+	key := fmt.Sprintf("%t %s", g.GetUnpack(), top)
+	d.mu.Lock()
+	k, ok := d.known[key]
+	d.mu.Unlock()
+	if !ok || k.fingerprint != before || !exists(filepath.Join(d.dir, k.shipped.GetContent().GetSha256())) {
+		if k.shipped, err = d.read(ctx, top, g.GetUnpack()); err != nil {
+			return nil, err
+		}
+		k.fingerprint = before
+		if now, err := fingerprint(ctx, top); err != nil || now != before {
+			return nil, errors.Join(errors.New("it changes while it is read"), err)
+		}
+		d.mu.Lock()
+		d.known[key] = k
+		d.mu.Unlock()
+	}
+	return &clusterpb.Shipped{Name: g.GetName(), Content: k.shipped.GetContent(), Form: k.shipped.GetForm(), Mode: k.shipped.GetMode()}, nil
+}
+
+// read takes a file's or folder's content in.
+func (d *Depot) read(ctx context.Context, top string, unpack bool) (*clusterpb.Shipped, error) {
+	info, err := os.Stat(top)
+	if err != nil {
+		return nil, err
+	}
+	s := &clusterpb.Shipped{}
+	write := func(w io.Writer) error { return copyFile(ctx, w, top, maxFile, func(int64) {}) }
+	switch {
+	case info.IsDir():
+		s.Form = formTar
+		write = func(w io.Writer) error { return pack(ctx, top, w, maxFile, nil, func(int64) {}) }
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is neither a file nor a folder")
+	case unpack:
+		s.Form, _, _ = formOf(top)
+	default:
+		s.Mode = uint32(info.Mode().Perm())
+	}
+	s.Content, err = keep(d.dir, write)
+	return s, err
+}
+
+// keep writes a content aside and gives it its digest as name.
+func keep(dir string, write func(io.Writer) error) (*clusterpb.Blob, error) {
+	f, err := os.CreateTemp(dir, ".aside-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(f.Name())
+	sum := sha256.New()
+	counted := &counter{w: io.MultiWriter(f, sum)}
+	if err := errors.Join(write(counted), f.Close()); err != nil {
+		return nil, err
+	}
+	digest := hex.EncodeToString(sum.Sum(nil))
+	return &clusterpb.Blob{Sha256: digest, Size: counted.n}, os.Rename(f.Name(), filepath.Join(dir, digest))
+}
+
+type counter struct {
+	w io.Writer
+	n int64
+}
+
+func (c *counter) Write(p []byte) (int, error) {
+	n, err := c.w.Write(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// copyFile copies a file's content; told hears how much.
+func copyFile(ctx context.Context, w io.Writer, file string, most int64, told func(int64)) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil {
+		return err
+	} else if info.Size() > most {
+		return fmt.Errorf("it has %.1f GB, more than the %d GB that travel: put it where executors can read it", float64(info.Size())/(1<<30), most>>30)
+	}
+	buffer := make([]byte, 1<<20)
+	for n := int64(0); ; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		m, err := f.Read(buffer)
+		if _, werr := w.Write(buffer[:m]); werr != nil {
+			return werr
+		}
+		n += int64(m)
+		told(n)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// plain says the common causes in plain words, in one line.
+func plain(err error) error {
+	var of *fs.PathError
+	path := ""
+	if errors.As(err, &of) {
+		path = of.Path
+	}
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fmt.Errorf("the disk of %s is full: %w", filepath.Dir(path), err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s cannot be read: %w", path, err)
+	}
+	return oneLineError{err}
+}
+
+// oneLineError is an error whose text has no more than one line.
+type oneLineError struct{ error }
+
+func (e oneLineError) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }
+func (e oneLineError) Unwrap() error { return e.error }
