@@ -73,7 +73,7 @@ type Coordinator struct {
 	records   []*record // of runs, oldest first
 	program   *clusterpb.StartRequest
 	blobs     map[string][]byte
-	given     []*clusterpb.Shipped   // files of the last start
+	given     []*clusterpb.Shipped     // files of the last start
 	reserve   *clusterpb.ReserveUpdate // the end of the reservation, nil before
 	notes     notes
 	planning  bool // a start's folders are being made

@@ -95,8 +95,10 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 	w := &clusterpb.Welcome{
 		Cluster: c.cfg.Name, HeartbeatMillis: c.cfg.Heartbeat.Milliseconds(), HeartbeatTimeoutMillis: c.cfg.Silence.Milliseconds(),
 		OrphanGraceMillis: c.cfg.OrphanGrace.Milliseconds(), IdleMillis: r.GetIdleMillis(),
-		WarmUp: &clusterpb.WarmUp{Python: r.GetPython(), Zygote: r.GetZygote(), Env: r.GetEnv(), Generation: c.generation.Load(),
-			Environment: c.depot.Packed()},
+		WarmUp: &clusterpb.WarmUp{
+			Python: r.GetPython(), Zygote: r.GetZygote(), Env: r.GetEnv(), Generation: c.generation.Load(),
+			Environment: c.depot.Packed(),
+		},
 	}
 	if hello.GetVersion() != c.cfg.Version {
 		w.Refused = fmt.Sprintf("its tfcluster is version %s, the driver's %s", hello.GetVersion(), c.cfg.Version)

@@ -37,8 +37,8 @@ type (
 		warm        bool
 		tasks       []*clusterpb.RunningTask
 	}
-	evWarmed       struct{ exec ExecutorID }
-	evFetching     struct { // what an executor needs before it is warm
+	evWarmed   struct{ exec ExecutorID }
+	evFetching struct { // what an executor needs before it is warm
 		exec ExecutorID
 		what string
 	}

@@ -60,7 +60,7 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 			return nil, err
 		}
 	}
-	if err := inv.files(req, dir); err != nil {
+	if err := inv.shipping(req, dir); err != nil {
 		return nil, err
 	}
 	if d := inv.Text("dir"); d != "" {
@@ -277,53 +277,6 @@ func interpreter(base, python string) string {
 	return python
 }
 
-// files checks --venv, --py-files and --files as far as this machine can tell.
-func (inv *invocation) files(req *clusterpb.ReserveRequest, base string) error {
-	for _, p := range inv.texts("py-files") {
-		p = absolute(base, p)
-		if _, err := os.Stat(p); err != nil {
-			return usagef(inv.Verb, "--py-files: there is no %s", p)
-		}
-		req.PyFiles = append(req.PyFiles, p)
-	}
-	for _, given := range inv.texts("files") {
-		path, _, _ := strings.Cut(given, "#")
-		path, name, renamed := strings.Cut(path, "::")
-		p := absolute(base, path)
-		if _, err := os.Stat(p); err != nil {
-			return usagef(inv.Verb, "--files: there is no %s", p)
-		}
-		if renamed && absolute(base, name) != p {
-			return usagef(inv.Verb, "--files %s: on local, tasks run in the notebook's folder and read files where they lie; leave ::%s out, or link it there", given, name)
-		}
-		req.Files = append(req.Files, p)
-	}
-	return inv.venv(req, base)
-}
-
-func (inv *invocation) venv(req *clusterpb.ReserveRequest, base string) error {
-	given := inv.Text("venv")
-	if given == "" {
-		return nil
-	}
-	if inv.Has("python") {
-		return usagef(inv.Verb, "--venv and --python exclude one another: an environment brings its interpreter")
-	}
-	if given == "." {
-		return nil // on this machine the notebook's interpreter is that environment's
-	}
-	dir := absolute(base, given)
-	python := filepath.Join(dir, "bin", "python")
-	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return usagef(inv.Verb, "--venv %s: on local it is an environment's folder; an archive is unpacked on other machines only", given)
-	}
-	if _, err := os.Stat(python); err != nil {
-		return usagef(inv.Verb, "--venv %s: there is no bin/python in it", given)
-	}
-	req.Venv, req.Python = dir, python
-	return nil
-}
-
 // same is whether a cluster's request asks for what this one does. What says how
 // to wait, and what was left to a default that depends on the name, does not count.
 func same(have, want *clusterpb.ReserveRequest) bool {
@@ -364,6 +317,9 @@ func differences(have, want *clusterpb.ReserveRequest) string {
 	}
 	add(have.GetPython() != want.GetPython(), "python")
 	add(!maps.Equal(have.GetEnv(), want.GetEnv()), "env")
+	add(have.GetVenv() != want.GetVenv(), "venv")
+	add(!slices.Equal(have.GetPyFiles(), want.GetPyFiles()), "py-files")
+	add(!slices.Equal(have.GetFiles(), want.GetFiles()), "files")
 	add(have.GetZygote() != want.GetZygote(), "no-zygote")
 	add(have.GetIdleMillis() != want.GetIdleMillis(), "idle")
 	add(want.GetDir() != "" && have.GetDir() != want.GetDir(), "dir")

@@ -67,9 +67,9 @@ func reserveOptions() []Option {
 		{Name: "node-label", Kind: KindText, Only: "yarn", Group: res, Help: "YARN node label"},
 
 		{Name: "python", Kind: KindPath, Group: env, Help: "interpreter of the tasks; default: the notebook's"},
-		{Name: "venv", Kind: KindPath, Meta: "ARCHIVE|DIR|.", Group: env, Help: "environment of the tasks; . is this notebook's"},
+		{Name: "venv", Kind: KindPath, Meta: "ARCHIVE|DIR|.", Group: env, Help: "environment of the tasks, a folder or conda-pack's or venv-pack's archive; . is this notebook's. Where executors share no disk it is packed, and unpacked once a host"},
 		{Name: "py-files", Kind: KindPath, Repeat: true, Group: env, Help: "Python files, packages or zips for the tasks, read again at each start"},
-		{Name: "files", Kind: KindPath, Meta: "PATH[::NAME][#archive]", Repeat: true, Group: env, Help: "files for the tasks' working directory"},
+		{Name: "files", Kind: KindPath, Meta: "PATH[::NAME][#archive]", Repeat: true, Group: env, Help: "files and folders for the tasks' working directory, read again at each start; #archive unpacks a zip or tar.gz. On local they are read where they lie"},
 		{Name: "env", Kind: KindEnv, Repeat: true, Group: env, Help: "environment variable of the tasks; K alone takes the notebook's"},
 		{Name: "no-zygote", Kind: KindFlag, Group: env, Help: "a fresh interpreter for each task instead of a fork of a warm one"},
 

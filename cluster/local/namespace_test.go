@@ -27,6 +27,7 @@ exec ip netns exec %[2]s unshare --mount sh -ec '
 c = json.load(sys.stdin)
 c.update(shared_dir=\"\", address=\"\", runtime_dir=\"/mnt/run\")
 json.dump(c, open(\"/mnt/config\", \"w\"))"
+  export TFCLUSTER_CACHE=/mnt/environments
   exec /mnt/bin/tfcluster agent </mnt/config'
 `
 
@@ -101,6 +102,8 @@ func TestNothingShared(t *testing.T) {
 			part.test(t, &of)
 		})
 	}
+	t.Run("shipped", func(t *testing.T) { clustertest.Shipped(t, h, false, "/mnt/environments/", change) })
+	t.Run("another Python", func(t *testing.T) { clustertest.AnotherPython(t, h, change) })
 }
 
 func nowhere(s *clusterpb.StartRequest) { s.WorkingDir = "" }

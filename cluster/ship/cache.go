@@ -86,7 +86,7 @@ func sweepPacked(dir, now string, most int64) {
 			most -= info.Size()
 		case digestName.MatchString(e.Name()):
 			all = append(all, cached{filepath.Join(dir, e.Name()), info.Size(), info.ModTime()})
-		case info.ModTime().Before(time.Now().Add(-24 * time.Hour)) && e.Name() != "lock" && filepath.Ext(e.Name()) != ".json":
+		case info.ModTime().Before(time.Now().Add(-24*time.Hour)) && e.Name() != "lock" && filepath.Ext(e.Name()) != ".json":
 			os.Remove(filepath.Join(dir, e.Name())) // of a driver that was killed
 		}
 	}

@@ -121,7 +121,7 @@ func (d *Depot) packAnew(ctx context.Context, top, given string, told func(int64
 	} else {
 		ok := false
 		if s.Form, _, ok = formOf(top); !ok {
-			return nil, errors.New("want an environment's folder, or .tar.gz, .tgz, .tar or .zip of one")
+			return nil, errNoEnvironment
 		}
 		if found, err = lookThrough(top, s.GetForm()); err != nil {
 			return nil, err
@@ -198,6 +198,25 @@ func (c *contents) python() (string, error) {
 	}
 	return "", errors.New("it is no Python environment: there is neither pyvenv.cfg nor bin/python with its lib/python3.N in it")
 }
+
+// CheckEnvironment says at once whether a folder or a file may be an environment. What
+// is in an archive is seen when it is read.
+func CheckEnvironment(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return plain(err)
+	}
+	if info.IsDir() {
+		_, err := lookInto(path)
+		return err
+	}
+	if _, _, ok := formOf(path); !ok {
+		return errNoEnvironment
+	}
+	return nil
+}
+
+var errNoEnvironment = errors.New("want an environment's folder, or .tar.gz, .tgz, .tar or .zip of one")
 
 // lookInto looks at an environment's folder.
 func lookInto(dir string) (*contents, error) {

@@ -2,6 +2,7 @@ package spark_test
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		if program, err = clustertest.Build(dir); err == nil {
 			// Clusters of the tests are kept apart from the user's own.
-			err = os.Setenv("TFCLUSTER_HOME", filepath.Join(dir, "state"))
+			err = errors.Join(os.Setenv("TFCLUSTER_HOME", filepath.Join(dir, "state")), os.Setenv("TFCLUSTER_CACHE", filepath.Join(dir, "environments")))
 		}
 	}
 	if err != nil {
