@@ -81,9 +81,10 @@ func (c *Coordinator) fetching(id ExecutorID, what string) {
 }
 
 // lacksEnvironment ends a reservation whose environment an executor cannot have: another
-// executor could not either, and a person must choose. Loop only.
+// executor could not either, and a person must choose. One whose Python runs has it,
+// whatever it lacks. Loop only.
 func (c *Coordinator) lacksEnvironment(p *clusterpb.Python) bool {
-	if c.cfg.Request.GetShipEnvironment() == "" || p.GetError() == "" || c.lc.state != stateReserving {
+	if c.cfg.Request.GetShipEnvironment() == "" || p.GetVersion() != "" || c.lc.state != stateReserving {
 		return false
 	}
 	c.handle(evOver{p.GetError()})

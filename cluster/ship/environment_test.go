@@ -97,7 +97,7 @@ func TestAVenvTravels(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			defer held.Close()
+			t.Cleanup(func() { held.Close() }) // as long as an agent lives
 			out, err := exec.Command(held.Python, "-c", "import brought, json, sys; print(brought.here, sys.prefix != sys.base_prefix)").CombinedOutput()
 			if string(out) != "42 True\n" {
 				t.Errorf("%s says %q, %v", held.Python, out, err)

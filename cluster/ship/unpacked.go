@@ -3,6 +3,7 @@ package ship
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -14,6 +15,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -72,56 +75,65 @@ func (s *Environments) take(ctx context.Context, e *clusterpb.Environment, base 
 		return nil, err
 	}
 	dir := filepath.Join(s.Dir, digest[:32])
+	lock, err := os.OpenFile(dir+".lock", os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	home, err := s.share(ctx, dir, lock, e, fetch, told)
+	if err == nil && base != "" {
+		err = rebase(home, base, e.GetPython())
+	}
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	touch(lock.Name())
+	s.sweep(lock.Name())
+	return &Environment{Python: filepath.Join(home, "bin", "python"+e.GetPython()), lock: lock}, nil
+}
+
+// share returns where the environment is, with its lock held together with others. One
+// alone makes it, while the others wait.
+func (s *Environments) share(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment, fetch func(context.Context, io.Writer) error, told func(string)) (home string, err error) {
 	for {
-		// Under a lock of its own until it is whole and has an interpreter that is here.
-		lock, err := lockFile(ctx, dir+".lock", true)
-		if err != nil {
-			return nil, err
+		if flock(lock, false) == nil && whole(lock) {
+			return homeOf(dir)
 		}
-		python, err := s.ready(ctx, dir, lock, e, base, fetch, told)
-		if err != nil {
-			lock.Close()
-			return nil, err
+		if flock(lock, true) == nil {
+			if err := s.complete(ctx, dir, lock, e, fetch, told); err != nil {
+				return "", err
+			}
+			continue // between the two locks there is a moment without one
 		}
-		if err := flock(lock, false); err != nil || !whole(lock) { // a moment without a lock: it may be gone
-			lock.Close()
-			continue
+		_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN) // nobody gets it alone else
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(50 * time.Millisecond):
 		}
-		touch(lock.Name())
-		s.sweep(dir + ".lock")
-		return &Environment{Python: python, lock: lock}, nil
 	}
 }
 
-// ready makes the environment whole where it is not. The caller holds its lock alone.
-func (s *Environments) ready(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment, base string, fetch func(context.Context, io.Writer) error, told func(string)) (string, error) {
-	home, err := homeOf(dir)
-	if err != nil || !whole(lock) {
-		if home, err = s.unpack(ctx, dir, lock, e, fetch, told); err != nil {
-			return "", err
+// complete makes the environment whole where it is not. The caller holds its lock alone.
+func (s *Environments) complete(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment, fetch func(context.Context, io.Writer) error, told func(string)) error {
+	if whole(lock) {
+		return nil
+	}
+	home, err := s.unpack(ctx, dir, lock, e, fetch, told)
+	if err != nil {
+		return err
+	}
+	if e.GetOwn() {
+		if err := unpackConda(ctx, home, filepath.Join(home, "bin", "python"+e.GetPython())); err != nil {
+			return err
 		}
 	}
-	if base != "" {
-		if err := rebase(home, base, e.GetPython()); err != nil {
-			return "", err
-		}
+	text, err := json.Marshal(note{treeBytes(dir)})
+	if err != nil {
+		return err
 	}
-	python := filepath.Join(home, "bin", "python"+e.GetPython())
-	if e.GetOwn() && !whole(lock) {
-		if err := unpackConda(ctx, home, python); err != nil {
-			return "", err
-		}
-	}
-	if !whole(lock) {
-		text, err := json.Marshal(note{treeBytes(dir)})
-		if err != nil {
-			return "", err
-		}
-		if _, err := lock.WriteAt(text, 0); err != nil {
-			return "", err
-		}
-	}
-	return python, nil
+	_, err = lock.WriteAt(text, 0)
+	return err
 }
 
 // unpack fetches an environment and gives it its place.
@@ -256,8 +268,7 @@ func rebase(home, base, version string) error {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
-		aside := file + ".aside"
-		os.Remove(aside)
+		aside := file + "." + rand.Text() // other agents do the same
 		if err := errors.Join(os.Symlink(target, aside), os.Rename(aside, file)); err != nil {
 			return err
 		}
