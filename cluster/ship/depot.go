@@ -228,9 +228,8 @@ func exists(path string) bool {
 
 // plain says the common causes in plain words, in one line.
 func plain(err error) error {
-	var of *fs.PathError
 	path := ""
-	if errors.As(err, &of) {
+	if of, ok := errors.AsType[*fs.PathError](err); ok {
 		path = of.Path
 	}
 	switch {

@@ -245,7 +245,6 @@ class Task:
         self.channel.flush()
         self.channel.send("exception", exception=shorten(summary, 4000), traceback=shorten("".join(lines), MAX_TEXT))
 
-
     def _absent(self, error: BaseException) -> str:
         """What is to be done about a file that is in the notebook's folder only; "" when that is not so."""
         folder = str(self.spec.get("absent") or "")
