@@ -268,3 +268,24 @@ def test_unpack_twice_and_broken(tmp_path: Path) -> None:
 def test_shorten() -> None:
     assert runner.shorten("a" * 100, 50) == "a" * 23 + " … " + "a" * 23
     assert runner.shorten("abc", 50) == "abc"
+
+
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("data/x.csv", "data/x.csv"),
+        ("/notebooks/data/x.csv", "data/x.csv"),
+        ("/elsewhere/x.csv", ""),
+        ("/notebooks2/x", ""),
+    ],
+)
+def test_a_file_of_the_notebooks_folder(tmp_path: Path, name: str, given: str) -> None:
+    ran = run(tmp_path, f"open({name!r})", absent="/notebooks", context={"host": "host-a"})
+    hint = f"the notebook's folder is not on host-a: reserve with --files {given}\n"
+    assert ran.code == 1
+    assert (hint in ran.stderr) == bool(given)
+    assert ("--files" in ran.said("exception")["exception"]) == bool(given)
+
+
+def test_a_missing_file_in_the_notebooks_folder(tmp_path: Path) -> None:
+    assert "--files" not in run(tmp_path, "open('x')").stderr
