@@ -151,6 +151,7 @@ func Unpack(ctx context.Context, f *os.File, form, dir string, leaveOut func(nam
 	}
 	defer root.Close()
 	u := unpacker{ctx: ctx, root: root, left: maxUnpacked, entries: maxEntries, leaveOut: leaveOut, folders: map[string]bool{".": true}}
+	defer u.leave()
 	return eachEntry(f, form, u.place)
 }
 
@@ -161,6 +162,31 @@ type unpacker struct {
 	entries  int
 	leaveOut func(name string) bool
 	folders  map[string]bool // that are known to be no links
+
+	// The folder of the last member, opened: from the top each way would be walked anew.
+	in   *os.Root
+	name string
+}
+
+// enter makes a folder that is there the one that members are placed in.
+func (u *unpacker) enter(name string) error {
+	if u.in != nil && u.name == name {
+		return nil
+	}
+	u.leave()
+	in, err := u.root.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	u.in, u.name = in, name
+	return nil
+}
+
+func (u *unpacker) leave() {
+	if u.in != nil {
+		u.in.Close()
+		u.in = nil
+	}
 }
 
 func (u *unpacker) place(e entry) error {
@@ -181,6 +207,9 @@ func (u *unpacker) place(e entry) error {
 		return fmt.Errorf("%q is no name of a file", e.name)
 	}
 	if err := u.folder(path.Dir(name)); err != nil {
+		return err
+	}
+	if err := u.enter(path.Dir(name)); err != nil {
 		return err
 	}
 	switch {
@@ -207,14 +236,20 @@ func (u *unpacker) link(name, target string) error {
 		}
 		return fmt.Errorf("the link %q points out of it, to %q", name, target)
 	}
-	return errors.Join(u.clear(name), u.root.Symlink(target, name))
+	return errors.Join(u.clear(name), u.in.Symlink(target, path.Base(name)))
 }
 
 func (u *unpacker) file(name string, e entry) error {
-	if err := u.clear(name); err != nil {
-		return err
+	base := path.Base(name)
+	create := func() (*os.File, error) {
+		return u.in.OpenFile(base, os.O_CREATE|os.O_EXCL|os.O_WRONLY, e.mode.Perm()|0o600)
 	}
-	f, err := u.root.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, e.mode.Perm()|0o600)
+	f, err := create()
+	if errors.Is(err, fs.ErrExist) {
+		if err = u.clear(name); err == nil {
+			f, err = create()
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -225,16 +260,17 @@ func (u *unpacker) file(name string, e entry) error {
 	if u.left -= n; u.left < 0 {
 		return fmt.Errorf("it holds more than %d GB", int64(maxUnpacked)>>30)
 	}
-	return u.root.Chtimes(name, e.changed, e.changed)
+	return u.in.Chtimes(base, e.changed, e.changed)
 }
 
 // clear removes what an earlier member of the same name left: links are never written
 // through.
 func (u *unpacker) clear(name string) error {
-	if info, err := u.root.Lstat(name); err != nil || info.IsDir() {
+	base := path.Base(name)
+	if info, err := u.in.Lstat(base); err != nil || info.IsDir() {
 		return nil // what follows says so
 	}
-	return u.root.Remove(name)
+	return u.in.Remove(base)
 }
 
 // folder makes a folder with those above it, none of which may be a link.
