@@ -109,6 +109,10 @@ func (l *lifecycle) step(e event) []action {
 			x.state, x.why = execReady, ""
 			l.becomeReady()
 		}
+	case evUnfit:
+		if l.state == stateReserving {
+			l.reserveFailed(environmentFailed, e.cause)
+		}
 	case evFetching:
 		if x := l.exec(e.exec); x != nil && x.state == execJoined {
 			x.why = e.what

@@ -42,6 +42,7 @@ type (
 		exec ExecutorID
 		what string
 	}
+	evUnfit        struct{ cause string } // an executor cannot have the environment that was given
 	evDisconnected struct {
 		exec        ExecutorID
 		incarnation string

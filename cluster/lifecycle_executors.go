@@ -187,10 +187,17 @@ func (l *lifecycle) missing() string {
 	return line
 }
 
+// environmentFailed is the kind of a failure for which no executor can be blamed: what is
+// asked for cannot run there.
+const environmentFailed = "environment"
+
 func (l *lifecycle) reserveFailed(kind, why string) {
 	l.state = stateFailed
 	l.do(actTimer{"reserve", 0})
 	f := &clusterpb.Failure{Kind: kind, Summary: why, ExitCode: 75, Remedy: "ask for fewer or smaller executors, or give --reserve-timeout more time"}
+	if kind == environmentFailed {
+		f.ExitCode, f.Remedy = 69, "%tfcluster reserve with another --venv"
+	}
 	if kind == "timeout" {
 		f.Summary = fmt.Sprintf("not reserved within %s: %s", l.limits.reserve, why)
 	}

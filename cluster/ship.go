@@ -87,6 +87,6 @@ func (c *Coordinator) lacksEnvironment(p *clusterpb.Python) bool {
 	if c.cfg.Request.GetShipEnvironment() == "" || p.GetVersion() != "" || c.lc.state != stateReserving {
 		return false
 	}
-	c.handle(evOver{p.GetError()})
+	c.handle(evUnfit{p.GetError()})
 	return true
 }

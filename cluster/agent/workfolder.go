@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -54,9 +55,7 @@ func (g *givenFiles) bring(ctx context.Context, files []*clusterpb.Shipped, tell
 		}
 		f, err := g.blobs.hold(ctx, s.GetContent())
 		if err != nil {
-			for digest, f := range held { // they stay for the next try
-				g.held[digest] = f
-			}
+			maps.Copy(g.held, held) // they stay for the next try
 			return nil, g.failed(s, g.blobs.dir, err)
 		}
 		held[digest] = f

@@ -40,8 +40,8 @@ func archived(t testing.TB, dir string) string {
 	return archive
 }
 
-// Shipped: --files and --venv are on executors with disks of their own, read anew where
-// they have changed; a file that only the notebook's folder has is named with what to do.
+// Shipped tests that --files and --venv are on executors with disks of their own, read anew
+// where they have changed; a file that only the notebook's folder has is named with what to do.
 // The environment is an archive or a folder, and lies below cache on the executors.
 func Shipped(t *testing.T, h Harness, archive bool, cache string, change ...func(*clusterpb.ReserveRequest)) {
 	given := t.TempDir()
@@ -97,8 +97,8 @@ pathlib.Path("conf/a.txt").write_text("spoiled")
 	}
 }
 
-// AnotherPython: an environment whose Python executors do not have ends the reservation
-// with one line about that.
+// AnotherPython tests that an environment whose Python executors do not have ends the
+// reservation with one line about that.
 func AnotherPython(t *testing.T, h Harness, change ...func(*clusterpb.ReserveRequest)) {
 	dir := venv(t, h.Python)
 	if err := os.WriteFile(filepath.Join(dir, "pyvenv.cfg"), []byte("home = /usr/bin\nversion = 3.99.1\n"), 0o644); err != nil {

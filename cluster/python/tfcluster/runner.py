@@ -255,7 +255,7 @@ class Task:
             return ""
         host = (self.spec.get("context") or {}).get("host") or "this executor"
         given = os.path.relpath(name, folder) if os.path.isabs(name) else name
-        return f"the notebook's folder is not on {host}: reserve with --files {given}"
+        return f"on {host} the task does not run in the notebook's folder: reserve with --files {given}"
 
 
 def open_streams() -> None:
