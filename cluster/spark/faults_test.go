@@ -141,9 +141,9 @@ func TestTooFew(t *testing.T) {
 	t.Parallel()
 	c := sparktest.Start(t, sparktest.Options{Cores: 1})
 	began := time.Now()
-	cl := own(c).Launch(t, "worker=3", func(r *clusterpb.ReserveRequest) { r.TimeoutMillis = 25_000 })
+	cl := own(c).Launch(t, "worker=3", func(r *clusterpb.ReserveRequest) { r.TimeoutMillis = 45_000 })
 	f := cl.Reserved()
-	for _, want := range []string{"not reserved within 25s", "Spark has 2 slots of 3", "2 executors of 1 core on 127.0.0.1", "spark.cores.max"} {
+	for _, want := range []string{"not reserved within 45s", "Spark has 2 slots of 3", "2 executors of 1 core on 127.0.0.1", "spark.cores.max"} {
 		if !strings.Contains(f.GetSummary(), want) {
 			t.Errorf("%s: failure %v lacks %q", time.Since(began), f, want)
 		}
