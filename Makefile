@@ -22,17 +22,10 @@ build: $(BIN) ## bin/tfcluster
 $(BIN): $(SOURCES) $(shell find jupyter-ext/labextension -type f 2>/dev/null) tensorboard/serve.py
 	go build $(GOFLAGS_BUILD) -o $@ .
 
-# zig is the C compiler that knows older C libraries; it comes as a wheel.
-release: .bin/zig/.done ## dist/tfcluster-linux-{amd64,arm64}, for glibc 2.17 and later
+# Static, so that they run on executors whatever C library is there. Without NVML: GPUs are then the engine's to assign.
+release: ## dist/tfcluster-linux-{amd64,arm64}, for any C library
 	@mkdir -p dist
-	for t in amd64:x86_64 arm64:aarch64; do \
-	  CGO_ENABLED=1 GOOS=linux GOARCH=$${t%:*} CC="$(CURDIR)/.bin/zig/bin/python -m ziglang cc -target $${t#*:}-linux-gnu.2.17" \
-	  go build $(GOFLAGS_BUILD) -o dist/tfcluster-linux-$${t%:*} . || exit 1; done
-
-.bin/zig/.done: requirements/release.txt
-	$(PYTHON) -m venv .bin/zig
-	.bin/zig/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/release.txt
-	touch $@
+	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(GOFLAGS_BUILD) -o dist/tfcluster-linux-$$arch . || exit 1; done
 
 venv: $(VENV)/.done $(TBVENV)/.done ## the Python environments, pinned with hashes
 
@@ -122,7 +115,6 @@ ext: ## the JupyterLab extension (needs Node.js)
 lock: ## requirements/*.txt from *.in (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/main.in -o requirements/main.txt
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate -c requirements/main.txt requirements/spark.in -o requirements/spark.txt
-	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/release.in -o requirements/release.txt
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/spark35.in -o requirements/spark35.txt
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/tensorboard.in -o requirements/tensorboard.txt
 	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/data.in -o requirements/data.txt
