@@ -12,7 +12,7 @@ GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X main.version=$(VERSION)" # without
 SOURCES := $(shell find . -name '*.go' -not -path './jupyter-ext/node_modules/*') $(wildcard cluster/python/tfcluster/*.py) go.mod go.sum
 NOTEBOOKS := notebooks/01-quickstart.ipynb notebooks/03-failure-and-rerun.ipynb
 
-.PHONY: help build release venv install demo lab test test-matrix test-go test-python lint fmt bench notebooks proto ext lock clean
+.PHONY: help build release venv install demo lab test test-matrix test-go test-python lint fmt bench notebooks proto ext lock clean hadoop
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,13 +51,21 @@ demo: install ## reserve, train, fail, run again: the notebooks, executed headle
 lab: install ## JupyterLab with the kernel
 	$(VENV)/bin/jupyter lab --notebook-dir notebooks
 
-test: venv e2e/lab/node_modules ## all tests
+test: venv e2e/lab/node_modules hadoop ## all tests
 	$(MAKE) --no-print-directory test-go test-python
 
 # The browser's driver; where there is no npm the tests say that it is missing.
 e2e/lab/node_modules: e2e/lab/package-lock.json
 	@command -v npm >/dev/null || { echo "npm is missing: the browser tests are skipped"; exit 0; }; \
 	cd e2e/lab && npm ci --no-audit --no-fund --silent && touch node_modules
+
+# Hadoop's jars, for tests on a real one; where Maven cannot fetch them the tests say that they are missing.
+HADOOP_VERSION ?= 3.3.6
+JARS := .hadoop/$(HADOOP_VERSION)
+hadoop: ## Hadoop's jars for the tests of HDFS and YARN (needs Maven)
+	@test -e $(JARS)/.done && exit 0; command -v mvn >/dev/null || { echo "mvn is missing: the tests on HDFS and YARN are skipped"; exit 0; }; \
+	mvn -q -B -f cluster/yarn/hadooptest/pom.xml -Dhadoop.version=$(HADOOP_VERSION) dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=$(CURDIR)/$(JARS) \
+	&& touch $(JARS)/.done || echo "Maven cannot fetch Hadoop $(HADOOP_VERSION): the tests on HDFS and YARN are skipped"
 
 test-go:
 	@command -v /usr/bin/chromium >/dev/null || echo "chromium is missing: the browser tests are skipped"
@@ -121,4 +129,4 @@ lock: ## requirements/*.txt from *.in (needs uv)
 	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/tfos.in -o requirements/tfos.txt
 
 clean: ## what was built and installed here
-	rm -rf bin .bin .tfos $(VENV) $(TBVENV) .venv-spark35 notebooks/tfcluster-runs tfcluster-runs
+	rm -rf bin .bin .hadoop .tfos $(VENV) $(TBVENV) .venv-spark35 notebooks/tfcluster-runs tfcluster-runs

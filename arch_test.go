@@ -39,6 +39,7 @@ var mayImport = map[string][]string{
 	"e2e":                 {"cluster", "cluster/clusterpb", "cluster/clustertest", "cluster/spark/sparktest"},
 
 	"cluster/spark/sparktest": {"cluster", "cluster/clustertest"},
+	"cluster/yarn/hadooptest": {},
 }
 
 type listed struct {

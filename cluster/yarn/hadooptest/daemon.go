@@ -1,0 +1,156 @@
+package hadooptest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Daemon is one of Hadoop's processes. Its methods are for the test's goroutine.
+type Daemon struct {
+	Name string // NameNode, NodeManager-0, …
+	Log  string // its log file, which restarts extend
+
+	c     *Cluster
+	args  []string
+	env   []string
+	ready func() error
+
+	cmd  *exec.Cmd     // nil while it does not run
+	done chan struct{} // closed when it has ended
+}
+
+// daemon makes one that start runs.
+func (c *Cluster) daemon(name, class, conf string, heap int, ready func() error) *Daemon {
+	return &Daemon{
+		Name: name, Log: filepath.Join(c.dir, "log", name+".log"), c: c,
+		args: c.javaArgs(conf, heap, class), env: append(os.Environ(), "HADOOP_CONF_DIR="+conf), ready: ready,
+	}
+}
+
+// javaArgs are the words behind java: heap in MiB.
+func (c *Cluster) javaArgs(conf string, heap int, class string, words ...string) []string {
+	args := []string{
+		fmt.Sprintf("-Xmx%dm", heap), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xss512k",
+		"-Djava.net.preferIPv4Stack=true", "-Djdk.net.hosts.file=" + filepath.Join(c.dir, "hosts"),
+		"-Dhadoop.log.dir=" + filepath.Join(c.dir, "log"), "-Dyarn.log.dir=" + filepath.Join(c.dir, "log"), "-Dhadoop.home.dir=" + c.dir,
+		"-Djava.io.tmpdir=" + filepath.Join(c.dir, "tmp"), "-XX:-UsePerfData",
+	}
+	for _, p := range []string{"java.lang", "java.net", "java.util", "java.util.concurrent", "java.io", "sun.nio.ch"} {
+		args = append(args, "--add-opens=java.base/"+p+"=ALL-UNNAMED")
+	}
+	path := strings.Join([]string{conf, filepath.Join(c.dir, "webroot"), filepath.Join(c.jars, "*")}, ":")
+	return append(append(args, "-cp", path, class), words...)
+}
+
+// Start runs the daemon again after Kill and waits until it is ready.
+func (d *Daemon) Start() {
+	d.c.t.Helper()
+	if err := d.start(); err != nil {
+		d.c.t.Fatal(err)
+	}
+}
+
+// start runs the process and waits until it is ready.
+func (d *Daemon) start() error {
+	if err := d.run(); err != nil {
+		return fmt.Errorf("start the %s: %w", d.Name, err)
+	}
+	return d.await(d.ready)
+}
+
+// await polls until what is asked for is so, or the daemon has ended.
+func (d *Daemon) await(ready func() error) error {
+	var last error
+	for end := time.Now().Add(startLimit); time.Now().Before(end); {
+		if last = ready(); last == nil {
+			return nil
+		}
+		select {
+		case <-d.done:
+			return fmt.Errorf("the %s has ended; its log ends with:\n%s", d.Name, d.tail())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return fmt.Errorf("the %s is not ready after %s: %w; its log ends with:\n%s", d.Name, startLimit, last, d.tail())
+}
+
+func (d *Daemon) run() error {
+	log, err := os.OpenFile(d.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command("java", d.args...)
+	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = d.env, d.c.dir, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	started, done := make(chan error), make(chan struct{})
+	go func() { // Pdeathsig follows the forking thread, which therefore waits for its child
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in its log
+			close(done)
+		}
+	}()
+	if err := <-started; err != nil {
+		return err
+	}
+	d.cmd, d.done = cmd, done
+	return nil
+}
+
+// Kill ends the daemon by SIGKILL and waits for its end.
+func (d *Daemon) Kill() {
+	if d.cmd == nil {
+		return
+	}
+	d.signal(syscall.SIGKILL)
+	<-d.done
+	d.cmd = nil
+}
+
+// Pause stops the daemon as a machine that hangs would: connections stay, nothing
+// answers.
+func (d *Daemon) Pause() { d.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused daemon go on.
+func (d *Daemon) Resume() { d.signal(syscall.SIGCONT) }
+
+func (d *Daemon) signal(s syscall.Signal) {
+	if err := d.cmd.Process.Signal(s); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		d.c.t.Errorf("send %s to the %s: %v", s, d.Name, err)
+	}
+}
+
+// tail is the end of the daemon's log.
+func (d *Daemon) tail() string {
+	b, err := os.ReadFile(d.Log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
+	return string(bytes.Join(lines[max(0, len(lines)-40):], []byte("\n")))
+}
+
+// Command runs one of Hadoop's own commands, such as
+// org.apache.hadoop.hdfs.tools.DFSAdmin, and gives what it printed.
+func (c *Cluster) Command(class string, words ...string) (string, error) {
+	cmd := exec.Command("java", c.javaArgs(c.Conf, 128, class, words...)...)
+	cmd.Dir, cmd.Env = c.dir, append(os.Environ(), "HADOOP_CONF_DIR="+c.Conf)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.String(), fmt.Errorf("%s %s: %w\n%s", class, strings.Join(words, " "), err, stderr.String())
+	}
+	return stdout.String(), nil
+}

@@ -1,0 +1,202 @@
+package hadooptest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Options say what of Hadoop is started. The zero value starts nothing.
+type Options struct {
+	HDFS         bool // a NameNode and a DataNode; without it fs.defaultFS is file:///
+	NodeManagers int  // with a ResourceManager, if there is one
+	// GPUs is how many of yarn.io/gpu each NodeManager offers; none exists.
+	GPUs int
+	// Labels are the node labels, one a NodeManager, "" for none. The queue default
+	// may use each of them wholly.
+	Labels []string
+	// Recovery makes a ResourceManager that was restarted know its applications.
+	Recovery bool
+	// Protection is hadoop.rpc.protection: authentication, integrity or privacy.
+	Protection string
+	// MasterExpiry and NodeExpiry are after how long a silent ApplicationMaster or
+	// NodeManager is given up: 20 s and 5 s if zero.
+	MasterExpiry, NodeExpiry time.Duration
+	// Site holds more properties for yarn-site.xml.
+	Site map[string]string
+}
+
+// Cluster is a running Hadoop. Its methods are for the test's goroutine.
+type Cluster struct {
+	Conf string // the clients' configuration folder, for HADOOP_CONF_DIR
+	Host string // the loopback address of NameNode and ResourceManager
+	// The daemons; nil where Options ask for none.
+	NameNode, DataNode, ResourceManager *Daemon
+	NodeManagers                        []*Daemon
+
+	t       testing.TB
+	options Options
+	jars    string
+	dir     string // everything of this cluster is below it
+	network string // 127.64.3
+	held    net.Listener
+}
+
+// startLimit is how long the daemons may take to be ready on a loaded machine.
+const startLimit = 120 * time.Second
+
+// Start runs a Hadoop until the test ends.
+func Start(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	if o.MasterExpiry == 0 {
+		o.MasterExpiry = 20 * time.Second
+	}
+	if o.NodeExpiry == 0 {
+		o.NodeExpiry = 5 * time.Second
+	}
+	c := &Cluster{t: t, options: o, jars: Jars(t), dir: t.TempDir()}
+	c.Conf = filepath.Join(c.dir, "conf")
+	if err := c.reserve(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.stop)
+	if err := c.write(); err != nil {
+		t.Fatalf("write Hadoop's configuration: %v", err)
+	}
+	if err := c.start(); err != nil {
+		t.Fatalf("start Hadoop: %v", err)
+	}
+	return c
+}
+
+// reserve finds a network of loopback addresses that no other cluster has, and holds
+// it by a listener, which ends with this process.
+func (c *Cluster) reserve() error {
+	var last error
+	for range 50 {
+		c.network = fmt.Sprintf("127.%d.%d", 64+rand.IntN(64), rand.IntN(256))
+		c.Host = c.network + ".1"
+		if c.held, last = net.Listen("tcp", c.Host+":8019"); last == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("reserve loopback addresses: %w", last)
+}
+
+// nodeHost is the address of a NodeManager: another than its peers', as if it were
+// another machine.
+func (c *Cluster) nodeHost(i int) string { return fmt.Sprintf("%s.%d", c.network, 11+i) }
+
+func (c *Cluster) write() error {
+	// NameNode and DataNode look for these folders on the class path, though empty.
+	for _, d := range []string{"webroot/webapps/hdfs", "webroot/webapps/datanode", "log", "tmp"} {
+		if err := os.MkdirAll(filepath.Join(c.dir, d), 0o755); err != nil {
+			return err
+		}
+	}
+	// Without it Java asks a name server for the name of each loopback address.
+	hosts := "127.0.0.1 localhost\n" + c.Host + " " + c.Host + "\n"
+	for i := range c.options.NodeManagers {
+		hosts += c.nodeHost(i) + " " + c.nodeHost(i) + "\n"
+		if err := c.writeConf(filepath.Join(c.dir, fmt.Sprintf("conf-node%d", i)), c.nodeSite(i)); err != nil {
+			return err
+		}
+	}
+	if name, err := os.Hostname(); err == nil {
+		hosts += "127.0.0.1 " + name + "\n"
+	}
+	if err := os.WriteFile(filepath.Join(c.dir, "hosts"), []byte(hosts), 0o644); err != nil {
+		return err
+	}
+	return c.writeConf(c.Conf, nil)
+}
+
+// start runs the daemons side by side and waits until all are ready.
+func (c *Cluster) start() error {
+	var g errgroup.Group
+	if c.options.HDFS {
+		if err := c.format(); err != nil {
+			return err
+		}
+		c.NameNode = c.daemon("NameNode", "org.apache.hadoop.hdfs.server.namenode.NameNode", c.Conf, 192, c.nameNodeReady)
+		c.DataNode = c.daemon("DataNode", "org.apache.hadoop.hdfs.server.datanode.DataNode", c.Conf, 160, c.dataNodeReady)
+		g.Go(c.NameNode.start)
+		g.Go(c.DataNode.start)
+	}
+	if c.options.NodeManagers > 0 {
+		c.ResourceManager = c.daemon("ResourceManager", "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager", c.Conf, 256, c.managerReady)
+		g.Go(c.ResourceManager.start)
+	}
+	for i := range c.options.NodeManagers {
+		ready := func() error { return c.nodeReady(i) }
+		d := c.daemon(fmt.Sprintf("NodeManager-%d", i), "org.apache.hadoop.yarn.server.nodemanager.NodeManager",
+			filepath.Join(c.dir, fmt.Sprintf("conf-node%d", i)), 192, ready)
+		c.NodeManagers = append(c.NodeManagers, d)
+		g.Go(d.start)
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return c.label()
+}
+
+// format makes the NameNode's folder. It is the same for every cluster, so it is kept
+// beside the jars.
+func (c *Cluster) format() error {
+	name, kept := filepath.Join(c.dir, "name"), filepath.Join(c.jars, "name")
+	if err := os.CopyFS(name, os.DirFS(kept)); err == nil {
+		return nil
+	}
+	if err := os.RemoveAll(name); err != nil {
+		return err
+	}
+	cmd := exec.Command("java", c.javaArgs(c.Conf, 128, "org.apache.hadoop.hdfs.server.namenode.NameNode", "-format", "-nonInteractive", "-force")...)
+	cmd.Dir = c.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("format the NameNode: %w\n%s", err, out)
+	}
+	aside, err := os.MkdirTemp(c.jars, "name-*") // another cluster may do the same just now
+	if err != nil {
+		return err
+	}
+	if err := os.CopyFS(aside, os.DirFS(name)); err != nil {
+		return err
+	}
+	if os.Rename(aside, kept) != nil {
+		return os.RemoveAll(aside)
+	}
+	return nil
+}
+
+// userName is whom this process's simple authentication makes it.
+func userName() string {
+	if u, err := user.Current(); err == nil {
+		return u.Username
+	}
+	return "root"
+}
+
+// stop ends everything and fails the test where a container's process is left.
+func (c *Cluster) stop() {
+	daemons := append([]*Daemon{c.NameNode, c.DataNode, c.ResourceManager}, c.NodeManagers...)
+	failed := c.t.Failed()
+	c.leftovers() // before NodeManagers end: they would end their containers
+	for _, d := range daemons {
+		if d != nil {
+			d.Kill()
+			if failed {
+				c.t.Logf("the end of the %s's log:\n%s", d.Name, d.tail())
+			}
+		}
+	}
+	c.sweep()
+	c.held.Close()
+}
