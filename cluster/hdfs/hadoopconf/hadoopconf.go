@@ -1,0 +1,170 @@
+// Package hadoopconf reads Hadoop's configuration: XML files of properties whose
+// values may name other properties and the environment, as ${name}, ${env.NAME} and
+// ${env.NAME:-otherwise}.
+package hadoopconf
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+)
+
+// ErrNone says that there is no configuration to read.
+var ErrNone = errors.New("no Hadoop configuration: set HADOOP_CONF_DIR to the folder that holds core-site.xml")
+
+// Conf holds the properties of a configuration folder. It may be read from any
+// goroutine.
+type Conf struct {
+	dir    string
+	values map[string]string
+}
+
+// files in the order in which they are read: a later one wins, unless the earlier
+// says final.
+var files = []string{"core-site.xml", "hdfs-site.xml", "yarn-site.xml"}
+
+// FromEnvironment reads the folder that HADOOP_CONF_DIR, YARN_CONF_DIR or HADOOP_HOME
+// name, or else /etc/hadoop/conf. It fails with ErrNone where there is nothing.
+func FromEnvironment() (*Conf, error) {
+	for _, name := range []string{"HADOOP_CONF_DIR", "YARN_CONF_DIR"} {
+		if dir := os.Getenv(name); dir != "" {
+			c, err := Load(dir)
+			if errors.Is(err, ErrNone) {
+				return nil, fmt.Errorf("%s=%s has no core-site.xml: %w", name, dir, err)
+			}
+			return c, err
+		}
+	}
+	dirs := []string{"/etc/hadoop/conf"}
+	if home := os.Getenv("HADOOP_HOME"); home != "" {
+		dirs = []string{filepath.Join(home, "etc/hadoop"), filepath.Join(home, "conf"), dirs[0]}
+	}
+	for _, dir := range dirs {
+		if c, err := Load(dir); !errors.Is(err, ErrNone) {
+			return c, err
+		}
+	}
+	return nil, ErrNone
+}
+
+// Load reads a folder's files. It fails with ErrNone where there are none.
+func Load(dir string) (*Conf, error) {
+	c := &Conf{dir: dir, values: map[string]string{}}
+	final := map[string]bool{}
+	found := false
+	for _, name := range files {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		} else if err != nil {
+			return nil, fmt.Errorf("read Hadoop's configuration: %w", err)
+		}
+		found = true
+		if err := c.add(b, final); err != nil {
+			return nil, fmt.Errorf("read Hadoop's configuration %s: %w", filepath.Join(dir, name), err)
+		}
+	}
+	if !found {
+		return nil, ErrNone
+	}
+	return c, nil
+}
+
+// New is a configuration of properties that are known already.
+func New(values map[string]string) *Conf { return &Conf{values: values} }
+
+func (c *Conf) add(b []byte, final map[string]bool) error {
+	var list struct {
+		Property []struct {
+			Name  string  `xml:"name"`
+			Value *string `xml:"value"`
+			Final bool    `xml:"final"`
+		} `xml:"property"`
+	}
+	if err := xml.Unmarshal(b, &list); err != nil {
+		return err
+	}
+	for _, p := range list.Property {
+		name := strings.TrimSpace(p.Name)
+		if name == "" || p.Value == nil || final[name] {
+			continue
+		}
+		c.values[name] = *p.Value
+		final[name] = p.Final
+	}
+	return nil
+}
+
+// Dir is the folder that was read, "" for none.
+func (c *Conf) Dir() string { return c.dir }
+
+// Get is a property's value with its variables in place, or "" where it is not set.
+// What a variable does not name stays as it is written.
+func (c *Conf) Get(name string) string { return strings.TrimSpace(c.expand(c.values[name])) }
+
+// Or is Get, or otherwise where the property is not set or empty.
+func (c *Conf) Or(name, otherwise string) string {
+	if v := c.Get(name); v != "" {
+		return v
+	}
+	return otherwise
+}
+
+// maxExpansions ends what names itself, as in Hadoop.
+const maxExpansions = 20
+
+func (c *Conf) expand(s string) string {
+	for from, n := 0, 0; n < maxExpansions; n++ {
+		start := strings.Index(s[from:], "${")
+		if start < 0 {
+			return s
+		}
+		start += from
+		length := strings.IndexByte(s[start:], '}')
+		if length < 0 {
+			return s
+		}
+		value, ok := c.variable(s[start+2 : start+length])
+		if !ok {
+			from = start + length // stays as it is written
+			continue
+		}
+		s = s[:start] + value + s[start+length+1:]
+		from = start // the value may hold variables itself
+	}
+	return s
+}
+
+func (c *Conf) variable(name string) (string, bool) {
+	env, ok := strings.CutPrefix(name, "env.")
+	if !ok {
+		v, ok := c.values[name]
+		return v, ok
+	}
+	env, otherwise, hasOtherwise := strings.Cut(env, ":-")
+	if !hasOtherwise {
+		env, otherwise, hasOtherwise = strings.Cut(env, "-")
+	}
+	if v := os.Getenv(env); v != "" {
+		return v, true
+	}
+	return otherwise, hasOtherwise
+}
+
+// User is whom Hadoop's simple authentication takes this process for:
+// HADOOP_USER_NAME, or the user it runs as.
+func User() (string, error) {
+	if u := os.Getenv("HADOOP_USER_NAME"); u != "" {
+		return u, nil
+	}
+	u, err := user.Current()
+	if err != nil {
+		return "", fmt.Errorf("find out the user: %w", err)
+	}
+	return u.Username, nil
+}

@@ -1,0 +1,165 @@
+package hdfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/colinmarc/hdfs/v2"
+)
+
+// Read gives a file's content.
+func (f *FS) Read(ctx context.Context, name string) ([]byte, error) {
+	r, err := f.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	return io.ReadAll(r)
+}
+
+// Reader reads one file, for one goroutine. It goes on where it was when HDFS comes
+// back.
+type Reader struct {
+	fs   *FS
+	ctx  context.Context // of the whole reading
+	name string
+	info fs.FileInfo
+
+	// session and file are nil between a failure and the next read.
+	session *session
+	unwatch func() bool
+	file    *hdfs.FileReader
+	offset  int64
+}
+
+// Open opens a file for reading until Close; the context's end ends its reads too.
+func (f *FS) Open(ctx context.Context, name string) (*Reader, error) {
+	info, err := f.Stat(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return nil, fmt.Errorf("cannot read %s: it is a folder", name)
+	}
+	return &Reader{fs: f, ctx: ctx, name: name, info: info}, nil
+}
+
+// Info is the file's size and times when it was opened.
+func (r *Reader) Info() fs.FileInfo { return r.info }
+
+func (r *Reader) Read(b []byte) (int, error) {
+	at, err := r.fs.resolve(r.name)
+	if err != nil {
+		return 0, err
+	}
+	end := time.Now().Add(r.fs.config.Bridge)
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
+		n, err := r.try(at, b)
+		if n > 0 || err == nil || errors.Is(err, io.EOF) {
+			return n, err // an error that stays comes again
+		}
+		r.drop()
+		if r.ctx.Err() != nil {
+			return 0, r.fs.explain("read", at, context.Cause(r.ctx))
+		}
+		if !passing(err) || time.Now().Add(pause).After(end) {
+			return 0, r.fs.explain("read", at, err)
+		}
+		select {
+		case <-r.ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+// try reads once, from where the reader is.
+func (r *Reader) try(at location, b []byte) (int, error) {
+	if r.offset >= r.info.Size() {
+		return 0, io.EOF
+	}
+	if r.file == nil {
+		if err := r.reopen(at); err != nil {
+			return 0, err
+		}
+	}
+	n, err := r.file.Read(b)
+	r.offset += int64(n)
+	if errors.Is(err, io.EOF) && r.offset < r.info.Size() {
+		err = io.ErrUnexpectedEOF // a connection's end, not the file's
+	}
+	return n, err
+}
+
+// reopen opens the file anew, unless it is another by now.
+func (r *Reader) reopen(at location) error {
+	s, err := r.fs.take(r.ctx, at)
+	if err != nil {
+		return err
+	}
+	r.session, r.unwatch = s, context.AfterFunc(r.ctx, s.abort)
+	file, err := s.Open(at.path)
+	if err != nil {
+		return err
+	}
+	if !sameFile(r.info, file.Stat()) {
+		return localError{errors.New("it was replaced while it was read: read it again")}
+	}
+	if _, err := file.Seek(r.offset, io.SeekStart); err != nil {
+		return err
+	}
+	r.file = file
+	return nil
+}
+
+// sameFile says that two looks at a name saw one file, grown perhaps.
+func sameFile(a, b fs.FileInfo) bool {
+	x, okX := a.Sys().(*hdfs.FileStatus)
+	y, okY := b.Sys().(*hdfs.FileStatus)
+	return okX && okY && x.GetFileId() == y.GetFileId() && a.Size() <= b.Size()
+}
+
+// Seek moves to another place of the file.
+func (r *Reader) Seek(offset int64, whence int) (int64, error) {
+	switch whence {
+	case io.SeekCurrent:
+		offset += r.offset
+	case io.SeekEnd:
+		offset += r.info.Size()
+	}
+	if offset < 0 {
+		return 0, fmt.Errorf("read %s at %d: %w", r.name, offset, fs.ErrInvalid)
+	}
+	if r.file != nil {
+		if _, err := r.file.Seek(min(offset, r.info.Size()), io.SeekStart); err != nil {
+			r.drop() // opened anew by the next read
+		}
+	}
+	r.offset = offset
+	return offset, nil
+}
+
+// drop gives up the connection.
+func (r *Reader) drop() {
+	if r.session == nil {
+		return
+	}
+	r.unwatch()
+	r.session.end()
+	r.session, r.file = nil, nil
+}
+
+// Close ends the reading. What it frees is local, so it does not fail.
+func (r *Reader) Close() error {
+	if r.session != nil && r.file != nil && r.file.Close() == nil && r.unwatch() {
+		if at, err := r.fs.resolve(r.name); err == nil {
+			r.fs.give(at, r.session)
+			r.session, r.file = nil, nil
+		}
+	}
+	r.drop()
+	return nil
+}

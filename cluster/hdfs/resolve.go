@@ -1,0 +1,90 @@
+package hdfs
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+)
+
+// location is a name resolved.
+type location struct {
+	nameNodes []string // host:port
+	path      string   // absolute
+	uri       string   // as people write it
+}
+
+// key tells one HDFS from another.
+func (l location) key() string { return strings.Join(l.nameNodes, ",") }
+
+// defaultPort is a NameNode's where a URI has none.
+const defaultPort = "8020"
+
+// Path is a name's absolute path within its HDFS.
+func (f *FS) Path(name string) (string, error) {
+	at, err := f.resolve(name)
+	return at.path, err
+}
+
+// resolve finds out which HDFS a name is of, and its path there.
+func (f *FS) resolve(name string) (location, error) {
+	authority, p := "", name
+	if scheme, rest, ok := strings.Cut(name, "://"); ok {
+		if scheme != "hdfs" {
+			return location{}, fmt.Errorf("%s is not on HDFS", name)
+		}
+		authority, p, _ = strings.Cut(rest, "/")
+		p = "/" + p
+	}
+	if p == "" {
+		return location{}, fmt.Errorf("%q is no name of a file", name)
+	}
+	if authority == "" {
+		var err error
+		if authority, err = f.defaultAuthority(); err != nil {
+			return location{}, fmt.Errorf("%s names no NameNode: %w", name, err)
+		}
+	}
+	if !path.IsAbs(p) {
+		p = path.Join("/user", f.config.User, p)
+	}
+	at := location{path: path.Clean(p)}
+	at.uri = "hdfs://" + authority + at.path
+	at.nameNodes = f.nameNodes(authority)
+	if len(at.nameNodes) == 0 {
+		return location{}, fmt.Errorf("%s: the configuration lists no NameNode of %s", name, authority)
+	}
+	return at, nil
+}
+
+func (f *FS) defaultAuthority() (string, error) {
+	fs := f.config.Conf.Or("fs.defaultFS", f.config.Conf.Get("fs.default.name"))
+	u, err := url.Parse(fs)
+	if err != nil || u.Scheme != "hdfs" || u.Host == "" {
+		return "", fmt.Errorf("fs.defaultFS is %q", fs)
+	}
+	return u.Host, nil
+}
+
+// nameNodes are the addresses behind an authority, which may be a nameservice.
+func (f *FS) nameNodes(authority string) []string {
+	conf := f.config.Conf
+	if ids := conf.Get("dfs.ha.namenodes." + authority); ids != "" {
+		var found []string
+		for id := range strings.SplitSeq(ids, ",") {
+			if a := conf.Get("dfs.namenode.rpc-address." + authority + "." + strings.TrimSpace(id)); a != "" {
+				found = append(found, a)
+			}
+		}
+		return slices.Compact(found)
+	}
+	if a := conf.Get("dfs.namenode.rpc-address." + authority); a != "" {
+		return []string{a}
+	}
+	if _, _, err := net.SplitHostPort(authority); err != nil {
+		authority = net.JoinHostPort(strings.Trim(authority, "[]"), defaultPort)
+	}
+	return []string{authority}
+}

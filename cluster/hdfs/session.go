@@ -1,0 +1,119 @@
+package hdfs
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/colinmarc/hdfs/v2"
+	"github.com/colinmarc/hdfs/v2/hadoopconf"
+)
+
+// session is a client that one operation at a time uses. Its connections are its
+// own, so that an operation that is given up disturbs no other.
+type session struct {
+	*hdfs.Client
+	stall time.Duration
+	ctx   context.Context // of dials; ended by abort
+	abort context.CancelFunc
+
+	mu    sync.Mutex
+	conns map[*conn]struct{} // guarded by mu: the open ones
+}
+
+// dialLimit is how long it may take to connect to one NameNode or DataNode.
+const dialLimit = 10 * time.Second
+
+func newSession(ctx context.Context, c Config, nameNodes []string) (*session, error) {
+	s := &session{stall: c.Stall, conns: map[*conn]struct{}{}}
+	// The client outlives the operation that it is made for.
+	s.ctx, s.abort = context.WithCancel(context.WithoutCancel(ctx))
+	context.AfterFunc(s.ctx, s.closeConns)
+	defer context.AfterFunc(ctx, s.abort)()
+
+	options := hdfs.ClientOptionsFromConf(hadoopconf.HadoopConf{
+		"dfs.client.use.datanode.hostname": c.Conf.Get("dfs.client.use.datanode.hostname"),
+		"dfs.data.transfer.protection":     c.Conf.Get("dfs.data.transfer.protection"),
+		"dfs.encrypt.data.transfer":        c.Conf.Get("dfs.encrypt.data.transfer"),
+	})
+	options.Addresses, options.User = nameNodes, c.User
+	options.NamenodeDialFunc, options.DatanodeDialFunc = s.dial, s.dial
+	client, err := hdfs.NewClient(options)
+	if err != nil {
+		s.abort()
+		return nil, err
+	}
+	s.Client = client
+	return s, nil
+}
+
+// end closes the client and waits for its goroutine's last call.
+func (s *session) end() {
+	s.abort()
+	_ = s.Close() // of a connection that is closed already
+}
+
+func (s *session) closeConns() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		_ = c.Conn.Close() // only to end its reads and writes
+	}
+}
+
+// dial is what the client connects with; it hands over no context of use.
+func (s *session) dial(_ context.Context, network, address string) (net.Conn, error) {
+	d := net.Dialer{Timeout: dialLimit}
+	nc, err := d.DialContext(s.ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: nc, session: s}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		_ = nc.Close() // aborted meanwhile
+		return nil, errors.Join(net.ErrClosed, s.ctx.Err())
+	}
+	s.conns[c] = struct{}{}
+	return c, nil
+}
+
+// conn gives each read and write a deadline, and ends for good at the first error:
+// what a late answer belongs to could not be known. Reading and writing may be done
+// by one goroutine each.
+type conn struct {
+	net.Conn
+	session *session
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	if err := c.SetReadDeadline(time.Now().Add(c.session.stall)); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Read(b)
+	if err != nil {
+		_ = c.Close() // the read's error tells more
+	}
+	return n, err
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	if err := c.SetWriteDeadline(time.Now().Add(c.session.stall)); err != nil {
+		return 0, err
+	}
+	n, err := c.Conn.Write(b)
+	if err != nil {
+		_ = c.Close() // the write's error tells more
+	}
+	return n, err
+}
+
+func (c *conn) Close() error {
+	c.session.mu.Lock()
+	delete(c.session.conns, c)
+	c.session.mu.Unlock()
+	return c.Conn.Close()
+}
