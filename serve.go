@@ -34,6 +34,7 @@ func runDriver(ctx context.Context) error {
 			"spark": &spark.Backend{PythonPath: python.Extract},
 		},
 		TensorBoard: newBoard,
+		Elsewhere:   onElsewhere,
 		Events:      readEvents,
 	}, os.Stdin, os.NewFile(3, "word"))
 }

@@ -139,7 +139,14 @@ func (c *Coordinator) release(reason string) {
 		if c.cfg.TensorBoard != nil {
 			err = c.cfg.TensorBoard.Close(ctx)
 		}
-		c.released <- errors.Join(err, c.alloc.Release(ctx))
+		err = errors.Join(err, c.alloc.Release(ctx))
+		parting := c.farewell()
+		c.post(func() {
+			if c.parting = parting; parting != "" {
+				c.note(parting, true)
+			}
+			c.released <- err
+		})
 	}()
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc"
@@ -270,16 +269,28 @@ func (c *control) TensorBoard(ctx context.Context, req *clusterpb.TensorBoardReq
 		return &clusterpb.TensorBoardReply{}, nil
 	}
 	dir := req.GetLogdir()
+	var err error
 	if dir == "" {
 		dir = c.cfg.Dir
 		if req.GetRun() > 0 {
-			dir = filepath.Join(RunDir(c.cfg.Dir, req.GetRun()), "logs")
+			dir = join(RunDir(c.cfg.Dir, req.GetRun()), "logs")
+			err = c.bring(ctx, req.GetRun(), "logs")
+		} else {
+			err = c.showAll(ctx)
 		}
 	}
-	reply, err := c.cfg.TensorBoard.Open(ctx, dir)
+	here := c.here(dir)
+	if IsURI(here) {
+		err = errElsewhere
+	}
+	var reply *clusterpb.TensorBoardReply
+	if err == nil {
+		reply, err = c.cfg.TensorBoard.Open(ctx, here)
+	}
 	if err != nil {
 		return &clusterpb.TensorBoardReply{Logdir: dir, Error: err.Error()}, nil
 	}
+	reply.Logdir = dir
 	return reply, nil
 }
 
@@ -331,6 +342,11 @@ func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStr
 		return ctx.Err()
 	case <-time.After(40 * time.Second):
 		return status.Error(codes.DeadlineExceeded, "the cluster is still being released")
+	}
+	if c.parting != "" { // set before done is closed
+		if err := stream.Send(&clusterpb.ShutdownUpdate{Text: c.parting}); err != nil {
+			return err
+		}
 	}
 	return stream.Send(&clusterpb.ShutdownUpdate{Done: true})
 }

@@ -24,9 +24,11 @@ type Config struct {
 	Authority *Authority
 	// StateDir is the cluster's own folder on this host; Dir holds its runs.
 	StateDir, Dir string
-	// Disk is where Dir lies, for the files that executors send; nil: on this machine.
-	Disk    runfiles.Disk
-	Backend Backend
+	// Spool keeps the runs where Dir is a URI; nil where Dir is a folder of this host.
+	Spool Spool
+	// DefaultFS is what a program's absolute paths are relative to; file:// if empty.
+	DefaultFS string
+	Backend   Backend
 	// Saved is what an earlier driver's allocation saved; nil for a new one.
 	Saved []byte
 	// LastRun is the number of the last run an earlier driver began.
@@ -82,6 +84,7 @@ type Coordinator struct {
 	idleSince time.Time
 	releasing bool
 	lastRun   int32
+	parting   string // what a shutdown tells at its end
 	hellos    map[ExecutorID]*clusterpb.Hello
 	granted   map[ExecutorID]Granted
 	barriers  map[string]*barrier
@@ -120,7 +123,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 	}
 	c := &Coordinator{
 		owed: map[ExecutorID]owing{},
-		cfg:  cfg, log: cfg.Log, store: NewStore(cfg.Dir, cfg.Quota), calls: make(chan func(), 256), done: make(chan struct{}), since: time.Now(),
+		cfg:  cfg, log: cfg.Log, store: NewStore(cfg.folder(), cfg.Quota), calls: make(chan func(), 256), done: make(chan struct{}), since: time.Now(),
 		agents: map[ExecutorID]*agentConn{}, timers: map[string]*time.Timer{}, blobs: map[string][]byte{}, hellos: map[ExecutorID]*clusterpb.Hello{},
 		granted: map[ExecutorID]Granted{}, barriers: map[string]*barrier{}, followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{},
 		released: make(chan error, 1), allocated: make(chan struct{}), lastRun: cfg.LastRun,
@@ -128,6 +131,9 @@ func NewCoordinator(cfg Config) *Coordinator {
 	c.files = c.keeper()
 	c.depot = c.newDepot()
 	c.files.Allow(cfg.LastRun)
+	if cfg.Spool != nil {
+		cfg.Spool.Tell(func(text string) { c.post(func() { c.note(text, true); c.wake() }) })
+	}
 	return c
 }
 

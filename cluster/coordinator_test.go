@@ -352,7 +352,7 @@ func TestResumeCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	if err := plan.folders(canceled); err == nil {
+	if err := c.folders(canceled, plan); err == nil {
 		t.Error("a start that was given up copied on")
 	}
 	if _, err := os.Stat(plan.status.GetDir()); !errors.Is(err, os.ErrNotExist) {

@@ -48,7 +48,7 @@ func (c *Coordinator) WatchEvents(ctx context.Context, open EventReader) {
 			continue
 		}
 		if id != run {
-			run, next = id, open(dir)
+			run, next = id, open(c.here(dir))
 		}
 		scalars, err := next()
 		if err != nil {

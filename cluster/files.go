@@ -63,11 +63,11 @@ func (c *Coordinator) keeper() *runfiles.Keeper {
 		t := roles[ExecutorID(executor)]
 		return t.Role == Chief || !chief && t == TaskID{Role: Worker}
 	}
-	disk := c.cfg.Disk
-	if disk == nil {
+	var disk runfiles.Disk = c.cfg.Spool
+	if c.cfg.Spool == nil {
 		disk = runfiles.NewLocal(c.cfg.Dir)
 	}
-	return runfiles.NewKeeper(disk, c.cfg.Dir, first, func(warning string) { c.post(func() { c.noteOnce(warning); c.wake() }) })
+	return runfiles.NewKeeper(disk, c.cfg.folder(), first, func(warning string) { c.post(func() { c.noteOnce(warning); c.wake() }) })
 }
 
 // Sync implements the Coordinator service.

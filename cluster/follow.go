@@ -250,6 +250,9 @@ func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, s
 				c.awaitFiles(ctx, u.GetStatus().GetId())
 			}
 			c.awaitLines(ctx, u.GetStatus())
+			if u.GetStatus().GetState() == runFinished.String() {
+				c.deliver(ctx)
+			}
 			u.Final = true
 		}
 		u.Lines, u.Notes = f.take(over)

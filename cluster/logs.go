@@ -42,6 +42,15 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 		return c.noRun(ctx, req.GetRun())
 	}
 	defer leave()
+	if rec.loaded && c.cfg.Spool != nil { // of an earlier cluster
+		err := c.bring(ctx, q.Run, "tasks")
+		if err == nil {
+			err = c.store.Load(q.Run)
+		}
+		if err != nil {
+			return status.Errorf(codes.Unavailable, "the lines of run %d: %v", q.Run, err)
+		}
+	}
 	lines, gap, err := c.store.Read(q)
 	if err != nil {
 		return status.Error(codes.Internal, err.Error())

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"maps"
 	"os"
 	"path/filepath"
@@ -41,7 +42,7 @@ func (c *Coordinator) launch(a actLaunch) {
 			Working: start.GetWorkingDir(),
 		},
 		Mode: start.GetMode(), Epochs: start.GetEpochs(), NumWorkers: int32(len(a.spec[Worker]) + len(a.spec[Chief])), ClusterSpec: a.spec.JSON(),
-		Callback: start.GetCallback(), KerasPatch: start.GetKerasPatch(), DefaultFs: "file://", Resumed: start.GetResume() != "" || a.attempt > 1,
+		Callback: start.GetCallback(), KerasPatch: start.GetKerasPatch(), DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"), Resumed: start.GetResume() != "" || a.attempt > 1,
 		ExecutorNumber: number, Files: c.given,
 	}}})
 }
@@ -79,7 +80,7 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 	c.lastStatus(rec)
 	b, err := protojson.MarshalOptions{Multiline: true}.Marshal(rec.status)
 	if err == nil {
-		err = WriteFile(filepath.Join(rec.status.GetDir(), "run.json"), b)
+		err = WriteFile(filepath.Join(c.here(rec.status.GetDir()), "run.json"), b)
 	}
 	if err != nil {
 		c.note("the run's record could not be written: "+err.Error(), true)
@@ -91,21 +92,22 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 }
 
 func (c *Coordinator) loadRecord(run int32) {
-	dir := RunDir(c.cfg.Dir, run)
 	st := &clusterpb.RunStatus{}
-	b, err := os.ReadFile(filepath.Join(dir, "run.json"))
+	b, err := os.ReadFile(filepath.Join(RunDir(c.cfg.folder(), run), "run.json"))
 	if err == nil {
 		err = protojson.Unmarshal(b, st)
 	}
 	if err != nil {
 		st = &clusterpb.RunStatus{
-			Id: run, State: "failed", Dir: dir, LogDir: filepath.Join(dir, "logs"), CheckpointDir: filepath.Join(dir, "checkpoints"), ExportDir: filepath.Join(dir, "export"),
+			Id: run, State: "failed",
 			Failure: &clusterpb.Failure{
 				Kind: "lost", ExitCode: 1, Summary: "the cluster's driver died during the run; its tasks were ended",
 				Remedy: "%tfcluster start --resume goes on from the last checkpoint",
 			},
 		}
 	}
+	st.Id = run
+	c.placed(st)
 	c.records = append(c.records, &record{status: st, gone: true, over: c.since, loaded: true})
 }
 

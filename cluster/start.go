@@ -51,6 +51,9 @@ func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreaming
 				c.awaitFiles(ctx, u.GetRun().GetId())
 			}
 			c.awaitLines(ctx, u.GetRun())
+			if u.GetFailure() == nil {
+				c.deliver(ctx)
+			}
 		}
 	})
 }
@@ -90,7 +93,7 @@ func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*
 	if problem != nil {
 		return nil, problem
 	}
-	err := plan.folders(ctx)
+	err := c.folders(ctx, plan)
 	if err == nil {
 		err = plan.read(ctx, c)
 	}
@@ -148,11 +151,11 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	id := c.lastRun + 1
-	dir := RunDir(c.cfg.Dir, id)
 	st := &clusterpb.RunStatus{
-		Id: id, State: runWaiting.String(), Program: req.GetProgram().GetName(), Words: req.GetProgram().GetWords(), Dir: dir, LogDir: filepath.Join(dir, "logs"),
-		CheckpointDir: filepath.Join(dir, "checkpoints"), ExportDir: filepath.Join(dir, "export"), StartedUnix: time.Now().Unix(), MaxRestarts: req.GetMaxRestarts(),
+		Id: id, State: runWaiting.String(), Program: req.GetProgram().GetName(), Words: req.GetProgram().GetWords(),
+		StartedUnix: time.Now().Unix(), MaxRestarts: req.GetMaxRestarts(),
 	}
+	c.placed(st)
 	if from != nil {
 		st.ResumedFrom = fmt.Sprintf("run %d", from.GetId())
 	}
@@ -175,19 +178,22 @@ func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
 }
 
 // folders makes the run's folders, with the checkpoints it takes up.
-func (p *runPlan) folders(ctx context.Context) error {
-	for _, d := range []string{p.status.GetLogDir(), p.status.GetCheckpointDir(), p.status.GetExportDir()} {
+func (c *Coordinator) folders(ctx context.Context, p *runPlan) error {
+	checkpoints := c.here(p.status.GetCheckpointDir())
+	for _, d := range []string{c.here(p.status.GetLogDir()), c.here(p.status.GetExportDir()), filepath.Dir(checkpoints)} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
 			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
 		}
 	}
 	if p.from == nil {
+		if err := os.MkdirAll(checkpoints, 0o755); err != nil {
+			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
+		}
 		return nil
 	}
-	from := untilDone{ctx, os.DirFS(p.from.GetCheckpointDir())}
-	if err := os.CopyFS(p.status.GetCheckpointDir(), from); err != nil {
+	if err := c.takeUp(ctx, p.from, checkpoints); err != nil {
 		// Half a copy would be taken for checkpoints by the next --resume.
-		err = errors.Join(err, os.RemoveAll(p.status.GetDir()))
+		err = errors.Join(err, os.RemoveAll(filepath.Dir(checkpoints)))
 		return status.Errorf(codes.FailedPrecondition, "take up the checkpoints of run %d: %v", p.from.GetId(), err)
 	}
 	return nil
@@ -197,10 +203,27 @@ func (p *runPlan) folders(ctx context.Context) error {
 func (p *runPlan) read(ctx context.Context, c *Coordinator) error {
 	given, err := c.depot.Files(ctx, c.cfg.Request.GetShip())
 	if err != nil {
-		return status.Error(codes.FailedPrecondition, errors.Join(err, os.RemoveAll(p.status.GetDir())).Error())
+		return status.Error(codes.FailedPrecondition, errors.Join(err, os.RemoveAll(c.here(p.status.GetDir()))).Error())
 	}
 	p.given = given
 	return nil
+}
+
+// takeUp copies a run's checkpoints into a folder, which gets its name when they are
+// whole.
+func (c *Coordinator) takeUp(ctx context.Context, from *clusterpb.RunStatus, into string) error {
+	if c.cfg.Spool != nil {
+		ctx, cancel := context.WithTimeout(ctx, bringLimit)
+		defer cancel()
+		if err := c.cfg.Spool.Bring(ctx, runName(from.GetId())+"/checkpoints"); err != nil {
+			return err
+		}
+	}
+	aside := filepath.Join(filepath.Dir(into), ".taken-up")
+	if err := os.CopyFS(aside, untilDone{ctx, os.DirFS(c.here(from.GetCheckpointDir()))}); err != nil {
+		return err
+	}
+	return os.Rename(aside, into)
 }
 
 // untilDone is a file system that opens nothing more once its context is done.
@@ -245,6 +268,11 @@ func (c *Coordinator) carryOut(p *runPlan) *record {
 	return rec
 }
 
+func notEmpty(folder string) bool {
+	entries, err := os.ReadDir(folder)
+	return err == nil && len(entries) > 0
+}
+
 // resumeFrom finds the run whose checkpoints --resume names.
 func (c *Coordinator) resumeFrom(which string) (*clusterpb.RunStatus, error) {
 	if which == "" {
@@ -253,7 +281,7 @@ func (c *Coordinator) resumeFrom(which string) (*clusterpb.RunStatus, error) {
 	if which == "last" {
 		for _, v := range slices.Backward(c.records) {
 			st := v.status
-			if entries, err := os.ReadDir(st.GetCheckpointDir()); err == nil && len(entries) > 0 {
+			if c.hasCheckpoints(st) {
 				return st, nil
 			}
 		}
@@ -267,7 +295,7 @@ func (c *Coordinator) resumeFrom(which string) (*clusterpb.RunStatus, error) {
 	if rec == nil || n == 0 {
 		return nil, fmt.Errorf("--resume=%d: there is no run %d; the last one is run %d", n, n, c.lastRun)
 	}
-	if entries, err := os.ReadDir(rec.status.GetCheckpointDir()); err != nil || len(entries) == 0 {
+	if !c.hasCheckpoints(rec.status) {
 		return nil, fmt.Errorf("--resume=%d: run %d has left no checkpoint", n, n)
 	}
 	return rec.status, nil

@@ -72,7 +72,9 @@ func NewStore(dir string, quota Quota) *Store {
 }
 
 // RunDir is a run's folder below the cluster's.
-func RunDir(dir string, run int32) string { return filepath.Join(dir, fmt.Sprintf("run-%03d", run)) }
+func RunDir(dir string, run int32) string { return join(dir, runName(run)) }
+
+func runName(run int32) string { return fmt.Sprintf("run-%03d", run) }
 
 func (s *Store) stream(run int32, task string) *stream {
 	k := streamKey{run, task}

@@ -250,8 +250,10 @@ func (inv *invocation) results(base, dir string) (string, error) {
 	switch {
 	case ok && scheme == "file":
 		dir = rest
+	case ok && scheme == "hdfs":
+		return dir, nil
 	case ok:
-		return "", &NotYetError{"not yet: --dir " + scheme + "://… is to come; give a folder of this machine"}
+		return "", usagef(inv.Verb, "%s:// cannot be used here: a folder of this machine, or hdfs://", scheme)
 	}
 	return absolute(base, dir), nil
 }

@@ -87,7 +87,7 @@ func reserveOptions() []Option {
 		{Name: "timeout", Kind: KindDuration, Group: life, Help: "the same as --reserve-timeout"},
 		{Name: "idle", Kind: KindIdle, Meta: "T|never", Default: "30m", Group: life, Help: "released after this long without a run or a client"},
 		{Name: "name", Kind: KindCluster, Group: life, Help: "name of the cluster; default: local-1, …"},
-		{Name: "dir", Kind: KindPath, Meta: "URI", Group: life, Help: "results; default ./tfcluster-runs/NAME"},
+		{Name: "dir", Kind: KindPath, Meta: "URI", Group: life, Help: "results: a folder, hdfs://HOST/PATH or hdfs:///PATH; default ./tfcluster-runs/NAME"},
 		{Name: "replace", Kind: KindFlag, Group: life, Help: "release this notebook's cluster first if its options differ"},
 		{Name: "profile", Kind: KindText, Meta: "NAME", Group: life, Help: "take the table [profile.NAME] of the configuration files"},
 	}

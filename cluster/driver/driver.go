@@ -25,6 +25,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 )
 
 // Options is what main knows and the driver does not.
@@ -36,6 +37,8 @@ type Options struct {
 	// TensorBoard makes the cluster's TensorBoard; may be nil. It is given the
 	// interpreter that has tensorboard, and the cluster's state folder and sockets' folder.
 	TensorBoard func(python, stateDir, socketDir, name string) cluster.TensorBoards
+	// Elsewhere gives the file system of a --dir that is a URI; nil: there is none.
+	Elsewhere func(dir string) (Elsewhere, error)
 	// Events reads event files below a run's log folder and reports scalars; may be nil.
 	Events cluster.EventReader
 }
@@ -85,6 +88,9 @@ func say(word io.WriteCloser, socket string, problem error) error {
 }
 
 type driver struct {
+	elsewhere Elsewhere
+	spool     *spool.Spool // nil where the directory is a folder of this host
+	dir       string       // the cluster's, in full
 	opt       Options
 	log       *slog.Logger
 	req       *clusterpb.ReserveRequest
@@ -126,46 +132,26 @@ func prepare(ctx context.Context, opt Options, stdin io.Reader) (*driver, error)
 	if opt.Backends[req.GetBackend()] == nil {
 		return nil, errors.Join(fmt.Errorf("not yet: --backend %s", req.GetBackend()), d.forget())
 	}
-	if !filepath.IsAbs(req.GetDir()) {
-		return nil, errors.Join(fmt.Errorf("the directory %q is not absolute", req.GetDir()), d.forget())
-	}
-	if err := os.MkdirAll(req.GetDir(), 0o755); err != nil {
-		return nil, errors.Join(fmt.Errorf("make the cluster's directory: %w; choose another --dir", err), d.forget())
+	if err := d.place(ctx); err != nil {
+		return nil, errors.Join(err, d.forget())
 	}
 	if d.old != nil {
 		d.since, d.lastRun = d.old.Since, d.old.LastRun
 		d.authority, err = cluster.LoadAuthority([]byte(d.old.CertPEM), []byte(d.old.KeyPEM))
 	} else {
 		d.authority, err = cluster.NewAuthority(d.name)
-		d.lastRun = lastRun(req.GetDir())
 	}
 	return d, err
 }
 
-// lastRun is the highest run already below dir: a directory that is used again keeps
-// its runs.
-func lastRun(dir string) int32 {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return 0
-	}
-	var last int32
-	for _, e := range entries {
-		var n int32
-		if _, err := fmt.Sscanf(e.Name(), "run-%03d", &n); err == nil && n > last {
-			last = n
-		}
-	}
-	return last
-}
-
 // forget removes the claim to the name of a cluster that never came to be.
 func (d *driver) forget() error {
+	err := d.leave()
 	if d.old != nil {
-		return nil
+		return err
 	}
 	s := &cluster.State{Name: d.name, Socket: d.socket}
-	return s.Forget()
+	return errors.Join(err, s.Forget())
 }
 
 // advertise asks the backend where its executors can dial, unless the person said it.
@@ -243,7 +229,7 @@ func (d *driver) save(allocation string, saved []byte, lastRun int32, detached b
 		saved = d.old.Saved
 	}
 	s := &cluster.State{
-		Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Socket: d.socket, Dir: d.req.GetDir(), Since: d.since, Driver: cluster.ThisProcess(),
+		Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Socket: d.socket, Dir: d.dir, Since: d.since, Driver: cluster.ThisProcess(),
 		Allocation: allocation, Saved: saved, Request: request, Address: d.address, CertPEM: string(d.authority.CertPEM), KeyPEM: string(d.authority.KeyPEM),
 		LastRun: lastRun, Detached: detached, Version: d.opt.Version,
 	}
@@ -257,7 +243,7 @@ func (d *driver) serve(ctx context.Context) error {
 		return err
 	}
 	cfg := cluster.Config{
-		Name: d.name, Version: d.opt.Version, Request: d.req, Address: d.address, Authority: d.authority, StateDir: d.stateDir, Dir: d.req.GetDir(),
+		Name: d.name, Version: d.opt.Version, Request: d.req, Address: d.address, Authority: d.authority, StateDir: d.stateDir, Dir: d.dir,
 		Backend: d.opt.Backends[d.req.GetBackend()], LastRun: d.lastRun, Program: d.opt.Program, SaveState: d.save, Log: d.log,
 	}
 	if d.req.GetBackend() == "local" {
@@ -271,6 +257,9 @@ func (d *driver) serve(ctx context.Context) error {
 	}
 	if d.opt.TensorBoard != nil {
 		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), d.name)
+	}
+	if d.spool != nil {
+		cfg.Spool, cfg.DefaultFS = d.spool, d.elsewhere.DefaultFS
 	}
 	d.coord = cluster.NewCoordinator(cfg)
 	limit := []grpc.ServerOption{grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32)}
@@ -288,13 +277,16 @@ func (d *driver) serve(ctx context.Context) error {
 	if d.opt.Events != nil {
 		g.Go(func() error { d.coord.WatchEvents(watching, d.opt.Events); return nil })
 	}
+	if d.spool != nil {
+		g.Go(func() error { d.spool.Run(watching); return nil })
+	}
 	err = d.coord.Run(ctx)
 	unwatch()
 	// Streams end by themselves now that the coordinator is done; a client that does
 	// not read is not waited for.
 	graceful(clients)
 	graceful(agents)
-	return errors.Join(err, g.Wait(), (&cluster.State{Name: d.name, Socket: d.socket}).Forget())
+	return errors.Join(err, g.Wait(), d.leave(), (&cluster.State{Name: d.name, Socket: d.socket}).Forget())
 }
 
 func serving(whom string, err error) error {

@@ -28,6 +28,12 @@ func (f *FS) Path(name string) (string, error) {
 	return at.path, err
 }
 
+// URI is a name in full: hdfs://authority/path.
+func (f *FS) URI(name string) (string, error) {
+	at, err := f.resolve(name)
+	return at.uri, err
+}
+
 // resolve finds out which HDFS a name is of, and its path there.
 func (f *FS) resolve(name string) (location, error) {
 	authority, p := "", name

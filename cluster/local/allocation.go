@@ -122,7 +122,14 @@ func (a *allocation) config(id cluster.ExecutorID, attempt int) ([]byte, error) 
 	if err := json.Unmarshal(raw, &m); err != nil {
 		return nil, err
 	}
-	m["runtime_dir"], m["shared_dir"], m["address"] = a.runtime, a.req.Reserve.GetDir(), "127.0.0.1"
+	m["runtime_dir"], m["address"] = a.runtime, "127.0.0.1"
+	if dir := a.req.Reserve.GetDir(); cluster.IsURI(dir) {
+		// Agents send to the driver, which alone carries files there. The folder for
+		// sockets may be a disk in memory.
+		m["shared_dir"], m["work_dir"] = "", filepath.Join(a.req.StateDir, "agents")
+	} else {
+		m["shared_dir"] = dir
+	}
 	m["threads"] = threads(a.req.Executors, id, runtime.NumCPU())
 	return json.Marshal(m)
 }

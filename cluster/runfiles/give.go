@@ -35,7 +35,7 @@ func (k *Keeper) List(req *clusterpb.ListRequest) (*clusterpb.ListReply, error) 
 			reply.Files = append(reply.Files, headOf(f))
 		}
 	}
-	slices.SortFunc(reply.Files, func(a, b *clusterpb.FileHead) int { return byRank(a.GetPath(), b.GetPath()) })
+	slices.SortFunc(reply.Files, func(a, b *clusterpb.FileHead) int { return ByRank(a.GetPath(), b.GetPath()) })
 	return reply, nil
 }
 

@@ -72,7 +72,7 @@ func (m *Mirror) pull(ctx context.Context, last bool) error {
 	if err != nil {
 		return err
 	}
-	files := slices.SortedFunc(slices.Values(list.GetFiles()), func(a, b *clusterpb.FileHead) int { return byRank(a.GetPath(), b.GetPath()) })
+	files := slices.SortedFunc(slices.Values(list.GetFiles()), func(a, b *clusterpb.FileHead) int { return ByRank(a.GetPath(), b.GetPath()) })
 	there := map[string]bool{}
 	aside := map[string]string{}
 	defer func() {
@@ -227,7 +227,7 @@ func (m *Mirror) prune(there map[string]bool) error {
 	gone = slices.DeleteFunc(gone, func(name string) bool {
 		return slices.ContainsFunc(needed, func(prefix string) bool { return ofCheckpoint(name, prefix) })
 	})
-	slices.SortFunc(gone, func(a, b string) int { return byRank(b, a) })
+	slices.SortFunc(gone, func(a, b string) int { return ByRank(b, a) })
 	for _, name := range gone {
 		if err := m.sender.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err

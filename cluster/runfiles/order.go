@@ -23,9 +23,9 @@ func Grows(name string) bool {
 // Keras's aside, TensorFlow's state file and the shards of its data.
 var passing = regexp.MustCompile(`(^|/)(\.part-[^/]*|\.\d+-[^/]*|checkpoint\.tmp[^/]*|[^/]*_temp/part-[^/]*|[^/]*\.tempstate[^/]*)$`)
 
-// rank orders files so that one that names others, or says that they are complete,
+// Rank orders files so that one that names others, or says that they are complete,
 // stands behind them.
-func rank(name string) int {
+func Rank(name string) int {
 	switch base := path.Base(name); {
 	case base == "checkpoint":
 		return 3
@@ -37,8 +37,8 @@ func rank(name string) int {
 	return 0
 }
 
-// byRank compares two paths by rank, then by name.
-func byRank(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b)) }
+// ByRank compares two paths by rank, then by name.
+func ByRank(a, b string) int { return cmp.Or(cmp.Compare(Rank(a), Rank(b)), cmp.Compare(a, b)) }
 
 // depth is the number of a path's components.
 func depth(name string) int { return strings.Count(name, "/") + 1 }

@@ -95,7 +95,7 @@ func (s *Sender) due(found map[string]quiet, now time.Time, end bool) []string {
 	for name := range ready {
 		names = append(names, name)
 	}
-	slices.SortFunc(names, byRank)
+	slices.SortFunc(names, ByRank)
 	return names
 }
 
@@ -118,7 +118,7 @@ func (s *Sender) removed(found map[string]quiet) []string {
 			names = append(names, name)
 		}
 	}
-	slices.SortFunc(names, func(a, b string) int { return byRank(b, a) })
+	slices.SortFunc(names, func(a, b string) int { return ByRank(b, a) })
 	return names
 }
 

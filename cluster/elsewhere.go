@@ -1,0 +1,138 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/runfiles"
+)
+
+// Spool keeps runs whose directory is not on this host: in a folder here, from which
+// they are carried there.
+type Spool interface {
+	runfiles.Disk
+	// Folder is where the runs lie on this host.
+	Folder() string
+	// Bring copies a file, or all below a folder, that does not lie here.
+	Bring(ctx context.Context, name string) error
+	// BringAll is Bring for one folder of every run.
+	BringAll(ctx context.Context, folder string) error
+	// Deliver carries what is here now, and fails where that does not get on.
+	Deliver(ctx context.Context) error
+	// Tell gives notes for people to someone from now on.
+	Tell(note func(text string))
+}
+
+// IsURI tells a directory elsewhere from a folder of this host.
+func IsURI(dir string) bool { return strings.Contains(dir, "://") }
+
+// join is filepath.Join for what may be a URI.
+func join(dir string, names ...string) string {
+	if IsURI(dir) {
+		return strings.TrimRight(dir, "/") + "/" + path.Join(names...)
+	}
+	return filepath.Join(append([]string{dir}, names...)...)
+}
+
+// folder is where the runs lie on this host.
+func (c *Config) folder() string {
+	if c.Spool != nil {
+		return c.Spool.Folder()
+	}
+	return c.Dir
+}
+
+// here is where something below the cluster's directory lies on this host.
+func (c *Coordinator) here(name string) string {
+	if rest, below := strings.CutPrefix(name, c.cfg.Dir); below && c.cfg.Spool != nil {
+		return filepath.Join(c.cfg.Spool.Folder(), rest)
+	}
+	return name
+}
+
+// placed gives a run's record the places where its files lie: another cluster may have
+// known the directory by another name.
+func (c *Coordinator) placed(st *clusterpb.RunStatus) {
+	dir := RunDir(c.cfg.Dir, st.GetId())
+	st.Dir, st.LogDir, st.CheckpointDir, st.ExportDir = dir, join(dir, "logs"), join(dir, "checkpoints"), join(dir, "export")
+}
+
+// How long what lies elsewhere is waited for.
+const (
+	deliverAtRun = 10 * time.Second // by who waits for a run's end
+	deliverAtEnd = 10 * time.Minute // by the cluster's end, while it gets on
+	bringLimit   = 30 * time.Minute // by a start that takes up checkpoints
+	bringShow    = 20 * time.Second // by who asks for lines or TensorBoard
+)
+
+// deliver carries what a run has left, for who waits for its end. What does not get
+// there at once was said, and follows.
+func (c *Coordinator) deliver(ctx context.Context) {
+	if c.cfg.Spool == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, deliverAtRun)
+	defer cancel()
+	if err := c.cfg.Spool.Deliver(ctx); err != nil {
+		c.log.Warn("deliver", "err", err)
+	}
+}
+
+// farewell carries everything before the cluster is gone; it returns in words what is
+// not there then.
+func (c *Coordinator) farewell() string {
+	if c.cfg.Spool == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deliverAtEnd)
+	defer cancel()
+	if err := c.cfg.Spool.Deliver(ctx); err != nil {
+		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest lies on the driver's host in %s, and the next cluster there with that --dir carries it", c.cfg.Dir, err, c.cfg.Spool.Folder())
+	}
+	return ""
+}
+
+// bring copies a folder of an earlier run that lies only elsewhere, for somebody who
+// wants to see it.
+func (c *Coordinator) bring(ctx context.Context, run int32, folder string) error {
+	if c.cfg.Spool == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, bringShow)
+	defer cancel()
+	return c.cfg.Spool.Bring(ctx, path.Join(runName(run), folder))
+}
+
+// showAll copies the event files of all runs. TensorBoard finds what comes later.
+func (c *Coordinator) showAll(ctx context.Context) error {
+	if c.cfg.Spool == nil {
+		return nil
+	}
+	done := make(chan error, 1)
+	c.work.Go(func() { done <- c.cfg.Spool.BringAll(c.working, "logs") })
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(bringShow):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// hasCheckpoints tells whether a run has left any, here or elsewhere.
+func (c *Coordinator) hasCheckpoints(run *clusterpb.RunStatus) bool {
+	if c.cfg.Spool == nil {
+		return notEmpty(run.GetCheckpointDir())
+	}
+	files, err := c.cfg.Spool.Files(path.Join(runName(run.GetId()), "checkpoints"))
+	return err == nil && len(files) > 0
+}
+
+var errElsewhere = errors.New("TensorBoard shows folders of this host and of the cluster's --dir")

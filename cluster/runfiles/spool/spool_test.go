@@ -1,0 +1,380 @@
+package spool_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/hdfs"
+	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
+	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
+)
+
+const dfsAdmin = "org.apache.hadoop.hdfs.tools.DFSAdmin"
+
+// remote is HDFS as the driver has it.
+type remote struct{ *hdfs.FS }
+
+func (r remote) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	return r.FS.Open(ctx, name)
+}
+
+// bed is one HDFS that the tests share.
+type bed struct {
+	*hadooptest.Cluster
+	remote
+}
+
+func (b *bed) as(t *testing.T, user string) remote {
+	t.Helper()
+	conf, err := hadoopconf.Load(b.Conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := hdfs.New(hdfs.Config{Conf: conf, User: user, Bridge: time.Second, Stall: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return remote{f}
+}
+
+func (b *bed) dir(name string) string { return "hdfs://" + b.Host + ":8020/" + name }
+
+func (b *bed) admin(t *testing.T, args ...string) {
+	t.Helper()
+	if out, err := b.Command(dfsAdmin, args...); err != nil {
+		t.Fatalf("dfsadmin %v: %v\n%s", args, err, out)
+	}
+}
+
+// under is a spool of a directory, not yet closed.
+func (b *bed) under(t *testing.T, dir, parent string, change ...func(*spool.Config)) *spool.Spool {
+	t.Helper()
+	c := spool.Config{Remote: b.remote, Dir: dir, Parent: parent, Low: 1}
+	for _, f := range change {
+		f(&c)
+	}
+	s, err := spool.Open(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// put gives a file as the keeper does: aside, then by its name.
+func put(t *testing.T, s *spool.Spool, name, content string) {
+	t.Helper()
+	aside := path.Join(strings.Split(name, "/")[0], ".part-x")
+	w, err := s.Write(aside, 0)
+	if err == nil {
+		_, err = io.WriteString(w, content)
+	}
+	if err = errors.Join(err, w.Close(), s.Rename(aside, name, time.Now())); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (b *bed) holds(t *testing.T, name, want string) {
+	t.Helper()
+	got, err := b.Read(within(t), name)
+	if err != nil || string(got) != want {
+		t.Errorf("%s holds %.40q: %v; want %.40q", name, got, err, want)
+	}
+}
+
+// TestSpool shares one HDFS; what stops it comes last.
+func TestSpool(t *testing.T) {
+	t.Parallel()
+	b := &bed{Cluster: hadooptest.Start(t, hadooptest.Options{HDFS: true})}
+	user, err := hadoopconf.User()
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.remote = b.as(t, user)
+	for _, tt := range []struct {
+		name string
+		test func(*testing.T, *bed)
+	}{
+		{"carried, removed, seen again", testCarried},
+		{"order", testOrder},
+		{"a driver that dies", testDies},
+		{"no room here", testCramped},
+		{"two at once", testTwo},
+		{"what cannot be used", testCheck},
+		{"away", testAway},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.test(t, b) })
+	}
+}
+
+func testCarried(t *testing.T, b *bed) {
+	ctx, dir, parent := within(t), b.dir("carried"), t.TempDir()
+	s := b.under(t, dir, parent)
+	if last, err := s.Look(ctx); err != nil || last != 0 {
+		t.Fatalf("the last run is %d: %v", last, err)
+	}
+	put(t, s, "run-001/checkpoints/old", "1")
+	put(t, s, "run-001/checkpoints/ckpt", "weights")
+	put(t, s, "run-001/run.json", "{}")
+	grow := func(content string) {
+		t.Helper()
+		f, err := os.OpenFile(filepath.Join(s.Folder(), "run-001/logs/events.out.tfevents.1"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteString(content); err != nil || f.Close() != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(s.Folder(), "run-001/logs"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	grow("one ")
+	if err := s.Deliver(ctx); err != nil {
+		t.Fatal(err)
+	}
+	grow("two")
+	if err := s.Remove("run-001/checkpoints/old"); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, "run-001/checkpoints/ckpt", "better weights")
+	if err := errors.Join(s.Deliver(ctx), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	b.holds(t, dir+"/run-001/logs/events.out.tfevents.1", "one two")
+	b.holds(t, dir+"/run-001/checkpoints/ckpt", "better weights")
+	if _, err := b.Stat(ctx, dir+"/run-001/checkpoints/old"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that was removed here: %v", err)
+	}
+	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
+		t.Errorf("left here: %v %v", left, err)
+	}
+
+	s = b.under(t, dir, parent)
+	if last, err := s.Look(ctx); err != nil || last != 1 {
+		t.Fatalf("the last run is %d: %v", last, err)
+	}
+	if record, err := os.ReadFile(filepath.Join(s.Folder(), "run-001/run.json")); err != nil || string(record) != "{}" {
+		t.Errorf("the record is %q: %v", record, err)
+	}
+	files, err := s.Files("run-001/checkpoints")
+	if err != nil || len(files) != 1 || files[0].Size != int64(len("better weights")) {
+		t.Errorf("files %v: %v", files, err)
+	}
+	if err := errors.Join(s.Bring(ctx, "run-001/checkpoints"), s.BringAll(ctx, "logs")); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"checkpoints/ckpt": "better weights", "logs/events.out.tfevents.1": "one two"} {
+		if got, err := os.ReadFile(filepath.Join(s.Folder(), "run-001", name)); err != nil || string(got) != want {
+			t.Errorf("%s is %q: %v", name, got, err)
+		}
+	}
+	if err := s.Close(); err != nil { // what was brought is nothing to carry
+		t.Error(err)
+	}
+}
+
+// watched notes in which order files arrive.
+type watched struct {
+	remote
+	mu    sync.Mutex
+	names []string
+}
+
+func (w *watched) Write(ctx context.Context, name string, r io.ReadSeeker) error {
+	err := w.remote.Write(ctx, name, r)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.names = append(w.names, path.Base(name))
+	return err
+}
+
+func testOrder(t *testing.T, b *bed) {
+	w := &watched{remote: b.remote}
+	s := b.under(t, b.dir("order"), t.TempDir(), func(c *spool.Config) { c.Remote = w })
+	for _, name := range []string{"checkpoint", "ckpt-1.index", "a/saved_model.pb", "ckpt-1.data-00000-of-00001"} {
+		put(t, s, "run-001/checkpoints/"+name, name)
+	}
+	if err := errors.Join(s.Deliver(within(t)), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(w.names, " "); got != "ckpt-1.data-00000-of-00001 ckpt-1.index saved_model.pb checkpoint" {
+		t.Errorf("they arrived as %s", got)
+	}
+}
+
+// testDies: a driver that took over carries what its predecessor had not, and removes
+// what that had removed.
+func testDies(t *testing.T, b *bed) {
+	ctx, dir, parent := within(t), b.dir("dies"), t.TempDir()
+	s := b.under(t, dir, parent)
+	put(t, s, "run-001/checkpoints/a", "a")
+	put(t, s, "run-001/checkpoints/b", "b")
+	if err := s.Deliver(ctx); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, "run-001/checkpoints/c", "c")
+	// Its lock goes with its process; here the folder gets another name instead.
+	other := t.TempDir()
+	if err := os.CopyFS(filepath.Join(other, filepath.Base(s.Folder())), os.DirFS(s.Folder())); err != nil {
+		t.Fatal(err)
+	}
+	next := b.under(t, dir, other)
+	if err := next.Remove("run-001/checkpoints/a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(next.Deliver(ctx), next.Close()); err != nil {
+		t.Fatal(err)
+	}
+	infos, err := b.List(ctx, dir+"/run-001/checkpoints")
+	if err != nil || len(infos) != 2 || infos[0].Name() != "b" || infos[1].Name() != "c" {
+		t.Errorf("listed %v: %v", infos, err)
+	}
+	if err := errors.Join(s.Deliver(ctx), s.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// testCramped: what lies on HDFS is given up here, and read from there.
+func testCramped(t *testing.T, b *bed) {
+	ctx := within(t)
+	s := b.under(t, b.dir("cramped"), t.TempDir(), func(c *spool.Config) { c.Low = math.MaxInt64 })
+	put(t, s, "run-001/checkpoints/big", "content")
+	put(t, s, "run-001/logs/events.out.tfevents.1", "events")
+	if err := s.Deliver(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(s.Folder(), "run-001/checkpoints/big")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is still here: %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(s.Folder(), "run-001/logs/events.out.tfevents.1")); err != nil {
+		t.Error(err)
+	}
+	stat, err := s.Stat("run-001/checkpoints/big")
+	if err != nil || stat.Size != 7 {
+		t.Errorf("it is %v: %v", stat, err)
+	}
+	r, err := s.Open("run-001/checkpoints/big")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(r); err != nil || string(got) != "content" {
+		t.Errorf("it holds %q: %v", got, err)
+	}
+	if err := errors.Join(r.Close(), s.Remove("run-001/checkpoints/big"), s.Deliver(ctx), s.Close()); err != nil {
+		t.Error(err)
+	}
+	if _, err := b.Stat(ctx, b.dir("cramped/run-001/checkpoints/big")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("removed: %v", err)
+	}
+}
+
+func testTwo(t *testing.T, b *bed) {
+	parent := t.TempDir()
+	s := b.under(t, b.dir("two"), parent)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := spool.Open(ctx, spool.Config{Remote: b.remote, Dir: b.dir("two"), Parent: parent}); err == nil || !strings.Contains(err.Error(), "another --dir") {
+		t.Errorf("a second one: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// testCheck: what a reservation is told.
+func testCheck(t *testing.T, b *bed) {
+	ctx := within(t)
+	if err := errors.Join(b.Write(ctx, b.dir("file"), strings.NewReader("x")), b.MakeDir(ctx, b.dir("full")), b.MakeDir(ctx, b.dir("private"))); err != nil {
+		t.Fatal(err)
+	}
+	b.admin(t, "-setSpaceQuota", "1000", "/full")
+	for _, tt := range []struct {
+		name string
+		r    remote
+		dir  string
+		want []string
+	}{
+		{"good", b.remote, b.dir("good/x"), nil},
+		{"a file", b.remote, b.dir("file"), []string{"it is a file", "/file"}},
+		{"below a file", b.remote, b.dir("file/x"), []string{"/file"}},
+		{"permission", b.as(t, "alice"), b.dir("private"), []string{"alice", "/private", "another --dir"}},
+		{"quota", b.remote, b.dir("full"), []string{"quota", "/full", "remove files"}},
+		{"nobody there", b.remote, "hdfs://" + b.Host + ":1/x", []string{"no answer", ":1"}},
+	} {
+		err := spool.Check(ctx, tt.r, tt.dir)
+		if len(tt.want) == 0 && err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		t.Log(err)
+		for _, w := range tt.want {
+			if err == nil || !strings.Contains(err.Error(), w) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s: no %q in one line: %v", tt.name, w, err)
+			}
+		}
+	}
+	b.admin(t, "-safemode", "enter")
+	if err := spool.Check(ctx, b.remote, b.dir("safe")); err == nil || !strings.Contains(err.Error(), "-safemode leave") {
+		t.Errorf("safe mode: %v", err)
+	}
+	b.admin(t, "-safemode", "leave")
+}
+
+// testAway: without a NameNode files are taken in, it is said once, and they arrive
+// when it is back; at a close they stay here, and the next spool carries them.
+func testAway(t *testing.T, b *bed) {
+	dir, parent := b.dir("away"), t.TempDir()
+	s := b.under(t, dir, parent, func(c *spool.Config) { c.Interval = 10 * time.Millisecond })
+	var mu sync.Mutex
+	var notes []string
+	s.Tell(func(text string) { mu.Lock(); defer mu.Unlock(); notes = append(notes, text) })
+	said := func() string { mu.Lock(); defer mu.Unlock(); return fmt.Sprintf("%q", notes) }
+	running, stop := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	wg.Go(func() { s.Run(running) })
+	b.NameNode.Kill()
+	put(t, s, "run-001/checkpoints/a", "a")
+	for end := time.Now().Add(time.Minute); !strings.Contains(said(), "training goes on") && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	b.NameNode.Start()
+	b.AwaitHDFS()
+	for end := time.Now().Add(time.Minute); !strings.Contains(said(), "takes files again") && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Log(said())
+	if len(notes) != 2 {
+		t.Errorf("notes: %s", said())
+	}
+	b.holds(t, dir+"/run-001/checkpoints/a", "a")
+	stop()
+	wg.Wait()
+	put(t, s, "run-001/checkpoints/b", "b")
+	if err := s.Close(); err == nil || !strings.Contains(err.Error(), s.Folder()) {
+		t.Errorf("closed with a file that is not there: %v", err)
+	}
+	s = b.under(t, dir, parent)
+	if err := errors.Join(s.Deliver(within(t)), s.Close()); err != nil {
+		t.Error(err)
+	}
+	b.holds(t, dir+"/run-001/checkpoints/b", "b")
+}
