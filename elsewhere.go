@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
 	"time"
 
@@ -61,17 +62,38 @@ func onElsewhere(dir string) (driver.Elsewhere, error) {
 		}
 		return driver.Elsewhere{}, err
 	}
-	path, err := ask.Path(dir)
+	return driver.Elsewhere{Carry: onHDFS{carry}, Ask: onHDFS{ask}, Dir: full, Close: closers{ask, carry}}, nil
+}
+
+// forClients begin the names of the properties that a client of HDFS needs.
+var forClients = []string{
+	"fs.default", "dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address.", "dfs.client.use.datanode.hostname",
+	"dfs.data.transfer.protection", "dfs.encrypt.data.transfer", "hadoop.security.authentication",
+}
+
+// readHadoop is the configuration of this host as programs and agents are told of it.
+// Where there is none, a directory on HDFS says which HDFS is the default.
+func readHadoop(dir string) (driver.Hadoop, error) {
+	conf, err := hadoopconf.FromEnvironment()
+	if errors.Is(err, hadoopconf.ErrNone) {
+		conf, err = hadoopconf.New(nil), nil
+	}
 	if err != nil {
-		return driver.Elsewhere{}, err
+		return driver.Hadoop{}, err
 	}
-	defaultFS, err := ask.URI("/")
-	if err != nil { // no default: the directory's own
-		defaultFS = strings.TrimSuffix(full, path)
+	h := driver.Hadoop{Properties: conf.Some(forClients...)}
+	if h.User, err = hadoopconf.User(); err != nil {
+		return driver.Hadoop{}, err
 	}
-	return driver.Elsewhere{
-		Carry: onHDFS{carry}, Ask: onHDFS{ask}, Dir: full, DefaultFS: strings.TrimSuffix(defaultFS, "/"), Close: closers{ask, carry},
-	}, nil
+	fs := conf.Or("fs.defaultFS", conf.Get("fs.default.name"))
+	if u, err := url.Parse(dir); !strings.HasPrefix(fs, "hdfs://") && err == nil && u.Scheme == "hdfs" {
+		fs = "hdfs://" + u.Host
+		h.Properties["fs.defaultFS"] = fs
+	}
+	if strings.HasPrefix(fs, "hdfs://") || strings.HasPrefix(fs, "viewfs://") {
+		h.DefaultFS = strings.TrimRight(fs, "/")
+	}
+	return h, nil
 }
 
 // closers are closed one after the other.

@@ -35,6 +35,7 @@ func runDriver(ctx context.Context) error {
 		},
 		TensorBoard: newBoard,
 		Elsewhere:   onElsewhere,
+		Hadoop:      readHadoop,
 		Events:      readEvents,
 	}, os.Stdin, os.NewFile(3, "word"))
 }

@@ -26,6 +26,8 @@ type Config struct {
 	StateDir, Dir string
 	// Spool keeps the runs where Dir is a URI; nil where Dir is a folder of this host.
 	Spool Spool
+	// Hadoop is what agents are told of HDFS; nil: nothing.
+	Hadoop map[string]any
 	// DefaultFS is what a program's absolute paths are relative to; file:// if empty.
 	DefaultFS string
 	Backend   Backend

@@ -33,6 +33,8 @@ type Config struct {
 	SharedDir   string `json:"shared_dir"`  // the cluster's directory when it is on a disk shared with the driver
 	WorkDir     string `json:"work_dir"`    // where the runs' files lie when it is not; "": runtime_dir
 	LogFile     string `json:"log_file"`    // of the agent itself; "": stderr
+	// Hadoop is what the driver knows of HDFS; nil: nothing.
+	Hadoop *Hadoop `json:"hadoop"`
 	// Watch are processes with which the agent ends, such as Spark's executor.
 	Watch []Owner `json:"watch"`
 	// Python is the executor's interpreter where the backend knows it better than the driver.

@@ -35,6 +35,8 @@ type controlMessage struct {
 	Name        string             `json:"name"`
 	Text        string             `json:"text"`
 	Warning     bool               `json:"warning"`
+	URI         string             `json:"uri"`
+	Share       []int              `json:"share"` // i, n: the i-th of each n files
 }
 
 // parseControl reads one line. What a program can put there by itself is

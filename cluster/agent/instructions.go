@@ -142,6 +142,7 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 			Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Name: name,
 		}}})
 	}
+	t.copies = func(m controlMessage) { a.work.Go(func() { a.copyHDFS(starting, t, m) }) }
 	a.mu.Lock()
 	r := a.runs[l.GetRun()]
 	if r == nil {

@@ -32,9 +32,10 @@ type task struct {
 	log    *taskLog
 	emit   func(*clusterpb.TaskEvent)
 	arrive func(barrier string)
-	done   chan struct{} // closed when everything of it has ended
-	cancel func()        // gives up a start that has not come to a process
-	files  *taskFiles    // nil where the driver's disk is shared
+	copies func(controlMessage) // answers ctx.local_copy
+	done   chan struct{}        // closed when everything of it has ended
+	cancel func()               // gives up a start that has not come to a process, and copies
+	files  *taskFiles           // nil where the driver's disk is shared
 	// hurried is closed when somebody wants the task gone: its end is told at once.
 	hurried chan struct{}
 
@@ -281,6 +282,9 @@ func (t *task) handleControl(m controlMessage) {
 		e.Event = &clusterpb.TaskEvent_Result{Result: result}
 	case "barrier":
 		t.arrive(m.Name)
+		return
+	case "copy":
+		t.copies(m)
 		return
 	case "note":
 		e.Event = &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{Text: m.Text, Warning: m.Warning}}

@@ -39,6 +39,8 @@ type Options struct {
 	TensorBoard func(python, stateDir, socketDir, name string) cluster.TensorBoards
 	// Elsewhere gives the file system of a --dir that is a URI; nil: there is none.
 	Elsewhere func(dir string) (Elsewhere, error)
+	// Hadoop is the configuration of this host, with a cluster's directory; nil: there is none.
+	Hadoop func(dir string) (Hadoop, error)
 	// Events reads event files below a run's log folder and reports scalars; may be nil.
 	Events cluster.EventReader
 }
@@ -259,8 +261,9 @@ func (d *driver) serve(ctx context.Context) error {
 		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), d.name)
 	}
 	if d.spool != nil {
-		cfg.Spool, cfg.DefaultFS = d.spool, d.elsewhere.DefaultFS
+		cfg.Spool = d.spool
 	}
+	d.hadoop(&cfg)
 	d.coord = cluster.NewCoordinator(cfg)
 	limit := []grpc.ServerOption{grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32)}
 	clients := grpc.NewServer(limit...)

@@ -18,8 +18,14 @@ type Elsewhere struct {
 	// Ask, for what somebody waits for, gives up sooner.
 	Carry, Ask spool.Remote
 	Dir        string // in full
-	DefaultFS  string // what ctx.absolute_path() begins with
 	Close      io.Closer
+}
+
+// Hadoop is what is told to programs and agents.
+type Hadoop struct {
+	DefaultFS  string // what ctx.absolute_path() begins with; "" for this host's disk
+	User       string
+	Properties map[string]string // those that clients of HDFS need
 }
 
 // lookLimit is how long it may take to see what earlier clusters left.
@@ -68,6 +74,21 @@ func (d *driver) place(ctx context.Context) error {
 		return fmt.Errorf("--dir %s: %w", d.dir, err)
 	}
 	return nil
+}
+
+// hadoop tells programs and agents of the driver's Hadoop: where runs lie on HDFS, and
+// where the engine is Hadoop's or may be.
+func (d *driver) hadoop(cfg *cluster.Config) {
+	if d.opt.Hadoop == nil || d.spool == nil && d.req.GetBackend() == "local" {
+		return
+	}
+	h, err := d.opt.Hadoop(d.dir)
+	if err != nil {
+		d.log.Warn("Hadoop's configuration", "err", err)
+		return
+	}
+	cfg.DefaultFS = h.DefaultFS
+	cfg.Hadoop = map[string]any{"user": h.User, "properties": h.Properties}
 }
 
 // leave ends the use of the directory.

@@ -113,6 +113,7 @@ func TestHDFS(t *testing.T) {
 		test func(*testing.T, onHDFS)
 	}{
 		{"trained, resumed by another cluster", hdfsResumed},
+		{"local_copy", hdfsCopied},
 		{"refused", hdfsRefused},
 		{"the driver dies", hdfsDriverDies},
 	} {
@@ -198,6 +199,40 @@ print("done", flush=True)
 	}
 	ended(t, c)
 	h.holds(t, "user/me/x/run-002/checkpoints", "checkpoint", "ckpt-2.data-00000-of-00001", "ckpt-2.index", "ckpt-3.data-00000-of-00001", "ckpt-3.index")
+}
+
+// hdfsCopied: each worker gets its share of a data set's files on its own disk, once.
+func hdfsCopied(t *testing.T, h onHDFS) {
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	for _, name := range []string{"a/part-0", "a/part-1", "b/part-2", "_SUCCESS"} {
+		if err := h.Write(ctx, h.dir("data/"+name), strings.NewReader("content of "+name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := h.Start(t, "worker=2", h.at("copied"))
+	r := c.Script(`
+import os, pathlib, tfcluster
+ctx = tfcluster.context()
+print("default", ctx.defaultFS, flush=True)
+for uri in ("/data", ctx.defaultFS + "/data/*/part-[12]"):
+    print(ctx.task_index, uri, [pathlib.Path(p).read_text() for p in ctx.local_copy(uri)], flush=True)
+first, again = ctx.local_copy("/data", shard=False), ctx.local_copy("/data", shard=False)
+print(ctx.task_index, "all", len(first), first == again, flush=True)
+try: ctx.local_copy("/nothing/*")
+except FileNotFoundError as e: print(ctx.task_index, "said", e, flush=True)
+`, nowhere)
+	finished(t, r)
+	root := strings.TrimSuffix(h.dir(""), "/")
+	for _, want := range []string{
+		"default " + root, "0 /data ['content of a/part-0', 'content of b/part-2']", "1 /data ['content of a/part-1']",
+		"0 " + root + "/data/*/part-[12] ['content of a/part-1']", "1 " + root + "/data/*/part-[12] ['content of b/part-2']", "0 all 3 True", "1 all 3 True", "0 said ctx.local_copy: ",
+	} {
+		if !strings.Contains(r.Text(), want) {
+			t.Errorf("no %q:\n%s", want, r.Text())
+		}
+	}
+	ended(t, c)
 }
 
 // hdfsRefused: a directory that cannot be used is said at once, in one line, and nothing

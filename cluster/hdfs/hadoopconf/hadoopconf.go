@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -106,6 +107,17 @@ func (c *Conf) Dir() string { return c.dir }
 // Get is a property's value with its variables in place, or "" where it is not set.
 // What a variable does not name stays as it is written.
 func (c *Conf) Get(name string) string { return strings.TrimSpace(c.expand(c.values[name])) }
+
+// Some are the properties whose names begin with one of the prefixes, as Get gives them.
+func (c *Conf) Some(prefixes ...string) map[string]string {
+	some := map[string]string{}
+	for name := range c.values {
+		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			some[name] = c.Get(name)
+		}
+	}
+	return some
+}
 
 // Or is Get, or otherwise where the property is not set or empty.
 func (c *Conf) Or(name, otherwise string) string {

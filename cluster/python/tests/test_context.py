@@ -37,13 +37,16 @@ def test_who_is_chief(said: dict, is_chief: bool, worker_num: int) -> None:
     [
         ("file://", "data", "/work/data"),
         ("file://", "/data", "/data"),
-        ("hdfs://nn:8020", "data", "hdfs://nn:8020/work/data"),
+        ("hdfs://nn:8020", "data", "hdfs://nn:8020/user/me/data"),
+        ("viewfs://x/", "data", "viewfs://x/user/me/data"),
+        ("s3://x", "data", "s3://x/work/data"),
         ("hdfs://nn:8020/", "/data", "hdfs://nn:8020/data"),
         ("hdfs://nn:8020", "s3://bucket/x", "s3://bucket/x"),
         ("hdfs://nn:8020", "file:/tmp/x", "file:/tmp/x"),
     ],
 )
-def test_absolute_path(fs: str, path: str, want: str) -> None:
+def test_absolute_path(fs: str, path: str, want: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HADOOP_USER_NAME", "me")
     assert made(default_fs=fs, working_dir="/work").absolute_path(path) == want
 
 
@@ -129,8 +132,8 @@ def test_sigterm_ends_watching_once(tmp_path: Path, agent_and_channel) -> None:
 def test_what_is_not_there_says_so() -> None:
     with pytest.raises(NotImplementedError, match="not there yet"):
         made().get_data_feed()
-    with pytest.raises(NotImplementedError, match="cannot read hdfs: yet"):
-        made(job_name="worker").local_copy("hdfs://x/y")
+    with pytest.raises(NotImplementedError, match="cannot read s3: yet"):
+        made(job_name="worker").local_copy("s3://x/y")
 
 
 def test_the_module_is_the_function(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,8 @@ class Channel:
         self._reader: threading.Thread | None = None
         self._last_report = 0.0
         self._released: dict[str, list[str]] = {}
+        self._copies = 0
+        self._copied: dict[str, dict[str, Any]] = {}
         self._training_over = False
         self._gone = sock is None
 
@@ -91,6 +93,22 @@ class Channel:
         if error:
             raise RuntimeError(f"barrier {name!r}: {error}")
 
+    def copy(self, uri: str, share: tuple[int, int] | None) -> list[str]:
+        """Has the agent copy files of HDFS to this executor's disk; returns the copies' paths."""
+        self._listen()
+        with self._state:
+            self._copies += 1
+            name = str(self._copies)
+        self.send("copy", name=name, uri=uri, share=list(share or ()))
+        with self._state:
+            self._wait(lambda: name in self._copied or self._gone, None)  # the agent gives up by itself
+            answer = self._copied.pop(name, None)
+        if answer is None:
+            raise ConnectionError(f"ctx.local_copy({uri!r}): the agent of this executor is gone")
+        if error := answer.get("error"):
+            raise (FileNotFoundError if answer.get("missing") else OSError)(f"ctx.local_copy: {error}")
+        return [str(path) for path in answer.get("paths") or ()]
+
     def training_over(self) -> bool:
         """Whether the tasks that train have ended (said by the agent or by SIGTERM)."""
         self._listen()
@@ -137,6 +155,8 @@ class Channel:
         with self._state:
             if message.get("op") == "barrier_released":
                 self._released.setdefault(str(message.get("name", "")), []).append(str(message.get("error") or ""))
+            elif message.get("op") == "copied":
+                self._copied[str(message.get("name", ""))] = message
             elif message.get("op") == "training_over":
                 self._training_over = True
             self._state.notify_all()

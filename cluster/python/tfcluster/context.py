@@ -5,6 +5,7 @@ main_fun(args, ctx) is given it; a script calls tfcluster.context().
 
 from __future__ import annotations
 
+import getpass
 import glob
 import json
 import os
@@ -88,20 +89,27 @@ class Context:
     # ------------------------------------------------------------- paths
 
     def absolute_path(self, path: str) -> str:
-        """path with a scheme as it is, an absolute one on defaultFS, a relative one below working_dir."""
+        """path with a scheme as it is, an absolute one on defaultFS, a relative one below working_dir.
+
+        On HDFS a relative path is below /user/NAME, as in Hadoop.
+        """
         if re.match(r"^[a-zA-Z][a-zA-Z0-9+.-]*:", path):
             return path
-        root = "" if self.defaultFS.startswith("file:") else self.defaultFS.rstrip("/")
-        if not path.startswith("/"):
-            path = os.path.join(self.working_dir, path)
-        return root + path
+        if self.defaultFS.startswith("file:"):
+            return os.path.join(self.working_dir, path)
+        root = self.defaultFS.rstrip("/")
+        if path.startswith("/"):
+            return root + path
+        if root.startswith(("hdfs:", "viewfs:")):
+            return f"{root}/user/{os.environ.get('HADOOP_USER_NAME') or getpass.getuser()}/{path}"
+        return root + os.path.join(self.working_dir, path)
 
     def local_copy(self, uri: str, *, shard: bool = True) -> list[str]:
         """Copies files to this executor's own disk; returns their paths there, in the files' order.
 
         uri is a file, a folder (with all below it, except names that begin with "." or
         "_") or a pattern (*, ?, [], **), as a path or file:// URI that this executor
-        can read. With shard, worker i of n (a chief is worker 0) gets the files i, i+n,
+        can read, or on hdfs://, which this executor must reach. With shard, worker i of n (a chief is worker 0) gets the files i, i+n,
         … of the sorted list, which may be none; without, every file. A file that was
         copied before and has not changed since is not copied again. The copies are
         removed when the cluster ends.
@@ -111,7 +119,10 @@ class Context:
             raise ValueError(
                 f"ctx.local_copy: {self.job_name} is none of the workers that share the files: shard=False"
             )
-        return local_copies(self.absolute_path(uri), share, self._copy_dir, self._host)
+        uri = self.absolute_path(uri)
+        if uri.startswith("hdfs:"):  # the agent speaks to HDFS: no libhdfs, no Java
+            return self._channel.copy(uri, share)
+        return local_copies(uri, share, self._copy_dir, self._host)
 
     def get_data_feed(self, train_mode: bool = True, **_options: Any) -> Any:
         """The records that `%tfcluster train DATA` feeds."""

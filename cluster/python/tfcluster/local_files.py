@@ -62,7 +62,7 @@ def _below(folder: str) -> list[tuple[str, str]]:
     return found
 
 
-# Where a URI's files are found, by its scheme; hdfs:// is to come here.
+# Where a URI's files are found, by its scheme; those of hdfs: the agent copies.
 _SCHEMES: dict[str, Callable[[str, str], list[str]]] = {"": _find_local, "file": _find_local}
 
 

@@ -1,0 +1,126 @@
+package hdfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Found is a file that Find gives.
+type Found struct {
+	URI  string
+	Info fs.FileInfo
+}
+
+// Find gives the files that a name stands for, sorted by name: the file itself, all
+// below a folder except names that begin with "." or "_", or those that a pattern (*,
+// ?, [], ** for folders at any depth) matches. None at all is an error that wraps
+// fs.ErrNotExist.
+func (f *FS) Find(ctx context.Context, name string) ([]Found, error) {
+	at, err := f.resolve(name)
+	if err != nil {
+		return nil, err
+	}
+	base, pattern := splitPattern(strings.Split(strings.TrimPrefix(at.path, "/"), "/"))
+	root := strings.TrimSuffix(at.uri, at.path) // hdfs://authority
+	start := root + "/" + strings.Join(base, "/")
+	info, err := f.Stat(ctx, start)
+	if err != nil {
+		return nil, err
+	}
+	s := search{fs: f, ctx: ctx, pattern: pattern}
+	switch {
+	case !info.IsDir() && len(pattern) == 0:
+		return []Found{{start, info}}, nil
+	case info.IsDir():
+		if err := s.below(start, nil); err != nil {
+			return nil, err
+		}
+	}
+	if len(s.found) == 0 {
+		return nil, fmt.Errorf("%s stands for no file: %w", at.uri, fs.ErrNotExist)
+	}
+	slices.SortFunc(s.found, func(a, b Found) int { return strings.Compare(a.URI, b.URI) })
+	return s.found, nil
+}
+
+// splitPattern is the folder where a search begins, and the pattern below it.
+func splitPattern(parts []string) (base, pattern []string) {
+	i := slices.IndexFunc(parts, func(p string) bool { return strings.ContainsAny(p, "*?[") })
+	if i < 0 {
+		return parts, nil
+	}
+	return parts[:i], parts[i:]
+}
+
+// search is one Find.
+type search struct {
+	fs      *FS
+	ctx     context.Context // of the whole search
+	pattern []string        // empty for everything that is not hidden
+	found   []Found
+}
+
+func (s *search) below(folder string, parts []string) error {
+	infos, err := s.fs.List(s.ctx, folder)
+	if errors.Is(err, fs.ErrNotExist) && len(parts) > 0 {
+		return nil // gone meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	for _, info := range infos {
+		name := strings.TrimSuffix(folder, "/") + "/" + info.Name()
+		at := append(slices.Clip(parts), info.Name())
+		switch {
+		case info.IsDir() && s.enters(at):
+			if err := s.below(name, at); err != nil {
+				return err
+			}
+		case !info.IsDir() && s.wants(at):
+			s.found = append(s.found, Found{name, info})
+		}
+	}
+	return nil
+}
+
+// enters tells whether files below a folder may be wanted.
+func (s *search) enters(at []string) bool {
+	if len(s.pattern) == 0 {
+		return !hidden(at[len(at)-1])
+	}
+	i := slices.Index(s.pattern, "**")
+	if i < 0 {
+		return len(at) < len(s.pattern) && match(s.pattern[:len(at)], at)
+	}
+	return len(at) > i && match(s.pattern[:i+1], at) || len(at) <= i && match(s.pattern[:len(at)], at)
+}
+
+func (s *search) wants(at []string) bool {
+	if len(s.pattern) == 0 {
+		return !hidden(at[len(at)-1])
+	}
+	return match(s.pattern, at)
+}
+
+func hidden(name string) bool { return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") }
+
+// match is a pattern's word on a path, part by part. As in a shell, a name that begins
+// with a dot is matched by a pattern that begins so only.
+func match(pattern, parts []string) bool {
+	if len(pattern) == 0 {
+		return len(parts) == 0
+	}
+	if pattern[0] == "**" {
+		return match(pattern[1:], parts) || len(parts) > 0 && !strings.HasPrefix(parts[0], ".") && match(pattern, parts[1:])
+	}
+	if len(parts) == 0 || strings.HasPrefix(parts[0], ".") != strings.HasPrefix(pattern[0], ".") {
+		return false
+	}
+	ok, err := path.Match(pattern[0], parts[0])
+	return err == nil && ok && match(pattern[1:], parts[1:])
+}
