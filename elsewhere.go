@@ -30,10 +30,10 @@ const (
 	carryStall  = 10 * time.Second
 )
 
-// onElsewhere gives the file system of a --dir that is a URI.
+// onElsewhere gives the file system of a --dir that is a URI, or a path below the
+// user's home on HDFS.
 func onElsewhere(dir string) (driver.Elsewhere, error) {
-	scheme, _, _ := strings.Cut(dir, "://")
-	if scheme != "hdfs" {
+	if scheme, _, ok := strings.Cut(dir, "://"); ok && scheme != "hdfs" {
 		return driver.Elsewhere{}, fmt.Errorf("results are kept in a folder of this machine or on hdfs://, not on %s://", scheme)
 	}
 	conf, err := hadoopconf.FromEnvironment()

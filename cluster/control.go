@@ -341,6 +341,11 @@ func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStr
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-time.After(40 * time.Second):
+		if c.cfg.Spool != nil {
+			return stream.Send(&clusterpb.ShutdownUpdate{
+				Text: "what runs left is still being carried to " + c.cfg.Dir + "; the driver ends when it is there", Done: true,
+			})
+		}
 		return status.Error(codes.DeadlineExceeded, "the cluster is still being released")
 	}
 	if c.parting != "" { // set before done is closed

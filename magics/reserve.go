@@ -98,7 +98,7 @@ func (m *member) status(ctx context.Context) (*clusterpb.ClusterStatus, error) {
 }
 
 // launch starts a driver. Without a name the first free one is taken, and the
-// results go to a folder of that name.
+// results go to a folder of that name: here, or on YARN where the driver chooses.
 func (s *Session) launch(ctx context.Context, req *clusterpb.ReserveRequest) (*member, error) {
 	req = proto.CloneOf(req)
 	named, placed := req.GetName() != "", req.GetDir() != ""
@@ -111,7 +111,7 @@ func (s *Session) launch(ctx context.Context, req *clusterpb.ReserveRequest) (*m
 				return nil, err
 			}
 		}
-		if !placed {
+		if !placed && req.GetBackend() != "yarn" {
 			req.Dir = filepath.Join(req.GetWorkingDir(), runsFolder, req.GetName())
 		}
 		name, client, lerr := s.opt.Connector.Launch(ctx, req)

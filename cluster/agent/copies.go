@@ -87,13 +87,15 @@ func (a *Agent) localCopies(ctx context.Context, m controlMessage) ([]string, er
 
 // hdfs is HDFS as the driver told of it, else as this executor is configured.
 func (a *Agent) hdfs() (*hdfs.FS, error) {
-	conf, user := hadoopconf.New(nil), ""
-	var err error
+	conf, err := hadoopconf.FromEnvironment()
+	if errors.Is(err, hadoopconf.ErrNone) {
+		conf, err = hadoopconf.New(nil), nil // a URI with an authority needs none
+	}
+	user := ""
 	if h := a.cfg.Hadoop; h != nil {
-		conf, user = hadoopconf.New(h.Properties), h.User
-	} else if conf, err = hadoopconf.FromEnvironment(); errors.Is(err, hadoopconf.ErrNone) {
-		conf = hadoopconf.New(nil) // a URI with an authority needs none
-	} else if err != nil {
+		conf, user, err = hadoopconf.New(h.Properties), h.User, nil
+	}
+	if err != nil {
 		return nil, err
 	}
 	if user == "" {

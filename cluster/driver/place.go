@@ -35,7 +35,11 @@ const lookLimit = 30 * time.Second
 // directory that is used again keeps its runs.
 func (d *driver) place(ctx context.Context) error {
 	d.dir = d.req.GetDir()
-	if !cluster.IsURI(d.dir) {
+	home := d.dir == "" && d.req.GetBackend() == "yarn" // the user's on HDFS
+	if home {
+		d.dir = "tfcluster-runs/" + d.name
+	}
+	if !home && !cluster.IsURI(d.dir) {
 		if !filepath.IsAbs(d.dir) {
 			return fmt.Errorf("the directory %q is not absolute", d.dir)
 		}
@@ -53,16 +57,19 @@ func (d *driver) place(ctx context.Context) error {
 		return fmt.Errorf("--dir %s: %w", d.dir, err)
 	}
 	d.dir = d.elsewhere.Dir
+	if home {
+		d.req.Dir = d.dir
+	}
 	if d.old == nil { // a driver that takes over goes on, whatever HDFS says
 		if err := spool.Check(ctx, d.elsewhere.Ask, d.dir); err != nil {
 			return err
 		}
 	}
-	home, err := cluster.StateHome()
+	parent, err := cluster.StateHome()
 	if err != nil {
 		return err
 	}
-	if d.spool, err = spool.Open(ctx, spool.Config{Remote: d.elsewhere.Carry, Dir: d.dir, Parent: home, Log: d.log}); err != nil {
+	if d.spool, err = spool.Open(ctx, spool.Config{Remote: d.elsewhere.Carry, Dir: d.dir, Parent: parent, Log: d.log}); err != nil {
 		return err
 	}
 	if d.old != nil {
