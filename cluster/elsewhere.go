@@ -23,8 +23,9 @@ type Spool interface {
 	Bring(ctx context.Context, name string) error
 	// BringAll is Bring for one folder of every run.
 	BringAll(ctx context.Context, folder string) error
-	// Deliver carries what is here now, and fails where that does not get on.
-	Deliver(ctx context.Context) error
+	// Deliver carries what is here now. It fails once nothing has arrived there for as
+	// long as patience.
+	Deliver(ctx context.Context, patience time.Duration) error
 	// Tell gives notes for people to someone from now on.
 	Tell(note func(text string))
 }
@@ -67,6 +68,7 @@ func (c *Coordinator) placed(st *clusterpb.RunStatus) {
 const (
 	deliverAtRun = 10 * time.Second // by who waits for a run's end
 	deliverAtEnd = 10 * time.Minute // by the cluster's end, while it gets on
+	endPatience  = 15 * time.Second // of which: without a file that arrives
 	bringLimit   = 30 * time.Minute // by a start that takes up checkpoints
 	bringShow    = 20 * time.Second // by who asks for lines or TensorBoard
 )
@@ -79,7 +81,7 @@ func (c *Coordinator) deliver(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, deliverAtRun)
 	defer cancel()
-	if err := c.cfg.Spool.Deliver(ctx); err != nil {
+	if err := c.cfg.Spool.Deliver(ctx, 0); err != nil {
 		c.log.Warn("deliver", "err", err)
 	}
 }
@@ -92,7 +94,7 @@ func (c *Coordinator) farewell() string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), deliverAtEnd)
 	defer cancel()
-	if err := c.cfg.Spool.Deliver(ctx); err != nil {
+	if err := c.cfg.Spool.Deliver(ctx, endPatience); err != nil {
 		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest lies on the driver's host in %s, and the next cluster there with that --dir carries it", c.cfg.Dir, err, c.cfg.Spool.Folder())
 	}
 	return ""

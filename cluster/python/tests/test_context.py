@@ -1,5 +1,6 @@
 """ctx, without TensorFlow."""
 
+import concurrent.futures
 import os
 import threading
 from pathlib import Path
@@ -127,6 +128,26 @@ def test_sigterm_ends_watching_once(tmp_path: Path, agent_and_channel) -> None:
     assert ctx.end_watching()
     assert not ctx.end_watching()
     assert list(found) == []
+
+
+def test_files_of_hdfs_are_copied_by_the_agent(agent_and_channel) -> None:
+    agent, channel = agent_and_channel
+    ctx = made(channel, job_name="worker", task_index=1, num_workers=2, default_fs="hdfs://nn")
+    for answer, want in [
+        ({"paths": ["/copies/1/a"]}, ["/copies/1/a"]),
+        ({"missing": True, "error": "host1: not there"}, FileNotFoundError),
+        ({"error": "host1: no answer"}, OSError),
+    ]:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            copies = pool.submit(ctx.local_copy, "/data")
+            asked = agent.read()
+            assert (asked["op"], asked["uri"], asked["share"]) == ("copy", "hdfs://nn/data", [1, 2])
+            agent.write(op="copied", name=asked["name"], **answer)
+            if isinstance(want, list):
+                assert copies.result(timeout=60) == want
+                continue
+            with pytest.raises(want, match="host1"):
+                copies.result(timeout=60)
 
 
 def test_what_is_not_there_says_so() -> None:

@@ -109,9 +109,10 @@ class Context:
 
         uri is a file, a folder (with all below it, except names that begin with "." or
         "_") or a pattern (*, ?, [], **), as a path or file:// URI that this executor
-        can read, or on hdfs://, which this executor must reach. With shard, worker i of n (a chief is worker 0) gets the files i, i+n,
-        … of the sorted list, which may be none; without, every file. A file that was
-        copied before and has not changed since is not copied again. The copies are
+        can read, or on hdfs://, which this executor must reach. With shard, worker i of
+        n (a chief is worker 0) gets the files i, i+n, … of the sorted list, which may
+        be none; without, every file. A file that was copied before and has not changed
+        since is not copied again. The copies are
         removed when the cluster ends.
         """
         share = (self.worker_num, self.num_workers) if shard else None

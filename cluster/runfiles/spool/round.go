@@ -19,9 +19,8 @@ import (
 )
 
 const (
-	parallel   = 4                // files on their way at once
-	slowest    = 15 * time.Second // between two tries while the file system elsewhere is away
-	deliverFor = 15 * time.Second // without a file that arrives, Deliver gives up
+	parallel = 4                // files on their way at once
+	slowest  = 15 * time.Second // between two tries while the file system elsewhere is away
 )
 
 // Run carries over what comes, until ctx ends.
@@ -41,9 +40,9 @@ func (s *Spool) Run(ctx context.Context) {
 	}
 }
 
-// Deliver carries over everything that is here now. It tries again for as long as a
-// file arrives now and then.
-func (s *Spool) Deliver(ctx context.Context) error {
+// Deliver carries over everything that is here now. Where that fails it tries again,
+// until no file has arrived for as long as patience.
+func (s *Spool) Deliver(ctx context.Context, patience time.Duration) error {
 	moved, last := s.arrived(), time.Now()
 	for {
 		err := s.round(ctx)
@@ -53,7 +52,7 @@ func (s *Spool) Deliver(ctx context.Context) error {
 		if n := s.arrived(); n > moved {
 			moved, last = n, time.Now()
 		}
-		if ctx.Err() != nil || time.Since(last) > deliverFor {
+		if ctx.Err() != nil || time.Since(last) >= patience {
 			return err
 		}
 		select {

@@ -149,7 +149,7 @@ func testCarried(t *testing.T, b *bed) {
 		t.Fatal(err)
 	}
 	grow("one ")
-	if err := s.Deliver(ctx); err != nil {
+	if err := s.Deliver(ctx, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	grow("two")
@@ -157,7 +157,7 @@ func testCarried(t *testing.T, b *bed) {
 		t.Fatal(err)
 	}
 	put(t, s, "run-001/checkpoints/ckpt", "better weights")
-	if err := errors.Join(s.Deliver(ctx), s.Close()); err != nil {
+	if err := errors.Join(s.Deliver(ctx, time.Minute), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	b.holds(t, dir+"/run-001/logs/events.out.tfevents.1", "one two")
@@ -214,7 +214,7 @@ func testOrder(t *testing.T, b *bed) {
 	for _, name := range []string{"checkpoint", "ckpt-1.index", "a/saved_model.pb", "ckpt-1.data-00000-of-00001"} {
 		put(t, s, "run-001/checkpoints/"+name, name)
 	}
-	if err := errors.Join(s.Deliver(within(t)), s.Close()); err != nil {
+	if err := errors.Join(s.Deliver(within(t), time.Minute), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(w.names, " "); got != "ckpt-1.data-00000-of-00001 ckpt-1.index saved_model.pb checkpoint" {
@@ -229,7 +229,7 @@ func testDies(t *testing.T, b *bed) {
 	s := b.under(t, dir, parent)
 	put(t, s, "run-001/checkpoints/a", "a")
 	put(t, s, "run-001/checkpoints/b", "b")
-	if err := s.Deliver(ctx); err != nil {
+	if err := s.Deliver(ctx, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	put(t, s, "run-001/checkpoints/c", "c")
@@ -242,14 +242,14 @@ func testDies(t *testing.T, b *bed) {
 	if err := next.Remove("run-001/checkpoints/a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(next.Deliver(ctx), next.Close()); err != nil {
+	if err := errors.Join(next.Deliver(ctx, time.Minute), next.Close()); err != nil {
 		t.Fatal(err)
 	}
 	infos, err := b.List(ctx, dir+"/run-001/checkpoints")
 	if err != nil || len(infos) != 2 || infos[0].Name() != "b" || infos[1].Name() != "c" {
 		t.Errorf("listed %v: %v", infos, err)
 	}
-	if err := errors.Join(s.Deliver(ctx), s.Close()); err != nil {
+	if err := errors.Join(s.Deliver(ctx, time.Minute), s.Close()); err != nil {
 		t.Error(err)
 	}
 }
@@ -260,7 +260,7 @@ func testCramped(t *testing.T, b *bed) {
 	s := b.under(t, b.dir("cramped"), t.TempDir(), func(c *spool.Config) { c.Low = math.MaxInt64 })
 	put(t, s, "run-001/checkpoints/big", "content")
 	put(t, s, "run-001/logs/events.out.tfevents.1", "events")
-	if err := s.Deliver(ctx); err != nil {
+	if err := s.Deliver(ctx, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(s.Folder(), "run-001/checkpoints/big")); !errors.Is(err, fs.ErrNotExist) {
@@ -280,7 +280,7 @@ func testCramped(t *testing.T, b *bed) {
 	if got, err := io.ReadAll(r); err != nil || string(got) != "content" {
 		t.Errorf("it holds %q: %v", got, err)
 	}
-	if err := errors.Join(r.Close(), s.Remove("run-001/checkpoints/big"), s.Deliver(ctx), s.Close()); err != nil {
+	if err := errors.Join(r.Close(), s.Remove("run-001/checkpoints/big"), s.Deliver(ctx, time.Minute), s.Close()); err != nil {
 		t.Error(err)
 	}
 	if _, err := b.Stat(ctx, b.dir("cramped/run-001/checkpoints/big")); !errors.Is(err, fs.ErrNotExist) {
@@ -373,7 +373,7 @@ func testAway(t *testing.T, b *bed) {
 		t.Errorf("closed with a file that is not there: %v", err)
 	}
 	s = b.under(t, dir, parent)
-	if err := errors.Join(s.Deliver(within(t)), s.Close()); err != nil {
+	if err := errors.Join(s.Deliver(within(t), time.Minute), s.Close()); err != nil {
 		t.Error(err)
 	}
 	b.holds(t, dir+"/run-001/checkpoints/b", "b")
