@@ -73,16 +73,21 @@ const (
 	bringShow    = 20 * time.Second // by who asks for lines or TensorBoard
 )
 
-// deliver carries what a run has left, for who waits for its end. What does not get
-// there at once was said, and follows.
-func (c *Coordinator) deliver(ctx context.Context) {
+// deliver carries what a run has left, for who waits for its end, and says so where it
+// does not get there at once.
+func (c *Coordinator) deliver(ctx context.Context, run int32) {
 	if c.cfg.Spool == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, deliverAtRun)
+	limited, cancel := context.WithTimeout(ctx, deliverAtRun)
 	defer cancel()
-	if err := c.cfg.Spool.Deliver(ctx, 0); err != nil {
-		c.log.Warn("deliver", "err", err)
+	if err := c.cfg.Spool.Deliver(limited, 0); err != nil {
+		c.log.Warn("deliver", "run", run, "err", err)
+		// In the loop before the last update is made, which is to show it. A cluster
+		// that is over shows nothing any more.
+		_ = c.call(ctx, func() {
+			c.noteOnce(fmt.Sprintf("run %d: what it left is not yet in %s, and follows: it is on the driver's host in %s", run, c.cfg.Dir, c.cfg.folder()))
+		})
 	}
 }
 

@@ -251,7 +251,7 @@ func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, s
 			}
 			c.awaitLines(ctx, u.GetStatus())
 			if u.GetStatus().GetState() == runFinished.String() {
-				c.deliver(ctx)
+				c.deliver(ctx, u.GetStatus().GetId())
 			}
 			u.Final = true
 		}

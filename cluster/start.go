@@ -52,7 +52,7 @@ func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreaming
 			}
 			c.awaitLines(ctx, u.GetRun())
 			if u.GetFailure() == nil {
-				c.deliver(ctx)
+				c.deliver(ctx, u.GetRun().GetId())
 			}
 		}
 	})
