@@ -282,6 +282,7 @@ func testPaused(t *testing.T, c *hadooptest.Cluster) {
 		t.Fatal(err)
 	}
 	c.NameNode.Pause()
+	defer c.NameNode.Resume() // also of a test that fails, for the next
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	oneLine(t, second(f.Read(ctx, "/paused")), context.DeadlineExceeded, "/paused")

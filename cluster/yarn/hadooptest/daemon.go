@@ -120,8 +120,34 @@ func (d *Daemon) Kill() {
 }
 
 // Pause stops the daemon as a machine that hangs would: connections stay, nothing
-// answers.
-func (d *Daemon) Pause() { d.signal(syscall.SIGSTOP) }
+// answers from then on.
+func (d *Daemon) Pause() {
+	d.c.t.Helper()
+	d.signal(syscall.SIGSTOP)
+	stopped := func() error { return allStopped(d.cmd.Process.Pid) }
+	if err := d.await(stopped); err != nil { // the signal reaches one thread after the other
+		d.c.t.Fatal(err)
+	}
+}
+
+// allStopped says that no thread of a process runs.
+func allStopped(pid int) error {
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil {
+		return err
+	}
+	for _, path := range threads {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := bytes.Cut(b, []byte(") "))
+		if len(rest) > 0 && !bytes.ContainsRune([]byte("TZX"), rune(rest[0])) { // stopped, or ended
+			return fmt.Errorf("a thread of process %d is in state %c", pid, rest[0])
+		}
+	}
+	return nil
+}
 
 // Resume lets a paused daemon go on.
 func (d *Daemon) Resume() { d.signal(syscall.SIGCONT) }
