@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,11 +41,19 @@ func connectServer(t testing.TB, c *sparktest.Cluster, settings ...string) strin
 	cmd := exec.Command(filepath.Join(home, "bin", "spark-submit"), append(words, "spark-internal")...)
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = c.Environment(), t.TempDir(), f, f
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	started, ended := make(chan error, 1), make(chan struct{})
+	go func() { // Pdeathsig follows the forking thread, which therefore waits for its child
+		runtime.LockOSThread()
+		defer close(ended)
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // its log tells
+		}
+	}()
+	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	ended := make(chan struct{})
-	go func() { _ = cmd.Wait(); close(ended) }() // its log tells
 	t.Cleanup(func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM)
 		<-ended

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -105,7 +104,6 @@ func TestTestKilled(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTestKilled$")
 	cmd.Env = append(os.Environ(), "SPARKTEST_CHILD=1", "TMPDIR="+t.TempDir())
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
