@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import types
 
 import pytest
 
@@ -23,3 +24,11 @@ def test_defaults_are_read_as_java_reads_them(tmp_path: pathlib.Path, monkeypatc
         "spark.c": "e",
         "spark.d": "f g",
     }
+
+
+@pytest.mark.parametrize("version", ["3.4.4", "3.5.8"])
+def test_a_server_without_a_token_is_never_started(version: str) -> None:
+    """The Spark Connect server of Spark 3 listens on every address and lets anybody in."""
+    session = spark_session.Session(types.SimpleNamespace(version=version, sparkContext=None))  # touching it would fail
+    with pytest.raises(RuntimeError, match=f"Spark {version} lets anybody in"):
+        session.share()

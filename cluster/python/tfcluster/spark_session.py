@@ -57,11 +57,17 @@ class Session:
     def share(self) -> str:
         """Starts Spark Connect's server on the session, where it is not up, and gives its address with its token."""
         if not self._shared:
+            if int(self.spark.version.partition(".")[0]) < 4:
+                # Its server listens on every address and knows no token: who reaches it runs what he likes as us.
+                raise RuntimeError(
+                    f"the Spark Connect server of Spark {self.spark.version} lets anybody in, so the cluster's session "
+                    "is not shared: make the SparkSession in the notebook and reserve on it, or take Spark 4"
+                )
             service = getattr(self._sc._jvm.org.apache.spark.sql.connect.service, "SparkConnectService", None)
             if not callable(getattr(service, "start", None)):
                 raise RuntimeError(
-                    f"this Spark {self.spark.version} has no Spark Connect server: with 3.5 give "
-                    f"--packages org.apache.spark:spark-connect_2.12:{self.spark.version}"
+                    f"this Spark {self.spark.version} has no Spark Connect server: give "
+                    f"--packages org.apache.spark:spark-connect_2.13:{self.spark.version}"
                 )
             service.start(self._sc._jsc.sc())
             running = getattr(
