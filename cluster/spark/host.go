@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"sync"
+	"time"
 )
 
 // host is the driver's end of the socket that a host dials: calls that are
@@ -52,6 +53,10 @@ var errHostGone = errors.New("the Spark session's process is gone")
 
 // maxLine bounds one message of a host, in bytes.
 const maxLine = 16 << 20
+
+// sendTimeout is how long a host may leave what it is asked unread. One that was
+// stopped, or hangs, must not keep the driver from its end.
+const sendTimeout = 5 * time.Second
 
 // newHost reads from a connection until it ends; stop by closing it.
 func newHost(conn net.Conn, events chan<- hostEvent) *host {
@@ -130,6 +135,12 @@ func (h *host) send(message any) error {
 	}
 	h.write.Lock()
 	defer h.write.Unlock()
-	_, err = h.conn.Write(append(line, '\n'))
+	err = h.conn.SetWriteDeadline(time.Now().Add(sendTimeout))
+	if err == nil {
+		_, err = h.conn.Write(append(line, '\n'))
+	}
+	if err != nil {
+		h.conn.Close() // half a line may be there; nothing can follow it
+	}
 	return err
 }

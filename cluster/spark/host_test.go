@@ -82,6 +82,18 @@ func TestCallEnds(t *testing.T) {
 	}
 }
 
+// TestHostThatHangs: a host that reads nothing is hung up on.
+func TestHostThatHangs(t *testing.T) {
+	t.Parallel()
+	h, _, _ := peers(t)
+	for range 2 {
+		if err := h.call(context.Background(), "stop", nil, nil); !errors.Is(err, errHostGone) {
+			t.Errorf("a call that is not read: %v", err)
+		}
+	}
+	<-h.gone
+}
+
 // FuzzHost: whatever a peer writes, the driver's end reads it or hangs up.
 func FuzzHost(f *testing.F) {
 	for _, s := range []string{`{"event":"hello","version":"4.0"}`, `{"id":1,"value":{}}`, `{"id":1,"error":"x"}`, "{", "null\n[]", strings.Repeat("[", 1000)} {
