@@ -7,11 +7,13 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import threading
+import types
 from collections.abc import Iterator
 
 import pytest
 
-from tfcluster import spark_session, spark_task
+from tfcluster import spark_host, spark_session, spark_task
 
 
 @pytest.fixture
@@ -94,3 +96,50 @@ def test_folder_of_another(short: pathlib.Path) -> None:
     (short / f"tfcluster-{os.getuid()}").symlink_to(short)
     with pytest.raises(RuntimeError, match="not a folder of this user's"):
         spark_task._folder()
+
+
+def test_stop_ends_what_waits_for_slots(short: pathlib.Path) -> None:
+    """A stage that has not begun when the cluster is over does not stay in the notebook's session."""
+    program = short / "program"
+    program.write_bytes(b"")
+    begun, canceled, ended = threading.Event(), threading.Event(), threading.Event()
+
+    class Session:
+        """Spark, as far as a launch that gets no slot needs it."""
+
+        spark = types.SimpleNamespace()
+        words = staticmethod(str)
+
+        def slots_each(self) -> int:
+            return 1
+
+        def slots(self, wanted: int) -> tuple[int, str]:
+            return wanted, ""
+
+        def add_file(self, path: str, name: str) -> None:
+            pass
+
+        def busy(self) -> str:
+            return ""
+
+        def launch(self, order: object, group: str, stage: str) -> list[dict[str, object]]:
+            begun.set()
+            assert canceled.wait(60)
+            raise RuntimeError("cancelled")
+
+        def cancel(self, group: str) -> None:
+            assert group == "tfcluster-c-1"
+            canceled.set()
+
+    host = spark_host.Host(Session(), str(short / "no-driver"), patience=1)  # type: ignore[arg-type]
+    agents = [{"executor": "0", "attempt": 0}]
+    args = {"agents": agents, "program": str(program), "coordinator": "", "name": "c", "python": "", "hold": False}
+
+    def launch() -> None:
+        host._answer({"id": 1, "op": "launch", "args": {**args, "seconds": 60}})
+        ended.set()
+
+    threading.Thread(target=launch, daemon=True).start()
+    assert begun.wait(60)
+    host.do_stop(2)
+    assert ended.wait(60)

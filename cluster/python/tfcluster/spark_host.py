@@ -153,14 +153,17 @@ class Host:
         }
         self._slots(call, agents, seconds)
         stage = f"tfcluster {name}: start {len(agents)} {'agent' if len(agents) == 1 else 'agents'}"
+        group = f"tfcluster-{name}-{call}"
         done = threading.Event()
-        waiting = threading.Thread(target=self._waiting, args=(call, agents, done), daemon=True)
+        waiting = threading.Thread(target=self._waiting, args=(call, agents, group, done), daemon=True)
         waiting.start()
         try:
             said: list[dict[str, Any]] = []
             for again in range(_PLACE + 1):
+                if self._given_up(call):
+                    raise RuntimeError("given up")
                 order["slots"] = order["slots"] if again < _PLACE else 0
-                told = self._session.launch(order, f"tfcluster-{name}-{call}", stage)
+                told = self._session.launch(order, group, stage)
                 said += [s for s in told if not s.get("full")]
                 full = {s["executor"] for s in told if s.get("full")}
                 order["agents"] = [a for a in agents if a["executor"] in full]
@@ -203,7 +206,7 @@ class Host:
         """Waits until Spark has as many slots as agents are to be started, saying what it has."""
         until = time.monotonic() + seconds
         said = ""
-        while not self._over.is_set() and call not in self._canceled:
+        while not self._given_up(call):
             have, words = self._session.slots(len(agents))
             have = max(have, 0)
             if have >= len(agents):
@@ -217,12 +220,18 @@ class Host:
             self._over.wait(_POLL)
         raise RuntimeError("given up")
 
-    def _waiting(self, call: int, agents: list[dict[str, Any]], done: threading.Event) -> None:
-        """Says why a stage that was submitted does not begin."""
+    def _given_up(self, call: int) -> bool:
+        return self._over.is_set() or call in self._canceled
+
+    def _waiting(self, call: int, agents: list[dict[str, Any]], group: str, done: threading.Event) -> None:
+        """Says why a stage that was submitted does not begin, and ends it when nobody wants it any more."""
         said = ""
         while not done.wait(2):
+            if self._given_up(call):
+                self._session.cancel(group)  # again: Spark forgets a cancel that comes before the job
+                continue
             words = self._session.busy()
-            if words != said and call not in self._canceled:
+            if words != said:
                 self._pending(agents, words)
             said = words
 
