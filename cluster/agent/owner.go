@@ -77,13 +77,18 @@ func pollEnd(ctx context.Context, pid int) error {
 // keepFolder takes the agent's folder for its own: whoever comes later and finds the
 // lock free knows that the agent was killed. The folder goes when release is called.
 func keepFolder(dir string) (release func(), err error) {
-	f, err := os.OpenFile(filepath.Join(dir, "alive"), os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lock the agent's folder: %w", err)
+	f, err := os.CreateTemp(dir, "alive-") // found only once it is locked: the agents of a host start together
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, fmt.Errorf("lock the agent's folder %s: %w", dir, err)
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(dir, "alive"))
+	}
+	if err != nil {
+		if f != nil {
+			f.Close()
+		}
+		return nil, fmt.Errorf("lock the agent's folder: %w", err)
 	}
 	return func() {
 		os.RemoveAll(dir)
