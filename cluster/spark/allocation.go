@@ -47,6 +47,7 @@ type allocation struct {
 // saved is what a later driver needs to know.
 type saved struct {
 	Session     cluster.Process            `json:"session"`
+	Key         string                     `json:"key"` // by which that session is known
 	Application string                     `json:"application"`
 	Attempts    map[cluster.ExecutorID]int `json:"attempts"`
 }
@@ -119,11 +120,7 @@ func (a *allocation) attend(conn net.Conn) bool {
 func (a *allocation) hear(h *host, e hostEvent) {
 	switch e.Event {
 	case "hello":
-		a.mu.Lock()
-		a.host, a.hello = h, e
-		close(a.changed)
-		a.changed = make(chan struct{})
-		a.mu.Unlock()
+		a.greet(h, e)
 	case "pending":
 		for _, id := range e.Executors {
 			a.tell(cluster.Pending{Executor: cluster.ExecutorID(id), Why: e.Why})
@@ -138,6 +135,29 @@ func (a *allocation) hear(h *host, e hostEvent) {
 		a.mu.Unlock()
 		a.lost(e.Why) // its process ends now; the next launch makes another session
 	}
+}
+
+// greet takes a host for the cluster's. A session that a driver was making when it was
+// killed, which nobody noted, is told to end.
+func (a *allocation) greet(h *host, e hostEvent) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !borrowed(a.req.Reserve) && e.Key != a.expected() {
+		_ = h.send(map[string]any{"id": 0, "op": "stop"}) // best effort: it comes again
+		h.conn.Close()
+		return
+	}
+	a.host, a.hello = h, e
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// expected is the key of the session of our own, or of the last driver's. Caller holds mu.
+func (a *allocation) expected() string {
+	if a.session != nil {
+		return a.session.key
+	}
+	return a.old.Key
 }
 
 // left is a host's end. A session of our own is then over, and all that were on it.
@@ -316,7 +336,7 @@ func (a *allocation) Saved() []byte {
 	defer a.mu.Unlock()
 	s := saved{Application: a.hello.Application, Attempts: a.attempts}
 	if a.session != nil {
-		s.Session = a.session.process
+		s.Session, s.Key = a.session.process, a.session.key
 	}
 	b, err := json.Marshal(s)
 	if err != nil {

@@ -33,6 +33,7 @@ type hostEvent struct {
 	Why       string   `json:"why"`
 
 	// of hello
+	Key         string `json:"key"` // of a session that a driver made
 	Version     string `json:"version"`
 	Connect     bool   `json:"connect"`
 	Master      string `json:"master"`

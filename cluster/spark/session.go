@@ -3,6 +3,7 @@ package spark
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,6 +28,7 @@ const (
 // that another finds the executors.
 type session struct {
 	process cluster.Process
+	key     string        // told apart by it from another that a driver made
 	how     string        // it ended; set before ended is closed, "" where another driver started it
 	ended   chan struct{} // closed when it is gone
 }
@@ -39,7 +41,8 @@ func (a *allocation) startSession() (*session, error) {
 		return nil, err
 	}
 	host, _, _ := strings.Cut(a.req.Reserve.GetAdvertise(), ":")
-	asked, err := json.Marshal(map[string]any{"conf": settings(a.req, host), "socket": a.socket, "patience": a.patience().Seconds()})
+	key := rand.Text()
+	asked, err := json.Marshal(map[string]any{"conf": settings(a.req, host), "socket": a.socket, "key": key, "patience": a.patience().Seconds()})
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +62,7 @@ func (a *allocation) startSession() (*session, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a Spark session with %s: %w", a.req.Reserve.GetPython(), err)
 	}
-	s := &session{process: cluster.ProcessOf(cmd.Process.Pid), ended: make(chan struct{})}
+	s := &session{process: cluster.ProcessOf(cmd.Process.Pid), key: key, ended: make(chan struct{})}
 	go func() { // until the process ends, which may be after the driver
 		_ = cmd.Wait() // what it said is in its log
 		if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
@@ -71,8 +74,8 @@ func (a *allocation) startSession() (*session, error) {
 }
 
 // watchSession takes up the process that another driver started.
-func (a *allocation) watchSession(p cluster.Process) *session {
-	s := &session{process: p, ended: make(chan struct{})}
+func (a *allocation) watchSession(p cluster.Process, key string) *session {
+	s := &session{process: p, key: key, ended: make(chan struct{})}
 	a.work.Go(func() {
 		defer close(s.ended)
 		for p.Alive() {
@@ -105,18 +108,28 @@ func (a *allocation) open(ctx context.Context) error {
 		}
 		return a.suits()
 	}
-	s, err := a.startSession()
+	s, err := a.anotherSession()
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
-	a.session = s
-	a.mu.Unlock()
 	if err := a.await(ctx, s.ended); err != nil {
 		a.kill(s)
 		return fmt.Errorf("the Spark session was not made: %w", err)
 	}
 	return a.suits()
+}
+
+// anotherSession starts a session in the place of the last one, which may live: its
+// connection broke.
+func (a *allocation) anotherSession() (*session, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.kill(a.session)
+	s, err := a.startSession()
+	if err == nil {
+		a.session = s
+	}
+	return s, err
 }
 
 // reopen awaits the host that a dead driver left; kept is false where a new session
@@ -126,7 +139,7 @@ func (a *allocation) reopen(ctx context.Context) (kept bool, err error) {
 	if !borrowed(a.req.Reserve) && !old.Alive() {
 		return false, a.open(ctx)
 	}
-	s := a.watchSession(old)
+	s := a.watchSession(old, a.old.Key)
 	if borrowed(a.req.Reserve) {
 		s = nil
 	}

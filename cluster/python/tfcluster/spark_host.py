@@ -40,10 +40,11 @@ _DROP_ENV = [
 class Host:
     """Obeys one driver's calls on a session; run() returns when the cluster or the session is over."""
 
-    def __init__(self, session: Session, path: str, *, patience: float) -> None:
+    def __init__(self, session: Session, path: str, *, patience: float, key: str = "") -> None:
         self._session = session
         self._path = path
         self._patience = patience  # seconds without a driver until the session is not kept any more
+        self._key = key  # by which a driver knows the session that it made
         self._write = threading.Lock()
         self._conn: socket.socket | None = None  # guarded by _write
         self._shipped: dict[str, str] = {}  # digest of a program: its name among Spark's files; guarded by _ship
@@ -97,7 +98,7 @@ class Host:
         with self._write:
             self._conn = conn
         try:
-            self._say({"event": "hello", **self._session.describe()})
+            self._say({"event": "hello", "key": self._key, **self._session.describe()})
             with conn.makefile("rb") as lines:
                 for line in lines:
                     call = json.loads(line)
@@ -243,7 +244,7 @@ def main() -> None:
     """A session of our own, until its cluster is over."""
     asked = json.load(sys.stdin)
     session = Session.make(asked["conf"])
-    host = Host(session, asked["socket"], patience=asked["patience"])
+    host = Host(session, asked["socket"], patience=asked["patience"], key=asked["key"])
     try:
         host.run()
     finally:

@@ -1,0 +1,51 @@
+package spark
+
+import (
+	"bufio"
+	"net"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// TestStrangeSession: a session that a killed driver was making is told to end, and the
+// cluster's own is taken.
+func TestStrangeSession(t *testing.T) {
+	t.Parallel()
+	ln, err := cluster.ListenSocket(filepath.Join(t.TempDir(), "host.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &allocation{
+		req: cluster.Request{Reserve: &clusterpb.ReserveRequest{}}, ln: ln, events: make(chan cluster.Event, 4), said: make(chan hostEvent),
+		stop: make(chan struct{}), changed: make(chan struct{}), session: &session{key: "ours"},
+	}
+	a.work.Go(a.serve)
+	t.Cleanup(func() {
+		close(a.stop)
+		ln.Close()
+		a.work.Wait()
+	})
+	say := func(key string) (net.Conn, *bufio.Reader) {
+		conn, err := net.Dial("unix", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		if _, err := conn.Write([]byte(`{"event":"hello","key":"` + key + `"}` + "\n")); err != nil {
+			t.Fatal(err)
+		}
+		return conn, bufio.NewReader(conn)
+	}
+	_, lines := say("theirs")
+	if line, err := lines.ReadString('\n'); err != nil || !strings.Contains(line, `"op":"stop"`) {
+		t.Errorf("the stranger is told %q, %v", line, err)
+	}
+	say("ours")
+	if err := a.await(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+}
