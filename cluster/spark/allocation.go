@@ -225,14 +225,20 @@ func (a *allocation) launch(wanted map[cluster.ExecutorID]int) {
 		}
 		for _, s := range agents {
 			id := cluster.ExecutorID(s.Executor)
-			if s.Error != "" {
+			switch {
+			case s.Error != "":
 				a.tell(cluster.Lost{Executor: id, Attempt: s.Attempt, Cause: s.Error})
-				continue
+			case a.holds(): // the stage is over, and the agent with it
+				a.tell(cluster.Lost{Executor: id, Attempt: s.Attempt, Cause: "its agent ended"})
+			default:
+				a.tell(cluster.Granted{Executor: id, Attempt: s.Attempt, Host: s.Host, PID: s.PID})
 			}
-			a.tell(cluster.Granted{Executor: id, Attempt: s.Attempt, Host: s.Host, PID: s.PID})
 		}
 	})
 }
+
+// holds is whether the stage that starts agents stays until they end.
+func (a *allocation) holds() bool { return sizeOf(a.req.Executors).gpus > 0 }
 
 // ask is launch's call of the host.
 func (a *allocation) ask(wanted map[cluster.ExecutorID]int) ([]started, error) {
@@ -266,8 +272,8 @@ func (a *allocation) ask(wanted map[cluster.ExecutorID]int) ([]started, error) {
 		agents = append(agents, agent{id, wanted[id], config})
 	}
 	wait := time.Duration(a.req.Reserve.GetTimeoutMillis())*time.Millisecond + time.Minute
-	ctx, cancel := context.WithTimeout(a.working, wait)
-	hold := sizeOf(a.req.Executors).gpus > 0
+	ctx, cancel := context.WithTimeout(a.working, wait+startTimeout) // the host says first what Spark lacks
+	hold := a.holds()
 	if hold { // the answer comes when the agents have ended
 		cancel()
 		ctx, cancel = context.WithCancel(a.working)
@@ -278,6 +284,9 @@ func (a *allocation) ask(wanted map[cluster.ExecutorID]int) ([]started, error) {
 		"agents": agents, "program": a.req.Program, "coordinator": coordinator, "name": a.req.Cluster, "python": a.req.Reserve.GetPython(),
 		"hold": hold, "seconds": wait.Seconds(),
 	}, &said)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = fmt.Errorf("no agent was started within %v: Spark does not run the stage, see the Spark UI", wait+startTimeout)
+	}
 	return said, err
 }
 

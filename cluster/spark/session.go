@@ -22,6 +22,7 @@ const (
 	notebookCalls = 20 * time.Second // until the notebook's session calls
 	returnTimeout = 10 * time.Second // until a host calls the driver that took over
 	stopTimeout   = 2 * time.Second  // until a host has heard that the cluster is over
+	startTimeout  = time.Minute      // until agents are started in slots that are free
 )
 
 // session is the process that holds a session of our own. It outlives the driver, so
