@@ -260,7 +260,7 @@ func lookThrough(file, form string) (*contents, error) {
 		_, rest, _ := strings.Cut(name, "/")
 		for to, name := range map[*contents]string{c: name, below: rest} {
 			to.see(name, e.mode)
-			if name != "pyvenv.cfg" {
+			if name != "pyvenv.cfg" || !e.mode.IsRegular() {
 				continue
 			}
 			text, err := io.ReadAll(io.LimitReader(e.content, 64<<10))

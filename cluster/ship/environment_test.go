@@ -2,6 +2,7 @@ package ship
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -189,7 +190,18 @@ func TestNoEnvironment(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Dir(write(t, filepath.Join(t.TempDir(), "folder", "x"), "x"))
 	archive := write(t, filepath.Join(t.TempDir(), "x.tar.gz"), "x")
-	for path, want := range map[string]string{folder: "no Python environment", archive: "no gzip file", archive + "x": "no such file"} {
+	var odd bytes.Buffer // a folder where a file's text is looked for
+	w := zip.NewWriter(&odd)
+	if _, err := w.Create("pyvenv.cfg/"); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	zipped := write(t, filepath.Join(t.TempDir(), "x.zip"), odd.String())
+	for path, want := range map[string]string{
+		folder: "no Python environment", archive: "no gzip file", archive + "x": "no such file", zipped: "no Python environment",
+	} {
 		d := NewDepot(filepath.Join(t.TempDir(), "depot"), t.TempDir())
 		if _, err := d.Environment(t.Context(), path, func(int64) {}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
