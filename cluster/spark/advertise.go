@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,14 +18,21 @@ const engineHost = "host"
 
 // Advertise is the address of this machine that executors can dial: the one their
 // session's driver has, or the one from which the master is reached. A master that
-// is this machine alone is reached at loopback.
+// is this machine alone is reached at loopback. The driver of a session over Spark
+// Connect may be elsewhere, and its address then says nothing.
 func (b *Backend) Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (string, error) {
 	master := r.GetEngine()[engineMaster]
 	if host := r.GetEngine()[engineHost]; host != "" {
-		return addressOf(ctx, host)
+		if address, err := addressOf(ctx, host); err == nil && isOurs(address) {
+			return address, nil
+		}
 	}
 	if host := r.GetEngine()[engineConf+"spark.driver.host"]; host != "" {
-		return addressOf(ctx, host)
+		address, err := addressOf(ctx, host)
+		if err == nil && !isOurs(address) {
+			err = fmt.Errorf("spark.driver.host %s is no address of this machine: --advertise HOST:PORTS says where executors reach it", host)
+		}
+		return address, err
 	}
 	switch {
 	case strings.HasPrefix(master, "local"):
@@ -72,4 +80,14 @@ func addressOf(ctx context.Context, name string) (string, error) {
 		return "", fmt.Errorf("find this machine's address: %w; --advertise HOST gives it", err)
 	}
 	return addrs[0], nil
+}
+
+// isOurs is whether this machine has an address, as far as it can be told.
+func isOurs(address string) bool {
+	ip := net.ParseIP(address)
+	have, err := net.InterfaceAddrs()
+	return err != nil || ip.IsLoopback() || slices.ContainsFunc(have, func(a net.Addr) bool {
+		n, ok := a.(*net.IPNet)
+		return ok && n.IP.Equal(ip)
+	})
 }

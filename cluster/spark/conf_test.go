@@ -107,8 +107,8 @@ func TestAdvertise(t *testing.T) {
 		{map[string]string{"master": "local[2]"}, "127.0.0.1"},
 		{map[string]string{"master": "spark://127.0.0.1:7077,127.0.0.1:7078"}, "127.0.0.1"},
 		{map[string]string{"master": "k8s://https://127.0.0.1"}, "127.0.0.1"},
-		{map[string]string{"master": "yarn", "conf.spark.driver.host": "10.9.8.7"}, "10.9.8.7"},
-		{map[string]string{"session": "spark", "host": "10.9.8.7"}, "10.9.8.7"},
+		{map[string]string{"master": "yarn", "conf.spark.driver.host": "127.0.0.1"}, "127.0.0.1"},
+		{map[string]string{"session": "spark", "host": "127.0.0.1"}, "127.0.0.1"},
 	} {
 		got, err := (&Backend{}).Advertise(t.Context(), &clusterpb.ReserveRequest{Engine: c.engine})
 		if err != nil || got != c.want {
@@ -117,5 +117,14 @@ func TestAdvertise(t *testing.T) {
 	}
 	if _, err := (&Backend{}).Advertise(t.Context(), &clusterpb.ReserveRequest{Engine: map[string]string{"master": "k8s://"}}); err == nil {
 		t.Error("a master without a host is taken")
+	}
+	const elsewhere = "192.0.2.1" // of no machine
+	session := map[string]string{"session": "spark", "host": elsewhere}
+	if got, _ := (&Backend{}).Advertise(t.Context(), &clusterpb.ReserveRequest{Engine: session}); got == elsewhere {
+		t.Error("the address of a Spark Connect server elsewhere is taken for this machine's")
+	}
+	asked := map[string]string{"master": "yarn", "conf.spark.driver.host": elsewhere}
+	if _, err := (&Backend{}).Advertise(t.Context(), &clusterpb.ReserveRequest{Engine: asked}); err == nil || !strings.Contains(err.Error(), "--advertise HOST:PORTS") {
+		t.Errorf("an address that is not this machine's: %v", err)
 	}
 }
