@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -47,7 +48,7 @@ func (a *allocation) startSession() (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	log, err := os.OpenFile(a.logPath(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
+	log, err := os.OpenFile(a.logPath(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the Spark session's log: %w", err)
 	}
@@ -202,6 +203,10 @@ func (a *allocation) suits() error {
 	return nil
 }
 
+// maxLog is how much of the end of a session's log is looked through, in bytes: it
+// grows as long as the session lives.
+const maxLog = 1 << 20
+
 // noWords stands for a log in which nothing is.
 const noWords = "no word"
 
@@ -225,7 +230,15 @@ func (a *allocation) gone() string {
 
 // lastWords is the line of the session's log that tells the cause.
 func (a *allocation) lastWords() string {
-	text, err := os.ReadFile(a.logPath())
+	f, err := os.Open(a.logPath())
+	if err != nil {
+		return noWords
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > maxLog {
+		_, _ = f.Seek(-maxLog, io.SeekEnd) // at worst the first words are read for the last
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxLog))
 	if err != nil {
 		return noWords
 	}
