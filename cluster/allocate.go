@@ -87,7 +87,7 @@ func (c *Coordinator) engineEvent(e Event) {
 		if c.alloc != nil { // what was granted is what a later driver must find
 			c.after("save", saveDelay, c.saveState)
 		}
-		c.handle(evGranted{e.Executor, e.Attempt, e.Host})
+		c.handle(evGranted{e.Executor, e.Attempt, e.Host, e.Kept})
 	case Over:
 		c.handle(evOver{e.Cause})
 	case Lost:

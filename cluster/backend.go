@@ -96,6 +96,8 @@ type Granted struct {
 	Attempt  int
 	Host     string
 	PID      int // of the agent, where it is known
+	// Kept is whether its agent is an earlier driver's, which is to come back.
+	Kept bool
 }
 
 // Lost says that an executor is gone, with the engine's reason.

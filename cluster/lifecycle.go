@@ -96,6 +96,7 @@ func (l *lifecycle) step(e event) []action {
 	case evGranted:
 		if x := l.exec(e.exec); x != nil && e.attempt >= x.attempt && (x.state == execPending || x.state == execLost) {
 			x.state, x.attempt, x.host, x.why = execGranted, e.attempt, e.host, "its agent has not called yet"
+			x.kept = e.kept
 		}
 	case evLost:
 		if x := l.exec(e.exec); x != nil && e.attempt >= x.attempt {
@@ -156,7 +157,7 @@ func (l *lifecycle) timer(name string) {
 		}
 	case name == "return":
 		for _, x := range l.execs {
-			if x.state == execGranted {
+			if x.state == execGranted && x.kept {
 				l.lose(x, "its agent did not come back to the new driver")
 			}
 		}

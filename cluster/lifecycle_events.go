@@ -22,6 +22,7 @@ type (
 		exec    ExecutorID
 		attempt int
 		host    string
+		kept    bool // by an earlier driver
 	}
 	evLost struct { // the engine says so
 		exec    ExecutorID
@@ -48,7 +49,7 @@ type (
 		incarnation string
 		sudden      bool // it spoke a moment ago: its process ended rather than the network
 	}
-	evRecovered struct{} // the executors granted so far are an earlier driver's
+	evRecovered struct{} // this driver took over; executors that are kept are to come back
 	evTimer     struct{ name string }
 	evClients   struct{ n int }
 	evOver      struct{ cause string } // the engine has nothing more for this cluster

@@ -33,6 +33,7 @@ type executor struct {
 	host        string
 	why         string // what is awaited, or why it was lost
 	sudden      bool   // its connection broke a moment after it spoke
+	kept        bool   // what was granted is an earlier driver's agent
 	replaced    int    // replacements since the last reset
 
 	// of the active run

@@ -108,13 +108,13 @@ func (p *player) do(line string) error {
 		return p.cluster(opts)
 	case "up":
 		for _, x := range p.l.execs {
-			p.step(evGranted{x.id, x.attempt, "host" + string(x.id)})
+			p.step(evGranted{x.id, x.attempt, "host" + string(x.id), false})
 			p.step(evJoined{exec: x.id, attempt: x.attempt, incarnation: "i" + string(x.id), host: "host" + string(x.id), address: "10.0.0." + string(x.id), warm: true})
 		}
 	case "pending":
 		p.step(evPending{ExecutorID(word(0)), strings.Join(words[1:], " ")})
 	case "granted":
-		p.step(evGranted{ExecutorID(word(0)), p.l.exec(ExecutorID(word(0))).attempt, "host" + word(0)})
+		p.step(evGranted{ExecutorID(word(0)), p.l.exec(ExecutorID(word(0))).attempt, "host" + word(0), word(1) == "kept"})
 	case "lost":
 		p.step(evLost{ExecutorID(word(0)), p.l.exec(ExecutorID(word(0))).attempt, strings.Join(words[1:], " ")})
 	case "join":

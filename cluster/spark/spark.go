@@ -78,7 +78,7 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) 
 		return a, nil
 	}
 	for _, e := range req.Executors {
-		a.tell(cluster.Granted{Executor: e.ID, Attempt: a.attempts[e.ID]})
+		a.tell(cluster.Granted{Executor: e.ID, Attempt: a.attempts[e.ID], Kept: true})
 	}
 	return a, nil
 }
