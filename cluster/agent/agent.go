@@ -151,7 +151,7 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	if cfg.GPUs > 0 {
 		limited, cancel := context.WithTimeout(ctx, gpuTimeout)
 		defer cancel()
-		if a.gpus, err = holdGPUs(limited, cfg.GPUs, cfg.Cluster+"/"+cfg.ExecutorID); err != nil {
+		if a.gpus, err = holdGPUs(limited, cfg.GPUs, cfg.Assigned, cfg.Cluster+"/"+cfg.ExecutorID); err != nil {
 			a.gpus, a.gpuError = &heldGPUs{}, err.Error()
 		}
 	}

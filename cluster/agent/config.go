@@ -27,7 +27,8 @@ type Config struct {
 	Role        string `json:"role"`
 	Number      int    `json:"number"`
 	GPUs        int    `json:"gpus"`
-	Threads     int    `json:"threads"` // this executor's share of the cores, for TensorFlow's intra-op pool; 0: as many as cores
+	Assigned    bool   `json:"gpus_assigned"` // the engine gave this executor those in CUDA_VISIBLE_DEVICES, and nobody else
+	Threads     int    `json:"threads"`       // this executor's share of the cores, for TensorFlow's intra-op pool; 0: as many as cores
 	OrphanGrace int64  `json:"orphan_grace_millis"`
 	Idle        int64  `json:"idle_millis"` // 0: for ever
 	SharedDir   string `json:"shared_dir"`  // the cluster's directory when it is on a disk shared with the driver

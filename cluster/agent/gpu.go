@@ -97,10 +97,12 @@ type heldGPUs struct {
 }
 
 // holdGPUs picks count free GPUs of this machine and locks them. holder is what
-// others see as their owner.
-func holdGPUs(ctx context.Context, count int, holder string) (*heldGPUs, error) {
+// others see as their owner. Where they cannot be listed, those that the engine
+// assigned stand as they are: a variable that a person set is no assignment, since all
+// executors of the machine see it.
+func holdGPUs(ctx context.Context, count int, engine bool, holder string) (*heldGPUs, error) {
 	gpus, err := listGPUs(ctx, newGPULister())
-	if given := assignedUnseen(os.Getenv("CUDA_VISIBLE_DEVICES")); err != nil && len(given) >= count {
+	if given := assignedUnseen(os.Getenv("CUDA_VISIBLE_DEVICES")); err != nil && engine && len(given) >= count {
 		return &heldGPUs{gpus: given[:count]}, nil
 	}
 	if err != nil {

@@ -97,6 +97,7 @@ def _start(order: Order, agent: dict[str, Any], context: Any, slot: int) -> int:
     gpus = context.resources().get("gpu")
     if gpus is not None:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(gpus.addresses)
+        config["gpus_assigned"] = True
     # The shell ends at once, so that the agent is no child of this worker, which Spark uses again. Every descriptor
     # of the worker's is closed: while one is open in a child, Spark does not see the worker's end.
     started = subprocess.run(
