@@ -44,7 +44,7 @@ func (a *allocation) startSession() (*session, error) {
 	}
 	host, _, _ := strings.Cut(a.req.Reserve.GetAdvertise(), ":")
 	key := rand.Text()
-	asked, err := json.Marshal(map[string]any{"conf": settings(a.req, host), "socket": a.socket, "key": key, "patience": a.patience().Seconds()})
+	asked, err := json.Marshal(map[string]any{"conf": settings(a.req, host), "socket": a.socket, "key": key, "folder": a.req.StateDir, "patience": a.patience().Seconds()})
 	if err != nil {
 		return nil, err
 	}

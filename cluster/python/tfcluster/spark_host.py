@@ -243,7 +243,7 @@ class Host:
 def main() -> None:
     """A session of our own, until its cluster is over."""
     asked = json.load(sys.stdin)
-    session = Session.make(asked["conf"])
+    session = Session.make(asked["conf"], asked["folder"])
     host = Host(session, asked["socket"], patience=asked["patience"], key=asked["key"])
     try:
         host.run()

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import tempfile
 import threading
@@ -39,17 +40,18 @@ class Session:
             self._sc = spark.sparkContext
 
     @classmethod
-    def make(cls, conf: Mapping[str, str]) -> Session:
-        """A session of our own. Settings go by a file that is removed at once: an argument is seen by everyone."""
+    def make(cls, conf: Mapping[str, str], below: str | None = None) -> Session:
+        """A session of our own. Settings go by a file that is removed at once: an argument is seen by everyone. It lies
+        below the cluster's folder, which goes with the cluster where this process is killed first."""
         from pyspark.sql import SparkSession
 
-        folder = tempfile.mkdtemp(prefix="tfcluster-conf-")
+        folder = tempfile.mkdtemp(prefix="tfcluster-conf-", dir=below)
         try:
             path = os.path.join(folder, "spark.properties")
             with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as f:
                 f.writelines(f"{key} {value}\n" for key, value in _defaults().items() if key not in conf)
                 f.writelines(f"{key} {_escape(value)}\n" for key, value in conf.items())
-            os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {path} pyspark-shell"
+            os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(path)} pyspark-shell"
             return cls(SparkSession.builder.getOrCreate())
         finally:
             shutil.rmtree(folder, ignore_errors=True)
