@@ -26,6 +26,16 @@ def test_defaults_are_read_as_java_reads_them(tmp_path: pathlib.Path, monkeypatc
     }
 
 
+def test_a_folder_called_conf_is_not_sparks(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without SPARK_HOME the settings are pyspark's, not those of a folder conf where the notebook is."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text("spark.a b\n")
+    monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert "spark.a" not in spark_session._defaults()
+
+
 @pytest.mark.parametrize("version", ["3.4.4", "3.5.8"])
 def test_a_server_without_a_token_is_never_started(version: str) -> None:
     """The Spark Connect server of Spark 3 listens on every address and lets anybody in."""

@@ -305,9 +305,16 @@ def _utf16(c: str) -> list[int]:
     return [int.from_bytes(raw[i : i + 2], "big") for i in range(0, len(raw), 2)]
 
 
+def _home() -> str:
+    """Spark's folder where no variable names it: pyspark is one."""
+    import pyspark
+
+    return os.path.dirname(pyspark.__file__)
+
+
 def _defaults() -> dict[str, str]:
     """spark-defaults.conf, which a properties file would hide: values as they stand there, escaped."""
-    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME", ""), "conf")
+    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME") or _home(), "conf")
     found: dict[str, str] = {}
     with contextlib.suppress(OSError), open(os.path.join(folder, "spark-defaults.conf"), encoding="utf-8") as f:
         for line in f:
