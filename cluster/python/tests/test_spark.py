@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 import types
 from collections.abc import Iterator
 
@@ -143,3 +144,21 @@ def test_stop_ends_what_waits_for_slots(short: pathlib.Path) -> None:
     assert begun.wait(60)
     host.do_stop(2)
     assert ended.wait(60)
+
+
+def test_a_session_is_lent_once(short: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that takes over finds the host that looks for it; another session takes its place."""
+    begun: list[spark_host.Host] = []
+    monkeypatch.setattr(spark_host.Host, "run", lambda host: begun.append(host))
+    monkeypatch.setattr(spark_host, "_borrowed", {})
+    first, second = (types.SimpleNamespace(sparkContext=types.SimpleNamespace(_jsc=None)) for _ in range(2))
+    socket = str(short / "host.sock")
+    for spark in (first, first, second):
+        spark_host.borrow(spark, socket)
+    spark_host.borrow(first, str(short / "other.sock"))
+    deadline = time.monotonic() + 60
+    while len(begun) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert len(begun) == 3
+    assert [host.lends(first) or host.lends(second) for host in begun].count(False) == 1
+    spark_host._end()

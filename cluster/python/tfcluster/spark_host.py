@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import platform
-import queue
 import socket
 import sys
 import threading
@@ -68,6 +67,14 @@ class Host:
             with contextlib.closing(conn):
                 self._serve(conn)
             alone_since = time.monotonic()
+        self._over.set()
+
+    def lends(self, spark: Any) -> bool:
+        """Whether a driver that comes gets this very session."""
+        return self._session.spark is spark and not self._over.is_set()
+
+    def retire(self) -> None:
+        """Looks for no other driver any more."""
         self._over.set()
 
     def end(self) -> None:
@@ -251,26 +258,30 @@ def main() -> None:
         session.stop()
 
 
-_borrowed: queue.SimpleQueue[Host] = queue.SimpleQueue()  # hosts on the notebook's sessions, ended at exit
+_borrowed: dict[str, Host] = {}  # hosts on the notebook's sessions by their sockets, ended at exit
 
 
 _PATIENCE = 3600.0  # seconds that a session of the notebook's looks for another driver
 
 
 def borrow(spark: Any, path: str) -> None:
-    """Serves a driver on a session of the notebook's from a thread of its own."""
+    """Serves a driver on a session of the notebook's from a thread of its own, unless one is looking for it already."""
     import atexit
 
-    host = Host(Session(spark), path, patience=_PATIENCE)
-    threading.Thread(target=host.run, name="tfcluster-spark", daemon=True).start()
-    if _borrowed.empty():
+    old = _borrowed.get(path)
+    if old is not None and old.lends(spark):
+        return
+    if old is not None:
+        old.retire()
+    if not _borrowed:
         atexit.register(_end)
-    _borrowed.put(host)
+    _borrowed[path] = Host(Session(spark), path, patience=_PATIENCE)
+    threading.Thread(target=_borrowed[path].run, name="tfcluster-spark", daemon=True).start()
 
 
 def _end() -> None:
-    while not _borrowed.empty():
-        _borrowed.get().end()
+    while _borrowed:
+        _borrowed.popitem()[1].end()
 
 
 if __name__ == "__main__":
