@@ -16,8 +16,25 @@ type agentConn struct {
 	wake   chan struct{} // cap 1
 	closed chan struct{} // closed by close
 	once   sync.Once
-	why    string    // set before closed is
-	heard  time.Time // the last word from it; the coordinator's loop's
+	why    string // set before closed is
+
+	// of the coordinator's loop
+	heard   time.Time // the last word from it
+	stalled time.Time // when it spoke after a silence
+}
+
+// hear notes that the agent spoke, and that it had not for longer than usual.
+func (a *agentConn) hear(now time.Time, usual time.Duration) {
+	if now.Sub(a.heard) > usual {
+		a.stalled = now
+	}
+	a.heard = now
+}
+
+// spoke is whether the agent was there a moment ago: its connection was no longer
+// silent than usual, nor just heard again, as after a driver's own pause.
+func (a *agentConn) spoke(now time.Time, usual, pause time.Duration) bool {
+	return now.Sub(a.heard) < usual && now.Sub(a.stalled) > pause
 }
 
 func newAgentConn(exec ExecutorID) *agentConn {

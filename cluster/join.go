@@ -133,8 +133,9 @@ func (c *Coordinator) left(conn *agentConn, incarnation string) {
 		return
 	}
 	delete(c.agents, conn.exec)
-	// A network that fails is silent before the connection breaks; a process that ends is not.
-	sudden := time.Since(conn.heard) < 3*c.cfg.Heartbeat
+	// A network that fails is silent before the connection breaks; a process that ends is
+	// not. What a driver that was stopped finds waiting for it is heard after a silence too.
+	sudden := conn.spoke(time.Now(), 3*c.cfg.Heartbeat, c.cfg.Silence)
 	c.handle(evDisconnected{conn.exec, incarnation, sudden})
 }
 
@@ -143,7 +144,7 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 	if c.agents[conn.exec] != conn {
 		return // a stream that was replaced
 	}
-	conn.heard = time.Now()
+	conn.hear(time.Now(), 3*c.cfg.Heartbeat)
 	switch m := m.GetMessage().(type) {
 	case *clusterpb.AgentMessage_Warmed:
 		c.hellos[conn.exec].Python = m.Warmed.GetPython()
