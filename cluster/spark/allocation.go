@@ -213,10 +213,17 @@ type started struct {
 }
 
 // launch has agents started, one attempt of each executor's, and tells what became of
-// them. Those that were replaced again meanwhile are left out.
+// them. Those that were replaced again meanwhile are left out. A session of our own is
+// made anew first where the last one is over, which takes as long as Spark lets it.
 func (a *allocation) launch(wanted map[cluster.ExecutorID]int) {
 	a.work.Go(func() {
-		agents, err := a.ask(wanted)
+		var agents []started
+		ctx, cancel := context.WithTimeout(a.working, a.wait())
+		err := a.again(ctx)
+		cancel()
+		if err == nil {
+			agents, err = a.ask(wanted)
+		}
 		if err != nil {
 			for _, id := range slices.Sorted(maps.Keys(wanted)) {
 				a.tell(cluster.Lost{Executor: id, Attempt: wanted[id], Cause: err.Error()})
@@ -239,6 +246,11 @@ func (a *allocation) launch(wanted map[cluster.ExecutorID]int) {
 
 // holds is whether the stage that starts agents stays until they end.
 func (a *allocation) holds() bool { return sizeOf(a.req.Executors).gpus > 0 }
+
+// wait is how long Spark may take to have a session, or slots for agents.
+func (a *allocation) wait() time.Duration {
+	return time.Duration(a.req.Reserve.GetTimeoutMillis())*time.Millisecond + time.Minute
+}
 
 // ask is launch's call of the host.
 func (a *allocation) ask(wanted map[cluster.ExecutorID]int) ([]started, error) {
@@ -271,7 +283,7 @@ func (a *allocation) ask(wanted map[cluster.ExecutorID]int) ([]started, error) {
 		coordinator = c.Coordinator
 		agents = append(agents, agent{id, wanted[id], config})
 	}
-	wait := time.Duration(a.req.Reserve.GetTimeoutMillis())*time.Millisecond + time.Minute
+	wait := a.wait()
 	ctx, cancel := context.WithTimeout(a.working, wait+startTimeout) // the host says first what Spark lacks
 	hold := a.holds()
 	if hold { // the answer comes when the agents have ended
@@ -302,19 +314,14 @@ func (a *allocation) Events() <-chan cluster.Event { return a.events }
 
 // Replace asks Spark for a slot for another agent. The old one, where it lives, is
 // refused by the coordinator and ends by itself.
-func (a *allocation) Replace(ctx context.Context, id cluster.ExecutorID) error {
+func (a *allocation) Replace(_ context.Context, id cluster.ExecutorID) error {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.released {
-		a.mu.Unlock()
 		return errors.New("the allocation is released")
 	}
 	a.attempts[id]++
-	attempt := a.attempts[id]
-	a.mu.Unlock()
-	if err := a.again(ctx); err != nil {
-		return err
-	}
-	a.launch(map[cluster.ExecutorID]int{id: attempt})
+	a.launch(map[cluster.ExecutorID]int{id: a.attempts[id]}) // while Release cannot wait yet
 	return nil
 }
 
@@ -330,6 +337,11 @@ func (a *allocation) again(ctx context.Context) error {
 		return nil
 	case borrowed(a.req.Reserve):
 		return errors.New("the notebook's SparkSession is over, and the cluster with it: make the session again and reserve")
+	case ctx.Err() != nil: // while others tried
+		return fmt.Errorf("the Spark session was not made: %w", ctx.Err())
+	}
+	if err := reachMaster(ctx, a.req.Reserve); err != nil {
+		return err
 	}
 	return a.open(ctx)
 }
