@@ -67,7 +67,7 @@ def test_the_notebooks_own_session(notebook: Notebook) -> None:
     assert cell.result == "2" and "sum 10" in cell.text, cell.all
     assert "[worker:1] hello from worker 1" in cell.stderr, cell.all
     assert notebook.ok("spark.range(7).count()").result == "7"
-    cell = notebook.fails("%tfcluster reserve --backend spark --workers 3 --timeout 8")
+    cell = notebook.fails("%tfcluster reserve --backend spark --workers 3 --timeout 30")
     assert "Spark has 2 slots of 3" in cell.error and "local[N]" in cell.error, cell.all
     notebook.ok("spark.stop()")
 
