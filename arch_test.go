@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"jupyter-ext":         {},
 	"e2e":                 {"cluster", "cluster/clusterpb", "cluster/clustertest", "cluster/spark/sparktest"},
 
+	"cluster/spark/slot":      {},
 	"cluster/spark/sparktest": {"cluster", "cluster/clustertest"},
 	"cluster/yarn/hadooptest": {},
 }

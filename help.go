@@ -31,7 +31,7 @@ func help(ctx context.Context, args []string) (code int, answered bool) {
 	switch {
 	case by != "" && asked:
 		fmt.Printf("tfcluster %s is a part that %s\n", verb, by)
-	case (verb == "driver" || verb == "agent") && isTerminal(os.Stdin):
+	case (verb == "driver" || verb == "agent" || verb == "spark-slot") && isTerminal(os.Stdin):
 		fmt.Fprintf(os.Stderr, "tfcluster %s is a part that %s\n", verb, by)
 		return 2, true
 	case !asked:
@@ -59,6 +59,8 @@ func startedBy(verb string) string {
 		return "reserve and run start, one for each cluster"
 	case "agent":
 		return "a driver starts, one on each executor"
+	case "spark-slot":
+		return "a task of Spark's starts, to start an agent on its executor"
 	case "broker":
 		return "jupyter-server-proxy starts, with --socket PATH; tfcluster install registers it"
 	default:

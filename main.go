@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/agent"
+	"github.com/tfcluster/tfcluster/cluster/spark/slot"
 )
 
 // version is set by the build: -ldflags "-X main.version=…".
@@ -48,6 +49,8 @@ func run(ctx context.Context, args []string) int {
 		err = runDriver(ctx)
 	case "agent":
 		err = agent.Main(ctx, os.Stdin, version)
+	case "spark-slot":
+		err = slot.Main(ctx, os.Stdin, os.Stdout)
 	case "broker":
 		err = runBroker(ctx, rest)
 	case "install", "uninstall":

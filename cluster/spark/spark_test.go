@@ -180,11 +180,14 @@ func TestSuiteOnASession(t *testing.T) {
 	}
 }
 
-// TestOwnSession: a cluster with a session of its own, from reserve to shutdown.
+// TestOwnSession: a cluster with a session of its own, from reserve to shutdown. Spark
+// could run none of its Python workers, and needs none.
 func TestOwnSession(t *testing.T) {
 	t.Parallel()
 	c := sparktest.Start(t, sparktest.Options{})
-	cl := own(c).Start(t, "worker=2")
+	h := own(c)
+	h.Reserve.Engine["conf.spark.pyspark.python"] = "/no/python"
+	cl := h.Start(t, "worker=2")
 	r := cl.Script("import os, sys\nprint('pyspark' in sys.modules, os.environ.get('OMP_NUM_THREADS'), flush=True)\n")
 	if st := r.Wait(); st.GetState() != "finished" || !strings.Contains(r.Text(), "[worker:1] False None") {
 		t.Errorf("the run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())

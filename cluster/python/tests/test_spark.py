@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -14,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tfcluster import spark_host, spark_session, spark_task
+from tfcluster import spark_host, spark_session
 
 
 @pytest.fixture
@@ -56,47 +53,6 @@ def test_words(text: str, words: str) -> None:
     said = spark_session.Session.words(None, ValueError(text))  # type: ignore[arg-type]
     assert words in said
     assert "\n" not in said
-
-
-@pytest.mark.usefixtures("short")
-def test_slots() -> None:
-    """A slot is free again when the process that inherited it is gone, and not before."""
-    order = {"cluster": "c", "slots": 1}
-    slot = spark_task._claim(order)
-    holder = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, pass_fds=[slot.fileno()])
-    slot.close()
-    try:
-        assert spark_task._claim(order) is None
-        with spark_task._claim({"cluster": "c", "slots": 0}) as other:
-            assert other
-        with spark_task._claim({"cluster": "d", "slots": 1}) as other:
-            assert other
-    finally:
-        holder.communicate(b"\n")
-    with spark_task._claim(order) as again:
-        assert again
-
-
-@pytest.mark.usefixtures("short")
-def test_folder() -> None:
-    """What a killed agent left is swept; what lives, and what is being made, stays."""
-    import fcntl
-
-    dead, alive, new = (pathlib.Path(spark_task._folder()) for _ in range(3))
-    for folder in (dead, alive):
-        (folder / "alive").touch()
-    with open(alive / "alive", "rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        spark_task._folder()
-        assert [f.exists() for f in (dead, alive, new)] == [False, True, True]
-    assert oct(os.stat(alive.parent).st_mode & 0o777) == "0o700"
-
-
-def test_folder_of_another(short: pathlib.Path) -> None:
-    """A link in the place of the folder is refused."""
-    (short / f"tfcluster-{os.getuid()}").symlink_to(short)
-    with pytest.raises(RuntimeError, match="not a folder of this user's"):
-        spark_task._folder()
 
 
 def test_stop_ends_what_waits_for_slots(short: pathlib.Path) -> None:

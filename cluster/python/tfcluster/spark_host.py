@@ -23,17 +23,6 @@ from tfcluster.spark_session import Session
 _POLL = 0.2  # seconds between two looks at what Spark has
 _DIAL = 0.01, 0.2  # seconds between two tries to reach the driver: at first, and later
 _PLACE = 10  # tries to find an executor with room, before an agent shares one
-# What Spark sets for its Python workers and a task of ours must not inherit.
-_DROP_ENV = [
-    "OMP_NUM_THREADS",
-    "PYTHONHASHSEED",
-    "PYTHON_WORKER_FACTORY_SECRET",
-    "PYTHON_WORKER_FACTORY_PORT",
-    "SPARK_AUTH_SOCKET_TIMEOUT",
-    "SPARK_BUFFER_SIZE",
-    "SPARK_CONNECT_AUTHENTICATE_TOKEN",
-    "SPARK_REUSE_WORKER",
-]
 
 
 class Host:
@@ -153,7 +142,6 @@ class Host:
             "hold": hold,
             "python": python,
             "machine": platform.machine(),
-            "drop_env": _DROP_ENV,
             "barrier": True,
             "cluster": name,
             "slots": self._session.slots_each(),

@@ -23,6 +23,8 @@ _MORE = {
     "k8s": "spark.executor.instances",
     "local": "N of the master local[N]",
 }
+# How Spark says that a program did not run, or that the notebook may not have one run.
+_NO_PROGRAM = ("Cannot run program", "Subprocess exited with status", "Py4JSecurityException")
 # How Spark says that it runs no barrier stage on executors that come and go.
 _DYNAMIC = ("SPARK-24942", "BARRIER_STAGE_WITH_DYNAMIC_ALLOCATION", "dynamic resource allocation")
 
@@ -229,23 +231,52 @@ class Session:
             return [json.loads(row.said) for row in frame.collect()]
         self._sc.setJobGroup(group, stage, interruptOnCancel=True)
         try:
-            data = self._sc.parallelize(range(n), n).barrier().mapPartitions(spark_task.agents_stage(order))
-            data.setName(stage)
-            said: list[dict[str, Any]] = [json.loads(line) for line in data.collect()]
-            if self._retried(group):  # the agents of its first attempt are there too
+            said = None if order["hold"] or self._speculates() else self._pipe(order, stage)
+            piped = said is not None
+            if said is None:
+                data = self._sc.parallelize(range(n), n).barrier().mapPartitions(spark_task.agents_stage(order))
+                data.setName(stage)
+                said = [json.loads(line) for line in data.collect()]
+            if self._retried(group, piped):  # the agents of its first attempt are there too
                 return [{**s, "error": "Spark lost an executor while the agents were started"} for s in said]
             return said
         finally:
             self._sc._jsc.clearJobGroup()
 
-    def _retried(self, group: str) -> bool:
-        """Whether Spark ran a stage of the group more than once."""
+    def _speculates(self) -> bool:
+        """Whether Spark may run a task twice side by side: it does so with no task of a barrier stage."""
+        return self.conf("spark.speculation", "false") == "true"
+
+    def _pipe(self, order: spark_task.Order, stage: str) -> list[dict[str, Any]] | None:
+        """Runs the agents' program as tasks of a stage that needs no Python on the executors: where a session is
+        fresh, Python's workers take longer to come up than all else. None where Spark could not run the program: a
+        stage with Python tells why, or can."""
+        jsc = self._sc._jsc
+        lines = [json.dumps(spark_task.words_for(self._with_python(order), agent)) for agent in order["agents"]]
+        folder = self._sc._jvm.org.apache.spark.SparkFiles.getRootDirectory() if _in_driver(self._sc.master) else "."
+        jsc.setCallSite(stage)
+        try:
+            data = jsc.parallelize(lines, len(lines)).pipe([os.path.join(folder, order["program"]), "spark-slot"])
+            return [json.loads(line) for line in data.setName(stage).collect()]
+        except Exception as e:
+            if any(mark in str(e) for mark in _NO_PROGRAM):
+                return None
+            raise
+        finally:
+            jsc.clearCallSite()
+
+    def _with_python(self, order: spark_task.Order) -> spark_task.Order:
+        """The order with the interpreter that Spark runs its own workers with."""
+        return {**order, "python": order["python"] or self._sc.pythonExec}
+
+    def _retried(self, group: str, tasks: bool) -> bool:
+        """Whether Spark ran a stage of the group more than once, or, where they are tried one by one, a task."""
         tracker = self._sc.statusTracker()
         for job in tracker.getJobIdsForGroup(group):
             info = tracker.getJobInfo(job)
             for stage in info.stageIds if info else ():
                 known = tracker.getStageInfo(stage)
-                if known is not None and known.currentAttemptId > 0:
+                if known is not None and (known.currentAttemptId > 0 or (tasks and known.numFailedTasks > 0)):
                     return True
         return False
 

@@ -1,0 +1,67 @@
+package slot
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// neverLocked is how old a folder is that no agent locked: whoever made it was killed.
+const neverLocked = time.Hour
+
+// agentFolder makes a folder for one agent, and removes what killed agents left.
+func agentFolder(base string) (string, error) {
+	entries, err := os.ReadDir(base)
+	if err != nil {
+		return "", fmt.Errorf("look for what killed agents left: %w", err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(base, e.Name())
+		switch {
+		case strings.HasPrefix(e.Name(), "agent-"):
+			sweepAgent(path)
+		case strings.HasPrefix(e.Name(), "slot-"):
+			sweepSlot(path)
+		}
+	}
+	folder, err := os.MkdirTemp(base, "agent-")
+	if err != nil {
+		return "", fmt.Errorf("make the agent's folder: %w", err)
+	}
+	return folder, nil
+}
+
+// sweepAgent removes the folder of an agent that was killed: nobody holds its lock. One
+// without a lock is being made.
+func sweepAgent(path string) {
+	alive, err := os.Open(filepath.Join(path, "alive"))
+	if errors.Is(err, fs.ErrNotExist) {
+		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > neverLocked {
+			os.RemoveAll(path)
+		}
+		return
+	}
+	if err != nil {
+		return
+	}
+	defer alive.Close()
+	if unix.Flock(int(alive.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+		os.RemoveAll(path)
+	}
+}
+
+// sweepSlot removes a slot whose executor is no more.
+func sweepSlot(path string) {
+	parts := strings.Split(filepath.Base(path), "-")
+	pid, err := strconv.Atoi(parts[len(parts)-2])
+	if err == nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+		_ = os.Remove(path) // another may have
+	}
+}

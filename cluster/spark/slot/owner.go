@@ -1,0 +1,53 @@
+package slot
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// owner is a process with which the agent ends: an agent.Owner.
+type owner struct {
+	PID  int    `json:"pid"`
+	What string `json:"what"`
+}
+
+// generations is how far above us the executor's JVM is looked for: a shell, Python's
+// worker and its daemon may stand between.
+const generations = 4
+
+// executorAbove is the process of Spark's executor, a JVM, above the process pid.
+func executorAbove(pid int) (executor int, found bool) {
+	for range generations {
+		if pid <= 1 {
+			return 0, false
+		}
+		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+		if err != nil {
+			return 0, false
+		}
+		if strings.HasPrefix(filepath.Base(program), "java") {
+			return pid, true
+		}
+		if pid, err = parentOf(pid); err != nil {
+			return 0, false
+		}
+	}
+	return 0, false
+}
+
+// parentOf reads the fourth field of /proc/PID/stat (proc(5)): the second, a name in
+// parentheses, may hold anything.
+func parentOf(pid int) (int, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, fmt.Errorf("read the state of process %d: %w", pid, err)
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	if len(fields) < 2 {
+		return 0, fmt.Errorf("read the state of process %d: %q", pid, stat)
+	}
+	return strconv.Atoi(fields[1])
+}

@@ -1,0 +1,298 @@
+package slot
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestMain is also the agent that the tests start: it notes what it was given, and stays
+// until its folder is gone.
+func TestMain(m *testing.M) {
+	if len(os.Args) < 2 || os.Args[1] != "agent" {
+		os.Exit(m.Run())
+	}
+	config, err := io.ReadAll(os.Stdin)
+	if err != nil {
+		os.Exit(1)
+	}
+	var given struct{ Seen string }
+	if err := json.Unmarshal(config, &given); err != nil {
+		os.Exit(1)
+	}
+	_ = os.WriteFile(given.Seen+".env", []byte(strings.Join(os.Environ(), "\n")), 0o600) // the test misses it
+	_ = os.WriteFile(given.Seen+".aside", config, 0o600)
+	_ = os.Rename(given.Seen+".aside", given.Seen)
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(given.Seen); err != nil {
+			return
+		}
+	}
+}
+
+// short is a folder for temporary files whose path leaves room for sockets.
+func short(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "slot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	t.Setenv("TMPDIR", dir)
+	return dir
+}
+
+func order(t *testing.T) Order {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(program)
+	seen, err := json.Marshal(filepath.Join(t.TempDir(), "seen"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Order{
+		Cluster: "c", Slots: 1, Coordinator: ln.Addr().String(), Digest: hex.EncodeToString(sum[:]), Python: "sh",
+		Executor: "worker-0", Attempt: 3, Config: map[string]json.RawMessage{"seen": seen, "key_pem": json.RawMessage(`"secret"`)},
+	}
+}
+
+func ask(t *testing.T, o Order) Said {
+	t.Helper()
+	in, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := Main(t.Context(), bytes.NewReader(in), &out); err != nil {
+		t.Fatal(err)
+	}
+	var said Said
+	if err := json.Unmarshal(out.Bytes(), &said); err != nil {
+		t.Fatalf("%q: %v", out.String(), err)
+	}
+	if said.Executor != o.Executor || said.Attempt != o.Attempt || said.Host == "" {
+		t.Errorf("the answer is %+v", said)
+	}
+	return said
+}
+
+// TestStart: the agent gets its configuration and the slot, and what Spark sets for its
+// own workers it does not get.
+func TestStart(t *testing.T) {
+	base := filepath.Join(short(t), fmt.Sprintf("tfcluster-%d", os.Getuid()))
+	t.Setenv("OMP_NUM_THREADS", "1")
+	t.Setenv("CUDA_VISIBLE_DEVICES", "7")
+	o := order(t)
+	o.GPUs, o.Assigned = "0,2", true
+	said := ask(t, o)
+	if said.Error != "" || said.PID == 0 {
+		t.Fatalf("the answer is %+v", said)
+	}
+	var seen string
+	if err := json.Unmarshal(o.Config["seen"], &seen); err != nil {
+		t.Fatal(err)
+	}
+	var config struct {
+		Key      string `json:"key_pem"`
+		Folder   string `json:"runtime_dir"`
+		Own      bool   `json:"own_runtime_dir"`
+		Python   string `json:"python"`
+		Assigned bool   `json:"gpus_assigned"`
+	}
+	await(t, "the agent's configuration", func() bool {
+		text, err := os.ReadFile(seen)
+		return err == nil && json.Unmarshal(text, &config) == nil
+	})
+	if config.Key != "secret" || !config.Own || !config.Assigned || !filepath.IsAbs(config.Python) || filepath.Dir(config.Folder) != base {
+		t.Errorf("the agent was told %+v", config)
+	}
+	if left, _ := filepath.Glob(filepath.Join(config.Folder, "config-*")); len(left) > 0 {
+		t.Errorf("the agent's key lies in %v", left)
+	}
+	env, err := os.ReadFile(seen + ".env")
+	if err != nil || strings.Contains(string(env), "OMP_NUM_THREADS") || !strings.Contains(string(env), "CUDA_VISIBLE_DEVICES=0,2\n") && !strings.HasSuffix(string(env), "CUDA_VISIBLE_DEVICES=0,2") {
+		t.Errorf("the agent's environment is %s, %v", env, err)
+	}
+	if said := ask(t, o); !said.Full {
+		t.Errorf("where the one slot is taken the answer is %+v", said)
+	}
+	o.Cluster = "d"
+	if err := os.Remove(seen); err != nil { // the agent ends
+		t.Fatal(err)
+	}
+	o.Cluster = "c"
+	executor, found := executorAbove(os.Getppid())
+	if !found {
+		executor = os.Getppid()
+	}
+	await(t, "the slot", func() bool {
+		f, err := claim(base, "c", executor, 1)
+		if err != nil {
+			return false
+		}
+		return f.Close() == nil
+	})
+}
+
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if holds() {
+			return
+		}
+	}
+	t.Fatalf("waited in vain for %s", what)
+}
+
+// TestErrors: what goes wrong is in the answer, in one line, and leaves no folder.
+func TestErrors(t *testing.T) {
+	closed, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	for _, c := range []struct {
+		name  string
+		spoil func(*Order)
+		want  string
+	}{
+		{"another program", func(o *Order) { o.Digest = "00" }, "is not the driver's: its digest is"},
+		{"no way to the driver", func(o *Order) { o.Coordinator = closed.Addr().String() }, "cannot reach the driver at " + closed.Addr().String() + ": connect: connection refused; --advertise"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			base := filepath.Join(short(t), fmt.Sprintf("tfcluster-%d", os.Getuid()))
+			o := order(t)
+			c.spoil(&o)
+			said := ask(t, o)
+			if !strings.Contains(said.Error, c.want) || strings.Contains(said.Error, "\n") || said.PID != 0 {
+				t.Errorf("the answer is %+v, want %q", said, c.want)
+			}
+			if left, _ := filepath.Glob(filepath.Join(base, "agent-*")); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		})
+	}
+}
+
+func TestClaim(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	first, err := claim(base, "c", 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	if f, err := claim(base, "c", 1, 1); !errors.Is(err, errFull) {
+		t.Errorf("the taken slot gives %v, %v", f, err)
+	}
+	for _, c := range []struct {
+		cluster         string
+		executor, slots int
+	}{{"c", 1, 0}, {"c", 1, 2}, {"d", 1, 1}, {"c", 2, 1}} {
+		f, err := claim(base, c.cluster, c.executor, c.slots)
+		if err != nil {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		f.Close()
+	}
+}
+
+// TestSweep: what killed agents and executors left goes; what lives, or is being made, stays.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	make := func(name string, lock bool) string {
+		path := filepath.Join(base, name)
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if lock {
+			if err := os.WriteFile(filepath.Join(path, "alive"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return path
+	}
+	dead, alive, young, never := make("agent-dead", true), make("agent-alive", true), make("agent-young", false), make("agent-never", false)
+	long := time.Now().Add(-2 * neverLocked)
+	if err := os.Chtimes(never, long, long); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(filepath.Join(alive, "alive"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	ours, gone := filepath.Join(base, fmt.Sprintf("slot-a-name-%d-0", os.Getpid())), filepath.Join(base, "slot-a-name-2147483647-0")
+	for _, slot := range []string{ours, gone} {
+		if err := os.WriteFile(slot, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made, err := agentFolder(base)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, stays := range map[string]bool{dead: false, alive: true, young: true, never: false, ours: true, gone: false, made: true} {
+		if _, err := os.Stat(path); (err == nil) != stays {
+			t.Errorf("%s: %v, stays %t", path, err, stays)
+		}
+	}
+}
+
+// TestBaseFolder: a link in its place is refused, and a long path avoided.
+func TestBaseFolder(t *testing.T) {
+	dir := short(t)
+	name := fmt.Sprintf("tfcluster-%d", os.Getuid())
+	if err := os.Symlink(dir, filepath.Join(dir, name)); err != nil {
+		t.Fatal(err)
+	}
+	if base, err := baseFolder(); err == nil || !strings.Contains(err.Error(), "not a folder of this user's") {
+		t.Errorf("a link gives %q, %v", base, err)
+	}
+	t.Setenv("TMPDIR", filepath.Join(dir, strings.Repeat("long", 15)))
+	if base, err := baseFolder(); err != nil || base != "/tmp/"+name {
+		t.Errorf("a long path gives %q, %v", base, err)
+	}
+}
+
+func FuzzMain(f *testing.F) {
+	f.Add([]byte(`{"cluster":"c","slots":1,"digest":"00","config":{"a":1}}`))
+	f.Add([]byte(`{"config":null}`))
+	f.Add([]byte(`[]`))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		t.Setenv("TMPDIR", t.TempDir())
+		var out bytes.Buffer
+		if err := Main(t.Context(), bytes.NewReader(in), &out); err == nil && !json.Valid(out.Bytes()) {
+			t.Errorf("%q gives %q", in, out.String())
+		}
+	})
+}

@@ -1,0 +1,147 @@
+package slot
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// dropped are variables that Spark sets for its Python workers, which a task of ours
+// must not inherit.
+var dropped = []string{
+	"OMP_NUM_THREADS",
+	"PYTHONHASHSEED",
+	"PYTHON_WORKER_FACTORY_SECRET",
+	"PYTHON_WORKER_FACTORY_PORT",
+	"SPARK_AUTH_SOCKET_TIMEOUT",
+	"SPARK_BUFFER_SIZE",
+	"SPARK_CONNECT_AUTHENTICATE_TOKEN",
+	"SPARK_REUSE_WORKER",
+}
+
+// program is where this program lies, which must be the driver's.
+func (o *Order) program() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find the agent's program: %w", err)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("read the agent's program: %w", err)
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", fmt.Errorf("read the agent's program: %w", err)
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); got != o.Digest {
+		return "", fmt.Errorf("the program %s is not the driver's: its digest is %.12s…; reserve again", path, got)
+	}
+	return path, nil
+}
+
+// start runs the agent in a session of its own, which this process leaves behind. Spark
+// reuses its workers and waits for the output of what it pipes to: the agent is no
+// child of theirs and has none of their descriptors.
+func (o *Order) start(program, folder string, owners []owner, slot *os.File) (pid int, err error) {
+	config, err := o.config(folder, owners)
+	if err != nil {
+		return 0, err
+	}
+	log, err := os.OpenFile(logFile(folder), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return 0, fmt.Errorf("open the agent's log: %w", err)
+	}
+	defer log.Close()
+	// A file and no pipe: this process ends before the agent has read it.
+	stdin, err := unnamed(folder, config)
+	if err != nil {
+		return 0, fmt.Errorf("configure the agent: %w", err)
+	}
+	defer stdin.Close()
+	cmd := exec.Command(program, "agent")
+	cmd.Stdin, cmd.Stderr, cmd.Dir, cmd.Env = stdin, log, folder, o.environment(os.Environ())
+	cmd.ExtraFiles = []*os.File{slot} // whose lock it holds while it lives
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("start the agent: %w", err)
+	}
+	pid = cmd.Process.Pid
+	return pid, cmd.Process.Release()
+}
+
+func logFile(folder string) string { return filepath.Join(folder, "agent.log") }
+
+// config is the agent's own, with what only this executor knows.
+func (o *Order) config(folder string, owners []owner) ([]byte, error) {
+	here := map[string]any{
+		"runtime_dir":     folder,
+		"own_runtime_dir": true,
+		"watch":           owners,
+		"log_file":        logFile(folder),
+	}
+	if path, err := exec.LookPath(o.Python); err == nil {
+		if path, err = filepath.Abs(path); err == nil {
+			here["python"] = path
+		}
+	} else if o.Python != "" {
+		here["python"] = o.Python // the agent says that it is not there
+	}
+	if o.Assigned {
+		here["gpus_assigned"] = true
+	}
+	all := map[string]any{}
+	for key, value := range o.Config {
+		all[key] = value
+	}
+	for key, value := range here {
+		all[key] = value
+	}
+	config, err := json.Marshal(all)
+	if err != nil {
+		return nil, fmt.Errorf("configure the agent: %w", err)
+	}
+	return config, nil
+}
+
+func (o *Order) environment(env []string) []string {
+	drop := dropped
+	if o.Assigned {
+		drop = append(slices.Clone(drop), "CUDA_VISIBLE_DEVICES")
+	}
+	env = slices.DeleteFunc(slices.Clone(env), func(kv string) bool {
+		key, _, _ := strings.Cut(kv, "=")
+		return slices.Contains(drop, key)
+	})
+	if o.Assigned {
+		env = append(env, "CUDA_VISIBLE_DEVICES="+o.GPUs)
+	}
+	return env
+}
+
+// unnamed is an open file with the data, which is nowhere to be found: a key is in it.
+func unnamed(dir string, data []byte) (*os.File, error) {
+	f, err := os.CreateTemp(dir, "config-") // readable by this user alone
+	if err != nil {
+		return nil, err
+	}
+	if err = os.Remove(f.Name()); err == nil {
+		if _, err = io.Copy(f, bytes.NewReader(data)); err == nil {
+			_, err = f.Seek(0, io.SeekStart)
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
