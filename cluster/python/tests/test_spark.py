@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tfcluster import spark_host, spark_session
+from tfcluster import spark_host, spark_session, spark_task
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_stop_ends_what_waits_for_slots(short: pathlib.Path) -> None:
         def slots_each(self) -> int:
             return 1
 
-        def slots(self, wanted: int) -> tuple[int, str]:
+        def slots(self, wanted: int, group: str) -> tuple[int, str]:
             return wanted, ""
 
         def add_file(self, path: str, name: str) -> None:
@@ -118,3 +118,9 @@ def test_a_session_is_lent_once(short: pathlib.Path, monkeypatch: pytest.MonkeyP
     assert len(begun) == 3
     assert [host.lends(first) or host.lends(second) for host in begun].count(False) == 1
     spark_host._end()
+
+
+def test_side_by_side() -> None:
+    """An executor has as many slots as tasks were seen in it at once."""
+    lines = ["a 1 0.0 0.2", "a 1 0.1 0.3", "a 1 0.2 0.4", "a 2 0.0 0.2", "b 1 5.0 5.2", "b 1 5.2 5.4"]
+    assert spark_task.side_by_side(lines) == {("a", "1"): 2, ("a", "2"): 1, ("b", "1"): 1}

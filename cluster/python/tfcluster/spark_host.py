@@ -147,9 +147,9 @@ class Host:
             "slots": self._session.slots_each(),
             **self._bring(program),
         }
-        self._slots(call, agents, seconds)
-        stage = f"tfcluster {name}: start {len(agents)} {'agent' if len(agents) == 1 else 'agents'}"
         group = f"tfcluster-{name}-{call}"
+        self._slots(call, agents, seconds, group)
+        stage = f"tfcluster {name}: start {len(agents)} {'agent' if len(agents) == 1 else 'agents'}"
         done = threading.Event()
         waiting = threading.Thread(target=self._waiting, args=(call, agents, group, done), daemon=True)
         waiting.start()
@@ -198,12 +198,12 @@ class Host:
                 self._shipped[digest] = name
         return {"program": name, "digest": digest}
 
-    def _slots(self, call: int, agents: list[dict[str, Any]], seconds: float) -> None:
+    def _slots(self, call: int, agents: list[dict[str, Any]], seconds: float, group: str) -> None:
         """Waits until Spark has as many slots as agents are to be started, saying what it has."""
         until = time.monotonic() + seconds
         said = ""
         while not self._given_up(call):
-            have, words = self._session.slots(len(agents))
+            have, words = self._session.slots(len(agents), group)
             have = max(have, 0)
             if have >= len(agents):
                 return

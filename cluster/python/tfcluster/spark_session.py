@@ -157,9 +157,9 @@ class Session:
         cores = self.conf("spark.executor.cores", "")
         return max(1, int(cores) // int(self.conf("spark.task.cpus", "1") or 1)) if cores else 0
 
-    def slots(self, wanted: int) -> tuple[int, str]:
-        """How many tasks Spark can run at once, and in words what it has."""
-        have, who = self._count_connect(wanted) if self.connect else self._slots_classic()
+    def slots(self, wanted: int, group: str) -> tuple[int, str]:
+        """How many tasks Spark can run at once, and in words what it has. What runs to find out is of the group."""
+        have, who = self._count_connect(wanted, group) if self.connect else self._slots_classic()
         master = self.conf("spark.master", "")
         more = next((setting for kind, setting in _MORE.items() if master.startswith(kind)), _MORE["spark"])
         remedy = f"ask for fewer executors, free or add workers, or raise {more}"
@@ -180,25 +180,24 @@ class Session:
         on = [f"{_count(n, 'executor')}{each} on {host}" for host, n in sorted(hosts.items())]
         return have, ", ".join(on) or "no executor yet"
 
-    def _count_connect(self, wanted: int) -> tuple[int, str]:
+    def _count_connect(self, wanted: int, group: str) -> tuple[int, str]:
         """Counts executors by a stage of tasks that stay for a moment: Spark Connect tells nothing of them."""
         with self._count:
             when, have, who = self._counted
             if when and (have >= wanted or time.monotonic() - when < 2):
                 return have, who
-            cores = int(self.conf("spark.executor.cores", "1") or 1)
-            per = max(1, cores // int(self.conf("spark.task.cpus", "1") or 1))
             tasks = max(4, 2 * wanted)
+            with contextlib.suppress(AttributeError):
+                self.spark.addTag(group)
             frame = self.spark.range(0, tasks, 1, tasks).mapInArrow(spark_task.census_arrow(0.2), "said string")
             _by_value()
-            seen = {row.said for row in frame.collect()}
+            seen = spark_task.side_by_side(row.said for row in frame.collect())
             hosts: dict[str, int] = {}
-            for executor in seen:
-                host = executor.split()[0]
+            for host, _ in seen:
                 hosts[host] = hosts.get(host, 0) + 1
             who = ", ".join(f"{_count(n, 'executor')} on {host}" for host, n in sorted(hosts.items()))
             local = re.match(r"local(?:-cluster)?\[(\d+|\*)", self.conf("spark.master", ""))
-            have = len(seen) * per
+            have = sum(max(self.slots_each(), at_once) for at_once in seen.values())
             if local and not self.conf("spark.master", "").startswith("local-cluster"):
                 have = os.cpu_count() or 1 if local[1] == "*" else int(local[1])
             self._counted = (time.monotonic(), have, who)

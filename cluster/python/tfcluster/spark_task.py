@@ -43,7 +43,7 @@ def agents_arrow(order: Order) -> Any:
 
 
 def census_arrow(seconds: float) -> Any:
-    """Who the executors are: each task says where it runs, and stays so that others land elsewhere."""
+    """Who the executors are: each task says where and when it ran, and stays so that others land elsewhere."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import os
@@ -54,10 +54,27 @@ def census_arrow(seconds: float) -> Any:
 
         for _ in batches:
             pass
+        began = time.time()
         time.sleep(seconds)
-        yield pyarrow.RecordBatch.from_pydict({"said": [f"{socket.gethostname()} {os.getppid()}"]})
+        line = f"{socket.gethostname()} {os.getppid()} {began} {time.time()}"
+        yield pyarrow.RecordBatch.from_pydict({"said": [line]})
 
     return run
+
+
+def side_by_side(lines: Iterable[str]) -> dict[tuple[str, str], int]:
+    """How many tasks each executor ran at once, by its host and process, of what a census said."""
+    steps: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for line in lines:
+        host, pid, began, ended = line.split()
+        steps.setdefault((host, pid), []).extend([(float(began), 1), (float(ended), -1)])
+    most = {}
+    for executor, at in steps.items():
+        now = most[executor] = 0
+        for _, step in sorted(at):
+            now += step
+            most[executor] = max(most[executor], now)
+    return most
 
 
 def start(order: Order, context: Any) -> dict[str, Any]:
