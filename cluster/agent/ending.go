@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// ending is what an EndRun is about. It is taken when the instruction comes: what
+// the next instructions start is not meant.
+type ending struct {
+	tasks    []*task
+	attempts map[int32]int32 // of the runs
+	renew    bool
+}
+
+func (a *Agent) ending(e *clusterpb.EndRun) ending {
+	end := ending{tasks: a.tasksOf(e.GetRun()), attempts: map[int32]int32{}}
+	a.mu.Lock()
+	for id, r := range a.runs {
+		if e.GetRun() == 0 || e.GetRun() == id {
+			end.attempts[id] = r.attempt
+		}
+	}
+	a.mu.Unlock()
+	end.renew = e.GetRenewPython() || slices.ContainsFunc(end.tasks, (*task).needsRenewal)
+	if end.renew {
+		a.python.withdraw()
+	}
+	return end
+}
+
+// endRun ends every process of a run (0: of all), then releases its port. A
+// port is held again for the next reservation to show.
+func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun, end ending) {
+	a.endTasks(ctx, end.tasks, time.Duration(e.GetGraceMillis())*time.Millisecond, "")
+	a.mu.Lock()
+	for id, attempt := range end.attempts {
+		r := a.runs[id]
+		if r == nil {
+			continue
+		}
+		r.tasks = slices.DeleteFunc(r.tasks, func(t *task) bool { return slices.Contains(end.tasks, t) })
+		if len(r.tasks) > 0 || attempt != r.attempt {
+			continue // prepared again meanwhile: the run goes on
+		}
+		r.port.release()
+		delete(a.runs, id)
+	}
+	if a.port == nil && len(a.runs) == 0 {
+		a.port, _ = holdPort() // without it only Hello.ports is shorter
+	}
+	a.mu.Unlock()
+	if end.renew {
+		a.python.renew(ctx)
+	}
+}
+
+func (a *Agent) endTasks(ctx context.Context, tasks []*task, grace time.Duration, reason string) {
+	done := make(chan struct{}, len(tasks))
+	for _, t := range tasks {
+		a.work.Go(func() {
+			t.end(ctx, grace, reason)
+			done <- struct{}{}
+		})
+	}
+	for range tasks {
+		<-done
+	}
+}
+
+// release ends everything at once and lets the last lines go.
+func (a *Agent) release(reason string) {
+	a.log.Info("released", "reason", reason)
+	tasks := a.tasksOf(0)
+	for _, t := range tasks {
+		t.signal(sigKill, "released: "+reason)
+	}
+	for _, t := range tasks {
+		waitFor(t.done, settlePipes)
+	}
+	if a.files != nil {
+		a.files.flush(filesFarewell)
+	}
+	for end := time.Now().Add(farewell); !a.logs.delivered() && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
