@@ -1,9 +1,10 @@
 """What rows_spark measures tfcluster beside: one fresh session, in a process of its own.
 
-    python spark_program.py tfos|rdd|arrow MASTER FOLDER
+    python spark_program.py tfos|pipe|rdd|arrow MASTER FOLDER
 
 It prints one JSON object: seconds. tfos is TensorFlowOnSpark's cluster, started and shut down twice on one session;
-rdd and arrow are the least barrier stage of two tasks, as RDD and by mapInArrow.
+pipe is the least stage of two tasks that run a program, rdd and arrow the least barrier stage of Python tasks, as RDD
+and by mapInArrow.
 """
 
 from __future__ import annotations
@@ -71,6 +72,13 @@ def tfos(spark: SparkSession, folder: str) -> dict[str, Any]:
     return {"entered": entered, "shutdown": ends}
 
 
+def pipe(spark: SparkSession, _: str) -> dict[str, Any]:
+    """A stage whose tasks run a program, with no Python on the executors."""
+    began = time.monotonic()
+    spark.sparkContext._jsc.parallelize(["a", "b"], 2).pipe(["cat"]).collect()
+    return {"stage": time.monotonic() - began}
+
+
 def rdd(spark: SparkSession, _: str) -> dict[str, Any]:
     """A barrier stage of RDDs."""
     began = time.monotonic()
@@ -95,7 +103,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # TensorFlowOnSpark prints
     spark, seconds = session(master)
-    said = {"tfos": tfos, "rdd": rdd, "arrow": arrow}[what](spark, folder)
+    said = {"tfos": tfos, "pipe": pipe, "rdd": rdd, "arrow": arrow}[what](spark, folder)
     print(json.dumps({"session": seconds, **said}), file=out, flush=True)
     with contextlib.suppress(Exception):  # what was measured is said
         spark.stop()

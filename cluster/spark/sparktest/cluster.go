@@ -71,7 +71,7 @@ type Cluster struct {
 func Start(t testing.TB, opts Options) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, opts: opts.filled(t), mark: "TFCLUSTER_SPARKTEST=" + rand.Text()}
-	c.Python, c.java, c.home = c.opts.Python, findJava(t), findPyspark(t, c.opts.Python)
+	c.Python, c.java, c.home = c.opts.Python, findJava(t), Home(t, c.opts.Python)
 	c.scala = scalaOf(t, c.home)
 	c.dir = t.TempDir()
 	if err := c.configure(); err != nil {
@@ -153,7 +153,9 @@ func findJava(t testing.TB) string {
 	return java
 }
 
-func findPyspark(t testing.TB, python string) string {
+// Home is the folder of an interpreter's pyspark, which is laid out as a SPARK_HOME. It
+// skips the test where there is none.
+func Home(t testing.TB, python string) string {
 	t.Helper()
 	const find = `import importlib.util as u; s = u.find_spec("pyspark"); print(s.submodule_search_locations[0] if s else "")`
 	out, err := exec.Command(python, "-c", find).Output()
