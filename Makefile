@@ -112,10 +112,11 @@ notebooks: install ## execute the notebooks and keep their outputs, without this
 	d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && cp notebooks/*.py notebooks/0*.ipynb "$$d" && TFCLUSTER_HOME="$$d/state" SPARK_LOCAL_IP=127.0.0.1 \
 	$(PY) notebooks/run.py --prefix $(VENV) --clean --output notebooks "$$d"/0*.ipynb
 
-proto: ## clusterpb from cluster.proto (needs protoc)
+proto: ## clusterpb and yarnpb from their .proto files (needs protoc)
 	GOBIN=$(CURDIR)/.bin go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
 	GOBIN=$(CURDIR)/.bin go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.1
 	PATH=$(CURDIR)/.bin:$$PATH protoc --go_out=. --go_opt=module=github.com/tfcluster/tfcluster --go-grpc_out=. --go-grpc_opt=module=github.com/tfcluster/tfcluster cluster/clusterpb/cluster.proto
+	PATH=$(CURDIR)/.bin:$$PATH protoc --go_out=. --go_opt=module=github.com/tfcluster/tfcluster cluster/yarn/yarnpb/*.proto
 
 ext: ## the JupyterLab extension (needs Node.js)
 	cd jupyter-ext && npm ci --no-audit --no-fund && npm run build

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -78,6 +79,13 @@ func Load(dir string) (*Conf, error) {
 
 // New is a configuration of properties that are known already.
 func New(values map[string]string) *Conf { return &Conf{values: values} }
+
+// With is the same configuration but for one property.
+func (c *Conf) With(name, value string) *Conf {
+	values := maps.Clone(c.values)
+	values[name] = value
+	return &Conf{dir: c.dir, values: values}
+}
 
 func (c *Conf) add(b []byte, final map[string]bool) error {
 	var list struct {

@@ -1,6 +1,7 @@
 package hadooptest
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -46,6 +47,14 @@ func (c *Cluster) leftovers() {
 	}
 	for pid, words := range left {
 		c.t.Errorf("a container's process is left: %d %s", pid, words)
+	}
+}
+
+// EndContainer ends a process of Containers that no NodeManager will end: its own was
+// killed.
+func (c *Cluster) EndContainer(pid int) {
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+		c.t.Errorf("end the container's process %d: %v", pid, err)
 	}
 }
 

@@ -1,0 +1,185 @@
+// Package credentials reads and writes Hadoop's tokens: alone, and as the file that a
+// container finds by HADOOP_TOKEN_FILE_LOCATION and that a launch context carries.
+// What they hold is secret.
+package credentials
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+
+	"google.golang.org/protobuf/encoding/protodelim"
+
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// Kinds of tokens that YARN gives.
+const (
+	AMRM = "YARN_AM_RM_TOKEN" // of an ApplicationMaster toward the ResourceManager
+	NM   = "NMToken"          // of an ApplicationMaster toward one NodeManager
+)
+
+// Token lets its bearer in.
+type Token struct {
+	Identifier, Password []byte
+	Kind, Service        string
+}
+
+// FromProto is the token of a message.
+func FromProto(t *yarnpb.Token) *Token {
+	return &Token{Identifier: t.GetIdentifier(), Password: t.GetPassword(), Kind: t.GetKind(), Service: t.GetService()}
+}
+
+// Proto is the message of a token.
+func (t *Token) Proto() *yarnpb.Token {
+	return &yarnpb.Token{Identifier: t.Identifier, Password: t.Password, Kind: &t.Kind, Service: &t.Service}
+}
+
+// String hides the secret.
+func (t *Token) String() string { return fmt.Sprintf("%s for %q", t.Kind, t.Service) }
+
+// Of finds the first token of a kind, or nil.
+func Of(kind string, tokens []*Token) *Token {
+	for _, t := range tokens {
+		if t.Kind == kind {
+			return t
+		}
+	}
+	return nil
+}
+
+// magic begins a file; a byte follows that tells how it goes on.
+const (
+	magic         = "HDTS"
+	writableForm  = 0
+	protobufForm  = 1
+	maxTokens     = 10_000
+	errFileFormat = "read a token file: %w"
+)
+
+var errTruncated = errors.New("it ends too early")
+
+// Load reads a token file.
+func Load(path string) ([]*Token, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf(errFileFormat, err)
+	}
+	return Parse(b)
+}
+
+// Parse reads the tokens of a file in either of its forms.
+func Parse(b []byte) ([]*Token, error) {
+	form, ok := bytes.CutPrefix(b, []byte(magic))
+	if !ok || len(form) == 0 {
+		return nil, fmt.Errorf(errFileFormat, errors.New("it is none"))
+	}
+	switch form[0] {
+	case writableForm:
+		tokens, err := parseWritable(form[1:])
+		if err != nil {
+			return nil, fmt.Errorf(errFileFormat, err)
+		}
+		return tokens, nil
+	case protobufForm:
+		var c yarnpb.Credentials
+		if err := protodelim.UnmarshalFrom(bytes.NewReader(form[1:]), &c); err != nil {
+			return nil, fmt.Errorf(errFileFormat, err)
+		}
+		var tokens []*Token
+		for _, t := range c.GetTokens() {
+			tokens = append(tokens, FromProto(t.GetToken()))
+		}
+		return tokens, nil
+	}
+	return nil, fmt.Errorf(errFileFormat, fmt.Errorf("its form %d is unknown", form[0]))
+}
+
+func parseWritable(b []byte) ([]*Token, error) {
+	r := reader{b: b}
+	var tokens []*Token
+	n := r.int()
+	if n < 0 || n > maxTokens {
+		return nil, fmt.Errorf("it tells of %d tokens", n)
+	}
+	for range n {
+		r.bytes() // the alias
+		tokens = append(tokens, &Token{Identifier: r.bytes(), Password: r.bytes(), Kind: string(r.bytes()), Service: string(r.bytes())})
+	}
+	if r.failed { // secret keys may follow, which nobody here needs
+		return nil, errTruncated
+	}
+	return tokens, nil
+}
+
+// reader reads Hadoop's Writable encoding. After a failure it gives zeros.
+type reader struct {
+	b      []byte
+	failed bool
+}
+
+// int reads a number of variable length: small ones are a byte of their own, for
+// others the first byte tells sign and length.
+func (r *reader) int() int64 {
+	if len(r.b) == 0 {
+		r.failed = true
+		return 0
+	}
+	first := int8(r.b[0])
+	r.b = r.b[1:]
+	if first >= -112 {
+		return int64(first)
+	}
+	n, negative := -112-int(first), false
+	if first < -120 {
+		n, negative = -120-int(first), true
+	}
+	if len(r.b) < n {
+		r.failed = true
+		return 0
+	}
+	var v [8]byte
+	copy(v[8-n:], r.b[:n])
+	r.b = r.b[n:]
+	i := int64(binary.BigEndian.Uint64(v[:]))
+	if negative {
+		i = ^i
+	}
+	return i
+}
+
+func (r *reader) bytes() []byte {
+	n := r.int()
+	if r.failed || n < 0 || n > int64(len(r.b)) {
+		r.failed = true
+		return nil
+	}
+	out := r.b[:n:n]
+	r.b = r.b[n:]
+	return out
+}
+
+// Encode writes tokens in the form that every Hadoop reads.
+func Encode(tokens []*Token) []byte {
+	b := append([]byte(magic), writableForm)
+	b = appendInt(b, len(tokens))
+	for _, t := range tokens {
+		for _, part := range [][]byte{[]byte(t.Service), t.Identifier, t.Password, []byte(t.Kind), []byte(t.Service)} {
+			b = append(appendInt(b, len(part)), part...)
+		}
+	}
+	return appendInt(b, 0) // secret keys
+}
+
+// appendInt is what reader.int reads, of a number that is not negative.
+func appendInt(b []byte, v int) []byte {
+	if v <= 127 {
+		return append(b, byte(v))
+	}
+	var full [8]byte
+	binary.BigEndian.PutUint64(full[:], uint64(v))
+	digits := bytes.TrimLeft(full[:], "\x00")
+	return append(append(b, byte(int8(-112-len(digits)))), digits...)
+}

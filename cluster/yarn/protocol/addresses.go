@@ -1,0 +1,65 @@
+package protocol
+
+import (
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+)
+
+// service is one of the ResourceManager's.
+type service struct {
+	property, port, protocol string
+}
+
+var (
+	clientService    = service{"yarn.resourcemanager.address", "8032", "org.apache.hadoop.yarn.api.ApplicationClientProtocolPB"}
+	schedulerService = service{"yarn.resourcemanager.scheduler.address", "8030", "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"}
+)
+
+// nodeProtocol is what NodeManagers speak with an ApplicationMaster.
+const nodeProtocol = "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB"
+
+// addresses are those of a service: one, or of several ResourceManagers of which one
+// is active.
+func addresses(conf *hadoopconf.Conf, s service) ([]string, error) {
+	suffixes := []string{""}
+	if conf.Get("yarn.resourcemanager.ha.enabled") == "true" {
+		suffixes = nil
+		for id := range strings.SplitSeq(conf.Get("yarn.resourcemanager.ha.rm-ids"), ",") {
+			if id = strings.TrimSpace(id); id != "" {
+				suffixes = append(suffixes, "."+id)
+			}
+		}
+	}
+	var found []string
+	for _, suffix := range suffixes {
+		address := conf.Get(s.property + suffix)
+		if host := conf.Get("yarn.resourcemanager.hostname" + suffix); address == "" && host != "" {
+			address = net.JoinHostPort(host, s.port)
+		}
+		if address == "" || strings.HasPrefix(address, "${") {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			address = net.JoinHostPort(address, s.port)
+		}
+		found = append(found, address)
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("the Hadoop configuration %s names no ResourceManager: it needs %s or yarn.resourcemanager.hostname", conf.Dir(), s.property)
+	}
+	return found, nil
+}
+
+// protections are the configuration's, the first choice first.
+func protections(conf *hadoopconf.Conf) []string {
+	var found []string
+	for p := range strings.SplitSeq(conf.Get("hadoop.rpc.protection"), ",") {
+		if p = strings.ToLower(strings.TrimSpace(p)); p != "" {
+			found = append(found, p)
+		}
+	}
+	return found
+}

@@ -1,0 +1,188 @@
+package protocol_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
+	"github.com/tfcluster/tfcluster/cluster/yarn/ipc"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// running beats until as many processes of containers run as wanted.
+func (m *master) running(word string, n int) {
+	m.t.Helper()
+	m.until("containers run", func(protocol.Beat) bool {
+		found := 0
+		for _, words := range m.y.hadoop.Containers() {
+			if words == word {
+				found++
+			}
+		}
+		return found == n
+	})
+}
+
+// testTakeOver: what doc.go says of a driver that dies. Its process's death is a master
+// that neither finishes nor calls again.
+func testTakeOver(t *testing.T, y *yarn) {
+	m := submit(t, y, nil)
+	m.register()
+	got := m.containers(small(1), small(2), small(3))
+	for _, c := range got {
+		m.start(c, "exec sleep 3001")
+	}
+	m.running("sleep 3001", 3)
+	m.Release(got[2].GetId())
+	m.awaitEnd(got[2])
+	saved := m.State()
+	m.Close()
+	m.nodes.Close()
+
+	m.open(saved) // as another process does
+	r := m.register()
+	if n := len(r.GetContainersFromPreviousAttempts()); n != 2 {
+		t.Fatalf("%d containers came back", n)
+	}
+	for _, c := range r.GetContainersFromPreviousAttempts() {
+		if s, err := m.nodes.Status(m.ctx, c.GetNodeId(), c.GetId()); err != nil || s.GetState() != yarnpb.ContainerState_C_RUNNING {
+			t.Errorf("%s is %v: %v", protocol.ContainerName(c.GetId()), s, err)
+		}
+	}
+	m.running("sleep 3001", 2)
+	if err := m.nodes.Stop(m.ctx, got[0].GetNodeId(), got[0].GetId()); err != nil {
+		t.Error(err)
+	}
+	m.awaitEnd(got[0])
+	more := m.containers(small(4))
+	m.start(more[0], "exit 5")
+	if s := m.awaitEnd(more[0]); s.GetExitStatus() != 5 {
+		t.Errorf("the new one ended as %v", s)
+	}
+	m.finish() // ends the last
+}
+
+func testNoTakeOver(t *testing.T, y *yarn) {
+	m := submit(t, y, func(s *yarnpb.ApplicationSubmissionContext) {
+		s.KeepContainersAcrossApplicationAttempts = new(false)
+	})
+	m.register()
+	saved := m.State()
+	m.Close()
+	m.open(saved)
+	_, err := m.Register(m.ctx, "")
+	oneLine(t, err, protocol.ErrRegistered)
+	if err := y.client(t).Kill(m.ctx, m.id, "nobody can take it over"); err != nil {
+		t.Error(err)
+	}
+}
+
+// testExpiry: a master that is silent for too long is gone with its containers, though
+// more attempts were allowed.
+func testExpiry(t *testing.T, y *yarn) {
+	m := submit(t, y, func(s *yarnpb.ApplicationSubmissionContext) { s.MaxAppAttempts = proto.Int32(3) })
+	m.register()
+	m.start(m.containers(small(1))[0], "exec sleep 3002")
+	m.running("sleep 3002", 1)
+	r, err := y.client(t).Await(m.ctx, m.id, func(r *yarnpb.ApplicationReport) bool { return protocol.Ended(r.GetYarnApplicationState()) }, nil)
+	if err != nil || r.GetYarnApplicationState() != yarnpb.YarnApplicationState_FAILED {
+		t.Errorf("the application is %v: %v", r, err)
+	}
+	_, err = m.Register(m.ctx, "")
+	oneLine(t, err, protocol.ErrGone)
+	_, err = m.Allocate(m.ctx, 0)
+	oneLine(t, err, protocol.ErrGone)
+}
+
+// testRollOver: a new token comes with a heartbeat; with it alone a new connection is
+// let in once the old key is gone.
+func testRollOver(t *testing.T, y *yarn) {
+	m := submit(t, y, nil)
+	m.register()
+	first := m.State()
+	m.until("a new token comes", func(b protocol.Beat) bool { return b.Renewed })
+	renewed := m.State()
+	if string(renewed.Token.Identifier) == string(first.Token.Identifier) || renewed.Token.Kind != credentials.AMRM {
+		t.Errorf("the new token is %v", &renewed.Token)
+	}
+	m.until("the old key is gone", func(protocol.Beat) bool {
+		c, err := ipc.Dial(m.ctx, y.hadoop.Host+":8030", ipc.Config{Protocol: "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB", Token: &first.Token})
+		if err == nil {
+			c.Close()
+		}
+		return ipc.IsException(err, "InvalidToken")
+	})
+	m.Close()
+	m.open(m.State())
+	m.register()
+	m.containers(small(1))
+	m.finish()
+}
+
+// testRestart: asks, releases and containers survive a ResourceManager that is killed.
+func testRestart(t *testing.T, y *yarn) {
+	m := submit(t, y, nil)
+	m.register()
+	got := m.containers(small(1), small(2))
+	for _, c := range got {
+		m.start(c, "exec sleep 3003")
+	}
+	m.running("sleep 3003", 2)
+	y.hadoop.ResourceManager.Kill()
+	m.Ask(small(3))
+	started := make(chan struct{})
+	go func() {
+		defer close(started)
+		y.hadoop.ResourceManager.Start()
+	}()
+	m.until("the registration is asked for again", func(b protocol.Beat) bool { return b.Resynced != nil })
+	<-started
+	m.running("sleep 3003", 2)
+	more := m.containers(small(3))
+	m.start(more[0], "exit 6")
+	if s := m.awaitEnd(more[0]); s.GetExitStatus() != 6 {
+		t.Errorf("the new one ended as %v", s)
+	}
+	if !strings.Contains(protocol.ContainerName(more[0].GetId()), "_e") {
+		t.Errorf("%s does not tell of the restart", protocol.ContainerName(more[0].GetId()))
+	}
+	m.Release(got[0].GetId())
+	m.awaitEnd(got[0])
+	m.finish()
+}
+
+// testNodeLost: containers of a node that died are told as ended.
+func testNodeLost(t *testing.T, y *yarn) {
+	m := submit(t, y, nil)
+	m.register()
+	fast := small(1)
+	fast.Label = "fast" // on the second node
+	c := m.containers(fast)[0]
+	m.start(c, "exec sleep 3004")
+	m.running("sleep 3004", 1)
+	y.hadoop.NodeManagers[1].Kill()
+	if s := m.awaitEnd(c); s.GetExitStatus() != -100 || !strings.Contains(s.GetDiagnostics(), "lost") {
+		t.Errorf("ended as %v", s)
+	}
+	m.finish()
+	y.hadoop.NodeManagers[1].Start()
+	for pid, words := range y.hadoop.Containers() {
+		t.Logf("left by the NodeManager that was killed, and ended here: %d %s", pid, words)
+		y.hadoop.EndContainer(pid)
+	}
+}
+
+func testUnreachable(t *testing.T, y *yarn) {
+	y.hadoop.ResourceManager.Kill()
+	c, err := protocol.NewClient(y.conf, y.user, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, _, err = c.NewApplication(deadline(t))
+	oneLine(t, err, protocol.ErrUnreachable, y.hadoop.Host+":8032")
+}

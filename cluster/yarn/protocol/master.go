@@ -1,0 +1,289 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
+	"github.com/tfcluster/tfcluster/cluster/yarn/ipc"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// State is what another process needs to be the same ApplicationMaster. It is secret.
+type State struct {
+	Token credentials.Token // of kind credentials.AMRM
+}
+
+// Ask is a wish for one container.
+type Ask struct {
+	// ID is the wish's name, not negative; the container that comes bears it.
+	ID       int64
+	Priority int32 // lower ones are served first; one for each kind of Resource
+	Resource *yarnpb.Resource
+	Label    string // of the node, "" for none
+}
+
+// Master is an ApplicationMaster toward the ResourceManager's scheduler. Heartbeats are
+// its owner's: one goroutine calls Allocate; the other methods may be called from any.
+type Master struct {
+	ipc    *ipc.Client
+	config ipc.Config // without its token
+
+	mu         sync.Mutex
+	state      State                     // guarded by mu
+	tracking   string                    // guarded by mu: of the last Register
+	responseID int32                     // guarded by mu: of the last answer
+	asks       map[int64]Ask             // guarded by mu: what was not given yet
+	told       map[int64]bool            // guarded by mu: wishes that the ResourceManager has
+	changed    []*yarnpb.ResourceRequest // guarded by mu: what the next heartbeat says
+	releases   []*yarnpb.ContainerId     // guarded by mu: containers of which the end is not told yet
+	released   int                       // guarded by mu: how many of releases were sent
+}
+
+// NewMaster is the ApplicationMaster that a State is of. It tries for bridge to reach
+// the ResourceManager, which may be restarting.
+func NewMaster(conf *hadoopconf.Conf, s State, bridge time.Duration) (*Master, error) {
+	at, err := addresses(conf, schedulerService)
+	if err != nil {
+		return nil, err
+	}
+	config := ipc.Config{Protocol: schedulerService.protocol, Protections: protections(conf)}
+	m := &Master{config: config, state: s, asks: map[int64]Ask{}, told: map[int64]bool{}}
+	config.Token = &s.Token
+	m.ipc = ipc.NewClient(at, bridge, config)
+	return m, nil
+}
+
+// Close ends the connection and the calls that wait. The application goes on.
+func (m *Master) Close() error { return m.ipc.Close() }
+
+// State is what another process needs now. It changes when Allocate says Renewed.
+func (m *Master) State() State {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state
+}
+
+// Register tells the ResourceManager that the master is there, with the page that
+// shows what it does ("" for none). The answer holds the containers that it has
+// already, and the tokens of their nodes. ErrRegistered and ErrGone tell that there is
+// nothing to take over.
+func (m *Master) Register(ctx context.Context, trackingURL string) (*yarnpb.RegisterApplicationMasterResponse, error) {
+	r, err := call(ctx, m.ipc, "registerApplicationMaster", &yarnpb.RegisterApplicationMasterRequest{
+		Host: new(""), RpcPort: proto.Int32(-1), TrackingUrl: &trackingURL,
+	}, &yarnpb.RegisterApplicationMasterResponse{})
+	if err != nil {
+		return nil, explain("register with the ResourceManager", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.tracking, m.responseID, m.released = trackingURL, 0, 0
+	m.changed = nil
+	clear(m.told)
+	for _, id := range slices.Sorted(maps.Keys(m.asks)) {
+		m.changed = append(m.changed, m.asks[id].request(1))
+	}
+	return r, nil
+}
+
+// Ask asks for containers, by the next heartbeat.
+func (m *Master) Ask(asks ...Ask) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range asks {
+		m.asks[a.ID] = a
+		m.changed = append(m.changed, a.request(1))
+	}
+}
+
+// Withdraw takes wishes back that were not granted. A container may be on its way.
+//
+// A heartbeat that is refused for one of its wishes asks for none of them; it is refused
+// again until that wish is withdrawn.
+func (m *Master) Withdraw(ids ...int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		m.changed = slices.DeleteFunc(m.changed, func(r *yarnpb.ResourceRequest) bool { return r.GetAllocationRequestId() == id })
+		if a, ok := m.asks[id]; ok && m.told[id] {
+			m.changed = append(m.changed, a.request(0))
+		}
+		delete(m.asks, id)
+	}
+}
+
+// Release gives containers back, by the next heartbeat. Their end is told as others'.
+func (m *Master) Release(ids ...*yarnpb.ContainerId) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.releases = append(m.releases, ids...)
+}
+
+func (a Ask) request(n int32) *yarnpb.ResourceRequest {
+	r := &yarnpb.ResourceRequest{
+		Priority: &yarnpb.Priority{Priority: &a.Priority}, ResourceName: new("*"), Capability: a.Resource,
+		NumContainers: &n, RelaxLocality: new(true), AllocationRequestId: &a.ID,
+		ExecutionTypeRequest: &yarnpb.ExecutionTypeRequest{ExecutionType: yarnpb.ExecutionType_GUARANTEED.Enum()},
+	}
+	if a.Label != "" {
+		r.NodeLabelExpression = &a.Label
+	}
+	return r
+}
+
+// Beat is what a heartbeat brought.
+type Beat struct {
+	*yarnpb.AllocateResponse
+	// Renewed says that State is another, to be saved.
+	Renewed bool
+	// Resynced holds the answer to a registration with a ResourceManager that was
+	// restarted; nil otherwise.
+	Resynced *yarnpb.RegisterApplicationMasterResponse
+}
+
+// commands says that the ResourceManager commands this. Nothing is no command, which an
+// enumeration's default would hide.
+func (b Beat) commands(c yarnpb.AMCommand) bool {
+	return b.AllocateResponse != nil && b.AMCommand != nil && b.GetAMCommand() == c
+}
+
+// Allocate is a heartbeat: it says what is asked for and released, and brings what was
+// given and what has ended. One goroutine calls it, at least every few seconds.
+// ErrGone tells that the application has ended.
+func (m *Master) Allocate(ctx context.Context, progress float32) (Beat, error) {
+	var resynced *yarnpb.RegisterApplicationMasterResponse
+	for range 3 { // a ResourceManager may be restarted again meanwhile
+		b, err := m.allocate(ctx, progress)
+		if !ipc.IsException(err, "ApplicationMasterNotRegisteredException") && !b.commands(yarnpb.AMCommand_AM_RESYNC) {
+			b.Resynced = resynced
+			if err == nil && b.commands(yarnpb.AMCommand_AM_SHUTDOWN) {
+				err = fmt.Errorf("%w: the ResourceManager tells its master to end", ErrGone)
+				return b, err
+			}
+			return b, explain("call the ResourceManager", err)
+		}
+		m.mu.Lock()
+		tracking := m.tracking
+		m.mu.Unlock()
+		if resynced, err = m.Register(ctx, tracking); err != nil {
+			return Beat{}, fmt.Errorf("after a restart of the ResourceManager: %w", err)
+		}
+	}
+	return Beat{}, errors.New("the ResourceManager asks again and again for the registration that it has")
+}
+
+func (m *Master) allocate(ctx context.Context, progress float32) (Beat, error) {
+	m.mu.Lock()
+	changed, releases := m.changed, len(m.releases)
+	request := &yarnpb.AllocateRequest{
+		Ask: newest(changed), Release: slices.Clone(m.releases[m.released:]), ResponseId: new(m.responseID), Progress: &progress,
+	}
+	m.changed = nil
+	m.mu.Unlock()
+	r, err := call(ctx, m.ipc, "allocate", request, &yarnpb.AllocateResponse{})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil {
+		m.changed = append(m.unsaid(changed), m.changed...)
+		return Beat{}, err
+	}
+	m.released, m.responseID = releases, r.GetResponseId()
+	m.said(request.GetAsk())
+	for _, c := range r.GetAllocatedContainers() {
+		delete(m.asks, c.GetAllocationRequestId())
+		delete(m.told, c.GetAllocationRequestId())
+	}
+	for _, s := range r.GetCompletedContainerStatuses() {
+		m.forget(s.GetContainerId())
+	}
+	b := Beat{AllocateResponse: r}
+	if t := r.GetAmRmToken(); len(t.GetIdentifier()) > 0 {
+		m.state.Token, b.Renewed = *credentials.FromProto(t), true
+		config, token := m.config, m.state.Token
+		config.Token = &token
+		m.ipc.SetConfig(config)
+	}
+	return b, nil
+}
+
+// said notes what the ResourceManager has heard. What was withdrawn meanwhile is taken
+// back. It is called with mu held.
+func (m *Master) said(requests []*yarnpb.ResourceRequest) {
+	for _, q := range requests {
+		id := q.GetAllocationRequestId()
+		m.told[id] = q.GetNumContainers() > 0
+		if _, wanted := m.asks[id]; m.told[id] && !wanted {
+			q.NumContainers = proto.Int32(0)
+			m.changed = append(m.changed, q)
+		}
+	}
+}
+
+// unsaid is what is still to be said of a heartbeat that failed. It is called with mu
+// held.
+func (m *Master) unsaid(requests []*yarnpb.ResourceRequest) []*yarnpb.ResourceRequest {
+	return slices.DeleteFunc(requests, func(q *yarnpb.ResourceRequest) bool {
+		_, wanted := m.asks[q.GetAllocationRequestId()]
+		return q.GetNumContainers() > 0 && !wanted
+	})
+}
+
+// newest are the last words about each wish: two about one would contradict.
+func newest(changed []*yarnpb.ResourceRequest) []*yarnpb.ResourceRequest {
+	last := map[int64]int{}
+	for i, r := range changed {
+		last[r.GetAllocationRequestId()] = i
+	}
+	var kept []*yarnpb.ResourceRequest
+	for i, r := range changed {
+		if last[r.GetAllocationRequestId()] == i {
+			kept = append(kept, r)
+		}
+	}
+	return kept
+}
+
+// forget drops a release that is done. It is called with mu held.
+func (m *Master) forget(id *yarnpb.ContainerId) {
+	for i, r := range m.releases {
+		if proto.Equal(r, id) {
+			m.releases = slices.Delete(m.releases, i, i+1)
+			if i < m.released {
+				m.released--
+			}
+			return
+		}
+	}
+}
+
+// Finish ends the application in the ResourceManager's eyes, and with it what is left
+// of its containers.
+func (m *Master) Finish(ctx context.Context, status yarnpb.FinalApplicationStatus, diagnostics, trackingURL string) error {
+	const what = "finish the application"
+	request := &yarnpb.FinishApplicationMasterRequest{FinalApplicationStatus: &status, Diagnostics: &diagnostics, TrackingUrl: &trackingURL}
+	for {
+		r, err := call(ctx, m.ipc, "finishApplicationMaster", request, &yarnpb.FinishApplicationMasterResponse{})
+		if ipc.IsException(err, "ApplicationMasterNotRegisteredException") { // a restarted ResourceManager's
+			if _, err = m.Register(ctx, trackingURL); err == nil {
+				continue
+			}
+			return err
+		}
+		if err != nil || r.GetIsUnregistered() {
+			return explain(what, err)
+		}
+		select {
+		case <-ctx.Done():
+			return explain(what, context.Cause(ctx))
+		case <-time.After(poll):
+		}
+	}
+}

@@ -1,0 +1,406 @@
+package protocol_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// expiry is after how long the tests' ResourceManager gives a silent master up.
+const expiry = 8 * time.Second
+
+// bridge is how long the tests' clients bear with a ResourceManager that is away.
+const bridge = time.Minute
+
+// TestProtocol shares one YARN; what stops it comes last.
+func TestProtocol(t *testing.T) {
+	t.Parallel()
+	h := hadooptest.Start(t, hadooptest.Options{
+		NodeManagers: 2, GPUs: 2, Labels: []string{"", "fast"}, Recovery: true, MasterExpiry: expiry,
+		Protection: "authentication,integrity,privacy",
+		// Keys are rolled over as often as this expiry lets them be.
+		Site: map[string]string{"yarn.resourcemanager.am-rm-tokens.master-key-rolling-interval-secs": "25"},
+	})
+	y := &yarn{hadoop: h}
+	var err error
+	if y.conf, err = hadoopconf.Load(h.Conf); err != nil {
+		t.Fatal(err)
+	}
+	if y.user, err = hadoopconf.User(); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("together", func(t *testing.T) {
+		for _, tt := range []struct {
+			name string
+			test func(*testing.T, *yarn)
+		}{
+			{"containers run, are stopped and released", testContainers},
+			{"each protection", testProtections},
+			{"what YARN refuses", testRefusals},
+			{"questions", testQuestions},
+			{"another process takes over", testTakeOver},
+			{"without keeping containers nobody takes over", testNoTakeOver},
+			{"an expired master", testExpiry},
+			{"keys are rolled over", testRollOver},
+		} {
+			t.Run(tt.name, func(t *testing.T) {
+				t.Parallel()
+				tt.test(t, y)
+			})
+		}
+	})
+	t.Run("the ResourceManager's restart", func(t *testing.T) { testRestart(t, y) })
+	t.Run("a NodeManager is lost", func(t *testing.T) { testNodeLost(t, y) })
+	t.Run("no ResourceManager", func(t *testing.T) { testUnreachable(t, y) })
+}
+
+// yarn is what the tests share.
+type yarn struct {
+	hadoop *hadooptest.Cluster
+	conf   *hadoopconf.Conf
+	user   string
+}
+
+func (y *yarn) client(t *testing.T) *protocol.Client {
+	t.Helper()
+	c, err := protocol.NewClient(y.conf, y.user, bridge)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+func deadline(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// master is an unmanaged application of one test.
+type master struct {
+	*protocol.Master
+	t     *testing.T
+	y     *yarn
+	ctx   context.Context
+	id    *yarnpb.ApplicationId
+	nodes *protocol.Nodes
+	ended map[string]*yarnpb.ContainerStatus
+	given map[int64]*yarnpb.Container
+	beats int
+}
+
+// submit submits an unmanaged application and gives its master, not registered yet.
+func submit(t *testing.T, y *yarn, change func(*yarnpb.ApplicationSubmissionContext)) *master {
+	t.Helper()
+	m := &master{t: t, y: y, ctx: deadline(t), ended: map[string]*yarnpb.ContainerStatus{}, given: map[int64]*yarnpb.Container{}}
+	c := y.client(t)
+	var err error
+	if m.id, _, err = c.NewApplication(m.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Submit(m.ctx, submission(m.id, change)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // of what a test that failed left
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := y.client(t).Kill(ctx, m.id, "the test is over"); err != nil && y.hadoop.ResourceManager != nil {
+			t.Logf("end %s: %v", protocol.ApplicationName(m.id), err)
+		}
+	})
+	state, err := c.AwaitMasterToken(m.ctx, m.id, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.open(state)
+	return m
+}
+
+func submission(id *yarnpb.ApplicationId, change func(*yarnpb.ApplicationSubmissionContext)) *yarnpb.ApplicationSubmissionContext {
+	s := &yarnpb.ApplicationSubmissionContext{
+		ApplicationId: id, ApplicationName: new("test"), Queue: new("default"), ApplicationType: new("TFCLUSTER"),
+		UnmanagedAm: new(true), KeepContainersAcrossApplicationAttempts: new(true), MaxAppAttempts: proto.Int32(1),
+		Priority: &yarnpb.Priority{Priority: proto.Int32(0)}, AmContainerSpec: &yarnpb.ContainerLaunchContext{},
+		Resource: protocol.MemoryAndCores(64, 1, nil),
+	}
+	if change != nil {
+		change(s)
+	}
+	return s
+}
+
+func (m *master) open(state protocol.State) {
+	m.t.Helper()
+	opened, err := protocol.NewMaster(m.y.conf, state, bridge)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.Master, m.nodes = opened, protocol.NewNodes(m.y.conf, bridge)
+	nodes := m.nodes
+	m.t.Cleanup(func() {
+		opened.Close()
+		nodes.Close()
+	})
+}
+
+func (m *master) register() *yarnpb.RegisterApplicationMasterResponse {
+	m.t.Helper()
+	r, err := m.Register(m.ctx, "")
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.nodes.Tokens(r.GetNmTokensFromPreviousAttempts())
+	return r
+}
+
+// until beats until something is so.
+func (m *master) until(what string, so func(protocol.Beat) bool) {
+	m.t.Helper()
+	for {
+		b, err := m.Allocate(m.ctx, 0)
+		if err != nil {
+			m.t.Fatalf("until %s: %v", what, err)
+		}
+		m.beats++
+		m.nodes.Tokens(b.GetNmTokens())
+		if b.Resynced != nil {
+			m.nodes.Tokens(b.Resynced.GetNmTokensFromPreviousAttempts())
+		}
+		for _, c := range b.GetAllocatedContainers() {
+			m.given[c.GetAllocationRequestId()] = c
+		}
+		for _, s := range b.GetCompletedContainerStatuses() {
+			m.ended[protocol.ContainerName(s.GetContainerId())] = s
+		}
+		if so(b) {
+			return
+		}
+		select {
+		case <-m.ctx.Done():
+			m.t.Fatalf("until %s: %v", what, m.ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// containers asks for containers of these wishes and waits for them.
+func (m *master) containers(asks ...protocol.Ask) []*yarnpb.Container {
+	m.t.Helper()
+	m.Ask(asks...)
+	var got []*yarnpb.Container
+	m.until("containers come", func(protocol.Beat) bool {
+		got = nil
+		for _, a := range asks {
+			if c := m.given[a.ID]; c != nil {
+				got = append(got, c)
+			}
+		}
+		return len(got) == len(asks)
+	})
+	return got
+}
+
+func (m *master) start(c *yarnpb.Container, script string) {
+	m.t.Helper()
+	if err := m.nodes.Start(m.ctx, c, &yarnpb.ContainerLaunchContext{Command: []string{script}}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// awaitEnd waits until YARN tells that a container has ended.
+func (m *master) awaitEnd(c *yarnpb.Container) *yarnpb.ContainerStatus {
+	m.t.Helper()
+	name := protocol.ContainerName(c.GetId())
+	m.until("the end of "+name+" is told", func(protocol.Beat) bool { return m.ended[name] != nil })
+	return m.ended[name]
+}
+
+func (m *master) finish() {
+	m.t.Helper()
+	if err := m.Finish(m.ctx, yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "well", ""); err != nil {
+		m.t.Fatal(err)
+	}
+	r, err := m.y.client(m.t).Await(m.ctx, m.id, func(r *yarnpb.ApplicationReport) bool { return protocol.Ended(r.GetYarnApplicationState()) }, nil)
+	if err != nil || r.GetFinalApplicationStatus() != yarnpb.FinalApplicationStatus_APP_SUCCEEDED {
+		m.t.Errorf("finished as %v: %v", r, err)
+	}
+}
+
+// small is a wish that any node can grant.
+func small(id int64) protocol.Ask {
+	return protocol.Ask{ID: id, Priority: 1, Resource: protocol.MemoryAndCores(64, 1, nil)}
+}
+
+func testContainers(t *testing.T, y *yarn) {
+	m := submit(t, y, nil)
+	m.register()
+	gpu := protocol.Ask{ID: 3, Priority: 2, Resource: protocol.MemoryAndCores(128, 2, map[string]int64{"yarn.io/gpu": 2})}
+	fast := protocol.Ask{ID: 4, Priority: 3, Resource: protocol.MemoryAndCores(64, 1, nil), Label: "fast"}
+	m.Ask(small(9))
+	m.Withdraw(9)
+	got := m.containers(small(1), small(2), gpu, fast)
+	if r := got[2].GetResource(); r.GetMemory() != 128 || r.GetVirtualCores() != 2 || gpus(r) != 2 {
+		t.Errorf("the third has %v", r)
+	}
+	if n := protocol.NodeName(got[3].GetNodeId()); n != y.hadoop.NodeID(1) {
+		t.Errorf("the labelled one is on %s", n)
+	}
+	m.start(got[0], "exit 7")
+	m.start(got[1], "exec sleep 300")
+	m.start(got[2], "exec sleep 300")
+	if s := m.awaitEnd(got[0]); s.GetExitStatus() != 7 {
+		t.Errorf("ended as %v", s)
+	}
+	if s, err := m.nodes.Status(m.ctx, got[1].GetNodeId(), got[1].GetId()); err != nil || s.GetState() == yarnpb.ContainerState_C_COMPLETE {
+		t.Errorf("the second is %v: %v", s, err)
+	}
+	if err := m.nodes.Stop(m.ctx, got[1].GetNodeId(), got[1].GetId()); err != nil {
+		t.Error(err)
+	}
+	if s := m.awaitEnd(got[1]); s.GetExitStatus() == 0 {
+		t.Errorf("stopped as %v", s)
+	}
+	m.Release(got[2].GetId(), got[3].GetId())
+	m.awaitEnd(got[2])
+	m.awaitEnd(got[3])
+	if m.given[9] != nil {
+		t.Error("what was withdrawn before it was asked for came")
+	}
+	m.finish()
+}
+
+func gpus(r *yarnpb.Resource) int64 {
+	for _, v := range r.GetResourceValueMap() {
+		if v.GetKey() == "yarn.io/gpu" {
+			return v.GetValue()
+		}
+	}
+	return 0
+}
+
+// testProtections: the ResourceManager and its nodes speak in each way.
+func testProtections(t *testing.T, y *yarn) {
+	for _, p := range []string{"authentication", "integrity", "privacy"} {
+		t.Run(p, func(t *testing.T) {
+			t.Parallel()
+			one := *y
+			one.conf = y.conf.With("hadoop.rpc.protection", p)
+			m := submit(t, &one, nil)
+			m.register()
+			c := m.containers(small(1))[0]
+			m.start(c, "exit 3")
+			if s := m.awaitEnd(c); s.GetExitStatus() != 3 {
+				t.Errorf("ended as %v", s)
+			}
+			m.finish()
+		})
+	}
+}
+
+// oneLine checks what a person is shown.
+func oneLine(t *testing.T, err, is error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, is) {
+		t.Fatalf("the error is %v, want %v", err, is)
+	}
+	t.Log(err)
+	for _, w := range append(words, "") {
+		if !strings.Contains(err.Error(), w) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q is not in the one line: %v", w, err)
+		}
+	}
+}
+
+func testRefusals(t *testing.T, y *yarn) {
+	c, ctx := y.client(t), deadline(t)
+	for _, tt := range []struct {
+		change func(*yarnpb.ApplicationSubmissionContext)
+		is     error
+	}{
+		{func(s *yarnpb.ApplicationSubmissionContext) { s.Queue = new("nobody") }, protocol.ErrQueue},
+		{func(s *yarnpb.ApplicationSubmissionContext) { s.Queue = new("root") }, protocol.ErrQueue},
+		{func(s *yarnpb.ApplicationSubmissionContext) {
+			s.UnmanagedAm = nil
+			s.Resource = protocol.MemoryAndCores(1<<20, 1, nil)
+		}, protocol.ErrTooLarge},
+	} {
+		id, _, err := c.NewApplication(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.Submit(ctx, submission(id, tt.change))
+		if err == nil { // some are refused behind the answer
+			_, err = c.AwaitMasterToken(ctx, id, nil)
+		}
+		oneLine(t, err, tt.is)
+	}
+	for _, tt := range []struct {
+		ask protocol.Ask
+		is  error
+	}{
+		{protocol.Ask{ID: 1, Resource: protocol.MemoryAndCores(1<<20, 1, nil)}, protocol.ErrTooLarge},
+		{protocol.Ask{ID: 1, Resource: protocol.MemoryAndCores(64, 1, map[string]int64{"yarn.io/gpu": 3})}, protocol.ErrTooLarge},
+		{protocol.Ask{ID: 1, Resource: protocol.MemoryAndCores(64, 1, nil), Label: "nobody"}, protocol.ErrLabel},
+	} {
+		m := submit(t, y, nil)
+		m.register()
+		m.Ask(tt.ask)
+		_, err := m.Allocate(m.ctx, 0)
+		oneLine(t, err, tt.is)
+		m.Withdraw(tt.ask.ID)
+		m.containers(small(2)) // the master goes on
+		m.finish()
+	}
+	if _, err := c.Queue(ctx, "nobody"); err == nil {
+		t.Error("a queue that nobody has is told of")
+	}
+	id, err := protocol.ParseApplication("application_1_0001")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Report(ctx, id)
+	oneLine(t, err, protocol.ErrGone, "application_1_0001")
+}
+
+func testQuestions(t *testing.T, y *yarn) {
+	c, ctx := y.client(t), deadline(t)
+	m := submit(t, y, func(s *yarnpb.ApplicationSubmissionContext) { s.ApplicationTags = []string{"questions"} })
+	if apps, err := c.Applications(ctx, "questions"); err != nil || len(apps) != 1 || !proto.Equal(apps[0].GetApplicationId(), m.id) {
+		t.Errorf("applications with the tag: %v %v", apps, err)
+	}
+	if q, err := c.Queue(ctx, "ml"); err != nil || q.GetQueueName() != "ml" && q.GetQueueName() != "root.ml" || q.GetCapacity() != 0.5 {
+		t.Errorf("the queue is %v: %v", q, err)
+	}
+	nodes, err := c.NodeReports(ctx)
+	if err != nil || len(nodes) != 2 || gpus(nodes[0].GetCapability()) != 2 {
+		t.Errorf("the nodes are %v: %v", nodes, err)
+	}
+	if labels, err := c.Labels(ctx); err != nil || len(labels) != 1 || labels[0].GetName() != "fast" {
+		t.Errorf("the labels are %v: %v", labels, err)
+	}
+	types, err := c.ResourceTypes(ctx)
+	if err != nil || len(types) != 3 {
+		t.Errorf("the types are %v: %v", types, err)
+	}
+	for range 2 {
+		if err := c.Kill(ctx, m.id, "no more questions"); err != nil {
+			t.Error(err)
+		}
+	}
+	if r, err := c.Report(ctx, m.id); err != nil || r.GetYarnApplicationState() != yarnpb.YarnApplicationState_KILLED {
+		t.Errorf("killed, it is %v: %v", r, err)
+	}
+	_, err = m.Register(ctx, "")
+	oneLine(t, err, protocol.ErrGone)
+}
