@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tfcluster/tfcluster/cluster/agent"
 	"github.com/tfcluster/tfcluster/cluster/spark/slot"
 )
 
@@ -48,7 +47,7 @@ func run(ctx context.Context, args []string) int {
 	case "driver":
 		err = runDriver(ctx)
 	case "agent":
-		err = agent.Main(ctx, os.Stdin, version)
+		err = runAgent(ctx, rest)
 	case "spark-slot":
 		err = slot.Main(ctx, os.Stdin, os.Stdout)
 	case "broker":

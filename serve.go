@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -17,6 +18,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/local"
 	"github.com/tfcluster/tfcluster/cluster/python"
 	"github.com/tfcluster/tfcluster/cluster/spark"
+	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/tensorboard"
 	"github.com/tfcluster/tfcluster/tensorboard/events"
 )
@@ -32,12 +34,26 @@ func runDriver(ctx context.Context) error {
 		Backends: map[string]cluster.Backend{
 			"local": &local.Backend{Inventory: agent.Inventory},
 			"spark": &spark.Backend{PythonPath: python.Extract},
+			"yarn":  &yarn.Backend{},
 		},
 		TensorBoard: newBoard,
 		Elsewhere:   onElsewhere,
 		Hadoop:      readHadoop,
 		Events:      readEvents,
 	}, os.Stdin, os.NewFile(3, "word"))
+}
+
+// runAgent is `tfcluster agent`: its configuration comes by its standard input, or, in
+// a container of YARN, with the container.
+func runAgent(ctx context.Context, args []string) error {
+	input := io.Reader(os.Stdin)
+	if slices.Contains(args, yarn.AgentCommand) {
+		var err error
+		if input, err = yarn.AgentInput(); err != nil {
+			return err
+		}
+	}
+	return agent.Main(ctx, input, version)
 }
 
 // board is a cluster's TensorBoard as its coordinator knows it.

@@ -8,7 +8,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protodelim"
 
@@ -40,29 +42,32 @@ func (t *Token) Proto() *yarnpb.Token {
 // String hides the secret.
 func (t *Token) String() string { return fmt.Sprintf("%s for %q", t.Kind, t.Service) }
 
-// Of finds the first token of a kind, or nil.
-func Of(kind string, tokens []*Token) *Token {
-	for _, t := range tokens {
-		if t.Kind == kind {
-			return t
-		}
-	}
-	return nil
-}
-
 // magic begins a file; a byte follows that tells how it goes on.
 const (
 	magic         = "HDTS"
 	writableForm  = 0
 	protobufForm  = 1
-	maxTokens     = 10_000
+	maxEntries    = 10_000
 	errFileFormat = "read a token file: %w"
 )
 
 var errTruncated = errors.New("it ends too early")
 
+// File is what a token file holds.
+type File struct {
+	Tokens  []*Token
+	Secrets map[string][]byte // by an application's own names
+}
+
+func (f *File) secret(name string, value []byte) {
+	if f.Secrets == nil {
+		f.Secrets = map[string][]byte{}
+	}
+	f.Secrets[name] = value
+}
+
 // Load reads a token file.
-func Load(path string) ([]*Token, error) {
+func Load(path string) (*File, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf(errFileFormat, err)
@@ -70,48 +75,57 @@ func Load(path string) ([]*Token, error) {
 	return Parse(b)
 }
 
-// Parse reads the tokens of a file in either of its forms.
-func Parse(b []byte) ([]*Token, error) {
+// Parse reads a file in either of its forms.
+func Parse(b []byte) (*File, error) {
 	form, ok := bytes.CutPrefix(b, []byte(magic))
 	if !ok || len(form) == 0 {
 		return nil, fmt.Errorf(errFileFormat, errors.New("it is none"))
 	}
 	switch form[0] {
 	case writableForm:
-		tokens, err := parseWritable(form[1:])
+		f, err := parseWritable(form[1:])
 		if err != nil {
 			return nil, fmt.Errorf(errFileFormat, err)
 		}
-		return tokens, nil
+		return f, nil
 	case protobufForm:
 		var c yarnpb.Credentials
 		if err := protodelim.UnmarshalFrom(bytes.NewReader(form[1:]), &c); err != nil {
 			return nil, fmt.Errorf(errFileFormat, err)
 		}
-		var tokens []*Token
+		f := &File{}
 		for _, t := range c.GetTokens() {
-			tokens = append(tokens, FromProto(t.GetToken()))
+			f.Tokens = append(f.Tokens, FromProto(t.GetToken()))
 		}
-		return tokens, nil
+		for _, s := range c.GetSecrets() {
+			f.secret(s.GetAlias(), s.GetSecret())
+		}
+		return f, nil
 	}
 	return nil, fmt.Errorf(errFileFormat, fmt.Errorf("its form %d is unknown", form[0]))
 }
 
-func parseWritable(b []byte) ([]*Token, error) {
-	r := reader{b: b}
-	var tokens []*Token
+func parseWritable(b []byte) (*File, error) {
+	r, c := reader{b: b}, &File{}
 	n := r.int()
-	if n < 0 || n > maxTokens {
+	if n < 0 || n > maxEntries {
 		return nil, fmt.Errorf("it tells of %d tokens", n)
 	}
 	for range n {
 		r.bytes() // the alias
-		tokens = append(tokens, &Token{Identifier: r.bytes(), Password: r.bytes(), Kind: string(r.bytes()), Service: string(r.bytes())})
+		c.Tokens = append(c.Tokens, &Token{Identifier: r.bytes(), Password: r.bytes(), Kind: string(r.bytes()), Service: string(r.bytes())})
 	}
-	if r.failed { // secret keys may follow, which nobody here needs
+	if n = r.int(); n < 0 || n > maxEntries {
+		return nil, fmt.Errorf("it tells of %d secrets", n)
+	}
+	for range n {
+		alias := string(r.bytes())
+		c.secret(alias, r.bytes())
+	}
+	if r.failed {
 		return nil, errTruncated
 	}
-	return tokens, nil
+	return c, nil
 }
 
 // reader reads Hadoop's Writable encoding. After a failure it gives zeros.
@@ -161,16 +175,22 @@ func (r *reader) bytes() []byte {
 	return out
 }
 
-// Encode writes tokens in the form that every Hadoop reads.
-func Encode(tokens []*Token) []byte {
+// Encode writes a file in the form that every Hadoop reads.
+func (f *File) Encode() []byte {
 	b := append([]byte(magic), writableForm)
-	b = appendInt(b, len(tokens))
-	for _, t := range tokens {
+	b = appendInt(b, len(f.Tokens))
+	for _, t := range f.Tokens {
 		for _, part := range [][]byte{[]byte(t.Service), t.Identifier, t.Password, []byte(t.Kind), []byte(t.Service)} {
 			b = append(appendInt(b, len(part)), part...)
 		}
 	}
-	return appendInt(b, 0) // secret keys
+	b = appendInt(b, len(f.Secrets))
+	for _, name := range slices.Sorted(maps.Keys(f.Secrets)) {
+		for _, part := range [][]byte{[]byte(name), f.Secrets[name]} {
+			b = append(appendInt(b, len(part)), part...)
+		}
+	}
+	return b
 }
 
 // appendInt is what reader.int reads, of a number that is not negative.

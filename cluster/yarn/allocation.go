@@ -1,0 +1,242 @@
+package yarn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// saved is what another driver needs, and what is secret of it.
+type saved struct {
+	Application string                               `json:"application"`
+	State       protocol.State                       `json:"state"`
+	Program     shipped                              `json:"program"`
+	Executors   map[cluster.ExecutorID]savedExecutor `json:"executors"`
+}
+
+// savedExecutor is an executor's newest attempt and its container, if it has one.
+type savedExecutor struct {
+	Attempt   int    `json:"attempt"`
+	Container []byte `json:"container,omitempty"` // a yarnpb.ContainerId
+	Web       string `json:"web,omitempty"`       // its node's web interface
+}
+
+// executor is one as it stands.
+type executor struct {
+	request   cluster.ExecutorRequest
+	attempt   int
+	wish      int64             // of the container that is asked for; 0 for none
+	since     time.Time         // of the wish
+	why       string            // it waits, as was told last
+	container *yarnpb.Container // nil until it was given, and after its end
+	web       string            // of the last container's node
+	last      *yarnpb.ContainerId
+}
+
+// allocation is one application.
+type allocation struct {
+	site    site
+	req     cluster.Request
+	id      *yarnpb.ApplicationId
+	program shipped
+	master  *protocol.Master
+	nodes   *protocol.Nodes
+	events  chan cluster.Event
+	ctx     context.Context // of everything that runs behind; ended by stop
+	stop    context.CancelFunc
+	work    sync.WaitGroup // the goroutines
+	wake    chan struct{}  // tells beat of new wishes
+
+	mu        sync.Mutex
+	executors map[cluster.ExecutorID]*executor // guarded by mu
+	wishes    int64                            // guarded by mu: the last wish's name
+	released  bool                             // guarded by mu
+}
+
+func newAllocation(s site, req cluster.Request, from saved) (*allocation, error) {
+	id, err := protocol.ParseApplication(from.Application)
+	if err != nil {
+		return nil, err
+	}
+	master, err := protocol.NewMaster(s.conf, from.State, bridgeLimit)
+	if err != nil {
+		return nil, err
+	}
+	a := &allocation{
+		site: s, req: req, id: id, program: from.Program, master: master, nodes: protocol.NewNodes(s.conf, bridgeLimit),
+		events: make(chan cluster.Event, 4*len(req.Executors)+16), wake: make(chan struct{}, 1), executors: map[cluster.ExecutorID]*executor{},
+		wishes: time.Now().UnixMilli(), // another than an earlier driver's
+	}
+	a.ctx, a.stop = context.WithCancel(context.Background())
+	for _, e := range req.Executors {
+		x := &executor{request: e, attempt: -1}
+		if old, ok := from.Executors[e.ID]; ok {
+			x.attempt, x.web = old.Attempt, old.Web
+			if id := (&yarnpb.ContainerId{}); len(old.Container) > 0 && proto.Unmarshal(old.Container, id) == nil {
+				x.last = id
+			}
+		}
+		a.executors[e.ID] = x
+	}
+	return a, nil
+}
+
+// begin starts the heartbeats.
+func (a *allocation) begin() { a.work.Go(a.beat) }
+
+// ID is the application's name.
+func (a *allocation) ID() string { return protocol.ApplicationName(a.id) }
+
+// Events tells of containers that were given and that ended.
+func (a *allocation) Events() <-chan cluster.Event { return a.events }
+
+func (a *allocation) tell(e cluster.Event) {
+	select {
+	case a.events <- e:
+	case <-a.ctx.Done():
+	}
+}
+
+// want asks for a container for an executor's next attempt.
+func (a *allocation) want(id cluster.ExecutorID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	x := a.executors[id]
+	x.attempt++
+	a.wishes++
+	x.wish, x.since, x.why, x.container = a.wishes, time.Now(), "", nil
+	a.master.Ask(protocol.Ask{
+		ID: x.wish, Priority: a.priority(x), Resource: resource(x.request.Each), Label: x.request.Each.GetNodeLabel(),
+	})
+	select {
+	case a.wake <- struct{}{}:
+	default: // it was told already
+	}
+}
+
+// priority is one for each kind of container: YARN keeps one size a priority.
+func (a *allocation) priority(x *executor) int32 {
+	var kinds []*yarnpb.Resource
+	var labels []string
+	for _, e := range a.req.Executors {
+		r := resource(e.Each)
+		found := -1
+		for i := range kinds {
+			if proto.Equal(kinds[i], r) && labels[i] == e.Each.GetNodeLabel() {
+				found = i
+			}
+		}
+		if found < 0 {
+			kinds, labels, found = append(kinds, r), append(labels, e.Each.GetNodeLabel()), len(kinds)
+		}
+		if e.ID == x.request.ID {
+			return int32(found + 1)
+		}
+	}
+	return 1
+}
+
+// adopt takes back the containers that live of an earlier driver, and asks for others
+// in the place of those that do not.
+func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
+	a.nodes.Tokens(r.GetNmTokensFromPreviousAttempts())
+	living := map[string]*yarnpb.Container{}
+	for _, c := range r.GetContainersFromPreviousAttempts() {
+		living[protocol.ContainerName(c.GetId())] = c
+	}
+	for id, x := range a.executors {
+		if x.last != nil {
+			name := protocol.ContainerName(x.last)
+			if c := living[name]; c != nil {
+				delete(living, name)
+				x.container = c
+				a.tell(cluster.Granted{Executor: id, Attempt: x.attempt, Host: c.GetNodeId().GetHost()})
+				continue
+			}
+		}
+		a.want(id)
+	}
+	for _, c := range living { // nobody knows what runs there
+		a.master.Release(c.GetId())
+	}
+}
+
+// Replace ends what is left of an executor and asks for another container.
+func (a *allocation) Replace(_ context.Context, id cluster.ExecutorID) error {
+	a.mu.Lock()
+	x, released := a.executors[id], a.released
+	if x == nil || released {
+		a.mu.Unlock()
+		return fmt.Errorf("replace executor %s: %w", id, errors.New("there is none, or it is released"))
+	}
+	a.giveBack(x)
+	a.mu.Unlock()
+	a.want(id)
+	return nil
+}
+
+// giveBack ends what an executor has or waits for. It is called with mu held.
+func (a *allocation) giveBack(x *executor) {
+	if x.container != nil {
+		a.master.Release(x.container.GetId())
+	}
+	if x.wish != 0 {
+		a.master.Withdraw(x.wish)
+	}
+	x.container, x.wish = nil, 0
+}
+
+// Saved is for another driver, in the 0600 state.
+func (a *allocation) Saved() []byte {
+	s := saved{Application: a.ID(), State: a.master.State(), Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for id, x := range maps.All(a.executors) {
+		e := savedExecutor{Attempt: x.attempt, Web: x.web}
+		if x.container != nil {
+			b, err := proto.Marshal(x.container.GetId())
+			if err != nil {
+				panic(err) // plain data
+			}
+			e.Container = b
+		}
+		s.Executors[id] = e
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return b
+}
+
+// Release finishes the application, with which its containers end.
+func (a *allocation) Release(ctx context.Context) error {
+	a.mu.Lock()
+	if a.released {
+		a.mu.Unlock()
+		return nil
+	}
+	a.released = true
+	a.mu.Unlock()
+	a.stop()
+	a.work.Wait()
+	finishing, cancel := context.WithTimeout(ctx, 10*time.Second)
+	err := a.master.Finish(finishing, yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released", "")
+	cancel()
+	if err != nil && !errors.Is(err, protocol.ErrGone) {
+		err = errors.Join(err, giveUp(a.site, a.id))
+	} else {
+		err = nil
+	}
+	return errors.Join(err, a.master.Close(), a.nodes.Close())
+}

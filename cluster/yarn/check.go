@@ -1,0 +1,83 @@
+package yarn
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// defaultMemory is an executor's that asks for none, in MiB.
+const defaultMemory = 2048
+
+const gpuType = "yarn.io/gpu"
+
+// resource is what a container of an executor has.
+func resource(each *clusterpb.Resources) *yarnpb.Resource {
+	memory, cores := int64(defaultMemory), int32(1)
+	if m := each.GetMemoryBytes(); m > 0 {
+		memory = (m + 1<<20 - 1) >> 20
+	}
+	if c := each.GetCpus(); c > 0 {
+		cores = int32(math.Ceil(c))
+	}
+	var further map[string]int64
+	if g := each.GetGpus(); g > 0 {
+		further = map[string]int64{gpuType: int64(g)}
+	}
+	return protocol.MemoryAndCores(memory, cores, further)
+}
+
+func gpus(r *yarnpb.Resource) int64 {
+	for _, v := range r.GetResourceValueMap() {
+		if v.GetKey() == gpuType {
+			return v.GetValue()
+		}
+	}
+	return 0
+}
+
+// check refuses at once what YARN would refuse, or never give: more than a container
+// may have, a label or a queue that nobody has.
+func check(ctx context.Context, client *protocol.Client, req cluster.Request, most *yarnpb.Resource) error {
+	labels := map[string]bool{"": true}
+	known, err := client.Labels(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, l := range known {
+		labels[l.GetName()], names = true, append(names, l.GetName())
+	}
+	for _, e := range req.Executors {
+		r := resource(e.Each)
+		switch {
+		case r.GetMemory() > most.GetMemory():
+			return tooMuch(e.Task, fmt.Sprintf("%d MiB of memory", r.GetMemory()), fmt.Sprintf("%d MiB (yarn.scheduler.maximum-allocation-mb)", most.GetMemory()))
+		case r.GetVirtualCores() > most.GetVirtualCores():
+			return tooMuch(e.Task, fmt.Sprintf("%d vcores", r.GetVirtualCores()), fmt.Sprintf("%d (yarn.scheduler.maximum-allocation-vcores)", most.GetVirtualCores()))
+		case gpus(r) > gpus(most):
+			return tooMuch(e.Task, fmt.Sprintf("%d GPUs", gpus(r)), fmt.Sprintf("%d (%s)", gpus(most), gpuType))
+		case !labels[e.Each.GetNodeLabel()]:
+			return fmt.Errorf("%s is to run on nodes labelled %q, which YARN does not know: it knows %s",
+				e.Task, e.Each.GetNodeLabel(), strings.Join(append(names, "no other"), ", "))
+		}
+	}
+	q, err := client.Queue(ctx, queue(req))
+	if err != nil {
+		return err
+	}
+	if q.GetState() != yarnpb.QueueState_Q_RUNNING {
+		return fmt.Errorf("queue %s takes no applications: it is %s", queue(req), strings.ToLower(strings.TrimPrefix(q.GetState().String(), "Q_")))
+	}
+	return nil
+}
+
+func tooMuch(t cluster.TaskID, asked, most string) error {
+	return fmt.Errorf("%s asks for %s, a container of this YARN may have %s: ask for less", t, asked, most)
+}

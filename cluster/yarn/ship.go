@@ -1,0 +1,97 @@
+package yarn
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+
+	"github.com/tfcluster/tfcluster/cluster/hdfs"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// shipped is a file on HDFS as the nodes fetch it, once for each user.
+type shipped struct {
+	URI  string `json:"uri"`
+	Size int64  `json:"size"`
+	Time int64  `json:"time"` // of its last change, in milliseconds: the nodes compare it
+}
+
+// cacheDir is below the user's home on HDFS.
+const cacheDir = ".tfcluster/cache"
+
+// ship puts a program on HDFS under the name of its content, unless it is there.
+func ship(ctx context.Context, s site, program string) (shipped, error) {
+	f, err := os.Open(program)
+	if err != nil {
+		return shipped{}, fmt.Errorf("ship this program: %w", err)
+	}
+	defer f.Close()
+	sum := sha256.New()
+	size, err := io.Copy(sum, f)
+	if err != nil {
+		return shipped{}, fmt.Errorf("ship this program: %w", err)
+	}
+	store, err := newHDFS(s)
+	if err != nil {
+		return shipped{}, err
+	}
+	defer store.Close()
+	dir := cacheDir + "/" + hex.EncodeToString(sum.Sum(nil))[:32]
+	name, info, err := find(ctx, store, dir, size)
+	if errors.Is(err, fs.ErrNotExist) {
+		// Another driver may ship the same now. Each writes a name of its own: a node
+		// refuses a file that was replaced after it was asked for.
+		name = dir + "/tfcluster-" + rand.Text()
+		if err = store.Write(ctx, name, f); err == nil {
+			info, err = store.Stat(ctx, name)
+		}
+	}
+	if err != nil {
+		return shipped{}, fmt.Errorf("ship this program: %w", err)
+	}
+	uri, err := store.URI(name)
+	return shipped{URI: uri, Size: info.Size(), Time: info.ModTime().UnixMilli()}, err
+}
+
+// find looks for a whole file below a folder of that content.
+func find(ctx context.Context, store *hdfs.FS, dir string, size int64) (string, fs.FileInfo, error) {
+	infos, err := store.List(ctx, dir)
+	if err != nil {
+		return "", nil, err
+	}
+	for _, i := range infos {
+		if !i.IsDir() && i.Size() == size {
+			return dir + "/" + i.Name(), i, nil
+		}
+	}
+	return "", nil, fs.ErrNotExist
+}
+
+// resource is what a launch context says of it.
+func (f shipped) resource() (*yarnpb.LocalResource, error) {
+	u, err := url.Parse(f.URI)
+	if err != nil {
+		return nil, fmt.Errorf("ship %s: %w", f.URI, err)
+	}
+	at := &yarnpb.URL{Scheme: &u.Scheme, Host: new(u.Hostname()), File: &u.Path}
+	if _, port, err := net.SplitHostPort(u.Host); err == nil {
+		n, err := strconv.ParseInt(port, 10, 32)
+		if err != nil {
+			return nil, fmt.Errorf("ship %s: %w", f.URI, err)
+		}
+		at.Port = new(int32(n))
+	}
+	return &yarnpb.LocalResource{
+		Resource: at, Size: &f.Size, Timestamp: &f.Time,
+		Type: yarnpb.LocalResourceType_FILE.Enum(), Visibility: yarnpb.LocalResourceVisibility_PRIVATE.Enum(),
+	}, nil
+}
