@@ -1,6 +1,7 @@
 package yarn_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,9 +10,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 )
 
 // program is the binary under test, built once.
@@ -130,4 +134,92 @@ func TestFaults(t *testing.T) {
 			t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
 		}
 	})
+	t.Run("a node that is lost is replaced", func(t *testing.T) {
+		r := c.Script(forever)
+		r.Line("[worker:1] here")
+		lost := 0
+		for i := range h.NodeManagers {
+			if strings.HasPrefix(h.NodeID(i), hostOf(t, c, "worker:1")+":") {
+				lost = i
+			}
+		}
+		h.NodeManagers[lost].Kill()
+		if f := r.Wait().GetFailure(); f.GetKind() != "lost" || !strings.Contains(f.GetSummary(), "its node was lost") {
+			t.Errorf("failure is %v", f)
+		}
+		if st := c.Script(hello).Wait(); st.GetState() != "finished" {
+			t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
+		}
+		h.NodeManagers[lost].Start()
+	})
+	t.Run("an application that ended is followed by another", func(t *testing.T) {
+		s, err := cluster.LoadState(c.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(s.Driver.PID, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		kill(t, h, s.Allocation)
+		ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+		defer cancel()
+		client, err := cluster.Recover(ctx, program, c.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.Close()
+		c.Client = client
+		c.Ready()
+		if st := c.Script(hello).Wait(); st.GetState() != "finished" {
+			t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
+		}
+		if now, err := cluster.LoadState(c.Name); err != nil || now.Allocation == s.Allocation {
+			t.Errorf("the state is %v: %v", now, err)
+		}
+	})
+}
+
+// hostOf is where a task's executor is.
+func hostOf(t *testing.T, c *clustertest.Cluster, task string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range st.GetExecutors() {
+		if x.GetTask() == task {
+			return x.GetHost()
+		}
+	}
+	t.Fatalf("nobody is %s: %v", task, st)
+	return ""
+}
+
+// kill ends an application as its owner or an administrator may.
+func kill(t *testing.T, h *hadooptest.Cluster, application string) {
+	t.Helper()
+	conf, err := hadoopconf.Load(h.Conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := hadoopconf.User()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := protocol.NewClient(conf, user, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	id, err := protocol.ParseApplication(application)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	if err := client.Kill(ctx, id, "the test ends it"); err != nil {
+		t.Fatal(err)
+	}
 }
