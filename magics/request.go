@@ -55,10 +55,14 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 	if p := inv.Text("python"); p != "" {
 		req.Python = interpreter(dir, p)
 	}
-	if backend == "spark" {
-		if err := inv.sparkSession(ctx, req); err != nil {
-			return nil, err
-		}
+	switch backend {
+	case "spark":
+		err = inv.sparkSession(ctx, req)
+	case "yarn":
+		err = inv.hadoop(ctx, req)
+	}
+	if err != nil {
+		return nil, err
 	}
 	if err := inv.shipping(req, dir); err != nil {
 		return nil, err
@@ -73,9 +77,6 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 
 // applies says which options cannot be for this backend.
 func (inv *invocation) applies(backend string) error {
-	if backend == "yarn" {
-		return &NotYetError{notYetEngine}
-	}
 	for i := range inv.Verb.Options {
 		o := &inv.Verb.Options[i]
 		if o.isFor(backend) || !inv.gave(o.Name) {

@@ -31,8 +31,7 @@ const maxExecutors = 10_000
 
 // What is still to come says so in one line.
 const (
-	notYetEngine = "not yet: this version reserves on this machine and on Spark (--backend local, spark); YARN is to come"
-	notYetFeed   = "not yet: this version does not feed data; read it in main_fun, with tf.data for instance, and use start and wait"
+	notYetFeed = "not yet: this version does not feed data; read it in main_fun, with tf.data for instance, and use start and wait"
 )
 
 func clusterOption() Option {
@@ -78,9 +77,9 @@ func reserveOptions() []Option {
 		{Name: "conf", Kind: KindKeyValue, Repeat: true, Only: "spark", Engine: "conf", Group: eng, Help: "Spark setting"},
 		{Name: "packages", Kind: KindText, Only: "spark", Engine: "packages", Group: eng, Help: "Spark packages"},
 		{Name: "queue", Kind: KindText, Only: "spark yarn", Engine: "queue", Group: eng, Help: "YARN queue"},
-		{Name: "priority", Kind: KindCount, Max: 1_000_000, Only: "yarn", Engine: "priority", Group: eng, Help: "YARN priority"},
-		{Name: "tags", Kind: KindText, Only: "yarn", Engine: "tags", Group: eng, Help: "YARN application tags"},
-		{Name: "managed", Kind: KindFlag, NotYet: "not yet: --managed needs YARN, which is to come", Group: eng, Help: "the ApplicationMaster runs in the engine"},
+		{Name: "priority", Kind: KindCount, Max: 1_000_000, Only: "yarn", Engine: "priority", Group: eng, Help: "YARN priority among the queue's applications"},
+		{Name: "tags", Kind: KindText, Only: "yarn", Engine: "tags", Group: eng, Help: "YARN application tags: A,B"},
+		{Name: "managed", Kind: KindFlag, NotYet: "not yet: the ApplicationMaster is the cluster's driver, beside the notebook; leave --managed out", Group: eng, Help: "the ApplicationMaster runs in the engine"},
 		{Name: "advertise", Kind: KindText, Meta: "HOST[:PORTS]", Group: eng, Help: "address that executors dial"},
 
 		{Name: "reserve-timeout", Kind: KindDuration, Default: "10m", Group: life, Help: "give up, with the reason, after this long"},
