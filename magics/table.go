@@ -79,7 +79,7 @@ func reserveOptions() []Option {
 		{Name: "queue", Kind: KindText, Only: "spark yarn", Engine: "queue", Group: eng, Help: "YARN queue"},
 		{Name: "priority", Kind: KindCount, Max: 1_000_000, Only: "yarn", Engine: "priority", Group: eng, Help: "YARN priority among the queue's applications"},
 		{Name: "tags", Kind: KindText, Only: "yarn", Engine: "tags", Group: eng, Help: "YARN application tags: A,B"},
-		{Name: "managed", Kind: KindFlag, NotYet: "not yet: the ApplicationMaster is the cluster's driver, beside the notebook; leave --managed out", Group: eng, Help: "the ApplicationMaster runs in the engine"},
+		{Name: "managed", Kind: KindFlag, NotYet: "not yet: --managed is to come; without it the cluster's driver, beside the notebook, is the ApplicationMaster", Group: eng, Help: "the ApplicationMaster runs in the engine"},
 		{Name: "advertise", Kind: KindText, Meta: "HOST[:PORTS]", Group: eng, Help: "address that executors dial"},
 
 		{Name: "reserve-timeout", Kind: KindDuration, Default: "10m", Group: life, Help: "give up, with the reason, after this long"},
