@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/spark/slot"
+	"github.com/tfcluster/tfcluster/cluster/yarn"
 )
 
 // version is set by the build: -ldflags "-X main.version=…".
@@ -61,6 +63,9 @@ func run(ctx context.Context, args []string) int {
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "tfcluster "+args[0]+":", err)
+		if errors.Is(err, yarn.ErrDriver) {
+			return yarn.UnreachableCode
+		}
 		return 1
 	}
 	return 0

@@ -39,41 +39,35 @@ type executor struct {
 	since     time.Time         // of the wish
 	why       string            // it waits, as was told last
 	container *yarnpb.Container // nil until it was given, and after its end
+	launched  time.Time         // when its agent was started; zero for an earlier driver's
+	config    []byte            // its agent's
+	cutOff    bool              // an agent of it could not dial the driver
 	web       string            // of the last container's node
 	last      *yarnpb.ContainerId
 }
 
-// allocation is one application.
+// allocation is one application, and after its end another.
 type allocation struct {
-	site    site
-	req     cluster.Request
-	id      *yarnpb.ApplicationId
-	program shipped
-	master  *protocol.Master
-	nodes   *protocol.Nodes
-	events  chan cluster.Event
-	ctx     context.Context // of everything that runs behind; ended by stop
-	stop    context.CancelFunc
-	work    sync.WaitGroup // the goroutines
-	wake    chan struct{}  // tells beat of new wishes
+	site   site
+	req    cluster.Request
+	events chan cluster.Event
+	ctx    context.Context // of everything that runs behind; ended by stop
+	stop   context.CancelFunc
+	work   sync.WaitGroup // the goroutines
+	wake   chan struct{}  // tells beat of new wishes
 
 	mu        sync.Mutex
+	app       application                      // guarded by mu
+	program   shipped                          // guarded by mu
+	shipped   time.Time                        // guarded by mu: when program was; zero for an earlier driver's
 	executors map[cluster.ExecutorID]*executor // guarded by mu
 	wishes    int64                            // guarded by mu: the last wish's name
 	released  bool                             // guarded by mu
 }
 
-func newAllocation(s site, req cluster.Request, from saved) (*allocation, error) {
-	id, err := protocol.ParseApplication(from.Application)
-	if err != nil {
-		return nil, err
-	}
-	master, err := protocol.NewMaster(s.conf, from.State, bridgeLimit)
-	if err != nil {
-		return nil, err
-	}
+func newAllocation(s site, req cluster.Request, app application, from saved) *allocation {
 	a := &allocation{
-		site: s, req: req, id: id, program: from.Program, master: master, nodes: protocol.NewNodes(s.conf, bridgeLimit),
+		site: s, req: req, app: app, program: from.Program,
 		events: make(chan cluster.Event, 4*len(req.Executors)+16), wake: make(chan struct{}, 1), executors: map[cluster.ExecutorID]*executor{},
 		wishes: time.Now().UnixMilli(), // another than an earlier driver's
 	}
@@ -88,14 +82,19 @@ func newAllocation(s site, req cluster.Request, from saved) (*allocation, error)
 		}
 		a.executors[e.ID] = x
 	}
-	return a, nil
+	return a
 }
 
-// begin starts the heartbeats.
-func (a *allocation) begin() { a.work.Go(a.beat) }
+// begin starts what goes on until Release.
+func (a *allocation) begin() { a.work.Go(a.run) }
 
-// ID is the application's name.
-func (a *allocation) ID() string { return protocol.ApplicationName(a.id) }
+// ID is the application's name, "" while another is being made.
+func (a *allocation) ID() string {
+	if id := a.current().id; id != nil {
+		return protocol.ApplicationName(id)
+	}
+	return ""
+}
 
 // Events tells of containers that were given and that ended.
 func (a *allocation) Events() <-chan cluster.Event { return a.events }
@@ -115,13 +114,19 @@ func (a *allocation) want(id cluster.ExecutorID) {
 	x.attempt++
 	a.wishes++
 	x.wish, x.since, x.why, x.container = a.wishes, time.Now(), "", nil
-	a.master.Ask(protocol.Ask{
-		ID: x.wish, Priority: a.priority(x), Resource: resource(x.request.Each), Label: x.request.Each.GetNodeLabel(),
-	})
+	if a.app.master == nil {
+		return // it asks when it is registered
+	}
+	a.app.master.Ask(a.ask(x))
 	select {
 	case a.wake <- struct{}{}:
 	default: // it was told already
 	}
+}
+
+// ask is an executor's wish. It is called with mu held.
+func (a *allocation) ask(x *executor) protocol.Ask {
+	return protocol.Ask{ID: x.wish, Priority: a.priority(x), Resource: resource(x.request.Each), Label: x.request.Each.GetNodeLabel()}
 }
 
 // priority is one for each kind of container: YARN keeps one size a priority.
@@ -147,9 +152,9 @@ func (a *allocation) priority(x *executor) int32 {
 }
 
 // adopt takes back the containers that live of an earlier driver, and asks for others
-// in the place of those that do not.
+// in the place of those that do not. It is called before begin.
 func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
-	a.nodes.Tokens(r.GetNmTokensFromPreviousAttempts())
+	a.app.nodes.Tokens(r.GetNmTokensFromPreviousAttempts())
 	living := map[string]*yarnpb.Container{}
 	for _, c := range r.GetContainersFromPreviousAttempts() {
 		living[protocol.ContainerName(c.GetId())] = c
@@ -167,12 +172,13 @@ func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
 		a.want(id)
 	}
 	for _, c := range living { // nobody knows what runs there
-		a.master.Release(c.GetId())
+		a.app.master.Release(c.GetId())
 	}
 }
 
 // Replace ends what is left of an executor and asks for another container.
-func (a *allocation) Replace(_ context.Context, id cluster.ExecutorID) error {
+func (a *allocation) Replace(ctx context.Context, id cluster.ExecutorID) error {
+	a.refresh(ctx)
 	a.mu.Lock()
 	x, released := a.executors[id], a.released
 	if x == nil || released {
@@ -185,22 +191,47 @@ func (a *allocation) Replace(_ context.Context, id cluster.ExecutorID) error {
 	return nil
 }
 
+// refresh sees to it that the program is still where nodes fetch it.
+func (a *allocation) refresh(ctx context.Context) {
+	a.mu.Lock()
+	old := time.Since(a.shipped) > cacheAge/2
+	a.mu.Unlock()
+	if !old {
+		return
+	}
+	program, err := ship(ctx, a.site, a.req.Program)
+	if err != nil {
+		return // the nodes may have it, or say what is missing
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.program, a.shipped = program, time.Now()
+}
+
 // giveBack ends what an executor has or waits for. It is called with mu held.
 func (a *allocation) giveBack(x *executor) {
-	if x.container != nil {
-		a.master.Release(x.container.GetId())
-	}
-	if x.wish != 0 {
-		a.master.Withdraw(x.wish)
+	if m := a.app.master; m != nil {
+		if x.container != nil {
+			m.Release(x.container.GetId())
+		}
+		if x.wish != 0 {
+			m.Withdraw(x.wish)
+		}
 	}
 	x.container, x.wish = nil, 0
 }
 
 // Saved is for another driver, in the 0600 state.
 func (a *allocation) Saved() []byte {
-	s := saved{Application: a.ID(), State: a.master.State(), Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}}
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	s := saved{Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}}
+	if a.app.id != nil {
+		s.Application = protocol.ApplicationName(a.app.id)
+	}
+	if a.app.master != nil {
+		s.State = a.app.master.State()
+	}
 	for id, x := range maps.All(a.executors) {
 		e := savedExecutor{Attempt: x.attempt, Web: x.web}
 		if x.container != nil {
@@ -230,13 +261,5 @@ func (a *allocation) Release(ctx context.Context) error {
 	a.mu.Unlock()
 	a.stop()
 	a.work.Wait()
-	finishing, cancel := context.WithTimeout(ctx, 10*time.Second)
-	err := a.master.Finish(finishing, yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released", "")
-	cancel()
-	if err != nil && !errors.Is(err, protocol.ErrGone) {
-		err = errors.Join(err, giveUp(a.site, a.id))
-	} else {
-		err = nil
-	}
-	return errors.Join(err, a.master.Close(), a.nodes.Close())
+	return a.current().end(ctx, a.site)
 }

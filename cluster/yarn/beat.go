@@ -3,9 +3,6 @@ package yarn
 import (
 	"context"
 	"errors"
-	"fmt"
-	"regexp"
-	"strings"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -20,24 +17,27 @@ const (
 	longBeat  = time.Second
 )
 
-// beat calls the ResourceManager until the allocation is released or is gone.
-func (a *allocation) beat() {
+// beat calls the ResourceManager until the application is gone, or something else is
+// wrong that does not pass. One that does not answer is called on: the containers live.
+func (a *allocation) beat() error {
+	app := a.current()
 	for pause := shortBeat; ; {
-		b, err := a.master.Allocate(a.ctx, 0)
+		b, err := app.master.Allocate(a.ctx, 0)
 		switch {
 		case a.ctx.Err() != nil:
-			return
+			return a.ctx.Err()
 		case errors.Is(err, protocol.ErrTooLarge), errors.Is(err, protocol.ErrLabel), errors.Is(err, protocol.ErrQueue):
 			a.refused(err)
+		case errors.Is(err, protocol.ErrUnreachable):
+			a.pend(func(*executor) string { return err.Error() })
 		case err != nil:
-			a.gone(err)
-			return
+			return err
 		default:
-			a.heard(b)
+			a.heard(app, b)
 		}
 		select {
 		case <-a.ctx.Done():
-			return
+			return a.ctx.Err()
 		case <-a.wake:
 			pause = shortBeat
 		case <-time.After(pause):
@@ -47,13 +47,13 @@ func (a *allocation) beat() {
 }
 
 // heard takes what a heartbeat brought.
-func (a *allocation) heard(b protocol.Beat) {
-	a.nodes.Tokens(b.GetNmTokens())
+func (a *allocation) heard(app application, b protocol.Beat) {
+	app.nodes.Tokens(b.GetNmTokens())
 	if b.Resynced != nil {
-		a.nodes.Tokens(b.Resynced.GetNmTokensFromPreviousAttempts())
+		app.nodes.Tokens(b.Resynced.GetNmTokensFromPreviousAttempts())
 	}
 	for _, c := range b.GetAllocatedContainers() {
-		a.given(c)
+		a.given(app, c)
 	}
 	for _, s := range b.GetCompletedContainerStatuses() {
 		a.ended(s)
@@ -61,46 +61,11 @@ func (a *allocation) heard(b protocol.Beat) {
 	if b.Renewed {
 		a.renewed()
 	}
-	a.waiting(b.GetLimit())
-}
-
-// patience is how long a container is waited for without a word.
-const patience = time.Second
-
-// waiting tells of those that wait, for what, and what the queue has left for them.
-func (a *allocation) waiting(left *yarnpb.Resource) {
-	a.mu.Lock()
-	var pending []cluster.Event
-	for id, x := range a.executors {
-		if x.wish == 0 || time.Since(x.since) < patience {
-			continue
-		}
-		why := fmt.Sprintf("queue %s has %s left, it needs %s", queue(a.req), describeResource(left), describeResource(resource(x.request.Each)))
-		if l := x.request.Each.GetNodeLabel(); l != "" {
-			why += " on a node labelled " + l
-		}
-		if why != x.why {
-			x.why = why
-			pending = append(pending, cluster.Pending{Executor: id, Why: why})
-		}
-	}
-	a.mu.Unlock()
-	for _, e := range pending {
-		a.tell(e)
-	}
-}
-
-// describeResource is for people.
-func describeResource(r *yarnpb.Resource) string {
-	words := fmt.Sprintf("%d MiB and %d vcores", r.GetMemory(), r.GetVirtualCores())
-	if n := gpus(r); n > 0 {
-		words += fmt.Sprintf(" and %d GPUs", n)
-	}
-	return words
+	a.pend(func(x *executor) string { return waitingWords(x, queue(a.req), b.GetLimit()) })
 }
 
 // given starts an agent in a container, or gives it back where nobody waits for it.
-func (a *allocation) given(c *yarnpb.Container) {
+func (a *allocation) given(app application, c *yarnpb.Container) {
 	a.mu.Lock()
 	var x *executor
 	for _, e := range a.executors {
@@ -110,25 +75,34 @@ func (a *allocation) given(c *yarnpb.Container) {
 	}
 	if x == nil {
 		a.mu.Unlock()
-		a.master.Release(c.GetId())
+		app.master.Release(c.GetId())
 		return
 	}
-	x.wish, x.container, x.last, x.web = 0, c, c.GetId(), c.GetNodeHttpAddress()
+	x.wish, x.container, x.last, x.web, x.launched = 0, c, c.GetId(), c.GetNodeHttpAddress(), time.Now()
 	id, attempt := x.request.ID, x.attempt
 	a.mu.Unlock()
 	a.tell(cluster.Granted{Executor: id, Attempt: attempt, Host: c.GetNodeId().GetHost()})
 	a.work.Go(func() {
 		ctx, cancel := context.WithTimeout(a.ctx, startLimit)
 		defer cancel()
-		if err := a.launch(ctx, id, attempt, c); err != nil {
+		if err := a.launch(ctx, app, id, attempt, c); err != nil {
 			a.lose(c.GetId(), err.Error())
-			a.master.Release(c.GetId())
+			app.master.Release(c.GetId())
 		}
 	})
 }
 
 // ended tells of a container's end, unless it was asked for.
-func (a *allocation) ended(s *yarnpb.ContainerStatus) { a.lose(s.GetContainerId(), exitWords(s)) }
+func (a *allocation) ended(s *yarnpb.ContainerStatus) {
+	cause := exitWords(s)
+	if s.GetExitStatus() == UnreachableCode {
+		var over bool
+		if cause, over = a.cutOff(s); over {
+			a.tell(cluster.Over{Cause: cause})
+		}
+	}
+	a.lose(s.GetContainerId(), cause)
+}
 
 func (a *allocation) lose(container *yarnpb.ContainerId, cause string) {
 	name := protocol.ContainerName(container)
@@ -162,41 +136,6 @@ func (a *allocation) refused(err error) {
 	}
 }
 
-// gone tells everybody that the application has ended under them.
-func (a *allocation) gone(err error) {
-	cause := err.Error()
-	if errors.Is(err, protocol.ErrGone) {
-		cause = a.whyGone()
-	}
-	a.mu.Lock()
-	var lost []cluster.Event
-	for id, x := range a.executors {
-		x.container, x.wish = nil, 0
-		lost = append(lost, cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause})
-	}
-	a.mu.Unlock()
-	for _, e := range lost {
-		a.tell(e)
-	}
-}
-
-// whyGone asks for what YARN says of the application's end.
-func (a *allocation) whyGone() string {
-	ctx, cancel := context.WithTimeout(a.ctx, reachLimit)
-	defer cancel()
-	client, err := protocol.NewClient(a.site.conf, a.site.user, reachLimit)
-	if err != nil {
-		return err.Error()
-	}
-	defer client.Close()
-	r, err := client.Report(ctx, a.id)
-	if err != nil {
-		return err.Error()
-	}
-	why, _, _ := strings.Cut(strings.TrimSpace(r.GetDiagnostics()), "\n")
-	return fmt.Sprintf("its application %s is %s: %s", a.ID(), strings.ToLower(r.GetYarnApplicationState().String()), why)
-}
-
 // renewed has the state saved, which holds a new token: it is whenever something was
 // granted.
 func (a *allocation) renewed() {
@@ -211,37 +150,4 @@ func (a *allocation) renewed() {
 	if again != nil {
 		a.tell(again)
 	}
-}
-
-// Exit statuses that are YARN's own.
-var yarnsOwn = map[int32]string{
-	-1000: "its node could not prepare its container",
-	-100:  "its node was lost, or took the container back",
-	-101:  "the disks of its node are full or broken",
-	-102:  "YARN gave its container to another application (preempted)",
-	-103:  "it used more virtual memory than its container may: ask for more memory",
-	-104:  "it used more memory than its container may: ask for more memory",
-	-105:  "its container was released",
-	-106:  "its container was ended by the ResourceManager",
-	-107:  "its application had ended",
-}
-
-// stamp begins a line of a NodeManager's diagnostics.
-var stamp = regexp.MustCompile(`^\[\d{4}-\d\d-\d\d [\d:.]+\]`)
-
-// exitWords say why a container ended.
-func exitWords(s *yarnpb.ContainerStatus) string {
-	words, ok := yarnsOwn[s.GetExitStatus()]
-	if !ok {
-		words = fmt.Sprintf("its agent ended with code %d", s.GetExitStatus())
-		if s.GetExitStatus() > 128 {
-			words = fmt.Sprintf("its agent was killed by signal %d", s.GetExitStatus()-128)
-		}
-	}
-	for line := range strings.Lines(s.GetDiagnostics()) {
-		if line = strings.TrimSpace(stamp.ReplaceAllString(line, "")); line != "" {
-			return words + ": " + line
-		}
-	}
-	return words
 }

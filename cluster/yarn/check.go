@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -74,6 +75,41 @@ func check(ctx context.Context, client *protocol.Client, req cluster.Request, mo
 	}
 	if q.GetState() != yarnpb.QueueState_Q_RUNNING {
 		return fmt.Errorf("queue %s takes no applications: it is %s", queue(req), strings.ToLower(strings.TrimPrefix(q.GetState().String(), "Q_")))
+	}
+	nodes, err := client.NodeReports(ctx)
+	if err != nil {
+		return err
+	}
+	return checkNodes(req, nodes)
+}
+
+// checkNodes refuses what none of the nodes that run could ever hold. Where there is
+// none, one may yet come.
+func checkNodes(req cluster.Request, nodes []*yarnpb.NodeReport) error {
+	for _, e := range req.Executors {
+		need, label := resource(e.Each), e.Each.GetNodeLabel()
+		var largest *yarnpb.Resource
+		held := false
+		for _, n := range nodes {
+			if label != "" && !slices.Contains(n.GetNodeLabels(), label) {
+				continue
+			}
+			held = held || fits(need, n.GetCapability())
+			if largest == nil || n.GetCapability().GetMemory() > largest.GetMemory() {
+				largest = n.GetCapability()
+			}
+		}
+		where := "node"
+		if label != "" {
+			where = "node labelled " + label
+		}
+		switch {
+		case held, len(nodes) == 0:
+		case largest == nil:
+			return fmt.Errorf("%s is to run on a %s, and none of the nodes that run is", e.Task, where)
+		default:
+			return fmt.Errorf("%s asks for %s, no %s has as much: the largest has %s", e.Task, describeResource(need), where, describeResource(largest))
+		}
 	}
 	return nil
 }

@@ -26,17 +26,23 @@ const configSecret = "tfcluster.agent"
 const AgentCommand = "--yarn"
 
 // launch starts an agent in a container.
-func (a *allocation) launch(ctx context.Context, id cluster.ExecutorID, attempt int, c *yarnpb.Container) error {
+func (a *allocation) launch(ctx context.Context, app application, id cluster.ExecutorID, attempt int, c *yarnpb.Container) error {
 	config, err := a.req.AgentConfig(id, attempt)
 	if err != nil {
 		return fmt.Errorf("configure executor %s: %w", id, err)
 	}
-	program, err := a.program.resource()
+	a.mu.Lock()
+	shipped := a.program
+	if x := a.executors[id]; x.attempt == attempt {
+		x.config = config
+	}
+	a.mu.Unlock()
+	program, err := shipped.resource()
 	if err != nil {
 		return err
 	}
 	secrets := &credentials.File{Secrets: map[string][]byte{configSecret: config}}
-	return a.nodes.Start(ctx, c, &yarnpb.ContainerLaunchContext{
+	return app.nodes.Start(ctx, c, &yarnpb.ContainerLaunchContext{
 		LocalResources: []*yarnpb.StringLocalResourceMap{{Key: new("tfcluster"), Value: program}},
 		Tokens:         secrets.Encode(),
 		Command:        []string{"exec ./tfcluster agent " + AgentCommand + " 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
@@ -44,8 +50,8 @@ func (a *allocation) launch(ctx context.Context, id cluster.ExecutorID, attempt 
 }
 
 // AgentInput is what an agent in a container reads in the place of its standard input:
-// the configuration among its credentials, with a folder of the container's own. It is
-// called once, by that process.
+// the configuration among its credentials, with a folder of the container's own. It fails
+// with ErrDriver where the driver cannot be dialled. It is called once, by that process.
 func AgentInput() (io.Reader, error) {
 	file, err := credentials.Load(os.Getenv("HADOOP_TOKEN_FILE_LOCATION"))
 	if err != nil {
@@ -62,6 +68,13 @@ func AgentInput() (io.Reader, error) {
 	// A container's folder goes with the container, but its path is too long for a
 	// socket's; this is the same folder by a short one, as long as the agent lives.
 	config["runtime_dir"] = filepath.Join("/proc", fmt.Sprint(os.Getpid()), "cwd", "agent")
+	// The runs' files are beside it, by a path that a program may keep.
+	if config["work_dir"], err = os.Getwd(); err != nil {
+		return nil, fmt.Errorf("find the container's folder: %w", err)
+	}
+	if err := proveReach(fmt.Sprint(config["coordinator"])); err != nil {
+		return nil, err
+	}
 	b, err := json.Marshal(config)
 	return bytes.NewReader(b), err
 }

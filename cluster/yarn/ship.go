@@ -12,7 +12,9 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/hdfs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
@@ -58,8 +60,35 @@ func ship(ctx context.Context, s site, program string) (shipped, error) {
 	if err != nil {
 		return shipped{}, fmt.Errorf("ship this program: %w", err)
 	}
+	// Neither is worth a failure: another driver that ships now does the same.
+	_ = store.Touch(ctx, dir)
+	_ = clean(ctx, store, time.Now())
 	uri, err := store.URI(name)
 	return shipped{URI: uri, Size: info.Size(), Time: info.ModTime().UnixMilli()}, err
+}
+
+// What was shipped is kept for as long as it is used, and a few of the last beyond that.
+const (
+	cacheAge  = 24 * time.Hour // since it was shipped last
+	cacheKept = 4
+)
+
+// clean removes what was not shipped for long: of that the least recently used, until
+// few are left. Its folder's time says when it was shipped last.
+func clean(ctx context.Context, store *hdfs.FS, now time.Time) error {
+	infos, err := store.List(ctx, cacheDir)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(infos, func(a, b fs.FileInfo) int { return b.ModTime().Compare(a.ModTime()) })
+	for _, i := range infos[min(cacheKept, len(infos)):] {
+		if now.Sub(i.ModTime()) > cacheAge {
+			if err := store.Remove(ctx, cacheDir+"/"+i.Name()); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // find looks for a whole file below a folder of that content.

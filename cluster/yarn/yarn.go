@@ -5,11 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/hdfs"
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
@@ -19,35 +18,55 @@ import (
 // Backend reserves containers of the YARN that HADOOP_CONF_DIR tells of.
 type Backend struct{}
 
-var _ cluster.Backend = (*Backend)(nil)
+var (
+	_ cluster.Backend    = (*Backend)(nil)
+	_ cluster.Advertiser = (*Backend)(nil)
+	_ cluster.Announcer  = (*Backend)(nil)
+)
 
-// Times of a call. A ResourceManager that is restarted is away for a while; a master
+// Times within which a peer is to be reached. A ResourceManager that is restarted is away for a while; a master
 // that is away for longer than YARN's expiry is gone.
 const (
-	reachLimit  = 5 * time.Second // before anything is reserved
+	reachLimit  = 4 * time.Second // before anything is reserved
+	callLimit   = 5 * time.Second // one heartbeat, which comes again
 	bridgeLimit = 5 * time.Minute
 	startLimit  = 2 * time.Minute // to start an agent's container
 )
 
-// site is the YARN of the environment.
+// site is the YARN that a request means.
 type site struct {
 	conf *hadoopconf.Conf
 	user string
 }
 
-func findSite() (site, error) {
-	conf, err := hadoopconf.FromEnvironment()
+// Keys of a request, as magics writes them: the notebook's Hadoop may be another than
+// that of this process's environment.
+const (
+	engineConf = "conf-dir"
+	engineUser = "user"
+)
+
+func findSite(r *clusterpb.ReserveRequest) (s site, err error) {
+	if dir := r.GetEngine()[engineConf]; dir != "" {
+		if s.conf, err = hadoopconf.Load(dir); errors.Is(err, hadoopconf.ErrNone) {
+			err = fmt.Errorf("HADOOP_CONF_DIR=%s has no core-site.xml: %w", dir, err)
+		}
+	} else {
+		s.conf, err = hadoopconf.FromEnvironment()
+	}
 	if err != nil {
 		return site{}, err
 	}
-	user, err := hadoopconf.User()
-	return site{conf, user}, err
+	if s.user = r.GetEngine()[engineUser]; s.user == "" {
+		s.user, err = hadoopconf.User()
+	}
+	return s, err
 }
 
-// Allocate checks what is asked for, submits an application and asks for a container
-// for each executor.
+// Allocate checks what is asked for and submits an application. That its queue lets it
+// wait, and each executor's container, is told by events.
 func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Allocation, error) {
-	s, err := findSite()
+	s, err := findSite(req.Reserve)
 	if err != nil {
 		return nil, err
 	}
@@ -56,40 +75,12 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 
 // allocate begins an application. Its executors' attempts follow those of an older one.
 func allocate(ctx context.Context, s site, req cluster.Request, old map[cluster.ExecutorID]savedExecutor) (cluster.Allocation, error) {
-	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
+	app, program, err := submit(ctx, s, req)
 	if err != nil {
 		return nil, err
 	}
-	defer client.Close()
-	id, most, err := client.NewApplication(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := check(ctx, client, req, most); err != nil {
-		return nil, err
-	}
-	program, err := ship(ctx, s, req.Program)
-	if err != nil {
-		return nil, err
-	}
-	submission, err := describe(id, req)
-	if err != nil {
-		return nil, err
-	}
-	if err := client.Submit(ctx, submission); err != nil {
-		return nil, err
-	}
-	state, err := client.AwaitMasterToken(ctx, id, nil)
-	if err != nil {
-		return nil, errors.Join(err, giveUp(s, id))
-	}
-	a, err := newAllocation(s, req, saved{Application: protocol.ApplicationName(id), State: state, Program: program, Executors: old})
-	if err != nil {
-		return nil, errors.Join(err, giveUp(s, id))
-	}
-	if _, err := a.master.Register(ctx, ""); err != nil {
-		return nil, errors.Join(err, a.Release(context.WithoutCancel(ctx)))
-	}
+	a := newAllocation(s, req, app, saved{Program: program, Executors: old})
+	a.shipped = time.Now()
 	for _, e := range req.Executors {
 		a.want(e.ID)
 	}
@@ -97,23 +88,11 @@ func allocate(ctx context.Context, s site, req cluster.Request, old map[cluster.
 	return a, nil
 }
 
-// giveUp ends an application that nothing came of.
-func giveUp(s site, id *yarnpb.ApplicationId) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*reachLimit)
-	defer cancel()
-	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	return client.Kill(ctx, id, "the reservation was given up")
-}
-
 // Recover registers again as the master of a dead driver's application and takes back
 // what lives of its containers; the others are asked for anew. Where that application
 // has ended it begins another.
 func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) (cluster.Allocation, error) {
-	s, err := findSite()
+	s, err := findSite(req.Reserve)
 	if err != nil {
 		return nil, err
 	}
@@ -122,56 +101,44 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) 
 		return nil, fmt.Errorf("read what the last driver saved of its containers: %w", err)
 	}
 	if old.Application == "" {
-		return allocate(ctx, s, req, nil)
+		return allocate(ctx, s, req, old.Executors)
 	}
-	a, err := newAllocation(s, req, old)
-	if err != nil {
+	app := application{nodes: protocol.NewNodes(s.conf, bridgeLimit)}
+	if app.id, err = protocol.ParseApplication(old.Application); err != nil {
 		return nil, err
 	}
-	r, err := a.master.Register(ctx, "")
+	if len(old.State.Token.Identifier) == 0 { // it never had a container
+		if err := app.end(ctx, s); err != nil {
+			return nil, err
+		}
+		return allocate(ctx, s, req, old.Executors)
+	}
+	if app.master, err = protocol.NewMaster(s.conf, old.State, callLimit); err != nil {
+		return nil, err
+	}
+	r, err := register(ctx, app.master)
 	if errors.Is(err, protocol.ErrGone) || errors.Is(err, protocol.ErrRegistered) {
-		if err := a.Release(ctx); err != nil {
+		if err := app.end(ctx, s); err != nil {
 			return nil, err
 		}
 		return allocate(ctx, s, req, old.Executors)
 	} else if err != nil {
-		return nil, err
+		return nil, errors.Join(err, app.close())
 	}
+	a := newAllocation(s, req, app, old)
 	a.adopt(r)
 	a.begin()
 	return a, nil
 }
 
-// describe makes the application's submission.
-func describe(id *yarnpb.ApplicationId, req cluster.Request) (*yarnpb.ApplicationSubmissionContext, error) {
-	engine := req.Reserve.GetEngine()
-	priority := 0
-	if p := engine["priority"]; p != "" {
-		var err error
-		if priority, err = strconv.Atoi(p); err != nil {
-			return nil, fmt.Errorf("--priority %s: %w", p, err)
+// register bears with a ResourceManager that is away for a while.
+func register(ctx context.Context, m *protocol.Master) (*yarnpb.RegisterApplicationMasterResponse, error) {
+	for began := time.Now(); ; {
+		r, err := m.Register(ctx, "")
+		if !errors.Is(err, protocol.ErrUnreachable) || time.Since(began) > bridgeLimit || ctx.Err() != nil {
+			return r, err
 		}
 	}
-	var tags []string
-	for tag := range strings.SplitSeq(engine["tags"], ",") {
-		if tag = strings.TrimSpace(tag); tag != "" {
-			tags = append(tags, tag)
-		}
-	}
-	return &yarnpb.ApplicationSubmissionContext{
-		ApplicationId: id, ApplicationName: new("tfcluster " + req.Cluster), ApplicationType: new("TFCLUSTER"), ApplicationTags: tags,
-		Queue: new(queue(req)), Priority: &yarnpb.Priority{Priority: new(int32(priority))},
-		UnmanagedAm: new(true), KeepContainersAcrossApplicationAttempts: new(true), MaxAppAttempts: new(int32(1)),
-		AmContainerSpec: &yarnpb.ContainerLaunchContext{}, Resource: protocol.MemoryAndCores(1, 1, nil),
-	}, nil
-}
-
-// queue is the one asked for, or YARN's default.
-func queue(req cluster.Request) string {
-	if q := req.Reserve.GetEngine()["queue"]; q != "" {
-		return q
-	}
-	return "default"
 }
 
 // newHDFS is for what is shipped.

@@ -21,6 +21,10 @@ var (
 // nodeProtocol is what NodeManagers speak with an ApplicationMaster.
 const nodeProtocol = "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB"
 
+// ResourceManagers are where users call: host:port of the configuration's
+// ResourceManager, or of several of which one is active.
+func ResourceManagers(conf *hadoopconf.Conf) ([]string, error) { return addresses(conf, clientService) }
+
 // addresses are those of a service: one, or of several ResourceManagers of which one
 // is active.
 func addresses(conf *hadoopconf.Conf, s service) ([]string, error) {

@@ -1,0 +1,246 @@
+package yarn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// application is one of YARN's, with this process as its ApplicationMaster.
+type application struct {
+	id     *yarnpb.ApplicationId // nil before there is one
+	master *protocol.Master      // nil until YARN lets it have one
+	nodes  *protocol.Nodes
+}
+
+// submit checks what is asked for and submits an application for it.
+func submit(ctx context.Context, s site, req cluster.Request) (application, shipped, error) {
+	if err := reach(ctx, s.conf); err != nil {
+		return application{}, shipped{}, err
+	}
+	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
+	if err != nil {
+		return application{}, shipped{}, err
+	}
+	defer client.Close()
+	id, most, err := client.NewApplication(ctx)
+	if err != nil {
+		return application{}, shipped{}, err
+	}
+	if err := check(ctx, client, req, most); err != nil {
+		return application{}, shipped{}, err
+	}
+	program, err := ship(ctx, s, req.Program)
+	if err != nil {
+		return application{}, shipped{}, err
+	}
+	submission, err := describe(id, req)
+	if err != nil {
+		return application{}, shipped{}, err
+	}
+	if err := client.Submit(ctx, submission); err != nil {
+		return application{}, shipped{}, err
+	}
+	return application{id: id, nodes: protocol.NewNodes(s.conf, bridgeLimit)}, program, nil
+}
+
+// describe makes the application's submission.
+func describe(id *yarnpb.ApplicationId, req cluster.Request) (*yarnpb.ApplicationSubmissionContext, error) {
+	engine := req.Reserve.GetEngine()
+	priority := 0
+	if p := engine["priority"]; p != "" {
+		var err error
+		if priority, err = strconv.Atoi(p); err != nil {
+			return nil, fmt.Errorf("--priority %s: %w", p, err)
+		}
+	}
+	var tags []string
+	for tag := range strings.SplitSeq(engine["tags"], ",") {
+		if tag = strings.TrimSpace(tag); tag != "" {
+			tags = append(tags, tag)
+		}
+	}
+	return &yarnpb.ApplicationSubmissionContext{
+		ApplicationId: id, ApplicationName: new("tfcluster " + req.Cluster), ApplicationType: new("TFCLUSTER"), ApplicationTags: tags,
+		Queue: new(queue(req)), Priority: &yarnpb.Priority{Priority: new(int32(priority))},
+		UnmanagedAm: new(true), KeepContainersAcrossApplicationAttempts: new(true), MaxAppAttempts: new(int32(1)),
+		AmContainerSpec: &yarnpb.ContainerLaunchContext{}, Resource: protocol.MemoryAndCores(1, 1, nil),
+	}, nil
+}
+
+// queue is the one asked for, or YARN's default.
+func queue(req cluster.Request) string {
+	if q := req.Reserve.GetEngine()["queue"]; q != "" {
+		return q
+	}
+	return "default"
+}
+
+// end ends an application as one that did what it was for, or else by force.
+func (p application) end(ctx context.Context, s site) error {
+	if p.id == nil {
+		return nil
+	}
+	if p.master == nil {
+		return errors.Join(kill(s, p.id), p.nodes.Close())
+	}
+	finishing, cancel := context.WithTimeout(ctx, 10*time.Second)
+	err := p.master.Finish(finishing, yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released", "")
+	cancel()
+	if err != nil && !errors.Is(err, protocol.ErrGone) {
+		err = errors.Join(err, kill(s, p.id))
+	} else {
+		err = nil
+	}
+	return errors.Join(err, p.close())
+}
+
+// close ends the connections. The application goes on.
+func (p application) close() error { return errors.Join(p.master.Close(), p.nodes.Close()) }
+
+// kill ends an application that nothing came of.
+func kill(s site, id *yarnpb.ApplicationId) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*reachLimit)
+	defer cancel()
+	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	return client.Kill(ctx, id, "the reservation was given up")
+}
+
+// current is the application as it stands.
+func (a *allocation) current() application {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.app
+}
+
+// run has an application as long as the allocation lasts: after one that ended under
+// its containers, such as at a laptop's sleep, another.
+func (a *allocation) run() {
+	for {
+		err := a.admit()
+		admitted := err == nil
+		if admitted {
+			err = a.beat()
+		}
+		if admitted && errors.Is(err, protocol.ErrGone) {
+			a.gone()
+			err = a.again()
+		}
+		if a.ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			a.tell(cluster.Over{Cause: err.Error()})
+			return
+		}
+	}
+}
+
+// admit waits until YARN lets the application have its master, and registers it.
+func (a *allocation) admit() error {
+	app := a.current()
+	if app.master != nil {
+		return nil // an earlier driver's
+	}
+	client, err := protocol.NewClient(a.site.conf, a.site.user, bridgeLimit)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	began := time.Now()
+	state, err := client.AwaitMasterToken(a.ctx, app.id, func(r *yarnpb.ApplicationReport) {
+		if time.Since(began) > patience {
+			a.pend(func(*executor) string { return admissionWords(a.ID(), queue(a.req), r.GetDiagnostics()) })
+		}
+	})
+	if err != nil {
+		return err
+	}
+	master, err := protocol.NewMaster(a.site.conf, state, callLimit)
+	if err != nil {
+		return err
+	}
+	if _, err := master.Register(a.ctx, ""); err != nil {
+		return errors.Join(err, master.Close())
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.app.master = master
+	for _, x := range a.executors {
+		if x.wish != 0 {
+			master.Ask(a.ask(x))
+		}
+	}
+	return nil
+}
+
+// again submits another application in the place of one that has ended. It waits for a
+// YARN that is not there.
+func (a *allocation) again() error {
+	began := time.Now()
+	for pause := shortBeat; ; pause = min(2*pause, 10*time.Second) {
+		app, program, err := submit(a.ctx, a.site, a.req)
+		if err == nil {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.app, a.program, a.shipped = app, program, time.Now()
+			return nil
+		}
+		if !errors.Is(err, protocol.ErrUnreachable) && time.Since(began) > time.Minute {
+			return err
+		}
+		a.pend(func(*executor) string { return err.Error() })
+		select {
+		case <-a.ctx.Done():
+			return a.ctx.Err()
+		case <-time.After(pause):
+		}
+	}
+}
+
+// gone tells everybody that the application has ended under them.
+func (a *allocation) gone() {
+	cause := a.whyGone()
+	a.mu.Lock()
+	app := a.app
+	a.app = application{}
+	var lost []cluster.Event
+	for id, x := range a.executors {
+		x.container, x.wish = nil, 0
+		lost = append(lost, cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause})
+	}
+	a.mu.Unlock()
+	_ = app.close() // nobody is there any more
+	for _, e := range lost {
+		a.tell(e)
+	}
+}
+
+// whyGone asks for what YARN says of the application's end.
+func (a *allocation) whyGone() string {
+	ctx, cancel := context.WithTimeout(a.ctx, reachLimit)
+	defer cancel()
+	client, err := protocol.NewClient(a.site.conf, a.site.user, reachLimit)
+	if err != nil {
+		return err.Error()
+	}
+	defer client.Close()
+	app := a.current()
+	r, err := client.Report(ctx, app.id)
+	if err != nil {
+		return err.Error()
+	}
+	why, _, _ := strings.Cut(strings.TrimSpace(r.GetDiagnostics()), "\n")
+	return fmt.Sprintf("its application %s is %s: %s", a.ID(), strings.ToLower(r.GetYarnApplicationState().String()), why)
+}

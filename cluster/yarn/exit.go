@@ -1,0 +1,62 @@
+package yarn
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// Exit statuses that are YARN's own.
+var yarnsOwn = map[int32]string{
+	-1000: "its node could not prepare its container",
+	-100:  "its node was lost, or took the container back",
+	-101:  "the disks of its node are full or broken",
+	-102:  "YARN gave its container to another application (preempted)",
+	-103:  "it used more virtual memory than its container may: ask for more memory",
+	-104:  "it used more memory than its container may: ask for more memory",
+	-105:  "its container was released",
+	-106:  "its container was ended by the ResourceManager",
+	-107:  "its application had ended",
+}
+
+// stamp begins a line of a NodeManager's diagnostics.
+var stamp = regexp.MustCompile(`^\[\d{4}-\d\d-\d\d [\d:.]+\]`)
+
+// exitWords say why a container ended.
+func exitWords(s *yarnpb.ContainerStatus) string {
+	words, ok := yarnsOwn[s.GetExitStatus()]
+	if !ok {
+		words = fmt.Sprintf("its agent ended with code %d", s.GetExitStatus())
+		if s.GetExitStatus() > 128 {
+			words = fmt.Sprintf("its agent was killed by signal %d", s.GetExitStatus()-128)
+		}
+	}
+	if line := errorLine(s.GetDiagnostics()); line != "" {
+		return words + ": " + line
+	}
+	for line := range strings.Lines(s.GetDiagnostics()) {
+		if line = strings.TrimSpace(stamp.ReplaceAllString(line, "")); line != "" {
+			return words + ": " + line
+		}
+	}
+	return words
+}
+
+// errorLine is the last that a container's process wrote to its standard error, where
+// its NodeManager quotes that.
+func errorLine(diagnostics string) string {
+	last, within := "", false
+	for line := range strings.Lines(diagnostics) {
+		switch line = strings.TrimSpace(line); {
+		case strings.HasSuffix(line, "bytes of stderr :"):
+			within = true
+		case strings.HasPrefix(line, "Last ") && strings.HasSuffix(line, " :"), stamp.MatchString(line):
+			within = false
+		case within && line != "":
+			last = line
+		}
+	}
+	return last
+}

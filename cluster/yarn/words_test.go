@@ -1,0 +1,199 @@
+package yarn
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// TestAdmissionWords: what CapacityScheduler says of an application that may not begin.
+func TestAdmissionWords(t *testing.T) {
+	t.Parallel()
+	for said, want := range map[string]string{
+		"[Sat Nov 21 22:00:00 +0000 2026] Application is added to the scheduler and is not yet activated. Queue's AM resource limit exceeded.  Details : AM Partition = <DEFAULT_PARTITION>; ": "application_1_0001 waits: queue ml runs as many applications as its limit for ApplicationMasters allows (maximum-am-resource-percent); one that ends makes place",
+		"[Sat Nov 21 22:00:00 +0000 2026] Application is added to the scheduler and is not yet activated. User's AM resource limit exceeded.  Details : ":                                      "application_1_0001 waits: you have as many applications in queue ml as its limit for ApplicationMasters allows a user; one that ends makes place",
+		"[Sat Nov 21 22:00:00 +0000 2026] Application is added to the scheduler and is not yet activated. Skipping AM assignment as cluster resource is empty.  Details : ":                    "application_1_0001 waits: no NodeManager runs",
+		"":                         "application_1_0001 waits to begin in queue ml",
+		"Something else\nand more": "application_1_0001 waits to begin in queue ml: Something else",
+	} {
+		if got := admissionWords("application_1_0001", "ml", said); got != want {
+			t.Errorf("%q gives %q, want %q", said, got, want)
+		}
+	}
+}
+
+func TestWaitingWords(t *testing.T) {
+	t.Parallel()
+	x := func(label string) *executor {
+		return &executor{request: cluster.ExecutorRequest{Each: &clusterpb.Resources{MemoryBytes: 3 << 30, Cpus: 2, NodeLabel: label}}}
+	}
+	for _, tt := range []struct {
+		x    *executor
+		left int64
+		want string
+	}{
+		{x(""), 1024, "queue ml has 1024 MiB and 4 vcores left, it needs 3072 MiB and 2 vcores"},
+		{x(""), 9000, "no node has 3072 MiB and 2 vcores free (queue ml has 9000 MiB and 4 vcores left)"},
+		{x("gpu"), 9000, "queue ml has 9000 MiB and 4 vcores left, it needs 3072 MiB and 2 vcores on a node labelled gpu"},
+	} {
+		if got := waitingWords(tt.x, "ml", protocol.MemoryAndCores(tt.left, 4, nil)); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
+		}
+	}
+}
+
+// quoted is what a NodeManager of 3.3.6 says of a process that ended with code 97.
+const quoted = `[2026-11-21 22:00:00.123]Exception from container-launch.
+Container id: container_1_0001_01_000002
+Exit code: 97
+
+[2026-11-21 22:00:00.125]Container exited with a non-zero exit code 97. Error file: prelaunch.err.
+Last 4096 bytes of prelaunch.err :
+Last 4096 bytes of stderr :
+time=2026-11-21T22:00:00 level=INFO msg=begins
+tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused
+
+
+[2026-11-21 22:00:00.126]Container exited with a non-zero exit code 97. Error file: prelaunch.err.
+Last 4096 bytes of prelaunch.err :
+`
+
+func TestExitWords(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		code int32
+		said string
+		want string
+	}{
+		{-104, "[2026-11-21 22:00:00.123]Container is running 9 B beyond the limit.\nDump", "it used more memory than its container may: ask for more memory: Container is running 9 B beyond the limit."},
+		{1, quoted, "its agent ended with code 1: tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
+		{137, "", "its agent was killed by signal 9"},
+		{-100, "Container released on a *lost* node", "its node was lost, or took the container back: Container released on a *lost* node"},
+	} {
+		if got := exitWords(&yarnpb.ContainerStatus{ExitStatus: &tt.code, Diagnostics: &tt.said}); got != tt.want {
+			t.Errorf("%d %q gives\n%q, want\n%q", tt.code, tt.said, got, tt.want)
+		}
+	}
+}
+
+func TestUnreachableWords(t *testing.T) {
+	t.Parallel()
+	here, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := unreachableWords("n7", []byte(`{"coordinator": "10.0.0.9:4711"}`), quoted)
+	want := "node n7 cannot dial the cluster's driver at 10.0.0.9:4711 on " + here + ": connection refused; --advertise HOST[:PORTS] names an address of it that nodes can dial"
+	if got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestCutOff: an address that nobody can dial ends everything, a node that cannot dial it
+// does not.
+func TestCutOff(t *testing.T) {
+	t.Parallel()
+	id := func(n int64) *yarnpb.ContainerId { return &yarnpb.ContainerId{Id: &n} }
+	for _, tt := range []struct {
+		name      string
+		executors int
+		late      bool // the last has had its agent for a while
+		cut       []int64
+		over      []bool
+	}{
+		{"one of one", 1, false, []int64{0}, []bool{true}},
+		{"two of two", 2, false, []int64{0, 1}, []bool{false, true}},
+		{"three of five", 5, false, []int64{0, 1, 2}, []bool{false, false, true}},
+		{"one works", 4, true, []int64{0, 1, 2}, []bool{false, false, false}},
+	} {
+		a := &allocation{executors: map[cluster.ExecutorID]*executor{}}
+		for i := range tt.executors {
+			x := &executor{container: &yarnpb.Container{Id: id(int64(i)), NodeId: &yarnpb.NodeId{Host: new("n")}}, launched: time.Now()}
+			if tt.late && i == tt.executors-1 {
+				x.launched = time.Time{}
+			}
+			a.executors[cluster.ExecutorID(rune('a'+i))] = x
+		}
+		for i, n := range tt.cut {
+			if cause, over := a.cutOff(&yarnpb.ContainerStatus{ContainerId: id(n)}); over != tt.over[i] || cause == "" {
+				t.Errorf("%s: the end of container %d says %q, over is %v", tt.name, n, cause, over)
+			}
+		}
+	}
+}
+
+func TestCheckNodes(t *testing.T) {
+	t.Parallel()
+	node := func(memory, gpus int64, labels ...string) *yarnpb.NodeReport {
+		return &yarnpb.NodeReport{Capability: protocol.MemoryAndCores(memory, 8, map[string]int64{gpuType: gpus}), NodeLabels: labels}
+	}
+	nodes := []*yarnpb.NodeReport{node(4096, 0), node(8192, 0), node(4096, 2, "gpu")}
+	for _, tt := range []struct {
+		nodes []*yarnpb.NodeReport
+		each  *clusterpb.Resources
+		want  string // "" for none
+	}{
+		{nodes, &clusterpb.Resources{MemoryBytes: 8 << 30}, ""},
+		{nodes, &clusterpb.Resources{MemoryBytes: 9 << 30}, "worker:0 asks for 9216 MiB and 1 vcores, no node has as much: the largest has 8192 MiB and 8 vcores"},
+		{nodes, &clusterpb.Resources{MemoryBytes: 5 << 30, NodeLabel: "gpu"}, "worker:0 asks for 5120 MiB and 1 vcores, no node labelled gpu has as much: the largest has 4096 MiB and 8 vcores and 2 GPUs"},
+		{nodes, &clusterpb.Resources{NodeLabel: "fast"}, "worker:0 is to run on a node labelled fast, and none of the nodes that run is"},
+		{nil, &clusterpb.Resources{MemoryBytes: 9 << 30}, ""},
+	} {
+		err := checkNodes(cluster.Request{Executors: []cluster.ExecutorRequest{{Task: cluster.TaskID{Role: "worker"}, Each: tt.each}}}, tt.nodes)
+		if got := errorText(err); got != tt.want {
+			t.Errorf("%v: %q, want %q", tt.each, got, tt.want)
+		}
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// TestNoYARN: a Hadoop that is not there, or not configured, is one line at once.
+func TestNoYARN(t *testing.T) {
+	t.Setenv("HADOOP_CONF_DIR", "")
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := ln.Addr().String()
+	ln.Close()
+	conf := func(text string) string {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "core-site.xml"), []byte("<configuration>"+text+"</configuration>"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	for _, tt := range []struct {
+		name, dir, want string
+		advertises      bool
+	}{
+		{"no such folder", "/no/conf", "HADOOP_CONF_DIR=/no/conf has no core-site.xml", false},
+		{"no ResourceManager named", conf(""), "names no ResourceManager", false},
+		{"nobody there", conf("<property><name>yarn.resourcemanager.address</name><value>" + dead + "</value></property>"), "no ResourceManager answers at " + dead + ": connect: connection refused; see that it runs", true},
+	} {
+		r := &clusterpb.ReserveRequest{Engine: map[string]string{engineConf: tt.dir}}
+		b := &Backend{}
+		host, err := b.Advertise(t.Context(), r)
+		if (err == nil) != tt.advertises || (err == nil && host != "127.0.0.1") {
+			t.Errorf("%s: advertised is %s: %v", tt.name, host, err)
+		}
+		_, err = b.Allocate(t.Context(), cluster.Request{Reserve: r})
+		if got := errorText(err); !strings.Contains(got, tt.want) || strings.Contains(got, "\n") {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
