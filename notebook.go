@@ -15,6 +15,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/agent"
 	"github.com/tfcluster/tfcluster/cluster/python"
+	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/kernel"
 	"github.com/tfcluster/tfcluster/magics"
 )
@@ -97,7 +98,7 @@ func sessionOptions(connectionFile, interpreter string) (magics.Options, error) 
 	}
 	return magics.Options{
 		Connector: magics.LocalDrivers{Program: binary}, Owner: owner, Client: "kernel " + owner, Python: interpreter,
-		TensorBoardPython: cmp.Or(os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), interpreter), Version: version, Inventory: agent.Inventory,
+		TensorBoardPython: cmp.Or(os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), interpreter), Version: version, Inventory: agent.Inventory, Hadoop: yarn.Diagnose,
 	}, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/tfcluster/tfcluster/cluster/agent"
+	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/magics"
 )
 
@@ -26,7 +27,7 @@ func runShell(ctx context.Context, args []string) int {
 	s := magics.NewSession(ctx, magics.Options{
 		Connector: magics.LocalDrivers{Program: program}, Client: fmt.Sprintf("shell %d", os.Getpid()), Python: tasks,
 		TensorBoardPython: tensorboard, Version: version, Shell: true,
-		Inventory: agent.Inventory,
+		Inventory: agent.Inventory, Hadoop: yarn.Diagnose,
 	})
 	defer s.Close()
 	t := newTerminal(os.Stdout, os.Stderr)

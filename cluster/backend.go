@@ -60,6 +60,13 @@ type SessionSharer interface {
 	Session(ctx context.Context) (*clusterpb.EngineSessionReply, error)
 }
 
+// Finding is one thing that was looked at for a person: what it is, what was found, and
+// how what is missing is had.
+type Finding struct {
+	What, Found string
+	Remedy      string // "": nothing is missing
+}
+
 // Request is what a backend must provide.
 type Request struct {
 	Cluster   string

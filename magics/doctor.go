@@ -29,7 +29,7 @@ func (s *Session) doctor(ctx context.Context, inv *invocation) (Value, error) {
 	findings = append(findings, findTensorBoard(ctx, s.opt.TensorBoardPython))
 	findings = append(findings, s.findGPUs(ctx), findDisk(inv.workingDir(ctx)), findRuntimeDir(), findState())
 	findings = append(findings, findSpark(ctx, s.interpreter())...)
-	findings = append(findings, findHadoop())
+	findings = append(findings, s.findHadoop(ctx, inv)...)
 	display(inv.out, doctorView(findings, s.opt.Version))
 	return nil, nil
 }

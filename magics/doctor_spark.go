@@ -80,15 +80,6 @@ func findJava(ctx context.Context, pyspark string) finding {
 	return f
 }
 
-// findHadoop shows Hadoop's configuration as it stands.
-func findHadoop() finding {
-	folders, wrong := configured("HADOOP_HOME", "HADOOP_CONF_DIR", "YARN_CONF_DIR")
-	if folders == "" {
-		folders = "not configured (needed for --backend spark with --master yarn)"
-	}
-	return finding{"Hadoop", folders, wrong}
-}
-
 // configured are the variables that are set, and what to do where one names no folder.
 func configured(names ...string) (found, wrong string) {
 	var parts []string

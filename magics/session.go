@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -66,6 +67,8 @@ type Options struct {
 	Version    string
 	// Inventory lists this machine's GPUs; nil where that is not known.
 	Inventory func(context.Context) ([]*clusterpb.GPU, error)
+	// Hadoop says what there is of the Hadoop that a request means; may be nil.
+	Hadoop func(context.Context, *clusterpb.ReserveRequest) []cluster.Finding
 	// Shell: the command line, with its verbs and without %tfcluster in front of them.
 	Shell bool
 }

@@ -43,3 +43,19 @@ func (inv *invocation) hadoop(ctx context.Context, req *clusterpb.ReserveRequest
 	}
 	return nil
 }
+
+// findHadoop is doctor's part for YARN and HDFS.
+func (s *Session) findHadoop(ctx context.Context, inv *invocation) []finding {
+	if s.opt.Hadoop == nil {
+		return nil
+	}
+	req := &clusterpb.ReserveRequest{Engine: map[string]string{}}
+	if err := inv.hadoop(ctx, req); err != nil {
+		return []finding{{"Hadoop", err.Error(), "run the cell again when Python answers"}}
+	}
+	var findings []finding
+	for _, f := range s.opt.Hadoop(ctx, req) {
+		findings = append(findings, finding{f.What, f.Found, f.Remedy})
+	}
+	return findings
+}

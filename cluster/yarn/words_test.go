@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -195,5 +196,11 @@ func TestNoYARN(t *testing.T) {
 		if got := errorText(err); !strings.Contains(got, tt.want) || strings.Contains(got, "\n") {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
+		if fs := Diagnose(t.Context(), r); !slices.ContainsFunc(fs, func(f cluster.Finding) bool { return strings.Contains(f.Found, tt.want) && f.Remedy != "" }) {
+			t.Errorf("%s: diagnosed as %v", tt.name, fs)
+		}
+	}
+	if fs := Diagnose(t.Context(), &clusterpb.ReserveRequest{}); len(fs) != 1 || fs[0].Remedy != "" {
+		t.Errorf("no Hadoop is diagnosed as %v", fs)
 	}
 }

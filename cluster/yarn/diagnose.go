@@ -1,0 +1,116 @@
+package yarn
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// Diagnose says what there is of the Hadoop that a request means, and what is missing.
+// It asks YARN and HDFS, a few seconds each where they do not answer.
+func Diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Finding {
+	s, err := findSite(r)
+	if errors.Is(err, hadoopconf.ErrNone) && r.GetEngine()[engineConf] == "" {
+		return []cluster.Finding{{What: "Hadoop", Found: "not configured (needed for --backend yarn: HADOOP_CONF_DIR)"}}
+	}
+	if err != nil {
+		return []cluster.Finding{{What: "Hadoop", Found: err.Error(), Remedy: "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml"}}
+	}
+	found := fmt.Sprintf("%s, as %s", s.conf.Dir(), s.user)
+	if p := s.conf.Get("hadoop.rpc.protection"); p != "" {
+		found += ", hadoop.rpc.protection " + p
+	}
+	findings := []cluster.Finding{{What: "Hadoop", Found: found}}
+	if s.conf.Get("hadoop.security.authentication") == "kerberos" {
+		findings[0].Found += ", Kerberos"
+		findings[0].Remedy = "tfcluster does not know Kerberos yet: --backend spark --master yarn does"
+		return findings
+	}
+	return append(findings, diagnoseYARN(ctx, s, r), diagnoseHDFS(ctx, s))
+}
+
+func diagnoseYARN(ctx context.Context, s site, r *clusterpb.ReserveRequest) cluster.Finding {
+	f := cluster.Finding{What: "YARN"}
+	managers, err := protocol.ResourceManagers(s.conf)
+	if err != nil {
+		f.Found, f.Remedy = err.Error(), "take yarn-site.xml from the cluster"
+		return f
+	}
+	f.Found = "ResourceManager " + strings.Join(managers, ", ")
+	if err := reach(ctx, s.conf); err != nil {
+		f.Found, f.Remedy = err.Error(), "start it, or correct yarn.resourcemanager.address"
+		return f
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*reachLimit)
+	defer cancel()
+	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
+	if err != nil {
+		f.Remedy = err.Error()
+		return f
+	}
+	defer client.Close()
+	nodes, err := client.NodeReports(ctx)
+	if err != nil {
+		f.Remedy = err.Error()
+		return f
+	}
+	f.Found += fmt.Sprintf(", %d nodes", len(nodes))
+	if len(nodes) == 0 {
+		f.Remedy = "no NodeManager runs: start one"
+		return f
+	}
+	free := protocol.MemoryAndCores(0, 0, nil)
+	for _, n := range nodes {
+		have, used := n.GetCapability(), n.GetUsed()
+		if m := have.GetMemory() - used.GetMemory(); m > free.GetMemory() {
+			free = protocol.MemoryAndCores(m, have.GetVirtualCores()-used.GetVirtualCores(), map[string]int64{gpuType: gpus(have) - gpus(used)})
+		}
+	}
+	f.Found += ", the freest has " + describeResource(free)
+	name := queue(cluster.Request{Reserve: r})
+	q, err := client.Queue(ctx, name)
+	switch {
+	case err != nil:
+		f.Remedy = err.Error() + ": name yours with --queue"
+	case q.GetState() != yarnpb.QueueState_Q_RUNNING:
+		f.Remedy = fmt.Sprintf("queue %s takes no applications: name another with --queue", name)
+	default:
+		f.Found += fmt.Sprintf("; queue %s is %.0f %% full", name, 100*q.GetCurrentCapacity())
+	}
+	return f
+}
+
+func diagnoseHDFS(ctx context.Context, s site) cluster.Finding {
+	f := cluster.Finding{What: "HDFS"}
+	ctx, cancel := context.WithTimeout(ctx, 2*reachLimit)
+	defer cancel()
+	store, err := newHDFS(s)
+	if err != nil {
+		f.Found, f.Remedy = "not reached", err.Error()
+		return f
+	}
+	defer store.Close()
+	home, err := store.URI(".")
+	if err != nil {
+		f.Found, f.Remedy = err.Error(), "set fs.defaultFS in core-site.xml to the cluster's HDFS: containers fetch this program from there"
+		return f
+	}
+	f.Found = home
+	_, err = store.Stat(ctx, ".")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		f.Found += " does not exist"
+		f.Remedy = fmt.Sprintf("have an administrator make it: hdfs dfs -mkdir -p /user/%s && hdfs dfs -chown %s /user/%s", s.user, s.user, s.user)
+	case err != nil:
+		f.Found, f.Remedy = err.Error(), "start HDFS, or correct fs.defaultFS in core-site.xml"
+	}
+	return f
+}
