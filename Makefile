@@ -108,9 +108,10 @@ fmt: .bin/gofumpt ## gofumpt and ruff format
 bench: install ## the figures of DESIGN §5, each beside its reference in one run
 	$(PY) e2e/bench/bench.py --prefix $(VENV)
 
-notebooks: install ## execute the notebooks and keep their outputs, without this machine's names
-	d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && cp notebooks/*.py notebooks/0*.ipynb "$$d" && TFCLUSTER_HOME="$$d/state" SPARK_LOCAL_IP=127.0.0.1 \
-	$(PY) notebooks/run.py --prefix $(VENV) --clean --output notebooks "$$d"/0*.ipynb
+notebooks: install hadoop ## execute the notebooks and keep their outputs, without this machine's names
+	d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && cp notebooks/*.py notebooks/0[1-4]*.ipynb "$$d" && TFCLUSTER_HOME="$$d/state" SPARK_LOCAL_IP=127.0.0.1 \
+	$(PY) notebooks/run.py --prefix $(VENV) --clean --output notebooks "$$d"/0[1-4]*.ipynb
+	TFCLUSTER_NOTEBOOKS=$(CURDIR)/notebooks go test -count=1 -run TestOvernight ./e2e/yarn
 
 proto: ## clusterpb and yarnpb from their .proto files (needs protoc)
 	GOBIN=$(CURDIR)/.bin go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12

@@ -36,7 +36,7 @@ var mayImport = map[string][]string{
 	"tensorboard":              {},
 	"rdma":                     {},
 	"jupyter-ext":              {},
-	"e2e":                      {"cluster", "cluster/clusterpb", "cluster/clustertest", "cluster/spark/sparktest"},
+	"e2e":                      {"cluster", "cluster/clusterpb", "cluster/clustertest", "cluster/spark/sparktest", "cluster/yarn/hadooptest"},
 	"cluster/yarn/protocol":    {"cluster/hdfs", "cluster/yarn/ipc", "cluster/yarn/credentials", "cluster/yarn/yarnpb"},
 	"cluster/yarn/ipc":         {"cluster/yarn/credentials", "cluster/yarn/yarnpb"},
 	"cluster/yarn/credentials": {"cluster/yarn/yarnpb"},

@@ -2,7 +2,10 @@ package yarn_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +16,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/hdfs"
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 )
@@ -69,7 +74,15 @@ const forever = "import time\nprint('here', flush=True)\nwhile True: time.sleep(
 
 // TestRefusals: what this YARN can never give is refused at once, in one line.
 func TestRefusals(t *testing.T) {
-	start(t, hadooptest.Options{HDFS: true, NodeManagers: 1, GPUs: 2, Labels: []string{"fast"}})
+	h := start(t, hadooptest.Options{
+		HDFS: true, NodeManagers: 1, GPUs: 2, Labels: []string{"fast"},
+		// The queue ml lets one application begin, and containers may be larger than the node.
+		Site: map[string]string{
+			"yarn.scheduler.capacity.root.ml.maximum-am-resource-percent": "0.0001",
+			"yarn.scheduler.maximum-allocation-mb":                        "16384",
+		},
+	})
+	t.Run("what was shipped long ago goes", func(t *testing.T) { cleansCache(t, h) })
 	for _, tt := range []struct {
 		name   string
 		change func(*clusterpb.ReserveRequest)
@@ -78,6 +91,7 @@ func TestRefusals(t *testing.T) {
 		{"memory", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 1 << 40} }, "maximum-allocation-mb"},
 		{"cores", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Cpus: 400} }, "maximum-allocation-vcores"},
 		{"GPUs", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 3} }, "asks for 3 GPUs, a container of this YARN may have 2"},
+		{"node", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 9 << 30} }, "asks for 9216 MiB and 1 vcores, no node has as much: the largest has 8192 MiB"},
 		{"label", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{NodeLabel: "slow"} }, "it knows fast"},
 		{"queue", func(r *clusterpb.ReserveRequest) { r.Engine = map[string]string{"queue": "nobody"} }, "nobody"},
 	} {
@@ -90,20 +104,139 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 	t.Run("a full queue", waitsForQueue)
+	t.Run("an address that no node can dial", provesReach)
 }
 
 // waitsForQueue: who waits for a queue that is full, and why, is in the one line at the
 // timeout, and everything is released.
 func waitsForQueue(t *testing.T) {
 	t.Parallel()
-	c := harness(t).Launch(t, "worker=2", func(r *clusterpb.ReserveRequest) {
-		r.Engine, r.TimeoutMillis = map[string]string{"queue": "ml"}, 5000
-		r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 3 << 30}
+	ml := func(limit time.Duration) func(*clusterpb.ReserveRequest) {
+		return func(r *clusterpb.ReserveRequest) {
+			r.Engine, r.TimeoutMillis = map[string]string{"queue": "ml"}, limit.Milliseconds()
+			r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 3 << 30}
+		}
+	}
+	refused := func(c *clustertest.Cluster, wanted ...string) {
+		f := c.Reserved()
+		for _, want := range wanted {
+			if !strings.Contains(f.GetSummary(), want) || strings.Contains(f.GetSummary(), "\n") {
+				t.Errorf("%q is not in the one line: %v", want, f)
+			}
+		}
+	}
+	first := harness(t).Launch(t, "worker=2", ml(12*time.Second))
+	awaitApplication(t, first.Name)
+	refused(harness(t).Launch(t, "worker=1", ml(4*time.Second)), "worker:0", "queue ml runs as many applications as its limit for ApplicationMasters allows")
+	refused(first, "worker:", "queue ml has", "it needs 3072 MiB and 1 vcores")
+}
+
+// awaitApplication waits until a cluster has its application.
+func awaitApplication(t *testing.T, name string) {
+	t.Helper()
+	for end := time.Now().Add(clustertest.Deadline); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if s, err := cluster.LoadState(name); err == nil && s.Allocation != "" {
+			return
+		}
+	}
+	t.Fatal("it has no application")
+}
+
+// provesReach: agents that cannot dial the driver end everything at once, in one line
+// that names both hosts, and what they wrote can be read.
+func provesReach(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead := ln.Addr().String()
+	ln.Close()
+	each := &clusterpb.Resources{MemoryBytes: 256 << 20}
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	a, err := (&yarn.Backend{}).Allocate(ctx, cluster.Request{
+		Cluster: "unreachable", Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn"},
+		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: each}, {ID: "1", Task: cluster.TaskID{Role: "worker", Index: 1}, Each: each}},
+		AgentConfig: func(id cluster.ExecutorID, attempt int) ([]byte, error) {
+			return json.Marshal(map[string]any{"executor_id": id, "attempt": attempt, "coordinator": dead})
+		},
 	})
-	f := c.Reserved()
-	for _, want := range []string{"worker:", "queue ml has", "it needs 3072 MiB and 1 vcores"} {
-		if !strings.Contains(f.GetSummary(), want) {
-			t.Errorf("%q is not in the failure: %v", want, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := a.Release(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	here, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for over := false; !over; {
+		select {
+		case e := <-a.Events():
+			o, ok := e.(cluster.Over)
+			over = ok
+			for _, want := range []string{"node 127.", "cannot dial the cluster's driver at " + dead + " on " + here, "connection refused", "--advertise HOST[:PORTS]"} {
+				if ok && !strings.Contains(o.Cause, want) {
+					t.Errorf("%q is not in the cause: %s", want, o.Cause)
+				}
+			}
+		case <-ctx.Done():
+			t.Fatal("nobody says that the driver cannot be dialled")
+		}
+	}
+	log, err := a.Logs(ctx, "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	if b, err := io.ReadAll(log); err != nil || !strings.Contains(string(b), "tfcluster agent: cannot dial the cluster's driver at "+dead) {
+		t.Errorf("the agent's log is %q: %v", b, err)
+	}
+}
+
+// cleansCache: of what nobody has shipped for a day the newest few are kept.
+func cleansCache(t *testing.T, h *hadooptest.Cluster) {
+	conf, err := hadoopconf.Load(h.Conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := hadoopconf.User()
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := hdfs.New(hdfs.Config{Conf: conf, User: user})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	for _, name := range []string{"used", "b", "c", "d", "e", "f"} {
+		if err := store.Write(ctx, ".tfcluster/cache/"+name+"/tfcluster-1", strings.NewReader(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := store.Touch(ctx, ".tfcluster/cache/used"); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		later time.Duration
+		want  string
+	}{{time.Hour, "b c d e f used"}, {25 * time.Hour, "d e f used"}} {
+		if err := yarn.Clean(ctx, store, time.Now().Add(step.later)); err != nil {
+			t.Fatal(err)
+		}
+		infos, err := store.List(ctx, ".tfcluster/cache")
+		var left []string
+		for _, i := range infos {
+			left = append(left, i.Name())
+		}
+		if got := strings.Join(left, " "); err != nil || got != step.want {
+			t.Errorf("%s later %q is left: %v", step.later, got, err)
 		}
 	}
 }
@@ -152,7 +285,22 @@ func TestFaults(t *testing.T) {
 		}
 		h.NodeManagers[lost].Start()
 	})
-	t.Run("an application that ended is followed by another", func(t *testing.T) {
+	t.Run("an application that is ended is followed by another", func(t *testing.T) {
+		s, err := cluster.LoadState(c.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := c.Script(forever)
+		r.Line("[worker:1] here")
+		kill(t, h, s.Allocation)
+		if f := r.Wait().GetFailure(); !strings.Contains(f.GetSummary(), "is killed: the test ends it") {
+			t.Errorf("failure is %v", f)
+		}
+		if st := c.Script(hello).Wait(); st.GetState() != "finished" {
+			t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
+		}
+	})
+	t.Run("an application that ended with its driver is followed by another", func(t *testing.T) {
 		s, err := cluster.LoadState(c.Name)
 		if err != nil {
 			t.Fatal(err)

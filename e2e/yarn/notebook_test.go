@@ -1,0 +1,150 @@
+package yarn
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
+)
+
+// limit bounds one notebook.
+const limit = 5 * time.Minute
+
+// reader is somebody with notebooks and an installed kernel.
+type reader struct {
+	t      *testing.T
+	python string
+	prefix string
+	folder string // of the notebooks
+	env    []string
+}
+
+func newReader(t *testing.T, h *hadooptest.Cluster, python string) *reader {
+	t.Helper()
+	r := &reader{t: t, python: python, prefix: t.TempDir(), folder: t.TempDir()}
+	if _, err := clustertest.Build(r.prefix); err != nil {
+		t.Fatal(err)
+	}
+	r.env = append(os.Environ(), "HADOOP_CONF_DIR="+h.Conf, "TFCLUSTER_HOME="+filepath.Join(r.prefix, "state"))
+	r.run(r.program(), "install", "--prefix", r.prefix, "--python", python)
+	t.Cleanup(func() { r.try(r.program(), "shutdown", "--force", "-c", "overnight") }) // of a test that failed
+	return r
+}
+
+func (r *reader) program() string { return filepath.Join(r.prefix, "tfcluster") }
+
+func (r *reader) try(words ...string) (string, error) {
+	cmd := exec.Command(words[0], words[1:]...)
+	cmd.Env, cmd.WaitDelay = r.env, time.Second
+	timer := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() }) // it has ended, else
+	defer timer.Stop()
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func (r *reader) run(words ...string) {
+	r.t.Helper()
+	if out, err := r.try(words...); err != nil {
+		r.t.Fatalf("%s: %v\n%s", strings.Join(words, " "), err, out)
+	}
+}
+
+// copyFile puts a file of the repository's notebooks into the reader's folder.
+func (r *reader) copyFile(name string) {
+	r.t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", "notebooks", name))
+	if err == nil {
+		err = os.WriteFile(filepath.Join(r.folder, name), b, 0o600)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// execute runs a notebook in a new kernel and gives all that it shows. Where
+// TFCLUSTER_NOTEBOOKS names a folder, the executed notebook is put there.
+func (r *reader) execute(name string) string {
+	r.t.Helper()
+	r.copyFile(name)
+	words := []string{r.python, filepath.Join("..", "..", "notebooks", "run.py"), "--prefix", r.prefix, "--clean"}
+	output := r.t.TempDir()
+	if to := os.Getenv("TFCLUSTER_NOTEBOOKS"); to != "" {
+		output = to
+	}
+	r.run(append(words, "--output", output, filepath.Join(r.folder, name))...)
+	return shown(r.t, filepath.Join(output, name))
+}
+
+// shown is the text of a notebook's outputs.
+func shown(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type text []string // one string or several lines
+	var nb struct {
+		Cells []struct {
+			Outputs []struct {
+				Text      json.RawMessage
+				Data      map[string]json.RawMessage
+				Traceback text
+			}
+		}
+	}
+	if err := json.Unmarshal(raw, &nb); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	add := func(m json.RawMessage) {
+		var lines text
+		var line string
+		if json.Unmarshal(m, &lines) != nil {
+			_ = json.Unmarshal(m, &line) // it is none: another kind of output
+		}
+		b.WriteString(strings.Join(lines, "") + line + "\n")
+	}
+	for _, c := range nb.Cells {
+		for _, o := range c.Outputs {
+			add(o.Text)
+			add(o.Data["text/plain"])
+			b.WriteString(strings.Join(o.Traceback, "\n"))
+		}
+	}
+	return b.String()
+}
+
+// TestOvernight: containers of two sizes, a worker that dies at night, and the morning's
+// kernel that sees it and trains on.
+func TestOvernight(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("short: starts Hadoop and TensorFlow seven times")
+	}
+	python := clustertest.FindPython(t)
+	r := newReader(t, hadooptest.Start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute}), python)
+	r.copyFile("mnist.py")
+	contains(t, "the evening", r.execute("05-yarn.ipynb"), "7 executors = chief + 4 workers + 2 ps", "goes on when this kernel shuts down")
+	text := r.execute("05-yarn-morning.ipynb")
+	contains(t, "the morning", text, "worker:2", "SIGKILL", "epochs 0 to 5, accuracy", "epochs 6 to 11, accuracy", "released in")
+	_, last, _ := strings.Cut(text[strings.LastIndex(text, "\naccuracy "):], "accuracy ")
+	if a, err := strconv.ParseFloat(strings.Fields(last)[0], 64); err != nil || a < 0.8 {
+		t.Errorf("accuracy %v (%v):\n%s", a, err, text)
+	}
+}
+
+func contains(t *testing.T, what, text string, wanted ...string) {
+	t.Helper()
+	for _, w := range wanted {
+		if !strings.Contains(text, w) {
+			t.Errorf("%s does not show %q:\n%s", what, w, text)
+		}
+	}
+}
