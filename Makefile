@@ -105,7 +105,7 @@ fmt: .bin/gofumpt ## gofumpt and ruff format
 	.bin/gofumpt -w $$(git ls-files '*.go' | grep -v '\.pb\.go')
 	$(VENV)/bin/ruff format cluster/python notebooks tensorboard kernel e2e
 
-bench: install ## the figures of DESIGN §5, each beside its reference in one run
+bench: install hadoop ## the figures of DESIGN §5, each beside its reference in one run
 	$(PY) e2e/bench/bench.py --prefix $(VENV)
 
 notebooks: install hadoop ## execute the notebooks and keep their outputs, without this machine's names

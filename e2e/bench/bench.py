@@ -3,7 +3,8 @@
     python e2e/bench/bench.py --prefix PREFIX [--rows 1,3,spark] [--quick] [--pairs N] [--json FILE]
 
 PREFIX is where the kernel tfcluster is installed. Rows are named as the design numbers them; spark is row 4 on a
-standalone Spark. Nothing is asserted: a figure depends on the machine. The exit code is 0 when every row asked for was
+standalone Spark, yarn row 7 on a Hadoop of its own.
+Nothing is asserted: a figure depends on the machine. The exit code is 0 when every row asked for was
 measured, whether or not its bar holds, or skipped for want of what it needs.
 """
 
@@ -19,6 +20,7 @@ import rows_cluster
 import rows_kernel
 import rows_spark
 import rows_steps
+import rows_yarn
 from measure import Figure, Options, load, machine, table
 from workplace import BenchError, Missing, Workplace
 
@@ -30,6 +32,7 @@ ROWS = {
     "spark": rows_spark.cold,
     "5": rows_cluster.killed,
     "6": rows_steps.steps,
+    "yarn": rows_yarn.submit,
 }
 
 

@@ -1,0 +1,83 @@
+package yarn_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
+)
+
+// BenchmarkSubmit is from a driver's start to three plain processes in containers, on a
+// YARN whose nodes beat every 100 ms. It prints its samples for e2e/bench.
+func BenchmarkSubmit(b *testing.B) {
+	python := clustertest.FindPython(b)
+	y := hadooptest.Start(b, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: time.Minute})
+	b.Setenv("HADOOP_CONF_DIR", y.Conf)
+	h := clustertest.Harness{Program: program, Python: python, Reserve: &clusterpb.ReserveRequest{Backend: "yarn", IdleMillis: 60_000}}
+	small := func(r *clusterpb.ReserveRequest) {
+		for _, role := range r.Roles {
+			role.Each = &clusterpb.Resources{MemoryBytes: 256 << 20}
+		}
+	}
+	var samples struct {
+		Reserved []float64 `json:"reserved"` // seconds from the driver's start to three agents that wait
+		Entered  []float64 `json:"entered"`  // and to three programs that run
+		PSS      float64   `json:"pss"`      // of driver and agents together, in MB
+	}
+	for b.Loop() {
+		began := time.Now()
+		c := h.Start(b, "worker=3", small)
+		samples.Reserved = append(samples.Reserved, time.Since(began).Seconds())
+		c.Script("import time\ntime.sleep(600)")
+		samples.Entered = append(samples.Entered, time.Since(began).Seconds())
+		if samples.PSS == 0 { // while no other cluster's agents are there
+			samples.PSS = pss(b, y, c.Name)
+		}
+	}
+	raw, err := json.Marshal(samples)
+	if err != nil {
+		b.Fatal(err)
+	}
+	fmt.Printf("samples %s\n", raw)
+}
+
+var pssLine = regexp.MustCompile(`(?m)^Pss:\s+(\d+) kB`)
+
+// pss is the memory of a cluster's driver and of all agents, in MB, with a share of each
+// page that several have.
+func pss(b *testing.B, y *hadooptest.Cluster, name string) float64 {
+	s, err := cluster.LoadState(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	pids := []int{int(s.Driver.PID)}
+	for pid, words := range y.Containers() {
+		if strings.HasPrefix(words, "./tfcluster agent") {
+			pids = append(pids, pid)
+		}
+	}
+	sum := 0.0
+	for _, pid := range pids {
+		raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if m := pssLine.FindSubmatch(raw); m != nil {
+			kB, err := strconv.ParseFloat(string(m[1]), 64)
+			if err != nil {
+				b.Fatal(err)
+			}
+			sum += kB / 1000
+		}
+	}
+	return sum
+}

@@ -1,0 +1,60 @@
+"""Three plain processes in containers of a real YARN, beside what was measured of TonY elsewhere."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+import subprocess
+
+from measure import Figure, Options, median, spread
+from workplace import DEADLINE, BenchError, Missing, Workplace
+
+ROOT = pathlib.Path(__file__).parents[2]
+# TonY 0.5.3 on Hadoop 3.3.6, two cores, quiet: from the client's start, from its submission; PSS of client, master
+# and executors.
+TONY = {"client": 8.77, "submit": 6.64, "pss": 559}
+
+
+def submit(place: Workplace, options: Options) -> list[Figure]:
+    """From a driver's start to three processes, and the memory of driver and agents."""
+    if not (ROOT / ".hadoop").exists():
+        raise Missing("Hadoop's jars are missing (make hadoop)")
+    if not shutil.which("go"):
+        raise Missing("go is missing")
+    options.say("YARN: Hadoop starts")
+    command = ["go", "test", "-run", "^$", "-bench", "BenchmarkSubmit", "-benchtime", f"{options.times(5, 2)}x"]
+    done = subprocess.run(
+        [*command, "./cluster/yarn"],
+        env={**place.env, "TFCLUSTER_TEST_PYTHON": place.python},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=5 * DEADLINE,
+    )
+    lines = [line for line in done.stdout.splitlines() if "samples {" in line]
+    if done.returncode or not lines:
+        raise BenchError(f"on YARN: {(done.stdout + done.stderr).strip()[-1000:]}")
+    said = json.loads(lines[-1].partition("samples ")[2])
+    entered, pss = said["entered"], said["pss"]
+    return [
+        Figure(
+            7,
+            "YARN: driver's start → three processes run",
+            f"TonY {TONY['client']} s (quoted; from its submission {TONY['submit']} s)",
+            f"{spread(entered)}; reserved {median(said['reserved']):.2f} s",
+            f"÷ {TONY['submit']} s = {median(entered) / TONY['submit']:.2g}",
+            "0.40 s",
+            median(entered) <= 0.4,
+            {"seconds": said},
+        ),
+        Figure(
+            7,
+            "YARN: PSS of driver and three agents",
+            f"TonY {TONY['pss']} MB (quoted)",
+            f"{pss:.0f} MB",
+            f"÷ {TONY['pss']} MB = {pss / TONY['pss']:.2g}",
+            "140 MB",
+            pss <= 140,
+        ),
+    ]
