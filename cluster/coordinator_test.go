@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,8 +25,9 @@ type engine struct {
 	answer   chan error // what Allocate waits for
 	events   chan Event
 	mu       sync.Mutex
-	replaced int  // guarded by mu
-	released bool // guarded by mu
+	replaced int    // guarded by mu
+	logs     string // of each agent that did not come
+	released bool   // guarded by mu
 }
 
 func (e *engine) Allocate(ctx context.Context, _ Request) (Allocation, error) {
@@ -50,7 +52,12 @@ func (e *engine) Replace(context.Context, ExecutorID) error {
 }
 
 func (e *engine) Logs(context.Context, ExecutorID) (io.ReadCloser, error) {
-	return nil, errors.New("no logs")
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.logs == "" {
+		return nil, errors.New("no logs")
+	}
+	return io.NopCloser(strings.NewReader(e.logs)), nil
 }
 
 func (e *engine) Saved() []byte {

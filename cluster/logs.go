@@ -38,6 +38,11 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 	if err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
+	if rec == nil && req.GetRun() == 0 {
+		if sent, err := c.engineLogs(ctx, req, stream); err != nil || sent > 0 {
+			return err
+		}
+	}
 	if rec == nil {
 		return c.noRun(ctx, req.GetRun())
 	}

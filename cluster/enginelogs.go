@@ -1,0 +1,75 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Limits of what is asked of the engine for one executor.
+const (
+	engineLogLines = 100
+	engineLogBytes = 256 << 10
+	engineLogWait  = 10 * time.Second
+)
+
+// engineLogs sends what the agents wrote that have not joined, before anything was
+// started: the engine has it, and it says why they do not come. It reports how many
+// lines there were.
+func (c *control) engineLogs(ctx context.Context, req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) (int, error) {
+	var missing []ExecutorRequest
+	var alloc Allocation
+	err := c.call(ctx, func() {
+		alloc = c.alloc
+		for _, x := range c.lc.execs {
+			if x.state != execJoined && x.state != execReady && (req.GetTask() == "" || req.GetTask() == x.task.String()) {
+				missing = append(missing, ExecutorRequest{ID: x.id, Task: x.task})
+			}
+		}
+	})
+	if err != nil {
+		return 0, status.Error(codes.Unavailable, err.Error())
+	}
+	if alloc == nil {
+		return 0, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, engineLogWait)
+	defer cancel()
+	sent := 0
+	for _, x := range missing {
+		lines, err := engineLog(ctx, alloc, x)
+		if err != nil {
+			continue // there is none: it waits for its executor
+		}
+		sent += len(lines)
+		if err := stream.Send(&clusterpb.LinesReply{Lines: lines}); err != nil {
+			return sent, err
+		}
+	}
+	return sent, nil
+}
+
+// engineLog is the end of what one agent wrote.
+func engineLog(ctx context.Context, alloc Allocation, x ExecutorRequest) ([]*clusterpb.Line, error) {
+	r, err := alloc.Logs(ctx, x.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var lines []*clusterpb.Line
+	s := bufio.NewScanner(io.LimitReader(r, engineLogBytes))
+	for s.Scan() {
+		text := strings.ToValidUTF8(s.Text(), "\uFFFD")
+		lines = append(lines, &clusterpb.Line{Stream: clusterpb.Line_STDERR, Task: fmt.Sprintf("agent of %s", x.Task), Text: text})
+	}
+	return lines[max(0, len(lines)-engineLogLines):], nil
+}
