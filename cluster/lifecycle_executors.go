@@ -195,12 +195,13 @@ const environmentFailed = "environment"
 func (l *lifecycle) reserveFailed(kind, why string) {
 	l.state = stateFailed
 	l.do(actTimer{"reserve", 0})
-	f := &clusterpb.Failure{Kind: kind, Summary: why, ExitCode: 75, Remedy: "ask for fewer or smaller executors, or give --reserve-timeout more time"}
+	f := &clusterpb.Failure{Kind: kind, Summary: why, ExitCode: 75}
 	if kind == environmentFailed {
 		f.ExitCode, f.Remedy = 69, "%tfcluster reserve with another --venv"
 	}
 	if kind == "timeout" {
 		f.Summary = fmt.Sprintf("not reserved within %s: %s", l.limits.reserve, why)
+		f.Remedy = "ask for fewer or smaller executors, or give --reserve-timeout more time"
 	}
 	l.do(actReserveFailed{f})
 	l.do(actRelease{"not reserved: " + why})

@@ -161,7 +161,8 @@ func (a *allocation) admit() error {
 	began := time.Now()
 	state, err := client.AwaitMasterToken(a.ctx, app.id, func(r *yarnpb.ApplicationReport) {
 		if time.Since(began) > patience {
-			a.pend(func(*executor) string { return admissionWords(a.ID(), queue(a.req), r.GetDiagnostics()) })
+			words := admissionWords(protocol.ApplicationName(app.id), queue(a.req), r.GetDiagnostics())
+			a.pend(func(*executor) string { return words })
 		}
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 const patience = time.Second
 
 // pend tells those that wait for a container why, where that is another reason than
-// before.
+// before. It calls why with mu held.
 func (a *allocation) pend(why func(*executor) string) {
 	a.mu.Lock()
 	var pending []cluster.Event
