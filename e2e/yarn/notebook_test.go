@@ -34,7 +34,9 @@ func newReader(t *testing.T, h *hadooptest.Cluster, python string) *reader {
 	}
 	r.env = append(os.Environ(), "HADOOP_CONF_DIR="+h.Conf, "TFCLUSTER_HOME="+filepath.Join(r.prefix, "state"))
 	r.run(r.program(), "install", "--prefix", r.prefix, "--python", python)
-	t.Cleanup(func() { r.try(r.program(), "shutdown", "--force", "-c", "overnight") }) // of a test that failed
+	t.Cleanup(func() {
+		_, _ = r.try(r.program(), "shutdown", "--force", "-c", "overnight") // of a test that failed; else there is none
+	})
 	return r
 }
 
