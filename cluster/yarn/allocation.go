@@ -165,7 +165,7 @@ func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
 			if c := living[name]; c != nil {
 				delete(living, name)
 				x.container = c
-				a.tell(cluster.Granted{Executor: id, Attempt: x.attempt, Host: c.GetNodeId().GetHost()})
+				a.tell(cluster.Granted{Executor: id, Attempt: x.attempt, Host: c.GetNodeId().GetHost(), Kept: true})
 				continue
 			}
 		}
