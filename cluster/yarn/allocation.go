@@ -56,6 +56,9 @@ type allocation struct {
 	work   sync.WaitGroup // the goroutines
 	wake   chan struct{}  // tells beat of new wishes
 
+	held  string    // of the goroutine beat: why the scheduler gives the application nothing yet
+	asked time.Time // of the goroutine beat: when the queue was asked for that
+
 	mu        sync.Mutex
 	app       application                      // guarded by mu
 	program   shipped                          // guarded by mu

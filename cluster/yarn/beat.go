@@ -61,7 +61,13 @@ func (a *allocation) heard(app application, b protocol.Beat) {
 	if b.Renewed {
 		a.renewed()
 	}
-	a.pend(func(x *executor) string { return waitingWords(x, queue(a.req), b.GetLimit()) })
+	a.heldBack(b.GetLimit())
+	a.pend(func(x *executor) string {
+		if a.held != "" {
+			return a.held
+		}
+		return waitingWords(x, queue(a.req), b.GetLimit())
+	})
 }
 
 // given starts an agent in a container, or gives it back where nobody waits for it.

@@ -56,18 +56,20 @@ func check(ctx context.Context, client *protocol.Client, req cluster.Request, mo
 		labels[l.GetName()], names = true, append(names, l.GetName())
 	}
 	for _, e := range req.Executors {
-		r := resource(e.Each)
-		switch {
-		case r.GetMemory() > most.GetMemory():
-			return tooMuch(e.Task, fmt.Sprintf("%d MiB of memory", r.GetMemory()), fmt.Sprintf("%d MiB (yarn.scheduler.maximum-allocation-mb)", most.GetMemory()))
-		case r.GetVirtualCores() > most.GetVirtualCores():
-			return tooMuch(e.Task, fmt.Sprintf("%d vcores", r.GetVirtualCores()), fmt.Sprintf("%d (yarn.scheduler.maximum-allocation-vcores)", most.GetVirtualCores()))
-		case gpus(r) > gpus(most):
-			return tooMuch(e.Task, fmt.Sprintf("%d GPUs", gpus(r)), fmt.Sprintf("%d (%s)", gpus(most), gpuType))
-		case !labels[e.Each.GetNodeLabel()]:
+		if !labels[e.Each.GetNodeLabel()] {
 			return fmt.Errorf("%s is to run on nodes labelled %q, which YARN does not know: it knows %s",
 				e.Task, e.Each.GetNodeLabel(), strings.Join(append(names, "no other"), ", "))
 		}
+	}
+	nodes, err := client.NodeReports(ctx)
+	if err != nil {
+		return err
+	}
+	if err := checkNodes(req, nodes); err != nil {
+		return err
+	}
+	if err := checkMost(req, most); err != nil {
+		return err
 	}
 	q, err := client.Queue(ctx, queue(req))
 	if err != nil {
@@ -76,11 +78,23 @@ func check(ctx context.Context, client *protocol.Client, req cluster.Request, mo
 	if q.GetState() != yarnpb.QueueState_Q_RUNNING {
 		return fmt.Errorf("queue %s takes no applications: it is %s", queue(req), strings.ToLower(strings.TrimPrefix(q.GetState().String(), "Q_")))
 	}
-	nodes, err := client.NodeReports(ctx)
-	if err != nil {
-		return err
+	return nil
+}
+
+// checkMost refuses what is more than any container may have.
+func checkMost(req cluster.Request, most *yarnpb.Resource) error {
+	for _, e := range req.Executors {
+		r := resource(e.Each)
+		switch {
+		case r.GetMemory() > most.GetMemory():
+			return tooMuch(e.Task, fmt.Sprintf("%d MiB of memory", r.GetMemory()), fmt.Sprintf("%d MiB (yarn.scheduler.maximum-allocation-mb)", most.GetMemory()))
+		case r.GetVirtualCores() > most.GetVirtualCores():
+			return tooMuch(e.Task, fmt.Sprintf("%d vcores", r.GetVirtualCores()), fmt.Sprintf("%d (yarn.scheduler.maximum-allocation-vcores)", most.GetVirtualCores()))
+		case gpus(r) > gpus(most):
+			return tooMuch(e.Task, fmt.Sprintf("%d GPUs", gpus(r)), fmt.Sprintf("%d (%s)", gpus(most), gpuType))
+		}
 	}
-	return checkNodes(req, nodes)
+	return nil
 }
 
 // checkNodes refuses what none of the nodes that run could ever hold. Where there is

@@ -1,12 +1,13 @@
 package yarn
 
 import (
+	"context"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -60,21 +61,53 @@ func describeResource(r *yarnpb.Resource) string {
 	return words
 }
 
-// dated begins what the scheduler says of an application that waits.
-var dated = regexp.MustCompile(`^\[[^\]]*\]\s*`)
-
-// admissionWords say why the scheduler does not let an application begin yet.
+// admissionWords say why an application has no master yet.
 func admissionWords(id, queue, diagnostics string) string {
-	said, _, _ := strings.Cut(strings.TrimSpace(dated.ReplaceAllString(strings.TrimSpace(diagnostics), "")), "\n")
-	switch {
-	case strings.Contains(said, "User's AM resource limit exceeded"):
-		return fmt.Sprintf("%s waits: you have as many applications in queue %s as its limit for ApplicationMasters allows a user; one that ends makes place", id, queue)
-	case strings.Contains(said, "AM resource limit exceeded"):
-		return fmt.Sprintf("%s waits: queue %s runs as many applications as its limit for ApplicationMasters allows (maximum-am-resource-percent); one that ends makes place", id, queue)
-	case strings.Contains(said, "cluster resource is empty"):
-		return id + " waits: no NodeManager runs"
-	case said == "":
+	said, _, _ := strings.Cut(strings.TrimSpace(diagnostics), "\n")
+	if said == "" {
 		return fmt.Sprintf("%s waits to begin in queue %s", id, queue)
 	}
 	return fmt.Sprintf("%s waits to begin in queue %s: %s", id, queue, said)
+}
+
+// askQueue is how often the queue is asked while it gives nothing.
+const askQueue = 5 * time.Second
+
+// heldBack finds out whether the scheduler has let the application begin. One that it
+// has not is offered nothing, and YARN says nowhere why: CapacityScheduler lets as many
+// begin as may have an ApplicationMaster, and counts those that are not managed too.
+func (a *allocation) heldBack(left *yarnpb.Resource) {
+	a.mu.Lock()
+	waits, has := false, false
+	for _, x := range a.executors {
+		has = has || x.container != nil
+		waits = waits || (x.wish != 0 && time.Since(x.since) > patience)
+	}
+	a.mu.Unlock()
+	if has || !waits || left.GetMemory() > 0 || left.GetVirtualCores() > 0 {
+		a.held = ""
+		return
+	}
+	if time.Since(a.asked) < askQueue {
+		return
+	}
+	a.asked = time.Now()
+	client, err := protocol.NewClient(a.site.conf, a.site.user, reachLimit)
+	if err != nil {
+		return // what YARN says otherwise has to do
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(a.ctx, reachLimit)
+	defer cancel()
+	if q, err := client.Queue(ctx, queue(a.req)); err == nil {
+		a.held = heldWords(queue(a.req), q.GetQueueStatistics().GetNumAppsPending())
+	}
+}
+
+// heldWords are for an application that is among those that may not begin.
+func heldWords(queue string, pending int64) string {
+	if pending == 0 {
+		return ""
+	}
+	return fmt.Sprintf("queue %s runs as many applications as its limits allow (maximum-am-resource-percent, max-parallel-apps) and holds %d back; one that ends makes place", queue, pending)
 }

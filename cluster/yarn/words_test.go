@@ -15,22 +15,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// TestAdmissionWords: what CapacityScheduler says of an application that may not begin.
-func TestAdmissionWords(t *testing.T) {
-	t.Parallel()
-	for said, want := range map[string]string{
-		"[Sat Nov 21 22:00:00 +0000 2026] Application is added to the scheduler and is not yet activated. Queue's AM resource limit exceeded.  Details : AM Partition = <DEFAULT_PARTITION>; ": "application_1_0001 waits: queue ml runs as many applications as its limit for ApplicationMasters allows (maximum-am-resource-percent); one that ends makes place",
-		"[Sat Nov 21 22:00:00 +0000 2026] Application is added to the scheduler and is not yet activated. User's AM resource limit exceeded.  Details : ":                                      "application_1_0001 waits: you have as many applications in queue ml as its limit for ApplicationMasters allows a user; one that ends makes place",
-		"[Sat Nov 21 22:00:00 +0000 2026] Application is added to the scheduler and is not yet activated. Skipping AM assignment as cluster resource is empty.  Details : ":                    "application_1_0001 waits: no NodeManager runs",
-		"":                         "application_1_0001 waits to begin in queue ml",
-		"Something else\nand more": "application_1_0001 waits to begin in queue ml: Something else",
-	} {
-		if got := admissionWords("application_1_0001", "ml", said); got != want {
-			t.Errorf("%q gives %q, want %q", said, got, want)
-		}
-	}
-}
-
 func TestWaitingWords(t *testing.T) {
 	t.Parallel()
 	x := func(label string) *executor {

@@ -75,11 +75,11 @@ const forever = "import time\nprint('here', flush=True)\nwhile True: time.sleep(
 // TestRefusals: what this YARN can never give is refused at once, in one line.
 func TestRefusals(t *testing.T) {
 	h := start(t, hadooptest.Options{
-		HDFS: true, NodeManagers: 1, GPUs: 2, Labels: []string{"fast"},
-		// The queue ml lets one application begin, and containers may be larger than the node.
+		HDFS: true, NodeManagers: 2, GPUs: 2, Labels: []string{"", "fast"},
+		// The queue ml lets one application begin.
 		Site: map[string]string{
 			"yarn.scheduler.capacity.root.ml.maximum-am-resource-percent": "0.0001",
-			"yarn.scheduler.maximum-allocation-mb":                        "16384",
+			"yarn.scheduler.maximum-allocation-vcores":                    "4",
 		},
 	})
 	t.Run("what was shipped long ago goes", func(t *testing.T) { cleansCache(t, h) })
@@ -88,10 +88,9 @@ func TestRefusals(t *testing.T) {
 		change func(*clusterpb.ReserveRequest)
 		want   string
 	}{
-		{"memory", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 1 << 40} }, "maximum-allocation-mb"},
-		{"cores", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Cpus: 400} }, "maximum-allocation-vcores"},
-		{"GPUs", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 3} }, "asks for 3 GPUs, a container of this YARN may have 2"},
-		{"node", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 9 << 30} }, "asks for 9216 MiB and 1 vcores, no node has as much: the largest has 8192 MiB"},
+		{"memory", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 9 << 30} }, "asks for 9216 MiB and 1 vcores, no node has as much: the largest has 8192 MiB and 8 vcores"},
+		{"cores", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Cpus: 5} }, "asks for 5 vcores, a container of this YARN may have 4 (yarn.scheduler.maximum-allocation-vcores)"},
+		{"GPUs", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 3} }, "no node has as much: the largest has 8192 MiB and 8 vcores and 2 GPUs"},
 		{"label", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{NodeLabel: "slow"} }, "it knows fast"},
 		{"queue", func(r *clusterpb.ReserveRequest) { r.Engine = map[string]string{"queue": "nobody"} }, "nobody"},
 	} {
@@ -127,7 +126,7 @@ func waitsForQueue(t *testing.T) {
 	}
 	first := harness(t).Launch(t, "worker=2", ml(12*time.Second))
 	awaitApplication(t, first.Name)
-	refused(harness(t).Launch(t, "worker=1", ml(4*time.Second)), "worker:0", "queue ml runs as many applications as its limit for ApplicationMasters allows")
+	refused(harness(t).Launch(t, "worker=1", ml(4*time.Second)), "worker:0", "queue ml runs as many applications as its limits allow")
 	refused(first, "worker:", "queue ml has", "it needs 3072 MiB and 1 vcores")
 }
 
@@ -293,7 +292,7 @@ func TestFaults(t *testing.T) {
 		r := c.Script(forever)
 		r.Line("[worker:1] here")
 		kill(t, h, s.Allocation)
-		if f := r.Wait().GetFailure(); !strings.Contains(f.GetSummary(), "is killed: the test ends it") {
+		if f := r.Wait().GetFailure(); !strings.Contains(f.GetSummary(), "the test ends it") {
 			t.Errorf("failure is %v", f)
 		}
 		if st := c.Script(hello).Wait(); st.GetState() != "finished" {

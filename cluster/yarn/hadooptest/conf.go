@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -195,6 +196,11 @@ func (c *Cluster) capacityScheduler() properties {
 		p[q+"root.default.accessible-node-labels"] = "*"
 		p[q+"root.default.accessible-node-labels."+l+".capacity"] = "100"
 		p[q+"root.ml.accessible-node-labels."+l+".capacity"] = "0"
+	}
+	for k, v := range c.options.Site {
+		if strings.HasPrefix(k, q) {
+			p[k] = v
+		}
 	}
 	return p
 }

@@ -30,7 +30,7 @@ type Options struct {
 	// MasterExpiry and NodeExpiry are after how long a silent ApplicationMaster or
 	// NodeManager is given up: 20 s and 5 s if zero.
 	MasterExpiry, NodeExpiry time.Duration
-	// Site holds more properties for yarn-site.xml.
+	// Site holds more properties for yarn-site.xml, and for capacity-scheduler.xml.
 	Site map[string]string
 }
 
