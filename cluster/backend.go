@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -58,6 +59,12 @@ type Allocation interface {
 type SessionSharer interface {
 	// Session says how; the reply may hold a secret.
 	Session(ctx context.Context) (*clusterpb.EngineSessionReply, error)
+}
+
+// Teller is a Backend whose engine notices an agent's end, and knows why.
+type Teller interface {
+	// TellsWithin is how long after such an end Lost comes, as a rule.
+	TellsWithin() time.Duration
 }
 
 // Finding is one thing that was looked at for a person: what it is, what was found, and

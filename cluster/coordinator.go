@@ -182,6 +182,9 @@ func (c *Coordinator) limits() limits {
 		lim.reserve = time.Duration(ms) * time.Millisecond
 	}
 	lim.idle = time.Duration(c.cfg.Request.GetIdleMillis()) * time.Millisecond
+	if t, ok := c.cfg.Backend.(Teller); ok {
+		lim.sudden = t.TellsWithin()
+	}
 	return lim
 }
 

@@ -103,6 +103,7 @@ def clean(notebook: Any, root: pathlib.Path) -> None:
         (re.compile(re.escape(str(root))), "."),
         # Up to two spaces behind it go, so that columns stay where they are.
         (re.compile(r"(?<![\w.-])" + re.escape(host) + r"(?![\w.-])( {2}(?= {2}))?"), "host"),
+        (re.compile(r"(?<![\w.])127(\.\d+){3}(?![\w.])( {2,}(?= {2}))?"), "host"),  # a node of a cluster on one machine
         (re.compile(r"\b\d\d:\d\d:\d\d\b"), "00:00:00"),
         (re.compile(r"\b\d\d/\d\d/\d\d(?= \d\d:\d\d:\d\d)"), "26/01/01"),
         (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?\b"), "2026-01-01 00:00:00"),

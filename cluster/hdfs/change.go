@@ -12,11 +12,10 @@ func (f *FS) MakeDir(ctx context.Context, name string) error {
 	return f.do(ctx, "make", name, func(s *session, name string) error { return s.MkdirAll(name, 0o755) })
 }
 
-// Touch makes now the time of a file's or folder's last change.
-func (f *FS) Touch(ctx context.Context, name string) error {
+// Touch makes at, in whole seconds, the time of a file's or folder's last change.
+func (f *FS) Touch(ctx context.Context, name string, at time.Time) error {
 	return f.do(ctx, "touch", name, func(s *session, name string) error {
-		now := time.Now()
-		return s.Chtimes(name, now, now)
+		return s.Chtimes(name, at, at)
 	})
 }
 

@@ -72,6 +72,9 @@ func AgentInput() (io.Reader, error) {
 	if config["work_dir"], err = os.Getwd(); err != nil {
 		return nil, fmt.Errorf("find the container's folder: %w", err)
 	}
+	if host := os.Getenv("NM_HOST"); host != "" {
+		config["host"] = host // as YARN's pages call it
+	}
 	if err := proveReach(fmt.Sprint(config["coordinator"])); err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ func ship(ctx context.Context, s site, program string) (shipped, error) {
 		return shipped{}, fmt.Errorf("ship this program: %w", err)
 	}
 	// Neither is worth a failure: another driver that ships now does the same.
-	_ = store.Touch(ctx, dir)
+	_ = store.Touch(ctx, dir, time.Now())
 	_ = clean(ctx, store, time.Now())
 	uri, err := store.URI(name)
 	return shipped{URI: uri, Size: info.Size(), Time: info.ModTime().UnixMilli()}, err

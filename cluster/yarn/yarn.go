@@ -22,6 +22,7 @@ var (
 	_ cluster.Backend    = (*Backend)(nil)
 	_ cluster.Advertiser = (*Backend)(nil)
 	_ cluster.Announcer  = (*Backend)(nil)
+	_ cluster.Teller     = (*Backend)(nil)
 )
 
 // Times within which a peer is to be reached. A ResourceManager that is restarted is away for a while; a master
@@ -62,6 +63,9 @@ func findSite(r *clusterpb.ReserveRequest) (s site, err error) {
 	}
 	return s, err
 }
+
+// TellsWithin is a NodeManager's heartbeat, a second unless configured, and ours.
+func (b *Backend) TellsWithin() time.Duration { return 4 * time.Second }
 
 // Allocate checks what is asked for and submits an application. That its queue lets it
 // wait, and each executor's container, is told by events.

@@ -214,13 +214,13 @@ func cleansCache(t *testing.T, h *hadooptest.Cluster) {
 	defer store.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	for _, name := range []string{"used", "b", "c", "d", "e", "f"} {
+	for i, name := range []string{"b", "c", "d", "e", "f", "used"} {
 		if err := store.Write(ctx, ".tfcluster/cache/"+name+"/tfcluster-1", strings.NewReader(name)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := store.Touch(ctx, ".tfcluster/cache/used"); err != nil {
-		t.Fatal(err)
+		if err := store.Touch(ctx, ".tfcluster/cache/"+name, time.Now().Add(time.Duration(i-6)*time.Minute)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, step := range []struct {
 		later time.Duration
