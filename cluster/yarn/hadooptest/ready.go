@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -88,6 +89,13 @@ func (c *Cluster) managerReady() error {
 	}
 	if info.ClusterInfo.State != "STARTED" {
 		return fmt.Errorf("the ResourceManager is %s", info.ClusterInfo.State)
+	}
+	for _, port := range []int{schedulerPort, managerPort} { // they are opened last
+		conn, err := net.DialTimeout("tcp", fmt.Sprintf("%s:%d", c.Host, port), time.Second)
+		if err != nil {
+			return err
+		}
+		conn.Close()
 	}
 	return nil
 }
