@@ -29,7 +29,7 @@ func Python(t testing.TB) string {
 }
 
 // endLimit is how long a kernel may take to end.
-const endLimit = 20 * time.Second
+const endLimit = 60 * time.Second
 
 // Start runs a kernel with an Interceptor in this process until the test ends, and
 // connects to it.
