@@ -37,7 +37,7 @@ func onElsewhere(dir string) (driver.Elsewhere, error) {
 		return driver.Elsewhere{}, fmt.Errorf("results are kept in a folder of this machine or on hdfs://, not on %s://", scheme)
 	}
 	conf, err := hadoopconf.FromEnvironment()
-	if errors.Is(err, hadoopconf.ErrNone) {
+	if errors.Is(err, hadoopconf.ErrNone) && strings.Contains(dir, "://") {
 		conf, err = hadoopconf.New(nil), nil // a URI with an authority needs none
 	}
 	if err != nil {

@@ -53,7 +53,11 @@ func (d *driver) place(ctx context.Context) error {
 		return fmt.Errorf("not yet: --dir %s", d.dir)
 	}
 	var err error
-	if d.elsewhere, err = d.opt.Elsewhere(d.dir); err != nil {
+	d.elsewhere, err = d.opt.Elsewhere(d.dir)
+	switch {
+	case err != nil && home: // nobody gave --dir
+		return err
+	case err != nil:
 		return fmt.Errorf("--dir %s: %w", d.dir, err)
 	}
 	d.dir = d.elsewhere.Dir

@@ -107,7 +107,7 @@ def test_plain_ipykernel(prefix: pathlib.Path, env: dict[str, str], tmp_path: pa
         ("%tfcluster reserve --cpus 4000 --workers 1", "this machine has"),
         ("%tfcluster reserve --gpus 64 --workers 1", "GPU"),
         ("%tfcluster reserve --backend spark", "--master"),
-        ("%tfcluster reserve --backend yarn", "not yet"),
+        ("%tfcluster reserve --backend yarn", "HADOOP_CONF_DIR"),
         ("%tfcluster reserve --backend moon", "moon"),
         ("%tfcluster reserve --name ../../etc", "name"),
         ("%tfcluster start main_fun {1/0}", "ZeroDivisionError"),

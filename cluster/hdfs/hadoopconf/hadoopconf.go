@@ -17,7 +17,7 @@ import (
 )
 
 // ErrNone says that there is no configuration to read.
-var ErrNone = errors.New("no Hadoop configuration: set HADOOP_CONF_DIR to the folder that holds core-site.xml")
+var ErrNone = errors.New("no Hadoop configuration: set HADOOP_CONF_DIR to the folder that holds core-site.xml, where JupyterLab starts or by %env in the notebook")
 
 // Conf holds the properties of a configuration folder. It may be read from any
 // goroutine.
