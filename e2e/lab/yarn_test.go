@@ -1,0 +1,41 @@
+package lab
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
+)
+
+// TestYARN is the evening and the morning of a cluster on a real YARN, in two notebooks:
+// containers of two sizes, a worker that dies at night, another kernel that sees it,
+// trains on in the same containers and gives them back.
+func TestYARN(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("short: starts Hadoop, JupyterLab, TensorFlow seven times and a browser")
+	}
+	prefix := install(t)
+	h := hadooptest.Start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute})
+	s := Start(t, prefix, "HADOOP_CONF_DIR="+h.Conf)
+	evening, morning := s.copyNotebook(t, "05-yarn.ipynb"), s.copyNotebook(t, "05-yarn-morning.ipynb")
+	r := s.RunNotebook(
+		t, evening, "run:1", "text:4 workers . 2 ps, ready in", "idle", "shot:reserved",
+		"run:2", "run:3", "text:run 1 · main_fun · entered on 7 tasks", "run:5", "text:goes on when this kernel shuts down", "idle", "save",
+		"beside:"+morning, "run:1", "text:attached to cluster overnight", "run:2", "text:restarted 1 of 2", "idle", "shot:night",
+		"run:3", "run:4", "run:5", "text:run 2 · main_fun · finished", "idle", "run:6", "idle", "shot:morning", "run:7", "text:released in", "idle", "save",
+	)
+	if len(r.Failed) > 0 || len(r.Console) > 0 {
+		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
+	}
+	for _, want := range []string{"worker:2", "SIGKILL", "epochs 0 to 5, accuracy", "results: hdfs://" + h.Host, "resumed from run 1", "epochs 6 to 11, accuracy"} {
+		if !strings.Contains(r.Text, want) {
+			t.Errorf("the notebooks do not show %q:\n%s", want, r.Text)
+		}
+	}
+	if a := lastAccuracy(t, r.Text); a < 0.8 {
+		t.Errorf("accuracy %v:\n%s", a, r.Text)
+	}
+	s.holdsNoToken(t, evening)
+}
