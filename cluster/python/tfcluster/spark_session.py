@@ -99,9 +99,9 @@ class Session:
             return "Spark's JVM ended"
 
     def conf(self, key: str, default: str) -> str:
-        """A setting, as far as the session tells it."""
+        """A setting, as far as the session tells it. A classic session's own way would first set up all of SQL."""
         try:
-            value = self.spark.conf.get(key, default)
+            value = self.spark.conf.get(key, default) if self.connect else self._sc._conf.get(key, default)
         except Exception:
             return default
         return default if value is None else str(value)
