@@ -150,7 +150,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	defer close(c.done)
 	c.working = working
 	execs := c.executorRequests()
-	c.lc = newLifecycle(execs, c.limits())
+	c.lc = newLifecycle(execs, c.cfg.Request.GetRoles(), c.limits())
 	for run := int32(1); run <= c.lastRun; run++ {
 		if err := c.store.Load(run); err != nil {
 			c.log.Warn("load lines", "run", run, "err", err)

@@ -96,7 +96,7 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 		Cluster: c.cfg.Name, HeartbeatMillis: c.cfg.Heartbeat.Milliseconds(), HeartbeatTimeoutMillis: c.cfg.Silence.Milliseconds(),
 		OrphanGraceMillis: c.cfg.OrphanGrace.Milliseconds(), IdleMillis: r.GetIdleMillis(),
 		WarmUp: &clusterpb.WarmUp{
-			Python: r.GetPython(), Zygote: r.GetZygote(), Env: r.GetEnv(), Generation: c.generation.Load(),
+			Python: r.GetPython(), Zygote: warms(r), Env: r.GetEnv(), Generation: c.generation.Load(),
 			Environment: c.depot.Packed(),
 		},
 	}
@@ -104,6 +104,11 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 		w.Refused = fmt.Sprintf("its tfcluster is version %s, the driver's %s", hello.GetVersion(), c.cfg.Version)
 	}
 	return w
+}
+
+// warms is whether TensorFlow is to be imported before the programs begin.
+func warms(r *clusterpb.ReserveRequest) bool {
+	return r.GetZygote() && (r.GetFramework() == "" || r.GetFramework() == TensorFlow)
 }
 
 func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {

@@ -16,6 +16,7 @@ type lifecycle struct {
 	limits limits
 	state  clusterState
 	execs  []*executor
+	roles  map[string]rolePolicy
 	run    *run // the active or the last one; nil before the first
 	next   *runSpec
 	// clients counts Hold streams; the idle clock stands still while there is one.
@@ -70,8 +71,8 @@ func (l *lifecycle) note(warning bool, format string, args ...any) {
 	l.do(actNote{fmt.Sprintf(format, args...), warning})
 }
 
-func newLifecycle(execs []ExecutorRequest, lim limits) *lifecycle {
-	l := &lifecycle{limits: lim}
+func newLifecycle(execs []ExecutorRequest, roles []*clusterpb.Role, lim limits) *lifecycle {
+	l := &lifecycle{limits: lim, roles: rolePolicies(roles, lim)}
 	for _, e := range execs {
 		l.execs = append(l.execs, &executor{id: e.ID, task: e.Task, why: "asked for"})
 	}

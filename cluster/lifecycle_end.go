@@ -55,7 +55,7 @@ func (l *lifecycle) outcome(how string, f *clusterpb.Failure, grace time.Duratio
 		r.state = runFailed
 	}
 	r.failure = f
-	for _, name := range []string{"enter", "step", "run", "settle", "evaluator"} {
+	for _, name := range append(l.endTimers(), "enter", "step", "run", "settle") {
 		if name != "enter" || l.next == nil { // the next start's clock runs on
 			l.do(actTimer{name, 0})
 		}

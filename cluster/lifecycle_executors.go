@@ -68,7 +68,7 @@ func (l *lifecycle) joined(e evJoined) {
 	x := l.exec(e.exec)
 	l.do(actTimer{"silent " + string(x.id), 0})
 	again := x.incarnation == e.incarnation && x.incarnation != ""
-	if !again && x.busy {
+	if !again && (x.busy || l.waits(x)) {
 		// Another process speaks for the executor: what ran there is gone.
 		l.taskGone(x, "its agent was replaced")
 	}

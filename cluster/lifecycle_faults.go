@@ -46,7 +46,7 @@ func (l *lifecycle) unknown(x *executor) {
 
 // taskGone is a task's end that no exit report tells.
 func (l *lifecycle) taskGone(x *executor, reason string) {
-	if !x.busy || l.run == nil {
+	if l.run == nil || !(x.busy || l.waits(x)) {
 		x.busy = false
 		return
 	}
@@ -81,10 +81,9 @@ func (l *lifecycle) exited(e evExited) {
 	case t.asked: // ended because training is over
 		l.checkDone()
 	case succeeded(e.exit):
-		if !t.entered { // it ended before its word came through
-			t.entered = true
-			l.allEntered()
-		}
+		t.entered = true // also where it ended before its word came through
+		l.launchDue()
+		l.allEntered()
 		l.checkDone()
 	default:
 		l.failed(t)
@@ -109,8 +108,10 @@ func (l *lifecycle) stopped() {
 // that a task which ends in TensorFlow's word about a peer waits for the verdict.
 func (l *lifecycle) failed(t *task) {
 	r := l.run
-	if t.id.Role == Evaluator || roleRank(t.id.Role) == 4 {
+	if l.policy(t.id.Role).kind == Sidecar {
 		l.note(true, "%s; training goes on without it", l.describe(t))
+		l.launchDue()
+		l.allEntered()
 		l.checkDone()
 		return
 	}
@@ -221,54 +222,6 @@ func plural(n int, noun string) string {
 		return noun
 	}
 	return noun + "s"
-}
-
-// checkDone closes the run once those who train have ended: parameter servers and
-// workers that wait in tf.distribute.Server.join() never end by themselves.
-func (l *lifecycle) checkDone() {
-	r := l.run
-	if r == nil || !r.state.open() || r.stopping || r.state == runRestarting {
-		return
-	}
-	chief := r.task(TaskID{Role: Chief})
-	if chief != nil && !(chief.state == taskExited && succeeded(chief.exit)) {
-		return
-	}
-	var watching bool
-	for _, t := range r.tasks {
-		alive := t.state == taskLaunching || t.state == taskRunning || t.state == taskWaiting
-		switch {
-		case !alive:
-		case t.id.Role == Worker && !(t.joinedServer && chief != nil), t.id.Role == Chief:
-			return
-		case t.id.Role == Evaluator:
-			watching = true
-		}
-	}
-	if len(r.echoes) > 0 {
-		return
-	}
-	if watching && !r.over {
-		r.over = true
-		l.do(actTimer{"step", 0})
-		l.do(actTimer{"evaluator", l.limits.evaluator})
-		for _, x := range l.execs {
-			if !x.busy {
-				continue
-			}
-			if x.task.Role == Evaluator {
-				l.do(actSend{x.id, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_TrainingOver{TrainingOver: &clusterpb.TrainingOver{Run: r.spec.id}}}})
-			} else {
-				l.end(x, l.limits.failGrace)
-			}
-		}
-		l.do(actRunChanged{})
-		return
-	}
-	if watching {
-		return
-	}
-	l.outcome("finished", nil, l.limits.failGrace)
 }
 
 // describe is a failure's one line.

@@ -2,7 +2,7 @@ package cluster
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -79,6 +79,7 @@ type task struct {
 	echo         bool
 	stopped      bool // its process is in state T
 	asked        bool // we asked it to end
+	overdue      bool // the while it had behind the training's end is over
 }
 
 func (l *lifecycle) stepRun(e event) {
@@ -101,6 +102,7 @@ func (l *lifecycle) stepRun(e event) {
 			t.state, t.entered = taskRunning, true
 			l.exec(t.exec).unknown = 0
 			l.do(actRunChanged{})
+			l.launchDue()
 			l.allEntered()
 		}
 	case evServerJoin:
@@ -220,9 +222,7 @@ func (l *lifecycle) prepared(e evPrepared) {
 		return
 	}
 	r.cluster, r.state = spec, runLaunching
-	for _, x := range l.execs {
-		l.launch(x, true)
-	}
+	l.launchDue()
 	if r.spec.stepTimeout > 0 {
 		r.stacks = false
 		l.do(actTimer{"step", r.spec.stepTimeout})
@@ -243,16 +243,16 @@ func (l *lifecycle) launch(x *executor, fresh bool) {
 	l.do(actLaunch{exec: x.id, task: x.task, attempt: t.attempt, spec: r.cluster, fresh: fresh})
 }
 
+// allEntered is the run's entry once every task that was launched is in its program;
+// those that wait for others' ends are not awaited.
 func (l *lifecycle) allEntered() {
 	r := l.run
-	for _, t := range r.tasks {
-		if !t.entered {
-			return
-		}
+	if r.launching() || (r.state != runLaunching && r.state != runRunning) {
+		return
 	}
+	l.do(actTimer{"enter", 0})
 	if r.state == runLaunching {
 		r.state = runRunning
-		l.do(actTimer{"enter", 0})
 		l.do(actRunChanged{})
 	}
 	if !r.entered {
@@ -278,7 +278,7 @@ func (l *lifecycle) runTimer(name string) {
 	case "settle":
 		l.verdict()
 	case "enter":
-		if r.state.open() && r.state != runRunning {
+		if r.state.open() && (r.state != runRunning || r.launching()) {
 			l.outcome("failed", l.notEntered(), l.limits.failGrace)
 		}
 	case "step":
@@ -296,16 +296,15 @@ func (l *lifecycle) runTimer(name string) {
 				Remedy: "give it more time, or take its checkpoints up with start --resume",
 			}, l.limits.failGrace)
 		}
-	case "evaluator":
-		if r.over && r.state.open() {
-			l.note(true, "the evaluator did not end within %s of the training's end and was ended", l.limits.evaluator)
-			l.outcome("finished", nil, l.limits.failGrace)
-		}
 	case "ending":
 		for _, x := range l.execs {
 			if x.busy {
 				l.lose(x, "its agent did not end the run's processes in time")
 			}
+		}
+	default:
+		if role, ok := strings.CutPrefix(name, "end "); ok {
+			l.notEnded(role)
 		}
 	}
 }
@@ -324,18 +323,7 @@ func (l *lifecycle) notEntered() *clusterpb.Failure {
 			Remedy: "%tfcluster reset replaces what was lost; start --resume goes on from the last checkpoint",
 		}
 	}
-	var who []string
-	for _, t := range l.run.tasks {
-		if !t.entered {
-			who = append(who, t.id.String())
-		}
-	}
-	slices.Sort(who)
-	return &clusterpb.Failure{
-		Kind: "timeout", ExitCode: 124,
-		Summary: fmt.Sprintf("not every task entered the program within %s; missing: %v", l.limits.enter, who),
-		Remedy:  "%tfcluster logs shows what they wrote; %tfcluster reset frees what hangs",
-	}
+	return l.run.notEnteredBy(l.limits.enter)
 }
 
 // askStacks has every task write where its threads are, and leaves it a moment to.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -20,7 +22,8 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts anew; commit on
 // TestLifecycle plays the transcripts in testdata/lifecycle: a block is events, a
 // line each, then ---- and the actions they caused, then the state where it is asked for.
 //
-//	cluster chief=1 worker=2 ps=1 idle=30m   a cluster of these roles, first of all
+//	cluster chief=1 worker=2 ps=1 idle=30m   a cluster of these roles, first of all; also
+//	db=1 db.kind=sidecar worker.after=db,ps worker.end=10s
 //	up                                       every agent joins and warms
 //	pending|granted|lost ID [words]          the engine's events
 //	join ID [attempt] [warm] · warmed ID · gone ID      an agent's
@@ -164,10 +167,22 @@ func (p *player) do(line string) error {
 func (p *player) cluster(opts map[string]string) error {
 	var roles []*clusterpb.Role
 	lim := defaultLimits()
-	for _, r := range []string{Chief, Worker, PS, Evaluator, "sidecar"} {
-		if n, err := strconv.Atoi(opts[r]); err == nil {
-			roles = append(roles, &clusterpb.Role{Name: r, Count: int32(n)})
+	for _, name := range slices.Sorted(maps.Keys(opts)) {
+		n, err := strconv.Atoi(opts[name])
+		if err != nil || strings.Contains(name, ".") {
+			continue
 		}
+		r := &clusterpb.Role{Name: name, Count: int32(n), Kind: opts[name+".kind"]}
+		if after := opts[name+".after"]; after != "" {
+			r.DependsOn = strings.Split(after, ",")
+		}
+		if d, err := time.ParseDuration(opts[name+".end"]); err == nil {
+			r.EndWithinMillis = d.Milliseconds()
+		}
+		roles = append(roles, r)
+	}
+	if err := Validate(roles); err != nil {
+		return err
 	}
 	lim.idle = 0
 	if d, err := time.ParseDuration(opts["idle"]); err == nil {
@@ -177,7 +192,7 @@ func (p *player) cluster(opts map[string]string) error {
 	for i, t := range Tasks(roles) {
 		execs = append(execs, ExecutorRequest{ID: ExecutorID(strconv.Itoa(i)), Task: t})
 	}
-	p.l = newLifecycle(execs, lim)
+	p.l = newLifecycle(execs, roles, lim)
 	p.print(p.l.open())
 	return nil
 }

@@ -11,8 +11,7 @@ import (
 )
 
 // Roles of a TensorFlow cluster (tf.train.ClusterSpec). A user may add others,
-// such as a sidecar: they get executors and tasks but no place in TF_CONFIG's
-// training roles.
+// such as a sidecar: they get executors and tasks but no place in TF_CONFIG.
 const (
 	Chief     = "chief"
 	Worker    = "worker"
@@ -131,5 +130,5 @@ func Validate(roles []*clusterpb.Role) error {
 	if total == 0 {
 		return fmt.Errorf("no executors asked for: give --workers a number above 0")
 	}
-	return nil
+	return validateKinds(roles)
 }

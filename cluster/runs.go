@@ -20,11 +20,10 @@ func (c *Coordinator) launch(a actLaunch) {
 	if conn == nil {
 		return // its loss is on its way
 	}
-	env := map[string]string{}
-	for _, from := range []map[string]string{c.cfg.Request.GetEnv(), start.GetEnv()} {
+	env := a.spec.place(a.task)
+	for _, from := range []map[string]string{c.cfg.Request.GetEnv(), start.GetEnv(), a.spec.coordinates(c.cfg.Request.GetFramework(), a.task)} {
 		maps.Copy(env, from)
 	}
-	env["TF_CONFIG"] = a.spec.TFConfig(a.task)
 	x := c.lc.exec(a.exec)
 	var number int32
 	for i, t := range c.lc.sortedTasks() {
@@ -36,7 +35,7 @@ func (c *Coordinator) launch(a actLaunch) {
 	c.owes(x, rec.status.GetId(), int32(a.attempt))
 	c.store.Begin(rec.status.GetId(), a.task.String())
 	conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Launch{Launch: &clusterpb.Launch{
-		Run: rec.status.GetId(), Attempt: int32(a.attempt), Task: a.task.String(), Program: withoutData(start.GetProgram()), Env: env,
+		Run: rec.status.GetId(), Attempt: int32(a.attempt), Task: a.task.String(), Program: c.programOf(a.task.Role), Env: env,
 		Directories: &clusterpb.Directories{
 			Dir: rec.status.GetDir(), Logs: rec.status.GetLogDir(), Checkpoints: rec.status.GetCheckpointDir(), Export: rec.status.GetExportDir(),
 			Working: start.GetWorkingDir(),
@@ -45,6 +44,16 @@ func (c *Coordinator) launch(a actLaunch) {
 		Callback: start.GetCallback(), KerasPatch: start.GetKerasPatch(), DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"), Resumed: start.GetResume() != "" || a.attempt > 1,
 		ExecutorNumber: number, Files: c.given,
 	}}})
+}
+
+// programOf is what the tasks of a role run: its own command, or the program.
+func (c *Coordinator) programOf(role string) *clusterpb.Program {
+	for _, r := range c.cfg.Request.GetRoles() {
+		if r.GetName() == role && r.GetCommand() != "" {
+			return &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Name: r.GetCommand(), Words: []string{"/bin/sh", "-c", r.GetCommand()}}
+		}
+	}
+	return withoutData(c.program.GetProgram())
 }
 
 // withoutData is a program whose blobs are named by digest alone.

@@ -49,16 +49,23 @@ func (s Spec) JSON() string { return mustJSON(s) }
 
 // TFConfig is the value of TF_CONFIG for a task. An evaluator stands outside the
 // cluster it watches, so it is in its own TF_CONFIG's task but not among the
-// roles (tf.estimator's and Keras's rule).
+// roles (tf.estimator's and Keras's rule); nor are roles that TensorFlow does not
+// know, for which its strategies would refuse the whole.
 func (s Spec) TFConfig(task TaskID) string {
 	type taskConfig struct {
 		Type  string `json:"type"`
 		Index int    `json:"index"`
 	}
+	known := Spec{}
+	for _, role := range []string{Chief, Worker, PS} {
+		if at, ok := s[role]; ok {
+			known[role] = at
+		}
+	}
 	return mustJSON(struct {
 		Cluster Spec       `json:"cluster"`
 		Task    taskConfig `json:"task"`
-	}{s, taskConfig{task.Role, task.Index}})
+	}{known, taskConfig{task.Role, task.Index}})
 }
 
 // HostPort joins what a peer dials.

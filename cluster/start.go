@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -143,7 +144,7 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 		}
 		req = again(c.program, req)
 	}
-	if req.GetProgram().GetKind() == clusterpb.Program_KIND_UNSPECIFIED {
+	if req.GetProgram().GetKind() == clusterpb.Program_KIND_UNSPECIFIED && !CommandsOnly(c.cfg.Request.GetRoles()) {
 		return nil, status.Error(codes.InvalidArgument, "no program to start")
 	}
 	from, err := c.resumeFrom(req.GetResume())
@@ -152,7 +153,7 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	}
 	id := c.lastRun + 1
 	st := &clusterpb.RunStatus{
-		Id: id, State: runWaiting.String(), Program: req.GetProgram().GetName(), Words: req.GetProgram().GetWords(),
+		Id: id, State: runWaiting.String(), Program: cmp.Or(req.GetProgram().GetName(), "commands"), Words: req.GetProgram().GetWords(),
 		StartedUnix: time.Now().Unix(), MaxRestarts: req.GetMaxRestarts(),
 	}
 	c.placed(st)

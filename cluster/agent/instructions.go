@@ -240,6 +240,9 @@ func (a *Agent) greeting(open func([]*clusterpb.AgentMessage)) {
 
 func (a *Agent) signalTasks(s *clusterpb.SignalTask) {
 	for _, t := range a.tasksOf(s.GetRun()) {
+		if s.GetSignal() == int32(unix.SIGUSR1) && t.launch.GetProgram().GetKind() == clusterpb.Program_COMMAND {
+			continue // it asks Python where it is, and would end another program
+		}
 		if s.GetTask() == "" || s.GetTask() == t.launch.GetTask() {
 			t.signal(int(s.GetSignal()), "")
 		}

@@ -6,9 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heldPort keeps a TCP port for a task: bound with SO_REUSEPORT and never
-// listening, so that no other process is given it and a TensorFlow server with
-// TF_GRPC_REUSE_PORT=true can bind it all the same.
+// heldPort keeps a TCP port for a task: bound with SO_REUSEPORT and SO_REUSEADDR
+// and never listening, so that no other process is given it and a server that sets
+// one of the two can bind it all the same: TensorFlow's with TF_GRPC_REUSE_PORT=true
+// and gRPC's own the former, PyTorch's and most others the latter.
 type heldPort struct {
 	fd   int
 	port int32
@@ -28,8 +29,10 @@ func holdPort() (*heldPort, error) {
 }
 
 func (h *heldPort) bind() error {
-	if err := unix.SetsockoptInt(h.fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1); err != nil {
-		return err
+	for _, option := range []int{unix.SO_REUSEPORT, unix.SO_REUSEADDR} {
+		if err := unix.SetsockoptInt(h.fd, unix.SOL_SOCKET, option, 1); err != nil {
+			return err
+		}
 	}
 	if err := unix.Bind(h.fd, &unix.SockaddrInet4{}); err != nil {
 		return err

@@ -4249,12 +4249,16 @@ func (x *Resources) GetNodeLabel() string {
 }
 
 type Role struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // chief, worker, ps, evaluator, or a name of the user's
-	Count         int32                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
-	Each          *Resources             `protobuf:"bytes,3,opt,name=each,proto3" json:"each,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Name            string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"` // chief, worker, ps, evaluator, or a name of the user's
+	Count           int32                  `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	Each            *Resources             `protobuf:"bytes,3,opt,name=each,proto3" json:"each,omitempty"`
+	Kind            string                 `protobuf:"bytes,4,opt,name=kind,proto3" json:"kind,omitempty"`                                                 // tracked | untracked | sidecar; "": as the name has it
+	DependsOn       []string               `protobuf:"bytes,5,rep,name=depends_on,json=dependsOn,proto3" json:"depends_on,omitempty"`                      // roles: tracked ones have ended well, others run, before its tasks are launched
+	Command         string                 `protobuf:"bytes,6,opt,name=command,proto3" json:"command,omitempty"`                                           // what its tasks run instead of the program, by sh -c
+	EndWithinMillis int64                  `protobuf:"varint,7,opt,name=end_within_millis,json=endWithinMillis,proto3" json:"end_within_millis,omitempty"` // of the end of the tracked roles that have no such limit; 0: as the name has it
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Role) Reset() {
@@ -4308,6 +4312,34 @@ func (x *Role) GetEach() *Resources {
 	return nil
 }
 
+func (x *Role) GetKind() string {
+	if x != nil {
+		return x.Kind
+	}
+	return ""
+}
+
+func (x *Role) GetDependsOn() []string {
+	if x != nil {
+		return x.DependsOn
+	}
+	return nil
+}
+
+func (x *Role) GetCommand() string {
+	if x != nil {
+		return x.Command
+	}
+	return ""
+}
+
+func (x *Role) GetEndWithinMillis() int64 {
+	if x != nil {
+		return x.EndWithinMillis
+	}
+	return 0
+}
+
 type ReserveRequest struct {
 	state             protoimpl.MessageState `protogen:"open.v1"`
 	Name              string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -4329,6 +4361,7 @@ type ReserveRequest struct {
 	TensorboardPython string                 `protobuf:"bytes,17,opt,name=tensorboard_python,json=tensorboardPython,proto3" json:"tensorboard_python,omitempty"` // interpreter that has tensorboard
 	Ship              []*GivenFile           `protobuf:"bytes,18,rep,name=ship,proto3" json:"ship,omitempty"`                                                    // files for the working directories of executors without this disk
 	ShipEnvironment   string                 `protobuf:"bytes,19,opt,name=ship_environment,json=shipEnvironment,proto3" json:"ship_environment,omitempty"`       // environment for executors without this disk: a folder or an archive
+	Framework         string                 `protobuf:"bytes,21,opt,name=framework,proto3" json:"framework,omitempty"`                                          // whose coordinates the tasks are given: tensorflow | pytorch | jax | none; "": tensorflow
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -4492,6 +4525,13 @@ func (x *ReserveRequest) GetShip() []*GivenFile {
 func (x *ReserveRequest) GetShipEnvironment() string {
 	if x != nil {
 		return x.ShipEnvironment
+	}
+	return ""
+}
+
+func (x *ReserveRequest) GetFramework() string {
+	if x != nil {
+		return x.Framework
 	}
 	return ""
 }
@@ -7257,11 +7297,16 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04cpus\x18\x02 \x01(\x01R\x04cpus\x12!\n" +
 	"\fmemory_bytes\x18\x03 \x01(\x03R\vmemoryBytes\x12\x1d\n" +
 	"\n" +
-	"node_label\x18\x04 \x01(\tR\tnodeLabel\"]\n" +
+	"node_label\x18\x04 \x01(\tR\tnodeLabel\"\xd6\x01\n" +
 	"\x04Role\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x05R\x05count\x12+\n" +
-	"\x04each\x18\x03 \x01(\v2\x17.tfcluster.v1.ResourcesR\x04each\"\x81\x06\n" +
+	"\x04each\x18\x03 \x01(\v2\x17.tfcluster.v1.ResourcesR\x04each\x12\x12\n" +
+	"\x04kind\x18\x04 \x01(\tR\x04kind\x12\x1d\n" +
+	"\n" +
+	"depends_on\x18\x05 \x03(\tR\tdependsOn\x12\x18\n" +
+	"\acommand\x18\x06 \x01(\tR\acommand\x12*\n" +
+	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\x9f\x06\n" +
 	"\x0eReserveRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12(\n" +
@@ -7284,7 +7329,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\tadvertise\x18\x10 \x01(\tR\tadvertise\x12-\n" +
 	"\x12tensorboard_python\x18\x11 \x01(\tR\x11tensorboardPython\x12+\n" +
 	"\x04ship\x18\x12 \x03(\v2\x17.tfcluster.v1.GivenFileR\x04ship\x12)\n" +
-	"\x10ship_environment\x18\x13 \x01(\tR\x0fshipEnvironment\x1a6\n" +
+	"\x10ship_environment\x18\x13 \x01(\tR\x0fshipEnvironment\x12\x1c\n" +
+	"\tframework\x18\x15 \x01(\tR\tframework\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +

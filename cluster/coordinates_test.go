@@ -1,0 +1,85 @@
+package cluster
+
+import (
+	"encoding/json"
+	"maps"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+func TestCoordinates(t *testing.T) {
+	t.Parallel()
+	spec := Spec{Chief: {"h0:7000"}, Worker: {"h1:7001", "[::1]:7002"}, PS: {"h3:7003"}, "db": {"h4:7004"}}
+	chief, worker, db := TaskID{Role: Chief}, TaskID{Role: Worker, Index: 1}, TaskID{Role: "db"}
+	torch := func(more map[string]string) map[string]string {
+		env := map[string]string{"MASTER_ADDR": "h0", "MASTER_PORT": "7000", "WORLD_SIZE": "3", "INIT_METHOD": "tcp://h0:7000", "WORLD": "3"}
+		maps.Copy(env, more)
+		return env
+	}
+	ranked := func(r string) map[string]string {
+		return torch(map[string]string{"RANK": r, "NODE_RANK": r, "GROUP_RANK": r, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"})
+	}
+	for _, c := range []struct {
+		framework string
+		task      TaskID
+		want      map[string]string
+	}{
+		{PyTorch, chief, ranked("0")},
+		{PyTorch, worker, ranked("2")},
+		{PyTorch, db, torch(nil)},
+		{JAX, worker, map[string]string{"JAX_COORDINATOR_ADDRESS": "h0:7000", "JAX_NUM_PROCESSES": "3", "JAX_PROCESS_ID": "2"}},
+		{JAX, db, map[string]string{"JAX_COORDINATOR_ADDRESS": "h0:7000", "JAX_NUM_PROCESSES": "3"}},
+		{Plain, worker, map[string]string{}},
+	} {
+		if got := spec.coordinates(c.framework, c.task); !maps.Equal(got, c.want) {
+			t.Errorf("%s for %s: %v, want %v", c.framework, c.task, got, c.want)
+		}
+	}
+	if got := (Spec{"db": {"h4:7004"}}).coordinates(PyTorch, db); len(got) > 0 {
+		t.Errorf("without trainers: %v", got)
+	}
+	place := spec.place(worker)
+	if place["JOB_NAME"] != "worker" || place["TASK_INDEX"] != "1" || place["TASK_NUM"] != "2" || place["CLUSTER_SPEC"] != spec.JSON() {
+		t.Errorf("place %v", place)
+	}
+	var config struct{ Cluster Spec }
+	if err := json.Unmarshal([]byte(spec.coordinates("", db)["TF_CONFIG"]), &config); err != nil {
+		t.Fatal(err)
+	}
+	if len(config.Cluster) != 3 || config.Cluster["db"] != nil { // TensorFlow's strategies refuse others
+		t.Errorf("TF_CONFIG's cluster is %v", config.Cluster)
+	}
+}
+
+func TestValidateKinds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		roles []*clusterpb.Role
+		want  string
+	}{
+		{[]*clusterpb.Role{{Name: "worker", Count: 2}, {Name: "db", Count: 1, Kind: Sidecar}}, ""},
+		{[]*clusterpb.Role{{Name: "worker", Count: 2, DependsOn: []string{"db"}}}, "role worker depends on db, of which there are no executors"},
+		{[]*clusterpb.Role{{Name: "worker", Count: 2, DependsOn: []string{"worker"}}}, "roles that depend on one another never start: worker → worker"},
+		{
+			[]*clusterpb.Role{{Name: "worker", Count: 2, DependsOn: []string{"a"}}, {Name: "a", Count: 1, DependsOn: []string{"b"}}, {Name: "b", Count: 1, DependsOn: []string{"a"}}},
+			"roles that depend on one another never start: a → b → a",
+		},
+		{[]*clusterpb.Role{{Name: "worker", Count: 1, Kind: "sdiecar"}}, `role worker is to be "sdiecar": want one of tracked, untracked, sidecar`},
+		{[]*clusterpb.Role{{Name: "chief", Count: 1, Kind: Sidecar}}, "the chief is tracked: its end is the run's"},
+		{[]*clusterpb.Role{{Name: "ps", Count: 1}}, "no role ends the run: one of them must be tracked and have no --ROLE-end-within"},
+		{[]*clusterpb.Role{{Name: "worker", Count: 1, EndWithinMillis: 1000}}, "no role ends the run: one of them must be tracked and have no --ROLE-end-within"},
+	} {
+		err := Validate(c.roles)
+		if got := words(err); got != c.want {
+			t.Errorf("%v: %q, want %q", c.roles, got, c.want)
+		}
+	}
+}
+
+func words(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

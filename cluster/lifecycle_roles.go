@@ -1,0 +1,211 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// policy is a role's; by its name alone where the cluster was made without.
+func (l *lifecycle) policy(role string) rolePolicy {
+	if p, ok := l.roles[role]; ok {
+		return p
+	}
+	return policyOf(&clusterpb.Role{Name: role}, l.limits)
+}
+
+// alive is whether a task is launched, or still to be.
+func (t *task) alive() bool {
+	return t.state == taskWaiting || t.state == taskLaunching || t.state == taskRunning
+}
+
+// launchDue launches the tasks whose turn it is: those that wait for no role, or for
+// none any more.
+func (l *lifecycle) launchDue() {
+	r := l.run
+	if (r.state != runLaunching && r.state != runRunning) || r.stopping {
+		return
+	}
+	late := false
+	for _, x := range l.execs {
+		if t := r.task(x.task); t.state == taskWaiting && l.due(t) {
+			l.launch(x, true)
+			late = late || r.state == runRunning
+		}
+	}
+	if late {
+		l.do(actTimer{"enter", l.limits.enter})
+		l.do(actRunChanged{})
+	}
+}
+
+// due is whether the roles before a task's are where they must be: the tasks of a
+// tracked role have ended well, those of another, which never ends by itself, are in
+// their program. One of those that failed is no reason to wait.
+func (l *lifecycle) due(t *task) bool {
+	for _, role := range l.policy(t.id.Role).after {
+		tracked := l.policy(role).kind == Tracked
+		for _, o := range l.run.tasks {
+			switch {
+			case o.id.Role != role:
+			case tracked && !(o.state == taskExited && succeeded(o.exit)):
+				return false
+			case o.state == taskWaiting, o.state == taskLaunching:
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// checkDone closes the run once those it waits for have ended. Parameter servers and
+// workers that wait in tf.distribute.Server.join() never end by themselves; roles with
+// a limit of their own get that long.
+func (l *lifecycle) checkDone() {
+	r := l.run
+	if r == nil || !r.state.open() || r.stopping || r.state == runRestarting {
+		return
+	}
+	chief := r.task(TaskID{Role: Chief})
+	if chief != nil && !(chief.state == taskExited && succeeded(chief.exit)) {
+		return
+	}
+	var last []*task // alive, and given a while
+	for _, t := range r.tasks {
+		p := l.policy(t.id.Role)
+		switch {
+		case !t.alive() || t.overdue || (t.joinedServer && chief != nil && t.id.Role == Worker):
+		case p.endWithin > 0:
+			last = append(last, t)
+		case p.kind == Tracked:
+			return
+		}
+	}
+	switch {
+	case len(r.echoes) > 0:
+	case len(last) == 0:
+		l.outcome("finished", nil, l.limits.failGrace)
+	case !r.over:
+		l.lastOnes(last)
+	}
+}
+
+// lastOnes starts the clocks of the tasks that are left when training is over. The
+// others are ended, unless one of the former may still need them.
+func (l *lifecycle) lastOnes(last []*task) {
+	r := l.run
+	r.over = true
+	l.do(actTimer{"step", 0})
+	var roles []string
+	needed := false
+	for _, t := range last {
+		p := l.policy(t.id.Role)
+		needed = needed || p.kind != Sidecar
+		if !slices.Contains(roles, t.id.Role) {
+			roles = append(roles, t.id.Role)
+			l.do(actTimer{"end " + t.id.Role, p.endWithin})
+		}
+	}
+	for _, x := range l.execs {
+		switch {
+		case !x.busy:
+		case x.task.Role == Evaluator:
+			l.do(actSend{x.id, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_TrainingOver{TrainingOver: &clusterpb.TrainingOver{Run: r.spec.id}}}})
+		case !needed && !slices.Contains(roles, x.task.Role):
+			l.end(x, l.limits.failGrace)
+		}
+	}
+	l.do(actRunChanged{})
+}
+
+// notEnded is what becomes of a role whose while is over: a tracked one fails the
+// run, another is ended with it.
+func (l *lifecycle) notEnded(role string) {
+	r := l.run
+	if !r.over || !r.state.open() {
+		return
+	}
+	p := l.policy(role)
+	var left []string
+	var first *task
+	for _, t := range r.tasks {
+		if t.id.Role == role && t.alive() && !t.overdue {
+			t.overdue = true
+			left = append(left, t.id.String())
+			if first == nil {
+				first = t
+			}
+		}
+	}
+	if first == nil {
+		return
+	}
+	if p.kind == Tracked {
+		l.outcome("failed", &clusterpb.Failure{
+			Kind: "run_timeout", ExitCode: 124, Task: first.id.String(), Host: l.exec(first.exec).host,
+			Summary: fmt.Sprintf("%s did not end within %s of the others (--%s-end-within)", strings.Join(left, ", "), p.endWithin, role),
+			Remedy:  fmt.Sprintf("give it more time, or --%s-kind untracked to finish without it", role),
+		}, l.limits.failGrace)
+		return
+	}
+	who := strings.Join(left, ", ")
+	if role == Evaluator {
+		who = "the evaluator"
+	}
+	l.note(true, "%s did not end within %s of the training's end and was ended", who, p.endWithin)
+	l.checkDone()
+}
+
+// endTimers are the names of the clocks that lastOnes may have started.
+func (l *lifecycle) endTimers() []string {
+	var names []string
+	for _, x := range l.execs {
+		if name := "end " + x.task.Role; !slices.Contains(names, name) && l.policy(x.task.Role).endWithin > 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// rolePolicies are the policies of a request's roles.
+func rolePolicies(roles []*clusterpb.Role, lim limits) map[string]rolePolicy {
+	policies := map[string]rolePolicy{}
+	for _, r := range roles {
+		policies[r.GetName()] = policyOf(r, lim)
+	}
+	return policies
+}
+
+// waits is whether an executor's task is still to be launched in the active run, at
+// the address that the others were told.
+func (l *lifecycle) waits(x *executor) bool {
+	if l.run == nil || (l.run.state != runLaunching && l.run.state != runRunning) {
+		return false
+	}
+	return l.run.task(x.task).state == taskWaiting
+}
+
+// launching is whether a task has been launched and has not entered its program.
+func (r *run) launching() bool {
+	return slices.ContainsFunc(r.tasks, func(t *task) bool { return t.state == taskLaunching })
+}
+
+// notEnteredBy is a start's failure because of the tasks that were launched and did not
+// enter their program in time.
+func (r *run) notEnteredBy(limit time.Duration) *clusterpb.Failure {
+	var who []string
+	for _, t := range r.tasks {
+		if t.state == taskLaunching {
+			who = append(who, t.id.String())
+		}
+	}
+	slices.Sort(who)
+	return &clusterpb.Failure{
+		Kind: "timeout", ExitCode: 124,
+		Summary: fmt.Sprintf("not every task entered the program within %s; missing: %v", limit, who),
+		Remedy:  "%tfcluster logs shows what they wrote; %tfcluster reset frees what hangs",
+	}
+}

@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Kinds of roles: what the end of its tasks means for the run.
+const (
+	Tracked   = "tracked"   // the run waits for their ends, and fails with the first that fails
+	Untracked = "untracked" // not waited for: they are ended with the run, but fail it as tracked ones do
+	Sidecar   = "sidecar"   // not waited for, and a failure is but told
+)
+
+// Kinds are all there are.
+func Kinds() []string { return []string{Tracked, Untracked, Sidecar} }
+
+// Frameworks whose coordinates a program's tasks can be given.
+const (
+	TensorFlow = "tensorflow" // TF_CONFIG
+	PyTorch    = "pytorch"    // MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE, …
+	JAX        = "jax"        // JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES, JAX_PROCESS_ID
+	Plain      = "none"       // the roles' addresses alone; the program is a command
+)
+
+// Frameworks are all there are, the default first.
+func Frameworks() []string { return []string{TensorFlow, PyTorch, JAX, Plain} }
+
+// rolePolicy is what the lifecycle knows of a role.
+type rolePolicy struct {
+	kind  string
+	after []string // roles that come before it
+	// endWithin is how long its tasks have once the tracked roles that have no such
+	// limit have ended; 0: tracked ones for ever, others nothing.
+	endWithin time.Duration
+}
+
+// kindByName is a role's kind where none is given: parameter servers never end by
+// themselves, whoever only looks on fails nothing.
+func kindByName(role string) string {
+	switch role {
+	case PS:
+		return Untracked
+	case Evaluator, "sidecar", "tensorboard":
+		return Sidecar
+	}
+	return Tracked
+}
+
+func policyOf(r *clusterpb.Role, lim limits) rolePolicy {
+	p := rolePolicy{kind: r.GetKind(), after: r.GetDependsOn(), endWithin: time.Duration(r.GetEndWithinMillis()) * time.Millisecond}
+	if p.kind == "" {
+		p.kind = kindByName(r.GetName())
+	}
+	if r.GetName() == Evaluator && p.endWithin == 0 {
+		p.endWithin = lim.evaluator
+	}
+	return p
+}
+
+// validateKinds checks what roles are to one another.
+func validateKinds(roles []*clusterpb.Role) error {
+	byName := map[string]*clusterpb.Role{}
+	for _, r := range roles {
+		if r.GetCount() > 0 {
+			byName[r.GetName()] = r
+		}
+	}
+	ends := false // whether a role ends the run
+	for _, r := range roles {
+		switch {
+		case r.GetKind() != "" && !slices.Contains(Kinds(), r.GetKind()):
+			return fmt.Errorf("role %s is to be %q: want one of %s", r.GetName(), r.GetKind(), strings.Join(Kinds(), ", "))
+		case r.GetName() == Chief && policyOf(r, limits{}).kind != Tracked:
+			return errors.New("the chief is tracked: its end is the run's")
+		case r.GetEndWithinMillis() < 0:
+			return fmt.Errorf("role %s is to end within %d ms", r.GetName(), r.GetEndWithinMillis())
+		}
+		for _, before := range r.GetDependsOn() {
+			if byName[before] == nil {
+				return fmt.Errorf("role %s depends on %s, of which there are no executors", r.GetName(), before)
+			}
+		}
+		if circle := circleFrom(r.GetName(), byName, nil); circle != nil {
+			return fmt.Errorf("roles that depend on one another never start: %s", strings.Join(circle, " → "))
+		}
+		ends = ends || (r.GetCount() > 0 && policyOf(r, limits{}).kind == Tracked && r.GetEndWithinMillis() == 0)
+	}
+	if !ends {
+		return errors.New("no role ends the run: one of them must be tracked and have no --ROLE-end-within")
+	}
+	return nil
+}
+
+// circleFrom is the way from a role back to a role on it, nil where there is none.
+func circleFrom(role string, byName map[string]*clusterpb.Role, way []string) []string {
+	if i := slices.Index(way, role); i >= 0 {
+		return append(way[i:], role)
+	}
+	for _, before := range byName[role].GetDependsOn() {
+		if circle := circleFrom(before, byName, append(slices.Clone(way), role)); circle != nil {
+			return circle
+		}
+	}
+	return nil
+}
+
+// CommandsOnly is whether every role has a command of its own, so that a run needs no
+// program.
+func CommandsOnly(roles []*clusterpb.Role) bool {
+	return !slices.ContainsFunc(roles, func(r *clusterpb.Role) bool { return r.GetCount() > 0 && r.GetCommand() == "" })
+}
