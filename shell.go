@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	"github.com/tfcluster/tfcluster/cluster/agent"
@@ -36,10 +37,14 @@ func runShell(ctx context.Context, args []string) int {
 	defer signal.Stop(signals)
 	done := make(chan struct{})
 	defer close(done)
-	go func() { // ends with done
+	var first atomic.Int32 // of the signals, 0 while there was none
+	go func() {            // ends with done
 		for {
 			select {
-			case <-signals:
+			case s := <-signals:
+				if number, ok := s.(syscall.Signal); ok {
+					first.CompareAndSwap(0, int32(number))
+				}
 				t.interrupt()
 			case <-done:
 				return
@@ -58,8 +63,14 @@ func runShell(ctx context.Context, args []string) int {
 		}
 		fmt.Fprintln(os.Stderr, line)
 	}
+	if n := first.Load(); n != 0 && r.Code == interruptedCode {
+		return 128 + int(n)
+	}
 	return r.Code
 }
+
+// interruptedCode is the exit code of what an interrupt ended: 128 + SIGINT.
+const interruptedCode = 130
 
 // terminal shows a verb's output in a shell: displays as their plain text, updated in
 // place where the output is a terminal, and where it is not only as they end.

@@ -153,7 +153,7 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	}
 	id := c.lastRun + 1
 	st := &clusterpb.RunStatus{
-		Id: id, State: runWaiting.String(), Program: cmp.Or(req.GetProgram().GetName(), "commands"), Words: req.GetProgram().GetWords(),
+		Id: id, State: runWaiting.String(), Program: cmp.Or(req.GetProgram().GetName(), "commands"), Words: wordsOf(req.GetProgram()),
 		StartedUnix: time.Now().Unix(), MaxRestarts: req.GetMaxRestarts(),
 	}
 	c.placed(st)
@@ -162,6 +162,14 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	}
 	c.planning = true
 	return &runPlan{req: req, status: st, from: from}, nil
+}
+
+// wordsOf are a program's words without its name.
+func wordsOf(p *clusterpb.Program) []string {
+	if p.GetKind() == clusterpb.Program_COMMAND {
+		return p.GetWords()[min(1, len(p.GetWords())):]
+	}
+	return p.GetWords()
 }
 
 // again is the last start's program with this one's options.

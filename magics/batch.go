@@ -15,7 +15,7 @@ func (s *Session) batch(ctx context.Context, inv *invocation) (Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	start, err := inv.startRequest(ctx, "", req.GetPyFiles()) // a program that is not there reserves nothing
+	start, err := inv.startRequest(ctx, "", req) // a program that is not there reserves nothing
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,11 @@ func (s *Session) batchRun(ctx context.Context, inv *invocation, m *member, req 
 		return nil, err
 	}
 	if !inv.Has("detach") {
-		return s.follow(ctx, inv, m, &clusterpb.FollowRequest{Run: run.GetId(), Show: inv.Text("show"), FromStart: true}, v)
+		value, err := s.follow(ctx, inv, m, &clusterpb.FollowRequest{Run: run.GetId(), Show: inv.Text("show"), FromStart: true}, v)
+		if r, ok := value.(*RunValue); ok && err == nil && r.State == "stopped" { // not by this process
+			err = &Interrupted{Text: "the run was stopped by another client"}
+		}
+		return value, err
 	}
 	if _, err := m.client.Detach(ctx, &clusterpb.DetachRequest{}); err != nil && active(run) {
 		return nil, answered(err)

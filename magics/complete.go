@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tfcluster/tfcluster/cluster"
 )
 
 // Completion is what a front end offers between two positions of a cell, counted
@@ -94,12 +96,12 @@ func (c *completer) find(head []string) []string {
 	}
 	if last := head[len(head)-1]; len(head) > 1 && strings.HasPrefix(last, "-") && !strings.Contains(last, "=") {
 		if o := v.lookup(strings.TrimLeft(last, "-")); o != nil && o.takesValue() {
-			return c.values(o)
+			return c.values(o, head)
 		}
 	}
 	if name, _, ok := strings.Cut(strings.TrimPrefix(c.word, "--"), "="); ok && strings.HasPrefix(c.word, "--") {
 		if o := v.lookup(name); o != nil {
-			return c.values(o)
+			return c.values(o, head)
 		}
 	}
 	if strings.HasPrefix(c.word, "-") {
@@ -138,21 +140,36 @@ func (c *completer) options(v *Verb, head []string) []string {
 		o := &v.Options[i]
 		name := "--" + o.Name
 		given := slices.ContainsFunc(head, func(w string) bool { return w == name || strings.HasPrefix(w, name+"=") })
-		if !given || o.Repeat {
+		if (!given || o.Repeat) && o.PerRole != onlyFor {
 			names = append(names, name)
 		}
 	}
-	if v.option("role") != nil {
-		for _, role := range []string{"chief", "worker", "ps", "evaluator"} {
-			for _, suffix := range perRole {
-				names = append(names, "--"+role+"-"+suffix)
+	for i := range v.Options {
+		if o := &v.Options[i]; o.PerRole != forAll {
+			for _, role := range rolesIn(head) {
+				names = append(names, "--"+role+"-"+o.Name)
 			}
 		}
 	}
 	return names
 }
 
-func (c *completer) values(o *Option) []string {
+// rolesIn are the roles that there may be: TensorFlow's, and those a line names.
+func rolesIn(head []string) []string {
+	roles := []string{cluster.Chief, cluster.Worker, cluster.PS, cluster.Evaluator}
+	for i, w := range head {
+		given, ok := strings.CutPrefix(w, "--role=")
+		if !ok && i > 0 && head[i-1] == "--role" {
+			given, ok = w, true
+		}
+		if name, _, counted := strings.Cut(given, "="); ok && counted {
+			roles = append(roles, name)
+		}
+	}
+	return roles
+}
+
+func (c *completer) values(o *Option, head []string) []string {
 	switch o.Kind {
 	case KindChoice:
 		return o.Choices
@@ -166,6 +183,8 @@ func (c *completer) values(o *Option) []string {
 		return append([]string{"last"}, c.runs()...)
 	case KindRun:
 		return c.runs()
+	case KindRoles:
+		return rolesIn(head)
 	case KindIdle:
 		return []string{"never", "30m", "2h"}
 	case KindDuration:

@@ -78,7 +78,7 @@ func (t *Table) configurable() []string {
 	var names []string
 	for _, verb := range []string{"reserve", "start"} {
 		for _, o := range t.Verb(verb).Options {
-			if o.Name != "profile" && o.Name != "cluster" && o.Name != "again" && o.Name != "args" {
+			if o.Name != "profile" && o.Name != "cluster" && o.Name != "again" && o.Name != "args" && o.PerRole != onlyFor {
 				names = append(names, o.Name)
 			}
 		}

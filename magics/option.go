@@ -20,6 +20,7 @@ const (
 	KindKeyValue              // K=V
 	KindEnv                   // K=V, or K alone: taken from the notebook's environment
 	KindRoleCount             // ROLE=N
+	KindRoles                 // roles' names: a,b
 	KindChoice                // one of Choices
 	KindTask                  // worker:1
 	KindShow                  // all, chief or a task
@@ -48,7 +49,17 @@ type Option struct {
 	Only    string // backends this option belongs to, "" = any
 	NotYet  string // not empty: what to answer instead
 	Group   string // heading in help, "" = the verb's own
+	PerRole byRole // whether there is a form for one role: --ps-memory
 }
+
+// byRole says how an option is given for one role.
+type byRole int
+
+const (
+	forAll  byRole = iota // it is not
+	alsoFor               // for all that it concerns, and for one
+	onlyFor               // for one role only
+)
 
 // isFor is whether the option says anything on a backend.
 func (o *Option) isFor(backend string) bool {
@@ -61,6 +72,9 @@ func (o *Option) takesValue() bool { return o.Kind != KindFlag && o.Bare == "" }
 // Flag is the option as people write it, with its value's place.
 func (o *Option) usage() string {
 	s := "--" + o.Name
+	if o.PerRole == onlyFor {
+		s = "--ROLE-" + o.Name
+	}
 	if o.Short != "" {
 		s = "-" + o.Short + ", " + s
 	}
@@ -94,6 +108,8 @@ func (o *Option) meta() string {
 		return "K=V|K"
 	case KindRoleCount:
 		return "ROLE=N"
+	case KindRoles:
+		return "ROLE,…"
 	case KindTask, KindShow:
 		return "TASK"
 	case KindPath:
@@ -133,18 +149,12 @@ func (v *Verb) option(name string) *Option {
 	return nil
 }
 
-// perRole are the resources that may be asked for one role: --ps-memory.
-var perRole = [...]string{"gpus", "cpus", "memory", "node-label"}
-
 // roleOption finds the option behind --ps-memory: the role it names and the plain
 // option whose kind it has.
 func (v *Verb) roleOption(name string) (role string, o *Option) {
-	for _, suffix := range perRole {
-		role, ok := strings.CutSuffix(name, "-"+suffix)
-		if !ok || role == "" {
-			continue
-		}
-		if o := v.option(suffix); o != nil && v.option("role") != nil {
+	for i := range v.Options {
+		o := &v.Options[i]
+		if role, ok := strings.CutSuffix(name, "-"+o.Name); ok && role != "" && o.PerRole != forAll {
 			return role, o
 		}
 	}

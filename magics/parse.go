@@ -172,6 +172,9 @@ func (b *binder) long(text string) error {
 	if o == nil {
 		return b.unknownOption("--" + name)
 	}
+	if o.PerRole == onlyFor && role == "" {
+		return usagef(b.Verb, "--%s is for one role: --worker-%s %s", name, name, o.meta())
+	}
 	return b.take(o, role, name, given, hasValue)
 }
 
@@ -234,7 +237,9 @@ func (b *binder) take(o *Option, role, name, given string, hasValue bool) error 
 func (b *binder) unknownOption(given string) error {
 	var names []string
 	for i := range b.Verb.Options {
-		names = append(names, "--"+b.Verb.Options[i].Name)
+		if b.Verb.Options[i].PerRole != onlyFor {
+			names = append(names, "--"+b.Verb.Options[i].Name)
+		}
 	}
 	if near := nearest(given, names); near != "" {
 		return usagef(b.Verb, "no option %s: did you mean %s?", given, near)
@@ -293,8 +298,6 @@ func (c *Command) check() error {
 		return usagef(v, "--again takes the last program and its words: give no others")
 	case again && c.Has("args"):
 		return usagef(v, "--again takes the last arguments too: leave --args out")
-	case !again && c.Program == "" && !c.HasCell:
-		return usagef(v, "which program? %s", v.synopsis())
 	case c.Has("args") && len(c.Words) > 0:
 		return usagef(v, "--args %s and words (%s) exclude one another", c.Text("args"), strings.Join(c.Words, " "))
 	case c.HasCell && strings.TrimSpace(c.Cell) == "":

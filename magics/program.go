@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -37,11 +38,23 @@ type capture struct {
 
 // program collects what a start enters, as it is now: the notebook's function, the
 // script on disk, the cell's body, and the modules each imports.
-func (inv *invocation) program(ctx context.Context, pyFiles []string) (*clusterpb.Program, error) {
+// It is nil where every role of the reservation has a command of its own.
+func (inv *invocation) program(ctx context.Context, r *clusterpb.ReserveRequest) (*clusterpb.Program, error) {
 	var p *clusterpb.Program
 	var err error
 	file, function, isScript := scriptName(inv.Program)
+	pyFiles := r.GetPyFiles()
 	switch {
+	case inv.Program == "" && !inv.HasCell:
+		if !cluster.CommandsOnly(r.GetRoles()) {
+			return nil, usagef(inv.Verb, "which program? %s", inv.Verb.synopsis())
+		}
+		return nil, nil
+	case !inv.HasCell && r.GetFramework() == cluster.Plain && inv.isCommand(file):
+		if inv.Has("args") {
+			return nil, usagef(inv.Verb, "--args is for Python programs: %s is a command", shorten(inv.Program, 60))
+		}
+		return &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Name: inv.Program, Words: append([]string{inv.Program}, inv.Words...)}, nil
 	case inv.HasCell:
 		p = &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: blob([]byte(inv.Cell))}
 		err = inv.modules(ctx, p, inv.Cell, "", pyFiles)
@@ -64,6 +77,12 @@ func (inv *invocation) program(ctx context.Context, pyFiles []string) (*clusterp
 		p.Args = blob(args.Pickle)
 	}
 	return p, nil
+}
+
+// isCommand is whether a program of a cluster without a framework is a command rather
+// than a Python script or a function of the notebook.
+func (inv *invocation) isCommand(file string) bool {
+	return !strings.HasSuffix(file, ".py") && (inv.py == nil || !isIdentifier(inv.Program))
 }
 
 // scriptName takes train.py:function apart. A word that ends in .py or holds a

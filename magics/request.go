@@ -50,7 +50,7 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 	req := &clusterpb.ReserveRequest{
 		Name: inv.Text("name"), Backend: backend, Roles: roles, Python: inv.session.opt.Python, Env: env, Zygote: !inv.Has("no-zygote"),
 		TimeoutMillis: inv.Millis(limit, defaultTimeout), IdleMillis: inv.Millis("idle", defaultIdle), WorkingDir: dir, Owner: inv.session.opt.Owner,
-		Advertise: inv.Text("advertise"), TensorboardPython: inv.session.opt.TensorBoardPython, Engine: inv.engine(),
+		Advertise: inv.Text("advertise"), Framework: inv.Text("framework"), TensorboardPython: inv.session.opt.TensorBoardPython, Engine: inv.engine(),
 	}
 	if p := inv.Text("python"); p != "" {
 		req.Python = interpreter(dir, p)
@@ -121,7 +121,7 @@ func (inv *invocation) requestRoles() ([]*clusterpb.Role, error) {
 	var roles []*clusterpb.Role
 	for name, n := range counts {
 		if n > 0 {
-			roles = append(roles, &clusterpb.Role{Name: name, Count: int32(n), Each: inv.resources(name)})
+			roles = append(roles, inv.roleOf(name, n))
 		}
 	}
 	slices.SortFunc(roles, func(a, b *clusterpb.Role) int {
@@ -131,6 +131,19 @@ func (inv *invocation) requestRoles() ([]*clusterpb.Role, error) {
 		return nil, usagef(inv.Verb, "%v", err)
 	}
 	return roles, nil
+}
+
+// roleOf is a role with what was asked for it.
+func (inv *invocation) roleOf(name string, count int64) *clusterpb.Role {
+	of := inv.roles[name]
+	r := &clusterpb.Role{
+		Name: name, Count: int32(count), Each: inv.resources(name), Kind: of["kind"].text, Command: of["command"].text,
+		EndWithinMillis: of["end-within"].duration.Milliseconds(),
+	}
+	if after := of["depends-on"].text; after != "" {
+		r.DependsOn = strings.Split(after, ",")
+	}
+	return r
 }
 
 // roleCounts is how many executors of each role are asked for.
@@ -303,6 +316,13 @@ func same(have, want *clusterpb.ReserveRequest) bool {
 	return proto.Equal(clean(have), clean(want))
 }
 
+// conduct is what a role is to the others, without what it needs.
+func conduct(r *clusterpb.Role) *clusterpb.Role {
+	c := proto.CloneOf(r)
+	c.Each, c.Count = nil, 0
+	return c
+}
+
 // differences names the options in which two requests differ.
 func differences(have, want *clusterpb.ReserveRequest) string {
 	var names []string
@@ -317,7 +337,9 @@ func differences(have, want *clusterpb.ReserveRequest) string {
 		names = append(names, fmt.Sprintf("it has %s, asked for are %s", count(have), count(want)))
 	} else {
 		add(!slices.EqualFunc(have.GetRoles(), want.GetRoles(), func(a, b *clusterpb.Role) bool { return proto.Equal(a.GetEach(), b.GetEach()) }), "resources")
+		add(!slices.EqualFunc(have.GetRoles(), want.GetRoles(), func(a, b *clusterpb.Role) bool { return proto.Equal(conduct(a), conduct(b)) }), "kind, depends-on, end-within or command of a role")
 	}
+	add(have.GetFramework() != want.GetFramework(), "framework")
 	add(have.GetPython() != want.GetPython(), "python")
 	add(!maps.Equal(have.GetEnv(), want.GetEnv()), "env")
 	add(have.GetVenv() != want.GetVenv(), "venv")

@@ -41,16 +41,15 @@ func (s *Session) start(ctx context.Context, inv *invocation) (Value, error) {
 func (inv *invocation) prepare(ctx context.Context, st *clusterpb.ClusterStatus) (*clusterpb.StartRequest, error) {
 	ctx, cancel := breakable(ctx, inv.out)
 	defer cancel()
-	req, err := inv.startRequest(ctx, st.GetName(), st.GetRequest().GetPyFiles())
+	req, err := inv.startRequest(ctx, st.GetName(), st.GetRequest())
 	if ctx.Err() != nil && err != nil {
 		return nil, &Interrupted{Text: "nothing was started"}
 	}
 	return req, err
 }
 
-// startRequest is what the driver is asked for: on the cluster of that name, with the files that
-// were reserved with it.
-func (inv *invocation) startRequest(ctx context.Context, cluster string, pyFiles []string) (*clusterpb.StartRequest, error) {
+// startRequest is what the driver is asked for: on the cluster of that name, which was reserved so.
+func (inv *invocation) startRequest(ctx context.Context, cluster string, reserved *clusterpb.ReserveRequest) (*clusterpb.StartRequest, error) {
 	env, err := inv.environment(ctx)
 	if err != nil {
 		return nil, err
@@ -61,7 +60,7 @@ func (inv *invocation) startRequest(ctx context.Context, cluster string, pyFiles
 		Env: env, Mode: "train", Epochs: 1, WorkingDir: inv.workingDir(ctx), Show: inv.Text("show"),
 	}
 	if !req.GetAgain() {
-		req.Program, err = inv.program(ctx, pyFiles)
+		req.Program, err = inv.program(ctx, reserved)
 		return req, err
 	}
 	last := inv.session.submission(cluster)
@@ -72,7 +71,7 @@ func (inv *invocation) startRequest(ctx context.Context, cluster string, pyFiles
 	was := *inv
 	was.Command = last.command
 	req.Again = false
-	req.Program, err = was.program(ctx, pyFiles)
+	req.Program, err = was.program(ctx, reserved)
 	return req, err
 }
 
@@ -89,7 +88,7 @@ func (s *Session) enter(ctx context.Context, inv *invocation, m *member, req *cl
 	defer stop()
 	defer cancel()
 	var run *clusterpb.RunStatus
-	broken := &breaker{session: s, member: m, out: inv.out}
+	broken := &breaker{session: s, member: m, out: inv.out, batch: inv.Verb.Name == "run"}
 	for {
 		select {
 		case <-inv.out.Interrupts():

@@ -1,6 +1,10 @@
 package magics
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/tfcluster/tfcluster/cluster"
+)
 
 // Table is every verb there is, in the order help lists them.
 type Table struct{ Verbs []Verb }
@@ -51,7 +55,7 @@ func runOption() Option {
 }
 
 func reserveOptions() []Option {
-	const res, env, eng, life = "Resources, each also for one role: --ps-memory, --worker-node-label", "Environment", "Engine", "Lifetime"
+	const res, rol, env, eng, life = "Resources, each also for one role: --ps-memory, --worker-node-label", "For one role: --worker-depends-on ps, --db-kind sidecar", "Environment", "Engine", "Lifetime"
 	return []Option{
 		{Name: "backend", Kind: KindChoice, Choices: []string{"local", "spark", "yarn"}, Default: "local", Help: "where executors run"},
 		{Name: "workers", Kind: KindCount, Max: maxExecutors, Default: "2", Help: "workers"},
@@ -60,11 +64,17 @@ func reserveOptions() []Option {
 		{Name: "evaluator", Kind: KindFlag, Help: "one executor more, which evaluates checkpoints"},
 		{Name: "role", Kind: KindRoleCount, Repeat: true, Help: "executors of a role of your own"},
 
-		{Name: "gpus", Kind: KindCount, Max: 64, Group: res, Help: "GPUs a chief and worker; ps and evaluator get none unless asked"},
-		{Name: "cpus", Kind: KindNumber, Max: 4096, Group: res, Help: "CPUs a chief and worker; on local the default is a fair share"},
-		{Name: "memory", Kind: KindSize, Group: res, Help: "memory a chief and worker: 512m, 4g"},
-		{Name: "node-label", Kind: KindText, Only: "yarn", Group: res, Help: "YARN node label"},
+		{Name: "gpus", Kind: KindCount, Max: 64, PerRole: alsoFor, Group: res, Help: "GPUs a chief and worker; ps and evaluator get none unless asked"},
+		{Name: "cpus", Kind: KindNumber, Max: 4096, PerRole: alsoFor, Group: res, Help: "CPUs a chief and worker; on local the default is a fair share"},
+		{Name: "memory", Kind: KindSize, PerRole: alsoFor, Group: res, Help: "memory a chief and worker: 512m, 4g"},
+		{Name: "node-label", Kind: KindText, Only: "yarn", PerRole: alsoFor, Group: res, Help: "YARN node label"},
 
+		{Name: "kind", Kind: KindChoice, Choices: cluster.Kinds(), PerRole: onlyFor, Group: rol, Help: "the run waits for tracked tasks and fails with them, ends untracked ones but fails with them, and only tells of a sidecar's failure; ps is untracked, evaluator, sidecar and tensorboard are sidecars, others are tracked"},
+		{Name: "depends-on", Kind: KindRoles, PerRole: onlyFor, Group: rol, Help: "launched once these are there: tracked ones have ended well, others are in their program"},
+		{Name: "end-within", Kind: KindDuration, PerRole: onlyFor, Group: rol, Help: "it has this long when the tracked roles without this have ended; then a tracked one fails the run, another is ended. 2m for the evaluator"},
+		{Name: "command", Kind: KindText, Meta: "'COMMAND'", PerRole: onlyFor, Group: rol, Help: "what its tasks run instead of the program, by sh -c; where every role has one, no program is needed"},
+
+		{Name: "framework", Kind: KindChoice, Choices: cluster.Frameworks(), Default: cluster.TensorFlow, Group: env, Help: "by what tasks find one another: TF_CONFIG, MASTER_ADDR and RANK, or JAX_COORDINATOR_ADDRESS; with none a program that is not Python's is a command"},
 		{Name: "python", Kind: KindPath, Group: env, Help: "interpreter of the tasks; default: the notebook's"},
 		{Name: "venv", Kind: KindPath, Meta: "ARCHIVE|DIR|.", Group: env, Help: "environment of the tasks, a folder or conda-pack's or venv-pack's archive; . is this notebook's. Where executors share no disk it is packed, and unpacked once a host"},
 		{Name: "py-files", Kind: KindPath, Repeat: true, Group: env, Help: "Python files, packages or zips for the tasks, read again at each start"},

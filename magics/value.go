@@ -48,6 +48,8 @@ func (o *Option) read(given string) (value, error) {
 		err = v.keyValue(given, o.Kind == KindEnv)
 	case KindRoleCount:
 		err = v.roleCount(given)
+	case KindRoles:
+		err = readRoles(given)
 	case KindChoice:
 		err = readChoice(given, o.Choices)
 	case KindTask:
@@ -190,6 +192,15 @@ func (v *value) roleCount(given string) error {
 	count, err := readCount(n, 0, maxExecutors)
 	v.key, v.number = role, count
 	return err
+}
+
+func readRoles(given string) error {
+	for role := range strings.SplitSeq(given, ",") {
+		if _, err := cluster.ParseTask(role); err != nil || strings.Contains(role, ":") {
+			return fmt.Errorf("want roles, like ps,db, not %q", shorten(given, 40))
+		}
+	}
+	return nil
 }
 
 func readChoice(given string, choices []string) error {

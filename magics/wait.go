@@ -51,7 +51,7 @@ func (s *Session) follow(ctx context.Context, inv *invocation, m *member, req *c
 	updates, stop := receive(stream.Recv)
 	defer stop()
 	defer cancel()
-	broken := &breaker{session: s, member: m, out: inv.out}
+	broken := &breaker{session: s, member: m, out: inv.out, batch: inv.Verb.Name == "run"}
 	for {
 		select {
 		case <-inv.out.Interrupts():
@@ -123,7 +123,16 @@ type breaker struct {
 	session *Session
 	member  *member
 	out     Output
+	batch   bool // the executors are given back with the run
 	pressed int
+}
+
+// executors is what becomes of them.
+func (b *breaker) executors() string {
+	if b.batch {
+		return "its executors are released"
+	}
+	return "the cluster stays"
 }
 
 func (b *breaker) interrupt(run int32) error {
@@ -132,7 +141,7 @@ func (b *breaker) interrupt(run int32) error {
 	switch b.pressed {
 	case 1:
 	case 2:
-		grace, word = 0, "killing the run; the cluster stays\n"
+		grace, word = 0, "killing the run; "+b.executors()+"\n"
 	default:
 		return &Interrupted{Text: "no longer waiting; " + b.session.say("status") + " shows the run"}
 	}
@@ -152,8 +161,8 @@ func (b *breaker) reason(err error) error {
 	case b.pressed == 0:
 		return err
 	case b.pressed == 1:
-		return &Interrupted{Text: "the run was stopped; the cluster stays"}
+		return &Interrupted{Text: "the run was stopped; " + b.executors()}
 	default:
-		return &Interrupted{Text: "the run was killed; the cluster stays"}
+		return &Interrupted{Text: "the run was killed; " + b.executors()}
 	}
 }
