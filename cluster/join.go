@@ -107,8 +107,19 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 }
 
 // warms is whether TensorFlow is to be imported before the programs begin.
-func warms(r *clusterpb.ReserveRequest) bool {
-	return r.GetZygote() && (r.GetFramework() == "" || r.GetFramework() == TensorFlow)
+func warms(r *clusterpb.ReserveRequest) bool { return r.GetZygote() && forTensorFlow(r) }
+
+func forTensorFlow(r *clusterpb.ReserveRequest) bool {
+	return r.GetFramework() == "" || r.GetFramework() == TensorFlow
+}
+
+// concerning is what matters of an executor's Python: where the programs are not
+// TensorFlow's, not that they lack it.
+func (c *Coordinator) concerning(p *clusterpb.Python) *clusterpb.Python {
+	if p.GetVersion() == "" || forTensorFlow(c.cfg.Request) {
+		return p
+	}
+	return &clusterpb.Python{Executable: p.GetExecutable(), Version: p.GetVersion(), Cloudpickle: p.GetCloudpickle(), Zygote: p.GetZygote()}
 }
 
 func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
@@ -125,6 +136,7 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 		old.close("another stream of this executor joined")
 	}
 	c.agents[conn.exec] = conn
+	hello.Python = c.concerning(hello.GetPython())
 	c.hellos[conn.exec] = hello
 	c.log.Info("joined", "executor", conn.exec, "host", hello.GetHost(), "pid", hello.GetPid(), "attempt", hello.GetAttempt())
 	c.handle(evJoined{
@@ -152,11 +164,12 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 	conn.hear(time.Now(), 3*c.cfg.Heartbeat)
 	switch m := m.GetMessage().(type) {
 	case *clusterpb.AgentMessage_Warmed:
-		c.hellos[conn.exec].Python = m.Warmed.GetPython()
-		if c.lacksEnvironment(m.Warmed.GetPython()) {
+		python := c.concerning(m.Warmed.GetPython())
+		c.hellos[conn.exec].Python = python
+		if c.lacksEnvironment(python) {
 			return
 		}
-		c.checkPython(conn.exec, m.Warmed.GetPython())
+		c.checkPython(conn.exec, python)
 		c.handle(evWarmed{conn.exec})
 	case *clusterpb.AgentMessage_Fetching:
 		c.fetching(conn.exec, m.Fetching.GetWhat())

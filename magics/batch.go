@@ -3,6 +3,7 @@ package magics
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -43,10 +44,11 @@ func (s *Session) batch(ctx context.Context, inv *invocation) (Value, error) {
 	return value, errors.Join(released(err), rerr)
 }
 
-// released is a run's failure once its executors are gone: what to do next is another.
+// released is a run's failure once its executors are gone: where they were the way on,
+// what to do next is another.
 func released(err error) error {
 	var failed *RunFailed
-	if !errors.As(err, &failed) || failed.Run == nil {
+	if !errors.As(err, &failed) || failed.Run == nil || !strings.Contains(failed.Failure.GetRemedy(), "%tfcluster") {
 		return err
 	}
 	failure := proto.CloneOf(failed.Failure)

@@ -71,7 +71,7 @@ func pythonText(p *clusterpb.Python) string {
 	case p.GetError() != "":
 		return p.GetError()
 	case p.GetTensorflow() == "":
-		return p.GetVersion() + ", no TensorFlow"
+		return p.GetVersion() // the cluster is for others: else it were an error
 	}
 	s := p.GetVersion() + ", TensorFlow " + p.GetTensorflow()
 	if p.GetKeras() != "" {

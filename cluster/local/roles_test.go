@@ -1,0 +1,247 @@
+package local_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+)
+
+// batch is a run of tfcluster run in a folder of its own.
+type batch struct {
+	t        *testing.T
+	dir      string
+	cmd      *exec.Cmd
+	out, err bytes.Buffer
+}
+
+// runBatch starts tfcluster run on this machine, without TensorFlow.
+func runBatch(t *testing.T, words ...string) *batch {
+	t.Helper()
+	b := &batch{t: t, dir: t.TempDir()}
+	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
+	t.Cleanup(cancel)
+	b.cmd = exec.CommandContext(ctx, program, append([]string{"run", "--no-zygote", "--python", clustertest.FindPython(t)}, words...)...)
+	b.cmd.Dir, b.cmd.Stdout, b.cmd.Stderr = b.dir, &b.out, &b.err
+	if err := b.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// end waits for the command and compares its exit code.
+func (b *batch) end(code int) *batch {
+	b.t.Helper()
+	err := b.cmd.Wait()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		b.t.Fatal(err)
+	}
+	if got := b.cmd.ProcessState.ExitCode(); got != code {
+		b.t.Fatalf("exit code %d, want %d\n%s\n%s", got, code, b.out.String(), b.err.String())
+	}
+	return b
+}
+
+// says checks that the command wrote all of the texts.
+func (b *batch) says(texts ...string) *batch {
+	b.t.Helper()
+	for _, text := range texts {
+		if all := b.out.String() + b.err.String(); !strings.Contains(all, text) {
+			b.t.Errorf("no %q in\n%s", text, all)
+		}
+	}
+	return b
+}
+
+// file waits until a task has written a file of that name.
+func (b *batch) file(name string) string {
+	b.t.Helper()
+	clustertest.WaitFor(b.t, "the file "+name, func() bool {
+		_, err := os.Stat(filepath.Join(b.dir, name))
+		return err == nil
+	})
+	text, err := os.ReadFile(filepath.Join(b.dir, name))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// script writes a program beside the others, before the command looks for it.
+func script(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "program.py")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestBatch: how a run ends is how the command ends. The names are those of docs/tony.md.
+func TestBatch(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name  string
+		words []string
+		code  int
+		says  []string
+	}{
+		{"a chief fails", []string{"--chief", "--workers", "1", "--chief-command", "exit 7", "--worker-command", "sleep 60"}, 7, []string{"chief:0", "exited with code 7", "its files are in"}},
+		{"a worker that is no chief fails", []string{"--workers", "2", "sh", "-c", `[ $TASK_INDEX = 0 ] && sleep 60; exit 3`}, 3, []string{"worker:1", "exited with code 3"}},
+		{"all fail", []string{"--workers", "2", "--ps", "1", "sh", "-c", "exit 1"}, 1, []string{"exited with code 1"}},
+		{"one process alone", []string{"--workers", "1", "--env", "GREETING=hello", "sh", "-c", "echo $GREETING from $JOB_NAME:$TASK_INDEX of $TASK_NUM"}, 0, []string{"hello from worker:0 of 1"}},
+		{"a program that is not there", []string{"--workers", "1", "no-such-command-anywhere"}, 127, []string{"cannot run no-such-command-anywhere"}},
+		{"a parameter server ends last", []string{"--chief", "--workers", "1", "--ps", "1", "--ps-command", "sleep 60", "sh", "-c", "sleep 0.$TASK_INDEX"}, 0, nil},
+		{"a parameter server crashes", []string{"--workers", "2", "--ps", "1", "--worker-command", "sleep 60", "--ps-command", "sleep 0.2; exit 1"}, 1, []string{"ps:0", "exited with code 1"}},
+		{"a sidecar fails", []string{"--workers", "1", "--role", "board=1", "--board-kind", "sidecar", "--board-command", "exit 9", "--worker-command", "sleep 0.3"}, 0, []string{"board:0", "exited with code 9; training goes on without it"}},
+		{"a sidecar hangs", []string{"--workers", "1", "--role", "tensorboard=1", "--tensorboard-command", "sleep 60", "--worker-command", "true"}, 0, nil},
+		{"stages in their order", []string{
+			"--workers", "1", "--ps", "1", "--role", "db=1", "--role", "loader=1", "--db-kind", "sidecar", "--loader-depends-on", "db", "--ps-depends-on", "loader",
+			"--worker-depends-on", "loader,ps", "--db-command", "echo up > db; sleep 60", "--loader-command", "cat db; sleep 0.3; echo loaded > data", "--ps-command", "cat data; sleep 60", "--worker-command", "cat data",
+		}, 0, []string{"[loader:0] up", "[ps:0] loaded", "[worker:0] loaded"}},
+		{"a stage fails", []string{"--workers", "1", "--role", "loader=1", "--worker-depends-on", "loader", "--loader-command", "exit 4", "--worker-command", "echo never"}, 4, []string{"loader:0"}},
+		{"a worker hangs behind the chief", []string{"--chief", "--workers", "1", "--worker-end-within", "300ms", "--chief-command", "true", "--worker-command", "sleep 60"}, 124, []string{"worker:0 did not end within 300ms", "--worker-kind untracked"}},
+		{"a worker hangs behind the chief and may", []string{"--chief", "--workers", "1", "--ps", "1", "--worker-kind", "untracked", "--worker-end-within", "300ms", "--chief-command", "true", "sleep", "60"}, 0, []string{"worker:0 did not end within 300ms"}},
+		{"a worker that may hang fails", []string{"--chief", "--workers", "1", "--worker-kind", "untracked", "--worker-end-within", "1m", "--chief-command", "true", "--worker-command", "sleep 0.3; exit 1"}, 1, []string{"worker:0"}},
+		{"a run's time is over", []string{"--workers", "1", "--run-timeout", "300ms", "sleep", "60"}, 124, []string{"not over within 300ms"}},
+		{"nothing to run", []string{"--workers", "1", "--ps", "1", "--worker-command", "true"}, 2, []string{"which program?"}},
+		{"more than there is", []string{"--workers", "4", "--memory", "900000g", "true"}, 69, []string{"this machine has"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			runBatch(t, append([]string{"--framework", "none"}, c.words...)...).end(c.code).says(c.says...)
+		})
+	}
+}
+
+// TestBatchSignals: a signal to the command stops the run, which may save, and releases
+// its executors; the exit code tells the signal.
+func TestBatchSignals(t *testing.T) {
+	t.Parallel()
+	for signal, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		t.Run(signal.String(), func(t *testing.T) {
+			t.Parallel()
+			b := runBatch(t, "--framework", "none", "--workers", "1", "sh", "-c", `trap 'echo saved > saved; exit 0' TERM; echo $$ > pid; while :; do sleep 0.05; done`)
+			b.file("pid")
+			if err := b.cmd.Process.Signal(signal); err != nil {
+				t.Fatal(err)
+			}
+			b.end(code).says("the run was stopped; its executors are released")
+			if got := b.file("saved"); got != "saved\n" {
+				t.Errorf("saved %q", got)
+			}
+		})
+	}
+}
+
+// TestBatchDetach: --detach prints the cluster's name alone and leaves the run to itself.
+func TestBatchDetach(t *testing.T) {
+	t.Parallel()
+	b := runBatch(t, "--framework", "none", "--workers", "1", "--idle", "1m", "--detach", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 5").end(0)
+	name := strings.TrimSuffix(b.out.String(), "\n")
+	if err := cluster.CheckName(name); err != nil || b.err.Len() > 0 {
+		t.Fatalf("wrote %q and %q, %v", b.out.String(), b.err.String(), err)
+	}
+	if err := os.WriteFile(filepath.Join(b.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, program, "wait", "-c", name).CombinedOutput()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 5 {
+		t.Errorf("wait: %v\n%s", err, out)
+	}
+	if out, err := exec.CommandContext(ctx, program, "shutdown", "-c", name).CombinedOutput(); err != nil {
+		t.Errorf("shutdown: %v\n%s", err, out)
+	}
+}
+
+// TestBatchRestart: a gang whose worker is killed goes on from its checkpoint, as often
+// as it may.
+func TestBatchRestart(t *testing.T) {
+	t.Parallel()
+	path := script(t, `
+import os, pathlib, signal, time, tfcluster
+ctx = tfcluster.context()
+saved = pathlib.Path(ctx.checkpoint_dir, f"step-{ctx.task_index}")
+step = int(saved.read_text()) if saved.exists() else 0
+print("from step", step, flush=True)
+saved.write_text(str(step + 1))
+ctx.barrier()
+if ctx.task_index == 1 and step < 2:
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(0.2 if step >= 2 else 60)
+`)
+	runBatch(t, "--workers", "2", "--max-restarts", "2", path).end(0).says("restart 1 of 2", "restart 2 of 2", "from step 2")
+	runBatch(t, "--workers", "2", "--max-restarts", "1", path).end(137).says("restart 1 of 1", "killed by signal 9")
+}
+
+// rendezvous has the processes of a framework meet at the address that they were given,
+// as its own would: the first serves there, on a port that is held for it.
+const rendezvous = `
+import os, socket, time
+host, port, rank, size = %s
+rank, size = int(rank), int(size)
+assert "TF_CONFIG" not in os.environ
+if rank == 0:
+    server = socket.create_server(("", int(port)))  # sets SO_REUSEADDR, as PyTorch's store
+    peers = [server.accept()[0] for _ in range(size - 1)]
+    told = sorted(int(p.makefile().readline()) for p in peers)
+    assert told == list(range(1, size)), told
+    for p in peers:
+        p.sendall(b"go\n")
+else:
+    for _ in range(600):
+        try:
+            peer = socket.create_connection((host, int(port)))
+            break
+        except ConnectionRefusedError:
+            time.sleep(0.1)
+    peer.sendall(f"{rank}\n".encode())
+    assert peer.makefile().readline() == "go\n"
+print(f"rank {rank} of {size} met")
+`
+
+// TestFrameworks: PyTorch's and JAX's processes find one another by their variables.
+// Neither is needed here: who meets is a plain program.
+func TestFrameworks(t *testing.T) {
+	t.Parallel()
+	env := func(names ...string) string { return `(os.environ["` + strings.Join(names, `"], os.environ["`) + `"])` }
+	for framework, found := range map[string]string{
+		"pytorch": env("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"),
+		"jax":     `(*os.environ["JAX_COORDINATOR_ADDRESS"].rsplit(":", 1), os.environ["JAX_PROCESS_ID"], os.environ["JAX_NUM_PROCESSES"])`,
+	} {
+		t.Run(framework, func(t *testing.T) {
+			t.Parallel()
+			runBatch(t, "--framework", framework, "--chief", "--workers", "2", script(t, fmt.Sprintf(rendezvous, found))).end(0).
+				says("[chief:0] rank 0 of 3 met", "[worker:0] rank 1 of 3 met", "[worker:1] rank 2 of 3 met")
+		})
+	}
+	t.Run("local rank", func(t *testing.T) {
+		t.Parallel()
+		runBatch(t, "--framework", "pytorch", "--workers", "2", "--role", "board=1", "--board-kind", "sidecar", "--board-command", `echo "board: ${RANK-no rank}, $MASTER_ADDR"; sleep 60`, "--worker-depends-on", "board",
+			"--worker-command", `echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $INIT_METHOD`).end(0).says("board: no rank, 127.0.0.1", "0/2 0/1 tcp://127.0.0.1:", "1/2 0/1 tcp://")
+	})
+}
+
+// TestStackRequest: no step for too long has Python write its stacks; a command, which
+// would die of it, is left alone.
+func TestStackRequest(t *testing.T) {
+	t.Parallel()
+	began := time.Now()
+	runBatch(t, "--framework", "none", "--workers", "1", "--step-timeout", "300ms", "sleep", "60").end(124).says("no step for 300ms")
+	if time.Since(began) > time.Minute {
+		t.Error("the command was waited for")
+	}
+}
