@@ -224,12 +224,17 @@ func (l *lifecycle) shutdown(reason string) {
 	}
 	l.cancelStart("the cluster's shutdown: " + reason)
 	l.state, l.released = stateReleasing, reason
+	l.farewell(reason)
+	l.do(actRelease{reason})
+}
+
+// farewell lets every agent that is here end what it holds, and itself.
+func (l *lifecycle) farewell(reason string) {
 	for _, x := range l.execs {
 		if x.state == execReady || x.state == execJoined || x.state == execSilent {
 			l.do(actSend{x.id, release(reason)})
 		}
 	}
-	l.do(actRelease{reason})
 }
 
 // over ends a cluster that the engine has ended: a run fails of it.

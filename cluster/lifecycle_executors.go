@@ -204,5 +204,6 @@ func (l *lifecycle) reserveFailed(kind, why string) {
 		f.Remedy = "ask for fewer or smaller executors, or give --reserve-timeout more time"
 	}
 	l.do(actReserveFailed{f})
+	l.farewell("not reserved")
 	l.do(actRelease{"not reserved: " + why})
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,7 +32,8 @@ func runBatch(t *testing.T, words ...string) *batch {
 	b := &batch{t: t, dir: t.TempDir()}
 	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
 	t.Cleanup(cancel)
-	b.cmd = exec.CommandContext(ctx, program, append([]string{"run", "--no-zygote", "--python", clustertest.FindPython(t)}, words...)...)
+	b.cmd = exec.CommandContext(ctx, program, append([]string{"run", "--no-zygote"}, words...)...)
+	b.cmd.Env = append(os.Environ(), "TFCLUSTER_PYTHON="+clustertest.FindPython(t))
 	b.cmd.Dir, b.cmd.Stdout, b.cmd.Stderr = b.dir, &b.out, &b.err
 	if err := b.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -102,6 +104,7 @@ func TestBatch(t *testing.T) {
 		{"all fail", []string{"--workers", "2", "--ps", "1", "sh", "-c", "exit 1"}, 1, []string{"exited with code 1"}},
 		{"one process alone", []string{"--workers", "1", "--env", "GREETING=hello", "sh", "-c", "echo $GREETING from $JOB_NAME:$TASK_INDEX of $TASK_NUM"}, 0, []string{"hello from worker:0 of 1"}},
 		{"a program that is not there", []string{"--workers", "1", "no-such-command-anywhere"}, 127, []string{"cannot run no-such-command-anywhere"}},
+		{"a worker is late", []string{"--workers", "2", "--ps", "1", "--ps-command", "sleep 60", "sh", "-c", `[ $TASK_INDEX = 1 ] || sleep 0.5; echo done`}, 0, []string{"[worker:0] done", "[worker:1] done"}},
 		{"a parameter server ends last", []string{"--chief", "--workers", "1", "--ps", "1", "--ps-command", "sleep 60", "sh", "-c", "sleep 0.$TASK_INDEX"}, 0, nil},
 		{"a parameter server crashes", []string{"--workers", "2", "--ps", "1", "--worker-command", "sleep 60", "--ps-command", "sleep 0.2; exit 1"}, 1, []string{"ps:0", "exited with code 1"}},
 		{"a sidecar fails", []string{"--workers", "1", "--role", "board=1", "--board-kind", "sidecar", "--board-command", "exit 9", "--worker-command", "sleep 0.3"}, 0, []string{"board:0", "exited with code 9; training goes on without it"}},
@@ -123,6 +126,23 @@ func TestBatch(t *testing.T) {
 			runBatch(t, append([]string{"--framework", "none"}, c.words...)...).end(c.code).says(c.says...)
 		})
 	}
+}
+
+// TestBatchNotReserved: an executor whose Python does not come up in time is named.
+func TestBatchNotReserved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	python, pids := filepath.Join(dir, "python3"), filepath.Join(dir, "pid")
+	if err := os.WriteFile(python, []byte("#!/bin/sh\necho $$ > "+pids+"\nexec sleep 60\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	runBatch(t, "--python", python, "--reserve-timeout", "500ms", "--workers", "1", script(t, "pass")).end(75).says("not reserved within 500ms", "worker:0", "Python is warming up")
+	text, err := os.ReadFile(pids)
+	pid, perr := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || perr != nil {
+		t.Fatal(err, perr)
+	}
+	clustertest.WaitFor(t, "that Python's end", func() bool { return !cluster.ProcessOf(pid).Alive() })
 }
 
 // TestBatchSignals: a signal to the command stops the run, which may save, and releases

@@ -166,6 +166,28 @@ def test_api(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     assert "reserve works\nbegun\nended\n" in capsys.readouterr().out
 
 
+def test_roles() -> None:
+    roles = {
+        "worker": {"count": 3, "memory": "4g", "depends_on": ["ps", "db"]},
+        "ps": 2,
+        "chief": 1,
+        "db": {"kind": "sidecar", "command": "serve --all", "end_within": "10s"},
+    }
+    assert values._argv(values._roles(roles)) == [
+        "--workers=3",
+        "--worker-memory=4g",
+        "--worker-depends-on=ps,db",
+        "--ps=2",
+        "--chief",
+        "--db-kind=sidecar",
+        "--db-command=serve --all",
+        "--db-end-within=10s",
+        "--role=db=1",
+    ]
+    with pytest.raises(tfcluster.UsageError, match="one chief at most"):
+        values._roles({"chief": 2})
+
+
 def test_errors(engine: Engine) -> None:
     said: dict[str, Any] = {}
     engine.script = lambda first, exchange: exchange(op="done", value=None, error=said)

@@ -17,9 +17,12 @@ from tfcluster.errors import UsageError
 from tfcluster.objects import Objects
 
 
-def reserve(**options: Any) -> Cluster:
-    """Reserves executors and waits until all are ready; a cluster with equal options is given at once."""
-    return _command("reserve", options)
+def reserve(*, roles: Mapping[str, Any] | None = None, **options: Any) -> Cluster:
+    """Reserves executors and waits until all are ready; a cluster with equal options is given at once.
+
+    roles says the same by role: {"worker": 4, "db": {"count": 1, "kind": "sidecar", "command": "serve"}}.
+    """
+    return _command("reserve", {**_roles(roles or {}), **options})
 
 
 def attach(name: str | None = None) -> Cluster:
@@ -211,6 +214,28 @@ def _command(
     return make(gate.command(request, Objects(namespace, given=given), notebook.screen()))
 
 
+def _roles(roles: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that say what roles says."""
+    options: dict[str, Any] = {}
+    own: dict[str, int] = {}
+    for name, asked in roles.items():
+        role = dict(asked) if isinstance(asked, Mapping) else {"count": asked}
+        count = role.pop("count", 1)
+        match name:
+            case "worker":
+                options["workers"] = count
+            case "ps":
+                options["ps"] = count
+            case "chief" | "evaluator":
+                if count not in (0, 1):
+                    raise UsageError(f"a cluster has one {name} at most, not {count}")
+                options[name] = bool(count)
+            case _:
+                own[name] = count
+        options.update({f"{name}_{key}": value for key, value in role.items()})
+    return {**options, "role": own} if own else options
+
+
 def _argv(options: Mapping[str, Any]) -> list[str]:
     argv: list[str] = []
     for key, value in options.items():
@@ -222,6 +247,8 @@ def _argv(options: Mapping[str, Any]) -> list[str]:
         elif isinstance(value, Mapping):
             for k, v in value.items():
                 argv.append(f"{name}={k}" if v is None else f"{name}={k}={v}")
+        elif isinstance(value, list | tuple | set) and key.endswith("depends_on"):
+            argv.append(f"{name}={','.join(map(str, value))}")
         elif isinstance(value, list | tuple | set):
             argv += [f"{name}={v}" for v in value]
         else:
