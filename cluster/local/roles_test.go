@@ -90,6 +90,9 @@ func script(t *testing.T, text string) string {
 	return path
 }
 
+// await is a shell's wait for a file with something in it.
+func await(file string) string { return "until [ -s " + file + " ]; do sleep 0.05; done" }
+
 // TestBatch: how a run ends is how the command ends. The names are those of docs/tony.md.
 func TestBatch(t *testing.T) {
 	t.Parallel()
@@ -107,12 +110,12 @@ func TestBatch(t *testing.T) {
 		{"a worker is late", []string{"--workers", "2", "--ps", "1", "--ps-command", "sleep 60", "sh", "-c", `[ $TASK_INDEX = 1 ] || sleep 0.5; echo done`}, 0, []string{"[worker:0] done", "[worker:1] done"}},
 		{"a parameter server ends last", []string{"--chief", "--workers", "1", "--ps", "1", "--ps-command", "sleep 60", "sh", "-c", "sleep 0.$TASK_INDEX"}, 0, nil},
 		{"a parameter server crashes", []string{"--workers", "2", "--ps", "1", "--worker-command", "sleep 60", "--ps-command", "sleep 0.2; exit 1"}, 1, []string{"ps:0", "exited with code 1"}},
-		{"a sidecar fails", []string{"--workers", "1", "--role", "board=1", "--board-kind", "sidecar", "--board-command", "exit 9", "--worker-command", "sleep 0.3"}, 0, []string{"board:0", "exited with code 9; training goes on without it"}},
+		{"a sidecar fails", []string{"--workers", "1", "--role", "board=1", "--board-kind", "sidecar", "--board-command", "echo $$ > board; exit 9", "--worker-command", await("board") + "; while kill -0 $(cat board); do sleep 0.05; done; sleep 1"}, 0, []string{"board:0", "exited with code 9; training goes on without it"}},
 		{"a sidecar hangs", []string{"--workers", "1", "--role", "tensorboard=1", "--tensorboard-command", "sleep 60", "--worker-command", "true"}, 0, nil},
 		{"stages in their order", []string{
 			"--workers", "1", "--ps", "1", "--role", "db=1", "--role", "loader=1", "--db-kind", "sidecar", "--loader-depends-on", "db", "--ps-depends-on", "loader",
-			"--worker-depends-on", "loader,ps", "--db-command", "echo up > db; sleep 60", "--loader-command", "cat db; sleep 0.3; echo loaded > data", "--ps-command", "cat data; sleep 60", "--worker-command", "cat data",
-		}, 0, []string{"[loader:0] up", "[ps:0] loaded", "[worker:0] loaded"}},
+			"--worker-depends-on", "loader,ps", "--db-command", "echo up > db; sleep 60", "--loader-command", await("db") + "; cat db; sleep 0.3; echo loaded > data", "--ps-command", "echo ps has $(cat data) > ps; sleep 60", "--worker-command", await("ps") + "; cat data ps",
+		}, 0, []string{"[loader:0] up", "[worker:0] loaded", "[worker:0] ps has loaded"}},
 		{"a stage fails", []string{"--workers", "1", "--role", "loader=1", "--worker-depends-on", "loader", "--loader-command", "exit 4", "--worker-command", "echo never"}, 4, []string{"loader:0"}},
 		{"a worker hangs behind the chief", []string{"--chief", "--workers", "1", "--worker-end-within", "300ms", "--chief-command", "true", "--worker-command", "sleep 60"}, 124, []string{"worker:0 did not end within 300ms", "--worker-kind untracked"}},
 		{"a worker hangs behind the chief and may", []string{"--chief", "--workers", "1", "--ps", "1", "--worker-kind", "untracked", "--worker-end-within", "300ms", "--chief-command", "true", "sleep", "60"}, 0, []string{"worker:0 did not end within 300ms"}},
@@ -250,8 +253,8 @@ func TestFrameworks(t *testing.T) {
 	}
 	t.Run("local rank", func(t *testing.T) {
 		t.Parallel()
-		runBatch(t, "--framework", "pytorch", "--workers", "2", "--role", "board=1", "--board-kind", "sidecar", "--board-command", `echo "board: ${RANK-no rank}, $MASTER_ADDR"; sleep 60`, "--worker-depends-on", "board",
-			"--worker-command", `echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $INIT_METHOD`).end(0).says("board: no rank, 127.0.0.1", "0/2 0/1 tcp://127.0.0.1:", "1/2 0/1 tcp://")
+		runBatch(t, "--framework", "pytorch", "--workers", "2", "--role", "board=1", "--board-kind", "sidecar", "--board-command", `echo "board: ${RANK-no rank}, $MASTER_ADDR" > board; sleep 60`, "--worker-depends-on", "board",
+			"--worker-command", await("board")+`; cat board; echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $INIT_METHOD`).end(0).says("board: no rank, 127.0.0.1", "0/2 0/1 tcp://127.0.0.1:", "1/2 0/1 tcp://")
 	})
 }
 
