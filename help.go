@@ -61,6 +61,8 @@ func startedBy(verb string) string {
 		return "a driver starts, one on each executor"
 	case "spark-slot":
 		return "a task of Spark's starts, to start an agent on its executor"
+	case "forker":
+		return "an agent starts, one on each host, where no Python is wanted"
 	case "broker":
 		return "jupyter-server-proxy starts, with --socket PATH; tfcluster install registers it"
 	default:

@@ -96,7 +96,7 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 		Cluster: c.cfg.Name, HeartbeatMillis: c.cfg.Heartbeat.Milliseconds(), HeartbeatTimeoutMillis: c.cfg.Silence.Milliseconds(),
 		OrphanGraceMillis: c.cfg.OrphanGrace.Milliseconds(), IdleMillis: r.GetIdleMillis(),
 		WarmUp: &clusterpb.WarmUp{
-			Python: r.GetPython(), Zygote: warms(r), Env: r.GetEnv(), Generation: c.generation.Load(),
+			Python: r.GetPython(), Zygote: warms(r), Plain: plain(r), Env: r.GetEnv(), Generation: c.generation.Load(),
 			Environment: c.depot.Packed(),
 		},
 	}
@@ -111,6 +111,12 @@ func warms(r *clusterpb.ReserveRequest) bool { return r.GetZygote() && forTensor
 
 func forTensorFlow(r *clusterpb.ReserveRequest) bool {
 	return r.GetFramework() == "" || r.GetFramework() == TensorFlow
+}
+
+// plain is whether executors need no Python, but for programs that are Python's after
+// all. An environment that was given has to be one.
+func plain(r *clusterpb.ReserveRequest) bool {
+	return r.GetFramework() == Plain && r.GetVenv() == "" && r.GetShipEnvironment() == ""
 }
 
 // concerning is what matters of an executor's Python: where the programs are not

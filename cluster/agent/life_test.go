@@ -266,8 +266,15 @@ s.bind(("0.0.0.0", %d)); s.listen()
 }
 
 // TestMain runs an agent instead of the tests where a test asks for it: one
-// that can be killed.
+// that can be killed. An agent of a test's starts its forker from here too.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == ForkerCommand {
+		if err := ForkerMain(os.Args[2:]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if os.Getenv("TFCLUSTER_TEST_AGENT") != "" {
 		if err := Main(context.Background(), os.Stdin, "test"); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -19,6 +19,7 @@ const clockTicks = 100
 // procStat is what is used of /proc/PID/stat (proc_pid_stat(5)).
 type procStat struct {
 	state   string
+	parent  int
 	session int
 	cpu     float64 // seconds, with children that were waited for
 	rss     uint64  // bytes
@@ -40,7 +41,7 @@ func readStat(pid int) (procStat, bool) {
 	}
 	ticks := number(11) + number(12) + number(13) + number(14)
 	return procStat{
-		state: fields[0], session: int(number(3)),
+		state: fields[0], parent: int(number(1)), session: int(number(3)),
 		cpu: float64(ticks) / clockTicks, rss: number(21) * uint64(os.Getpagesize()),
 	}, true
 }

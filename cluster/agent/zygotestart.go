@@ -61,13 +61,9 @@ func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base s
 		return nil, fmt.Errorf("open the zygote's log: %w", err)
 	}
 	defer log.Close()
-	args := []string{"-P", "-m", "tfcluster.zygote", "--socket", base + ".sock"}
-	if !want.GetZygote() {
-		args = append(args, "--bare")
-	}
 	// Not tied to ctx: the zygote serves this host's other agents too, and ends
 	// by itself once none is connected.
-	cmd := exec.Command(want.GetPython(), args...)
+	cmd := zygoteCommand(want, base+".sock")
 	cmd.Env = append(zygoteEnv(os.Environ(), want.GetEnv(), s.searchPath(want)), zygoteMarker+s.dir+"/"+rand.Text())
 	cmd.Dir = s.dir
 	cmd.Stdout, cmd.Stderr = log, log
@@ -97,6 +93,20 @@ func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base s
 	}
 }
 
+// zygoteCommand starts what is wanted. Without Python it is this program's own forker.
+func zygoteCommand(want *clusterpb.WarmUp, socket string) *exec.Cmd {
+	if want.GetPlain() {
+		cmd := exec.Command("/proc/self/exe", ForkerCommand, "--socket", socket, "--python", want.GetPython())
+		cmd.Args[0] = "tfcluster"
+		return cmd
+	}
+	args := []string{"-P", "-m", "tfcluster.zygote", "--socket", socket}
+	if !want.GetZygote() {
+		args = append(args, "--bare")
+	}
+	return exec.Command(want.GetPython(), args...)
+}
+
 func (s zygoteStarter) searchPath(want *clusterpb.WarmUp) string {
 	if want.GetSearchPath() != "" {
 		return want.GetSearchPath()
@@ -116,6 +126,9 @@ func asError(err error) error {
 func zygoteKey(want *clusterpb.WarmUp, pythonPath string) string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s\x00%t\x00%s\x00%s\x00%d\x00", want.GetPython(), want.GetZygote(), want.GetSearchPath(), pythonPath, want.GetGeneration())
+	if want.GetPlain() {
+		fmt.Fprint(sum, "plain\x00")
+	}
 	keys := make([]string, 0, len(want.GetEnv()))
 	for k := range want.GetEnv() {
 		keys = append(keys, k)

@@ -2295,6 +2295,7 @@ type WarmUp struct {
 	SearchPath    string                 `protobuf:"bytes,4,opt,name=search_path,json=searchPath,proto3" json:"search_path,omitempty"`                                           // directory to put first on sys.path, "" = the embedded package
 	Generation    int32                  `protobuf:"varint,5,opt,name=generation,proto3" json:"generation,omitempty"`                                                            // a zygote of another is not taken up: reset --hard counts on
 	Environment   *Environment           `protobuf:"bytes,6,opt,name=environment,proto3" json:"environment,omitempty"`                                                           // that the interpreter is of, instead of the above; absent: none travels
+	Plain         bool                   `protobuf:"varint,7,opt,name=plain,proto3" json:"plain,omitempty"`                                                                      // no interpreter at all: tasks are commands, and a Python program starts its own
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2369,6 +2370,13 @@ func (x *WarmUp) GetEnvironment() *Environment {
 		return x.Environment
 	}
 	return nil
+}
+
+func (x *WarmUp) GetPlain() bool {
+	if x != nil {
+		return x.Plain
+	}
+	return false
 }
 
 // Shipped: something that the driver holds and executors without its disk fetch.
@@ -7132,7 +7140,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03gpu\x18\a \x03(\v2\x15.tfcluster.v1.GPUWantR\x03gpu\x12\x18\n" +
 	"\arefused\x18\b \x01(\tR\arefused\"\x1f\n" +
 	"\aGPUWant\x12\x14\n" +
-	"\x05count\x18\x01 \x01(\x05R\x05count\"\x9f\x02\n" +
+	"\x05count\x18\x01 \x01(\x05R\x05count\"\xb5\x02\n" +
 	"\x06WarmUp\x12\x16\n" +
 	"\x06python\x18\x01 \x01(\tR\x06python\x12\x16\n" +
 	"\x06zygote\x18\x02 \x01(\bR\x06zygote\x12/\n" +
@@ -7142,7 +7150,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"generation\x18\x05 \x01(\x05R\n" +
 	"generation\x12;\n" +
-	"\venvironment\x18\x06 \x01(\v2\x19.tfcluster.v1.EnvironmentR\venvironment\x1a6\n" +
+	"\venvironment\x18\x06 \x01(\v2\x19.tfcluster.v1.EnvironmentR\venvironment\x12\x14\n" +
+	"\x05plain\x18\a \x01(\bR\x05plain\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"s\n" +

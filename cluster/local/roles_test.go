@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,14 +27,19 @@ type batch struct {
 	out, err bytes.Buffer
 }
 
-// runBatch starts tfcluster run on this machine, without TensorFlow.
+// runBatch starts tfcluster run on this machine, without TensorFlow, and where commands
+// are to be run without any Python.
 func runBatch(t *testing.T, words ...string) *batch {
 	t.Helper()
 	b := &batch{t: t, dir: t.TempDir()}
 	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
 	t.Cleanup(cancel)
 	b.cmd = exec.CommandContext(ctx, program, append([]string{"run", "--no-zygote"}, words...)...)
-	b.cmd.Env = append(os.Environ(), "TFCLUSTER_PYTHON="+clustertest.FindPython(t))
+	python := "/no/python3"
+	if !slices.Contains(words, cluster.Plain) {
+		python = clustertest.FindPython(t)
+	}
+	b.cmd.Env = append(os.Environ(), "TFCLUSTER_PYTHON="+python)
 	b.cmd.Dir, b.cmd.Stdout, b.cmd.Stderr = b.dir, &b.out, &b.err
 	if err := b.cmd.Start(); err != nil {
 		t.Fatal(err)

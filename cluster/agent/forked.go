@@ -1,0 +1,249 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// runnerArgs make an interpreter run the program whose specification is descriptor 4,
+// with its control socket at 3.
+var runnerArgs = []string{"-P", "-m", "tfcluster.runner", "3", "4"}
+
+// start forks a task with fds as its stdout, stderr and control descriptor.
+func (s *forker) start(r *forkerRequest, fds []int) (pid int, err error) {
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return 0, err
+	}
+	defer null.Close()
+	argv := r.Argv
+	files := []uintptr{null.Fd(), uintptr(fds[0]), uintptr(fds[1])}
+	if len(argv) == 0 { // Python's
+		spec, err := memoryFile(r.Spec)
+		if err != nil {
+			return 0, err
+		}
+		defer spec.Close()
+		argv = append([]string{s.python}, runnerArgs...)
+		files = append(files, uintptr(fds[2]), spec.Fd())
+	}
+	attr := &syscall.ProcAttr{
+		Dir: r.Cwd, Env: s.environment(r), Files: files, Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	}
+	path, err := findProgram(argv[0], attr)
+	if err == nil {
+		if pid, err = syscall.ForkExec(path, argv, attr); err == nil {
+			return pid, nil
+		}
+	}
+	// As a shell has it: the task says why, and exits.
+	code := "126"
+	if errors.Is(err, unix.ENOENT) {
+		code = "127"
+	}
+	if info, cwdErr := os.Stat(r.Cwd); r.Cwd != "" && (cwdErr != nil || !info.IsDir()) {
+		err = fmt.Errorf("its working directory %s is not there", r.Cwd)
+	}
+	attr.Dir = ""
+	why := fmt.Sprintf("tfcluster: cannot run %s: %v", argv[0], err)
+	return syscall.ForkExec("/bin/sh", []string{"sh", "-c", `echo "$1" >&2; exit "$2"`, "sh", why, code}, attr)
+}
+
+// environment is a task's: the forker's own, the request's, and the mark by which its
+// processes are found.
+func (s *forker) environment(r *forkerRequest) []string {
+	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		_, replaced := r.Env[name]
+		return replaced || slices.Contains(r.Unset, name) || name+"=" == taskMarker
+	})
+	for k, v := range r.Env {
+		env = append(env, k+"="+v)
+	}
+	return append(env, taskMarker+r.ID)
+}
+
+// findProgram looks a name without a slash up on the task's own PATH.
+func findProgram(name string, attr *syscall.ProcAttr) (string, error) {
+	if strings.Contains(name, "/") {
+		return name, nil
+	}
+	path := "/usr/local/bin:/usr/bin:/bin"
+	for _, entry := range attr.Env {
+		if value, ok := strings.CutPrefix(entry, "PATH="); ok {
+			path = value
+		}
+	}
+	var found error = unix.ENOENT
+	for _, dir := range filepath.SplitList(path) {
+		if !filepath.IsAbs(dir) {
+			dir = filepath.Join(attr.Dir, dir)
+		}
+		file := filepath.Join(dir, name)
+		info, err := os.Stat(file)
+		switch {
+		case err != nil || info.IsDir():
+		case unix.Access(file, unix.X_OK) == nil:
+			return file, nil
+		default:
+			found = unix.EACCES
+		}
+	}
+	return "", found
+}
+
+// memoryFile is an anonymous file that holds text, at its start.
+func memoryFile(text []byte) (*os.File, error) {
+	fd, err := unix.MemfdCreate("tfcluster-spec", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("make a file for the task's specification: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "tfcluster-spec")
+	_, err = f.Write(text)
+	if err == nil {
+		_, err = f.Seek(0, 0)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("write the task's specification: %w", err)
+	}
+	return f, nil
+}
+
+// kill signals a task's session. SIGKILL reaches what left it too, and forgets a task
+// that has ended.
+func (s *forker) kill(c *forkerConn, id string, number unix.Signal) {
+	pid, known := c.pids[id]
+	if !known {
+		return
+	}
+	child, taken := s.children[pid]
+	alive := taken && child.conn == c && child.id == id
+	if taken && !alive { // its number is another task's by now
+		delete(c.pids, id)
+		return
+	}
+	switch {
+	case alive && number == unix.SIGUSR1: // to Python, which writes its stacks
+		_ = unix.Kill(pid, number) // here and below: who is gone needs none
+	case alive:
+		_ = unix.Kill(-pid, number)
+	}
+	if number != unix.SIGKILL && alive {
+		return
+	}
+	processes := processTable()
+	for _, found := range processes.below(os.Getpid()) {
+		ofSession := processes[found].session == pid
+		if number != unix.SIGKILL {
+			if ofSession {
+				_ = unix.Kill(found, number)
+			}
+			continue
+		}
+		_, task := s.children[found]
+		if (!task || found == pid) && (ofSession || (alive && processes.isBelow(found, pid)) || carriesMark(found, id)) {
+			_ = unix.Kill(found, number)
+		}
+	}
+	if number != unix.SIGKILL {
+		return
+	}
+	if !alive {
+		delete(c.pids, id)
+	}
+	if len(s.children) == 0 {
+		s.killAll() // a fork in a session of its own may carry no mark
+	}
+}
+
+// killAll kills every process that descends from this one.
+func (s *forker) killAll() {
+	for _, pid := range processTable().below(os.Getpid()) {
+		_ = unix.Kill(pid, unix.SIGKILL) // gone is as well
+	}
+}
+
+// reap tells agents of their tasks' ends. Orphans of tasks are reaped too.
+func (s *forker) reap() {
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return
+		}
+		child := s.children[pid]
+		delete(s.children, pid)
+		if child == nil || child.conn == nil {
+			continue
+		}
+		code, number := status.ExitStatus(), 0
+		if status.Signaled() {
+			code, number = -1, int(status.Signal())
+		}
+		child.conn.send(map[string]any{"op": "exited", "id": child.id, "pid": pid, "code": code, "signal": number})
+	}
+}
+
+// processes are all that live, by pid.
+type processes map[int]procStat
+
+func processTable() processes {
+	found := processes{}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return found
+	}
+	for _, entry := range entries {
+		var pid int
+		if _, err := fmt.Sscanf(entry.Name(), "%d", &pid); err != nil {
+			continue
+		}
+		if stat, ok := readStat(pid); ok && stat.state != "Z" && stat.state != "X" {
+			found[pid] = stat
+		}
+	}
+	return found
+}
+
+// isBelow is whether a process is another, or descends from it.
+func (p processes) isBelow(pid, root int) bool {
+	for range len(p) + 1 {
+		if pid == root {
+			return true
+		}
+		stat, ok := p[pid]
+		if !ok {
+			return false
+		}
+		pid = stat.parent
+	}
+	return false
+}
+
+// below are the processes that descend from one.
+func (p processes) below(root int) []int {
+	var found []int
+	for pid := range p {
+		if pid != root && p.isBelow(pid, root) {
+			found = append(found, pid)
+		}
+	}
+	return found
+}
+
+// carriesMark is whether a process was started with a task's mark.
+func carriesMark(pid int, id string) bool {
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	return err == nil && variable(environ, taskMarker) == id
+}
