@@ -42,7 +42,8 @@ func (s *Session) reserve(ctx context.Context, inv *invocation) (Value, error) {
 // advise says beforehand what a person may not have meant.
 func (inv *invocation) advise(req *clusterpb.ReserveRequest) {
 	inv.out.Stdout(cluster.Describe(req.GetRoles()) + "\n")
-	if inv.Count("ps", 0) > 0 && !inv.Has("chief") {
+	tensorFlow := req.GetFramework() == "" || req.GetFramework() == cluster.TensorFlow
+	if inv.Count("ps", 0) > 0 && !inv.Has("chief") && tensorFlow {
 		inv.out.Stdout("note: --ps without --chief is for programs whose worker 0 coordinates (TF1 sessions, between-graph replication); ParameterServerStrategy needs --chief\n")
 	}
 }

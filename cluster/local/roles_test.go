@@ -1,7 +1,6 @@
 package local_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -24,7 +24,25 @@ type batch struct {
 	t        *testing.T
 	dir      string
 	cmd      *exec.Cmd
-	out, err bytes.Buffer
+	out, err written
+}
+
+// written is what a command has written so far.
+type written struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (w *written) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.Write(b)
+}
+
+func (w *written) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.text.String()
 }
 
 // runBatch starts tfcluster run on this machine, without TensorFlow, and where commands
@@ -161,8 +179,9 @@ func TestBatchSignals(t *testing.T) {
 	for signal, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
-			b := runBatch(t, "--framework", "none", "--workers", "1", "sh", "-c", `trap 'echo saved > saved; exit 0' TERM; echo $$ > pid; while :; do sleep 0.05; done`)
-			b.file("pid")
+			b := runBatch(t, "--framework", "none", "--workers", "1", "sh", "-c", `trap 'echo saved > saved; exit 0' TERM; echo here; while :; do sleep 0.05; done`)
+			// Shown once the program is known to run: before, it has nothing to save.
+			clustertest.WaitFor(t, "the task's line", func() bool { return strings.Contains(b.out.String(), "] here") })
 			if err := b.cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
@@ -179,7 +198,7 @@ func TestBatchDetach(t *testing.T) {
 	t.Parallel()
 	b := runBatch(t, "--framework", "none", "--workers", "1", "--idle", "1m", "--detach", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 5").end(0)
 	name := strings.TrimSuffix(b.out.String(), "\n")
-	if err := cluster.CheckName(name); err != nil || b.err.Len() > 0 {
+	if err := cluster.CheckName(name); err != nil || b.err.String() != "" {
 		t.Fatalf("wrote %q and %q, %v", b.out.String(), b.err.String(), err)
 	}
 	if err := os.WriteFile(filepath.Join(b.dir, "go"), nil, 0o600); err != nil {
