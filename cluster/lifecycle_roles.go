@@ -31,7 +31,11 @@ func (l *lifecycle) launchDue() {
 	}
 	late := false
 	for _, x := range l.execs {
-		if t := r.task(x.task); t.state == taskWaiting && l.due(t) {
+		t := r.task(x.task)
+		if t.state != taskWaiting {
+			continue
+		}
+		if t.awaits = l.awaits(t); t.awaits == "" {
 			l.launch(x, true)
 			late = late || r.state == runRunning
 		}
@@ -42,23 +46,23 @@ func (l *lifecycle) launchDue() {
 	}
 }
 
-// due is whether the roles before a task's are where they must be: the tasks of a
-// tracked role have ended well, those of another, which never ends by itself, are in
-// their program. One of those that failed is no reason to wait.
-func (l *lifecycle) due(t *task) bool {
+// awaits is the role that a task waits for, "" when those before it are where they must
+// be: the tasks of a tracked role have ended well, those of another, which never ends by
+// itself, are in their program. One of those that failed is no reason to wait.
+func (l *lifecycle) awaits(t *task) string {
 	for _, role := range l.policy(t.id.Role).after {
 		tracked := l.policy(role).kind == Tracked
 		for _, o := range l.run.tasks {
 			switch {
 			case o.id.Role != role:
 			case tracked && !(o.state == taskExited && succeeded(o.exit)):
-				return false
+				return role
 			case o.state == taskWaiting, o.state == taskLaunching:
-				return false
+				return role
 			}
 		}
 	}
-	return true
+	return ""
 }
 
 // checkDone closes the run once those it waits for have ended. Parameter servers and

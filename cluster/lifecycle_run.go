@@ -77,9 +77,10 @@ type task struct {
 	attempt      int // the run's, plus loneRestart for each time it was launched alone
 	exit         *clusterpb.Exited
 	echo         bool
-	stopped      bool // its process is in state T
-	asked        bool // we asked it to end
-	overdue      bool // the while it had behind the training's end is over
+	stopped      bool   // its process is in state T
+	asked        bool   // we asked it to end
+	awaits       string // the role whose tasks come first, while it waits for them
+	overdue      bool   // the while it had behind the training's end is over
 }
 
 func (l *lifecycle) stepRun(e event) {

@@ -334,7 +334,11 @@ func (p *player) state() {
 	if r := p.l.run; r != nil {
 		fmt.Fprintf(&p.out, "run %d %s restarts=%d\n", r.spec.id, r.state, r.restarts)
 		for _, t := range r.tasks {
-			fmt.Fprintf(&p.out, "  %s %s echo=%t\n", t.id, t.state, t.echo)
+			state := t.state.String()
+			if t.state == taskWaiting && t.awaits != "" {
+				state += " for " + t.awaits
+			}
+			fmt.Fprintf(&p.out, "  %s %s echo=%t\n", t.id, state, t.echo)
 		}
 	}
 }

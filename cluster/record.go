@@ -196,6 +196,9 @@ func (r *record) fill(lr *run, lines int64) {
 		if t.stopped && (t.state == taskRunning || t.state == taskLaunching) {
 			ts.State = "stopped"
 		}
+		if t.state == taskWaiting && t.awaits != "" {
+			ts.Reason = "for " + t.awaits
+		}
 		if t.exit != nil {
 			ts.ExitCode, ts.Signal, ts.Reason = t.exit.GetCode(), t.exit.GetSignal(), t.exit.GetReason()
 		}
