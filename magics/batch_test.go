@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,5 +66,35 @@ func TestNotebookVerbInShell(t *testing.T) {
 	_, err := newTestShell(t, newFakeDrivers(t), t.TempDir()).RunArgv(t.Context(), []string{"reserve"}, newRecord(), nil)
 	if err == nil || !strings.Contains(err.Error(), "reserve is a notebook's verb") {
 		t.Errorf("reserve in a shell: %v", err)
+	}
+}
+
+// TestPrograms: what is a command and what is Python's, by the cluster's framework, and
+// where no program is needed.
+func TestPrograms(t *testing.T) {
+	t.Parallel()
+	d := newFakeDrivers(t)
+	s := newTestSession(t, d, "")
+	started := func(line string) *clusterpb.Program {
+		t.Helper()
+		must(t, s, line)
+		f := d.get(d.order[len(d.order)-1])
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.starts[len(f.starts)-1].GetProgram()
+	}
+	must(t, s, "%tfcluster reserve --framework none --name plain")
+	if p := started("%tfcluster start ./serve --port '$PORT'"); p.GetKind() != clusterpb.Program_COMMAND || !slices.Equal(p.GetWords(), []string{"./serve", "--port", "$PORT"}) {
+		t.Errorf("a command is %v", p)
+	}
+	if p := started("%tfcluster start main_fun 0.1"); p.GetKind() != clusterpb.Program_FUNCTION || !slices.Equal(p.GetWords(), []string{"0.1"}) {
+		t.Errorf("a function of the notebook is %v", p)
+	}
+	must(t, s, "%tfcluster reserve --worker-command 'make all' --name commands")
+	if p := started("%tfcluster start"); p != nil {
+		t.Errorf("no program is %v", p)
+	}
+	if _, err := s.Run(t.Context(), "%tfcluster start -c plain --args lr ./serve", newRecord(), &fakePython{}); err == nil || !strings.Contains(err.Error(), "--args is for Python programs") {
+		t.Errorf("a command with --args: %v", err)
 	}
 }
