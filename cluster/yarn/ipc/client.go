@@ -16,6 +16,7 @@ import (
 type Client struct {
 	addresses []string
 	bridge    time.Duration
+	limit     time.Duration // of one try
 
 	mu      sync.Mutex
 	config  Config // guarded by mu
@@ -24,6 +25,10 @@ type Client struct {
 	closed  bool   // guarded by mu
 }
 
+// tryLimit is how long a server may be silent before a call is tried anew, unless there
+// is more time for it: a machine that swaps may take a few seconds.
+const tryLimit = 15 * time.Second
+
 // ErrUnreachable says that no address of a service gave an answer.
 var ErrUnreachable = errors.New("no answer")
 
@@ -31,18 +36,16 @@ var ErrUnreachable = errors.New("no answer")
 // active. It tries for bridge to reach it; what it calls must therefore bear to be
 // called again after an answer that was lost.
 func NewClient(addresses []string, bridge time.Duration, config Config) *Client {
-	return &Client{addresses: addresses, bridge: bridge, config: config}
+	return &Client{addresses: addresses, bridge: bridge, limit: min(max(bridge, tryLimit), callLimit), config: config}
 }
 
 // Call calls the service. A context that ends ends it.
 func (c *Client) Call(ctx context.Context, method string, request, response proto.Message) error {
 	end := time.Now().Add(c.bridge)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		conn, err := c.connect(ctx)
+		conn, err := c.once(ctx, method, request, response)
 		if err == nil {
-			if err = conn.Call(ctx, method, request, response); err == nil {
-				return nil
-			}
+			return nil
 		}
 		if passing := !Answered(err) || IsException(err, "StandbyException", "RetriableException"); !passing {
 			if conn != nil && conn.reason() != nil {
@@ -54,7 +57,7 @@ func (c *Client) Call(ctx context.Context, method string, request, response prot
 		if ctx.Err() != nil {
 			return err
 		}
-		if errors.Is(err, errClosed) || time.Now().Add(pause).After(end) {
+		if c.isClosed() || time.Now().Add(pause).After(end) {
 			return fmt.Errorf("%w from %s for %s: %w", ErrUnreachable, strings.Join(c.addresses, ", "), c.bridge, err)
 		}
 		select {
@@ -62,6 +65,25 @@ func (c *Client) Call(ctx context.Context, method string, request, response prot
 		case <-time.After(pause):
 		}
 	}
+}
+
+// once tries it once. A server that takes a call and is silent, as one is behind a
+// network that went away, is left for a new connection.
+func (c *Client) once(ctx context.Context, method string, request, response proto.Message) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.limit)
+	defer cancel()
+	conn, err := c.connect(ctx)
+	if err == nil {
+		err = conn.Call(ctx, method, request, response)
+	}
+	return conn, err
+}
+
+// isClosed is whether Close was called, as opposed to a connection's end by SetConfig.
+func (c *Client) isClosed() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
 }
 
 // connect gives the connection there is, or another.
@@ -100,7 +122,7 @@ func (c *Client) drop(conn *Conn, elsewhere bool) {
 }
 
 // SetConfig is for the calls from now on, which connect anew: after a token was
-// replaced.
+// replaced. Those that wait are made again.
 func (c *Client) SetConfig(config Config) {
 	c.mu.Lock()
 	conn := c.conn

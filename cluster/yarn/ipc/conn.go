@@ -78,9 +78,6 @@ var errClosed = errors.New("the connection is closed")
 func Dial(ctx context.Context, address string, config Config) (*Conn, error) {
 	c, err := dial(ctx, address, config)
 	if err != nil {
-		if ctx.Err() != nil {
-			err = errors.Join(context.Cause(ctx), err)
-		}
 		return nil, fmt.Errorf("connect to %s: %w", address, err)
 	}
 	return c, nil
@@ -107,7 +104,10 @@ func dial(ctx context.Context, address string, config Config) (*Conn, error) {
 	}
 	if !unwatch() || err != nil {
 		_ = nc.Close() // it is of no use
-		return nil, errors.Join(err, ctx.Err())
+		if ctx.Err() != nil {
+			err = context.Cause(ctx) // which ended what was read or written
+		}
+		return nil, err
 	}
 	go c.read()
 	return c, nil

@@ -71,7 +71,10 @@ func explain(what string, err error) error {
 		}
 		return fmt.Errorf("%s: YARN answers %w", what, e)
 	}
-	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+	// A call that had time left, but of which no try was answered in its own, is no end of
+	// the caller's context, though it holds the same error.
+	gone := errors.Is(err, ipc.ErrUnreachable)
+	if !gone && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return fmt.Errorf("%s: %w: %w", what, ErrUnreachable, err)

@@ -1,0 +1,128 @@
+package ipc
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// serve answers the calls of each connection, but for those of the first ones, of which
+// it says when a call has come.
+func serve(t *testing.T, silent int32) (address string, came <-chan struct{}) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var n atomic.Int32
+	calls, done := make(chan struct{}, 16), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			r, answers := bufio.NewReader(c), n.Add(1) > silent
+			_, err = r.Discard(7)
+			for err == nil {
+				var id int32
+				if id, err = readCall(r); err != nil || id < 0 {
+					continue
+				}
+				calls <- struct{}{}
+				if answers {
+					_, err = c.Write(answerFrame(t, &yarnpb.RpcResponseHeader{CallId: proto.Uint32(uint32(id)), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()},
+						&yarnpb.KillApplicationResponse{IsKillCompleted: new(true)}))
+				}
+			}
+			c.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		l.Close()
+		<-done
+	})
+	return l.Addr().String(), calls
+}
+
+// readCall reads one frame of a client's and gives its call's number.
+func readCall(r io.Reader) (int32, error) {
+	var size [4]byte
+	if _, err := io.ReadFull(r, size[:]); err != nil {
+		return 0, err
+	}
+	frame := make([]byte, int(size[2])<<8|int(size[3]))
+	if _, err := io.ReadFull(r, frame); err != nil {
+		return 0, err
+	}
+	h := &yarnpb.RpcRequestHeader{}
+	err := unmarshalFrom(bytes.NewBuffer(frame), h)
+	return h.GetCallId(), err
+}
+
+func callKill(ctx context.Context, c *Client) error {
+	var m yarnpb.KillApplicationResponse
+	err := c.Call(ctx, "m", &yarnpb.GetNewApplicationRequest{}, &m)
+	if err == nil && !m.GetIsKillCompleted() {
+		err = errors.New("the answer is another's")
+	}
+	return err
+}
+
+// Ensure a server that hangs is left for a connection that answers.
+func TestHungServer(t *testing.T) {
+	t.Parallel()
+	address, _ := serve(t, 2)
+	c := NewClient([]string{address}, time.Minute, Config{Protocol: "p", User: "u"})
+	defer c.Close()
+	c.limit = 50 * time.Millisecond
+	if err := callKill(t.Context(), c); err != nil {
+		t.Error(err)
+	}
+}
+
+// Ensure a server that always hangs is told in one line, as one that nobody reaches, not as
+// the end of the caller's context.
+func TestAlwaysHung(t *testing.T) {
+	t.Parallel()
+	address, _ := serve(t, 1000)
+	c := NewClient([]string{address}, 100*time.Millisecond, Config{Protocol: "p", User: "u"})
+	defer c.Close()
+	c.limit = 50 * time.Millisecond
+	err := callKill(t.Context(), c)
+	if !errors.Is(err, ErrUnreachable) || strings.Contains(err.Error(), "\n") {
+		t.Error(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := callKill(ctx, c); errors.Is(err, ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("at the end of the caller's time: %v", err)
+	}
+}
+
+// Ensure a call that waits is made again when its token is replaced under it.
+func TestSetConfigUnderCall(t *testing.T) {
+	t.Parallel()
+	address, came := serve(t, 1)
+	c := NewClient([]string{address}, time.Minute, Config{Protocol: "p", User: "u"})
+	defer c.Close()
+	called := make(chan error, 1)
+	go func() { called <- callKill(t.Context(), c) }()
+	<-came
+	c.SetConfig(Config{Protocol: "p", User: "another"})
+	if err := <-called; err != nil {
+		t.Error(err)
+	}
+}

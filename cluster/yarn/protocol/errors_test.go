@@ -1,0 +1,24 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/yarn/ipc"
+)
+
+// Ensure a ResourceManager that hangs is unreachable, and a caller's own deadline is not.
+func TestExplainSilence(t *testing.T) {
+	t.Parallel()
+	hung := fmt.Errorf("%w from rm:8030 for 5s: %w", ipc.ErrUnreachable, context.DeadlineExceeded)
+	if err := explain("call", hung); !errors.Is(err, ErrUnreachable) {
+		t.Error(err)
+	}
+	for _, own := range []error{context.DeadlineExceeded, context.Canceled} {
+		if err := explain("call", fmt.Errorf("allocate: %w", own)); errors.Is(err, ErrUnreachable) || !errors.Is(err, own) {
+			t.Error(err)
+		}
+	}
+}
