@@ -46,6 +46,11 @@ type Master struct {
 	changed    []*yarnpb.ResourceRequest // guarded by mu: what the next heartbeat says
 	releases   []*yarnpb.ContainerId     // guarded by mu: containers of which the end is not told yet
 	released   int                       // guarded by mu: how many of releases were sent
+
+	// guarded by mu: a heartbeat of which nobody knows whether it was heard. The
+	// ResourceManager answers one that it has heard already as it did before, whatever
+	// else is in it: before it is answered nothing new may be said.
+	unanswered *yarnpb.AllocateRequest
 }
 
 // NewMaster is the ApplicationMaster that a State is of. It tries for bridge to reach
@@ -88,6 +93,7 @@ func (m *Master) Register(ctx context.Context, trackingURL string) (*yarnpb.Regi
 	m.tracking, m.responseID, m.released = trackingURL, 0, 0
 	m.changed = nil
 	clear(m.told)
+	m.unanswered = nil
 	for _, id := range slices.Sorted(maps.Keys(m.asks)) {
 		m.changed = append(m.changed, m.asks[id].request(1))
 	}
@@ -182,20 +188,27 @@ func (m *Master) Allocate(ctx context.Context, progress float32) (Beat, error) {
 
 func (m *Master) allocate(ctx context.Context, progress float32) (Beat, error) {
 	m.mu.Lock()
-	changed, releases := m.changed, len(m.releases)
-	request := &yarnpb.AllocateRequest{
-		Ask: newest(changed), Release: slices.Clone(m.releases[m.released:]), ResponseId: new(m.responseID), Progress: &progress,
+	request := m.unanswered
+	if request == nil {
+		request = &yarnpb.AllocateRequest{
+			Ask: newest(m.changed), Release: slices.Clone(m.releases[m.released:]), ResponseId: new(m.responseID), Progress: &progress,
+		}
+		m.changed = nil
 	}
-	m.changed = nil
 	m.mu.Unlock()
 	r, err := call(ctx, m.ipc, "allocate", request, &yarnpb.AllocateResponse{})
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err != nil {
-		m.changed = append(m.unsaid(changed), m.changed...)
+	if !ipc.Answered(err) {
+		m.unanswered = request
 		return Beat{}, err
 	}
-	m.released, m.responseID = releases, r.GetResponseId()
+	m.unanswered = nil
+	if err != nil {
+		m.changed = append(m.unsaid(request.GetAsk()), m.changed...)
+		return Beat{}, err
+	}
+	m.released, m.responseID = m.released+len(request.GetRelease()), r.GetResponseId()
 	m.said(request.GetAsk())
 	for _, c := range r.GetAllocatedContainers() {
 		delete(m.asks, c.GetAllocationRequestId())
@@ -227,7 +240,7 @@ func (m *Master) said(requests []*yarnpb.ResourceRequest) {
 	}
 }
 
-// unsaid is what is still to be said of a heartbeat that failed. It is called with mu
+// unsaid is what is still to be said of a heartbeat that was refused. It is called with mu
 // held.
 func (m *Master) unsaid(requests []*yarnpb.ResourceRequest) []*yarnpb.ResourceRequest {
 	return slices.DeleteFunc(requests, func(q *yarnpb.ResourceRequest) bool {

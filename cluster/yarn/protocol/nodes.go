@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,7 +72,8 @@ func (n *Nodes) node(id *yarnpb.NodeId) (*ipc.Client, error) {
 	return nil, fmt.Errorf("no token came for the NodeManager %s", NodeName(id))
 }
 
-// Start starts the process of a container.
+// Start starts the process of a container. Once more is as good: the answer to the first
+// time may have been lost.
 func (n *Nodes) Start(ctx context.Context, c *yarnpb.Container, l *yarnpb.ContainerLaunchContext) error {
 	what := fmt.Sprintf("start %s on %s", ContainerName(c.GetId()), NodeName(c.GetNodeId()))
 	node, err := n.node(c.GetNodeId())
@@ -84,6 +86,9 @@ func (n *Nodes) Start(ctx context.Context, c *yarnpb.Container, l *yarnpb.Contai
 		if err == nil {
 			err = failed(r.GetFailedRequests())
 		}
+		if startedBefore(err) {
+			return nil
+		}
 		if !ipc.IsException(err, "NMNotYetReadyException") {
 			return explain(what, err)
 		}
@@ -93,6 +98,12 @@ func (n *Nodes) Start(ctx context.Context, c *yarnpb.Container, l *yarnpb.Contai
 		case <-time.After(pause):
 		}
 	}
+}
+
+// startedBefore is a NodeManager's answer to a container's second start.
+func startedBefore(err error) bool {
+	e, ok := errors.AsType[*ipc.RemoteError](err)
+	return ok && (strings.Contains(e.Text, "already is running on this node") || strings.Contains(e.Stack, "Attempt to relaunch the same container"))
 }
 
 // Stop ends the process of a container. One that has ended is as good.

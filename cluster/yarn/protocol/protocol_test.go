@@ -51,6 +51,8 @@ func TestProtocol(t *testing.T) {
 			{"without keeping containers nobody takes over", testNoTakeOver},
 			{"an expired master", testExpiry},
 			{"keys are rolled over", testRollOver},
+			{"an answer that is lost", testLostAnswer},
+			{"a container that is started twice", testStartTwice},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()
