@@ -46,6 +46,9 @@ func submit(ctx context.Context, s site, req cluster.Request) (application, ship
 		return application{}, shipped{}, err
 	}
 	if err := client.Submit(ctx, submission); err != nil {
+		if ctx.Err() != nil || errors.Is(err, protocol.ErrUnreachable) { // it may be there, and take a place in its queue
+			_ = kill(s, id) // else it is given up by YARN after a while
+		}
 		return application{}, shipped{}, err
 	}
 	return application{id: id, nodes: protocol.NewNodes(s.conf, bridgeLimit)}, program, nil
@@ -94,10 +97,8 @@ func (p application) end(ctx context.Context, s site) error {
 	finishing, cancel := context.WithTimeout(ctx, 10*time.Second)
 	err := p.master.Finish(finishing, yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released", "")
 	cancel()
-	if err != nil && !errors.Is(err, protocol.ErrGone) {
-		err = errors.Join(err, kill(s, p.id))
-	} else {
-		err = nil
+	if err != nil { // also where its token is none any more: that is not its end yet
+		err = kill(s, p.id)
 	}
 	return errors.Join(err, p.close())
 }
@@ -105,7 +106,7 @@ func (p application) end(ctx context.Context, s site) error {
 // close ends the connections. The application goes on.
 func (p application) close() error { return errors.Join(p.master.Close(), p.nodes.Close()) }
 
-// kill ends an application that nothing came of.
+// kill ends an application that nothing came of. One that YARN does not know is as good.
 func kill(s site, id *yarnpb.ApplicationId) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*reachLimit)
 	defer cancel()
@@ -114,7 +115,14 @@ func kill(s site, id *yarnpb.ApplicationId) error {
 		return err
 	}
 	defer client.Close()
-	return client.Kill(ctx, id, "the reservation was given up")
+	err = client.Kill(ctx, id, "the reservation was given up")
+	switch {
+	case err == nil, errors.Is(err, protocol.ErrGone):
+		return nil
+	case errors.Is(err, protocol.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s was not ended, YARN does it after its expiry (10 minutes, unless set): %w", protocol.ApplicationName(id), err)
+	}
+	return err
 }
 
 // current is the application as it stands.
@@ -172,7 +180,7 @@ func (a *allocation) admit() error {
 	if err != nil {
 		return err
 	}
-	if _, err := master.Register(a.ctx, ""); err != nil {
+	if _, err := register(a.ctx, master); err != nil {
 		return errors.Join(err, master.Close())
 	}
 	a.mu.Lock()
@@ -242,6 +250,9 @@ func (a *allocation) whyGone() string {
 	if err != nil {
 		return err.Error()
 	}
-	why, _, _ := strings.Cut(strings.TrimSpace(r.GetDiagnostics()), "\n")
-	return fmt.Sprintf("its application %s is %s: %s", a.ID(), strings.ToLower(r.GetYarnApplicationState().String()), why)
+	words := fmt.Sprintf("its application %s is %s", a.ID(), strings.ToLower(r.GetYarnApplicationState().String()))
+	if why, _, _ := strings.Cut(strings.TrimSpace(r.GetDiagnostics()), "\n"); why != "" {
+		words += ": " + why
+	}
+	return words
 }

@@ -122,7 +122,7 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) 
 	}
 	r, err := register(ctx, app.master)
 	if errors.Is(err, protocol.ErrGone) || errors.Is(err, protocol.ErrRegistered) {
-		if err := app.end(ctx, s); err != nil {
+		if err := app.end(ctx, s); err != nil { // where its token was an old one, it holds containers yet
 			return nil, err
 		}
 		return allocate(ctx, s, req, old.Executors)

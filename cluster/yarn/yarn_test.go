@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -104,6 +105,7 @@ func TestRefusals(t *testing.T) {
 	}
 	t.Run("a full queue", waitsForQueue)
 	t.Run("an address that no node can dial", provesReach)
+	t.Run("an application that cannot be taken over is ended", func(t *testing.T) { endsWhatItCannotTake(t, h) })
 }
 
 // waitsForQueue: who waits for a queue that is full, and why, is in the one line at the
@@ -124,10 +126,15 @@ func waitsForQueue(t *testing.T) {
 			}
 		}
 	}
-	first := harness(t).Launch(t, "worker=2", ml(12*time.Second))
+	first := harness(t).Launch(t, "worker=2", ml(clustertest.Deadline)) // a queue has room for one of its containers
 	awaitApplication(t, first.Name)
-	refused(harness(t).Launch(t, "worker=1", ml(4*time.Second)), "worker:0", "queue ml runs as many applications as its limits allow")
-	refused(first, "worker:", "queue ml has", "it needs 3072 MiB and 1 vcores")
+	clustertest.WaitFor(t, "the word that the queue is full", func() bool {
+		st, err := first.Status(t.Context(), &clusterpb.StatusRequest{})
+		return err == nil && slices.ContainsFunc(st.GetExecutors(), func(x *clusterpb.ExecutorStatus) bool {
+			return strings.Contains(x.GetCause(), "queue ml has") && strings.Contains(x.GetCause(), "it needs 3072 MiB and 1 vcores")
+		})
+	})
+	refused(harness(t).Launch(t, "worker=1", ml(10*time.Second)), "worker:0", "queue ml runs as many applications as its limits allow")
 }
 
 // awaitApplication waits until a cluster has its application.

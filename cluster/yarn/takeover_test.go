@@ -1,0 +1,131 @@
+package yarn_test
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/yarn"
+	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// hollow is a reservation whose agent reaches a driver that says nothing.
+func hollow(t *testing.T, name string) cluster.Request {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	return cluster.Request{
+		Cluster: name, Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn"},
+		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: &clusterpb.Resources{MemoryBytes: 256 << 20}}},
+		AgentConfig: func(id cluster.ExecutorID, attempt int) ([]byte, error) {
+			return json.Marshal(map[string]any{"executor_id": id, "attempt": attempt, "coordinator": ln.Addr().String()})
+		},
+	}
+}
+
+// released has a test's allocation given back.
+func released(t *testing.T, a cluster.Allocation) {
+	t.Helper()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
+		defer cancel()
+		if err := a.Release(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// granted waits until an allocation has its first container.
+func granted(ctx context.Context, t *testing.T, a cluster.Allocation) {
+	t.Helper()
+	for {
+		select {
+		case e := <-a.Events():
+			if _, ok := e.(cluster.Granted); ok {
+				return
+			}
+		case <-ctx.Done():
+			t.Fatal("no container comes")
+		}
+	}
+}
+
+// state is how YARN says an application is.
+func state(ctx context.Context, t *testing.T, h *hadooptest.Cluster, application string) yarnpb.YarnApplicationState {
+	t.Helper()
+	conf, err := hadoopconf.Load(h.Conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := hadoopconf.User()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := protocol.NewClient(conf, user, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	id, err := protocol.ParseApplication(application)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := client.Report(ctx, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.GetYarnApplicationState()
+}
+
+// endsWhatItCannotTake: where a dead driver's token is none any more, such as one that was
+// rolled over since it was saved, its application is ended before another is begun.
+func endsWhatItCannotTake(t *testing.T, h *hadooptest.Cluster) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	req := hollow(t, "old-token")
+	first, err := (&yarn.Backend{}).Allocate(ctx, req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	released(t, first)
+	granted(ctx, t, first)
+	application := first.ID()
+	var saved map[string]json.RawMessage
+	var old protocol.State
+	if err = json.Unmarshal(first.Saved(), &saved); err == nil {
+		err = json.Unmarshal(saved["state"], &old)
+	}
+	if err != nil || len(old.Token.Identifier) == 0 {
+		t.Fatalf("saved is %v: %v", saved, err)
+	}
+	attempt := 2 + int(old.Token.Identifier[1]) // bytes of the first field; the second is the key's number
+	old.Token.Identifier = append(old.Token.Identifier[:attempt], 2<<3, 1)
+	raw, err := json.Marshal(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved["state"] = raw
+	if raw, err = json.Marshal(saved); err != nil {
+		t.Fatal(err)
+	}
+	second, err := (&yarn.Backend{}).Recover(ctx, req, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	released(t, second)
+	if s := state(ctx, t, h, application); !protocol.Ended(s) || second.ID() == application {
+		t.Errorf("%s is %s, and %s goes on", application, s, second.ID())
+	}
+}
