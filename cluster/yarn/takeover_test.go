@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -127,5 +129,46 @@ func endsWhatItCannotTake(t *testing.T, h *hadooptest.Cluster) {
 	released(t, second)
 	if s := state(ctx, t, h, application); !protocol.Ended(s) || second.ID() == application {
 		t.Errorf("%s is %s, and %s goes on", application, s, second.ID())
+	}
+}
+
+// bearsWithSilence: a ResourceManager that takes calls and does not answer, as one is behind
+// a network that went away, ends nothing: what is asked for meanwhile comes when it answers.
+func bearsWithSilence(t *testing.T, h *hadooptest.Cluster) {
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	a, err := (&yarn.Backend{}).Allocate(ctx, hollow(t, "silence"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	released(t, a)
+	granted(ctx, t, a)
+	h.ResourceManager.Pause()
+	resume := sync.OnceFunc(h.ResourceManager.Resume)
+	t.Cleanup(resume)
+	if err := a.Replace(ctx, "0"); err != nil {
+		t.Fatal(err)
+	}
+	for told := false; ; {
+		select {
+		case e := <-a.Events():
+			switch e := e.(type) {
+			case cluster.Pending:
+				if told = strings.Contains(e.Why, "YARN unreachable"); told {
+					resume()
+				}
+				if strings.Contains(e.Why, "\n") {
+					t.Errorf("it waits for %q", e.Why)
+				}
+			case cluster.Granted:
+				if e.Attempt == 1 {
+					return
+				}
+			case cluster.Over:
+				t.Fatalf("it is over: %s", e.Cause)
+			}
+		case <-ctx.Done():
+			t.Fatalf("told that it waits: %v; no container comes", told)
+		}
 	}
 }

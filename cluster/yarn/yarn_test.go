@@ -264,6 +264,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
 		}
 	})
+	t.Run("a ResourceManager that does not answer ends nothing", func(t *testing.T) { bearsWithSilence(t, h) })
 	t.Run("containers that are too big are told as such", func(t *testing.T) {
 		r := c.Script("x = bytearray(3 << 30)\nfor i in range(0, len(x), 4096): x[i] = 1\n" + forever)
 		if f := r.Wait().GetFailure(); !strings.Contains(f.GetSummary(), "ask for more memory") {
