@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
@@ -34,6 +35,7 @@ type savedExecutor struct {
 // executor is one as it stands.
 type executor struct {
 	request   cluster.ExecutorRequest
+	priority  int32 // of its kind: YARN keeps one size a priority
 	attempt   int
 	wish      int64             // of the container that is asked for; 0 for none
 	since     time.Time         // of the wish
@@ -75,8 +77,13 @@ func newAllocation(s site, req cluster.Request, app application, from saved) *al
 		wishes: time.Now().UnixMilli(), // another than an earlier driver's
 	}
 	a.ctx, a.stop = context.WithCancel(context.Background())
+	priorities := map[kind]int32{} // from 1 on, in the order of the executors
 	for _, e := range req.Executors {
-		x := &executor{request: e, attempt: -1}
+		k := kindOf(e.Each)
+		if priorities[k] == 0 {
+			priorities[k] = int32(len(priorities) + 1)
+		}
+		x := &executor{request: e, priority: priorities[k], attempt: -1}
 		if old, ok := from.Executors[e.ID]; ok {
 			x.attempt, x.web = old.Attempt, old.Web
 			if id := (&yarnpb.ContainerId{}); len(old.Container) > 0 && proto.Unmarshal(old.Container, id) == nil {
@@ -129,29 +136,18 @@ func (a *allocation) want(id cluster.ExecutorID) {
 
 // ask is an executor's wish. It is called with mu held.
 func (a *allocation) ask(x *executor) protocol.Ask {
-	return protocol.Ask{ID: x.wish, Priority: a.priority(x), Resource: resource(x.request.Each), Label: x.request.Each.GetNodeLabel()}
+	return protocol.Ask{ID: x.wish, Priority: x.priority, Resource: resource(x.request.Each), Label: x.request.Each.GetNodeLabel()}
 }
 
-// priority is one for each kind of container: YARN keeps one size a priority.
-func (a *allocation) priority(x *executor) int32 {
-	var kinds []*yarnpb.Resource
-	var labels []string
-	for _, e := range a.req.Executors {
-		r := resource(e.Each)
-		found := -1
-		for i := range kinds {
-			if proto.Equal(kinds[i], r) && labels[i] == e.Each.GetNodeLabel() {
-				found = i
-			}
-		}
-		if found < 0 {
-			kinds, labels, found = append(kinds, r), append(labels, e.Each.GetNodeLabel()), len(kinds)
-		}
-		if e.ID == x.request.ID {
-			return int32(found + 1)
-		}
-	}
-	return 1
+// kind is a size of container and where it is to be.
+type kind struct {
+	memory, cores, gpus int64
+	label               string
+}
+
+func kindOf(each *clusterpb.Resources) kind {
+	r := resource(each)
+	return kind{r.GetMemory(), int64(r.GetVirtualCores()), gpus(r), each.GetNodeLabel()}
 }
 
 // adopt takes back the containers that live of an earlier driver, and asks for others

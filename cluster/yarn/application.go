@@ -51,7 +51,7 @@ func submit(ctx context.Context, s site, req cluster.Request) (application, ship
 		}
 		return application{}, shipped{}, err
 	}
-	return application{id: id, nodes: protocol.NewNodes(s.conf, bridgeLimit)}, program, nil
+	return application{id: id, nodes: protocol.NewNodes(s.conf, nodeLimit)}, program, nil
 }
 
 // describe makes the application's submission.
@@ -226,7 +226,7 @@ func (a *allocation) gone() {
 	a.app = application{}
 	var lost []cluster.Event
 	for id, x := range a.executors {
-		x.container, x.wish = nil, 0
+		x.container, x.wish, x.cutOff = nil, 0, false
 		lost = append(lost, cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause})
 	}
 	a.mu.Unlock()

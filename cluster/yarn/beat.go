@@ -92,7 +92,7 @@ func (a *allocation) given(app application, c *yarnpb.Container) {
 		ctx, cancel := context.WithTimeout(a.ctx, startLimit)
 		defer cancel()
 		if err := a.launch(ctx, app, id, attempt, c); err != nil {
-			a.lose(c.GetId(), err.Error())
+			a.lose(c.GetId(), startWords(err))
 			app.master.Release(c.GetId())
 		}
 	})

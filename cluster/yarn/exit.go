@@ -1,10 +1,13 @@
 package yarn
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
 
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -42,6 +45,14 @@ func exitWords(s *yarnpb.ContainerStatus) string {
 		}
 	}
 	return words
+}
+
+// startWords say why a container's process was not started.
+func startWords(err error) string {
+	if errors.Is(err, protocol.ErrUnreachable) || errors.Is(err, context.DeadlineExceeded) {
+		return err.Error() + "; the cluster's driver must reach the nodes' yarn.nodemanager.address: see that no firewall is between"
+	}
+	return err.Error()
 }
 
 // errorLine is the last that a container's process wrote to its standard error, where

@@ -1,6 +1,7 @@
 package yarn
 
 import (
+	"context"
 	"net"
 	"os"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
@@ -65,6 +67,45 @@ func TestExitWords(t *testing.T) {
 	} {
 		if got := exitWords(&yarnpb.ContainerStatus{ExitStatus: &tt.code, Diagnostics: &tt.said}); got != tt.want {
 			t.Errorf("%d %q gives\n%q, want\n%q", tt.code, tt.said, got, tt.want)
+		}
+	}
+}
+
+// TestStartWords: a node that the driver cannot reach is one line that says what to do.
+func TestStartWords(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close() // it takes connections and says nothing
+	port := int32(ln.Addr().(*net.TCPAddr).Port)
+	node := &yarnpb.NodeId{Host: new("127.0.0.1"), Port: &port}
+	nodes := protocol.NewNodes(hadoopconf.New(nil), time.Millisecond)
+	defer nodes.Close()
+	nodes.Tokens([]*yarnpb.NMToken{{NodeId: node, Token: &yarnpb.Token{Kind: new("NMToken")}}})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	got := startWords(nodes.Start(ctx, &yarnpb.Container{NodeId: node}, nil))
+	if !strings.Contains(got, ln.Addr().String()) || !strings.Contains(got, "yarn.nodemanager.address") || strings.Contains(got, "\n") {
+		t.Errorf("it says %q", got)
+	}
+}
+
+// TestPriorities: containers of one kind have one priority, those of another another.
+func TestPriorities(t *testing.T) {
+	t.Parallel()
+	var req cluster.Request
+	for i, each := range []*clusterpb.Resources{
+		{}, {MemoryBytes: defaultMemory << 20}, {Gpus: 1}, {MemoryBytes: 3 << 30}, {NodeLabel: "fast"}, {Gpus: 1}, nil,
+	} {
+		req.Executors = append(req.Executors, cluster.ExecutorRequest{ID: cluster.ExecutorID(rune('0' + i)), Each: each})
+	}
+	a := newAllocation(site{}, req, application{}, saved{})
+	defer a.stop()
+	for i, want := range []int32{1, 1, 2, 3, 4, 2, 1} {
+		if got := a.ask(a.executors[req.Executors[i].ID]).Priority; got != want {
+			t.Errorf("executor %d has priority %d, want %d", i, got, want)
 		}
 	}
 }

@@ -31,7 +31,8 @@ const (
 	reachLimit  = 4 * time.Second // before anything is reserved
 	callLimit   = 5 * time.Second // one heartbeat, which comes again
 	bridgeLimit = 5 * time.Minute
-	startLimit  = 2 * time.Minute // to start an agent's container
+	nodeLimit   = 30 * time.Second // to reach a NodeManager: another node may do as well
+	startLimit  = 2 * time.Minute  // to start an agent's container
 )
 
 // site is the YARN that a request means.
@@ -107,7 +108,7 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) 
 	if old.Application == "" {
 		return allocate(ctx, s, req, old.Executors)
 	}
-	app := application{nodes: protocol.NewNodes(s.conf, bridgeLimit)}
+	app := application{nodes: protocol.NewNodes(s.conf, nodeLimit)}
 	if app.id, err = protocol.ParseApplication(old.Application); err != nil {
 		return nil, err
 	}

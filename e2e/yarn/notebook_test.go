@@ -14,8 +14,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
-// limit bounds one notebook.
-const limit = 5 * time.Minute
+// limit bounds one notebook: seven processes import TensorFlow, on a machine that may be busy.
+const limit = 8 * time.Minute
 
 // reader is somebody with notebooks and an installed kernel.
 type reader struct {
