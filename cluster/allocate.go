@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -139,8 +140,12 @@ func (c *Coordinator) release(reason string) {
 		if c.cfg.TensorBoard != nil {
 			err = c.cfg.TensorBoard.Close(ctx)
 		}
-		err = errors.Join(err, c.alloc.Release(ctx))
+		undone := c.alloc.Release(ctx)
+		err = errors.Join(err, undone)
 		parting := c.farewell()
+		if undone != nil { // nobody will know of it when this driver is gone
+			parting = strings.TrimSpace(fmt.Sprintf("warning: not everything was given back: %v\n%s", undone, parting))
+		}
 		c.post(func() {
 			if c.parting = parting; parting != "" {
 				c.note(parting, true)

@@ -28,6 +28,7 @@ type engine struct {
 	replaced int    // guarded by mu
 	logs     string // of each agent that did not come
 	released bool   // guarded by mu
+	stuck    error  // guarded by mu: what Release ends with
 }
 
 func (e *engine) Allocate(ctx context.Context, _ Request) (Allocation, error) {
@@ -70,7 +71,7 @@ func (e *engine) Release(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.released = true
-	return nil
+	return e.stuck
 }
 
 // coordinated is a coordinator that runs, with two workers that are ready unless the
@@ -101,7 +102,7 @@ func coordinate(t *testing.T, answered bool) *coordinated {
 		c.post(func() { c.handle(evShutdown{"the test is over"}) })
 		select {
 		case err := <-over:
-			if err != nil {
+			if !errors.Is(err, e.stuck) {
 				t.Errorf("the cluster's end: %v", err)
 			}
 		case <-time.After(deadline):
@@ -373,5 +374,23 @@ func TestResumeCopies(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join(rec.status.GetCheckpointDir(), "latest"))
 	if err != nil || string(b) != "weights" {
 		t.Errorf("the checkpoint is %q: %v", b, err)
+	}
+}
+
+// TestShutdownTellsWhatIsLeft: who shuts a cluster down reads what the engine still holds.
+func TestShutdownTellsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	<-c.saved // the engine has answered
+	c.engine.mu.Lock()
+	c.engine.stuck = errors.New("application_1_0001 was not ended")
+	c.engine.mu.Unlock()
+	var texts []string
+	stream := &sent[clusterpb.ShutdownUpdate]{ctx: within(t), every: func(u *clusterpb.ShutdownUpdate) { texts = append(texts, u.GetText()) }}
+	if err := c.Control().(*control).Shutdown(&clusterpb.ShutdownRequest{}, stream); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(texts, "|"); !strings.Contains(got, "warning: not everything was given back: application_1_0001 was not ended|") {
+		t.Errorf("it reads %q", got)
 	}
 }
