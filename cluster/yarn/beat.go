@@ -3,6 +3,7 @@ package yarn
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -17,23 +18,57 @@ const (
 	longBeat  = time.Second
 )
 
+// oddLimit is how long a ResourceManager may answer by what is no refusal that we know:
+// one that is being restarted, or that fails over, does so for a while.
+const oddLimit = time.Minute
+
+// What a heartbeat's error means.
+const (
+	passing = iota // none, or the ResourceManager is away
+	refusal        // what is wished for is not given
+	last           // the ResourceManager's last word to this master
+	strange        // another exception
+)
+
+func meaning(err error) int {
+	is := func(these ...error) bool {
+		return slices.ContainsFunc(these, func(one error) bool { return errors.Is(err, one) })
+	}
+	switch {
+	case err == nil, is(protocol.ErrUnreachable):
+		return passing
+	case is(protocol.ErrTooLarge, protocol.ErrLabel, protocol.ErrQueue):
+		return refusal
+	case is(protocol.ErrGone, protocol.ErrReplaced, protocol.ErrRegistered, protocol.ErrPermission):
+		return last
+	}
+	return strange
+}
+
 // beat calls the ResourceManager until the application is gone, or something else is
 // wrong that does not pass. One that does not answer is called on: the containers live.
 func (a *allocation) beat() error {
 	app := a.current()
+	var odd time.Time // the first of such answers in a row; zero for none
 	for pause := shortBeat; ; {
 		b, err := app.master.Allocate(a.ctx, 0)
-		switch {
-		case a.ctx.Err() != nil:
+		if a.ctx.Err() != nil {
 			return a.ctx.Err()
-		case errors.Is(err, protocol.ErrTooLarge), errors.Is(err, protocol.ErrLabel), errors.Is(err, protocol.ErrQueue):
+		}
+		switch answer := meaning(err); {
+		case answer == refusal:
 			a.refused(err)
-		case errors.Is(err, protocol.ErrUnreachable):
-			a.pend(func(*executor) string { return err.Error() })
-		case err != nil:
+		case answer == last || answer == strange && !odd.IsZero() && time.Since(odd) > oddLimit:
 			return err
+		case err != nil:
+			a.pend(func(*executor) string { return err.Error() })
 		default:
 			a.heard(app, b)
+		}
+		if meaning(err) != strange {
+			odd = time.Time{}
+		} else if odd.IsZero() {
+			odd = time.Now()
 		}
 		select {
 		case <-a.ctx.Done():

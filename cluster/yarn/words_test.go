@@ -2,6 +2,7 @@ package yarn
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/yarn/ipc"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
@@ -89,6 +91,27 @@ func TestStartWords(t *testing.T) {
 	got := startWords(nodes.Start(ctx, &yarnpb.Container{NodeId: node}, nil))
 	if !strings.Contains(got, ln.Addr().String()) || !strings.Contains(got, "yarn.nodemanager.address") || strings.Contains(got, "\n") {
 		t.Errorf("it says %q", got)
+	}
+}
+
+// TestMeaning: an exception that nobody knows ends nothing at once; what YARN says to a
+// master that it has done with does.
+func TestMeaning(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		err  error
+		want int
+	}{
+		{nil, passing},
+		{fmt.Errorf("call: %w", protocol.ErrUnreachable), passing},
+		{fmt.Errorf("call: %w", protocol.ErrLabel), refusal},
+		{fmt.Errorf("call: %w", protocol.ErrGone), last},
+		{fmt.Errorf("call: %w", protocol.ErrReplaced), last},
+		{fmt.Errorf("call: %w", ipc.NewRemoteError("java.lang.NullPointerException", "")), strange},
+	} {
+		if got := meaning(tt.err); got != tt.want {
+			t.Errorf("%v: %d, want %d", tt.err, got, tt.want)
+		}
 	}
 }
 

@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -43,7 +41,7 @@ func serve(t *testing.T, silent int32) (address string, came <-chan struct{}) {
 				}
 				calls <- struct{}{}
 				if answers {
-					_, err = c.Write(answerFrame(t, &yarnpb.RpcResponseHeader{CallId: proto.Uint32(uint32(id)), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()},
+					_, err = c.Write(answerFrame(t, &yarnpb.RpcResponseHeader{CallId: new(uint32(id)), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()},
 						&yarnpb.KillApplicationResponse{IsKillCompleted: new(true)}))
 				}
 			}
