@@ -134,9 +134,6 @@ func prepare(ctx context.Context, opt Options, stdin io.Reader) (*driver, error)
 	if opt.Backends[req.GetBackend()] == nil {
 		return nil, errors.Join(fmt.Errorf("not yet: --backend %s", req.GetBackend()), d.forget())
 	}
-	if err := useHadoop(req); err != nil {
-		return nil, errors.Join(err, d.forget())
-	}
 	if err := d.place(ctx); err != nil {
 		return nil, errors.Join(err, d.forget())
 	}
@@ -147,19 +144,6 @@ func prepare(ctx context.Context, opt Options, stdin io.Reader) (*driver, error)
 		d.authority, err = cluster.NewAuthority(d.name)
 	}
 	return d, err
-}
-
-// useHadoop has all of this process, which is one cluster's, mean the notebook's Hadoop:
-// that of its environment may be another.
-func useHadoop(req *clusterpb.ReserveRequest) error {
-	for key, variable := range map[string]string{"conf-dir": "HADOOP_CONF_DIR", "user": "HADOOP_USER_NAME"} {
-		if v := req.GetEngine()[key]; v != "" {
-			if err := os.Setenv(variable, v); err != nil {
-				return fmt.Errorf("set %s: %w", variable, err)
-			}
-		}
-	}
-	return nil
 }
 
 // forget removes the claim to the name of a cluster that never came to be.
