@@ -49,6 +49,8 @@ func run(ctx context.Context, args []string) int {
 		err = runGate(ctx, rest)
 	case "driver":
 		err = runDriver(ctx)
+	case "appmaster":
+		err = runMaster(ctx)
 	case "agent":
 		err = runAgent(ctx, rest)
 	case "spark-slot":

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -22,6 +24,31 @@ import (
 	"github.com/tfcluster/tfcluster/tensorboard"
 	"github.com/tfcluster/tfcluster/tensorboard/events"
 )
+
+// runMaster is `tfcluster appmaster`: the driver as a managed ApplicationMaster of YARN. All
+// that it needs comes with its container, and all that it writes goes with it.
+func runMaster(ctx context.Context) error {
+	dir, err := os.Getwd()
+	if err == nil {
+		err = os.Setenv("TFCLUSTER_HOME", filepath.Join(dir, "home"))
+	}
+	if err != nil {
+		return fmt.Errorf("find the container's folder: %w", err)
+	}
+	attempt, err := yarn.TakeAttempt(ctx, dir, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	if err != nil {
+		return err
+	}
+	input, state := attempt.Input()
+	err = driver.Hosted(ctx, driver.Options{
+		Version: version, Program: filepath.Join(dir, "tfcluster"),
+		Backends:  map[string]cluster.Backend{"yarn": &yarn.Backend{Attempt: attempt}},
+		Elsewhere: onElsewhere,
+		Hadoop:    readHadoop,
+		Events:    readEvents,
+	}, attempt, input, state)
+	return errors.Join(err, attempt.Close())
+}
 
 // runDriver is `tfcluster driver`: its input and its one word are cluster.Launch's.
 func runDriver(ctx context.Context) error {

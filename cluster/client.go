@@ -183,6 +183,9 @@ func claimName(name, backend string) (string, error) {
 type DriverInput struct {
 	Request json.RawMessage `json:"request"` // ReserveRequest as protojson
 	State   *State          `json:"state,omitempty"`
+	// CertPEM and KeyPEM are the authority's where another process made it: see Host.
+	CertPEM string `json:"cert_pem,omitempty"`
+	KeyPEM  string `json:"key_pem,omitempty"`
 }
 
 // driverWord is what a driver writes, once, on descriptor 3.

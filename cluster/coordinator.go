@@ -149,7 +149,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	defer stop()
 	defer close(c.done)
 	c.working = working
-	execs := c.executorRequests()
+	execs := ExecutorRequests(c.cfg.Request.GetRoles())
 	c.lc = newLifecycle(execs, c.cfg.Request.GetRoles(), c.limits())
 	for run := int32(1); run <= c.lastRun; run++ {
 		if err := c.store.Load(run); err != nil {
@@ -166,8 +166,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	return errors.Join(c.loop(ctx, c.alloc.Events()), c.store.Close())
 }
 
-func (c *Coordinator) executorRequests() []ExecutorRequest {
-	roles := c.cfg.Request.GetRoles()
+// ExecutorRequests are the executors of a request's roles, in the order of their tasks.
+func ExecutorRequests(roles []*clusterpb.Role) []ExecutorRequest {
 	var execs []ExecutorRequest
 	for i, t := range Tasks(roles) {
 		execs = append(execs, ExecutorRequest{ID: ExecutorID(fmt.Sprint(i)), Task: t, Each: resourcesOf(roles, t.Role)})

@@ -55,7 +55,7 @@ func (c *Coordinator) Fetch(req *clusterpb.FetchRequest, stream grpc.ServerStrea
 func (c *Coordinator) keeper() *runfiles.Keeper {
 	roles := map[ExecutorID]TaskID{}
 	chief := false
-	for _, x := range c.executorRequests() {
+	for _, x := range ExecutorRequests(c.cfg.Request.GetRoles()) {
 		roles[x.ID] = x.Task
 		chief = chief || x.Task.Role == Chief
 	}

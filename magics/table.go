@@ -89,7 +89,7 @@ func reserveOptions() []Option {
 		{Name: "queue", Kind: KindText, Only: "spark yarn", Engine: "queue", Group: eng, Help: "YARN queue"},
 		{Name: "priority", Kind: KindCount, Max: 1_000_000, Only: "yarn", Engine: "priority", Group: eng, Help: "YARN priority among the queue's applications"},
 		{Name: "tags", Kind: KindText, Only: "yarn", Engine: "tags", Group: eng, Help: "YARN application tags: A,B"},
-		{Name: "managed", Kind: KindFlag, NotYet: "not yet: --managed is to come; without it the cluster's driver, beside the notebook, is the ApplicationMaster", Group: eng, Help: "the ApplicationMaster runs in the engine"},
+		{Name: "managed", Kind: KindFlag, Only: "yarn", Engine: "managed", Group: eng, Help: "YARN runs the cluster's driver too, in a container: the cluster does not need this machine, nor a road from the nodes to it"},
 		{Name: "advertise", Kind: KindText, Meta: "HOST[:PORTS]", Group: eng, Help: "address that executors dial"},
 
 		{Name: "reserve-timeout", Kind: KindDuration, Default: "10m", Group: life, Help: "give up, with the reason, after this long"},

@@ -118,7 +118,8 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	if err != nil {
 		return nil, nil, err
 	}
-	conn, err := dial(cfg)
+	where := &whereabouts{file: cfg.Find, address: cfg.Coordinator}
+	conn, err := dial(cfg, where)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -134,7 +135,12 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	a.logs = newShipper(filepath.Join(cfg.RuntimeDir, "spool-"+a.incarnation))
 	a.python = newInterpreter(zygoteStarter{dir: cfg.RuntimeDir, pythonPath: path}, log, a.warmed)
 	a.given = &givenFiles{blobs: &blobStore{client: client}, host: a.host, held: map[string]*os.File{}}
-	a.link = &link{client: client, member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1)}
+	where.open = a.hdfs
+	a.link = &link{client: client, member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1), look: func(ctx context.Context) {
+		if where.look(ctx) {
+			conn.ResetConnectBackoff()
+		}
+	}}
 	b := &bringer{
 		environments: ship.Environments{Dir: environmentsIn(cfg), Host: a.host}, blobs: a.blobs, python: cfg.Python, send: a.link.send,
 	}
@@ -177,7 +183,7 @@ func prepareFolder(dir string) error {
 }
 
 // dial prepares the connection to the coordinator; it is made when it is used.
-func dial(cfg Config) (*grpc.ClientConn, error) {
+func dial(cfg Config, where *whereabouts) (*grpc.ClientConn, error) {
 	cert, err := tls.X509KeyPair([]byte(cfg.Cert), []byte(cfg.Key))
 	if err != nil {
 		return nil, fmt.Errorf("read the agent's certificate: %w", err)
@@ -192,6 +198,7 @@ func dial(cfg Config) (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient("passthrough:///"+cfg.Coordinator,
 		grpc.WithTransportCredentials(credentials.NewTLS(secure)),
+		grpc.WithContextDialer(where.dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 5 * time.Second,

@@ -17,6 +17,7 @@ type Config struct {
 	Attempt     int32  `json:"attempt"`
 	Cluster     string `json:"cluster"`
 	Coordinator string `json:"coordinator"` // HOST:PORT
+	Find        string `json:"find"`        // a file on HDFS that holds where the coordinator is now; "": it stays
 	CA          string `json:"ca_pem"`
 	Cert        string `json:"cert_pem"`
 	Key         string `json:"key_pem"`

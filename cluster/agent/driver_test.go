@@ -184,7 +184,7 @@ func TestALinkThatBreaksDoesNotBeginAgain(t *testing.T) {
 	c.mu.Unlock()
 	cfg := Config{Coordinator: c.address, ServerName: "coordinator"}
 	cfg.CA, cfg.Cert, cfg.Key = c.ca.agent(t)
-	conn, err := dial(cfg)
+	conn, err := dial(cfg, &whereabouts{address: cfg.Coordinator})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,7 +38,8 @@ type link struct {
 	logs   *shipper
 	log    *slog.Logger
 
-	wake chan struct{} // capacity 1
+	wake chan struct{}         // capacity 1
+	look func(context.Context) // finds out where the coordinator is now; may be nil
 
 	mu sync.Mutex
 	// guarded by mu
@@ -74,6 +75,9 @@ func (l *link) run(ctx context.Context) error {
 			return err
 		}
 		l.member.disconnected(err)
+		if l.look != nil {
+			l.look(ctx)
+		}
 		if time.Since(began) > rejoinLast {
 			pause = rejoinFirst
 		}

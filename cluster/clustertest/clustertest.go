@@ -27,6 +27,8 @@ type Harness struct {
 	Program, Python string
 	// Reserve is the request that all clusters of the suite begin with.
 	Reserve *clusterpb.ReserveRequest
+	// Elsewhere: the results go where the driver chooses, which is not this host.
+	Elsewhere bool
 	// Launched is called with each cluster that was launched, before its executors are
 	// awaited; may be nil.
 	Launched func(t testing.TB, name string)
@@ -97,6 +99,9 @@ func (h Harness) Launch(t testing.TB, roles string, change ...func(*clusterpb.Re
 // take makes the test's end see to the end of a cluster.
 func (h Harness) take(t testing.TB, client *cluster.Client, req *clusterpb.ReserveRequest) *Cluster {
 	c := &Cluster{Client: client, T: t, Dir: req.GetDir(), h: h}
+	if h.Elsewhere {
+		c.Dir = req.GetWorkingDir()
+	}
 	t.Cleanup(c.end)
 	if h.Launched != nil {
 		h.Launched(t, client.Name)
@@ -110,6 +115,9 @@ func (h Harness) request(t testing.TB, roles string, change ...func(*clusterpb.R
 	req := &clusterpb.ReserveRequest{
 		Name: "t-" + strings.ToLower(rand.Text()[:12]), Backend: h.Reserve.GetBackend(), Python: h.Python, Zygote: h.Reserve.GetZygote(), Env: h.Reserve.GetEnv(), IdleMillis: h.Reserve.GetIdleMillis(),
 		Engine: h.Reserve.GetEngine(), TimeoutMillis: Deadline.Milliseconds(), Dir: t.TempDir(), WorkingDir: t.TempDir(),
+	}
+	if h.Elsewhere {
+		req.Dir = ""
 	}
 	for part := range strings.FieldsSeq(roles) {
 		r := &clusterpb.Role{}

@@ -16,11 +16,8 @@ func testDriverKilled(t *testing.T, h Harness) {
 	r := c.Script(forever)
 	r.Line("[worker:1] here")
 	task, agent := int(c.Task("worker:0").GetPid()), c.executor("worker:0").GetPid()
-	s, err := cluster.LoadState(c.Name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := syscall.Kill(s.Driver.PID, syscall.SIGKILL); err != nil {
+	// The cluster's own: one that the engine runs is another than the one of the state.
+	if err := syscall.Kill(int(driverOf(t, c.Client)), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	WaitFor(t, "the tasks' end without a driver", func() bool { return !cluster.ProcessOf(task).Alive() })

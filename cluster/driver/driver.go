@@ -52,12 +52,25 @@ func Main(ctx context.Context, opt Options, stdin io.Reader, word io.WriteCloser
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	signal.Ignore(syscall.SIGHUP)
-	d, err := prepare(ctx, opt, stdin)
+	d := &driver{opt: opt, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), since: time.Now()}
+	var in cluster.DriverInput
+	err := json.NewDecoder(stdin).Decode(&in)
+	if err != nil {
+		err = fmt.Errorf("read the request: %w", err)
+	} else {
+		err = d.prepare(ctx, in)
+	}
 	if err != nil {
 		return errors.Join(err, say(word, "", err))
 	}
 	defer d.claim.Close()
+	if d.managed() {
+		return d.front(ctx, word)
+	}
 	err = d.advertise(ctx)
+	if err == nil {
+		err = d.listenClients()
+	}
 	if err == nil {
 		err = d.listen()
 	}
@@ -90,6 +103,7 @@ func say(word io.WriteCloser, socket string, problem error) error {
 }
 
 type driver struct {
+	hosting   cluster.Hosting // nil, unless this driver is one that its engine runs
 	elsewhere Elsewhere
 	spool     *spool.Spool // nil where the directory is a folder of this host
 	dir       string       // the cluster's, in full
@@ -109,41 +123,56 @@ type driver struct {
 	coord     *cluster.Coordinator
 	clients   net.Listener
 	agents    net.Listener
+	pages     net.Listener // of a hosted driver
 }
 
-func prepare(ctx context.Context, opt Options, stdin io.Reader) (*driver, error) {
-	var in cluster.DriverInput
-	if err := json.NewDecoder(stdin).Decode(&in); err != nil {
-		return nil, fmt.Errorf("read the request: %w", err)
+// managed is whether the engine is to run the cluster's driver, which this one is not.
+func (d *driver) managed() bool { return d.hosting == nil && d.req.GetEngine()[managed] != "" }
+
+// prepare reads what the driver was given, and claims the cluster.
+func (d *driver) prepare(ctx context.Context, in cluster.DriverInput) error {
+	d.req, d.old = &clusterpb.ReserveRequest{}, in.State
+	if err := protojson.Unmarshal(in.Request, d.req); err != nil {
+		return fmt.Errorf("read the request: %w", err)
 	}
-	req := &clusterpb.ReserveRequest{}
-	if err := protojson.Unmarshal(in.Request, req); err != nil {
-		return nil, fmt.Errorf("read the request: %w", err)
-	}
-	d := &driver{opt: opt, req: req, old: in.State, name: req.GetName(), log: slog.New(slog.NewTextHandler(os.Stderr, nil)), since: time.Now()}
+	d.name = d.req.GetName()
 	var err error
 	if d.stateDir, err = cluster.StateDir(d.name); err != nil {
-		return nil, err
+		return err
+	}
+	if d.hosting != nil { // the container's folder is empty
+		if err := os.MkdirAll(d.stateDir, 0o700); err != nil {
+			return fmt.Errorf("make the cluster's folder: %w", err)
+		}
 	}
 	if d.claim, err = cluster.ClaimDriver(ctx, d.name); err != nil {
-		return nil, err // the folder is another's
+		return err // the folder is another's
 	}
-	if err := cluster.Validate(req.GetRoles()); err != nil {
-		return nil, errors.Join(err, d.forget())
+	if err := cluster.Validate(d.req.GetRoles()); err != nil {
+		return errors.Join(err, d.forget())
 	}
-	if opt.Backends[req.GetBackend()] == nil {
-		return nil, errors.Join(fmt.Errorf("not yet: --backend %s", req.GetBackend()), d.forget())
+	if d.opt.Backends[d.req.GetBackend()] == nil {
+		return errors.Join(fmt.Errorf("not yet: --backend %s", d.req.GetBackend()), d.forget())
 	}
-	if err := d.place(ctx); err != nil {
-		return nil, errors.Join(err, d.forget())
+	place := d.place
+	if d.managed() {
+		place = d.placeHosted
+	}
+	if err := place(ctx); err != nil {
+		return errors.Join(err, d.forget())
 	}
 	if d.old != nil {
-		d.since, d.lastRun = d.old.Since, d.old.LastRun
+		d.since, d.lastRun = d.old.Since, max(d.lastRun, d.old.LastRun)
+	}
+	switch {
+	case in.KeyPEM != "":
+		d.authority, err = cluster.LoadAuthority([]byte(in.CertPEM), []byte(in.KeyPEM))
+	case d.old != nil:
 		d.authority, err = cluster.LoadAuthority([]byte(d.old.CertPEM), []byte(d.old.KeyPEM))
-	} else {
+	default:
 		d.authority, err = cluster.NewAuthority(d.name)
 	}
-	return d, err
+	return err
 }
 
 // forget removes the claim to the name of a cluster that never came to be.
@@ -170,9 +199,8 @@ func (d *driver) advertise(ctx context.Context) error {
 	return nil
 }
 
-// listen opens the socket for clients and the port for agents. A driver that takes
-// over listens where its predecessor did, since that is where agents dial.
-func (d *driver) listen() error {
+// listenClients opens the socket for clients.
+func (d *driver) listenClients() error {
 	runtime, err := cluster.RuntimeDir()
 	if err != nil {
 		return err
@@ -183,9 +211,14 @@ func (d *driver) listen() error {
 	if over := len(filepath.Dir(d.socket)) + longest - 107; over > 0 {
 		return fmt.Errorf("the cluster's name is %d characters too long for its sockets below %s: a shorter --name, or XDG_RUNTIME_DIR", over, runtime)
 	}
-	if d.clients, err = cluster.ListenSocket(d.socket); err != nil {
-		return err
-	}
+	d.clients, err = cluster.ListenSocket(d.socket)
+	return err
+}
+
+// listen opens the port for agents. A driver that takes over listens where its
+// predecessor did, since that is where agents dial.
+func (d *driver) listen() error {
+	var err error
 	host, ports, _ := strings.Cut(d.req.GetAdvertise(), ":")
 	on := cmp.Or(d.bind, "127.0.0.1")
 	if host != "" { // it may be a name that only others resolve so
@@ -235,6 +268,9 @@ func (d *driver) save(allocation string, saved []byte, lastRun int32, detached b
 		Allocation: allocation, Saved: saved, Request: request, Address: d.address, CertPEM: string(d.authority.CertPEM), KeyPEM: string(d.authority.KeyPEM),
 		LastRun: lastRun, Detached: detached, Version: d.opt.Version,
 	}
+	if d.hosting != nil {
+		return d.keep(*s)
+	}
 	return s.Save()
 }
 
@@ -257,7 +293,7 @@ func (d *driver) serve(ctx context.Context) error {
 			cfg.Saved = []byte("null")
 		}
 	}
-	if d.opt.TensorBoard != nil {
+	if d.opt.TensorBoard != nil && d.hosting == nil {
 		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), d.name)
 	}
 	if d.spool != nil {
@@ -267,16 +303,22 @@ func (d *driver) serve(ctx context.Context) error {
 	d.coord = cluster.NewCoordinator(cfg)
 	limit := []grpc.ServerOption{grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32)}
 	clients := grpc.NewServer(limit...)
-	clusterpb.RegisterControlServer(clients, d.coord.Control())
-	agents := grpc.NewServer(append(limit, grpc.Creds(credentials.NewTLS(tlsConfig)), grpc.KeepaliveParams(keepalive.ServerParameters{
+	agents := grpc.NewServer(append(append(limit, cluster.OwnersOnly()...), grpc.Creds(credentials.NewTLS(tlsConfig)), grpc.KeepaliveParams(keepalive.ServerParameters{
 		Time: 5 * time.Second, Timeout: 5 * time.Second,
 	}), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))...)
 	clusterpb.RegisterCoordinatorServer(agents, d.coord)
-
 	var g errgroup.Group
-	g.Go(func() error { return serving("clients", clients.Serve(d.clients)) })
+	if d.hosting != nil {
+		clusterpb.RegisterControlServer(agents, d.coord.Control())
+	} else {
+		clusterpb.RegisterControlServer(clients, d.coord.Control())
+		g.Go(func() error { return serving("clients", clients.Serve(d.clients)) })
+	}
 	g.Go(func() error { return serving("agents", agents.Serve(d.agents)) })
 	watching, unwatch := context.WithCancel(ctx)
+	if d.pages != nil {
+		g.Go(func() error { return d.servePage(watching) })
+	}
 	if d.opt.Events != nil {
 		g.Go(func() error { d.coord.WatchEvents(watching, d.opt.Events); return nil })
 	}

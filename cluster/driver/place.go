@@ -64,7 +64,8 @@ func (d *driver) place(ctx context.Context) error {
 	if home {
 		d.req.Dir = d.dir
 	}
-	if d.old == nil { // a driver that takes over goes on, whatever HDFS says
+	fresh := d.old == nil || d.hosting != nil // the spool is, where the engine starts drivers
+	if fresh {                                // one that takes over goes on, whatever HDFS says
 		if err := spool.Check(ctx, d.elsewhere.Ask, d.dir); err != nil {
 			return err
 		}
@@ -76,7 +77,7 @@ func (d *driver) place(ctx context.Context) error {
 	if d.spool, err = spool.Open(ctx, spool.Config{Remote: d.elsewhere.Carry, Dir: d.dir, Parent: parent, Log: d.log}); err != nil {
 		return err
 	}
-	if d.old != nil {
+	if !fresh {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)

@@ -12,6 +12,12 @@ func (f *FS) MakeDir(ctx context.Context, name string) error {
 	return f.do(ctx, "make", name, func(s *session, name string) error { return s.MkdirAll(name, 0o755) })
 }
 
+// MakePrivate makes a folder for this user alone, with its parents. One that exists
+// stays as it is.
+func (f *FS) MakePrivate(ctx context.Context, name string) error {
+	return f.do(ctx, "make", name, func(s *session, name string) error { return s.MkdirAll(name, 0o700) })
+}
+
 // Touch makes at, in whole seconds, the time of a file's or folder's last change.
 func (f *FS) Touch(ctx context.Context, name string, at time.Time) error {
 	return f.do(ctx, "touch", name, func(s *session, name string) error {

@@ -48,15 +48,16 @@ type executor struct {
 	last      *yarnpb.ContainerId
 }
 
-// allocation is one application, and after its end another.
+// allocation is one application, and after its end another, unless it is managed.
 type allocation struct {
-	site   site
-	req    cluster.Request
-	events chan cluster.Event
-	ctx    context.Context // of everything that runs behind; ended by stop
-	stop   context.CancelFunc
-	work   sync.WaitGroup // the goroutines
-	wake   chan struct{}  // tells beat of new wishes
+	site    site
+	req     cluster.Request
+	attempt *Attempt // nil: the master is not managed
+	events  chan cluster.Event
+	ctx     context.Context // of everything that runs behind; ended by stop
+	stop    context.CancelFunc
+	work    sync.WaitGroup // the goroutines
+	wake    chan struct{}  // tells beat of new wishes
 
 	held  string    // of the goroutine beat: why the scheduler gives the application nothing yet
 	asked time.Time // of the goroutine beat: when the queue was asked for that
@@ -260,5 +261,9 @@ func (a *allocation) Release(ctx context.Context) error {
 	a.mu.Unlock()
 	a.stop()
 	a.work.Wait()
-	return a.current().end(ctx, a.site)
+	if a.attempt == nil {
+		return a.current().end(ctx, a.site)
+	}
+	// First what is kept: YARN may end this process when the application is finished.
+	return errors.Join(a.attempt.ended(ctx), a.current().end(ctx, a.site))
 }

@@ -20,8 +20,9 @@ type application struct {
 	nodes  *protocol.Nodes
 }
 
-// submit checks what is asked for and submits an application for it.
-func submit(ctx context.Context, s site, req cluster.Request) (application, shipped, error) {
+// submit checks what is asked for and submits an application for it, after a change to
+// its description, if that is not nil.
+func submit(ctx context.Context, s site, req cluster.Request, change func(*yarnpb.ApplicationSubmissionContext, shipped) error) (application, shipped, error) {
 	if err := reach(ctx, s.conf); err != nil {
 		return application{}, shipped{}, err
 	}
@@ -42,6 +43,9 @@ func submit(ctx context.Context, s site, req cluster.Request) (application, ship
 		return application{}, shipped{}, err
 	}
 	submission, err := describe(id, req)
+	if err == nil && change != nil {
+		err = change(submission, program)
+	}
 	if err != nil {
 		return application{}, shipped{}, err
 	}
@@ -143,7 +147,9 @@ func (a *allocation) run() {
 		}
 		if admitted && errors.Is(err, protocol.ErrGone) {
 			a.gone()
-			err = a.again()
+			if a.attempt == nil {
+				err = a.again()
+			}
 		}
 		if a.ctx.Err() != nil {
 			return
@@ -180,7 +186,7 @@ func (a *allocation) admit() error {
 	if err != nil {
 		return err
 	}
-	if _, err := register(a.ctx, master); err != nil {
+	if _, err := register(a.ctx, master, protocol.Contact{}); err != nil {
 		return errors.Join(err, master.Close())
 	}
 	a.mu.Lock()
@@ -199,7 +205,7 @@ func (a *allocation) admit() error {
 func (a *allocation) again() error {
 	began := time.Now()
 	for pause := shortBeat; ; pause = min(2*pause, 10*time.Second) {
-		app, program, err := submit(a.ctx, a.site, a.req)
+		app, program, err := submit(a.ctx, a.site, a.req, nil)
 		if err == nil {
 			a.mu.Lock()
 			defer a.mu.Unlock()

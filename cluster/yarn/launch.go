@@ -31,6 +31,11 @@ func (a *allocation) launch(ctx context.Context, app application, id cluster.Exe
 	if err != nil {
 		return fmt.Errorf("configure executor %s: %w", id, err)
 	}
+	if a.attempt != nil {
+		if config, err = a.attempt.findable(config); err != nil {
+			return fmt.Errorf("configure executor %s: %w", id, err)
+		}
+	}
 	a.mu.Lock()
 	shipped := a.program
 	if x := a.executors[id]; x.attempt == attempt {

@@ -16,7 +16,11 @@ import (
 )
 
 // Backend reserves containers of the YARN that HADOOP_CONF_DIR tells of.
-type Backend struct{}
+type Backend struct {
+	// Attempt is this process's where it is a managed ApplicationMaster; nil: it is the
+	// unmanaged one of an application that it submits.
+	Attempt *Attempt
+}
 
 var (
 	_ cluster.Backend    = (*Backend)(nil)
@@ -71,6 +75,9 @@ func (b *Backend) TellsWithin() time.Duration { return 4 * time.Second }
 // Allocate checks what is asked for and submits an application. That its queue lets it
 // wait, and each executor's container, is told by events.
 func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Allocation, error) {
+	if b.Attempt != nil {
+		return b.Attempt.take(ctx, req, nil)
+	}
 	s, err := findSite(req.Reserve)
 	if err != nil {
 		return nil, err
@@ -80,7 +87,7 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 
 // allocate begins an application. Its executors' attempts follow those of an older one.
 func allocate(ctx context.Context, s site, req cluster.Request, old map[cluster.ExecutorID]savedExecutor) (cluster.Allocation, error) {
-	app, program, err := submit(ctx, s, req)
+	app, program, err := submit(ctx, s, req, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +104,9 @@ func allocate(ctx context.Context, s site, req cluster.Request, old map[cluster.
 // what lives of its containers; the others are asked for anew. Where that application
 // has ended it begins another.
 func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) (cluster.Allocation, error) {
+	if b.Attempt != nil {
+		return b.Attempt.take(ctx, req, raw)
+	}
 	s, err := findSite(req.Reserve)
 	if err != nil {
 		return nil, err
@@ -121,7 +131,7 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) 
 	if app.master, err = protocol.NewMaster(s.conf, old.State, callLimit); err != nil {
 		return nil, err
 	}
-	r, err := register(ctx, app.master)
+	r, err := register(ctx, app.master, protocol.Contact{})
 	if errors.Is(err, protocol.ErrGone) || errors.Is(err, protocol.ErrRegistered) {
 		if err := app.end(ctx, s); err != nil { // where its token was an old one, it holds containers yet
 			return nil, err
@@ -137,9 +147,9 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) 
 }
 
 // register bears with a ResourceManager that is away for a while.
-func register(ctx context.Context, m *protocol.Master) (*yarnpb.RegisterApplicationMasterResponse, error) {
+func register(ctx context.Context, m *protocol.Master, at protocol.Contact) (*yarnpb.RegisterApplicationMasterResponse, error) {
 	for began := time.Now(); ; {
-		r, err := m.Register(ctx, "")
+		r, err := m.Register(ctx, at)
 		if !errors.Is(err, protocol.ErrUnreachable) || time.Since(began) > bridgeLimit || ctx.Err() != nil {
 			return r, err
 		}

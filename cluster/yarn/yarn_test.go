@@ -135,6 +135,10 @@ func waitsForQueue(t *testing.T) {
 		})
 	})
 	refused(harness(t).Launch(t, "worker=1", ml(10*time.Second)), "worker:0", "queue ml runs as many applications as its limits allow")
+	second := managed(t).Launch(t, "worker=1", func(r *clusterpb.ReserveRequest) {
+		r.Engine, r.TimeoutMillis = map[string]string{"queue": "ml", "managed": "true"}, 10_000
+	})
+	refused(second, "not reserved after 10s", "waits to begin in queue ml")
 }
 
 // awaitApplication waits until a cluster has its application.

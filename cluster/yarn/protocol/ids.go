@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
@@ -38,3 +39,24 @@ func ContainerName(id *yarnpb.ContainerId) string {
 
 // NodeName is a NodeManager's host:port.
 func NodeName(id *yarnpb.NodeId) string { return fmt.Sprintf("%s:%d", id.GetHost(), id.GetPort()) }
+
+// ContainersApplication is the application of a container that is written as
+// ContainerName writes it.
+func ContainersApplication(name string) (*yarnpb.ApplicationId, error) {
+	var epoch int
+	var stamp int64
+	var app, attempt int32
+	var n int64
+	rest, ok := strings.CutPrefix(name, "container_")
+	if strings.HasPrefix(rest, "e") {
+		if _, err := fmt.Sscanf(rest, "e%d_%d_%d_%d_%d", &epoch, &stamp, &app, &attempt, &n); err != nil {
+			ok = false
+		}
+	} else if _, err := fmt.Sscanf(rest, "%d_%d_%d_%d", &stamp, &app, &attempt, &n); err != nil {
+		ok = false
+	}
+	if !ok || stamp < 0 || app < 0 {
+		return nil, fmt.Errorf("%q is no container: want container_NUMBER_NUMBER_NUMBER_NUMBER", name)
+	}
+	return &yarnpb.ApplicationId{Id: new(app), ClusterTimestamp: new(stamp)}, nil
+}

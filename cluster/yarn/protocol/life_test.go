@@ -74,7 +74,7 @@ func testNoTakeOver(t *testing.T, y *yarn) {
 	saved := m.State()
 	m.Close()
 	m.open(saved)
-	_, err := m.Register(m.ctx, "")
+	_, err := m.Register(m.ctx, protocol.Contact{})
 	oneLine(t, err, protocol.ErrRegistered)
 	if err := y.client(t).Kill(m.ctx, m.id, "nobody can take it over"); err != nil {
 		t.Error(err)
@@ -92,7 +92,7 @@ func testExpiry(t *testing.T, y *yarn) {
 	if err != nil || r.GetYarnApplicationState() != yarnpb.YarnApplicationState_FAILED {
 		t.Errorf("the application is %v: %v", r, err)
 	}
-	_, err = m.Register(m.ctx, "")
+	_, err = m.Register(m.ctx, protocol.Contact{})
 	oneLine(t, err, protocol.ErrGone)
 	_, err = m.Allocate(m.ctx, 0)
 	oneLine(t, err, protocol.ErrGone)

@@ -39,7 +39,7 @@ type Master struct {
 
 	mu         sync.Mutex
 	state      State                     // guarded by mu
-	tracking   string                    // guarded by mu: of the last Register
+	contact    Contact                   // guarded by mu: of the last Register
 	responseID int32                     // guarded by mu: of the last answer
 	asks       map[int64]Ask             // guarded by mu: what was not given yet
 	told       map[int64]bool            // guarded by mu: wishes that the ResourceManager has
@@ -77,20 +77,31 @@ func (m *Master) State() State {
 	return m.state
 }
 
-// Register tells the ResourceManager that the master is there, with the page that
-// shows what it does ("" for none). The answer holds the containers that it has
-// already, and the tokens of their nodes. ErrRegistered and ErrGone tell that there is
-// nothing to take over.
-func (m *Master) Register(ctx context.Context, trackingURL string) (*yarnpb.RegisterApplicationMasterResponse, error) {
+// Contact is where a master is found, as the application's report tells it. The zero
+// value is nowhere.
+type Contact struct {
+	Host string
+	Port int32
+	Page string // URL of the page that shows what it does, which the ResourceManager's proxy fetches
+}
+
+// Register tells the ResourceManager that the master is there. The answer holds the
+// containers that it has already, and the tokens of their nodes. ErrRegistered and
+// ErrGone tell that there is nothing to take over.
+func (m *Master) Register(ctx context.Context, at Contact) (*yarnpb.RegisterApplicationMasterResponse, error) {
+	port := at.Port
+	if port == 0 {
+		port = -1
+	}
 	r, err := call(ctx, m.ipc, "registerApplicationMaster", &yarnpb.RegisterApplicationMasterRequest{
-		Host: new(""), RpcPort: proto.Int32(-1), TrackingUrl: &trackingURL,
+		Host: &at.Host, RpcPort: &port, TrackingUrl: &at.Page,
 	}, &yarnpb.RegisterApplicationMasterResponse{})
 	if err != nil {
 		return nil, explain("register with the ResourceManager", err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tracking, m.responseID, m.released = trackingURL, 0, 0
+	m.contact, m.responseID, m.released = at, 0, 0
 	m.changed = nil
 	clear(m.told)
 	m.unanswered = nil
@@ -177,9 +188,9 @@ func (m *Master) Allocate(ctx context.Context, progress float32) (Beat, error) {
 			return b, explain("call the ResourceManager", err)
 		}
 		m.mu.Lock()
-		tracking := m.tracking
+		contact := m.contact
 		m.mu.Unlock()
-		if resynced, err = m.Register(ctx, tracking); err != nil {
+		if resynced, err = m.Register(ctx, contact); err != nil {
 			return Beat{}, fmt.Errorf("after a restart of the ResourceManager: %w", err)
 		}
 	}
@@ -282,10 +293,13 @@ func (m *Master) forget(id *yarnpb.ContainerId) {
 func (m *Master) Finish(ctx context.Context, status yarnpb.FinalApplicationStatus, diagnostics, trackingURL string) error {
 	const what = "finish the application"
 	request := &yarnpb.FinishApplicationMasterRequest{FinalApplicationStatus: &status, Diagnostics: &diagnostics, TrackingUrl: &trackingURL}
+	m.mu.Lock()
+	contact := m.contact
+	m.mu.Unlock()
 	for {
 		r, err := call(ctx, m.ipc, "finishApplicationMaster", request, &yarnpb.FinishApplicationMasterResponse{})
 		if ipc.IsException(err, "ApplicationMasterNotRegisteredException") { // a restarted ResourceManager's
-			if _, err = m.Register(ctx, trackingURL); err == nil {
+			if _, err = m.Register(ctx, contact); err == nil {
 				continue
 			}
 			return err

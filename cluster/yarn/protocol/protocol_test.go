@@ -158,7 +158,7 @@ func (m *master) open(state protocol.State) {
 
 func (m *master) register() *yarnpb.RegisterApplicationMasterResponse {
 	m.t.Helper()
-	r, err := m.Register(m.ctx, "")
+	r, err := m.Register(m.ctx, protocol.Contact{})
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -403,6 +403,6 @@ func testQuestions(t *testing.T, y *yarn) {
 	if r, err := c.Report(ctx, m.id); err != nil || r.GetYarnApplicationState() != yarnpb.YarnApplicationState_KILLED {
 		t.Errorf("killed, it is %v: %v", r, err)
 	}
-	_, err = m.Register(ctx, "")
+	_, err = m.Register(ctx, protocol.Contact{})
 	oneLine(t, err, protocol.ErrGone)
 }

@@ -1,0 +1,343 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+const maxInt = math.MaxInt32
+
+// raw is a codec of messages that are only handed on.
+type raw struct{}
+
+// Name is that of the messages' own encoding.
+func (raw) Name() string { return "proto" }
+
+// Marshal gives the bytes of a *[]byte, or of a message of our own.
+func (raw) Marshal(v any) ([]byte, error) {
+	if b, ok := v.(*[]byte); ok {
+		return *b, nil
+	}
+	return proto.Marshal(v.(proto.Message))
+}
+
+// Unmarshal is the reverse.
+func (raw) Unmarshal(b []byte, v any) error {
+	if to, ok := v.(*[]byte); ok {
+		*to = append([]byte(nil), b...) // the buffer is used again
+		return nil
+	}
+	return proto.Unmarshal(b, v.(proto.Message))
+}
+
+// handle answers every call of a client.
+func (f *front) handle(_ any, s grpc.ServerStream) error {
+	method, ok := grpc.MethodFromServerStream(s)
+	if !ok {
+		return status.Error(codes.Internal, "a call without a method")
+	}
+	switch path.Base(method) {
+	case "Reserve":
+		return f.reserve(method, s)
+	case "Status":
+		if !f.connected() {
+			return f.status(s)
+		}
+	case "Hold":
+		return f.hold(method, s)
+	case "Shutdown":
+		return f.shutdown(method, s)
+	case "TensorBoard":
+		return f.board(s)
+	}
+	return f.forward(method, s, nil)
+}
+
+// reach waits for the driver.
+func (f *front) reach(ctx context.Context) (*grpc.ClientConn, error) {
+	for {
+		f.mu.Lock()
+		conn, changed, over := f.conn, f.changed, f.over
+		f.mu.Unlock()
+		if over != nil {
+			return nil, status.Error(codes.Unavailable, over.Error())
+		}
+		if conn != nil {
+			return conn, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, status.Error(codes.Unavailable, "the cluster's driver does not answer: "+f.why())
+		case <-changed:
+		}
+	}
+}
+
+// forward hands a call on, with what the client has said already, and its answers back.
+func (f *front) forward(method string, s grpc.ServerStream, said [][]byte) error {
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	to, err := f.open(ctx, method)
+	if err != nil {
+		return err
+	}
+	go func() { // ends with the client's stream, which ends when this method returns
+		for _, b := range said {
+			if to.SendMsg(&b) != nil {
+				return // the answer tells why
+			}
+		}
+		for {
+			var b []byte
+			if err := s.RecvMsg(&b); err != nil {
+				if errors.Is(err, io.EOF) {
+					_ = to.CloseSend() // it never fails
+				} else {
+					cancel()
+				}
+				return
+			}
+			if to.SendMsg(&b) != nil {
+				return
+			}
+		}
+	}()
+	for {
+		var b []byte
+		err := to.RecvMsg(&b)
+		if errors.Is(err, io.EOF) {
+			s.SetTrailer(to.Trailer())
+			return nil
+		}
+		if err != nil {
+			f.suspect()
+			return err
+		}
+		if err := s.SendMsg(&b); err != nil {
+			return err
+		}
+	}
+}
+
+// open begins a call to the driver. It waits while there is none.
+func (f *front) open(ctx context.Context, method string) (grpc.ClientStream, error) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	out := metadata.NewOutgoingContext(ctx, md.Copy())
+	for {
+		conn, err := f.reach(ctx)
+		if err != nil {
+			return nil, err
+		}
+		to, err := conn.NewStream(out, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, grpc.ForceCodec(raw{}), grpc.WaitForReady(true))
+		if err == nil || conn.GetState() != connectivity.Shutdown {
+			return to, err
+		} // else it was given up meanwhile, for another
+	}
+}
+
+// suspect has the driver looked for.
+func (f *front) suspect() {
+	select {
+	case f.poke <- struct{}{}:
+	default:
+	}
+}
+
+// reserve tells how the reservation stands: until the driver answers, for what it waits.
+func (f *front) reserve(method string, s grpc.ServerStream) error {
+	var asked []byte
+	if err := s.RecvMsg(&asked); err != nil {
+		return err
+	}
+	for {
+		f.mu.Lock()
+		conn, changed, over := f.conn, f.changed, f.over
+		f.mu.Unlock()
+		if conn != nil {
+			return f.forward(method, s, [][]byte{asked})
+		}
+		u := &clusterpb.ReserveUpdate{Executors: f.executors(), Waiting: f.why(), Seconds: time.Since(f.began).Seconds()}
+		if over != nil {
+			u.Failure = failure(over)
+		}
+		if err := s.SendMsg(u); err != nil || over != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-time.After(time.Second): // durations move
+		case <-s.Context().Done():
+			return s.Context().Err()
+		}
+	}
+}
+
+// failure says why there is no cluster.
+func failure(why error) *clusterpb.Failure {
+	f := &clusterpb.Failure{Kind: "engine", Summary: why.Error(), ExitCode: 69}
+	if errors.Is(why, errLate) {
+		f.Kind, f.ExitCode, f.Remedy = "timeout", 75, "choose another --queue, or give --reserve-timeout more time"
+	}
+	return f
+}
+
+func (f *front) executors() []*clusterpb.ExecutorStatus {
+	var all []*clusterpb.ExecutorStatus
+	for _, e := range f.execs {
+		all = append(all, &clusterpb.ExecutorStatus{Id: string(e.ID), Task: e.Task.String(), State: "pending", Cause: f.why()})
+	}
+	return all
+}
+
+// status is the cluster's while no driver answers.
+func (f *front) status(s grpc.ServerStream) error {
+	var asked []byte
+	if err := s.RecvMsg(&asked); err != nil {
+		return err
+	}
+	host, _ := os.Hostname() // "" is shown as it is
+	st := &clusterpb.ClusterStatus{
+		Name: f.name, Backend: f.req.GetBackend(), State: "reserving", Executors: f.executors(), Dir: f.dir, SinceUnix: f.since.Unix(),
+		IdleMillis: f.req.GetIdleMillis(), DriverPid: int32(os.Getpid()), Owner: f.req.GetOwner(), Roles: f.req.GetRoles(), Host: host,
+		Version: f.opt.Version, Request: f.req,
+	}
+	if h := f.isHosted(); h != nil {
+		st.Allocation = h.ID()
+	}
+	f.mu.Lock()
+	if f.over != nil {
+		st.State = "failed"
+	}
+	f.mu.Unlock()
+	return s.SendMsg(st)
+}
+
+// hold tells every driver of the cluster that a client is there.
+func (f *front) hold(method string, s grpc.ServerStream) error {
+	var first []byte
+	if err := s.RecvMsg(&first); err != nil {
+		return err
+	}
+	if err := s.SendMsg(&clusterpb.HoldUpdate{}); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	go func() { // ends with the stream
+		defer cancel()
+		for {
+			var b []byte
+			if s.RecvMsg(&b) != nil {
+				return
+			}
+		}
+	}()
+	for {
+		to, err := f.open(ctx, method)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err == nil {
+			err = to.SendMsg(&first)
+		}
+		for err == nil {
+			var b []byte
+			err = to.RecvMsg(&b)
+		}
+		f.suspect()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.done:
+			return nil
+		case <-time.After(time.Second): // then to the next driver
+		}
+	}
+}
+
+// shutdown has the driver release the cluster, and waits for the engine's end of it.
+// Where no driver answers it is ended by force.
+func (f *front) shutdown(method string, s grpc.ServerStream) error {
+	var asked []byte
+	if err := s.RecvMsg(&asked); err != nil {
+		return err
+	}
+	if f.connected() {
+		if err := f.released(s.Context(), method, asked, s); err != nil {
+			return err
+		}
+		f.want()
+	} else {
+		f.want()
+		f.end()
+	}
+	f.suspect()
+	select {
+	case <-f.done:
+	case <-s.Context().Done():
+		return s.Context().Err()
+	case <-time.After(endLimit):
+		return status.Error(codes.DeadlineExceeded, "the cluster is still being released")
+	}
+	return s.SendMsg(&clusterpb.ShutdownUpdate{Done: true})
+}
+
+func (f *front) want() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wanted = true
+}
+
+// released asks the driver to release the cluster, and shows what it says but for its
+// last word.
+func (f *front) released(ctx context.Context, method string, asked []byte, s grpc.ServerStream) error {
+	to, err := f.open(ctx, method)
+	if err == nil {
+		err = to.SendMsg(&asked)
+	}
+	if err != nil {
+		return err
+	}
+	_ = to.CloseSend() // it never fails
+	for {
+		u := &clusterpb.ShutdownUpdate{}
+		err := to.RecvMsg(u)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if u.GetText() == "" {
+			continue
+		}
+		u.Done = false
+		if err := s.SendMsg(u); err != nil {
+			return err
+		}
+	}
+}
+
+// board answers for TensorBoard.
+func (f *front) board(s grpc.ServerStream) error {
+	var asked clusterpb.TensorBoardRequest
+	if err := s.RecvMsg(&asked); err != nil {
+		return err
+	}
+	return s.SendMsg(&clusterpb.TensorBoardReply{Logdir: f.dir, Error: fmt.Sprintf("not yet for a managed cluster: its event files are in %s", f.dir)})
+}

@@ -1,0 +1,346 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
+)
+
+// front is the driver's process of a cluster whose driver the engine runs: it has that
+// one started, finds it wherever the engine starts it again, and hands it what clients
+// on this host ask. The cluster does not need it: one that dies is followed by another,
+// which finds the cluster by the saved state.
+type front struct {
+	*driver
+	host  cluster.Host
+	execs []cluster.ExecutorRequest
+	poke  chan struct{} // capacity 1: the driver may be elsewhere
+	done  chan struct{} // closed when the cluster is over
+	end   func()        // has the cluster ended by force
+	began time.Time
+
+	mu      sync.Mutex
+	hosted  cluster.Hosted   // guarded by mu: nil until it is submitted
+	conn    *grpc.ClientConn // guarded by mu: nil while no driver answers
+	address string           // guarded by mu: of conn
+	waits   string           // guarded by mu: for what, while no driver answers
+	changed chan struct{}    // guarded by mu: closed at each change, and another made
+	over    error            // guarded by mu: why the cluster is over
+	wanted  bool             // guarded by mu: a client asked for the end
+}
+
+// Managed is the key of a request that wants its driver run by the engine, as magics
+// writes it.
+const managed = "managed"
+
+// front serves clients until the cluster is over. say tells whoever started it that it
+// listens.
+func (d *driver) front(ctx context.Context, word io.WriteCloser) error {
+	host, ok := d.opt.Backends[d.req.GetBackend()].(cluster.Host)
+	err := error(nil)
+	if !ok {
+		err = fmt.Errorf("--managed is for engines that can run a cluster's driver, such as yarn: %s cannot", d.req.GetBackend())
+	}
+	f := &front{
+		driver: d, host: host, execs: cluster.ExecutorRequests(d.req.GetRoles()), poke: make(chan struct{}, 1), done: make(chan struct{}),
+		began: time.Now(), changed: make(chan struct{}),
+	}
+	if err == nil && d.old != nil && len(d.old.Saved) > 0 && string(d.old.Saved) != "null" {
+		f.hosted, err = host.Find(d.req, d.old.Saved)
+	}
+	if err == nil {
+		err = d.listenClients()
+	}
+	if err == nil {
+		err = f.saveFront()
+	}
+	if err != nil {
+		return errors.Join(err, say(word, "", err), d.forget())
+	}
+	if err := say(word, d.socket, nil); err != nil {
+		return errors.Join(err, d.forget())
+	}
+	return f.run(ctx)
+}
+
+// run finds the driver and serves until the cluster is over, or this process is to end.
+// The cluster goes on in that case, unless nobody has heard of it yet.
+func (f *front) run(ctx context.Context) error {
+	clients := grpc.NewServer(grpc.UnknownServiceHandler(f.handle), grpc.ForceServerCodec(raw{}), grpc.MaxRecvMsgSize(maxInt), grpc.MaxSendMsgSize(maxInt))
+	var g errgroup.Group
+	following, stop := context.WithCancel(ctx)
+	defer stop()
+	f.end = stop
+	g.Go(func() error { return serving("clients", clients.Serve(f.clients)) })
+	err := f.submit(ctx)
+	if err == nil {
+		err = f.follow(following)
+	}
+	hosted := f.isHosted()
+	if ctx.Err() != nil && f.known() && !f.asked() && !errors.Is(err, cluster.ErrEnded) {
+		graceful(clients)
+		return errors.Join(g.Wait(), f.close())
+	}
+	var ended error
+	if hosted != nil {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
+		ended = hosted.End(ending)
+		cancel()
+	}
+	f.tellOver(err)
+	if !f.asked() { // whoever waits for the reservation, or calls next, reads why
+		select {
+		case <-time.After(lastWords):
+		case <-ctx.Done():
+		}
+	}
+	graceful(clients)
+	if f.asked() {
+		err = nil
+	}
+	return errors.Join(err, ended, g.Wait(), f.close(), (&cluster.State{Name: f.name, Socket: f.socket}).Forget())
+}
+
+// Times of the front's.
+const (
+	submitLimit = time.Minute            // to have the engine start the driver
+	endLimit    = 30 * time.Second       // to end the cluster
+	lastWords   = 2 * time.Second        // for clients to hear why a cluster is over
+	firstLook   = 20 * time.Millisecond  // between two looks for the driver, growing
+	soonLook    = 250 * time.Millisecond // while it is awaited
+	calmLook    = 3 * time.Second        // while it answers
+	greetLimit  = 5 * time.Second        // for it to answer
+)
+
+// submit has the engine start the driver, unless an earlier front has.
+func (f *front) submit(ctx context.Context) error {
+	if f.isHosted() != nil {
+		return nil
+	}
+	f.tell("the engine is asked")
+	if a, ok := f.host.(cluster.Announcer); ok {
+		f.tell(a.Announce(f.req))
+	}
+	request, err := protojson.Marshal(f.req)
+	if err != nil {
+		return fmt.Errorf("encode the request: %w", err)
+	}
+	input, err := json.Marshal(cluster.DriverInput{Request: request, CertPEM: string(f.authority.CertPEM), KeyPEM: string(f.authority.KeyPEM)})
+	if err != nil {
+		return fmt.Errorf("encode the request: %w", err)
+	}
+	// What is under way is awaited: nobody would know of an application that is not heard of.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), submitLimit)
+	defer cancel()
+	hosted, err := f.host.Submit(ctx, cluster.Request{Cluster: f.name, Executors: f.execs, Reserve: f.req, Program: f.opt.Program, StateDir: f.stateDir}, input)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.hosted = hosted
+	f.mu.Unlock()
+	return f.saveFront()
+}
+
+// saveFront writes what the next front needs.
+func (f *front) saveFront() error {
+	hosted := f.isHosted()
+	if hosted == nil {
+		return f.save("", nil, f.lastRun, false)
+	}
+	return f.save(hosted.ID(), hosted.Saved(), f.lastRun, false)
+}
+
+func (f *front) isHosted() cluster.Hosted {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.hosted
+}
+
+// follow keeps the connection to the driver, until the engine has ended it for good.
+func (f *front) follow(ctx context.Context) error {
+	pause := firstLook
+	for {
+		address, waits, err := f.isHosted().Where(ctx)
+		switch {
+		case errors.Is(err, cluster.ErrEnded):
+			return err
+		case err != nil:
+			f.tell(err.Error()) // the driver may answer none the less
+		case address == "":
+			f.lose(waits)
+		default:
+			f.greet(ctx, address)
+		}
+		if f.connected() {
+			pause = calmLook
+		} else {
+			pause = min(pause*3/2, soonLook)
+			if limit := f.limit(); limit > 0 && time.Since(f.began) > limit {
+				return fmt.Errorf("%w after %s: %s", errLate, limit, f.why())
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-f.poke:
+			pause = firstLook
+		case <-time.After(pause):
+		}
+	}
+}
+
+// errLate says that the engine did not start the driver within the reservation's time.
+var errLate = errors.New("not reserved")
+
+// limit is the reservation's, until a driver has answered, which keeps it from then on.
+func (f *front) limit() time.Duration {
+	if f.known() {
+		return 0
+	}
+	return time.Duration(f.req.GetTimeoutMillis()) * time.Millisecond
+}
+
+// greet connects to the driver at an address, unless that is so.
+func (f *front) greet(ctx context.Context, address string) {
+	f.mu.Lock()
+	same := f.conn != nil && f.address == address
+	f.mu.Unlock()
+	if same {
+		return
+	}
+	f.lose("")
+	conn, err := cluster.DialHosted(f.authority, address)
+	if err == nil {
+		limited, cancel := context.WithTimeout(ctx, greetLimit)
+		_, err = clusterpb.NewControlClient(conn).Status(limited, &clusterpb.StatusRequest{})
+		cancel()
+		if err != nil {
+			_ = conn.Close() // the error to tell is the call's
+		}
+	}
+	if err != nil {
+		here, _ := os.Hostname() // "" is as good
+		f.tell(fmt.Sprintf("the cluster's driver runs on a node, but %s cannot talk to it at %s: %v", here, address, err))
+		return
+	}
+	f.mu.Lock()
+	f.conn, f.address, f.waits = conn, address, ""
+	f.mu.Unlock()
+	f.wake()
+}
+
+// lose gives up the connection: the driver is not where it was.
+func (f *front) lose(waits string) {
+	f.mu.Lock()
+	conn := f.conn
+	f.conn = nil
+	if waits != "" {
+		f.waits = waits
+	}
+	f.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close() // it is of no use
+	}
+	f.wake()
+}
+
+func (f *front) tell(waits string) {
+	f.mu.Lock()
+	f.waits = waits
+	f.mu.Unlock()
+	f.wake()
+}
+
+// tellOver has clients hear that the cluster is over, and why.
+func (f *front) tellOver(why error) {
+	f.mu.Lock()
+	f.over = why
+	f.mu.Unlock()
+	close(f.done)
+	f.lose("")
+}
+
+func (f *front) wake() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+func (f *front) connected() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.conn != nil
+}
+
+func (f *front) why() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.waits
+}
+
+// known is whether the cluster has been there for a client.
+func (f *front) known() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.old != nil || f.address != ""
+}
+
+// asked is whether a client wanted the end.
+func (f *front) asked() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.wanted
+}
+
+// close ends the connections.
+func (f *front) close() error {
+	f.lose("")
+	if h := f.isHosted(); h != nil {
+		return h.Close()
+	}
+	return nil
+}
+
+// placeHosted sees to it that the results can go where a driver elsewhere reaches them.
+func (d *driver) placeHosted(ctx context.Context) error {
+	dir := d.req.GetDir()
+	if dir == "" {
+		dir = "tfcluster-runs/" + d.name
+	} else if !cluster.IsURI(dir) {
+		return fmt.Errorf("--dir %s: with --managed the cluster's driver is not on this machine: give a folder on hdfs://, or none", dir)
+	}
+	if len(d.req.GetShip()) > 0 || d.req.GetShipEnvironment() != "" {
+		return errors.New("not yet: --files and --venv with --managed, whose driver is not on this machine: put them where the nodes can read them, and name those with --env or --python")
+	}
+	if d.opt.Elsewhere == nil {
+		return fmt.Errorf("not yet: --dir %s", dir)
+	}
+	e, err := d.opt.Elsewhere(dir)
+	if err != nil {
+		return fmt.Errorf("--dir %s: %w", dir, err)
+	}
+	d.dir = e.Dir
+	if d.old == nil {
+		err = spool.Check(ctx, e.Ask, e.Dir)
+	}
+	_ = e.Close.Close() // of connections that nobody uses any more
+	if err == nil && d.req.GetDir() == "" {
+		d.req.Dir = d.dir
+	}
+	return err
+}

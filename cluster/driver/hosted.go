@@ -1,0 +1,72 @@
+package driver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+)
+
+// Hosted is a driver that its engine runs, such as a managed ApplicationMaster of YARN:
+// clients dial it as agents do. It serves until the cluster is released. input is what
+// the front gave to cluster.Host's Submit; state is what an earlier driver of the same
+// cluster gave to Hosting's Keep, or nil.
+func Hosted(ctx context.Context, opt Options, host cluster.Hosting, input, state []byte) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	var in cluster.DriverInput
+	if err := json.Unmarshal(input, &in); err != nil {
+		return fmt.Errorf("read the request: %w", err)
+	}
+	if state != nil {
+		if err := json.Unmarshal(state, &in.State); err != nil {
+			return fmt.Errorf("read the last driver's state: %w", err)
+		}
+	}
+	d := &driver{opt: opt, hosting: host, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), since: time.Now()}
+	if err := d.prepare(ctx, in); err != nil {
+		return err
+	}
+	defer d.claim.Close()
+	if err := d.listenHosted(); err != nil {
+		return errors.Join(err, d.forget())
+	}
+	return d.serve(ctx)
+}
+
+// listenHosted opens the port for agents and clients, and the page's.
+func (d *driver) listenHosted() error {
+	var err error
+	if d.agents, err = net.Listen("tcp", net.JoinHostPort(d.hosting.Host(), "0")); err != nil {
+		return fmt.Errorf("listen on this node: %w", err)
+	}
+	_, port, err := net.SplitHostPort(d.agents.Addr().String())
+	if err != nil {
+		return fmt.Errorf("listen on this node: %w", err)
+	}
+	d.address = net.JoinHostPort(d.hosting.Host(), port)
+	if err := d.listenPage(); err != nil {
+		return err
+	}
+	d.hosting.Listening(d.address, "http://"+d.pages.Addr().String())
+	return nil
+}
+
+// keep gives the engine what the next driver has to know. The keys are in the input.
+func (d *driver) keep(s cluster.State) error {
+	s.CertPEM, s.KeyPEM = "", ""
+	b, err := json.Marshal(s)
+	if err != nil {
+		return fmt.Errorf("encode state: %w", err)
+	}
+	d.hosting.Keep(b)
+	return nil
+}

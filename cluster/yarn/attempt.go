@@ -1,0 +1,310 @@
+package yarn
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/hdfs"
+	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+var _ cluster.Hosting = (*Attempt)(nil)
+
+// Attempt is a managed ApplicationMaster's process: one attempt of its application,
+// which an earlier one's may have preceded. TakeAttempt makes it.
+type Attempt struct {
+	site    site
+	id      *yarnpb.ApplicationId
+	token   credentials.Token
+	program shipped
+	host    string
+	input   []byte
+	earlier []byte // what an earlier attempt kept; nil: there is nothing
+	store   *hdfs.FS
+	log     *slog.Logger
+
+	ctx     context.Context // of the keeper
+	stop    context.CancelFunc
+	keeping sync.WaitGroup
+	wake    chan struct{} // capacity 1
+
+	mu      sync.Mutex
+	contact protocol.Contact // guarded by mu
+	all     *allocation      // guarded by mu: nil before there is one
+	state   []byte           // guarded by mu: to be kept; nil: nothing new
+	address string           // guarded by mu: to be kept; "": nothing new
+	gone    bool             // guarded by mu: the application has ended, nothing is kept any more
+}
+
+// TakeAttempt reads what the container was given, and makes below dir, a folder of the
+// container's own, a Hadoop configuration, to which it sets the environment: a node
+// need not have one. Close ends it. A process calls it once, at its beginning.
+func TakeAttempt(ctx context.Context, dir string, log *slog.Logger) (*Attempt, error) {
+	a, err := readAttempt(dir)
+	if err != nil {
+		return nil, fmt.Errorf("take up this container: %w", err)
+	}
+	a.log, a.wake = log, make(chan struct{}, 1)
+	if a.store, err = hdfs.New(hdfs.Config{Conf: a.site.conf, User: a.site.user, Bridge: bridgeLimit}); err != nil {
+		return nil, err
+	}
+	if err := a.recall(ctx); err != nil {
+		return nil, errors.Join(err, a.store.Close())
+	}
+	a.ctx, a.stop = context.WithCancel(context.Background())
+	a.keeping.Go(a.keep)
+	return a, nil
+}
+
+func readAttempt(dir string) (*Attempt, error) {
+	file, err := credentials.Load(os.Getenv("HADOOP_TOKEN_FILE_LOCATION"))
+	if err != nil {
+		return nil, err
+	}
+	raw, ok := file.Secrets[masterSecret]
+	if !ok {
+		return nil, errors.New("it is none of a managed ApplicationMaster's")
+	}
+	var in masterInput
+	if err := json.Unmarshal(raw, &in); err != nil {
+		return nil, err
+	}
+	a := &Attempt{program: in.Program, input: in.Driver, host: os.Getenv("NM_HOST")}
+	for _, t := range file.Tokens {
+		if t.Kind == credentials.AMRM {
+			a.token = *t
+		}
+	}
+	if len(a.token.Identifier) == 0 || a.host == "" {
+		return nil, errors.New("YARN gave it no token, or no NM_HOST")
+	}
+	if a.id, err = protocol.ContainersApplication(os.Getenv("CONTAINER_ID")); err != nil {
+		return nil, err
+	}
+	conf := filepath.Join(dir, "hadoop-conf")
+	if err := writeConf(conf, in.Conf); err != nil {
+		return nil, err
+	}
+	for name, value := range map[string]string{"HADOOP_CONF_DIR": conf, "HADOOP_USER_NAME": in.User} {
+		if err := os.Setenv(name, value); err != nil {
+			return nil, err
+		}
+	}
+	a.site.user = in.User
+	a.site.conf, err = hadoopconf.Load(conf)
+	return a, err
+}
+
+// writeConf writes a Hadoop configuration.
+func writeConf(dir string, properties map[string]string) error {
+	type property struct {
+		Name  string `xml:"name"`
+		Value string `xml:"value"`
+	}
+	var list struct {
+		XMLName  xml.Name   `xml:"configuration"`
+		Property []property `xml:"property"`
+	}
+	for name, value := range properties {
+		list.Property = append(list.Property, property{name, value})
+	}
+	b, err := xml.Marshal(list)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "core-site.xml"), b, 0o600)
+}
+
+// Input is what the driver reads, with what an earlier attempt's kept of its state; nil
+// if there was none.
+func (a *Attempt) Input() (input, state []byte) { return a.input, a.earlier }
+
+// Host is this node's name.
+func (a *Attempt) Host() string { return a.host }
+
+// Listening says where agents and clients dial, and where the page is. The
+// ResourceManager is told at the registration, agents that an earlier attempt started
+// look it up on HDFS.
+func (a *Attempt) Listening(address, page string) {
+	host, port, err := net.SplitHostPort(address)
+	n, perr := strconv.ParseInt(port, 10, 32)
+	if err != nil || perr != nil {
+		panic("no address: " + address)
+	}
+	a.mu.Lock()
+	a.contact, a.address = protocol.Contact{Host: host, Port: int32(n), Page: page}, address
+	a.mu.Unlock()
+	a.rouse()
+}
+
+// Keep keeps the driver's state where the next attempt finds it.
+func (a *Attempt) Keep(state []byte) {
+	a.mu.Lock()
+	a.state = state
+	a.mu.Unlock()
+	a.rouse()
+}
+
+func (a *Attempt) rouse() {
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+// folder is the application's on HDFS.
+func (a *Attempt) folder() string { return applicationsDir + "/" + protocol.ApplicationName(a.id) }
+
+// recallLimit is how long HDFS may take at an attempt's beginning.
+const recallLimit = time.Minute
+
+// recall makes the application's folder and reads what an earlier attempt kept there.
+func (a *Attempt) recall(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, recallLimit)
+	defer cancel()
+	if err := a.store.MakePrivate(ctx, a.folder()); err != nil {
+		return err
+	}
+	b, err := a.store.Read(ctx, a.folder()+"/"+stateFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	a.earlier = b
+	return nil
+}
+
+// keep writes what is to be kept, the newest alone, until Close.
+func (a *Attempt) keep() {
+	for {
+		a.mu.Lock()
+		state, address, gone := a.state, a.address, a.gone
+		a.state, a.address = nil, ""
+		a.mu.Unlock()
+		if err := a.write(state, address); err != nil && !gone && a.ctx.Err() == nil {
+			a.log.Warn("what the next attempt must know could not be kept; it is tried again", "err", err)
+			a.mu.Lock()
+			if a.state == nil {
+				a.state = state
+			}
+			if a.address == "" {
+				a.address = address
+			}
+			a.mu.Unlock()
+			a.rouse()
+		}
+		select {
+		case <-a.ctx.Done():
+			return
+		case <-a.wake:
+		}
+	}
+}
+
+func (a *Attempt) write(state []byte, address string) error {
+	for name, content := range map[string][]byte{stateFile: state, addressFile: []byte(address)} {
+		a.mu.Lock()
+		gone := a.gone
+		a.mu.Unlock()
+		if len(content) == 0 || gone {
+			continue
+		}
+		if err := a.store.Write(a.ctx, a.folder()+"/"+name, bytes.NewReader(content)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ended removes what was kept: the application needs no other attempt.
+func (a *Attempt) ended(ctx context.Context) error {
+	a.mu.Lock()
+	a.gone = true
+	a.mu.Unlock()
+	a.stop()
+	a.keeping.Wait() // no write is under way any more
+	return forget(ctx, a.store, protocol.ApplicationName(a.id))
+}
+
+// Close ends what goes on behind.
+func (a *Attempt) Close() error {
+	a.stop()
+	a.keeping.Wait()
+	return a.store.Close()
+}
+
+// register makes this process the application's master, which has the containers of
+// earlier attempts.
+func (a *Attempt) register(ctx context.Context) (application, *yarnpb.RegisterApplicationMasterResponse, error) {
+	master, err := protocol.NewMaster(a.site.conf, protocol.State{Token: a.token}, callLimit)
+	if err != nil {
+		return application{}, nil, err
+	}
+	a.mu.Lock()
+	contact := a.contact
+	a.mu.Unlock()
+	r, err := register(ctx, master, contact)
+	if err != nil {
+		return application{}, nil, errors.Join(err, master.Close())
+	}
+	return application{id: a.id, master: master, nodes: protocol.NewNodes(a.site.conf, bridgeLimit)}, r, nil
+}
+
+// take has an allocation in this attempt's application. Of earlier attempts' containers
+// it takes those that were saved.
+func (a *Attempt) take(ctx context.Context, req cluster.Request, raw []byte) (cluster.Allocation, error) {
+	old := saved{Program: a.program}
+	if raw != nil {
+		if err := json.Unmarshal(raw, &old); err != nil {
+			return nil, fmt.Errorf("read what the last attempt saved of its containers: %w", err)
+		}
+	}
+	app, r, err := a.register(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := newAllocation(a.site, req, app, old)
+	all.attempt = a
+	all.shipped = time.Now()
+	all.adopt(r)
+	a.mu.Lock()
+	a.all = all
+	a.mu.Unlock()
+	all.begin()
+	return all, nil
+}
+
+// findable tells an agent's configuration where the agent looks for the next attempt
+// when this one is gone: a file on HDFS.
+func (a *Attempt) findable(config []byte) ([]byte, error) {
+	var c map[string]any
+	err := json.Unmarshal(config, &c)
+	if err == nil {
+		c["find"], err = a.store.URI(a.folder() + "/" + addressFile)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(c)
+}

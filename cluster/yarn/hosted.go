@@ -1,0 +1,202 @@
+package yarn
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/hdfs"
+	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+var _ cluster.Host = (*Backend)(nil)
+
+// masterSecret names what a managed ApplicationMaster reads among its container's
+// credentials.
+const masterSecret = "tfcluster.appmaster"
+
+// masterInput is that: it holds the key of the cluster's authority.
+type masterInput struct {
+	Driver  json.RawMessage   `json:"driver"` // what the driver reads
+	Conf    map[string]string `json:"conf"`   // nodes need not have a configuration of clients
+	User    string            `json:"user"`
+	Program shipped           `json:"program"`
+}
+
+// masterNeeds begin the names of the properties that a managed ApplicationMaster has of
+// its submitter's configuration: those of clients of YARN and HDFS, and no passwords.
+var masterNeeds = []string{
+	"fs.default", "dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address.", "dfs.client.", "dfs.data.transfer.", "dfs.encrypt.data.transfer",
+	"yarn.resourcemanager.", "yarn.web-proxy.", "hadoop.security.authentication", "hadoop.rpc.protection",
+}
+
+// The container of a managed ApplicationMaster.
+const (
+	masterMemory  = 1024  // MiB
+	masterLimit   = "768" // of its heap, after which it collects harder
+	masterFailure = 10 * 60_000
+)
+
+// Submit submits an application whose ApplicationMaster is a driver in a container.
+func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte) (cluster.Hosted, error) {
+	s, err := findSite(req.Reserve)
+	if err != nil {
+		return nil, err
+	}
+	app, _, err := submit(ctx, s, req, func(c *yarnpb.ApplicationSubmissionContext, program shipped) error {
+		return describeMaster(c, s, program, input)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newHosted(s, app.id, queue(req))
+}
+
+// describeMaster makes a submission one with a container for its ApplicationMaster.
+func describeMaster(c *yarnpb.ApplicationSubmissionContext, s site, program shipped, input []byte) error {
+	secret, err := json.Marshal(masterInput{Driver: input, Conf: s.conf.Some(masterNeeds...), User: s.user, Program: program})
+	if err != nil {
+		return fmt.Errorf("encode the ApplicationMaster's input: %w", err)
+	}
+	resource, err := program.resource()
+	if err != nil {
+		return err
+	}
+	c.UnmanagedAm = new(false)
+	// One that dies now and then is started again for ever; one that dies at once is not.
+	c.MaxAppAttempts, c.AttemptFailuresValidityInterval = new(int32(4)), new(int64(masterFailure))
+	c.Resource = protocol.MemoryAndCores(masterMemory, 1, nil)
+	secrets := &credentials.File{Secrets: map[string][]byte{masterSecret: secret}}
+	c.AmContainerSpec = &yarnpb.ContainerLaunchContext{
+		LocalResources: []*yarnpb.StringLocalResourceMap{{Key: new("tfcluster"), Value: resource}},
+		Tokens:         secrets.Encode(),
+		Environment:    []*yarnpb.StringStringMap{{Key: new("GOMEMLIMIT"), Value: new(masterLimit + "MiB")}},
+		Command:        []string{"exec ./tfcluster appmaster 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
+	}
+	return nil
+}
+
+// savedHosted is what another process needs to find a managed ApplicationMaster.
+type savedHosted struct {
+	Application string `json:"application"`
+	Queue       string `json:"queue"`
+}
+
+// hosted is a managed ApplicationMaster as its submitter sees it.
+type hosted struct {
+	site   site
+	id     *yarnpb.ApplicationId
+	queue  string
+	client *protocol.Client
+}
+
+func newHosted(s site, id *yarnpb.ApplicationId, queue string) (*hosted, error) {
+	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
+	if err != nil {
+		return nil, err
+	}
+	return &hosted{site: s, id: id, queue: queue, client: client}, nil
+}
+
+// Find takes up a managed ApplicationMaster that was submitted.
+func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.Hosted, error) {
+	s, err := findSite(r)
+	if err != nil {
+		return nil, err
+	}
+	var old savedHosted
+	if err := json.Unmarshal(saved, &old); err != nil {
+		return nil, fmt.Errorf("read which application the cluster is: %w", err)
+	}
+	id, err := protocol.ParseApplication(old.Application)
+	if err != nil {
+		return nil, err
+	}
+	return newHosted(s, id, old.Queue)
+}
+
+// ID is the application's name.
+func (h *hosted) ID() string { return protocol.ApplicationName(h.id) }
+
+// Saved is for another process.
+func (h *hosted) Saved() []byte {
+	b, err := json.Marshal(savedHosted{h.ID(), h.queue})
+	if err != nil {
+		panic(err) // plain data
+	}
+	return b
+}
+
+// Where asks for the application's master.
+func (h *hosted) Where(ctx context.Context) (address, waits string, err error) {
+	r, err := h.client.Report(ctx, h.id)
+	if errors.Is(err, protocol.ErrGone) {
+		return "", "", fmt.Errorf("%w: %w", cluster.ErrEnded, err)
+	}
+	if err != nil {
+		return "", "", err
+	}
+	if state := r.GetYarnApplicationState(); protocol.Ended(state) {
+		return "", "", fmt.Errorf("%w: %s is %s: %s", cluster.ErrEnded, h.ID(), strings.ToLower(state.String()), masterWords(r.GetDiagnostics()))
+	}
+	if r.GetRpcPort() > 0 && r.GetHost() != "" && r.GetHost() != "N/A" {
+		return net.JoinHostPort(r.GetHost(), strconv.Itoa(int(r.GetRpcPort()))), "", nil
+	}
+	if r.GetYarnApplicationState() == yarnpb.YarnApplicationState_ACCEPTED {
+		return "", admissionWords(h.ID(), h.queue, r.GetDiagnostics()), nil
+	}
+	return "", h.ID() + " awaits its ApplicationMaster", nil
+}
+
+// masterWords say of an ended application's diagnostics what its ApplicationMaster
+// wrote last, or else how they begin.
+func masterWords(diagnostics string) string {
+	if line := errorLine(diagnostics); line != "" {
+		return line
+	}
+	first, _, _ := strings.Cut(strings.TrimSpace(diagnostics), "\n")
+	return first
+}
+
+// End kills the application and removes what it kept on HDFS.
+func (h *hosted) End(ctx context.Context) error {
+	err := h.client.Kill(ctx, h.id, "the cluster was shut down")
+	if errors.Is(err, protocol.ErrGone) {
+		err = nil
+	}
+	store, serr := newHDFS(h.site)
+	if serr != nil {
+		return errors.Join(err, serr)
+	}
+	defer store.Close()
+	return errors.Join(err, forget(ctx, store, h.ID()))
+}
+
+// Close ends the connection; the application goes on.
+func (h *hosted) Close() error { return h.client.Close() }
+
+// applicationsDir is below the user's home on HDFS. It holds a folder for each managed
+// application, as long as it lives.
+const applicationsDir = ".tfcluster/applications"
+
+// Files of that folder.
+const (
+	stateFile   = "state.json" // what the next attempt has to know
+	addressFile = "address"    // where agents find the present one
+)
+
+// forget removes an application's folder.
+func forget(ctx context.Context, store *hdfs.FS, application string) error {
+	if err := store.Remove(ctx, applicationsDir+"/"+application); err != nil {
+		return fmt.Errorf("remove what %s kept: %w", application, err)
+	}
+	return nil
+}

@@ -1,0 +1,200 @@
+package yarn_test
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"maps"
+	"net/http"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/hdfs"
+	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// managed is for clusters whose driver is a managed ApplicationMaster.
+func managed(t testing.TB) clustertest.Harness {
+	h := harness(t)
+	h.Reserve.Engine = map[string]string{"managed": "true"}
+	h.Elsewhere = true
+	return h
+}
+
+// TestManaged: a cluster whose driver runs in a container passes what others do, outlives
+// whoever stands before it, and leaves nothing.
+func TestManaged(t *testing.T) {
+	h := start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute})
+	t.Cleanup(func() { leavesNothing(t, h) })
+	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, managed(t)) })
+	t.Run("its page is shown by the proxy alone", func(t *testing.T) { t.Parallel(); showsPage(t, h) })
+	t.Run("a run goes on without whoever stands before its driver", goesOn)
+	t.Run("an application that is killed is told as such", func(t *testing.T) { t.Parallel(); tellsKilled(t, h) })
+	t.Run("results are not on this machine", refusesFolder)
+}
+
+func hadoop(t *testing.T, h *hadooptest.Cluster) (conf *hadoopconf.Conf, user string) {
+	t.Helper()
+	conf, err := hadoopconf.Load(h.Conf)
+	if err == nil {
+		user, err = hadoopconf.User()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conf, user
+}
+
+// leavesNothing: every application has finished, and what it kept on HDFS is gone.
+func leavesNothing(t *testing.T, h *hadooptest.Cluster) {
+	conf, user := hadoop(t, h)
+	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
+	defer cancel()
+	client, err := protocol.NewClient(conf, user, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	apps, err := client.Applications(ctx)
+	if err != nil || len(apps) == 0 {
+		t.Errorf("the applications are %v: %v", apps, err)
+	}
+	for _, a := range apps {
+		if !protocol.Ended(a.GetYarnApplicationState()) {
+			t.Errorf("%s is %s", protocol.ApplicationName(a.GetApplicationId()), a.GetYarnApplicationState())
+		}
+	}
+	store, err := hdfs.New(hdfs.Config{Conf: conf, User: user})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	kept, err := store.List(ctx, ".tfcluster/applications")
+	for _, k := range kept {
+		t.Errorf("%s is kept: %v", k.Name(), err)
+	}
+}
+
+// report is what YARN says of a cluster's application.
+func report(t *testing.T, h *hadooptest.Cluster, c *clustertest.Cluster) *yarnpb.ApplicationReport {
+	t.Helper()
+	conf, user := hadoop(t, h)
+	client, err := protocol.NewClient(conf, user, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	s, err := cluster.LoadState(c.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := protocol.ParseApplication(s.Allocation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := client.Report(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func get(t *testing.T, url string) (code int, body string) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	b, err := io.ReadAll(answer.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, string(b)
+}
+
+func showsPage(t *testing.T, h *hadooptest.Cluster) {
+	c := managed(t).Start(t, "worker=2")
+	r := report(t, h, c)
+	code, body := get(t, "http://"+strings.TrimPrefix(r.GetTrackingUrl(), "http://"))
+	for _, want := range []string{"tfcluster " + c.Name, "<td>worker:1</td>", "/node/containerlogs/container_"} {
+		if code != http.StatusOK || !strings.Contains(body, want) {
+			t.Errorf("the page (%d) has no %q:\n%s", code, want, body)
+		}
+	}
+	if code, body := get(t, r.GetOriginalTrackingUrl()); code != http.StatusForbidden {
+		t.Errorf("who is not the proxy is answered %d:\n%s", code, body)
+	}
+}
+
+// goesOn: the process on this host is of no use to a run.
+func goesOn(t *testing.T) {
+	t.Parallel()
+	c := managed(t).Start(t, "worker=2")
+	r := c.Script(forever)
+	r.Line("[worker:1] here")
+	before := c.Task("worker:0").GetPid()
+	s, err := cluster.LoadState(c.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(s.Driver.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	clustertest.WaitFor(t, "the end of the process on this host", func() bool { return !s.Driver.Alive() })
+	client, err := cluster.Recover(ctx, program, c.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	c.Client = client
+	if now := c.Task("worker:0"); now.GetPid() != before || now.GetState() != "running" {
+		t.Errorf("the task is %v, it was process %d", now, before)
+	}
+	if _, err := c.Stop(ctx, &clusterpb.StopRequest{}); err != nil {
+		t.Error(err)
+	}
+}
+
+func tellsKilled(t *testing.T, h *hadooptest.Cluster) {
+	c := managed(t).Launch(t, "worker=1")
+	awaitApplication(t, c.Name)
+	s, err := cluster.LoadState(c.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill(t, h, s.Allocation)
+	if f := c.Reserved(); f != nil && (!strings.Contains(f.GetSummary(), "the test ends it") || strings.Contains(f.GetSummary(), "\n")) {
+		t.Errorf("the failure is %v", f)
+	}
+}
+
+func refusesFolder(t *testing.T) {
+	t.Parallel()
+	h := managed(t)
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	_, err := cluster.Launch(ctx, program, &clusterpb.ReserveRequest{
+		Name: "folder", Backend: "yarn", Dir: t.TempDir(), Engine: maps.Clone(h.Reserve.Engine), Roles: []*clusterpb.Role{{Name: "worker", Count: 1}},
+	})
+	if err == nil || !strings.Contains(err.Error(), "give a folder on hdfs://") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("a folder of this machine: %v", err)
+	}
+	if _, err := cluster.LoadState("folder"); err == nil || !strings.Contains(err.Error(), fs.ErrNotExist.Error()) {
+		t.Logf("its state: %v", err)
+	}
+}
