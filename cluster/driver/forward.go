@@ -55,7 +55,7 @@ func (f *front) handle(_ any, s grpc.ServerStream) error {
 	case "Reserve":
 		return f.reserve(method, s)
 	case "Status":
-		if !f.connected() {
+		if !f.answersSoon(s.Context()) {
 			return f.status(s)
 		}
 	case "Hold":
@@ -86,6 +86,21 @@ func (f *front) reach(ctx context.Context) (*grpc.ClientConn, error) {
 		case <-changed:
 		}
 	}
+}
+
+// answerPatience is how long a driver that has answered before is awaited, before this
+// process answers for it.
+const answerPatience = 3 * time.Second
+
+// answersSoon is whether the driver is there, or as good as that.
+func (f *front) answersSoon(ctx context.Context) bool {
+	if f.connected() || !f.known() {
+		return f.connected()
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	_, err := f.reach(ctx)
+	return err == nil
 }
 
 // forward hands a call on, with what the client has said already, and its answers back.
@@ -277,15 +292,13 @@ func (f *front) shutdown(method string, s grpc.ServerStream) error {
 	if err := s.RecvMsg(&asked); err != nil {
 		return err
 	}
-	if f.connected() {
-		if err := f.released(s.Context(), method, asked, s); err != nil {
-			return err
-		}
-		f.want()
-	} else {
+	if !f.connected() {
 		f.want()
 		f.end()
+	} else if err := f.released(s.Context(), method, asked, s); err != nil {
+		return err
 	}
+	f.want()
 	f.suspect()
 	select {
 	case <-f.done:
@@ -303,10 +316,21 @@ func (f *front) want() {
 	f.wanted = true
 }
 
+// openLimit is how long a driver that is asked to release the cluster may take to hear it.
+const openLimit = 10 * time.Second
+
 // released asks the driver to release the cluster, and shows what it says but for its
-// last word.
+// last word. One that does not hear it is not waited for: the cluster is to be ended by
+// force.
 func (f *front) released(ctx context.Context, method string, asked []byte, s grpc.ServerStream) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	late := time.AfterFunc(openLimit, cancel)
 	to, err := f.open(ctx, method)
+	if !late.Stop() {
+		f.end()
+		return nil
+	}
 	if err == nil {
 		err = to.SendMsg(&asked)
 	}

@@ -1,0 +1,92 @@
+package driver
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// page is a cluster as a hosted driver shows it to whoever the engine lets look: how its
+// executors and its run stand, and where the engine shows what they wrote. It holds no
+// line of a program, no argument and no variable of an environment.
+var page = template.Must(template.New("page").Parse(`<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5"><title>tfcluster {{.Status.Name}}</title>
+<style>body{font:14px sans-serif;margin:2em}table{border-collapse:collapse}td,th{padding:.3em 1em .3em 0;text-align:left;border-bottom:1px solid #ccc}</style>
+</head><body>
+<h1>tfcluster {{.Status.Name}}</h1>
+<p>{{.Status.State}}, {{.Describe}}, of {{.Status.Allocation}}. Results, with event files for TensorBoard: {{.Status.Dir}}</p>
+{{with .Status.Run}}<p>Run {{.Id}}: {{.State}}{{with .Progress}}, step {{.Step}}{{end}}</p>{{end}}
+<table><tr><th>executor</th><th>task</th><th>host</th><th>state</th><th>run</th><th>step</th><th>logs</th></tr>
+{{range .Rows}}<tr><td>{{.X.Id}}</td><td>{{.X.Task}}</td><td>{{.X.Host}}</td><td>{{.X.State}}</td><td>{{.Task.GetState}}</td><td>{{with .Task.GetStep}}{{.}}{{end}}</td><td>{{with .Logs}}<a href="{{.}}">container</a>{{end}}</td></tr>
+{{end}}</table>
+</body></html>
+`))
+
+type row struct {
+	X    *clusterpb.ExecutorStatus
+	Task *clusterpb.TaskStatus
+	Logs string
+}
+
+// pageLimit bounds an answer.
+const pageLimit = 10 * time.Second
+
+// listenPage opens the port of the page.
+func (d *driver) listenPage() error {
+	var err error
+	if d.pages, err = net.Listen("tcp", net.JoinHostPort(d.hosting.Host(), "0")); err != nil {
+		return fmt.Errorf("listen for the status page: %w", err)
+	}
+	return nil
+}
+
+// servePage shows the page until ctx ends.
+func (d *driver) servePage(ctx context.Context) error {
+	server := &http.Server{Handler: d.hosting.Guard(http.HandlerFunc(d.showPage)), ReadHeaderTimeout: pageLimit, WriteTimeout: 2 * pageLimit}
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // Serve tells
+	defer stop()
+	if err := server.Serve(d.pages); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve the status page: %w", err)
+	}
+	return nil
+}
+
+func (d *driver) showPage(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Path != "/" || r.Method != http.MethodGet && r.Method != http.MethodHead {
+		http.NotFound(w, r)
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), pageLimit)
+	defer cancel()
+	st, err := d.coord.Control().Status(ctx, &clusterpb.StatusRequest{})
+	if err != nil {
+		http.Error(w, "the cluster does not answer", http.StatusServiceUnavailable)
+		return
+	}
+	tasks := map[string]*clusterpb.TaskStatus{}
+	for _, t := range st.GetRun().GetTasks() {
+		tasks[t.GetTask()] = t
+	}
+	var rows []row
+	for _, x := range st.GetExecutors() {
+		rows = append(rows, row{x, tasks[x.GetTask()], d.hosting.LogPage(cluster.ExecutorID(x.GetId()))})
+	}
+	var b bytes.Buffer
+	if err := page.Execute(&b, map[string]any{"Status": st, "Rows": rows, "Describe": cluster.Describe(st.GetRoles())}); err != nil {
+		d.log.Warn("status page", "err", err)
+		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
+	w.Header().Set("Cache-Control", "no-store")
+	_, _ = w.Write(b.Bytes()) // who asked may have gone
+}
