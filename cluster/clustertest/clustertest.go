@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -72,6 +73,8 @@ type Cluster struct {
 	T   testing.TB
 	Dir string
 	h   Harness
+
+	over *sync.Once
 }
 
 // Start launches a cluster of the given roles ("worker=2 ps=1") and waits until it
@@ -98,11 +101,11 @@ func (h Harness) Launch(t testing.TB, roles string, change ...func(*clusterpb.Re
 
 // take makes the test's end see to the end of a cluster.
 func (h Harness) take(t testing.TB, client *cluster.Client, req *clusterpb.ReserveRequest) *Cluster {
-	c := &Cluster{Client: client, T: t, Dir: req.GetDir(), h: h}
+	c := &Cluster{Client: client, T: t, Dir: req.GetDir(), h: h, over: &sync.Once{}}
 	if h.Elsewhere {
 		c.Dir = req.GetWorkingDir()
 	}
-	t.Cleanup(c.end)
+	t.Cleanup(c.End)
 	if h.Launched != nil {
 		h.Launched(t, client.Name)
 	}
@@ -175,7 +178,10 @@ func (c *Cluster) driverLog() string {
 	return b.String()
 }
 
-// end shuts the cluster down if it lives and fails the test on leftovers.
+// End shuts the cluster down if it lives and fails the test on leftovers. The test's end
+// does so too.
+func (c *Cluster) End() { c.over.Do(c.end) }
+
 func (c *Cluster) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()

@@ -64,8 +64,8 @@ func (d *driver) place(ctx context.Context) error {
 	if home {
 		d.req.Dir = d.dir
 	}
-	fresh := d.old == nil || d.hosting != nil // the spool is, where the engine starts drivers
-	if fresh {                                // one that takes over goes on, whatever HDFS says
+	fresh := d.old == nil          // a driver that takes over goes on, whatever HDFS says
+	if fresh && d.hosting == nil { // whoever had the engine start this one has checked it
 		if err := spool.Check(ctx, d.elsewhere.Ask, d.dir); err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (d *driver) place(ctx context.Context) error {
 	if d.spool, err = spool.Open(ctx, spool.Config{Remote: d.elsewhere.Carry, Dir: d.dir, Parent: parent, Log: d.log}); err != nil {
 		return err
 	}
-	if !fresh {
+	if !fresh && d.hosting == nil { // where the engine starts drivers the spool is empty
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)

@@ -31,6 +31,7 @@ var _ cluster.Hosting = (*Attempt)(nil)
 type Attempt struct {
 	site    site
 	id      *yarnpb.ApplicationId
+	number  int32 // from 1 on
 	token   credentials.Token
 	program shipped
 	host    string
@@ -94,7 +95,7 @@ func readAttempt(dir string) (*Attempt, error) {
 	if len(a.token.Identifier) == 0 || a.host == "" {
 		return nil, errors.New("YARN gave it no token, or no NM_HOST")
 	}
-	if a.id, err = protocol.ContainersApplication(os.Getenv("CONTAINER_ID")); err != nil {
+	if a.id, a.number, err = protocol.ParseContainer(os.Getenv("CONTAINER_ID")); err != nil {
 		return nil, err
 	}
 	conf := filepath.Join(dir, "hadoop-conf")
@@ -177,13 +178,13 @@ func (a *Attempt) folder() string { return applicationsDir + "/" + protocol.Appl
 // recallLimit is how long HDFS may take at an attempt's beginning.
 const recallLimit = time.Minute
 
-// recall makes the application's folder and reads what an earlier attempt kept there.
+// recall reads what an earlier attempt kept.
 func (a *Attempt) recall(ctx context.Context) error {
+	if a.number == 1 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, recallLimit)
 	defer cancel()
-	if err := a.store.MakePrivate(ctx, a.folder()); err != nil {
-		return err
-	}
 	b, err := a.store.Read(ctx, a.folder()+"/"+stateFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -223,6 +224,12 @@ func (a *Attempt) keep() {
 }
 
 func (a *Attempt) write(state []byte, address string) error {
+	if len(state)+len(address) == 0 {
+		return nil
+	}
+	if err := a.store.MakePrivate(a.ctx, a.folder()); err != nil {
+		return err
+	}
 	for name, content := range map[string][]byte{stateFile: state, addressFile: []byte(address)} {
 		a.mu.Lock()
 		gone := a.gone

@@ -16,38 +16,49 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
+// samples are what e2e/bench reads.
+type samples struct {
+	Reserved []float64 `json:"reserved"` // seconds from the driver's start to three agents that wait
+	Entered  []float64 `json:"entered"`  // and to three programs that run
+	PSS      float64   `json:"pss"`      // of driver and agents together, in MB
+}
+
 // BenchmarkSubmit is from a driver's start to three plain processes in containers, on a
-// YARN whose nodes beat every 100 ms. It prints its samples for e2e/bench.
+// YARN whose nodes beat every 100 ms: turn about with the ApplicationMaster in the driver
+// and in a container. It prints its samples for e2e/bench.
 func BenchmarkSubmit(b *testing.B) {
-	python := clustertest.FindPython(b)
+	clustertest.FindPython(b)
 	y := hadooptest.Start(b, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: time.Minute})
 	b.Setenv("HADOOP_CONF_DIR", y.Conf)
-	h := clustertest.Harness{Program: program, Python: python, Reserve: &clusterpb.ReserveRequest{Backend: "yarn", IdleMillis: 60_000}}
-	small := func(r *clusterpb.ReserveRequest) {
-		for _, role := range r.Roles {
-			role.Each = &clusterpb.Resources{MemoryBytes: 256 << 20}
-		}
-	}
-	var samples struct {
-		Reserved []float64 `json:"reserved"` // seconds from the driver's start to three agents that wait
-		Entered  []float64 `json:"entered"`  // and to three programs that run
-		PSS      float64   `json:"pss"`      // of driver and agents together, in MB
-	}
+	ways := map[string]clustertest.Harness{"unmanaged": harness(b), "managed": managed(b)}
+	found := map[string]*samples{"unmanaged": {}, "managed": {}}
 	for b.Loop() {
-		began := time.Now()
-		c := h.Start(b, "worker=3", small)
-		samples.Reserved = append(samples.Reserved, time.Since(began).Seconds())
-		c.Script("import time\ntime.sleep(600)")
-		samples.Entered = append(samples.Entered, time.Since(began).Seconds())
-		if samples.PSS == 0 { // while no other cluster's agents are there
-			samples.PSS = pss(b, y, c.Name)
+		for way, h := range ways {
+			found[way].take(b, y, h)
 		}
 	}
-	raw, err := json.Marshal(samples)
+	raw, err := json.Marshal(found)
 	if err != nil {
 		b.Fatal(err)
 	}
 	fmt.Printf("samples %s\n", raw)
+}
+
+// take measures one cluster, and ends it.
+func (s *samples) take(b *testing.B, y *hadooptest.Cluster, h clustertest.Harness) {
+	began := time.Now()
+	c := h.Start(b, "worker=3", func(r *clusterpb.ReserveRequest) {
+		for _, role := range r.Roles {
+			role.Each = &clusterpb.Resources{MemoryBytes: 256 << 20}
+		}
+	})
+	s.Reserved = append(s.Reserved, time.Since(began).Seconds())
+	c.Script("import time\ntime.sleep(600)")
+	s.Entered = append(s.Entered, time.Since(began).Seconds())
+	if s.PSS == 0 {
+		s.PSS = pss(b, y, c.Name)
+	}
+	c.End()
 }
 
 var pssLine = regexp.MustCompile(`(?m)^Pss:\s+(\d+) kB`)
@@ -61,7 +72,7 @@ func pss(b *testing.B, y *hadooptest.Cluster, name string) float64 {
 	}
 	pids := []int{int(s.Driver.PID)}
 	for pid, words := range y.Containers() {
-		if strings.HasPrefix(words, "./tfcluster agent") {
+		if strings.HasPrefix(words, "./tfcluster") { // an agent, or the ApplicationMaster
 			pids = append(pids, pid)
 		}
 	}

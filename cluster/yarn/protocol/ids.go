@@ -40,9 +40,9 @@ func ContainerName(id *yarnpb.ContainerId) string {
 // NodeName is a NodeManager's host:port.
 func NodeName(id *yarnpb.NodeId) string { return fmt.Sprintf("%s:%d", id.GetHost(), id.GetPort()) }
 
-// ContainersApplication is the application of a container that is written as
-// ContainerName writes it.
-func ContainersApplication(name string) (*yarnpb.ApplicationId, error) {
+// ParseContainer reads of what ContainerName writes the application and the number of
+// its attempt, from 1 on.
+func ParseContainer(name string) (*yarnpb.ApplicationId, int32, error) {
 	var epoch int
 	var stamp int64
 	var app, attempt int32
@@ -55,8 +55,8 @@ func ContainersApplication(name string) (*yarnpb.ApplicationId, error) {
 	} else if _, err := fmt.Sscanf(rest, "%d_%d_%d_%d", &stamp, &app, &attempt, &n); err != nil {
 		ok = false
 	}
-	if !ok || stamp < 0 || app < 0 {
-		return nil, fmt.Errorf("%q is no container: want container_NUMBER_NUMBER_NUMBER_NUMBER", name)
+	if !ok || stamp < 0 || app < 0 || attempt < 1 {
+		return nil, 0, fmt.Errorf("%q is no container: want container_NUMBER_NUMBER_NUMBER_NUMBER", name)
 	}
-	return &yarnpb.ApplicationId{Id: new(app), ClusterTimestamp: new(stamp)}, nil
+	return &yarnpb.ApplicationId{Id: new(app), ClusterTimestamp: new(stamp)}, attempt, nil
 }
