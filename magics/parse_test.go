@@ -123,7 +123,6 @@ func TestParseErrors(t *testing.T) {
 		"reserve --role x":                          "want ROLE=N",
 		"reserve --name ../x":                       "cluster name",
 		"reserve two":                               `"two" is one word too many`,
-		"reserve --managed":                         "not yet: --managed",
 		"reserve --db-kind spare":                   "want one of tracked, untracked, sidecar",
 		"reserve --kind sidecar":                    "--kind is for one role: --worker-kind",
 		"reserve --worker-depends-on PS":            `want roles, like ps,db, not "PS"`,

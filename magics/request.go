@@ -34,6 +34,9 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 	if err := inv.applies(backend); err != nil {
 		return nil, err
 	}
+	if inv.Has("managed") && inv.Has("advertise") {
+		return nil, usagef(inv.Verb, "--advertise says nothing with --managed: executors dial the node that runs the driver")
+	}
 	roles, err := inv.requestRoles()
 	if err != nil {
 		return nil, err

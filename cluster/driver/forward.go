@@ -140,10 +140,36 @@ func (f *front) forward(method string, s grpc.ServerStream, said [][]byte) error
 			return nil
 		}
 		if err != nil {
-			f.suspect()
-			return err
+			return f.explain(ctx, err)
 		}
 		if err := s.SendMsg(&b); err != nil {
+			return err
+		}
+	}
+}
+
+// explain says more of a call that broke off: whether the driver is gone, and whether
+// the cluster is.
+func (f *front) explain(ctx context.Context, err error) error {
+	if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+		return err
+	}
+	f.suspect()
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	for {
+		f.mu.Lock()
+		conn, changed, over := f.conn, f.changed, f.over
+		f.mu.Unlock()
+		switch {
+		case over != nil:
+			return status.Error(codes.Unavailable, over.Error())
+		case conn == nil:
+			return status.Error(codes.Unavailable, "the cluster's driver is gone, and is started again by its engine: ask again")
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
 			return err
 		}
 	}

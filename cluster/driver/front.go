@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -121,7 +122,7 @@ const (
 	lastWords   = 2 * time.Second        // for clients to hear why a cluster is over
 	firstLook   = 20 * time.Millisecond  // between two looks for the driver, growing
 	soonLook    = 250 * time.Millisecond // while it is awaited
-	calmLook    = 3 * time.Second        // while it answers
+	calmLook    = 5 * time.Second        // while it answers
 	greetLimit  = 5 * time.Second        // for it to answer
 )
 
@@ -234,7 +235,8 @@ func (f *front) greet(ctx context.Context, address string) {
 	}
 	if err != nil {
 		here, _ := os.Hostname() // "" is as good
-		f.tell(fmt.Sprintf("the cluster's driver runs on a node, but %s cannot talk to it at %s: %v", here, address, err))
+		f.tell(fmt.Sprintf("the cluster's driver runs on a node, but %s cannot talk to it at %s: %s; without --managed the nodes dial this machine instead",
+			here, address, status.Convert(err).Message()))
 		return
 	}
 	f.mu.Lock()

@@ -60,9 +60,9 @@ func (d *driver) listenHosted() error {
 	return nil
 }
 
-// keep gives the engine what the next driver has to know. The keys are in the input.
+// keep gives the engine what the next driver has to know. What is secret is in the input.
 func (d *driver) keep(s cluster.State) error {
-	s.CertPEM, s.KeyPEM = "", ""
+	s.CertPEM, s.KeyPEM, s.Request = "", "", nil
 	b, err := json.Marshal(s)
 	if err != nil {
 		return fmt.Errorf("encode state: %w", err)

@@ -229,7 +229,7 @@ func (a *allocation) Saved() []byte {
 	if a.app.id != nil {
 		s.Application = protocol.ApplicationName(a.app.id)
 	}
-	if a.app.master != nil {
+	if a.app.master != nil && a.attempt == nil { // another attempt has a token of its own
 		s.State = a.app.master.State()
 	}
 	for id, x := range maps.All(a.executors) {
@@ -264,6 +264,10 @@ func (a *allocation) Release(ctx context.Context) error {
 	if a.attempt == nil {
 		return a.current().end(ctx, a.site)
 	}
+	app := a.current()
+	if app.id == nil {
+		return nil // its end was not of this attempt's making: another may go on
+	}
 	// First what is kept: YARN may end this process when the application is finished.
-	return errors.Join(a.attempt.ended(ctx), a.current().end(ctx, a.site))
+	return errors.Join(a.attempt.ended(ctx), app.end(ctx, a.site))
 }

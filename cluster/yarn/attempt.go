@@ -196,6 +196,9 @@ func (a *Attempt) recall(ctx context.Context) error {
 	return nil
 }
 
+// keepPause is between two times to keep what HDFS refused.
+const keepPause = 5 * time.Second
+
 // keep writes what is to be kept, the newest alone, until Close.
 func (a *Attempt) keep() {
 	for {
@@ -213,7 +216,11 @@ func (a *Attempt) keep() {
 				a.address = address
 			}
 			a.mu.Unlock()
-			a.rouse()
+			select {
+			case <-a.ctx.Done():
+			case <-time.After(keepPause):
+				a.rouse()
+			}
 		}
 		select {
 		case <-a.ctx.Done():

@@ -8,6 +8,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -40,10 +41,13 @@ var masterNeeds = []string{
 
 // The container of a managed ApplicationMaster.
 const (
-	masterMemory  = 1024  // MiB
-	masterLimit   = "768" // of its heap, after which it collects harder
-	masterFailure = 10 * 60_000
+	masterMemory  = 1024        // MiB
+	masterLimit   = "768"       // of its heap, after which it collects harder
+	masterFailure = 10 * 60_000 // milliseconds for which a failure counts
 )
+
+// sweepLimit bounds a look for what was left.
+const sweepLimit = 5 * time.Second
 
 // Submit submits an application whose ApplicationMaster is a driver in a container.
 func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte) (cluster.Hosted, error) {
@@ -57,7 +61,42 @@ func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte)
 	if err != nil {
 		return nil, err
 	}
-	return newHosted(s, app.id, queue(req))
+	_ = app.nodes.Close() // the ApplicationMaster's are its own
+	h, err := newHosted(s, app.id, queue(req))
+	if err != nil {
+		return nil, errors.Join(err, kill(s, app.id))
+	}
+	_ = h.sweep(ctx) // another submission does it
+	return h, nil
+}
+
+// sweep removes what applications kept on HDFS that ended while nobody looked.
+func (h *hosted) sweep(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepLimit)
+	defer cancel()
+	store, err := newHDFS(h.site)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	infos, err := store.List(ctx, applicationsDir)
+	if err != nil {
+		return err
+	}
+	for _, i := range infos {
+		id, err := protocol.ParseApplication(i.Name())
+		if err != nil {
+			continue // it is none of ours
+		}
+		r, err := h.client.Report(ctx, id)
+		if errors.Is(err, protocol.ErrGone) || err == nil && protocol.Ended(r.GetYarnApplicationState()) {
+			err = forget(ctx, store, i.Name())
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // describeMaster makes a submission one with a container for its ApplicationMaster.

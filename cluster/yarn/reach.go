@@ -109,7 +109,7 @@ func proveReach(address string) error {
 }
 
 // unreachableWords name both hosts.
-func unreachableWords(node string, config []byte, diagnostics string) string {
+func unreachableWords(node string, config []byte, diagnostics string, managed bool) string {
 	var c struct{ Coordinator string }
 	_ = json.Unmarshal(config, &c) // it is the coordinator's own
 	here, err := os.Hostname()
@@ -120,7 +120,10 @@ func unreachableWords(node string, config []byte, diagnostics string) string {
 	if _, why, ok := strings.Cut(errorLine(diagnostics), cannotDial+c.Coordinator+": "); ok {
 		words += ": " + why
 	}
-	return words + "; --advertise HOST[:PORTS] names an address of it that nodes can dial"
+	if managed {
+		return words + "; nodes must be able to dial one another"
+	}
+	return words + "; --advertise HOST[:PORTS] names an address of it that nodes can dial, and with --managed the driver runs on a node"
 }
 
 // proofs is how many executors that cannot dial the driver, and none that can, make it
@@ -137,7 +140,7 @@ func (a *allocation) cutOff(s *yarnpb.ContainerStatus) (cause string, over bool)
 	for _, x := range a.executors {
 		if x.container != nil && protocol.ContainerName(x.container.GetId()) == name {
 			x.cutOff = true
-			cause = unreachableWords(x.container.GetNodeId().GetHost(), x.config, s.GetDiagnostics())
+			cause = unreachableWords(x.container.GetNodeId().GetHost(), x.config, s.GetDiagnostics(), a.attempt != nil)
 		} else if x.container != nil && time.Since(x.launched) > 2*dialTime {
 			proved = true // its agent has got further
 		}
