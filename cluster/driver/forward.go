@@ -3,7 +3,6 @@ package driver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"os"
@@ -63,7 +62,7 @@ func (f *front) handle(_ any, s grpc.ServerStream) error {
 	case "Shutdown":
 		return f.shutdown(method, s)
 	case "TensorBoard":
-		return f.board(s)
+		return f.tensorBoard(s)
 	}
 	return f.forward(method, s, nil)
 }
@@ -381,13 +380,4 @@ func (f *front) released(ctx context.Context, method string, asked []byte, s grp
 			return err
 		}
 	}
-}
-
-// board answers for TensorBoard.
-func (f *front) board(s grpc.ServerStream) error {
-	var asked clusterpb.TensorBoardRequest
-	if err := s.RecvMsg(&asked); err != nil {
-		return err
-	}
-	return s.SendMsg(&clusterpb.TensorBoardReply{Logdir: f.dir, Error: fmt.Sprintf("not yet for a managed cluster: its event files are in %s", f.dir)})
 }

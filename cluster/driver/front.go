@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -26,12 +27,13 @@ import (
 // which finds the cluster by the saved state.
 type front struct {
 	*driver
-	host  cluster.Host
-	execs []cluster.ExecutorRequest
-	poke  chan struct{} // capacity 1: the driver may be elsewhere
-	done  chan struct{} // closed when the cluster is over
-	end   func()        // has the cluster ended by force
-	began time.Time
+	boards boards
+	host   cluster.Host
+	execs  []cluster.ExecutorRequest
+	poke   chan struct{} // capacity 1: the driver may be elsewhere
+	done   chan struct{} // closed when the cluster is over
+	end    func()        // has the cluster ended by force
+	began  time.Time
 
 	mu      sync.Mutex
 	hosted  cluster.Hosted   // guarded by mu: nil until it is submitted
@@ -80,6 +82,9 @@ func (d *driver) front(ctx context.Context, word io.WriteCloser) error {
 // run finds the driver and serves until the cluster is over, or this process is to end.
 // The cluster goes on in that case, unless nobody has heard of it yet.
 func (f *front) run(ctx context.Context) error {
+	if f.opt.TensorBoard != nil {
+		f.boards.board = f.opt.TensorBoard(f.req.GetTensorboardPython(), f.stateDir, filepath.Dir(f.socket), f.name)
+	}
 	clients := grpc.NewServer(grpc.UnknownServiceHandler(f.handle), grpc.ForceServerCodec(raw{}), grpc.MaxRecvMsgSize(maxInt), grpc.MaxSendMsgSize(maxInt))
 	var g errgroup.Group
 	following, stop := context.WithCancel(ctx)
@@ -309,13 +314,16 @@ func (f *front) asked() bool {
 	return f.wanted
 }
 
-// close ends the connections.
+// close ends TensorBoard and the connections.
 func (f *front) close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
+	defer cancel()
+	err := f.boards.close(ctx)
 	f.lose("")
 	if h := f.isHosted(); h != nil {
-		return h.Close()
+		err = errors.Join(err, h.Close())
 	}
-	return nil
+	return err
 }
 
 // placeHosted sees to it that the results can go where a driver elsewhere reaches them.

@@ -9,6 +9,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -40,6 +42,7 @@ func TestManaged(t *testing.T) {
 	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, managed(t)) })
 	t.Run("its page is shown by the proxy alone", func(t *testing.T) { t.Parallel(); showsPage(t, h) })
 	t.Run("a run goes on without whoever stands before its driver", goesOn)
+	t.Run("event files follow to this machine", showsEvents)
 	t.Run("an application that is killed is told as such", func(t *testing.T) { t.Parallel(); tellsKilled(t, h) })
 	t.Run("results are not on this machine", refusesFolder)
 }
@@ -208,4 +211,35 @@ func refusesFolder(t *testing.T) {
 	if _, err := cluster.LoadState("folder"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("its state is kept: %v", err)
 	}
+}
+
+// showsEvents: who asks for TensorBoard has the event files on this machine, as they grow.
+func showsEvents(t *testing.T) {
+	t.Parallel()
+	c := managed(t).Start(t, "worker=1")
+	r := c.Script(`
+import os, time, tfcluster
+name = os.path.join(tfcluster.context().log_dir, "events.out.tfevents.1.test")
+with open(name, "wb", 0) as f:
+    for part in (b"first ", b"second ", b"third"):
+        f.write(part)
+        print("wrote", part.decode(), flush=True)
+        time.sleep(2)
+while True: time.sleep(0.05)
+`)
+	r.Line("[worker:0] wrote first")
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	reply, err := c.TensorBoard(ctx, &clusterpb.TensorBoardRequest{Run: 1})
+	if err != nil || !strings.HasPrefix(reply.GetLogdir(), "hdfs://") {
+		t.Errorf("TensorBoard answers %v: %v", reply, err)
+	}
+	dir, err := cluster.StateDir(c.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clustertest.WaitFor(t, "the event file", func() bool {
+		b, err := os.ReadFile(filepath.Join(dir, "logs", "run-001", "logs", "events.out.tfevents.1.test"))
+		return err == nil && string(b) == "first second third"
+	})
 }

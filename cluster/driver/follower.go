@@ -1,0 +1,132 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/runfiles"
+	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
+)
+
+// follower copies the runs' log folders of a directory elsewhere to this host, as they
+// grow: for a TensorBoard whose cluster's driver is on another. One goroutine uses it.
+type follower struct {
+	remote spool.Remote
+	dir    string // elsewhere
+	folder string // on this host
+}
+
+// followEvery is between two looks for what is new.
+const followEvery = 2 * time.Second
+
+// run follows until ctx ends. first hears how the first look went.
+func (f *follower) run(ctx context.Context, first func(error)) {
+	for {
+		err := f.look(ctx)
+		if first != nil {
+			first(err)
+			first = nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(followEvery):
+		}
+	}
+}
+
+// look copies what is new. What is not there yet comes with the next look.
+func (f *follower) look(ctx context.Context) error {
+	runs, err := f.remote.List(ctx, f.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, r := range runs {
+		if r.IsDir() && strings.HasPrefix(r.Name(), "run-") {
+			if err := f.below(ctx, path.Join(r.Name(), "logs")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (f *follower) below(ctx context.Context, name string) error {
+	infos, err := f.remote.List(ctx, f.at(name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, i := range infos {
+		if strings.HasPrefix(i.Name(), ".") {
+			continue // it is being written
+		}
+		child := path.Join(name, i.Name())
+		if i.IsDir() {
+			err = f.below(ctx, child)
+		} else {
+			err = f.file(ctx, child, i)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *follower) at(name string) string { return strings.TrimRight(f.dir, "/") + "/" + name }
+
+// file copies one file: of one that only grows, what is new; of another, all.
+func (f *follower) file(ctx context.Context, name string, is fs.FileInfo) error {
+	here := filepath.Join(f.folder, filepath.FromSlash(name))
+	have := int64(0)
+	if info, err := os.Stat(here); err == nil {
+		if have = info.Size(); have == is.Size() && (runfiles.Grows(name) || !info.ModTime().Before(is.ModTime())) {
+			return nil
+		}
+	}
+	r, err := f.remote.Open(ctx, f.at(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // it was removed meanwhile
+	}
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if err := os.MkdirAll(filepath.Dir(here), 0o700); err != nil {
+		return fmt.Errorf("copy %s: %w", f.at(name), err)
+	}
+	if seeker, ok := r.(io.Seeker); ok && runfiles.Grows(name) && have < is.Size() {
+		if _, err := seeker.Seek(have, io.SeekStart); err == nil {
+			return f.write(here, r, os.O_CREATE|os.O_WRONLY|os.O_APPEND)
+		}
+	}
+	aside := filepath.Join(filepath.Dir(here), ".part-"+filepath.Base(here))
+	if err := f.write(aside, r, os.O_CREATE|os.O_WRONLY|os.O_TRUNC); err != nil {
+		return err
+	}
+	return os.Rename(aside, here)
+}
+
+// write copies what r holds. What it could not write to its end goes on there next time.
+func (f *follower) write(name string, r io.Reader, flag int) error {
+	w, err := os.OpenFile(name, flag, 0o600)
+	if err != nil {
+		return fmt.Errorf("copy to %s: %w", name, err)
+	}
+	_, err = io.Copy(w, r)
+	if err = errors.Join(err, w.Close()); err != nil {
+		return fmt.Errorf("copy to %s: %w", name, err)
+	}
+	return nil
+}
