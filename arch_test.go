@@ -31,7 +31,7 @@ var mayImport = map[string][]string{
 	"cluster/spark":            {"cluster", "cluster/clusterpb"},
 	"cluster/yarn":             {"cluster", "cluster/clusterpb", "cluster/hdfs", "cluster/yarn/yarnpb", "cluster/yarn/credentials", "cluster/yarn/protocol"},
 	"cluster/clustertest":      {"cluster", "cluster/clusterpb"},
-	"cluster/driver":           {"cluster", "cluster/clusterpb", "cluster/runfiles", "tensorboard"},
+	"cluster/driver":           {"cluster", "cluster/clusterpb", "cluster/runfiles", "cluster/ship", "tensorboard"},
 	"cluster/agent":            {"cluster/clusterpb", "cluster/runfiles", "cluster/ship", "cluster/python", "cluster/hdfs", "rdma", "tensorboard/events"},
 	"tensorboard":              {},
 	"rdma":                     {},

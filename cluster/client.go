@@ -186,6 +186,8 @@ type DriverInput struct {
 	// CertPEM and KeyPEM are the authority's where another process made it: see Host.
 	CertPEM string `json:"cert_pem,omitempty"`
 	KeyPEM  string `json:"key_pem,omitempty"`
+	// Environment is the packed one of --venv, as protojson, which the engine's store has.
+	Environment json.RawMessage `json:"environment,omitempty"`
 }
 
 // driverWord is what a driver writes, once, on descriptor 3.

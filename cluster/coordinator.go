@@ -36,6 +36,10 @@ type Config struct {
 	// LastRun is the number of the last run an earlier driver began.
 	LastRun int32
 	Program string // the binary that agents run
+	// Given has the contents of --files and --venv where this host is not the one on which
+	// they were given; nil: they are read here. Environment is what Given has of --venv.
+	Given       ship.Source
+	Environment *clusterpb.Environment
 	// OrphanGrace is how long tasks outlive their driver.
 	OrphanGrace time.Duration
 	Heartbeat   time.Duration // between two of an agent's
@@ -131,7 +135,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 		released: make(chan error, 1), allocated: make(chan struct{}), lastRun: cfg.LastRun,
 	}
 	c.files = c.keeper()
-	c.depot = c.newDepot()
+	c.depot = NewDepot(cfg.StateDir)
 	c.files.Allow(cfg.LastRun)
 	if cfg.Spool != nil {
 		cfg.Spool.Tell(func(text string) { c.post(func() { c.note(text, true); c.wake() }) })

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"strings"
@@ -27,6 +28,9 @@ type Host interface {
 	// Submit asks the engine to run a driver for the request. input, which is secret,
 	// is what that driver reads. An error says in one line what the engine cannot give.
 	Submit(ctx context.Context, req Request, input []byte) (Hosted, error)
+	// Give puts a content of --files or --venv where the driver's Given has it, unless it
+	// is there.
+	Give(ctx context.Context, r *clusterpb.ReserveRequest, content *clusterpb.Blob, from io.ReadSeeker) error
 	// Find takes up what Saved held of one that was submitted.
 	Find(r *clusterpb.ReserveRequest, saved []byte) (Hosted, error)
 }
@@ -61,6 +65,8 @@ type Hosting interface {
 	// LogPage is the URL of the engine's own page for what an executor's container
 	// wrote; "": there is none.
 	LogPage(id ExecutorID) string
+	// Given opens a content that Host's Give was given, by its SHA-256 in hex.
+	Given(ctx context.Context, digest string) (io.ReadCloser, error)
 	// Keep keeps what the next driver, which the engine starts when this one dies, has
 	// to know. It does not wait.
 	Keep(state []byte)

@@ -20,9 +20,19 @@ import (
 // cluster's name cannot begin so.
 const environmentsFolder = ".environments"
 
-// depot holds what executors without the driver's disk fetch.
-func (c *Coordinator) newDepot() *ship.Depot {
-	return ship.NewDepot(filepath.Join(c.cfg.StateDir, "ship"), filepath.Join(filepath.Dir(c.cfg.StateDir), environmentsFolder))
+// filesOf are the request's files as a start is given. Where this driver cannot read
+// them, the start says which they are.
+func (c *Coordinator) filesOf(ctx context.Context, req *clusterpb.StartRequest) ([]*clusterpb.Shipped, error) {
+	if c.cfg.Given != nil {
+		return req.GetGiven(), c.depot.Take(ctx, req.GetGiven(), c.cfg.Given)
+	}
+	return c.depot.Files(ctx, c.cfg.Request.GetShip())
+}
+
+// NewDepot keeps what executors without the driver's disk fetch, for the cluster with a
+// state folder.
+func NewDepot(stateDir string) *ship.Depot {
+	return ship.NewDepot(filepath.Join(stateDir, "ship"), filepath.Join(filepath.Dir(stateDir), environmentsFolder))
 }
 
 // packEnvironment packs the environment that executors are to have, and says so to
@@ -32,7 +42,10 @@ func (c *Coordinator) packEnvironment(ctx context.Context) error {
 	if given == "" {
 		return nil
 	}
-	said := int64(0)
+	said, how := int64(0), "packed"
+	if c.cfg.Given != nil {
+		how = "brought to the driver"
+	}
 	tell := func(read int64) {
 		if read-said < 32<<20 {
 			return
@@ -40,9 +53,12 @@ func (c *Coordinator) packEnvironment(ctx context.Context) error {
 		said = read
 		c.post(func() {
 			for _, x := range c.lc.execs {
-				c.handle(evPending{x.id, fmt.Sprintf("the environment is packed, %d MB so far", read>>20)})
+				c.handle(evPending{x.id, fmt.Sprintf("the environment is %s, %d MB so far", how, read>>20)})
 			}
 		})
+	}
+	if c.cfg.Given != nil {
+		return c.depot.TakeEnvironment(ctx, c.cfg.Environment, c.cfg.Given, tell)
 	}
 	_, err := c.depot.Environment(ctx, given, tell)
 	return err

@@ -177,6 +177,7 @@ func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
 	r := proto.CloneOf(last)
 	r.Resume, r.MaxRestarts, r.StepTimeoutMillis, r.RunTimeoutMillis = req.GetResume(), req.GetMaxRestarts(), req.GetStepTimeoutMillis(), req.GetRunTimeoutMillis()
 	r.Callback, r.KerasPatch = req.GetCallback(), req.GetKerasPatch()
+	r.Given = req.GetGiven()
 	for k, v := range req.GetEnv() {
 		if r.Env == nil {
 			r.Env = map[string]string{}
@@ -210,7 +211,7 @@ func (c *Coordinator) folders(ctx context.Context, p *runPlan) error {
 
 // read reads the files given as they are now.
 func (p *runPlan) read(ctx context.Context, c *Coordinator) error {
-	given, err := c.depot.Files(ctx, c.cfg.Request.GetShip())
+	given, err := c.filesOf(ctx, p.req)
 	if err != nil {
 		return status.Error(codes.FailedPrecondition, errors.Join(err, os.RemoveAll(c.here(p.status.GetDir()))).Error())
 	}

@@ -5141,6 +5141,7 @@ type StartRequest struct {
 	Epochs            int32                  `protobuf:"varint,12,opt,name=epochs,proto3" json:"epochs,omitempty"`
 	WorkingDir        string                 `protobuf:"bytes,13,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
 	Show              string                 `protobuf:"bytes,14,opt,name=show,proto3" json:"show,omitempty"`
+	Given             []*Shipped             `protobuf:"bytes,30,rep,name=given,proto3" json:"given,omitempty"` // the request's files, for a driver that cannot read them: its engine's store has their contents
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -5271,6 +5272,13 @@ func (x *StartRequest) GetShow() string {
 		return x.Show
 	}
 	return ""
+}
+
+func (x *StartRequest) GetGiven() []*Shipped {
+	if x != nil {
+		return x.Given
+	}
+	return nil
 }
 
 type StartUpdate struct {
@@ -7401,7 +7409,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\aversion\x18\x11 \x01(\tR\aversion\x12(\n" +
 	"\x05notes\x18\x12 \x03(\v2\x12.tfcluster.v1.NoteR\x05notes\x126\n" +
 	"\arequest\x18\x13 \x01(\v2\x1c.tfcluster.v1.ReserveRequestR\arequest\x12\x1b\n" +
-	"\tlog_bytes\x18\x14 \x01(\x03R\blogBytes\"\x95\x04\n" +
+	"\tlog_bytes\x18\x14 \x01(\x03R\blogBytes\"\xc2\x04\n" +
 	"\fStartRequest\x12/\n" +
 	"\aprogram\x18\x01 \x01(\v2\x15.tfcluster.v1.ProgramR\aprogram\x12\x14\n" +
 	"\x05again\x18\x02 \x01(\bR\x05again\x12\x16\n" +
@@ -7419,7 +7427,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06epochs\x18\f \x01(\x05R\x06epochs\x12\x1f\n" +
 	"\vworking_dir\x18\r \x01(\tR\n" +
 	"workingDir\x12\x12\n" +
-	"\x04show\x18\x0e \x01(\tR\x04show\x1a6\n" +
+	"\x04show\x18\x0e \x01(\tR\x04show\x12+\n" +
+	"\x05given\x18\x1e \x03(\v2\x15.tfcluster.v1.ShippedR\x05given\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x01\n" +
@@ -7768,72 +7777,73 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	58,  // 67: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
 	33,  // 68: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
 	96,  // 69: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	71,  // 70: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	74,  // 71: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	22,  // 72: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	70,  // 73: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	71,  // 74: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	22,  // 75: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	43,  // 76: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	43,  // 77: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	73,  // 78: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	19,  // 79: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	72,  // 80: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	74,  // 81: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	21,  // 82: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	74,  // 83: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	61,  // 84: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	43,  // 85: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	71,  // 86: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	8,   // 87: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	74,  // 88: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	2,   // 89: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	41,  // 90: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	44,  // 91: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	46,  // 92: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	48,  // 93: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	52,  // 94: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	54,  // 95: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	58,  // 96: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	62,  // 97: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	64,  // 98: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	66,  // 99: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	68,  // 100: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	75,  // 101: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	76,  // 102: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	78,  // 103: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	80,  // 104: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	81,  // 105: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	83,  // 106: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	85,  // 107: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	89,  // 108: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	87,  // 109: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	24,  // 110: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	42,  // 111: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	45,  // 112: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	47,  // 113: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	51,  // 114: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	53,  // 115: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	55,  // 116: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	60,  // 117: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	63,  // 118: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	65,  // 119: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	67,  // 120: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	69,  // 121: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	71,  // 122: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	77,  // 123: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	79,  // 124: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	71,  // 125: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	82,  // 126: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	84,  // 127: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	86,  // 128: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	90,  // 129: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	88,  // 130: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	110, // [110:131] is the sub-list for method output_type
-	89,  // [89:110] is the sub-list for method input_type
-	89,  // [89:89] is the sub-list for extension type_name
-	89,  // [89:89] is the sub-list for extension extendee
-	0,   // [0:89] is the sub-list for field type_name
+	28,  // 70: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	71,  // 71: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	74,  // 72: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	22,  // 73: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	70,  // 74: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	71,  // 75: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	22,  // 76: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	43,  // 77: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	43,  // 78: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	73,  // 79: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	19,  // 80: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	72,  // 81: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	74,  // 82: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	21,  // 83: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	74,  // 84: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	61,  // 85: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	43,  // 86: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	71,  // 87: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	8,   // 88: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	74,  // 89: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	2,   // 90: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	41,  // 91: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	44,  // 92: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	46,  // 93: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	48,  // 94: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	52,  // 95: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	54,  // 96: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	58,  // 97: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	62,  // 98: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	64,  // 99: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	66,  // 100: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	68,  // 101: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	75,  // 102: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	76,  // 103: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	78,  // 104: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	80,  // 105: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	81,  // 106: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	83,  // 107: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	85,  // 108: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	89,  // 109: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	87,  // 110: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	24,  // 111: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	42,  // 112: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	45,  // 113: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	47,  // 114: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	51,  // 115: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	53,  // 116: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	55,  // 117: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	60,  // 118: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	63,  // 119: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	65,  // 120: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	67,  // 121: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	69,  // 122: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	71,  // 123: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	77,  // 124: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	79,  // 125: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	71,  // 126: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	82,  // 127: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	84,  // 128: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	86,  // 129: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	90,  // 130: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	88,  // 131: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	111, // [111:132] is the sub-list for method output_type
+	90,  // [90:111] is the sub-list for method input_type
+	90,  // [90:90] is the sub-list for extension type_name
+	90,  // [90:90] is the sub-list for extension extendee
+	0,   // [0:90] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }

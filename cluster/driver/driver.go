@@ -124,6 +124,8 @@ type driver struct {
 	clients   net.Listener
 	agents    net.Listener
 	pages     net.Listener // of a hosted driver
+	// environment is of --venv, which a hosted driver's client packed; nil: there is none.
+	environment *clusterpb.Environment
 }
 
 // managed is whether the engine is to run the cluster's driver, which this one is not.
@@ -298,6 +300,9 @@ func (d *driver) serve(ctx context.Context) error {
 	}
 	if d.spool != nil {
 		cfg.Spool = d.spool
+	}
+	if d.hosting != nil {
+		cfg.Given, cfg.Environment = d.hosting.Given, d.environment
 	}
 	d.hadoop(&cfg)
 	d.coord = cluster.NewCoordinator(cfg)

@@ -61,6 +61,8 @@ func (f *front) handle(_ any, s grpc.ServerStream) error {
 		return f.hold(method, s)
 	case "Shutdown":
 		return f.shutdown(method, s)
+	case "Start":
+		return f.start(method, s)
 	case "TensorBoard":
 		return f.tensorBoard(s)
 	}

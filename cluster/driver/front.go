@@ -19,6 +19,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
+	"github.com/tfcluster/tfcluster/cluster/ship"
 )
 
 // front is the driver's process of a cluster whose driver the engine runs: it has that
@@ -29,6 +30,7 @@ type front struct {
 	*driver
 	boards boards
 	host   cluster.Host
+	depot  *ship.Depot // of what is given on this host
 	execs  []cluster.ExecutorRequest
 	poke   chan struct{} // capacity 1: the driver may be elsewhere
 	done   chan struct{} // closed when the cluster is over
@@ -59,8 +61,9 @@ func (d *driver) front(ctx context.Context, word io.WriteCloser) error {
 	}
 	f := &front{
 		driver: d, host: host, execs: cluster.ExecutorRequests(d.req.GetRoles()), poke: make(chan struct{}, 1), done: make(chan struct{}),
-		began: time.Now(), changed: make(chan struct{}),
+		began: time.Now(), changed: make(chan struct{}), depot: cluster.NewDepot(d.stateDir),
 	}
+	defer f.depot.Close()
 	if err == nil && d.old != nil && len(d.old.Saved) > 0 && string(d.old.Saved) != "null" {
 		f.hosted, err = host.Find(d.req, d.old.Saved)
 	}
@@ -91,7 +94,7 @@ func (f *front) run(ctx context.Context) error {
 	defer stop()
 	f.end = stop
 	g.Go(func() error { return serving("clients", clients.Serve(f.clients)) })
-	err := f.submit(ctx)
+	err := f.submit(following)
 	if err == nil {
 		err = f.follow(following)
 	}
@@ -144,9 +147,16 @@ func (f *front) submit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("encode the request: %w", err)
 	}
-	input, err := json.Marshal(cluster.DriverInput{Request: request, CertPEM: string(f.authority.CertPEM), KeyPEM: string(f.authority.KeyPEM)})
+	environment, err := f.giveEnvironment(ctx)
+	if err != nil {
+		return err
+	}
+	input, err := json.Marshal(cluster.DriverInput{Request: request, Environment: environment, CertPEM: string(f.authority.CertPEM), KeyPEM: string(f.authority.KeyPEM)})
 	if err != nil {
 		return fmt.Errorf("encode the request: %w", err)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	// What is under way is awaited: nobody would know of an application that is not heard of.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), submitLimit)
@@ -333,9 +343,6 @@ func (d *driver) placeHosted(ctx context.Context) error {
 		dir = "tfcluster-runs/" + d.name
 	} else if !cluster.IsURI(dir) {
 		return fmt.Errorf("--dir %s: with --managed the cluster's driver is not on this machine: give a folder on hdfs://, or none", dir)
-	}
-	if len(d.req.GetShip()) > 0 || d.req.GetShipEnvironment() != "" {
-		return errors.New("not yet: --files and --venv with --managed, whose driver is not on this machine: put them where the nodes can read them, and name those with --env or --python")
 	}
 	if d.opt.Elsewhere == nil {
 		return fmt.Errorf("not yet: --dir %s", dir)

@@ -12,7 +12,10 @@ import (
 	"syscall"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
+
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // Hosted is a driver that its engine runs, such as a managed ApplicationMaster of YARN:
@@ -32,6 +35,12 @@ func Hosted(ctx context.Context, opt Options, host cluster.Hosting, input, state
 		}
 	}
 	d := &driver{opt: opt, hosting: host, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), since: time.Now()}
+	if in.Environment != nil {
+		d.environment = &clusterpb.Environment{}
+		if err := protojson.Unmarshal(in.Environment, d.environment); err != nil {
+			return fmt.Errorf("read which environment was given: %w", err)
+		}
+	}
 	if err := d.prepare(ctx, in); err != nil {
 		return err
 	}

@@ -65,7 +65,7 @@ func (d *Depot) Close() error {
 var digestName = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
 // Open opens a content by its SHA-256 in hex; fs.ErrNotExist when it is not kept.
-func (d *Depot) Open(digest string) (io.ReadCloser, error) {
+func (d *Depot) Open(digest string) (io.ReadSeekCloser, error) {
 	if !digestName.MatchString(digest) {
 		return nil, fs.ErrNotExist
 	}
@@ -73,10 +73,16 @@ func (d *Depot) Open(digest string) (io.ReadCloser, error) {
 	defer d.mu.Unlock()
 	if d.environment != nil && digest == d.packed.GetPacked().GetContent().GetSha256() {
 		// The file has lost its name where the cache was cleaned meanwhile.
-		return io.NopCloser(io.NewSectionReader(d.environment, 0, d.packed.GetPacked().GetContent().GetSize())), nil
+		return held{io.NewSectionReader(d.environment, 0, d.packed.GetPacked().GetContent().GetSize())}, nil
 	}
 	return os.Open(filepath.Join(d.dir, digest))
 }
+
+// held is a content that stays open while the cluster lives.
+type held struct{ *io.SectionReader }
+
+// Close does nothing.
+func (held) Close() error { return nil }
 
 // Files reads what was given as far as it is new, and forgets what is given no more.
 // An error is one line that names the file.
@@ -90,25 +96,32 @@ func (d *Depot) Files(ctx context.Context, given []*clusterpb.GivenFile) ([]*clu
 		return nil, fmt.Errorf("make a folder for --files: %w", err)
 	}
 	var all []*clusterpb.Shipped
-	keep := map[string]bool{}
 	for _, g := range given {
 		s, err := d.file(ctx, g)
 		if err != nil {
 			return nil, fmt.Errorf("--files %s: %w", g.GetPath(), plain(err))
 		}
-		keep[s.GetContent().GetSha256()] = true
 		all = append(all, s)
+	}
+	return all, d.keepOnly(all)
+}
+
+// keepOnly forgets the files that are given no more.
+func (d *Depot) keepOnly(all []*clusterpb.Shipped) error {
+	keep := map[string]bool{}
+	for _, s := range all {
+		keep[s.GetContent().GetSha256()] = true
 	}
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
-		return nil, fmt.Errorf("look through the folder for --files: %w", err)
+		return fmt.Errorf("look through the folder for --files: %w", err)
 	}
 	for _, e := range entries {
 		if digestName.MatchString(e.Name()) && !keep[e.Name()] {
 			os.Remove(filepath.Join(d.dir, e.Name())) // the next time, if not now
 		}
 	}
-	return all, nil
+	return nil
 }
 
 func (d *Depot) file(ctx context.Context, g *clusterpb.GivenFile) (*clusterpb.Shipped, error) {

@@ -7,11 +7,14 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -50,6 +53,7 @@ type Attempt struct {
 	all     *allocation      // guarded by mu: nil before there is one
 	state   []byte           // guarded by mu: to be kept; nil: nothing new
 	address string           // guarded by mu: to be kept; "": nothing new
+	used    map[string]bool  // guarded by mu: digests of contents that the next attempt may need
 	gone    bool             // guarded by mu: the application has ended, nothing is kept any more
 }
 
@@ -86,7 +90,7 @@ func readAttempt(dir string) (*Attempt, error) {
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return nil, err
 	}
-	a := &Attempt{program: in.Program, input: in.Driver, host: os.Getenv("NM_HOST")}
+	a := &Attempt{used: map[string]bool{}, program: in.Program, input: in.Driver, host: os.Getenv("NM_HOST")}
 	for _, t := range file.Tokens {
 		if t.Kind == credentials.AMRM {
 			a.token = *t
@@ -201,6 +205,8 @@ const keepPause = 5 * time.Second
 
 // keep writes what is to be kept, the newest alone, until Close.
 func (a *Attempt) keep() {
+	touch := time.NewTicker(cacheAge / 4)
+	defer touch.Stop()
 	for {
 		a.mu.Lock()
 		state, address, gone := a.state, a.address, a.gone
@@ -226,6 +232,8 @@ func (a *Attempt) keep() {
 		case <-a.ctx.Done():
 			return
 		case <-a.wake:
+		case <-touch.C:
+			a.touch()
 		}
 	}
 }
@@ -249,6 +257,37 @@ func (a *Attempt) write(state []byte, address string) error {
 		}
 	}
 	return nil
+}
+
+// Given opens a content that lies in the cache on HDFS.
+func (a *Attempt) Given(ctx context.Context, digest string) (io.ReadCloser, error) {
+	dir := folderOf(digest)
+	infos, err := a.store.List(ctx, dir)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range infos {
+		if i.IsDir() {
+			continue
+		}
+		a.mu.Lock()
+		a.used[digest] = true
+		a.mu.Unlock()
+		return a.store.Open(ctx, dir+"/"+i.Name())
+	}
+	return nil, fmt.Errorf("nothing is in %s: %w", dir, fs.ErrNotExist)
+}
+
+// touch has others' cleaning leave what is in use.
+func (a *Attempt) touch() {
+	a.mu.Lock()
+	used := slices.Collect(maps.Keys(a.used))
+	a.mu.Unlock()
+	for _, digest := range used {
+		if err := a.store.Touch(a.ctx, folderOf(digest), time.Now()); err != nil {
+			a.log.Warn("what was given may be cleaned from HDFS", "err", err)
+		}
+	}
 }
 
 // ended removes what was kept: the application needs no other attempt.

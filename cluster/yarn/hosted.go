@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"strings"
@@ -121,6 +122,21 @@ func describeMaster(c *yarnpb.ApplicationSubmissionContext, s site, program ship
 		Command:        []string{"exec ./tfcluster appmaster 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
 	}
 	return nil
+}
+
+// Give puts a content into the cache on HDFS.
+func (b *Backend) Give(ctx context.Context, r *clusterpb.ReserveRequest, content *clusterpb.Blob, from io.ReadSeeker) error {
+	s, err := findSite(r)
+	if err != nil {
+		return err
+	}
+	store, err := newHDFS(s)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	_, _, err = put(ctx, store, content.GetSha256(), content.GetSize(), from)
+	return err
 }
 
 // savedHosted is what another process needs to find a managed ApplicationMaster.

@@ -47,25 +47,37 @@ func ship(ctx context.Context, s site, program string) (shipped, error) {
 		return shipped{}, err
 	}
 	defer store.Close()
-	dir := cacheDir + "/" + hex.EncodeToString(sum.Sum(nil))[:32]
-	name, info, err := find(ctx, store, dir, size)
+	name, info, err := put(ctx, store, hex.EncodeToString(sum.Sum(nil)), size, f)
+	if err != nil {
+		return shipped{}, fmt.Errorf("ship this program: %w", err)
+	}
+	uri, err := store.URI(name)
+	return shipped{URI: uri, Size: info.Size(), Time: info.ModTime().UnixMilli()}, err
+}
+
+// put makes a content lie in the cache, under its SHA-256 in hex.
+func put(ctx context.Context, store *hdfs.FS, digest string, size int64, from io.ReadSeeker) (name string, info fs.FileInfo, err error) {
+	dir := folderOf(digest)
+	name, info, err = find(ctx, store, dir, size)
 	if errors.Is(err, fs.ErrNotExist) {
 		// Another driver may ship the same now. Each writes a name of its own: a node
 		// refuses a file that was replaced after it was asked for.
 		name = dir + "/tfcluster-" + rand.Text()
-		if err = store.Write(ctx, name, f); err == nil {
+		if err = store.Write(ctx, name, from); err == nil {
 			info, err = store.Stat(ctx, name)
 		}
 	}
 	if err != nil {
-		return shipped{}, fmt.Errorf("ship this program: %w", err)
+		return "", nil, err
 	}
 	// Neither is worth a failure: another driver that ships now does the same.
 	_ = store.Touch(ctx, dir, time.Now())
 	_ = clean(ctx, store, time.Now())
-	uri, err := store.URI(name)
-	return shipped{URI: uri, Size: info.Size(), Time: info.ModTime().UnixMilli()}, err
+	return name, info, nil
 }
+
+// folderOf is where a content lies.
+func folderOf(digest string) string { return cacheDir + "/" + digest[:32] }
 
 // What was shipped is kept for as long as it is used, and a few of the last beyond that.
 const (
