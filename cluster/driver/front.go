@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -196,6 +197,7 @@ func (f *front) follow(ctx context.Context) error {
 			return err
 		case err != nil:
 			f.tell(err.Error()) // the driver may answer none the less
+		case address == "" && f.answers(): // the engine was restarted, and has not heard of it yet
 		case address == "":
 			f.lose(waits)
 		default:
@@ -302,6 +304,13 @@ func (f *front) connected() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.conn != nil
+}
+
+// answers is whether the connection to the driver stands.
+func (f *front) answers() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.conn != nil && f.conn.GetState() == connectivity.Ready
 }
 
 func (f *front) why() string {

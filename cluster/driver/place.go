@@ -85,7 +85,21 @@ func (d *driver) place(ctx context.Context) error {
 	if d.lastRun, err = d.spool.Look(ctx); err != nil {
 		return fmt.Errorf("--dir %s: %w", d.dir, err)
 	}
+	if d.old != nil {
+		d.takeUp(ctx)
+	}
 	return nil
+}
+
+// takeUp brings what a hosted driver's predecessor had of the last run and still grows:
+// agents send what follows it.
+func (d *driver) takeUp(ctx context.Context) {
+	run := filepath.Base(cluster.RunDir(d.dir, d.old.LastRun))
+	for _, folder := range []string{"tasks", "logs"} {
+		if err := d.spool.Bring(ctx, run+"/"+folder); err != nil {
+			d.log.Warn("bring what the last driver had", "folder", run+"/"+folder, "err", err)
+		}
+	}
 }
 
 // hadoop tells programs and agents of the driver's Hadoop: where runs lie on HDFS, and

@@ -269,5 +269,6 @@ func (a *allocation) Release(ctx context.Context) error {
 		return nil // its end was not of this attempt's making: another may go on
 	}
 	// First what is kept: YARN may end this process when the application is finished.
-	return errors.Join(a.attempt.ended(ctx), app.end(ctx, a.site))
+	a.attempt.ended(ctx)
+	return app.end(ctx, a.site)
 }

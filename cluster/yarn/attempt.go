@@ -290,14 +290,22 @@ func (a *Attempt) touch() {
 	}
 }
 
+// endedLimit bounds the removal of what was kept; whoever submitted the application does
+// it too.
+const endedLimit = 5 * time.Second
+
 // ended removes what was kept: the application needs no other attempt.
-func (a *Attempt) ended(ctx context.Context) error {
+func (a *Attempt) ended(ctx context.Context) {
 	a.mu.Lock()
 	a.gone = true
 	a.mu.Unlock()
 	a.stop()
 	a.keeping.Wait() // no write is under way any more
-	return forget(ctx, a.store, protocol.ApplicationName(a.id))
+	ctx, cancel := context.WithTimeout(ctx, endedLimit)
+	defer cancel()
+	if err := forget(ctx, a.store, protocol.ApplicationName(a.id)); err != nil {
+		a.log.Warn("what this application kept is not removed", "err", err)
+	}
 }
 
 // Close ends what goes on behind.

@@ -256,16 +256,22 @@ func TestFaults(t *testing.T) {
 	h := start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, Recovery: true, MasterExpiry: 5 * time.Minute})
 	c := harness(t).Start(t, "worker=2")
 	t.Run("the ResourceManager's restart is not noticed", func(t *testing.T) {
-		r := c.Script(forever)
-		r.Line("[worker:1] here")
+		clusters := []*clustertest.Cluster{c, managed(t).Start(t, "worker=2")}
+		var runs []*clustertest.Run
+		for i, c := range clusters {
+			runs = append(runs, c.Script(forever))
+			runs[i].Line("[worker:1] here")
+		}
 		h.ResourceManager.Kill()
 		h.ResourceManager.Start()
-		c.Signal("worker:0", syscall.SIGTERM)
-		if f := r.Wait().GetFailure(); f.GetTask() != "worker:0" {
-			t.Errorf("failure is %v", f)
-		}
-		if st := c.Script(hello).Wait(); st.GetState() != "finished" {
-			t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
+		for i, c := range clusters {
+			c.Signal("worker:0", syscall.SIGTERM)
+			if f := runs[i].Wait().GetFailure(); f.GetTask() != "worker:0" {
+				t.Errorf("failure is %v", f)
+			}
+			if st := c.Script(hello).Wait(); st.GetState() != "finished" {
+				t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
+			}
 		}
 	})
 	t.Run("a ResourceManager that does not answer ends nothing", func(t *testing.T) { bearsWithSilence(t, h) })
