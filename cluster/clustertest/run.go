@@ -62,6 +62,9 @@ func (c *Cluster) TryScript(body string, change ...func(*clusterpb.StartRequest)
 	}
 }
 
+// Run follows a run from its start.
+func (c *Cluster) Run(id int32) *Run { return c.follow(&clusterpb.RunStatus{Id: id}) }
+
 func (c *Cluster) follow(st *clusterpb.RunStatus) *Run {
 	r := &Run{c: c, Status: st, done: make(chan struct{})}
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)

@@ -46,6 +46,7 @@ func TestManaged(t *testing.T) {
 	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, managed(t)) })
 	t.Run("its page is shown by the proxy alone", func(t *testing.T) { t.Parallel(); showsPage(t, h) })
 	t.Run("a run goes on without whoever stands before its driver", goesOn)
+	t.Run("what a killed ApplicationMaster had carried is there", func(t *testing.T) { t.Parallel(); keepsLines(t, h) })
 	t.Run("event files follow to this machine", showsEvents)
 	t.Run("an application that is killed is told as such", func(t *testing.T) { t.Parallel(); tellsKilled(t, h) })
 	t.Run("what is given travels", func(t *testing.T) { t.Parallel(); clustertest.Shipped(t, managed(t), false, environments) })
@@ -63,6 +64,16 @@ func hadoop(t *testing.T, h *hadooptest.Cluster) (conf *hadoopconf.Conf, user st
 		t.Fatal(err)
 	}
 	return conf, user
+}
+
+func openHDFS(t *testing.T, h *hadooptest.Cluster) *hdfs.FS {
+	t.Helper()
+	conf, user := hadoop(t, h)
+	store, err := hdfs.New(hdfs.Config{Conf: conf, User: user})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return store
 }
 
 // leavesNothing: every application has finished, and what it kept on HDFS is gone.
@@ -84,10 +95,7 @@ func leavesNothing(t *testing.T, h *hadooptest.Cluster) {
 			t.Errorf("%s is %s", protocol.ApplicationName(a.GetApplicationId()), a.GetYarnApplicationState())
 		}
 	}
-	store, err := hdfs.New(hdfs.Config{Conf: conf, User: user})
-	if err != nil {
-		t.Fatal(err)
-	}
+	store := openHDFS(t, h)
 	defer store.Close()
 	kept, err := store.List(ctx, ".tfcluster/applications")
 	for _, k := range kept {
@@ -264,5 +272,38 @@ func runsBatch(t *testing.T) {
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() != 17 || !strings.Contains(string(out), "in a container there") {
 		t.Errorf("it ended with %v:\n%s", err, out)
+	}
+}
+
+// keepsLines: the next ApplicationMaster goes on with the lines that the killed one had.
+func keepsLines(t *testing.T, h *hadooptest.Cluster) {
+	c := managed(t).Start(t, "worker=1")
+	r := c.Script("import time\nprint('first', flush=True)\ntime.sleep(600)")
+	r.Line("[worker:0] first")
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	store := openHDFS(t, h)
+	defer store.Close()
+	clustertest.WaitFor(t, "the line on HDFS", func() bool {
+		infos, err := store.List(ctx, "tfcluster-runs/"+c.Name+"/run-001/tasks/worker-0")
+		return err == nil && len(infos) > 0 && infos[0].Size() > 0
+	})
+	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(int(st.GetDriverPid()), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.WaitFor(t, "the next ApplicationMaster", func() bool {
+		now, err := c.Status(ctx, &clusterpb.StatusRequest{})
+		return err == nil && now.GetState() == "ready" && now.GetDriverPid() != st.GetDriverPid()
+	})
+	before := c.Run(1)
+	if st := before.Wait(); st.GetState() != "failed" || !strings.Contains(before.Text(), "[worker:0] first") {
+		t.Errorf("run 1 is %v, its lines:\n%s", st, before.Text())
+	}
+	if st := c.Script(hello).Wait(); st.GetState() != "finished" || st.GetId() != 2 {
+		t.Errorf("the next run is %v", st)
 	}
 }
