@@ -57,6 +57,8 @@ func startedBy(verb string) string {
 		return "the Python package tfcluster starts where there is no kernel of ours"
 	case "driver":
 		return "reserve and run start, one for each cluster"
+	case "appmaster":
+		return "YARN starts in a container, for reserve --managed"
 	case "agent":
 		return "a driver starts, one on each executor"
 	case "spark-slot":

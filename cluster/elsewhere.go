@@ -99,7 +99,11 @@ func (c *Coordinator) farewell() string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), deliverAtEnd)
 	defer cancel()
-	if err := c.cfg.Spool.Deliver(ctx, endPatience); err != nil {
+	err := c.cfg.Spool.Deliver(ctx, endPatience)
+	if err != nil && c.cfg.Given != nil { // this host is the engine's, and keeps nothing
+		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest goes with the driver's container", c.cfg.Dir, err)
+	}
+	if err != nil {
 		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest lies on the driver's host in %s, and the next cluster there with that --dir carries it", c.cfg.Dir, err, c.cfg.Spool.Folder())
 	}
 	return ""
