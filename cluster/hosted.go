@@ -108,13 +108,17 @@ func OwnersOnly() []grpc.ServerOption {
 // DialHosted prepares a connection to a hosted driver, which is made when it is used.
 // Only one that holds a key of the authority's is spoken to.
 func DialHosted(a *Authority, address string) (*grpc.ClientConn, error) {
-	certPEM, keyPEM, err := a.Issue(clientName)
+	return dialAs(a, clientName, address)
+}
+
+func dialAs(a *Authority, name, address string) (*grpc.ClientConn, error) {
+	certPEM, keyPEM, err := a.Issue(name)
 	if err != nil {
 		return nil, err
 	}
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
-		return nil, fmt.Errorf("load the client's certificate: %w", err)
+		return nil, fmt.Errorf("load the certificate of %s: %w", name, err)
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)

@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"crypto/tls"
-	"crypto/x509"
 	"net"
 	"testing"
 
@@ -37,8 +35,8 @@ func TestOwnersOnly(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	owner := func(a *Authority) *grpc.ClientConn {
-		conn, err := DialHosted(a, ln.Addr().String())
+	as := func(a *Authority, name string) *grpc.ClientConn {
+		conn, err := dialAs(a, name, ln.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,9 +47,9 @@ func TestOwnersOnly(t *testing.T) {
 		conn *grpc.ClientConn
 		want codes.Code // Unimplemented: it got through
 	}{
-		{"the owner", owner(authority), codes.Unimplemented},
-		{"an agent", dialAs(t, authority, "0", ln.Addr().String()), codes.PermissionDenied},
-		{"another cluster's owner", owner(other), codes.Unavailable},
+		{"the owner", as(authority, clientName), codes.Unimplemented},
+		{"an agent", as(authority, "0"), codes.PermissionDenied},
+		{"another cluster's owner", as(other, clientName), codes.Unavailable},
 	} {
 		defer tt.conn.Close()
 		client := clusterpb.NewControlClient(tt.conn)
@@ -76,26 +74,4 @@ func newTestAuthority(t *testing.T) *Authority {
 		t.Fatal(err)
 	}
 	return a
-}
-
-// dialAs connects with a certificate of that name.
-func dialAs(t *testing.T, a *Authority, name, address string) *grpc.ClientConn {
-	t.Helper()
-	certPEM, keyPEM, err := a.Issue(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(certPEM, keyPEM)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-		Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: coordinatorName, MinVersion: tls.VersionTLS13,
-	})))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return conn
 }

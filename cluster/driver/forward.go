@@ -322,7 +322,7 @@ func (f *front) shutdown(method string, s grpc.ServerStream) error {
 	if !f.connected() {
 		f.want()
 		f.end()
-	} else if err := f.released(s.Context(), method, asked, s); err != nil {
+	} else if lingers, err := f.released(s.Context(), method, asked, s); err != nil || lingers {
 		return err
 	}
 	f.want()
@@ -347,39 +347,39 @@ func (f *front) want() {
 const openLimit = 10 * time.Second
 
 // released asks the driver to release the cluster, and shows what it says but for its
-// last word. One that does not hear it is not waited for: the cluster is to be ended by
-// force.
-func (f *front) released(ctx context.Context, method string, asked []byte, s grpc.ServerStream) error {
+// last word, which lingers says was that its end takes longer. One that does not hear it
+// is not waited for: the cluster is to be ended by force.
+func (f *front) released(ctx context.Context, method string, asked []byte, s grpc.ServerStream) (lingers bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	late := time.AfterFunc(openLimit, cancel)
 	to, err := f.open(ctx, method)
 	if !late.Stop() {
 		f.end()
-		return nil
+		return false, nil
 	}
 	if err == nil {
 		err = to.SendMsg(&asked)
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	_ = to.CloseSend() // it never fails
 	for {
 		u := &clusterpb.ShutdownUpdate{}
 		err := to.RecvMsg(u)
 		if errors.Is(err, io.EOF) {
-			return nil
+			return false, nil
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		if u.GetText() == "" {
 			continue
 		}
-		u.Done = false
-		if err := s.SendMsg(u); err != nil {
-			return err
+		if err := s.SendMsg(u); err != nil || u.GetDone() {
+			f.want()
+			return true, err
 		}
 	}
 }

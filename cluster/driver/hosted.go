@@ -51,21 +51,23 @@ func Hosted(ctx context.Context, opt Options, host cluster.Hosting, input, state
 	return d.serve(ctx)
 }
 
-// listenHosted opens the port for agents and clients, and the page's.
+// listenHosted opens the port for agents and clients, and the page's. Both are of every
+// address: on its own node a node's name may have another than on others.
 func (d *driver) listenHosted() error {
-	var err error
-	if d.agents, err = net.Listen("tcp", net.JoinHostPort(d.hosting.Host(), "0")); err != nil {
-		return fmt.Errorf("listen on this node: %w", err)
+	var at [2]string
+	for i, ln := range []*net.Listener{&d.agents, &d.pages} {
+		var err error
+		if *ln, err = net.Listen("tcp", ":0"); err != nil {
+			return fmt.Errorf("listen on this node: %w", err)
+		}
+		_, port, err := net.SplitHostPort((*ln).Addr().String())
+		if err != nil {
+			return fmt.Errorf("listen on this node: %w", err)
+		}
+		at[i] = net.JoinHostPort(d.hosting.Host(), port)
 	}
-	_, port, err := net.SplitHostPort(d.agents.Addr().String())
-	if err != nil {
-		return fmt.Errorf("listen on this node: %w", err)
-	}
-	d.address = net.JoinHostPort(d.hosting.Host(), port)
-	if err := d.listenPage(); err != nil {
-		return err
-	}
-	d.hosting.Listening(d.address, "http://"+d.pages.Addr().String())
+	d.address = at[0]
+	d.hosting.Listening(d.address, "http://"+at[1]+"/")
 	return nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
-	"net"
 	"net/http"
 	"time"
 
@@ -38,15 +37,6 @@ type row struct {
 
 // pageLimit bounds an answer.
 const pageLimit = 10 * time.Second
-
-// listenPage opens the port of the page.
-func (d *driver) listenPage() error {
-	var err error
-	if d.pages, err = net.Listen("tcp", net.JoinHostPort(d.hosting.Host(), "0")); err != nil {
-		return fmt.Errorf("listen for the status page: %w", err)
-	}
-	return nil
-}
 
 // servePage shows the page until ctx ends.
 func (d *driver) servePage(ctx context.Context) error {
