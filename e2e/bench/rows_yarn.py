@@ -25,9 +25,12 @@ def submit(place: Workplace, options: Options) -> list[Figure]:
         raise Missing("go is missing")
     options.say("YARN: Hadoop starts")
     command = ["go", "test", "-run", "^$", "-bench", "BenchmarkSubmit", "-benchtime", f"{options.times(5, 2)}x"]
+    caches = {
+        name: subprocess.check_output(["go", "env", name], text=True).strip() for name in ("GOCACHE", "GOMODCACHE")
+    }
     done = subprocess.run(
         [*command, "./cluster/yarn"],
-        env={**place.env, "TFCLUSTER_TEST_PYTHON": place.python},
+        env={**place.env, **caches, "TFCLUSTER_TEST_PYTHON": place.python},  # its home is empty
         cwd=ROOT,
         capture_output=True,
         text=True,
