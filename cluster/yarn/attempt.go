@@ -329,7 +329,7 @@ func (a *Attempt) register(ctx context.Context) (application, *yarnpb.RegisterAp
 	if err != nil {
 		return application{}, nil, errors.Join(err, master.Close())
 	}
-	return application{id: a.id, master: master, nodes: protocol.NewNodes(a.site.conf, bridgeLimit)}, r, nil
+	return application{id: a.id, master: master, nodes: protocol.NewNodes(a.site.conf, nodeLimit)}, r, nil
 }
 
 // take has an allocation in this attempt's application. Of earlier attempts' containers
