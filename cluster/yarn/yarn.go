@@ -153,6 +153,11 @@ func register(ctx context.Context, m *protocol.Master, at protocol.Contact) (*ya
 		if !errors.Is(err, protocol.ErrUnreachable) || time.Since(began) > bridgeLimit || ctx.Err() != nil {
 			return r, err
 		}
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -103,9 +104,7 @@ func (o *Order) config(folder string, owners []owner) ([]byte, error) {
 	for key, value := range o.Config {
 		all[key] = value
 	}
-	for key, value := range here {
-		all[key] = value
-	}
+	maps.Copy(all, here)
 	config, err := json.Marshal(all)
 	if err != nil {
 		return nil, fmt.Errorf("configure the agent: %w", err)
