@@ -35,8 +35,9 @@ const (
 	reachLimit  = 4 * time.Second // before anything is reserved
 	callLimit   = 5 * time.Second // one heartbeat, which comes again
 	bridgeLimit = 5 * time.Minute
-	nodeLimit   = 30 * time.Second // to reach a NodeManager: another node may do as well
-	startLimit  = 2 * time.Minute  // to start an agent's container
+	nodeLimit   = 30 * time.Second       // to reach a NodeManager: another node may do as well
+	startLimit  = 2 * time.Minute        // to start an agent's container
+	between     = 200 * time.Millisecond // two tries of what is refused at once
 )
 
 // site is the YARN that a request means.
@@ -154,7 +155,7 @@ func register(ctx context.Context, m *protocol.Master, at protocol.Contact) (*ya
 			return r, err
 		}
 		select {
-		case <-time.After(again):
+		case <-time.After(between):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
