@@ -109,6 +109,7 @@ func (l *lifecycle) step(e event) []action {
 		if x := l.exec(e.exec); x != nil && x.state == execJoined {
 			x.warm = true
 			x.state, x.why = execReady, ""
+			l.launchDue()
 			l.becomeReady()
 		}
 	case evUnfit:

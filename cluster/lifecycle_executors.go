@@ -78,6 +78,7 @@ func (l *lifecycle) joined(e evJoined) {
 		x.state, x.why = execReady, ""
 	}
 	l.rejoined(x, e.tasks)
+	l.launchDue()
 	l.becomeReady()
 }
 

@@ -214,6 +214,8 @@ func (l *lifecycle) worker(t *task, summary string) bool {
 	}
 	l.note(true, "%s; the run goes on with %d other %s", summary, others, plural(others, "worker"))
 	l.do(actRunChanged{})
+	l.launchDue() // nobody waits for it any more, neither who comes after it
+	l.allEntered()
 	return true
 }
 

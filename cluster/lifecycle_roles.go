@@ -26,7 +26,7 @@ func (t *task) alive() bool {
 // none any more.
 func (l *lifecycle) launchDue() {
 	r := l.run
-	if (r.state != runLaunching && r.state != runRunning) || r.stopping {
+	if r == nil || (r.state != runLaunching && r.state != runRunning) || r.stopping {
 		return
 	}
 	late := false
@@ -35,7 +35,8 @@ func (l *lifecycle) launchDue() {
 		if t.state != taskWaiting {
 			continue
 		}
-		if t.awaits = l.awaits(t); t.awaits == "" {
+		t.awaits = l.awaits(t)
+		if t.awaits == "" && x.state == execReady { // one that is silent may come back, and is given it then
 			l.launch(x, true)
 			late = late || r.state == runRunning
 		}
@@ -55,7 +56,7 @@ func (l *lifecycle) awaits(t *task) string {
 		for _, o := range l.run.tasks {
 			switch {
 			case o.id.Role != role:
-			case tracked && !(o.state == taskExited && succeeded(o.exit)):
+			case tracked && !l.through(o):
 				return role
 			case o.state == taskWaiting, o.state == taskLaunching:
 				return role
@@ -63,6 +64,22 @@ func (l *lifecycle) awaits(t *task) string {
 		}
 	}
 	return ""
+}
+
+// through is whether nobody waits for the end of a tracked task any more: it has ended,
+// or never will by itself. A failure that has not closed the run is one that it goes on
+// without, unless the verdict is still to come.
+func (l *lifecycle) through(t *task) bool {
+	if t.alive() {
+		return l.serves(t)
+	}
+	return !slices.Contains(l.run.echoes, t)
+}
+
+// serves is whether a worker is in tf.distribute.Server.join(), for a chief that has ended.
+func (l *lifecycle) serves(t *task) bool {
+	chief := l.run.task(TaskID{Role: Chief})
+	return t.joinedServer && t.id.Role == Worker && chief != nil && !chief.alive()
 }
 
 // checkDone closes the run once those it waits for have ended. Parameter servers and
@@ -81,7 +98,7 @@ func (l *lifecycle) checkDone() {
 	for _, t := range r.tasks {
 		p := l.policy(t.id.Role)
 		switch {
-		case !t.alive() || t.overdue || (t.joinedServer && chief != nil && t.id.Role == Worker):
+		case !t.alive() || t.overdue || l.serves(t):
 		case p.endWithin > 0:
 			last = append(last, t)
 		case p.kind == Tracked:
@@ -129,7 +146,7 @@ func (l *lifecycle) lastOnes(last []*task) {
 // run, another is ended with it.
 func (l *lifecycle) notEnded(role string) {
 	r := l.run
-	if !r.over || !r.state.open() {
+	if !r.over || !r.state.open() || r.stopping {
 		return
 	}
 	p := l.policy(role)
@@ -192,9 +209,11 @@ func (l *lifecycle) waits(x *executor) bool {
 	return l.run.task(x.task).state == taskWaiting
 }
 
-// launching is whether a task has been launched and has not entered its program.
-func (r *run) launching() bool {
-	return slices.ContainsFunc(r.tasks, func(t *task) bool { return t.state == taskLaunching })
+// launching is whether a task has not entered its program though its turn has come.
+func (r *run) launching() bool { return slices.ContainsFunc(r.tasks, (*task).entering) }
+
+func (t *task) entering() bool {
+	return t.state == taskLaunching || (t.state == taskWaiting && t.awaits == "")
 }
 
 // notEnteredBy is a start's failure because of the tasks that were launched and did not
@@ -202,7 +221,7 @@ func (r *run) launching() bool {
 func (r *run) notEnteredBy(limit time.Duration) *clusterpb.Failure {
 	var who []string
 	for _, t := range r.tasks {
-		if t.state == taskLaunching {
+		if t.entering() {
 			who = append(who, t.id.String())
 		}
 	}

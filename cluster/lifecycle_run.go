@@ -109,6 +109,7 @@ func (l *lifecycle) stepRun(e event) {
 	case evServerJoin:
 		if t := l.openTask(e.run, e.task); t != nil {
 			t.joinedServer = true
+			l.launchDue()
 			l.checkDone()
 		}
 	case evExited:

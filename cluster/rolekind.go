@@ -78,6 +78,8 @@ func validateKinds(roles []*clusterpb.Role) error {
 			return fmt.Errorf("role %s is to be %q: want one of %s", r.GetName(), r.GetKind(), strings.Join(Kinds(), ", "))
 		case r.GetName() == Chief && policyOf(r, limits{}).kind != Tracked:
 			return errors.New("the chief is tracked: its end is the run's")
+		case r.GetName() == Chief && r.GetEndWithinMillis() != 0:
+			return errors.New("the chief's end is the run's: it has no --chief-end-within; --run-timeout bounds the whole")
 		case r.GetEndWithinMillis() < 0:
 			return fmt.Errorf("role %s is to end within %d ms", r.GetName(), r.GetEndWithinMillis())
 		}
