@@ -114,8 +114,9 @@ func serveForks(path, python string) error {
 	for {
 		select {
 		case conn := <-s.come:
-			alone.Stop()
-			s.accept(conn)
+			if s.accept(conn) {
+				alone.Stop()
+			}
 		case in := <-s.received:
 			s.take(in)
 			if len(s.conns) == 0 {
@@ -172,10 +173,11 @@ func (s *forker) retire() {
 	}
 }
 
-func (s *forker) accept(conn *net.UnixConn) {
+// accept serves an agent of this user's; it reports false for anybody else.
+func (s *forker) accept(conn *net.UnixConn) bool {
 	if checkPeer(conn) != nil {
 		conn.Close()
-		return
+		return false
 	}
 	c := &forkerConn{conn: conn, pids: map[string]int{}}
 	s.conns[c] = true
@@ -193,6 +195,7 @@ func (s *forker) accept(conn *net.UnixConn) {
 			}
 		}
 	}()
+	return true
 }
 
 // read waits for what comes next. Descriptors are not inherited by tasks.
