@@ -43,8 +43,27 @@ func (l *lifecycle) launchDue() {
 	}
 	if late {
 		l.do(actTimer{"enter", l.limits.enter})
+		if r.spec.stepTimeout > 0 { // who begins now has the whole of it
+			r.stacks = false
+			l.do(actTimer{"step", r.spec.stepTimeout})
+		}
 		l.do(actRunChanged{})
 	}
+}
+
+// training is whether steps can be expected: a stage before or behind the chief and the
+// workers takes none. Where there are neither, every role's are.
+func (r *run) training() bool {
+	theirs := true
+	for _, t := range r.tasks {
+		if t.id.Role == Chief || t.id.Role == Worker {
+			if t.state == taskLaunching || t.state == taskRunning {
+				return true
+			}
+			theirs = false
+		}
+	}
+	return theirs
 }
 
 // awaits is the role that a task waits for, "" when those before it are where they must

@@ -286,6 +286,8 @@ func (l *lifecycle) runTimer(name string) {
 	case "step":
 		switch {
 		case !r.state.open() || r.stopping:
+		case !r.training():
+			l.do(actTimer{"step", r.spec.stepTimeout})
 		case !r.stacks:
 			l.askStacks()
 		default:
