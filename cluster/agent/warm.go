@@ -191,7 +191,7 @@ func (i *interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote
 	for {
 		z, started, err := i.starter.connect(ctx, want)
 		if err != nil {
-			return nil, failed(fmt.Errorf("%s cannot be started: %w", want.GetPython(), err))
+			return nil, failed(fmt.Errorf("%s cannot be started: %w", starts(want), err))
 		}
 		python, err := z.waitReady(ctx)
 		if err == nil {

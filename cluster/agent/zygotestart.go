@@ -69,7 +69,7 @@ func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base s
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start Python: %w", err)
+		return nil, fmt.Errorf("start it: %w", err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }() // reaps it; ends with the zygote, at the latest with this process
@@ -81,10 +81,10 @@ func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base s
 		}
 		select {
 		case err := <-ended:
-			return nil, fmt.Errorf("%s ended at its start (%w): %s", want.GetPython(), asError(err), lastLine(base+".log"))
+			return nil, fmt.Errorf("%s ended at its start (%w): %s", starts(want), asError(err), lastLine(base+".log"))
 		case <-deadline.C:
 			_ = cmd.Process.Kill()
-			return nil, fmt.Errorf("%s opened no socket within %v", want.GetPython(), bindTimeout)
+			return nil, fmt.Errorf("%s opened no socket within %v", starts(want), bindTimeout)
 		case <-ctx.Done():
 			_ = cmd.Process.Kill()
 			return nil, ctx.Err()
@@ -105,6 +105,14 @@ func zygoteCommand(want *clusterpb.WarmUp, socket string) *exec.Cmd {
 		args = append(args, "--bare")
 	}
 	return exec.Command(want.GetPython(), args...)
+}
+
+// starts names what is started, for people.
+func starts(want *clusterpb.WarmUp) string {
+	if want.GetPlain() {
+		return "tfcluster " + ForkerCommand
+	}
+	return want.GetPython()
 }
 
 func (s zygoteStarter) searchPath(want *clusterpb.WarmUp) string {
