@@ -143,6 +143,9 @@ func (b *breaker) interrupt(run int32) error {
 	case 2:
 		grace, word = 0, "killing the run; "+b.executors()+"\n"
 	default:
+		if b.batch {
+			return &Interrupted{Text: "no longer waiting; " + b.executors()}
+		}
 		return &Interrupted{Text: "no longer waiting; " + b.session.say("status") + " shows the run"}
 	}
 	b.out.Stderr(word)
