@@ -39,21 +39,26 @@ func (c *Coordinator) openBarriers() {
 			delete(c.barriers, key)
 			continue
 		}
-		if problem, open := b.opens(r); open {
+		if problem, open := b.opens(c.lc); open {
 			c.releaseBarrier(b, problem)
 			delete(c.barriers, key)
 		}
 	}
 }
 
-func (b *barrier) opens(r *run) (problem string, open bool) {
+// opens is whether nobody is waited for any more; problem says who never comes. One that
+// begins only when tasks that may wait here have ended is among those.
+func (b *barrier) opens(l *lifecycle) (problem string, open bool) {
 	open = true
-	for _, t := range r.tasks {
+	for _, t := range l.run.tasks {
 		if (t.id.Role != Chief && t.id.Role != Worker) || b.arrived[t.id] {
 			continue
 		}
 		if t.state == taskExited || t.state == taskEnded {
 			return fmt.Sprintf("%s has ended and will not come", t.id), true
+		}
+		if (t.awaits == Chief || t.awaits == Worker) && t.state == taskWaiting && l.policy(t.awaits).kind == Tracked {
+			return fmt.Sprintf("%s begins when the %s has ended (--%s-depends-on), and cannot come before", t.id, t.awaits, t.id.Role), true
 		}
 		open = false
 	}
