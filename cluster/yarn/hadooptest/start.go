@@ -28,7 +28,7 @@ type Options struct {
 	// Protection is hadoop.rpc.protection: authentication, integrity or privacy.
 	Protection string
 	// MasterExpiry and NodeExpiry are after how long a silent ApplicationMaster or
-	// NodeManager is given up: 20 s and 5 s if zero.
+	// NodeManager is given up: 20 s and 15 s if zero.
 	MasterExpiry, NodeExpiry time.Duration
 	// Site holds more properties for yarn-site.xml, and for capacity-scheduler.xml.
 	Site map[string]string
@@ -60,7 +60,7 @@ func Start(t testing.TB, o Options) *Cluster {
 		o.MasterExpiry = 20 * time.Second
 	}
 	if o.NodeExpiry == 0 {
-		o.NodeExpiry = 5 * time.Second
+		o.NodeExpiry = 15 * time.Second
 	}
 	c := &Cluster{t: t, options: o, jars: Jars(t), dir: t.TempDir()}
 	c.Conf = filepath.Join(c.dir, "conf")
