@@ -62,11 +62,18 @@ func (s *Session) batchRun(ctx context.Context, inv *invocation, m *member, req 
 	}
 	v := newView(inv.out)
 	run, err := s.enter(ctx, inv, m, start, v)
+	follow := func(run *clusterpb.RunStatus) (Value, error) {
+		return s.follow(ctx, inv, m, &clusterpb.FollowRequest{Run: run.GetId(), Show: inv.Text("show"), FromStart: true}, v)
+	}
+	var failed *RunFailed
+	if errors.As(err, &failed) && failed.Run != nil && !inv.Has("detach") {
+		_, _ = follow(failed.Run) // it ended before it was entered: what it wrote is shown, why is known
+	}
 	if err != nil {
 		return nil, err
 	}
 	if !inv.Has("detach") {
-		value, err := s.follow(ctx, inv, m, &clusterpb.FollowRequest{Run: run.GetId(), Show: inv.Text("show"), FromStart: true}, v)
+		value, err := follow(run)
 		if r, ok := value.(*RunValue); ok && err == nil && r.State == "stopped" { // not by this process
 			err = &Interrupted{Text: "the run was stopped by another client"}
 		}

@@ -109,7 +109,9 @@ func (s *Session) enter(ctx context.Context, inv *invocation, m *member, req *cl
 			if f := u.msg.GetFailure(); f != nil {
 				run = proto.CloneOf(run)
 				run.State = "failed"
-				v.show(true, func() bundle { return summary(run) })
+				if !broken.batch { // which shows first what the tasks wrote
+					v.show(true, func() bundle { return summary(run) })
+				}
 				return nil, broken.reason(&RunFailed{Failure: f, Run: run})
 			}
 			if u.msg.GetEntered() {
