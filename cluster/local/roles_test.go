@@ -13,7 +13,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
@@ -300,9 +299,6 @@ func TestFrameworks(t *testing.T) {
 // would die of it, is left alone.
 func TestStackRequest(t *testing.T) {
 	t.Parallel()
-	began := time.Now()
-	runBatch(t, "--framework", "none", "--workers", "1", "--step-timeout", "300ms", "sleep", "60").end(124).says("no step for 300ms")
-	if time.Since(began) > time.Minute {
-		t.Error("the command was waited for")
-	}
+	// A command that were waited for would outlast the test's own limit.
+	runBatch(t, "--framework", "none", "--workers", "1", "--step-timeout", "300ms", "sleep", "36000").end(124).says("no step for 300ms")
 }
