@@ -49,9 +49,23 @@ func (c *Coordinator) allocate(ctx context.Context, execs []ExecutorRequest) (ov
 			close(c.allocated)
 			c.saveState()
 			if c.cfg.Saved != nil {
-				c.handle(evRecovered{})
+				c.recovered()
 			}
 			return false, nil
+		}
+	}
+}
+
+// recovered takes what the engine kept of an earlier driver's before the cluster may be
+// ready: of executors that are gone agents may still speak.
+func (c *Coordinator) recovered() {
+	for {
+		select {
+		case e := <-c.alloc.Events():
+			c.engineEvent(e)
+		default:
+			c.handle(evRecovered{})
+			return
 		}
 	}
 }
@@ -83,6 +97,8 @@ func (c *Coordinator) engineEvent(e Event) {
 	switch e := e.(type) {
 	case Pending:
 		c.handle(evPending{e.Executor, e.Why})
+	case Anew:
+		c.handle(evAnew{e.Executor, e.Attempt})
 	case Granted:
 		c.granted[e.Executor] = e
 		if c.alloc != nil { // what was granted is what a later driver must find

@@ -95,13 +95,21 @@ type ExecutorRequest struct {
 	Each *clusterpb.Resources
 }
 
-// Event is one of Pending, Granted, Lost, Over.
+// Event is one of Pending, Anew, Granted, Lost, Over.
 type Event interface{ event() }
 
 // Pending says in the engine's words what an executor waits for.
 type Pending struct {
 	Executor ExecutorID
 	Why      string
+}
+
+// Anew says that nothing is left to take back of an earlier driver's executor, and that
+// the engine is asked for this attempt in its place. An agent of it that still speaks is
+// about to be ended. Recover tells it before it returns.
+type Anew struct {
+	Executor ExecutorID
+	Attempt  int
 }
 
 // Granted says that the engine gave an executor and its agent is being started.
@@ -126,6 +134,7 @@ type Lost struct {
 type Over struct{ Cause string }
 
 func (Pending) event() {}
+func (Anew) event()    {}
 func (Granted) event() {}
 func (Lost) event()    {}
 func (Over) event()    {}

@@ -155,6 +155,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	c.working = working
 	execs := ExecutorRequests(c.cfg.Request.GetRoles())
 	c.lc = newLifecycle(execs, c.cfg.Request.GetRoles(), c.limits())
+	c.lc.takingOver = c.cfg.Saved != nil
 	for run := int32(1); run <= c.lastRun; run++ {
 		if err := c.store.Load(run); err != nil {
 			c.log.Warn("load lines", "run", run, "err", err)

@@ -22,6 +22,9 @@ type lifecycle struct {
 	// clients counts Hold streams; the idle clock stands still while there is one.
 	clients int
 	idling  bool // the idle clock runs
+	// takingOver is whether the engine has yet to say which executors of an earlier driver
+	// it keeps. Agents join meanwhile, also such as are about to be ended.
+	takingOver bool
 	// released is why the cluster is being given back.
 	released string
 
@@ -65,7 +68,7 @@ func (s clusterState) String() string {
 	return [...]string{"reserving", "ready", "releasing", "failed"}[s]
 }
 
-func (l *lifecycle) do(a action) { l.out = append(l.out, a) }
+func (l *lifecycle) do(a ...action) { l.out = append(l.out, a...) }
 
 func (l *lifecycle) note(warning bool, format string, args ...any) {
 	l.do(actNote{fmt.Sprintf(format, args...), warning})
@@ -94,6 +97,8 @@ func (l *lifecycle) step(e event) []action {
 		if x := l.exec(e.exec); x != nil && (x.state == execPending || x.state == execGranted) {
 			x.why = e.why
 		}
+	case evAnew:
+		l.anew(e)
 	case evGranted:
 		if x := l.exec(e.exec); x != nil && e.attempt >= x.attempt && (x.state == execPending || x.state == execLost) {
 			x.state, x.attempt, x.host, x.why = execGranted, e.attempt, e.host, "its agent has not called yet"
@@ -131,7 +136,9 @@ func (l *lifecycle) step(e event) []action {
 			l.do(actTimer{"silent " + string(x.id), wait})
 		}
 	case evRecovered:
+		l.takingOver = false
 		l.do(actTimer{"return", l.limits.heartbeat})
+		l.becomeReady()
 	case evTimer:
 		l.timer(e.name)
 	case evClients:

@@ -18,6 +18,10 @@ type (
 		exec ExecutorID
 		why  string
 	}
+	evAnew struct { // an earlier driver's executor is gone, and asked for again
+		exec    ExecutorID
+		attempt int
+	}
 	evGranted struct {
 		exec    ExecutorID
 		attempt int
@@ -49,7 +53,7 @@ type (
 		incarnation string
 		sudden      bool // it spoke a moment ago: its process ended rather than the network
 	}
-	evRecovered struct{} // this driver took over; executors that are kept are to come back
+	evRecovered struct{} // the engine said what it keeps for this driver, which took over; those are to come back
 	evTimer     struct{ name string }
 	evClients   struct{ n int }
 	evOver      struct{ cause string } // the engine has nothing more for this cluster

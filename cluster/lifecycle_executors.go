@@ -82,11 +82,24 @@ func (l *lifecycle) joined(e evJoined) {
 	l.becomeReady()
 }
 
+// anew gives up an earlier driver's executor for the one that the engine is asked for.
+func (l *lifecycle) anew(e evAnew) {
+	x := l.exec(e.exec)
+	if x == nil || e.attempt <= x.attempt || l.state >= stateReleasing {
+		return
+	}
+	if x.state == execJoined || x.state == execReady || x.state == execSilent {
+		l.do(actSend{x.id, release("the engine has ended its executor")}, actTimer{"silent " + string(x.id), 0})
+	}
+	x.attempt, x.incarnation, x.warm, x.host = e.attempt, "", false, ""
+	x.state, x.why = execPending, "asked for"
+}
+
 // becomeReady ends the reservation once nobody is missing, and lets a start that
 // waited for a replaced executor go on.
 func (l *lifecycle) becomeReady() {
 	for _, x := range l.execs {
-		if x.state != execReady {
+		if x.state != execReady || l.takingOver {
 			return
 		}
 	}
@@ -179,6 +192,9 @@ func (l *lifecycle) missing() string {
 		who = append(who[:most], fmt.Sprintf("and %d more", len(who)-most))
 	}
 	line := fmt.Sprintf("%d of %d executors came", ready, len(l.execs))
+	if l.takingOver {
+		line += "; the engine has not said which of them it keeps"
+	}
 	for i, w := range who {
 		sep := "; missing "
 		if i > 0 {

@@ -116,6 +116,10 @@ func (p *player) do(line string) error {
 		}
 	case "pending":
 		p.step(evPending{ExecutorID(word(0)), strings.Join(words[1:], " ")})
+	case "taking-over": // right after the cluster
+		p.l.takingOver = true
+	case "anew":
+		p.step(evAnew{ExecutorID(word(0)), p.l.exec(ExecutorID(word(0))).attempt + 1})
 	case "granted":
 		p.step(evGranted{ExecutorID(word(0)), p.l.exec(ExecutorID(word(0))).attempt, "host" + word(0), word(1) == "kept"})
 	case "lost":

@@ -73,6 +73,7 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) 
 	if !kept {
 		for _, e := range req.Executors {
 			a.attempts[e.ID]++
+			a.tell(cluster.Anew{Executor: e.ID, Attempt: a.attempts[e.ID]})
 		}
 		a.launch(a.all())
 		return a, nil

@@ -170,6 +170,7 @@ func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
 			}
 		}
 		a.want(id)
+		a.tell(cluster.Anew{Executor: id, Attempt: x.attempt})
 	}
 	for _, c := range living { // nobody knows what runs there
 		a.app.master.Release(c.GetId())

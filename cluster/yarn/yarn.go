@@ -96,6 +96,9 @@ func allocate(ctx context.Context, s site, req cluster.Request, old map[cluster.
 	a.shipped = time.Now()
 	for _, e := range req.Executors {
 		a.want(e.ID)
+		if _, was := old[e.ID]; was {
+			a.tell(cluster.Anew{Executor: e.ID, Attempt: a.executors[e.ID].attempt})
+		}
 	}
 	a.begin()
 	return a, nil
