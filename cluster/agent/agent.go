@@ -86,6 +86,15 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger) erro
 		}
 		defer release()
 	}
+	if cfg.HostDir == "" {
+		cfg.HostDir = cfg.RuntimeDir
+	} else {
+		release, err := keepHostFolder(cfg.HostDir)
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
 	a, conn, err := newAgent(ctx, cfg, version, log)
 	if err != nil {
 		return err
@@ -114,7 +123,7 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	if err := prepareFolder(cfg.RuntimeDir); err != nil {
 		return nil, nil, fmt.Errorf("make the agent's folder: %w", err)
 	}
-	path, err := python.Extract(filepath.Join(cfg.RuntimeDir, "cache"))
+	path, err := python.Extract(filepath.Join(cfg.HostDir, "cache"))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -133,7 +142,7 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	a.host, a.address = localNames(ctx, cfg)
 	a.blobs = &blobStore{dir: filepath.Join(cfg.RuntimeDir, "blobs"), client: client, kept: blobsKept}
 	a.logs = newShipper(filepath.Join(cfg.RuntimeDir, "spool-"+a.incarnation))
-	a.python = newInterpreter(zygoteStarter{dir: cfg.RuntimeDir, pythonPath: path}, log, a.warmed)
+	a.python = newInterpreter(zygoteStarter{dir: cfg.HostDir, pythonPath: path}, log, a.warmed)
 	a.given = &givenFiles{blobs: &blobStore{client: client}, host: a.host, held: map[string]*os.File{}}
 	where.open = a.hdfs
 	a.link = &link{client: client, member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1), look: func(ctx context.Context) {

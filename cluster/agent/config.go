@@ -43,6 +43,9 @@ type Config struct {
 	Python string `json:"python"`
 	// CacheDir holds unpacked environments of this user on this host; "": one below the temporary folder.
 	CacheDir string `json:"cache_dir"`
+	// HostDir is shared by the cluster's agents on this host that are within the same limits, and goes with the last of
+	// them: the interpreter that has TensorFlow imported is there. "": RuntimeDir.
+	HostDir string `json:"host_dir"`
 	// OwnRuntimeDir: RuntimeDir is this agent's alone, and goes with it.
 	OwnRuntimeDir bool `json:"own_runtime_dir"`
 }

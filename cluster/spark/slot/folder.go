@@ -1,6 +1,8 @@
 package slot
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +18,24 @@ import (
 // neverLocked is how old a folder is that no agent locked: whoever made it was killed.
 const neverLocked = time.Hour
 
+// hostPrefix begins the names of folders that agents share.
+const hostPrefix = "host-"
+
+// hostFolder is the folder that the cluster's agents here share: those of one host that
+// live within the same limits and see the same processes and networks. An engine that
+// keeps executors apart from one another ends what is in one of them alone.
+func hostFolder(base, cluster string) string {
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%s\x00", cluster)
+	limits, _ := os.ReadFile("/proc/self/cgroup") // the same nothing for all, where there are none
+	sum.Write(limits)
+	for _, namespace := range []string{"pid", "mnt", "net", "ipc", "user"} {
+		link, _ := os.Readlink("/proc/self/ns/" + namespace)
+		fmt.Fprintf(sum, "\x00%s", link)
+	}
+	return filepath.Join(base, hostPrefix+hex.EncodeToString(sum.Sum(nil))[:12])
+}
+
 // agentFolder makes a folder for one agent, and removes what killed agents left.
 func agentFolder(base string) (string, error) {
 	entries, err := os.ReadDir(base)
@@ -25,7 +45,7 @@ func agentFolder(base string) (string, error) {
 	for _, e := range entries {
 		path := filepath.Join(base, e.Name())
 		switch {
-		case strings.HasPrefix(e.Name(), "agent-"):
+		case strings.HasPrefix(e.Name(), "agent-"), strings.HasPrefix(e.Name(), hostPrefix):
 			sweepAgent(path)
 		case strings.HasPrefix(e.Name(), "slot-"):
 			sweepSlot(path)

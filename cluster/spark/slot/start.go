@@ -97,8 +97,10 @@ func (o *Order) config(folder string, owners []owner) ([]byte, error) {
 	} else if o.Python != "" {
 		here["python"] = o.Python // the agent says that it is not there
 	}
-	if o.Assigned {
+	if o.Assigned { // and see no others: what was imported elsewhere may have looked
 		here["gpus_assigned"] = true
+	} else {
+		here["host_dir"] = hostFolder(filepath.Dir(folder), o.Cluster)
 	}
 	all := map[string]any{}
 	for key, value := range o.Config {
