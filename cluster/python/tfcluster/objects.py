@@ -137,7 +137,9 @@ class Objects:
             return {"found": False}
         host = ""
         with contextlib.suppress(Exception):
-            host = str(spark.conf.get("spark.driver.host", "") or "")
+            from tfcluster import spark_session
+
+            host = str(spark_session.setting(spark, "spark.driver.host", "") or "")
         return {"found": True, "host": host}
 
     def do_spark_lend(self, name: str, socket: str) -> bool:

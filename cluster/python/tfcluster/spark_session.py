@@ -34,7 +34,7 @@ class Session:
 
     def __init__(self, spark: Any) -> None:
         self.spark = spark
-        self.connect = not hasattr(type(spark), "_jvm") and "connect" in type(spark).__module__
+        self.connect = is_connect(spark)
         self._counted = (0.0, 0, "")  # when, slots, who: of Spark Connect; guarded by _count
         self._count = threading.Lock()
         self._shared = ""
@@ -99,9 +99,9 @@ class Session:
             return "Spark's JVM ended"
 
     def conf(self, key: str, default: str) -> str:
-        """A setting, as far as the session tells it. A classic session's own way would first set up all of SQL."""
+        """A setting, as far as the session tells it."""
         try:
-            value = self.spark.conf.get(key, default) if self.connect else self._sc._conf.get(key, default)
+            value = setting(self.spark, key, default)
         except Exception:
             return default
         return default if value is None else str(value)
@@ -306,6 +306,17 @@ class Session:
             if found:
                 return str(found[-1]).strip()
         return text.strip().splitlines()[0]
+
+
+def is_connect(spark: Any) -> bool:
+    """Whether a session is Spark Connect's."""
+    return not hasattr(type(spark), "_jvm") and "connect" in type(spark).__module__
+
+
+def setting(spark: Any, key: str, default: str) -> Any:
+    """A setting of a session's. Through its own conf a classic one would first set up all of SQL, for 0.25 s."""
+    conf = spark.conf if is_connect(spark) else spark.sparkContext._conf
+    return conf.get(key, default)
 
 
 def _in_driver(master: str) -> bool:

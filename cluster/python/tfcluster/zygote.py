@@ -123,17 +123,16 @@ class Zygote:
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(done,), daemon=True)
         watcher.start()
-        # What is imported stays: looking through it again and again for garbage is a
-        # fifth of the import's time.
+        # What is imported stays: looking through it again and again for garbage is a fifth of the import's time, and
+        # once at its end a tenth, for a few MB.
         gc.disable()
         try:
             described = describe_warm()
         finally:
-            gc.enable()
             done.set()
             watcher.join()
-        gc.collect()
-        gc.freeze()  # the collector must not touch, and so copy, pages shared with the tasks
+            gc.freeze()  # the collector must not touch, and so copy, pages shared with the tasks
+            gc.enable()
         self.ready(described)
 
     def _watch(self, done: threading.Event) -> None:
