@@ -75,11 +75,11 @@ func (d *Daemon) await(ready func() error) error {
 		}
 		select {
 		case <-d.done:
-			return fmt.Errorf("the %s has ended; its log ends with:\n%s", d.Name, d.tail())
+			return fmt.Errorf("the %s has ended; its log ends with:\n%s", d.Name, d.tail(40))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	return fmt.Errorf("the %s is not ready after %s: %w; its log ends with:\n%s", d.Name, startLimit, last, d.tail())
+	return fmt.Errorf("the %s is not ready after %s: %w; its log ends with:\n%s", d.Name, startLimit, last, d.tail(40))
 }
 
 func (d *Daemon) run() error {
@@ -158,14 +158,14 @@ func (d *Daemon) signal(s syscall.Signal) {
 	}
 }
 
-// tail is the end of the daemon's log.
-func (d *Daemon) tail() string {
+// tail is the end of the daemon's log, of that many lines.
+func (d *Daemon) tail(n int) string {
 	b, err := os.ReadFile(d.Log)
 	if err != nil {
 		return err.Error()
 	}
 	lines := bytes.Split(bytes.TrimSpace(b), []byte("\n"))
-	return string(bytes.Join(lines[max(0, len(lines)-40):], []byte("\n")))
+	return string(bytes.Join(lines[max(0, len(lines)-n):], []byte("\n")))
 }
 
 // Command runs one of Hadoop's own commands, such as

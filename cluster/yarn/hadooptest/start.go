@@ -193,7 +193,7 @@ func (c *Cluster) stop() {
 		if d != nil {
 			d.Kill()
 			if failed {
-				c.t.Logf("the end of the %s's log:\n%s", d.Name, d.tail())
+				c.t.Logf("the end of the %s's log:\n%s", d.Name, d.tail(10))
 			}
 		}
 	}
