@@ -6,6 +6,7 @@ session of the notebook, or alone (`python -m tfcluster.spark_host`) with a sess
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import json
 import os
@@ -136,6 +137,10 @@ class Host:
         seconds: float,
     ) -> list[dict[str, Any]]:
         """Starts agents, each in a slot of its own, once Spark has as many."""
+        group = f"tfcluster-{name}-{call}"
+        with concurrent.futures.ThreadPoolExecutor(1, "tfcluster-spark-bring") as aside:
+            brought = aside.submit(self._bring, program)
+            self._slots(call, agents, seconds, group)
         order: spark_task.Order = {
             "agents": agents,
             "coordinator": coordinator,
@@ -145,10 +150,8 @@ class Host:
             "barrier": True,
             "cluster": name,
             "slots": self._session.slots_each(),
-            **self._bring(program),
+            **brought.result(),
         }
-        group = f"tfcluster-{name}-{call}"
-        self._slots(call, agents, seconds, group)
         stage = f"tfcluster {name}: start {len(agents)} {'agent' if len(agents) == 1 else 'agents'}"
         done = threading.Event()
         waiting = threading.Thread(target=self._waiting, args=(call, agents, group, done), daemon=True)
