@@ -54,7 +54,7 @@ func TestManaged(t *testing.T) {
 	t.Run("results are not on this machine", refusesFolder)
 }
 
-func hadoop(t *testing.T, h *hadooptest.Cluster) (conf *hadoopconf.Conf, user string) {
+func hadoop(t testing.TB, h *hadooptest.Cluster) (conf *hadoopconf.Conf, user string) {
 	t.Helper()
 	conf, err := hadoopconf.Load(h.Conf)
 	if err == nil {
@@ -104,7 +104,7 @@ func leavesNothing(t *testing.T, h *hadooptest.Cluster) {
 }
 
 // report is what YARN says of a cluster's application.
-func report(t *testing.T, h *hadooptest.Cluster, c *clustertest.Cluster) *yarnpb.ApplicationReport {
+func report(t testing.TB, h *hadooptest.Cluster, c *clustertest.Cluster) *yarnpb.ApplicationReport {
 	t.Helper()
 	conf, user := hadoop(t, h)
 	client, err := protocol.NewClient(conf, user, time.Minute)
