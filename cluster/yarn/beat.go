@@ -11,11 +11,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Heartbeats are close together when something was asked for, and then ever further
-// apart.
+// Heartbeats are close together for a while when something was asked for, and then ever
+// further apart: nodes that have room offer it with their next heartbeats.
 const (
-	shortBeat = 50 * time.Millisecond
-	longBeat  = time.Second
+	shortBeat  = 20 * time.Millisecond
+	shortBeats = time.Second
+	longBeat   = time.Second
 )
 
 // oddLimit is how long a ResourceManager may answer by what is no refusal that we know:
@@ -50,6 +51,7 @@ func meaning(err error) int {
 func (a *allocation) beat() error {
 	app := a.current()
 	var odd time.Time // the first of such answers in a row; zero for none
+	asked := time.Now()
 	for pause := shortBeat; ; {
 		b, err := app.master.Allocate(a.ctx, 0)
 		if a.ctx.Err() != nil {
@@ -74,9 +76,11 @@ func (a *allocation) beat() error {
 		case <-a.ctx.Done():
 			return a.ctx.Err()
 		case <-a.wake:
-			pause = shortBeat
+			pause, asked = shortBeat, time.Now()
 		case <-time.After(pause):
-			pause = min(pause*5/4, longBeat)
+			if time.Since(asked) > shortBeats {
+				pause = min(pause*5/4, longBeat)
+			}
 		}
 	}
 }

@@ -18,7 +18,7 @@ TONY = {"client": 8.77, "submit": 6.64, "pss": 559}
 
 
 def submit(place: Workplace, options: Options) -> list[Figure]:
-    """From a driver's start to three processes, and the memory of driver and agents."""
+    """From a submission to three processes, and the memory of driver and agents."""
     if not (ROOT / ".hadoop").exists():
         raise Missing("Hadoop's jars are missing (make hadoop)")
     if not shutil.which("go"):
@@ -45,16 +45,16 @@ def submit(place: Workplace, options: Options) -> list[Figure]:
 
 def rows(way: str, bar: float, said: dict[str, Any]) -> list[Figure]:
     """The figures of one way to run the ApplicationMaster."""
-    entered, pss = said["entered"], said["pss"]
+    since, pss = said["since"], said["pss"]
     return [
         Figure(
             7,
-            f"YARN, {way}: driver's start → three processes run",
-            f"TonY {TONY['client']} s (quoted; from its submission {TONY['submit']} s)",
-            f"{spread(entered)}; reserved {median(said['reserved']):.2f} s",
-            f"÷ {TONY['submit']} s = {median(entered) / TONY['submit']:.2g}",
+            f"YARN, {way}: submission → three processes run",
+            f"TonY {TONY['submit']} s (quoted; from its client's start {TONY['client']} s)",
+            f"{spread(since)}; from the driver's start {median(said['entered']):.2f} s",
+            f"÷ {TONY['submit']} s = {median(since) / TONY['submit']:.2g}",
             f"{bar:.2f} s",
-            median(entered) <= bar,
+            median(since) <= bar,
             {"seconds": said},
         ),
         Figure(
