@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import socket
 import tempfile
 import threading
 import time
@@ -124,3 +125,25 @@ def test_side_by_side() -> None:
     """An executor has as many slots as tasks were seen in it at once."""
     lines = ["a 1 0.0 0.2", "a 1 0.1 0.3", "a 1 0.2 0.4", "a 2 0.0 0.2", "b 1 5.0 5.2", "b 1 5.2 5.4"]
     assert spark_task.side_by_side(lines) == {("a", "1"): 2, ("a", "2"): 1, ("b", "1"): 1}
+
+
+def test_a_driver_that_reads_nothing(short: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stopped driver holds nobody who tells it something."""
+    monkeypatch.setattr(spark_host, "_SEND", 1)
+    session = types.SimpleNamespace(spark=types.SimpleNamespace(), ended=lambda: "", describe=dict, words=str)
+    path = str(short / "driver.sock")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        host = spark_host.Host(session, path, patience=0.1)  # type: ignore[arg-type]
+        serving = threading.Thread(target=host.run, daemon=True)
+        serving.start()
+        stopped, _ = listener.accept()
+        with stopped:
+            telling = threading.Thread(target=host._pending, args=([], "x" * 10_000_000), daemon=True)
+            telling.start()
+            telling.join(60)
+            assert not telling.is_alive()
+        host.retire()
+    serving.join(60)
+    assert not serving.is_alive()

@@ -12,6 +12,7 @@ import json
 import os
 import platform
 import socket
+import struct
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ from tfcluster.spark_session import Session
 
 _POLL = 0.2  # seconds between two looks at what Spark has
 _DIAL = 0.01, 0.2  # seconds between two tries to reach the driver: at first, and later
+_SEND = 5  # seconds that a driver may leave unread what it is told
 _PLACE = 10  # tries to find an executor with room, before an agent shares one
 
 
@@ -92,6 +94,8 @@ class Host:
         return conn
 
     def _serve(self, conn: socket.socket) -> None:
+        # A driver that was stopped must not keep the notebook from its end.
+        conn.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND, 0))
         with self._write:
             self._conn = conn
         try:
@@ -110,9 +114,14 @@ class Host:
 
     def _say(self, message: Mapping[str, Any]) -> None:
         data = json.dumps(message, default=str).encode() + b"\n"
-        with self._write, contextlib.suppress(OSError):
-            if self._conn is not None:
+        with self._write:
+            if self._conn is None:
+                return
+            try:
                 self._conn.sendall(data)
+            except OSError:  # half a line may be there, and nothing can follow it
+                with contextlib.suppress(OSError):
+                    self._conn.shutdown(socket.SHUT_RDWR)
 
     def _answer(self, call: Mapping[str, Any]) -> None:
         reply: dict[str, Any] = {"id": call["id"]}
