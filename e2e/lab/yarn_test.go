@@ -38,4 +38,25 @@ func TestYARN(t *testing.T) {
 		t.Errorf("accuracy %v:\n%s", a, r.Text)
 	}
 	s.holdsNoToken(t, evening)
+	managed(t, s)
+}
+
+// managed is a cluster whose driver is in a container too: the same cells.
+func managed(t *testing.T, s *Server) {
+	t.Helper()
+	nb := s.WriteNotebook(t, "managed.ipynb", "tfcluster",
+		"%tfcluster reserve --backend yarn --managed --workers 2 --memory 1500m --name away", program, "%tfcluster start main_fun", "%tfcluster wait",
+		"%tfcluster tensorboard", "%tfcluster status", "%tfcluster shutdown")
+	r := s.RunNotebook(t, nb,
+		"run:0", "idle", "run:1", "run:2", "idle", "restart", "run:3", "text:attached to cluster away", "text:finished", "idle", "shot:managed-waited",
+		"run:4", "idle", "frame:tb-webapp", "frame:scalar-card svg", "run:5", "idle", "shot:managed-status", "run:6", "text:released in", "idle", "save")
+	if len(r.Failed) > 0 || len(r.Console) > 0 {
+		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
+	}
+	for _, want := range []string{"2 executors = 2 workers", "[worker:1] trained worker 1", "results: hdfs://"} {
+		if !strings.Contains(r.Text, want) {
+			t.Errorf("the notebook does not show %q:\n%s", want, r.Text)
+		}
+	}
+	s.holdsNoToken(t, nb)
 }
