@@ -105,6 +105,8 @@ type Coordinator struct {
 	released  chan error                 // the release's end, cap 1
 	allocated chan struct{}              // closed once alloc is set
 	work      sync.WaitGroup             // what the loop set going; Run waits for it
+	looks     chan chan<- struct{}       // asks WatchEvents to read now, and to close it then
+	watching  atomic.Bool                // WatchEvents answers them
 }
 
 // NewCoordinator prepares a cluster; nothing runs before Run.
@@ -131,7 +133,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 		owed: map[ExecutorID]owing{},
 		cfg:  cfg, log: cfg.Log, store: NewStore(cfg.folder(), cfg.Quota), calls: make(chan func(), 256), done: make(chan struct{}), since: time.Now(),
 		agents: map[ExecutorID]*agentConn{}, timers: map[string]*time.Timer{}, blobs: map[string][]byte{}, hellos: map[ExecutorID]*clusterpb.Hello{},
-		granted: map[ExecutorID]Granted{}, barriers: map[string]*barrier{}, followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{},
+		granted: map[ExecutorID]Granted{}, barriers: map[string]*barrier{}, followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{}, looks: make(chan chan<- struct{}),
 		released: make(chan error, 1), allocated: make(chan struct{}), lastRun: cfg.LastRun,
 	}
 	c.files = c.keeper()

@@ -21,42 +21,83 @@ type Scalar struct {
 // call of the function it returns gives those that are new.
 type EventReader func(dir string) (next func() ([]Scalar, error))
 
+// eventReading is the event files of the run that was last looked at. Owned by WatchEvents.
+type eventReading struct {
+	open EventReader
+	run  int32
+	next func() ([]Scalar, error)
+}
+
 // WatchEvents feeds the active run's progress from its event files until ctx ends,
 // for programs that neither report nor let Keras do it.
 func (c *Coordinator) WatchEvents(ctx context.Context, open EventReader) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	var run int32
-	var next func() ([]Scalar, error)
+	c.watching.Store(true)
+	defer c.watching.Store(false)
+	r := eventReading{open: open}
 	for {
+		var done chan<- struct{}
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case done = <-c.looks:
 		}
-		var dir string
-		var id int32
-		err := c.call(ctx, func() {
-			if rec := c.current(); rec != nil && !rec.loaded && (rec.over.IsZero() || time.Since(rec.over) < 3*time.Second) {
-				dir, id = rec.status.GetLogDir(), rec.status.GetId()
-			}
-		})
-		if err != nil {
-			return
+		if err := c.readEvents(ctx, &r); err != nil {
+			return // the cluster is over
 		}
-		if id == 0 {
-			continue
+		if done != nil {
+			close(done)
 		}
-		if id != run {
-			run, next = id, open(c.here(dir))
+	}
+}
+
+// readEvents takes what is new in the current run's event files.
+func (c *Coordinator) readEvents(ctx context.Context, r *eventReading) error {
+	var dir string
+	var id int32
+	err := c.call(ctx, func() {
+		if rec := c.current(); rec != nil && !rec.loaded && (rec.over.IsZero() || time.Since(rec.over) < filesMost) {
+			dir, id = rec.status.GetLogDir(), rec.status.GetId()
 		}
-		scalars, err := next()
-		if err != nil {
-			c.log.Warn("read event files", "dir", dir, "err", err)
-		}
-		if len(scalars) > 0 {
-			c.post(func() { c.scalars(id, scalars) })
-		}
+	})
+	if err != nil || id == 0 {
+		return err
+	}
+	if id != r.run {
+		r.run, r.next = id, r.open(c.here(dir))
+	}
+	scalars, err := r.next()
+	if err != nil {
+		c.log.Warn("read event files", "dir", dir, "err", err)
+	}
+	if len(scalars) == 0 {
+		return nil
+	}
+	return c.call(ctx, func() { c.scalars(id, scalars) })
+}
+
+// eventsMost is how long a run's end waits for its event files to be read.
+const eventsMost = 2 * time.Second
+
+// awaitEvents has the event files read to their end, so that a run's last values are
+// those of its last step.
+func (c *Coordinator) awaitEvents(ctx context.Context) {
+	if !c.watching.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, eventsMost)
+	defer cancel()
+	done := make(chan struct{})
+	select {
+	case c.looks <- done:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
 	}
 }
 
@@ -84,6 +125,9 @@ func (c *Coordinator) scalars(run int32, scalars []Scalar) {
 			p.Step, p.WallTime = s.Step, s.WallTime
 			c.handle(evStep{})
 		}
+	}
+	if !rec.over.IsZero() {
+		c.keepRecord(rec) // its end was recorded without them
 	}
 	c.wake()
 }

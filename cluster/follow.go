@@ -248,6 +248,10 @@ func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, s
 		if over {
 			if u.GetStatus().GetState() == runFinished.String() {
 				c.awaitFiles(ctx, u.GetStatus().GetId())
+				c.awaitEvents(ctx)
+				if err := c.call(ctx, func() { u.Status = c.status(rec) }); err != nil {
+					return status.Error(codes.Unavailable, err.Error())
+				}
 			}
 			c.awaitLines(ctx, u.GetStatus())
 			if u.GetStatus().GetState() == runFinished.String() {

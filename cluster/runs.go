@@ -87,17 +87,22 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 		}
 	}
 	c.lastStatus(rec)
+	c.keepRecord(rec)
+	if f := rec.status.GetFailure(); f != nil && rec.status.GetState() == "failed" {
+		c.log.Info("run failed", "run", rec.status.GetId(), "cause", f.GetSummary())
+	}
+	rec.said = c.notes.said()
+}
+
+// keepRecord writes a run's record where history and a later driver find it. Loop only.
+func (c *Coordinator) keepRecord(rec *record) {
 	b, err := protojson.MarshalOptions{Multiline: true}.Marshal(rec.status)
 	if err == nil {
 		err = WriteFile(filepath.Join(c.here(rec.status.GetDir()), "run.json"), b)
 	}
 	if err != nil {
-		c.note("the run's record could not be written: "+err.Error(), true)
+		c.noteOnce("the run's record could not be written: " + err.Error())
 	}
-	if f := rec.status.GetFailure(); f != nil && rec.status.GetState() == "failed" {
-		c.log.Info("run failed", "run", rec.status.GetId(), "cause", f.GetSummary())
-	}
-	rec.said = c.notes.said()
 }
 
 func (c *Coordinator) loadRecord(run int32) {

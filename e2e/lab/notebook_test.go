@@ -68,7 +68,7 @@ func TestSession(t *testing.T) {
 	if len(r.Failed) > 0 || len(r.Console) > 0 {
 		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
 	}
-	for _, want := range []string{"2 executors = 2 workers", "attached", "[worker:1] trained worker 1", "finished"} {
+	for _, want := range []string{"2 executors = 2 workers", "attached", "[worker:1] trained worker 1", "worker1/loss 0.01667", "finished"} {
 		if !strings.Contains(r.Text, want) {
 			t.Errorf("the notebook does not show %q:\n%s", want, r.Text)
 		}

@@ -53,7 +53,7 @@ func managed(t *testing.T, s *Server) {
 	if len(r.Failed) > 0 || len(r.Console) > 0 {
 		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
 	}
-	for _, want := range []string{"2 executors = 2 workers", "[worker:1] trained worker 1", "results: hdfs://"} {
+	for _, want := range []string{"2 executors = 2 workers", "[worker:1] trained worker 1", "worker1/loss 0.01667", "results: hdfs://"} {
 		if !strings.Contains(r.Text, want) {
 			t.Errorf("the notebook does not show %q:\n%s", want, r.Text)
 		}
