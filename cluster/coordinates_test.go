@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -82,4 +84,27 @@ func words(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// TestManyWays: roles are walked from once, however many ways lead to them.
+func TestManyWays(t *testing.T) {
+	t.Parallel()
+	const layers = 40
+	var roles []*clusterpb.Role
+	for i := range layers {
+		for _, side := range []string{"a", "b"} {
+			r := &clusterpb.Role{Name: fmt.Sprintf("%s%d", side, i), Count: 1}
+			if i > 0 {
+				r.DependsOn = []string{fmt.Sprintf("a%d", i-1), fmt.Sprintf("b%d", i-1)}
+			}
+			roles = append(roles, r)
+		}
+	}
+	if err := validateKinds(roles); err != nil {
+		t.Error(err)
+	}
+	roles[0].DependsOn = []string{fmt.Sprintf("b%d", layers-1)}
+	if err := validateKinds(roles); err == nil || !strings.Contains(err.Error(), "never start: ") {
+		t.Errorf("a long circle: %v", err)
+	}
 }

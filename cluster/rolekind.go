@@ -71,7 +71,8 @@ func validateKinds(roles []*clusterpb.Role) error {
 			byName[r.GetName()] = r
 		}
 	}
-	ends := false // whether a role ends the run
+	free := map[string]bool{} // roles that are in no circle
+	ends := false             // whether a role ends the run
 	for _, r := range roles {
 		switch {
 		case r.GetKind() != "" && !slices.Contains(Kinds(), r.GetKind()):
@@ -88,7 +89,7 @@ func validateKinds(roles []*clusterpb.Role) error {
 				return fmt.Errorf("role %s depends on %s, of which there are no executors", r.GetName(), before)
 			}
 		}
-		if circle := circleFrom(r.GetName(), byName, nil); circle != nil {
+		if circle := circleFrom(r.GetName(), byName, free, nil); circle != nil {
 			return fmt.Errorf("roles that depend on one another never start: %s", strings.Join(circle, " → "))
 		}
 		ends = ends || (r.GetCount() > 0 && policyOf(r, limits{}).kind == Tracked && r.GetEndWithinMillis() == 0)
@@ -99,16 +100,21 @@ func validateKinds(roles []*clusterpb.Role) error {
 	return nil
 }
 
-// circleFrom is the way from a role back to a role on it, nil where there is none.
-func circleFrom(role string, byName map[string]*clusterpb.Role, way []string) []string {
+// circleFrom is the way from a role back to a role on it, nil where there is none. Roles
+// from which there is none are noted in free, so that each is walked from once.
+func circleFrom(role string, byName map[string]*clusterpb.Role, free map[string]bool, way []string) []string {
 	if i := slices.Index(way, role); i >= 0 {
 		return append(way[i:], role)
 	}
+	if free[role] {
+		return nil
+	}
 	for _, before := range byName[role].GetDependsOn() {
-		if circle := circleFrom(before, byName, append(slices.Clone(way), role)); circle != nil {
+		if circle := circleFrom(before, byName, free, append(slices.Clone(way), role)); circle != nil {
 			return circle
 		}
 	}
+	free[role] = true
 	return nil
 }
 
