@@ -43,10 +43,20 @@ func TestBatchFailure(t *testing.T) {
 	d := newFakeDrivers(t)
 	d.prep = func(f *fakeCluster) {
 		f.failStart = &clusterpb.Failure{Summary: "worker:1 exited 17", ExitCode: 17, Remedy: "%tfcluster start again: the executors are held"}
+		// It ended before all tasks were told entered: its lines come after the word of that.
+		line := &clusterpb.Line{Task: "worker:0", Text: "its last words"}
+		f.follow = []*clusterpb.RunUpdate{
+			{Lines: &clusterpb.Lines{Head: []*clusterpb.Line{line}}},
+			{Status: &clusterpb.RunStatus{Id: 1, State: "failed", Failure: f.failStart}, Final: true},
+		}
 	}
-	_, err := newTestShell(t, d, dir).RunArgv(t.Context(), []string{"run", "fail.py"}, newRecord(), nil)
+	out := newRecord()
+	_, err := newTestShell(t, d, dir).RunArgv(t.Context(), []string{"run", "fail.py"}, out, nil)
 	if _, ok := errors.AsType[*RunFailed](err); !ok {
 		t.Fatalf("got %v, want the run's failure", err)
+	}
+	if text := out.settle(); strings.Count(text, "its last words") != 1 || strings.Count(text, "see| run 1") != 1 {
+		t.Errorf("it showed\n%s", text)
 	}
 	r := NewReport(err)
 	if last := r.Lines[len(r.Lines)-1]; r.Code != 17 || strings.Contains(last, "held") || !strings.Contains(last, "run-001/logs") {
