@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -18,9 +19,13 @@ type Backend interface {
 	// Allocate returns once the engine has accepted the request; agents then dial
 	// in. An error says in one line what the engine cannot give.
 	Allocate(ctx context.Context, req Request) (Allocation, error)
-	// Recover takes an allocation up again from what Saved held, after a driver died.
+	// Recover takes an allocation up again from what Saved held, after a driver died. An
+	// ErrEngineAway leaves it to a later driver.
 	Recover(ctx context.Context, req Request, saved []byte) (Allocation, error)
 }
+
+// ErrEngineAway says that an engine does not answer. What it runs for the cluster may live.
+var ErrEngineAway = errors.New("the cluster may live: %tfcluster attach asks for it again, shutdown gives it up")
 
 // Advertiser is a Backend that knows at which address of this machine its executors
 // can dial the driver. Others' agents dial loopback.

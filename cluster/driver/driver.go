@@ -336,7 +336,11 @@ func (d *driver) serve(ctx context.Context) error {
 	// not read is not waited for.
 	graceful(clients)
 	graceful(agents)
-	return errors.Join(err, g.Wait(), d.leave(), (&cluster.State{Name: d.name, Socket: d.socket}).Forget())
+	err = errors.Join(err, g.Wait(), d.leave())
+	if errors.Is(err, cluster.ErrEngineAway) {
+		return err // the state is another driver's to take up
+	}
+	return errors.Join(err, (&cluster.State{Name: d.name, Socket: d.socket}).Forget())
 }
 
 func serving(whom string, err error) error {

@@ -108,6 +108,14 @@ func allocate(ctx context.Context, s site, req cluster.Request, old map[cluster.
 // what lives of its containers; the others are asked for anew. Where that application
 // has ended it begins another.
 func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) (cluster.Allocation, error) {
+	a, err := b.recover(ctx, req, raw)
+	if errors.Is(err, protocol.ErrUnreachable) && ctx.Err() == nil {
+		err = fmt.Errorf("%w: %w", err, cluster.ErrEngineAway)
+	}
+	return a, err
+}
+
+func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) (cluster.Allocation, error) {
 	if b.Attempt != nil {
 		return b.Attempt.take(ctx, req, raw)
 	}
