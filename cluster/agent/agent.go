@@ -166,7 +166,8 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	if cfg.GPUs > 0 {
 		limited, cancel := context.WithTimeout(ctx, gpuTimeout)
 		defer cancel()
-		if a.gpus, err = holdGPUs(limited, cfg.GPUs, cfg.Assigned, cfg.Cluster+"/"+cfg.ExecutorID); err != nil {
+		p := gpuPicker{newGPULister(), defaultGPULocks(), os.Getenv("CUDA_VISIBLE_DEVICES"), cfg.Assigned, gpuPatience}
+		if a.gpus, err = p.hold(limited, cfg.GPUs, cfg.Cluster+"/"+cfg.ExecutorID); err != nil {
 			a.gpus, a.gpuError = &heldGPUs{}, err.Error()
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -18,7 +19,8 @@ import (
 
 // gpuLister lists a machine's GPUs with the processes that use them.
 type gpuLister interface {
-	list() ([]*clusterpb.GPU, error)
+	// list may hang whatever ctx says.
+	list(ctx context.Context) ([]*clusterpb.GPU, error)
 }
 
 // Inventory lists this machine's GPUs: what they are, who uses them and which
@@ -44,7 +46,7 @@ func listGPUs(ctx context.Context, lister gpuLister) ([]*clusterpb.GPU, error) {
 	}
 	answers := make(chan answer, 1)
 	go func() {
-		gpus, err := lister.list()
+		gpus, err := lister.list(ctx)
 		answers <- answer{gpus, err}
 	}()
 	select {
@@ -96,19 +98,44 @@ type heldGPUs struct {
 	locks []*os.File
 }
 
-// holdGPUs picks count free GPUs of this machine and locks them. holder is what
-// others see as their owner. Where they cannot be listed, those that the engine
-// assigned stand as they are: a variable that a person set is no assignment, since all
-// executors of the machine see it.
-func holdGPUs(ctx context.Context, count int, engine bool, holder string) (*heldGPUs, error) {
-	gpus, err := listGPUs(ctx, newGPULister())
-	if given := assignedUnseen(os.Getenv("CUDA_VISIBLE_DEVICES")); err != nil && engine && len(given) >= count {
-		return &heldGPUs{gpus: given[:count]}, nil
+// How long GPUs are waited for that others have: an engine gives a place again while what
+// was there before is still ending.
+const (
+	gpuPatience = 5 * time.Second
+	gpuPause    = 250 * time.Millisecond
+)
+
+// gpuPicker picks GPUs of this machine for an executor.
+type gpuPicker struct {
+	lister   gpuLister
+	locks    gpuLocks
+	visible  string // CUDA_VISIBLE_DEVICES as the agent was started with it
+	engine   bool   // the engine set it for this executor alone; a variable that a person set all executors see
+	patience time.Duration
+}
+
+// hold picks count free GPUs and locks them. holder is what others see as their owner.
+// Where they cannot be listed, those that the engine assigned stand as they are.
+func (p gpuPicker) hold(ctx context.Context, count int, holder string) (*heldGPUs, error) {
+	for end := time.Now().Add(p.patience); ; {
+		gpus, err := listGPUs(ctx, p.lister)
+		if given := assignedUnseen(p.visible); err != nil && p.engine && len(given) >= count {
+			return &heldGPUs{gpus: given[:count]}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		gpus = assigned(gpus, p.visible)
+		held, err := pickGPUs(gpus, count, holder, p.locks)
+		if err == nil || len(gpus) < count || time.Now().After(end) {
+			return held, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(gpuPause):
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return pickGPUs(assigned(gpus, os.Getenv("CUDA_VISIBLE_DEVICES")), count, holder, defaultGPULocks())
 }
 
 // assigned are the GPUs that the engine (Spark, YARN) gave this executor: those
@@ -183,7 +210,14 @@ func pickGPUs(gpus []*clusterpb.GPU, count int, holder string, locks gpuLocks) (
 	if len(taken) > 0 {
 		why = ": " + strings.Join(taken, "; ")
 	}
-	return nil, fmt.Errorf("%d GPUs are asked for, %d of %d are free%s", count, free, len(gpus), why)
+	return nil, fmt.Errorf("%d %s asked for, %d of %d are free%s", count, gpusAre(count), free, len(gpus), why)
+}
+
+func gpusAre(n int) string {
+	if n == 1 {
+		return "GPU is"
+	}
+	return "GPUs are"
 }
 
 func describe(p *clusterpb.GPUProcess) string {

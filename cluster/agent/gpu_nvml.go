@@ -3,7 +3,7 @@
 package agent
 
 import (
-	"errors"
+	"context"
 	"fmt"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -23,13 +23,15 @@ type nvmlLibrary interface {
 // nvmlLister lists GPUs by NVIDIA's management library.
 type nvmlLister struct{ library nvmlLibrary }
 
-func newGPULister() gpuLister { return nvmlLister{nvml.New()} }
+func newGPULister() gpuLister { return libraryOrProgram{nvmlLister{nvml.New()}, newSMILister()} }
 
-func (l nvmlLister) list() ([]*clusterpb.GPU, error) {
+// list leaves out what this process may not use: an engine that isolates GPUs, such as
+// YARN by cgroups, takes the others' devices away, and they are counted all the same.
+func (l nvmlLister) list(context.Context) ([]*clusterpb.GPU, error) {
 	switch r := l.library.Init(); r {
 	case nvml.SUCCESS:
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
-		return nil, errors.New("no GPU can be listed: this machine has no NVIDIA driver (libnvidia-ml.so.1 is not found)")
+		return nil, fmt.Errorf("%w: this machine has no NVIDIA driver (neither libnvidia-ml.so.1 nor nvidia-smi is found)", errNoDriver)
 	default:
 		return nil, fmt.Errorf("no GPU can be listed: NVML: %s", l.library.ErrorString(r))
 	}
@@ -40,7 +42,14 @@ func (l nvmlLister) list() ([]*clusterpb.GPU, error) {
 	}
 	var gpus []*clusterpb.GPU
 	for i := range count {
-		g, err := l.describe(i)
+		device, r := l.library.DeviceGetHandleByIndex(i)
+		if r == nvml.ERROR_NO_PERMISSION {
+			continue
+		}
+		if r != nvml.SUCCESS {
+			return nil, fmt.Errorf("open GPU %d: NVML: %s", i, l.library.ErrorString(r))
+		}
+		g, err := l.describe(i, device)
 		if err != nil {
 			return nil, err
 		}
@@ -51,12 +60,9 @@ func (l nvmlLister) list() ([]*clusterpb.GPU, error) {
 
 // describe tells what one GPU is. What a GPU does not tell (some have no
 // utilization, MIG hides processes) is left empty; without a UUID it is no use.
-func (l nvmlLister) describe(index int) (*clusterpb.GPU, error) {
-	device, r := l.library.DeviceGetHandleByIndex(index)
-	if r != nvml.SUCCESS {
-		return nil, fmt.Errorf("open GPU %d: NVML: %s", index, l.library.ErrorString(r))
-	}
+func (l nvmlLister) describe(index int, device nvml.Device) (*clusterpb.GPU, error) {
 	g := &clusterpb.GPU{Index: int32(index)}
+	var r nvml.Return
 	if g.Uuid, r = device.GetUUID(); r != nvml.SUCCESS {
 		return nil, fmt.Errorf("name GPU %d: NVML: %s", index, l.library.ErrorString(r))
 	}

@@ -38,7 +38,7 @@ func TestNVMLList(t *testing.T) {
 		},
 	}
 	library := fakeNVML(device)
-	gpus, err := nvmlLister{library}.list()
+	gpus, err := nvmlLister{library}.list(t.Context())
 	if err != nil || len(gpus) != 1 {
 		t.Fatalf("list: %v, %v", gpus, err)
 	}
@@ -52,6 +52,30 @@ func TestNVMLList(t *testing.T) {
 	}
 }
 
+// TestNVMLListsWhatMayBeUsed: devices that an engine's isolation took away are counted,
+// and cannot be opened.
+func TestNVMLListsWhatMayBeUsed(t *testing.T) {
+	t.Parallel()
+	library := fakeNVML(nil, &mock.Device{
+		GetUUIDFunc:                    func() (string, nvml.Return) { return "GPU-1", nvml.SUCCESS },
+		GetNameFunc:                    func() (string, nvml.Return) { return "", nvml.ERROR_UNKNOWN },
+		GetMemoryInfoFunc:              func() (nvml.Memory, nvml.Return) { return nvml.Memory{}, nvml.ERROR_UNKNOWN },
+		GetUtilizationRatesFunc:        func() (nvml.Utilization, nvml.Return) { return nvml.Utilization{}, nvml.ERROR_UNKNOWN },
+		GetComputeRunningProcessesFunc: func() ([]nvml.ProcessInfo, nvml.Return) { return nil, nvml.ERROR_UNKNOWN },
+	})
+	opened := library.DeviceGetHandleByIndexFunc
+	library.DeviceGetHandleByIndexFunc = func(i int) (nvml.Device, nvml.Return) {
+		if i == 0 {
+			return nil, nvml.ERROR_NO_PERMISSION
+		}
+		return opened(i)
+	}
+	gpus, err := nvmlLister{library}.list(t.Context())
+	if err != nil || len(gpus) != 1 || gpus[0].GetUuid() != "GPU-1" || gpus[0].GetIndex() != 1 {
+		t.Errorf("list: %v, %v", gpus, err)
+	}
+}
+
 func TestNVMLFailures(t *testing.T) {
 	t.Parallel()
 	missing := fakeNVML()
@@ -62,7 +86,7 @@ func TestNVMLFailures(t *testing.T) {
 	for want, library := range map[string]*mock.Interface{
 		"no NVIDIA driver": missing, "count the GPUs": uncounted, "name GPU 0": nameless,
 	} {
-		if _, err := (nvmlLister{library}).list(); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := (nvmlLister{library}).list(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("list: %v, want %s", err, want)
 		}
 	}

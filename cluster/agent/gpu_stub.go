@@ -3,7 +3,8 @@
 package agent
 
 import (
-	"errors"
+	"context"
+	"fmt"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -11,8 +12,8 @@ import (
 // noLister stands in where NVML cannot be called.
 type noLister struct{}
 
-func newGPULister() gpuLister { return noLister{} }
+func newGPULister() gpuLister { return libraryOrProgram{noLister{}, newSMILister()} }
 
-func (noLister) list() ([]*clusterpb.GPU, error) {
-	return nil, errors.New("no GPU can be listed: this tfcluster was built with CGO_ENABLED=0, without NVML")
+func (noLister) list(context.Context) ([]*clusterpb.GPU, error) {
+	return nil, fmt.Errorf("%w: there is no nvidia-smi, and this tfcluster was built with CGO_ENABLED=0, without NVML", errNoDriver)
 }

@@ -204,7 +204,7 @@ func TestAssigned(t *testing.T) {
 
 type hungLister struct{ wait chan struct{} }
 
-func (l hungLister) list() ([]*clusterpb.GPU, error) {
+func (l hungLister) list(context.Context) ([]*clusterpb.GPU, error) {
 	<-l.wait
 	return nil, errors.New("late")
 }

@@ -1,0 +1,142 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// errNoDriver: this machine has nothing that knows GPUs, or not for this program.
+var errNoDriver = errors.New("no GPU can be listed")
+
+// libraryOrProgram lists GPUs by NVIDIA's management library, and where that cannot be
+// called, as in a build without cgo, by nvidia-smi.
+type libraryOrProgram struct{ library, program gpuLister }
+
+func (l libraryOrProgram) list(ctx context.Context) ([]*clusterpb.GPU, error) {
+	gpus, err := l.library.list(ctx)
+	if !errors.Is(err, errNoDriver) {
+		return gpus, err
+	}
+	gpus, other := l.program.list(ctx)
+	if errors.Is(other, errNoDriver) {
+		return nil, err
+	}
+	return gpus, other
+}
+
+// smiLister lists GPUs by NVIDIA's command.
+type smiLister struct {
+	elsewhere []string // folders where it is looked for when it is not on PATH
+}
+
+func newSMILister() smiLister {
+	return smiLister{[]string{"/usr/bin", "/usr/local/nvidia/bin", "/opt/nvidia/bin", "/usr/lib/wsl/lib"}}
+}
+
+// smiDelay is how long nvidia-smi's pipes may stay open after its end.
+const smiDelay = time.Second
+
+func (l smiLister) list(ctx context.Context) ([]*clusterpb.GPU, error) {
+	path, err := l.find()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, path, "-q", "-x")
+	cmd.WaitDelay = smiDelay
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	if err != nil {
+		why, _, _ := strings.Cut(strings.TrimSpace(string(out)+"\n"+said.String()), "\n") // it says on stdout what is wrong
+		return nil, fmt.Errorf("list the GPUs: %s (%w): %s", path, err, oneLine(why))
+	}
+	gpus, err := parseSMI(out)
+	if err != nil {
+		return nil, fmt.Errorf("list the GPUs: read what %s says: %w", path, err)
+	}
+	return gpus, nil
+}
+
+func (l smiLister) find() (string, error) {
+	const name = "nvidia-smi"
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	for _, dir := range l.elsewhere {
+		path := filepath.Join(dir, name)
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%w: there is no %s", errNoDriver, name)
+}
+
+// smiLog is what is used of nvidia-smi's answer. What a GPU does not tell is N/A.
+type smiLog struct {
+	XMLName xml.Name `xml:"nvidia_smi_log"`
+	GPUs    []smiGPU `xml:"gpu"`
+}
+
+type smiGPU struct {
+	Name      string       `xml:"product_name"`
+	UUID      string       `xml:"uuid"`
+	Total     string       `xml:"fb_memory_usage>total"` // 81559 MiB
+	Used      string       `xml:"fb_memory_usage>used"`
+	Load      string       `xml:"utilization>gpu_util"` // 7 %
+	Processes []smiProcess `xml:"processes>process_info"`
+}
+
+type smiProcess struct {
+	PID  int32  `xml:"pid"`
+	Type string `xml:"type"` // C computes, G draws, C+G
+	Used string `xml:"used_memory"`
+}
+
+// parseSMI reads what nvidia-smi -q -x writes. A GPU's index is its place in it, as it is
+// NVML's: both go by the PCI bus.
+func parseSMI(text []byte) ([]*clusterpb.GPU, error) {
+	var log smiLog
+	if err := xml.Unmarshal(text, &log); err != nil {
+		return nil, err
+	}
+	var gpus []*clusterpb.GPU
+	for i, from := range log.GPUs {
+		g := &clusterpb.GPU{
+			Index: int32(i), Uuid: oneLine(from.UUID), Name: oneLine(from.Name), MemoryBytes: mebibytes(from.Total), UsedBytes: mebibytes(from.Used),
+			Utilization: int32(min(amount(from.Load, "%"), 100)),
+		}
+		if g.GetUuid() == "" {
+			return nil, fmt.Errorf("GPU %d has no UUID", i)
+		}
+		for _, p := range from.Processes {
+			if strings.Contains(p.Type, "C") {
+				g.Processes = append(g.Processes, &clusterpb.GPUProcess{Pid: p.PID, UsedBytes: mebibytes(p.Used)})
+			}
+		}
+		gpus = append(gpus, g)
+	}
+	return gpus, nil
+}
+
+func mebibytes(text string) uint64 { return amount(text, "MiB") << 20 }
+
+// amount is a number of a unit, or 0 where it is none.
+func amount(text, unit string) uint64 {
+	number, found := strings.CutSuffix(strings.TrimSpace(text), unit)
+	n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 40)
+	if !found || err != nil {
+		return 0
+	}
+	return n
+}
