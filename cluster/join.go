@@ -102,6 +102,8 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 	}
 	if hello.GetVersion() != c.cfg.Version {
 		w.Refused = fmt.Sprintf("its tfcluster is version %s, the driver's %s", hello.GetVersion(), c.cfg.Version)
+	} else if hello.GetGpuError() != "" { // its programs would compute on the CPU, and nobody would know
+		w.Refused = "it has no GPU: " + hello.GetGpuError()
 	}
 	return w
 }
@@ -131,6 +133,10 @@ func (c *Coordinator) concerning(p *clusterpb.Python) *clusterpb.Python {
 func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 	if hello.GetVersion() != c.cfg.Version {
 		c.handle(evLost{conn.exec, int(hello.GetAttempt()), fmt.Sprintf("the agent on %s has tfcluster %s, the driver %s", hello.GetHost(), hello.GetVersion(), c.cfg.Version)})
+		return
+	}
+	if hello.GetGpuError() != "" {
+		c.handle(evLost{conn.exec, int(hello.GetAttempt()), fmt.Sprintf("%s gives it no GPU: %s", hello.GetHost(), hello.GetGpuError())})
 		return
 	}
 	if !c.lc.expects(conn.exec, int(hello.GetAttempt())) {
