@@ -46,6 +46,8 @@ type Master struct {
 	changed    []*yarnpb.ResourceRequest // guarded by mu: what the next heartbeat says
 	releases   []*yarnpb.ContainerId     // guarded by mu: containers of which the end is not told yet
 	released   int                       // guarded by mu: how many of releases were sent
+	excluded   map[string]bool           // guarded by mu: nodes that are to give nothing
+	known      map[string]bool           // guarded by mu: those of which the ResourceManager has heard
 
 	// guarded by mu: a heartbeat of which nobody knows whether it was heard. The
 	// ResourceManager answers one that it has heard already as it did before, whatever
@@ -61,7 +63,7 @@ func NewMaster(conf *hadoopconf.Conf, s State, bridge time.Duration) (*Master, e
 		return nil, err
 	}
 	config := ipc.Config{Protocol: schedulerService.protocol, Protections: protections(conf)}
-	m := &Master{config: config, state: s, asks: map[int64]Ask{}, told: map[int64]bool{}}
+	m := &Master{config: config, state: s, asks: map[int64]Ask{}, told: map[int64]bool{}, excluded: map[string]bool{}, known: map[string]bool{}}
 	config.Token = &s.Token
 	m.ipc = ipc.NewClient(at, bridge, config)
 	return m, nil
@@ -104,6 +106,7 @@ func (m *Master) Register(ctx context.Context, at Contact) (*yarnpb.RegisterAppl
 	m.contact, m.responseID, m.released = at, 0, 0
 	m.changed = nil
 	clear(m.told)
+	clear(m.known)
 	m.unanswered = nil
 	for _, id := range slices.Sorted(maps.Keys(m.asks)) {
 		m.changed = append(m.changed, m.asks[id].request(1))
@@ -142,6 +145,45 @@ func (m *Master) Release(ids ...*yarnpb.ContainerId) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.releases = append(m.releases, ids...)
+}
+
+// Exclude has nodes give nothing to the application, by the next heartbeat. They are
+// named by their hosts. What they have given stays.
+func (m *Master) Exclude(nodes ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range nodes {
+		m.excluded[n] = true
+	}
+}
+
+// Include takes Exclude back.
+func (m *Master) Include(nodes ...string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, n := range nodes {
+		delete(m.excluded, n)
+	}
+}
+
+// exclusions are what the ResourceManager does not know of Exclude and Include; nil:
+// nothing. It is called with mu held.
+func (m *Master) exclusions() *yarnpb.ResourceBlacklistRequest {
+	r := &yarnpb.ResourceBlacklistRequest{}
+	for _, n := range slices.Sorted(maps.Keys(m.excluded)) {
+		if !m.known[n] {
+			r.BlacklistAdditions = append(r.BlacklistAdditions, n)
+		}
+	}
+	for _, n := range slices.Sorted(maps.Keys(m.known)) {
+		if !m.excluded[n] {
+			r.BlacklistRemovals = append(r.BlacklistRemovals, n)
+		}
+	}
+	if len(r.GetBlacklistAdditions())+len(r.GetBlacklistRemovals()) == 0 {
+		return nil
+	}
+	return r
 }
 
 func (a Ask) request(n int32) *yarnpb.ResourceRequest {
@@ -203,6 +245,7 @@ func (m *Master) allocate(ctx context.Context, progress float32) (Beat, error) {
 	if request == nil {
 		request = &yarnpb.AllocateRequest{
 			Ask: newest(m.changed), Release: slices.Clone(m.releases[m.released:]), ResponseId: new(m.responseID), Progress: &progress,
+			BlacklistRequest: m.exclusions(),
 		}
 		m.changed = nil
 	}
@@ -221,6 +264,12 @@ func (m *Master) allocate(ctx context.Context, progress float32) (Beat, error) {
 	}
 	m.released, m.responseID = m.released+len(request.GetRelease()), r.GetResponseId()
 	m.said(request.GetAsk())
+	for _, n := range request.GetBlacklistRequest().GetBlacklistAdditions() {
+		m.known[n] = true
+	}
+	for _, n := range request.GetBlacklistRequest().GetBlacklistRemovals() {
+		delete(m.known, n)
+	}
 	for _, c := range r.GetAllocatedContainers() {
 		delete(m.asks, c.GetAllocationRequestId())
 		delete(m.told, c.GetAllocationRequestId())

@@ -53,6 +53,7 @@ func TestProtocol(t *testing.T) {
 			{"keys are rolled over", testRollOver},
 			{"an answer that is lost", testLostAnswer},
 			{"a container that is started twice", testStartTwice},
+			{"a node that is excluded", testExclude},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()
