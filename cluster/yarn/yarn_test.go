@@ -76,7 +76,7 @@ const forever = "import time\nprint('here', flush=True)\nwhile True: time.sleep(
 // TestRefusals: what this YARN can never give is refused at once, in one line.
 func TestRefusals(t *testing.T) {
 	h := start(t, hadooptest.Options{
-		HDFS: true, NodeManagers: 2, GPUs: 2, Labels: []string{"", "fast"},
+		HDFS: true, NodeManagers: 2, GPUs: 2, GPUPlugins: 1, Labels: []string{"", "fast"},
 		// The queue ml lets one application begin.
 		Site: map[string]string{
 			"yarn.scheduler.capacity.root.ml.maximum-am-resource-percent": "0.0001",
@@ -84,6 +84,9 @@ func TestRefusals(t *testing.T) {
 		},
 	})
 	t.Run("what was shipped long ago goes", func(t *testing.T) { cleansCache(t, h) })
+	t.Run("a node whose GPUs are not there", func(t *testing.T) { missesGPUs(t, h, 1, "fast") })
+	t.Run("GPUs that the node's plugin found", func(t *testing.T) { sharesGPUs(t, h, 0, "") })
+	t.Run("GPUs as a number", func(t *testing.T) { sharesGPUs(t, h, 1, "fast") })
 	for _, tt := range []struct {
 		name   string
 		change func(*clusterpb.ReserveRequest)

@@ -227,8 +227,6 @@ func (c *Cluster) nodeSite(i int) properties {
 		"yarn.nodemanager.local-dirs":                filepath.Join(dir, "local"),
 		"yarn.nodemanager.log-dirs":                  filepath.Join(dir, "logs"),
 	}
-	if c.options.GPUs > 0 {
-		p["yarn.nodemanager.resource-type.yarn.io/gpu"] = strconv.Itoa(c.options.GPUs)
-	}
+	maps.Copy(p, c.gpuSite(i))
 	return p
 }

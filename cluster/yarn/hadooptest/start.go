@@ -18,8 +18,12 @@ import (
 type Options struct {
 	HDFS         bool // a NameNode and a DataNode; without it fs.defaultFS is file:///
 	NodeManagers int  // with a ResourceManager, if there is one
-	// GPUs is how many of yarn.io/gpu each NodeManager offers; none exists.
+	// GPUs is how many of yarn.io/gpu each NodeManager offers. None exists; a nvidia-smi on
+	// its containers' PATH says that they do.
 	GPUs int
+	// GPUPlugins is how many NodeManagers, the first ones, find them by YARN's plugin; the
+	// others are told their number.
+	GPUPlugins int
 	// Labels are the node labels, one a NodeManager, "" for none. The queue default
 	// may use each of them wholly.
 	Labels []string
@@ -107,6 +111,9 @@ func (c *Cluster) write() error {
 	for i := range c.options.NodeManagers {
 		hosts += c.nodeHost(i) + " " + c.nodeHost(i) + "\n"
 		if err := c.writeConf(filepath.Join(c.dir, fmt.Sprintf("conf-node%d", i)), c.nodeSite(i)); err != nil {
+			return err
+		}
+		if err := c.writeGPUs(i); err != nil {
 			return err
 		}
 	}
