@@ -105,6 +105,9 @@ func (c *Coordinator) engineEvent(e Event) {
 			c.after("save", saveDelay, c.saveState)
 		}
 		c.handle(evGranted{e.Executor, e.Attempt, e.Host, e.Kept})
+	case Warned:
+		c.note(e.Text, true)
+		c.wake()
 	case Over:
 		c.handle(evOver{e.Cause})
 	case Lost:

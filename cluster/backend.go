@@ -66,6 +66,15 @@ type SessionSharer interface {
 	Session(ctx context.Context) (*clusterpb.EngineSessionReply, error)
 }
 
+// Chooser is an Allocation that leaves out places from which agents do not come.
+type Chooser interface {
+	// Came says that the agent of an executor's attempt is here. unfit is why it is of no
+	// use, so that another is about to be asked for; "": it is.
+	Came(id ExecutorID, attempt int, unfit string)
+	// Forgive has it ask for every place again: somebody may have mended what was wrong.
+	Forgive()
+}
+
 // Teller is a Backend whose engine notices an agent's end, and knows why.
 type Teller interface {
 	// TellsWithin is how long after such an end Lost comes, as a rule.
@@ -100,7 +109,7 @@ type ExecutorRequest struct {
 	Each *clusterpb.Resources
 }
 
-// Event is one of Pending, Anew, Granted, Lost, Over.
+// Event is one of Pending, Anew, Granted, Lost, Warned, Over.
 type Event interface{ event() }
 
 // Pending says in the engine's words what an executor waits for.
@@ -134,6 +143,9 @@ type Lost struct {
 	Cause    string
 }
 
+// Warned says what a person should know of the engine, in one line.
+type Warned struct{ Text string }
+
 // Over says that what the whole allocation lived in is gone, and no executor can be
 // had any more: the cluster ends.
 type Over struct{ Cause string }
@@ -142,4 +154,5 @@ func (Pending) event() {}
 func (Anew) event()    {}
 func (Granted) event() {}
 func (Lost) event()    {}
+func (Warned) event()  {}
 func (Over) event()    {}

@@ -47,6 +47,9 @@ func (c *Coordinator) reset(hard bool) {
 	if hard {
 		c.generation.Add(1)
 	}
+	if chooser, ok := c.alloc.(Chooser); ok {
+		chooser.Forgive()
+	}
 	c.handle(evReset{hard})
 }
 

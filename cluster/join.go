@@ -136,7 +136,9 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 		return
 	}
 	if hello.GetGpuError() != "" {
-		c.handle(evLost{conn.exec, int(hello.GetAttempt()), fmt.Sprintf("%s gives it no GPU: %s", hello.GetHost(), hello.GetGpuError())})
+		why := fmt.Sprintf("%s gives it no GPU: %s", hello.GetHost(), hello.GetGpuError())
+		c.came(hello, why)
+		c.handle(evLost{conn.exec, int(hello.GetAttempt()), why})
 		return
 	}
 	if !c.lc.expects(conn.exec, int(hello.GetAttempt())) {
@@ -150,11 +152,19 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 	c.agents[conn.exec] = conn
 	hello.Python = c.concerning(hello.GetPython())
 	c.hellos[conn.exec] = hello
+	c.came(hello, "")
 	c.log.Info("joined", "executor", conn.exec, "host", hello.GetHost(), "pid", hello.GetPid(), "attempt", hello.GetAttempt())
 	c.handle(evJoined{
 		exec: conn.exec, attempt: int(hello.GetAttempt()), incarnation: hello.GetIncarnation(), host: hello.GetHost(), address: hello.GetAddress(),
 		warm: hello.GetWarmed(), tasks: hello.GetTasks(),
 	})
+}
+
+// came tells the engine whose agent is here.
+func (c *Coordinator) came(hello *clusterpb.Hello, unfit string) {
+	if chooser, ok := c.alloc.(Chooser); ok {
+		chooser.Came(ExecutorID(hello.GetExecutorId()), int(hello.GetAttempt()), unfit)
+	}
 }
 
 func (c *Coordinator) left(conn *agentConn, incarnation string) {

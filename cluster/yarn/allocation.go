@@ -1,11 +1,13 @@
 package yarn
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +25,7 @@ type saved struct {
 	State       protocol.State                       `json:"state"`
 	Program     shipped                              `json:"program"`
 	Executors   map[cluster.ExecutorID]savedExecutor `json:"executors"`
+	LeftOut     []string                             `json:"left_out,omitempty"` // nodes
 }
 
 // savedExecutor is an executor's newest attempt and its container, if it has one.
@@ -42,6 +45,8 @@ type executor struct {
 	why       string            // it waits, as was told last
 	container *yarnpb.Container // nil until it was given, and after its end
 	launched  time.Time         // when its agent was started; zero for an earlier driver's
+	came      bool              // its agent is known to have called
+	unfit     string            // why that is of no use
 	config    []byte            // its agent's
 	cutOff    bool              // an agent of it could not dial the driver
 	web       string            // of the last container's node
@@ -69,13 +74,19 @@ type allocation struct {
 	executors map[cluster.ExecutorID]*executor // guarded by mu
 	wishes    int64                            // guarded by mu: the last wish's name
 	released  bool                             // guarded by mu
+	strikes   map[string]int                   // guarded by mu: containers of a node in a row from which no agent came
+	leftOut   map[string]bool                  // guarded by mu: nodes that are not asked for
 }
 
 func newAllocation(s site, req cluster.Request, app application, from saved) *allocation {
 	a := &allocation{
 		site: s, req: req, app: app, program: from.Program,
 		events: make(chan cluster.Event, 4*len(req.Executors)+16), wake: make(chan struct{}, 1), executors: map[cluster.ExecutorID]*executor{},
-		wishes: time.Now().UnixMilli(), // another than an earlier driver's
+		wishes:  time.Now().UnixMilli(), // another than an earlier driver's
+		strikes: map[string]int{}, leftOut: map[string]bool{},
+	}
+	for _, node := range from.LeftOut {
+		a.leftOut[node] = true
 	}
 	a.ctx, a.stop = context.WithCancel(context.Background())
 	priorities := map[kind]int32{} // from 1 on, in the order of the executors
@@ -124,11 +135,16 @@ func (a *allocation) want(id cluster.ExecutorID) {
 	x := a.executors[id]
 	x.attempt++
 	a.wishes++
-	x.wish, x.since, x.why, x.container = a.wishes, time.Now(), "", nil
+	x.wish, x.since, x.why, x.container, x.came, x.unfit = a.wishes, time.Now(), "", nil, false, ""
 	if a.app.master == nil {
 		return // it asks when it is registered
 	}
 	a.app.master.Ask(a.ask(x))
+	a.rouse()
+}
+
+// rouse has the next heartbeat soon.
+func (a *allocation) rouse() {
 	select {
 	case a.wake <- struct{}{}:
 	default: // it was told already
@@ -155,6 +171,7 @@ func kindOf(each *clusterpb.Resources) kind {
 // in the place of those that do not. It is called before begin.
 func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
 	a.app.nodes.Tokens(r.GetNmTokensFromPreviousAttempts())
+	a.app.master.Exclude(slices.Collect(maps.Keys(a.leftOut))...)
 	living := map[string]*yarnpb.Container{}
 	for _, c := range r.GetContainersFromPreviousAttempts() {
 		living[protocol.ContainerName(c.GetId())] = c
@@ -164,7 +181,7 @@ func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
 			name := protocol.ContainerName(x.last)
 			if c := living[name]; c != nil {
 				delete(living, name)
-				x.container = c
+				x.container, x.came = c, true
 				a.tell(cluster.Granted{Executor: id, Attempt: x.attempt, Host: c.GetNodeId().GetHost(), Kept: true})
 				continue
 			}
@@ -186,8 +203,12 @@ func (a *allocation) Replace(ctx context.Context, id cluster.ExecutorID) error {
 		a.mu.Unlock()
 		return fmt.Errorf("replace executor %s: %w", id, errors.New("there is none, or it is released"))
 	}
+	node, cause := x.useless(), cmp.Or(x.unfit, "its agent did not call")
 	a.giveBack(x)
 	a.mu.Unlock()
+	if node != "" {
+		a.strike(node, cause)
+	}
 	a.want(id)
 	return nil
 }
@@ -226,7 +247,7 @@ func (a *allocation) giveBack(x *executor) {
 func (a *allocation) Saved() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := saved{Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}}
+	s := saved{Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}, LeftOut: slices.Sorted(maps.Keys(a.leftOut))}
 	if a.app.id != nil {
 		s.Application = protocol.ApplicationName(a.app.id)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -192,6 +194,7 @@ func (a *allocation) admit() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.app.master = master
+	master.Exclude(slices.Collect(maps.Keys(a.leftOut))...)
 	for _, x := range a.executors {
 		if x.wish != 0 {
 			master.Ask(a.ask(x))

@@ -105,7 +105,7 @@ func (a *allocation) heard(app application, b protocol.Beat) {
 		if a.held != "" {
 			return a.held
 		}
-		return waitingWords(x, queue(a.req), b.GetLimit())
+		return waitingWords(x, queue(a.req), b.GetLimit()) + a.leftOutWords()
 	})
 }
 
@@ -131,7 +131,7 @@ func (a *allocation) given(app application, c *yarnpb.Container) {
 		ctx, cancel := context.WithTimeout(a.ctx, startLimit)
 		defer cancel()
 		if err := a.launch(ctx, app, id, attempt, c); err != nil {
-			a.lose(c.GetId(), startWords(err))
+			a.lose(c.GetId(), startWords(err), true)
 			app.master.Release(c.GetId())
 		}
 	})
@@ -146,20 +146,29 @@ func (a *allocation) ended(s *yarnpb.ContainerStatus) {
 			a.tell(cluster.Over{Cause: cause})
 		}
 	}
-	a.lose(s.GetContainerId(), cause)
+	a.lose(s.GetContainerId(), cause, !others[s.GetExitStatus()])
 }
 
-func (a *allocation) lose(container *yarnpb.ContainerId, cause string) {
+// lose tells that a container is gone. blamed is whether that is its node's doing, where
+// no agent has come from it.
+func (a *allocation) lose(container *yarnpb.ContainerId, cause string, blamed bool) {
 	name := protocol.ContainerName(container)
 	a.mu.Lock()
 	var lost cluster.Event
+	node := ""
 	for id, x := range a.executors {
 		if x.container != nil && protocol.ContainerName(x.container.GetId()) == name {
+			if blamed {
+				node = x.useless()
+			}
 			x.container = nil
 			lost = cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause}
 		}
 	}
 	a.mu.Unlock()
+	if node != "" { // before another container is asked for
+		a.strike(node, cause)
+	}
 	if lost != nil {
 		a.tell(lost)
 	}

@@ -256,7 +256,8 @@ func cleansCache(t *testing.T, h *hadooptest.Cluster) {
 
 // TestFaults: a cluster outlives its engine's troubles.
 func TestFaults(t *testing.T) {
-	h := start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, Recovery: true, MasterExpiry: 5 * time.Minute})
+	// The ResourceManager is silent for 15 s, and is to know its nodes afterwards.
+	h := start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, Recovery: true, MasterExpiry: 5 * time.Minute, NodeExpiry: 20 * time.Second})
 	c := harness(t).Start(t, "worker=2")
 	t.Run("the ResourceManager's restart is not noticed", func(t *testing.T) {
 		clusters := []*clustertest.Cluster{c, managed(t).Start(t, "worker=2")}
@@ -345,6 +346,8 @@ func TestFaults(t *testing.T) {
 			t.Errorf("the state is %v: %v", now, err)
 		}
 	})
+	c.End()
+	t.Run("a node that prepares no container is left out", func(t *testing.T) { leavesOut(t, h) })
 }
 
 // hostOf is where a task's executor is.

@@ -1,0 +1,125 @@
+package yarn
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+var _ cluster.Chooser = (*allocation)(nil)
+
+// mostStrikes is how many containers of a node in a row may come to nothing.
+const mostStrikes = 2
+
+// others are the exit statuses of containers for which their node is not to blame: it is
+// lost, the container was taken back, or it was too small for its process.
+var others = map[int32]bool{-100: true, -102: true, -103: true, -104: true, -105: true, -106: true, -107: true}
+
+// useless is the node of an executor's container if no agent came from it, or "". It is
+// called with the allocation's mu held.
+func (x *executor) useless() string {
+	if x.container == nil || x.came {
+		return ""
+	}
+	return x.container.GetNodeId().GetHost()
+}
+
+// Came says that the agent of an executor's attempt is here: its node is fit for agents,
+// unless that one is not.
+func (a *allocation) Came(id cluster.ExecutorID, attempt int, unfit string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	x := a.executors[id]
+	if x == nil || x.attempt != attempt || x.container == nil {
+		return
+	}
+	if x.unfit = unfit; unfit == "" {
+		x.came = true
+		delete(a.strikes, x.container.GetNodeId().GetHost())
+	}
+}
+
+// Forgive has every node asked again.
+func (a *allocation) Forgive() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if m := a.app.master; m != nil {
+		m.Include(slices.Collect(maps.Keys(a.leftOut))...)
+	}
+	clear(a.strikes)
+	clear(a.leftOut)
+	a.rouse()
+}
+
+// strike counts a container of a node that came to nothing. A node of which that is said
+// too often is left out, unless some executor could then be nowhere. It asks YARN, and
+// returns when that has answered, or not in time.
+func (a *allocation) strike(node, cause string) {
+	a.mu.Lock()
+	a.strikes[node]++
+	n := a.strikes[node]
+	spare := maps.Clone(a.leftOut)
+	a.mu.Unlock()
+	if n < mostStrikes || spare[node] {
+		return
+	}
+	spare[node] = true
+	if !a.dispensable(spare) {
+		return
+	}
+	a.mu.Lock()
+	a.leftOut[node] = true
+	if m := a.app.master; m != nil {
+		m.Exclude(node)
+	}
+	a.rouse()
+	a.mu.Unlock()
+	a.tell(cluster.Warned{Text: fmt.Sprintf("node %s is left out: %d containers there came to nothing, the last: %s; %%tfcluster reset asks for it again", node, n, cause)})
+}
+
+// dispensable is whether every executor fits on some node that runs beside these. A node
+// of another label may be somebody else's alone.
+func (a *allocation) dispensable(nodes map[string]bool) bool {
+	ctx, cancel := context.WithTimeout(a.ctx, reachLimit)
+	defer cancel()
+	client, err := protocol.NewClient(a.site.conf, a.site.user, reachLimit)
+	if err != nil {
+		return false
+	}
+	defer client.Close()
+	reports, err := client.NodeReports(ctx)
+	if err != nil {
+		return false // asked again after the next one
+	}
+	for _, e := range a.req.Executors {
+		if !slices.ContainsFunc(reports, func(r *yarnpb.NodeReport) bool {
+			return !nodes[r.GetNodeId().GetHost()] && partition(r) == e.Each.GetNodeLabel() && fits(resource(e.Each), r.GetCapability())
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// partition is a node's label, "" for none.
+func partition(r *yarnpb.NodeReport) string {
+	return strings.Join(r.GetNodeLabels(), ",")
+}
+
+// leftOutWords end what is said of a wish that waits. It is called with mu held.
+func (a *allocation) leftOutWords() string {
+	switch names := slices.Sorted(maps.Keys(a.leftOut)); len(names) {
+	case 0:
+		return ""
+	case 1:
+		return fmt.Sprintf("; node %s is left out", names[0])
+	default:
+		return fmt.Sprintf("; nodes %s are left out", strings.Join(names, ", "))
+	}
+}
