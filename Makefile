@@ -22,7 +22,7 @@ build: $(BIN) ## bin/tfcluster
 $(BIN): $(SOURCES) $(shell find jupyter-ext/labextension -type f 2>/dev/null) tensorboard/serve.py
 	go build $(GOFLAGS_BUILD) -o $@ .
 
-# Static, so that they run on executors whatever C library is there. Without NVML: GPUs are then the engine's to assign.
+# Static, so that they run on executors whatever C library is there. Without NVML: GPUs are then listed by nvidia-smi.
 release: ## dist/tfcluster-linux-{amd64,arm64}, for any C library
 	@mkdir -p dist
 	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch go build $(GOFLAGS_BUILD) -o dist/tfcluster-linux-$$arch . || exit 1; done
@@ -74,8 +74,11 @@ test-go:
 	.ci/go-test -race -timeout 20m ./...
 
 # The backends against the other versions of their engines, whole.
-test-matrix: $(VENV)/.done .venv-spark35/.done ## Spark 3.5 beside 4.0
+OTHER_HADOOP := 3.4.3
+test-matrix: $(VENV)/.done .venv-spark35/.done ## Spark 3.5 beside 4.0, Hadoop 3.4 beside 3.3
 	TFCLUSTER_TEST_PYTHON=$(CURDIR)/.venv-spark35/bin/python .ci/go-test -race -timeout 30m ./cluster/spark/...
+	$(MAKE) --no-print-directory hadoop HADOOP_VERSION=$(OTHER_HADOOP)
+	TFCLUSTER_TEST_HADOOP=$(OTHER_HADOOP) .ci/go-test -race -timeout 30m ./cluster/hdfs/... ./cluster/yarn/...
 
 .venv-spark35/.done: requirements/spark35.txt
 	$(PYTHON) -m venv .venv-spark35
