@@ -149,6 +149,9 @@ func (c *Coordinator) release(reason string) {
 		return
 	}
 	failed := c.lc.state == stateFailed
+	if e, ok := c.alloc.(Concluder); ok {
+		e.Conclude(c.conclusion(reason))
+	}
 	go func() { // its end is awaited by the loop
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()

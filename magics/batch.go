@@ -16,6 +16,7 @@ func (s *Session) batch(ctx context.Context, inv *invocation) (Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	req.OneRun = true
 	start, err := inv.startRequest(ctx, "", req) // a program that is not there reserves nothing
 	if err != nil {
 		return nil, err

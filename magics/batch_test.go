@@ -65,8 +65,8 @@ func TestBatchFailure(t *testing.T) {
 	f := d.get(d.order[0])
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.shutdowns) != 1 {
-		t.Errorf("released %d times", len(f.shutdowns))
+	if len(f.shutdowns) != 1 || !f.request.GetOneRun() {
+		t.Errorf("released %d times, asked for by %v", len(f.shutdowns), f.request)
 	}
 }
 

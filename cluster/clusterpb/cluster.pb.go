@@ -4370,6 +4370,7 @@ type ReserveRequest struct {
 	Ship              []*GivenFile           `protobuf:"bytes,18,rep,name=ship,proto3" json:"ship,omitempty"`                                                    // files for the working directories of executors without this disk
 	ShipEnvironment   string                 `protobuf:"bytes,19,opt,name=ship_environment,json=shipEnvironment,proto3" json:"ship_environment,omitempty"`       // environment for executors without this disk: a folder or an archive
 	Framework         string                 `protobuf:"bytes,21,opt,name=framework,proto3" json:"framework,omitempty"`                                          // whose coordinates the tasks are given: tensorflow | pytorch | jax | none; "": tensorflow
+	OneRun            bool                   `protobuf:"varint,22,opt,name=one_run,json=oneRun,proto3" json:"one_run,omitempty"`                                 // made for one run, whose outcome is the cluster's in the engine's eyes
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -4542,6 +4543,13 @@ func (x *ReserveRequest) GetFramework() string {
 		return x.Framework
 	}
 	return ""
+}
+
+func (x *ReserveRequest) GetOneRun() bool {
+	if x != nil {
+		return x.OneRun
+	}
+	return false
 }
 
 // GivenFile: a file or folder of this machine's, and what executors call it.
@@ -7323,7 +7331,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"depends_on\x18\x05 \x03(\tR\tdependsOn\x12\x18\n" +
 	"\acommand\x18\x06 \x01(\tR\acommand\x12*\n" +
-	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\x9f\x06\n" +
+	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\xb8\x06\n" +
 	"\x0eReserveRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12(\n" +
@@ -7347,7 +7355,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x12tensorboard_python\x18\x11 \x01(\tR\x11tensorboardPython\x12+\n" +
 	"\x04ship\x18\x12 \x03(\v2\x17.tfcluster.v1.GivenFileR\x04ship\x12)\n" +
 	"\x10ship_environment\x18\x13 \x01(\tR\x0fshipEnvironment\x12\x1c\n" +
-	"\tframework\x18\x15 \x01(\tR\tframework\x1a6\n" +
+	"\tframework\x18\x15 \x01(\tR\tframework\x12\x17\n" +
+	"\aone_run\x18\x16 \x01(\bR\x06oneRun\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +

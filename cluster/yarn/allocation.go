@@ -53,6 +53,8 @@ type executor struct {
 	last      *yarnpb.ContainerId
 }
 
+var _ cluster.Concluder = (*allocation)(nil)
+
 // allocation is one application, and after its end another, unless it is managed.
 type allocation struct {
 	site    site
@@ -73,6 +75,7 @@ type allocation struct {
 	shipped   time.Time                        // guarded by mu: when program was; zero for an earlier driver's
 	executors map[cluster.ExecutorID]*executor // guarded by mu
 	wishes    int64                            // guarded by mu: the last wish's name
+	ending    ending                           // guarded by mu
 	released  bool                             // guarded by mu
 	strikes   map[string]int                   // guarded by mu: containers of a node in a row from which no agent came
 	leftOut   map[string]bool                  // guarded by mu: nodes that are not asked for
@@ -83,7 +86,7 @@ func newAllocation(s site, req cluster.Request, app application, from saved) *al
 		site: s, req: req, app: app, program: from.Program,
 		events: make(chan cluster.Event, 4*len(req.Executors)+16), wake: make(chan struct{}, 1), executors: map[cluster.ExecutorID]*executor{},
 		wishes:  time.Now().UnixMilli(), // another than an earlier driver's
-		strikes: map[string]int{}, leftOut: map[string]bool{},
+		ending:  released, strikes: map[string]int{}, leftOut: map[string]bool{},
 	}
 	for _, node := range from.LeftOut {
 		a.leftOut[node] = true
@@ -272,6 +275,13 @@ func (a *allocation) Saved() []byte {
 	return b
 }
 
+// Conclude says how the application is to have ended: it is what YARN shows of it.
+func (a *allocation) Conclude(how cluster.Conclusion, why string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ending = endingOf(how, why)
+}
+
 // Release finishes the application, with which its containers end.
 func (a *allocation) Release(ctx context.Context) error {
 	a.mu.Lock()
@@ -280,11 +290,12 @@ func (a *allocation) Release(ctx context.Context) error {
 		return nil
 	}
 	a.released = true
+	as := a.ending
 	a.mu.Unlock()
 	a.stop()
 	a.work.Wait()
 	if a.attempt == nil {
-		return a.current().end(ctx, a.site)
+		return a.current().end(ctx, a.site, as)
 	}
 	app := a.current()
 	if app.id == nil {
@@ -292,5 +303,5 @@ func (a *allocation) Release(ctx context.Context) error {
 	}
 	// First what is kept: YARN may end this process when the application is finished.
 	a.attempt.ended(ctx)
-	return app.end(ctx, a.site)
+	return app.end(ctx, a.site, as)
 }

@@ -92,8 +92,28 @@ func queue(req cluster.Request) string {
 	return "default"
 }
 
-// end ends an application as one that did what it was for, or else by force.
-func (p application) end(ctx context.Context, s site) error {
+// ending is what YARN is told at an application's end.
+type ending struct {
+	status yarnpb.FinalApplicationStatus
+	words  string // a line
+}
+
+// released is the ending of one that did what it was for.
+var released = ending{yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released"}
+
+// endingOf is what a cluster's conclusion is to YARN.
+func endingOf(how cluster.Conclusion, why string) ending {
+	switch how {
+	case cluster.Failed:
+		return ending{yarnpb.FinalApplicationStatus_APP_FAILED, why}
+	case cluster.Stopped:
+		return ending{yarnpb.FinalApplicationStatus_APP_KILLED, why}
+	}
+	return released
+}
+
+// end ends an application so, or else by force.
+func (p application) end(ctx context.Context, s site, as ending) error {
 	if p.id == nil {
 		return nil
 	}
@@ -101,7 +121,7 @@ func (p application) end(ctx context.Context, s site) error {
 		return errors.Join(kill(s, p.id), p.nodes.Close())
 	}
 	finishing, cancel := context.WithTimeout(ctx, 10*time.Second)
-	err := p.master.Finish(finishing, yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released", "")
+	err := p.master.Finish(finishing, as.status, as.words, "")
 	cancel()
 	if err != nil { // also where its token is none any more: that is not its end yet
 		err = kill(s, p.id)

@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -50,7 +49,7 @@ func TestManaged(t *testing.T) {
 	t.Run("event files follow to this machine", showsEvents)
 	t.Run("an application that is killed is told as such", func(t *testing.T) { t.Parallel(); tellsKilled(t, h) })
 	t.Run("what is given travels", func(t *testing.T) { t.Parallel(); clustertest.Shipped(t, managed(t), false, environments) })
-	t.Run("the command line gives the program's exit code", runsBatch)
+	t.Run("the command line gives the program's exit code, and YARN the run's end", func(t *testing.T) { t.Parallel(); runsBatch(t, h) })
 	t.Run("results are not on this machine", refusesFolder)
 }
 
@@ -256,23 +255,6 @@ while True: time.sleep(0.05)
 		b, err := os.ReadFile(filepath.Join(dir, "logs", "run-001", "logs", "events.out.tfevents.1.test"))
 		return err == nil && string(b) == "first second third"
 	})
-}
-
-// runsBatch: tfcluster run, from the first word to the last.
-func runsBatch(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
-	defer cancel()
-	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "fails.py"), []byte("import sys\nprint('in a container', sys.argv[1])\nsys.exit(17)\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(ctx, program, "run", "--backend", "yarn", "--managed", "--workers", "1", "--memory", "1g", "--python", clustertest.FindPython(t), "--no-zygote", "fails.py", "there")
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState.ExitCode() != 17 || !strings.Contains(string(out), "in a container there") {
-		t.Errorf("it ended with %v:\n%s", err, out)
-	}
 }
 
 // keepsLines: the next ApplicationMaster goes on with the lines that the killed one had.

@@ -135,7 +135,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 		return nil, err
 	}
 	if len(old.State.Token.Identifier) == 0 { // it never had a container
-		if err := app.end(ctx, s); err != nil {
+		if err := app.end(ctx, s, released); err != nil {
 			return nil, err
 		}
 		return allocate(ctx, s, req, old.Executors)
@@ -145,7 +145,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 	}
 	r, err := register(ctx, app.master, protocol.Contact{})
 	if errors.Is(err, protocol.ErrGone) || errors.Is(err, protocol.ErrRegistered) {
-		if err := app.end(ctx, s); err != nil { // where its token was an old one, it holds containers yet
+		if err := app.end(ctx, s, released); err != nil { // where its token was an old one, it holds containers yet
 			return nil, err
 		}
 		return allocate(ctx, s, req, old.Executors)

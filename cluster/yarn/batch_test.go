@@ -1,0 +1,118 @@
+package yarn_test
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// runsBatch: tfcluster run, from the first word to the last, which is YARN's.
+func runsBatch(t *testing.T, h *hadooptest.Cluster) {
+	dir := t.TempDir()
+	for name, body := range map[string]string{
+		"fails.py": "import sys\nprint('in a container', sys.argv[1])\nsys.exit(17)\n",
+		"works.py": hello,
+		"stays.py": forever,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(body), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tt := range []struct {
+		name    string
+		managed bool
+		program string
+		said    string
+		code    int
+		status  yarnpb.FinalApplicationStatus
+		why     string
+	}{
+		{"managed-fails", true, "fails.py", "in a container there", 17, yarnpb.FinalApplicationStatus_APP_FAILED, "exited with code 17"},
+		{"managed-stopped", true, "stays.py", "here", 128 + int(syscall.SIGTERM), yarnpb.FinalApplicationStatus_APP_KILLED, "stopped on request"},
+		{"fails", false, "fails.py", "in a container there", 17, yarnpb.FinalApplicationStatus_APP_FAILED, "exited with code 17"},
+		{"works", false, "works.py", "out of it", 0, yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+			defer cancel()
+			args := []string{"run", "--backend", "yarn", "--tags", tt.name, "--workers", "1", "--memory", "1g", "--python", clustertest.FindPython(t), "--no-zygote"}
+			if tt.managed {
+				args = append(args, "--managed")
+			}
+			cmd := exec.CommandContext(ctx, program, append(args, tt.program, "there")...)
+			cmd.Dir = dir
+			out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer out.Close()
+			said := func() string {
+				b, err := os.ReadFile(out.Name())
+				if err != nil {
+					t.Error(err)
+				}
+				return string(b)
+			}
+			cmd.Stdout, cmd.Stderr = out, out
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			if tt.code > 128 {
+				clustertest.WaitFor(t, "the program's line", func() bool { return strings.Contains(said(), tt.said) })
+				if err := cmd.Process.Signal(syscall.Signal(tt.code - 128)); err != nil {
+					t.Error(err)
+				}
+			}
+			err = cmd.Wait()
+			if cmd.ProcessState.ExitCode() != tt.code || !strings.Contains(said(), tt.said) {
+				t.Errorf("it ended with %v:\n%s", err, said())
+			}
+			endsAs(ctx, t, h, tt.name, tt.status, tt.why)
+		})
+	}
+	t.Run("an interactive cluster has done what it was for", func(t *testing.T) {
+		t.Parallel()
+		c := managed(t).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) {
+			r.Engine = map[string]string{"managed": "true", "tags": "interactive"}
+		})
+		if st := c.Script("raise SystemExit(17)").Wait(); st.GetState() != "failed" {
+			t.Errorf("the run is %s", st.GetState())
+		}
+		c.End()
+		endsAs(t.Context(), t, h, "interactive", yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released")
+	})
+}
+
+// endsAs: the one application of a tag ends so in YARN's report.
+func endsAs(ctx context.Context, t *testing.T, h *hadooptest.Cluster, tag string, status yarnpb.FinalApplicationStatus, why string) {
+	t.Helper()
+	conf, user := hadoop(t, h)
+	client, err := protocol.NewClient(conf, user, time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	apps, err := client.Applications(ctx, tag)
+	if err != nil || len(apps) != 1 {
+		t.Fatalf("the applications are %v: %v", apps, err)
+	}
+	r, err := client.Await(ctx, apps[0].GetApplicationId(), func(r *yarnpb.ApplicationReport) bool { return protocol.Ended(r.GetYarnApplicationState()) }, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.GetFinalApplicationStatus() != status || !strings.Contains(r.GetDiagnostics(), why) || strings.Contains(strings.TrimSpace(r.GetDiagnostics()), "\n") {
+		t.Errorf("it is %s, %s: %q", r.GetYarnApplicationState(), r.GetFinalApplicationStatus(), r.GetDiagnostics())
+	}
+}
