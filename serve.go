@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"syscall"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -46,6 +48,13 @@ func runMaster(ctx context.Context) error {
 		Elsewhere: onElsewhere,
 		Hadoop:    readHadoop,
 		Events:    readEvents,
+		TensorBoard: func(python, stateDir, _, name string) cluster.TensorBoards {
+			// A container's folder has too long a path for a socket's; this is the same folder.
+			return newBoard(python, stateDir, filepath.Join("/proc", strconv.Itoa(os.Getpid()), "cwd"), name)
+		},
+		ShowBoard: func(path string, at *clusterpb.TensorBoardReply) http.Handler {
+			return tensorboard.GetOnly(path, tensorboard.Address{Path: at.GetPath(), Socket: at.GetSocket()})
+		},
 	}, attempt, input, state)
 	return errors.Join(err, attempt.Close())
 }

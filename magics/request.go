@@ -37,6 +37,9 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 	if inv.Has("managed") && inv.Has("advertise") {
 		return nil, usagef(inv.Verb, "--advertise says nothing with --managed: executors dial the node that runs the driver")
 	}
+	if inv.Has("tensorboard") && !inv.Has("managed") {
+		return nil, usagef(inv.Verb, "--tensorboard is for the page of a --managed cluster: the verb tensorboard shows this one's here")
+	}
 	roles, err := inv.requestRoles()
 	if err != nil {
 		return nil, err

@@ -90,6 +90,7 @@ func reserveOptions() []Option {
 		{Name: "priority", Kind: KindCount, Max: 1_000_000, Only: "yarn", Engine: "priority", Group: eng, Help: "YARN priority among the queue's applications"},
 		{Name: "tags", Kind: KindText, Only: "yarn", Engine: "tags", Group: eng, Help: "YARN application tags: A,B"},
 		{Name: "managed", Kind: KindFlag, Only: "yarn", Engine: "managed", Group: eng, Help: "YARN runs the cluster's driver too, in a container: the cluster does not need this machine, nor a road from the nodes to it"},
+		{Name: "tensorboard", Kind: KindFlag, Only: "yarn", Engine: "tensorboard", Group: eng, Help: "with --managed: TensorBoard on the application's page too, for whoever YARN shows that to"},
 		{Name: "advertise", Kind: KindText, Meta: "HOST[:PORTS]", Group: eng, Help: "address that executors dial"},
 
 		{Name: "reserve-timeout", Kind: KindDuration, Default: "10m", Group: life, Help: "give up, with the reason, after this long"},

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -37,6 +38,9 @@ type Options struct {
 	// TensorBoard makes the cluster's TensorBoard; may be nil. It is given the
 	// interpreter that has tensorboard, and the cluster's state folder and sockets' folder.
 	TensorBoard func(python, stateDir, socketDir, name string) cluster.TensorBoards
+	// ShowBoard serves an open TensorBoard below a path of the page that a hosted driver's
+	// engine shows; may be nil.
+	ShowBoard func(path string, at *clusterpb.TensorBoardReply) http.Handler
 	// Elsewhere gives the file system of a --dir that is a URI; nil: there is none.
 	Elsewhere func(dir string) (Elsewhere, error)
 	// Hadoop is the configuration of this host, with a cluster's directory; nil: there is none.
@@ -297,6 +301,8 @@ func (d *driver) serve(ctx context.Context) error {
 	}
 	if d.opt.TensorBoard != nil && d.hosting == nil {
 		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), d.name)
+	} else if d.showsBoard() { // by the tasks' Python, which the node has
+		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetPython(), d.stateDir, d.stateDir, d.name)
 	}
 	if d.spool != nil {
 		cfg.Spool = d.spool

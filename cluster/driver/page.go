@@ -15,14 +15,16 @@ import (
 
 // page is a cluster as a hosted driver shows it to whoever the engine lets look: how its
 // executors and its run stand, and where the engine shows what they wrote. It holds no
-// line of a program, no argument and no variable of an environment.
+// line of a program, no argument and no variable of an environment. TensorBoard is beside
+// it where whoever reserved has asked for that.
 var page = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5"><title>tfcluster {{.Status.Name}}</title>
 <style>body{font:14px sans-serif;margin:2em}table{border-collapse:collapse}td,th{padding:.3em 1em .3em 0;text-align:left;border-bottom:1px solid #ccc}</style>
 </head><body>
 <h1>tfcluster {{.Status.Name}}</h1>
 <p>{{.Status.State}}, {{.Describe}}, of {{.Status.Allocation}}. Results, with event files for TensorBoard: {{.Status.Dir}}</p>
-{{with .Status.Run}}<p>Run {{.Id}}: {{.State}}{{with .Progress}}, step {{.Step}}{{end}}</p>{{end}}
+{{with .Board}}<p><a href="{{.}}">TensorBoard</a>. YARN's proxy only fetches: what a plugin sends comes through up to 30 kB, and not from a frame of its own.</p>
+{{end}}{{with .Status.Run}}<p>Run {{.Id}}: {{.State}}{{with .Progress}}, step {{.Step}}{{end}}</p>{{end}}
 <table><tr><th>executor</th><th>task</th><th>host</th><th>state</th><th>run</th><th>step</th><th>logs</th></tr>
 {{range .Rows}}<tr><td>{{.X.Id}}</td><td>{{.X.Task}}</td><td>{{.X.Host}}</td><td>{{.X.State}}</td><td>{{.Task.GetState}}</td><td>{{with .Task.GetStep}}{{.}}{{end}}</td><td>{{with .Logs}}<a href="{{.}}">container</a>{{end}}</td></tr>
 {{end}}</table>
@@ -40,7 +42,14 @@ const pageLimit = 10 * time.Second
 
 // servePage shows the page until ctx ends.
 func (d *driver) servePage(ctx context.Context) error {
-	server := &http.Server{Handler: d.hosting.Guard(http.HandlerFunc(d.showPage)), ReadHeaderTimeout: pageLimit, WriteTimeout: 2 * pageLimit}
+	pages := http.NewServeMux()
+	pages.HandleFunc("/", d.showPage)
+	if d.showsBoard() {
+		board := &boardPage{coord: d.coord.Control(), show: d.opt.ShowBoard, ctx: ctx}
+		defer board.close()
+		pages.Handle(boardPath, board)
+	}
+	server := &http.Server{Handler: d.hosting.Guard(pages), ReadHeaderTimeout: pageLimit, WriteTimeout: 2 * pageLimit}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // Serve tells
 	defer stop()
 	if err := server.Serve(d.pages); err != nil && !errors.Is(err, http.ErrServerClosed) {
@@ -48,6 +57,14 @@ func (d *driver) servePage(ctx context.Context) error {
 	}
 	return nil
 }
+
+// showsBoard is whether the page has TensorBoard beside it.
+func (d *driver) showsBoard() bool {
+	return d.hosting != nil && d.req.GetEngine()[onPage] != "" && d.opt.TensorBoard != nil && d.opt.ShowBoard != nil
+}
+
+// onPage is the key of a request that wants it, as magics writes it.
+const onPage = "tensorboard"
 
 func (d *driver) showPage(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/" || r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -69,8 +86,12 @@ func (d *driver) showPage(w http.ResponseWriter, r *http.Request) {
 	for _, x := range st.GetExecutors() {
 		rows = append(rows, row{x, tasks[x.GetTask()], d.hosting.LogPage(cluster.ExecutorID(x.GetId()))})
 	}
+	board := ""
+	if d.showsBoard() {
+		board = boardPath[1:] // from the page, which the proxy has at an address of its own
+	}
 	var b bytes.Buffer
-	if err := page.Execute(&b, map[string]any{"Status": st, "Rows": rows, "Describe": cluster.Describe(st.GetRoles())}); err != nil {
+	if err := page.Execute(&b, map[string]any{"Status": st, "Rows": rows, "Describe": cluster.Describe(st.GetRoles()), "Board": board}); err != nil {
 		d.log.Warn("status page", "err", err)
 		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
 		return

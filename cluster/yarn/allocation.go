@@ -85,8 +85,8 @@ func newAllocation(s site, req cluster.Request, app application, from saved) *al
 	a := &allocation{
 		site: s, req: req, app: app, program: from.Program,
 		events: make(chan cluster.Event, 4*len(req.Executors)+16), wake: make(chan struct{}, 1), executors: map[cluster.ExecutorID]*executor{},
-		wishes:  time.Now().UnixMilli(), // another than an earlier driver's
-		ending:  released, strikes: map[string]int{}, leftOut: map[string]bool{},
+		wishes: time.Now().UnixMilli(), // another than an earlier driver's
+		ending: released, strikes: map[string]int{}, leftOut: map[string]bool{},
 	}
 	for _, node := range from.LeftOut {
 		a.leftOut[node] = true

@@ -45,6 +45,7 @@ const (
 	masterMemory  = 1024        // MiB
 	masterLimit   = "768"       // of its heap, after which it collects harder
 	masterFailure = 10 * 60_000 // milliseconds for which a failure counts
+	boardMemory   = 1024        // MiB more for TensorBoard, with the TensorFlow that it imports where there is one
 )
 
 // sweepLimit bounds a look for what was left.
@@ -57,7 +58,7 @@ func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte)
 		return nil, err
 	}
 	app, _, err := submit(ctx, s, req, func(c *yarnpb.ApplicationSubmissionContext, program shipped) error {
-		return describeMaster(c, s, program, input)
+		return describeMaster(c, s, program, input, req.Reserve.GetEngine()[engineBoard] != "")
 	})
 	if err != nil {
 		return nil, err
@@ -100,8 +101,9 @@ func (h *hosted) sweep(ctx context.Context) error {
 	return nil
 }
 
-// describeMaster makes a submission one with a container for its ApplicationMaster.
-func describeMaster(c *yarnpb.ApplicationSubmissionContext, s site, program shipped, input []byte) error {
+// describeMaster makes a submission one with a container for its ApplicationMaster, and
+// for a TensorBoard beside it.
+func describeMaster(c *yarnpb.ApplicationSubmissionContext, s site, program shipped, input []byte, board bool) error {
 	secret, err := json.Marshal(masterInput{Driver: input, Conf: s.conf.Some(masterNeeds...), User: s.user, Program: program})
 	if err != nil {
 		return fmt.Errorf("encode the ApplicationMaster's input: %w", err)
@@ -114,6 +116,9 @@ func describeMaster(c *yarnpb.ApplicationSubmissionContext, s site, program ship
 	// One that dies now and then is started again for ever; one that dies at once is not.
 	c.MaxAppAttempts, c.AttemptFailuresValidityInterval = new(int32(4)), new(int64(masterFailure))
 	c.Resource = protocol.MemoryAndCores(masterMemory, 1, nil)
+	if board {
+		c.Resource = protocol.MemoryAndCores(masterMemory+boardMemory, 1, nil)
+	}
 	secrets := &credentials.File{Secrets: map[string][]byte{masterSecret: secret}}
 	c.AmContainerSpec = &yarnpb.ContainerLaunchContext{
 		LocalResources: []*yarnpb.StringLocalResourceMap{{Key: new("tfcluster"), Value: resource}},

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -44,6 +43,7 @@ func TestManaged(t *testing.T) {
 	t.Cleanup(func() { leavesNothing(t, h) })
 	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, managed(t)) })
 	t.Run("its page is shown by the proxy alone", func(t *testing.T) { t.Parallel(); showsPage(t, h) })
+	t.Run("TensorBoard comes through the proxy", func(t *testing.T) { t.Parallel(); showsBoard(t, h) })
 	t.Run("a run goes on without whoever stands before its driver", goesOn)
 	t.Run("what a killed ApplicationMaster had carried is there", func(t *testing.T) { t.Parallel(); keepsLines(t, h) })
 	t.Run("event files follow to this machine", showsEvents)
@@ -149,19 +149,17 @@ func get(t *testing.T, url, from string) (code int, body string) {
 
 func showsPage(t *testing.T, h *hadooptest.Cluster) {
 	c := managed(t).Start(t, "worker=2")
-	r := report(t, h, c)
-	shown, err := url.Parse(r.GetTrackingUrl())
-	if err != nil {
-		t.Fatal(err)
-	}
-	shown.Host = net.JoinHostPort(h.Host, shown.Port()) // its name is not this Hadoop's alone
+	shown := proxied(t, h, c)
 	code, body := get(t, shown.String(), h.Host)
 	for _, want := range []string{"tfcluster " + c.Name, "<td>worker:1</td>", "/node/containerlogs/container_"} {
 		if code != http.StatusOK || !strings.Contains(body, want) {
 			t.Errorf("the page (%d) has no %q:\n%s", code, want, body)
 		}
 	}
-	if code, body := get(t, r.GetOriginalTrackingUrl(), "127.0.0.77"); code != http.StatusForbidden {
+	if code, _ := get(t, shown.JoinPath("tensorboard/").String(), h.Host); code != http.StatusNotFound || strings.Contains(body, "TensorBoard</a>") {
+		t.Errorf("TensorBoard, which nobody asked for, is answered %d", code)
+	}
+	if code, body := get(t, report(t, h, c).GetOriginalTrackingUrl(), "127.0.0.77"); code != http.StatusForbidden {
 		t.Errorf("who is not the proxy is answered %d:\n%s", code, body)
 	}
 }

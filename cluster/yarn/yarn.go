@@ -49,8 +49,9 @@ type site struct {
 // Keys of a request, as magics writes them: the notebook's Hadoop may be another than
 // that of this process's environment.
 const (
-	engineConf = "conf-dir"
-	engineUser = "user"
+	engineConf  = "conf-dir"
+	engineUser  = "user"
+	engineBoard = "tensorboard" // on the page of a managed ApplicationMaster
 )
 
 func findSite(r *clusterpb.ReserveRequest) (s site, err error) {

@@ -1,0 +1,99 @@
+package tensorboard
+
+import (
+	"bytes"
+	_ "embed"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"strconv"
+	"strings"
+)
+
+//go:embed getonly.js
+var getOnlyScript []byte
+
+// getOnlyName is that file as the page calls it.
+const getOnlyName = "tfcluster-getonly.js"
+
+// Of a query: the body of a request that is to be a POST, and its type, both in base64url
+// without padding: YARN's proxy takes a query apart, and what is between semicolons is lost.
+const (
+	bodyKey = "tfcluster-body"
+	typeKey = "tfcluster-type"
+)
+
+// GetOnly serves an open board below a prefix that ends in a slash, to whom a proxy lets
+// in that forwards GET alone. The board's own path, which is secret, is not told. What
+// TensorBoard's page would POST it asks for by a GET, if it has at most 30000 bytes and
+// the page is not a plugin's own.
+func GetOnly(prefix string, at Address) http.Handler {
+	secret := strings.TrimPrefix(at.Path, Prefix)
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", "tensorboard"
+			r.Out.URL.Path = secret + strings.TrimPrefix(r.In.URL.Path, prefix)
+			r.Out.URL.RawPath = secret + strings.TrimPrefix(r.In.URL.EscapedPath(), prefix)
+			strip(r.Out)
+			asPost(r.Out)
+		},
+		Transport: unixTransport(at.Socket),
+		ModifyResponse: func(r *http.Response) error {
+			if r.Request.URL.Path != secret || !strings.HasPrefix(r.Header.Get("Content-Type"), "text/html") {
+				return nil
+			}
+			return withScript(r)
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, "TensorBoard does not answer: "+err.Error()+"; load its page again", http.StatusBadGateway)
+		},
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !strings.HasPrefix(r.URL.Path, prefix):
+			http.NotFound(w, r)
+		case r.URL.Path == prefix+getOnlyName:
+			w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
+			w.Header().Set("Cache-Control", "no-cache")
+			_, _ = w.Write(getOnlyScript) // who asked may have gone
+		default:
+			proxy.ServeHTTP(w, r)
+		}
+	})
+}
+
+// asPost makes of a GET that bears a body the POST that it stands for.
+func asPost(r *http.Request) {
+	q := r.URL.Query()
+	if r.Method != http.MethodGet || !q.Has(bodyKey) {
+		return
+	}
+	body, err := base64.RawURLEncoding.DecodeString(q.Get(bodyKey))
+	kind, kerr := base64.RawURLEncoding.DecodeString(q.Get(typeKey))
+	if err != nil || kerr != nil {
+		return // TensorBoard refuses it
+	}
+	r.Method, r.Body, r.ContentLength = http.MethodPost, io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	r.Header.Set("Content-Type", string(kind))
+	q.Del(bodyKey)
+	q.Del(typeKey)
+	r.URL.RawQuery = q.Encode()
+}
+
+// withScript has TensorBoard's page, which the board's own proxy leaves as plain text,
+// load the script before its own.
+func withScript(r *http.Response) error {
+	body, err := io.ReadAll(r.Body)
+	if cerr := r.Body.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return fmt.Errorf("read TensorBoard's page: %w", err)
+	}
+	body = bytes.Replace(body, []byte("<head>"), []byte(`<head><script src="`+getOnlyName+`"></script>`), 1)
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	r.Header.Set("Content-Length", strconv.Itoa(len(body)))
+	return nil
+}
