@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"cluster/ship":             {"cluster/clusterpb"},
 	"cluster/local":            {"cluster", "cluster/clusterpb"},
 	"cluster/spark":            {"cluster", "cluster/clusterpb"},
-	"cluster/yarn":             {"cluster", "cluster/clusterpb", "cluster/hdfs", "cluster/yarn/yarnpb", "cluster/yarn/credentials", "cluster/yarn/protocol"},
+	"cluster/yarn":             {"cluster", "cluster/clusterpb", "cluster/hdfs", "cluster/yarn/yarnpb", "cluster/yarn/credentials", "cluster/yarn/protocol", "cluster/yarn/aggregated"},
 	"cluster/clustertest":      {"cluster", "cluster/clusterpb"},
 	"cluster/driver":           {"cluster", "cluster/clusterpb", "cluster/runfiles", "cluster/ship", "tensorboard"},
 	"cluster/agent":            {"cluster/clusterpb", "cluster/runfiles", "cluster/ship", "cluster/python", "cluster/hdfs", "rdma", "tensorboard/events"},
@@ -41,6 +41,7 @@ var mayImport = map[string][]string{
 	"cluster/yarn/ipc":         {"cluster/yarn/credentials", "cluster/yarn/yarnpb"},
 	"cluster/yarn/credentials": {"cluster/yarn/yarnpb"},
 	"cluster/yarn/yarnpb":      {},
+	"cluster/yarn/aggregated":  {},
 	"cluster/yarn/hadooptest":  {},
 
 	"cluster/spark/slot":      {},

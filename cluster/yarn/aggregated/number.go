@@ -1,0 +1,52 @@
+package aggregated
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+)
+
+// readNumber reads a number as TFile packs it: a small one is a byte of its own, before
+// others a byte says how many follow; with up to three of them it holds the highest bits
+// too.
+func readNumber(r io.ByteReader) (int64, error) {
+	b, err := r.ReadByte()
+	if err != nil {
+		return 0, err
+	}
+	high, follow := int64(int8(b)), 0
+	switch {
+	case high >= -32:
+		return high, nil
+	case high >= -72:
+		high, follow = high+52, 1
+	case high >= -104:
+		high, follow = high+88, 2
+	case high >= -120:
+		high, follow = high+112, 3
+	case high >= -125:
+		high, follow = 0, int(high)+129
+	default:
+		return 0, corrupt("a number begins with byte %d", b)
+	}
+	var bytes [8]byte
+	for i := 8 - follow; i < 8; i++ {
+		if bytes[i], err = r.ReadByte(); err != nil {
+			return 0, tooSoon(err)
+		}
+	}
+	n := int64(binary.BigEndian.Uint64(bytes[:]))
+	if follow < 4 {
+		return high<<(8*follow) | n, nil
+	}
+	free := 64 - 8*follow // its sign is in the first byte that follows
+	return n << free >> free, nil
+}
+
+// tooSoon makes the end of a stream that should have gone on what it is.
+func tooSoon(err error) error {
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return corrupt("it ends too soon")
+	}
+	return err
+}
