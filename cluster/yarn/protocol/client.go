@@ -134,6 +134,13 @@ func (c *Client) Applications(ctx context.Context, tags ...string) ([]*yarnpb.Ap
 	return r.GetApplications(), explain("ask for applications", err)
 }
 
+// Containers are those of an application's attempt that the ResourceManager knows: the
+// ones that have not ended.
+func (c *Client) Containers(ctx context.Context, attempt *yarnpb.ApplicationAttemptId) ([]*yarnpb.ContainerReport, error) {
+	r, err := call(ctx, c.ipc, "getContainers", &yarnpb.GetContainersRequest{ApplicationAttemptId: attempt}, &yarnpb.GetContainersResponse{})
+	return r.GetContainers(), explain("ask for the containers of "+ApplicationName(attempt.GetApplicationId()), err)
+}
+
 // Queue tells how full a queue is.
 func (c *Client) Queue(ctx context.Context, name string) (*yarnpb.QueueInfo, error) {
 	r, err := call(ctx, c.ipc, "getQueueInfo", &yarnpb.GetQueueInfoRequest{

@@ -508,6 +508,77 @@ func (FinalApplicationStatus) EnumDescriptor() ([]byte, []int) {
 	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{7}
 }
 
+type LogAggregationStatus int32
+
+const (
+	LogAggregationStatus_LOG_DISABLED             LogAggregationStatus = 1
+	LogAggregationStatus_LOG_NOT_START            LogAggregationStatus = 2
+	LogAggregationStatus_LOG_RUNNING              LogAggregationStatus = 3
+	LogAggregationStatus_LOG_SUCCEEDED            LogAggregationStatus = 4
+	LogAggregationStatus_LOG_FAILED               LogAggregationStatus = 5
+	LogAggregationStatus_LOG_TIME_OUT             LogAggregationStatus = 6
+	LogAggregationStatus_LOG_RUNNING_WITH_FAILURE LogAggregationStatus = 7
+)
+
+// Enum value maps for LogAggregationStatus.
+var (
+	LogAggregationStatus_name = map[int32]string{
+		1: "LOG_DISABLED",
+		2: "LOG_NOT_START",
+		3: "LOG_RUNNING",
+		4: "LOG_SUCCEEDED",
+		5: "LOG_FAILED",
+		6: "LOG_TIME_OUT",
+		7: "LOG_RUNNING_WITH_FAILURE",
+	}
+	LogAggregationStatus_value = map[string]int32{
+		"LOG_DISABLED":             1,
+		"LOG_NOT_START":            2,
+		"LOG_RUNNING":              3,
+		"LOG_SUCCEEDED":            4,
+		"LOG_FAILED":               5,
+		"LOG_TIME_OUT":             6,
+		"LOG_RUNNING_WITH_FAILURE": 7,
+	}
+)
+
+func (x LogAggregationStatus) Enum() *LogAggregationStatus {
+	p := new(LogAggregationStatus)
+	*p = x
+	return p
+}
+
+func (x LogAggregationStatus) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (LogAggregationStatus) Descriptor() protoreflect.EnumDescriptor {
+	return file_cluster_yarn_yarnpb_records_proto_enumTypes[8].Descriptor()
+}
+
+func (LogAggregationStatus) Type() protoreflect.EnumType {
+	return &file_cluster_yarn_yarnpb_records_proto_enumTypes[8]
+}
+
+func (x LogAggregationStatus) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Do not use.
+func (x *LogAggregationStatus) UnmarshalJSON(b []byte) error {
+	num, err := protoimpl.X.UnmarshalJSONEnum(x.Descriptor(), b)
+	if err != nil {
+		return err
+	}
+	*x = LogAggregationStatus(num)
+	return nil
+}
+
+// Deprecated: Use LogAggregationStatus.Descriptor instead.
+func (LogAggregationStatus) EnumDescriptor() ([]byte, []int) {
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{8}
+}
+
 type NodeState int32
 
 const (
@@ -556,11 +627,11 @@ func (x NodeState) String() string {
 }
 
 func (NodeState) Descriptor() protoreflect.EnumDescriptor {
-	return file_cluster_yarn_yarnpb_records_proto_enumTypes[8].Descriptor()
+	return file_cluster_yarn_yarnpb_records_proto_enumTypes[9].Descriptor()
 }
 
 func (NodeState) Type() protoreflect.EnumType {
-	return &file_cluster_yarn_yarnpb_records_proto_enumTypes[8]
+	return &file_cluster_yarn_yarnpb_records_proto_enumTypes[9]
 }
 
 func (x NodeState) Number() protoreflect.EnumNumber {
@@ -579,7 +650,7 @@ func (x *NodeState) UnmarshalJSON(b []byte) error {
 
 // Deprecated: Use NodeState.Descriptor instead.
 func (NodeState) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{8}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{9}
 }
 
 type QueueState int32
@@ -615,11 +686,11 @@ func (x QueueState) String() string {
 }
 
 func (QueueState) Descriptor() protoreflect.EnumDescriptor {
-	return file_cluster_yarn_yarnpb_records_proto_enumTypes[9].Descriptor()
+	return file_cluster_yarn_yarnpb_records_proto_enumTypes[10].Descriptor()
 }
 
 func (QueueState) Type() protoreflect.EnumType {
-	return &file_cluster_yarn_yarnpb_records_proto_enumTypes[9]
+	return &file_cluster_yarn_yarnpb_records_proto_enumTypes[10]
 }
 
 func (x QueueState) Number() protoreflect.EnumNumber {
@@ -638,7 +709,7 @@ func (x *QueueState) UnmarshalJSON(b []byte) error {
 
 // Deprecated: Use QueueState.Descriptor instead.
 func (QueueState) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{9}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{10}
 }
 
 type AMCommand int32
@@ -671,11 +742,11 @@ func (x AMCommand) String() string {
 }
 
 func (AMCommand) Descriptor() protoreflect.EnumDescriptor {
-	return file_cluster_yarn_yarnpb_records_proto_enumTypes[10].Descriptor()
+	return file_cluster_yarn_yarnpb_records_proto_enumTypes[11].Descriptor()
 }
 
 func (AMCommand) Type() protoreflect.EnumType {
-	return &file_cluster_yarn_yarnpb_records_proto_enumTypes[10]
+	return &file_cluster_yarn_yarnpb_records_proto_enumTypes[11]
 }
 
 func (x AMCommand) Number() protoreflect.EnumNumber {
@@ -694,7 +765,7 @@ func (x *AMCommand) UnmarshalJSON(b []byte) error {
 
 // Deprecated: Use AMCommand.Descriptor instead.
 func (AMCommand) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{10}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{11}
 }
 
 type ApplicationId struct {
@@ -2455,6 +2526,7 @@ type ApplicationReport struct {
 	ApplicationType             *string                         `protobuf:"bytes,18,opt,name=applicationType" json:"applicationType,omitempty"`
 	AmRmToken                   *Token                          `protobuf:"bytes,19,opt,name=am_rm_token,json=amRmToken" json:"am_rm_token,omitempty"`
 	ApplicationTags             []string                        `protobuf:"bytes,20,rep,name=applicationTags" json:"applicationTags,omitempty"`
+	LogAggregationStatus        *LogAggregationStatus           `protobuf:"varint,21,opt,name=log_aggregation_status,json=logAggregationStatus,enum=tfcluster.yarn.LogAggregationStatus" json:"log_aggregation_status,omitempty"`
 	UnmanagedApplication        *bool                           `protobuf:"varint,22,opt,name=unmanaged_application,json=unmanagedApplication,def=0" json:"unmanaged_application,omitempty"`
 	Priority                    *Priority                       `protobuf:"bytes,23,opt,name=priority" json:"priority,omitempty"`
 	AppNodeLabelExpression      *string                         `protobuf:"bytes,24,opt,name=appNodeLabelExpression" json:"appNodeLabelExpression,omitempty"`
@@ -2640,6 +2712,13 @@ func (x *ApplicationReport) GetApplicationTags() []string {
 	return nil
 }
 
+func (x *ApplicationReport) GetLogAggregationStatus() LogAggregationStatus {
+	if x != nil && x.LogAggregationStatus != nil {
+		return *x.LogAggregationStatus
+	}
+	return LogAggregationStatus_LOG_DISABLED
+}
+
 func (x *ApplicationReport) GetUnmanagedApplication() bool {
 	if x != nil && x.UnmanagedApplication != nil {
 		return *x.UnmanagedApplication
@@ -2682,6 +2761,66 @@ func (x *ApplicationReport) GetSubmitTime() int64 {
 	return 0
 }
 
+type ContainerReport struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	ContainerId     *ContainerId           `protobuf:"bytes,1,opt,name=container_id,json=containerId" json:"container_id,omitempty"`
+	NodeId          *NodeId                `protobuf:"bytes,3,opt,name=node_id,json=nodeId" json:"node_id,omitempty"`
+	NodeHttpAddress *string                `protobuf:"bytes,11,opt,name=node_http_address,json=nodeHttpAddress" json:"node_http_address,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *ContainerReport) Reset() {
+	*x = ContainerReport{}
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContainerReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContainerReport) ProtoMessage() {}
+
+func (x *ContainerReport) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContainerReport.ProtoReflect.Descriptor instead.
+func (*ContainerReport) Descriptor() ([]byte, []int) {
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *ContainerReport) GetContainerId() *ContainerId {
+	if x != nil {
+		return x.ContainerId
+	}
+	return nil
+}
+
+func (x *ContainerReport) GetNodeId() *NodeId {
+	if x != nil {
+		return x.NodeId
+	}
+	return nil
+}
+
+func (x *ContainerReport) GetNodeHttpAddress() string {
+	if x != nil && x.NodeHttpAddress != nil {
+		return *x.NodeHttpAddress
+	}
+	return ""
+}
+
 type NodeReport struct {
 	state                protoimpl.MessageState `protogen:"open.v1"`
 	NodeId               *NodeId                `protobuf:"bytes,1,opt,name=nodeId" json:"nodeId,omitempty"`
@@ -2700,7 +2839,7 @@ type NodeReport struct {
 
 func (x *NodeReport) Reset() {
 	*x = NodeReport{}
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[24]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +2851,7 @@ func (x *NodeReport) String() string {
 func (*NodeReport) ProtoMessage() {}
 
 func (x *NodeReport) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[24]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +2864,7 @@ func (x *NodeReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeReport.ProtoReflect.Descriptor instead.
 func (*NodeReport) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{24}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NodeReport) GetNodeId() *NodeId {
@@ -2813,7 +2952,7 @@ const (
 
 func (x *NodeLabel) Reset() {
 	*x = NodeLabel{}
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[25]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2825,7 +2964,7 @@ func (x *NodeLabel) String() string {
 func (*NodeLabel) ProtoMessage() {}
 
 func (x *NodeLabel) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[25]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2838,7 +2977,7 @@ func (x *NodeLabel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeLabel.ProtoReflect.Descriptor instead.
 func (*NodeLabel) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{25}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NodeLabel) GetName() string {
@@ -2881,7 +3020,7 @@ type QueueStatistics struct {
 
 func (x *QueueStatistics) Reset() {
 	*x = QueueStatistics{}
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[26]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2893,7 +3032,7 @@ func (x *QueueStatistics) String() string {
 func (*QueueStatistics) ProtoMessage() {}
 
 func (x *QueueStatistics) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[26]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2906,7 +3045,7 @@ func (x *QueueStatistics) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueStatistics.ProtoReflect.Descriptor instead.
 func (*QueueStatistics) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{26}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *QueueStatistics) GetNumAppsSubmitted() int64 {
@@ -3053,7 +3192,7 @@ type QueueInfo struct {
 
 func (x *QueueInfo) Reset() {
 	*x = QueueInfo{}
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[27]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3065,7 +3204,7 @@ func (x *QueueInfo) String() string {
 func (*QueueInfo) ProtoMessage() {}
 
 func (x *QueueInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[27]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3078,7 +3217,7 @@ func (x *QueueInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueInfo.ProtoReflect.Descriptor instead.
 func (*QueueInfo) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{27}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *QueueInfo) GetQueueName() string {
@@ -3163,7 +3302,7 @@ type SerializedException struct {
 
 func (x *SerializedException) Reset() {
 	*x = SerializedException{}
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[28]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3175,7 +3314,7 @@ func (x *SerializedException) String() string {
 func (*SerializedException) ProtoMessage() {}
 
 func (x *SerializedException) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[28]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3188,7 +3327,7 @@ func (x *SerializedException) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SerializedException.ProtoReflect.Descriptor instead.
 func (*SerializedException) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{28}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *SerializedException) GetMessage() string {
@@ -3229,7 +3368,7 @@ type ContainerExceptionMap struct {
 
 func (x *ContainerExceptionMap) Reset() {
 	*x = ContainerExceptionMap{}
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[29]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3241,7 +3380,7 @@ func (x *ContainerExceptionMap) String() string {
 func (*ContainerExceptionMap) ProtoMessage() {}
 
 func (x *ContainerExceptionMap) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[29]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3254,7 +3393,7 @@ func (x *ContainerExceptionMap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerExceptionMap.ProtoReflect.Descriptor instead.
 func (*ContainerExceptionMap) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{29}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ContainerExceptionMap) GetContainerId() *ContainerId {
@@ -3281,7 +3420,7 @@ type NMToken struct {
 
 func (x *NMToken) Reset() {
 	*x = NMToken{}
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[30]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3432,7 @@ func (x *NMToken) String() string {
 func (*NMToken) ProtoMessage() {}
 
 func (x *NMToken) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[30]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3445,7 @@ func (x *NMToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NMToken.ProtoReflect.Descriptor instead.
 func (*NMToken) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{30}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NMToken) GetNodeId() *NodeId {
@@ -3332,7 +3471,7 @@ type PreemptionContainer struct {
 
 func (x *PreemptionContainer) Reset() {
 	*x = PreemptionContainer{}
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[31]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3344,7 +3483,7 @@ func (x *PreemptionContainer) String() string {
 func (*PreemptionContainer) ProtoMessage() {}
 
 func (x *PreemptionContainer) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[31]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3357,7 +3496,7 @@ func (x *PreemptionContainer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreemptionContainer.ProtoReflect.Descriptor instead.
 func (*PreemptionContainer) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{31}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PreemptionContainer) GetId() *ContainerId {
@@ -3376,7 +3515,7 @@ type StrictPreemptionContract struct {
 
 func (x *StrictPreemptionContract) Reset() {
 	*x = StrictPreemptionContract{}
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[32]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3388,7 +3527,7 @@ func (x *StrictPreemptionContract) String() string {
 func (*StrictPreemptionContract) ProtoMessage() {}
 
 func (x *StrictPreemptionContract) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[32]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3401,7 +3540,7 @@ func (x *StrictPreemptionContract) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StrictPreemptionContract.ProtoReflect.Descriptor instead.
 func (*StrictPreemptionContract) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{32}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *StrictPreemptionContract) GetContainer() []*PreemptionContainer {
@@ -3420,7 +3559,7 @@ type PreemptionContract struct {
 
 func (x *PreemptionContract) Reset() {
 	*x = PreemptionContract{}
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[33]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3432,7 +3571,7 @@ func (x *PreemptionContract) String() string {
 func (*PreemptionContract) ProtoMessage() {}
 
 func (x *PreemptionContract) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[33]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3445,7 +3584,7 @@ func (x *PreemptionContract) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreemptionContract.ProtoReflect.Descriptor instead.
 func (*PreemptionContract) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{33}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *PreemptionContract) GetContainer() []*PreemptionContainer {
@@ -3465,7 +3604,7 @@ type PreemptionMessage struct {
 
 func (x *PreemptionMessage) Reset() {
 	*x = PreemptionMessage{}
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[34]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3477,7 +3616,7 @@ func (x *PreemptionMessage) String() string {
 func (*PreemptionMessage) ProtoMessage() {}
 
 func (x *PreemptionMessage) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[34]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3490,7 +3629,7 @@ func (x *PreemptionMessage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreemptionMessage.ProtoReflect.Descriptor instead.
 func (*PreemptionMessage) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{34}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *PreemptionMessage) GetStrictContract() *StrictPreemptionContract {
@@ -3522,7 +3661,7 @@ const (
 
 func (x *AMRMTokenIdentifier) Reset() {
 	*x = AMRMTokenIdentifier{}
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[35]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3534,7 +3673,7 @@ func (x *AMRMTokenIdentifier) String() string {
 func (*AMRMTokenIdentifier) ProtoMessage() {}
 
 func (x *AMRMTokenIdentifier) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[35]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3547,7 +3686,7 @@ func (x *AMRMTokenIdentifier) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AMRMTokenIdentifier.ProtoReflect.Descriptor instead.
 func (*AMRMTokenIdentifier) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{35}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AMRMTokenIdentifier) GetAppAttemptId() *ApplicationAttemptId {
@@ -3581,7 +3720,7 @@ const (
 
 func (x *NMTokenIdentifier) Reset() {
 	*x = NMTokenIdentifier{}
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[36]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3593,7 +3732,7 @@ func (x *NMTokenIdentifier) String() string {
 func (*NMTokenIdentifier) ProtoMessage() {}
 
 func (x *NMTokenIdentifier) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[36]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3606,7 +3745,7 @@ func (x *NMTokenIdentifier) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NMTokenIdentifier.ProtoReflect.Descriptor instead.
 func (*NMTokenIdentifier) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{36}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *NMTokenIdentifier) GetAppAttemptId() *ApplicationAttemptId {
@@ -3667,7 +3806,7 @@ const (
 
 func (x *ContainerTokenIdentifier) Reset() {
 	*x = ContainerTokenIdentifier{}
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[37]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3679,7 +3818,7 @@ func (x *ContainerTokenIdentifier) String() string {
 func (*ContainerTokenIdentifier) ProtoMessage() {}
 
 func (x *ContainerTokenIdentifier) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[37]
+	mi := &file_cluster_yarn_yarnpb_records_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3692,7 +3831,7 @@ func (x *ContainerTokenIdentifier) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ContainerTokenIdentifier.ProtoReflect.Descriptor instead.
 func (*ContainerTokenIdentifier) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{37}
+	return file_cluster_yarn_yarnpb_records_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ContainerTokenIdentifier) GetContainerId() *ContainerId {
@@ -3945,7 +4084,7 @@ const file_cluster_yarn_yarnpb_records_proto_rawDesc = "" +
 	"\x18cluster_usage_percentage\x18\t \x01(\x02R\x16clusterUsagePercentage\x128\n" +
 	"\x18preempted_memory_seconds\x18\n" +
 	" \x01(\x03R\x16preemptedMemorySeconds\x126\n" +
-	"\x17preempted_vcore_seconds\x18\v \x01(\x03R\x15preemptedVcoreSeconds\"\x88\n" +
+	"\x17preempted_vcore_seconds\x18\v \x01(\x03R\x15preemptedVcoreSeconds\"\xe4\n" +
 	"\n" +
 	"\x11ApplicationReport\x12C\n" +
 	"\rapplicationId\x18\x01 \x01(\v2\x1d.tfcluster.yarn.ApplicationIdR\rapplicationId\x12\x12\n" +
@@ -3970,7 +4109,8 @@ const file_cluster_yarn_yarnpb_records_proto_rawDesc = "" +
 	"\bprogress\x18\x11 \x01(\x02R\bprogress\x12(\n" +
 	"\x0fapplicationType\x18\x12 \x01(\tR\x0fapplicationType\x125\n" +
 	"\vam_rm_token\x18\x13 \x01(\v2\x15.tfcluster.yarn.TokenR\tamRmToken\x12(\n" +
-	"\x0fapplicationTags\x18\x14 \x03(\tR\x0fapplicationTags\x12:\n" +
+	"\x0fapplicationTags\x18\x14 \x03(\tR\x0fapplicationTags\x12Z\n" +
+	"\x16log_aggregation_status\x18\x15 \x01(\x0e2$.tfcluster.yarn.LogAggregationStatusR\x14logAggregationStatus\x12:\n" +
 	"\x15unmanaged_application\x18\x16 \x01(\b:\x05falseR\x14unmanagedApplication\x124\n" +
 	"\bpriority\x18\x17 \x01(\v2\x18.tfcluster.yarn.PriorityR\bpriority\x126\n" +
 	"\x16appNodeLabelExpression\x18\x18 \x01(\tR\x16appNodeLabelExpression\x124\n" +
@@ -3980,7 +4120,11 @@ const file_cluster_yarn_yarnpb_records_proto_rawDesc = "" +
 	"launchTime\x12\x1e\n" +
 	"\n" +
 	"submitTime\x18\x1c \x01(\x03R\n" +
-	"submitTime\"\xbf\x03\n" +
+	"submitTime\"\xae\x01\n" +
+	"\x0fContainerReport\x12>\n" +
+	"\fcontainer_id\x18\x01 \x01(\v2\x1b.tfcluster.yarn.ContainerIdR\vcontainerId\x12/\n" +
+	"\anode_id\x18\x03 \x01(\v2\x16.tfcluster.yarn.NodeIdR\x06nodeId\x12*\n" +
+	"\x11node_http_address\x18\v \x01(\tR\x0fnodeHttpAddress\"\xbf\x03\n" +
 	"\n" +
 	"NodeReport\x12.\n" +
 	"\x06nodeId\x18\x01 \x01(\v2\x16.tfcluster.yarn.NodeIdR\x06nodeId\x12 \n" +
@@ -4123,7 +4267,16 @@ const file_cluster_yarn_yarnpb_records_proto_rawDesc = "" +
 	"APP_FAILED\x10\x02\x12\x0e\n" +
 	"\n" +
 	"APP_KILLED\x10\x03\x12\r\n" +
-	"\tAPP_ENDED\x10\x04*\x97\x01\n" +
+	"\tAPP_ENDED\x10\x04*\x9f\x01\n" +
+	"\x14LogAggregationStatus\x12\x10\n" +
+	"\fLOG_DISABLED\x10\x01\x12\x11\n" +
+	"\rLOG_NOT_START\x10\x02\x12\x0f\n" +
+	"\vLOG_RUNNING\x10\x03\x12\x11\n" +
+	"\rLOG_SUCCEEDED\x10\x04\x12\x0e\n" +
+	"\n" +
+	"LOG_FAILED\x10\x05\x12\x10\n" +
+	"\fLOG_TIME_OUT\x10\x06\x12\x1c\n" +
+	"\x18LOG_RUNNING_WITH_FAILURE\x10\a*\x97\x01\n" +
 	"\tNodeState\x12\n" +
 	"\n" +
 	"\x06NS_NEW\x10\x01\x12\x0e\n" +
@@ -4157,8 +4310,8 @@ func file_cluster_yarn_yarnpb_records_proto_rawDescGZIP() []byte {
 	return file_cluster_yarn_yarnpb_records_proto_rawDescData
 }
 
-var file_cluster_yarn_yarnpb_records_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_cluster_yarn_yarnpb_records_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_cluster_yarn_yarnpb_records_proto_enumTypes = make([]protoimpl.EnumInfo, 12)
+var file_cluster_yarn_yarnpb_records_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_cluster_yarn_yarnpb_records_proto_goTypes = []any{
 	(ResourceTypes)(0),                     // 0: tfcluster.yarn.ResourceTypes
 	(ContainerState)(0),                    // 1: tfcluster.yarn.ContainerState
@@ -4168,129 +4321,134 @@ var file_cluster_yarn_yarnpb_records_proto_goTypes = []any{
 	(ApplicationAccessType)(0),             // 5: tfcluster.yarn.ApplicationAccessType
 	(YarnApplicationState)(0),              // 6: tfcluster.yarn.YarnApplicationState
 	(FinalApplicationStatus)(0),            // 7: tfcluster.yarn.FinalApplicationStatus
-	(NodeState)(0),                         // 8: tfcluster.yarn.NodeState
-	(QueueState)(0),                        // 9: tfcluster.yarn.QueueState
-	(AMCommand)(0),                         // 10: tfcluster.yarn.AMCommand
-	(*ApplicationId)(nil),                  // 11: tfcluster.yarn.ApplicationId
-	(*ApplicationAttemptId)(nil),           // 12: tfcluster.yarn.ApplicationAttemptId
-	(*ContainerId)(nil),                    // 13: tfcluster.yarn.ContainerId
-	(*NodeId)(nil),                         // 14: tfcluster.yarn.NodeId
-	(*Priority)(nil),                       // 15: tfcluster.yarn.Priority
-	(*ResourceInformation)(nil),            // 16: tfcluster.yarn.ResourceInformation
-	(*Resource)(nil),                       // 17: tfcluster.yarn.Resource
-	(*ResourceTypeInfo)(nil),               // 18: tfcluster.yarn.ResourceTypeInfo
-	(*StringStringMap)(nil),                // 19: tfcluster.yarn.StringStringMap
-	(*StringBytesMap)(nil),                 // 20: tfcluster.yarn.StringBytesMap
-	(*Container)(nil),                      // 21: tfcluster.yarn.Container
-	(*ContainerStatus)(nil),                // 22: tfcluster.yarn.ContainerStatus
-	(*ExecutionTypeRequest)(nil),           // 23: tfcluster.yarn.ExecutionTypeRequest
-	(*ResourceRequest)(nil),                // 24: tfcluster.yarn.ResourceRequest
-	(*ResourceBlacklistRequest)(nil),       // 25: tfcluster.yarn.ResourceBlacklistRequest
-	(*URL)(nil),                            // 26: tfcluster.yarn.URL
-	(*LocalResource)(nil),                  // 27: tfcluster.yarn.LocalResource
-	(*StringLocalResourceMap)(nil),         // 28: tfcluster.yarn.StringLocalResourceMap
-	(*ApplicationACLMap)(nil),              // 29: tfcluster.yarn.ApplicationACLMap
-	(*ContainerLaunchContext)(nil),         // 30: tfcluster.yarn.ContainerLaunchContext
-	(*ApplicationSubmissionContext)(nil),   // 31: tfcluster.yarn.ApplicationSubmissionContext
-	(*LogAggregationContext)(nil),          // 32: tfcluster.yarn.LogAggregationContext
-	(*ApplicationResourceUsageReport)(nil), // 33: tfcluster.yarn.ApplicationResourceUsageReport
-	(*ApplicationReport)(nil),              // 34: tfcluster.yarn.ApplicationReport
-	(*NodeReport)(nil),                     // 35: tfcluster.yarn.NodeReport
-	(*NodeLabel)(nil),                      // 36: tfcluster.yarn.NodeLabel
-	(*QueueStatistics)(nil),                // 37: tfcluster.yarn.QueueStatistics
-	(*QueueInfo)(nil),                      // 38: tfcluster.yarn.QueueInfo
-	(*SerializedException)(nil),            // 39: tfcluster.yarn.SerializedException
-	(*ContainerExceptionMap)(nil),          // 40: tfcluster.yarn.ContainerExceptionMap
-	(*NMToken)(nil),                        // 41: tfcluster.yarn.NMToken
-	(*PreemptionContainer)(nil),            // 42: tfcluster.yarn.PreemptionContainer
-	(*StrictPreemptionContract)(nil),       // 43: tfcluster.yarn.StrictPreemptionContract
-	(*PreemptionContract)(nil),             // 44: tfcluster.yarn.PreemptionContract
-	(*PreemptionMessage)(nil),              // 45: tfcluster.yarn.PreemptionMessage
-	(*AMRMTokenIdentifier)(nil),            // 46: tfcluster.yarn.AMRMTokenIdentifier
-	(*NMTokenIdentifier)(nil),              // 47: tfcluster.yarn.NMTokenIdentifier
-	(*ContainerTokenIdentifier)(nil),       // 48: tfcluster.yarn.ContainerTokenIdentifier
-	(*Token)(nil),                          // 49: tfcluster.yarn.Token
+	(LogAggregationStatus)(0),              // 8: tfcluster.yarn.LogAggregationStatus
+	(NodeState)(0),                         // 9: tfcluster.yarn.NodeState
+	(QueueState)(0),                        // 10: tfcluster.yarn.QueueState
+	(AMCommand)(0),                         // 11: tfcluster.yarn.AMCommand
+	(*ApplicationId)(nil),                  // 12: tfcluster.yarn.ApplicationId
+	(*ApplicationAttemptId)(nil),           // 13: tfcluster.yarn.ApplicationAttemptId
+	(*ContainerId)(nil),                    // 14: tfcluster.yarn.ContainerId
+	(*NodeId)(nil),                         // 15: tfcluster.yarn.NodeId
+	(*Priority)(nil),                       // 16: tfcluster.yarn.Priority
+	(*ResourceInformation)(nil),            // 17: tfcluster.yarn.ResourceInformation
+	(*Resource)(nil),                       // 18: tfcluster.yarn.Resource
+	(*ResourceTypeInfo)(nil),               // 19: tfcluster.yarn.ResourceTypeInfo
+	(*StringStringMap)(nil),                // 20: tfcluster.yarn.StringStringMap
+	(*StringBytesMap)(nil),                 // 21: tfcluster.yarn.StringBytesMap
+	(*Container)(nil),                      // 22: tfcluster.yarn.Container
+	(*ContainerStatus)(nil),                // 23: tfcluster.yarn.ContainerStatus
+	(*ExecutionTypeRequest)(nil),           // 24: tfcluster.yarn.ExecutionTypeRequest
+	(*ResourceRequest)(nil),                // 25: tfcluster.yarn.ResourceRequest
+	(*ResourceBlacklistRequest)(nil),       // 26: tfcluster.yarn.ResourceBlacklistRequest
+	(*URL)(nil),                            // 27: tfcluster.yarn.URL
+	(*LocalResource)(nil),                  // 28: tfcluster.yarn.LocalResource
+	(*StringLocalResourceMap)(nil),         // 29: tfcluster.yarn.StringLocalResourceMap
+	(*ApplicationACLMap)(nil),              // 30: tfcluster.yarn.ApplicationACLMap
+	(*ContainerLaunchContext)(nil),         // 31: tfcluster.yarn.ContainerLaunchContext
+	(*ApplicationSubmissionContext)(nil),   // 32: tfcluster.yarn.ApplicationSubmissionContext
+	(*LogAggregationContext)(nil),          // 33: tfcluster.yarn.LogAggregationContext
+	(*ApplicationResourceUsageReport)(nil), // 34: tfcluster.yarn.ApplicationResourceUsageReport
+	(*ApplicationReport)(nil),              // 35: tfcluster.yarn.ApplicationReport
+	(*ContainerReport)(nil),                // 36: tfcluster.yarn.ContainerReport
+	(*NodeReport)(nil),                     // 37: tfcluster.yarn.NodeReport
+	(*NodeLabel)(nil),                      // 38: tfcluster.yarn.NodeLabel
+	(*QueueStatistics)(nil),                // 39: tfcluster.yarn.QueueStatistics
+	(*QueueInfo)(nil),                      // 40: tfcluster.yarn.QueueInfo
+	(*SerializedException)(nil),            // 41: tfcluster.yarn.SerializedException
+	(*ContainerExceptionMap)(nil),          // 42: tfcluster.yarn.ContainerExceptionMap
+	(*NMToken)(nil),                        // 43: tfcluster.yarn.NMToken
+	(*PreemptionContainer)(nil),            // 44: tfcluster.yarn.PreemptionContainer
+	(*StrictPreemptionContract)(nil),       // 45: tfcluster.yarn.StrictPreemptionContract
+	(*PreemptionContract)(nil),             // 46: tfcluster.yarn.PreemptionContract
+	(*PreemptionMessage)(nil),              // 47: tfcluster.yarn.PreemptionMessage
+	(*AMRMTokenIdentifier)(nil),            // 48: tfcluster.yarn.AMRMTokenIdentifier
+	(*NMTokenIdentifier)(nil),              // 49: tfcluster.yarn.NMTokenIdentifier
+	(*ContainerTokenIdentifier)(nil),       // 50: tfcluster.yarn.ContainerTokenIdentifier
+	(*Token)(nil),                          // 51: tfcluster.yarn.Token
 }
 var file_cluster_yarn_yarnpb_records_proto_depIdxs = []int32{
-	11, // 0: tfcluster.yarn.ApplicationAttemptId.application_id:type_name -> tfcluster.yarn.ApplicationId
-	11, // 1: tfcluster.yarn.ContainerId.app_id:type_name -> tfcluster.yarn.ApplicationId
-	12, // 2: tfcluster.yarn.ContainerId.app_attempt_id:type_name -> tfcluster.yarn.ApplicationAttemptId
+	12, // 0: tfcluster.yarn.ApplicationAttemptId.application_id:type_name -> tfcluster.yarn.ApplicationId
+	12, // 1: tfcluster.yarn.ContainerId.app_id:type_name -> tfcluster.yarn.ApplicationId
+	13, // 2: tfcluster.yarn.ContainerId.app_attempt_id:type_name -> tfcluster.yarn.ApplicationAttemptId
 	0,  // 3: tfcluster.yarn.ResourceInformation.type:type_name -> tfcluster.yarn.ResourceTypes
-	16, // 4: tfcluster.yarn.Resource.resource_value_map:type_name -> tfcluster.yarn.ResourceInformation
+	17, // 4: tfcluster.yarn.Resource.resource_value_map:type_name -> tfcluster.yarn.ResourceInformation
 	0,  // 5: tfcluster.yarn.ResourceTypeInfo.type:type_name -> tfcluster.yarn.ResourceTypes
-	13, // 6: tfcluster.yarn.Container.id:type_name -> tfcluster.yarn.ContainerId
-	14, // 7: tfcluster.yarn.Container.nodeId:type_name -> tfcluster.yarn.NodeId
-	17, // 8: tfcluster.yarn.Container.resource:type_name -> tfcluster.yarn.Resource
-	15, // 9: tfcluster.yarn.Container.priority:type_name -> tfcluster.yarn.Priority
-	49, // 10: tfcluster.yarn.Container.container_token:type_name -> tfcluster.yarn.Token
+	14, // 6: tfcluster.yarn.Container.id:type_name -> tfcluster.yarn.ContainerId
+	15, // 7: tfcluster.yarn.Container.nodeId:type_name -> tfcluster.yarn.NodeId
+	18, // 8: tfcluster.yarn.Container.resource:type_name -> tfcluster.yarn.Resource
+	16, // 9: tfcluster.yarn.Container.priority:type_name -> tfcluster.yarn.Priority
+	51, // 10: tfcluster.yarn.Container.container_token:type_name -> tfcluster.yarn.Token
 	2,  // 11: tfcluster.yarn.Container.execution_type:type_name -> tfcluster.yarn.ExecutionType
-	13, // 12: tfcluster.yarn.ContainerStatus.container_id:type_name -> tfcluster.yarn.ContainerId
+	14, // 12: tfcluster.yarn.ContainerStatus.container_id:type_name -> tfcluster.yarn.ContainerId
 	1,  // 13: tfcluster.yarn.ContainerStatus.state:type_name -> tfcluster.yarn.ContainerState
-	17, // 14: tfcluster.yarn.ContainerStatus.capability:type_name -> tfcluster.yarn.Resource
+	18, // 14: tfcluster.yarn.ContainerStatus.capability:type_name -> tfcluster.yarn.Resource
 	2,  // 15: tfcluster.yarn.ContainerStatus.executionType:type_name -> tfcluster.yarn.ExecutionType
-	19, // 16: tfcluster.yarn.ContainerStatus.container_attributes:type_name -> tfcluster.yarn.StringStringMap
+	20, // 16: tfcluster.yarn.ContainerStatus.container_attributes:type_name -> tfcluster.yarn.StringStringMap
 	2,  // 17: tfcluster.yarn.ExecutionTypeRequest.execution_type:type_name -> tfcluster.yarn.ExecutionType
-	15, // 18: tfcluster.yarn.ResourceRequest.priority:type_name -> tfcluster.yarn.Priority
-	17, // 19: tfcluster.yarn.ResourceRequest.capability:type_name -> tfcluster.yarn.Resource
-	23, // 20: tfcluster.yarn.ResourceRequest.execution_type_request:type_name -> tfcluster.yarn.ExecutionTypeRequest
-	26, // 21: tfcluster.yarn.LocalResource.resource:type_name -> tfcluster.yarn.URL
+	16, // 18: tfcluster.yarn.ResourceRequest.priority:type_name -> tfcluster.yarn.Priority
+	18, // 19: tfcluster.yarn.ResourceRequest.capability:type_name -> tfcluster.yarn.Resource
+	24, // 20: tfcluster.yarn.ResourceRequest.execution_type_request:type_name -> tfcluster.yarn.ExecutionTypeRequest
+	27, // 21: tfcluster.yarn.LocalResource.resource:type_name -> tfcluster.yarn.URL
 	3,  // 22: tfcluster.yarn.LocalResource.type:type_name -> tfcluster.yarn.LocalResourceType
 	4,  // 23: tfcluster.yarn.LocalResource.visibility:type_name -> tfcluster.yarn.LocalResourceVisibility
-	27, // 24: tfcluster.yarn.StringLocalResourceMap.value:type_name -> tfcluster.yarn.LocalResource
+	28, // 24: tfcluster.yarn.StringLocalResourceMap.value:type_name -> tfcluster.yarn.LocalResource
 	5,  // 25: tfcluster.yarn.ApplicationACLMap.accessType:type_name -> tfcluster.yarn.ApplicationAccessType
-	28, // 26: tfcluster.yarn.ContainerLaunchContext.localResources:type_name -> tfcluster.yarn.StringLocalResourceMap
-	20, // 27: tfcluster.yarn.ContainerLaunchContext.service_data:type_name -> tfcluster.yarn.StringBytesMap
-	19, // 28: tfcluster.yarn.ContainerLaunchContext.environment:type_name -> tfcluster.yarn.StringStringMap
-	29, // 29: tfcluster.yarn.ContainerLaunchContext.application_ACLs:type_name -> tfcluster.yarn.ApplicationACLMap
-	11, // 30: tfcluster.yarn.ApplicationSubmissionContext.application_id:type_name -> tfcluster.yarn.ApplicationId
-	15, // 31: tfcluster.yarn.ApplicationSubmissionContext.priority:type_name -> tfcluster.yarn.Priority
-	30, // 32: tfcluster.yarn.ApplicationSubmissionContext.am_container_spec:type_name -> tfcluster.yarn.ContainerLaunchContext
-	17, // 33: tfcluster.yarn.ApplicationSubmissionContext.resource:type_name -> tfcluster.yarn.Resource
-	32, // 34: tfcluster.yarn.ApplicationSubmissionContext.log_aggregation_context:type_name -> tfcluster.yarn.LogAggregationContext
-	24, // 35: tfcluster.yarn.ApplicationSubmissionContext.am_container_resource_request:type_name -> tfcluster.yarn.ResourceRequest
-	19, // 36: tfcluster.yarn.ApplicationSubmissionContext.application_scheduling_properties:type_name -> tfcluster.yarn.StringStringMap
-	17, // 37: tfcluster.yarn.ApplicationResourceUsageReport.used_resources:type_name -> tfcluster.yarn.Resource
-	17, // 38: tfcluster.yarn.ApplicationResourceUsageReport.reserved_resources:type_name -> tfcluster.yarn.Resource
-	17, // 39: tfcluster.yarn.ApplicationResourceUsageReport.needed_resources:type_name -> tfcluster.yarn.Resource
-	11, // 40: tfcluster.yarn.ApplicationReport.applicationId:type_name -> tfcluster.yarn.ApplicationId
-	49, // 41: tfcluster.yarn.ApplicationReport.client_to_am_token:type_name -> tfcluster.yarn.Token
+	29, // 26: tfcluster.yarn.ContainerLaunchContext.localResources:type_name -> tfcluster.yarn.StringLocalResourceMap
+	21, // 27: tfcluster.yarn.ContainerLaunchContext.service_data:type_name -> tfcluster.yarn.StringBytesMap
+	20, // 28: tfcluster.yarn.ContainerLaunchContext.environment:type_name -> tfcluster.yarn.StringStringMap
+	30, // 29: tfcluster.yarn.ContainerLaunchContext.application_ACLs:type_name -> tfcluster.yarn.ApplicationACLMap
+	12, // 30: tfcluster.yarn.ApplicationSubmissionContext.application_id:type_name -> tfcluster.yarn.ApplicationId
+	16, // 31: tfcluster.yarn.ApplicationSubmissionContext.priority:type_name -> tfcluster.yarn.Priority
+	31, // 32: tfcluster.yarn.ApplicationSubmissionContext.am_container_spec:type_name -> tfcluster.yarn.ContainerLaunchContext
+	18, // 33: tfcluster.yarn.ApplicationSubmissionContext.resource:type_name -> tfcluster.yarn.Resource
+	33, // 34: tfcluster.yarn.ApplicationSubmissionContext.log_aggregation_context:type_name -> tfcluster.yarn.LogAggregationContext
+	25, // 35: tfcluster.yarn.ApplicationSubmissionContext.am_container_resource_request:type_name -> tfcluster.yarn.ResourceRequest
+	20, // 36: tfcluster.yarn.ApplicationSubmissionContext.application_scheduling_properties:type_name -> tfcluster.yarn.StringStringMap
+	18, // 37: tfcluster.yarn.ApplicationResourceUsageReport.used_resources:type_name -> tfcluster.yarn.Resource
+	18, // 38: tfcluster.yarn.ApplicationResourceUsageReport.reserved_resources:type_name -> tfcluster.yarn.Resource
+	18, // 39: tfcluster.yarn.ApplicationResourceUsageReport.needed_resources:type_name -> tfcluster.yarn.Resource
+	12, // 40: tfcluster.yarn.ApplicationReport.applicationId:type_name -> tfcluster.yarn.ApplicationId
+	51, // 41: tfcluster.yarn.ApplicationReport.client_to_am_token:type_name -> tfcluster.yarn.Token
 	6,  // 42: tfcluster.yarn.ApplicationReport.yarn_application_state:type_name -> tfcluster.yarn.YarnApplicationState
 	7,  // 43: tfcluster.yarn.ApplicationReport.final_application_status:type_name -> tfcluster.yarn.FinalApplicationStatus
-	33, // 44: tfcluster.yarn.ApplicationReport.app_resource_Usage:type_name -> tfcluster.yarn.ApplicationResourceUsageReport
-	12, // 45: tfcluster.yarn.ApplicationReport.currentApplicationAttemptId:type_name -> tfcluster.yarn.ApplicationAttemptId
-	49, // 46: tfcluster.yarn.ApplicationReport.am_rm_token:type_name -> tfcluster.yarn.Token
-	15, // 47: tfcluster.yarn.ApplicationReport.priority:type_name -> tfcluster.yarn.Priority
-	14, // 48: tfcluster.yarn.NodeReport.nodeId:type_name -> tfcluster.yarn.NodeId
-	17, // 49: tfcluster.yarn.NodeReport.used:type_name -> tfcluster.yarn.Resource
-	17, // 50: tfcluster.yarn.NodeReport.capability:type_name -> tfcluster.yarn.Resource
-	8,  // 51: tfcluster.yarn.NodeReport.node_state:type_name -> tfcluster.yarn.NodeState
-	9,  // 52: tfcluster.yarn.QueueInfo.state:type_name -> tfcluster.yarn.QueueState
-	38, // 53: tfcluster.yarn.QueueInfo.childQueues:type_name -> tfcluster.yarn.QueueInfo
-	34, // 54: tfcluster.yarn.QueueInfo.applications:type_name -> tfcluster.yarn.ApplicationReport
-	37, // 55: tfcluster.yarn.QueueInfo.queueStatistics:type_name -> tfcluster.yarn.QueueStatistics
-	39, // 56: tfcluster.yarn.SerializedException.cause:type_name -> tfcluster.yarn.SerializedException
-	13, // 57: tfcluster.yarn.ContainerExceptionMap.container_id:type_name -> tfcluster.yarn.ContainerId
-	39, // 58: tfcluster.yarn.ContainerExceptionMap.exception:type_name -> tfcluster.yarn.SerializedException
-	14, // 59: tfcluster.yarn.NMToken.nodeId:type_name -> tfcluster.yarn.NodeId
-	49, // 60: tfcluster.yarn.NMToken.token:type_name -> tfcluster.yarn.Token
-	13, // 61: tfcluster.yarn.PreemptionContainer.id:type_name -> tfcluster.yarn.ContainerId
-	42, // 62: tfcluster.yarn.StrictPreemptionContract.container:type_name -> tfcluster.yarn.PreemptionContainer
-	42, // 63: tfcluster.yarn.PreemptionContract.container:type_name -> tfcluster.yarn.PreemptionContainer
-	43, // 64: tfcluster.yarn.PreemptionMessage.strictContract:type_name -> tfcluster.yarn.StrictPreemptionContract
-	44, // 65: tfcluster.yarn.PreemptionMessage.contract:type_name -> tfcluster.yarn.PreemptionContract
-	12, // 66: tfcluster.yarn.AMRMTokenIdentifier.appAttemptId:type_name -> tfcluster.yarn.ApplicationAttemptId
-	12, // 67: tfcluster.yarn.NMTokenIdentifier.appAttemptId:type_name -> tfcluster.yarn.ApplicationAttemptId
-	14, // 68: tfcluster.yarn.NMTokenIdentifier.nodeId:type_name -> tfcluster.yarn.NodeId
-	13, // 69: tfcluster.yarn.ContainerTokenIdentifier.containerId:type_name -> tfcluster.yarn.ContainerId
-	17, // 70: tfcluster.yarn.ContainerTokenIdentifier.resource:type_name -> tfcluster.yarn.Resource
-	15, // 71: tfcluster.yarn.ContainerTokenIdentifier.priority:type_name -> tfcluster.yarn.Priority
-	32, // 72: tfcluster.yarn.ContainerTokenIdentifier.logAggregationContext:type_name -> tfcluster.yarn.LogAggregationContext
-	2,  // 73: tfcluster.yarn.ContainerTokenIdentifier.executionType:type_name -> tfcluster.yarn.ExecutionType
-	74, // [74:74] is the sub-list for method output_type
-	74, // [74:74] is the sub-list for method input_type
-	74, // [74:74] is the sub-list for extension type_name
-	74, // [74:74] is the sub-list for extension extendee
-	0,  // [0:74] is the sub-list for field type_name
+	34, // 44: tfcluster.yarn.ApplicationReport.app_resource_Usage:type_name -> tfcluster.yarn.ApplicationResourceUsageReport
+	13, // 45: tfcluster.yarn.ApplicationReport.currentApplicationAttemptId:type_name -> tfcluster.yarn.ApplicationAttemptId
+	51, // 46: tfcluster.yarn.ApplicationReport.am_rm_token:type_name -> tfcluster.yarn.Token
+	8,  // 47: tfcluster.yarn.ApplicationReport.log_aggregation_status:type_name -> tfcluster.yarn.LogAggregationStatus
+	16, // 48: tfcluster.yarn.ApplicationReport.priority:type_name -> tfcluster.yarn.Priority
+	14, // 49: tfcluster.yarn.ContainerReport.container_id:type_name -> tfcluster.yarn.ContainerId
+	15, // 50: tfcluster.yarn.ContainerReport.node_id:type_name -> tfcluster.yarn.NodeId
+	15, // 51: tfcluster.yarn.NodeReport.nodeId:type_name -> tfcluster.yarn.NodeId
+	18, // 52: tfcluster.yarn.NodeReport.used:type_name -> tfcluster.yarn.Resource
+	18, // 53: tfcluster.yarn.NodeReport.capability:type_name -> tfcluster.yarn.Resource
+	9,  // 54: tfcluster.yarn.NodeReport.node_state:type_name -> tfcluster.yarn.NodeState
+	10, // 55: tfcluster.yarn.QueueInfo.state:type_name -> tfcluster.yarn.QueueState
+	40, // 56: tfcluster.yarn.QueueInfo.childQueues:type_name -> tfcluster.yarn.QueueInfo
+	35, // 57: tfcluster.yarn.QueueInfo.applications:type_name -> tfcluster.yarn.ApplicationReport
+	39, // 58: tfcluster.yarn.QueueInfo.queueStatistics:type_name -> tfcluster.yarn.QueueStatistics
+	41, // 59: tfcluster.yarn.SerializedException.cause:type_name -> tfcluster.yarn.SerializedException
+	14, // 60: tfcluster.yarn.ContainerExceptionMap.container_id:type_name -> tfcluster.yarn.ContainerId
+	41, // 61: tfcluster.yarn.ContainerExceptionMap.exception:type_name -> tfcluster.yarn.SerializedException
+	15, // 62: tfcluster.yarn.NMToken.nodeId:type_name -> tfcluster.yarn.NodeId
+	51, // 63: tfcluster.yarn.NMToken.token:type_name -> tfcluster.yarn.Token
+	14, // 64: tfcluster.yarn.PreemptionContainer.id:type_name -> tfcluster.yarn.ContainerId
+	44, // 65: tfcluster.yarn.StrictPreemptionContract.container:type_name -> tfcluster.yarn.PreemptionContainer
+	44, // 66: tfcluster.yarn.PreemptionContract.container:type_name -> tfcluster.yarn.PreemptionContainer
+	45, // 67: tfcluster.yarn.PreemptionMessage.strictContract:type_name -> tfcluster.yarn.StrictPreemptionContract
+	46, // 68: tfcluster.yarn.PreemptionMessage.contract:type_name -> tfcluster.yarn.PreemptionContract
+	13, // 69: tfcluster.yarn.AMRMTokenIdentifier.appAttemptId:type_name -> tfcluster.yarn.ApplicationAttemptId
+	13, // 70: tfcluster.yarn.NMTokenIdentifier.appAttemptId:type_name -> tfcluster.yarn.ApplicationAttemptId
+	15, // 71: tfcluster.yarn.NMTokenIdentifier.nodeId:type_name -> tfcluster.yarn.NodeId
+	14, // 72: tfcluster.yarn.ContainerTokenIdentifier.containerId:type_name -> tfcluster.yarn.ContainerId
+	18, // 73: tfcluster.yarn.ContainerTokenIdentifier.resource:type_name -> tfcluster.yarn.Resource
+	16, // 74: tfcluster.yarn.ContainerTokenIdentifier.priority:type_name -> tfcluster.yarn.Priority
+	33, // 75: tfcluster.yarn.ContainerTokenIdentifier.logAggregationContext:type_name -> tfcluster.yarn.LogAggregationContext
+	2,  // 76: tfcluster.yarn.ContainerTokenIdentifier.executionType:type_name -> tfcluster.yarn.ExecutionType
+	77, // [77:77] is the sub-list for method output_type
+	77, // [77:77] is the sub-list for method input_type
+	77, // [77:77] is the sub-list for extension type_name
+	77, // [77:77] is the sub-list for extension extendee
+	0,  // [0:77] is the sub-list for field type_name
 }
 
 func init() { file_cluster_yarn_yarnpb_records_proto_init() }
@@ -4304,8 +4462,8 @@ func file_cluster_yarn_yarnpb_records_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_yarn_yarnpb_records_proto_rawDesc), len(file_cluster_yarn_yarnpb_records_proto_rawDesc)),
-			NumEnums:      11,
-			NumMessages:   38,
+			NumEnums:      12,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -284,6 +284,94 @@ func (x *GetApplicationReportResponse) GetApplicationReport() *ApplicationReport
 	return nil
 }
 
+type GetContainersRequest struct {
+	state                protoimpl.MessageState `protogen:"open.v1"`
+	ApplicationAttemptId *ApplicationAttemptId  `protobuf:"bytes,1,opt,name=application_attempt_id,json=applicationAttemptId" json:"application_attempt_id,omitempty"`
+	unknownFields        protoimpl.UnknownFields
+	sizeCache            protoimpl.SizeCache
+}
+
+func (x *GetContainersRequest) Reset() {
+	*x = GetContainersRequest{}
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetContainersRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetContainersRequest) ProtoMessage() {}
+
+func (x *GetContainersRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetContainersRequest.ProtoReflect.Descriptor instead.
+func (*GetContainersRequest) Descriptor() ([]byte, []int) {
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GetContainersRequest) GetApplicationAttemptId() *ApplicationAttemptId {
+	if x != nil {
+		return x.ApplicationAttemptId
+	}
+	return nil
+}
+
+type GetContainersResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Containers    []*ContainerReport     `protobuf:"bytes,1,rep,name=containers" json:"containers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetContainersResponse) Reset() {
+	*x = GetContainersResponse{}
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetContainersResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetContainersResponse) ProtoMessage() {}
+
+func (x *GetContainersResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetContainersResponse.ProtoReflect.Descriptor instead.
+func (*GetContainersResponse) Descriptor() ([]byte, []int) {
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GetContainersResponse) GetContainers() []*ContainerReport {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
 type KillApplicationRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	ApplicationId *ApplicationId         `protobuf:"bytes,1,opt,name=application_id,json=applicationId" json:"application_id,omitempty"`
@@ -294,7 +382,7 @@ type KillApplicationRequest struct {
 
 func (x *KillApplicationRequest) Reset() {
 	*x = KillApplicationRequest{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[6]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -306,7 +394,7 @@ func (x *KillApplicationRequest) String() string {
 func (*KillApplicationRequest) ProtoMessage() {}
 
 func (x *KillApplicationRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[6]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -319,7 +407,7 @@ func (x *KillApplicationRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillApplicationRequest.ProtoReflect.Descriptor instead.
 func (*KillApplicationRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{6}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *KillApplicationRequest) GetApplicationId() *ApplicationId {
@@ -350,7 +438,7 @@ const (
 
 func (x *KillApplicationResponse) Reset() {
 	*x = KillApplicationResponse{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[7]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -362,7 +450,7 @@ func (x *KillApplicationResponse) String() string {
 func (*KillApplicationResponse) ProtoMessage() {}
 
 func (x *KillApplicationResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[7]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -375,7 +463,7 @@ func (x *KillApplicationResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KillApplicationResponse.ProtoReflect.Descriptor instead.
 func (*KillApplicationResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{7}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *KillApplicationResponse) GetIsKillCompleted() bool {
@@ -404,7 +492,7 @@ type GetApplicationsRequest struct {
 
 func (x *GetApplicationsRequest) Reset() {
 	*x = GetApplicationsRequest{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[8]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -416,7 +504,7 @@ func (x *GetApplicationsRequest) String() string {
 func (*GetApplicationsRequest) ProtoMessage() {}
 
 func (x *GetApplicationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[8]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -429,7 +517,7 @@ func (x *GetApplicationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetApplicationsRequest.ProtoReflect.Descriptor instead.
 func (*GetApplicationsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{8}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetApplicationsRequest) GetApplicationTypes() []string {
@@ -518,7 +606,7 @@ type GetApplicationsResponse struct {
 
 func (x *GetApplicationsResponse) Reset() {
 	*x = GetApplicationsResponse{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[9]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -530,7 +618,7 @@ func (x *GetApplicationsResponse) String() string {
 func (*GetApplicationsResponse) ProtoMessage() {}
 
 func (x *GetApplicationsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[9]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -543,7 +631,7 @@ func (x *GetApplicationsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetApplicationsResponse.ProtoReflect.Descriptor instead.
 func (*GetApplicationsResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{9}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *GetApplicationsResponse) GetApplications() []*ApplicationReport {
@@ -565,7 +653,7 @@ type GetQueueInfoRequest struct {
 
 func (x *GetQueueInfoRequest) Reset() {
 	*x = GetQueueInfoRequest{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[10]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -577,7 +665,7 @@ func (x *GetQueueInfoRequest) String() string {
 func (*GetQueueInfoRequest) ProtoMessage() {}
 
 func (x *GetQueueInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[10]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -590,7 +678,7 @@ func (x *GetQueueInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQueueInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetQueueInfoRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{10}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *GetQueueInfoRequest) GetQueueName() string {
@@ -630,7 +718,7 @@ type GetQueueInfoResponse struct {
 
 func (x *GetQueueInfoResponse) Reset() {
 	*x = GetQueueInfoResponse{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[11]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -642,7 +730,7 @@ func (x *GetQueueInfoResponse) String() string {
 func (*GetQueueInfoResponse) ProtoMessage() {}
 
 func (x *GetQueueInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[11]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -655,7 +743,7 @@ func (x *GetQueueInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQueueInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetQueueInfoResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{11}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *GetQueueInfoResponse) GetQueueInfo() *QueueInfo {
@@ -674,7 +762,7 @@ type GetClusterNodesRequest struct {
 
 func (x *GetClusterNodesRequest) Reset() {
 	*x = GetClusterNodesRequest{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[12]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -686,7 +774,7 @@ func (x *GetClusterNodesRequest) String() string {
 func (*GetClusterNodesRequest) ProtoMessage() {}
 
 func (x *GetClusterNodesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[12]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -699,7 +787,7 @@ func (x *GetClusterNodesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterNodesRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterNodesRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{12}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetClusterNodesRequest) GetNodeStates() []NodeState {
@@ -718,7 +806,7 @@ type GetClusterNodesResponse struct {
 
 func (x *GetClusterNodesResponse) Reset() {
 	*x = GetClusterNodesResponse{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[13]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +818,7 @@ func (x *GetClusterNodesResponse) String() string {
 func (*GetClusterNodesResponse) ProtoMessage() {}
 
 func (x *GetClusterNodesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[13]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +831,7 @@ func (x *GetClusterNodesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterNodesResponse.ProtoReflect.Descriptor instead.
 func (*GetClusterNodesResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{13}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetClusterNodesResponse) GetNodeReports() []*NodeReport {
@@ -761,7 +849,7 @@ type GetClusterNodeLabelsRequest struct {
 
 func (x *GetClusterNodeLabelsRequest) Reset() {
 	*x = GetClusterNodeLabelsRequest{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[14]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +861,7 @@ func (x *GetClusterNodeLabelsRequest) String() string {
 func (*GetClusterNodeLabelsRequest) ProtoMessage() {}
 
 func (x *GetClusterNodeLabelsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[14]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +874,7 @@ func (x *GetClusterNodeLabelsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterNodeLabelsRequest.ProtoReflect.Descriptor instead.
 func (*GetClusterNodeLabelsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{14}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{16}
 }
 
 type GetClusterNodeLabelsResponse struct {
@@ -798,7 +886,7 @@ type GetClusterNodeLabelsResponse struct {
 
 func (x *GetClusterNodeLabelsResponse) Reset() {
 	*x = GetClusterNodeLabelsResponse{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[15]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +898,7 @@ func (x *GetClusterNodeLabelsResponse) String() string {
 func (*GetClusterNodeLabelsResponse) ProtoMessage() {}
 
 func (x *GetClusterNodeLabelsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[15]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +911,7 @@ func (x *GetClusterNodeLabelsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetClusterNodeLabelsResponse.ProtoReflect.Descriptor instead.
 func (*GetClusterNodeLabelsResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{15}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *GetClusterNodeLabelsResponse) GetNodeLabels() []*NodeLabel {
@@ -841,7 +929,7 @@ type GetAllResourceTypeInfoRequest struct {
 
 func (x *GetAllResourceTypeInfoRequest) Reset() {
 	*x = GetAllResourceTypeInfoRequest{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[16]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -853,7 +941,7 @@ func (x *GetAllResourceTypeInfoRequest) String() string {
 func (*GetAllResourceTypeInfoRequest) ProtoMessage() {}
 
 func (x *GetAllResourceTypeInfoRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[16]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -866,7 +954,7 @@ func (x *GetAllResourceTypeInfoRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAllResourceTypeInfoRequest.ProtoReflect.Descriptor instead.
 func (*GetAllResourceTypeInfoRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{16}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{18}
 }
 
 type GetAllResourceTypeInfoResponse struct {
@@ -878,7 +966,7 @@ type GetAllResourceTypeInfoResponse struct {
 
 func (x *GetAllResourceTypeInfoResponse) Reset() {
 	*x = GetAllResourceTypeInfoResponse{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[17]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -890,7 +978,7 @@ func (x *GetAllResourceTypeInfoResponse) String() string {
 func (*GetAllResourceTypeInfoResponse) ProtoMessage() {}
 
 func (x *GetAllResourceTypeInfoResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[17]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -903,7 +991,7 @@ func (x *GetAllResourceTypeInfoResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetAllResourceTypeInfoResponse.ProtoReflect.Descriptor instead.
 func (*GetAllResourceTypeInfoResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{17}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *GetAllResourceTypeInfoResponse) GetResourceTypeInfo() []*ResourceTypeInfo {
@@ -924,7 +1012,7 @@ type RegisterApplicationMasterRequest struct {
 
 func (x *RegisterApplicationMasterRequest) Reset() {
 	*x = RegisterApplicationMasterRequest{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[18]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -936,7 +1024,7 @@ func (x *RegisterApplicationMasterRequest) String() string {
 func (*RegisterApplicationMasterRequest) ProtoMessage() {}
 
 func (x *RegisterApplicationMasterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[18]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -949,7 +1037,7 @@ func (x *RegisterApplicationMasterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RegisterApplicationMasterRequest.ProtoReflect.Descriptor instead.
 func (*RegisterApplicationMasterRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{18}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RegisterApplicationMasterRequest) GetHost() string {
@@ -988,7 +1076,7 @@ type RegisterApplicationMasterResponse struct {
 
 func (x *RegisterApplicationMasterResponse) Reset() {
 	*x = RegisterApplicationMasterResponse{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[19]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1000,7 +1088,7 @@ func (x *RegisterApplicationMasterResponse) String() string {
 func (*RegisterApplicationMasterResponse) ProtoMessage() {}
 
 func (x *RegisterApplicationMasterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[19]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1013,7 +1101,7 @@ func (x *RegisterApplicationMasterResponse) ProtoReflect() protoreflect.Message 
 
 // Deprecated: Use RegisterApplicationMasterResponse.ProtoReflect.Descriptor instead.
 func (*RegisterApplicationMasterResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{19}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RegisterApplicationMasterResponse) GetMaximumCapability() *Resource {
@@ -1079,7 +1167,7 @@ type AllocateRequest struct {
 
 func (x *AllocateRequest) Reset() {
 	*x = AllocateRequest{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[20]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1179,7 @@ func (x *AllocateRequest) String() string {
 func (*AllocateRequest) ProtoMessage() {}
 
 func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[20]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1192,7 @@ func (x *AllocateRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateRequest.ProtoReflect.Descriptor instead.
 func (*AllocateRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{20}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *AllocateRequest) GetAsk() []*ResourceRequest {
@@ -1169,7 +1257,7 @@ type AllocateResponse struct {
 
 func (x *AllocateResponse) Reset() {
 	*x = AllocateResponse{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[21]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1269,7 @@ func (x *AllocateResponse) String() string {
 func (*AllocateResponse) ProtoMessage() {}
 
 func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[21]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1282,7 @@ func (x *AllocateResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AllocateResponse.ProtoReflect.Descriptor instead.
 func (*AllocateResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{21}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *AllocateResponse) GetAMCommand() AMCommand {
@@ -1292,7 +1380,7 @@ type FinishApplicationMasterRequest struct {
 
 func (x *FinishApplicationMasterRequest) Reset() {
 	*x = FinishApplicationMasterRequest{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[22]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1304,7 +1392,7 @@ func (x *FinishApplicationMasterRequest) String() string {
 func (*FinishApplicationMasterRequest) ProtoMessage() {}
 
 func (x *FinishApplicationMasterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[22]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1317,7 +1405,7 @@ func (x *FinishApplicationMasterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishApplicationMasterRequest.ProtoReflect.Descriptor instead.
 func (*FinishApplicationMasterRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{22}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FinishApplicationMasterRequest) GetDiagnostics() string {
@@ -1355,7 +1443,7 @@ const (
 
 func (x *FinishApplicationMasterResponse) Reset() {
 	*x = FinishApplicationMasterResponse{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[23]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1455,7 @@ func (x *FinishApplicationMasterResponse) String() string {
 func (*FinishApplicationMasterResponse) ProtoMessage() {}
 
 func (x *FinishApplicationMasterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[23]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1468,7 @@ func (x *FinishApplicationMasterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishApplicationMasterResponse.ProtoReflect.Descriptor instead.
 func (*FinishApplicationMasterResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{23}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FinishApplicationMasterResponse) GetIsUnregistered() bool {
@@ -1399,7 +1487,7 @@ type StartContainersRequest struct {
 
 func (x *StartContainersRequest) Reset() {
 	*x = StartContainersRequest{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[24]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1499,7 @@ func (x *StartContainersRequest) String() string {
 func (*StartContainersRequest) ProtoMessage() {}
 
 func (x *StartContainersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[24]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1512,7 @@ func (x *StartContainersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartContainersRequest.ProtoReflect.Descriptor instead.
 func (*StartContainersRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{24}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StartContainersRequest) GetStartContainerRequest() []*StartContainerRequest {
@@ -1445,7 +1533,7 @@ type StartContainersResponse struct {
 
 func (x *StartContainersResponse) Reset() {
 	*x = StartContainersResponse{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[25]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1457,7 +1545,7 @@ func (x *StartContainersResponse) String() string {
 func (*StartContainersResponse) ProtoMessage() {}
 
 func (x *StartContainersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[25]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1470,7 +1558,7 @@ func (x *StartContainersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartContainersResponse.ProtoReflect.Descriptor instead.
 func (*StartContainersResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{25}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StartContainersResponse) GetServicesMetaData() []*StringBytesMap {
@@ -1503,7 +1591,7 @@ type StopContainersRequest struct {
 
 func (x *StopContainersRequest) Reset() {
 	*x = StopContainersRequest{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[26]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1603,7 @@ func (x *StopContainersRequest) String() string {
 func (*StopContainersRequest) ProtoMessage() {}
 
 func (x *StopContainersRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[26]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1616,7 @@ func (x *StopContainersRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopContainersRequest.ProtoReflect.Descriptor instead.
 func (*StopContainersRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{26}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StopContainersRequest) GetContainerId() []*ContainerId {
@@ -1548,7 +1636,7 @@ type StopContainersResponse struct {
 
 func (x *StopContainersResponse) Reset() {
 	*x = StopContainersResponse{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[27]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1560,7 +1648,7 @@ func (x *StopContainersResponse) String() string {
 func (*StopContainersResponse) ProtoMessage() {}
 
 func (x *StopContainersResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[27]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1573,7 +1661,7 @@ func (x *StopContainersResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopContainersResponse.ProtoReflect.Descriptor instead.
 func (*StopContainersResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{27}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *StopContainersResponse) GetSucceededRequests() []*ContainerId {
@@ -1599,7 +1687,7 @@ type GetContainerStatusesRequest struct {
 
 func (x *GetContainerStatusesRequest) Reset() {
 	*x = GetContainerStatusesRequest{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[28]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1611,7 +1699,7 @@ func (x *GetContainerStatusesRequest) String() string {
 func (*GetContainerStatusesRequest) ProtoMessage() {}
 
 func (x *GetContainerStatusesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[28]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1624,7 +1712,7 @@ func (x *GetContainerStatusesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetContainerStatusesRequest.ProtoReflect.Descriptor instead.
 func (*GetContainerStatusesRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{28}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *GetContainerStatusesRequest) GetContainerId() []*ContainerId {
@@ -1644,7 +1732,7 @@ type GetContainerStatusesResponse struct {
 
 func (x *GetContainerStatusesResponse) Reset() {
 	*x = GetContainerStatusesResponse{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[29]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1656,7 +1744,7 @@ func (x *GetContainerStatusesResponse) String() string {
 func (*GetContainerStatusesResponse) ProtoMessage() {}
 
 func (x *GetContainerStatusesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[29]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1669,7 +1757,7 @@ func (x *GetContainerStatusesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetContainerStatusesResponse.ProtoReflect.Descriptor instead.
 func (*GetContainerStatusesResponse) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{29}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *GetContainerStatusesResponse) GetStatus() []*ContainerStatus {
@@ -1696,7 +1784,7 @@ type StartContainerRequest struct {
 
 func (x *StartContainerRequest) Reset() {
 	*x = StartContainerRequest{}
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[30]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1708,7 +1796,7 @@ func (x *StartContainerRequest) String() string {
 func (*StartContainerRequest) ProtoMessage() {}
 
 func (x *StartContainerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[30]
+	mi := &file_cluster_yarn_yarnpb_services_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1721,7 +1809,7 @@ func (x *StartContainerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartContainerRequest.ProtoReflect.Descriptor instead.
 func (*StartContainerRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{30}
+	return file_cluster_yarn_yarnpb_services_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StartContainerRequest) GetContainerLaunchContext() *ContainerLaunchContext {
@@ -1753,7 +1841,13 @@ const file_cluster_yarn_yarnpb_services_proto_rawDesc = "" +
 	"\x1bGetApplicationReportRequest\x12D\n" +
 	"\x0eapplication_id\x18\x01 \x01(\v2\x1d.tfcluster.yarn.ApplicationIdR\rapplicationId\"p\n" +
 	"\x1cGetApplicationReportResponse\x12P\n" +
-	"\x12application_report\x18\x01 \x01(\v2!.tfcluster.yarn.ApplicationReportR\x11applicationReport\"\x80\x01\n" +
+	"\x12application_report\x18\x01 \x01(\v2!.tfcluster.yarn.ApplicationReportR\x11applicationReport\"r\n" +
+	"\x14GetContainersRequest\x12Z\n" +
+	"\x16application_attempt_id\x18\x01 \x01(\v2$.tfcluster.yarn.ApplicationAttemptIdR\x14applicationAttemptId\"X\n" +
+	"\x15GetContainersResponse\x12?\n" +
+	"\n" +
+	"containers\x18\x01 \x03(\v2\x1f.tfcluster.yarn.ContainerReportR\n" +
+	"containers\"\x80\x01\n" +
 	"\x16KillApplicationRequest\x12D\n" +
 	"\x0eapplication_id\x18\x01 \x01(\v2\x1d.tfcluster.yarn.ApplicationIdR\rapplicationId\x12 \n" +
 	"\vdiagnostics\x18\x02 \x01(\tR\vdiagnostics\"L\n" +
@@ -1869,7 +1963,7 @@ func file_cluster_yarn_yarnpb_services_proto_rawDescGZIP() []byte {
 	return file_cluster_yarn_yarnpb_services_proto_rawDescData
 }
 
-var file_cluster_yarn_yarnpb_services_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_cluster_yarn_yarnpb_services_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_cluster_yarn_yarnpb_services_proto_goTypes = []any{
 	(*GetNewApplicationRequest)(nil),          // 0: tfcluster.yarn.GetNewApplicationRequest
 	(*GetNewApplicationResponse)(nil),         // 1: tfcluster.yarn.GetNewApplicationResponse
@@ -1877,107 +1971,113 @@ var file_cluster_yarn_yarnpb_services_proto_goTypes = []any{
 	(*SubmitApplicationResponse)(nil),         // 3: tfcluster.yarn.SubmitApplicationResponse
 	(*GetApplicationReportRequest)(nil),       // 4: tfcluster.yarn.GetApplicationReportRequest
 	(*GetApplicationReportResponse)(nil),      // 5: tfcluster.yarn.GetApplicationReportResponse
-	(*KillApplicationRequest)(nil),            // 6: tfcluster.yarn.KillApplicationRequest
-	(*KillApplicationResponse)(nil),           // 7: tfcluster.yarn.KillApplicationResponse
-	(*GetApplicationsRequest)(nil),            // 8: tfcluster.yarn.GetApplicationsRequest
-	(*GetApplicationsResponse)(nil),           // 9: tfcluster.yarn.GetApplicationsResponse
-	(*GetQueueInfoRequest)(nil),               // 10: tfcluster.yarn.GetQueueInfoRequest
-	(*GetQueueInfoResponse)(nil),              // 11: tfcluster.yarn.GetQueueInfoResponse
-	(*GetClusterNodesRequest)(nil),            // 12: tfcluster.yarn.GetClusterNodesRequest
-	(*GetClusterNodesResponse)(nil),           // 13: tfcluster.yarn.GetClusterNodesResponse
-	(*GetClusterNodeLabelsRequest)(nil),       // 14: tfcluster.yarn.GetClusterNodeLabelsRequest
-	(*GetClusterNodeLabelsResponse)(nil),      // 15: tfcluster.yarn.GetClusterNodeLabelsResponse
-	(*GetAllResourceTypeInfoRequest)(nil),     // 16: tfcluster.yarn.GetAllResourceTypeInfoRequest
-	(*GetAllResourceTypeInfoResponse)(nil),    // 17: tfcluster.yarn.GetAllResourceTypeInfoResponse
-	(*RegisterApplicationMasterRequest)(nil),  // 18: tfcluster.yarn.RegisterApplicationMasterRequest
-	(*RegisterApplicationMasterResponse)(nil), // 19: tfcluster.yarn.RegisterApplicationMasterResponse
-	(*AllocateRequest)(nil),                   // 20: tfcluster.yarn.AllocateRequest
-	(*AllocateResponse)(nil),                  // 21: tfcluster.yarn.AllocateResponse
-	(*FinishApplicationMasterRequest)(nil),    // 22: tfcluster.yarn.FinishApplicationMasterRequest
-	(*FinishApplicationMasterResponse)(nil),   // 23: tfcluster.yarn.FinishApplicationMasterResponse
-	(*StartContainersRequest)(nil),            // 24: tfcluster.yarn.StartContainersRequest
-	(*StartContainersResponse)(nil),           // 25: tfcluster.yarn.StartContainersResponse
-	(*StopContainersRequest)(nil),             // 26: tfcluster.yarn.StopContainersRequest
-	(*StopContainersResponse)(nil),            // 27: tfcluster.yarn.StopContainersResponse
-	(*GetContainerStatusesRequest)(nil),       // 28: tfcluster.yarn.GetContainerStatusesRequest
-	(*GetContainerStatusesResponse)(nil),      // 29: tfcluster.yarn.GetContainerStatusesResponse
-	(*StartContainerRequest)(nil),             // 30: tfcluster.yarn.StartContainerRequest
-	(*ApplicationId)(nil),                     // 31: tfcluster.yarn.ApplicationId
-	(*Resource)(nil),                          // 32: tfcluster.yarn.Resource
-	(*ApplicationSubmissionContext)(nil),      // 33: tfcluster.yarn.ApplicationSubmissionContext
-	(*ApplicationReport)(nil),                 // 34: tfcluster.yarn.ApplicationReport
-	(YarnApplicationState)(0),                 // 35: tfcluster.yarn.YarnApplicationState
-	(*QueueInfo)(nil),                         // 36: tfcluster.yarn.QueueInfo
-	(NodeState)(0),                            // 37: tfcluster.yarn.NodeState
-	(*NodeReport)(nil),                        // 38: tfcluster.yarn.NodeReport
-	(*NodeLabel)(nil),                         // 39: tfcluster.yarn.NodeLabel
-	(*ResourceTypeInfo)(nil),                  // 40: tfcluster.yarn.ResourceTypeInfo
-	(*ApplicationACLMap)(nil),                 // 41: tfcluster.yarn.ApplicationACLMap
-	(*Container)(nil),                         // 42: tfcluster.yarn.Container
-	(*NMToken)(nil),                           // 43: tfcluster.yarn.NMToken
-	(*ResourceRequest)(nil),                   // 44: tfcluster.yarn.ResourceRequest
-	(*ContainerId)(nil),                       // 45: tfcluster.yarn.ContainerId
-	(*ResourceBlacklistRequest)(nil),          // 46: tfcluster.yarn.ResourceBlacklistRequest
-	(AMCommand)(0),                            // 47: tfcluster.yarn.AMCommand
-	(*ContainerStatus)(nil),                   // 48: tfcluster.yarn.ContainerStatus
-	(*PreemptionMessage)(nil),                 // 49: tfcluster.yarn.PreemptionMessage
-	(*Token)(nil),                             // 50: tfcluster.yarn.Token
-	(*Priority)(nil),                          // 51: tfcluster.yarn.Priority
-	(FinalApplicationStatus)(0),               // 52: tfcluster.yarn.FinalApplicationStatus
-	(*StringBytesMap)(nil),                    // 53: tfcluster.yarn.StringBytesMap
-	(*ContainerExceptionMap)(nil),             // 54: tfcluster.yarn.ContainerExceptionMap
-	(*ContainerLaunchContext)(nil),            // 55: tfcluster.yarn.ContainerLaunchContext
+	(*GetContainersRequest)(nil),              // 6: tfcluster.yarn.GetContainersRequest
+	(*GetContainersResponse)(nil),             // 7: tfcluster.yarn.GetContainersResponse
+	(*KillApplicationRequest)(nil),            // 8: tfcluster.yarn.KillApplicationRequest
+	(*KillApplicationResponse)(nil),           // 9: tfcluster.yarn.KillApplicationResponse
+	(*GetApplicationsRequest)(nil),            // 10: tfcluster.yarn.GetApplicationsRequest
+	(*GetApplicationsResponse)(nil),           // 11: tfcluster.yarn.GetApplicationsResponse
+	(*GetQueueInfoRequest)(nil),               // 12: tfcluster.yarn.GetQueueInfoRequest
+	(*GetQueueInfoResponse)(nil),              // 13: tfcluster.yarn.GetQueueInfoResponse
+	(*GetClusterNodesRequest)(nil),            // 14: tfcluster.yarn.GetClusterNodesRequest
+	(*GetClusterNodesResponse)(nil),           // 15: tfcluster.yarn.GetClusterNodesResponse
+	(*GetClusterNodeLabelsRequest)(nil),       // 16: tfcluster.yarn.GetClusterNodeLabelsRequest
+	(*GetClusterNodeLabelsResponse)(nil),      // 17: tfcluster.yarn.GetClusterNodeLabelsResponse
+	(*GetAllResourceTypeInfoRequest)(nil),     // 18: tfcluster.yarn.GetAllResourceTypeInfoRequest
+	(*GetAllResourceTypeInfoResponse)(nil),    // 19: tfcluster.yarn.GetAllResourceTypeInfoResponse
+	(*RegisterApplicationMasterRequest)(nil),  // 20: tfcluster.yarn.RegisterApplicationMasterRequest
+	(*RegisterApplicationMasterResponse)(nil), // 21: tfcluster.yarn.RegisterApplicationMasterResponse
+	(*AllocateRequest)(nil),                   // 22: tfcluster.yarn.AllocateRequest
+	(*AllocateResponse)(nil),                  // 23: tfcluster.yarn.AllocateResponse
+	(*FinishApplicationMasterRequest)(nil),    // 24: tfcluster.yarn.FinishApplicationMasterRequest
+	(*FinishApplicationMasterResponse)(nil),   // 25: tfcluster.yarn.FinishApplicationMasterResponse
+	(*StartContainersRequest)(nil),            // 26: tfcluster.yarn.StartContainersRequest
+	(*StartContainersResponse)(nil),           // 27: tfcluster.yarn.StartContainersResponse
+	(*StopContainersRequest)(nil),             // 28: tfcluster.yarn.StopContainersRequest
+	(*StopContainersResponse)(nil),            // 29: tfcluster.yarn.StopContainersResponse
+	(*GetContainerStatusesRequest)(nil),       // 30: tfcluster.yarn.GetContainerStatusesRequest
+	(*GetContainerStatusesResponse)(nil),      // 31: tfcluster.yarn.GetContainerStatusesResponse
+	(*StartContainerRequest)(nil),             // 32: tfcluster.yarn.StartContainerRequest
+	(*ApplicationId)(nil),                     // 33: tfcluster.yarn.ApplicationId
+	(*Resource)(nil),                          // 34: tfcluster.yarn.Resource
+	(*ApplicationSubmissionContext)(nil),      // 35: tfcluster.yarn.ApplicationSubmissionContext
+	(*ApplicationReport)(nil),                 // 36: tfcluster.yarn.ApplicationReport
+	(*ApplicationAttemptId)(nil),              // 37: tfcluster.yarn.ApplicationAttemptId
+	(*ContainerReport)(nil),                   // 38: tfcluster.yarn.ContainerReport
+	(YarnApplicationState)(0),                 // 39: tfcluster.yarn.YarnApplicationState
+	(*QueueInfo)(nil),                         // 40: tfcluster.yarn.QueueInfo
+	(NodeState)(0),                            // 41: tfcluster.yarn.NodeState
+	(*NodeReport)(nil),                        // 42: tfcluster.yarn.NodeReport
+	(*NodeLabel)(nil),                         // 43: tfcluster.yarn.NodeLabel
+	(*ResourceTypeInfo)(nil),                  // 44: tfcluster.yarn.ResourceTypeInfo
+	(*ApplicationACLMap)(nil),                 // 45: tfcluster.yarn.ApplicationACLMap
+	(*Container)(nil),                         // 46: tfcluster.yarn.Container
+	(*NMToken)(nil),                           // 47: tfcluster.yarn.NMToken
+	(*ResourceRequest)(nil),                   // 48: tfcluster.yarn.ResourceRequest
+	(*ContainerId)(nil),                       // 49: tfcluster.yarn.ContainerId
+	(*ResourceBlacklistRequest)(nil),          // 50: tfcluster.yarn.ResourceBlacklistRequest
+	(AMCommand)(0),                            // 51: tfcluster.yarn.AMCommand
+	(*ContainerStatus)(nil),                   // 52: tfcluster.yarn.ContainerStatus
+	(*PreemptionMessage)(nil),                 // 53: tfcluster.yarn.PreemptionMessage
+	(*Token)(nil),                             // 54: tfcluster.yarn.Token
+	(*Priority)(nil),                          // 55: tfcluster.yarn.Priority
+	(FinalApplicationStatus)(0),               // 56: tfcluster.yarn.FinalApplicationStatus
+	(*StringBytesMap)(nil),                    // 57: tfcluster.yarn.StringBytesMap
+	(*ContainerExceptionMap)(nil),             // 58: tfcluster.yarn.ContainerExceptionMap
+	(*ContainerLaunchContext)(nil),            // 59: tfcluster.yarn.ContainerLaunchContext
 }
 var file_cluster_yarn_yarnpb_services_proto_depIdxs = []int32{
-	31, // 0: tfcluster.yarn.GetNewApplicationResponse.application_id:type_name -> tfcluster.yarn.ApplicationId
-	32, // 1: tfcluster.yarn.GetNewApplicationResponse.maximumCapability:type_name -> tfcluster.yarn.Resource
-	33, // 2: tfcluster.yarn.SubmitApplicationRequest.application_submission_context:type_name -> tfcluster.yarn.ApplicationSubmissionContext
-	31, // 3: tfcluster.yarn.GetApplicationReportRequest.application_id:type_name -> tfcluster.yarn.ApplicationId
-	34, // 4: tfcluster.yarn.GetApplicationReportResponse.application_report:type_name -> tfcluster.yarn.ApplicationReport
-	31, // 5: tfcluster.yarn.KillApplicationRequest.application_id:type_name -> tfcluster.yarn.ApplicationId
-	35, // 6: tfcluster.yarn.GetApplicationsRequest.application_states:type_name -> tfcluster.yarn.YarnApplicationState
-	34, // 7: tfcluster.yarn.GetApplicationsResponse.applications:type_name -> tfcluster.yarn.ApplicationReport
-	36, // 8: tfcluster.yarn.GetQueueInfoResponse.queueInfo:type_name -> tfcluster.yarn.QueueInfo
-	37, // 9: tfcluster.yarn.GetClusterNodesRequest.nodeStates:type_name -> tfcluster.yarn.NodeState
-	38, // 10: tfcluster.yarn.GetClusterNodesResponse.nodeReports:type_name -> tfcluster.yarn.NodeReport
-	39, // 11: tfcluster.yarn.GetClusterNodeLabelsResponse.nodeLabels:type_name -> tfcluster.yarn.NodeLabel
-	40, // 12: tfcluster.yarn.GetAllResourceTypeInfoResponse.resource_type_info:type_name -> tfcluster.yarn.ResourceTypeInfo
-	32, // 13: tfcluster.yarn.RegisterApplicationMasterResponse.maximumCapability:type_name -> tfcluster.yarn.Resource
-	41, // 14: tfcluster.yarn.RegisterApplicationMasterResponse.application_ACLs:type_name -> tfcluster.yarn.ApplicationACLMap
-	42, // 15: tfcluster.yarn.RegisterApplicationMasterResponse.containers_from_previous_attempts:type_name -> tfcluster.yarn.Container
-	43, // 16: tfcluster.yarn.RegisterApplicationMasterResponse.nm_tokens_from_previous_attempts:type_name -> tfcluster.yarn.NMToken
-	40, // 17: tfcluster.yarn.RegisterApplicationMasterResponse.resource_types:type_name -> tfcluster.yarn.ResourceTypeInfo
-	44, // 18: tfcluster.yarn.AllocateRequest.ask:type_name -> tfcluster.yarn.ResourceRequest
-	45, // 19: tfcluster.yarn.AllocateRequest.release:type_name -> tfcluster.yarn.ContainerId
-	46, // 20: tfcluster.yarn.AllocateRequest.blacklist_request:type_name -> tfcluster.yarn.ResourceBlacklistRequest
-	47, // 21: tfcluster.yarn.AllocateResponse.a_m_command:type_name -> tfcluster.yarn.AMCommand
-	42, // 22: tfcluster.yarn.AllocateResponse.allocated_containers:type_name -> tfcluster.yarn.Container
-	48, // 23: tfcluster.yarn.AllocateResponse.completed_container_statuses:type_name -> tfcluster.yarn.ContainerStatus
-	32, // 24: tfcluster.yarn.AllocateResponse.limit:type_name -> tfcluster.yarn.Resource
-	38, // 25: tfcluster.yarn.AllocateResponse.updated_nodes:type_name -> tfcluster.yarn.NodeReport
-	49, // 26: tfcluster.yarn.AllocateResponse.preempt:type_name -> tfcluster.yarn.PreemptionMessage
-	43, // 27: tfcluster.yarn.AllocateResponse.nm_tokens:type_name -> tfcluster.yarn.NMToken
-	50, // 28: tfcluster.yarn.AllocateResponse.am_rm_token:type_name -> tfcluster.yarn.Token
-	51, // 29: tfcluster.yarn.AllocateResponse.application_priority:type_name -> tfcluster.yarn.Priority
-	42, // 30: tfcluster.yarn.AllocateResponse.containers_from_previous_attempts:type_name -> tfcluster.yarn.Container
-	52, // 31: tfcluster.yarn.FinishApplicationMasterRequest.final_application_status:type_name -> tfcluster.yarn.FinalApplicationStatus
-	30, // 32: tfcluster.yarn.StartContainersRequest.start_container_request:type_name -> tfcluster.yarn.StartContainerRequest
-	53, // 33: tfcluster.yarn.StartContainersResponse.services_meta_data:type_name -> tfcluster.yarn.StringBytesMap
-	45, // 34: tfcluster.yarn.StartContainersResponse.succeeded_requests:type_name -> tfcluster.yarn.ContainerId
-	54, // 35: tfcluster.yarn.StartContainersResponse.failed_requests:type_name -> tfcluster.yarn.ContainerExceptionMap
-	45, // 36: tfcluster.yarn.StopContainersRequest.container_id:type_name -> tfcluster.yarn.ContainerId
-	45, // 37: tfcluster.yarn.StopContainersResponse.succeeded_requests:type_name -> tfcluster.yarn.ContainerId
-	54, // 38: tfcluster.yarn.StopContainersResponse.failed_requests:type_name -> tfcluster.yarn.ContainerExceptionMap
-	45, // 39: tfcluster.yarn.GetContainerStatusesRequest.container_id:type_name -> tfcluster.yarn.ContainerId
-	48, // 40: tfcluster.yarn.GetContainerStatusesResponse.status:type_name -> tfcluster.yarn.ContainerStatus
-	54, // 41: tfcluster.yarn.GetContainerStatusesResponse.failed_requests:type_name -> tfcluster.yarn.ContainerExceptionMap
-	55, // 42: tfcluster.yarn.StartContainerRequest.container_launch_context:type_name -> tfcluster.yarn.ContainerLaunchContext
-	50, // 43: tfcluster.yarn.StartContainerRequest.container_token:type_name -> tfcluster.yarn.Token
-	44, // [44:44] is the sub-list for method output_type
-	44, // [44:44] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	33, // 0: tfcluster.yarn.GetNewApplicationResponse.application_id:type_name -> tfcluster.yarn.ApplicationId
+	34, // 1: tfcluster.yarn.GetNewApplicationResponse.maximumCapability:type_name -> tfcluster.yarn.Resource
+	35, // 2: tfcluster.yarn.SubmitApplicationRequest.application_submission_context:type_name -> tfcluster.yarn.ApplicationSubmissionContext
+	33, // 3: tfcluster.yarn.GetApplicationReportRequest.application_id:type_name -> tfcluster.yarn.ApplicationId
+	36, // 4: tfcluster.yarn.GetApplicationReportResponse.application_report:type_name -> tfcluster.yarn.ApplicationReport
+	37, // 5: tfcluster.yarn.GetContainersRequest.application_attempt_id:type_name -> tfcluster.yarn.ApplicationAttemptId
+	38, // 6: tfcluster.yarn.GetContainersResponse.containers:type_name -> tfcluster.yarn.ContainerReport
+	33, // 7: tfcluster.yarn.KillApplicationRequest.application_id:type_name -> tfcluster.yarn.ApplicationId
+	39, // 8: tfcluster.yarn.GetApplicationsRequest.application_states:type_name -> tfcluster.yarn.YarnApplicationState
+	36, // 9: tfcluster.yarn.GetApplicationsResponse.applications:type_name -> tfcluster.yarn.ApplicationReport
+	40, // 10: tfcluster.yarn.GetQueueInfoResponse.queueInfo:type_name -> tfcluster.yarn.QueueInfo
+	41, // 11: tfcluster.yarn.GetClusterNodesRequest.nodeStates:type_name -> tfcluster.yarn.NodeState
+	42, // 12: tfcluster.yarn.GetClusterNodesResponse.nodeReports:type_name -> tfcluster.yarn.NodeReport
+	43, // 13: tfcluster.yarn.GetClusterNodeLabelsResponse.nodeLabels:type_name -> tfcluster.yarn.NodeLabel
+	44, // 14: tfcluster.yarn.GetAllResourceTypeInfoResponse.resource_type_info:type_name -> tfcluster.yarn.ResourceTypeInfo
+	34, // 15: tfcluster.yarn.RegisterApplicationMasterResponse.maximumCapability:type_name -> tfcluster.yarn.Resource
+	45, // 16: tfcluster.yarn.RegisterApplicationMasterResponse.application_ACLs:type_name -> tfcluster.yarn.ApplicationACLMap
+	46, // 17: tfcluster.yarn.RegisterApplicationMasterResponse.containers_from_previous_attempts:type_name -> tfcluster.yarn.Container
+	47, // 18: tfcluster.yarn.RegisterApplicationMasterResponse.nm_tokens_from_previous_attempts:type_name -> tfcluster.yarn.NMToken
+	44, // 19: tfcluster.yarn.RegisterApplicationMasterResponse.resource_types:type_name -> tfcluster.yarn.ResourceTypeInfo
+	48, // 20: tfcluster.yarn.AllocateRequest.ask:type_name -> tfcluster.yarn.ResourceRequest
+	49, // 21: tfcluster.yarn.AllocateRequest.release:type_name -> tfcluster.yarn.ContainerId
+	50, // 22: tfcluster.yarn.AllocateRequest.blacklist_request:type_name -> tfcluster.yarn.ResourceBlacklistRequest
+	51, // 23: tfcluster.yarn.AllocateResponse.a_m_command:type_name -> tfcluster.yarn.AMCommand
+	46, // 24: tfcluster.yarn.AllocateResponse.allocated_containers:type_name -> tfcluster.yarn.Container
+	52, // 25: tfcluster.yarn.AllocateResponse.completed_container_statuses:type_name -> tfcluster.yarn.ContainerStatus
+	34, // 26: tfcluster.yarn.AllocateResponse.limit:type_name -> tfcluster.yarn.Resource
+	42, // 27: tfcluster.yarn.AllocateResponse.updated_nodes:type_name -> tfcluster.yarn.NodeReport
+	53, // 28: tfcluster.yarn.AllocateResponse.preempt:type_name -> tfcluster.yarn.PreemptionMessage
+	47, // 29: tfcluster.yarn.AllocateResponse.nm_tokens:type_name -> tfcluster.yarn.NMToken
+	54, // 30: tfcluster.yarn.AllocateResponse.am_rm_token:type_name -> tfcluster.yarn.Token
+	55, // 31: tfcluster.yarn.AllocateResponse.application_priority:type_name -> tfcluster.yarn.Priority
+	46, // 32: tfcluster.yarn.AllocateResponse.containers_from_previous_attempts:type_name -> tfcluster.yarn.Container
+	56, // 33: tfcluster.yarn.FinishApplicationMasterRequest.final_application_status:type_name -> tfcluster.yarn.FinalApplicationStatus
+	32, // 34: tfcluster.yarn.StartContainersRequest.start_container_request:type_name -> tfcluster.yarn.StartContainerRequest
+	57, // 35: tfcluster.yarn.StartContainersResponse.services_meta_data:type_name -> tfcluster.yarn.StringBytesMap
+	49, // 36: tfcluster.yarn.StartContainersResponse.succeeded_requests:type_name -> tfcluster.yarn.ContainerId
+	58, // 37: tfcluster.yarn.StartContainersResponse.failed_requests:type_name -> tfcluster.yarn.ContainerExceptionMap
+	49, // 38: tfcluster.yarn.StopContainersRequest.container_id:type_name -> tfcluster.yarn.ContainerId
+	49, // 39: tfcluster.yarn.StopContainersResponse.succeeded_requests:type_name -> tfcluster.yarn.ContainerId
+	58, // 40: tfcluster.yarn.StopContainersResponse.failed_requests:type_name -> tfcluster.yarn.ContainerExceptionMap
+	49, // 41: tfcluster.yarn.GetContainerStatusesRequest.container_id:type_name -> tfcluster.yarn.ContainerId
+	52, // 42: tfcluster.yarn.GetContainerStatusesResponse.status:type_name -> tfcluster.yarn.ContainerStatus
+	58, // 43: tfcluster.yarn.GetContainerStatusesResponse.failed_requests:type_name -> tfcluster.yarn.ContainerExceptionMap
+	59, // 44: tfcluster.yarn.StartContainerRequest.container_launch_context:type_name -> tfcluster.yarn.ContainerLaunchContext
+	54, // 45: tfcluster.yarn.StartContainerRequest.container_token:type_name -> tfcluster.yarn.Token
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_cluster_yarn_yarnpb_services_proto_init() }
@@ -1993,7 +2093,7 @@ func file_cluster_yarn_yarnpb_services_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_yarn_yarnpb_services_proto_rawDesc), len(file_cluster_yarn_yarnpb_services_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
