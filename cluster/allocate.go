@@ -111,6 +111,7 @@ func (c *Coordinator) engineEvent(e Event) {
 	case Over:
 		c.handle(evOver{e.Cause})
 	case Lost:
+		c.handle(evSaid{e.Executor, e.Attempt, e.Said})
 		c.handle(evLost{e.Executor, e.Attempt, e.Cause})
 	}
 }
@@ -172,6 +173,7 @@ func (c *Coordinator) release(reason string) {
 			if c.parting = parting; parting != "" {
 				c.note(parting, true)
 			}
+			c.record(true)
 			c.released <- err
 		})
 	}()
@@ -187,5 +189,20 @@ func (c *Coordinator) saveState() {
 	}
 	if err := c.cfg.SaveState(c.alloc.ID(), c.alloc.Saved(), c.lastRun, c.detached); err != nil {
 		c.note("the cluster's state could not be saved, a driver that dies now cannot be replaced: "+err.Error(), true)
+	}
+	c.record(false)
+}
+
+// record writes what is to be known of the cluster when it is over. Loop only.
+func (c *Coordinator) record(over bool) {
+	if c.cfg.Record == nil {
+		return
+	}
+	var places []byte
+	if k, ok := c.alloc.(LogKeeper); ok {
+		places = k.Places()
+	}
+	if err := c.cfg.Record(leases(c.alloc), places, c.lastRun, over); err != nil {
+		c.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
 	}
 }

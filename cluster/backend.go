@@ -140,7 +140,8 @@ type Granted struct {
 type Lost struct {
 	Executor ExecutorID
 	Attempt  int
-	Cause    string
+	Cause    string   // one line
+	Said     []string // the last lines that its agent wrote, where the engine knows them
 }
 
 // Warned says what a person should know of the engine, in one line.

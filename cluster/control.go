@@ -253,6 +253,9 @@ func (c *control) History(ctx context.Context, _ *clusterpb.HistoryRequest) (*cl
 		for _, r := range c.records {
 			h.Runs = append(h.Runs, c.status(r))
 		}
+		for _, l := range leases(c.alloc) {
+			h.Leases = append(h.Leases, &clusterpb.Lease{Id: l.ID, State: l.State, SinceUnix: l.Since.Unix()})
+		}
 	})
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())

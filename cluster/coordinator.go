@@ -48,7 +48,10 @@ type Config struct {
 	TensorBoard TensorBoards
 	// SaveState is called when what a later driver must know has changed.
 	SaveState func(allocation string, saved []byte, lastRun int32, detached bool) error
-	Log       *slog.Logger
+	// Record is called when what a Past holds has changed, and once at the end, when the
+	// cluster is over; nil: nobody keeps one here.
+	Record func(leases []Lease, places []byte, lastRun int32, over bool) error
+	Log    *slog.Logger
 }
 
 // TensorBoards serves a cluster's TensorBoard. The driver injects it.

@@ -59,8 +59,10 @@ func (c *Coordinator) here(name string) string {
 
 // placed gives a run's record the places where its files lie: another cluster may have
 // known the directory by another name.
-func (c *Coordinator) placed(st *clusterpb.RunStatus) {
-	dir := RunDir(c.cfg.Dir, st.GetId())
+func (c *Coordinator) placed(st *clusterpb.RunStatus) { place(st, c.cfg.Dir) }
+
+func place(st *clusterpb.RunStatus, root string) {
+	dir := RunDir(root, st.GetId())
 	st.Dir, st.LogDir, st.CheckpointDir, st.ExportDir = dir, join(dir, "logs"), join(dir, "checkpoints"), join(dir, "export")
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"time"
 
@@ -20,7 +21,37 @@ const (
 	engineLogLines = 100
 	engineLogBytes = 256 << 10
 	engineLogWait  = 10 * time.Second
+	engineReading  = 30 * time.Minute // of all that it keeps, by who asks for it
 )
+
+// engineKeeps sends what the engine keeps of what the executors' agents wrote.
+func (c *control) engineKeeps(ctx context.Context, req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+	var alloc Allocation
+	if err := c.call(ctx, func() { alloc = c.alloc }); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	keeper, ok := alloc.(LogKeeper)
+	if !ok {
+		return status.Error(codes.FailedPrecondition, "this cluster's engine keeps no logs of its executors that could be read here")
+	}
+	q := EngineQuery{Allocation: req.GetAllocation(), Task: req.GetTask(), Last: int(req.GetLast())}
+	if req.GetGrep() != "" {
+		re, err := regexp.Compile(req.GetGrep())
+		if err != nil {
+			return status.Errorf(codes.InvalidArgument, "--grep: %v", err)
+		}
+		q.Grep = re
+	}
+	ctx, cancel := context.WithTimeout(ctx, engineReading)
+	defer cancel()
+	err := keeper.EngineLogs(ctx, q, func(heading string, lines []*clusterpb.Line) error {
+		return stream.Send(&clusterpb.LinesReply{Heading: heading, Lines: lines})
+	})
+	if err != nil && status.Code(err) == codes.Unknown {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return err
+}
 
 // engineLogs sends what the agents wrote that have not joined, before anything was
 // started: the engine has it, and it says why they do not come. It reports how many

@@ -104,6 +104,10 @@ func (l *lifecycle) step(e event) []action {
 			x.state, x.attempt, x.host, x.why = execGranted, e.attempt, e.host, "its agent has not called yet"
 			x.kept = e.kept
 		}
+	case evSaid:
+		if x := l.exec(e.exec); x != nil && e.attempt >= x.attempt {
+			x.said = e.lines
+		}
 	case evLost:
 		if x := l.exec(e.exec); x != nil && e.attempt >= x.attempt {
 			l.lose(x, e.cause)

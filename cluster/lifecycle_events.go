@@ -33,6 +33,11 @@ type (
 		attempt int
 		cause   string
 	}
+	evSaid struct { // what the agent wrote last of an executor that is about to be told as lost
+		exec    ExecutorID
+		attempt int
+		lines   []string
+	}
 	evJoined struct {
 		exec        ExecutorID
 		attempt     int

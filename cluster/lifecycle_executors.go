@@ -31,10 +31,11 @@ type executor struct {
 	incarnation string
 	warm        bool
 	host        string
-	why         string // what is awaited, or why it was lost
-	sudden      bool   // its connection broke a moment after it spoke
-	kept        bool   // what was granted is an earlier driver's agent
-	replaced    int    // replacements since the last reset
+	why         string   // what is awaited, or why it was lost
+	sudden      bool     // its connection broke a moment after it spoke
+	kept        bool     // what was granted is an earlier driver's agent
+	replaced    int      // replacements since the last reset
+	said        []string // the last lines of the last agent that was lost, where the engine knows them
 
 	// of the active run
 	port    int32
@@ -73,7 +74,7 @@ func (l *lifecycle) joined(e evJoined) {
 		l.taskGone(x, "its agent was replaced")
 	}
 	x.attempt, x.incarnation, x.host, x.address, x.warm = e.attempt, e.incarnation, e.host, e.address, e.warm
-	x.state, x.why = execJoined, "Python is warming up"
+	x.state, x.why, x.said = execJoined, "Python is warming up", nil
 	if e.warm {
 		x.state, x.why = execReady, ""
 	}
@@ -159,7 +160,7 @@ func (l *lifecycle) giveUp(x *executor) {
 
 func (l *lifecycle) notKept(x *executor) *clusterpb.Failure {
 	return &clusterpb.Failure{
-		Kind: "engine", Task: x.task.String(), Host: x.host, ExitCode: 75, Summary: fmt.Sprintf("executor %s for %s does not stay: %s", x.id, x.task, x.why),
+		Kind: "engine", Task: x.task.String(), Host: x.host, ExitCode: 75, Lines: x.said, Summary: fmt.Sprintf("executor %s for %s does not stay: %s", x.id, x.task, x.why),
 		Remedy: "%tfcluster reset asks for it again",
 	}
 }
@@ -213,6 +214,11 @@ func (l *lifecycle) reserveFailed(kind, why string) {
 	l.state = stateFailed
 	l.do(actTimer{"reserve", 0})
 	f := &clusterpb.Failure{Kind: kind, Summary: why, ExitCode: 75}
+	for _, x := range l.execs {
+		if x.state != execReady && len(x.said) > 0 && len(f.Lines) == 0 {
+			f.Lines = x.said
+		}
+	}
 	if kind == environmentFailed {
 		f.ExitCode, f.Remedy = 69, "%tfcluster reserve with another --venv"
 	}

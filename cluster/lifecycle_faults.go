@@ -52,7 +52,7 @@ func (l *lifecycle) taskGone(x *executor, reason string) {
 	}
 	l.exited(evExited{
 		run: l.run.spec.id, attempt: l.run.task(x.task).attempt, task: x.task,
-		exit: &clusterpb.Exited{Code: -1, Reason: reason},
+		exit: &clusterpb.Exited{Code: -1, Reason: reason, Tail: x.said},
 	})
 }
 

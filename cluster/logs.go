@@ -16,6 +16,9 @@ import (
 // Logs of the Control service: what the store kept, then what comes.
 func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
 	ctx := stream.Context()
+	if req.GetEngine() {
+		return c.engineKeeps(ctx, req, stream)
+	}
 	q, err := queryOf(req)
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())

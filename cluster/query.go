@@ -80,7 +80,7 @@ func (s *Store) Read(q Query) (lines []*clusterpb.Line, gap string, err error) {
 			if !q.Since.IsZero() && !g.last.IsZero() && g.last.Before(q.Since) {
 				break
 			}
-			part, err := readSegment(g, src.task, q)
+			part, err := s.readSegment(g, src.task, q)
 			if errors.Is(err, os.ErrNotExist) {
 				break // the quota took it meanwhile
 			}
@@ -111,8 +111,8 @@ func (s *Store) Read(q Query) (lines []*clusterpb.Line, gap string, err error) {
 	return lines, strings.Join(lost, "; "), nil
 }
 
-func readSegment(g segment, task string, q Query) ([]*clusterpb.Line, error) {
-	b, err := os.ReadFile(g.path)
+func (s *Store) readSegment(g segment, task string, q Query) ([]*clusterpb.Line, error) {
+	b, err := s.read(g.path)
 	if err != nil {
 		return nil, fmt.Errorf("read lines of %s: %w", task, err)
 	}

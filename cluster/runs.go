@@ -20,6 +20,9 @@ func (c *Coordinator) launch(a actLaunch) {
 	if conn == nil {
 		return // its loss is on its way
 	}
+	if all := leases(c.alloc); len(all) > 0 { // not before: it may have waited for another
+		rec.status.Allocation = all[len(all)-1].ID
+	}
 	env := a.spec.place(a.task)
 	for _, from := range []map[string]string{c.cfg.Request.GetEnv(), start.GetEnv(), a.spec.coordinates(c.cfg.Request.GetFramework(), a.task)} {
 		maps.Copy(env, from)
@@ -98,7 +101,7 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 func (c *Coordinator) keepRecord(rec *record) {
 	b, err := protojson.MarshalOptions{Multiline: true}.Marshal(rec.status)
 	if err == nil {
-		err = WriteFile(filepath.Join(c.here(rec.status.GetDir()), "run.json"), b)
+		err = WriteFile(filepath.Join(c.here(rec.status.GetDir()), recordFile), b)
 	}
 	if err != nil {
 		c.noteOnce("the run's record could not be written: " + err.Error())
@@ -107,22 +110,30 @@ func (c *Coordinator) keepRecord(rec *record) {
 
 func (c *Coordinator) loadRecord(run int32) {
 	st := &clusterpb.RunStatus{}
-	b, err := os.ReadFile(filepath.Join(RunDir(c.cfg.folder(), run), "run.json"))
+	b, err := os.ReadFile(filepath.Join(RunDir(c.cfg.folder(), run), recordFile))
 	if err == nil {
 		err = protojson.Unmarshal(b, st)
 	}
 	if err != nil {
-		st = &clusterpb.RunStatus{
-			Id: run, State: "failed",
-			Failure: &clusterpb.Failure{
-				Kind: "lost", ExitCode: 1, Summary: "the cluster's driver died during the run; its tasks were ended",
-				Remedy: "%tfcluster start --resume goes on from the last checkpoint",
-			},
-		}
+		st = cutOff(run)
 	}
 	st.Id = run
 	c.placed(st)
 	c.records = append(c.records, &record{status: st, gone: true, over: c.since, loaded: true})
+}
+
+// recordFile is a run's record, in its folder.
+const recordFile = "run.json"
+
+// cutOff is a run that has no record: its driver did not see its end.
+func cutOff(run int32) *clusterpb.RunStatus {
+	return &clusterpb.RunStatus{
+		Id: run, State: "failed",
+		Failure: &clusterpb.Failure{
+			Kind: "lost", ExitCode: 1, Summary: "the cluster's driver died during the run; its tasks were ended",
+			Remedy: "%tfcluster start --resume goes on from the last checkpoint",
+		},
+	}
 }
 
 // current is the record of the active or last run.

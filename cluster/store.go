@@ -25,6 +25,7 @@ import (
 type Store struct {
 	dir     string // the cluster's; run folders are below
 	quota   Quota
+	read    func(path string) ([]byte, error)
 	mu      sync.Mutex
 	streams map[streamKey]*stream
 	bytes   int64
@@ -68,7 +69,7 @@ type segment struct {
 
 // NewStore keeps lines below dir.
 func NewStore(dir string, quota Quota) *Store {
-	return &Store{dir: dir, quota: quota, streams: map[streamKey]*stream{}}
+	return &Store{dir: dir, quota: quota, read: os.ReadFile, streams: map[streamKey]*stream{}}
 }
 
 // RunDir is a run's folder below the cluster's.

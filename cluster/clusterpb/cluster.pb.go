@@ -5563,31 +5563,33 @@ func (x *Lines) GetBefore() int64 {
 }
 
 type RunStatus struct {
-	state          protoimpl.MessageState `protogen:"open.v1"`
-	Id             int32                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	State          string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // starting | running | stopping | finished | failed | stopped
-	Program        string                 `protobuf:"bytes,3,opt,name=program,proto3" json:"program,omitempty"`
-	Tasks          []*TaskStatus          `protobuf:"bytes,4,rep,name=tasks,proto3" json:"tasks,omitempty"`
-	Progress       *Report                `protobuf:"bytes,5,opt,name=progress,proto3" json:"progress,omitempty"` // merged over tasks
-	Series         []*Series              `protobuf:"bytes,6,rep,name=series,proto3" json:"series,omitempty"`     // metrics by step, thinned
-	Seconds        float64                `protobuf:"fixed64,7,opt,name=seconds,proto3" json:"seconds,omitempty"`
-	StartedUnix    int64                  `protobuf:"varint,8,opt,name=started_unix,json=startedUnix,proto3" json:"started_unix,omitempty"`
-	EndedUnix      int64                  `protobuf:"varint,9,opt,name=ended_unix,json=endedUnix,proto3" json:"ended_unix,omitempty"`
-	Failure        *Failure               `protobuf:"bytes,10,opt,name=failure,proto3" json:"failure,omitempty"`
-	Restarts       int32                  `protobuf:"varint,11,opt,name=restarts,proto3" json:"restarts,omitempty"`
-	MaxRestarts    int32                  `protobuf:"varint,12,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
-	LogDir         string                 `protobuf:"bytes,13,opt,name=log_dir,json=logDir,proto3" json:"log_dir,omitempty"`
-	CheckpointDir  string                 `protobuf:"bytes,14,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"`
-	ExportDir      string                 `protobuf:"bytes,15,opt,name=export_dir,json=exportDir,proto3" json:"export_dir,omitempty"`
-	Result         *TaskResult            `protobuf:"bytes,16,opt,name=result,proto3" json:"result,omitempty"`
-	Detached       bool                   `protobuf:"varint,17,opt,name=detached,proto3" json:"detached,omitempty"`
-	ResumedFrom    string                 `protobuf:"bytes,18,opt,name=resumed_from,json=resumedFrom,proto3" json:"resumed_from,omitempty"`
-	Dir            string                 `protobuf:"bytes,19,opt,name=dir,proto3" json:"dir,omitempty"`
-	Lines          int64                  `protobuf:"varint,20,opt,name=lines,proto3" json:"lines,omitempty"`
-	Words          []string               `protobuf:"bytes,21,rep,name=words,proto3" json:"words,omitempty"`
-	StepsPerSecond float64                `protobuf:"fixed64,22,opt,name=steps_per_second,json=stepsPerSecond,proto3" json:"steps_per_second,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Id              int32                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	State           string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // starting | running | stopping | finished | failed | stopped
+	Program         string                 `protobuf:"bytes,3,opt,name=program,proto3" json:"program,omitempty"`
+	Tasks           []*TaskStatus          `protobuf:"bytes,4,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	Progress        *Report                `protobuf:"bytes,5,opt,name=progress,proto3" json:"progress,omitempty"` // merged over tasks
+	Series          []*Series              `protobuf:"bytes,6,rep,name=series,proto3" json:"series,omitempty"`     // metrics by step, thinned
+	Seconds         float64                `protobuf:"fixed64,7,opt,name=seconds,proto3" json:"seconds,omitempty"`
+	StartedUnix     int64                  `protobuf:"varint,8,opt,name=started_unix,json=startedUnix,proto3" json:"started_unix,omitempty"`
+	EndedUnix       int64                  `protobuf:"varint,9,opt,name=ended_unix,json=endedUnix,proto3" json:"ended_unix,omitempty"`
+	Failure         *Failure               `protobuf:"bytes,10,opt,name=failure,proto3" json:"failure,omitempty"`
+	Restarts        int32                  `protobuf:"varint,11,opt,name=restarts,proto3" json:"restarts,omitempty"`
+	MaxRestarts     int32                  `protobuf:"varint,12,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
+	LogDir          string                 `protobuf:"bytes,13,opt,name=log_dir,json=logDir,proto3" json:"log_dir,omitempty"`
+	CheckpointDir   string                 `protobuf:"bytes,14,opt,name=checkpoint_dir,json=checkpointDir,proto3" json:"checkpoint_dir,omitempty"`
+	ExportDir       string                 `protobuf:"bytes,15,opt,name=export_dir,json=exportDir,proto3" json:"export_dir,omitempty"`
+	Result          *TaskResult            `protobuf:"bytes,16,opt,name=result,proto3" json:"result,omitempty"`
+	Detached        bool                   `protobuf:"varint,17,opt,name=detached,proto3" json:"detached,omitempty"`
+	ResumedFrom     string                 `protobuf:"bytes,18,opt,name=resumed_from,json=resumedFrom,proto3" json:"resumed_from,omitempty"`
+	Dir             string                 `protobuf:"bytes,19,opt,name=dir,proto3" json:"dir,omitempty"`
+	Lines           int64                  `protobuf:"varint,20,opt,name=lines,proto3" json:"lines,omitempty"`
+	Words           []string               `protobuf:"bytes,21,rep,name=words,proto3" json:"words,omitempty"`
+	StepsPerSecond  float64                `protobuf:"fixed64,22,opt,name=steps_per_second,json=stepsPerSecond,proto3" json:"steps_per_second,omitempty"`
+	Allocation      string                 `protobuf:"bytes,23,opt,name=allocation,proto3" json:"allocation,omitempty"`                                  // it began in, where the engine knows it by a name for people: application_…
+	AllocationState string                 `protobuf:"bytes,24,opt,name=allocation_state,json=allocationState,proto3" json:"allocation_state,omitempty"` // how that stands or ended, for who shows it
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *RunStatus) Reset() {
@@ -5772,6 +5774,20 @@ func (x *RunStatus) GetStepsPerSecond() float64 {
 		return x.StepsPerSecond
 	}
 	return 0
+}
+
+func (x *RunStatus) GetAllocation() string {
+	if x != nil {
+		return x.Allocation
+	}
+	return ""
+}
+
+func (x *RunStatus) GetAllocationState() string {
+	if x != nil {
+		return x.AllocationState
+	}
+	return ""
 }
 
 type Series struct {
@@ -6295,6 +6311,8 @@ type LogsRequest struct {
 	Task          string                 `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"` // "" = all
 	Grep          string                 `protobuf:"bytes,5,opt,name=grep,proto3" json:"grep,omitempty"` // RE2
 	SinceUnixNano int64                  `protobuf:"varint,6,opt,name=since_unix_nano,json=sinceUnixNano,proto3" json:"since_unix_nano,omitempty"`
+	Engine        bool                   `protobuf:"varint,7,opt,name=engine,proto3" json:"engine,omitempty"`        // not the tasks' lines: what the engine keeps of what the executors' agents wrote
+	Allocation    string                 `protobuf:"bytes,8,opt,name=allocation,proto3" json:"allocation,omitempty"` // with engine: of this lease alone
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6371,10 +6389,25 @@ func (x *LogsRequest) GetSinceUnixNano() int64 {
 	return 0
 }
 
+func (x *LogsRequest) GetEngine() bool {
+	if x != nil {
+		return x.Engine
+	}
+	return false
+}
+
+func (x *LogsRequest) GetAllocation() string {
+	if x != nil {
+		return x.Allocation
+	}
+	return ""
+}
+
 type LinesReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lines         []*Line                `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
-	Gap           string                 `protobuf:"bytes,2,opt,name=gap,proto3" json:"gap,omitempty"` // what the quota took
+	Gap           string                 `protobuf:"bytes,2,opt,name=gap,proto3" json:"gap,omitempty"`         // what the quota took
+	Heading       string                 `protobuf:"bytes,3,opt,name=heading,proto3" json:"heading,omitempty"` // of the lines: whose they are
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6419,6 +6452,13 @@ func (x *LinesReply) GetLines() []*Line {
 func (x *LinesReply) GetGap() string {
 	if x != nil {
 		return x.Gap
+	}
+	return ""
+}
+
+func (x *LinesReply) GetHeading() string {
+	if x != nil {
+		return x.Heading
 	}
 	return ""
 }
@@ -6506,6 +6546,7 @@ func (*HistoryRequest) Descriptor() ([]byte, []int) {
 type HistoryReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runs          []*RunStatus           `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
+	Leases        []*Lease               `protobuf:"bytes,2,rep,name=leases,proto3" json:"leases,omitempty"` // what the cluster has been at its engine, oldest first
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6547,6 +6588,74 @@ func (x *HistoryReply) GetRuns() []*RunStatus {
 	return nil
 }
 
+func (x *HistoryReply) GetLeases() []*Lease {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+// Lease is an allocation as its engine calls it, such as an application of YARN's.
+type Lease struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`       // application_…
+	State         string                 `protobuf:"bytes,2,opt,name=state,proto3" json:"state,omitempty"` // running, or how it ended
+	SinceUnix     int64                  `protobuf:"varint,3,opt,name=since_unix,json=sinceUnix,proto3" json:"since_unix,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Lease) Reset() {
+	*x = Lease{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Lease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Lease) ProtoMessage() {}
+
+func (x *Lease) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Lease.ProtoReflect.Descriptor instead.
+func (*Lease) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+}
+
+func (x *Lease) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Lease) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *Lease) GetSinceUnix() int64 {
+	if x != nil {
+		return x.SinceUnix
+	}
+	return 0
+}
+
 type TensorBoardRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Logdir        string                 `protobuf:"bytes,1,opt,name=logdir,proto3" json:"logdir,omitempty"`
@@ -6558,7 +6667,7 @@ type TensorBoardRequest struct {
 
 func (x *TensorBoardRequest) Reset() {
 	*x = TensorBoardRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6570,7 +6679,7 @@ func (x *TensorBoardRequest) String() string {
 func (*TensorBoardRequest) ProtoMessage() {}
 
 func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6583,7 +6692,7 @@ func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardRequest.ProtoReflect.Descriptor instead.
 func (*TensorBoardRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *TensorBoardRequest) GetLogdir() string {
@@ -6620,7 +6729,7 @@ type TensorBoardReply struct {
 
 func (x *TensorBoardReply) Reset() {
 	*x = TensorBoardReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6632,7 +6741,7 @@ func (x *TensorBoardReply) String() string {
 func (*TensorBoardReply) ProtoMessage() {}
 
 func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6645,7 +6754,7 @@ func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardReply.ProtoReflect.Descriptor instead.
 func (*TensorBoardReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *TensorBoardReply) GetId() string {
@@ -6691,7 +6800,7 @@ type GPUsRequest struct {
 
 func (x *GPUsRequest) Reset() {
 	*x = GPUsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6703,7 +6812,7 @@ func (x *GPUsRequest) String() string {
 func (*GPUsRequest) ProtoMessage() {}
 
 func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6716,7 +6825,7 @@ func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsRequest.ProtoReflect.Descriptor instead.
 func (*GPUsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 type GPUsReply struct {
@@ -6729,7 +6838,7 @@ type GPUsReply struct {
 
 func (x *GPUsReply) Reset() {
 	*x = GPUsReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6741,7 +6850,7 @@ func (x *GPUsReply) String() string {
 func (*GPUsReply) ProtoMessage() {}
 
 func (x *GPUsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6754,7 +6863,7 @@ func (x *GPUsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsReply.ProtoReflect.Descriptor instead.
 func (*GPUsReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *GPUsReply) GetGpus() []*GPU {
@@ -6782,7 +6891,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6794,7 +6903,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6807,7 +6916,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -6842,7 +6951,7 @@ type ShutdownUpdate struct {
 
 func (x *ShutdownUpdate) Reset() {
 	*x = ShutdownUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6854,7 +6963,7 @@ func (x *ShutdownUpdate) String() string {
 func (*ShutdownUpdate) ProtoMessage() {}
 
 func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6867,7 +6976,7 @@ func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownUpdate.ProtoReflect.Descriptor instead.
 func (*ShutdownUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ShutdownUpdate) GetText() string {
@@ -6899,7 +7008,7 @@ type EngineSessionRequest struct {
 
 func (x *EngineSessionRequest) Reset() {
 	*x = EngineSessionRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6911,7 +7020,7 @@ func (x *EngineSessionRequest) String() string {
 func (*EngineSessionRequest) ProtoMessage() {}
 
 func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6924,7 +7033,7 @@ func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionRequest.ProtoReflect.Descriptor instead.
 func (*EngineSessionRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 // EngineSessionReply: one of them.
@@ -6938,7 +7047,7 @@ type EngineSessionReply struct {
 
 func (x *EngineSessionReply) Reset() {
 	*x = EngineSessionReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6950,7 +7059,7 @@ func (x *EngineSessionReply) String() string {
 func (*EngineSessionReply) ProtoMessage() {}
 
 func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6963,7 +7072,7 @@ func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionReply.ProtoReflect.Descriptor instead.
 func (*EngineSessionReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *EngineSessionReply) GetName() string {
@@ -7461,7 +7570,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04head\x18\x01 \x03(\v2\x12.tfcluster.v1.LineR\x04head\x12\x18\n" +
 	"\askipped\x18\x02 \x01(\x03R\askipped\x12&\n" +
 	"\x04tail\x18\x03 \x03(\v2\x12.tfcluster.v1.LineR\x04tail\x12\x16\n" +
-	"\x06before\x18\x04 \x01(\x03R\x06before\"\xdf\x05\n" +
+	"\x06before\x18\x04 \x01(\x03R\x06before\"\xaa\x06\n" +
 	"\tRunStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -7487,7 +7596,11 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03dir\x18\x13 \x01(\tR\x03dir\x12\x14\n" +
 	"\x05lines\x18\x14 \x01(\x03R\x05lines\x12\x14\n" +
 	"\x05words\x18\x15 \x03(\tR\x05words\x12(\n" +
-	"\x10steps_per_second\x18\x16 \x01(\x01R\x0estepsPerSecond\"^\n" +
+	"\x10steps_per_second\x18\x16 \x01(\x01R\x0estepsPerSecond\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\x17 \x01(\tR\n" +
+	"allocation\x12)\n" +
+	"\x10allocation_state\x18\x18 \x01(\tR\x0fallocationState\"^\n" +
 	"\x06Series\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\x03R\x05steps\x12\x16\n" +
@@ -7535,23 +7648,34 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12/\n" +
 	"\afailure\x18\x03 \x01(\v2\x15.tfcluster.v1.FailureR\afailure\x12:\n" +
-	"\texecutors\x18\x04 \x03(\v2\x1c.tfcluster.v1.ExecutorStatusR\texecutors\"\x9b\x01\n" +
+	"\texecutors\x18\x04 \x03(\v2\x1c.tfcluster.v1.ExecutorStatusR\texecutors\"\xd3\x01\n" +
 	"\vLogsRequest\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\x05R\x04last\x12\x16\n" +
 	"\x06follow\x18\x03 \x01(\bR\x06follow\x12\x12\n" +
 	"\x04task\x18\x04 \x01(\tR\x04task\x12\x12\n" +
 	"\x04grep\x18\x05 \x01(\tR\x04grep\x12&\n" +
-	"\x0fsince_unix_nano\x18\x06 \x01(\x03R\rsinceUnixNano\"H\n" +
+	"\x0fsince_unix_nano\x18\x06 \x01(\x03R\rsinceUnixNano\x12\x16\n" +
+	"\x06engine\x18\a \x01(\bR\x06engine\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\b \x01(\tR\n" +
+	"allocation\"b\n" +
 	"\n" +
 	"LinesReply\x12(\n" +
 	"\x05lines\x18\x01 \x03(\v2\x12.tfcluster.v1.LineR\x05lines\x12\x10\n" +
-	"\x03gap\x18\x02 \x01(\tR\x03gap\"#\n" +
+	"\x03gap\x18\x02 \x01(\tR\x03gap\x12\x18\n" +
+	"\aheading\x18\x03 \x01(\tR\aheading\"#\n" +
 	"\rDetachRequest\x12\x12\n" +
 	"\x04undo\x18\x01 \x01(\bR\x04undo\"\x10\n" +
-	"\x0eHistoryRequest\";\n" +
+	"\x0eHistoryRequest\"h\n" +
 	"\fHistoryReply\x12+\n" +
-	"\x04runs\x18\x01 \x03(\v2\x17.tfcluster.v1.RunStatusR\x04runs\"R\n" +
+	"\x04runs\x18\x01 \x03(\v2\x17.tfcluster.v1.RunStatusR\x04runs\x12+\n" +
+	"\x06leases\x18\x02 \x03(\v2\x13.tfcluster.v1.LeaseR\x06leases\"L\n" +
+	"\x05Lease\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
+	"\x05state\x18\x02 \x01(\tR\x05state\x12\x1d\n" +
+	"\n" +
+	"since_unix\x18\x03 \x01(\x03R\tsinceUnix\"R\n" +
 	"\x12TensorBoardRequest\x12\x16\n" +
 	"\x06logdir\x18\x01 \x01(\tR\x06logdir\x12\x10\n" +
 	"\x03run\x18\x02 \x01(\x05R\x03run\x12\x12\n" +
@@ -7615,7 +7739,7 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 96)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
 	(Line_Stream)(0),             // 1: tfcluster.v1.Line.Stream
@@ -7700,20 +7824,21 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(*DetachRequest)(nil),        // 80: tfcluster.v1.DetachRequest
 	(*HistoryRequest)(nil),       // 81: tfcluster.v1.HistoryRequest
 	(*HistoryReply)(nil),         // 82: tfcluster.v1.HistoryReply
-	(*TensorBoardRequest)(nil),   // 83: tfcluster.v1.TensorBoardRequest
-	(*TensorBoardReply)(nil),     // 84: tfcluster.v1.TensorBoardReply
-	(*GPUsRequest)(nil),          // 85: tfcluster.v1.GPUsRequest
-	(*GPUsReply)(nil),            // 86: tfcluster.v1.GPUsReply
-	(*ShutdownRequest)(nil),      // 87: tfcluster.v1.ShutdownRequest
-	(*ShutdownUpdate)(nil),       // 88: tfcluster.v1.ShutdownUpdate
-	(*EngineSessionRequest)(nil), // 89: tfcluster.v1.EngineSessionRequest
-	(*EngineSessionReply)(nil),   // 90: tfcluster.v1.EngineSessionReply
-	nil,                          // 91: tfcluster.v1.Report.MetricsEntry
-	nil,                          // 92: tfcluster.v1.WarmUp.EnvEntry
-	nil,                          // 93: tfcluster.v1.Launch.EnvEntry
-	nil,                          // 94: tfcluster.v1.ReserveRequest.EnvEntry
-	nil,                          // 95: tfcluster.v1.ReserveRequest.EngineEntry
-	nil,                          // 96: tfcluster.v1.StartRequest.EnvEntry
+	(*Lease)(nil),                // 83: tfcluster.v1.Lease
+	(*TensorBoardRequest)(nil),   // 84: tfcluster.v1.TensorBoardRequest
+	(*TensorBoardReply)(nil),     // 85: tfcluster.v1.TensorBoardReply
+	(*GPUsRequest)(nil),          // 86: tfcluster.v1.GPUsRequest
+	(*GPUsReply)(nil),            // 87: tfcluster.v1.GPUsReply
+	(*ShutdownRequest)(nil),      // 88: tfcluster.v1.ShutdownRequest
+	(*ShutdownUpdate)(nil),       // 89: tfcluster.v1.ShutdownUpdate
+	(*EngineSessionRequest)(nil), // 90: tfcluster.v1.EngineSessionRequest
+	(*EngineSessionReply)(nil),   // 91: tfcluster.v1.EngineSessionReply
+	nil,                          // 92: tfcluster.v1.Report.MetricsEntry
+	nil,                          // 93: tfcluster.v1.WarmUp.EnvEntry
+	nil,                          // 94: tfcluster.v1.Launch.EnvEntry
+	nil,                          // 95: tfcluster.v1.ReserveRequest.EnvEntry
+	nil,                          // 96: tfcluster.v1.ReserveRequest.EngineEntry
+	nil,                          // 97: tfcluster.v1.StartRequest.EnvEntry
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	6,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -7739,7 +7864,7 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	21,  // 20: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
 	22,  // 21: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
 	16,  // 22: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
-	91,  // 23: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	92,  // 23: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
 	25,  // 24: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
 	30,  // 25: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
 	31,  // 26: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
@@ -7751,12 +7876,12 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	40,  // 32: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
 	27,  // 33: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
 	26,  // 34: tfcluster.v1.Welcome.gpu:type_name -> tfcluster.v1.GPUWant
-	92,  // 35: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	93,  // 35: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
 	29,  // 36: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
 	34,  // 37: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
 	28,  // 38: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
 	33,  // 39: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	93,  // 40: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	94,  // 40: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
 	32,  // 41: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
 	28,  // 42: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
 	0,   // 43: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
@@ -7771,8 +7896,8 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	49,  // 52: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
 	56,  // 53: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
 	57,  // 54: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	94,  // 55: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	95,  // 56: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	95,  // 55: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	96,  // 56: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
 	59,  // 57: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
 	61,  // 58: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
 	74,  // 59: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
@@ -7785,7 +7910,7 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	22,  // 66: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
 	58,  // 67: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
 	33,  // 68: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	96,  // 69: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	97,  // 69: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
 	28,  // 70: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
 	71,  // 71: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
 	74,  // 72: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
@@ -7804,55 +7929,56 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	61,  // 85: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
 	43,  // 86: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
 	71,  // 87: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	8,   // 88: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	74,  // 89: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	2,   // 90: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	41,  // 91: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	44,  // 92: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	46,  // 93: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	48,  // 94: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	52,  // 95: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	54,  // 96: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	58,  // 97: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	62,  // 98: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	64,  // 99: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	66,  // 100: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	68,  // 101: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	75,  // 102: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	76,  // 103: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	78,  // 104: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	80,  // 105: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	81,  // 106: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	83,  // 107: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	85,  // 108: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	89,  // 109: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	87,  // 110: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	24,  // 111: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	42,  // 112: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	45,  // 113: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	47,  // 114: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	51,  // 115: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	53,  // 116: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	55,  // 117: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	60,  // 118: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	63,  // 119: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	65,  // 120: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	67,  // 121: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	69,  // 122: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	71,  // 123: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	77,  // 124: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	79,  // 125: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	71,  // 126: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	82,  // 127: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	84,  // 128: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	86,  // 129: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	90,  // 130: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	88,  // 131: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	111, // [111:132] is the sub-list for method output_type
-	90,  // [90:111] is the sub-list for method input_type
-	90,  // [90:90] is the sub-list for extension type_name
-	90,  // [90:90] is the sub-list for extension extendee
-	0,   // [0:90] is the sub-list for field type_name
+	83,  // 88: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	8,   // 89: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	74,  // 90: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	2,   // 91: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	41,  // 92: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	44,  // 93: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	46,  // 94: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	48,  // 95: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	52,  // 96: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	54,  // 97: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	58,  // 98: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	62,  // 99: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	64,  // 100: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	66,  // 101: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	68,  // 102: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	75,  // 103: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	76,  // 104: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	78,  // 105: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	80,  // 106: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	81,  // 107: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	84,  // 108: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	86,  // 109: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	90,  // 110: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	88,  // 111: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	24,  // 112: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	42,  // 113: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	45,  // 114: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	47,  // 115: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	51,  // 116: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	53,  // 117: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	55,  // 118: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	60,  // 119: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	63,  // 120: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	65,  // 121: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	67,  // 122: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	69,  // 123: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	71,  // 124: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	77,  // 125: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	79,  // 126: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	71,  // 127: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	82,  // 128: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	85,  // 129: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	87,  // 130: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	91,  // 131: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	89,  // 132: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	112, // [112:133] is the sub-list for method output_type
+	91,  // [91:112] is the sub-list for method input_type
+	91,  // [91:91] is the sub-list for extension type_name
+	91,  // [91:91] is the sub-list for extension extendee
+	0,   // [0:91] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -7904,7 +8030,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   95,
+			NumMessages:   96,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -309,6 +309,8 @@ func (d *driver) serve(ctx context.Context) error {
 	}
 	if d.hosting != nil {
 		cfg.Given, cfg.Environment = d.hosting.Given, d.environment
+	} else {
+		cfg.Record = d.record(d.lastRun)
 	}
 	d.hadoop(&cfg)
 	d.coord = cluster.NewCoordinator(cfg)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -110,6 +111,7 @@ func (f *front) run(ctx context.Context) error {
 		ended = hosted.End(ending)
 		cancel()
 	}
+	f.recordFront(f.ending(err))
 	f.tellOver(err)
 	if !f.asked() { // whoever waits for the reservation, or calls next, reads why
 		select {
@@ -122,6 +124,15 @@ func (f *front) run(ctx context.Context) error {
 		err = nil
 	}
 	return errors.Join(err, ended, g.Wait(), f.close(), (&cluster.State{Name: f.name, Socket: f.socket}).Forget())
+}
+
+// ending is how the cluster's lease ended, in a few words.
+func (f *front) ending(err error) string {
+	if f.asked() || err == nil || !errors.Is(err, cluster.ErrEnded) {
+		return "ended"
+	}
+	words := strings.TrimPrefix(err.Error(), cluster.ErrEnded.Error()+": ")
+	return strings.TrimPrefix(words, f.isHosted().ID()+" is ")
 }
 
 // Times of the front's.
@@ -178,6 +189,7 @@ func (f *front) saveFront() error {
 	if hosted == nil {
 		return f.save("", nil, f.lastRun, false)
 	}
+	f.recordFront("")
 	return f.save(hosted.ID(), hosted.Saved(), f.lastRun, false)
 }
 

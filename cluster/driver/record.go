@@ -1,0 +1,50 @@
+package driver
+
+import (
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+)
+
+// forReaders are the words on the engine that whoever reads what is left of a cluster
+// needs: which Hadoop, and as whom.
+var forReaders = []string{"conf-dir", "user"}
+
+// record gives what writes the cluster's Past, once there is anything to know of it: a run
+// after the one before it, or something of its engine's.
+func (d *driver) record(before int32) func(leases []cluster.Lease, places []byte, lastRun int32, over bool) error {
+	return func(leases []cluster.Lease, places []byte, lastRun int32, over bool) error {
+		if len(leases) == 0 && lastRun == before && d.old == nil {
+			return nil
+		}
+		p := &cluster.Past{
+			Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Dir: d.dir, Since: d.since, Leases: leases, Places: places, LastRun: lastRun,
+			Engine: map[string]string{},
+		}
+		for _, k := range forReaders {
+			if v := d.req.GetEngine()[k]; v != "" {
+				p.Engine[k] = v
+			}
+		}
+		if over {
+			p.Until = time.Now()
+		}
+		return p.Save()
+	}
+}
+
+// recordFront writes the Past of a cluster whose driver the engine runs. state is how its
+// lease ended; "" while it lives.
+func (f *front) recordFront(state string) {
+	hosted := f.isHosted()
+	if hosted == nil {
+		return
+	}
+	lease := cluster.Lease{ID: hosted.ID(), State: "running", Since: f.since}
+	if state != "" {
+		lease.State = state
+	}
+	if err := f.record(0)([]cluster.Lease{lease}, nil, f.lastRun, state != ""); err != nil {
+		f.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
+	}
+}

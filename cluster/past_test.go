@@ -1,0 +1,122 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// TestPasts: what was known of clusters is found again, the newest alone, and not of those
+// that live.
+func TestPasts(t *testing.T) {
+	t.Setenv("TFCLUSTER_HOME", t.TempDir())
+	begin := time.Date(2026, 1, 2, 3, 4, 5, 6, time.Local)
+	for i := range mostPasts + 3 {
+		p := &Past{Name: fmt.Sprintf("yarn-%d", i%2), Dir: "/d", Since: begin.Add(time.Duration(i) * time.Second), Leases: []Lease{{ID: fmt.Sprintf("application_1_%d", i), State: "running"}}}
+		if err := p.Save(); err != nil {
+			t.Fatal(err)
+		}
+		if i == mostPasts+2 {
+			continue
+		}
+		p.Until, p.Leases[0].State = begin, "finished"
+		if err := p.Save(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := mostPasts + 2
+	state := &State{Name: fmt.Sprintf("yarn-%d", last%2), Since: begin.Add(time.Duration(last) * time.Second), Driver: ThisProcess(), Allocation: "application_1_last"}
+	dir, err := StateDir(state.Name)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = state.Save()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pasts, err := Pasts()
+	if err != nil || len(pasts) != mostPasts {
+		t.Fatalf("there are %d: %v", len(pasts), err)
+	}
+	first, newest := pasts[0], pasts[mostPasts-1]
+	if first.Leases[0].ID != "application_1_3" || newest.Leases[0].ID != fmt.Sprintf("application_1_%d", last) || newest.Leases[0].State != "running" || pasts[mostPasts-2].Leases[0].State != "finished" {
+		t.Errorf("the first is %v, the newest %v", first, newest)
+	}
+	for i, p := range pasts {
+		if p.Lives != (i == mostPasts-1) {
+			t.Errorf("%s, %v, lives: %v", p.Name, p.Since, p.Lives)
+		}
+	}
+	if name := LivesAs("application_1_last"); name != state.Name {
+		t.Errorf("it lives as %q", name)
+	}
+	if err := (&Past{Name: "../x"}).Save(); err == nil {
+		t.Error("a name that is a path is taken")
+	}
+}
+
+// TestResults: of a directory that no driver serves one reads what a driver would tell.
+func TestResults(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := NewStore(dir, Quota{Task: 1 << 20, Cluster: 1 << 20, Segment: 200})
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for i := range 30 {
+		for _, task := range []string{"worker:0", "my-role:1"} {
+			at = at.Add(time.Second)
+			_, _, err := s.Append(&clusterpb.LogBatch{Run: 2, Task: task, First: uint64(i), Lines: []*clusterpb.Line{{UnixNano: at.UnixNano(), Text: fmt.Sprintf("line %d", i)}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := protojson.Marshal(&clusterpb.RunStatus{Id: 2, State: "finished", Allocation: "application_1_2", Dir: "/elsewhere"})
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "run-002", "run.json"), b, 0o600)
+	}
+	for _, name := range []string{"run-001", "run-010", "run-x", "runs"} {
+		if err == nil {
+			err = os.Mkdir(filepath.Join(dir, name), 0o700)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Results{Dir: dir, Folder: HereFolder(dir)}
+	runs, err := r.Runs(t.Context())
+	if err != nil || len(runs) != 3 || runs[0].GetState() != "failed" || runs[1].GetAllocation() != "application_1_2" || runs[1].GetDir() != filepath.Join(dir, "run-002") || runs[2].GetId() != 10 {
+		t.Errorf("the runs are %v: %v", runs, err)
+	}
+	for _, tt := range []struct {
+		q           Query
+		first, last string
+		n           int
+	}{
+		{Query{Run: 2}, "worker:0 line 0", "my-role:1 line 29", 60},
+		{Query{Run: 2, Last: 5}, "my-role:1 line 27", "my-role:1 line 29", 5},
+		{Query{Run: 2, Task: "my-role"}, "my-role:1 line 0", "my-role:1 line 29", 30},
+		{Query{Run: 2, Task: "worker:0", Last: 1}, "worker:0 line 29", "worker:0 line 29", 1},
+		{Query{Run: 1}, "", "", 0},
+	} {
+		lines, gap, err := r.Lines(t.Context(), tt.q)
+		word := func(i int) string { return lines[i].GetTask() + " " + lines[i].GetText() }
+		if err != nil || gap != "" || len(lines) != tt.n || tt.n > 0 && (word(0) != tt.first || word(tt.n-1) != tt.last) {
+			t.Errorf("%+v: %v, %q, %v", tt.q, lines, gap, err)
+		}
+	}
+	gone := &Results{Dir: "/d", Folder: HereFolder(filepath.Join(dir, "nothing"))}
+	if runs, err := gone.Runs(t.Context()); err != nil || len(runs) > 0 {
+		t.Errorf("of nothing: %v, %v", runs, err)
+	}
+}

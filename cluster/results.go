@@ -1,0 +1,151 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Folder is a cluster's directory for who reads what is left there. Names are below it.
+type Folder interface {
+	List(ctx context.Context, name string) ([]fs.FileInfo, error)
+	Open(ctx context.Context, name string) (io.ReadCloser, error)
+	Close() error
+}
+
+// HereFolder is a Folder of this host.
+type HereFolder string
+
+// List implements Folder.
+func (h HereFolder) List(_ context.Context, name string) ([]fs.FileInfo, error) {
+	entries, err := os.ReadDir(filepath.Join(string(h), name))
+	if err != nil {
+		return nil, err
+	}
+	var infos []fs.FileInfo
+	for _, e := range entries {
+		if i, err := e.Info(); err == nil { // else it has gone meanwhile
+			infos = append(infos, i)
+		}
+	}
+	return infos, nil
+}
+
+// Open implements Folder.
+func (h HereFolder) Open(_ context.Context, name string) (io.ReadCloser, error) {
+	return os.Open(filepath.Join(string(h), name))
+}
+
+// Close implements Folder.
+func (h HereFolder) Close() error { return nil }
+
+// Results are the runs of a cluster that is over.
+type Results struct {
+	Dir    string // as people write it
+	Folder Folder
+}
+
+// mostRuns bounds what is shown of a directory: the newest.
+const mostRuns = 200
+
+// Runs are the records of the runs, oldest first. A run that has none was cut off by its
+// driver's death.
+func (r *Results) Runs(ctx context.Context) ([]*clusterpb.RunStatus, error) {
+	infos, err := r.Folder.List(ctx, "")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for runs in %s: %w", r.Dir, err)
+	}
+	var numbers []int32
+	for _, i := range infos {
+		var n int32
+		if _, err := fmt.Sscanf(i.Name(), "run-%d", &n); err == nil && i.IsDir() && runName(n) == i.Name() {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	var runs []*clusterpb.RunStatus
+	for _, n := range numbers[max(0, len(numbers)-mostRuns):] {
+		st, err := r.run(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		runs = append(runs, st)
+	}
+	return runs, nil
+}
+
+func (r *Results) run(ctx context.Context, n int32) (*clusterpb.RunStatus, error) {
+	b, err := r.read(ctx, path.Join(runName(n), recordFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the record of run %d: %w", n, err)
+	}
+	st := cutOff(n)
+	if err == nil {
+		found := &clusterpb.RunStatus{}
+		if protojson.Unmarshal(b, found) == nil {
+			st = found
+		}
+	}
+	st.Id = n
+	place(st, r.Dir)
+	return st, nil
+}
+
+func (r *Results) read(ctx context.Context, name string) ([]byte, error) {
+	f, err := r.Folder.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// Lines are a run's lines that are asked for, and what the quota took of them.
+func (r *Results) Lines(ctx context.Context, q Query) ([]*clusterpb.Line, string, error) {
+	s := NewStore("", DefaultQuota())
+	s.read = func(name string) ([]byte, error) { return r.read(ctx, filepath.ToSlash(name)) }
+	root := path.Join(runName(q.Run), "tasks")
+	tasks, err := r.Folder.List(ctx, root)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, "", fmt.Errorf("look for the lines of run %d: %w", q.Run, err)
+	}
+	for _, t := range tasks {
+		i := strings.LastIndexByte(t.Name(), '-')
+		if i < 0 || !t.IsDir() {
+			continue
+		}
+		st := s.stream(q.Run, t.Name()[:i]+":"+t.Name()[i+1:])
+		if !q.matchTask(t.Name()[:i] + ":" + t.Name()[i+1:]) {
+			continue
+		}
+		files, err := r.Folder.List(ctx, path.Join(root, t.Name()))
+		if err != nil {
+			return nil, "", fmt.Errorf("look for the lines of run %d: %w", q.Run, err)
+		}
+		for _, f := range files {
+			g := segment{path: filepath.Join(st.dir, f.Name()), bytes: f.Size()}
+			if _, err := fmt.Sscanf(f.Name(), "%d.log", &g.first); err == nil {
+				st.segments = append(st.segments, g)
+			}
+		}
+		slices.SortFunc(st.segments, func(a, b segment) int { return strings.Compare(a.path, b.path) })
+		if len(st.segments) > 0 {
+			st.lost = st.segments[0].first
+		}
+	}
+	return s.Read(q)
+}
