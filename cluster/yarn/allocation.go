@@ -26,6 +26,8 @@ type saved struct {
 	Program     shipped                              `json:"program"`
 	Executors   map[cluster.ExecutorID]savedExecutor `json:"executors"`
 	LeftOut     []string                             `json:"left_out,omitempty"` // nodes
+	Places      []place                              `json:"places,omitempty"`
+	Leases      []lease                              `json:"leases,omitempty"`
 }
 
 // savedExecutor is an executor's newest attempt and its container, if it has one.
@@ -76,6 +78,8 @@ type allocation struct {
 	executors map[cluster.ExecutorID]*executor // guarded by mu
 	wishes    int64                            // guarded by mu: the last wish's name
 	ending    ending                           // guarded by mu
+	places    []place                          // guarded by mu: containers that were used, oldest first
+	leases    []lease                          // guarded by mu: applications that it has been, oldest first
 	released  bool                             // guarded by mu
 	strikes   map[string]int                   // guarded by mu: containers of a node in a row from which no agent came
 	leftOut   map[string]bool                  // guarded by mu: nodes that are not asked for
@@ -85,6 +89,7 @@ func newAllocation(s site, req cluster.Request, app application, from saved) *al
 	a := &allocation{
 		site: s, req: req, app: app, program: from.Program,
 		events: make(chan cluster.Event, 4*len(req.Executors)+16), wake: make(chan struct{}, 1), executors: map[cluster.ExecutorID]*executor{},
+		places: from.Places, leases: from.Leases,
 		wishes: time.Now().UnixMilli(), // another than an earlier driver's
 		ending: released, strikes: map[string]int{}, leftOut: map[string]bool{},
 	}
@@ -92,6 +97,7 @@ func newAllocation(s site, req cluster.Request, app application, from saved) *al
 		a.leftOut[node] = true
 	}
 	a.ctx, a.stop = context.WithCancel(context.Background())
+	a.lease(app.id)
 	priorities := map[kind]int32{} // from 1 on, in the order of the executors
 	for _, e := range req.Executors {
 		k := kindOf(e.Each)
@@ -250,7 +256,10 @@ func (a *allocation) giveBack(x *executor) {
 func (a *allocation) Saved() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	s := saved{Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}, LeftOut: slices.Sorted(maps.Keys(a.leftOut))}
+	s := saved{
+		Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}, Places: a.places, Leases: a.leases,
+		LeftOut: slices.Sorted(maps.Keys(a.leftOut)),
+	}
 	if a.app.id != nil {
 		s.Application = protocol.ApplicationName(a.app.id)
 	}
@@ -294,14 +303,17 @@ func (a *allocation) Release(ctx context.Context) error {
 	a.mu.Unlock()
 	a.stop()
 	a.work.Wait()
-	if a.attempt == nil {
-		return a.current().end(ctx, a.site, as)
-	}
 	app := a.current()
-	if app.id == nil {
-		return nil // its end was not of this attempt's making: another may go on
+	if a.attempt != nil {
+		if app.id == nil {
+			return nil // its end was not of this attempt's making: another may go on
+		}
+		// First what is kept: YARN may end this process when the application is finished.
+		a.attempt.ended(ctx)
 	}
-	// First what is kept: YARN may end this process when the application is finished.
-	a.attempt.ended(ctx)
-	return app.end(ctx, a.site, as)
+	err := app.end(ctx, a.site, as)
+	if err == nil {
+		a.leaseOver("finished")
+	}
+	return err
 }

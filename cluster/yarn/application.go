@@ -233,6 +233,7 @@ func (a *allocation) again() error {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			a.app, a.program, a.shipped = app, program, time.Now()
+			a.lease(app.id)
 			return nil
 		}
 		if !errors.Is(err, protocol.ErrUnreachable) && time.Since(began) > time.Minute {
@@ -250,6 +251,7 @@ func (a *allocation) again() error {
 // gone tells everybody that the application has ended under them.
 func (a *allocation) gone() {
 	cause := a.whyGone()
+	a.leaseOver(strings.TrimPrefix(cause, "its application "+a.ID()+" is "))
 	a.mu.Lock()
 	app := a.app
 	a.app = application{}

@@ -47,7 +47,7 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 			t.Parallel()
 			ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 			defer cancel()
-			args := []string{"run", "--backend", "yarn", "--tags", tt.name, "--workers", "1", "--memory", "1g", "--python", clustertest.FindPython(t), "--no-zygote"}
+			args := []string{"run", "--backend", "yarn", "--tags", tt.name, "--name", "batch-" + tt.name, "--workers", "1", "--memory", "1g", "--python", clustertest.FindPython(t), "--no-zygote"}
 			if tt.managed {
 				args = append(args, "--managed")
 			}
@@ -80,6 +80,9 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 				t.Errorf("it ended with %v:\n%s", err, said())
 			}
 			endsAs(ctx, t, h, tt.name, tt.status, tt.why)
+			if tt.code == 17 {
+				remembersDriver(ctx, t, "batch-"+tt.name, tt.managed)
+			}
 		})
 	}
 	t.Run("an interactive cluster has done what it was for", func(t *testing.T) {
@@ -92,6 +95,23 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 		}
 		c.End()
 		endsAs(t.Context(), t, h, "interactive", yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released")
+	})
+}
+
+// remembersDriver: of a batch run that is over there is all that was said, also by its
+// driver where that was in a container.
+func remembersDriver(ctx context.Context, t *testing.T, name string, managed bool) {
+	t.Helper()
+	application := remembersBatch(ctx, t, name)
+	if !managed {
+		return
+	}
+	clustertest.WaitFor(t, "the driver's logs", func() bool {
+		lines, err := say(ctx, "logs", "-c", application)
+		if err != nil && !strings.Contains(lines, "are not there yet") {
+			t.Fatalf("logs of %s: %v\n%s", application, err, lines)
+		}
+		return strings.Contains(lines, "── the cluster's driver: container_") && strings.Contains(lines, ", stderr\n[driver] ")
 	})
 }
 

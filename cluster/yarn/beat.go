@@ -125,6 +125,7 @@ func (a *allocation) given(app application, c *yarnpb.Container) {
 	}
 	x.wish, x.container, x.last, x.web, x.launched = 0, c, c.GetId(), c.GetNodeHttpAddress(), time.Now()
 	id, attempt := x.request.ID, x.attempt
+	a.used(x, c)
 	a.mu.Unlock()
 	a.tell(cluster.Granted{Executor: id, Attempt: attempt, Host: c.GetNodeId().GetHost()})
 	a.work.Go(func() {
@@ -139,19 +140,19 @@ func (a *allocation) given(app application, c *yarnpb.Container) {
 
 // ended tells of a container's end, unless it was asked for.
 func (a *allocation) ended(s *yarnpb.ContainerStatus) {
-	cause := exitWords(s)
+	cause, said := exitWords(s), lastLines(s.GetDiagnostics())
 	if s.GetExitStatus() == UnreachableCode {
 		var over bool
 		if cause, over = a.cutOff(s); over {
 			a.tell(cluster.Over{Cause: cause})
 		}
 	}
-	a.lose(s.GetContainerId(), cause, !others[s.GetExitStatus()])
+	a.lose(s.GetContainerId(), cause, !others[s.GetExitStatus()], said...)
 }
 
-// lose tells that a container is gone. blamed is whether that is its node's doing, where
-// no agent has come from it.
-func (a *allocation) lose(container *yarnpb.ContainerId, cause string, blamed bool) {
+// lose tells that an executor's container is gone; said is what it wrote last. blamed is
+// whether that is its node's doing, where no agent has come from it.
+func (a *allocation) lose(container *yarnpb.ContainerId, cause string, blamed bool, said ...string) {
 	name := protocol.ContainerName(container)
 	a.mu.Lock()
 	var lost cluster.Event
@@ -162,7 +163,7 @@ func (a *allocation) lose(container *yarnpb.ContainerId, cause string, blamed bo
 				node = x.useless()
 			}
 			x.container = nil
-			lost = cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause}
+			lost = cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause, Said: said}
 		}
 	}
 	a.mu.Unlock()

@@ -37,7 +37,7 @@ type masterInput struct {
 // its submitter's configuration: those of clients of YARN and HDFS, and no passwords.
 var masterNeeds = []string{
 	"fs.default", "dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address.", "dfs.client.", "dfs.data.transfer.", "dfs.encrypt.data.transfer",
-	"yarn.resourcemanager.", "yarn.web-proxy.", "hadoop.security.authentication", "hadoop.rpc.protection",
+	"yarn.resourcemanager.", "yarn.web-proxy.", "yarn.log-aggregation", "yarn.nodemanager.remote-app-log-dir", "hadoop.security.authentication", "hadoop.rpc.protection",
 }
 
 // The container of a managed ApplicationMaster.
@@ -124,7 +124,7 @@ func describeMaster(c *yarnpb.ApplicationSubmissionContext, s site, program ship
 		LocalResources: []*yarnpb.StringLocalResourceMap{{Key: new("tfcluster"), Value: resource}},
 		Tokens:         secrets.Encode(),
 		Environment:    []*yarnpb.StringStringMap{{Key: new("GOMEMLIMIT"), Value: new(masterLimit + "MiB")}},
-		Command:        []string{"exec ./tfcluster appmaster 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
+		Command:        []string{"echo " + markMaster + "; exec ./tfcluster appmaster 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
 	}
 	return nil
 }

@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"os"
 	"path/filepath"
-	"strings"
+	"slices"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
@@ -36,9 +36,11 @@ func (a *allocation) launch(ctx context.Context, app application, id cluster.Exe
 			return fmt.Errorf("configure executor %s: %w", id, err)
 		}
 	}
+	var task cluster.TaskID
 	a.mu.Lock()
 	shipped := a.program
-	if x := a.executors[id]; x.attempt == attempt {
+	x := a.executors[id]
+	if task = x.request.Task; x.attempt == attempt {
 		x.config = config
 	}
 	a.mu.Unlock()
@@ -50,7 +52,7 @@ func (a *allocation) launch(ctx context.Context, app application, id cluster.Exe
 	return app.nodes.Start(ctx, c, &yarnpb.ContainerLaunchContext{
 		LocalResources: []*yarnpb.StringLocalResourceMap{{Key: new("tfcluster"), Value: program}},
 		Tokens:         secrets.Encode(),
-		Command:        []string{"exec ./tfcluster agent " + AgentCommand + " 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
+		Command:        []string{"echo " + markOf(task, attempt) + "; exec ./tfcluster agent " + AgentCommand + " 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
 	})
 }
 
@@ -87,34 +89,78 @@ func AgentInput() (io.Reader, error) {
 	return bytes.NewReader(b), err
 }
 
-// logLimit is how much of an agent's log is of use, in bytes.
-const logLimit = 64 << 10
-
-// Logs is what the agent's container wrote to stderr, from its node.
+// Logs is what the agent's last container wrote, the end of it: from its node, or, where
+// that has none any more, from HDFS.
 func (a *allocation) Logs(ctx context.Context, id cluster.ExecutorID) (io.ReadCloser, error) {
 	a.mu.Lock()
-	var web string
-	var container *yarnpb.ContainerId
-	if x := a.executors[id]; x != nil {
-		web, container = x.web, x.last
+	var last *place
+	for i, p := range a.places {
+		if p.Executor == id {
+			last = &a.places[i]
+		}
 	}
 	a.mu.Unlock()
 	what := fmt.Sprintf("read the log of executor %s", id)
-	if container == nil || web == "" {
+	if last == nil {
 		return nil, fmt.Errorf("%s: it has had no container", what)
 	}
-	url := fmt.Sprintf("http://%s/ws/v1/node/containers/%s/logs/stderr?size=-%d", web, protocol.ContainerName(container), logLimit)
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	app, _, err := protocol.ParseContainer(last.Container)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	response, err := http.DefaultClient.Do(request)
+	var text bytes.Buffer
+	q := cluster.EngineQuery{Task: last.Container, Last: logLines}
+	err = readLogs(ctx, a.site, app, []place{*last}, q, func(_ string, lines []*clusterpb.Line) error {
+		for _, l := range lines {
+			text.WriteString(l.GetText() + "\n")
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
-	if response.StatusCode != http.StatusOK {
-		response.Body.Close()
-		return nil, fmt.Errorf("%s: its node answers %s", what, strings.ToLower(response.Status))
+	return io.NopCloser(&text), nil
+}
+
+// logLines is how much of each of a container's logs says why its agent did not come.
+const logLines = 100
+
+// EngineLogs gives what the containers of this allocation wrote, also of those that
+// ended, application by application.
+func (a *allocation) EngineLogs(ctx context.Context, q cluster.EngineQuery, emit func(string, []*clusterpb.Line) error) error {
+	a.mu.Lock()
+	places := slices.Clone(a.places)
+	a.mu.Unlock()
+	byApp := map[string][]place{}
+	var apps []string
+	for _, p := range places {
+		id, _, err := protocol.ParseContainer(p.Container)
+		if err != nil {
+			return err
+		}
+		name := protocol.ApplicationName(id)
+		if byApp[name] == nil {
+			apps = append(apps, name)
+		}
+		byApp[name] = append(byApp[name], p)
 	}
-	return response.Body, nil
+	if now := a.ID(); now != "" && byApp[now] == nil {
+		apps = append(apps, now)
+	}
+	if id, _, err := protocol.ParseContainer(q.Task); err == nil {
+		apps = []string{protocol.ApplicationName(id)}
+	}
+	if q.Allocation != "" {
+		apps = []string{q.Allocation}
+	}
+	for _, name := range apps {
+		id, err := protocol.ParseApplication(name)
+		if err == nil {
+			err = readLogs(ctx, a.site, id, byApp[name], q, emit)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

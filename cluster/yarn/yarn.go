@@ -84,20 +84,21 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 	if err != nil {
 		return nil, err
 	}
-	return allocate(ctx, s, req, nil)
+	return allocate(ctx, s, req, saved{})
 }
 
-// allocate begins an application. Its executors' attempts follow those of an older one.
-func allocate(ctx context.Context, s site, req cluster.Request, old map[cluster.ExecutorID]savedExecutor) (cluster.Allocation, error) {
+// allocate begins an application. It follows an older one, with its executors' attempts.
+func allocate(ctx context.Context, s site, req cluster.Request, old saved) (cluster.Allocation, error) {
 	app, program, err := submit(ctx, s, req, nil)
 	if err != nil {
 		return nil, err
 	}
-	a := newAllocation(s, req, app, saved{Program: program, Executors: old})
+	old.Program = program
+	a := newAllocation(s, req, app, old)
 	a.shipped = time.Now()
 	for _, e := range req.Executors {
 		a.want(e.ID)
-		if _, was := old[e.ID]; was {
+		if _, was := old.Executors[e.ID]; was {
 			a.tell(cluster.Anew{Executor: e.ID, Attempt: a.executors[e.ID].attempt})
 		}
 	}
@@ -129,7 +130,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 		return nil, fmt.Errorf("read what the last driver saved of its containers: %w", err)
 	}
 	if old.Application == "" {
-		return allocate(ctx, s, req, old.Executors)
+		return allocate(ctx, s, req, old)
 	}
 	app := application{nodes: protocol.NewNodes(s.conf, nodeLimit)}
 	if app.id, err = protocol.ParseApplication(old.Application); err != nil {
@@ -139,7 +140,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 		if err := app.end(ctx, s, released); err != nil {
 			return nil, err
 		}
-		return allocate(ctx, s, req, old.Executors)
+		return allocate(ctx, s, req, old)
 	}
 	if app.master, err = protocol.NewMaster(s.conf, old.State, callLimit); err != nil {
 		return nil, err
@@ -149,7 +150,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 		if err := app.end(ctx, s, released); err != nil { // where its token was an old one, it holds containers yet
 			return nil, err
 		}
-		return allocate(ctx, s, req, old.Executors)
+		return allocate(ctx, s, req, old)
 	} else if err != nil {
 		return nil, errors.Join(err, app.close())
 	}

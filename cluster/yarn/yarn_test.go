@@ -63,8 +63,9 @@ func harness(t testing.TB) clustertest.Harness {
 
 func TestSuite(t *testing.T) {
 	// A driver that died is missed for a minute before its tasks are ended.
-	start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute})
+	start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute, Site: indexed})
 	clustertest.Suite(t, harness(t))
+	t.Run("logs of the other format are read", readsLogs)
 }
 
 // hello is a program that ends well.
@@ -108,6 +109,8 @@ func TestRefusals(t *testing.T) {
 	}
 	t.Run("a full queue", waitsForQueue)
 	t.Run("an address that no node can dial", provesReach)
+	t.Run("what containers wrote is read", readsLogs)
+	t.Run("a batch run is remembered", remembersPlain)
 	t.Run("an application that cannot be taken over is ended", func(t *testing.T) { endsWhatItCannotTake(t, h) })
 }
 
@@ -257,7 +260,10 @@ func cleansCache(t *testing.T, h *hadooptest.Cluster) {
 // TestFaults: a cluster outlives its engine's troubles.
 func TestFaults(t *testing.T) {
 	// The ResourceManager is silent for 15 s, and is to know its nodes afterwards.
-	h := start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, Recovery: true, MasterExpiry: 5 * time.Minute, NodeExpiry: 20 * time.Second})
+	h := start(t, hadooptest.Options{
+		HDFS: true, NodeManagers: 2, Recovery: true, MasterExpiry: 5 * time.Minute, NodeExpiry: 20 * time.Second,
+		Site: map[string]string{"yarn.log-aggregation-enable": "false"},
+	})
 	c := harness(t).Start(t, "worker=2")
 	t.Run("the ResourceManager's restart is not noticed", func(t *testing.T) {
 		clusters := []*clustertest.Cluster{c, managed(t).Start(t, "worker=2")}
@@ -321,6 +327,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
 		}
 	})
+	t.Run("logs that YARN does not keep are told as such", losesLogs)
 	t.Run("an application that ended with its driver is followed by another", func(t *testing.T) {
 		s, err := cluster.LoadState(c.Name)
 		if err != nil {
@@ -342,9 +349,11 @@ func TestFaults(t *testing.T) {
 		if st := c.Script(hello).Wait(); st.GetState() != "finished" {
 			t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
 		}
-		if now, err := cluster.LoadState(c.Name); err != nil || now.Allocation == s.Allocation {
+		now, err := cluster.LoadState(c.Name)
+		if err != nil || now.Allocation == s.Allocation {
 			t.Errorf("the state is %v: %v", now, err)
 		}
+		tellsBoth(ctx, t, c.Name, s.Allocation, now.Allocation)
 	})
 	c.End()
 	t.Run("a node that prepares no container is left out", func(t *testing.T) { leavesOut(t, h) })

@@ -1,0 +1,57 @@
+package yarn
+
+import (
+	"context"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// Outcomes say how applications stand or ended, as far as YARN knows them yet and answers
+// within a few seconds. r says which YARN.
+func Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []string) map[string]string {
+	found := map[string]string{}
+	s, err := findSite(r)
+	if err != nil {
+		return found
+	}
+	ctx, cancel := context.WithTimeout(ctx, reachLimit)
+	defer cancel()
+	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
+	if err != nil {
+		return found
+	}
+	defer client.Close()
+	for _, name := range applications {
+		id, err := protocol.ParseApplication(name)
+		if err != nil {
+			continue // another engine's
+		}
+		if report, err := client.Report(ctx, id); err == nil {
+			found[name] = outcome(report)
+		}
+	}
+	return found
+}
+
+// outcome is how an application stands or ended, in a few words.
+func outcome(r *yarnpb.ApplicationReport) string {
+	state := strings.ToLower(r.GetYarnApplicationState().String())
+	if !protocol.Ended(r.GetYarnApplicationState()) {
+		return state
+	}
+	final := strings.ToLower(strings.TrimPrefix(r.GetFinalApplicationStatus().String(), "APP_"))
+	switch {
+	case final == "succeeded" || final == "ended" || final == "undefined" || final == state:
+	default:
+		state += " as " + final
+	}
+	why := strings.TrimPrefix(masterWords(r.GetDiagnostics()), "Application "+protocol.ApplicationName(r.GetApplicationId())+" was killed ")
+	why = strings.Replace(why, " with diagnostic message:", ":", 1)
+	if why != "" && final != "succeeded" {
+		state += ": " + why
+	}
+	return state
+}

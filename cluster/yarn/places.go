@@ -1,0 +1,159 @@
+package yarn
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// place is a container that was used: where its logs are asked for while the application
+// lives, and whose they are.
+type place struct {
+	Container string             `json:"container"`
+	Node      string             `json:"node"` // host:port
+	Web       string             `json:"web"`  // its node's web interface
+	Executor  cluster.ExecutorID `json:"executor"`
+	Task      string             `json:"task"`
+	Attempt   int                `json:"attempt"`
+}
+
+// mostPlaces bounds what is remembered of containers: the newest.
+const mostPlaces = 500
+
+// used remembers a container. It is called with mu held.
+func (a *allocation) used(x *executor, c *yarnpb.Container) {
+	a.places = append(a.places, place{
+		Container: protocol.ContainerName(c.GetId()), Node: protocol.NodeName(c.GetNodeId()), Web: c.GetNodeHttpAddress(),
+		Executor: x.request.ID, Task: x.request.Task.String(), Attempt: x.attempt,
+	})
+	a.places = a.places[max(0, len(a.places)-mostPlaces):]
+}
+
+// Places are the containers that were used.
+func (a *allocation) Places() []byte {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	b, err := json.Marshal(a.places)
+	if err != nil {
+		panic(err) // plain data
+	}
+	return b
+}
+
+// lease is an application that an allocation has been, and how that ended.
+type lease struct {
+	ID    string    `json:"id"`
+	State string    `json:"state"` // running until then
+	Since time.Time `json:"since"`
+}
+
+const leaseRuns = "running"
+
+// lease notes another application. It is called with mu held, or before begin.
+func (a *allocation) lease(id *yarnpb.ApplicationId) {
+	name := protocol.ApplicationName(id)
+	n := len(a.leases)
+	if id == nil || n > 0 && a.leases[n-1].ID == name {
+		return
+	}
+	if n > 0 && a.leases[n-1].State == leaseRuns {
+		a.leases[n-1].State = "ended while no driver was there"
+	}
+	a.leases = append(a.leases, lease{ID: name, State: leaseRuns, Since: time.Now()})
+}
+
+// leaseOver notes how the last application ended, unless that is known.
+func (a *allocation) leaseOver(state string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n := len(a.leases); n > 0 && a.leases[n-1].State == leaseRuns {
+		a.leases[n-1].State = state
+	}
+}
+
+// Leases are the applications that this allocation has been.
+func (a *allocation) Leases() []cluster.Lease {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var all []cluster.Lease
+	for _, l := range a.leases {
+		all = append(all, cluster.Lease{ID: l.ID, State: l.State, Since: l.Since})
+	}
+	return all
+}
+
+// A container's command says first whose it is: the line goes where the NodeManager keeps
+// what the shell says that starts the command, so a container's logs tell it by
+// themselves, also when nobody else remembers.
+const (
+	markFile   = "prelaunch.out"
+	markBegins = "tfcluster-container "
+	markMaster = markBegins + "driver"
+)
+
+// markOf is an agent's. It needs no quotes in a shell.
+func markOf(task cluster.TaskID, attempt int) string {
+	return fmt.Sprintf("%sof %s attempt %d", markBegins, task, attempt)
+}
+
+// owner is whose container a log is of.
+type owner struct {
+	task    string // worker:1; "" if it is no agent's that we know
+	attempt int
+	driver  bool
+}
+
+// readMark finds in the beginning of markFile whose container it is.
+func readMark(text string) (o owner) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if line == markMaster {
+			o.driver = true
+		}
+		var task string
+		var attempt int
+		if _, err := fmt.Sscanf(line, markBegins+"of %s attempt %d", &task, &attempt); err != nil {
+			continue
+		}
+		if _, err := cluster.ParseTask(task); err == nil {
+			o.task, o.attempt = task, attempt
+		}
+	}
+	return o
+}
+
+// heading is before a log's lines.
+func (o owner) heading(container, node, log string) string {
+	at := container
+	if node != "" {
+		at += " on " + node
+	}
+	switch {
+	case o.driver:
+		return fmt.Sprintf("the cluster's driver: %s, %s", at, log)
+	case o.task != "":
+		return fmt.Sprintf("%s, attempt %d: %s, %s", o.task, o.attempt, at, log)
+	}
+	return at + ", " + log
+}
+
+// label is before each line.
+func (o owner) label(container string) string {
+	switch {
+	case o.driver:
+		return "driver"
+	case o.task != "":
+		return "agent of " + o.task
+	}
+	return container
+}
+
+// wanted is whether a person who names a task, a role or a container means this one.
+func (o owner) wanted(asked, container string) bool {
+	return asked == "" || asked == container || o.task == asked || strings.HasPrefix(o.task, asked+":")
+}
