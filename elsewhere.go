@@ -32,18 +32,24 @@ const (
 
 // onElsewhere gives the file system of a --dir that is a URI, or a path below the
 // user's home on HDFS.
-func onElsewhere(dir string) (driver.Elsewhere, error) {
+func onElsewhere(dir string) (driver.Elsewhere, error) { return elsewhereOf(dir, "", "") }
+
+// elsewhereOf is onElsewhere of another configuration and user than the environment's,
+// where they are not "".
+func elsewhereOf(dir, confDir, user string) (driver.Elsewhere, error) {
 	if scheme, _, ok := strings.Cut(dir, "://"); ok && scheme != "hdfs" {
 		return driver.Elsewhere{}, fmt.Errorf("results are kept in a folder of this machine or on hdfs://, not on %s://", scheme)
 	}
 	conf, err := hadoopconf.FromEnvironment()
+	if confDir != "" {
+		conf, err = hadoopconf.Load(confDir)
+	}
 	if errors.Is(err, hadoopconf.ErrNone) && strings.Contains(dir, "://") {
 		conf, err = hadoopconf.New(nil), nil // a URI with an authority needs none
 	}
-	if err != nil {
-		return driver.Elsewhere{}, err
+	if err == nil && user == "" {
+		user, err = hadoopconf.User()
 	}
-	user, err := hadoopconf.User()
 	if err != nil {
 		return driver.Elsewhere{}, err
 	}

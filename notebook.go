@@ -99,6 +99,7 @@ func sessionOptions(connectionFile, interpreter string) (magics.Options, error) 
 	return magics.Options{
 		Connector: magics.LocalDrivers{Program: binary}, Owner: owner, Client: "kernel " + owner, Python: interpreter,
 		TensorBoardPython: cmp.Or(os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), interpreter), Version: version, Inventory: agent.Inventory, Hadoop: yarn.Diagnose,
+		Archive: archive{},
 	}, nil
 }
 

@@ -28,7 +28,7 @@ func runShell(ctx context.Context, args []string) int {
 	s := magics.NewSession(ctx, magics.Options{
 		Connector: magics.LocalDrivers{Program: program}, Client: fmt.Sprintf("shell %d", os.Getpid()), Python: tasks,
 		TensorBoardPython: tensorboard, Version: version, Shell: true,
-		Inventory: agent.Inventory, Hadoop: yarn.Diagnose,
+		Inventory: agent.Inventory, Hadoop: yarn.Diagnose, Archive: archive{},
 	})
 	defer s.Close()
 	t := newTerminal(os.Stdout, os.Stderr)

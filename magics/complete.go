@@ -174,7 +174,7 @@ func (c *completer) values(o *Option, head []string) []string {
 	case KindChoice:
 		return o.Choices
 	case KindCluster:
-		return c.session.names(c.ctx)
+		return append(c.session.names(c.ctx), c.session.pastNames(head[0])...)
 	case KindTask:
 		return c.tasks()
 	case KindShow:

@@ -172,7 +172,7 @@ func TestHTML(t *testing.T) {
 	say := func(s string) string { return s }
 	for name, b := range map[string]bundle{
 		"status": clusterView(st, say), "run": runView(run), "summary": summary(run), "entered": entered(run, say), "reserved": reserved(st, 1), "held": held(st),
-		"reservation": reservation(evil, nil, &clusterpb.ReserveUpdate{Executors: st.GetExecutors(), Waiting: evil}), "history": historyView([]*clusterpb.RunStatus{run}),
+		"reservation": reservation(evil, nil, &clusterpb.ReserveUpdate{Executors: st.GetExecutors(), Waiting: evil}), "history": historyView(&clusterpb.HistoryReply{Runs: []*clusterpb.RunStatus{run}, Leases: []*clusterpb.Lease{{Id: evil, State: evil}}}),
 		"clusters": clustersView([]ClusterInfo{{Name: evil, Backend: evil, Owner: evil, Note: evil}}, ""), "doctor": doctorView([]finding{{evil, evil, evil}}, evil),
 		"gpus":        gpusView(&clusterpb.GPUsReply{Gpus: []*clusterpb.GPU{{Name: evil, Host: evil, Holder: evil, Processes: []*clusterpb.GPUProcess{{Command: evil}}}}, Errors: []string{evil}}),
 		"tensorboard": tensorBoardFallback(evil, &clusterpb.TensorBoardReply{Logdir: evil, Error: evil}, run), "reset": resetView(evil, &clusterpb.ResetUpdate{Text: evil, Executors: st.GetExecutors()}, 0),

@@ -1,31 +1,33 @@
 package magics
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// history shows the cluster's runs.
+// history shows the cluster's runs, also those of a cluster that is over.
 func (s *Session) history(ctx context.Context, inv *invocation) (Value, error) {
-	m, err := s.pick(ctx, inv.Command)
+	h, p, err := s.recall(ctx, inv)
 	if err != nil {
 		return nil, err
 	}
-	runs, err := m.history(ctx)
-	if err != nil {
-		return nil, err
-	}
+	s.outcomes(ctx, inv, h, p)
 	if !inv.Has("json") {
-		display(inv.out, historyView(runs))
+		if p != nil {
+			inv.out.Stdout(s.pastLine(p) + "\n")
+		}
+		display(inv.out, historyView(h))
 		return nil, nil
 	}
-	list := make([]json.RawMessage, 0, len(runs))
-	for _, r := range runs {
+	list := make([]json.RawMessage, 0, len(h.GetRuns()))
+	for _, r := range h.GetRuns() {
 		text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(r)
 		if err != nil {
 			return nil, fmt.Errorf("encode JSON: %w", err)
@@ -35,12 +37,119 @@ func (s *Session) history(ctx context.Context, inv *invocation) (Value, error) {
 	return nil, printJSON(inv.out, list)
 }
 
-func (m *member) history(ctx context.Context) ([]*clusterpb.RunStatus, error) {
+// recall asks the cluster, or, where that is over, reads what it left: then p is not nil.
+func (s *Session) recall(ctx context.Context, inv *invocation) (h *clusterpb.HistoryReply, p *cluster.Past, err error) {
+	if name := inv.Text("cluster"); isLease(name) && s.opt.Archive != nil {
+		if live := s.opt.Archive.LivesAs(name); live != "" {
+			inv.means(live)
+		} else if p = s.pastOf(name); p == nil {
+			return nil, nil, &ClusterError{
+				Text: "no cluster of yours on this host was " + name, Remedy: s.say("logs -c "+name) + " shows what its containers wrote",
+			}
+		}
+	}
+	if p == nil {
+		m, err := s.pick(ctx, inv.Command)
+		if err == nil {
+			if h, err = m.recall(ctx); err == nil {
+				return h, nil, nil
+			}
+			if !isOver(err) {
+				return nil, nil, err
+			}
+		}
+		if p = s.past(inv.Command, err); p == nil {
+			return nil, nil, err
+		}
+	}
+	r, err := s.results(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer r.Folder.Close()
+	ctx, cancel := context.WithTimeout(ctx, recoverTimeout)
+	defer cancel()
+	runs, err := r.Runs(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	h = &clusterpb.HistoryReply{Runs: runs}
+	for _, l := range p.Leases {
+		h.Leases = append(h.Leases, &clusterpb.Lease{Id: l.ID, State: l.State, SinceUnix: l.Since.Unix()})
+	}
+	return h, p, nil
+}
+
+func (m *member) recall(ctx context.Context) (*clusterpb.HistoryReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	r, err := m.client.History(ctx, &clusterpb.HistoryRequest{})
 	if err != nil {
 		return nil, answered(err)
 	}
-	return r.GetRuns(), nil
+	return r, nil
+}
+
+func (m *member) history(ctx context.Context) ([]*clusterpb.RunStatus, error) {
+	h, err := m.recall(ctx)
+	return h.GetRuns(), err
+}
+
+// outcomes says of each run how its lease stands or ended: as the engine has it, or else
+// as the cluster knew it, or an earlier one with the same directory. p is nil where the
+// cluster lives, which then knows its own best.
+func (s *Session) outcomes(ctx context.Context, inv *invocation, h *clusterpb.HistoryReply, p *cluster.Past) {
+	known := map[string]string{}
+	var asked []string
+	ask := func(id string) {
+		if _, have := known[id]; id != "" && !have {
+			known[id] = ""
+			asked = append(asked, id)
+		}
+	}
+	for _, l := range h.GetLeases() {
+		if p == nil && l.GetState() == "running" {
+			known[l.GetId()] = l.GetState()
+		} else {
+			ask(l.GetId())
+		}
+	}
+	for _, r := range h.GetRuns() {
+		ask(r.GetAllocation())
+	}
+	if len(asked) > 0 && s.opt.Archive != nil {
+		req := &clusterpb.ReserveRequest{Engine: map[string]string{}}
+		if p != nil {
+			req = requestOf(p)
+		} else if err := inv.hadoop(ctx, req); err != nil {
+			req = &clusterpb.ReserveRequest{}
+		}
+		now := s.opt.Archive.Outcomes(ctx, req, asked)
+		for _, id := range asked {
+			known[id] = cmp.Or(now[id], s.remembered(h, id), "not known to YARN any more")
+		}
+	}
+	for _, l := range h.GetLeases() {
+		l.State = cmp.Or(known[l.GetId()], l.GetState())
+	}
+	for _, r := range h.GetRuns() {
+		r.AllocationState = known[r.GetAllocation()]
+	}
+}
+
+// remembered is how a lease ended as its cluster knew it.
+func (s *Session) remembered(h *clusterpb.HistoryReply, id string) string {
+	for _, l := range h.GetLeases() {
+		if l.GetId() == id {
+			return l.GetState()
+		}
+	}
+	if p := s.pastOf(id); p != nil {
+		for _, l := range p.Leases {
+			if l.ID == id {
+				return l.State
+			}
+		}
+	}
+	return ""
 }

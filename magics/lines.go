@@ -56,6 +56,14 @@ func (p *printer) line(l *clusterpb.Line) {
 	p.bar = ""
 }
 
+// heading says whose lines follow; "" is none.
+func (p *printer) heading(text string) {
+	if text != "" {
+		p.endBar()
+		p.put(false, "── "+text+"\n")
+	}
+}
+
 func (p *printer) note(n *clusterpb.Note) {
 	p.endBar()
 	p.put(true, noteText(n)+"\n")

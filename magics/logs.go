@@ -11,12 +11,41 @@ import (
 
 const defaultLines = 100
 
-// logs shows what tasks wrote. With -f an interrupt ends the following only.
+// logs shows what tasks wrote. With -f an interrupt ends the following only. Of a cluster
+// that is over it shows what that left.
 func (s *Session) logs(ctx context.Context, inv *invocation) (Value, error) {
-	m, err := s.pick(ctx, inv.Command)
+	req, err := inv.logsRequest()
 	if err != nil {
 		return nil, err
 	}
+	if name := inv.Text("cluster"); isLease(name) && s.opt.Archive != nil {
+		live := s.opt.Archive.LivesAs(name)
+		if live == "" {
+			return nil, s.leaseLogs(ctx, inv, name, s.pastOf(name), req)
+		}
+		inv.means(live)
+		req.Engine, req.Allocation = true, name
+	}
+	req.Engine = req.Engine || isContainer(req.GetTask())
+	if req.GetEngine() {
+		if err := onlyTasks(inv); err != nil {
+			return nil, err
+		}
+	}
+	m, err := s.pick(ctx, inv.Command)
+	if err == nil {
+		if err = s.streamLogs(ctx, inv, m, req); !isOver(err) || req.GetFollow() {
+			return nil, err
+		}
+	}
+	if p := s.past(inv.Command, err); p != nil {
+		return nil, s.pastLogs(ctx, inv, p, req)
+	}
+	return nil, err
+}
+
+// logsRequest is what the line asks for.
+func (inv *invocation) logsRequest() (*clusterpb.LogsRequest, error) {
 	req := &clusterpb.LogsRequest{
 		Run: int32(inv.Count("run", 0)), Last: int32(inv.Count("lines", defaultLines)), Follow: inv.Has("follow"), Task: inv.Text("task"), Grep: inv.Text("grep"),
 	}
@@ -30,11 +59,16 @@ func (s *Session) logs(ctx context.Context, inv *invocation) (Value, error) {
 			req.Last = 0
 		}
 	}
+	return req, nil
+}
+
+// streamLogs shows what a cluster's driver sends.
+func (s *Session) streamLogs(ctx context.Context, inv *invocation, m *member, req *clusterpb.LogsRequest) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := m.client.Logs(ctx, req)
 	if err != nil {
-		return nil, answered(err)
+		return answered(err)
 	}
 	updates, stop := receive(stream.Recv)
 	defer stop()
@@ -45,20 +79,21 @@ func (s *Session) logs(ctx context.Context, inv *invocation) (Value, error) {
 	for {
 		select {
 		case <-inv.out.Interrupts():
-			return nil, nil
+			return nil
 		case u := <-updates:
 			switch {
 			case errors.Is(u.err, io.EOF):
 				if written == 0 && !req.GetFollow() {
 					inv.out.Stdout(noLines(req) + "\n")
 				}
-				return nil, nil
+				return nil
 			case u.err != nil:
-				return nil, answered(u.err)
+				return answered(u.err)
 			}
 			if gap := u.msg.GetGap(); gap != "" {
 				p.put(false, "… "+gap+"\n")
 			}
+			p.heading(u.msg.GetHeading())
 			written += len(u.msg.GetLines())
 			p.lines(u.msg.GetLines())
 			p.flush()

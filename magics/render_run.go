@@ -223,12 +223,11 @@ func withoutFailure(st *clusterpb.RunStatus) *clusterpb.RunStatus {
 	return st
 }
 
-// historyView is a row a run.
-func historyView(runs []*clusterpb.RunStatus) bundle {
-	if len(runs) == 0 {
-		return bundle{text: "no runs yet\n", html: "<div>no runs yet</div>"}
-	}
-	t := table{head: []string{"run", "program", "words", "state", "started", "took", "step", "metrics", "failure"}, right: []int{0, 6}}
+// historyView is a row a run, and a line for what the cluster was at its engine and no
+// run was in.
+func historyView(h *clusterpb.HistoryReply) bundle {
+	runs, in := h.GetRuns(), map[string]bool{}
+	t := table{head: []string{"run", "program", "words", "state", "started", "took", "step", "metrics", "application", "failure"}, right: []int{0, 6}}
 	for _, r := range runs {
 		started, step := "", ""
 		if r.GetStartedUnix() > 0 {
@@ -237,6 +236,7 @@ func historyView(runs []*clusterpb.RunStatus) bundle {
 		if r.GetProgress().GetStep() > 0 {
 			step = thousands(r.GetProgress().GetStep())
 		}
+		in[r.GetAllocation()] = true
 		t.rows = append(t.rows, []cell{
 			{text: strconv.Itoa(int(r.GetId()))},
 			{text: r.GetProgram()},
@@ -246,8 +246,28 @@ func historyView(runs []*clusterpb.RunStatus) bundle {
 			{text: clock(r.GetSeconds())},
 			{text: step},
 			{text: metricsText(finite(r.GetProgress().GetMetrics()))},
+			{text: leaseText(r.GetAllocation(), r.GetAllocationState())},
 			{text: shorten(r.GetFailure().GetSummary(), 100), tone: toneFaint},
 		})
 	}
-	return t.drop().bundle()
+	b := t.drop().bundle()
+	if len(runs) == 0 {
+		b = bundle{text: "no runs yet\n", html: "<div>no runs yet</div>"}
+	}
+	for _, l := range h.GetLeases() {
+		if !in[l.GetId()] {
+			line := leaseText(l.GetId(), l.GetState()) + ", no run"
+			b.text += line + "\n"
+			b.html += "<div>" + esc(line) + "</div>"
+		}
+	}
+	return b
+}
+
+// leaseText is an engine's name for an allocation, and how that ended.
+func leaseText(id, state string) string {
+	if id == "" || state == "" {
+		return id
+	}
+	return id + " " + shorten(state, 120)
 }

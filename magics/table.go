@@ -188,7 +188,7 @@ func lookVerbs() []Verb {
 	logs := []Option{
 		{Name: "lines", Short: "n", Kind: KindCount, Max: 10_000_000, Default: "100", Help: "the last N lines"},
 		{Name: "follow", Short: "f", Kind: KindFlag, Help: "go on as lines come; an interrupt ends the following only"},
-		{Name: "task", Kind: KindTask, Help: "one task's lines"},
+		{Name: "task", Kind: KindTask, Help: "one task's lines; a container of YARN's: what that wrote, container_…"},
 		{Name: "grep", Kind: KindPattern, Help: "lines that match"},
 		{Name: "since", Kind: KindSince, Help: "lines from then on: 10m, 14:30, 2026-01-02T15:04:05Z"},
 		runOption(), clusterOption(), nowOption(),
@@ -200,14 +200,20 @@ func lookVerbs() []Verb {
 	spark := Option{Name: "spark-discovery", Kind: KindFlag, Help: "print this machine's GPUs as Spark's discovery script does"}
 	return []Verb{
 		{Name: "status", Summary: "the cluster, its executors and its run", Magic: true, Shell: true, Now: true, Options: []Option{all, runOption(), jsonOption(), clusterOption(), nowOption()}, Example: "status"},
-		{Name: "logs", Summary: "the tasks' lines", Magic: true, Shell: true, Now: true, Options: logs, Example: "logs -f --task worker:1"},
+		{
+			Name: "logs", Summary: "the tasks' lines", Magic: true, Shell: true, Now: true, Options: logs, Example: "logs -f --task worker:1",
+			Long: "Also of a cluster that is over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, a managed cluster's driver.",
+		},
 		{Name: "tensorboard", Summary: "TensorBoard in the cell", Magic: true, Now: true, Options: []Option{logdir, runOption(), clusterOption(), nowOption()}, Example: "tensorboard"},
 		{Name: "gpus", Summary: "the GPUs, and who holds them", Magic: true, Shell: true, Now: true, Options: []Option{jsonOption(), spark, clusterOption(), nowOption()}, Example: "gpus"},
 		{Name: "stop", Summary: "end the run; the executors stay", Magic: true, Shell: true, Now: true, Options: []Option{clusterOption(), nowOption()}, Example: "stop"},
 		{Name: "reset", Summary: "end what hangs, was lost or orphaned; free GPUs and ports; replace lost executors", Magic: true, Shell: true, Now: true, Options: []Option{hard, clusterOption(), nowOption()}, Example: "reset"},
 		{Name: "detach", Summary: "let the run go on when this kernel shuts down", Magic: true, Now: true, Options: []Option{clusterOption(), nowOption()}, Example: "detach"},
 		{Name: "attach", Summary: "take up a cluster that lives already", Magic: true, Shell: true, Now: true, Words: "[NAME]", MaxWords: 1, Options: []Option{clusterOption(), nowOption()}, Example: "attach local-1"},
-		{Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true, Options: []Option{jsonOption(), clusterOption(), nowOption()}, Example: "history"},
+		{
+			Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true, Options: []Option{jsonOption(), clusterOption(), nowOption()}, Example: "history",
+			Long: "Also of a cluster that is over; -c takes its name, or YARN's of its application.",
+		},
 		{Name: "shutdown", Summary: "release the cluster", Magic: true, Shell: true, Now: true, Options: []Option{force, clusterOption(), nowOption()}, Example: "shutdown"},
 		{Name: "doctor", Summary: "what this machine has and lacks, each with a remedy", Magic: true, Shell: true, Now: true, Options: []Option{clusterOption(), nowOption()}, Example: "doctor"},
 		{Name: "help", Summary: "this list, or one verb", Magic: true, Shell: true, Now: true, Words: "[VERB]", MaxWords: 1, Options: []Option{clusterOption(), nowOption()}, Example: "help start"},

@@ -53,7 +53,9 @@ func (o *Option) read(given string) (value, error) {
 	case KindChoice:
 		err = readChoice(given, o.Choices)
 	case KindTask:
-		_, err = cluster.ParseTask(given)
+		if !isContainer(given) {
+			_, err = cluster.ParseTask(given)
+		}
 	case KindShow:
 		if given != "all" && given != cluster.Chief {
 			_, err = cluster.ParseTask(given)
@@ -226,6 +228,9 @@ func (c *Command) last(name string) value {
 
 // Text is the option's value as given, "" when it was not.
 func (c *Command) Text(name string) string { return c.last(name).text }
+
+// means has the command mean another cluster.
+func (c *Command) means(name string) { c.values["cluster"] = []value{{text: name}} }
 
 // Count is the option's number, or otherwise.
 func (c *Command) Count(name string, otherwise int64) int64 {

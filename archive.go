@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/driver"
+	"github.com/tfcluster/tfcluster/cluster/yarn"
+	"github.com/tfcluster/tfcluster/magics"
+)
+
+// archive is what is left of this user's clusters: on this host, on HDFS, at YARN.
+type archive struct{}
+
+var _ magics.Archive = archive{}
+
+// Pasts implements magics.Archive.
+func (archive) Pasts() ([]*cluster.Past, error) { return cluster.Pasts() }
+
+// LivesAs implements magics.Archive.
+func (archive) LivesAs(lease string) string { return cluster.LivesAs(lease) }
+
+// Folder implements magics.Archive.
+func (archive) Folder(p *cluster.Past) (cluster.Folder, error) {
+	if !cluster.IsURI(p.Dir) {
+		return cluster.HereFolder(p.Dir), nil
+	}
+	e, err := elsewhereOf(p.Dir, p.Engine["conf-dir"], p.Engine["user"])
+	if err != nil {
+		return nil, err
+	}
+	return elsewhereFolder{e}, nil
+}
+
+// elsewhereFolder is a folder on HDFS.
+type elsewhereFolder struct{ driver.Elsewhere }
+
+func (f elsewhereFolder) name(below string) string { return strings.TrimRight(f.Dir+"/"+below, "/") }
+
+// List implements cluster.Folder.
+func (f elsewhereFolder) List(ctx context.Context, name string) ([]fs.FileInfo, error) {
+	return f.Ask.List(ctx, f.name(name))
+}
+
+// Open implements cluster.Folder.
+func (f elsewhereFolder) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	return f.Ask.Open(ctx, f.name(name))
+}
+
+// Close implements cluster.Folder.
+func (f elsewhereFolder) Close() error { return f.Elsewhere.Close.Close() }
+
+// EngineLogs implements magics.Archive.
+func (archive) EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(string, []*clusterpb.Line) error) error {
+	return yarn.ReadLogs(ctx, r, places, q, emit)
+}
+
+// Outcomes implements magics.Archive.
+func (archive) Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, leases []string) map[string]string {
+	return yarn.Outcomes(ctx, r, leases)
+}

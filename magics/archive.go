@@ -1,0 +1,130 @@
+package magics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Archive is what is left of clusters that are over.
+type Archive interface {
+	// Pasts are those that were on this host, whose driver died, or that live, oldest first.
+	Pasts() ([]*cluster.Past, error)
+	// LivesAs is the live cluster that an engine knows by a name; "" if there is none.
+	LivesAs(lease string) string
+	// Folder opens the cluster's directory.
+	Folder(p *cluster.Past) (cluster.Folder, error)
+	// EngineLogs is cluster.LogKeeper's of what is over. r says which engine.
+	EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(heading string, lines []*clusterpb.Line) error) error
+	// Outcomes say how leases stand or ended, as far as their engine tells within a moment.
+	Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, leases []string) map[string]string
+}
+
+// isLease tells an engine's name, such as YARN's of an application, from a cluster's.
+func isLease(name string) bool { return strings.HasPrefix(name, "application_") }
+
+// isContainer tells an engine's name of an executor's container from a task's.
+func isContainer(name string) bool { return strings.HasPrefix(name, "container_") }
+
+// past is the cluster that a command means though it is over: err is why it was not found
+// among the live ones. nil where that is a better answer.
+func (s *Session) past(c *Command, err error) *cluster.Past {
+	var usage *UsageError
+	if s.opt.Archive == nil || errors.As(err, &usage) {
+		return nil
+	}
+	pasts, lerr := s.opt.Archive.Pasts()
+	if lerr != nil {
+		return nil // the error to tell is the one there is
+	}
+	name := c.Text("cluster")
+	if name == "" {
+		name = s.lastName()
+	}
+	for _, p := range slices.Backward(pasts) {
+		if name == "" && !p.Lives || p.Name == name { // by its name also one that does not answer any more
+			return p
+		}
+	}
+	return nil
+}
+
+// pastOf is the cluster that an engine knew by a name; nil if there was none.
+func (s *Session) pastOf(lease string) *cluster.Past {
+	if s.opt.Archive == nil {
+		return nil
+	}
+	pasts, err := s.opt.Archive.Pasts()
+	if err != nil {
+		return nil
+	}
+	for _, p := range slices.Backward(pasts) {
+		if slices.ContainsFunc(p.Leases, func(l cluster.Lease) bool { return l.ID == lease }) {
+			return p
+		}
+	}
+	return nil
+}
+
+// mostNames is how many clusters that are over are offered.
+const mostNames = 20
+
+// pastNames are the newest clusters that a verb knows though they are over.
+func (s *Session) pastNames(verb string) []string {
+	if s.opt.Archive == nil || verb != "logs" && verb != "history" {
+		return nil
+	}
+	pasts, err := s.opt.Archive.Pasts()
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, p := range slices.Backward(pasts) {
+		if !p.Lives && !slices.Contains(names, p.Name) && len(names) < mostNames {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// isOver tells a driver that is gone from one that refuses.
+func isOver(err error) bool {
+	var broken *ClusterError
+	return status.Code(err) == codes.Unavailable || errors.As(err, &broken) && broken.Code == 69
+}
+
+// pastLine says of which cluster what follows is.
+func (s *Session) pastLine(p *cluster.Past) string {
+	line := "cluster " + p.Name
+	switch {
+	case p.Lives:
+		return line + ": it is being released"
+	case p.Until.IsZero():
+		return line + ": its driver died; " + s.say("attach "+p.Name) + " takes it up again"
+	default:
+		line += ": released " + p.Until.Local().Format("2006-01-02 15:04:05")
+	}
+	return line
+}
+
+// results are a past cluster's runs, to be closed by whoever asked.
+func (s *Session) results(p *cluster.Past) (*cluster.Results, error) {
+	f, err := s.opt.Archive.Folder(p)
+	if err != nil {
+		return nil, fmt.Errorf("open what cluster %s left in %s: %w", p.Name, p.Dir, err)
+	}
+	return &cluster.Results{Dir: p.Dir, Folder: f}, nil
+}
+
+// request is what says which engine a past cluster was on.
+func requestOf(p *cluster.Past) *clusterpb.ReserveRequest {
+	return &clusterpb.ReserveRequest{Backend: p.Backend, Engine: p.Engine}
+}
