@@ -1,7 +1,6 @@
 package yarn
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -142,9 +141,8 @@ func (a *allocation) want(id cluster.ExecutorID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	x := a.executors[id]
-	x.attempt++
-	a.wishes++
-	x.wish, x.since, x.why, x.container, x.came, x.unfit = a.wishes, time.Now(), "", nil, false, ""
+	a.giveBack(x) // what came since it was given back
+	a.wish(x, time.Now())
 	if a.app.master == nil {
 		return // it asks when it is registered
 	}
@@ -152,7 +150,14 @@ func (a *allocation) want(id cluster.ExecutorID) {
 	a.rouse()
 }
 
-// rouse has the next heartbeat soon.
+// wish names what is to be asked for an executor's next attempt. It is called with mu held.
+func (a *allocation) wish(x *executor, now time.Time) {
+	x.attempt++
+	a.wishes++
+	x.wish, x.since, x.why, x.came, x.unfit = a.wishes, now, "", false, ""
+}
+
+// rouse has the next heartbeat come at once.
 func (a *allocation) rouse() {
 	select {
 	case a.wake <- struct{}{}:
@@ -212,7 +217,10 @@ func (a *allocation) Replace(ctx context.Context, id cluster.ExecutorID) error {
 		a.mu.Unlock()
 		return fmt.Errorf("replace executor %s: %w", id, errors.New("there is none, or it is released"))
 	}
-	node, cause := x.useless(), cmp.Or(x.unfit, "its agent did not call")
+	node, cause := "", x.unfit
+	if cause != "" { // else it is no doing of the node's: it was lost, or a person's reset replaces it
+		node = x.useless()
+	}
 	a.giveBack(x)
 	a.mu.Unlock()
 	if node != "" {

@@ -3,6 +3,7 @@ package yarn
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -73,5 +74,30 @@ func TestForgive(t *testing.T) {
 	a.Forgive()
 	if words := a.leftOutWords(); words != "" {
 		t.Errorf("after a reset the words are %q", words)
+	}
+}
+
+// TestReplaceBlamesNobody: whoever has an executor replaced, such as a person's reset while
+// its agent starts, says nothing of its node; an agent that was of no use does.
+func TestReplaceBlamesNobody(t *testing.T) {
+	t.Parallel()
+	a := newAllocation(site{conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{})
+	defer a.stop()
+	a.shipped = time.Now()
+	for want, unfit := range []string{"", "no GPU"} {
+		x := a.executors["0"]
+		x.container = &yarnpb.Container{NodeId: &yarnpb.NodeId{Host: new("n7")}}
+		if unfit != "" {
+			a.Came("0", x.attempt, unfit)
+		}
+		if err := a.Replace(t.Context(), "0"); err != nil {
+			t.Fatal(err)
+		}
+		if a.strikes["n7"] != want {
+			t.Errorf("of an agent that was %q: %d strikes, want %d", unfit, a.strikes["n7"], want)
+		}
+		if x.container != nil || x.unfit != "" {
+			t.Error("the next attempt has what was the last one's")
+		}
 	}
 }
