@@ -64,28 +64,41 @@ func (a *allocation) strike(node, cause string) {
 	a.mu.Lock()
 	a.strikes[node]++
 	n := a.strikes[node]
-	spare := maps.Clone(a.leftOut)
 	a.mu.Unlock()
-	if n < mostStrikes || spare[node] {
-		return
+	for {
+		a.mu.Lock()
+		before := maps.Clone(a.leftOut)
+		enough := a.strikes[node] >= mostStrikes // also after a person's reset
+		a.mu.Unlock()
+		if !enough || before[node] || !a.dispensable(before, node) {
+			return
+		}
+		if a.leaveOut(node, before) {
+			break
+		}
 	}
-	spare[node] = true
-	if !a.dispensable(spare) {
-		return
-	}
+	a.tell(cluster.Warned{Text: fmt.Sprintf("node %s is left out: %d containers there came to nothing, the last: %s; %%tfcluster reset asks for it again", node, n, cause)})
+}
+
+// leaveOut has YARN give nothing on a node, unless others are left out than before: two
+// that are struck at once may not be dispensable together.
+func (a *allocation) leaveOut(node string, before map[string]bool) bool {
 	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !maps.Equal(a.leftOut, before) {
+		return false
+	}
 	a.leftOut[node] = true
 	if m := a.app.master; m != nil {
 		m.Exclude(node)
 	}
 	a.rouse()
-	a.mu.Unlock()
-	a.tell(cluster.Warned{Text: fmt.Sprintf("node %s is left out: %d containers there came to nothing, the last: %s; %%tfcluster reset asks for it again", node, n, cause)})
+	return true
 }
 
-// dispensable is whether every executor fits on some node that runs beside these. A node
-// of another label may be somebody else's alone.
-func (a *allocation) dispensable(nodes map[string]bool) bool {
+// dispensable is whether every executor fits on some node that runs beside one and those
+// that are left out. A node of another label may be somebody else's alone.
+func (a *allocation) dispensable(leftOut map[string]bool, node string) bool {
 	ctx, cancel := context.WithTimeout(a.ctx, reachLimit)
 	defer cancel()
 	client, err := protocol.NewClient(a.site.conf, a.site.user, reachLimit)
@@ -99,7 +112,8 @@ func (a *allocation) dispensable(nodes map[string]bool) bool {
 	}
 	for _, e := range a.req.Executors {
 		if !slices.ContainsFunc(reports, func(r *yarnpb.NodeReport) bool {
-			return !nodes[r.GetNodeId().GetHost()] && partition(r) == e.Each.GetNodeLabel() && fits(resource(e.Each), r.GetCapability())
+			host := r.GetNodeId().GetHost()
+			return host != node && !leftOut[host] && partition(r) == e.Each.GetNodeLabel() && fits(resource(e.Each), r.GetCapability())
 		}) {
 			return false
 		}

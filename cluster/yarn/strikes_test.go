@@ -101,3 +101,18 @@ func TestReplaceBlamesNobody(t *testing.T) {
 		}
 	}
 }
+
+// TestLeftOutAtOnce: of two nodes that are struck at the same time the second is left out
+// only if it is dispensable beside the first.
+func TestLeftOutAtOnce(t *testing.T) {
+	t.Parallel()
+	a := newAllocation(site{conf: hadoopconf.New(nil)}, cluster.Request{}, application{}, saved{})
+	defer a.stop()
+	alone := map[string]bool{} // what both have asked YARN about
+	if !a.leaveOut("n7", alone) || a.leaveOut("n8", alone) || a.leaveOut("n7", alone) {
+		t.Errorf("left out are %v", a.leftOut)
+	}
+	if !a.leaveOut("n8", map[string]bool{"n7": true}) || !a.leftOut["n8"] {
+		t.Errorf("left out are %v, n8 is dispensable", a.leftOut)
+	}
+}
