@@ -34,6 +34,7 @@ type lifecycle struct {
 // limits are the waits the lifecycle asks for; every one has words of its own.
 type limits struct {
 	reserve   time.Duration // until every executor is ready
+	takeOver  time.Duration // until an engine has said what it keeps of an earlier driver's; it may be away
 	settle    time.Duration // from an echo's exit to the verdict
 	heartbeat time.Duration // from a lost stream to a lost executor
 	sudden    time.Duration // the same when it spoke a moment before
@@ -48,7 +49,7 @@ type limits struct {
 
 func defaultLimits() limits {
 	return limits{
-		reserve: 10 * time.Minute, settle: 500 * time.Millisecond, heartbeat: 10 * time.Second, sudden: 700 * time.Millisecond, enter: 10 * time.Minute,
+		reserve: 10 * time.Minute, takeOver: 6 * time.Minute, settle: 500 * time.Millisecond, heartbeat: 10 * time.Second, sudden: 700 * time.Millisecond, enter: 10 * time.Minute,
 		idle: 30 * time.Minute, failGrace: 500 * time.Millisecond, evaluator: 2 * time.Minute, ending: 10 * time.Second,
 		stacks: time.Second, report: 10 * time.Second,
 	}
@@ -85,8 +86,17 @@ func newLifecycle(execs []ExecutorRequest, roles []*clusterpb.Role, lim limits) 
 // open is the first call: the clock of the reservation starts.
 func (l *lifecycle) open() []action {
 	l.out = nil
-	l.do(actTimer{"reserve", l.limits.reserve})
+	l.do(actTimer{"reserve", l.within()})
 	return l.out
+}
+
+// within is how long the reservation may take. What an earlier driver reserved is not
+// given up because its engine is away for a while.
+func (l *lifecycle) within() time.Duration {
+	if l.takingOver {
+		return max(l.limits.reserve, l.limits.takeOver)
+	}
+	return l.limits.reserve
 }
 
 // step takes one event and returns what is to be done about it, in order.
@@ -140,8 +150,12 @@ func (l *lifecycle) step(e event) []action {
 			l.do(actTimer{"silent " + string(x.id), wait})
 		}
 	case evRecovered:
+		longer := l.within() > l.limits.reserve
 		l.takingOver = false
 		l.do(actTimer{"return", l.limits.heartbeat})
+		if longer && l.state == stateReserving {
+			l.do(actTimer{"reserve", l.within()})
+		}
 		l.becomeReady()
 	case evTimer:
 		l.timer(e.name)

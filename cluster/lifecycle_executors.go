@@ -223,7 +223,7 @@ func (l *lifecycle) reserveFailed(kind, why string) {
 		f.ExitCode, f.Remedy = 69, "%tfcluster reserve with another --venv"
 	}
 	if kind == "timeout" {
-		f.Summary = fmt.Sprintf("not reserved within %s: %s", l.limits.reserve, why)
+		f.Summary = fmt.Sprintf("not reserved within %s: %s", l.within(), why)
 		f.Remedy = "ask for fewer or smaller executors, or give --reserve-timeout more time"
 	}
 	l.do(actReserveFailed{f})

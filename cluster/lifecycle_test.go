@@ -192,11 +192,15 @@ func (p *player) cluster(opts map[string]string) error {
 	if d, err := time.ParseDuration(opts["idle"]); err == nil {
 		lim.idle = d
 	}
+	if d, err := time.ParseDuration(opts["reserve"]); err == nil {
+		lim.reserve = d
+	}
 	var execs []ExecutorRequest
 	for i, t := range Tasks(roles) {
 		execs = append(execs, ExecutorRequest{ID: ExecutorID(strconv.Itoa(i)), Task: t})
 	}
 	p.l = newLifecycle(execs, roles, lim)
+	p.l.takingOver = opts["from"] == "another"
 	p.print(p.l.open())
 	return nil
 }
