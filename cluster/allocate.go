@@ -37,8 +37,13 @@ func (c *Coordinator) allocate(ctx context.Context, execs []ExecutorRequest) (ov
 		case err := <-c.released:
 			c.serveFor(ctx, 200*time.Millisecond) // who waits for the reservation reads why
 			cancel()
-			if a := <-answers; a.alloc != nil {
+			a := <-answers
+			switch {
+			case a.alloc != nil:
+				c.conclude(a.alloc, c.lc.released)
 				err = errors.Join(err, a.alloc.Release(c.working))
+			case c.cfg.Saved != nil: // nobody will know of it when this driver is gone
+				c.parting = "warning: what an earlier driver reserved is not given back: the engine has not answered; it ends what it hears nothing of"
 			}
 			return true, err
 		case a := <-answers:
@@ -150,9 +155,7 @@ func (c *Coordinator) release(reason string) {
 		return
 	}
 	failed := c.lc.state == stateFailed
-	if e, ok := c.alloc.(Concluder); ok {
-		e.Conclude(c.conclusion(reason))
-	}
+	c.conclude(c.alloc, reason)
 	go func() { // its end is awaited by the loop
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()

@@ -22,6 +22,14 @@ const (
 	Stopped // by a person or a signal
 )
 
+// conclude tells an engine that wants to know how the cluster ends, before its release.
+// Loop only.
+func (c *Coordinator) conclude(alloc Allocation, reason string) {
+	if e, ok := alloc.(Concluder); ok {
+		e.Conclude(c.conclusion(reason))
+	}
+}
+
 // conclusion is how the cluster ends, which is given back for a reason. Loop only.
 func (c *Coordinator) conclusion(reason string) (how Conclusion, why string) {
 	if f := c.reserve.GetFailure(); f != nil {

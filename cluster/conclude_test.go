@@ -1,6 +1,9 @@
 package cluster
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -39,5 +42,68 @@ func TestConclusion(t *testing.T) {
 			t.Errorf("%s: %d %q, want %d %q", tt.name, how, why, tt.how, tt.why)
 		}
 		c.depot.Close()
+	}
+}
+
+// late is an engine that answers once nobody waits for it any more.
+type late struct {
+	engine
+	err error
+	how Conclusion
+	why string
+}
+
+func (l *late) Allocate(ctx context.Context, _ Request) (Allocation, error) {
+	<-ctx.Done()
+	if l.err != nil {
+		return nil, l.err
+	}
+	return l, nil
+}
+
+func (l *late) Recover(ctx context.Context, req Request, _ []byte) (Allocation, error) {
+	return l.Allocate(ctx, req)
+}
+
+func (l *late) Conclude(how Conclusion, why string) { l.how, l.why = how, why }
+
+// TestLateEngine: a cluster that was given up before its engine answered has come to
+// nothing, and what may be left of an earlier driver's is told.
+func TestLateEngine(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name  string
+		saved []byte
+		err   error
+		how   Conclusion
+		why   string
+		left  string
+	}{
+		{"it answers", nil, nil, Stopped, "ended before its run began: given up", ""},
+		{"it is away", nil, errors.New("away"), Succeeded, "", ""},
+		{"it is away, and has something", []byte("{}"), errors.New("away"), Succeeded, "", "is not given back"},
+	} {
+		authority, err := NewAuthority("test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &late{err: tt.err}
+		c := NewCoordinator(Config{
+			Name: "test", Request: &clusterpb.ReserveRequest{OneRun: true, Roles: []*clusterpb.Role{{Name: Worker, Count: 1}}}, Authority: authority,
+			StateDir: t.TempDir(), Dir: t.TempDir(), Backend: e, Saved: tt.saved,
+		})
+		over := make(chan error, 1)
+		go func() { over <- c.Run(within(t)) }()
+		told := ""
+		stream := &sent[clusterpb.ShutdownUpdate]{ctx: within(t), every: func(u *clusterpb.ShutdownUpdate) { told += u.GetText() }}
+		if err := c.Control().(*control).Shutdown(&clusterpb.ShutdownRequest{Reason: "given up"}, stream); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if err := <-over; err != nil || e.how != tt.how || e.why != tt.why || e.released != (tt.err == nil) {
+			t.Errorf("%s: it ends with %v, is told %d %q, released %v", tt.name, err, e.how, e.why, e.released)
+		}
+		if (tt.left == "") != (told == "") || !strings.Contains(told, tt.left) {
+			t.Errorf("%s: who shuts it down reads %q", tt.name, told)
+		}
 	}
 }
