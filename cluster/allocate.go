@@ -111,6 +111,7 @@ func (c *Coordinator) engineEvent(e Event) {
 		}
 		c.handle(evGranted{e.Executor, e.Attempt, e.Host, e.Kept})
 	case Warned:
+		c.after("save", saveDelay, c.saveState) // such as which nodes are left out
 		c.note(e.Text, true)
 		c.wake()
 	case Over:

@@ -49,6 +49,7 @@ func (c *Coordinator) reset(hard bool) {
 	}
 	if chooser, ok := c.alloc.(Chooser); ok {
 		chooser.Forgive()
+		c.saveState() // a later driver forgives too
 	}
 	c.handle(evReset{hard})
 }

@@ -271,6 +271,41 @@ func TestReplacedIsSaved(t *testing.T) {
 	}
 }
 
+// forgiving is an engine's allocation that leaves places out.
+type forgiving struct {
+	*engine
+	forgiven bool
+}
+
+func (f *forgiving) Came(ExecutorID, int, string) {}
+func (f *forgiving) Forgive()                     { f.forgiven = true }
+func (f *forgiving) Saved() []byte                { return fmt.Append(nil, "forgiven ", f.forgiven) }
+
+// TestForgivenIsSaved: what is left out, and a reset's word against it, are known to a
+// driver that takes over.
+func TestForgivenIsSaved(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	c.do(func() { c.alloc = &forgiving{engine: c.engine} })
+	awaits := func(want string) {
+		t.Helper()
+		for end := time.After(deadline); ; {
+			select {
+			case saved := <-c.saved:
+				if saved == want {
+					return
+				}
+			case <-end:
+				t.Fatalf("%q was not saved", want)
+			}
+		}
+	}
+	c.engine.events <- Warned{Text: "a node is left out"}
+	awaits("forgiven false")
+	c.do(func() { c.reset(false) })
+	awaits("forgiven true")
+}
+
 // TestStaleAgent: the agent of an executor that was replaced does not take the
 // stream of the present one.
 func TestStaleAgent(t *testing.T) {
