@@ -28,6 +28,8 @@ type boardPage struct {
 	opening chan struct{} // guarded by mu: closed when it is open, or is not; nil: nobody opens it
 	shown   http.Handler  // guarded by mu: nil before it was open
 	problem error         // guarded by mu: of the last try to open it
+	waiting int           // guarded by mu: browsers that wait for it to open
+	unseen  bool          // guarded by mu: the last try's end came while none did
 }
 
 // openPatience is how long a browser waits for TensorBoard before it is told that it
@@ -43,14 +45,18 @@ const starting = `<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><me
 // TensorBoard's.
 func (p *boardPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == boardPath {
+		opened, starts := p.open(), true
 		select {
-		case <-p.open():
+		case <-opened:
+			starts = false
 		case <-time.After(openPatience):
+		case <-r.Context().Done():
+		}
+		p.leave()
+		if starts {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.Header().Set("Cache-Control", "no-store")
 			_, _ = w.Write([]byte(starting)) // who asked may have gone
-			return
-		case <-r.Context().Done():
 			return
 		}
 	}
@@ -67,15 +73,18 @@ func (p *boardPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// open begins to open it, unless that is under way, and returns what tells of the end.
+// open begins to open it, unless that is under way, or has ended since a browser was told
+// that it starts, and returns what tells of the end. leave is called after it.
 func (p *boardPage) open() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.waiting++
 	if p.opening != nil {
 		return p.opening
 	}
 	done := make(chan struct{})
-	if p.closed {
+	if p.closed || p.unseen {
+		p.unseen = false
 		close(done)
 		return done
 	}
@@ -88,12 +97,19 @@ func (p *boardPage) open() <-chan struct{} {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.opening, p.problem = nil, err
+		p.opening, p.problem, p.unseen = nil, err, p.waiting == 0
 		if err == nil {
 			p.shown = p.show(boardPath, reply)
 		}
 	})
 	return done
+}
+
+// leave is the end of a browser's wait.
+func (p *boardPage) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting--
 }
 
 // close waits for what opens it, once ctx has ended. Nothing is opened any more.

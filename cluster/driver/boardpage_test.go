@@ -59,7 +59,20 @@ func TestBoardPage(t *testing.T) {
 			t.Errorf("step %d: %s, want %s", i, got, step.want)
 		}
 	}
+	open <- &clusterpb.TensorBoardReply{Error: "too late for that browser"} // and another is told, not made wait anew
+	for p.underWay() && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	if got, want := get("/tensorboard/"), "503 too late for that browser"; !strings.Contains(got, want) {
+		t.Errorf("the next look: %s, want %s", got, want)
+	}
 	cancel()
 	p.close()
 	<-p.open()
+}
+
+func (p *boardPage) underWay() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.opening != nil
 }
