@@ -23,7 +23,7 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 	for name, body := range map[string]string{
 		"fails.py": "import sys\nprint('in a container', sys.argv[1])\nsys.exit(17)\n",
 		"works.py": hello,
-		"stays.py": forever,
+		"stays.py": "print('it stays', flush=True)\n" + forever,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(body), 0o600); err != nil {
 			t.Fatal(err)
@@ -39,7 +39,7 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 		why     string
 	}{
 		{"managed-fails", true, "fails.py", "in a container there", 17, yarnpb.FinalApplicationStatus_APP_FAILED, "exited with code 17"},
-		{"managed-stopped", true, "stays.py", "here", 128 + int(syscall.SIGTERM), yarnpb.FinalApplicationStatus_APP_KILLED, "stopped on request"},
+		{"managed-stopped", true, "stays.py", "it stays", 128 + int(syscall.SIGTERM), yarnpb.FinalApplicationStatus_APP_KILLED, "stopped on request"},
 		{"fails", false, "fails.py", "in a container there", 17, yarnpb.FinalApplicationStatus_APP_FAILED, "exited with code 17"},
 		{"works", false, "works.py", "out of it", 0, yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released"},
 	} {
