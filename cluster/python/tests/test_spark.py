@@ -140,6 +140,7 @@ def test_a_driver_that_reads_nothing(short: pathlib.Path, monkeypatch: pytest.Mo
         serving.start()
         stopped, _ = listener.accept()
         with stopped:
+            assert stopped.recv(1)  # of its hello: it tells this driver now
             telling = threading.Thread(target=host._pending, args=([], "x" * 10_000_000), daemon=True)
             telling.start()
             telling.join(60)
