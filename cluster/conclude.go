@@ -39,7 +39,8 @@ func (c *Coordinator) conclusion(reason string) (how Conclusion, why string) {
 		return Succeeded, ""
 	}
 	rec := c.current()
-	if rec == nil {
+	// Of its directory's earlier runs none is this cluster's, unless an earlier driver of it began it.
+	if rec == nil || c.cfg.Saved == nil && rec.status.GetId() <= c.cfg.LastRun {
 		return Stopped, "ended before its run began: " + firstLine(reason)
 	}
 	st := c.status(rec)

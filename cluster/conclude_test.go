@@ -19,18 +19,22 @@ func TestConclusion(t *testing.T) {
 		oneRun bool
 		refuse string // why the reservation failed
 		run    *clusterpb.RunStatus
+		last   int32 // run of its directory when its driver began
+		saved  []byte
 		how    Conclusion
 		why    string
 	}{
-		{"a failed run", true, "", failed, Failed, "worker:0 exited with code 17"},
-		{"a failed run of many", false, "", failed, Succeeded, ""},
-		{"a good run", true, "", &clusterpb.RunStatus{Id: 1, State: "finished"}, Succeeded, ""},
-		{"a stopped run", true, "", stopped, Stopped, "stopped on request"},
-		{"none", true, "", nil, Stopped, "ended before its run began: shut down"},
-		{"none of many", false, "", nil, Succeeded, ""},
-		{"not reserved", false, "0 of 2 executors came", nil, Failed, "0 of 2 executors came"},
+		{"a failed run", true, "", failed, 0, nil, Failed, "worker:0 exited with code 17"},
+		{"a failed run of many", false, "", failed, 0, nil, Succeeded, ""},
+		{"a good run", true, "", &clusterpb.RunStatus{Id: 1, State: "finished"}, 0, nil, Succeeded, ""},
+		{"a stopped run", true, "", stopped, 0, nil, Stopped, "stopped on request"},
+		{"none", true, "", nil, 0, nil, Stopped, "ended before its run began: shut down"},
+		{"none of many", false, "", nil, 0, nil, Succeeded, ""},
+		{"not reserved", false, "0 of 2 executors came", nil, 0, nil, Failed, "0 of 2 executors came"},
+		{"another cluster's run", true, "", failed, 1, nil, Stopped, "ended before its run began: shut down"},
+		{"an earlier driver's run", true, "", failed, 1, []byte("{}"), Failed, "worker:0 exited with code 17"},
 	} {
-		c := NewCoordinator(Config{Request: &clusterpb.ReserveRequest{OneRun: tt.oneRun}, StateDir: t.TempDir(), Dir: t.TempDir()})
+		c := NewCoordinator(Config{Request: &clusterpb.ReserveRequest{OneRun: tt.oneRun}, StateDir: t.TempDir(), Dir: t.TempDir(), LastRun: tt.last, Saved: tt.saved})
 		c.lc = newLifecycle(nil, nil, defaultLimits())
 		if tt.refuse != "" {
 			c.reserve = &clusterpb.ReserveUpdate{Failure: &clusterpb.Failure{Summary: tt.refuse}}
