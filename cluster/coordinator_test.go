@@ -286,6 +286,7 @@ func (f *forgiving) Saved() []byte                { return fmt.Append(nil, "forg
 func TestForgivenIsSaved(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)
+	<-c.saved // the engine has answered
 	c.do(func() { c.alloc = &forgiving{engine: c.engine} })
 	awaits := func(want string) {
 		t.Helper()
