@@ -147,9 +147,12 @@ class Host:
     ) -> list[dict[str, Any]]:
         """Starts agents, each in a slot of its own, once Spark has as many."""
         group = f"tfcluster-{name}-{call}"
-        with concurrent.futures.ThreadPoolExecutor(1, "tfcluster-spark-bring") as aside:
-            brought = aside.submit(self._bring, program)
-            self._slots(call, agents, seconds, group)
+        brought: concurrent.futures.Future[dict[str, str]] = concurrent.futures.Future()
+        # A pool's thread would hold the interpreter's end for as long as Spark takes the file.
+        threading.Thread(
+            target=_fulfil, args=(brought, self._bring, program), name="tfcluster-spark-bring", daemon=True
+        ).start()
+        self._slots(call, agents, seconds, group)
         order: spark_task.Order = {
             "agents": agents,
             "coordinator": coordinator,
@@ -245,6 +248,13 @@ class Host:
 
     def _pending(self, agents: list[dict[str, Any]], why: str) -> None:
         self._say({"event": "pending", "executors": [a["executor"] for a in agents], "why": why})
+
+
+def _fulfil(future: concurrent.futures.Future[Any], do: Callable[..., Any], *args: Any) -> None:
+    try:
+        future.set_result(do(*args))
+    except BaseException as e:
+        future.set_exception(e)
 
 
 def main() -> None:
