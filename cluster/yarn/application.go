@@ -267,6 +267,10 @@ func (a *allocation) gone() {
 	}
 }
 
+// endingLimit is how long YARN may call an application running that has no master any
+// more, since it is being ended.
+const endingLimit = time.Second
+
 // whyGone asks for what YARN says of the application's end.
 func (a *allocation) whyGone() string {
 	ctx, cancel := context.WithTimeout(a.ctx, reachLimit)
@@ -277,7 +281,12 @@ func (a *allocation) whyGone() string {
 	}
 	defer client.Close()
 	app := a.current()
-	r, err := client.Report(ctx, app.id)
+	soon, enough := context.WithTimeout(ctx, endingLimit)
+	defer enough()
+	r, err := client.Await(soon, app.id, func(r *yarnpb.ApplicationReport) bool { return protocol.Ended(r.GetYarnApplicationState()) }, nil)
+	if err != nil {
+		r, err = client.Report(ctx, app.id)
+	}
 	if err != nil {
 		return err.Error()
 	}
