@@ -63,6 +63,8 @@ func startedBy(verb string) string {
 		return "a driver starts, one on each executor"
 	case "spark-slot":
 		return "a task of Spark's starts, to start an agent on its executor"
+	case "guard":
+		return "an agent starts, one for each zygote or forker, to end what these leave when they are killed"
 	case "forker":
 		return "an agent starts, one on each host, where no Python is wanted"
 	case "broker":

@@ -55,6 +55,8 @@ func run(ctx context.Context, args []string) int {
 		err = runAgent(ctx, rest)
 	case "spark-slot":
 		err = slot.Main(ctx, os.Stdin, os.Stdout)
+	case agent.GuardCommand:
+		return agent.GuardMain(rest)
 	case agent.ForkerCommand:
 		err = agent.ForkerMain(rest)
 	case "broker":

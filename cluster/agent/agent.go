@@ -23,7 +23,6 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/python"
 	"github.com/tfcluster/tfcluster/cluster/ship"
 )
 
@@ -123,10 +122,6 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	if err := prepareFolder(cfg.RuntimeDir); err != nil {
 		return nil, nil, fmt.Errorf("make the agent's folder: %w", err)
 	}
-	path, err := python.Extract(filepath.Join(cfg.HostDir, "cache"))
-	if err != nil {
-		return nil, nil, err
-	}
 	where := &whereabouts{file: cfg.Find, address: cfg.Coordinator}
 	conn, err := dial(cfg, where)
 	if err != nil {
@@ -142,7 +137,7 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	a.host, a.address = localNames(ctx, cfg)
 	a.blobs = &blobStore{dir: filepath.Join(cfg.RuntimeDir, "blobs"), client: client, kept: blobsKept}
 	a.logs = newShipper(filepath.Join(cfg.RuntimeDir, "spool-"+a.incarnation))
-	a.python = newInterpreter(zygoteStarter{dir: cfg.HostDir, pythonPath: path}, log, a.warmed)
+	a.python = newInterpreter(zygoteStarter{cfg.HostDir}, log, a.warmed)
 	a.given = &givenFiles{blobs: &blobStore{client: client}, host: a.host, held: map[string]*os.File{}}
 	where.open = a.hdfs
 	a.link = &link{client: client, member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1), look: func(ctx context.Context) {

@@ -160,14 +160,7 @@ func (s *forker) kill(c *forkerConn, id string, number unix.Signal) {
 		delete(c.pids, id)
 	}
 	if len(s.children) == 0 {
-		s.killAll() // a fork in a session of its own may carry no mark
-	}
-}
-
-// killAll kills every process that descends from this one.
-func (s *forker) killAll() {
-	for _, pid := range processTable().below(os.Getpid()) {
-		_ = unix.Kill(pid, unix.SIGKILL) // gone is as well
+		killBelow() // a fork in a session of its own may carry no mark
 	}
 }
 

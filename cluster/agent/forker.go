@@ -105,7 +105,7 @@ func serveForks(path, python string) error {
 	if err := s.listen(); err != nil {
 		return err
 	}
-	defer s.killAll()
+	defer killBelow()
 	defer s.retire()
 	defer close(s.over)
 	ended := make(chan os.Signal, 1)

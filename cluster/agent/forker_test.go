@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -43,6 +44,7 @@ func TestPlainCommands(t *testing.T) {
 		says         string
 	}{
 		{[]string{"sh", "-c", "echo $GREETING; cat; ls /proc/self/fd | tr '\n' ' '; exit 4"}, 4, 0, "hello\n0 1 2 3 "}, // 3 is ls's own
+		{[]string{"sh", "-c", "echo path [${PYTHONPATH-none}]"}, 0, 0, "path [" + cmp.Or(os.Getenv("PYTHONPATH"), "none") + "]"},
 		{[]string{"sh", "-c", "kill -9 $$"}, -1, 9, ""},
 		{[]string{"sh", "-c", "[ $(ps -o sid= -p $$) = $$ ]"}, 0, 0, ""}, // a session of its own
 		{[]string{"no-such-command"}, 127, 0, "cannot run no-such-command: no such file"},

@@ -266,8 +266,11 @@ s.bind(("0.0.0.0", %d)); s.listen()
 }
 
 // TestMain runs an agent instead of the tests where a test asks for it: one
-// that can be killed. An agent of a test's starts its forker from here too.
+// that can be killed. An agent of a test's starts its guard and its forker from here too.
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == GuardCommand {
+		os.Exit(GuardMain(os.Args[2:]))
+	}
 	if len(os.Args) > 1 && os.Args[1] == ForkerCommand {
 		if err := ForkerMain(os.Args[2:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -292,20 +295,7 @@ func TestKilledAgentTakesItsTasksAlong(t *testing.T) {
 	t.Cleanup(func() { leftovers(t, dir) })
 	c.runAgent(func(cfg *Config) { cfg.RuntimeDir, cfg.ExecutorID = dir, "0" })
 	c.warmed() // its zygote is the other one's too
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), "TFCLUSTER_TEST_AGENT=1")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd.Stderr = t.Output()
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	ca, cert, key := c.ca.agent(t)
-	fmt.Fprintf(in, `{"executor_id":"1","coordinator":%q,"ca_pem":%q,"cert_pem":%q,"key_pem":%q,"runtime_dir":%q}`, c.address, ca, cert, key, dir)
-	in.Close()
+	cmd := c.killable(dir, "1")
 	c.await("the second Warmed", func() bool {
 		n := 0
 		for _, m := range c.messages {
@@ -319,9 +309,29 @@ func TestKilledAgentTakesItsTasksAlong(t *testing.T) {
 	c.launch(c.cell(1, fmt.Sprintf(sleeper, `p = subprocess.Popen(["sleep", "600"], start_new_session=True); print("child", p.pid, flush=True)`)))
 	c.awaitLine("ready")
 	task, child := c.pidIn("task"), c.pidIn("child")
-	if err := cmd.Process.Kill(); err != nil {
+	if err := cmd.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	awaitEnd(t, "the task", task)
 	awaitEnd(t, "its child", child)
+}
+
+// killable starts an agent that is a process of its own, with these variables.
+func (c *coordinator) killable(dir, id string, env ...string) *os.Process {
+	c.t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(append(os.Environ(), "TFCLUSTER_TEST_AGENT=1"), env...)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	cmd.Stderr = c.t.Output()
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
+	ca, cert, key := c.ca.agent(c.t)
+	fmt.Fprintf(in, `{"executor_id":%q,"coordinator":%q,"ca_pem":%q,"cert_pem":%q,"key_pem":%q,"runtime_dir":%q}`, id, c.address, ca, cert, key, dir)
+	in.Close()
+	return cmd.Process
 }

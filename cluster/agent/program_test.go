@@ -102,6 +102,44 @@ func TestCommand(t *testing.T) {
 	}
 }
 
+// TestCommandsPythonPath: a command imports what it would without us. Tasks that are our
+// Python find our package all the same.
+func TestCommandsPythonPath(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]*clusterpb.WarmUp{
+		"forker": {Plain: true, Python: plainPython(t)},
+		"zygote": {Python: plainPython(t)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCoordinator(t, want)
+			dir := t.TempDir()
+			t.Cleanup(func() { leftovers(t, dir) })
+			c.killable(dir, "0", "PYTHONPATH=/own")
+			c.warmed()
+			for i, asked := range []string{"/own", "/asked"} {
+				run := int32(i + 1)
+				c.prepare(run, 0)
+				l := c.command(run, "sh", "-c", "echo path [$PYTHONPATH]")
+				if asked != "/own" {
+					l.Env["PYTHONPATH"] = asked
+				}
+				c.launch(l)
+				c.exited(run)
+				if text := c.text(run); !strings.Contains(text, "path ["+asked+"]\n") {
+					t.Errorf("where %s is the user's, a command has %q", asked, text)
+				}
+				c.endRun(run, 0)
+			}
+			c.prepare(3, 0)
+			c.launch(c.cell(3, "import os, tfcluster; print('ours', os.environ['PYTHONPATH'])"))
+			if x := c.exited(3); x.GetCode() != 0 || !strings.Contains(c.text(3), ":/own\n") {
+				t.Errorf("a program exited %v and wrote %q", x, c.text(3))
+			}
+		})
+	}
+}
+
 func TestBlobThatIsNotWhatItsNameSays(t *testing.T) {
 	t.Parallel()
 	c := bare(t)

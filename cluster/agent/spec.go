@@ -90,7 +90,11 @@ func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
 		if request.Argv = program.GetWords(); len(request.Argv) == 0 {
 			return spawnRequest{}, errors.New("the command is empty")
 		}
+		request.withoutOurs()
 		return request, nil
+	}
+	if err := a.python.starter.extract(); err != nil { // a forker has not
+		return spawnRequest{}, err
 	}
 	kind, ok := kinds[program.GetKind()]
 	if !ok {
@@ -116,6 +120,20 @@ func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
 		request.Spec.Absent = directories.GetWorking()
 	}
 	return request, a.fetch(ctx, t, request.Spec)
+}
+
+// withoutOurs gives a command the PYTHONPATH that it would have without us: the zygote's
+// holds our package before it, for tasks that are our Python. One that was asked for stays.
+func (r *spawnRequest) withoutOurs() {
+	const name = "PYTHONPATH"
+	if _, asked := r.Env[name]; asked {
+		return
+	}
+	if own, ok := os.LookupEnv(name); ok {
+		r.Env[name] = own
+	} else {
+		r.Unset = append(r.Unset, name)
+	}
 }
 
 // fetch puts the program's blobs on this disk, for as long as the task lives, and

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -19,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/python"
 )
 
 // bindTimeout is how long a new interpreter may take to open its socket, which
@@ -27,8 +27,16 @@ const bindTimeout = 60 * time.Second
 
 // zygoteStarter knows where the zygotes of this user and host are.
 type zygoteStarter struct {
-	dir        string // of sockets, locks and logs; shared by the host's agents
-	pythonPath string // holds the package tfcluster
+	dir string // of sockets, locks, logs and our package; shared by the host's agents
+}
+
+func (s zygoteStarter) cache() string { return filepath.Join(s.dir, "cache") }
+
+// extract sees to it that the package tfcluster is where zygotes look for it. It is a
+// thing of milliseconds, which executors of commands do without.
+func (s zygoteStarter) extract() error {
+	_, err := python.Extract(s.cache())
+	return err
 }
 
 // connect returns a connection to the zygote for what is wanted. The first
@@ -50,12 +58,17 @@ func (s zygoteStarter) connect(ctx context.Context, want *clusterpb.WarmUp) (z *
 
 // base is the path of a zygote's files without their suffix.
 func (s zygoteStarter) base(want *clusterpb.WarmUp) string {
-	return filepath.Join(s.dir, "zygote-"+zygoteKey(want, s.pythonPath))
+	return filepath.Join(s.dir, "zygote-"+zygoteKey(want, python.Place(s.cache())))
 }
 
 func (s zygoteStarter) logFile(want *clusterpb.WarmUp) string { return s.base(want) + ".log" }
 
 func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base string) (*zygote, error) {
+	if !want.GetPlain() {
+		if err := s.extract(); err != nil {
+			return nil, err
+		}
+	}
 	log, err := os.OpenFile(base+".log", os.O_CREATE|os.O_WRONLY|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the zygote's log: %w", err)
@@ -64,7 +77,7 @@ func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base s
 	// Not tied to ctx: the zygote serves this host's other agents too, and ends
 	// by itself once none is connected.
 	cmd := zygoteCommand(want, base+".sock")
-	cmd.Env = append(zygoteEnv(os.Environ(), want.GetEnv(), s.searchPath(want)), zygoteMarker+s.dir+"/"+rand.Text())
+	cmd.Env = zygoteEnv(os.Environ(), want.GetEnv(), s.searchPath(want))
 	cmd.Dir = s.dir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
@@ -75,7 +88,7 @@ func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base s
 	go func() { ended <- cmd.Wait() }() // reaps it; ends with the zygote, at the latest with this process
 	deadline := time.NewTimer(bindTimeout)
 	defer deadline.Stop()
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+	for pause := time.Millisecond; ; pause = min(pause*5/4, 100*time.Millisecond) { // a forker needs a few
 		if conn, err := dialPeer(base + ".sock"); err == nil {
 			return newZygote(conn), nil
 		}
@@ -83,28 +96,34 @@ func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base s
 		case err := <-ended:
 			return nil, fmt.Errorf("%s ended at its start (%w): %s", starts(want), asError(err), lastLine(base+".log"))
 		case <-deadline.C:
-			_ = cmd.Process.Kill()
+			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
 			return nil, fmt.Errorf("%s opened no socket within %v", starts(want), bindTimeout)
 		case <-ctx.Done():
-			_ = cmd.Process.Kill()
+			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
 			return nil, ctx.Err()
 		case <-time.After(pause):
 		}
 	}
 }
 
-// zygoteCommand starts what is wanted. Without Python it is this program's own forker.
+// zygoteCommand starts what is wanted under a guard. Without Python it is this program's
+// own forker.
 func zygoteCommand(want *clusterpb.WarmUp, socket string) *exec.Cmd {
+	cmd := exec.Command(thisProgram, GuardCommand)
+	cmd.Args[0] = "tfcluster"
 	if want.GetPlain() {
-		cmd := exec.Command("/proc/self/exe", ForkerCommand, "--socket", socket, "--python", want.GetPython())
-		cmd.Args[0] = "tfcluster"
+		cmd.Args = append(cmd.Args, thisProgram, ForkerCommand, "--socket", socket, "--python", want.GetPython())
 		return cmd
 	}
-	args := []string{"-P", "-m", "tfcluster.zygote", "--socket", socket}
-	if !want.GetZygote() {
-		args = append(args, "--bare")
+	path := want.GetPython()
+	if found, err := exec.LookPath(path); err == nil { // on the agent's PATH: the guard's may be the programs' own
+		path = found
 	}
-	return exec.Command(want.GetPython(), args...)
+	cmd.Args = append(cmd.Args, path, "-P", "-m", "tfcluster.zygote", "--socket", socket)
+	if !want.GetZygote() {
+		cmd.Args = append(cmd.Args, "--bare")
+	}
+	return cmd
 }
 
 // starts names what is started, for people.
@@ -119,7 +138,7 @@ func (s zygoteStarter) searchPath(want *clusterpb.WarmUp) string {
 	if want.GetSearchPath() != "" {
 		return want.GetSearchPath()
 	}
-	return s.pythonPath
+	return python.Place(s.cache())
 }
 
 func asError(err error) error {

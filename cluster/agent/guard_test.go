@@ -1,0 +1,82 @@
+package agent
+
+import (
+	"os/exec"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// threeChildren is a task's: one in its session, one in another, and one that carries
+// no mark of the task's either.
+const threeChildren = `
+echo task $$; echo starter $PPID
+sleep 600 & echo near $!
+setsid sh -c 'echo apart $$; exec sleep 601' &
+setsid env -i sh -c 'echo unmarked $$; exec sleep 602' &
+exec sleep 603`
+
+// TestAgentKilledWithAnother: of an agent and one of the two that its tasks descend from
+// nobody sees the other's end, and all of the task ends.
+func TestAgentKilledWithAnother(t *testing.T) {
+	t.Parallel()
+	python := plainPython(t)
+	for name, test := range map[string]struct {
+		want  *clusterpb.WarmUp
+		guard bool // is killed
+	}{
+		"forker":         {&clusterpb.WarmUp{Plain: true}, false},
+		"forker's guard": {&clusterpb.WarmUp{Plain: true}, true},
+		"zygote":         {&clusterpb.WarmUp{Python: python}, false},
+		"zygote's guard": {&clusterpb.WarmUp{Python: python}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCoordinator(t, test.want)
+			dir := t.TempDir()
+			t.Cleanup(func() { leftovers(t, dir) })
+			agent := c.killable(dir, "0")
+			c.warmed()
+			c.prepare(1, 0)
+			c.launch(c.command(1, "sh", "-c", threeChildren))
+			other := c.pidIn("starter")
+			if test.guard {
+				stat, ok := readStat(other)
+				if other = stat.parent; !ok || other <= 1 {
+					t.Fatalf("the guard has pid %d", other)
+				}
+			}
+			left := map[string]int{}
+			for _, who := range []string{"task", "near", "apart", "unmarked"} {
+				left[who] = c.pidIn(who)
+			}
+			for _, number := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
+				for _, pid := range []int{agent.Pid, other} {
+					if err := unix.Kill(pid, number); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			for who, pid := range left {
+				awaitEnd(t, who, pid)
+			}
+		})
+	}
+}
+
+// TestZygoteOfPath: an interpreter's name means the one that the agent finds, whatever PATH
+// programs are given.
+func TestZygoteOfPath(t *testing.T) {
+	t.Parallel()
+	want, err := exec.LookPath("sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, path := range map[string]string{"sh": want, "/not/there": "/not/there"} {
+		if args := zygoteCommand(&clusterpb.WarmUp{Python: name}, "socket").Args; args[2] != path {
+			t.Errorf("for %s it runs %q", name, args)
+		}
+	}
+}
