@@ -1,13 +1,17 @@
 package yarn
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -76,6 +80,7 @@ func TestNodeText(t *testing.T) {
 		{foot, "", 0, false},
 		{"", "", 0, false},
 		{"Container: and no more", "", 0, true},
+		{"Container: " + strings.Repeat("x", 1<<20) + "\nLogContents:\n", "", 0, true},
 		{strings.Replace(head, "%d", "x", 1), "", 0, true},
 	} {
 		text, length, err := nodeText(strings.NewReader(tt.answer))
@@ -86,6 +91,24 @@ func TestNodeText(t *testing.T) {
 		if (err != nil) != tt.fails || string(got) != tt.want || length != tt.length {
 			t.Errorf("%q gives %q, %d: %v", tt.answer, got, length, err)
 		}
+	}
+}
+
+// TestStalledNode: a node that ceases to answer in the middle is passed over.
+func TestStalledNode(t *testing.T) {
+	t.Parallel()
+	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, "Container: container_1_0001_01_000002 on n7:8041\nLogLength:80\nLogContents:\none\n")
+		_ = http.NewResponseController(w).Flush() // who asked may have gone
+		<-r.Context().Done()
+	}))
+	defer node.Close()
+	r := &logReader{web: node.Client(), seen: map[string]bool{}, emit: func(string, []*clusterpb.Line) error { return nil }}
+	at := place{Container: "container_1_0001_01_000002", Web: strings.TrimPrefix(node.URL, "http://")}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if answered, err := r.fromNode(ctx, at, &owner{}, "stderr"); !answered || err == nil || ctx.Err() != nil {
+		t.Errorf("it answered %v: %v", answered, err)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // agentLogs are those of a container of ours, in the order in which they are written.
 var agentLogs = []string{markFile, "prelaunch.err", "stderr", "stdout"}
 
-// nodeAnswer is how long a node may take to begin its answer.
+// nodeAnswer is how long a node may take to begin its answer, or to go on with it.
 const nodeAnswer = 5 * time.Second
 
 // markBytes of a container's first log say whose it is.
@@ -74,11 +74,11 @@ func (r *logReader) fromNode(ctx context.Context, p place, o *owner, name string
 		return false, err
 	}
 	defer response.Body.Close()
-	slow.Stop()
+	defer slow.Stop()
 	if response.StatusCode != http.StatusOK {
 		return true, fmt.Errorf("%s answers %s", p.Web, strings.ToLower(response.Status))
 	}
-	text, length, err := nodeText(response.Body)
+	text, length, err := nodeText(&patient{response.Body, slow})
 	if err != nil {
 		return true, err
 	}
@@ -96,6 +96,19 @@ func (r *logReader) fromNode(ctx context.Context, p place, o *owner, name string
 	return true, r.log(*o, p.Container, p.Node, name, io.LimitReader(text, keep), keep < length)
 }
 
+// patient reads what a node goes on to answer: slow ends the call where nothing comes.
+type patient struct {
+	from io.Reader
+	slow *time.Timer
+}
+
+func (p *patient) Read(b []byte) (int, error) {
+	p.slow.Reset(nodeAnswer)
+	n, err := p.from.Read(b)
+	p.slow.Stop() // who takes the lines may take his time
+	return n, err
+}
+
 // nodeText is what a log holds of a NodeManager's answer, which begins with lines on what
 // it is, if it holds anything, and ends with others. length is of the whole log.
 func nodeText(answer io.Reader) (text io.Reader, length int64, err error) {
@@ -104,11 +117,11 @@ func nodeText(answer io.Reader) (text io.Reader, length int64, err error) {
 		return strings.NewReader(""), 0, nil
 	}
 	for {
-		line, err := in.ReadString('\n')
+		raw, err := in.ReadSlice('\n') // no longer than the buffer, whoever answers
 		if err != nil {
 			return nil, 0, fmt.Errorf("the NodeManager's answer ends before the log: %w", err)
 		}
-		line = strings.TrimSpace(line)
+		line := strings.TrimSpace(string(raw))
 		if given, ok := strings.CutPrefix(line, "LogLength:"); ok {
 			if length, err = strconv.ParseInt(given, 10, 64); err != nil {
 				return nil, 0, fmt.Errorf("the NodeManager's answer names no length: %w", err)

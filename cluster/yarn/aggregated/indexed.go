@@ -31,6 +31,7 @@ type indexedLog struct {
 const (
 	maxIndex = 16 << 20 // bytes
 	maxLogs  = 1 << 18
+	maxSteps = 1 << 22 // from list to list and in them
 )
 
 // markLengths are how long the mark is: a digest, or in files of earlier versions a UUID.
@@ -68,10 +69,16 @@ func readIndex(r *Reader, file io.ReadSeeker, raw []byte, end int64) (*indexed, 
 	if err != nil {
 		return nil, err
 	}
+	return indexOf(r, file, root, end)
+}
+
+// indexOf takes from an index what it says of each log.
+func indexOf(r *Reader, file io.ReadSeeker, root *object, end int64) (*indexed, error) {
 	f := &indexed{reader: r, blocks: &blocks{file: file, compression: root.text("compressName")}}
-	for _, cycle := range list(root.fields["logMetas"]) {
-		for _, of := range list(cycle.fields["logMetas"]) {
-			for _, l := range list(of) {
+	w := &walk{left: maxSteps}
+	for _, cycle := range w.list(root.fields["logMetas"]) {
+		for _, of := range w.list(cycle.fields["logMetas"]) {
+			for _, l := range w.list(of) {
 				one := indexedLog{
 					entry: Entry{Container: l.text("containerId"), Name: l.text("fileName"), Size: l.number("fileSize")},
 					at:    region{l.number("startIndex"), l.number("fileCompressedSize")},
@@ -84,6 +91,9 @@ func readIndex(r *Reader, file io.ReadSeeker, raw []byte, end int64) (*indexed, 
 				}
 			}
 		}
+	}
+	if w.left < 0 {
+		return nil, corrupt("its index goes round in its lists")
 	}
 	slices.SortStableFunc(f.logs, func(a, b indexedLog) int {
 		return cmp.Or(cmp.Compare(a.entry.Container, b.entry.Container), cmp.Compare(a.entry.Name, b.entry.Name))

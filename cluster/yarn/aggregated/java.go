@@ -255,10 +255,18 @@ func (r *javaReader) array() any {
 	return all
 }
 
-// list are the objects of one of Java's collections, keys and values in turn of a map.
-func list(collection any) (all []*object) {
+// walk goes through a stream's collections. One may be referred to again and again, so its
+// steps are bounded.
+type walk struct{ left int }
+
+// list are the objects of one of Java's collections, keys and values in turn of a map;
+// none once no step is left.
+func (w *walk) list(collection any) (all []*object) {
 	o, ok := collection.(*object)
 	if !ok {
+		return nil
+	}
+	if w.left -= 1 + len(o.extra); w.left < 0 {
 		return nil
 	}
 	for _, e := range o.extra {

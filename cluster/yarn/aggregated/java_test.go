@@ -22,7 +22,7 @@ func goldenIndex(t testing.TB) []byte {
 func TestJava(t *testing.T) {
 	t.Parallel()
 	root, err := readJava(goldenIndex(t))
-	if err != nil || root.text("user") != "root" || root.text("compressName") != "none" || root.number("version") != 1 || len(list(root.fields["logMetas"])) != 1 {
+	if err != nil || root.text("user") != "root" || root.text("compressName") != "none" || root.number("version") != 1 || len((&walk{left: maxSteps}).list(root.fields["logMetas"])) != 1 {
 		t.Errorf("the index is %v: %v", root, err)
 	}
 	const begins = "\xac\xed\x00\x05"
@@ -38,6 +38,24 @@ func TestJava(t *testing.T) {
 		if o, err := readJava([]byte(stream)); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%s: %v, %v", name, o, err)
 		}
+	}
+}
+
+// TestIndexGoesRound: lists that name one another many times end all the same.
+func TestIndexGoesRound(t *testing.T) {
+	t.Parallel()
+	const many = 1 << 20
+	metas := func(of *object, n int) *object {
+		all := &object{}
+		for range n {
+			all.extra = append(all.extra, of)
+		}
+		return all
+	}
+	cycle := &object{fields: map[string]any{"logMetas": metas(metas(nil, 0), many)}}
+	root := &object{fields: map[string]any{"logMetas": metas(cycle, many)}}
+	if _, err := indexOf(nil, nil, root, 0); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("it is read: %v", err)
 	}
 }
 
