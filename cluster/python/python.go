@@ -19,11 +19,7 @@ var sources embed.FS
 // aside and renamed, so that processes may call it at the same time, and what
 // is there already is used as it is.
 func Extract(cacheDir string) (dir string, err error) {
-	digest, err := contentDigest()
-	if err != nil {
-		return "", fmt.Errorf("read the embedded Python package: %w", err)
-	}
-	dir = filepath.Join(cacheDir, "python-"+digest)
+	dir = Place(cacheDir)
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
@@ -46,8 +42,13 @@ func Extract(cacheDir string) (dir string, err error) {
 	return dir, nil
 }
 
+// Place is the folder that Extract returns, whether it is there or not.
+func Place(cacheDir string) string {
+	return filepath.Join(cacheDir, "python-"+contentDigest())
+}
+
 // contentDigest names the embedded files and their content.
-func contentDigest() (string, error) {
+func contentDigest() string {
 	sum := sha256.New()
 	err := fs.WalkDir(sources, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -61,7 +62,7 @@ func contentDigest() (string, error) {
 		return nil
 	})
 	if err != nil {
-		return "", err
+		panic(err) // they are in this program
 	}
-	return hex.EncodeToString(sum.Sum(nil))[:16], nil
+	return hex.EncodeToString(sum.Sum(nil))[:16]
 }

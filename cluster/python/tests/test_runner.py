@@ -25,7 +25,7 @@ class Ran:
         return next(m for m in self.messages if m["op"] == op)
 
 
-def start(tmp_path: Path, body: str | bytes, **spec):
+def start(tmp_path: Path, body: str | bytes, begun: tuple[str, ...] = ("-m", "tfcluster.runner"), **spec):
     import socket
 
     path = tmp_path / "body"
@@ -34,7 +34,7 @@ def start(tmp_path: Path, body: str | bytes, **spec):
     ours, theirs = socket.socketpair()
     with open(tmp_path / "spec") as f:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "tfcluster.runner", str(theirs.fileno()), str(f.fileno())],
+            [sys.executable, "-P", *begun, str(theirs.fileno()), str(f.fileno())],
             pass_fds=(theirs.fileno(), f.fileno()),
             cwd=tmp_path,
             stdin=subprocess.DEVNULL,
@@ -289,3 +289,12 @@ def test_a_file_of_the_notebooks_folder(tmp_path: Path, name: str, given: str) -
 
 def test_a_missing_file_in_the_notebooks_folder(tmp_path: Path) -> None:
     assert "--files" not in run(tmp_path, "open('x')").stderr
+
+
+@pytest.mark.parametrize("failed", ["raise ValueError('bad batch')", "import sys; sys.exit(3)"])
+def test_a_failed_program_is_not_waited_for(tmp_path: Path, failed: str) -> None:
+    """As JAX waits at exit for its peers, which wait for it."""
+    begun = ("-c", "import sys; from tfcluster import runner; runner.LEAVE_LIMIT = 0.2; runner.main(sys.argv)")
+    ran = finish(*start(tmp_path, f"import atexit, time\natexit.register(time.sleep, 600)\n{failed}\n", begun=begun))
+    assert ran.code == (3 if "exit" in failed else 1)
+    assert "tfcluster: ended 0.2 s after the program had failed" in ran.stderr

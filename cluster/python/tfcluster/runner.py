@@ -52,6 +52,7 @@ TERMINATED = 128 + signal.SIGTERM
 MAX_PICKLED_RESULT = 3 << 20  # bytes; more does not fit one message to the coordinator
 MAX_JSON_RESULT = 1 << 19
 TOO_BIG = "what the program returned has {} MB pickled: only its repr is kept; write it to a file under ctx.dir"
+LEAVE_LIMIT = 10.0  # seconds that a failed program's threads and exit handlers have
 MAX_TEXT = 1 << 16  # characters of a traceback
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -73,10 +74,29 @@ def run_and_exit(spec: Mapping[str, Any], control_fd: int) -> None:
     try:
         code = Task(spec, channel).run()
     finally:
+        if code != 0:
+            end_within(LEAVE_LIMIT, code)
         code = leave(code)
         with contextlib.suppress(BaseException):
             channel.flush()
         os._exit(code)
+
+
+def end_within(seconds: float, code: int) -> None:
+    """Ends the process if it has not by then: a failed program may wait at exit for peers that wait for it (JAX)."""
+
+    def end() -> None:
+        with contextlib.suppress(BaseException):
+            print(
+                f"tfcluster: ended {seconds:g} s after the program had failed: an exit handler waits",
+                file=sys.stderr,
+                flush=True,
+            )
+        os._exit(code)
+
+    clock = threading.Timer(seconds, end)
+    clock.daemon = True
+    clock.start()
 
 
 def leave(code: int) -> int:
