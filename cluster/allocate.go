@@ -54,6 +54,9 @@ func (c *Coordinator) allocate(ctx context.Context, execs []ExecutorRequest) (ov
 			close(c.allocated)
 			c.saveState()
 			if c.cfg.Saved != nil {
+				if c.cfg.Before != "" && c.cfg.Before != c.cfg.Address {
+					c.work.Go(func() { c.takeAddress(c.working) })
+				}
 				c.recovered()
 			}
 			return false, nil
@@ -106,14 +109,17 @@ func (c *Coordinator) engineEvent(e Event) {
 		c.handle(evAnew{e.Executor, e.Attempt})
 	case Granted:
 		c.granted[e.Executor] = e
-		if c.alloc != nil { // what was granted is what a later driver must find
-			c.after("save", saveDelay, c.saveState)
-		}
+		c.saveSoon() // what was granted is what a later driver must find
 		c.handle(evGranted{e.Executor, e.Attempt, e.Host, e.Kept})
 	case Warned:
-		c.after("save", saveDelay, c.saveState) // such as which nodes are left out
+		c.saveSoon() // such as which nodes are left out
 		c.note(e.Text, true)
 		c.wake()
+	case Renewed:
+		c.saveSoon()
+	case Returned:
+		c.saveSoon()
+		c.handle(evReturned{e.Attempts, e.Why})
 	case Over:
 		c.handle(evOver{e.Cause})
 	case Lost:
@@ -183,14 +189,25 @@ func (c *Coordinator) release(reason string) {
 	}()
 }
 
-// saveDelay gathers what is granted at once into one write.
-const saveDelay = 100 * time.Millisecond
+// saveShare is how much of its time the loop may save, as a divisor: a reservation of many
+// executors is granted in as many events, and a home's disk may be slow.
+const saveShare = 5
+
+// saveSoon saves what the engine has told when that is handled: at once, unless it was
+// done a moment ago. A driver that is killed before it loses what was granted. Loop only.
+func (c *Coordinator) saveSoon() {
+	if c.timers["save"] == nil {
+		c.after("save", max(time.Nanosecond, time.Until(c.saveNext)), c.saveState)
+	}
+}
 
 // saveState writes what a later driver must know. Loop only.
 func (c *Coordinator) saveState() {
 	if c.alloc == nil {
 		return // it is saved once there is something to take up
 	}
+	began := time.Now()
+	defer func() { c.saveNext = time.Now().Add(max((saveShare-1)*time.Since(began), c.cfg.SaveEvery)) }()
 	if err := c.cfg.SaveState(c.alloc.ID(), c.alloc.Saved(), c.lastRun, c.detached); err != nil {
 		c.note("the cluster's state could not be saved, a driver that dies now cannot be replaced: "+err.Error(), true)
 	}

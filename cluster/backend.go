@@ -75,6 +75,13 @@ type Chooser interface {
 	Forgive()
 }
 
+// Mover is an Allocation whose executors, where they cannot dial the driver any more at the
+// address that they were given, look elsewhere for another.
+type Mover interface {
+	// Moved says at which HOST:PORT they find it from now on.
+	Moved(ctx context.Context, address string) error
+}
+
 // Teller is a Backend whose engine notices an agent's end, and knows why.
 type Teller interface {
 	// TellsWithin is how long after such an end Lost comes, as a rule.
@@ -109,7 +116,7 @@ type ExecutorRequest struct {
 	Each *clusterpb.Resources
 }
 
-// Event is one of Pending, Anew, Granted, Lost, Warned, Over.
+// Event is one of Pending, Anew, Granted, Returned, Renewed, Lost, Warned, Over.
 type Event interface{ event() }
 
 // Pending says in the engine's words what an executor waits for.
@@ -136,6 +143,18 @@ type Granted struct {
 	Kept bool
 }
 
+// Returned says that a reservation that is not whole gave back to the engine what it
+// held, and asks again in a while: whose attempts these are then. Agents of earlier ones
+// are about to be ended. No cluster is told so that was ready with what it holds.
+type Returned struct {
+	Attempts map[ExecutorID]int
+	Why      string // for the person who waits, in a line
+}
+
+// Renewed says that what Saved gives is another though no executor is, such as the secret
+// by which another driver goes on.
+type Renewed struct{}
+
 // Lost says that an executor is gone, with the engine's reason.
 type Lost struct {
 	Executor ExecutorID
@@ -151,9 +170,11 @@ type Warned struct{ Text string }
 // had any more: the cluster ends.
 type Over struct{ Cause string }
 
-func (Pending) event() {}
-func (Anew) event()    {}
-func (Granted) event() {}
-func (Lost) event()    {}
-func (Warned) event()  {}
-func (Over) event()    {}
+func (Pending) event()  {}
+func (Anew) event()     {}
+func (Granted) event()  {}
+func (Returned) event() {}
+func (Renewed) event()  {}
+func (Lost) event()     {}
+func (Warned) event()   {}
+func (Over) event()     {}

@@ -28,29 +28,38 @@ func ClaimDriver(ctx context.Context, name string) (io.Closer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("claim cluster %s: %w", name, err)
 	}
-	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		if err = present(f); err == nil {
-			return f, nil
-		}
-	}
-	_ = f.Close() // the error to tell is the lock's
-	if !errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, fmt.Errorf("claim cluster %s: %w", name, err)
-	}
 	ctx, cancel := context.WithTimeout(ctx, claimWait)
 	defer cancel()
 	for {
-		if s, err := LoadState(name); err == nil && s.Driver.Alive() {
-			break
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			err = present(f)
 		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("claim cluster %s: another driver of it is starting", name)
-		case <-time.After(10 * time.Millisecond):
+		if err == nil {
+			return f, nil
 		}
+		switch {
+		case !errors.Is(err, unix.EWOULDBLOCK):
+			err = fmt.Errorf("claim cluster %s: %w", name, err)
+		case driverLives(name):
+			err = livesAlready(name)
+		case ctx.Err() != nil:
+			err = fmt.Errorf("claim cluster %s: another driver of it is starting", name)
+		default: // a driver that was killed holds it until all its threads have ended
+			select {
+			case <-ctx.Done():
+			case <-time.After(10 * time.Millisecond):
+			}
+			continue
+		}
+		_ = f.Close() // the error to tell is the lock's
+		return nil, err
 	}
-	return nil, livesAlready(name)
+}
+
+func driverLives(name string) bool {
+	s, err := LoadState(name)
+	return err == nil && s.Driver.Alive()
 }
 
 func livesAlready(name string) error {

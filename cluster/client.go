@@ -80,6 +80,7 @@ type Info struct {
 	Live                 bool
 	Since                time.Time
 	Detached             bool
+	Hosted               bool // its driver is its engine's to run
 	Dir                  string
 	LastRun              int32
 }
@@ -94,10 +95,17 @@ func List() ([]Info, error) {
 	var out []Info
 	for _, s := range states {
 		out = append(out, Info{
-			Name: s.Name, Backend: s.Backend, Owner: s.Owner, Live: s.Driver.Alive(), Since: s.Since, Detached: s.Detached, Dir: s.Dir, LastRun: s.LastRun,
+			Name: s.Name, Backend: s.Backend, Owner: s.Owner, Live: s.Driver.Alive(), Since: s.Since, Detached: s.Detached, Hosted: s.hosted(), Dir: s.Dir, LastRun: s.LastRun,
 		})
 	}
 	return out, nil
+}
+
+// IsHosted is whether a cluster's driver is its engine's to run: the process here only
+// stands before it.
+func IsHosted(name string) bool {
+	s, err := LoadState(name)
+	return err == nil && s.hosted()
 }
 
 // Launch starts a driver for the request and connects to it. An empty name is

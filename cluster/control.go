@@ -66,6 +66,9 @@ func (c *Coordinator) reservation(u *clusterpb.ReserveUpdate) {
 	}
 	u.Executors = c.executors()
 	u.Seconds = time.Since(c.since).Seconds()
+	if c.alloc != nil {
+		u.Allocation = c.alloc.ID()
+	}
 	if !u.Ready && u.Failure == nil {
 		u.Waiting = c.lc.missing()
 	}
@@ -142,11 +145,12 @@ func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.state.String(), Executors: c.executors(), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
 		IdleMillis: c.cfg.Request.GetIdleMillis(), Detached: c.detached, DriverPid: int32(os.Getpid()), Owner: c.cfg.Request.GetOwner(), Clients: int32(c.holds),
 		Roles: c.cfg.Request.GetRoles(), Host: host, Version: c.cfg.Version, Notes: c.notes.since(0), Request: c.cfg.Request, LogBytes: c.store.Bytes(),
+		BeginsItself: c.cfg.Begin != nil,
 	}
 	if c.alloc != nil {
 		s.Allocation = c.alloc.ID()
 	}
-	if rec := c.current(); rec != nil {
+	if rec := c.current(); rec != nil && !c.yetToBegin() { // else whoever wants to stop it takes an earlier run for it
 		s.Run = c.status(rec)
 		if c.lc.active() {
 			s.State = "running"

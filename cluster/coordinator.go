@@ -19,9 +19,10 @@ type Config struct {
 	Name    string
 	Version string
 	Request *clusterpb.ReserveRequest
-	// Address is where agents dial, HOST:PORT as advertised.
-	Address   string
-	Authority *Authority
+	// Address is where agents dial, HOST:PORT as advertised. Before is where an earlier
+	// driver's did; "" for a new cluster.
+	Address, Before string
+	Authority       *Authority
 	// StateDir is the cluster's own folder on this host; Dir holds its runs.
 	StateDir, Dir string
 	// Spool keeps the runs where Dir is a URI; nil where Dir is a folder of this host.
@@ -33,8 +34,11 @@ type Config struct {
 	Backend   Backend
 	// Saved is what an earlier driver's allocation saved; nil for a new one.
 	Saved []byte
-	// LastRun is the number of the last run an earlier driver began.
-	LastRun int32
+	// LastRun is the number of the last run an earlier driver began, Earlier of the last
+	// that the directory held before this cluster.
+	LastRun, Earlier int32
+	// Begin is the run that the cluster was made for, where no client is to begin it.
+	Begin   *clusterpb.StartRequest
 	Program string // the binary that agents run
 	// Given has the contents of --files and --venv where this host is not the one on which
 	// they were given; nil: they are read here. Environment is what Given has of --venv.
@@ -48,6 +52,9 @@ type Config struct {
 	TensorBoard TensorBoards
 	// SaveState is called when what a later driver must know has changed.
 	SaveState func(allocation string, saved []byte, lastRun int32, detached bool) error
+	// SaveEvery is the least between two calls for what the engine has told: what it grants
+	// comes in as many events. Runs are saved as they begin.
+	SaveEvery time.Duration
 	// Record is called when what a Past holds has changed, and once at the end, when the
 	// cluster is over; nil: nobody keeps one here.
 	Record func(leases []Lease, places []byte, lastRun int32, over bool) error
@@ -74,7 +81,10 @@ type Coordinator struct {
 	done  chan struct{}
 	since time.Time
 
-	generation atomic.Int32 // of the executors' Pythons: how often reset --hard was asked for
+	address    atomic.Pointer[string] // where agents dial
+	movedFrom  string                 // of whoever calls Moved: the address before
+	moving     sync.Mutex             // held while agents are told of the address, for movedLimit at most
+	generation atomic.Int32           // of the executors' Pythons: how often reset --hard was asked for
 
 	// Owned by the loop.
 	lc        *lifecycle
@@ -91,9 +101,11 @@ type Coordinator struct {
 	detached  bool
 	holds     int
 	idleSince time.Time
+	saveNext  time.Time // saveSoon does not before
 	releasing bool
 	lastRun   int32
 	parting   string // what a shutdown tells at its end
+	unbegun   string // why the run that the cluster was made for could not be begun
 	hellos    map[ExecutorID]*clusterpb.Hello
 	granted   map[ExecutorID]Granted
 	barriers  map[string]*barrier
@@ -139,6 +151,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 		granted: map[ExecutorID]Granted{}, barriers: map[string]*barrier{}, followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{}, looks: make(chan chan<- struct{}),
 		released: make(chan error, 1), allocated: make(chan struct{}), lastRun: cfg.LastRun,
 	}
+	c.address.Store(&cfg.Address)
 	c.files = c.keeper()
 	c.depot = NewDepot(cfg.StateDir)
 	c.files.Allow(cfg.LastRun)
@@ -166,6 +179,9 @@ func (c *Coordinator) Run(ctx context.Context) error {
 			c.log.Warn("load lines", "run", run, "err", err)
 		}
 		c.loadRecord(run)
+	}
+	if c.cfg.Begin != nil {
+		c.work.Go(func() { c.runItself(working, c.cfg.Begin) })
 	}
 	defer c.stopTimers()
 	c.perform(c.lc.open())

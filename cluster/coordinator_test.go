@@ -83,7 +83,7 @@ type coordinated struct {
 	saved  chan string
 }
 
-func coordinate(t *testing.T, answered bool) *coordinated {
+func coordinate(t *testing.T, answered bool, change ...func(*Config)) *coordinated {
 	t.Helper()
 	e := &engine{answer: make(chan error, 1), events: make(chan Event, 16)}
 	c := &coordinated{t: t, engine: e, saved: make(chan string, 64)}
@@ -91,11 +91,15 @@ func coordinate(t *testing.T, answered bool) *coordinated {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.Coordinator = NewCoordinator(Config{
+	cfg := Config{
 		Name: "test", Request: &clusterpb.ReserveRequest{Roles: []*clusterpb.Role{{Name: Worker, Count: 2}}}, Authority: authority,
 		StateDir: t.TempDir(), Dir: t.TempDir(), Backend: e,
 		SaveState: func(_ string, saved []byte, _ int32, _ bool) error { c.saved <- string(saved); return nil },
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	c.Coordinator = NewCoordinator(cfg)
 	over := make(chan error, 1)
 	go func() { over <- c.Run(context.Background()) }()
 	t.Cleanup(func() {
@@ -267,6 +271,34 @@ func TestReplacedIsSaved(t *testing.T) {
 			}
 		case <-time.After(5 * time.Second):
 			t.Fatal("the replacement was not saved")
+		}
+	}
+}
+
+// generous is an engine's allocation of which more is granted all the time.
+type generous struct{ *engine }
+
+func (generous) Saved() []byte { return []byte("granted") }
+
+// TestGrantedIsSaved: what is granted is known to a driver that takes over, also while the
+// engine grants more.
+func TestGrantedIsSaved(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	<-c.saved // the engine has answered
+	c.do(func() { c.alloc = generous{c.engine} })
+	more := time.NewTicker(time.Millisecond)
+	defer more.Stop()
+	for end := time.After(deadline); ; {
+		select {
+		case <-more.C:
+			c.engine.events <- Granted{Executor: "1", Host: "host1"}
+		case saved := <-c.saved:
+			if saved == "granted" {
+				return
+			}
+		case <-end:
+			t.Fatal("what was granted was not saved")
 		}
 	}
 }

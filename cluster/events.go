@@ -78,8 +78,24 @@ func (c *Coordinator) readEvents(ctx context.Context, r *eventReading) error {
 	return c.call(ctx, func() { c.scalars(id, scalars) })
 }
 
-// eventsMost is how long a run's end waits for its event files to be read.
-const eventsMost = 2 * time.Second
+// How long a run's end waits for its event files to be read, and a bad one before that for
+// them to come from executors with disks of their own: it is news, and a step that comes
+// later is but kept in the run's record.
+const (
+	eventsMost = 2 * time.Second
+	eventsLate = 500 * time.Millisecond
+)
+
+// awaitSteps waits for what a run's end tells of its last step.
+func (c *Coordinator) awaitSteps(ctx context.Context, st *clusterpb.RunStatus) {
+	switch {
+	case st.GetState() == runFinished.String():
+		c.awaitFiles(ctx, st.GetId())
+	case st.GetProgress().GetSource() == fromEvents: // the program does not report its steps
+		_ = c.awaitOwed(ctx, st.GetId(), eventsLate) // as far as they are here
+	}
+	c.awaitEvents(ctx)
+}
 
 // awaitEvents has the event files read to their end, so that a run's last values are
 // those of its last step.
@@ -101,6 +117,9 @@ func (c *Coordinator) awaitEvents(ctx context.Context) {
 	}
 }
 
+// fromEvents is the source of a run's progress that its event files tell.
+const fromEvents = "events"
+
 // scalars adds what event files said to a run's metrics. Steps and metrics that the
 // program reports itself win over it. Loop only.
 func (c *Coordinator) scalars(run int32, scalars []Scalar) {
@@ -110,7 +129,7 @@ func (c *Coordinator) scalars(run int32, scalars []Scalar) {
 	}
 	p := rec.status.GetProgress()
 	if p == nil {
-		p = &clusterpb.Report{Metrics: map[string]float64{}, Source: "events"}
+		p = &clusterpb.Report{Metrics: map[string]float64{}, Source: fromEvents}
 		rec.status.Progress = p
 	}
 	for _, s := range scalars {
@@ -120,8 +139,8 @@ func (c *Coordinator) scalars(run int32, scalars []Scalar) {
 			name = dir + "/" + name
 		}
 		p.Metrics[name] = s.Value
-		rec.point(name, "events", s.Step, s.Value)
-		if p.GetSource() == "events" && s.Step > p.GetStep() {
+		rec.point(name, fromEvents, s.Step, s.Value)
+		if p.GetSource() == fromEvents && s.Step > p.GetStep() {
 			p.Step, p.WallTime = s.Step, s.WallTime
 			c.handle(evStep{})
 		}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -164,22 +165,27 @@ const filesMost = 3 * time.Minute
 // awaitFiles waits until the files of a run (0: of any) have come, while executors
 // that ended their tasks still send. It gives up after filesMost, in words.
 func (c *Coordinator) awaitFiles(ctx context.Context, run int32) {
-	ctx, cancel := context.WithTimeout(ctx, filesMost)
+	if err := c.awaitOwed(ctx, run, filesMost); errors.Is(err, context.DeadlineExceeded) {
+		c.post(func() {
+			c.noteOnce(fmt.Sprintf("files of run %d did not come from every executor within %s", run, filesMost))
+		})
+	}
+}
+
+// awaitOwed waits until the files of a run (0: of any) have come, for limit at the longest:
+// then the error is DeadlineExceeded.
+func (c *Coordinator) awaitOwed(ctx context.Context, run int32, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	changed, leave := c.watch()
 	defer leave()
 	for {
 		waits := false
 		if err := c.call(ctx, func() { waits = (c.lc.run == nil || !c.lc.run.state.open()) && c.owesAny(run) }); err != nil || !waits {
-			return
+			return err
 		}
-		if c.pause(ctx, changed) != nil {
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				c.post(func() {
-					c.noteOnce(fmt.Sprintf("files of run %d did not come from every executor within %s", run, filesMost))
-				})
-			}
-			return
+		if err := c.pause(ctx, changed); err != nil {
+			return cmp.Or(ctx.Err(), err)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,16 +22,8 @@ func ended(t *testing.T) *coordinated {
 			h.OwnDisk = true
 		}
 	})
-	if _, err := c.begin(within(t), &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}); err != nil {
-		t.Fatal(err)
-	}
+	c.entered(within(t))
 	c.do(func() {
-		for _, id := range []ExecutorID{"0", "1"} {
-			c.handle(evPrepared{exec: id, run: 1, attempt: 1, port: 7000})
-		}
-		for i := range 2 {
-			c.handle(evEntered{1, TaskID{Worker, i}})
-		}
 		for i := range 2 {
 			c.handle(evExited{run: 1, attempt: 1, task: TaskID{Worker, i}, exit: &clusterpb.Exited{Code: 1}})
 		}
@@ -68,6 +62,9 @@ func TestResumeWaitsForFiles(t *testing.T) {
 		resumed <- err
 	}()
 	c.sent("1", &clusterpb.FilesSent{})
+	if err := c.awaitOwed(ctx, 1, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a short wait for them ends with %v", err)
+	}
 	select {
 	case err := <-resumed:
 		t.Fatalf("did not wait: %v", err)
@@ -81,7 +78,7 @@ func TestResumeWaitsForFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.sent("0", &clusterpb.FilesSent{Missing: []string{"a", "b", "c", "d"}, Error: "no way"})
-	if err := <-resumed; err != nil {
+	if err := errors.Join(<-resumed, c.awaitOwed(ctx, 1, deadline)); err != nil {
 		t.Error(err)
 	}
 	if want := "run 1: worker:0 on host0 could not send a, b, c and 1 other files: no way"; !strings.Contains(c.said(), want) {

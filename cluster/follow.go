@@ -140,6 +140,9 @@ const followTick = 100 * time.Millisecond
 func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
 	ctx := stream.Context()
 	var rec *record
+	if err := c.awaitOwn(ctx); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
 	f := &follower{}
 	var leave func()
 	var before int64
@@ -246,12 +249,9 @@ func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, s
 			dirty, lastStatus = false, time.Now()
 		}
 		if over {
-			if u.GetStatus().GetState() == runFinished.String() {
-				c.awaitFiles(ctx, u.GetStatus().GetId())
-				c.awaitEvents(ctx)
-				if err := c.call(ctx, func() { u.Status = c.status(rec) }); err != nil {
-					return status.Error(codes.Unavailable, err.Error())
-				}
+			c.awaitSteps(ctx, u.GetStatus())
+			if err := c.call(ctx, func() { u.Status = c.status(rec) }); err != nil {
+				return status.Error(codes.Unavailable, err.Error())
 			}
 			c.awaitLines(ctx, u.GetStatus())
 			if u.GetStatus().GetState() == runFinished.String() {

@@ -340,7 +340,7 @@ func (c *Coordinator) agentConfig(execs []ExecutorRequest) func(ExecutorID, int)
 		e := tasks[id]
 		return json.Marshal(map[string]any{
 			"hadoop":      c.cfg.Hadoop,
-			"executor_id": id, "attempt": attempt, "cluster": c.cfg.Name, "coordinator": c.cfg.Address, "server_name": coordinatorName,
+			"executor_id": id, "attempt": attempt, "cluster": c.cfg.Name, "coordinator": c.Address(), "server_name": coordinatorName,
 			"ca_pem": string(c.cfg.Authority.CertPEM), "cert_pem": string(certPEM), "key_pem": string(keyPEM),
 			"role": e.Task.Role, "number": e.Task.Index, "gpus": e.Each.GetGpus(),
 			"orphan_grace_millis": c.cfg.OrphanGrace.Milliseconds(), "idle_millis": c.cfg.Request.GetIdleMillis(),

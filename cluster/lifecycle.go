@@ -108,7 +108,9 @@ func (l *lifecycle) step(e event) []action {
 			x.why = e.why
 		}
 	case evAnew:
-		l.anew(e)
+		l.anew(l.exec(e.exec), e.attempt, "the engine has ended its executor", "asked for")
+	case evReturned:
+		l.returned(e)
 	case evGranted:
 		if x := l.exec(e.exec); x != nil && e.attempt >= x.attempt && (x.state == execPending || x.state == execLost) {
 			x.state, x.attempt, x.host, x.why = execGranted, e.attempt, e.host, "its agent has not called yet"

@@ -28,6 +28,10 @@ type (
 		host    string
 		kept    bool // by an earlier driver
 	}
+	evReturned struct { // what there was went back to the engine, which is asked again
+		attempts map[ExecutorID]int
+		why      string
+	}
 	evLost struct { // the engine says so
 		exec    ExecutorID
 		attempt int

@@ -44,6 +44,7 @@ type executor struct {
 	unknown int  // the attempt of a task that the agent came back without
 	missed  bool // the word to end it, with its grace, since the agent was silent
 	grace   time.Duration
+	left    bool // the attempt goes on without it: a sidecar's that did not come back
 }
 
 func (l *lifecycle) exec(id ExecutorID) *executor {
@@ -83,28 +84,45 @@ func (l *lifecycle) joined(e evJoined) {
 	l.becomeReady()
 }
 
-// anew gives up an earlier driver's executor for the one that the engine is asked for.
-func (l *lifecycle) anew(e evAnew) {
-	x := l.exec(e.exec)
-	if x == nil || e.attempt <= x.attempt || l.state >= stateReleasing {
+// anew gives up an executor for the attempt of it that the engine is asked for. Its agent
+// is told the reason.
+func (l *lifecycle) anew(x *executor, attempt int, reason, awaited string) {
+	if x == nil || attempt <= x.attempt || l.state >= stateReleasing {
 		return
 	}
 	if x.state == execJoined || x.state == execReady || x.state == execSilent {
-		l.do(actSend{x.id, release("the engine has ended its executor")}, actTimer{"silent " + string(x.id), 0})
+		l.do(actSend{x.id, release(reason)}, actTimer{"silent " + string(x.id), 0})
 	}
-	x.attempt, x.incarnation, x.warm, x.host = e.attempt, "", false, ""
-	x.state, x.why = execPending, "asked for"
+	x.attempt, x.incarnation, x.warm, x.host = attempt, "", false, ""
+	x.state, x.why = execPending, awaited
+}
+
+// returned gives up all that a reservation has got so far. What it takes its time for is
+// still counted from its beginning.
+func (l *lifecycle) returned(e evReturned) {
+	if l.state >= stateReleasing {
+		return
+	}
+	for _, x := range l.execs {
+		if attempt, ok := e.attempts[x.id]; ok {
+			l.anew(x, attempt, "its executor is given back to the engine", "given back for a while")
+		}
+	}
+	l.note(false, "%s", e.why)
 }
 
 // becomeReady ends the reservation once nobody is missing, and lets a start that
 // waited for a replaced executor go on.
 func (l *lifecycle) becomeReady() {
-	for _, x := range l.execs {
-		if x.state != execReady || l.takingOver {
-			return
-		}
+	if l.takingOver {
+		return
 	}
 	if l.state == stateReserving {
+		for _, x := range l.execs {
+			if x.state != execReady {
+				return
+			}
+		}
 		l.state = stateReady
 		l.do(actTimer{"reserve", 0})
 		l.do(actReady{})
@@ -126,7 +144,7 @@ func (l *lifecycle) lose(x *executor, cause string) {
 		return
 	}
 	l.taskGone(x, "executor lost: "+cause)
-	if l.run != nil && l.run.state == runPreparing { // ports are held anew once all are here again
+	if l.run != nil && l.run.state == runPreparing && !x.left { // ports are held anew once all are here again
 		l.run.state = runWaiting
 	}
 	if x.replaced >= maxReplacements {
@@ -153,9 +171,68 @@ func (l *lifecycle) giveUp(x *executor) {
 		l.reserveFailed("engine", l.notKept(x).GetSummary())
 	case l.next != nil:
 		l.startFailed(l.notKept(x))
-	case l.run != nil && (l.run.state == runRestarting || l.run.state == runWaiting):
+	case l.run == nil || !l.run.awaitsExecutors():
+	case l.policy(x.task.Role).kind == Sidecar:
+		l.leave(x)
+		l.advance()
+	default:
 		l.outcome("failed", l.notKept(x), 0)
 	}
+}
+
+// awaitsExecutors is whether the next attempt begins when every executor is there.
+func (r *run) awaitsExecutors() bool { return r.state == runRestarting || r.state == runWaiting }
+
+// leave lets the next attempt begin without a sidecar's executor. Its peers are told
+// the address it had, where nobody answers: they would find no other if it died later.
+func (l *lifecycle) leave(x *executor) {
+	if !x.left {
+		x.left = true
+		l.note(true, "%s is not waited for: executor %s %s; training goes on without it", x.task, x.id, x.whyNot())
+	}
+}
+
+func (x *executor) whyNot() string {
+	if x.givenUp() {
+		return "does not stay: " + x.why
+	}
+	return "did not come: " + x.why
+}
+
+// regain asks again for what was given up and a restart cannot do without.
+func (l *lifecycle) regain() {
+	for _, x := range l.execs {
+		switch {
+		case !x.givenUp():
+		case l.policy(x.task.Role).kind == Sidecar:
+			l.leave(x)
+		default:
+			x.replaced = 0
+			l.note(true, "executor %s (%s) was given up, and is needed again: asking for another", x.id, x.task)
+			l.replace(x)
+		}
+	}
+}
+
+// leaveSidecars lets an attempt begin that waits for sidecars' executors alone. It
+// reports false where another is missing.
+func (l *lifecycle) leaveSidecars() bool {
+	var late []*executor
+	for _, x := range l.execs {
+		switch {
+		case x.busy:
+			return false
+		case x.state == execReady || x.left:
+		case l.policy(x.task.Role).kind != Sidecar:
+			return false
+		default:
+			late = append(late, x)
+		}
+	}
+	for _, x := range late {
+		l.leave(x)
+	}
+	return len(late) > 0
 }
 
 func (l *lifecycle) notKept(x *executor) *clusterpb.Failure {

@@ -9,8 +9,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// peerWords is how TensorFlow says that the trouble is a peer's.
-var peerWords = regexp.MustCompile(`\b(UnavailableError|AbortedError|CancelledError)\b|Collective ops is aborted|tasks are unhealthy`)
+// peerWords is how TensorFlow, and PyTorch and JAX by gloo and NCCL, say that the trouble
+// is a peer's.
+var peerWords = regexp.MustCompile(`\b(UnavailableError|AbortedError|CancelledError)\b|Collective ops is aborted|tasks are unhealthy` +
+	`|gloo/transport/tcp/\w+\.cc:\d+\].*Connection (closed|reset) by peer|\bncclRemoteError\b`)
 
 // rejoined checks what an agent that came back still runs against what should run there.
 func (l *lifecycle) rejoined(x *executor, running []*clusterpb.RunningTask) {
@@ -175,15 +177,18 @@ func (l *lifecycle) cause(t *task, summary string) {
 			return
 		}
 	}
-	mayRestart := !parameterServers && r.restarts < r.spec.maxRestarts && r.entered && !r.over
+	mayRestart := !parameterServers && r.restarts < r.spec.maxRestarts && r.entered
 	if mayRestart {
 		r.restarts++
 		l.note(true, "%s; restart %d of %d: every task again on new ports, from the last checkpoint", summary, r.restarts, r.spec.maxRestarts)
-		r.state = runRestarting
-		l.do(actTimer{"step", 0})
+		r.state, r.over = runRestarting, false // also where it fell to a stage behind the training
+		for _, name := range append(l.endTimers(), "step") {
+			l.do(actTimer{name, 0})
+		}
 		l.do(actTimer{"enter", l.limits.enter})
 		l.do(actRunChanged{})
 		l.endAll(l.limits.failGrace)
+		l.regain()
 		l.gone()
 		return
 	}

@@ -159,7 +159,7 @@ func (l *lifecycle) advance() {
 	if l.state != stateReady {
 		return
 	}
-	restart := l.run != nil && (l.run.state == runRestarting || l.run.state == runWaiting)
+	restart := l.run != nil && l.run.awaitsExecutors()
 	if !restart && l.next == nil {
 		return
 	}
@@ -167,7 +167,8 @@ func (l *lifecycle) advance() {
 		return
 	}
 	for _, x := range l.execs {
-		if x.state != execReady || x.busy {
+		x.left = x.left && restart && x.state != execReady
+		if !x.left && (x.state != execReady || x.busy) {
 			return
 		}
 	}
@@ -189,6 +190,11 @@ func (l *lifecycle) advance() {
 		*t = task{id: t.id, exec: t.exec, restarts: t.restarts}
 	}
 	for _, x := range l.execs {
+		if x.left {
+			t := r.task(x.task)
+			t.state, t.exit = taskExited, &clusterpb.Exited{Code: -1, Reason: "executor lost: " + x.why}
+			continue
+		}
 		x.port = 0
 		l.do(actSend{x.id, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Prepare{
 			Prepare: &clusterpb.Prepare{Run: r.spec.id, Attempt: int32(r.attempt)},
@@ -200,7 +206,7 @@ func (l *lifecycle) advance() {
 func (l *lifecycle) prepared(e evPrepared) {
 	r := l.run
 	x := l.exec(e.exec)
-	if r == nil || x == nil || r.state != runPreparing || e.run != r.spec.id || e.attempt != r.attempt {
+	if r == nil || x == nil || x.left || r.state != runPreparing || e.run != r.spec.id || e.attempt != r.attempt {
 		return
 	}
 	if e.err != "" {
@@ -213,7 +219,7 @@ func (l *lifecycle) prepared(e evPrepared) {
 	x.port = e.port
 	addresses := map[TaskID]string{}
 	for _, x := range l.execs {
-		if x.port == 0 {
+		if x.port == 0 && !x.left {
 			return
 		}
 		addresses[x.task] = HostPort(x.address, x.port)
@@ -280,6 +286,11 @@ func (l *lifecycle) runTimer(name string) {
 	case "settle":
 		l.verdict()
 	case "enter":
+		if r.awaitsExecutors() && !r.stopping && l.leaveSidecars() {
+			l.do(actTimer{"enter", l.limits.enter})
+			l.advance()
+			return
+		}
 		if r.state.open() && (r.state != runRunning || r.launching()) {
 			l.outcome("failed", l.notEntered(), l.limits.failGrace)
 		}
@@ -321,7 +332,7 @@ func (l *lifecycle) startFailed(f *clusterpb.Failure) {
 }
 
 func (l *lifecycle) notEntered() *clusterpb.Failure {
-	if l.run.state == runRestarting || l.run.state == runWaiting {
+	if l.run.awaitsExecutors() {
 		return &clusterpb.Failure{
 			Kind: "timeout", ExitCode: 124, Summary: fmt.Sprintf("could not be launched within %s: %s", l.limits.enter, l.missing()),
 			Remedy: "%tfcluster reset replaces what was lost; start --resume goes on from the last checkpoint",

@@ -25,7 +25,7 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts anew; commit on
 //	cluster chief=1 worker=2 ps=1 idle=30m   a cluster of these roles, first of all; also
 //	db=1 db.kind=sidecar worker.after=db,ps worker.end=10s
 //	up                                       every agent joins and warms
-//	pending|granted|lost ID [words]          the engine's events
+//	pending|granted|lost ID [words]          the engine's events; returned ID…: these are given back
 //	join ID [attempt] [warm] · warmed ID · gone ID      an agent's
 //	rejoin ID · rejoin-idle ID               with its task, or without one
 //	start [restarts=N] [step=T] [run=T]      a start
@@ -122,6 +122,12 @@ func (p *player) do(line string) error {
 		p.step(evAnew{ExecutorID(word(0)), p.l.exec(ExecutorID(word(0))).attempt + 1})
 	case "granted":
 		p.step(evGranted{ExecutorID(word(0)), p.l.exec(ExecutorID(word(0))).attempt, "host" + word(0), word(1) == "kept"})
+	case "returned":
+		attempts := map[ExecutorID]int{}
+		for _, w := range words {
+			attempts[ExecutorID(w)] = p.l.exec(ExecutorID(w)).attempt + 1
+		}
+		p.step(evReturned{attempts, "another is half filled too"})
 	case "lost":
 		p.step(evLost{ExecutorID(word(0)), p.l.exec(ExecutorID(word(0))).attempt, strings.Join(words[1:], " ")})
 	case "join":
@@ -347,6 +353,23 @@ func (p *player) state() {
 				state += " for " + t.awaits
 			}
 			fmt.Fprintf(&p.out, "  %s %s echo=%t\n", t.id, state, t.echo)
+		}
+	}
+}
+
+// TestEchoes: whose words tell of a peer's trouble.
+func TestEchoes(t *testing.T) {
+	t.Parallel()
+	for exception, echo := range map[string]bool{
+		"UnavailableError: tasks are unhealthy":                                                                                                           true,
+		"RuntimeError: [./gloo/transport/tcp/pair.cc:598] Connection closed by peer [127.0.0.1]:51090":                                                    true,
+		"ValueError: UNKNOWN: Gloo AllGather failed: [external/gloo/gloo/transport/tcp/pair.cc:538] Read error [127.0.0.1]:1: Connection reset by peer":   true,
+		"torch.distributed.DistBackendError: NCCL error, unhandled system error\nncclRemoteError: A call failed possibly due to a remote process exiting": true,
+		"ConnectionResetError: [Errno 104] Connection reset by peer":                                                                                      false,
+		"ValueError: bad batch": false,
+	} {
+		if got := isEcho(&clusterpb.Exited{Code: 1, Exception: exception}); got != echo {
+			t.Errorf("%q is an echo: %v", exception, got)
 		}
 	}
 }

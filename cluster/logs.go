@@ -23,6 +23,11 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
+	if req.GetFollow() {
+		if err := c.awaitOwn(ctx); err != nil {
+			return status.Error(codes.Unavailable, err.Error())
+		}
+	}
 	var rec *record
 	live := q
 	f := &follower{query: &live}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -52,11 +53,11 @@ func kindByName(role string) string {
 	return Tracked
 }
 
+// KindOf is a role's kind: the one that was asked for, or its name's.
+func KindOf(r *clusterpb.Role) string { return cmp.Or(r.GetKind(), kindByName(r.GetName())) }
+
 func policyOf(r *clusterpb.Role, lim limits) rolePolicy {
-	p := rolePolicy{kind: r.GetKind(), after: r.GetDependsOn(), endWithin: time.Duration(r.GetEndWithinMillis()) * time.Millisecond}
-	if p.kind == "" {
-		p.kind = kindByName(r.GetName())
-	}
+	p := rolePolicy{kind: KindOf(r), after: r.GetDependsOn(), endWithin: time.Duration(r.GetEndWithinMillis()) * time.Millisecond}
 	if r.GetName() == Evaluator && p.endWithin == 0 {
 		p.endWithin = lim.evaluator
 	}

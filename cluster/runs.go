@@ -125,6 +125,11 @@ func (c *Coordinator) loadRecord(run int32) {
 // recordFile is a run's record, in its folder.
 const recordFile = "run.json"
 
+// isCutOff is whether a run is one that its driver's death ended.
+func isCutOff(st *clusterpb.RunStatus) bool {
+	return st.GetFailure().GetKind() == "lost" && st.GetEndedUnix() == 0
+}
+
 // cutOff is a run that has no record: its driver did not see its end.
 func cutOff(run int32) *clusterpb.RunStatus {
 	return &clusterpb.RunStatus{

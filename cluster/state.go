@@ -38,9 +38,19 @@ type State struct {
 	CertPEM    string          `json:"cert_pem"`
 	KeyPEM     string          `json:"key_pem"`
 	LastRun    int32           `json:"last_run"`
+	Earlier    int32           `json:"earlier,omitempty"` // the last run that its directory held before its first driver
 	Detached   bool            `json:"detached"`
 	Version    string          `json:"version"`
 }
+
+// hosted is whether the engine was asked to run the cluster's driver, and has been.
+func (s *State) hosted() bool {
+	r, err := s.ReserveRequest()
+	return err == nil && r.GetEngine()[EngineManaged] != "" && s.Allocation != ""
+}
+
+// EngineManaged is the key of a request that wants its driver run by the engine.
+const EngineManaged = "managed"
 
 // Process identifies a process beyond its pid, which the system re-uses: by the
 // machine's boot and the moment it was started.

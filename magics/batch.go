@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -27,9 +28,15 @@ func (s *Session) batch(ctx context.Context, inv *invocation) (Value, error) {
 		progress.out = quiet{inv.out}
 	}
 	progress.advise(req)
+	if detach && req.GetEngine()[cluster.EngineManaged] != "" && proto.Size(start) <= mostSubmitted {
+		req.Begin = start
+	}
 	m, err := s.launch(ctx, req)
 	if err != nil {
 		return nil, err
+	}
+	if req.Begin != nil {
+		return s.submit(ctx, inv, m, req)
 	}
 	value, err := s.batchRun(ctx, &progress, m, req, start)
 	if detach && err == nil {

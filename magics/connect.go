@@ -2,6 +2,7 @@ package magics
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -23,9 +24,13 @@ func (d LocalDrivers) Launch(ctx context.Context, req *clusterpb.ReserveRequest)
 	return c.Name, c, nil
 }
 
-// Dial connects to a live driver.
+// Dial connects to a live driver. Where the engine runs it, and only the process is dead
+// that stood before it here, another takes that one's place.
 func (d LocalDrivers) Dial(ctx context.Context, name string) (clusterpb.ControlClient, error) {
 	c, err := cluster.Dial(ctx, name)
+	if errors.Is(err, cluster.ErrNoDriver) && cluster.IsHosted(name) {
+		c, err = cluster.Recover(ctx, d.Program, name)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -50,7 +55,10 @@ func (d LocalDrivers) List(context.Context) ([]ClusterInfo, error) {
 	infos := make([]ClusterInfo, 0, len(found))
 	for _, f := range found {
 		i := ClusterInfo{Name: f.Name, Backend: f.Backend, Owner: f.Owner, Dir: f.Dir, Live: f.Live, Since: f.Since}
-		if !f.Live {
+		switch {
+		case !f.Live && f.Hosted:
+			i.Hosted, i.Note = true, fmt.Sprintf("its driver is its engine's; status -c %s asks it", f.Name)
+		case !f.Live:
 			i.Note = fmt.Sprintf("its driver died; attach -c %s, reset or shutdown", f.Name)
 		}
 		infos = append(infos, i)

@@ -93,6 +93,7 @@ func (f *fakeCluster) Status(context.Context, *clusterpb.StatusRequest) (*cluste
 	return &clusterpb.ClusterStatus{
 		Name: f.request.GetName(), Backend: f.request.GetBackend(), State: "ready", Executors: executors(f.request.GetRoles(), "ready"), Run: f.run, Dir: f.request.GetDir(),
 		IdleMillis: f.request.GetIdleMillis(), Roles: f.request.GetRoles(), Host: "edge", DriverPid: 4711, Clients: 1, Request: f.request, Detached: f.detached,
+		BeginsItself: f.request.GetBegin() != nil,
 	}, nil
 }
 
@@ -119,6 +120,10 @@ func (f *fakeCluster) Follow(_ *clusterpb.FollowRequest, s grpc.ServerStreamingS
 	f.mu.Lock()
 	updates, hang, run := slices.Clone(f.follow), f.hang, f.run
 	f.mu.Unlock()
+	if run == nil && f.request.GetBegin() != nil { // it begins by itself
+		<-s.Context().Done()
+		return s.Context().Err()
+	}
 	if run == nil {
 		return status.Error(codes.NotFound, "nothing has been started yet")
 	}

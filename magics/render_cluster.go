@@ -137,6 +137,9 @@ func clusterView(st *clusterpb.ClusterStatus, say func(string) string) bundle {
 	}
 	if st.GetRun() == nil {
 		line := "no run yet: " + say("start main_fun")
+		if st.GetRequest().GetOneRun() {
+			line = "no run yet"
+		}
 		out.text += line + "\n"
 		out.html += "<div>" + esc(line) + "</div>"
 		return out

@@ -44,6 +44,7 @@ type Connector interface {
 type ClusterInfo struct {
 	Name, Backend, Owner, Dir string
 	Live                      bool // its driver lives
+	Hosted                    bool // its driver is its engine's to keep: Dial finds it
 	Since                     time.Time
 	Note                      string
 }
@@ -227,7 +228,7 @@ func (s *Session) pick(ctx context.Context, c *Command) (*member, error) {
 	}
 	var live, dead []string
 	for _, i := range infos {
-		if i.Live {
+		if i.Live || i.Hosted {
 			live = append(live, i.Name)
 		} else {
 			dead = append(dead, i.Name)

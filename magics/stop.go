@@ -9,8 +9,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// stop ends the active run and waits for its end; the executors stay. An interrupt
-// kills the run.
+// stop ends the active run and waits for its end; the executors stay, unless the cluster
+// was made for that run and began it by itself. An interrupt kills the run.
 func (s *Session) stop(ctx context.Context, inv *invocation) (Value, error) {
 	m, err := s.pick(ctx, inv.Command)
 	if err != nil {
@@ -19,6 +19,9 @@ func (s *Session) stop(ctx context.Context, inv *invocation) (Value, error) {
 	st, err := m.status(ctx)
 	if err != nil {
 		return nil, answered(err)
+	}
+	if !active(st.GetRun()) && yetToBegin(st) {
+		return nil, s.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "stopped on request"})
 	}
 	if !active(st.GetRun()) {
 		inv.out.Stdout("no run is active: there is nothing to stop\n")
@@ -34,8 +37,22 @@ func (s *Session) stop(ctx context.Context, inv *invocation) (Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	inv.out.Stdout(fmt.Sprintf("run %d %s after %s; the executors stay\n", run, ended.GetState(), clock(ended.GetSeconds())))
+	stay := "the executors stay"
+	if st.GetBeginsItself() {
+		stay = "its executors are released"
+	}
+	inv.out.Stdout(fmt.Sprintf("run %d %s after %s; %s\n", run, ended.GetState(), clock(ended.GetSeconds()), stay))
 	return nil, nil
+}
+
+// yetToBegin is whether the one run that a cluster was made for is still to come. Its
+// directory may hold earlier clusters' runs.
+func yetToBegin(st *clusterpb.ClusterStatus) bool {
+	if state := st.GetState(); state != "reserving" && state != "ready" || !st.GetRequest().GetOneRun() {
+		return false
+	}
+	was := st.GetRun().GetAllocation()
+	return st.GetRun() == nil || was != "" && was != st.GetAllocation()
 }
 
 // active is whether a run's tasks may still be there.

@@ -135,7 +135,7 @@ func runOptions() []Option {
 			options = append(options, o)
 		}
 	}
-	return append(options, Option{Name: "detach", Kind: KindFlag, Help: "print the cluster's name and return once the program runs"})
+	return append(options, Option{Name: "detach", Kind: KindFlag, Help: "print the cluster's name and return once the program runs; with --managed once YARN has taken it"})
 }
 
 // NewTable makes the table.
@@ -158,7 +158,7 @@ func lifeVerbs() []Verb {
 		},
 		{
 			Name: "wait", Summary: "wait until the run ends, showing progress and the tasks' lines", Magic: true, Shell: true,
-			Options: followOptions(), Example: "wait", Long: "The first interrupt stops the run (30 s to checkpoint), a second one kills it; the cluster stays.",
+			Options: followOptions(), Example: "wait", Long: "The first interrupt stops the run (30 s to checkpoint), a second one kills it; the cluster stays. In a shell it only ends the waiting for a run of run --managed --detach.",
 		},
 		{
 			Name: "run", Summary: "reserve, start, wait and shut down", Shell: true, Words: "PROGRAM [words]", Program: true, MaxWords: -1,

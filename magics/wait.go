@@ -7,6 +7,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -23,9 +24,25 @@ func (s *Session) wait(ctx context.Context, inv *invocation) (Value, error) {
 		return nil, &NotYetError{notYetFeed}
 	}
 	m, err := s.pick(ctx, inv.Command)
-	if err != nil {
+	var v Value
+	if err == nil {
+		if v, err = s.waitLive(ctx, inv, m); !isOver(err) {
+			if s.opt.Shell { // which starts nothing on executors that are held
+				err = released(err)
+			}
+			return v, err
+		}
+	} else if !inv.Has("cluster") {
 		return nil, err
 	}
+	if p := s.past(inv.Command, err); p != nil && !p.Until.IsZero() { // it is over: what it left tells how its run ended
+		return s.pastWait(ctx, inv, p, err)
+	}
+	return nil, err
+}
+
+// waitLive waits for a run of a cluster that is there.
+func (s *Session) waitLive(ctx context.Context, inv *invocation, m *member) (Value, error) {
 	show := inv.Text("show")
 	if show == "" {
 		if sub := s.submission(m.name); sub != nil {
@@ -55,6 +72,9 @@ func (s *Session) follow(ctx context.Context, inv *invocation, m *member, req *c
 	for {
 		select {
 		case <-inv.out.Interrupts():
+			if s.opt.Shell && !broken.batch && f.needsNobody(ctx) {
+				return nil, &Interrupted{Text: "no longer waiting; the run goes on, and " + s.say("stop -c "+m.name) + " ends it"}
+			}
 			if err := broken.interrupt(f.status.GetId()); err != nil {
 				return nil, err
 			}
@@ -79,6 +99,17 @@ type followed struct {
 	view    *view
 	printer *printer
 	status  *clusterpb.RunStatus
+}
+
+// needsNobody is whether the run is one that was left to its engine. One of which nothing
+// was heard yet is still to begin, or to begin again.
+func (f *followed) needsNobody(ctx context.Context) bool {
+	if f.status != nil && !f.status.GetDetached() {
+		return false
+	}
+	st, err := f.member.status(ctx)
+	req := st.GetRequest()
+	return err == nil && req.GetOneRun() && req.GetEngine()[cluster.EngineManaged] != "" && (f.status != nil || !active(st.GetRun()))
 }
 
 func (f *followed) update(u *clusterpb.RunUpdate) {

@@ -4371,6 +4371,7 @@ type ReserveRequest struct {
 	ShipEnvironment   string                 `protobuf:"bytes,19,opt,name=ship_environment,json=shipEnvironment,proto3" json:"ship_environment,omitempty"`       // environment for executors without this disk: a folder or an archive
 	Framework         string                 `protobuf:"bytes,21,opt,name=framework,proto3" json:"framework,omitempty"`                                          // whose coordinates the tasks are given: tensorflow | pytorch | jax | none; "": tensorflow
 	OneRun            bool                   `protobuf:"varint,22,opt,name=one_run,json=oneRun,proto3" json:"one_run,omitempty"`                                 // made for one run, whose outcome is the cluster's in the engine's eyes
+	Begin             *StartRequest          `protobuf:"bytes,23,opt,name=begin,proto3" json:"begin,omitempty"`                                                  // that run, begun by a driver that its engine runs, which then gives the cluster back: nobody need be there
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -4552,6 +4553,13 @@ func (x *ReserveRequest) GetOneRun() bool {
 	return false
 }
 
+func (x *ReserveRequest) GetBegin() *StartRequest {
+	if x != nil {
+		return x.Begin
+	}
+	return nil
+}
+
 // GivenFile: a file or folder of this machine's, and what executors call it.
 type GivenFile struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4620,7 +4628,8 @@ type ReserveUpdate struct {
 	Ready         bool                   `protobuf:"varint,3,opt,name=ready,proto3" json:"ready,omitempty"`
 	Failure       *Failure               `protobuf:"bytes,4,opt,name=failure,proto3" json:"failure,omitempty"`
 	Seconds       float64                `protobuf:"fixed64,5,opt,name=seconds,proto3" json:"seconds,omitempty"`
-	Notes         []*Note                `protobuf:"bytes,6,rep,name=notes,proto3" json:"notes,omitempty"` // new since the last update
+	Notes         []*Note                `protobuf:"bytes,6,rep,name=notes,proto3" json:"notes,omitempty"`           // new since the last update
+	Allocation    string                 `protobuf:"bytes,7,opt,name=allocation,proto3" json:"allocation,omitempty"` // the engine's name for it, once it has taken the request
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4695,6 +4704,13 @@ func (x *ReserveUpdate) GetNotes() []*Note {
 		return x.Notes
 	}
 	return nil
+}
+
+func (x *ReserveUpdate) GetAllocation() string {
+	if x != nil {
+		return x.Allocation
+	}
+	return ""
 }
 
 type ExecutorStatus struct {
@@ -4959,6 +4975,7 @@ type ClusterStatus struct {
 	Notes          []*Note                `protobuf:"bytes,18,rep,name=notes,proto3" json:"notes,omitempty"`
 	Request        *ReserveRequest        `protobuf:"bytes,19,opt,name=request,proto3" json:"request,omitempty"` // as given, to compare equal options
 	LogBytes       int64                  `protobuf:"varint,20,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"`
+	BeginsItself   bool                   `protobuf:"varint,21,opt,name=begins_itself,json=beginsItself,proto3" json:"begins_itself,omitempty"` // no client begins the one run that it was made for, and it is given back when that is over
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -5131,6 +5148,13 @@ func (x *ClusterStatus) GetLogBytes() int64 {
 		return x.LogBytes
 	}
 	return 0
+}
+
+func (x *ClusterStatus) GetBeginsItself() bool {
+	if x != nil {
+		return x.BeginsItself
+	}
+	return false
 }
 
 type StartRequest struct {
@@ -7440,7 +7464,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"depends_on\x18\x05 \x03(\tR\tdependsOn\x12\x18\n" +
 	"\acommand\x18\x06 \x01(\tR\acommand\x12*\n" +
-	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\xb8\x06\n" +
+	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\xea\x06\n" +
 	"\x0eReserveRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12(\n" +
@@ -7465,7 +7489,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04ship\x18\x12 \x03(\v2\x17.tfcluster.v1.GivenFileR\x04ship\x12)\n" +
 	"\x10ship_environment\x18\x13 \x01(\tR\x0fshipEnvironment\x12\x1c\n" +
 	"\tframework\x18\x15 \x01(\tR\tframework\x12\x17\n" +
-	"\aone_run\x18\x16 \x01(\bR\x06oneRun\x1a6\n" +
+	"\aone_run\x18\x16 \x01(\bR\x06oneRun\x120\n" +
+	"\x05begin\x18\x17 \x01(\v2\x1a.tfcluster.v1.StartRequestR\x05begin\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -7475,14 +7500,17 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\tGivenFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
-	"\x06unpack\x18\x03 \x01(\bR\x06unpack\"\xf0\x01\n" +
+	"\x06unpack\x18\x03 \x01(\bR\x06unpack\"\x90\x02\n" +
 	"\rReserveUpdate\x12:\n" +
 	"\texecutors\x18\x01 \x03(\v2\x1c.tfcluster.v1.ExecutorStatusR\texecutors\x12\x18\n" +
 	"\awaiting\x18\x02 \x01(\tR\awaiting\x12\x14\n" +
 	"\x05ready\x18\x03 \x01(\bR\x05ready\x12/\n" +
 	"\afailure\x18\x04 \x01(\v2\x15.tfcluster.v1.FailureR\afailure\x12\x18\n" +
 	"\aseconds\x18\x05 \x01(\x01R\aseconds\x12(\n" +
-	"\x05notes\x18\x06 \x03(\v2\x12.tfcluster.v1.NoteR\x05notes\"\x89\x02\n" +
+	"\x05notes\x18\x06 \x03(\v2\x12.tfcluster.v1.NoteR\x05notes\x12\x1e\n" +
+	"\n" +
+	"allocation\x18\a \x01(\tR\n" +
+	"allocation\"\x89\x02\n" +
 	"\x0eExecutorStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x14\n" +
@@ -7500,7 +7528,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"HoldUpdate\x12\x12\n" +
 	"\x04note\x18\x01 \x01(\tR\x04note\"\x0f\n" +
-	"\rStatusRequest\"\x98\x05\n" +
+	"\rStatusRequest\"\xbd\x05\n" +
 	"\rClusterStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12\x14\n" +
@@ -7527,7 +7555,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\aversion\x18\x11 \x01(\tR\aversion\x12(\n" +
 	"\x05notes\x18\x12 \x03(\v2\x12.tfcluster.v1.NoteR\x05notes\x126\n" +
 	"\arequest\x18\x13 \x01(\v2\x1c.tfcluster.v1.ReserveRequestR\arequest\x12\x1b\n" +
-	"\tlog_bytes\x18\x14 \x01(\x03R\blogBytes\"\xc2\x04\n" +
+	"\tlog_bytes\x18\x14 \x01(\x03R\blogBytes\x12#\n" +
+	"\rbegins_itself\x18\x15 \x01(\bR\fbeginsItself\"\xc2\x04\n" +
 	"\fStartRequest\x12/\n" +
 	"\aprogram\x18\x01 \x01(\v2\x15.tfcluster.v1.ProgramR\aprogram\x12\x14\n" +
 	"\x05again\x18\x02 \x01(\bR\x05again\x12\x16\n" +
@@ -7899,86 +7928,87 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	95,  // 55: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
 	96,  // 56: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
 	59,  // 57: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	61,  // 58: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	74,  // 59: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	22,  // 60: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	8,   // 61: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	10,  // 62: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	61,  // 63: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	71,  // 64: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	57,  // 65: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	22,  // 66: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	58,  // 67: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	33,  // 68: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	97,  // 69: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	28,  // 70: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	71,  // 71: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	74,  // 72: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	22,  // 73: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	70,  // 74: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	71,  // 75: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	22,  // 76: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	43,  // 77: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	43,  // 78: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	73,  // 79: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	19,  // 80: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	72,  // 81: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	74,  // 82: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	21,  // 83: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	74,  // 84: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	61,  // 85: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	43,  // 86: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	71,  // 87: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	83,  // 88: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	8,   // 89: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	74,  // 90: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	2,   // 91: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	41,  // 92: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	44,  // 93: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	46,  // 94: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	48,  // 95: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	52,  // 96: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	54,  // 97: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	58,  // 98: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	62,  // 99: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	64,  // 100: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	66,  // 101: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	68,  // 102: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	75,  // 103: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	76,  // 104: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	78,  // 105: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	80,  // 106: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	81,  // 107: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	84,  // 108: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	86,  // 109: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	90,  // 110: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	88,  // 111: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	24,  // 112: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	42,  // 113: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	45,  // 114: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	47,  // 115: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	51,  // 116: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	53,  // 117: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	55,  // 118: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	60,  // 119: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	63,  // 120: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	65,  // 121: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	67,  // 122: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	69,  // 123: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	71,  // 124: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	77,  // 125: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	79,  // 126: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	71,  // 127: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	82,  // 128: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	85,  // 129: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	87,  // 130: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	91,  // 131: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	89,  // 132: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	112, // [112:133] is the sub-list for method output_type
-	91,  // [91:112] is the sub-list for method input_type
-	91,  // [91:91] is the sub-list for extension type_name
-	91,  // [91:91] is the sub-list for extension extendee
-	0,   // [0:91] is the sub-list for field type_name
+	66,  // 58: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	61,  // 59: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	74,  // 60: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	22,  // 61: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	8,   // 62: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	10,  // 63: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	61,  // 64: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	71,  // 65: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	57,  // 66: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	22,  // 67: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	58,  // 68: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	33,  // 69: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	97,  // 70: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	28,  // 71: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	71,  // 72: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	74,  // 73: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	22,  // 74: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	70,  // 75: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	71,  // 76: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	22,  // 77: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	43,  // 78: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	43,  // 79: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	73,  // 80: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	19,  // 81: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	72,  // 82: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	74,  // 83: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	21,  // 84: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	74,  // 85: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	61,  // 86: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	43,  // 87: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	71,  // 88: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	83,  // 89: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	8,   // 90: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	74,  // 91: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	2,   // 92: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	41,  // 93: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	44,  // 94: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	46,  // 95: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	48,  // 96: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	52,  // 97: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	54,  // 98: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	58,  // 99: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	62,  // 100: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	64,  // 101: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	66,  // 102: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	68,  // 103: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	75,  // 104: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	76,  // 105: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	78,  // 106: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	80,  // 107: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	81,  // 108: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	84,  // 109: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	86,  // 110: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	90,  // 111: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	88,  // 112: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	24,  // 113: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	42,  // 114: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	45,  // 115: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	47,  // 116: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	51,  // 117: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	53,  // 118: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	55,  // 119: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	60,  // 120: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	63,  // 121: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	65,  // 122: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	67,  // 123: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	69,  // 124: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	71,  // 125: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	77,  // 126: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	79,  // 127: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	71,  // 128: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	82,  // 129: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	85,  // 130: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	87,  // 131: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	91,  // 132: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	89,  // 133: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	113, // [113:134] is the sub-list for method output_type
+	92,  // [92:113] is the sub-list for method input_type
+	92,  // [92:92] is the sub-list for extension type_name
+	92,  // [92:92] is the sub-list for extension extendee
+	0,   // [0:92] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }

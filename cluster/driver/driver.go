@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -122,6 +123,8 @@ type driver struct {
 	address   string
 	bind      string // the backend's choice where the person made none
 	lastRun   int32
+	earlier   int32                   // the last run before this cluster's first driver
+	begin     *clusterpb.StartRequest // the run that it is made for, which nobody else begins; nil: clients begin runs
 	since     time.Time
 	authority *cluster.Authority
 	coord     *cluster.Coordinator
@@ -133,7 +136,9 @@ type driver struct {
 }
 
 // managed is whether the engine is to run the cluster's driver, which this one is not.
-func (d *driver) managed() bool { return d.hosting == nil && d.req.GetEngine()[managed] != "" }
+func (d *driver) managed() bool {
+	return d.hosting == nil && d.req.GetEngine()[cluster.EngineManaged] != ""
+}
 
 // prepare reads what the driver was given, and claims the cluster.
 func (d *driver) prepare(ctx context.Context, in cluster.DriverInput) error {
@@ -142,6 +147,7 @@ func (d *driver) prepare(ctx context.Context, in cluster.DriverInput) error {
 		return fmt.Errorf("read the request: %w", err)
 	}
 	d.name = d.req.GetName()
+	d.begin, d.req.Begin = d.req.GetBegin(), nil // it is large, and may hold secrets
 	var err error
 	if d.stateDir, err = cluster.StateDir(d.name); err != nil {
 		return err
@@ -168,7 +174,9 @@ func (d *driver) prepare(ctx context.Context, in cluster.DriverInput) error {
 		return errors.Join(err, d.forget())
 	}
 	if d.old != nil {
-		d.since, d.lastRun = d.old.Since, max(d.lastRun, d.old.LastRun)
+		d.since, d.lastRun, d.earlier = d.old.Since, max(d.lastRun, d.old.LastRun), d.old.Earlier
+	} else {
+		d.earlier = d.lastRun
 	}
 	switch {
 	case in.KeyPEM != "":
@@ -222,23 +230,32 @@ func (d *driver) listenClients() error {
 }
 
 // listen opens the port for agents. A driver that takes over listens where its
-// predecessor did, since that is where agents dial.
+// predecessor did, since that is where agents dial; where that is another's meanwhile they
+// may be told of this one. Ports that the person named are kept to: others may be shut.
 func (d *driver) listen() error {
-	var err error
 	host, ports, _ := strings.Cut(d.req.GetAdvertise(), ":")
 	on := cmp.Or(d.bind, "127.0.0.1")
 	if host != "" { // it may be a name that only others resolve so
 		on = ""
 	}
-	bind := net.JoinHostPort(on, firstOr(ports, "0"))
+	choice := named(ports)
 	if d.old != nil {
 		_, port, err := net.SplitHostPort(d.old.Address)
 		if err != nil {
 			return fmt.Errorf("read where agents dial: %w", err)
 		}
-		bind = net.JoinHostPort(on, port)
+		choice = append([]string{port}, choice...)
 	}
-	if d.agents, err = net.Listen("tcp", bind); err != nil {
+	var err error
+	for _, port := range choice {
+		if d.agents, err = net.Listen("tcp", net.JoinHostPort(on, port)); err == nil {
+			break
+		}
+	}
+	if err != nil && ports != "" {
+		err = fmt.Errorf("%w; --advertise %s lets it have no other port", err, d.req.GetAdvertise())
+	}
+	if err != nil {
 		return fmt.Errorf("listen for agents: %w", err)
 	}
 	_, port, err := net.SplitHostPort(d.agents.Addr().String())
@@ -252,13 +269,19 @@ func (d *driver) listen() error {
 	return nil
 }
 
-// firstOr is the first port of "9000-9010", or the other when there is none.
-func firstOr(ports, other string) string {
-	first, _, _ := strings.Cut(ports, "-")
-	if first == "" {
-		return other
+// named are the ports of "9000-9010", or of "9000"; any that is free of "".
+func named(ports string) []string {
+	first, last, _ := strings.Cut(ports, "-")
+	from, err := strconv.ParseUint(first, 10, 16)
+	to, lastErr := strconv.ParseUint(cmp.Or(last, first), 10, 16)
+	if err != nil || lastErr != nil || to < from {
+		return []string{cmp.Or(first, "0")}
 	}
-	return first
+	var all []string
+	for p := from; p <= to; p++ {
+		all = append(all, strconv.FormatUint(p, 10))
+	}
+	return all
 }
 
 func (d *driver) save(allocation string, saved []byte, lastRun int32, detached bool) error {
@@ -269,10 +292,14 @@ func (d *driver) save(allocation string, saved []byte, lastRun int32, detached b
 	if saved == nil && d.old != nil {
 		saved = d.old.Saved
 	}
+	address := d.address
+	if d.coord != nil { // which knows whether this host has another by now
+		address = d.coord.Address()
+	}
 	s := &cluster.State{
 		Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Socket: d.socket, Dir: d.dir, Since: d.since, Driver: cluster.ThisProcess(),
-		Allocation: allocation, Saved: saved, Request: request, Address: d.address, CertPEM: string(d.authority.CertPEM), KeyPEM: string(d.authority.KeyPEM),
-		LastRun: lastRun, Detached: detached, Version: d.opt.Version,
+		Allocation: allocation, Saved: saved, Request: request, Address: address, CertPEM: string(d.authority.CertPEM), KeyPEM: string(d.authority.KeyPEM),
+		LastRun: lastRun, Earlier: d.earlier, Detached: detached, Version: d.opt.Version,
 	}
 	if d.hosting != nil {
 		return d.keep(*s)
@@ -288,13 +315,16 @@ func (d *driver) serve(ctx context.Context) error {
 	}
 	cfg := cluster.Config{
 		Name: d.name, Version: d.opt.Version, Request: d.req, Address: d.address, Authority: d.authority, StateDir: d.stateDir, Dir: d.dir,
-		Backend: d.opt.Backends[d.req.GetBackend()], LastRun: d.lastRun, Program: d.opt.Program, SaveState: d.save, Log: d.log,
+		Backend: d.opt.Backends[d.req.GetBackend()], LastRun: d.lastRun, Earlier: d.earlier, Program: d.opt.Program, SaveState: d.save, Log: d.log,
 	}
 	if d.req.GetBackend() == "local" {
 		cfg.OrphanGrace = 3 * time.Second
 	}
 	if d.old != nil {
 		cfg.Saved = d.old.Saved
+		if d.hosting == nil { // else its engine tells the agents
+			cfg.Before = d.old.Address
+		}
 		if cfg.Saved == nil {
 			cfg.Saved = []byte("null")
 		}
@@ -308,7 +338,7 @@ func (d *driver) serve(ctx context.Context) error {
 		cfg.Spool = d.spool
 	}
 	if d.hosting != nil {
-		cfg.Given, cfg.Environment = d.hosting.Given, d.environment
+		cfg.Given, cfg.Environment, cfg.Begin, cfg.SaveEvery = d.hosting.Given, d.environment, d.begin, hostedSaves
 	} else {
 		cfg.Record = d.record(d.lastRun)
 	}
@@ -329,6 +359,10 @@ func (d *driver) serve(ctx context.Context) error {
 	}
 	g.Go(func() error { return serving("agents", agents.Serve(d.agents)) })
 	watching, unwatch := context.WithCancel(ctx)
+	if d.bind != "" && d.hosting == nil {
+		serve := func(ln net.Listener) { g.Go(func() error { return serving("agents", agents.Serve(ln)) }) }
+		g.Go(func() error { d.watchAddress(watching, addressEvery, serve); return nil })
+	}
 	if d.pages != nil {
 		g.Go(func() error { return d.servePage(watching) })
 	}

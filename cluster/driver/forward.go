@@ -214,6 +214,9 @@ func (f *front) reserve(method string, s grpc.ServerStream) error {
 			return f.forward(method, s, [][]byte{asked})
 		}
 		u := &clusterpb.ReserveUpdate{Executors: f.executors(), Waiting: f.why(), Seconds: time.Since(f.began).Seconds()}
+		if h := f.isHosted(); h != nil {
+			u.Allocation = h.ID()
+		}
 		if over != nil {
 			u.Failure = failure(over)
 		}
@@ -256,7 +259,7 @@ func (f *front) status(s grpc.ServerStream) error {
 	st := &clusterpb.ClusterStatus{
 		Name: f.name, Backend: f.req.GetBackend(), State: "reserving", Executors: f.executors(), Dir: f.dir, SinceUnix: f.since.Unix(),
 		IdleMillis: f.req.GetIdleMillis(), DriverPid: int32(os.Getpid()), Owner: f.req.GetOwner(), Roles: f.req.GetRoles(), Host: host,
-		Version: f.opt.Version, Request: f.req,
+		Version: f.opt.Version, Request: f.req, BeginsItself: f.begin != nil,
 	}
 	if h := f.isHosted(); h != nil {
 		st.Allocation = h.ID()

@@ -17,10 +17,10 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 	"github.com/tfcluster/tfcluster/cluster/ship"
 )
 
@@ -48,10 +48,6 @@ type front struct {
 	over    error            // guarded by mu: why the cluster is over
 	wanted  bool             // guarded by mu: a client asked for the end
 }
-
-// Managed is the key of a request that wants its driver run by the engine, as magics
-// writes it.
-const managed = "managed"
 
 // front serves clients until the cluster is over. say tells whoever started it that it
 // listens.
@@ -101,7 +97,8 @@ func (f *front) run(ctx context.Context) error {
 		err = f.follow(following)
 	}
 	hosted := f.isHosted()
-	if ctx.Err() != nil && f.known() && !f.asked() && !errors.Is(err, cluster.ErrEnded) {
+	alone := hosted != nil && f.begin != nil // its run needs nobody here, whether or not its driver has answered yet
+	if ctx.Err() != nil && (alone || f.known()) && !f.asked() && !errors.Is(err, cluster.ErrEnded) {
 		graceful(clients)
 		return errors.Join(g.Wait(), f.close())
 	}
@@ -155,13 +152,23 @@ func (f *front) submit(ctx context.Context) error {
 	if a, ok := f.host.(cluster.Announcer); ok {
 		f.tell(a.Announce(f.req))
 	}
-	request, err := protojson.Marshal(f.req)
-	if err != nil {
-		return fmt.Errorf("encode the request: %w", err)
+	if f.req.GetOneRun() && f.old != nil && f.begin == nil {
+		return errors.New("the process that was to submit it died before it had: run it again")
 	}
 	environment, err := f.giveEnvironment(ctx)
 	if err != nil {
 		return err
+	}
+	if f.begin != nil {
+		if err := f.giveFiles(ctx, f.begin); err != nil {
+			return err
+		}
+	}
+	whole := proto.CloneOf(f.req)
+	whole.Begin = f.begin
+	request, err := protojson.Marshal(whole)
+	if err != nil {
+		return fmt.Errorf("encode the request: %w", err)
 	}
 	input, err := json.Marshal(cluster.DriverInput{Request: request, Environment: environment, CertPEM: string(f.authority.CertPEM), KeyPEM: string(f.authority.KeyPEM)})
 	if err != nil {
@@ -177,10 +184,23 @@ func (f *front) submit(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Saved before a client hears of it, which may then be all that is left of this process.
+	if err := f.save(hosted.ID(), hosted.Saved(), f.lastRun, false); err != nil {
+		return errors.Join(fmt.Errorf("%s is given up: %w", hosted.ID(), err), endUnheard(ctx, hosted))
+	}
 	f.mu.Lock()
 	f.hosted = hosted
 	f.mu.Unlock()
-	return f.saveFront()
+	f.recordFront("")
+	f.wake()
+	return nil
+}
+
+// endUnheard ends a driver of which nobody has heard, nor will.
+func endUnheard(ctx context.Context, hosted cluster.Hosted) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
+	defer cancel()
+	return errors.Join(hosted.End(ctx), hosted.Close())
 }
 
 // saveFront writes what the next front needs.
@@ -353,32 +373,6 @@ func (f *front) close() error {
 	f.lose("")
 	if h := f.isHosted(); h != nil {
 		err = errors.Join(err, h.Close())
-	}
-	return err
-}
-
-// placeHosted sees to it that the results can go where a driver elsewhere reaches them.
-func (d *driver) placeHosted(ctx context.Context) error {
-	dir := d.req.GetDir()
-	if dir == "" {
-		dir = "tfcluster-runs/" + d.name
-	} else if !cluster.IsURI(dir) {
-		return fmt.Errorf("--dir %s: with --managed the cluster's driver is not on this machine: give a folder on hdfs://, or none", dir)
-	}
-	if d.opt.Elsewhere == nil {
-		return fmt.Errorf("not yet: --dir %s", dir)
-	}
-	e, err := d.opt.Elsewhere(dir)
-	if err != nil {
-		return fmt.Errorf("--dir %s: %w", dir, err)
-	}
-	d.dir = e.Dir
-	if d.old == nil {
-		err = spool.Check(ctx, e.Ask, e.Dir)
-	}
-	_ = e.Close.Close() // of connections that nobody uses any more
-	if err == nil && d.req.GetDir() == "" {
-		d.req.Dir = d.dir
 	}
 	return err
 }

@@ -60,12 +60,7 @@ func (f *front) start(method string, s grpc.ServerStream) error {
 	req := &clusterpb.StartRequest{}
 	err := proto.Unmarshal(asked, req)
 	if err == nil {
-		req.Given, err = f.depot.Files(s.Context(), f.req.GetShip())
-	}
-	for i := 0; err == nil && i < len(req.GetGiven()); i++ {
-		if err = f.give(s.Context(), req.GetGiven()[i]); err != nil {
-			err = fmt.Errorf("--files %s: %w", f.req.GetShip()[i].GetPath(), err)
-		}
+		err = f.giveFiles(s.Context(), req)
 	}
 	if err == nil {
 		asked, err = proto.Marshal(req)
@@ -74,4 +69,22 @@ func (f *front) start(method string, s grpc.ServerStream) error {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return f.forward(method, s, [][]byte{asked})
+}
+
+// giveFiles puts the files of --files, as they are now, where the driver has them, and
+// names them in a start.
+func (f *front) giveFiles(ctx context.Context, req *clusterpb.StartRequest) error {
+	if len(f.req.GetShip()) == 0 {
+		return nil
+	}
+	var err error
+	if req.Given, err = f.depot.Files(ctx, f.req.GetShip()); err != nil {
+		return err
+	}
+	for i, g := range req.GetGiven() {
+		if err := f.give(ctx, g); err != nil {
+			return fmt.Errorf("--files %s: %w", f.req.GetShip()[i].GetPath(), err)
+		}
+	}
+	return nil
 }

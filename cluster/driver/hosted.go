@@ -51,6 +51,11 @@ func Hosted(ctx context.Context, opt Options, host cluster.Hosting, input, state
 	return d.serve(ctx)
 }
 
+// hostedSaves is the least between two times that what the engine has granted is given to
+// Hosting's Keep: each is a file on HDFS, written while nodes start containers. A driver
+// that is killed meanwhile loses what came, in whose place the next one is given others.
+const hostedSaves = 250 * time.Millisecond
+
 // listenHosted opens the port for agents and clients, and the page's. Both are of every
 // address: on its own node a node's name may have another than on others.
 func (d *driver) listenHosted() error {

@@ -37,8 +37,12 @@ type row struct {
 	Logs string
 }
 
-// pageLimit bounds an answer.
-const pageLimit = 10 * time.Second
+// pageLimit bounds what the page asks the coordinator, and the reading of a request's
+// header; answerLimit an answer's way to who asked.
+const (
+	pageLimit   = 10 * time.Second
+	answerLimit = 20 * time.Second
+)
 
 // servePage shows the page until ctx ends.
 func (d *driver) servePage(ctx context.Context) error {
@@ -47,9 +51,9 @@ func (d *driver) servePage(ctx context.Context) error {
 	if d.showsBoard() {
 		board := &boardPage{coord: d.coord.Control(), show: d.opt.ShowBoard, ctx: ctx}
 		defer board.close()
-		pages.Handle(boardPath, board)
+		pages.Handle(boardPath, whileItFlows(board, answerLimit))
 	}
-	server := &http.Server{Handler: d.hosting.Guard(pages), ReadHeaderTimeout: pageLimit, WriteTimeout: 2 * pageLimit}
+	server := pageServer(d.hosting.Guard(pages), answerLimit)
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // Serve tells
 	defer stop()
 	if err := server.Serve(d.pages); err != nil && !errors.Is(err, http.ErrServerClosed) {

@@ -146,3 +146,29 @@ func lastRun(dir string) int32 {
 	}
 	return last
 }
+
+// placeHosted sees to it that the results can go where a driver elsewhere reaches them.
+func (d *driver) placeHosted(ctx context.Context) error {
+	dir := d.req.GetDir()
+	if dir == "" {
+		dir = "tfcluster-runs/" + d.name
+	} else if !cluster.IsURI(dir) {
+		return fmt.Errorf("--dir %s: with --managed the cluster's driver is not on this machine: give a folder on hdfs://, or none", dir)
+	}
+	if d.opt.Elsewhere == nil {
+		return fmt.Errorf("not yet: --dir %s", dir)
+	}
+	e, err := d.opt.Elsewhere(dir)
+	if err != nil {
+		return fmt.Errorf("--dir %s: %w", dir, err)
+	}
+	d.dir = e.Dir
+	if d.old == nil {
+		err = spool.Check(ctx, e.Ask, e.Dir)
+	}
+	_ = e.Close.Close() // of connections that nobody uses any more
+	if err == nil && d.req.GetDir() == "" {
+		d.req.Dir = d.dir
+	}
+	return err
+}

@@ -139,6 +139,10 @@ func TestBatch(t *testing.T) {
 			"--worker-depends-on", "loader,ps", "--db-command", "echo up > db; sleep 60", "--loader-command", await("db") + "; cat db; sleep 0.3; echo loaded > data", "--ps-command", "echo ps has $(cat data) > ps; sleep 60", "--worker-command", await("ps") + "; cat data ps",
 		}, 0, []string{"[loader:0] up", "[worker:0] loaded", "[worker:0] ps has loaded"}},
 		{"a stage fails", []string{"--workers", "1", "--role", "loader=1", "--worker-depends-on", "loader", "--loader-command", "exit 4", "--worker-command", "echo never"}, 4, []string{"loader:0"}},
+		{"a stage behind the training fails once", []string{
+			"--max-restarts", "1", "--workers", "1", "--role", "report=1", "--report-depends-on", "worker", "--report-end-within", "5m",
+			"--worker-command", "true", "--report-command", "[ -e tried ] || { echo so > tried; exit 3; }; echo reported",
+		}, 0, []string{"report:0", "exited with code 3; restart 1 of 1", "[report:0] reported"}},
 		{"a worker hangs behind the chief", []string{"--chief", "--workers", "1", "--worker-end-within", "300ms", "--chief-command", "true", "--worker-command", "sleep 60"}, 124, []string{"worker:0 did not end within 300ms", "--worker-kind untracked"}},
 		{"a worker hangs behind the chief and may", []string{"--chief", "--workers", "1", "--ps", "1", "--worker-kind", "untracked", "--worker-end-within", "300ms", "--chief-command", "true", "sleep", "60"}, 0, []string{"worker:0 did not end within 300ms"}},
 		{"a worker that may hang fails", []string{"--chief", "--workers", "1", "--worker-kind", "untracked", "--worker-end-within", "1m", "--chief-command", "true", "--worker-command", "sleep 0.3; exit 1"}, 1, []string{"worker:0"}},
@@ -293,6 +297,48 @@ func TestFrameworks(t *testing.T) {
 		runBatch(t, "--framework", "pytorch", "--workers", "2", "--role", "board=1", "--board-kind", "sidecar", "--board-command", `echo "board: ${RANK-no rank}, $MASTER_ADDR" > board; sleep 60`, "--worker-depends-on", "board",
 			"--worker-command", await("board")+`; cat board; echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $INIT_METHOD`).end(0).says("board: no rank, 127.0.0.1", "0/2 0/1 tcp://127.0.0.1:", "1/2 0/1 tcp://")
 	})
+}
+
+// meets are programs of the frameworks' own, as docs/tony.md shows them: each process gives
+// its rank and one, and all have the sum.
+var meets = map[string]string{
+	"torch": `
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+x = torch.tensor([dist.get_rank() + 1.0])
+dist.all_reduce(x)
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} has {x.item():.0f}")
+dist.destroy_process_group()
+`,
+	"jax": `
+import os
+
+import jax
+
+jax.distributed.initialize(os.environ["JAX_COORDINATOR_ADDRESS"], int(os.environ["JAX_NUM_PROCESSES"]), int(os.environ["JAX_PROCESS_ID"]))
+from jax.experimental import multihost_utils
+
+x = multihost_utils.process_allgather(jax.numpy.array([jax.process_index() + 1.0]))
+print(f"rank {jax.process_index()} of {jax.process_count()} has {x.sum():.0f}")
+`,
+}
+
+// TestFrameworksThemselves: PyTorch and JAX meet, where the tests' Python has them.
+func TestFrameworksThemselves(t *testing.T) {
+	t.Parallel()
+	for module, framework := range map[string]string{"torch": "pytorch", "jax": "jax"} {
+		t.Run(framework, func(t *testing.T) {
+			t.Parallel()
+			python := clustertest.FindPython(t)
+			if out, err := exec.Command(python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('"+module+"') is None)").CombinedOutput(); err != nil {
+				t.Skipf("%s has no module %s: %v %s", python, module, err, out)
+			}
+			runBatch(t, "--framework", framework, "--workers", "3", script(t, meets[module])).end(0).
+				says("[worker:0] rank 0 of 3 has 6", "[worker:1] rank 1 of 3 has 6", "[worker:2] rank 2 of 3 has 6")
+		})
+	}
 }
 
 // TestStackRequest: no step for too long has Python write its stacks; a command, which

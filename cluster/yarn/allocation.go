@@ -27,6 +27,8 @@ type saved struct {
 	LeftOut     []string                             `json:"left_out,omitempty"` // nodes
 	Places      []place                              `json:"places,omitempty"`
 	Leases      []lease                              `json:"leases,omitempty"`
+	Folder      bool                                 `json:"folder,omitempty"`
+	Turns       turns                                `json:"turns"`
 }
 
 // savedExecutor is an executor's newest attempt and its container, if it has one.
@@ -34,6 +36,7 @@ type savedExecutor struct {
 	Attempt   int    `json:"attempt"`
 	Container []byte `json:"container,omitempty"` // a yarnpb.ContainerId
 	Web       string `json:"web,omitempty"`       // its node's web interface
+	Wish      int64  `json:"wish,omitempty"`      // that YARN may have yet
 }
 
 // executor is one as it stands.
@@ -67,8 +70,11 @@ type allocation struct {
 	work    sync.WaitGroup // the goroutines
 	wake    chan struct{}  // tells beat of new wishes
 
-	held  string    // of the goroutine beat: why the scheduler gives the application nothing yet
-	asked time.Time // of the goroutine beat: when the queue was asked for that
+	held     string    // of the goroutine beat: why the scheduler gives the application nothing yet
+	asked    time.Time // of the goroutine beat: when the queue was asked for that
+	standoff standoff  // of the goroutine beat
+
+	moving sync.Mutex // held while the driver's address on HDFS is written or removed; before mu
 
 	mu        sync.Mutex
 	app       application                      // guarded by mu
@@ -79,17 +85,20 @@ type allocation struct {
 	ending    ending                           // guarded by mu
 	places    []place                          // guarded by mu: containers that were used, oldest first
 	leases    []lease                          // guarded by mu: applications that it has been, oldest first
+	turns     turns                            // guarded by mu
 	released  bool                             // guarded by mu
 	strikes   map[string]int                   // guarded by mu: containers of a node in a row from which no agent came
 	leftOut   map[string]bool                  // guarded by mu: nodes that are not asked for
+	folder    bool                             // guarded by mu: the driver has moved, and its application has a folder on HDFS
 }
 
 func newAllocation(s site, req cluster.Request, app application, from saved) *allocation {
 	a := &allocation{
 		site: s, req: req, app: app, program: from.Program,
 		events: make(chan cluster.Event, 4*len(req.Executors)+16), wake: make(chan struct{}, 1), executors: map[cluster.ExecutorID]*executor{},
-		places: from.Places, leases: from.Leases,
+		places: from.Places, leases: from.Leases, folder: from.Folder,
 		wishes: time.Now().UnixMilli(), // another than an earlier driver's
+		turns:  from.Turns, standoff: newStandoff(req),
 		ending: released, strikes: map[string]int{}, leftOut: map[string]bool{},
 	}
 	for _, node := range from.LeftOut {
@@ -105,7 +114,7 @@ func newAllocation(s site, req cluster.Request, app application, from saved) *al
 		}
 		x := &executor{request: e, priority: priorities[k], attempt: -1}
 		if old, ok := from.Executors[e.ID]; ok {
-			x.attempt, x.web = old.Attempt, old.Web
+			x.attempt, x.web, x.wish = old.Attempt, old.Web, old.Wish
 			if id := (&yarnpb.ContainerId{}); len(old.Container) > 0 && proto.Unmarshal(old.Container, id) == nil {
 				x.last = id
 			}
@@ -143,8 +152,8 @@ func (a *allocation) want(id cluster.ExecutorID) {
 	x := a.executors[id]
 	a.giveBack(x) // what came since it was given back
 	a.wish(x, time.Now())
-	if a.app.master == nil {
-		return // it asks when it is registered
+	if a.app.master == nil || !a.turns.Until.IsZero() {
+		return // it asks when it is registered, or its rest is over
 	}
 	a.app.master.Ask(a.ask(x))
 	a.rouse()
@@ -167,7 +176,11 @@ func (a *allocation) rouse() {
 
 // ask is an executor's wish. It is called with mu held.
 func (a *allocation) ask(x *executor) protocol.Ask {
-	return protocol.Ask{ID: x.wish, Priority: x.priority, Resource: resource(x.request.Each), Label: x.request.Each.GetNodeLabel()}
+	near := a.app.near[x.request.ID]
+	if a.leftOut[near.Host] {
+		near = protocol.Spot{}
+	}
+	return protocol.Ask{ID: x.wish, Priority: x.priority, Resource: resource(x.request.Each), Label: x.request.Each.GetNodeLabel(), Near: near}
 }
 
 // kind is a size of container and where it is to be.
@@ -195,10 +208,14 @@ func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
 			name := protocol.ContainerName(x.last)
 			if c := living[name]; c != nil {
 				delete(living, name)
-				x.container, x.came = c, true
+				x.container, x.came, x.wish = c, true, 0
 				a.tell(cluster.Granted{Executor: id, Attempt: x.attempt, Host: c.GetNodeId().GetHost(), Kept: true})
 				continue
 			}
+		}
+		if x.wish != 0 { // what would come of it is nobody's
+			a.app.master.Disown(a.ask(x))
+			x.wish = 0
 		}
 		a.want(id)
 		a.tell(cluster.Anew{Executor: id, Attempt: x.attempt})
@@ -206,6 +223,9 @@ func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
 	for _, c := range living { // nobody knows what runs there
 		a.app.master.Release(c.GetId())
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.countWhole()
 }
 
 // Replace ends what is left of an executor and asks for another container.
@@ -265,8 +285,8 @@ func (a *allocation) Saved() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := saved{
-		Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}, Places: a.places, Leases: a.leases,
-		LeftOut: slices.Sorted(maps.Keys(a.leftOut)),
+		Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}, Places: a.places, Leases: a.leases, Turns: a.turns,
+		LeftOut: slices.Sorted(maps.Keys(a.leftOut)), Folder: a.folder,
 	}
 	if a.app.id != nil {
 		s.Application = protocol.ApplicationName(a.app.id)
@@ -275,7 +295,7 @@ func (a *allocation) Saved() []byte {
 		s.State = a.app.master.State()
 	}
 	for id, x := range maps.All(a.executors) {
-		e := savedExecutor{Attempt: x.attempt, Web: x.web}
+		e := savedExecutor{Attempt: x.attempt, Web: x.web, Wish: x.wish}
 		if x.container != nil {
 			b, err := proto.Marshal(x.container.GetId())
 			if err != nil {
@@ -319,7 +339,7 @@ func (a *allocation) Release(ctx context.Context) error {
 		// First what is kept: YARN may end this process when the application is finished.
 		a.attempt.ended(ctx)
 	}
-	err := app.end(ctx, a.site, as)
+	err := errors.Join(a.forgetMoved(ctx, app), app.end(ctx, a.site, as))
 	if err == nil {
 		a.leaseOver("finished")
 	}

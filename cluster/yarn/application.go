@@ -20,11 +20,12 @@ type application struct {
 	id     *yarnpb.ApplicationId // nil before there is one
 	master *protocol.Master      // nil until YARN lets it have one
 	nodes  *protocol.Nodes
+	near   map[cluster.ExecutorID]protocol.Spot // where the first containers are best: see spread
 }
 
 // submit checks what is asked for and submits an application for it, after a change to
 // its description, if that is not nil.
-func submit(ctx context.Context, s site, req cluster.Request, change func(*yarnpb.ApplicationSubmissionContext, shipped) error) (application, shipped, error) {
+func submit(ctx context.Context, s site, req cluster.Request, change func(*yarnpb.ApplicationSubmissionContext, application, shipped) error) (application, shipped, error) {
 	if err := reach(ctx, s.conf); err != nil {
 		return application{}, shipped{}, err
 	}
@@ -37,16 +38,18 @@ func submit(ctx context.Context, s site, req cluster.Request, change func(*yarnp
 	if err != nil {
 		return application{}, shipped{}, err
 	}
-	if err := check(ctx, client, req, most); err != nil {
+	reports, err := check(ctx, client, req, most)
+	if err != nil {
 		return application{}, shipped{}, err
 	}
+	app := application{id: id, near: spread(req.Executors, reports)}
 	program, err := ship(ctx, s, req.Program)
 	if err != nil {
 		return application{}, shipped{}, err
 	}
 	submission, err := describe(id, req)
 	if err == nil && change != nil {
-		err = change(submission, program)
+		err = change(submission, app, program)
 	}
 	if err != nil {
 		return application{}, shipped{}, err
@@ -57,7 +60,8 @@ func submit(ctx context.Context, s site, req cluster.Request, change func(*yarnp
 		}
 		return application{}, shipped{}, err
 	}
-	return application{id: id, nodes: protocol.NewNodes(s.conf, nodeLimit)}, program, nil
+	app.nodes = protocol.NewNodes(s.conf, nodeLimit)
+	return app, program, nil
 }
 
 // describe makes the application's submission.
@@ -77,7 +81,7 @@ func describe(id *yarnpb.ApplicationId, req cluster.Request) (*yarnpb.Applicatio
 		}
 	}
 	return &yarnpb.ApplicationSubmissionContext{
-		ApplicationId: id, ApplicationName: new("tfcluster " + req.Cluster), ApplicationType: new("TFCLUSTER"), ApplicationTags: tags,
+		ApplicationId: id, ApplicationName: new("tfcluster " + req.Cluster), ApplicationType: new(applicationType), ApplicationTags: tags,
 		Queue: new(queue(req)), Priority: &yarnpb.Priority{Priority: new(int32(priority))},
 		UnmanagedAm: new(true), KeepContainersAcrossApplicationAttempts: new(true), MaxAppAttempts: new(int32(1)),
 		AmContainerSpec: &yarnpb.ContainerLaunchContext{}, Resource: protocol.MemoryAndCores(1, 1, nil),
@@ -212,7 +216,6 @@ func (a *allocation) admit() error {
 		return errors.Join(err, master.Close())
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.app.master = master
 	master.Exclude(slices.Collect(maps.Keys(a.leftOut))...)
 	for _, x := range a.executors {
@@ -220,6 +223,8 @@ func (a *allocation) admit() error {
 			master.Ask(a.ask(x))
 		}
 	}
+	a.mu.Unlock()
+	a.tell(cluster.Renewed{}) // another driver goes on in the same application, which keeps its place in the queue
 	return nil
 }
 
@@ -254,14 +259,15 @@ func (a *allocation) gone() {
 	a.leaseOver(strings.TrimPrefix(cause, "its application "+a.ID()+" is "))
 	a.mu.Lock()
 	app := a.app
-	a.app = application{}
+	a.app, a.turns = application{}, turns{Again: a.turns.Whole || a.turns.Again} // whatever comes was never part of a cluster
 	var lost []cluster.Event
 	for id, x := range a.executors {
 		x.container, x.wish, x.cutOff = nil, 0, false
 		lost = append(lost, cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause})
 	}
 	a.mu.Unlock()
-	_ = app.close() // nobody is there any more
+	_ = a.forgetMoved(a.ctx, app) // else another submission sweeps it up
+	_ = app.close()               // nobody is there any more
 	for _, e := range lost {
 		a.tell(e)
 	}

@@ -37,6 +37,7 @@ type Attempt struct {
 	number  int32 // from 1 on
 	token   credentials.Token
 	program shipped
+	near    map[cluster.ExecutorID]protocol.Spot // for a first attempt
 	host    string
 	input   []byte
 	earlier []byte // what an earlier attempt kept; nil: there is nothing
@@ -90,7 +91,7 @@ func readAttempt(dir string) (*Attempt, error) {
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return nil, err
 	}
-	a := &Attempt{used: map[string]bool{}, program: in.Program, input: in.Driver, host: os.Getenv("NM_HOST")}
+	a := &Attempt{used: map[string]bool{}, program: in.Program, near: in.Near, input: in.Driver, host: os.Getenv("NM_HOST")}
 	for _, t := range file.Tokens {
 		if t.Kind == credentials.AMRM {
 			a.token = *t
@@ -177,7 +178,7 @@ func (a *Attempt) rouse() {
 }
 
 // folder is the application's on HDFS.
-func (a *Attempt) folder() string { return applicationsDir + "/" + protocol.ApplicationName(a.id) }
+func (a *Attempt) folder() string { return folderOn(protocol.ApplicationName(a.id)) }
 
 // recallLimit is how long HDFS may take at an attempt's beginning.
 const recallLimit = time.Minute
@@ -329,7 +330,11 @@ func (a *Attempt) register(ctx context.Context) (application, *yarnpb.RegisterAp
 	if err != nil {
 		return application{}, nil, errors.Join(err, master.Close())
 	}
-	return application{id: a.id, master: master, nodes: protocol.NewNodes(a.site.conf, nodeLimit)}, r, nil
+	app := application{id: a.id, master: master, nodes: protocol.NewNodes(a.site.conf, nodeLimit)}
+	if a.number == 1 {
+		app.near = a.near
+	}
+	return app, r, nil
 }
 
 // take has an allocation in this attempt's application. Of earlier attempts' containers
@@ -354,18 +359,4 @@ func (a *Attempt) take(ctx context.Context, req cluster.Request, raw []byte) (cl
 	a.mu.Unlock()
 	all.begin()
 	return all, nil
-}
-
-// findable tells an agent's configuration where the agent looks for the next attempt
-// when this one is gone: a file on HDFS.
-func (a *Attempt) findable(config []byte) ([]byte, error) {
-	var c map[string]any
-	err := json.Unmarshal(config, &c)
-	if err == nil {
-		c["find"], err = a.store.URI(a.folder() + "/" + addressFile)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(c)
 }

@@ -2,6 +2,8 @@ package yarn_test
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
@@ -85,6 +88,7 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 			}
 		})
 	}
+	t.Run("a detached run needs nobody here", func(t *testing.T) { t.Parallel(); runsAlone(t, h, dir) })
 	t.Run("an interactive cluster has done what it was for", func(t *testing.T) {
 		t.Parallel()
 		c := managed(t).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) {
@@ -135,4 +139,43 @@ func endsAs(ctx context.Context, t *testing.T, h *hadooptest.Cluster, tag string
 	if r.GetFinalApplicationStatus() != status || !strings.Contains(r.GetDiagnostics(), why) || strings.Contains(strings.TrimSpace(r.GetDiagnostics()), "\n") {
 		t.Errorf("it is %s, %s: %q", r.GetYarnApplicationState(), r.GetFinalApplicationStatus(), r.GetDiagnostics())
 	}
+}
+
+// runsAlone: a detached run of a managed cluster is YARN's from the submission on. It
+// begins, ends and gives everything back though no process of it is on this host.
+func runsAlone(t *testing.T, h *hadooptest.Cluster, dir string) {
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	const name = "batch-alone"
+	cmd := exec.CommandContext(ctx, program, "run", "--backend", "yarn", "--managed", "--detach", "--tags", "alone", "--name", name, "--workers", "1", "--memory", "1g",
+		"--python", clustertest.FindPython(t), "--no-zygote", "fails.py", "there")
+	cmd.Dir = dir
+	var hints strings.Builder
+	cmd.Stderr = &hints
+	out, err := cmd.Output()
+	if err != nil || string(out) != name+"\n" || !strings.Contains(hints.String(), "tfcluster wait -c "+name) {
+		t.Fatalf("it ends with %v, writes %q and\n%s", err, out, hints.String())
+	}
+	s, err := cluster.LoadState(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(s.Driver.PID, syscall.SIGKILL); err != nil {
+		t.Error(err)
+	}
+	clustertest.WaitFor(t, "the end of the process on this host", func() bool { return !s.Driver.Alive() })
+	endsAs(ctx, t, h, "alone", yarnpb.FinalApplicationStatus_APP_FAILED, "exited with code 17")
+	// Another process here learns that it is over, and leaves nothing.
+	for range 2 {
+		said, err := say(ctx, "wait", "-c", name)
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 17 || !strings.Contains(said, "exited with code 17") {
+			t.Errorf("wait ends with %v:\n%s", err, said)
+		}
+	}
+	clustertest.WaitFor(t, "the end of its state here", func() bool {
+		_, err := cluster.LoadState(name)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	remembersDriver(ctx, t, name, true)
 }

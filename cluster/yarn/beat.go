@@ -53,7 +53,7 @@ func (a *allocation) beat() error {
 	var odd time.Time // the first of such answers in a row; zero for none
 	asked := time.Now()
 	for pause := shortBeat; ; {
-		b, err := app.master.Allocate(a.ctx, 0)
+		b, err := app.master.Allocate(a.ctx, a.progress())
 		if a.ctx.Err() != nil {
 			return a.ctx.Err()
 		}
@@ -97,13 +97,19 @@ func (a *allocation) heard(app application, b protocol.Beat) {
 	for _, s := range b.GetCompletedContainerStatuses() {
 		a.ended(s)
 	}
-	if b.Renewed {
-		a.renewed()
+	if b.Renewed { // another token
+		a.tell(cluster.Renewed{})
 	}
 	a.heldBack(b.GetLimit())
+	gives := a.giveWay(app, time.Now())
 	a.pend(func(x *executor) string {
-		if a.held != "" {
+		switch {
+		case !a.turns.Until.IsZero():
+			return gives
+		case a.held != "":
 			return a.held
+		case gives != "":
+			return waitingWords(x, queue(a.req), b.GetLimit()) + "; " + gives
 		}
 		return waitingWords(x, queue(a.req), b.GetLimit()) + a.leftOutWords()
 	})
@@ -126,6 +132,8 @@ func (a *allocation) given(app application, c *yarnpb.Container) {
 	x.wish, x.container, x.last, x.web, x.launched = 0, c, c.GetId(), c.GetNodeHttpAddress(), time.Now()
 	id, attempt := x.request.ID, x.attempt
 	a.used(x, c)
+	delete(a.app.near, id) // another is wherever there is room
+	a.countWhole()
 	a.mu.Unlock()
 	a.tell(cluster.Granted{Executor: id, Attempt: attempt, Host: c.GetNodeId().GetHost()})
 	a.work.Go(func() {
@@ -188,21 +196,5 @@ func (a *allocation) refused(err error) {
 	a.mu.Unlock()
 	for _, e := range lost {
 		a.tell(e)
-	}
-}
-
-// renewed has the state saved, which holds a new token: it is whenever something was
-// granted.
-func (a *allocation) renewed() {
-	a.mu.Lock()
-	var again cluster.Event
-	for id, x := range a.executors {
-		if x.container != nil {
-			again = cluster.Granted{Executor: id, Attempt: x.attempt, Host: x.container.GetNodeId().GetHost()}
-		}
-	}
-	a.mu.Unlock()
-	if again != nil {
-		a.tell(again)
 	}
 }

@@ -29,7 +29,10 @@ type samples struct {
 // and in a container. It prints its samples for e2e/bench.
 func BenchmarkSubmit(b *testing.B) {
 	clustertest.FindPython(b)
-	y := hadooptest.Start(b, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: time.Minute})
+	y := hadooptest.Start(b, hadooptest.Options{
+		HDFS: true, NodeManagers: 2, MasterExpiry: time.Minute,
+		Site: map[string]string{"yarn.scheduler.capacity.node-locality-delay": "-1"}, // as TonY was measured
+	})
 	b.Setenv("HADOOP_CONF_DIR", y.Conf)
 	ways := map[string]clustertest.Harness{"unmanaged": harness(b), "managed": managed(b)}
 	found := map[string]*samples{"unmanaged": {}, "managed": {}}

@@ -44,8 +44,33 @@ func gpus(r *yarnpb.Resource) int64 {
 }
 
 // check refuses at once what YARN would refuse, or never give: more than a container
-// may have, a label or a queue that nobody has.
-func check(ctx context.Context, client *protocol.Client, req cluster.Request, most *yarnpb.Resource) error {
+// may have, a label or a queue that nobody has. It returns the nodes that run.
+func check(ctx context.Context, client *protocol.Client, req cluster.Request, most *yarnpb.Resource) ([]*yarnpb.NodeReport, error) {
+	if err := checkLabels(ctx, client, req); err != nil {
+		return nil, err
+	}
+	nodes, err := client.NodeReports(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkNodes(req, nodes); err != nil {
+		return nil, err
+	}
+	if err := checkMost(req, most); err != nil {
+		return nil, err
+	}
+	q, err := client.Queue(ctx, queue(req))
+	if err != nil {
+		return nil, err
+	}
+	if q.GetState() != yarnpb.QueueState_Q_RUNNING {
+		return nil, fmt.Errorf("queue %s takes no applications: it is %s", queue(req), strings.ToLower(strings.TrimPrefix(q.GetState().String(), "Q_")))
+	}
+	return nodes, nil
+}
+
+// checkLabels refuses a label that nobody has.
+func checkLabels(ctx context.Context, client *protocol.Client, req cluster.Request) error {
 	labels := map[string]bool{"": true}
 	known, err := client.Labels(ctx)
 	if err != nil {
@@ -60,23 +85,6 @@ func check(ctx context.Context, client *protocol.Client, req cluster.Request, mo
 			return fmt.Errorf("%s is to run on nodes labelled %q, which YARN does not know: it knows %s",
 				e.Task, e.Each.GetNodeLabel(), strings.Join(append(names, "no other"), ", "))
 		}
-	}
-	nodes, err := client.NodeReports(ctx)
-	if err != nil {
-		return err
-	}
-	if err := checkNodes(req, nodes); err != nil {
-		return err
-	}
-	if err := checkMost(req, most); err != nil {
-		return err
-	}
-	q, err := client.Queue(ctx, queue(req))
-	if err != nil {
-		return err
-	}
-	if q.GetState() != yarnpb.QueueState_Q_RUNNING {
-		return fmt.Errorf("queue %s takes no applications: it is %s", queue(req), strings.ToLower(strings.TrimPrefix(q.GetState().String(), "Q_")))
 	}
 	return nil
 }

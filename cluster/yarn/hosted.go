@@ -31,6 +31,8 @@ type masterInput struct {
 	Conf    map[string]string `json:"conf"`   // nodes need not have a configuration of clients
 	User    string            `json:"user"`
 	Program shipped           `json:"program"`
+
+	Near map[cluster.ExecutorID]protocol.Spot `json:"near,omitempty"` // of the first attempt
 }
 
 // masterNeeds begin the names of the properties that a managed ApplicationMaster has of
@@ -57,8 +59,8 @@ func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte)
 	if err != nil {
 		return nil, err
 	}
-	app, _, err := submit(ctx, s, req, func(c *yarnpb.ApplicationSubmissionContext, program shipped) error {
-		return describeMaster(c, s, program, input, req.Reserve.GetEngine()[engineBoard] != "")
+	app, _, err := submit(ctx, s, req, func(c *yarnpb.ApplicationSubmissionContext, app application, program shipped) error {
+		return describeMaster(c, masterInput{Driver: input, Conf: s.conf.Some(masterNeeds...), User: s.user, Program: program, Near: app.near}, req.Reserve.GetEngine()[engineBoard] != "")
 	})
 	if err != nil {
 		return nil, err
@@ -103,12 +105,12 @@ func (h *hosted) sweep(ctx context.Context) error {
 
 // describeMaster makes a submission one with a container for its ApplicationMaster, and
 // for a TensorBoard beside it.
-func describeMaster(c *yarnpb.ApplicationSubmissionContext, s site, program shipped, input []byte, board bool) error {
-	secret, err := json.Marshal(masterInput{Driver: input, Conf: s.conf.Some(masterNeeds...), User: s.user, Program: program})
+func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, board bool) error {
+	secret, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("encode the ApplicationMaster's input: %w", err)
 	}
-	resource, err := program.resource()
+	resource, err := in.Program.resource()
 	if err != nil {
 		return err
 	}

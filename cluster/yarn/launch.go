@@ -31,10 +31,8 @@ func (a *allocation) launch(ctx context.Context, app application, id cluster.Exe
 	if err != nil {
 		return fmt.Errorf("configure executor %s: %w", id, err)
 	}
-	if a.attempt != nil {
-		if config, err = a.attempt.findable(config); err != nil {
-			return fmt.Errorf("configure executor %s: %w", id, err)
-		}
+	if config, err = a.findable(app, config); err != nil {
+		return fmt.Errorf("configure executor %s: %w", id, err)
 	}
 	var task cluster.TaskID
 	a.mu.Lock()

@@ -93,7 +93,7 @@ func allocate(ctx context.Context, s site, req cluster.Request, old saved) (clus
 	if err != nil {
 		return nil, err
 	}
-	old.Program = program
+	old.Program, old.Turns = program, turns{} // nothing that comes was ever part of a cluster
 	a := newAllocation(s, req, app, old)
 	a.shipped = time.Now()
 	for _, e := range req.Executors {
@@ -136,7 +136,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 	if app.id, err = protocol.ParseApplication(old.Application); err != nil {
 		return nil, err
 	}
-	if len(old.State.Token.Identifier) == 0 { // it never had a container
+	if len(old.State.Token.Identifier) == 0 { // it waits to begin
 		if err := app.end(ctx, s, released); err != nil {
 			return nil, err
 		}

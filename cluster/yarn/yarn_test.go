@@ -63,9 +63,10 @@ func harness(t testing.TB) clustertest.Harness {
 
 func TestSuite(t *testing.T) {
 	// A driver that died is missed for a minute before its tasks are ended.
-	start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute, Site: indexed})
+	h := start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute, Site: indexed})
 	clustertest.Suite(t, harness(t))
 	t.Run("logs of the other format are read", readsLogs)
+	t.Run("a driver that is elsewhere is found", func(t *testing.T) { findsMoved(t, h) })
 }
 
 // hello is a program that ends well.
@@ -264,6 +265,7 @@ func TestFaults(t *testing.T) {
 		HDFS: true, NodeManagers: 2, Recovery: true, MasterExpiry: 5 * time.Minute, NodeExpiry: 20 * time.Second,
 		Site: map[string]string{"yarn.log-aggregation-enable": "false"},
 	})
+	t.Run("two half-filled reservations are filled in turn", func(t *testing.T) { inTurn(t, h) })
 	c := harness(t).Start(t, "worker=2")
 	t.Run("the ResourceManager's restart is not noticed", func(t *testing.T) {
 		clusters := []*clustertest.Cluster{c, managed(t).Start(t, "worker=2")}

@@ -187,7 +187,6 @@ func (c *Cluster) capacityScheduler() properties {
 		q + "root.ml.maximum-capacity":       "50",
 		q + "root.ml.user-limit-factor":      "10",
 		q + "maximum-am-resource-percent":    "0.8",
-		q + "node-locality-delay":            "-1",
 		q + "resource-calculator":            "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator",
 	}
 	for _, l := range c.labels() {
@@ -203,6 +202,21 @@ func (c *Cluster) capacityScheduler() properties {
 		}
 	}
 	return p
+}
+
+// Set changes Options.Site, for daemons that are started from then on and for what they
+// read again when they are told.
+func (c *Cluster) Set(site map[string]string) {
+	c.t.Helper()
+	all := maps.Clone(c.options.Site)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, site)
+	c.options.Site = all
+	if err := c.write(); err != nil {
+		c.t.Fatalf("write Hadoop's configuration: %v", err)
+	}
 }
 
 // labels are the different ones of Options.Labels.

@@ -141,6 +141,14 @@ func (c *Client) Containers(ctx context.Context, attempt *yarnpb.ApplicationAtte
 	return r.GetContainers(), explain("ask for the containers of "+ApplicationName(attempt.GetApplicationId()), err)
 }
 
+// Running are the applications of a type that have their master and have not ended.
+func (c *Client) Running(ctx context.Context, applicationType string) ([]*yarnpb.ApplicationReport, error) {
+	r, err := call(ctx, c.ipc, "getApplications", &yarnpb.GetApplicationsRequest{
+		ApplicationTypes: []string{applicationType}, ApplicationStates: []yarnpb.YarnApplicationState{yarnpb.YarnApplicationState_RUNNING},
+	}, &yarnpb.GetApplicationsResponse{})
+	return r.GetApplications(), explain("ask for the applications that run", err)
+}
+
 // Queue tells how full a queue is.
 func (c *Client) Queue(ctx context.Context, name string) (*yarnpb.QueueInfo, error) {
 	r, err := call(ctx, c.ipc, "getQueueInfo", &yarnpb.GetQueueInfoRequest{

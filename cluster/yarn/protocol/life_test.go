@@ -39,6 +39,14 @@ func testTakeOver(t *testing.T, y *yarn) {
 	m.running("sleep 3001", 3)
 	m.Release(got[2].GetId())
 	m.awaitEnd(got[2])
+	var hosts []string
+	for i := range y.hadoop.NodeManagers {
+		host, _, _ := strings.Cut(y.hadoop.NodeID(i), ":")
+		hosts = append(hosts, host)
+	}
+	m.Exclude(hosts...)
+	m.Ask(small(9)) // nobody gives it
+	m.until("it is asked for", func(protocol.Beat) bool { return true })
 	saved := m.State()
 	m.Close()
 	m.nodes.Close()
@@ -58,10 +66,17 @@ func testTakeOver(t *testing.T, y *yarn) {
 		t.Error(err)
 	}
 	m.awaitEnd(got[0])
+	m.Disown(small(9))
+	m.Exclude(hosts...)
+	m.until("the wish is taken back", func(protocol.Beat) bool { return true })
+	m.Include(hosts...)
 	more := m.containers(small(4))
 	m.start(more[0], "exit 5")
 	if s := m.awaitEnd(more[0]); s.GetExitStatus() != 5 {
 		t.Errorf("the new one ended as %v", s)
+	}
+	if c := m.given[9]; c != nil {
+		t.Errorf("what was taken back is given: %v", c)
 	}
 	m.finish() // ends the last
 }

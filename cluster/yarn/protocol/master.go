@@ -29,6 +29,16 @@ type Ask struct {
 	Priority int32 // lower ones are served first; one for each kind of Resource
 	Resource *yarnpb.Resource
 	Label    string // of the node, "" for none
+	// Near is where it is best: it is given elsewhere where there is no room. The zero
+	// Spot is none. A scheduler gives one container a heartbeat of a node to wishes
+	// without it, to those that name the node as many as there is room for.
+	Near Spot
+}
+
+// Spot is a node, as YARN's reports call it.
+type Spot struct {
+	Host string
+	Rack string
 }
 
 // Master is an ApplicationMaster toward the ResourceManager's scheduler. Heartbeats are
@@ -109,7 +119,7 @@ func (m *Master) Register(ctx context.Context, at Contact) (*yarnpb.RegisterAppl
 	clear(m.known)
 	m.unanswered = nil
 	for _, id := range slices.Sorted(maps.Keys(m.asks)) {
-		m.changed = append(m.changed, m.asks[id].request(1))
+		m.changed = append(m.changed, m.asks[id].requests(1)...)
 	}
 	return r, nil
 }
@@ -120,7 +130,7 @@ func (m *Master) Ask(asks ...Ask) {
 	defer m.mu.Unlock()
 	for _, a := range asks {
 		m.asks[a.ID] = a
-		m.changed = append(m.changed, a.request(1))
+		m.changed = append(m.changed, a.requests(1)...)
 	}
 }
 
@@ -134,9 +144,19 @@ func (m *Master) Withdraw(ids ...int64) {
 	for _, id := range ids {
 		m.changed = slices.DeleteFunc(m.changed, func(r *yarnpb.ResourceRequest) bool { return r.GetAllocationRequestId() == id })
 		if a, ok := m.asks[id]; ok && m.told[id] {
-			m.changed = append(m.changed, a.request(0))
+			m.changed = append(m.changed, a.requests(0)...)
 		}
 		delete(m.asks, id)
+	}
+}
+
+// Disown takes back wishes of an earlier process's, by the next heartbeat. They may be
+// granted already.
+func (m *Master) Disown(asks ...Ask) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, a := range asks {
+		m.changed = append(m.changed, a.requests(0)...)
 	}
 }
 
@@ -186,9 +206,19 @@ func (m *Master) exclusions() *yarnpb.ResourceBlacklistRequest {
 	return r
 }
 
-func (a Ask) request(n int32) *yarnpb.ResourceRequest {
+// requests ask for it n times. A scheduler wants to be told of a node's rack, and of
+// everywhere, with the node.
+func (a Ask) requests(n int32) []*yarnpb.ResourceRequest {
+	all := []*yarnpb.ResourceRequest{a.request("*", n)}
+	if a.Near != (Spot{}) {
+		all = append(all, a.request(a.Near.Host, n), a.request(a.Near.Rack, n))
+	}
+	return all
+}
+
+func (a Ask) request(where string, n int32) *yarnpb.ResourceRequest {
 	r := &yarnpb.ResourceRequest{
-		Priority: &yarnpb.Priority{Priority: &a.Priority}, ResourceName: new("*"), Capability: a.Resource,
+		Priority: &yarnpb.Priority{Priority: &a.Priority}, ResourceName: &where, Capability: a.Resource,
 		NumContainers: &n, RelaxLocality: new(true), AllocationRequestId: &a.ID,
 		ExecutionTypeRequest: &yarnpb.ExecutionTypeRequest{ExecutionType: yarnpb.ExecutionType_GUARANTEED.Enum()},
 	}
@@ -309,15 +339,20 @@ func (m *Master) unsaid(requests []*yarnpb.ResourceRequest) []*yarnpb.ResourceRe
 	})
 }
 
-// newest are the last words about each wish: two about one would contradict.
+// newest are the last words about each wish and place: two about one would contradict.
 func newest(changed []*yarnpb.ResourceRequest) []*yarnpb.ResourceRequest {
-	last := map[int64]int{}
+	type about struct {
+		wish  int64
+		where string
+	}
+	of := func(r *yarnpb.ResourceRequest) about { return about{r.GetAllocationRequestId(), r.GetResourceName()} }
+	last := map[about]int{}
 	for i, r := range changed {
-		last[r.GetAllocationRequestId()] = i
+		last[of(r)] = i
 	}
 	var kept []*yarnpb.ResourceRequest
 	for i, r := range changed {
-		if last[r.GetAllocationRequestId()] == i {
+		if last[of(r)] == i {
 			kept = append(kept, r)
 		}
 	}

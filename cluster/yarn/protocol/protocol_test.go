@@ -54,6 +54,7 @@ func TestProtocol(t *testing.T) {
 			{"an answer that is lost", testLostAnswer},
 			{"a container that is started twice", testStartTwice},
 			{"a node that is excluded", testExclude},
+			{"wishes that name a node", testNear},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()

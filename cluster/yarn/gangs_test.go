@@ -1,0 +1,176 @@
+package yarn_test
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
+	"github.com/tfcluster/tfcluster/cluster/yarn/ipc"
+)
+
+// sized asks for containers of so many GiB in a queue.
+func sized(queue string, gib int64) func(*clusterpb.ReserveRequest) {
+	return func(r *clusterpb.ReserveRequest) {
+		engine := map[string]string{"queue": queue}
+		if r.GetEngine()["managed"] != "" {
+			engine["managed"] = "true"
+		}
+		r.Engine = engine
+		r.TimeoutMillis = 4 * time.Minute.Milliseconds() // a turn takes 6 seconds at least, in which it is looked at
+		r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: gib << 30}
+	}
+}
+
+// inTurn: of two reservations that hold half of what both need, the younger gives way to
+// the older and is whole after it, whoever of their masters is killed meanwhile. Two
+// containers fit on each of the two nodes beside a master: the older's queue lets it have
+// two, the younger has what is left, and then the older's queue lets it have them all.
+func inTurn(t *testing.T, h *hadooptest.Cluster) {
+	older := harness(t).Launch(t, "worker=3", sized("ml", 3))
+	clustertest.WaitFor(t, "the older one's half", func() bool { return kept(older) == 2 })
+	younger := managed(t).Launch(t, "worker=3", sized("default", 3))
+	clustertest.WaitFor(t, "the younger one's half", func() bool { return came(t, younger) == 2 })
+	h.Set(map[string]string{"yarn.scheduler.capacity.root.ml.maximum-capacity": "100"})
+	refreshQueues(t, h)
+	var driver int32 // the younger one's
+	gaveWay := func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+		defer cancel()
+		st, err := younger.Status(ctx, &clusterpb.StatusRequest{})
+		driver = st.GetDriverPid()
+		return err == nil && slices.ContainsFunc(st.GetNotes(), func(n *clusterpb.Note) bool {
+			return strings.Contains(n.GetText(), "gave the 2 of 3 containers that it had back for "+allocationOf(t, older)+" of ") &&
+				strings.Contains(n.GetText(), ", which began before it and is half filled too; it asks again in about ")
+		})
+	}
+	// Its words stand only until the younger one has given way, which a loaded machine may be late to see.
+	clustertest.WaitFor(t, "the older one's word that it waits beside the younger, or that one's", func() bool {
+		return waitsIn(t, older, "it gives the 2 of 3 containers that it has back for ") || gaveWay()
+	})
+	sameApplication(t, older)
+	if n := kept(older); n < 2 { // the younger one may have given way meanwhile
+		t.Errorf("of the older one's two containers the next driver has %d", n)
+	}
+	clustertest.WaitFor(t, "the word that the younger gives way", gaveWay)
+	if err := syscall.Kill(int(driver), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	older.Ready()
+	// One that has nothing yet keeps its place in the queue too.
+	waiting := harness(t).Launch(t, "worker=1", sized("default", 7))
+	awaits(t, waiting, "it needs 7168 MiB and 1 vcores")
+	sameApplication(t, waiting)
+	waiting.End()
+	for _, c := range []*clustertest.Cluster{older, younger} {
+		c.Ready()
+		if st := c.Script(hello).Wait(); st.GetState() != "finished" {
+			t.Errorf("the run is %s: %v", st.GetState(), st.GetFailure())
+		}
+		c.End()
+	}
+}
+
+// kept is how many containers the next driver of a cluster would know of.
+func kept(c *clustertest.Cluster) int {
+	var saved struct {
+		Executors map[string]struct{ Container []byte }
+	}
+	s, err := cluster.LoadState(c.Name)
+	if err != nil || json.Unmarshal(s.Saved, &saved) != nil {
+		return 0
+	}
+	n := 0
+	for _, x := range saved.Executors {
+		if x.Container != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// came is how many of a cluster's executors have a container.
+func came(t *testing.T, c *clustertest.Cluster) int {
+	t.Helper()
+	st, err := c.Status(t.Context(), &clusterpb.StatusRequest{})
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, x := range st.GetExecutors() {
+		if x.GetHost() != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// awaits waits until an executor of a cluster's waits in such words.
+func awaits(t *testing.T, c *clustertest.Cluster, words string) {
+	t.Helper()
+	clustertest.WaitFor(t, words, func() bool { return waitsIn(t, c, words) })
+}
+
+// waitsIn is whether an executor of a cluster's waits in such words.
+func waitsIn(t *testing.T, c *clustertest.Cluster, words string) bool {
+	t.Helper()
+	st, err := c.Status(t.Context(), &clusterpb.StatusRequest{})
+	return err == nil && slices.ContainsFunc(st.GetExecutors(), func(x *clusterpb.ExecutorStatus) bool { return strings.Contains(x.GetCause(), words) })
+}
+
+// allocationOf is the application that a cluster is.
+func allocationOf(t *testing.T, c *clustertest.Cluster) string {
+	t.Helper()
+	s, err := cluster.LoadState(c.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s.Allocation
+}
+
+// sameApplication kills the driver that stands on this host, and has another go on in the
+// same application.
+func sameApplication(t *testing.T, c *clustertest.Cluster) {
+	t.Helper()
+	s, err := cluster.LoadState(c.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(s.Driver.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.WaitFor(t, "the driver's end", func() bool { return !s.Driver.Alive() })
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	client, err := cluster.Recover(ctx, program, c.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	c.Client = client
+	clustertest.WaitFor(t, "the engine's answer", func() bool { return allocationOf(t, c) != "" })
+	if now := allocationOf(t, c); now != s.Allocation {
+		t.Errorf("the next driver goes on in %s, not in %s", now, s.Allocation)
+	}
+}
+
+// refreshQueues has the ResourceManager read its queues again.
+func refreshQueues(t *testing.T, h *hadooptest.Cluster) {
+	t.Helper()
+	conf, user := hadoop(t, h)
+	admin := ipc.NewClient([]string{conf.Get("yarn.resourcemanager.admin.address")}, clustertest.Deadline,
+		ipc.Config{Protocol: "org.apache.hadoop.yarn.server.api.ResourceManagerAdministrationProtocolPB", User: user})
+	defer admin.Close()
+	if err := admin.Call(t.Context(), "refreshQueues", &emptypb.Empty{}, &emptypb.Empty{}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,340 @@
+package yarn
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
+)
+
+// YARN gives containers one by one. Two reservations that each hold half of what there
+// is wait for each other, until their timeouts. So one that is half filled gives back
+// what it holds, waits, and asks again.
+//
+// That is right only where others hold and wait too. In a queue that is full of jobs
+// that end, who holds its part gathers the rest as they end, and who gives it back has
+// it taken by the next small job, for ever. YARN does not tell which application holds a
+// part of what it needs; ours do, by their progress: the part of their executors that
+// they have. As long as none of ours is half filled beside this one, nothing is given
+// back, however long nothing comes. Other kinds of application are not known to be
+// gangs, and are waited for; so are those that YARN's access control hides.
+//
+// Who came first goes first, by the number that the ResourceManager gave it: of those that
+// are half filled, the youngest gives way after one measure of patience, an older one only
+// after two more for each younger one, so that what they give back comes first.
+// It does in the end: what a younger one gives back may be on nodes, or in a queue, where
+// it is of no use to the older. Each turn takes twice as long as the one before, and is
+// random, so that no two go on in step. Where a turn was in vain, since those for whom it
+// was are as full as before, they wait for something else, such as their queue's limit,
+// and much patience is had with them. The application stays the same meanwhile, and keeps
+// its place in a queue that serves who came first.
+//
+// Once every executor has had a container, nothing is given back any more: the cluster
+// may have been ready, and what was ready is held. An executor that is replaced later is
+// waited for, whoever waits beside it.
+
+// turns is how a reservation has given way so far.
+type turns struct {
+	Whole bool               `json:"whole,omitempty"` // every executor had a container: nothing is given back any more
+	Again bool               `json:"again,omitempty"` // an earlier application was whole: a run may go on without its sidecars
+	Given int                `json:"given,omitempty"` // how often it gave back what it had
+	Until time.Time          `json:"until,omitzero"`  // nothing is asked for before; zero: something is
+	Whom  string             `json:"whom,omitempty"`  // it gave way to last
+	Full  map[string]float32 `json:"full,omitempty"`  // how full those were that it gave way to last
+}
+
+// standoff is what the goroutine beat sees of reservations that wait for one another.
+type standoff struct {
+	unit   time.Duration // of patience
+	vain   time.Duration // patience with those that it gave way to in vain
+	held   int           // containers
+	came   time.Time     // the last of them; zero: there is none
+	since  time.Time     // when it began that nothing came though others are half filled; zero: it is not so
+	luck   float64       // from 1 to 1.5, drawn with since
+	rivals rivals
+	looked time.Time // when rivals were asked for
+	moved  time.Time // when rivals last became more or less full, of a rest that goes on; zero: none does
+}
+
+// rivals are the other reservations that hold a part of what they need.
+type rivals struct {
+	all, younger int
+	one          string             // the oldest of them, for people
+	full         map[string]float32 // how full they are
+}
+
+// How much patience there is. Of a reservation of ten minutes the first turn takes 15 to
+// 22 seconds, and twice as much more for each younger rival.
+const (
+	leastUnit      = 3 * time.Second // heartbeats of nodes and masters, a second each, bring what is given back
+	mostUnit       = 15 * time.Second
+	unitsOfReserve = 40 // in the time that a reservation has
+	vainOfReserve  = 4
+	mostDoubled    = 3 // turns after which they grow no longer
+	mostRivals     = 3 // that make an older one wait longer
+	lookAgain      = 5 * time.Second
+	fillPause      = time.Second // between two containers of a reservation that is being filled
+)
+
+// defaultReserve is a reservation's time where the request names none.
+const defaultReserve = 10 * time.Minute
+
+// applicationType is that of our applications.
+const applicationType = "TFCLUSTER"
+
+func newStandoff(req cluster.Request) standoff {
+	limit := time.Duration(cmp.Or(req.Reserve.GetTimeoutMillis(), defaultReserve.Milliseconds())) * time.Millisecond
+	return standoff{unit: min(max(limit/unitsOfReserve, leastUnit), mostUnit), vain: limit / vainOfReserve}
+}
+
+// over ends what was seen: nothing is held, or nothing is missing.
+func (s *standoff) over() { s.held, s.came, s.since = 0, time.Time{}, time.Time{} }
+
+// patience is how long nothing may come.
+func (s *standoff) patience(t turns) time.Duration {
+	times := float64(int(1)<<min(t.Given, mostDoubled)) * float64(1+2*min(s.rivals.younger, mostRivals))
+	p := time.Duration(float64(s.unit) * times * s.luck)
+	for id, full := range s.rivals.full {
+		if t.Full[id] != full {
+			return p // to one of them it was of use, or may be
+		}
+	}
+	return max(p, s.vain)
+}
+
+// rest is how long nothing is asked for after a turn: others gather what was given back.
+func (s *standoff) rest(turn int) time.Duration {
+	return time.Duration(float64(s.unit) * float64(int(1)<<min(turn, mostDoubled)) * (1 + rand.Float64()) / 2)
+}
+
+// resumes is whether to ask again, once a rest's time is over: not while an older one is
+// half filled and something moves, for a while. Among many that wait for one another those
+// that gave way would else take what the next one gives back, and nobody is ever whole.
+func (s *standoff) resumes(now time.Time, t turns, find func() (rivals, error)) bool {
+	if now.Sub(s.looked) > min(lookAgain, s.unit/2) {
+		r, err := find()
+		if s.looked = now; err != nil {
+			return true
+		}
+		if !maps.Equal(r.full, s.rivals.full) {
+			s.moved = now
+		}
+		s.rivals = r
+	}
+	if s.moved.IsZero() {
+		s.moved = now
+	}
+	most := s.unit << min(t.Given, mostDoubled)
+	older := s.rivals.all - s.rivals.younger
+	if older > 0 && now.Sub(s.moved) < 2*most && now.Sub(t.Until) < 4*most {
+		return false
+	}
+	s.moved = time.Time{}
+	return true
+}
+
+// watch says how much patience is left at a moment, for one that holds some containers
+// and lacks others; none while nobody else is half filled. find looks for those others.
+func (s *standoff) watch(now time.Time, held int, t turns, find func() (rivals, error)) (left time.Duration, stuck bool) {
+	look := func() {
+		r, err := find()
+		if s.looked = now; err != nil {
+			return // what was seen last has to do
+		}
+		if r.younger < s.rivals.younger { // what it gave back may be on its way here
+			s.since = time.Time{}
+		}
+		s.rivals = r
+	}
+	if s.came.IsZero() || held > s.held {
+		s.came, s.since = now, time.Time{}
+	}
+	s.held = held
+	if now.Sub(s.came) < fillPause {
+		return 0, false
+	}
+	if now.Sub(s.looked) > min(lookAgain, s.unit/2) {
+		look()
+	}
+	if s.rivals.all == 0 {
+		s.since = time.Time{}
+		return 0, false
+	}
+	if s.since.IsZero() {
+		s.since, s.luck = now, 1+rand.Float64()/2
+	}
+	if now.Sub(s.since) >= s.patience(t) && s.looked.Before(now) {
+		look() // they may be whole by now
+		if s.since.IsZero() {
+			s.since = now
+		}
+	}
+	return max(0, s.patience(t)-now.Sub(s.since)), s.rivals.all > 0
+}
+
+// findRivals are among applications of ours those that are half filled.
+func findRivals(me *yarnpb.ApplicationId, all []*yarnpb.ApplicationReport) rivals {
+	found := rivals{full: map[string]float32{}}
+	var oldest *yarnpb.ApplicationId
+	for _, r := range all {
+		id := r.GetApplicationId()
+		order := inOrder(id, me)
+		if order == 0 || r.GetProgress() <= 0 || r.GetProgress() >= 1 {
+			continue
+		}
+		if found.all++; order > 0 {
+			found.younger++
+		}
+		found.full[protocol.ApplicationName(id)] = r.GetProgress()
+		if oldest == nil || inOrder(id, oldest) < 0 {
+			oldest = id
+			began := "before"
+			if order > 0 {
+				began = "after"
+			}
+			found.one = fmt.Sprintf("%s of %s, which began %s it", protocol.ApplicationName(id), r.GetUser(), began)
+		}
+	}
+	return found
+}
+
+// inOrder compares applications by when their ResourceManager numbered them.
+func inOrder(a, b *yarnpb.ApplicationId) int {
+	return cmp.Or(cmp.Compare(a.GetClusterTimestamp(), b.GetClusterTimestamp()), cmp.Compare(a.GetId(), b.GetId()))
+}
+
+// rivals asks YARN for the other reservations that are half filled.
+func (a *allocation) rivals(app application) (rivals, error) {
+	client, err := protocol.NewClient(a.site.conf, a.site.user, reachLimit)
+	if err != nil {
+		return rivals{}, err
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(a.ctx, reachLimit)
+	defer cancel()
+	all, err := client.Running(ctx, applicationType)
+	return findRivals(app.id, all), err
+}
+
+// progress is what the application tells of itself: the part of its executors that it
+// has, and that it lacks nothing once it was whole.
+func (a *allocation) progress() float32 {
+	held, _, t := a.standing()
+	if t.Whole {
+		return 1
+	}
+	return float32(held) / float32(len(a.executors))
+}
+
+// standing is how many containers there are and how many are waited for, and the turns.
+func (a *allocation) standing() (held, lacks int, t turns) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, x := range a.executors {
+		if x.container != nil {
+			held++
+		} else if x.wish != 0 {
+			lacks++
+		}
+	}
+	return held, lacks, a.turns
+}
+
+// countWhole notes that every executor has a container that a run cannot begin without. It
+// is called with mu held, before anybody hears of the last one.
+func (a *allocation) countWhole() {
+	spared := map[string]bool{}
+	for _, r := range a.req.Reserve.GetRoles() {
+		spared[r.GetName()] = a.turns.Again && cluster.KindOf(r) == cluster.Sidecar
+	}
+	for _, x := range a.executors {
+		if x.container == nil && !spared[x.request.Task.Role] {
+			return
+		}
+	}
+	a.turns.Whole = true
+}
+
+// giveWay gives back what a half-filled reservation holds, and asks again, each when its
+// time has come. It says what is about to be done, "" for nothing.
+func (a *allocation) giveWay(app application, now time.Time) string {
+	held, lacks, t := a.standing()
+	find := func() (rivals, error) { return a.rivals(app) }
+	switch {
+	case !t.Until.IsZero():
+		if now.Before(t.Until) {
+			return fmt.Sprintf("what it held was given back for %s and is half filled too; it asks again in %s", t.Whom, about(t.Until.Sub(now)))
+		}
+		if !a.standoff.resumes(now, t, find) {
+			return fmt.Sprintf("what it held was given back for %s and is half filled too; it asks again when that is filled", t.Whom)
+		}
+		a.askAgain(app, now)
+		return ""
+	case t.Whole, held == 0, lacks == 0:
+		a.standoff.over()
+		return ""
+	}
+	left, stuck := a.standoff.watch(now, held, t, find)
+	switch {
+	case !stuck:
+		return ""
+	case left > 0:
+		return fmt.Sprintf("in %s, unless more come, it gives the %d of %d containers that it has back for %s and is half filled too, and asks again",
+			about(left), held, len(a.executors), a.standoff.rivals.one)
+	}
+	a.tell(a.giveUpHalf(app, now, a.standoff.rest(t.Given)))
+	return ""
+}
+
+// giveUpHalf gives back what there is, takes back what is asked for, and rests.
+func (a *allocation) giveUpHalf(app application, now time.Time, rest time.Duration) cluster.Returned {
+	a.standoff.over()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e := cluster.Returned{Attempts: map[cluster.ExecutorID]int{}}
+	held := 0
+	for id, x := range a.executors {
+		if x.container != nil {
+			held++
+		}
+		a.giveBack(x)
+		a.wish(x, now)
+		e.Attempts[id] = x.attempt
+	}
+	a.turns.Given++
+	a.turns.Until, a.turns.Whom, a.turns.Full = now.Add(rest), a.standoff.rivals.one, a.standoff.rivals.full
+	e.Why = fmt.Sprintf("%s gave the %d of %d containers that it had back for %s and is half filled too; it asks again in %s",
+		protocol.ApplicationName(app.id), held, len(a.executors), a.turns.Whom, about(rest))
+	return e
+}
+
+// askAgain ends a rest.
+func (a *allocation) askAgain(app application, now time.Time) {
+	a.mu.Lock()
+	a.turns.Until = time.Time{}
+	var asked []cluster.Event
+	for id, x := range a.executors {
+		if x.wish != 0 {
+			x.since, x.why = now, "asked for again"
+			app.master.Ask(a.ask(x))
+			asked = append(asked, cluster.Pending{Executor: id, Why: x.why})
+		}
+	}
+	a.mu.Unlock()
+	for _, e := range asked {
+		a.tell(e)
+	}
+	a.rouse()
+}
+
+// about is a while for people, in words that do not change with each heartbeat.
+func about(d time.Duration) string {
+	const step = 5 * time.Second
+	return fmt.Sprintf("about %.0f s", ((d + step - 1) / step * step).Seconds())
+}

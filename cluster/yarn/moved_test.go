@@ -1,0 +1,92 @@
+package yarn_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
+)
+
+// findsMoved: a driver that takes over and cannot listen where its predecessor did, as on a
+// machine that came back with another address, is found by the agents of that one.
+func findsMoved(t *testing.T, h *hadooptest.Cluster) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	c := harness(t).Start(t, "worker=2")
+	agents := func() (pids [2]int32, ready bool) {
+		st, err := c.Status(ctx, &clusterpb.StatusRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ready = true
+		for i, x := range st.GetExecutors() {
+			pids[i], ready = x.GetPid(), ready && x.GetState() == "ready"
+		}
+		return pids, ready
+	}
+	before, _ := agents()
+	s, err := cluster.LoadState(c.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(s.Driver.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	clustertest.WaitFor(t, "the driver's end", func() bool { return !s.Driver.Alive() })
+	var other net.Listener // somebody else is there now
+	clustertest.WaitFor(t, "the driver's port, which its last thread lets go of", func() bool {
+		other, err = net.Listen("tcp", s.Address)
+		return err == nil
+	})
+	t.Cleanup(func() { other.Close() })
+	go func() { // ends with the listener
+		for {
+			conn, err := other.Accept()
+			if err != nil {
+				return
+			}
+			conn.Close()
+		}
+	}()
+	client, err := cluster.Recover(ctx, program, c.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Close()
+	c.Client = client
+	clustertest.WaitFor(t, "the agents", func() bool { _, ready := agents(); return ready })
+	if after, _ := agents(); after != before {
+		t.Errorf("the agents are %v, they were %v", after, before)
+	}
+	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := ""
+	for _, n := range st.GetNotes() {
+		said += n.GetText() + "\n"
+	}
+	if !strings.Contains(said, "address for executors was "+s.Address+" and is ") {
+		t.Errorf("it is noted:\n%s", said)
+	}
+	if st := c.Script(hello).Wait(); st.GetState() != "finished" {
+		t.Errorf("the run is %s", st.GetState())
+	}
+	c.End()
+	store := openHDFS(t, h)
+	defer store.Close()
+	if kept, err := store.List(ctx, ".tfcluster/applications"); err == nil {
+		for _, k := range kept {
+			if k.Name() == s.Allocation {
+				t.Errorf("%s is kept on HDFS", k.Name())
+			}
+		}
+	}
+}
