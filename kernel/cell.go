@@ -169,9 +169,10 @@ func (k *Kernel) runQueued(r *request) {
 	k.reserve(c)
 	k.running = c
 	k.work.Go(func() {
-		failed := k.run(c)
-		k.mu.Lock()
+		reply, failed := k.run(c)
+		k.mu.Lock() // from the answer on, so that a failure aborts nothing that comes after it
 		defer k.mu.Unlock()
+		k.reply(c.msg, "execute_reply", reply)
 		k.running = nil
 		k.status(c.msg.RawHeader(), "idle")
 		if len(k.beside) > 0 {
@@ -194,17 +195,19 @@ func (k *Kernel) runBeside(r *request) {
 	k.beside[c] = struct{}{}
 	k.mu.Unlock()
 	k.work.Go(func() {
-		k.run(c)
+		reply, _ := k.run(c)
 		k.mu.Lock()
 		defer k.mu.Unlock()
+		k.reply(c.msg, "execute_reply", reply)
 		delete(k.beside, c)
 		k.status(c.msg.RawHeader(), "idle")
 		k.busyAgain()
 	})
 }
 
-// run runs a matched cell up to its reply; it returns whether the cell failed.
-func (k *Kernel) run(c *Cell) bool {
+// run runs a matched cell up to its reply, which is the caller's to send, and tells
+// whether the cell failed.
+func (k *Kernel) run(c *Cell) (reply any, failed bool) {
 	parent := c.msg.RawHeader()
 	k.status(parent, "busy")
 	if !c.exec.Silent {
@@ -215,7 +218,7 @@ func (k *Kernel) run(c *Cell) bool {
 	c.flush()
 	c.over = true
 	c.mu.Unlock()
-	var reply any = wire.NewExecuteOK(c.count)
+	reply = wire.NewExecuteOK(c.count)
 	if e := res.Err; e != nil {
 		traceback := e.Traceback
 		if len(traceback) == 0 {
@@ -234,8 +237,7 @@ func (k *Kernel) run(c *Cell) bool {
 		k.flushTicks()
 		k.mu.Unlock()
 	}
-	k.shell.Send(k.signer.Make(c.msg.Identities(), "execute_reply", parent, reply))
-	return res.Err != nil
+	return reply, res.Err != nil
 }
 
 // guard runs the Interceptor; a panic fails the cell and not the kernel.

@@ -215,13 +215,13 @@ func (k *Kernel) fromShell(frames [][]byte) {
 
 // executed passes an execute_reply on.
 func (k *Kernel) executed(frames [][]byte, parent string) {
-	k.shell.Send(frames)
 	var reply wire.ExecuteReply
 	if m, err := wire.Decode(frames); err != nil || m.Unmarshal(&reply) != nil {
 		reply.Status = "error"
 	}
-	k.mu.Lock()
+	k.mu.Lock() // from the answer on, so that a failure aborts nothing that comes after it
 	defer k.mu.Unlock()
+	k.shell.Send(frames)
 	r := k.outstanding[parent]
 	if r == nil {
 		return // a subshell's

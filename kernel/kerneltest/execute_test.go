@@ -115,6 +115,19 @@ func TestAbort(t *testing.T) {
 	})
 }
 
+// Ensure an error aborts nothing that was sent in answer to it, however soon.
+func TestNoAbortOfWhatComesAfter(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	for range 200 {
+		f.Executed(f.Execute("%toy fail"), "error")
+		next := f.Execute("%toy lines 1 0")
+		f.Executed(next, "ok")
+		f.Until(next)
+	}
+	f.NothingLeft()
+}
+
 // Ensure a cell that may run now does so beside a busy one, and that the counts stay
 // apart afterwards.
 func TestNow(t *testing.T) {
