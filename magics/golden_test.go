@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -28,7 +30,8 @@ var scenes = map[string]func(*fakeCluster){
 		st := &clusterpb.RunStatus{
 			Id: 1, State: "failed", Program: "main_fun", Seconds: 75, Failure: failure, Dir: "/work/dir/tfcluster-runs/local-1/run-001",
 			Tasks: []*clusterpb.TaskStatus{
-				{Task: "worker:0", State: "ended", Host: "host0", ExitCode: 1, Echo: true, Reason: "UnavailableError"},
+				{Task: "ps:0", State: "ended", Host: "host2", Signal: int32(unix.SIGKILL)},
+				{Task: "worker:0", State: "exited", Host: "host0", ExitCode: 1, Echo: true, Reason: "UnavailableError"},
 				{Task: "worker:1", State: "exited", Host: "host1", ExitCode: 1, Step: 30},
 			},
 		}
@@ -55,12 +58,16 @@ var scenes = map[string]func(*fakeCluster){
 
 func trainingUpdates() []*clusterpb.RunUpdate {
 	status := func(state string, step int64) *clusterpb.RunStatus {
+		ps := &clusterpb.TaskStatus{Task: "ps:0", State: state, Host: "host2"}
+		if state == "finished" {
+			ps.State, ps.ExitCode = "ended", exitTerminated
+		}
 		return &clusterpb.RunStatus{
 			Id: 1, State: state, Program: "main_fun", Seconds: float64(step), Dir: "/work/dir/tfcluster-runs/local-1/run-001", LogDir: "/work/dir/tfcluster-runs/local-1/run-001/logs",
 			Progress:       &clusterpb.Report{Step: step, TotalSteps: 600, Epoch: 1 + step/300, TotalEpochs: 2, Metrics: map[string]float64{"loss": 0.312, "accuracy": 0.9121, "lr": 0.001}},
 			Series:         []*clusterpb.Series{{Name: "loss", Steps: []int64{1, 300, 600}, Values: []float64{2.3, 0.7, 0.312}}, {Name: "accuracy", Steps: []int64{1, 300, 600}, Values: []float64{0.1, 0.8, 0.9121}}},
 			StepsPerSecond: 31.4, Result: &clusterpb.TaskResult{Json: `{"accuracy":0.9121}`, Repr: "{'accuracy': 0.9121}"},
-			Tasks: []*clusterpb.TaskStatus{{Task: "worker:0", State: "exited", Host: "host0", Step: step}, {Task: "worker:1", State: "exited", Host: "host1", Step: step}},
+			Tasks: []*clusterpb.TaskStatus{{Task: "worker:0", State: "exited", Host: "host0", Step: step}, {Task: "worker:1", State: "exited", Host: "host1", Step: step}, ps},
 		}
 	}
 	return []*clusterpb.RunUpdate{
@@ -207,6 +214,10 @@ func TestNumbers(t *testing.T) {
 		{sparkline([]float64{1}, 10), ""},
 		{taskState(&clusterpb.TaskStatus{State: "exited", ExitCode: -1}), "lost"},
 		{taskState(&clusterpb.TaskStatus{State: "exited", ExitCode: 3}), "exited, code 3"},
+		{taskState(&clusterpb.TaskStatus{State: "ended", ExitCode: exitTerminated}), "ended"},
+		{taskState(&clusterpb.TaskStatus{State: "ended", Signal: int32(unix.SIGTERM)}), "ended"},
+		{taskState(&clusterpb.TaskStatus{State: "ended", Signal: int32(unix.SIGKILL)}), "ended by signal 9"},
+		{taskState(&clusterpb.TaskStatus{State: "ended", ExitCode: 1}), "ended, code 1"},
 		{fmt.Sprint(metricNames(map[string]float64{"z": 1, "val_loss": 1, "acc": 1, "loss": 1})), "[loss val_loss acc z]"},
 	} {
 		if tc.got != tc.want {

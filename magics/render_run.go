@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -134,7 +135,7 @@ func taskRows(st *clusterpb.RunStatus, all bool) table {
 	const most = 24
 	hidden := 0
 	for _, x := range st.GetTasks() {
-		bad := x.GetSignal() > 0 || x.GetExitCode() != 0 || x.GetState() == "lost"
+		bad := endedBadly(x)
 		if ended && !all && (!bad || st.GetState() == "stopped") {
 			continue
 		}
@@ -149,6 +150,17 @@ func taskRows(st *clusterpb.RunStatus, all bool) table {
 	}
 	return t.drop()
 }
+
+// endedBadly is whether a task's end is news: that of one which the cluster ended, as it
+// does behind the training or after another's failure, is none.
+func endedBadly(x *clusterpb.TaskStatus) bool {
+	if endedByUs(x) && x.GetReason() == "" && !x.GetEcho() {
+		return false
+	}
+	return x.GetSignal() > 0 || x.GetExitCode() != 0 || x.GetState() == "lost"
+}
+
+func endedByUs(x *clusterpb.TaskStatus) bool { return x.GetState() == "ended" }
 
 func taskRow(x *clusterpb.TaskStatus, bad bool) []cell {
 	state := cell{text: taskState(x), tone: toneNone}
@@ -172,8 +184,13 @@ func taskRow(x *clusterpb.TaskStatus, bad bool) []cell {
 	return []cell{{text: x.GetTask()}, state, {text: x.GetHost()}, {text: step}, {text: memory}, {text: cpu}, {text: restarts}, {text: why, tone: toneFaint}}
 }
 
+// exitTerminated is the exit code of a program that ends because of SIGTERM.
+const exitTerminated = 128 + int32(unix.SIGTERM)
+
 func taskState(x *clusterpb.TaskStatus) string {
 	switch {
+	case endedByUs(x) && (x.GetSignal() == int32(unix.SIGTERM) || x.GetExitCode() == exitTerminated):
+		return x.GetState() // as it was asked to
 	case x.GetSignal() > 0:
 		return fmt.Sprintf("%s by signal %d", x.GetState(), x.GetSignal())
 	case over(x.GetState()) && x.GetExitCode() < 0:
