@@ -94,7 +94,12 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 		c := managed(t).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) {
 			r.Engine = map[string]string{"managed": "true", "tags": "interactive"}
 		})
-		if st := c.Script("raise SystemExit(17)").Wait(); st.GetState() != "failed" {
+		run, early := c.TryScript("raise SystemExit(17)") // its end may come before the start's answer
+		st := run.Status
+		if early == nil {
+			st = run.Wait()
+		}
+		if st.GetState() != "failed" {
 			t.Errorf("the run is %s", st.GetState())
 		}
 		c.End()
