@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tfcluster/tfcluster/cluster/agent"
 	"github.com/tfcluster/tfcluster/cluster/spark/slot"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
 )
@@ -55,10 +54,6 @@ func run(ctx context.Context, args []string) int {
 		err = runAgent(ctx, rest)
 	case "spark-slot":
 		err = slot.Main(ctx, os.Stdin, os.Stdout)
-	case agent.GuardCommand:
-		return agent.GuardMain(rest)
-	case agent.ForkerCommand:
-		err = agent.ForkerMain(rest)
 	case "broker":
 		err = runBroker(ctx, rest)
 	case "install", "uninstall":

@@ -180,3 +180,21 @@ func TestKeepDescriptors(t *testing.T) {
 		t.Errorf("flags %#x, %v: a child would inherit it", flags, err)
 	}
 }
+
+// TestGuardBeginsEarly: a guard, of which there is one an executor, is done before what it
+// does not need is initialised. See package forking.
+func TestGuardBeginsEarly(t *testing.T) {
+	t.Parallel()
+	_, inits, code := program(t, "", []string{"GODEBUG=inittrace=1"}, "guard", "true")
+	if code != 0 || !strings.Contains(inits, "init syscall @") {
+		t.Fatalf("exit code %d, and the runtime told no initialisation:\n%s", code, inits)
+	}
+	for _, late := range []string{module + "/cluster", "google.golang.org/grpc @", "github.com/colinmarc/hdfs"} {
+		if strings.Contains(inits, "init "+late) {
+			t.Errorf("%s was initialised before it:\n%s", late, inits)
+		}
+	}
+	if _, said, code := program(t, "", nil, "guard"); code != 127 || said != "tfcluster guard: no command\n" {
+		t.Errorf("without a command its exit code is %d, and it says %q", code, said)
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"syscall"
@@ -79,9 +80,14 @@ func runDriver(ctx context.Context) error {
 	}, os.Stdin, os.NewFile(3, "word"))
 }
 
+// agentGC lets an agent's heap, of a few MB, grow to eight before it is collected: at Go's
+// four that would be done in the middle of each executor's start.
+const agentGC = 200
+
 // runAgent is `tfcluster agent`: its configuration comes by its standard input, or, in
 // a container of YARN, with the container.
 func runAgent(ctx context.Context, args []string) error {
+	debug.SetGCPercent(agentGC)
 	input := io.Reader(os.Stdin)
 	if slices.Contains(args, yarn.AgentCommand) {
 		var err error

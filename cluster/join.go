@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -95,10 +96,7 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 	w := &clusterpb.Welcome{
 		Cluster: c.cfg.Name, HeartbeatMillis: c.cfg.Heartbeat.Milliseconds(), HeartbeatTimeoutMillis: c.cfg.Silence.Milliseconds(),
 		OrphanGraceMillis: c.cfg.OrphanGrace.Milliseconds(), IdleMillis: r.GetIdleMillis(),
-		WarmUp: &clusterpb.WarmUp{
-			Python: r.GetPython(), Zygote: warms(r), Plain: plain(r), Env: r.GetEnv(), Generation: c.generation.Load(),
-			Environment: c.depot.Packed(),
-		},
+		WarmUp: c.warmUp(),
 	}
 	if hello.GetVersion() != c.cfg.Version {
 		w.Refused = fmt.Sprintf("its tfcluster is version %s, the driver's %s", hello.GetVersion(), c.cfg.Version)
@@ -106,6 +104,15 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 		w.Refused = "it has no GPU: " + hello.GetGpuError()
 	}
 	return w
+}
+
+// warmUp is what agents keep ready for programs.
+func (c *Coordinator) warmUp() *clusterpb.WarmUp {
+	r := c.cfg.Request
+	return &clusterpb.WarmUp{
+		Python: r.GetPython(), Zygote: warms(r), Plain: plain(r), Env: r.GetEnv(), Generation: c.generation.Load(),
+		Environment: c.depot.Packed(),
+	}
 }
 
 // warms is whether TensorFlow is to be imported before the programs begin.
@@ -337,8 +344,15 @@ func (c *Coordinator) agentConfig(execs []ExecutorRequest) func(ExecutorID, int)
 		if err != nil {
 			return nil, err
 		}
+		var early json.RawMessage // what needs nothing of the driver's is begun while the agent joins
+		if w := c.warmUp(); w.GetPlain() {
+			if early, err = protojson.Marshal(w); err != nil {
+				return nil, fmt.Errorf("encode what the agent keeps ready: %w", err)
+			}
+		}
 		e := tasks[id]
 		return json.Marshal(map[string]any{
+			"warm_up":     early,
 			"hadoop":      c.cfg.Hadoop,
 			"executor_id": id, "attempt": attempt, "cluster": c.cfg.Name, "coordinator": c.Address(), "server_name": coordinatorName,
 			"ca_pem": string(c.cfg.Authority.CertPEM), "cert_pem": string(certPEM), "key_pem": string(keyPEM),

@@ -94,11 +94,16 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger) erro
 		}
 		defer release()
 	}
+	early, err := cfg.warmUp()
+	if err != nil {
+		return err
+	}
 	a, conn, err := newAgent(ctx, cfg, version, log)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	a.warm(ctx, early)
 	a.cancel = cancel
 	a.orphan = time.AfterFunc(firstJoin, func() {
 		cancel(fmt.Errorf("%s could not join the coordinator at %s within %v: %w", a.host, cfg.Coordinator, firstJoin, a.joinError()))

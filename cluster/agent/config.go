@@ -9,6 +9,10 @@ import (
 	"log/slog"
 	"os"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // Config is what a backend writes to an agent's standard input, in JSON.
@@ -37,6 +41,9 @@ type Config struct {
 	LogFile     string `json:"log_file"`    // of the agent itself; "": stderr
 	// Hadoop is what the driver knows of HDFS; nil: nothing.
 	Hadoop *Hadoop `json:"hadoop"`
+	// WarmUp is what the coordinator's welcome will want ready, a clusterpb.WarmUp by protojson, where that can be begun
+	// before; nil: it cannot.
+	WarmUp json.RawMessage `json:"warm_up"`
 	// Watch are processes with which the agent ends, such as Spark's executor.
 	Watch []Owner `json:"watch"`
 	// Python is the executor's interpreter where the backend knows it better than the driver.
@@ -80,6 +87,18 @@ func (c Config) check() error {
 		return errors.New("the agent's configuration has a negative number")
 	}
 	return nil
+}
+
+// warmUp is WarmUp; nil where there is none.
+func (c Config) warmUp() (*clusterpb.WarmUp, error) {
+	if len(c.WarmUp) == 0 || string(c.WarmUp) == "null" {
+		return nil, nil
+	}
+	want := &clusterpb.WarmUp{}
+	if err := protojson.Unmarshal(c.WarmUp, want); err != nil {
+		return nil, fmt.Errorf("read warm_up of the agent's configuration: %w", err)
+	}
+	return want, nil
 }
 
 func (c Config) orphanGrace() time.Duration { return time.Duration(c.OrphanGrace) * time.Millisecond }

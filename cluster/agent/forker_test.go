@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/forking"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -131,7 +132,7 @@ func TestPlainForkerKilled(t *testing.T) {
 func TestForkerDropsNonsense(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f.sock")
-	forker := exec.Command(os.Args[0], ForkerCommand, "--socket", path) // it would reap this process's children
+	forker := exec.Command(os.Args[0], forking.ForkerCommand, "--socket", path) // it would reap this process's children
 	forker.Stderr = t.Output()
 	if err := forker.Start(); err != nil {
 		t.Fatal(err)

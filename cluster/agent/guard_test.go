@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -43,8 +44,8 @@ func TestAgentKilledWithAnother(t *testing.T) {
 			c.launch(c.command(1, "sh", "-c", threeChildren))
 			other := c.pidIn("starter")
 			if test.guard {
-				stat, ok := readStat(other)
-				if other = stat.parent; !ok || other <= 1 {
+				stat, ok := proc.Read(other)
+				if other = stat.Parent; !ok || other <= 1 {
 					t.Fatalf("the guard has pid %d", other)
 				}
 			}

@@ -76,16 +76,22 @@ func (a *Agent) welcome(ctx context.Context, w *clusterpb.Welcome) error {
 	}
 	a.idle = time.Duration(w.GetIdleMillis()) * time.Millisecond
 	a.mu.Unlock()
-	if want := w.GetWarmUp(); want != nil {
-		if a.cfg.Python != "" && want.GetEnvironment() == nil { // an environment brings its own
-			want.Python = a.cfg.Python
-		}
-		if want.GetPython() == "" {
-			want.Python = "python3"
-		}
-		a.python.warm(ctx, want)
-	}
+	a.warm(ctx, w.GetWarmUp())
 	return nil
+}
+
+// warm keeps ready what is wanted; nil: nothing is told.
+func (a *Agent) warm(ctx context.Context, want *clusterpb.WarmUp) {
+	if want == nil {
+		return
+	}
+	if a.cfg.Python != "" && want.GetEnvironment() == nil { // an environment brings its own
+		want.Python = a.cfg.Python
+	}
+	if want.GetPython() == "" {
+		want.Python = "python3"
+	}
+	a.python.warm(ctx, want)
 }
 
 // prepareRun holds a fresh port for a run's attempt.

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -48,8 +49,8 @@ func (c *coordinator) pidIn(name string) int {
 }
 
 func alive(pid int) bool {
-	stat, ok := readStat(pid)
-	return ok && stat.state != "Z" && stat.state != "X"
+	stat, ok := proc.Read(pid)
+	return ok && !stat.Over()
 }
 
 // awaitEnd waits until a process is gone.
@@ -266,18 +267,9 @@ s.bind(("0.0.0.0", %d)); s.listen()
 }
 
 // TestMain runs an agent instead of the tests where a test asks for it: one
-// that can be killed. An agent of a test's starts its guard and its forker from here too.
+// that can be killed. An agent of a test's starts its guard and its forker from this program
+// too, which is package forking's doing.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == GuardCommand {
-		os.Exit(GuardMain(os.Args[2:]))
-	}
-	if len(os.Args) > 1 && os.Args[1] == ForkerCommand {
-		if err := ForkerMain(os.Args[2:]); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
 	if os.Getenv("TFCLUSTER_TEST_AGENT") != "" {
 		if err := Main(context.Background(), os.Stdin, "test"); err != nil {
 			fmt.Fprintln(os.Stderr, err)

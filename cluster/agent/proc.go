@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -10,96 +9,27 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// clockTicks is the unit of CPU times in /proc: USER_HZ, 100 on every Linux.
-const clockTicks = 100
-
-// procStat is what is used of /proc/PID/stat (proc_pid_stat(5)).
-type procStat struct {
-	state   string
-	parent  int
-	session int
-	cpu     float64 // seconds, with children that were waited for
-	rss     uint64  // bytes
-}
-
-func readStat(pid int) (procStat, bool) {
-	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
-	if err != nil {
-		return procStat{}, false
-	}
-	end := bytes.LastIndexByte(raw, ')') // the command's name may hold anything
-	fields := strings.Fields(string(raw[end+1:]))
-	if end < 0 || len(fields) < 22 {
-		return procStat{}, false
-	}
-	number := func(i int) uint64 {
-		n, _ := strconv.ParseUint(fields[i], 10, 64)
-		return n
-	}
-	ticks := number(11) + number(12) + number(13) + number(14)
-	return procStat{
-		state: fields[0], parent: int(number(1)), session: int(number(3)),
-		cpu: float64(ticks) / clockTicks, rss: number(21) * uint64(os.Getpagesize()),
-	}, true
-}
-
 // usage is a task's for the heartbeat.
 func usage(name string, pid int) *clusterpb.TaskUsage {
-	stat, ok := readStat(pid)
+	stat, ok := proc.Read(pid)
 	if !ok {
 		return nil
 	}
-	return &clusterpb.TaskUsage{Task: name, Pid: int32(pid), RssBytes: stat.rss, CpuSeconds: stat.cpu, State: stat.state}
-}
-
-// Environment entries by which what a task started is found: those of a task, and
-// those of all that descends from a zygote. What is forked and not executed keeps
-// the zygote's environment, and shows nothing of the task's.
-const (
-	taskMarker   = "TFCLUSTER_TASK="
-	zygoteMarker = "TFCLUSTER_ZYGOTE="
-)
-
-// environs calls look with each process of this user and its environment.
-func environs(look func(pid int, environ []byte)) {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return
-	}
-	for _, entry := range entries {
-		pid, err := strconv.Atoi(entry.Name())
-		if err != nil {
-			continue
-		}
-		environ, err := os.ReadFile(filepath.Join("/proc", entry.Name(), "environ"))
-		if err != nil {
-			continue // another user's, or gone
-		}
-		look(pid, environ)
-	}
-}
-
-// variable is an environment's entry that begins with name and =.
-func variable(environ []byte, name string) string {
-	for entry := range bytes.SplitSeq(environ, []byte{0}) {
-		if value, ok := bytes.CutPrefix(entry, []byte(name)); ok {
-			return string(value)
-		}
-	}
-	return ""
+	return &clusterpb.TaskUsage{Task: name, Pid: int32(pid), RssBytes: stat.RSS, CpuSeconds: stat.CPU, State: stat.State}
 }
 
 // killSession kills the processes of a task whose zygote is gone: those of its
 // session and those that carry its id. A pid that came to another use has
 // neither.
 func killSession(session int, id string) {
-	environs(func(pid int, environ []byte) {
-		marked := variable(environ, taskMarker) == id
-		stat, ok := readStat(pid)
-		if ok && (marked || pid != session && stat.session == session) {
+	proc.Marks(func(pid int, mark func(string) string) {
+		marked := mark(proc.TaskMarker) == id
+		stat, ok := proc.Read(pid)
+		if ok && (marked || pid != session && stat.Session == session) {
 			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 	})
@@ -109,14 +39,14 @@ func killSession(session int, id string) {
 // forked into a session of its own, carries no mark but the zygote's. A zygote
 // that lives has only let go of this agent.
 func killOrphans(zygote int, mark string) {
-	if stat, ok := readStat(zygote); mark == "" || ok && stat.state != "Z" && stat.state != "X" && markOf(zygote) == mark {
+	if stat, ok := proc.Read(zygote); mark == "" || ok && !stat.Over() && markOf(zygote) == mark {
 		return
 	}
 	found := true
 	for end := time.Now().Add(settleKill); found && time.Now().Before(end); {
 		found = false // looked for again: one may have forked meanwhile
-		environs(func(pid int, environ []byte) {
-			if variable(environ, zygoteMarker) == mark {
+		proc.Marks(func(pid int, of func(string) string) {
+			if of(proc.ZygoteMarker) == mark {
 				found = unix.Kill(pid, unix.SIGKILL) == nil || found
 			}
 		})
@@ -125,13 +55,7 @@ func killOrphans(zygote int, mark string) {
 
 // markOf is the mark that a zygote and its descendants carry, "" where it is not to
 // be had.
-func markOf(pid int) string {
-	environ, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "environ"))
-	if err != nil {
-		return ""
-	}
-	return variable(environ, zygoteMarker)
-}
+func markOf(pid int) string { return proc.Mark(pid, proc.ZygoteMarker) }
 
 // oomCounter reads how many processes of a memory cgroup the kernel has killed.
 type oomCounter struct{ path string }

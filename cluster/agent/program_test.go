@@ -136,6 +136,14 @@ func TestCommandsPythonPath(t *testing.T) {
 			if x := c.exited(3); x.GetCode() != 0 || !strings.Contains(c.text(3), ":/own\n") {
 				t.Errorf("a program exited %v and wrote %q", x, c.text(3))
 			}
+			c.endRun(3, 0)
+			c.prepare(4, 0)
+			l := c.cell(4, "import os, tfcluster; print('ours', os.environ['PYTHONPATH'])")
+			l.Env = map[string]string{"PYTHONPATH": "/asked"}
+			c.launch(l)
+			if x := c.exited(4); x.GetCode() != 0 || !strings.Contains(c.text(4), "/asked\n") {
+				t.Errorf("a program with a path of its own exited %v and wrote %q", x, c.text(4))
+			}
 		})
 	}
 }

@@ -96,6 +96,7 @@ func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
 	if err := a.python.starter.extract(); err != nil { // a forker has not
 		return spawnRequest{}, err
 	}
+	request.findOurs(a.python)
 	kind, ok := kinds[program.GetKind()]
 	if !ok {
 		return spawnRequest{}, fmt.Errorf("this agent cannot run a program of kind %v", program.GetKind())
@@ -134,6 +135,25 @@ func (r *spawnRequest) withoutOurs() {
 	} else {
 		r.Unset = append(r.Unset, name)
 	}
+}
+
+// findOurs has a task that is our Python find our package, before what else it would
+// search: a forker's, and one for which another PYTHONPATH was asked than its zygote's.
+func (r *spawnRequest) findOurs(i *interpreter) {
+	const name = "PYTHONPATH"
+	ours, plain := i.ourPath()
+	rest, asked := r.Env[name]
+	switch {
+	case asked:
+	case plain:
+		rest = os.Getenv(name)
+	default:
+		return
+	}
+	if rest != "" {
+		ours += string(os.PathListSeparator) + rest
+	}
+	r.Env[name] = ours
 }
 
 // fetch puts the program's blobs on this disk, for as long as the task lives, and

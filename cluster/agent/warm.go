@@ -53,6 +53,14 @@ func (i *interpreter) warm(ctx context.Context, want *clusterpb.WarmUp) {
 	i.restart(ctx, want)
 }
 
+// ourPath is where our package is, and whether what is kept ready is a forker, whose own
+// environment does not say so.
+func (i *interpreter) ourPath() (path string, plain bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.starter.ourPath(i.want), i.want.GetPlain()
+}
+
 // withdraw gives the zygote to no more tasks. Those it has go on; renew follows.
 func (i *interpreter) withdraw() {
 	i.mu.Lock()

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -17,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/forking"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/python"
 )
@@ -58,7 +60,7 @@ func (s zygoteStarter) connect(ctx context.Context, want *clusterpb.WarmUp) (z *
 
 // base is the path of a zygote's files without their suffix.
 func (s zygoteStarter) base(want *clusterpb.WarmUp) string {
-	return filepath.Join(s.dir, "zygote-"+zygoteKey(want, python.Place(s.cache())))
+	return filepath.Join(s.dir, "zygote-"+zygoteKey(want, s.searchPath(want)))
 }
 
 func (s zygoteStarter) logFile(want *clusterpb.WarmUp) string { return s.base(want) + ".log" }
@@ -109,10 +111,10 @@ func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base s
 // zygoteCommand starts what is wanted under a guard. Without Python it is this program's
 // own forker.
 func zygoteCommand(want *clusterpb.WarmUp, socket string) *exec.Cmd {
-	cmd := exec.Command(thisProgram, GuardCommand)
+	cmd := exec.Command(forking.ThisProgram, forking.GuardCommand)
 	cmd.Args[0] = "tfcluster"
 	if want.GetPlain() {
-		cmd.Args = append(cmd.Args, thisProgram, ForkerCommand, "--socket", socket, "--python", want.GetPython())
+		cmd.Args = append(cmd.Args, forking.ThisProgram, forking.ForkerCommand, "--socket", socket, "--python", want.GetPython())
 		return cmd
 	}
 	path := want.GetPython()
@@ -129,16 +131,23 @@ func zygoteCommand(want *clusterpb.WarmUp, socket string) *exec.Cmd {
 // starts names what is started, for people.
 func starts(want *clusterpb.WarmUp) string {
 	if want.GetPlain() {
-		return "tfcluster " + ForkerCommand
+		return "tfcluster " + forking.ForkerCommand
 	}
 	return want.GetPython()
 }
 
+// searchPath is where a zygote finds our package; "" for a forker, whose tasks are told
+// where they need it.
 func (s zygoteStarter) searchPath(want *clusterpb.WarmUp) string {
-	if want.GetSearchPath() != "" {
-		return want.GetSearchPath()
+	if want.GetPlain() {
+		return ""
 	}
-	return python.Place(s.cache())
+	return s.ourPath(want)
+}
+
+// ourPath is the folder that our package is in.
+func (s zygoteStarter) ourPath(want *clusterpb.WarmUp) string {
+	return cmp.Or(want.GetSearchPath(), python.Place(s.cache()))
 }
 
 func asError(err error) error {
@@ -168,12 +177,16 @@ func zygoteKey(want *clusterpb.WarmUp, pythonPath string) string {
 }
 
 // zygoteEnv is the environment a zygote starts with: what the user asked for
-// over this process's, TensorFlow's chatter off unless they want it.
+// over this process's, TensorFlow's chatter off unless they want it. An empty searchPath
+// leaves PYTHONPATH as it is.
 func zygoteEnv(own []string, asked map[string]string, searchPath string) []string {
 	env := []string{"TF_CPP_MIN_LOG_LEVEL=1"}
 	env = append(env, own...)
 	for k, v := range asked {
 		env = append(env, k+"="+v)
+	}
+	if searchPath == "" {
+		return env
 	}
 	path := searchPath
 	for _, entry := range env {

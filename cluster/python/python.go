@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 )
 
 //go:embed tfcluster/*.py
@@ -47,8 +48,9 @@ func Place(cacheDir string) string {
 	return filepath.Join(cacheDir, "python-"+contentDigest())
 }
 
-// contentDigest names the embedded files and their content.
-func contentDigest() string {
+// contentDigest names the embedded files and their content. An agent asks for it several
+// times while it starts.
+var contentDigest = sync.OnceValue(func() string {
 	sum := sha256.New()
 	err := fs.WalkDir(sources, ".", func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
@@ -65,4 +67,4 @@ func contentDigest() string {
 		panic(err) // they are in this program
 	}
 	return hex.EncodeToString(sum.Sum(nil))[:16]
-}
+})

@@ -1,15 +1,17 @@
-package agent
+package forking
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 )
 
 // runnerArgs make an interpreter run the program whose specification is descriptor 4,
@@ -62,12 +64,12 @@ func (s *forker) environment(r *forkerRequest) []string {
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
 		_, replaced := r.Env[name]
-		return replaced || slices.Contains(r.Unset, name) || name+"=" == taskMarker
+		return replaced || slices.Contains(r.Unset, name) || name+"=" == proc.TaskMarker
 	})
 	for k, v := range r.Env {
 		env = append(env, k+"="+v)
 	}
-	return append(env, taskMarker+r.ID)
+	return append(env, proc.TaskMarker+r.ID)
 }
 
 // findProgram looks a name without a slash up on the task's own PATH.
@@ -82,11 +84,11 @@ func findProgram(name string, attr *syscall.ProcAttr) (string, error) {
 		}
 	}
 	var found error = unix.ENOENT
-	for _, dir := range filepath.SplitList(path) {
-		if !filepath.IsAbs(dir) {
-			dir = filepath.Join(attr.Dir, dir)
+	for dir := range strings.SplitSeq(path, ":") {
+		if !strings.HasPrefix(dir, "/") {
+			dir = cmp.Or(attr.Dir, ".") + "/" + dir
 		}
-		file := filepath.Join(dir, name)
+		file := dir + "/" + name
 		info, err := os.Stat(file)
 		switch {
 		case err != nil || info.IsDir():
@@ -139,9 +141,9 @@ func (s *forker) kill(c *forkerConn, id string, number unix.Signal) {
 	if number != unix.SIGKILL && alive {
 		return
 	}
-	processes := processTable()
-	for _, found := range processes.below(os.Getpid()) {
-		ofSession := processes[found].session == pid
+	processes := proc.ReadTable()
+	for _, found := range processes.Below(os.Getpid()) {
+		ofSession := processes[found].Session == pid
 		if number != unix.SIGKILL {
 			if ofSession {
 				_ = unix.Kill(found, number)
@@ -149,7 +151,7 @@ func (s *forker) kill(c *forkerConn, id string, number unix.Signal) {
 			continue
 		}
 		_, task := s.children[found]
-		if (!task || found == pid) && (ofSession || (alive && processes.isBelow(found, pid)) || carriesMark(found, id)) {
+		if (!task || found == pid) && (ofSession || (alive && processes.IsBelow(found, pid)) || proc.Mark(found, proc.TaskMarker) == id) {
 			_ = unix.Kill(found, number)
 		}
 	}
@@ -160,7 +162,7 @@ func (s *forker) kill(c *forkerConn, id string, number unix.Signal) {
 		delete(c.pids, id)
 	}
 	if len(s.children) == 0 {
-		killBelow() // a fork in a session of its own may carry no mark
+		proc.KillBelow() // a fork in a session of its own may carry no mark
 	}
 }
 
@@ -186,57 +188,4 @@ func (s *forker) reap() {
 		}
 		child.conn.send(map[string]any{"op": "exited", "id": child.id, "pid": pid, "code": code, "signal": number})
 	}
-}
-
-// processes are all that live, by pid.
-type processes map[int]procStat
-
-func processTable() processes {
-	found := processes{}
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return found
-	}
-	for _, entry := range entries {
-		var pid int
-		if _, err := fmt.Sscanf(entry.Name(), "%d", &pid); err != nil {
-			continue
-		}
-		if stat, ok := readStat(pid); ok && stat.state != "Z" && stat.state != "X" {
-			found[pid] = stat
-		}
-	}
-	return found
-}
-
-// isBelow is whether a process is another, or descends from it.
-func (p processes) isBelow(pid, root int) bool {
-	for range len(p) + 1 {
-		if pid == root {
-			return true
-		}
-		stat, ok := p[pid]
-		if !ok {
-			return false
-		}
-		pid = stat.parent
-	}
-	return false
-}
-
-// below are the processes that descend from one.
-func (p processes) below(root int) []int {
-	var found []int
-	for pid := range p {
-		if pid != root && p.isBelow(pid, root) {
-			found = append(found, pid)
-		}
-	}
-	return found
-}
-
-// carriesMark is whether a process was started with a task's mark.
-func carriesMark(pid int, id string) bool {
-	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	return err == nil && variable(environ, taskMarker) == id
 }

@@ -1,32 +1,27 @@
-package agent
+package forking
 
 import (
-	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 )
-
-// GuardCommand is the word by which this program is started as a guard.
-const GuardCommand = "guard"
-
-// thisProgram is the path by which a process starts another of its own program.
-const thisProgram = "/proc/self/exe"
 
 // guardFailed is a guard's exit code where there was nothing to guard.
 const guardFailed = 127
 
-// GuardMain is `tfcluster guard COMMAND [WORD]…`: it runs a zygote or a forker, and is the
+// guardMain is `tfcluster guard COMMAND [WORD]…`: it runs a zygote or a forker, and is the
 // one who is left when that is killed in the same moment as its agent. What their tasks
 // started then descends from the guard, which kills it. It takes no part in anything
 // else: the command goes on without one that is killed, and ends with its agents as it
 // always does. It returns the command's exit code.
-func GuardMain(command []string) int {
+func guardMain(command []string) int {
 	if len(command) == 0 {
 		fmt.Fprintln(os.Stderr, "tfcluster guard: no command")
 		return guardFailed
@@ -51,15 +46,19 @@ func GuardMain(command []string) int {
 
 // forkGuarded starts the command with a mark by which all that descends from it is found.
 func forkGuarded(command []string) (int, error) {
-	path, err := exec.LookPath(command[0])
+	path, err := findProgram(command[0], &syscall.ProcAttr{Env: os.Environ()})
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("find %s: %w", command[0], err)
 	}
-	if path == thisProgram {
+	if path == ThisProgram {
 		command[0] = "tfcluster"
 	}
 	here, _ := os.Getwd() // only says whose it is
-	if err := os.Setenv(strings.TrimSuffix(zygoteMarker, "="), here+"/"+rand.Text()); err != nil {
+	var random [16]byte
+	if _, err := unix.Getrandom(random[:], 0); err != nil {
+		return 0, fmt.Errorf("make the tasks' mark: %w", err)
+	}
+	if err := os.Setenv(strings.TrimSuffix(proc.ZygoteMarker, "="), here+"/"+hex.EncodeToString(random[:])); err != nil {
 		return 0, err
 	}
 	files := []uintptr{os.Stdin.Fd(), os.Stdout.Fd(), os.Stderr.Fd()}
@@ -85,17 +84,10 @@ func awaitChild(pid int) unix.WaitStatus {
 // meanwhile leaves its child here, and is followed by it.
 func endBelow() {
 	for {
-		killBelow()
+		proc.KillBelow()
 		_, err := unix.Wait4(-1, nil, 0, nil)
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return // no child is left
 		}
-	}
-}
-
-// killBelow kills every process that descends from this one.
-func killBelow() {
-	for _, pid := range processTable().below(os.Getpid()) {
-		_ = unix.Kill(pid, unix.SIGKILL) // gone is as well
 	}
 }

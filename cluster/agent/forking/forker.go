@@ -1,20 +1,18 @@
-package agent
+package forking
 
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
-	"io"
-	"math"
-	"net"
 	"os"
 	"os/signal"
 	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 )
 
 // How long a forker waits for its first connection, and behind its last.
@@ -32,11 +30,9 @@ const maxForkRequest = 64 << 20
 // It is owned by the goroutine in serveForks, whose thread never ends before the process:
 // tasks die with the thread that forked them.
 type forker struct {
-	listener *net.UnixListener // nil once newcomers are no longer served
-	path     string            // of its socket
-	inode    uint64
-	python   string // for programs that are Python's after all
-	come     chan *net.UnixConn
+	listener *listener // nil once newcomers are no longer served
+	python   string    // for programs that are Python's after all
+	come     chan *os.File
 	received chan forkerInput
 	over     chan struct{} // closed at its end
 	conns    map[*forkerConn]bool
@@ -45,7 +41,7 @@ type forker struct {
 
 // forkerConn is one agent.
 type forkerConn struct {
-	conn    *net.UnixConn
+	conn    *os.File
 	pending []byte
 	fds     []int
 	pids    map[string]int // of each task that was started and not forgotten
@@ -77,13 +73,10 @@ type forkerRequest struct {
 	Signal int               `json:"signal"`
 }
 
-// ForkerCommand is the word by which this program is started as a forker.
-const ForkerCommand = "forker"
-
-// ForkerMain is `tfcluster forker --socket PATH --python PYTHON`: it serves at a path of
+// forkerMain is `tfcluster forker --socket PATH --python PYTHON`: it serves at a path of
 // this user's alone until no agent is connected. PYTHON is the interpreter of programs
 // that need one.
-func ForkerMain(args []string) error {
+func forkerMain(args []string) error {
 	flags := flag.NewFlagSet(ForkerCommand, flag.ContinueOnError)
 	path, python := flags.String("socket", "", "path of the unix socket to serve on"), flags.String("python", "python3", "interpreter of Python programs")
 	if err := flags.Parse(args); err != nil {
@@ -94,18 +87,17 @@ func ForkerMain(args []string) error {
 
 func serveForks(path, python string) error {
 	runtime.LockOSThread()
-	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) // of whoever started it; Linux before 5.11 passes them on
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("become the tasks' subreaper: %w", err)
 	}
 	s := &forker{
-		path: path, python: python, come: make(chan *net.UnixConn), received: make(chan forkerInput), over: make(chan struct{}),
+		python: python, come: make(chan *os.File), received: make(chan forkerInput), over: make(chan struct{}),
 		conns: map[*forkerConn]bool{}, children: map[int]*forkedTask{},
 	}
-	if err := s.listen(); err != nil {
+	if err := s.listen(path); err != nil {
 		return err
 	}
-	defer killBelow()
+	defer proc.KillBelow()
 	defer s.retire()
 	defer close(s.over)
 	ended := make(chan os.Signal, 1)
@@ -131,22 +123,15 @@ func serveForks(path, python string) error {
 }
 
 // listen opens the socket and accepts agents until it is closed.
-func (s *forker) listen() error {
-	before := unix.Umask(0o177)
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: s.path, Net: "unix"})
-	unix.Umask(before)
+func (s *forker) listen(path string) error {
+	l, err := listen(path)
 	if err != nil {
 		return fmt.Errorf("open the forker's socket: %w", err)
 	}
-	listener.SetUnlinkOnClose(false) // it may be another's by then
-	var at unix.Stat_t
-	if err := unix.Stat(s.path, &at); err != nil {
-		return fmt.Errorf("open the forker's socket: %w", err)
-	}
-	s.listener, s.inode = listener, at.Ino
+	s.listener = l
 	go func() { // ends with the listener
 		for {
-			conn, err := listener.AcceptUnix()
+			conn, err := l.accept()
 			if err != nil {
 				return
 			}
@@ -165,17 +150,13 @@ func (s *forker) retire() {
 	if s.listener == nil {
 		return
 	}
-	s.listener.Close()
+	s.listener.close()
 	s.listener = nil
-	var at unix.Stat_t
-	if unix.Stat(s.path, &at) == nil && at.Ino == s.inode {
-		os.Remove(s.path)
-	}
 }
 
 // accept serves an agent of this user's; it reports false for anybody else.
-func (s *forker) accept(conn *net.UnixConn) bool {
-	if checkPeer(conn) != nil {
+func (s *forker) accept(conn *os.File) bool {
+	if !ofThisUser(conn) {
 		conn.Close()
 		return false
 	}
@@ -198,26 +179,11 @@ func (s *forker) accept(conn *net.UnixConn) bool {
 	return true
 }
 
-// read waits for what comes next. Descriptors are not inherited by tasks.
+// read waits for what comes next.
 func (c *forkerConn) read() forkerInput {
-	data, oob := make([]byte, 64<<10), make([]byte, unix.CmsgSpace(16*4))
-	n, oobn, _, _, err := c.conn.ReadMsgUnix(data, oob)
-	in := forkerInput{from: c, data: data[:max(n, 0)], err: err} // -1 with an error
-	if n == 0 && err == nil {
-		in.err = io.EOF
-	}
-	messages, err := unix.ParseSocketControlMessage(oob[:max(oobn, 0)])
-	if err != nil {
-		in.err = errors.Join(in.err, err)
-	}
-	for i := range messages {
-		fds, err := unix.ParseUnixRights(&messages[i])
-		if err != nil {
-			in.err = errors.Join(in.err, err)
-		}
-		in.fds = append(in.fds, fds...)
-	}
-	return in
+	data := make([]byte, 64<<10)
+	n, fds, err := receive(c.conn, data)
+	return forkerInput{from: c, data: data[:n], fds: fds, err: err}
 }
 
 // take handles what came over a connection.
