@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -11,8 +12,10 @@ import (
 
 // peerWords is how TensorFlow, and PyTorch and JAX by gloo and NCCL, say that the trouble
 // is a peer's.
-var peerWords = regexp.MustCompile(`\b(UnavailableError|AbortedError|CancelledError)\b|Collective ops is aborted|tasks are unhealthy` +
-	`|gloo/transport/tcp/\w+\.cc:\d+\].*Connection (closed|reset) by peer|\bncclRemoteError\b`)
+var peerWords = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\b(UnavailableError|AbortedError|CancelledError)\b|Collective ops is aborted|tasks are unhealthy` +
+		`|gloo/transport/tcp/\w+\.cc:\d+\].*Connection (closed|reset) by peer|\bncclRemoteError\b`)
+})
 
 // rejoined checks what an agent that came back still runs against what should run there.
 func (l *lifecycle) rejoined(x *executor, running []*clusterpb.RunningTask) {
@@ -138,9 +141,9 @@ func isEcho(x *clusterpb.Exited) bool {
 		return false
 	}
 	if x.GetException() != "" {
-		return peerWords.MatchString(x.GetException())
+		return peerWords().MatchString(x.GetException())
 	}
-	return peerWords.MatchString(strings.Join(x.GetTail(), "\n"))
+	return peerWords().MatchString(strings.Join(x.GetTail(), "\n"))
 }
 
 // verdict: half a second after an echo, a peer that is stopped or silent is the

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -42,7 +43,9 @@ func newMerger(burst int, show, chief string) *merger {
 }
 
 // alarming is what a line of a task that is not shown must hold to be shown all the same.
-var alarming = regexp.MustCompile(`\bTraceback \(most recent|\w(Error|Exception)\b|^[EF]\d{4} |\bFATAL\b`)
+var alarming = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\bTraceback \(most recent|\w(Error|Exception)\b|^[EF]\d{4} |\bFATAL\b`)
+})
 
 func (m *merger) wants(l *clusterpb.Line) bool {
 	if l.GetCarriage() && l.GetTask() != m.chief {
@@ -60,7 +63,7 @@ func (m *merger) wants(l *clusterpb.Line) bool {
 			return true
 		}
 	}
-	return l.GetStream() == clusterpb.Line_STDERR && alarming.MatchString(l.GetText())
+	return l.GetStream() == clusterpb.Line_STDERR && alarming().MatchString(l.GetText())
 }
 
 func (m *merger) add(lines []*clusterpb.Line) {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -28,12 +29,14 @@ type TaskID struct {
 // String is "worker:1".
 func (t TaskID) String() string { return t.Role + ":" + strconv.Itoa(t.Index) }
 
-var roleName = regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`)
+var roleName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z][a-z0-9_-]{0,31}$`)
+})
 
 // ParseTask reads "worker:1"; a role alone means its task 0.
 func ParseTask(s string) (TaskID, error) {
 	role, index, found := strings.Cut(s, ":")
-	if !roleName.MatchString(role) {
+	if !roleName().MatchString(role) {
 		return TaskID{}, fmt.Errorf("task %q: want a role and an index, like worker:1", s)
 	}
 	if !found {
@@ -115,7 +118,7 @@ func Validate(roles []*clusterpb.Role) error {
 	seen := map[string]bool{}
 	for _, r := range roles {
 		switch {
-		case !roleName.MatchString(r.GetName()):
+		case !roleName().MatchString(r.GetName()):
 			return fmt.Errorf("role %q: a role's name is lower-case letters, digits, - and _, beginning with a letter", r.GetName())
 		case seen[r.GetName()]:
 			return fmt.Errorf("role %q is given twice", r.GetName())

@@ -113,14 +113,18 @@ func (s *Session) answerComm(ctx context.Context, raw json.RawMessage, sequence 
 func commError(text string) map[string]any { return map[string]any{"type": "error", "message": text} }
 
 var (
-	boardID   = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
-	boardBase = regexp.MustCompile(`^tfcluster/([A-Za-z0-9._-]+)/[0-9a-f]{32}/$`)
+	boardID = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+	})
+	boardBase = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^tfcluster/([A-Za-z0-9._-]+)/[0-9a-f]{32}/$`)
+	})
 )
 
 // findBoard is where a TensorBoard is, below the Jupyter server's base URL, and what
 // it shows.
 func (s *Session) findBoard(ctx context.Context, id string) (path, logdir string, err error) {
-	if !boardID.MatchString(id) {
+	if !boardID().MatchString(id) {
 		return "", "", errors.New("not the id of a TensorBoard")
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
@@ -164,7 +168,7 @@ func (s *Session) openBoard(ctx context.Context, id string) (*clusterpb.TensorBo
 // isBoardPath is whether a path below the base URL is a board's and nothing else's:
 // it becomes an iframe's source.
 func isBoardPath(path string) bool {
-	m := boardBase.FindStringSubmatch(path)
+	m := boardBase().FindStringSubmatch(path)
 	return m != nil && m[1] != "." && m[1] != ".."
 }
 

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // findSpark is what --backend spark needs here: pyspark in the notebook's Python, Java,
@@ -45,7 +46,9 @@ func findSpark(ctx context.Context, python string) []finding {
 }
 
 // javaVersion is in the first line of java -version: "17.0.9", or "1.8.0_392" for 8.
-var javaVersion = regexp.MustCompile(`version "((?:1\.)?(\d+)[^"]*)"`)
+var javaVersion = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`version "((?:1\.)?(\d+)[^"]*)"`)
+})
 
 // findJava looks for the Java that starts a driver of this pyspark, as Spark's own scripts do.
 func findJava(ctx context.Context, pyspark string) finding {
@@ -65,7 +68,7 @@ func findJava(ctx context.Context, pyspark string) finding {
 		f.found = fmt.Sprintf("%s does not run: %v (Spark's driver is in Java)", java, err)
 		return f
 	}
-	m := javaVersion.FindSubmatch(out)
+	m := javaVersion().FindSubmatch(out)
 	if m == nil {
 		first, _, _ := strings.Cut(string(out), "\n")
 		f.found, f.remedy = java+", "+shorten(strings.TrimSpace(first), 60), ""

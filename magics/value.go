@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -98,14 +99,16 @@ func readNumber(s string, high float64) (float64, error) {
 	return f, nil
 }
 
-var sizePattern = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?b)?$`)
+var sizePattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?b)?$`)
+})
 
 // maxSize bounds a size: a petabyte is a slip of the keyboard.
 const maxSize = 1 << 50
 
 // ParseSize reads bytes: 512m, 4g, 1.5G, 1GiB. Units are powers of 1024.
 func ParseSize(s string) (int64, error) {
-	m := sizePattern.FindStringSubmatch(strings.ToLower(s))
+	m := sizePattern().FindStringSubmatch(strings.ToLower(s))
 	if m == nil {
 		return 0, fmt.Errorf("want a size like 512m or 4g, not %q", shorten(s, 40))
 	}

@@ -11,11 +11,14 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"time"
 )
 
 // clusterName is what a path may name: it becomes a folder.
-var clusterName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+var clusterName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+})
 
 // Broker serves, on a unix socket that jupyter-server-proxy made for it, every board
 // of this user: /NAME/TOKEN/… goes to the socket in NAME's folder below dir, whose
@@ -91,7 +94,7 @@ func route(dir string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		name, _, found := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		socket := filepath.Join(dir, name, SocketName)
-		if !found || !clusterName.MatchString(name) {
+		if !found || !clusterName().MatchString(name) {
 			http.NotFound(w, r)
 			return
 		}

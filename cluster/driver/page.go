@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -17,7 +18,11 @@ import (
 // executors and its run stand, and where the engine shows what they wrote. It holds no
 // line of a program, no argument and no variable of an environment. TensorBoard is beside
 // it where whoever reserved has asked for that.
-var page = template.Must(template.New("page").Parse(`<!DOCTYPE html>
+var page = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("page").Parse(pageText))
+})
+
+const pageText = `<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="5"><title>tfcluster {{.Status.Name}}</title>
 <style>body{font:14px sans-serif;margin:2em}table{border-collapse:collapse}td,th{padding:.3em 1em .3em 0;text-align:left;border-bottom:1px solid #ccc}</style>
 </head><body>
@@ -29,7 +34,7 @@ var page = template.Must(template.New("page").Parse(`<!DOCTYPE html>
 {{range .Rows}}<tr><td>{{.X.Id}}</td><td>{{.X.Task}}</td><td>{{.X.Host}}</td><td>{{.X.State}}</td><td>{{.Task.GetState}}</td><td>{{with .Task.GetStep}}{{.}}{{end}}</td><td>{{with .Logs}}<a href="{{.}}">container</a>{{end}}</td></tr>
 {{end}}</table>
 </body></html>
-`))
+`
 
 type row struct {
 	X    *clusterpb.ExecutorStatus
@@ -95,7 +100,7 @@ func (d *driver) showPage(w http.ResponseWriter, r *http.Request) {
 		board = boardPath[1:] // from the page, which the proxy has at an address of its own
 	}
 	var b bytes.Buffer
-	if err := page.Execute(&b, map[string]any{"Status": st, "Rows": rows, "Describe": cluster.Describe(st.GetRoles()), "Board": board}); err != nil {
+	if err := page().Execute(&b, map[string]any{"Status": st, "Rows": rows, "Describe": cluster.Describe(st.GetRoles()), "Board": board}); err != nil {
 		d.log.Warn("status page", "err", err)
 		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
 		return

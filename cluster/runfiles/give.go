@@ -31,7 +31,7 @@ func (k *Keeper) List(req *clusterpb.ListRequest) (*clusterpb.ListReply, error) 
 	}
 	reply := &clusterpb.ListReply{}
 	for _, f := range files {
-		if k.check(f.Path) == nil && !passing.MatchString(f.Path) {
+		if k.check(f.Path) == nil && !passing().MatchString(f.Path) {
 			reply.Files = append(reply.Files, headOf(f))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // partPrefix begins the names of files that are not whole yet.
@@ -21,7 +22,9 @@ func Grows(name string) bool {
 
 // passing matches the names that files bear before they are given their own: ours and
 // Keras's aside, TensorFlow's state file and the shards of its data.
-var passing = regexp.MustCompile(`(^|/)(\.part-[^/]*|\.\d+-[^/]*|checkpoint\.tmp[^/]*|[^/]*_temp/part-[^/]*|[^/]*\.tempstate[^/]*)$`)
+var passing = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(^|/)(\.part-[^/]*|\.\d+-[^/]*|checkpoint\.tmp[^/]*|[^/]*_temp/part-[^/]*|[^/]*\.tempstate[^/]*)$`)
+})
 
 // Rank orders files so that one that names others, or says that they are complete,
 // stands behind them.
@@ -43,13 +46,15 @@ func ByRank(a, b string) int { return cmp.Or(cmp.Compare(Rank(a), Rank(b)), cmp.
 // depth is the number of a path's components.
 func depth(name string) int { return strings.Count(name, "/") + 1 }
 
-var namedPaths = regexp.MustCompile(`(?m)^(?:model_checkpoint_path|all_model_checkpoint_paths): ("(?:[^"\\]|\\.)*")`)
+var namedPaths = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?m)^(?:model_checkpoint_path|all_model_checkpoint_paths): ("(?:[^"\\]|\\.)*")`)
+})
 
 // named are the prefixes that a folder's `checkpoint` state file names, relative to
 // the folder that its path is relative to.
 func named(statePath string, state []byte) []string {
 	var prefixes []string
-	for _, m := range namedPaths.FindAllSubmatch(state, -1) {
+	for _, m := range namedPaths().FindAllSubmatch(state, -1) {
 		prefix, err := strconv.Unquote(string(m[1]))
 		if err != nil {
 			continue

@@ -47,7 +47,7 @@ func (s *Sender) look(now time.Time) (found map[string]quiet, complete bool) {
 			complete = complete && errors.Is(err, fs.ErrNotExist)
 			return nil
 		}
-		if !entry.Type().IsRegular() || Grows(name) || passing.MatchString(name) || !utf8.ValidString(name) || len(name) > maxPath {
+		if !entry.Type().IsRegular() || Grows(name) || passing().MatchString(name) || !utf8.ValidString(name) || len(name) > maxPath {
 			return nil // a link or a device is not followed; a message cannot hold such a name
 		}
 		info, err := entry.Info()

@@ -59,7 +59,7 @@ func (d *Depot) TakeEnvironment(ctx context.Context, e *clusterpb.Environment, f
 
 // bring copies a content into a folder, under its digest, unless it is there.
 func bring(ctx context.Context, dir string, content *clusterpb.Blob, from Source, told func(int64)) error {
-	if !digestName.MatchString(content.GetSha256()) {
+	if !digestName().MatchString(content.GetSha256()) {
 		return errors.New("it has no digest")
 	}
 	if exists(filepath.Join(dir, content.GetSha256())) {

@@ -82,9 +82,9 @@ func sweepPacked(dir, now string, most int64) {
 		info, err := e.Info()
 		switch {
 		case err != nil:
-		case digestName.MatchString(e.Name()) && e.Name() == now:
+		case digestName().MatchString(e.Name()) && e.Name() == now:
 			most -= info.Size()
-		case digestName.MatchString(e.Name()):
+		case digestName().MatchString(e.Name()):
 			all = append(all, cached{filepath.Join(dir, e.Name()), info.Size(), info.ModTime()})
 		case info.ModTime().Before(time.Now().Add(-24*time.Hour)) && e.Name() != "lock" && filepath.Ext(e.Name()) != ".json":
 			os.Remove(filepath.Join(dir, e.Name())) // of a driver that was killed

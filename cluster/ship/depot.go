@@ -62,11 +62,13 @@ func (d *Depot) Close() error {
 	return d.environment.Close()
 }
 
-var digestName = regexp.MustCompile(`^[0-9a-f]{64}$`)
+var digestName = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[0-9a-f]{64}$`)
+})
 
 // Open opens a content by its SHA-256 in hex; fs.ErrNotExist when it is not kept.
 func (d *Depot) Open(digest string) (io.ReadSeekCloser, error) {
-	if !digestName.MatchString(digest) {
+	if !digestName().MatchString(digest) {
 		return nil, fs.ErrNotExist
 	}
 	d.mu.Lock()
@@ -117,7 +119,7 @@ func (d *Depot) keepOnly(all []*clusterpb.Shipped) error {
 		return fmt.Errorf("look through the folder for --files: %w", err)
 	}
 	for _, e := range entries {
-		if digestName.MatchString(e.Name()) && !keep[e.Name()] {
+		if digestName().MatchString(e.Name()) && !keep[e.Name()] {
 			os.Remove(filepath.Join(d.dir, e.Name())) // the next time, if not now
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -179,16 +180,22 @@ type contents struct {
 }
 
 var (
-	libraryPath = regexp.MustCompile(`^lib/python(3\.\d+)/`)
-	programPath = regexp.MustCompile(`^bin/python3\.\d+$`)
-	configured  = regexp.MustCompile(`(?m)^\s*version(?:_info)?\s*=\s*(3\.\d+)`)
+	libraryPath = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^lib/python(3\.\d+)/`)
+	})
+	programPath = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^bin/python3\.\d+$`)
+	})
+	configured = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`(?m)^\s*version(?:_info)?\s*=\s*(3\.\d+)`)
+	})
 )
 
 // own is whether an interpreter comes along: a venv's is its base's.
 func (c *contents) own() bool { return !c.venv && c.program }
 
 func (c *contents) python() (string, error) {
-	if found := configured.FindStringSubmatch(c.config); found != nil {
+	if found := configured().FindStringSubmatch(c.config); found != nil {
 		return found[1], nil
 	}
 	if len(c.library) == 1 && (c.venv || c.program) {
@@ -282,10 +289,10 @@ func lookThrough(file, form string) (*contents, error) {
 }
 
 func (c *contents) see(name string, mode fs.FileMode) {
-	if found := libraryPath.FindStringSubmatch(name); found != nil {
+	if found := libraryPath().FindStringSubmatch(name); found != nil {
 		c.library[found[1]] = true
 	}
-	if programPath.MatchString(name) && mode.IsRegular() {
+	if programPath().MatchString(name) && mode.IsRegular() {
 		c.program = true
 	}
 }

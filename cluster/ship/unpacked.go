@@ -68,7 +68,7 @@ func (s *Environments) Take(ctx context.Context, e *clusterpb.Environment, candi
 
 func (s *Environments) take(ctx context.Context, e *clusterpb.Environment, base string, fetch func(context.Context, io.Writer) error, told func(string)) (*Environment, error) {
 	digest := e.GetPacked().GetContent().GetSha256()
-	if !digestName.MatchString(digest) {
+	if !digestName().MatchString(digest) {
 		return nil, fmt.Errorf("%q is no SHA-256", digest)
 	}
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
