@@ -44,12 +44,13 @@ type Attempt struct {
 	store   *hdfs.FS
 	log     *slog.Logger
 
-	ctx     context.Context // of the keeper
+	ctx     context.Context // of the goroutines
 	stop    context.CancelFunc
-	keeping sync.WaitGroup
-	wake    chan struct{} // capacity 1
+	keeping sync.WaitGroup // the keeper, and whoever opens master
+	wake    chan struct{}  // capacity 1
 
 	mu      sync.Mutex
+	master  *protocol.Master // guarded by mu: for register, which takes it; nil then
 	contact protocol.Contact // guarded by mu
 	all     *allocation      // guarded by mu: nil before there is one
 	state   []byte           // guarded by mu: to be kept; nil: nothing new
@@ -67,15 +68,45 @@ func TakeAttempt(ctx context.Context, dir string, log *slog.Logger) (*Attempt, e
 		return nil, fmt.Errorf("take up this container: %w", err)
 	}
 	a.log, a.wake = log, make(chan struct{}, 1)
+	a.ctx, a.stop = context.WithCancel(context.Background())
+	if err := a.open(); err != nil {
+		return nil, err
+	}
 	if a.store, err = hdfs.New(hdfs.Config{Conf: a.site.conf, User: a.site.user, Bridge: bridgeLimit}); err != nil {
+		a.closeMaster()
 		return nil, err
 	}
 	if err := a.recall(ctx); err != nil {
+		a.closeMaster()
 		return nil, errors.Join(err, a.store.Close())
 	}
-	a.ctx, a.stop = context.WithCancel(context.Background())
 	a.keeping.Go(a.keep)
 	return a, nil
+}
+
+// open begins to connect to the ResourceManager, which takes as long as all else that is
+// done before the registration.
+func (a *Attempt) open() error {
+	master, err := protocol.NewMaster(a.site.conf, protocol.State{Token: a.token}, callLimit)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.master = master
+	a.mu.Unlock()
+	a.keeping.Go(func() { _ = master.Open(a.ctx) }) // what stands in its way register tells
+	return nil
+}
+
+// closeMaster ends what open began, where register has not taken it.
+func (a *Attempt) closeMaster() {
+	a.stop()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.master != nil {
+		_ = a.master.Close() // nothing was said by it
+		a.master = nil
+	}
 }
 
 func readAttempt(dir string) (*Attempt, error) {
@@ -311,7 +342,7 @@ func (a *Attempt) ended(ctx context.Context) {
 
 // Close ends what goes on behind.
 func (a *Attempt) Close() error {
-	a.stop()
+	a.closeMaster()
 	a.keeping.Wait()
 	return a.store.Close()
 }
@@ -319,13 +350,16 @@ func (a *Attempt) Close() error {
 // register makes this process the application's master, which has the containers of
 // earlier attempts.
 func (a *Attempt) register(ctx context.Context) (application, *yarnpb.RegisterApplicationMasterResponse, error) {
-	master, err := protocol.NewMaster(a.site.conf, protocol.State{Token: a.token}, callLimit)
-	if err != nil {
-		return application{}, nil, err
-	}
 	a.mu.Lock()
-	contact := a.contact
+	contact, master := a.contact, a.master
+	a.master = nil
 	a.mu.Unlock()
+	if master == nil {
+		var err error
+		if master, err = protocol.NewMaster(a.site.conf, protocol.State{Token: a.token}, callLimit); err != nil {
+			return application{}, nil, err
+		}
+	}
 	r, err := register(ctx, master, contact)
 	if err != nil {
 		return application{}, nil, errors.Join(err, master.Close())

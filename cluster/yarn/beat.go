@@ -11,13 +11,44 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Heartbeats are close together for a while when something was asked for, and then ever
-// further apart: nodes that have room offer it with their next heartbeats.
+// Heartbeats are close together for a while when something was asked for, until it is given:
+// nodes that have room offer it with their next heartbeats, of which one is expected within
+// firstBeats. Else they are ever further apart, since each costs the ResourceManager what
+// containers that start would need.
 const (
+	firstBeat  = 10 * time.Millisecond
+	firstBeats = 200 * time.Millisecond
 	shortBeat  = 20 * time.Millisecond
 	shortBeats = time.Second
+	givenBeat  = 200 * time.Millisecond
 	longBeat   = time.Second
 )
+
+// beatPause is the time to the next heartbeat: by the last one, whether something is
+// wished for, and the time since that was asked for.
+func beatPause(pause time.Duration, wishing bool, since time.Duration) time.Duration {
+	switch {
+	case !wishing:
+		pause = max(pause, givenBeat)
+	case since < firstBeats:
+		return firstBeat
+	case since < shortBeats:
+		return shortBeat
+	}
+	return min(pause*5/4, longBeat)
+}
+
+// wishing is whether a container is still to be given.
+func (a *allocation) wishing() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, x := range a.executors {
+		if x.wish != 0 {
+			return true
+		}
+	}
+	return false
+}
 
 // oddLimit is how long a ResourceManager may answer by what is no refusal that we know:
 // one that is being restarted, or that fails over, does so for a while.
@@ -52,7 +83,7 @@ func (a *allocation) beat() error {
 	app := a.current()
 	var odd time.Time // the first of such answers in a row; zero for none
 	asked := time.Now()
-	for pause := shortBeat; ; {
+	for pause := firstBeat; ; {
 		b, err := app.master.Allocate(a.ctx, a.progress())
 		if a.ctx.Err() != nil {
 			return a.ctx.Err()
@@ -72,15 +103,13 @@ func (a *allocation) beat() error {
 		} else if odd.IsZero() {
 			odd = time.Now()
 		}
+		pause = beatPause(pause, a.wishing(), time.Since(asked))
 		select {
 		case <-a.ctx.Done():
 			return a.ctx.Err()
 		case <-a.wake:
-			pause, asked = shortBeat, time.Now()
+			pause, asked = firstBeat, time.Now()
 		case <-time.After(pause):
-			if time.Since(asked) > shortBeats {
-				pause = min(pause*5/4, longBeat)
-			}
 		}
 	}
 }

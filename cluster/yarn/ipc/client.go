@@ -105,6 +105,15 @@ func (c *Client) connect(ctx context.Context) (*Conn, error) {
 	return conn, nil
 }
 
+// Open makes the connection that the next call uses, so that it need not wait for that.
+// Where this fails the call tries it again.
+func (c *Client) Open(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, c.limit)
+	defer cancel()
+	_, err := c.connect(ctx)
+	return err
+}
+
 // drop ends a connection that failed; the next may go elsewhere.
 func (c *Client) drop(conn *Conn, elsewhere bool) {
 	if conn == nil {

@@ -79,6 +79,9 @@ func NewMaster(conf *hadoopconf.Conf, s State, bridge time.Duration) (*Master, e
 	return m, nil
 }
 
+// Open makes the connection that Register is to use. It need not succeed.
+func (m *Master) Open(ctx context.Context) error { return m.ipc.Open(ctx) }
+
 // Close ends the connection and the calls that wait. The application goes on.
 func (m *Master) Close() error { return m.ipc.Close() }
 
