@@ -165,6 +165,9 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 		exec: conn.exec, attempt: int(hello.GetAttempt()), incarnation: hello.GetIncarnation(), host: hello.GetHost(), address: hello.GetAddress(),
 		warm: hello.GetWarmed(), tasks: hello.GetTasks(),
 	})
+	if p := hello.GetPython(); hello.GetWarmed() && p.GetError() != "" { // what was begun before it joined has failed
+		c.checkPython(conn.exec, p)
+	}
 }
 
 // came tells the engine whose agent is here.

@@ -32,6 +32,7 @@ var scenes = map[string]func(*fakeCluster){
 			Tasks: []*clusterpb.TaskStatus{
 				{Task: "ps:0", State: "ended", Host: "host2", Signal: int32(unix.SIGKILL)},
 				{Task: "worker:0", State: "exited", Host: "host0", ExitCode: 1, Echo: true, Reason: "UnavailableError"},
+				{Task: "worker:2", State: "ended", Host: "host2", ExitCode: 1},
 				{Task: "worker:1", State: "exited", Host: "host1", ExitCode: 1, Step: 30},
 			},
 		}

@@ -151,16 +151,21 @@ func taskRows(st *clusterpb.RunStatus, all bool) table {
 	return t.drop()
 }
 
-// endedBadly is whether a task's end is news: that of one which the cluster ended, as it
-// does behind the training or after another's failure, is none.
+// endedBadly is whether a task's end is news: that of one which the cluster ended by a
+// signal, as it does behind the training or after another's failure, is none.
 func endedBadly(x *clusterpb.TaskStatus) bool {
-	if endedByUs(x) && x.GetReason() == "" && !x.GetEcho() {
+	if x.GetReason() == "" && !x.GetEcho() && (endedAsAsked(x) || endedByUs(x) && x.GetSignal() == int32(unix.SIGKILL)) {
 		return false
 	}
 	return x.GetSignal() > 0 || x.GetExitCode() != 0 || x.GetState() == "lost"
 }
 
 func endedByUs(x *clusterpb.TaskStatus) bool { return x.GetState() == "ended" }
+
+// endedAsAsked is whether a task ended by the SIGTERM that the cluster sent it.
+func endedAsAsked(x *clusterpb.TaskStatus) bool {
+	return endedByUs(x) && (x.GetSignal() == int32(unix.SIGTERM) || x.GetExitCode() == exitTerminated)
+}
 
 func taskRow(x *clusterpb.TaskStatus, bad bool) []cell {
 	state := cell{text: taskState(x), tone: toneNone}
@@ -189,8 +194,8 @@ const exitTerminated = 128 + int32(unix.SIGTERM)
 
 func taskState(x *clusterpb.TaskStatus) string {
 	switch {
-	case endedByUs(x) && (x.GetSignal() == int32(unix.SIGTERM) || x.GetExitCode() == exitTerminated):
-		return x.GetState() // as it was asked to
+	case endedAsAsked(x):
+		return x.GetState()
 	case x.GetSignal() > 0:
 		return fmt.Sprintf("%s by signal %d", x.GetState(), x.GetSignal())
 	case over(x.GetState()) && x.GetExitCode() < 0:

@@ -126,34 +126,40 @@ func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
 // withoutOurs gives a command the PYTHONPATH that it would have without us: the zygote's
 // holds our package before it, for tasks that are our Python. One that was asked for stays.
 func (r *spawnRequest) withoutOurs() {
-	const name = "PYTHONPATH"
-	if _, asked := r.Env[name]; asked {
+	if _, asked := r.Env[pythonPath]; asked {
 		return
 	}
-	if own, ok := os.LookupEnv(name); ok {
-		r.Env[name] = own
+	if own, ok := os.LookupEnv(pythonPath); ok {
+		r.Env[pythonPath] = own
 	} else {
-		r.Unset = append(r.Unset, name)
+		r.Unset = append(r.Unset, pythonPath)
 	}
 }
 
 // findOurs has a task that is our Python find our package, before what else it would
 // search: a forker's, and one for which another PYTHONPATH was asked than its zygote's.
 func (r *spawnRequest) findOurs(i *interpreter) {
-	const name = "PYTHONPATH"
 	ours, plain := i.ourPath()
-	rest, asked := r.Env[name]
+	rest, asked := r.Env[pythonPath]
 	switch {
 	case asked:
 	case plain:
-		rest = os.Getenv(name)
+		rest = os.Getenv(pythonPath)
 	default:
 		return
 	}
-	if rest != "" {
-		ours += string(os.PathListSeparator) + rest
+	r.Env[pythonPath] = searching(ours, rest)
+}
+
+// pythonPath is the variable that names where a Python searches.
+const pythonPath = "PYTHONPATH"
+
+// searching is its value where ours comes before what else there is.
+func searching(ours, rest string) string {
+	if rest == "" {
+		return ours
 	}
-	r.Env[name] = ours
+	return ours + string(os.PathListSeparator) + rest
 }
 
 // fetch puts the program's blobs on this disk, for as long as the task lives, and

@@ -52,3 +52,17 @@ func TestZygoteKey(t *testing.T) {
 		t.Error("after reset --hard the old zygote is taken up")
 	}
 }
+
+// TestAskedPathIsNoNews: a task that is to search where its zygote searched may be a fork.
+func TestAskedPathIsNoNews(t *testing.T) {
+	t.Parallel()
+	i := newInterpreter(zygoteStarter{t.TempDir()}, nil, nil)
+	i.want = &clusterpb.WarmUp{Zygote: true, Env: map[string]string{pythonPath: "/reserved"}}
+	for asked, fresh := range map[string]bool{"/reserved": false, "/started": true} {
+		r := spawnRequest{Env: map[string]string{pythonPath: asked}}
+		r.findOurs(i)
+		if got := needsFresh(r.Env, i.imported(i.want)); got != fresh {
+			t.Errorf("%s: a fresh interpreter is needed: %t", asked, got)
+		}
+	}
+}

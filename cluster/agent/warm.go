@@ -221,7 +221,7 @@ func (i *interpreter) current(ctx context.Context) (*zygote, map[string]string, 
 		i.mu.Unlock()
 		switch {
 		case z != nil:
-			return z, importEnv(want), nil
+			return z, i.imported(want), nil
 		case python != nil:
 			return nil, nil, fmt.Errorf("no Python: %s", python.GetError())
 		}
@@ -233,8 +233,8 @@ func (i *interpreter) current(ctx context.Context) (*zygote, map[string]string, 
 	}
 }
 
-// importEnv is what a zygote's imports saw of the variables that matter to them.
-func importEnv(want *clusterpb.WarmUp) map[string]string {
+// imported is what a zygote's imports saw of the variables that matter to them.
+func (i *interpreter) imported(want *clusterpb.WarmUp) map[string]string {
 	env := map[string]string{"TF_CPP_MIN_LOG_LEVEL": "1"}
 	for k := range importTime {
 		if v, ok := os.LookupEnv(k); ok {
@@ -242,6 +242,7 @@ func importEnv(want *clusterpb.WarmUp) map[string]string {
 		}
 	}
 	maps.Copy(env, want.GetEnv())
+	env[pythonPath] = searching(i.starter.ourPath(want), env[pythonPath])
 	return env
 }
 
