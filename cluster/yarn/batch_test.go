@@ -95,8 +95,10 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 			r.Engine = map[string]string{"managed": "true", "tags": "interactive"}
 		})
 		run, early := c.TryScript("raise SystemExit(17)") // its end may come before the start's answer
-		st := run.Status
-		if early == nil {
+		var st *clusterpb.RunStatus
+		if early != nil {
+			st = run.Status
+		} else {
 			st = run.Wait()
 		}
 		if st.GetState() != "failed" {
