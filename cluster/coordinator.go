@@ -55,6 +55,9 @@ type Config struct {
 	// SaveEvery is the least between two calls for what the engine has told: what it grants
 	// comes in as many events. Runs are saved as they begin.
 	SaveEvery time.Duration
+	// Kept waits until what SaveState was given is where a later driver finds it; nil: it is
+	// when SaveState returns.
+	Kept func(context.Context) error
 	// Record is called when what a Past holds has changed, and once at the end, when the
 	// cluster is over; nil: nobody keeps one here.
 	Record func(leases []Lease, places []byte, lastRun int32, over bool) error

@@ -70,6 +70,8 @@ type Hosting interface {
 	// Keep keeps what the next driver, which the engine starts when this one dies, has
 	// to know. It does not wait.
 	Keep(state []byte)
+	// Kept waits until what Keep was given before is kept.
+	Kept(ctx context.Context) error
 }
 
 // clientName is the name in the certificate of a hosted driver's clients.

@@ -47,6 +47,7 @@ func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreaming
 		u.Entered = u.Failure == nil
 		return true
 	}, func(ctx context.Context, u *clusterpb.StartUpdate) {
+		c.awaitKept(ctx)
 		if u.GetRun().GetEndedUnix() != 0 {
 			if u.GetFailure() == nil {
 				c.awaitFiles(ctx, u.GetRun().GetId())
@@ -57,6 +58,20 @@ func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreaming
 			}
 		}
 	})
+}
+
+// keptMost is how long a client may wait for its run to be kept: a file system that is
+// away for longer is no reason to keep from it that the run has begun.
+const keptMost = 5 * time.Second
+
+// awaitKept lets a client hear of a run when a later driver would know of it too.
+func (c *Coordinator) awaitKept(ctx context.Context) {
+	if c.cfg.Kept == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, keptMost)
+	defer cancel()
+	_ = c.cfg.Kept(ctx) // who keeps it says what stands in its way
 }
 
 func (c *control) endActive(ctx context.Context) error {

@@ -338,7 +338,7 @@ func (d *driver) serve(ctx context.Context) error {
 		cfg.Spool = d.spool
 	}
 	if d.hosting != nil {
-		cfg.Given, cfg.Environment, cfg.Begin, cfg.SaveEvery = d.hosting.Given, d.environment, d.begin, hostedSaves
+		cfg.Given, cfg.Environment, cfg.Begin, cfg.SaveEvery, cfg.Kept = d.hosting.Given, d.environment, d.begin, hostedSaves, d.hosting.Kept
 	} else {
 		cfg.Record = d.record(d.lastRun)
 	}

@@ -54,6 +54,9 @@ type Attempt struct {
 	contact protocol.Contact // guarded by mu
 	all     *allocation      // guarded by mu: nil before there is one
 	state   []byte           // guarded by mu: to be kept; nil: nothing new
+	given   int              // guarded by mu: how many states Keep was given
+	kept    int              // guarded by mu: how many of them are kept, or a newer one is
+	written chan struct{}    // guarded by mu: closed when kept grows, and another made
 	address string           // guarded by mu: to be kept; "": nothing new
 	used    map[string]bool  // guarded by mu: digests of contents that the next attempt may need
 	gone    bool             // guarded by mu: the application has ended, nothing is kept any more
@@ -67,7 +70,7 @@ func TakeAttempt(ctx context.Context, dir string, log *slog.Logger) (*Attempt, e
 	if err != nil {
 		return nil, fmt.Errorf("take up this container: %w", err)
 	}
-	a.log, a.wake = log, make(chan struct{}, 1)
+	a.log, a.wake, a.written = log, make(chan struct{}, 1), make(chan struct{})
 	a.ctx, a.stop = context.WithCancel(context.Background())
 	if err := a.open(); err != nil {
 		return nil, err
@@ -197,8 +200,29 @@ func (a *Attempt) Listening(address, page string) {
 func (a *Attempt) Keep(state []byte) {
 	a.mu.Lock()
 	a.state = state
+	a.given++
 	a.mu.Unlock()
 	a.rouse()
+}
+
+// Kept waits until what Keep was given before is kept.
+func (a *Attempt) Kept(ctx context.Context) error {
+	a.mu.Lock()
+	given := a.given
+	for a.kept < given {
+		written := a.written
+		a.mu.Unlock()
+		select {
+		case <-written:
+		case <-a.ctx.Done():
+			return a.ctx.Err()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		a.mu.Lock()
+	}
+	a.mu.Unlock()
+	return nil
 }
 
 func (a *Attempt) rouse() {
@@ -241,10 +265,18 @@ func (a *Attempt) keep() {
 	defer touch.Stop()
 	for {
 		a.mu.Lock()
-		state, address, gone := a.state, a.address, a.gone
+		state, address, gone, given := a.state, a.address, a.gone, a.given
 		a.state, a.address = nil, ""
 		a.mu.Unlock()
-		if err := a.write(state, address); err != nil && !gone && a.ctx.Err() == nil {
+		err := a.write(state, address)
+		if err == nil {
+			a.mu.Lock()
+			a.kept = given
+			close(a.written)
+			a.written = make(chan struct{})
+			a.mu.Unlock()
+		}
+		if err != nil && !gone && a.ctx.Err() == nil {
 			a.log.Warn("what the next attempt must know could not be kept; it is tried again", "err", err)
 			a.mu.Lock()
 			if a.state == nil {
