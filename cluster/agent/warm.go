@@ -242,7 +242,9 @@ func (i *interpreter) imported(want *clusterpb.WarmUp) map[string]string {
 		}
 	}
 	maps.Copy(env, want.GetEnv())
-	env[pythonPath] = searching(i.starter.ourPath(want), env[pythonPath])
+	if ours := i.starter.searchPath(want); ours != "" {
+		env[pythonPath] = searching(ours, env[pythonPath])
+	}
 	return env
 }
 
