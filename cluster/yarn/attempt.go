@@ -1,7 +1,6 @@
 package yarn
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"encoding/xml"
@@ -10,11 +9,9 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -196,42 +193,6 @@ func (a *Attempt) Listening(address, page string) {
 	a.rouse()
 }
 
-// Keep keeps the driver's state where the next attempt finds it.
-func (a *Attempt) Keep(state []byte) {
-	a.mu.Lock()
-	a.state = state
-	a.given++
-	a.mu.Unlock()
-	a.rouse()
-}
-
-// Kept waits until what Keep was given before is kept.
-func (a *Attempt) Kept(ctx context.Context) error {
-	a.mu.Lock()
-	given := a.given
-	for a.kept < given {
-		written := a.written
-		a.mu.Unlock()
-		select {
-		case <-written:
-		case <-a.ctx.Done():
-			return a.ctx.Err()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-		a.mu.Lock()
-	}
-	a.mu.Unlock()
-	return nil
-}
-
-func (a *Attempt) rouse() {
-	select {
-	case a.wake <- struct{}{}:
-	default:
-	}
-}
-
 // folder is the application's on HDFS.
 func (a *Attempt) folder() string { return folderOn(protocol.ApplicationName(a.id)) }
 
@@ -256,73 +217,6 @@ func (a *Attempt) recall(ctx context.Context) error {
 	return nil
 }
 
-// keepPause is between two times to keep what HDFS refused.
-const keepPause = 5 * time.Second
-
-// keep writes what is to be kept, the newest alone, until Close.
-func (a *Attempt) keep() {
-	touch := time.NewTicker(cacheAge / 4)
-	defer touch.Stop()
-	for {
-		a.mu.Lock()
-		state, address, gone, given := a.state, a.address, a.gone, a.given
-		a.state, a.address = nil, ""
-		a.mu.Unlock()
-		err := a.write(state, address)
-		if err == nil {
-			a.mu.Lock()
-			a.kept = given
-			close(a.written)
-			a.written = make(chan struct{})
-			a.mu.Unlock()
-		}
-		if err != nil && !gone && a.ctx.Err() == nil {
-			a.log.Warn("what the next attempt must know could not be kept; it is tried again", "err", err)
-			a.mu.Lock()
-			if a.state == nil {
-				a.state = state
-			}
-			if a.address == "" {
-				a.address = address
-			}
-			a.mu.Unlock()
-			select {
-			case <-a.ctx.Done():
-			case <-time.After(keepPause):
-				a.rouse()
-			}
-		}
-		select {
-		case <-a.ctx.Done():
-			return
-		case <-a.wake:
-		case <-touch.C:
-			a.touch()
-		}
-	}
-}
-
-func (a *Attempt) write(state []byte, address string) error {
-	if len(state)+len(address) == 0 {
-		return nil
-	}
-	if err := a.store.MakePrivate(a.ctx, a.folder()); err != nil {
-		return err
-	}
-	for name, content := range map[string][]byte{stateFile: state, addressFile: []byte(address)} {
-		a.mu.Lock()
-		gone := a.gone
-		a.mu.Unlock()
-		if len(content) == 0 || gone {
-			continue
-		}
-		if err := a.store.Write(a.ctx, a.folder()+"/"+name, bytes.NewReader(content)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // Given opens a content that lies in the cache on HDFS.
 func (a *Attempt) Given(ctx context.Context, digest string) (io.ReadCloser, error) {
 	dir := folderOf(digest)
@@ -340,18 +234,6 @@ func (a *Attempt) Given(ctx context.Context, digest string) (io.ReadCloser, erro
 		return a.store.Open(ctx, dir+"/"+i.Name())
 	}
 	return nil, fmt.Errorf("nothing is in %s: %w", dir, fs.ErrNotExist)
-}
-
-// touch has others' cleaning leave what is in use.
-func (a *Attempt) touch() {
-	a.mu.Lock()
-	used := slices.Collect(maps.Keys(a.used))
-	a.mu.Unlock()
-	for _, digest := range used {
-		if err := a.store.Touch(a.ctx, folderOf(digest), time.Now()); err != nil {
-			a.log.Warn("what was given may be cleaned from HDFS", "err", err)
-		}
-	}
 }
 
 // endedLimit bounds the removal of what was kept; whoever submitted the application does
