@@ -303,6 +303,10 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 		if rec.lead == "" || rec.lead == id.String() || rec.status.GetResult() == nil || leads(id) {
 			rec.status.Result = ev.Result
 		}
+	case *clusterpb.TaskEvent_Step:
+		c.handle(evStepAnswer{run: e.GetRun(), attempt: int(e.GetAttempt()), task: id, step: ev.Step})
+	case *clusterpb.TaskEvent_Stopping:
+		c.handle(evStopping{run: e.GetRun(), attempt: int(e.GetAttempt()), task: id})
 	case *clusterpb.TaskEvent_Note:
 		c.note(id.String()+": "+ev.Note.GetText(), ev.Note.GetWarning())
 		c.wake()

@@ -104,6 +104,17 @@ type (
 		grace  time.Duration
 		reason string
 	}
+	evStepAnswer struct { // a task's answer to AskStep or ActAtStep
+		run     int32
+		attempt int
+		task    TaskID
+		step    *clusterpb.Step
+	}
+	evStopping struct { // the request to stop has reached a task's program
+		run     int32
+		attempt int
+		task    TaskID
+	}
 )
 
 // Actions.

@@ -80,7 +80,7 @@ func (l *lifecycle) exited(e evExited) {
 		t.echo = isEcho(e.exit)
 		l.gone()
 	case r.stopping: // also while the gang was being ended for a restart
-		l.stopped()
+		l.stoppedOne()
 	case r.state == runRestarting:
 		l.gone()
 	case t.asked: // ended because training is over
@@ -97,16 +97,6 @@ func (l *lifecycle) exited(e evExited) {
 
 func succeeded(x *clusterpb.Exited) bool {
 	return x.GetCode() == 0 && x.GetSignal() == 0 && x.GetReason() == ""
-}
-
-// stopped closes a run that was asked to stop once its last task is gone.
-func (l *lifecycle) stopped() {
-	for _, x := range l.execs {
-		if x.busy {
-			return
-		}
-	}
-	l.outcome("stopped", l.run.failure, 0)
 }
 
 // failed decides what a task's failure means. The first exit is the cause, except

@@ -48,6 +48,7 @@ type run struct {
 	failure  *clusterpb.Failure
 	entered  bool // every task of the first attempt has
 	stopping bool
+	stop     *stopPlan // while it is being stopped with time to save
 	stacks   bool    // no step for too long: the tasks were asked where they are
 	over     bool    // training is over; an evaluator may still look at the last checkpoint
 	echoes   []*task // failed in TensorFlow's word about a peer; the verdict is awaited
@@ -79,6 +80,8 @@ type task struct {
 	echo         bool
 	stopped      bool   // its process is in state T
 	asked        bool   // we asked it to end
+	signaled     bool   // by SIGTERM or SIGKILL
+	leaving      bool   // its program has been reached by the request to stop
 	awaits       string // the role whose tasks come first, while it waits for them
 	overdue      bool   // the while it had behind the training's end is over
 }
@@ -134,6 +137,12 @@ func (l *lifecycle) stepRun(e event) {
 		}
 	case evStop:
 		l.stop(e)
+	case evStepAnswer:
+		l.stepAnswered(e)
+	case evStopping:
+		if t := l.openTask(e.run, e.task); t != nil && e.attempt == t.attempt {
+			t.leaving = true
+		}
 	}
 }
 
@@ -246,7 +255,8 @@ func (l *lifecycle) launch(x *executor, fresh bool) {
 	r := l.run
 	t := r.task(x.task)
 	t.attempt = r.attempt + loneRestart*t.restarts
-	t.state, t.exit, t.entered, t.joinedServer, t.asked = taskLaunching, nil, false, false, false
+	t.state, t.exit, t.entered, t.joinedServer = taskLaunching, nil, false, false
+	t.asked, t.signaled, t.leaving = false, false, false
 	x.busy = true
 	l.do(actLaunch{exec: x.id, task: x.task, attempt: t.attempt, spec: r.cluster, fresh: fresh})
 }
@@ -311,6 +321,8 @@ func (l *lifecycle) runTimer(name string) {
 				Remedy: "give it more time, or take its checkpoints up with start --resume",
 			}, l.limits.failGrace)
 		}
+	case "stop", "stop step", "stop unresponsive":
+		l.stopTimer(name)
 	case "ending":
 		for _, x := range l.execs {
 			if x.busy {

@@ -32,6 +32,8 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts anew; commit on
 //	prepared · entered [TASK…] · joined TASK             all, or some
 //	exit TASK [code=N] [signal=N] [exception=E] [reason=R]
 //	stopped TASK                             a heartbeat says state T
+//	steps [TASK…] counter=C step=N [every=SECONDS] [passed=yes]    answers to the last AskStep or ActAtStep
+//	leaving TASK…                            the request to stop has reached these
 //	step · stop [grace] · reset [hard] · clients N · shutdown · timer NAME
 //	state                                    prints executors and run
 func TestLifecycle(t *testing.T) {
@@ -265,6 +267,17 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 	case "stopped":
 		t := tasks()[0]
 		p.step(evUsage{p.l.run.task(t).exec, map[TaskID]bool{t: true}})
+	case "steps":
+		every, _ := strconv.ParseFloat(opts["every"], 64)
+		for _, t := range tasks() {
+			p.step(evStepAnswer{p.run, p.l.run.task(t).attempt, t, &clusterpb.Step{
+				Round: int32(p.l.run.stop.round), Counter: opts["counter"], Step: int64(num("step")), Stride: 1, ReportSeconds: every, Passed: opts["passed"] != "",
+			}})
+		}
+	case "leaving":
+		for _, t := range tasks() {
+			p.step(evStopping{p.run, p.l.run.task(t).attempt, t})
+		}
 	case "step":
 		p.step(evStep{})
 	case "stop":
@@ -336,6 +349,10 @@ func instructionWords(in *clusterpb.Instruction) string {
 		return "probe"
 	case *clusterpb.Instruction_TrainingOver:
 		return "training over"
+	case *clusterpb.Instruction_AskStep:
+		return "ask step"
+	case *clusterpb.Instruction_ActAtStep:
+		return fmt.Sprintf("%s at step %d of %s", i.ActAtStep.GetAction(), i.ActAtStep.GetStep(), i.ActAtStep.GetCounter())
 	}
 	return fmt.Sprintf("%T", in.GetInstruction())
 }

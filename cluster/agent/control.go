@@ -37,6 +37,12 @@ type controlMessage struct {
 	Warning     bool               `json:"warning"`
 	URI         string             `json:"uri"`
 	Share       []int              `json:"share"` // i, n: the i-th of each n files
+
+	Round         int32   `json:"round"`
+	Counter       string  `json:"counter"`
+	Stride        int64   `json:"stride"`
+	ReportSeconds float64 `json:"report_seconds"`
+	Passed        bool    `json:"passed"`
 }
 
 // parseControl reads one line. What a program can put there by itself is
@@ -60,6 +66,12 @@ func (m controlMessage) report(now time.Time) *clusterpb.Report {
 	return &clusterpb.Report{
 		Step: m.Step, Metrics: m.Metrics, TotalSteps: m.TotalSteps, Epoch: m.Epoch,
 		TotalEpochs: m.TotalEpochs, Source: m.Source, WallTime: wall,
+	}
+}
+
+func (m controlMessage) step() *clusterpb.Step {
+	return &clusterpb.Step{
+		Round: m.Round, Counter: m.Counter, Step: m.Step, Stride: m.Stride, ReportSeconds: m.ReportSeconds, Passed: m.Passed,
 	}
 }
 

@@ -51,6 +51,14 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 		})
 	case *clusterpb.Instruction_TrainingOver:
 		a.trainingOver(ctx, i.TrainingOver.GetRun())
+	case *clusterpb.Instruction_AskStep:
+		for _, t := range a.tasksOf(i.AskStep.GetRun()) {
+			a.work.Go(func() { t.askStep(i.AskStep.GetRound()) })
+		}
+	case *clusterpb.Instruction_ActAtStep:
+		for _, t := range a.tasksOf(i.ActAtStep.GetRun()) {
+			a.work.Go(func() { t.actAtStep(i.ActAtStep) })
+		}
 	case *clusterpb.Instruction_Probe:
 		a.heartbeat()
 	case *clusterpb.Instruction_Release:
@@ -217,7 +225,7 @@ func (a *Agent) tell(e *clusterpb.TaskEvent) {
 			return old.GetReport() != nil && old.GetTask() == e.GetTask()
 		})
 	}
-	if e.GetNote() == nil { // a note is of its moment
+	if e.GetNote() == nil && e.GetStep() == nil { // these are of their moment
 		r.told = append(r.told, e)
 	}
 	a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: e}})

@@ -2,8 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -126,7 +124,12 @@ func (t *task) began(p *process, pipes *taskPipes) {
 	}
 	t.pumps.Go(func() { t.pump(pipes.stdout, clusterpb.Line_STDOUT) })
 	t.pumps.Go(func() { t.pump(pipes.stderr, clusterpb.Line_STDERR) })
-	t.pumps.Go(func() { readControl(pipes.control, t.handleControl) })
+	t.pumps.Go(func() {
+		readControl(pipes.control, t.handleControl)
+		t.mu.Lock()
+		t.control = nil
+		t.mu.Unlock()
+	})
 }
 
 // wait returns how the process ended and, when something else ended it, why.
@@ -233,6 +236,7 @@ func (t *task) signal(number int, reason string) {
 func (t *task) end(ctx context.Context, grace time.Duration, reason string) {
 	if grace > 0 {
 		t.signal(int(unix.SIGTERM), reason)
+		t.sayStop()
 		if waitFor(t.done, grace) {
 			return
 		}
@@ -241,24 +245,6 @@ func (t *task) end(ctx context.Context, grace time.Duration, reason string) {
 	select {
 	case <-t.done:
 	case <-ctx.Done():
-	}
-}
-
-// tell writes a line to the task's control socket. A task that does not read is
-// given up on, never waited for.
-func (t *task) tell(message map[string]any) {
-	line, err := json.Marshal(message)
-	if err != nil {
-		return
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.control == nil {
-		return
-	}
-	_ = t.control.SetWriteDeadline(time.Now().Add(time.Second))
-	if _, err := t.control.Write(append(line, '\n')); err != nil && errors.Is(err, os.ErrDeadlineExceeded) {
-		t.control = nil
 	}
 }
 
@@ -288,6 +274,10 @@ func (t *task) handleControl(m controlMessage) {
 		return
 	case "note":
 		e.Event = &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{Text: m.Text, Warning: m.Warning}}
+	case "step":
+		e.Event = &clusterpb.TaskEvent_Step{Step: m.step()}
+	case "stopping":
+		e.Event = &clusterpb.TaskEvent_Stopping{Stopping: &clusterpb.Stopping{}}
 	case "server_join":
 		t.mu.Lock()
 		t.joined = true

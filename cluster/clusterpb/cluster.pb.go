@@ -80,7 +80,53 @@ func (x Program_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Program_Kind.Descriptor instead.
 func (Program_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{31, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{33, 0}
+}
+
+type ActAtStep_Action int32
+
+const (
+	ActAtStep_ACTION_UNSPECIFIED ActAtStep_Action = 0
+	ActAtStep_STOP               ActAtStep_Action = 1 // call the program's SIGTERM handler; by default it raises SystemExit(143)
+)
+
+// Enum value maps for ActAtStep_Action.
+var (
+	ActAtStep_Action_name = map[int32]string{
+		0: "ACTION_UNSPECIFIED",
+		1: "STOP",
+	}
+	ActAtStep_Action_value = map[string]int32{
+		"ACTION_UNSPECIFIED": 0,
+		"STOP":               1,
+	}
+)
+
+func (x ActAtStep_Action) Enum() *ActAtStep_Action {
+	p := new(ActAtStep_Action)
+	*p = x
+	return p
+}
+
+func (x ActAtStep_Action) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ActAtStep_Action) Descriptor() protoreflect.EnumDescriptor {
+	return file_cluster_clusterpb_cluster_proto_enumTypes[1].Descriptor()
+}
+
+func (ActAtStep_Action) Type() protoreflect.EnumType {
+	return &file_cluster_clusterpb_cluster_proto_enumTypes[1]
+}
+
+func (x ActAtStep_Action) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ActAtStep_Action.Descriptor instead.
+func (ActAtStep_Action) EnumDescriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42, 0}
 }
 
 type Line_Stream int32
@@ -113,11 +159,11 @@ func (x Line_Stream) String() string {
 }
 
 func (Line_Stream) Descriptor() protoreflect.EnumDescriptor {
-	return file_cluster_clusterpb_cluster_proto_enumTypes[1].Descriptor()
+	return file_cluster_clusterpb_cluster_proto_enumTypes[2].Descriptor()
 }
 
 func (Line_Stream) Type() protoreflect.EnumType {
-	return &file_cluster_clusterpb_cluster_proto_enumTypes[1]
+	return &file_cluster_clusterpb_cluster_proto_enumTypes[2]
 }
 
 func (x Line_Stream) Number() protoreflect.EnumNumber {
@@ -126,7 +172,7 @@ func (x Line_Stream) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Line_Stream.Descriptor instead.
 func (Line_Stream) EnumDescriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41, 0}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45, 0}
 }
 
 type AgentMessage struct {
@@ -1279,6 +1325,8 @@ type TaskEvent struct {
 	//	*TaskEvent_Result
 	//	*TaskEvent_Note
 	//	*TaskEvent_ServerJoined
+	//	*TaskEvent_Step
+	//	*TaskEvent_Stopping
 	Event         isTaskEvent_Event `protobuf_oneof:"event"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1405,6 +1453,24 @@ func (x *TaskEvent) GetServerJoined() *ServerJoined {
 	return nil
 }
 
+func (x *TaskEvent) GetStep() *Step {
+	if x != nil {
+		if x, ok := x.Event.(*TaskEvent_Step); ok {
+			return x.Step
+		}
+	}
+	return nil
+}
+
+func (x *TaskEvent) GetStopping() *Stopping {
+	if x != nil {
+		if x, ok := x.Event.(*TaskEvent_Stopping); ok {
+			return x.Stopping
+		}
+	}
+	return nil
+}
+
 type isTaskEvent_Event interface {
 	isTaskEvent_Event()
 }
@@ -1437,6 +1503,14 @@ type TaskEvent_ServerJoined struct {
 	ServerJoined *ServerJoined `protobuf:"bytes,10,opt,name=server_joined,json=serverJoined,proto3,oneof"`
 }
 
+type TaskEvent_Step struct {
+	Step *Step `protobuf:"bytes,11,opt,name=step,proto3,oneof"`
+}
+
+type TaskEvent_Stopping struct {
+	Stopping *Stopping `protobuf:"bytes,12,opt,name=stopping,proto3,oneof"`
+}
+
 func (*TaskEvent_Started) isTaskEvent_Event() {}
 
 func (*TaskEvent_Entered) isTaskEvent_Event() {}
@@ -1450,6 +1524,10 @@ func (*TaskEvent_Result) isTaskEvent_Event() {}
 func (*TaskEvent_Note) isTaskEvent_Event() {}
 
 func (*TaskEvent_ServerJoined) isTaskEvent_Event() {}
+
+func (*TaskEvent_Step) isTaskEvent_Event() {}
+
+func (*TaskEvent_Stopping) isTaskEvent_Event() {}
 
 // ServerJoined: the task waits in tf.distribute.Server.join() and never ends by itself.
 type ServerJoined struct {
@@ -1488,6 +1566,129 @@ func (*ServerJoined) Descriptor() ([]byte, []int) {
 	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{14}
 }
 
+// Step answers AskStep and ActAtStep: the last step that the task's program has ended.
+type Step struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Round         int32                  `protobuf:"varint,1,opt,name=round,proto3" json:"round,omitempty"`    // of the question
+	Counter       string                 `protobuf:"bytes,2,opt,name=counter,proto3" json:"counter,omitempty"` // what counts the steps: "keras", "ctx"; "": the program reports none
+	Step          int64                  `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
+	Stride        int64                  `protobuf:"varint,4,opt,name=stride,proto3" json:"stride,omitempty"`                                     // steps between the last two reports
+	ReportSeconds float64                `protobuf:"fixed64,5,opt,name=report_seconds,json=reportSeconds,proto3" json:"report_seconds,omitempty"` // usual time between two reports
+	Passed        bool                   `protobuf:"varint,6,opt,name=passed,proto3" json:"passed,omitempty"`                                     // the step named in ActAtStep has ended already: the task goes on
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Step) Reset() {
+	*x = Step{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Step) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Step) ProtoMessage() {}
+
+func (x *Step) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Step.ProtoReflect.Descriptor instead.
+func (*Step) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Step) GetRound() int32 {
+	if x != nil {
+		return x.Round
+	}
+	return 0
+}
+
+func (x *Step) GetCounter() string {
+	if x != nil {
+		return x.Counter
+	}
+	return ""
+}
+
+func (x *Step) GetStep() int64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *Step) GetStride() int64 {
+	if x != nil {
+		return x.Stride
+	}
+	return 0
+}
+
+func (x *Step) GetReportSeconds() float64 {
+	if x != nil {
+		return x.ReportSeconds
+	}
+	return 0
+}
+
+func (x *Step) GetPassed() bool {
+	if x != nil {
+		return x.Passed
+	}
+	return false
+}
+
+// Stopping: the program has been reached by the request to stop, and is saving or
+// leaving. A task that never says so is stuck outside Python.
+type Stopping struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Stopping) Reset() {
+	*x = Stopping{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Stopping) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Stopping) ProtoMessage() {}
+
+func (x *Stopping) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Stopping.ProtoReflect.Descriptor instead.
+func (*Stopping) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
+}
+
 type Started struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Pid           int32                  `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
@@ -1497,7 +1698,7 @@ type Started struct {
 
 func (x *Started) Reset() {
 	*x = Started{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1509,7 +1710,7 @@ func (x *Started) String() string {
 func (*Started) ProtoMessage() {}
 
 func (x *Started) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[15]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1522,7 +1723,7 @@ func (x *Started) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Started.ProtoReflect.Descriptor instead.
 func (*Started) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{15}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Started) GetPid() int32 {
@@ -1542,7 +1743,7 @@ type Entered struct {
 
 func (x *Entered) Reset() {
 	*x = Entered{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1554,7 +1755,7 @@ func (x *Entered) String() string {
 func (*Entered) ProtoMessage() {}
 
 func (x *Entered) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[16]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1567,7 +1768,7 @@ func (x *Entered) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entered.ProtoReflect.Descriptor instead.
 func (*Entered) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{16}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Entered) GetStartSeconds() float64 {
@@ -1592,7 +1793,7 @@ type Report struct {
 
 func (x *Report) Reset() {
 	*x = Report{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1805,7 @@ func (x *Report) String() string {
 func (*Report) ProtoMessage() {}
 
 func (x *Report) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[17]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1818,7 @@ func (x *Report) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Report.ProtoReflect.Descriptor instead.
 func (*Report) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{17}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Report) GetStep() int64 {
@@ -1685,7 +1886,7 @@ type Exited struct {
 
 func (x *Exited) Reset() {
 	*x = Exited{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1697,7 +1898,7 @@ func (x *Exited) String() string {
 func (*Exited) ProtoMessage() {}
 
 func (x *Exited) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[18]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1710,7 +1911,7 @@ func (x *Exited) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Exited.ProtoReflect.Descriptor instead.
 func (*Exited) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{18}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Exited) GetCode() int32 {
@@ -1780,7 +1981,7 @@ type TaskResult struct {
 
 func (x *TaskResult) Reset() {
 	*x = TaskResult{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1792,7 +1993,7 @@ func (x *TaskResult) String() string {
 func (*TaskResult) ProtoMessage() {}
 
 func (x *TaskResult) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[19]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1805,7 +2006,7 @@ func (x *TaskResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskResult.ProtoReflect.Descriptor instead.
 func (*TaskResult) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{19}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TaskResult) GetPickled() []byte {
@@ -1839,7 +2040,7 @@ type Note struct {
 
 func (x *Note) Reset() {
 	*x = Note{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1851,7 +2052,7 @@ func (x *Note) String() string {
 func (*Note) ProtoMessage() {}
 
 func (x *Note) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[20]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1864,7 +2065,7 @@ func (x *Note) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Note.ProtoReflect.Descriptor instead.
 func (*Note) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{20}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Note) GetText() string {
@@ -1893,7 +2094,7 @@ type BarrierArrived struct {
 
 func (x *BarrierArrived) Reset() {
 	*x = BarrierArrived{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1905,7 +2106,7 @@ func (x *BarrierArrived) String() string {
 func (*BarrierArrived) ProtoMessage() {}
 
 func (x *BarrierArrived) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[21]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1918,7 +2119,7 @@ func (x *BarrierArrived) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierArrived.ProtoReflect.Descriptor instead.
 func (*BarrierArrived) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{21}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *BarrierArrived) GetRun() int32 {
@@ -1962,6 +2163,8 @@ type Instruction struct {
 	//	*Instruction_Release
 	//	*Instruction_Probe
 	//	*Instruction_TrainingOver
+	//	*Instruction_AskStep
+	//	*Instruction_ActAtStep
 	Instruction   isInstruction_Instruction `protobuf_oneof:"instruction"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1969,7 +2172,7 @@ type Instruction struct {
 
 func (x *Instruction) Reset() {
 	*x = Instruction{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1981,7 +2184,7 @@ func (x *Instruction) String() string {
 func (*Instruction) ProtoMessage() {}
 
 func (x *Instruction) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[22]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1994,7 +2197,7 @@ func (x *Instruction) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instruction.ProtoReflect.Descriptor instead.
 func (*Instruction) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{22}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Instruction) GetInstruction() isInstruction_Instruction {
@@ -2085,6 +2288,24 @@ func (x *Instruction) GetTrainingOver() *TrainingOver {
 	return nil
 }
 
+func (x *Instruction) GetAskStep() *AskStep {
+	if x != nil {
+		if x, ok := x.Instruction.(*Instruction_AskStep); ok {
+			return x.AskStep
+		}
+	}
+	return nil
+}
+
+func (x *Instruction) GetActAtStep() *ActAtStep {
+	if x != nil {
+		if x, ok := x.Instruction.(*Instruction_ActAtStep); ok {
+			return x.ActAtStep
+		}
+	}
+	return nil
+}
+
 type isInstruction_Instruction interface {
 	isInstruction_Instruction()
 }
@@ -2125,6 +2346,14 @@ type Instruction_TrainingOver struct {
 	TrainingOver *TrainingOver `protobuf:"bytes,9,opt,name=training_over,json=trainingOver,proto3,oneof"`
 }
 
+type Instruction_AskStep struct {
+	AskStep *AskStep `protobuf:"bytes,10,opt,name=ask_step,json=askStep,proto3,oneof"`
+}
+
+type Instruction_ActAtStep struct {
+	ActAtStep *ActAtStep `protobuf:"bytes,11,opt,name=act_at_step,json=actAtStep,proto3,oneof"`
+}
+
 func (*Instruction_Welcome) isInstruction_Instruction() {}
 
 func (*Instruction_Prepare) isInstruction_Instruction() {}
@@ -2143,6 +2372,10 @@ func (*Instruction_Probe) isInstruction_Instruction() {}
 
 func (*Instruction_TrainingOver) isInstruction_Instruction() {}
 
+func (*Instruction_AskStep) isInstruction_Instruction() {}
+
+func (*Instruction_ActAtStep) isInstruction_Instruction() {}
+
 type Welcome struct {
 	state                  protoimpl.MessageState `protogen:"open.v1"`
 	Cluster                string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
@@ -2159,7 +2392,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2171,7 +2404,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[23]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2184,7 +2417,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{23}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Welcome) GetCluster() string {
@@ -2252,7 +2485,7 @@ type GPUWant struct {
 
 func (x *GPUWant) Reset() {
 	*x = GPUWant{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2264,7 +2497,7 @@ func (x *GPUWant) String() string {
 func (*GPUWant) ProtoMessage() {}
 
 func (x *GPUWant) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[24]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2277,7 +2510,7 @@ func (x *GPUWant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUWant.ProtoReflect.Descriptor instead.
 func (*GPUWant) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{24}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *GPUWant) GetCount() int32 {
@@ -2302,7 +2535,7 @@ type WarmUp struct {
 
 func (x *WarmUp) Reset() {
 	*x = WarmUp{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2314,7 +2547,7 @@ func (x *WarmUp) String() string {
 func (*WarmUp) ProtoMessage() {}
 
 func (x *WarmUp) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[25]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2327,7 +2560,7 @@ func (x *WarmUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmUp.ProtoReflect.Descriptor instead.
 func (*WarmUp) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{25}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *WarmUp) GetPython() string {
@@ -2392,7 +2625,7 @@ type Shipped struct {
 
 func (x *Shipped) Reset() {
 	*x = Shipped{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2404,7 +2637,7 @@ func (x *Shipped) String() string {
 func (*Shipped) ProtoMessage() {}
 
 func (x *Shipped) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[26]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2417,7 +2650,7 @@ func (x *Shipped) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Shipped.ProtoReflect.Descriptor instead.
 func (*Shipped) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{26}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Shipped) GetName() string {
@@ -2460,7 +2693,7 @@ type Environment struct {
 
 func (x *Environment) Reset() {
 	*x = Environment{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2472,7 +2705,7 @@ func (x *Environment) String() string {
 func (*Environment) ProtoMessage() {}
 
 func (x *Environment) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[27]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2485,7 +2718,7 @@ func (x *Environment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Environment.ProtoReflect.Descriptor instead.
 func (*Environment) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{27}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Environment) GetPacked() *Shipped {
@@ -2519,7 +2752,7 @@ type Prepare struct {
 
 func (x *Prepare) Reset() {
 	*x = Prepare{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2531,7 +2764,7 @@ func (x *Prepare) String() string {
 func (*Prepare) ProtoMessage() {}
 
 func (x *Prepare) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[28]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2544,7 +2777,7 @@ func (x *Prepare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prepare.ProtoReflect.Descriptor instead.
 func (*Prepare) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{28}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Prepare) GetRun() int32 {
@@ -2585,7 +2818,7 @@ type Launch struct {
 
 func (x *Launch) Reset() {
 	*x = Launch{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2597,7 +2830,7 @@ func (x *Launch) String() string {
 func (*Launch) ProtoMessage() {}
 
 func (x *Launch) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[29]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2610,7 +2843,7 @@ func (x *Launch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Launch.ProtoReflect.Descriptor instead.
 func (*Launch) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{29}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Launch) GetRun() int32 {
@@ -2738,7 +2971,7 @@ type Directories struct {
 
 func (x *Directories) Reset() {
 	*x = Directories{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2750,7 +2983,7 @@ func (x *Directories) String() string {
 func (*Directories) ProtoMessage() {}
 
 func (x *Directories) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[30]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2763,7 +2996,7 @@ func (x *Directories) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Directories.ProtoReflect.Descriptor instead.
 func (*Directories) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{30}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Directories) GetDir() string {
@@ -2818,7 +3051,7 @@ type Program struct {
 
 func (x *Program) Reset() {
 	*x = Program{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2830,7 +3063,7 @@ func (x *Program) String() string {
 func (*Program) ProtoMessage() {}
 
 func (x *Program) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[31]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2843,7 +3076,7 @@ func (x *Program) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Program.ProtoReflect.Descriptor instead.
 func (*Program) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{31}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Program) GetKind() Program_Kind {
@@ -2914,7 +3147,7 @@ type Blob struct {
 
 func (x *Blob) Reset() {
 	*x = Blob{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2926,7 +3159,7 @@ func (x *Blob) String() string {
 func (*Blob) ProtoMessage() {}
 
 func (x *Blob) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[32]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2939,7 +3172,7 @@ func (x *Blob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Blob.ProtoReflect.Descriptor instead.
 func (*Blob) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{32}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Blob) GetSha256() string {
@@ -2974,7 +3207,7 @@ type SignalTask struct {
 
 func (x *SignalTask) Reset() {
 	*x = SignalTask{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2986,7 +3219,7 @@ func (x *SignalTask) String() string {
 func (*SignalTask) ProtoMessage() {}
 
 func (x *SignalTask) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[33]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2999,7 +3232,7 @@ func (x *SignalTask) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalTask.ProtoReflect.Descriptor instead.
 func (*SignalTask) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{33}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SignalTask) GetRun() int32 {
@@ -3035,7 +3268,7 @@ type EndRun struct {
 
 func (x *EndRun) Reset() {
 	*x = EndRun{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3047,7 +3280,7 @@ func (x *EndRun) String() string {
 func (*EndRun) ProtoMessage() {}
 
 func (x *EndRun) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[34]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3060,7 +3293,7 @@ func (x *EndRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndRun.ProtoReflect.Descriptor instead.
 func (*EndRun) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{34}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *EndRun) GetRun() int32 {
@@ -3095,7 +3328,7 @@ type BarrierReleased struct {
 
 func (x *BarrierReleased) Reset() {
 	*x = BarrierReleased{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3340,7 @@ func (x *BarrierReleased) String() string {
 func (*BarrierReleased) ProtoMessage() {}
 
 func (x *BarrierReleased) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[35]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3353,7 @@ func (x *BarrierReleased) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BarrierReleased.ProtoReflect.Descriptor instead.
 func (*BarrierReleased) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{35}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *BarrierReleased) GetRun() int32 {
@@ -3154,7 +3387,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3166,7 +3399,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[36]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3179,7 +3412,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{36}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Release) GetReason() string {
@@ -3198,7 +3431,7 @@ type Probe struct {
 
 func (x *Probe) Reset() {
 	*x = Probe{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3210,7 +3443,7 @@ func (x *Probe) String() string {
 func (*Probe) ProtoMessage() {}
 
 func (x *Probe) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[37]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3223,7 +3456,7 @@ func (x *Probe) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Probe.ProtoReflect.Descriptor instead.
 func (*Probe) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{37}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
 }
 
 // TrainingOver: those who train have ended; an evaluator looks at the last
@@ -3237,7 +3470,7 @@ type TrainingOver struct {
 
 func (x *TrainingOver) Reset() {
 	*x = TrainingOver{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3249,7 +3482,7 @@ func (x *TrainingOver) String() string {
 func (*TrainingOver) ProtoMessage() {}
 
 func (x *TrainingOver) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[38]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3262,7 +3495,7 @@ func (x *TrainingOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrainingOver.ProtoReflect.Descriptor instead.
 func (*TrainingOver) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{38}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *TrainingOver) GetRun() int32 {
@@ -3270,6 +3503,138 @@ func (x *TrainingOver) GetRun() int32 {
 		return x.Run
 	}
 	return 0
+}
+
+// AskStep: every task of the run answers with Step.
+type AskStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
+	Round         int32                  `protobuf:"varint,2,opt,name=round,proto3" json:"round,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AskStep) Reset() {
+	*x = AskStep{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AskStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AskStep) ProtoMessage() {}
+
+func (x *AskStep) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AskStep.ProtoReflect.Descriptor instead.
+func (*AskStep) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *AskStep) GetRun() int32 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *AskStep) GetRound() int32 {
+	if x != nil {
+		return x.Round
+	}
+	return 0
+}
+
+// ActAtStep: every task that counts its steps by this counter acts at the end of this
+// step, all at the same one, so that no task leaves a collective that another is in.
+// It answers with Step only when it has passed the step already.
+type ActAtStep struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
+	Round         int32                  `protobuf:"varint,2,opt,name=round,proto3" json:"round,omitempty"`
+	Counter       string                 `protobuf:"bytes,3,opt,name=counter,proto3" json:"counter,omitempty"`
+	Step          int64                  `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
+	Action        ActAtStep_Action       `protobuf:"varint,5,opt,name=action,proto3,enum=tfcluster.v1.ActAtStep_Action" json:"action,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ActAtStep) Reset() {
+	*x = ActAtStep{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ActAtStep) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ActAtStep) ProtoMessage() {}
+
+func (x *ActAtStep) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ActAtStep.ProtoReflect.Descriptor instead.
+func (*ActAtStep) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ActAtStep) GetRun() int32 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *ActAtStep) GetRound() int32 {
+	if x != nil {
+		return x.Round
+	}
+	return 0
+}
+
+func (x *ActAtStep) GetCounter() string {
+	if x != nil {
+		return x.Counter
+	}
+	return ""
+}
+
+func (x *ActAtStep) GetStep() int64 {
+	if x != nil {
+		return x.Step
+	}
+	return 0
+}
+
+func (x *ActAtStep) GetAction() ActAtStep_Action {
+	if x != nil {
+		return x.Action
+	}
+	return ActAtStep_ACTION_UNSPECIFIED
 }
 
 type LogBatch struct {
@@ -3287,7 +3652,7 @@ type LogBatch struct {
 
 func (x *LogBatch) Reset() {
 	*x = LogBatch{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3299,7 +3664,7 @@ func (x *LogBatch) String() string {
 func (*LogBatch) ProtoMessage() {}
 
 func (x *LogBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[39]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3312,7 +3677,7 @@ func (x *LogBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogBatch.ProtoReflect.Descriptor instead.
 func (*LogBatch) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{39}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *LogBatch) GetRun() int32 {
@@ -3376,7 +3741,7 @@ type LogAck struct {
 
 func (x *LogAck) Reset() {
 	*x = LogAck{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3388,7 +3753,7 @@ func (x *LogAck) String() string {
 func (*LogAck) ProtoMessage() {}
 
 func (x *LogAck) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[40]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3401,7 +3766,7 @@ func (x *LogAck) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogAck.ProtoReflect.Descriptor instead.
 func (*LogAck) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{40}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *LogAck) GetRun() int32 {
@@ -3446,7 +3811,7 @@ type Line struct {
 
 func (x *Line) Reset() {
 	*x = Line{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3458,7 +3823,7 @@ func (x *Line) String() string {
 func (*Line) ProtoMessage() {}
 
 func (x *Line) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[41]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3471,7 +3836,7 @@ func (x *Line) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Line.ProtoReflect.Descriptor instead.
 func (*Line) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{41}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Line) GetStream() Line_Stream {
@@ -3525,7 +3890,7 @@ type FetchRequest struct {
 
 func (x *FetchRequest) Reset() {
 	*x = FetchRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3537,7 +3902,7 @@ func (x *FetchRequest) String() string {
 func (*FetchRequest) ProtoMessage() {}
 
 func (x *FetchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[42]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3550,7 +3915,7 @@ func (x *FetchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchRequest.ProtoReflect.Descriptor instead.
 func (*FetchRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{42}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *FetchRequest) GetSha256() string {
@@ -3569,7 +3934,7 @@ type Chunk struct {
 
 func (x *Chunk) Reset() {
 	*x = Chunk{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3581,7 +3946,7 @@ func (x *Chunk) String() string {
 func (*Chunk) ProtoMessage() {}
 
 func (x *Chunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[43]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3594,7 +3959,7 @@ func (x *Chunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Chunk.ProtoReflect.Descriptor instead.
 func (*Chunk) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{43}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Chunk) GetData() []byte {
@@ -3616,7 +3981,7 @@ type FileChunk struct {
 
 func (x *FileChunk) Reset() {
 	*x = FileChunk{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3628,7 +3993,7 @@ func (x *FileChunk) String() string {
 func (*FileChunk) ProtoMessage() {}
 
 func (x *FileChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[44]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3641,7 +4006,7 @@ func (x *FileChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileChunk.ProtoReflect.Descriptor instead.
 func (*FileChunk) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{44}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *FileChunk) GetPath() string {
@@ -3681,7 +4046,7 @@ type SyncReply struct {
 
 func (x *SyncReply) Reset() {
 	*x = SyncReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3693,7 +4058,7 @@ func (x *SyncReply) String() string {
 func (*SyncReply) ProtoMessage() {}
 
 func (x *SyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[45]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3706,7 +4071,7 @@ func (x *SyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncReply.ProtoReflect.Descriptor instead.
 func (*SyncReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{45}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SyncReply) GetFiles() int64 {
@@ -3731,7 +4096,7 @@ type PutRequest struct {
 
 func (x *PutRequest) Reset() {
 	*x = PutRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3743,7 +4108,7 @@ func (x *PutRequest) String() string {
 func (*PutRequest) ProtoMessage() {}
 
 func (x *PutRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[46]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3756,7 +4121,7 @@ func (x *PutRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutRequest.ProtoReflect.Descriptor instead.
 func (*PutRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{46}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PutRequest) GetMessage() isPutRequest_Message {
@@ -3841,7 +4206,7 @@ type FileHead struct {
 
 func (x *FileHead) Reset() {
 	*x = FileHead{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3853,7 +4218,7 @@ func (x *FileHead) String() string {
 func (*FileHead) ProtoMessage() {}
 
 func (x *FileHead) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[47]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3866,7 +4231,7 @@ func (x *FileHead) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileHead.ProtoReflect.Descriptor instead.
 func (*FileHead) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{47}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *FileHead) GetPath() string {
@@ -3901,7 +4266,7 @@ type FileCommit struct {
 
 func (x *FileCommit) Reset() {
 	*x = FileCommit{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3913,7 +4278,7 @@ func (x *FileCommit) String() string {
 func (*FileCommit) ProtoMessage() {}
 
 func (x *FileCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[48]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3926,7 +4291,7 @@ func (x *FileCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FileCommit.ProtoReflect.Descriptor instead.
 func (*FileCommit) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{48}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *FileCommit) GetRemove() []string {
@@ -3946,7 +4311,7 @@ type PutReply struct {
 
 func (x *PutReply) Reset() {
 	*x = PutReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3958,7 +4323,7 @@ func (x *PutReply) String() string {
 func (*PutReply) ProtoMessage() {}
 
 func (x *PutReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[49]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3971,7 +4336,7 @@ func (x *PutReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutReply.ProtoReflect.Descriptor instead.
 func (*PutReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{49}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *PutReply) GetHave() int64 {
@@ -3998,7 +4363,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4010,7 +4375,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[50]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4023,7 +4388,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{50}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListRequest) GetRun() int32 {
@@ -4049,7 +4414,7 @@ type ListReply struct {
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4061,7 +4426,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[51]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4074,7 +4439,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{51}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ListReply) GetFiles() []*FileHead {
@@ -4093,7 +4458,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4105,7 +4470,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[52]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4118,7 +4483,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{52}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *GetRequest) GetPath() string {
@@ -4139,7 +4504,7 @@ type GetReply struct {
 
 func (x *GetReply) Reset() {
 	*x = GetReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4151,7 +4516,7 @@ func (x *GetReply) String() string {
 func (*GetReply) ProtoMessage() {}
 
 func (x *GetReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[53]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4164,7 +4529,7 @@ func (x *GetReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetReply.ProtoReflect.Descriptor instead.
 func (*GetReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{53}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *GetReply) GetData() []byte {
@@ -4200,7 +4565,7 @@ type Resources struct {
 
 func (x *Resources) Reset() {
 	*x = Resources{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4212,7 +4577,7 @@ func (x *Resources) String() string {
 func (*Resources) ProtoMessage() {}
 
 func (x *Resources) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[54]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4225,7 +4590,7 @@ func (x *Resources) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resources.ProtoReflect.Descriptor instead.
 func (*Resources) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{54}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Resources) GetGpus() int32 {
@@ -4271,7 +4636,7 @@ type Role struct {
 
 func (x *Role) Reset() {
 	*x = Role{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4283,7 +4648,7 @@ func (x *Role) String() string {
 func (*Role) ProtoMessage() {}
 
 func (x *Role) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[55]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4296,7 +4661,7 @@ func (x *Role) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Role.ProtoReflect.Descriptor instead.
 func (*Role) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{55}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Role) GetName() string {
@@ -4378,7 +4743,7 @@ type ReserveRequest struct {
 
 func (x *ReserveRequest) Reset() {
 	*x = ReserveRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4390,7 +4755,7 @@ func (x *ReserveRequest) String() string {
 func (*ReserveRequest) ProtoMessage() {}
 
 func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[56]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4403,7 +4768,7 @@ func (x *ReserveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveRequest.ProtoReflect.Descriptor instead.
 func (*ReserveRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{56}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReserveRequest) GetName() string {
@@ -4572,7 +4937,7 @@ type GivenFile struct {
 
 func (x *GivenFile) Reset() {
 	*x = GivenFile{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4584,7 +4949,7 @@ func (x *GivenFile) String() string {
 func (*GivenFile) ProtoMessage() {}
 
 func (x *GivenFile) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[57]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4597,7 +4962,7 @@ func (x *GivenFile) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GivenFile.ProtoReflect.Descriptor instead.
 func (*GivenFile) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{57}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *GivenFile) GetPath() string {
@@ -4636,7 +5001,7 @@ type ReserveUpdate struct {
 
 func (x *ReserveUpdate) Reset() {
 	*x = ReserveUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4648,7 +5013,7 @@ func (x *ReserveUpdate) String() string {
 func (*ReserveUpdate) ProtoMessage() {}
 
 func (x *ReserveUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[58]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4661,7 +5026,7 @@ func (x *ReserveUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReserveUpdate.ProtoReflect.Descriptor instead.
 func (*ReserveUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{58}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *ReserveUpdate) GetExecutors() []*ExecutorStatus {
@@ -4731,7 +5096,7 @@ type ExecutorStatus struct {
 
 func (x *ExecutorStatus) Reset() {
 	*x = ExecutorStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4743,7 +5108,7 @@ func (x *ExecutorStatus) String() string {
 func (*ExecutorStatus) ProtoMessage() {}
 
 func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[59]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4756,7 +5121,7 @@ func (x *ExecutorStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExecutorStatus.ProtoReflect.Descriptor instead.
 func (*ExecutorStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{59}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ExecutorStatus) GetId() string {
@@ -4838,7 +5203,7 @@ type HoldRequest struct {
 
 func (x *HoldRequest) Reset() {
 	*x = HoldRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4850,7 +5215,7 @@ func (x *HoldRequest) String() string {
 func (*HoldRequest) ProtoMessage() {}
 
 func (x *HoldRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[60]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4863,7 +5228,7 @@ func (x *HoldRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldRequest.ProtoReflect.Descriptor instead.
 func (*HoldRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{60}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *HoldRequest) GetClient() string {
@@ -4882,7 +5247,7 @@ type HoldUpdate struct {
 
 func (x *HoldUpdate) Reset() {
 	*x = HoldUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4894,7 +5259,7 @@ func (x *HoldUpdate) String() string {
 func (*HoldUpdate) ProtoMessage() {}
 
 func (x *HoldUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[61]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4907,7 +5272,7 @@ func (x *HoldUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldUpdate.ProtoReflect.Descriptor instead.
 func (*HoldUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{61}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *HoldUpdate) GetNote() string {
@@ -4925,7 +5290,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4937,7 +5302,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[62]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4950,7 +5315,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{62}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
 }
 
 type ClusterStatus struct {
@@ -4982,7 +5347,7 @@ type ClusterStatus struct {
 
 func (x *ClusterStatus) Reset() {
 	*x = ClusterStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4994,7 +5359,7 @@ func (x *ClusterStatus) String() string {
 func (*ClusterStatus) ProtoMessage() {}
 
 func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[63]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5007,7 +5372,7 @@ func (x *ClusterStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterStatus.ProtoReflect.Descriptor instead.
 func (*ClusterStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{63}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ClusterStatus) GetName() string {
@@ -5180,7 +5545,7 @@ type StartRequest struct {
 
 func (x *StartRequest) Reset() {
 	*x = StartRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5192,7 +5557,7 @@ func (x *StartRequest) String() string {
 func (*StartRequest) ProtoMessage() {}
 
 func (x *StartRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[64]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5205,7 +5570,7 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
 func (*StartRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{64}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *StartRequest) GetProgram() *Program {
@@ -5325,7 +5690,7 @@ type StartUpdate struct {
 
 func (x *StartUpdate) Reset() {
 	*x = StartUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5337,7 +5702,7 @@ func (x *StartUpdate) String() string {
 func (*StartUpdate) ProtoMessage() {}
 
 func (x *StartUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[65]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5350,7 +5715,7 @@ func (x *StartUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartUpdate.ProtoReflect.Descriptor instead.
 func (*StartUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{65}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *StartUpdate) GetRun() *RunStatus {
@@ -5393,7 +5758,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5405,7 +5770,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[66]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5418,7 +5783,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{66}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *FollowRequest) GetRun() int32 {
@@ -5461,7 +5826,7 @@ type RunUpdate struct {
 
 func (x *RunUpdate) Reset() {
 	*x = RunUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5473,7 +5838,7 @@ func (x *RunUpdate) String() string {
 func (*RunUpdate) ProtoMessage() {}
 
 func (x *RunUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[67]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5486,7 +5851,7 @@ func (x *RunUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunUpdate.ProtoReflect.Descriptor instead.
 func (*RunUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{67}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *RunUpdate) GetLines() *Lines {
@@ -5530,7 +5895,7 @@ type Lines struct {
 
 func (x *Lines) Reset() {
 	*x = Lines{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5542,7 +5907,7 @@ func (x *Lines) String() string {
 func (*Lines) ProtoMessage() {}
 
 func (x *Lines) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[68]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5555,7 +5920,7 @@ func (x *Lines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lines.ProtoReflect.Descriptor instead.
 func (*Lines) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{68}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Lines) GetHead() []*Line {
@@ -5618,7 +5983,7 @@ type RunStatus struct {
 
 func (x *RunStatus) Reset() {
 	*x = RunStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5630,7 +5995,7 @@ func (x *RunStatus) String() string {
 func (*RunStatus) ProtoMessage() {}
 
 func (x *RunStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[69]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5643,7 +6008,7 @@ func (x *RunStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunStatus.ProtoReflect.Descriptor instead.
 func (*RunStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{69}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RunStatus) GetId() int32 {
@@ -5826,7 +6191,7 @@ type Series struct {
 
 func (x *Series) Reset() {
 	*x = Series{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5838,7 +6203,7 @@ func (x *Series) String() string {
 func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5851,7 +6216,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Series) GetName() string {
@@ -5904,7 +6269,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5916,7 +6281,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5929,7 +6294,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -6051,7 +6416,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6063,7 +6428,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6076,7 +6441,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Failure) GetSummary() string {
@@ -6173,7 +6538,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6185,7 +6550,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6198,7 +6563,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *StopRequest) GetRun() int32 {
@@ -6224,7 +6589,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6236,7 +6601,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6249,7 +6614,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ResetRequest) GetHard() bool {
@@ -6271,7 +6636,7 @@ type ResetUpdate struct {
 
 func (x *ResetUpdate) Reset() {
 	*x = ResetUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6283,7 +6648,7 @@ func (x *ResetUpdate) String() string {
 func (*ResetUpdate) ProtoMessage() {}
 
 func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6296,7 +6661,7 @@ func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetUpdate.ProtoReflect.Descriptor instead.
 func (*ResetUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ResetUpdate) GetText() string {
@@ -6343,7 +6708,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6355,7 +6720,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6368,7 +6733,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *LogsRequest) GetRun() int32 {
@@ -6438,7 +6803,7 @@ type LinesReply struct {
 
 func (x *LinesReply) Reset() {
 	*x = LinesReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6450,7 +6815,7 @@ func (x *LinesReply) String() string {
 func (*LinesReply) ProtoMessage() {}
 
 func (x *LinesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6463,7 +6828,7 @@ func (x *LinesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinesReply.ProtoReflect.Descriptor instead.
 func (*LinesReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *LinesReply) GetLines() []*Line {
@@ -6496,7 +6861,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6508,7 +6873,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6521,7 +6886,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *DetachRequest) GetUndo() bool {
@@ -6539,7 +6904,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6551,7 +6916,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6564,7 +6929,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 type HistoryReply struct {
@@ -6577,7 +6942,7 @@ type HistoryReply struct {
 
 func (x *HistoryReply) Reset() {
 	*x = HistoryReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6589,7 +6954,7 @@ func (x *HistoryReply) String() string {
 func (*HistoryReply) ProtoMessage() {}
 
 func (x *HistoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6602,7 +6967,7 @@ func (x *HistoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReply.ProtoReflect.Descriptor instead.
 func (*HistoryReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *HistoryReply) GetRuns() []*RunStatus {
@@ -6631,7 +6996,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6643,7 +7008,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6656,7 +7021,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Lease) GetId() string {
@@ -6691,7 +7056,7 @@ type TensorBoardRequest struct {
 
 func (x *TensorBoardRequest) Reset() {
 	*x = TensorBoardRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6703,7 +7068,7 @@ func (x *TensorBoardRequest) String() string {
 func (*TensorBoardRequest) ProtoMessage() {}
 
 func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6716,7 +7081,7 @@ func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardRequest.ProtoReflect.Descriptor instead.
 func (*TensorBoardRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *TensorBoardRequest) GetLogdir() string {
@@ -6753,7 +7118,7 @@ type TensorBoardReply struct {
 
 func (x *TensorBoardReply) Reset() {
 	*x = TensorBoardReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6765,7 +7130,7 @@ func (x *TensorBoardReply) String() string {
 func (*TensorBoardReply) ProtoMessage() {}
 
 func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6778,7 +7143,7 @@ func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardReply.ProtoReflect.Descriptor instead.
 func (*TensorBoardReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *TensorBoardReply) GetId() string {
@@ -6824,7 +7189,7 @@ type GPUsRequest struct {
 
 func (x *GPUsRequest) Reset() {
 	*x = GPUsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6836,7 +7201,7 @@ func (x *GPUsRequest) String() string {
 func (*GPUsRequest) ProtoMessage() {}
 
 func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6849,7 +7214,7 @@ func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsRequest.ProtoReflect.Descriptor instead.
 func (*GPUsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 type GPUsReply struct {
@@ -6862,7 +7227,7 @@ type GPUsReply struct {
 
 func (x *GPUsReply) Reset() {
 	*x = GPUsReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6874,7 +7239,7 @@ func (x *GPUsReply) String() string {
 func (*GPUsReply) ProtoMessage() {}
 
 func (x *GPUsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6887,7 +7252,7 @@ func (x *GPUsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsReply.ProtoReflect.Descriptor instead.
 func (*GPUsReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *GPUsReply) GetGpus() []*GPU {
@@ -6915,7 +7280,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6927,7 +7292,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6940,7 +7305,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -6975,7 +7340,7 @@ type ShutdownUpdate struct {
 
 func (x *ShutdownUpdate) Reset() {
 	*x = ShutdownUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6987,7 +7352,7 @@ func (x *ShutdownUpdate) String() string {
 func (*ShutdownUpdate) ProtoMessage() {}
 
 func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7000,7 +7365,7 @@ func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownUpdate.ProtoReflect.Descriptor instead.
 func (*ShutdownUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *ShutdownUpdate) GetText() string {
@@ -7032,7 +7397,7 @@ type EngineSessionRequest struct {
 
 func (x *EngineSessionRequest) Reset() {
 	*x = EngineSessionRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7044,7 +7409,7 @@ func (x *EngineSessionRequest) String() string {
 func (*EngineSessionRequest) ProtoMessage() {}
 
 func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7057,7 +7422,7 @@ func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionRequest.ProtoReflect.Descriptor instead.
 func (*EngineSessionRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 // EngineSessionReply: one of them.
@@ -7071,7 +7436,7 @@ type EngineSessionReply struct {
 
 func (x *EngineSessionReply) Reset() {
 	*x = EngineSessionReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7083,7 +7448,7 @@ func (x *EngineSessionReply) String() string {
 func (*EngineSessionReply) ProtoMessage() {}
 
 func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7096,7 +7461,7 @@ func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionReply.ProtoReflect.Descriptor instead.
 func (*EngineSessionReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *EngineSessionReply) GetName() string {
@@ -7214,7 +7579,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x14\n" +
 	"\x05ports\x18\x03 \x03(\x05R\x05ports\x12\x14\n" +
-	"\x05error\x18\x04 \x01(\tR\x05error\"\xbb\x03\n" +
+	"\x05error\x18\x04 \x01(\tR\x05error\"\x9b\x04\n" +
 	"\tTaskEvent\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -7226,9 +7591,20 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06result\x18\b \x01(\v2\x18.tfcluster.v1.TaskResultH\x00R\x06result\x12(\n" +
 	"\x04note\x18\t \x01(\v2\x12.tfcluster.v1.NoteH\x00R\x04note\x12A\n" +
 	"\rserver_joined\x18\n" +
-	" \x01(\v2\x1a.tfcluster.v1.ServerJoinedH\x00R\fserverJoinedB\a\n" +
+	" \x01(\v2\x1a.tfcluster.v1.ServerJoinedH\x00R\fserverJoined\x12(\n" +
+	"\x04step\x18\v \x01(\v2\x12.tfcluster.v1.StepH\x00R\x04step\x124\n" +
+	"\bstopping\x18\f \x01(\v2\x16.tfcluster.v1.StoppingH\x00R\bstoppingB\a\n" +
 	"\x05event\"\x0e\n" +
-	"\fServerJoined\"\x1b\n" +
+	"\fServerJoined\"\xa1\x01\n" +
+	"\x04Step\x12\x14\n" +
+	"\x05round\x18\x01 \x01(\x05R\x05round\x12\x18\n" +
+	"\acounter\x18\x02 \x01(\tR\acounter\x12\x12\n" +
+	"\x04step\x18\x03 \x01(\x03R\x04step\x12\x16\n" +
+	"\x06stride\x18\x04 \x01(\x03R\x06stride\x12%\n" +
+	"\x0ereport_seconds\x18\x05 \x01(\x01R\rreportSeconds\x12\x16\n" +
+	"\x06passed\x18\x06 \x01(\bR\x06passed\"\n" +
+	"\n" +
+	"\bStopping\"\x1b\n" +
 	"\aStarted\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\x05R\x03pid\".\n" +
 	"\aEntered\x12#\n" +
@@ -7266,7 +7642,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04task\x18\x03 \x01(\tR\x04task\x12\x12\n" +
-	"\x04name\x18\x04 \x01(\tR\x04name\"\xf5\x03\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"\xe4\x04\n" +
 	"\vInstruction\x121\n" +
 	"\awelcome\x18\x01 \x01(\v2\x15.tfcluster.v1.WelcomeH\x00R\awelcome\x121\n" +
 	"\aprepare\x18\x02 \x01(\v2\x15.tfcluster.v1.PrepareH\x00R\aprepare\x12.\n" +
@@ -7276,7 +7652,10 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\abarrier\x18\x06 \x01(\v2\x1d.tfcluster.v1.BarrierReleasedH\x00R\abarrier\x121\n" +
 	"\arelease\x18\a \x01(\v2\x15.tfcluster.v1.ReleaseH\x00R\arelease\x12+\n" +
 	"\x05probe\x18\b \x01(\v2\x13.tfcluster.v1.ProbeH\x00R\x05probe\x12A\n" +
-	"\rtraining_over\x18\t \x01(\v2\x1a.tfcluster.v1.TrainingOverH\x00R\ftrainingOverB\r\n" +
+	"\rtraining_over\x18\t \x01(\v2\x1a.tfcluster.v1.TrainingOverH\x00R\ftrainingOver\x122\n" +
+	"\bask_step\x18\n" +
+	" \x01(\v2\x15.tfcluster.v1.AskStepH\x00R\aaskStep\x129\n" +
+	"\vact_at_step\x18\v \x01(\v2\x17.tfcluster.v1.ActAtStepH\x00R\tactAtStepB\r\n" +
 	"\vinstruction\"\xcb\x02\n" +
 	"\aWelcome\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12)\n" +
@@ -7383,7 +7762,19 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\a\n" +
 	"\x05Probe\" \n" +
 	"\fTrainingOver\x12\x10\n" +
-	"\x03run\x18\x01 \x01(\x05R\x03run\"\xc2\x01\n" +
+	"\x03run\x18\x01 \x01(\x05R\x03run\"1\n" +
+	"\aAskStep\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x14\n" +
+	"\x05round\x18\x02 \x01(\x05R\x05round\"\xc5\x01\n" +
+	"\tActAtStep\x12\x10\n" +
+	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x14\n" +
+	"\x05round\x18\x02 \x01(\x05R\x05round\x12\x18\n" +
+	"\acounter\x18\x03 \x01(\tR\acounter\x12\x12\n" +
+	"\x04step\x18\x04 \x01(\x03R\x04step\x126\n" +
+	"\x06action\x18\x05 \x01(\x0e2\x1e.tfcluster.v1.ActAtStep.ActionR\x06action\"*\n" +
+	"\x06Action\x12\x16\n" +
+	"\x12ACTION_UNSPECIFIED\x10\x00\x12\b\n" +
+	"\x04STOP\x10\x01\"\xc2\x01\n" +
 	"\bLogBatch\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x14\n" +
@@ -7767,248 +8158,258 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 	return file_cluster_clusterpb_cluster_proto_rawDescData
 }
 
-var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 96)
+var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
-	(Line_Stream)(0),             // 1: tfcluster.v1.Line.Stream
-	(*AgentMessage)(nil),         // 2: tfcluster.v1.AgentMessage
-	(*Fetching)(nil),             // 3: tfcluster.v1.Fetching
-	(*FilesSent)(nil),            // 4: tfcluster.v1.FilesSent
-	(*Leaving)(nil),              // 5: tfcluster.v1.Leaving
-	(*Hello)(nil),                // 6: tfcluster.v1.Hello
-	(*RunningTask)(nil),          // 7: tfcluster.v1.RunningTask
-	(*GPU)(nil),                  // 8: tfcluster.v1.GPU
-	(*GPUProcess)(nil),           // 9: tfcluster.v1.GPUProcess
-	(*Python)(nil),               // 10: tfcluster.v1.Python
-	(*Warmed)(nil),               // 11: tfcluster.v1.Warmed
-	(*Heartbeat)(nil),            // 12: tfcluster.v1.Heartbeat
-	(*TaskUsage)(nil),            // 13: tfcluster.v1.TaskUsage
-	(*Prepared)(nil),             // 14: tfcluster.v1.Prepared
-	(*TaskEvent)(nil),            // 15: tfcluster.v1.TaskEvent
-	(*ServerJoined)(nil),         // 16: tfcluster.v1.ServerJoined
-	(*Started)(nil),              // 17: tfcluster.v1.Started
-	(*Entered)(nil),              // 18: tfcluster.v1.Entered
-	(*Report)(nil),               // 19: tfcluster.v1.Report
-	(*Exited)(nil),               // 20: tfcluster.v1.Exited
-	(*TaskResult)(nil),           // 21: tfcluster.v1.TaskResult
-	(*Note)(nil),                 // 22: tfcluster.v1.Note
-	(*BarrierArrived)(nil),       // 23: tfcluster.v1.BarrierArrived
-	(*Instruction)(nil),          // 24: tfcluster.v1.Instruction
-	(*Welcome)(nil),              // 25: tfcluster.v1.Welcome
-	(*GPUWant)(nil),              // 26: tfcluster.v1.GPUWant
-	(*WarmUp)(nil),               // 27: tfcluster.v1.WarmUp
-	(*Shipped)(nil),              // 28: tfcluster.v1.Shipped
-	(*Environment)(nil),          // 29: tfcluster.v1.Environment
-	(*Prepare)(nil),              // 30: tfcluster.v1.Prepare
-	(*Launch)(nil),               // 31: tfcluster.v1.Launch
-	(*Directories)(nil),          // 32: tfcluster.v1.Directories
-	(*Program)(nil),              // 33: tfcluster.v1.Program
-	(*Blob)(nil),                 // 34: tfcluster.v1.Blob
-	(*SignalTask)(nil),           // 35: tfcluster.v1.SignalTask
-	(*EndRun)(nil),               // 36: tfcluster.v1.EndRun
-	(*BarrierReleased)(nil),      // 37: tfcluster.v1.BarrierReleased
-	(*Release)(nil),              // 38: tfcluster.v1.Release
-	(*Probe)(nil),                // 39: tfcluster.v1.Probe
-	(*TrainingOver)(nil),         // 40: tfcluster.v1.TrainingOver
-	(*LogBatch)(nil),             // 41: tfcluster.v1.LogBatch
-	(*LogAck)(nil),               // 42: tfcluster.v1.LogAck
-	(*Line)(nil),                 // 43: tfcluster.v1.Line
-	(*FetchRequest)(nil),         // 44: tfcluster.v1.FetchRequest
-	(*Chunk)(nil),                // 45: tfcluster.v1.Chunk
-	(*FileChunk)(nil),            // 46: tfcluster.v1.FileChunk
-	(*SyncReply)(nil),            // 47: tfcluster.v1.SyncReply
-	(*PutRequest)(nil),           // 48: tfcluster.v1.PutRequest
-	(*FileHead)(nil),             // 49: tfcluster.v1.FileHead
-	(*FileCommit)(nil),           // 50: tfcluster.v1.FileCommit
-	(*PutReply)(nil),             // 51: tfcluster.v1.PutReply
-	(*ListRequest)(nil),          // 52: tfcluster.v1.ListRequest
-	(*ListReply)(nil),            // 53: tfcluster.v1.ListReply
-	(*GetRequest)(nil),           // 54: tfcluster.v1.GetRequest
-	(*GetReply)(nil),             // 55: tfcluster.v1.GetReply
-	(*Resources)(nil),            // 56: tfcluster.v1.Resources
-	(*Role)(nil),                 // 57: tfcluster.v1.Role
-	(*ReserveRequest)(nil),       // 58: tfcluster.v1.ReserveRequest
-	(*GivenFile)(nil),            // 59: tfcluster.v1.GivenFile
-	(*ReserveUpdate)(nil),        // 60: tfcluster.v1.ReserveUpdate
-	(*ExecutorStatus)(nil),       // 61: tfcluster.v1.ExecutorStatus
-	(*HoldRequest)(nil),          // 62: tfcluster.v1.HoldRequest
-	(*HoldUpdate)(nil),           // 63: tfcluster.v1.HoldUpdate
-	(*StatusRequest)(nil),        // 64: tfcluster.v1.StatusRequest
-	(*ClusterStatus)(nil),        // 65: tfcluster.v1.ClusterStatus
-	(*StartRequest)(nil),         // 66: tfcluster.v1.StartRequest
-	(*StartUpdate)(nil),          // 67: tfcluster.v1.StartUpdate
-	(*FollowRequest)(nil),        // 68: tfcluster.v1.FollowRequest
-	(*RunUpdate)(nil),            // 69: tfcluster.v1.RunUpdate
-	(*Lines)(nil),                // 70: tfcluster.v1.Lines
-	(*RunStatus)(nil),            // 71: tfcluster.v1.RunStatus
-	(*Series)(nil),               // 72: tfcluster.v1.Series
-	(*TaskStatus)(nil),           // 73: tfcluster.v1.TaskStatus
-	(*Failure)(nil),              // 74: tfcluster.v1.Failure
-	(*StopRequest)(nil),          // 75: tfcluster.v1.StopRequest
-	(*ResetRequest)(nil),         // 76: tfcluster.v1.ResetRequest
-	(*ResetUpdate)(nil),          // 77: tfcluster.v1.ResetUpdate
-	(*LogsRequest)(nil),          // 78: tfcluster.v1.LogsRequest
-	(*LinesReply)(nil),           // 79: tfcluster.v1.LinesReply
-	(*DetachRequest)(nil),        // 80: tfcluster.v1.DetachRequest
-	(*HistoryRequest)(nil),       // 81: tfcluster.v1.HistoryRequest
-	(*HistoryReply)(nil),         // 82: tfcluster.v1.HistoryReply
-	(*Lease)(nil),                // 83: tfcluster.v1.Lease
-	(*TensorBoardRequest)(nil),   // 84: tfcluster.v1.TensorBoardRequest
-	(*TensorBoardReply)(nil),     // 85: tfcluster.v1.TensorBoardReply
-	(*GPUsRequest)(nil),          // 86: tfcluster.v1.GPUsRequest
-	(*GPUsReply)(nil),            // 87: tfcluster.v1.GPUsReply
-	(*ShutdownRequest)(nil),      // 88: tfcluster.v1.ShutdownRequest
-	(*ShutdownUpdate)(nil),       // 89: tfcluster.v1.ShutdownUpdate
-	(*EngineSessionRequest)(nil), // 90: tfcluster.v1.EngineSessionRequest
-	(*EngineSessionReply)(nil),   // 91: tfcluster.v1.EngineSessionReply
-	nil,                          // 92: tfcluster.v1.Report.MetricsEntry
-	nil,                          // 93: tfcluster.v1.WarmUp.EnvEntry
-	nil,                          // 94: tfcluster.v1.Launch.EnvEntry
-	nil,                          // 95: tfcluster.v1.ReserveRequest.EnvEntry
-	nil,                          // 96: tfcluster.v1.ReserveRequest.EngineEntry
-	nil,                          // 97: tfcluster.v1.StartRequest.EnvEntry
+	(ActAtStep_Action)(0),        // 1: tfcluster.v1.ActAtStep.Action
+	(Line_Stream)(0),             // 2: tfcluster.v1.Line.Stream
+	(*AgentMessage)(nil),         // 3: tfcluster.v1.AgentMessage
+	(*Fetching)(nil),             // 4: tfcluster.v1.Fetching
+	(*FilesSent)(nil),            // 5: tfcluster.v1.FilesSent
+	(*Leaving)(nil),              // 6: tfcluster.v1.Leaving
+	(*Hello)(nil),                // 7: tfcluster.v1.Hello
+	(*RunningTask)(nil),          // 8: tfcluster.v1.RunningTask
+	(*GPU)(nil),                  // 9: tfcluster.v1.GPU
+	(*GPUProcess)(nil),           // 10: tfcluster.v1.GPUProcess
+	(*Python)(nil),               // 11: tfcluster.v1.Python
+	(*Warmed)(nil),               // 12: tfcluster.v1.Warmed
+	(*Heartbeat)(nil),            // 13: tfcluster.v1.Heartbeat
+	(*TaskUsage)(nil),            // 14: tfcluster.v1.TaskUsage
+	(*Prepared)(nil),             // 15: tfcluster.v1.Prepared
+	(*TaskEvent)(nil),            // 16: tfcluster.v1.TaskEvent
+	(*ServerJoined)(nil),         // 17: tfcluster.v1.ServerJoined
+	(*Step)(nil),                 // 18: tfcluster.v1.Step
+	(*Stopping)(nil),             // 19: tfcluster.v1.Stopping
+	(*Started)(nil),              // 20: tfcluster.v1.Started
+	(*Entered)(nil),              // 21: tfcluster.v1.Entered
+	(*Report)(nil),               // 22: tfcluster.v1.Report
+	(*Exited)(nil),               // 23: tfcluster.v1.Exited
+	(*TaskResult)(nil),           // 24: tfcluster.v1.TaskResult
+	(*Note)(nil),                 // 25: tfcluster.v1.Note
+	(*BarrierArrived)(nil),       // 26: tfcluster.v1.BarrierArrived
+	(*Instruction)(nil),          // 27: tfcluster.v1.Instruction
+	(*Welcome)(nil),              // 28: tfcluster.v1.Welcome
+	(*GPUWant)(nil),              // 29: tfcluster.v1.GPUWant
+	(*WarmUp)(nil),               // 30: tfcluster.v1.WarmUp
+	(*Shipped)(nil),              // 31: tfcluster.v1.Shipped
+	(*Environment)(nil),          // 32: tfcluster.v1.Environment
+	(*Prepare)(nil),              // 33: tfcluster.v1.Prepare
+	(*Launch)(nil),               // 34: tfcluster.v1.Launch
+	(*Directories)(nil),          // 35: tfcluster.v1.Directories
+	(*Program)(nil),              // 36: tfcluster.v1.Program
+	(*Blob)(nil),                 // 37: tfcluster.v1.Blob
+	(*SignalTask)(nil),           // 38: tfcluster.v1.SignalTask
+	(*EndRun)(nil),               // 39: tfcluster.v1.EndRun
+	(*BarrierReleased)(nil),      // 40: tfcluster.v1.BarrierReleased
+	(*Release)(nil),              // 41: tfcluster.v1.Release
+	(*Probe)(nil),                // 42: tfcluster.v1.Probe
+	(*TrainingOver)(nil),         // 43: tfcluster.v1.TrainingOver
+	(*AskStep)(nil),              // 44: tfcluster.v1.AskStep
+	(*ActAtStep)(nil),            // 45: tfcluster.v1.ActAtStep
+	(*LogBatch)(nil),             // 46: tfcluster.v1.LogBatch
+	(*LogAck)(nil),               // 47: tfcluster.v1.LogAck
+	(*Line)(nil),                 // 48: tfcluster.v1.Line
+	(*FetchRequest)(nil),         // 49: tfcluster.v1.FetchRequest
+	(*Chunk)(nil),                // 50: tfcluster.v1.Chunk
+	(*FileChunk)(nil),            // 51: tfcluster.v1.FileChunk
+	(*SyncReply)(nil),            // 52: tfcluster.v1.SyncReply
+	(*PutRequest)(nil),           // 53: tfcluster.v1.PutRequest
+	(*FileHead)(nil),             // 54: tfcluster.v1.FileHead
+	(*FileCommit)(nil),           // 55: tfcluster.v1.FileCommit
+	(*PutReply)(nil),             // 56: tfcluster.v1.PutReply
+	(*ListRequest)(nil),          // 57: tfcluster.v1.ListRequest
+	(*ListReply)(nil),            // 58: tfcluster.v1.ListReply
+	(*GetRequest)(nil),           // 59: tfcluster.v1.GetRequest
+	(*GetReply)(nil),             // 60: tfcluster.v1.GetReply
+	(*Resources)(nil),            // 61: tfcluster.v1.Resources
+	(*Role)(nil),                 // 62: tfcluster.v1.Role
+	(*ReserveRequest)(nil),       // 63: tfcluster.v1.ReserveRequest
+	(*GivenFile)(nil),            // 64: tfcluster.v1.GivenFile
+	(*ReserveUpdate)(nil),        // 65: tfcluster.v1.ReserveUpdate
+	(*ExecutorStatus)(nil),       // 66: tfcluster.v1.ExecutorStatus
+	(*HoldRequest)(nil),          // 67: tfcluster.v1.HoldRequest
+	(*HoldUpdate)(nil),           // 68: tfcluster.v1.HoldUpdate
+	(*StatusRequest)(nil),        // 69: tfcluster.v1.StatusRequest
+	(*ClusterStatus)(nil),        // 70: tfcluster.v1.ClusterStatus
+	(*StartRequest)(nil),         // 71: tfcluster.v1.StartRequest
+	(*StartUpdate)(nil),          // 72: tfcluster.v1.StartUpdate
+	(*FollowRequest)(nil),        // 73: tfcluster.v1.FollowRequest
+	(*RunUpdate)(nil),            // 74: tfcluster.v1.RunUpdate
+	(*Lines)(nil),                // 75: tfcluster.v1.Lines
+	(*RunStatus)(nil),            // 76: tfcluster.v1.RunStatus
+	(*Series)(nil),               // 77: tfcluster.v1.Series
+	(*TaskStatus)(nil),           // 78: tfcluster.v1.TaskStatus
+	(*Failure)(nil),              // 79: tfcluster.v1.Failure
+	(*StopRequest)(nil),          // 80: tfcluster.v1.StopRequest
+	(*ResetRequest)(nil),         // 81: tfcluster.v1.ResetRequest
+	(*ResetUpdate)(nil),          // 82: tfcluster.v1.ResetUpdate
+	(*LogsRequest)(nil),          // 83: tfcluster.v1.LogsRequest
+	(*LinesReply)(nil),           // 84: tfcluster.v1.LinesReply
+	(*DetachRequest)(nil),        // 85: tfcluster.v1.DetachRequest
+	(*HistoryRequest)(nil),       // 86: tfcluster.v1.HistoryRequest
+	(*HistoryReply)(nil),         // 87: tfcluster.v1.HistoryReply
+	(*Lease)(nil),                // 88: tfcluster.v1.Lease
+	(*TensorBoardRequest)(nil),   // 89: tfcluster.v1.TensorBoardRequest
+	(*TensorBoardReply)(nil),     // 90: tfcluster.v1.TensorBoardReply
+	(*GPUsRequest)(nil),          // 91: tfcluster.v1.GPUsRequest
+	(*GPUsReply)(nil),            // 92: tfcluster.v1.GPUsReply
+	(*ShutdownRequest)(nil),      // 93: tfcluster.v1.ShutdownRequest
+	(*ShutdownUpdate)(nil),       // 94: tfcluster.v1.ShutdownUpdate
+	(*EngineSessionRequest)(nil), // 95: tfcluster.v1.EngineSessionRequest
+	(*EngineSessionReply)(nil),   // 96: tfcluster.v1.EngineSessionReply
+	nil,                          // 97: tfcluster.v1.Report.MetricsEntry
+	nil,                          // 98: tfcluster.v1.WarmUp.EnvEntry
+	nil,                          // 99: tfcluster.v1.Launch.EnvEntry
+	nil,                          // 100: tfcluster.v1.ReserveRequest.EnvEntry
+	nil,                          // 101: tfcluster.v1.ReserveRequest.EngineEntry
+	nil,                          // 102: tfcluster.v1.StartRequest.EnvEntry
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
-	6,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
-	12,  // 1: tfcluster.v1.AgentMessage.heartbeat:type_name -> tfcluster.v1.Heartbeat
-	11,  // 2: tfcluster.v1.AgentMessage.warmed:type_name -> tfcluster.v1.Warmed
-	14,  // 3: tfcluster.v1.AgentMessage.prepared:type_name -> tfcluster.v1.Prepared
-	15,  // 4: tfcluster.v1.AgentMessage.task:type_name -> tfcluster.v1.TaskEvent
-	23,  // 5: tfcluster.v1.AgentMessage.barrier:type_name -> tfcluster.v1.BarrierArrived
-	22,  // 6: tfcluster.v1.AgentMessage.note:type_name -> tfcluster.v1.Note
-	4,   // 7: tfcluster.v1.AgentMessage.files_sent:type_name -> tfcluster.v1.FilesSent
-	5,   // 8: tfcluster.v1.AgentMessage.leaving:type_name -> tfcluster.v1.Leaving
-	3,   // 9: tfcluster.v1.AgentMessage.fetching:type_name -> tfcluster.v1.Fetching
-	8,   // 10: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
-	7,   // 11: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
-	10,  // 12: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
-	9,   // 13: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
-	10,  // 14: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
-	13,  // 15: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
-	17,  // 16: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
-	18,  // 17: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
-	19,  // 18: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
-	20,  // 19: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
-	21,  // 20: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
-	22,  // 21: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
-	16,  // 22: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
-	92,  // 23: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
-	25,  // 24: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
-	30,  // 25: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
-	31,  // 26: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
-	35,  // 27: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
-	36,  // 28: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
-	37,  // 29: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
-	38,  // 30: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
-	39,  // 31: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
-	40,  // 32: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
-	27,  // 33: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
-	26,  // 34: tfcluster.v1.Welcome.gpu:type_name -> tfcluster.v1.GPUWant
-	93,  // 35: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
-	29,  // 36: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
-	34,  // 37: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
-	28,  // 38: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
-	33,  // 39: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	94,  // 40: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
-	32,  // 41: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
-	28,  // 42: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
-	0,   // 43: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	34,  // 44: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	34,  // 45: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	34,  // 46: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	43,  // 47: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	1,   // 48: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	49,  // 49: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	50,  // 50: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	49,  // 51: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	49,  // 52: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	56,  // 53: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	57,  // 54: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	95,  // 55: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	96,  // 56: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	59,  // 57: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	66,  // 58: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	61,  // 59: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	74,  // 60: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	22,  // 61: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	8,   // 62: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	10,  // 63: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	61,  // 64: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	71,  // 65: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	57,  // 66: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	22,  // 67: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	58,  // 68: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	33,  // 69: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	97,  // 70: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
-	28,  // 71: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	71,  // 72: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	74,  // 73: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	22,  // 74: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	70,  // 75: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	71,  // 76: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	22,  // 77: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	43,  // 78: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	43,  // 79: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	73,  // 80: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	19,  // 81: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	72,  // 82: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	74,  // 83: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	21,  // 84: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	74,  // 85: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	61,  // 86: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	43,  // 87: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	71,  // 88: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	83,  // 89: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	8,   // 90: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	74,  // 91: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	2,   // 92: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	41,  // 93: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	44,  // 94: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	46,  // 95: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	48,  // 96: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	52,  // 97: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	54,  // 98: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	58,  // 99: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	62,  // 100: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	64,  // 101: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	66,  // 102: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	68,  // 103: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	75,  // 104: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	76,  // 105: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	78,  // 106: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	80,  // 107: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	81,  // 108: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	84,  // 109: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	86,  // 110: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	90,  // 111: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	88,  // 112: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	24,  // 113: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	42,  // 114: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	45,  // 115: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	47,  // 116: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	51,  // 117: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	53,  // 118: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	55,  // 119: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	60,  // 120: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	63,  // 121: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	65,  // 122: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	67,  // 123: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	69,  // 124: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	71,  // 125: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	77,  // 126: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	79,  // 127: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	71,  // 128: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	82,  // 129: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	85,  // 130: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	87,  // 131: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	91,  // 132: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	89,  // 133: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	113, // [113:134] is the sub-list for method output_type
-	92,  // [92:113] is the sub-list for method input_type
-	92,  // [92:92] is the sub-list for extension type_name
-	92,  // [92:92] is the sub-list for extension extendee
-	0,   // [0:92] is the sub-list for field type_name
+	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
+	13,  // 1: tfcluster.v1.AgentMessage.heartbeat:type_name -> tfcluster.v1.Heartbeat
+	12,  // 2: tfcluster.v1.AgentMessage.warmed:type_name -> tfcluster.v1.Warmed
+	15,  // 3: tfcluster.v1.AgentMessage.prepared:type_name -> tfcluster.v1.Prepared
+	16,  // 4: tfcluster.v1.AgentMessage.task:type_name -> tfcluster.v1.TaskEvent
+	26,  // 5: tfcluster.v1.AgentMessage.barrier:type_name -> tfcluster.v1.BarrierArrived
+	25,  // 6: tfcluster.v1.AgentMessage.note:type_name -> tfcluster.v1.Note
+	5,   // 7: tfcluster.v1.AgentMessage.files_sent:type_name -> tfcluster.v1.FilesSent
+	6,   // 8: tfcluster.v1.AgentMessage.leaving:type_name -> tfcluster.v1.Leaving
+	4,   // 9: tfcluster.v1.AgentMessage.fetching:type_name -> tfcluster.v1.Fetching
+	9,   // 10: tfcluster.v1.Hello.gpus:type_name -> tfcluster.v1.GPU
+	8,   // 11: tfcluster.v1.Hello.tasks:type_name -> tfcluster.v1.RunningTask
+	11,  // 12: tfcluster.v1.Hello.python:type_name -> tfcluster.v1.Python
+	10,  // 13: tfcluster.v1.GPU.processes:type_name -> tfcluster.v1.GPUProcess
+	11,  // 14: tfcluster.v1.Warmed.python:type_name -> tfcluster.v1.Python
+	14,  // 15: tfcluster.v1.Heartbeat.usage:type_name -> tfcluster.v1.TaskUsage
+	20,  // 16: tfcluster.v1.TaskEvent.started:type_name -> tfcluster.v1.Started
+	21,  // 17: tfcluster.v1.TaskEvent.entered:type_name -> tfcluster.v1.Entered
+	22,  // 18: tfcluster.v1.TaskEvent.report:type_name -> tfcluster.v1.Report
+	23,  // 19: tfcluster.v1.TaskEvent.exited:type_name -> tfcluster.v1.Exited
+	24,  // 20: tfcluster.v1.TaskEvent.result:type_name -> tfcluster.v1.TaskResult
+	25,  // 21: tfcluster.v1.TaskEvent.note:type_name -> tfcluster.v1.Note
+	17,  // 22: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
+	18,  // 23: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
+	19,  // 24: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
+	97,  // 25: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	28,  // 26: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
+	33,  // 27: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
+	34,  // 28: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
+	38,  // 29: tfcluster.v1.Instruction.signal:type_name -> tfcluster.v1.SignalTask
+	39,  // 30: tfcluster.v1.Instruction.end_run:type_name -> tfcluster.v1.EndRun
+	40,  // 31: tfcluster.v1.Instruction.barrier:type_name -> tfcluster.v1.BarrierReleased
+	41,  // 32: tfcluster.v1.Instruction.release:type_name -> tfcluster.v1.Release
+	42,  // 33: tfcluster.v1.Instruction.probe:type_name -> tfcluster.v1.Probe
+	43,  // 34: tfcluster.v1.Instruction.training_over:type_name -> tfcluster.v1.TrainingOver
+	44,  // 35: tfcluster.v1.Instruction.ask_step:type_name -> tfcluster.v1.AskStep
+	45,  // 36: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
+	30,  // 37: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
+	29,  // 38: tfcluster.v1.Welcome.gpu:type_name -> tfcluster.v1.GPUWant
+	98,  // 39: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	32,  // 40: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
+	37,  // 41: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
+	31,  // 42: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
+	36,  // 43: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
+	99,  // 44: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	35,  // 45: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
+	31,  // 46: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
+	0,   // 47: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	37,  // 48: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	37,  // 49: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	37,  // 50: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 51: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	48,  // 52: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 53: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	54,  // 54: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	55,  // 55: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	54,  // 56: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	54,  // 57: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	61,  // 58: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	62,  // 59: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	100, // 60: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	101, // 61: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	64,  // 62: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	71,  // 63: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	66,  // 64: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	79,  // 65: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	25,  // 66: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 67: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 68: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	66,  // 69: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	76,  // 70: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	62,  // 71: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	25,  // 72: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	63,  // 73: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	36,  // 74: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
+	102, // 75: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	31,  // 76: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
+	76,  // 77: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	79,  // 78: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	25,  // 79: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	75,  // 80: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	76,  // 81: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	25,  // 82: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	48,  // 83: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	48,  // 84: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	78,  // 85: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 86: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	77,  // 87: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	79,  // 88: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 89: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	79,  // 90: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	66,  // 91: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	48,  // 92: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	76,  // 93: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	88,  // 94: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	9,   // 95: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	79,  // 96: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	3,   // 97: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	46,  // 98: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	49,  // 99: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	51,  // 100: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	53,  // 101: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	57,  // 102: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	59,  // 103: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	63,  // 104: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	67,  // 105: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	69,  // 106: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	71,  // 107: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	73,  // 108: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	80,  // 109: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	81,  // 110: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	83,  // 111: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	85,  // 112: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	86,  // 113: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	89,  // 114: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	91,  // 115: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	95,  // 116: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	93,  // 117: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	27,  // 118: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	47,  // 119: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	50,  // 120: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	52,  // 121: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	56,  // 122: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	58,  // 123: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	60,  // 124: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	65,  // 125: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	68,  // 126: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	70,  // 127: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	72,  // 128: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	74,  // 129: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	76,  // 130: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	82,  // 131: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	84,  // 132: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	76,  // 133: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	87,  // 134: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	90,  // 135: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	92,  // 136: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	96,  // 137: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	94,  // 138: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	118, // [118:139] is the sub-list for method output_type
+	97,  // [97:118] is the sub-list for method input_type
+	97,  // [97:97] is the sub-list for extension type_name
+	97,  // [97:97] is the sub-list for extension extendee
+	0,   // [0:97] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -8036,8 +8437,10 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*TaskEvent_Result)(nil),
 		(*TaskEvent_Note)(nil),
 		(*TaskEvent_ServerJoined)(nil),
+		(*TaskEvent_Step)(nil),
+		(*TaskEvent_Stopping)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[22].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[24].OneofWrappers = []any{
 		(*Instruction_Welcome)(nil),
 		(*Instruction_Prepare)(nil),
 		(*Instruction_Launch)(nil),
@@ -8047,8 +8450,10 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		(*Instruction_Release)(nil),
 		(*Instruction_Probe)(nil),
 		(*Instruction_TrainingOver)(nil),
+		(*Instruction_AskStep)(nil),
+		(*Instruction_ActAtStep)(nil),
 	}
-	file_cluster_clusterpb_cluster_proto_msgTypes[46].OneofWrappers = []any{
+	file_cluster_clusterpb_cluster_proto_msgTypes[50].OneofWrappers = []any{
 		(*PutRequest_File)(nil),
 		(*PutRequest_Data)(nil),
 		(*PutRequest_Sha256)(nil),
@@ -8059,8 +8464,8 @@ func file_cluster_clusterpb_cluster_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   96,
+			NumEnums:      3,
+			NumMessages:   100,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -16,14 +16,21 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tfcluster.steps import StepCounter
+
 REPORT_INTERVAL = 0.2  # seconds between two reports
 
 
 class Channel:
-    """One task's control socket. All methods may be called from any thread."""
+    """One task's control socket. All methods may be called from any thread.
+
+    steps counts the program's, for those who report progress here.
+    """
 
     def __init__(self, sock: socket.socket | None) -> None:
+        self.steps = StepCounter()
         self._socket = sock
+        self._handlers: dict[str, Callable[[dict[str, Any]], None]] = {}
         self._write = threading.Lock()
         self._state = threading.Condition()
         # Guarded by _state.
@@ -82,7 +89,7 @@ class Channel:
 
     def wait_barrier(self, name: str, timeout: float | None) -> None:
         """Arrives at a barrier and waits until every task has."""
-        self._listen()
+        self.listen()
         self.send("barrier", name=name)
         with self._state:
             if not self._wait(lambda: bool(self._released.get(name)) or self._gone, timeout):
@@ -95,7 +102,7 @@ class Channel:
 
     def copy(self, uri: str, share: tuple[int, int] | None) -> list[str]:
         """Has the agent copy files of HDFS to this executor's disk; returns the copies' paths."""
-        self._listen()
+        self.listen()
         with self._state:
             self._copies += 1
             name = str(self._copies)
@@ -111,13 +118,13 @@ class Channel:
 
     def training_over(self) -> bool:
         """Whether the tasks that train have ended (said by the agent or by SIGTERM)."""
-        self._listen()
+        self.listen()
         with self._state:
             return self._training_over or self._gone
 
     def wait_training_over(self, timeout: float) -> bool:
         """training_over, after waiting up to timeout seconds for it."""
-        self._listen()
+        self.listen()
         with self._state:
             return self._wait(lambda: self._training_over or self._gone, timeout)
 
@@ -135,7 +142,12 @@ class Channel:
         """Makes training_over true; safe in a signal handler of the main thread."""
         self._training_over = True
 
-    def _listen(self) -> None:
+    def on(self, op: str, handler: Callable[[dict[str, Any]], None]) -> None:
+        """Has the channel's thread call handler with each message of this kind. Before listen."""
+        self._handlers[op] = handler
+
+    def listen(self) -> None:
+        """Starts the thread that reads what the agent says."""
         with self._state:
             if self._reader is None and self._socket is not None:
                 self._reader = threading.Thread(target=self._read_loop, name="tfcluster-control", daemon=True)
@@ -145,13 +157,16 @@ class Channel:
         assert self._socket is not None
         with contextlib.suppress(OSError), self._socket.makefile("rb") as lines:
             for line in lines:
-                with contextlib.suppress(ValueError, AttributeError):
+                with contextlib.suppress(ValueError, AttributeError, TypeError):
                     self._handle(json.loads(line))
         with self._state:
             self._gone = True
             self._state.notify_all()
 
     def _handle(self, message: dict[str, Any]) -> None:
+        if handler := self._handlers.get(str(message.get("op"))):
+            handler(message)
+            return
         with self._state:
             if message.get("op") == "barrier_released":
                 self._released.setdefault(str(message.get("name", "")), []).append(str(message.get("error") or ""))

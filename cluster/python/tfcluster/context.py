@@ -137,7 +137,9 @@ class Context:
         """Shows progress in the notebook: never waits, and at most five reports a second are sent.
 
         Metrics are numbers, also NumPy's and TensorFlow's; what is not finite is left out.
-        total_steps=, epoch= and total_epochs= belong to the progress bar.
+        total_steps=, epoch= and total_epochs= belong to the progress bar. A loop that reports
+        the same step on every task, each time one has ended, is stopped at the same step on
+        all of them: report raises SystemExit(143) then, or calls the program's SIGTERM handler.
         """
         fields: dict[str, Any] = {"source": "ctx"}
         if step is not None:
@@ -147,6 +149,8 @@ class Context:
                 fields[name] = int(metrics.pop(name))
         values = {name: n for name, value in metrics.items() if (n := number(value)) is not None}
         self._channel.report(fields, values)
+        if step is not None:
+            self._channel.steps.step_ended(int(step))
 
     def barrier(self, name: str = "", timeout: float | None = 600) -> None:
         """Waits until every task of the run calls it with this name; TimeoutError after timeout seconds."""
@@ -186,7 +190,7 @@ class Context:
     def end_watching(self) -> bool:
         """Tells checkpoints() that training is over; False where nobody iterates, or it was told before.
 
-        Called by the runner's handler of SIGTERM.
+        Called by the handler of SIGTERM.
         """
         if not self._watching or self._channel._training_over:
             return False

@@ -57,7 +57,10 @@ def _with_callback(fit: Callable[..., Any], base: type, list_type: type, channel
             callbacks.callbacks.append(ours)
         else:
             given.arguments["callbacks"] = [*_as_list(callbacks), ours]
-        return fit(*given.args, **given.kwargs)
+        if forbidden:
+            return fit(*given.args, **given.kwargs)
+        with channel.steps.fitting():
+            return fit(*given.args, **given.kwargs)
 
     return fit_and_tell
 
@@ -110,7 +113,13 @@ def make_callbacks(base: type, channel: Channel) -> tuple[type, type]:
             channel.report(fields, values)
 
     class BatchProgress(EpochProgress):
-        """Reports batches too."""
+        """Reports batches too, and counts them: a task stops between two."""
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            channel.steps.next_batch()  # on_train_batch_end may be called by a thread of Keras'
+
+        def on_test_batch_begin(self, batch: int, logs: Any = None) -> None:
+            channel.steps.next_batch()
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
             self._batches = batch + 1

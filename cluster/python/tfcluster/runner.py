@@ -42,13 +42,13 @@ import time
 import traceback
 import zipfile
 from collections.abc import Callable, Mapping
-from types import FrameType, ModuleType, TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from tfcluster import context, hooks
 from tfcluster.channel import Channel
+from tfcluster.stopping import Stopper
 
-TERMINATED = 128 + signal.SIGTERM
 MAX_PICKLED_RESULT = 3 << 20  # bytes; more does not fit one message to the coordinator
 MAX_JSON_RESULT = 1 << 19
 TOO_BIG = "what the program returned has {} MB pickled: only its repr is kept; write it to a file under ctx.dir"
@@ -147,7 +147,7 @@ class Task:
         faulthandler.enable()
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, self._terminated)
+        Stopper(self.channel, self.context.end_watching).install()  # an evaluator looks at the last checkpoint first
         sys.path[:] = [p for p in sys.path if p and os.path.abspath(p) != _HERE]
         if modules := self.spec.get("modules"):
             folder = self.spec["modules_dir"]
@@ -180,11 +180,6 @@ class Task:
 
         wait.__doc__ = join.__doc__
         module.Server.join = wait
-
-    def _terminated(self, _number: int, _frame: FrameType | None) -> None:
-        if self.context.end_watching():
-            return  # an evaluator looks at the last checkpoint first
-        raise SystemExit(TERMINATED)
 
     # ------------------------------------------------------- the program
 

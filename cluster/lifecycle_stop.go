@@ -1,0 +1,294 @@
+package cluster
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// A run is stopped so that its programs can save what they have:
+//
+//  1. The tasks that train are asked for their step. Those that report steps are told
+//     one step, the agreed step, and leave at its end. A task that left earlier than the
+//     others would block them in a collective.
+//  2. Tasks that report no steps get SIGTERM: at once where no task reports steps, else
+//     as soon as the first task has left.
+//  3. Parameter servers, sidecars and workers in Server.join() get SIGTERM when no task
+//     trains any more: a program that saves may need them until then.
+//  4. A task that the request does not reach, since it waits in native code for a peer
+//     that has left, is killed a few seconds after the first exit. A task that has begun
+//     to leave has the whole grace.
+type stopPlan struct {
+	grace time.Duration
+	phase stopPhase
+	round int                        // of questions for the step
+	steps map[TaskID]*clusterpb.Step // the answers
+	ended bool                       // a task has ended, and the clock for the others runs
+}
+
+type stopPhase int
+
+const (
+	stopAsking   stopPhase = iota // the tasks are asked for their step
+	stopAgreed                    // a step was named
+	stopSignaled                  // all who train have got SIGTERM, or are leaving
+)
+
+// maxRounds bounds how often tasks are asked for their step, and steps are named.
+const maxRounds = 5
+
+// stop ends a run on request; a second request without grace kills.
+func (l *lifecycle) stop(e evStop) {
+	if l.next != nil && !l.active() {
+		l.next = nil
+		l.do(actTimer{"enter", 0})
+		l.do(actRunOver{})
+		return
+	}
+	if !l.active() {
+		return
+	}
+	r := l.run
+	reason := e.reason
+	if reason == "" {
+		reason = "stopped"
+	}
+	if r.stopping && e.grace > 0 {
+		return
+	}
+	r.stopping = true
+	r.stop = &stopPlan{grace: e.grace, phase: stopSignaled}
+	r.failure = &clusterpb.Failure{Kind: "canceled", Summary: reason}
+	busy := l.busyTasks(func(*task) bool { return true })
+	if len(busy) == 0 {
+		l.outcome("stopped", r.failure, 0)
+		return
+	}
+	if e.grace > 0 && r.state == runRunning {
+		l.do(actTimer{"stop", e.grace})
+		l.askSteps()
+	} else {
+		for _, t := range busy {
+			l.end(l.exec(t.exec), e.grace)
+		}
+	}
+	l.do(actTimer{"ending", e.grace + l.limits.ending})
+	l.do(actRunChanged{})
+}
+
+// busyTasks returns the tasks with a living process for which which is true, in the
+// executors' order.
+func (l *lifecycle) busyTasks(which func(*task) bool) []*task {
+	var ts []*task
+	for _, x := range l.execs {
+		if t := l.run.task(x.task); x.busy && t != nil && which(t) {
+			ts = append(ts, t)
+		}
+	}
+	return ts
+}
+
+// trains is whether a task's program may have something to save. An evaluator, and a
+// task that has not entered its program, has not; the other kinds serve those that train.
+func (l *lifecycle) trains(t *task) bool {
+	return t.entered && !t.joinedServer && l.policy(t.id.Role).kind == Tracked
+}
+
+// askSteps asks those who train for their step and signals those who need not be waited for.
+func (l *lifecycle) askSteps() {
+	s := l.run.stop
+	s.phase, s.steps = stopAsking, map[TaskID]*clusterpb.Step{}
+	s.round++
+	asked := false
+	for _, t := range l.busyTasks(func(t *task) bool { return !t.asked }) {
+		switch {
+		case l.trains(t):
+			asked = true
+			l.do(actSend{t.exec, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_AskStep{
+				AskStep: &clusterpb.AskStep{Run: l.run.spec.id, Round: int32(s.round)},
+			}}})
+		case !t.entered, t.id.Role == Evaluator:
+			l.end(l.exec(t.exec), s.grace)
+		}
+	}
+	if !asked {
+		l.signalTrainers()
+		return
+	}
+	l.do(actTimer{"stop step", l.limits.askStep})
+}
+
+// stepAnswered takes a task's answer to a question for its step, or its word that it has
+// passed the named step.
+func (l *lifecycle) stepAnswered(e evStepAnswer) {
+	t := l.openTask(e.run, e.task)
+	if t == nil || e.attempt != t.attempt || l.run.stop == nil || int(e.step.GetRound()) != l.run.stop.round {
+		return
+	}
+	s := l.run.stop
+	s.steps[t.id] = e.step
+	switch {
+	case s.phase == stopAsking:
+		l.agreeOnceAnswered()
+	case s.phase == stopAgreed && e.step.GetPassed() && s.round < maxRounds:
+		s.round++
+		l.agree()
+	}
+}
+
+// agreeOnceAnswered goes on when no answer is missing any more.
+func (l *lifecycle) agreeOnceAnswered() {
+	missing := l.busyTasks(func(t *task) bool { return l.trains(t) && l.run.stop.steps[t.id] == nil })
+	if len(missing) == 0 {
+		l.agree()
+	}
+}
+
+// agree names a step to those who report steps.
+func (l *lifecycle) agree() {
+	s := l.run.stop
+	reporters := l.busyTasks(func(t *task) bool { return l.trains(t) && !t.leaving && s.steps[t.id].GetCounter() != "" })
+	counters := map[string]bool{}
+	var answers []*clusterpb.Step
+	for _, t := range reporters {
+		answers = append(answers, s.steps[t.id])
+		counters[s.steps[t.id].GetCounter()] = true
+	}
+	switch {
+	case len(reporters) == 0:
+		l.signalTrainers()
+		return
+	case len(counters) > 1 && s.round < maxRounds: // between fit and a loop of the program's own
+		l.askSteps()
+		return
+	case len(counters) > 1:
+		l.signalTrainers()
+		return
+	}
+	step, within := agreedStep(answers, l.limits.lead)
+	first := s.phase != stopAgreed
+	s.phase = stopAgreed
+	var names []string
+	for _, t := range reporters {
+		t.asked = true
+		names = append(names, t.id.String())
+		l.do(actSend{t.exec, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_ActAtStep{ActAtStep: &clusterpb.ActAtStep{
+			Run: l.run.spec.id, Round: int32(s.round), Counter: answers[0].GetCounter(), Step: step, Action: clusterpb.ActAtStep_STOP,
+		}}}})
+	}
+	if len(names) > 1 && first {
+		l.note(false, "stopping %s at the end of the same step", strings.Join(names, ", "))
+	}
+	l.do(actTimer{"stop step", min(within, s.grace/2)})
+}
+
+// agreedStep returns the step at whose end all tasks can act, and the time after which
+// those that have not reached it are not waited for. The step is at least two reports
+// ahead of the task that is furthest, and as many as take lead: the message that names
+// the step must arrive before that step ends.
+func agreedStep(answers []*clusterpb.Step, lead time.Duration) (step int64, within time.Duration) {
+	furthest, last, stride := int64(math.MinInt64), int64(math.MaxInt64), int64(1)
+	fastest, slowest := math.Inf(1), 0.0
+	for _, a := range answers {
+		furthest, last, stride = max(furthest, a.GetStep()), min(last, a.GetStep()), max(stride, a.GetStride())
+		fastest, slowest = min(fastest, a.GetReportSeconds()), max(slowest, a.GetReportSeconds())
+	}
+	ahead := int64(2)
+	if fastest > 0 && !math.IsInf(fastest, 0) && !math.IsNaN(fastest) {
+		ahead = max(ahead, int64(min(lead.Seconds()/fastest, 1e6))+1)
+	}
+	step = furthest + ahead*stride
+	expected := time.Duration(min(float64((step-last)/stride)*slowest, 3600) * float64(time.Second))
+	return step, max(2*time.Second, 3*expected)
+}
+
+// signalTrainers sends SIGTERM to those who train and are not leaving yet.
+func (l *lifecycle) signalTrainers() {
+	s := l.run.stop
+	s.phase = stopSignaled
+	l.signal(l.busyTasks(func(t *task) bool { return l.trains(t) && !t.leaving && !t.signaled }))
+	l.do(actTimer{"stop step", 0})
+	l.signalServers()
+}
+
+// signalServers sends SIGTERM to everyone else once no task trains any more.
+func (l *lifecycle) signalServers() {
+	if len(l.busyTasks(l.trains)) > 0 {
+		return
+	}
+	l.signal(l.busyTasks(func(t *task) bool { return !t.signaled }))
+}
+
+// signal sends SIGTERM to tasks. Those that do not react have the same time from now on
+// as others had from the first exit.
+func (l *lifecycle) signal(ts []*task) {
+	s := l.run.stop
+	for _, t := range ts {
+		l.end(l.exec(t.exec), s.grace)
+	}
+	if s.ended && len(ts) > 0 {
+		l.do(actTimer{"stop unresponsive", l.limits.noReply})
+	}
+}
+
+// stoppedOne goes on with a stop after a task's end, and closes the run with the last one.
+func (l *lifecycle) stoppedOne() {
+	s := l.run.stop
+	if len(l.busyTasks(func(*task) bool { return true })) == 0 {
+		l.outcome("stopped", l.run.failure, 0)
+		return
+	}
+	if s.grace > 0 && !s.ended {
+		s.ended = true
+		l.do(actTimer{"stop unresponsive", l.limits.noReply})
+	}
+	switch s.phase {
+	case stopAsking:
+		l.agreeOnceAnswered()
+	case stopAgreed: // its peers are leaving too, or never reach the step without it
+		l.signalTrainers()
+	case stopSignaled:
+		l.signalServers()
+	}
+}
+
+func (l *lifecycle) stopTimer(name string) {
+	r := l.run
+	if r.stop == nil || !r.state.open() {
+		return
+	}
+	switch name {
+	case "stop": // the grace is over
+		for _, t := range l.busyTasks(func(*task) bool { return true }) {
+			l.end(l.exec(t.exec), 0)
+		}
+	case "stop step":
+		if r.stop.phase == stopAsking {
+			l.agree()
+			return
+		}
+		l.signalTrainers()
+	case "stop unresponsive":
+		l.killUnresponsive()
+	}
+}
+
+// killUnresponsive kills the tasks that SIGTERM has not reached though a peer has ended.
+func (l *lifecycle) killUnresponsive() {
+	l.run.stop.ended = false // the next exit starts the clock for those that were signaled meanwhile
+	stuck := l.busyTasks(func(t *task) bool { return t.signaled && !t.leaving })
+	var names []string
+	for _, t := range stuck {
+		names = append(names, t.id.String())
+		l.end(l.exec(t.exec), 0)
+	}
+	if len(names) == 0 {
+		return
+	}
+	slices.Sort(names)
+	l.note(true, "killed %s: the stop had not reached the program %s after another task ended; it was in native code, for example in a collective that a task had left",
+		strings.Join(names, ", "), l.limits.noReply)
+}
