@@ -44,7 +44,8 @@ type limits struct {
 	evaluator time.Duration // from the end of training to the evaluator's
 	ending    time.Duration // past the grace, until an agent that does not answer is replaced
 	askStep   time.Duration // from asking tasks for their step to going on without those that do not answer
-	lead      time.Duration // at the least, from naming a step to that step's end
+	lead      time.Duration // from naming a step to that step's end, if steps go on as they did
+	straggle  time.Duration // from the first exit at the agreed step to SIGTERM for those that have not left there
 	noReply   time.Duration // from the first exit of a run that is stopped to the end of those that the request has not reached
 	stacks    time.Duration // from asking tasks where they are to the run's end
 	report    time.Duration // from an agent's return to a task that it no longer knows
@@ -54,7 +55,7 @@ func defaultLimits() limits {
 	return limits{
 		reserve: 10 * time.Minute, takeOver: 6 * time.Minute, settle: 500 * time.Millisecond, heartbeat: 10 * time.Second, sudden: 700 * time.Millisecond, enter: 10 * time.Minute,
 		idle: 30 * time.Minute, failGrace: 500 * time.Millisecond, evaluator: 2 * time.Minute, ending: 10 * time.Second,
-		askStep: 500 * time.Millisecond, lead: 300 * time.Millisecond, noReply: 3 * time.Second,
+		askStep: 500 * time.Millisecond, lead: 100 * time.Millisecond, straggle: time.Second, noReply: 3 * time.Second,
 		stacks: time.Second, report: 10 * time.Second,
 	}
 }

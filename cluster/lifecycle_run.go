@@ -49,9 +49,9 @@ type run struct {
 	entered  bool // every task of the first attempt has
 	stopping bool
 	stop     *stopPlan // while it is being stopped with time to save
-	stacks   bool    // no step for too long: the tasks were asked where they are
-	over     bool    // training is over; an evaluator may still look at the last checkpoint
-	echoes   []*task // failed in TensorFlow's word about a peer; the verdict is awaited
+	stacks   bool      // no step for too long: the tasks were asked where they are
+	over     bool      // training is over; an evaluator may still look at the last checkpoint
+	echoes   []*task   // failed in TensorFlow's word about a peer; the verdict is awaited
 }
 
 type taskState int

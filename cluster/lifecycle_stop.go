@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -13,7 +15,8 @@ import (
 //
 //  1. The tasks that train are asked for their step. Those that report steps are told
 //     one step, the agreed step, and leave at its end. A task that left earlier than the
-//     others would block them in a collective.
+//     others would block them in a collective. So a task that has passed the named step
+//     says so, a later one is named, and no task leaves before all have agreed.
 //  2. Tasks that report no steps get SIGTERM: at once where no task reports steps, else
 //     as soon as the first task has left.
 //  3. Parameter servers, sidecars and workers in Server.join() get SIGTERM when no task
@@ -25,7 +28,9 @@ type stopPlan struct {
 	grace time.Duration
 	phase stopPhase
 	round int                        // of questions for the step
-	steps map[TaskID]*clusterpb.Step // the answers
+	steps map[TaskID]*clusterpb.Step // where the tasks are
+	named *clusterpb.ActAtStep       // the step that they are to leave at
+	ready map[TaskID]bool            // who will
 	ended bool                       // a task has ended, and the clock for the others runs
 }
 
@@ -33,7 +38,8 @@ type stopPhase int
 
 const (
 	stopAsking   stopPhase = iota // the tasks are asked for their step
-	stopAgreed                    // a step was named
+	stopNamed                     // a step was named; not every task has said that it will leave there
+	stopAgreed                    // every task leaves there
 	stopSignaled                  // all who train have got SIGTERM, or are leaving
 )
 
@@ -129,28 +135,37 @@ func (l *lifecycle) stepAnswered(e evStepAnswer) {
 		return
 	}
 	s := l.run.stop
-	s.steps[t.id] = e.step
 	switch {
 	case s.phase == stopAsking:
-		l.agreeOnceAnswered()
-	case s.phase == stopAgreed && e.step.GetPassed() && s.round < maxRounds:
+		s.steps[t.id] = e.step
+		l.nameOnceAnswered()
+	case s.phase == stopNamed && !e.step.GetPassed():
+		s.ready[t.id] = true
+		l.confirmOnceReady()
+	case s.phase == stopNamed && s.round < maxRounds:
+		s.steps[t.id] = e.step
 		s.round++
-		l.agree()
+		l.name()
 	}
 }
 
-// agreeOnceAnswered goes on when no answer is missing any more.
-func (l *lifecycle) agreeOnceAnswered() {
+// nameOnceAnswered goes on when no answer is missing any more.
+func (l *lifecycle) nameOnceAnswered() {
 	missing := l.busyTasks(func(t *task) bool { return l.trains(t) && l.run.stop.steps[t.id] == nil })
 	if len(missing) == 0 {
-		l.agree()
+		l.name()
 	}
 }
 
-// agree names a step to those who report steps.
-func (l *lifecycle) agree() {
+// reporters are the tasks that have said where they are.
+func (l *lifecycle) reporters() []*task {
+	return l.busyTasks(func(t *task) bool { return l.trains(t) && !t.leaving && l.run.stop.steps[t.id].GetCounter() != "" })
+}
+
+// name tells those who report steps at the end of which one they are to leave.
+func (l *lifecycle) name() {
 	s := l.run.stop
-	reporters := l.busyTasks(func(t *task) bool { return l.trains(t) && !t.leaving && s.steps[t.id].GetCounter() != "" })
+	reporters := l.reporters()
 	counters := map[string]bool{}
 	var answers []*clusterpb.Step
 	for _, t := range reporters {
@@ -158,37 +173,54 @@ func (l *lifecycle) agree() {
 		counters[s.steps[t.id].GetCounter()] = true
 	}
 	switch {
-	case len(reporters) == 0:
-		l.signalTrainers()
-		return
 	case len(counters) > 1 && s.round < maxRounds: // between fit and a loop of the program's own
 		l.askSteps()
 		return
-	case len(counters) > 1:
+	case len(counters) != 1:
 		l.signalTrainers()
 		return
 	}
 	step, within := agreedStep(answers, l.limits.lead)
-	first := s.phase != stopAgreed
-	s.phase = stopAgreed
-	var names []string
-	for _, t := range reporters {
-		t.asked = true
-		names = append(names, t.id.String())
-		l.do(actSend{t.exec, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_ActAtStep{ActAtStep: &clusterpb.ActAtStep{
-			Run: l.run.spec.id, Round: int32(s.round), Counter: answers[0].GetCounter(), Step: step, Action: clusterpb.ActAtStep_STOP,
-		}}}})
+	s.phase, s.ready = stopNamed, map[TaskID]bool{}
+	s.named = &clusterpb.ActAtStep{
+		Run: l.run.spec.id, Round: int32(s.round), Counter: answers[0].GetCounter(), Step: step, Action: clusterpb.ActAtStep_STOP,
 	}
-	if len(names) > 1 && first {
-		l.note(false, "stopping %s at the end of the same step", strings.Join(names, ", "))
+	for _, t := range reporters {
+		l.do(actSend{t.exec, actAtStep(s.named)})
 	}
 	l.do(actTimer{"stop step", min(within, s.grace/2)})
 }
 
+// confirmOnceReady lets the tasks leave at the named step once each has said that it will.
+func (l *lifecycle) confirmOnceReady() {
+	s := l.run.stop
+	var names []string
+	for _, t := range l.reporters() {
+		if !s.ready[t.id] {
+			return
+		}
+		names = append(names, t.id.String())
+	}
+	s.phase = stopAgreed
+	confirmed := proto.CloneOf(s.named)
+	confirmed.Confirmed = true
+	for _, t := range l.reporters() {
+		t.asked = true
+		l.do(actSend{t.exec, actAtStep(confirmed)})
+	}
+	if len(names) > 1 {
+		l.note(false, "stopping %s at the end of the same step", strings.Join(names, ", "))
+	}
+}
+
+func actAtStep(a *clusterpb.ActAtStep) *clusterpb.Instruction {
+	return &clusterpb.Instruction{Instruction: &clusterpb.Instruction_ActAtStep{ActAtStep: a}}
+}
+
 // agreedStep returns the step at whose end all tasks can act, and the time after which
 // those that have not reached it are not waited for. The step is at least two reports
-// ahead of the task that is furthest, and as many as take lead: the message that names
-// the step must arrive before that step ends.
+// ahead of the task that is furthest, and as many as take lead, so that every task
+// hears of it before it ends the step, and none has to wait there.
 func agreedStep(answers []*clusterpb.Step, lead time.Duration) (step int64, within time.Duration) {
 	furthest, last, stride := int64(math.MinInt64), int64(math.MaxInt64), int64(1)
 	fastest, slowest := math.Inf(1), 0.0
@@ -241,15 +273,21 @@ func (l *lifecycle) stoppedOne() {
 		l.outcome("stopped", l.run.failure, 0)
 		return
 	}
-	if s.grace > 0 && !s.ended {
+	first := !s.ended
+	if s.grace > 0 && first {
 		s.ended = true
 		l.do(actTimer{"stop unresponsive", l.limits.noReply})
 	}
 	switch s.phase {
 	case stopAsking:
-		l.agreeOnceAnswered()
-	case stopAgreed: // its peers are leaving too, or never reach the step without it
+		l.nameOnceAnswered()
+	case stopNamed:
 		l.signalTrainers()
+	case stopAgreed: // its peers leave too in a moment, or never reach the step without it
+		l.signal(l.busyTasks(func(t *task) bool { return l.trains(t) && !t.asked }))
+		if first {
+			l.do(actTimer{"stop step", l.limits.straggle})
+		}
 	case stopSignaled:
 		l.signalServers()
 	}
@@ -267,7 +305,7 @@ func (l *lifecycle) stopTimer(name string) {
 		}
 	case "stop step":
 		if r.stop.phase == stopAsking {
-			l.agree()
+			l.name()
 			return
 		}
 		l.signalTrainers()

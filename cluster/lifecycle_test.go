@@ -352,7 +352,11 @@ func instructionWords(in *clusterpb.Instruction) string {
 	case *clusterpb.Instruction_AskStep:
 		return "ask step"
 	case *clusterpb.Instruction_ActAtStep:
-		return fmt.Sprintf("%s at step %d of %s", i.ActAtStep.GetAction(), i.ActAtStep.GetStep(), i.ActAtStep.GetCounter())
+		words := fmt.Sprintf("%s at step %d of %s", i.ActAtStep.GetAction(), i.ActAtStep.GetStep(), i.ActAtStep.GetCounter())
+		if i.ActAtStep.GetConfirmed() {
+			words += ", confirmed"
+		}
+		return words
 	}
 	return fmt.Sprintf("%T", in.GetInstruction())
 }

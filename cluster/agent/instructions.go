@@ -53,11 +53,11 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 		a.trainingOver(ctx, i.TrainingOver.GetRun())
 	case *clusterpb.Instruction_AskStep:
 		for _, t := range a.tasksOf(i.AskStep.GetRun()) {
-			a.work.Go(func() { t.askStep(i.AskStep.GetRound()) })
+			t.askStep(i.AskStep.GetRound())
 		}
-	case *clusterpb.Instruction_ActAtStep:
+	case *clusterpb.Instruction_ActAtStep: // in the order in which they come
 		for _, t := range a.tasksOf(i.ActAtStep.GetRun()) {
-			a.work.Go(func() { t.actAtStep(i.ActAtStep) })
+			t.actAtStep(i.ActAtStep)
 		}
 	case *clusterpb.Instruction_Probe:
 		a.heartbeat()

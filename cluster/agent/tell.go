@@ -50,9 +50,9 @@ func (t *task) askStep(round int32) {
 	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Step{Step: &clusterpb.Step{Round: round}}}))
 }
 
-// actAtStep has the program act at the end of a step, or say that it has passed it.
+// actAtStep has the program agree to act at the end of a step, or act there.
 func (t *task) actAtStep(a *clusterpb.ActAtStep) {
 	if a.GetAction() == clusterpb.ActAtStep_STOP {
-		t.tell(map[string]any{"op": "act_at_step", "round": a.GetRound(), "counter": a.GetCounter(), "step": a.GetStep()})
+		t.tell(map[string]any{"op": "act_at_step", "round": a.GetRound(), "counter": a.GetCounter(), "step": a.GetStep(), "confirmed": a.GetConfirmed()})
 	}
 }

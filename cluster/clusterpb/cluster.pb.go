@@ -1574,7 +1574,7 @@ type Step struct {
 	Step          int64                  `protobuf:"varint,3,opt,name=step,proto3" json:"step,omitempty"`
 	Stride        int64                  `protobuf:"varint,4,opt,name=stride,proto3" json:"stride,omitempty"`                                     // steps between the last two reports
 	ReportSeconds float64                `protobuf:"fixed64,5,opt,name=report_seconds,json=reportSeconds,proto3" json:"report_seconds,omitempty"` // usual time between two reports
-	Passed        bool                   `protobuf:"varint,6,opt,name=passed,proto3" json:"passed,omitempty"`                                     // the step named in ActAtStep has ended already: the task goes on
+	Passed        bool                   `protobuf:"varint,6,opt,name=passed,proto3" json:"passed,omitempty"`                                     // the step named in ActAtStep has ended already: the task does not act
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3558,9 +3558,10 @@ func (x *AskStep) GetRound() int32 {
 	return 0
 }
 
-// ActAtStep: every task that counts its steps by this counter acts at the end of this
-// step, all at the same one, so that no task leaves a collective that another is in.
-// It answers with Step only when it has passed the step already.
+// ActAtStep: a task that counts its steps by this counter is to act at the end of this
+// step, all tasks at the same one, so that no task leaves a collective that another is in.
+// It answers with Step whether it has passed the step already. When no task has, all get
+// the message again, confirmed. A task that ends the step before waits there a moment.
 type ActAtStep struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -3568,6 +3569,7 @@ type ActAtStep struct {
 	Counter       string                 `protobuf:"bytes,3,opt,name=counter,proto3" json:"counter,omitempty"`
 	Step          int64                  `protobuf:"varint,4,opt,name=step,proto3" json:"step,omitempty"`
 	Action        ActAtStep_Action       `protobuf:"varint,5,opt,name=action,proto3,enum=tfcluster.v1.ActAtStep_Action" json:"action,omitempty"`
+	Confirmed     bool                   `protobuf:"varint,6,opt,name=confirmed,proto3" json:"confirmed,omitempty"` // every task will act at this step
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3635,6 +3637,13 @@ func (x *ActAtStep) GetAction() ActAtStep_Action {
 		return x.Action
 	}
 	return ActAtStep_ACTION_UNSPECIFIED
+}
+
+func (x *ActAtStep) GetConfirmed() bool {
+	if x != nil {
+		return x.Confirmed
+	}
+	return false
 }
 
 type LogBatch struct {
@@ -7765,13 +7774,14 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\"1\n" +
 	"\aAskStep\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x14\n" +
-	"\x05round\x18\x02 \x01(\x05R\x05round\"\xc5\x01\n" +
+	"\x05round\x18\x02 \x01(\x05R\x05round\"\xe3\x01\n" +
 	"\tActAtStep\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x14\n" +
 	"\x05round\x18\x02 \x01(\x05R\x05round\x12\x18\n" +
 	"\acounter\x18\x03 \x01(\tR\acounter\x12\x12\n" +
 	"\x04step\x18\x04 \x01(\x03R\x04step\x126\n" +
-	"\x06action\x18\x05 \x01(\x0e2\x1e.tfcluster.v1.ActAtStep.ActionR\x06action\"*\n" +
+	"\x06action\x18\x05 \x01(\x0e2\x1e.tfcluster.v1.ActAtStep.ActionR\x06action\x12\x1c\n" +
+	"\tconfirmed\x18\x06 \x01(\bR\tconfirmed\"*\n" +
 	"\x06Action\x12\x16\n" +
 	"\x12ACTION_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04STOP\x10\x01\"\xc2\x01\n" +

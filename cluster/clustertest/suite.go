@@ -32,6 +32,8 @@ func Cases(t *testing.T, h Harness, names *regexp.Regexp) {
 		{"a start whose program fails at once tells why", testEarlyFailure},
 		{"ps and joined workers are ended after the chief", testParameterServers},
 		{"a stop gives time, a second kills", testStop},
+		{"a stop comes at the same step on every task", testAgreedStep},
+		{"a task that a stop cannot reach is killed after its peers", testUnreachable},
 		{"a run's timeout ends it", testRunTimeout},
 		{"no step for too long ends it", testStepTimeout},
 		{"a gang is restarted on new ports with its checkpoints", testRestart},

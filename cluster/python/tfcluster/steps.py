@@ -2,8 +2,10 @@
 
 Tasks that train in lockstep wait for one another in collectives. One that stops in the
 middle of a step leaves its peers blocked in native code, where no signal reaches
-them. So the driver asks every task for its step, names one that lies ahead of all of
-them, and each task acts when that step has ended. No task waits for another.
+them. So the driver asks every task for its step and names one that lies ahead of all
+of them; when every task has said that it has not passed it yet, all are told so, and
+each acts when that step has ended. A task that ends the step before it is told waits:
+it may be that another has passed it, and that a later step is named.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _SMOOTHING = 0.3  # weight of the last interval in the usual one
+_HOLD = 2.0  # seconds that a task waits at the end of a step for the others' agreement
 
 
 @dataclass
@@ -25,6 +28,7 @@ class _Agreed:
     counter: str
     step: int
     action: Callable[[], None]
+    confirmed: bool = False  # by every task
 
 
 class StepCounter:
@@ -36,7 +40,7 @@ class StepCounter:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         # Guarded by _lock.
         self._counter = ""
         self._step = 0
@@ -85,8 +89,13 @@ class StepCounter:
         agreed = self._agreed
         if agreed is None or agreed.counter != counter or step < agreed.step:
             return None
+        until = now + _HOLD
+        while self._agreed is agreed and not agreed.confirmed and (left := until - time.monotonic()) > 0:
+            self._lock.wait(left)
+        if self._agreed is not agreed:  # a later step was named, or nothing is to be done any more
+            return None
         self._agreed = None
-        return agreed.action
+        return agreed.action if agreed.confirmed else None
 
     def position(self) -> dict[str, Any]:
         """The last step that has ended, as the driver is told it; {} where no step was counted yet."""
@@ -101,13 +110,19 @@ class StepCounter:
             }
 
     def act_at(self, counter: str, step: int, action: Callable[[], None]) -> bool:
-        """Has the thread that ends this step call action then. False: the step has ended already."""
+        """Has the thread that ends this step call action then, if it is confirmed. False: it has ended already."""
         with self._lock:
-            if self._counter == counter and self._step >= step:
-                self._agreed = None
-                return False
-            self._agreed = _Agreed(counter, step, action)
-            return True
+            passed = self._counter == counter and self._step >= step
+            self._agreed = None if passed else _Agreed(counter, step, action)
+            self._lock.notify_all()
+            return not passed
+
+    def confirm(self, counter: str, step: int) -> None:
+        """Every task acts at this step."""
+        with self._lock:
+            if self._agreed and (self._agreed.counter, self._agreed.step) == (counter, step):
+                self._agreed.confirmed = True
+                self._lock.notify_all()
 
     def forget(self) -> None:
         """Nothing is to be done at a step's end any more. Safe in a signal handler."""

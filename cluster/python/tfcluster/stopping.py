@@ -23,7 +23,8 @@ from tfcluster.channel import Channel
 
 EXIT_CODE = 128 + signal.SIGTERM
 WAKE = signal.SIGRTMIN + 4  # interrupts a system call of the main thread, and nothing else
-_POLL = 0.02  # seconds between two looks at whether the handler was called
+_POLL = 0.05  # seconds between two looks at whether the handler was called
+_WAKES_OF_OWN = 3  # where that cannot be seen, since the handler is the program's own
 
 
 class Stopper:
@@ -34,13 +35,13 @@ class Stopper:
         self._channel = channel
         self._before = before
         self._entered = False  # the handler was called, or an agreed step was acted at
-        self._announcing = False
+        self._following = False
 
     def install(self) -> None:
         """Takes SIGTERM, and listens to the agent."""
         signal.signal(signal.SIGTERM, self._handle)
         signal.signal(WAKE, lambda _number, _frame: None)
-        self._channel.on("stop", lambda _message: self._interrupt())
+        self._channel.on("stop", self._signal_sent)
         self._channel.on("ask_step", self._tell_step)
         self._channel.on("act_at_step", self._act_at_step)
         self._channel.listen()
@@ -58,50 +59,61 @@ class Stopper:
     def _stop_here(self) -> None:
         """Stops at the end of a step, in the thread that ended it."""
         if threading.current_thread() is not threading.main_thread():
-            self._interrupt()
+            _thread.interrupt_main(signal.SIGTERM)
+            self._follow()
             return
-        self._entered = True
+        self._channel.send("stopping")
         handler = signal.getsignal(signal.SIGTERM)
         if handler == self._handle:
+            self._entered = True
             raise SystemExit(EXIT_CODE)
         if callable(handler):
-            handler(signal.SIGTERM, sys._getframe())
+            handler(int(signal.SIGTERM), sys._getframe())
 
     # -------------------------------------------------- in the channel's thread
 
-    def _interrupt(self) -> None:
-        """Has the main thread call SIGTERM's handler where the signal itself does not."""
-        self._channel.steps.forget()
-        self._announce()
-        if signal.getsignal(signal.SIGTERM) != self._handle:
-            self._entered = True  # the program's own: whatever it does has the whole grace
-        if handled_by_python(signal.SIGTERM):
-            return
-        _thread.interrupt_main(signal.SIGTERM)
-        with contextlib.suppress(OSError, RuntimeError):  # the program has ended
-            signal.pthread_kill(threading.main_thread().ident or 0, WAKE)
+    def _signal_sent(self, _message: dict) -> None:
+        """The agent has sent SIGTERM: sees to it that its handler is called."""
+        if not handled_by_python(signal.SIGTERM):
+            _thread.interrupt_main(signal.SIGTERM)
+        self._follow()
 
     def _tell_step(self, message: dict) -> None:
         self._channel.send("step", round=message.get("round", 0), **self._channel.steps.position())
 
     def _act_at_step(self, message: dict) -> None:
-        self._announce()
-        counter, step = str(message.get("counter", "")), int(message.get("step", 0))
-        if not self._channel.steps.act_at(counter, step, self._stop_here):
-            position = self._channel.steps.position()
-            self._channel.send("step", round=message.get("round", 0), passed=True, **position)
-
-    def _announce(self) -> None:
-        """Tells the agent once the program was reached. A signal handler must not write to the socket itself."""
-        if self._announcing:
+        steps, counter, step = self._channel.steps, str(message.get("counter", "")), int(message.get("step", 0))
+        if message.get("confirmed"):
+            steps.confirm(counter, step)
             return
-        self._announcing = True
-        threading.Thread(target=self._announcer, name="tfcluster-stop", daemon=True).start()
+        passed = not steps.act_at(counter, step, self._stop_here)
+        self._channel.send("step", round=message.get("round", 0), passed=passed, **steps.position())
 
-    def _announcer(self) -> None:
-        while not self._entered:
+    def _follow(self) -> None:
+        """Follows a stop until it has reached the program, and tells the agent then."""
+        if not self._following:
+            self._following = True
+            threading.Thread(target=self._follower, name="tfcluster-stop", daemon=True).start()
+
+    def _follower(self) -> None:
+        own = signal.getsignal(signal.SIGTERM) != self._handle
+        if own:  # whatever the program's handler does has the whole grace
+            self._channel.steps.forget()
+            self._channel.send("stopping")
+        wakes = 0
+        while not self._entered and not (own and wakes == _WAKES_OF_OWN):
+            # A signal that comes just before a system call is noticed when that ends.
+            wake_main()
+            wakes += 1
             time.sleep(_POLL)
-        self._channel.send("stopping")
+        if not own:  # not told by the handler: one that wrote to the socket might find it locked
+            self._channel.send("stopping")
+
+
+def wake_main() -> None:
+    """Interrupts a system call in which the main thread waits."""
+    with contextlib.suppress(OSError, RuntimeError):  # the program has ended
+        signal.pthread_kill(threading.main_thread().ident or 0, WAKE)
 
 
 def handled_by_python(number: int) -> bool:
