@@ -31,10 +31,6 @@ type follower struct {
 func (f *follower) lines(lines []*clusterpb.Line) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	// Of one task they come in order, so that only the first may have been read.
-	for len(lines) > 0 && f.since.before(lines[0]) {
-		lines = lines[1:]
-	}
 	if f.merge != nil {
 		f.merge.add(lines)
 		return
@@ -81,31 +77,19 @@ func (f *follower) take(end bool) (*clusterpb.Lines, []*clusterpb.Note) {
 	return f.merge.take(end), notes
 }
 
-// follow gives a follower the lines that are kept from now on: those kept before its
-// position are never among them, those after it always, since fanOut needs the lock too.
+// follow gives a follower the lines that are kept from now on. Those kept before are
+// read from the store, up to its position.
 func (c *Coordinator) follow(f *follower) (leave func()) {
+	since, leaveStore := c.store.Subscribe(f.run, f.lines)
+	f.since = since
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f.since = c.store.position(f.run)
 	c.followers[f] = struct{}{}
 	return func() {
+		leaveStore()
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.followers, f)
-	}
-}
-
-// fanOut gives new lines to who watches their run. It waits for nobody.
-func (c *Coordinator) fanOut(run int32, lines []*clusterpb.Line) {
-	if len(lines) == 0 {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for f := range c.followers {
-		if f.run == run {
-			f.lines(lines)
-		}
 	}
 }
 
@@ -267,42 +251,6 @@ func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, s
 			return err
 		}
 	}
-}
-
-// A run's end waits for the last lines of its tasks: until each stream has said that
-// it ended, for settleMost at the longest, and no longer than settleTime after lines
-// have ceased to come.
-const (
-	settleTime = 500 * time.Millisecond
-	settleMost = 20 * time.Second
-)
-
-// awaitLines waits, shortly, until what the ended tasks wrote has arrived.
-func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus) {
-	ctx, cancel := context.WithTimeout(ctx, settleMost)
-	defer cancel()
-	have, since := c.store.Lines(st.GetId()), time.Now()
-	for !c.allEnded(st) && time.Since(since) < settleTime {
-		if now := c.store.Lines(st.GetId()); now != have {
-			have, since = now, time.Now()
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-	st.Lines = c.store.Lines(st.GetId())
-}
-
-func (c *Coordinator) allEnded(st *clusterpb.RunStatus) bool {
-	for _, t := range st.GetTasks() {
-		over := t.GetState() == "exited" || t.GetState() == "ended"
-		if over && t.GetReason() == "" && !c.store.Ended(st.GetId(), t.GetTask()) {
-			return false
-		}
-	}
-	return true
 }
 
 // leadTask is whose progress bars are shown: the chief's, or worker 0's. Loop only.

@@ -298,6 +298,7 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 		c.wake()
 	case *clusterpb.TaskEvent_Exited:
 		c.log.Info("task exited", "run", e.GetRun(), "task", id, "code", ev.Exited.GetCode(), "signal", ev.Exited.GetSignal(), "reason", ev.Exited.GetReason())
+		rec.wrote(id, e.GetAttempt(), ev.Exited)
 		c.handle(evExited{run: e.GetRun(), attempt: int(e.GetAttempt()), task: id, exit: ev.Exited})
 	case *clusterpb.TaskEvent_Result:
 		if rec.lead == "" || rec.lead == id.String() || rec.status.GetResult() == nil || leads(id) {
@@ -329,11 +330,10 @@ func (c *Coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, c
 		if _, err := ParseTask(b.GetTask()); err != nil || b.GetRun() < 1 {
 			return status.Error(codes.InvalidArgument, "a batch without a task or run")
 		}
-		fresh, next, err := c.store.Append(b)
+		next, err := c.store.Append(b)
 		if err != nil {
 			c.post(func() { c.noteOnce("lines could not be kept: " + err.Error()) })
 		}
-		c.fanOut(b.GetRun(), fresh)
 		if err := stream.Send(&clusterpb.LogAck{Run: b.GetRun(), Task: b.GetTask(), Attempt: b.GetAttempt(), Next: next}); err != nil {
 			return err
 		}

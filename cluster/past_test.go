@@ -72,7 +72,7 @@ func TestResults(t *testing.T) {
 	for i := range 30 {
 		for _, task := range []string{"worker:0", "my-role:1"} {
 			at = at.Add(time.Second)
-			_, _, err := s.Append(&clusterpb.LogBatch{Run: 2, Task: task, First: uint64(i), Lines: []*clusterpb.Line{{UnixNano: at.UnixNano(), Text: fmt.Sprintf("line %d", i)}}})
+			_, err := s.Append(&clusterpb.LogBatch{Run: 2, Task: task, First: uint64(i), Lines: []*clusterpb.Line{{UnixNano: at.UnixNano(), Text: fmt.Sprintf("line %d", i)}}})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -30,10 +30,8 @@ type position map[string]uint64
 // before is whether a line was kept when the position was taken.
 func (p position) before(l *clusterpb.Line) bool { return l.GetSeq() < p[l.GetTask()] }
 
-// position is how far the run's lines are kept now.
+// position is how far the run's lines are kept now. Caller holds mu.
 func (s *Store) position(run int32) position {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	p := position{}
 	for k, st := range s.streams {
 		if k.run == run {

@@ -23,7 +23,9 @@ type record struct {
 	told    int // of the cluster's notes, how many had been said when its cells last showed them
 	said    int // of the cluster's notes, how many there were at its end
 	tasks   map[TaskID]*taskRecord
-	lead    string // the task whose steps are the run's
+	outputs []*output // of the launches, in their order
+	missed  bool      // a note says which lines may be missing
+	lead    string    // the task whose steps are the run's
 	rateAt  time.Time
 	rateBy  int64
 }

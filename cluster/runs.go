@@ -35,8 +35,8 @@ func (c *Coordinator) launch(a actLaunch) {
 		}
 	}
 	rec.started(a.task, x)
+	rec.writes(a.task, int32(a.attempt), x)
 	c.owes(x, rec.status.GetId(), int32(a.attempt))
-	c.store.Begin(rec.status.GetId(), a.task.String())
 	conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Launch{Launch: &clusterpb.Launch{
 		Run: rec.status.GetId(), Attempt: int32(a.attempt), Task: a.task.String(), Program: c.programOf(a.task.Role), Env: env,
 		Directories: &clusterpb.Directories{

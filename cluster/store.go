@@ -29,7 +29,11 @@ type Store struct {
 	mu      sync.Mutex
 	streams map[streamKey]*stream
 	bytes   int64
+	// guarded by mu: called with the new lines of a run, in order, and must not wait
+	subscribers map[int32]map[*subscriber]struct{}
 }
+
+type subscriber struct{ lines func([]*clusterpb.Line) }
 
 // Quota bounds what a store keeps, in bytes.
 type Quota struct {
@@ -50,13 +54,12 @@ type streamKey struct {
 type stream struct {
 	dir      string
 	next     map[int32]uint64 // by attempt: the sequence number expected
-	attempt  int32            // the latest
+	ended    map[int32]bool   // by attempt: everything it wrote has arrived
 	total    uint64           // lines kept, over all attempts
 	lost     uint64           // lines that the quota or an agent's spool took
 	segments []segment
 	file     *os.File
 	w        *bufio.Writer
-	ended    bool
 }
 
 type segment struct {
@@ -69,7 +72,7 @@ type segment struct {
 
 // NewStore keeps lines below dir.
 func NewStore(dir string, quota Quota) *Store {
-	return &Store{dir: dir, quota: quota, read: os.ReadFile, streams: map[streamKey]*stream{}}
+	return &Store{dir: dir, quota: quota, read: os.ReadFile, streams: map[streamKey]*stream{}, subscribers: map[int32]map[*subscriber]struct{}{}}
 }
 
 // RunDir is a run's folder below the cluster's.
@@ -81,44 +84,67 @@ func (s *Store) stream(run int32, task string) *stream {
 	k := streamKey{run, task}
 	st := s.streams[k]
 	if st == nil {
-		st = &stream{next: map[int32]uint64{}, dir: filepath.Join(RunDir(s.dir, run), "tasks", strings.ReplaceAll(task, ":", "-"))}
+		st = &stream{next: map[int32]uint64{}, ended: map[int32]bool{}, dir: filepath.Join(RunDir(s.dir, run), "tasks", strings.ReplaceAll(task, ":", "-"))}
 		s.streams[k] = st
 	}
 	return st
 }
 
-// Append keeps the lines of a batch that it has not kept already and returns those,
-// and the sequence number it expects next. A line that is kept bears its number among
-// all that its task wrote in the run.
-func (s *Store) Append(b *clusterpb.LogBatch) (fresh []*clusterpb.Line, next uint64, err error) {
+// Append keeps the lines of a batch that it has not kept already and gives those to the
+// run's subscribers. It returns the sequence number that it expects next. A line that is
+// kept bears its number among all that its task wrote in the run.
+func (s *Store) Append(b *clusterpb.LogBatch) (next uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.stream(b.GetRun(), b.GetTask())
-	lines := b.GetLines()
 	attempt := b.GetAttempt()
-	if have := st.next[attempt]; b.GetFirst() < have {
+	lines := b.GetLines()
+	have := st.next[attempt]
+	if b.GetFirst() < have {
 		lines = lines[min(uint64(len(lines)), have-b.GetFirst()):]
+	} else {
+		st.lost += min(b.GetLost(), b.GetFirst()-have)
 	}
-	if lost := b.GetLost(); lost > 0 && len(lines) > 0 {
-		st.lost += lost
-	}
-	if attempt >= st.attempt {
-		st.attempt, st.ended = attempt, b.GetEndOfStream()
-	}
-	for i, l := range lines {
+	kept := 0
+	for _, l := range lines {
 		l.Task, l.Seq = b.GetTask(), st.total
-		if err := s.write(st, l); err != nil {
-			return lines[:i], st.next[attempt], err
+		if err = s.write(st, l); err != nil {
+			break
 		}
-		st.next[attempt] = b.GetFirst() + uint64(len(b.GetLines())-len(lines)+i) + 1
+		kept++
 		st.total++
 	}
-	if st.w != nil {
-		if err := st.w.Flush(); err != nil {
-			return lines, st.next[attempt], fmt.Errorf("keep lines of %s: %w", b.GetTask(), err)
+	if st.w != nil && err == nil {
+		if ferr := st.w.Flush(); ferr != nil {
+			err = fmt.Errorf("keep lines of %s: %w", b.GetTask(), ferr)
 		}
 	}
-	return lines, st.next[attempt], nil
+	st.next[attempt] = max(have, b.GetFirst()+uint64(len(b.GetLines())-len(lines)+kept))
+	st.ended[attempt] = st.ended[attempt] || b.GetEndOfStream() // a stream that is sent again has ended all the same
+	for sub := range s.subscribers[b.GetRun()] {
+		sub.lines(lines[:kept])
+	}
+	return st.next[attempt], err
+}
+
+// Subscribe has f called with the lines of a run that are kept from now on, in order and
+// each once; what was kept before is read up to since. f must not wait for anything.
+func (s *Store) Subscribe(run int32, f func([]*clusterpb.Line)) (since position, leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.subscribers[run] == nil {
+		s.subscribers[run] = map[*subscriber]struct{}{}
+	}
+	sub := &subscriber{f}
+	s.subscribers[run][sub] = struct{}{}
+	return s.position(run), func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.subscribers[run], sub)
+		if len(s.subscribers[run]) == 0 {
+			delete(s.subscribers, run)
+		}
+	}
 }
 
 func (s *Store) write(st *stream, l *clusterpb.Line) error {
@@ -238,19 +264,16 @@ func (s *Store) Bytes() int64 {
 	return s.bytes
 }
 
-// Begin expects lines of a task that is launched, perhaps again.
-func (s *Store) Begin(run int32, task string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.stream(run, task).ended = false
-}
-
-// Ended is whether everything a task wrote has arrived.
-func (s *Store) Ended(run int32, task string) bool {
+// Reached is how many lines of a task's attempt have arrived, and whether none will follow.
+// Subscribers have been given them.
+func (s *Store) Reached(run int32, task string, attempt int32) (lines uint64, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st := s.streams[streamKey{run, task}]
-	return st != nil && st.ended
+	if st == nil {
+		return 0, false
+	}
+	return st.next[attempt], st.ended[attempt]
 }
 
 // Load takes up what an earlier driver's store kept of a run.

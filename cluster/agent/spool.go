@@ -78,6 +78,13 @@ func (l *taskLog) add(lines []*clusterpb.Line) {
 	l.wake()
 }
 
+// count is how many lines the task has written so far.
+func (l *taskLog) count() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.first + uint64(len(l.lines))
+}
+
 // end says that the task wrote its last line.
 func (l *taskLog) end() {
 	l.mu.Lock()

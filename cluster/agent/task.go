@@ -42,6 +42,7 @@ type task struct {
 	// of the goroutine in run
 	blobs  []*os.File // that the program is made of
 	folder string     // that is its own alone; "" where it has none
+	open   bool       // something holds its output when its end is told
 
 	mu sync.Mutex
 	// guarded by mu
@@ -98,6 +99,7 @@ func (t *task) run(spawn spawner) {
 	status, reason := t.wait(p)
 	waitFor(drained, settleTail)
 	t.deliver(status)
+	t.open = !closed(drained)
 	t.exited(status, status.signal == int32(unix.SIGKILL) && memory.read() > before, reason)
 	waitFor(drained, settlePipes)
 	t.finish(p)
@@ -191,6 +193,7 @@ func (t *task) exited(status exitStatus, outOfMemory bool, reason string) {
 	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Exited{Exited: &clusterpb.Exited{
 		Code: status.code, Signal: status.signal, OutOfMemory: outOfMemory, Tail: t.tail.lines(),
 		Exception: failed.Exception, Traceback: failed.Traceback, Reason: reason, JoinedServer: joined,
+		Lines: t.log.count(), Open: t.open,
 	}}}))
 }
 
@@ -287,6 +290,16 @@ func (t *task) handleControl(m controlMessage) {
 		return
 	}
 	t.emit(t.event(e))
+}
+
+// closed is whether c is closed.
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // waitFor waits for c to be closed, at most for limit.

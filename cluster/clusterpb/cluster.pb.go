@@ -1880,6 +1880,8 @@ type Exited struct {
 	Traceback     string                 `protobuf:"bytes,6,opt,name=traceback,proto3" json:"traceback,omitempty"`                            // of that exception, the user's frames
 	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`                                  // when the end has another cause: "agent lost its driver", "the zygote died"
 	JoinedServer  bool                   `protobuf:"varint,8,opt,name=joined_server,json=joinedServer,proto3" json:"joined_server,omitempty"` // was inside tf.distribute.Server.join()
+	Lines         uint64                 `protobuf:"varint,9,opt,name=lines,proto3" json:"lines,omitempty"`                                   // lines this attempt had written: the stream of logs holds those numbered below
+	Open          bool                   `protobuf:"varint,10,opt,name=open,proto3" json:"open,omitempty"`                                    // something it left running holds its output: more lines come before the stream ends
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1966,6 +1968,20 @@ func (x *Exited) GetReason() string {
 func (x *Exited) GetJoinedServer() bool {
 	if x != nil {
 		return x.JoinedServer
+	}
+	return false
+}
+
+func (x *Exited) GetLines() uint64 {
+	if x != nil {
+		return x.Lines
+	}
+	return 0
+}
+
+func (x *Exited) GetOpen() bool {
+	if x != nil {
+		return x.Open
 	}
 	return false
 }
@@ -7629,7 +7645,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\twall_time\x18\a \x01(\x01R\bwallTime\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xe5\x01\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x8f\x02\n" +
 	"\x06Exited\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\x12\"\n" +
@@ -7638,7 +7654,10 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\texception\x18\x05 \x01(\tR\texception\x12\x1c\n" +
 	"\ttraceback\x18\x06 \x01(\tR\ttraceback\x12\x16\n" +
 	"\x06reason\x18\a \x01(\tR\x06reason\x12#\n" +
-	"\rjoined_server\x18\b \x01(\bR\fjoinedServer\"N\n" +
+	"\rjoined_server\x18\b \x01(\bR\fjoinedServer\x12\x14\n" +
+	"\x05lines\x18\t \x01(\x04R\x05lines\x12\x12\n" +
+	"\x04open\x18\n" +
+	" \x01(\bR\x04open\"N\n" +
 	"\n" +
 	"TaskResult\x12\x18\n" +
 	"\apickled\x18\x01 \x01(\fR\apickled\x12\x12\n" +

@@ -1,0 +1,166 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// output is what one launch of a task writes. Its lines come on another stream than the
+// word of its end, which says how many there are.
+type output struct {
+	task     TaskID
+	attempt  int32
+	exec     ExecutorID
+	executor int               // the executor's attempt: another one does not have these lines
+	exit     *clusterpb.Exited // nil until the agent has reported the end
+}
+
+// writes notes a launch: lines will come. Loop only.
+func (r *record) writes(id TaskID, attempt int32, x *executor) {
+	r.outputs = append(r.outputs, &output{task: id, attempt: attempt, exec: x.id, executor: x.attempt})
+}
+
+// wrote notes the end of a launch, as its agent reported it. Loop only.
+func (r *record) wrote(id TaskID, attempt int32, exit *clusterpb.Exited) {
+	for _, o := range r.outputs {
+		if o.task == id && o.attempt == attempt {
+			o.exit = exit
+		}
+	}
+}
+
+// delivery is how far the lines of a run have come that is over.
+type delivery struct {
+	coming []string // tasks of which lines are still to come
+	gone   []string // tasks of which lines may never come: nobody has them any more
+	lines  int64
+	ends   int // launches whose end was reported
+}
+
+// progress is whether anything has come since an earlier look.
+func (d delivery) progress(before delivery) bool {
+	return d.lines != before.lines || d.ends != before.ends
+}
+
+// delivery looks how far a run's lines have come. Of a failed run, which is told at once,
+// only the tasks that have ended count, with what they wrote until then. Loop only.
+func (c *Coordinator) delivery(rec *record, failed bool) delivery {
+	run := rec.status.GetId()
+	var d delivery
+	held := map[ExecutorID]int{}
+	for _, x := range c.lc.execs {
+		if x.state != execLost {
+			held[x.id] = x.attempt
+		}
+	}
+	unreported := c.unreported(rec)
+	for _, o := range rec.outputs {
+		lines, ended := c.store.Reached(run, o.task.String(), o.attempt)
+		switch {
+		case o.exit != nil:
+			d.ends++
+			if ended || lines >= o.exit.GetLines() && (failed || !o.exit.GetOpen()) {
+				continue
+			}
+		case ended || failed && !unreported[o]:
+			continue
+		}
+		if attempt, there := held[o.exec]; !there || attempt != o.executor || unreported[o] {
+			d.gone = append(d.gone, o.task.String())
+		} else {
+			d.coming = append(d.coming, o.task.String())
+		}
+	}
+	d.lines = c.store.Lines(run) // behind Reached: those that have come are among them
+	return d
+}
+
+// unreported are the launches that are over without a report of their end: the task was
+// launched again, or the lifecycle closed it. Loop only.
+func (c *Coordinator) unreported(rec *record) map[*output]bool {
+	last := map[TaskID]*output{}
+	for _, o := range rec.outputs {
+		last[o.task] = o
+	}
+	alive := map[*output]bool{}
+	if r := c.lc.run; r != nil && r.spec.id == rec.status.GetId() {
+		for _, t := range r.tasks {
+			if o := last[t.id]; o != nil && (t.exit == nil || int32(t.attempt) != o.attempt) {
+				alive[o] = true
+			}
+		}
+	}
+	found := map[*output]bool{}
+	for _, o := range rec.outputs {
+		found[o] = o.exit == nil && !alive[o]
+	}
+	return found
+}
+
+// How long the end of a run waits for its last lines: while they come, and for this long
+// when none has come. A failed run is news: what its tasks wrote is with the failure too.
+const (
+	linesQuiet  = 10 * time.Second
+	linesMost   = 10 * time.Minute
+	failedQuiet = 500 * time.Millisecond
+	failedMost  = 20 * time.Second
+	linesPoll   = 5 * time.Millisecond
+)
+
+// awaitLines waits until every line of a run that is over has been given to its followers.
+// A note names the tasks of which lines may be missing.
+func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus) {
+	quiet, most := linesQuiet, linesMost
+	failed := st.GetState() == runFailed.String()
+	if failed {
+		quiet, most = failedQuiet, failedMost
+	}
+	ctx, cancel := context.WithTimeout(ctx, most)
+	defer cancel()
+	var before delivery
+	moved := time.Now()
+	for {
+		var over bool
+		err := c.call(ctx, func() {
+			rec := c.find(st.GetId())
+			d := c.delivery(rec, failed)
+			if d.progress(before) {
+				moved, before = time.Now(), d
+			}
+			if over = len(d.coming) == 0 || time.Since(moved) > quiet; over {
+				c.tellMissing(rec, d)
+			}
+			st.Lines = d.lines
+		})
+		if err != nil || over {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(linesPoll):
+		}
+	}
+}
+
+// tellMissing notes, once, of which tasks lines may be missing. Loop only.
+func (c *Coordinator) tellMissing(rec *record, d delivery) {
+	if rec.missed || len(d.gone)+len(d.coming) == 0 {
+		return
+	}
+	rec.missed = true
+	for _, m := range []struct {
+		tasks []string
+		why   string
+	}{{d.gone, "the executor was lost"}, {d.coming, "they have not come from the executor; logs shows them if they do"}} {
+		if len(m.tasks) > 0 {
+			slices.Sort(m.tasks)
+			c.note(fmt.Sprintf("run %d: the last lines of %s may be missing: %s", rec.status.GetId(), strings.Join(slices.Compact(m.tasks), ", "), m.why), true)
+		}
+	}
+}
