@@ -154,6 +154,7 @@ func NewCoordinator(cfg Config) *Coordinator {
 		granted: map[ExecutorID]Granted{}, barriers: map[string]*barrier{}, followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{}, looks: make(chan chan<- struct{}),
 		released: make(chan error, 1), allocated: make(chan struct{}), lastRun: cfg.LastRun,
 	}
+	c.store.tell = func(text string) { c.post(func() { c.note(text, true); c.wake() }) }
 	c.address.Store(&cfg.Address)
 	c.files = c.keeper()
 	c.depot = NewDepot(cfg.StateDir)

@@ -330,10 +330,7 @@ func (c *Coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, c
 		if _, err := ParseTask(b.GetTask()); err != nil || b.GetRun() < 1 {
 			return status.Error(codes.InvalidArgument, "a batch without a task or run")
 		}
-		next, err := c.store.Append(b)
-		if err != nil {
-			c.post(func() { c.noteOnce("lines could not be kept: " + err.Error()) })
-		}
+		next := c.store.Append(b)
 		if err := stream.Send(&clusterpb.LogAck{Run: b.GetRun(), Task: b.GetTask(), Attempt: b.GetAttempt(), Next: next}); err != nil {
 			return err
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -64,21 +65,40 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 			return status.Errorf(codes.Unavailable, "the lines of run %d: %v", q.Run, err)
 		}
 	}
-	lines, gap, err := c.store.Read(q)
+	lines, gaps, err := c.store.Read(q)
 	if err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
-	for len(lines) > 0 || gap != "" {
-		n := min(5000, len(lines))
-		if err := stream.Send(&clusterpb.LinesReply{Lines: lines[:n], Gap: gap}); err != nil {
-			return err
-		}
-		lines, gap = lines[n:], ""
+	if err := sendLines(stream, lines, gaps); err != nil {
+		return err
 	}
 	if !req.GetFollow() {
 		return nil
 	}
 	return c.followLogs(ctx, rec, f, stream)
+}
+
+// linesAtOnce bounds a message of lines.
+const linesAtOnce = 5000
+
+// sendLines sends lines with the gaps among them, each gap in its place.
+func sendLines(stream grpc.ServerStreamingServer[clusterpb.LinesReply], lines []*clusterpb.Line, gaps []Gap) error {
+	for at := 0; at < len(lines) || len(gaps) > 0; {
+		var texts []string
+		for len(gaps) > 0 && gaps[0].Before <= at {
+			texts = append(texts, gaps[0].String())
+			gaps = gaps[1:]
+		}
+		end := min(at+linesAtOnce, len(lines))
+		if len(gaps) > 0 {
+			end = min(end, gaps[0].Before)
+		}
+		if err := stream.Send(&clusterpb.LinesReply{Lines: lines[at:end], Gap: strings.Join(texts, "; ")}); err != nil {
+			return err
+		}
+		at = end
+	}
+	return nil
 }
 
 func (c *control) followLogs(ctx context.Context, rec *record, f *follower, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {

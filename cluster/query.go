@@ -2,14 +2,15 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -51,106 +52,154 @@ func (q Query) matchTask(task string) bool {
 	return q.Task == "" || task == q.Task || strings.HasPrefix(task, q.Task+":")
 }
 
-// Read returns the lines asked for in order of their time, and in words what the
-// quota took of them.
-func (s *Store) Read(q Query) (lines []*clusterpb.Line, gap string, err error) {
-	type source struct {
-		task     string
-		segments []segment
-	}
-	s.mu.Lock()
-	var sources []source
-	var lost []string
-	for k, st := range s.streams {
-		if k.run != q.Run || !q.matchTask(k.task) {
-			continue
-		}
-		sources = append(sources, source{k.task, slices.Clone(st.segments)})
-		if st.lost > 0 {
-			lost = append(lost, fmt.Sprintf("%s: the oldest %d lines are gone (quota)", k.task, st.lost))
-		}
-	}
-	s.mu.Unlock()
-	for _, src := range sources {
-		var of []*clusterpb.Line
-		// From the newest segment back, so that a tail does not read it all.
-		for _, g := range slices.Backward(src.segments) {
-			if !q.Since.IsZero() && !g.last.IsZero() && g.last.Before(q.Since) {
-				break
-			}
-			part, err := s.readSegment(g, src.task, q)
-			if errors.Is(err, os.ErrNotExist) {
-				break // the quota took it meanwhile
-			}
-			if err != nil {
-				return nil, "", err
-			}
-			of = append(part, of...)
-			if q.Last > 0 && len(of) >= q.Last {
-				of = of[len(of)-q.Last:]
-				break
-			}
-		}
-		lines = append(lines, of...)
-	}
-	slices.SortStableFunc(lines, func(a, b *clusterpb.Line) int {
-		switch {
-		case a.GetUnixNano() < b.GetUnixNano():
-			return -1
-		case a.GetUnixNano() > b.GetUnixNano():
-			return 1
-		}
-		return strings.Compare(a.GetTask(), b.GetTask())
-	})
-	if q.Last > 0 && len(lines) > q.Last {
-		lines = lines[len(lines)-q.Last:]
-	}
-	slices.Sort(lost)
-	return lines, strings.Join(lost, "; "), nil
+// entry is a line, or what stands in the place of lines that are missing.
+type entry struct {
+	line *clusterpb.Line
+	gap  *Gap
 }
 
-func (s *Store) readSegment(g segment, task string, q Query) ([]*clusterpb.Line, error) {
+func (e entry) at() int64 {
+	switch {
+	case e.line != nil:
+		return e.line.GetUnixNano()
+	case e.gap.To.IsZero():
+		return math.MinInt64
+	}
+	return e.gap.To.UnixNano()
+}
+
+func (e entry) task() string {
+	if e.line != nil {
+		return e.line.GetTask()
+	}
+	return e.gap.Task
+}
+
+// source is what there is of a task's lines.
+type source struct {
+	task     string
+	segments []segment
+	lost     uint64
+	missing  *Gap
+}
+
+// sources are those of a query's run, of the tasks asked for.
+func (s *Store) sources(q Query) []source {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var sources []source
+	for k, st := range s.streams {
+		if k.run == q.Run && q.matchTask(k.task) {
+			sources = append(sources, source{k.task, slices.Clone(st.segments), st.lost, st.missing})
+		}
+	}
+	return sources
+}
+
+// Read returns the lines asked for in order of their time, and where lines are missing
+// among them.
+func (s *Store) Read(q Query) ([]*clusterpb.Line, []Gap, error) {
+	var entries []entry
+	for _, src := range s.sources(q) {
+		of, err := s.readSource(src, q)
+		if err != nil {
+			return nil, nil, err
+		}
+		entries = append(entries, of...)
+	}
+	slices.SortStableFunc(entries, func(a, b entry) int {
+		return cmp.Or(cmp.Compare(a.at(), b.at()), strings.Compare(a.task(), b.task()))
+	})
+	entries = lastLines(entries, q.Last)
+	var lines []*clusterpb.Line
+	var gaps []Gap
+	for _, e := range entries {
+		if e.line != nil {
+			lines = append(lines, e.line)
+			continue
+		}
+		g := *e.gap
+		g.Before = len(lines)
+		gaps = append(gaps, g)
+	}
+	return lines, gaps, nil
+}
+
+// lastLines are the last n lines (0: all) with the gaps among them. What the quota took is
+// always said.
+func lastLines(entries []entry, n int) []entry {
+	if n <= 0 {
+		return entries
+	}
+	from := len(entries)
+	for ; from > 0 && (n > 0 || entries[from-1].line == nil); from-- {
+		if entries[from-1].line != nil {
+			n--
+		}
+	}
+	var kept []entry
+	for _, e := range entries[:from] {
+		if e.gap != nil && e.gap.To.IsZero() {
+			kept = append(kept, e)
+		}
+	}
+	return append(kept, entries[from:]...)
+}
+
+// readSource reads what is asked for of a task's lines, in their order.
+func (s *Store) readSource(src source, q Query) ([]entry, error) {
+	var of []entry
+	if g := src.missing; g != nil && !g.To.Before(q.Since) {
+		of = append(of, entry{gap: g})
+	}
+	have := 0
+	// From the newest segment back, so that a tail does not read it all.
+	for _, g := range slices.Backward(src.segments) {
+		if !q.Since.IsZero() && !g.last.IsZero() && g.last.Before(q.Since) || q.Last > 0 && have >= q.Last {
+			break
+		}
+		part, lines, err := s.readSegment(g, src.task, q)
+		if errors.Is(err, os.ErrNotExist) {
+			break // the quota took it meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		of = append(part, of...)
+		have += lines
+	}
+	if src.lost > 0 {
+		of = append([]entry{{gap: &Gap{Task: src.task, Lines: src.lost, Why: "quota"}}}, of...)
+	}
+	return lastLines(of, q.Last), nil
+}
+
+// readSegment reads what is asked for of a segment, and says how many lines that is.
+func (s *Store) readSegment(g segment, task string, q Query) (of []entry, lines int, err error) {
 	b, err := s.read(g.path)
 	if err != nil {
-		return nil, fmt.Errorf("read lines of %s: %w", task, err)
+		return nil, 0, fmt.Errorf("read lines of %s: %w", task, err)
 	}
-	var lines []*clusterpb.Line
-	for seq := g.first; len(b) > 0; seq++ {
-		var row []byte
+	for seq := g.first; len(b) > 0; {
 		i := bytes.IndexByte(b, '\n')
 		if i < 0 {
-			break // still being written
+			break // still being written, or half a row
 		}
-		row, b = b[:i], b[i+1:]
-		l, ok := parseStored(row, task)
-		if !ok {
+		row := b[:i]
+		b = b[i+1:]
+		if gap, ok := parseGap(row, task); ok {
+			if !gap.To.Before(q.Since) && (q.until == nil || seq-min(seq, gap.Lines) < q.until[task]) {
+				of = append(of, entry{gap: gap})
+			}
 			continue
 		}
-		if l.Seq = seq; q.Match(l) {
-			lines = append(lines, l)
+		if l, ok := parseStored(row, task); ok {
+			if l.Seq = seq; q.Match(l) {
+				of = append(of, entry{line: l})
+				lines++
+			}
 		}
+		seq++
 	}
-	return lines, nil
-}
-
-// parseStored reads one line of a segment; false when it is none.
-func parseStored(row []byte, task string) (*clusterpb.Line, bool) {
-	const head = len(stampLayout) + 3
-	if len(row) < head || row[len(stampLayout)] != ' ' || row[head-1] != ' ' {
-		return nil, false
-	}
-	at, err := time.Parse(stampLayout, string(row[:len(stampLayout)]))
-	if err != nil {
-		return nil, false
-	}
-	l := &clusterpb.Line{UnixNano: at.UnixNano(), Text: strings.ToValidUTF8(string(row[head:]), string(utf8.RuneError)), Task: task}
-	switch mark := row[head-2]; mark {
-	case 'O', 'o':
-		l.Carriage = mark == 'o'
-	case 'E', 'e':
-		l.Stream, l.Carriage = clusterpb.Line_STDERR, mark == 'e'
-	default:
-		return nil, false
-	}
-	return l, true
+	return of, lines, nil
 }

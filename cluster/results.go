@@ -114,37 +114,34 @@ func (r *Results) read(ctx context.Context, name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// Lines are a run's lines that are asked for, and what the quota took of them.
-func (r *Results) Lines(ctx context.Context, q Query) ([]*clusterpb.Line, string, error) {
+// Lines are a run's lines that are asked for, and where lines are missing among them.
+func (r *Results) Lines(ctx context.Context, q Query) ([]*clusterpb.Line, []Gap, error) {
 	s := NewStore("", DefaultQuota())
 	s.read = func(name string) ([]byte, error) { return r.read(ctx, filepath.ToSlash(name)) }
 	root := path.Join(runName(q.Run), "tasks")
 	tasks, err := r.Folder.List(ctx, root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, "", fmt.Errorf("look for the lines of run %d: %w", q.Run, err)
+		return nil, nil, fmt.Errorf("look for the lines of run %d: %w", q.Run, err)
 	}
 	for _, t := range tasks {
-		i := strings.LastIndexByte(t.Name(), '-')
-		if i < 0 || !t.IsDir() {
-			continue
-		}
-		st := s.stream(q.Run, t.Name()[:i]+":"+t.Name()[i+1:])
-		if !q.matchTask(t.Name()[:i] + ":" + t.Name()[i+1:]) {
+		task, ok := taskOfFolder(t.Name())
+		if !ok || !t.IsDir() || !q.matchTask(task) {
 			continue
 		}
 		files, err := r.Folder.List(ctx, path.Join(root, t.Name()))
 		if err != nil {
-			return nil, "", fmt.Errorf("look for the lines of run %d: %w", q.Run, err)
+			return nil, nil, fmt.Errorf("look for the lines of run %d: %w", q.Run, err)
 		}
+		var segments []segment
 		for _, f := range files {
-			g := segment{path: filepath.Join(st.dir, f.Name()), bytes: f.Size()}
+			g := segment{path: filepath.Join(runName(q.Run), "tasks", t.Name(), f.Name()), bytes: f.Size()}
 			if _, err := fmt.Sscanf(f.Name(), "%d.log", &g.first); err == nil {
-				st.segments = append(st.segments, g)
+				segments = append(segments, g)
 			}
 		}
-		slices.SortFunc(st.segments, func(a, b segment) int { return strings.Compare(a.path, b.path) })
-		if len(st.segments) > 0 {
-			st.lost = st.segments[0].first
+		slices.SortFunc(segments, func(a, b segment) int { return strings.Compare(a.path, b.path) })
+		if err := s.takeUp(q.Run, task, segments); err != nil {
+			return nil, nil, fmt.Errorf("read the lines of run %d: %w", q.Run, err)
 		}
 	}
 	return s.Read(q)

@@ -1,12 +1,12 @@
 package cluster
 
 import (
-	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,24 +15,26 @@ import (
 )
 
 // Store keeps every line that tasks wrote, up to a quota: a folder a task below the
-// run's, in it segments that a person can read too. A line of a segment is
-//
-//	2026-11-21T04:05:06.789012345Z E text
-//
-// where E is standard error, O standard output, and a small letter a frame that
-// ended in a carriage return. Past the quota the oldest segment goes and the gap is
-// said. Its methods may be called from any goroutine.
+// run's, in it segments that a person can read too (segment.go). Past the quota the
+// oldest segment goes. Lines that cannot be written are given to subscribers all the
+// same, and counted; a row in the segments says how many are missing there. Its methods
+// may be called from any goroutine. Those that only look never wait for the disk.
 type Store struct {
-	dir     string // the cluster's; run folders are below
-	quota   Quota
-	read    func(path string) ([]byte, error)
-	mu      sync.Mutex
-	streams map[streamKey]*stream
-	bytes   int64
-	// guarded by mu: called with the new lines of a run, in order, and must not wait
-	subscribers map[int32]map[*subscriber]struct{}
+	dir   string // the cluster's; run folders are below
+	quota Quota
+	read  func(path string) ([]byte, error)
+	open  func(path string) (io.WriteCloser, error)
+	tell  func(text string) // of an outage's begin and end; nil: nobody wants to know
+
+	mu          sync.Mutex
+	streams     map[streamKey]*stream
+	bytes       int64
+	subscribers map[int32]map[*subscriber]struct{} // by run
+	outage      outage
+	closed      bool
 }
 
+// subscriber is called with lines under the store's lock.
 type subscriber struct{ lines func([]*clusterpb.Line) }
 
 // Quota bounds what a store keeps, in bytes.
@@ -52,27 +54,32 @@ type streamKey struct {
 
 // stream is what one task of one run wrote.
 type stream struct {
-	dir      string
+	task string
+	dir  string
+
+	// writing is held by who writes to the stream's files; before the store's mu.
+	writing sync.Mutex
+	// guarded by writing
+	file    io.WriteCloser // the last segment's; nil: the next line begins a new one
+	retryAt time.Time      // while lines are missing: not before this is writing tried again
+	retry   *time.Timer    // tries again although no line comes; nil while none is missing
+	gave    string         // why it cannot be written
+
+	// guarded by the store's mu
 	next     map[int32]uint64 // by attempt: the sequence number expected
 	ended    map[int32]bool   // by attempt: everything it wrote has arrived
-	total    uint64           // lines kept, over all attempts
-	lost     uint64           // lines that the quota or an agent's spool took
+	total    uint64           // lines that arrived, over all attempts
+	lost     uint64           // the oldest lines, which the quota took
 	segments []segment
-	file     *os.File
-	w        *bufio.Writer
-}
-
-type segment struct {
-	path  string
-	first uint64 // the number of its first line
-	bytes int64
-	lines uint64
-	last  time.Time
+	missing  *Gap // lines that could not be written, not yet recorded in a segment
 }
 
 // NewStore keeps lines below dir.
 func NewStore(dir string, quota Quota) *Store {
-	return &Store{dir: dir, quota: quota, read: os.ReadFile, streams: map[streamKey]*stream{}, subscribers: map[int32]map[*subscriber]struct{}{}}
+	return &Store{
+		dir: dir, quota: quota, read: os.ReadFile, open: openSegment, streams: map[streamKey]*stream{},
+		subscribers: map[int32]map[*subscriber]struct{}{},
+	}
 }
 
 // RunDir is a run's folder below the cluster's.
@@ -80,55 +87,56 @@ func RunDir(dir string, run int32) string { return join(dir, runName(run)) }
 
 func runName(run int32) string { return fmt.Sprintf("run-%03d", run) }
 
+// stream is that of a run's task, made where there is none. Caller holds mu.
 func (s *Store) stream(run int32, task string) *stream {
 	k := streamKey{run, task}
 	st := s.streams[k]
 	if st == nil {
-		st = &stream{next: map[int32]uint64{}, ended: map[int32]bool{}, dir: filepath.Join(RunDir(s.dir, run), "tasks", strings.ReplaceAll(task, ":", "-"))}
+		st = &stream{
+			task: task, dir: filepath.Join(RunDir(s.dir, run), "tasks", strings.ReplaceAll(task, ":", "-")),
+			next: map[int32]uint64{}, ended: map[int32]bool{},
+		}
 		s.streams[k] = st
 	}
 	return st
 }
 
-// Append keeps the lines of a batch that it has not kept already and gives those to the
-// run's subscribers. It returns the sequence number that it expects next. A line that is
-// kept bears its number among all that its task wrote in the run.
-func (s *Store) Append(b *clusterpb.LogBatch) (next uint64, err error) {
+// Append keeps the lines of a batch that it does not have already and gives those to the
+// run's subscribers, also where they cannot be written. It returns the sequence number
+// that it expects next. A line bears its number among all that its task wrote in the run.
+func (s *Store) Append(b *clusterpb.LogBatch) (next uint64) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	st := s.stream(b.GetRun(), b.GetTask())
-	attempt := b.GetAttempt()
-	lines := b.GetLines()
-	have := st.next[attempt]
+	s.mu.Unlock()
+	st.writing.Lock()
+	defer st.writing.Unlock()
+	s.mu.Lock()
+	attempt, lines := b.GetAttempt(), b.GetLines()
+	have, number := st.next[attempt], st.total
+	s.mu.Unlock()
+	var lost uint64 // on the way, by the agent's spool
 	if b.GetFirst() < have {
 		lines = lines[min(uint64(len(lines)), have-b.GetFirst()):]
 	} else {
-		st.lost += min(b.GetLost(), b.GetFirst()-have)
+		lost = min(b.GetLost(), b.GetFirst()-have)
 	}
-	kept := 0
-	for _, l := range lines {
-		l.Task, l.Seq = b.GetTask(), st.total
-		if err = s.write(st, l); err != nil {
-			break
-		}
-		kept++
-		st.total++
+	for i, l := range lines {
+		l.Task, l.Seq = b.GetTask(), number+uint64(i)
 	}
-	if st.w != nil && err == nil {
-		if ferr := st.w.Flush(); ferr != nil {
-			err = fmt.Errorf("keep lines of %s: %w", b.GetTask(), ferr)
-		}
-	}
-	st.next[attempt] = max(have, b.GetFirst()+uint64(len(b.GetLines())-len(lines)+kept))
+	s.keep(st, lines, lost)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.total += uint64(len(lines))
+	st.next[attempt] = max(have, b.GetFirst()+uint64(len(b.GetLines())))
 	st.ended[attempt] = st.ended[attempt] || b.GetEndOfStream() // a stream that is sent again has ended all the same
 	for sub := range s.subscribers[b.GetRun()] {
-		sub.lines(lines[:kept])
+		sub.lines(lines)
 	}
-	return st.next[attempt], err
+	return st.next[attempt]
 }
 
-// Subscribe has f called with the lines of a run that are kept from now on, in order and
-// each once; what was kept before is read up to since. f must not wait for anything.
+// Subscribe has f called with the lines of a run that arrive from now on, in order and
+// each once; what arrived before is read up to since. f must not wait for anything.
 func (s *Store) Subscribe(run int32, f func([]*clusterpb.Line)) (since position, leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -145,103 +153,6 @@ func (s *Store) Subscribe(run int32, f func([]*clusterpb.Line)) (since position,
 			delete(s.subscribers, run)
 		}
 	}
-}
-
-func (s *Store) write(st *stream, l *clusterpb.Line) error {
-	if st.file == nil || st.segments[len(st.segments)-1].bytes >= s.quota.Segment {
-		if err := s.roll(st); err != nil {
-			return err
-		}
-	}
-	at := time.Unix(0, l.GetUnixNano()).UTC()
-	mark := byte('O')
-	if l.GetStream() == clusterpb.Line_STDERR {
-		mark = 'E'
-	}
-	if l.GetCarriage() {
-		mark |= 0x20
-	}
-	var buf [40]byte
-	head := at.AppendFormat(buf[:0], stampLayout)
-	head = append(head, ' ', mark, ' ')
-	n, err := st.w.Write(head)
-	if err == nil {
-		var m int
-		m, err = st.w.WriteString(strings.ReplaceAll(l.GetText(), "\n", " "))
-		n += m + 1
-	}
-	if err == nil {
-		err = st.w.WriteByte('\n')
-	}
-	if err != nil {
-		return fmt.Errorf("keep a line of %s: %w", l.GetTask(), err)
-	}
-	seg := &st.segments[len(st.segments)-1]
-	seg.bytes += int64(n)
-	seg.lines++
-	seg.last = at
-	s.bytes += int64(n)
-	return nil
-}
-
-const stampLayout = "2006-01-02T15:04:05.000000000Z"
-
-// roll begins a new segment and makes room for it.
-func (s *Store) roll(st *stream) error {
-	if err := st.close(); err != nil {
-		return err
-	}
-	var of int64
-	for _, g := range st.segments {
-		of += g.bytes
-	}
-	for of+s.quota.Segment > s.quota.Task && len(st.segments) > 0 {
-		of -= st.segments[0].bytes
-		s.dropOldest(st)
-	}
-	for s.bytes+s.quota.Segment > s.quota.Cluster {
-		oldest := st
-		for _, o := range s.streams {
-			if len(o.segments) > 1 && (len(oldest.segments) == 0 || o.segments[0].last.Before(oldest.segments[0].last)) {
-				oldest = o
-			}
-		}
-		if len(oldest.segments) == 0 {
-			break
-		}
-		s.dropOldest(oldest)
-	}
-	if err := os.MkdirAll(st.dir, 0o755); err != nil {
-		return fmt.Errorf("make a folder for lines: %w", err)
-	}
-	path := filepath.Join(st.dir, fmt.Sprintf("%012d.log", st.total))
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return fmt.Errorf("begin a segment of lines: %w", err)
-	}
-	st.file, st.w = f, bufio.NewWriterSize(f, 64<<10)
-	st.segments = append(st.segments, segment{path: path, first: st.total})
-	return nil
-}
-
-func (s *Store) dropOldest(st *stream) {
-	g := st.segments[0]
-	st.segments = st.segments[1:]
-	st.lost += g.lines
-	s.bytes -= g.bytes
-	_ = os.Remove(g.path) // what cannot be removed is found by the next look at the quota's folder
-}
-
-func (st *stream) close() error {
-	if st.file == nil {
-		return nil
-	}
-	err := st.w.Flush()
-	if cerr := st.file.Close(); err == nil {
-		err = cerr
-	}
-	st.file, st.w = nil, nil
-	return err
 }
 
 // Lines is how many lines a run's tasks have written.
@@ -276,54 +187,41 @@ func (s *Store) Reached(run int32, task string, attempt int32) (lines uint64, en
 	return st.next[attempt], st.ended[attempt]
 }
 
-// Load takes up what an earlier driver's store kept of a run.
-func (s *Store) Load(run int32) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	root := filepath.Join(RunDir(s.dir, run), "tasks")
-	tasks, err := os.ReadDir(root)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("load lines of run %d: %w", run, err)
-	}
-	for _, t := range tasks {
-		i := strings.LastIndexByte(t.Name(), '-')
-		if i < 0 {
-			continue
-		}
-		st := s.stream(run, t.Name()[:i]+":"+t.Name()[i+1:])
-		files, err := filepath.Glob(filepath.Join(st.dir, "*.log"))
-		if err != nil || len(st.segments) > 0 {
-			continue
-		}
-		slices.Sort(files)
-		for _, path := range files {
-			b, err := os.ReadFile(path)
-			if err != nil {
-				return fmt.Errorf("load lines of run %d: %w", run, err)
-			}
-			var first uint64
-			if _, err := fmt.Sscanf(filepath.Base(path), "%d.log", &first); err != nil {
-				continue
-			}
-			n := uint64(strings.Count(string(b), "\n"))
-			st.segments = append(st.segments, segment{path: path, first: first, bytes: int64(len(b)), lines: n})
-			st.total = first + n
-			s.bytes += int64(len(b))
-		}
-	}
-	return nil
-}
-
-// Close flushes and closes every segment.
+// Close closes every segment. Which lines are missing is recorded if that is possible now.
 func (s *Store) Close() error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	var errs []error
+	s.closed = true
+	var all []*stream
 	for _, st := range s.streams {
-		errs = append(errs, st.close())
+		all = append(all, st)
+	}
+	s.mu.Unlock()
+	var errs []error
+	for _, st := range all {
+		errs = append(errs, s.closeStream(st))
 	}
 	return errors.Join(errs...)
+}
+
+func (s *Store) closeStream(st *stream) error {
+	st.writing.Lock()
+	defer st.writing.Unlock()
+	var err error
+	if st.retry != nil {
+		st.retry.Stop()
+		if err = s.write(st, nil, 0); err != nil {
+			err = fmt.Errorf("record which lines of %s are missing: %w", st.task, err)
+		}
+	}
+	return cmp.Or(err, st.close())
+}
+
+// close closes the last segment: the next line begins a new one. Caller holds writing.
+func (st *stream) close() error {
+	if st.file == nil {
+		return nil
+	}
+	err := st.file.Close()
+	st.file = nil
+	return err
 }

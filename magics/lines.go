@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -37,6 +38,23 @@ func (p *printer) lines(lines []*clusterpb.Line) {
 	for _, l := range lines {
 		p.line(l)
 	}
+}
+
+// withGaps writes lines, and what is missing among them in its place.
+func (p *printer) withGaps(lines []*clusterpb.Line, gaps []cluster.Gap) {
+	at := 0
+	for _, g := range gaps {
+		p.lines(lines[at:g.Before])
+		p.gap(g.String())
+		at = g.Before
+	}
+	p.lines(lines[at:])
+}
+
+// gap says which lines are missing.
+func (p *printer) gap(text string) {
+	p.endBar()
+	p.put(false, "… "+text+"\n")
 }
 
 // line writes one line under its task's name. A progress bar's frame is

@@ -91,7 +91,7 @@ func (s *Session) streamLogs(ctx context.Context, inv *invocation, m *member, re
 				return answered(u.err)
 			}
 			if gap := u.msg.GetGap(); gap != "" {
-				p.put(false, "… "+gap+"\n")
+				p.gap(gap)
 			}
 			p.heading(u.msg.GetHeading())
 			written += len(u.msg.GetLines())

@@ -75,17 +75,14 @@ func (s *Session) pastRun(ctx context.Context, inv *invocation, p *cluster.Past,
 	if ns := req.GetSinceUnixNano(); ns > 0 {
 		q.Since = time.Unix(0, ns)
 	}
-	lines, gap, err := r.Lines(ctx, q)
+	lines, gaps, err := r.Lines(ctx, q)
 	if err != nil {
 		return false, err
 	}
 	out := &printer{out: inv.out, say: s.say}
 	defer out.close()
 	out.heading(fmt.Sprintf("%s; run %d", s.pastLine(p), q.Run))
-	if gap != "" {
-		out.put(false, "… "+gap+"\n")
-	}
-	out.lines(lines)
+	out.withGaps(lines, gaps)
 	if len(lines) == 0 {
 		out.put(false, noLines(req)+"\n")
 	}
