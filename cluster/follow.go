@@ -135,7 +135,7 @@ func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreami
 			return
 		}
 		f.run = rec.status.GetId()
-		f.merge = newMerger(int(req.GetBurst()), req.GetShow(), c.leadTask())
+		f.merge = newMerger(req, c.leadTask())
 		before = c.store.Lines(f.run) - rec.seen
 		c.missed(rec, f)
 		leave = c.follow(f)
@@ -172,32 +172,55 @@ func (c *Coordinator) missed(rec *record, f *follower) {
 	f.told = end - len(f.notes)
 }
 
-// catchUp sends what was written while nobody looked: the count and the last lines.
+// catchUp sends what was written before the client came: from the start on the first and
+// last lines, else the number of those that came while nobody looked, and the last.
 func (c *Coordinator) catchUp(req *clusterpb.FollowRequest, f *follower, before int64, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
-	if before <= 0 && !req.GetFromStart() {
-		return nil
+	var out *clusterpb.Lines
+	var err error
+	switch {
+	case req.GetFromStart():
+		out, err = c.fromStart(req, f)
+	case before > 0:
+		out, err = c.sinceLast(req, f, before)
 	}
-	last := 20
-	if req.GetFromStart() {
-		last, before = 0, 0
-	}
-	lines, _, err := c.store.Read(Query{Run: f.run, Last: last, until: f.since})
 	if err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
-	f.mu.Lock()
-	kept := lines[:0]
-	for _, l := range lines {
-		if f.merge.wants(l) {
-			kept = append(kept, l)
-		}
-	}
-	f.mu.Unlock()
-	out := &clusterpb.Lines{Before: max(0, before-int64(len(kept))), Head: mergeAlike(lastBars(kept))}
-	if out.Before == 0 && len(out.Head) == 0 {
+	if out.GetBefore() == 0 && len(out.GetHead()) == 0 && len(out.GetTail()) == 0 {
 		return nil
 	}
 	return stream.Send(&clusterpb.RunUpdate{Lines: out})
+}
+
+// fromStart is what a run's first burst shows that is over before anybody looked.
+func (c *Coordinator) fromStart(req *clusterpb.FollowRequest, f *follower) (*clusterpb.Lines, error) {
+	all, err := c.store.ends(Query{Run: f.run, until: f.since}, f.merge.bounds, int(req.GetLineBytes()), f.merge.wants)
+	if err != nil {
+		return nil, err
+	}
+	return all.shown(), nil
+}
+
+// lookedAway is how many lines are shown of those that came while nobody looked.
+const lookedAway = 20
+
+func (c *Coordinator) sinceLast(req *clusterpb.FollowRequest, f *follower, before int64) (*clusterpb.Lines, error) {
+	lines, _, err := c.store.Read(Query{Run: f.run, Last: lookedAway, until: f.since})
+	if err != nil {
+		return nil, err
+	}
+	few := lastFew{bounds: f.merge.bounds}
+	short := Shortener{Limit: int(req.GetLineBytes())}
+	for _, l := range lines {
+		if !f.merge.wants(l) {
+			continue
+		}
+		if l = short.Line(l); l != nil {
+			few.add(l)
+		}
+	}
+	short.Sent()
+	return &clusterpb.Lines{Before: max(0, before-int64(len(few.lines))), Head: mergeAlike(lastBars(few.lines))}, nil
 }
 
 func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {

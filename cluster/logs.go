@@ -78,8 +78,22 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 	return c.followLogs(ctx, rec, f, stream)
 }
 
-// linesAtOnce bounds a message of lines.
-const linesAtOnce = 5000
+// Bounds of a message of lines.
+const (
+	linesAtOnce = 5000
+	bytesAtOnce = 1 << 20
+)
+
+// atOnce is how many of the lines go into one message, at least one.
+func atOnce(lines []*clusterpb.Line) int {
+	bytes := 0
+	for i, l := range lines[:min(len(lines), linesAtOnce)] {
+		if bytes += len(l.GetText()); bytes > bytesAtOnce {
+			return max(i, 1)
+		}
+	}
+	return min(len(lines), linesAtOnce)
+}
 
 // sendLines sends lines with the gaps among them, each gap in its place.
 func sendLines(stream grpc.ServerStreamingServer[clusterpb.LinesReply], lines []*clusterpb.Line, gaps []Gap) error {
@@ -89,7 +103,7 @@ func sendLines(stream grpc.ServerStreamingServer[clusterpb.LinesReply], lines []
 			texts = append(texts, gaps[0].String())
 			gaps = gaps[1:]
 		}
-		end := min(at+linesAtOnce, len(lines))
+		end := at + atOnce(lines[at:])
 		if len(gaps) > 0 {
 			end = min(end, gaps[0].Before)
 		}
@@ -120,10 +134,12 @@ func (c *control) followLogs(ctx context.Context, rec *record, f *follower, stre
 		if over {
 			c.awaitLines(ctx, st)
 		}
-		if lines, gap := f.takeRaw(); len(lines) > 0 || gap != "" {
-			if err := stream.Send(&clusterpb.LinesReply{Lines: lines, Gap: gap}); err != nil {
+		for lines, gap := f.takeRaw(); len(lines) > 0 || gap != ""; gap = "" {
+			n := atOnce(lines)
+			if err := stream.Send(&clusterpb.LinesReply{Lines: lines[:n], Gap: gap}); err != nil {
 				return err
 			}
+			lines = lines[n:]
 		}
 		if over {
 			return nil

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -13,33 +14,46 @@ import (
 
 // merger turns what tasks write into what a cell shows: a burst's first and last
 // lines, with the number of those in between; a progress bar only of the chief; a
-// line that three or more tasks wrote alike once. Its caller adds lines as they
-// come and takes a batch ten times a second.
+// line that three or more tasks wrote alike once; of a very long line its start. Its
+// caller adds lines as they come and takes a batch ten times a second.
 type merger struct {
-	burst int    // lines kept at each end
-	show  string // all, chief, or a task
-	chief string
+	bounds bounds // of each end of a burst
+	show   string // all, chief, or a task
+	chief  string
+	short  Shortener
 
 	head     []*clusterpb.Line
-	tail     []*clusterpb.Line // a ring once full
-	at       int               // its oldest
-	skipped  int64
-	added    int  // since the last take
-	flooding bool // the head was shown; lines go to the tail until it is quiet
-	ticks    int  // since the flood's tail was last shown
+	tail     lastFew
+	lines    int   // shown lately: they count against the next lines' bounds
+	bytes    int64 // of those
+	added    int   // since the last take
+	calm     int   // takes in a row to which little was added
+	flooding bool  // the head was shown; lines go to the tail until it is quiet
+	ticks    int   // since the flood's tail was last shown
+	patience int   // ticks until it is shown again
 }
 
-// floodTicks is after how many takes a flood that goes on shows its last lines.
-const floodTicks = 20
+// A burst is over once calmTicks takes in a row have brought little. One that goes on shows
+// its last lines after floodTicks, and then more and more seldom.
+const (
+	calmTicks  = 5
+	floodTicks = 20
+	floodMost  = 160
+	floodShare = 8 // what it shows then is this part of a burst's bytes
+	// How many takes it is until what was shown no longer counts: its lines, and its bytes.
+	forgetLines = 10
+	forgetBytes = 100
+)
 
-func newMerger(burst int, show, chief string) *merger {
-	if burst <= 0 {
-		burst = 200
+func newMerger(req *clusterpb.FollowRequest, chief string) *merger {
+	b := bounds{lines: int(req.GetBurst()), bytes: req.GetBurstBytes()}
+	if b.lines <= 0 {
+		b.lines = 200
 	}
-	if show == "" {
-		show = "all"
+	return &merger{
+		bounds: b, show: cmp.Or(req.GetShow(), "all"), chief: chief, short: Shortener{Limit: int(req.GetLineBytes())},
+		tail: lastFew{bounds: b}, patience: floodTicks,
 	}
-	return &merger{burst: burst, show: show, chief: chief}
 }
 
 // alarming is what a line of a task that is not shown must hold to be shown all the same.
@@ -72,37 +86,36 @@ func (m *merger) add(lines []*clusterpb.Line) {
 			continue
 		}
 		m.added++
-		if !m.flooding && len(m.head) < m.burst {
+		if l = m.short.Line(l); l == nil {
+			continue
+		}
+		if size := lineSize(l); !m.flooding && m.bounds.room(m.lines, m.bytes, size) {
 			m.head = append(m.head, l)
+			m.lines++
+			m.bytes += size
 			continue
 		}
 		m.flooding = true
-		if len(m.tail) < m.burst {
-			m.tail = append(m.tail, l)
-			continue
-		}
-		m.tail[m.at] = l
-		m.at = (m.at + 1) % m.burst
-		m.skipped++
+		m.tail.add(l)
 	}
 }
 
 // take returns what to show now, nil when there is nothing. At the end of a run
 // whatever is held back comes too.
 func (m *merger) take(end bool) *clusterpb.Lines {
-	quiet := m.added <= m.burst/10
+	m.calm++
+	if m.added > m.bounds.lines/10 {
+		m.calm = 0
+	}
 	m.added = 0
-	out := &clusterpb.Lines{}
-	out.Head = m.head
+	m.short.Sent()
+	out := &clusterpb.Lines{Head: m.head}
 	m.head = nil
 	if m.flooding {
-		m.ticks++
-		if quiet || end || m.ticks >= floodTicks {
-			out.Skipped = m.skipped
-			out.Tail = append(append([]*clusterpb.Line(nil), m.tail[m.at:]...), m.tail[:m.at]...)
-			m.tail, m.at, m.skipped, m.ticks = nil, 0, 0, 0
-			m.flooding = !quiet && !end
-		}
+		m.flood(out, end)
+	} else {
+		m.lines = max(0, m.lines-max(1, m.bounds.lines/forgetLines))
+		m.bytes = max(0, m.bytes-max(1, m.bounds.bytes/forgetBytes))
 	}
 	if len(out.Head) == 0 && len(out.Tail) == 0 {
 		return nil
@@ -110,6 +123,23 @@ func (m *merger) take(end bool) *clusterpb.Lines {
 	out.Head = mergeAlike(lastBars(out.Head))
 	out.Tail = mergeAlike(lastBars(out.Tail))
 	return out
+}
+
+// flood shows the last lines of a burst that is over, or has gone on for long.
+func (m *merger) flood(out *clusterpb.Lines, end bool) {
+	over := end || m.calm >= calmTicks
+	if m.ticks++; !over && m.ticks < m.patience {
+		return
+	}
+	if !over && m.bounds.bytes > 0 {
+		m.tail.shrink(m.bounds.bytes / floodShare)
+	}
+	out.Skipped, out.Tail = m.tail.skipped, m.tail.lines
+	m.tail = lastFew{bounds: m.bounds}
+	m.ticks, m.patience = 0, min(2*m.patience, floodMost)
+	if over {
+		m.flooding, m.patience = false, floodTicks
+	}
 }
 
 // lastBars keeps of consecutive frames of a progress bar only the last.
@@ -134,7 +164,7 @@ func mergeAlike(lines []*clusterpb.Line) []*clusterpb.Line {
 	tasks := map[alike][]string{}
 	for _, l := range lines {
 		k := alike{l.GetText(), l.GetStream()}
-		if l.GetText() != "" && !slices.Contains(tasks[k], l.GetTask()) {
+		if l.GetText() != "" && l.GetLeftOut() == 0 && !slices.Contains(tasks[k], l.GetTask()) {
 			tasks[k] = append(tasks[k], l.GetTask())
 		}
 	}
@@ -143,7 +173,7 @@ func mergeAlike(lines []*clusterpb.Line) []*clusterpb.Line {
 	for _, l := range lines {
 		k := alike{l.GetText(), l.GetStream()}
 		of := tasks[k]
-		if len(of) < 3 {
+		if len(of) < 3 || l.GetLeftOut() > 0 { // what was left out may differ
 			out = append(out, l)
 			continue
 		}

@@ -39,6 +39,9 @@ const (
 	stampLayout = "2006-01-02T15:04:05.000000000Z"
 	headBytes   = len(stampLayout) + 3
 	gapMark     = 'G'
+	// pieceBytes is from where on a row is taken for a piece of a longer line: agents cut
+	// those at 1 MiB, less where that would be within a character.
+	pieceBytes = 1<<20 - utf8.UTFMax + 1
 )
 
 func openSegment(path string) (io.WriteCloser, error) {
@@ -66,7 +69,9 @@ func parseStored(row []byte, task string) (*clusterpb.Line, bool) {
 	if !ok {
 		return nil, false
 	}
-	l := &clusterpb.Line{UnixNano: at.UnixNano(), Text: strings.ToValidUTF8(string(text), string(utf8.RuneError)), Task: task}
+	l := &clusterpb.Line{
+		UnixNano: at.UnixNano(), Text: strings.ToValidUTF8(string(text), string(utf8.RuneError)), Task: task, Continues: len(text) >= pieceBytes,
+	}
 	switch mark {
 	case 'O', 'o':
 		l.Carriage = mark == 'o'

@@ -12,10 +12,22 @@ import (
 type printer struct {
 	out Output
 	say func(string) string
+	// short cuts long lines; a driver has cut those of a run that is followed.
+	short cluster.Shortener
 
 	stderr bool
 	text   strings.Builder
 	bar    string // task whose progress bar stands without an end
+}
+
+// printer writes tasks' lines into the invocation's output, for logs: a shell gets each line
+// whole.
+func (inv *invocation) printer() *printer {
+	p := &printer{out: inv.out, say: inv.session.say}
+	if !inv.session.opt.Shell {
+		p.short.Limit = lineBytes
+	}
+	return p
 }
 
 // burst writes what came at once.
@@ -35,7 +47,14 @@ func (p *printer) burst(l *clusterpb.Lines) {
 }
 
 func (p *printer) lines(lines []*clusterpb.Line) {
+	shown := make([]*clusterpb.Line, 0, len(lines))
 	for _, l := range lines {
+		if l = p.short.Line(l); l != nil {
+			shown = append(shown, l)
+		}
+	}
+	p.short.Sent()
+	for _, l := range shown {
 		p.line(l)
 	}
 }
@@ -65,6 +84,9 @@ func (p *printer) line(l *clusterpb.Line) {
 		p.endBar()
 	}
 	text := "[" + l.GetTask() + "] " + strings.TrimRight(l.GetText(), "\r\n")
+	if n := l.GetLeftOut(); n > 0 { // a shell's logs shows it whole, a cell's does not
+		text += fmt.Sprintf("… %s more: tfcluster logs --task %s", bytesText(uint64(n)), l.GetTask())
+	}
 	if l.GetCarriage() {
 		p.put(stderr, text+"\r")
 		p.bar = l.GetTask()

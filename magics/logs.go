@@ -73,7 +73,7 @@ func (s *Session) streamLogs(ctx context.Context, inv *invocation, m *member, re
 	updates, stop := receive(stream.Recv)
 	defer stop()
 	defer cancel()
-	p := &printer{out: inv.out, say: s.say}
+	p := inv.printer()
 	defer p.close()
 	written := 0
 	for {

@@ -79,7 +79,7 @@ func (s *Session) pastRun(ctx context.Context, inv *invocation, p *cluster.Past,
 	if err != nil {
 		return false, err
 	}
-	out := &printer{out: inv.out, say: s.say}
+	out := inv.printer()
 	defer out.close()
 	out.heading(fmt.Sprintf("%s; run %d", s.pastLine(p), q.Run))
 	out.withGaps(lines, gaps)
@@ -109,7 +109,7 @@ func (s *Session) leaseLogs(ctx context.Context, inv *invocation, lease string, 
 	}
 	ctx, stop := reading(ctx, inv.out)
 	defer stop()
-	out := &printer{out: inv.out, say: s.say}
+	out := inv.printer()
 	defer out.close()
 	written := 0
 	err = s.opt.Archive.EngineLogs(ctx, r, places, q, func(heading string, lines []*clusterpb.Line) error {

@@ -11,8 +11,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// burst is how many lines of a burst a cell shows at each end.
-const burst = 200
+// What a cell shows of a burst at each end, and of a line: the sizes are those of JSON.
+const (
+	burst      = 200 // lines
+	burstBytes = 256 << 10
+	lineBytes  = 4 << 10
+)
 
 // stopGrace is what a stopped task has to write a checkpoint.
 const stopGrace = 30 * time.Second
@@ -57,7 +61,7 @@ func (s *Session) follow(ctx context.Context, inv *invocation, m *member, req *c
 	if req.GetShow() == "" {
 		req.Show = "all"
 	}
-	req.Burst = burst
+	req.Burst, req.BurstBytes, req.LineBytes = burst, burstBytes, lineBytes
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := m.client.Follow(ctx, req)

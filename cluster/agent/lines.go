@@ -13,6 +13,7 @@ const maxLine = 1 << 20
 type frame struct {
 	text     string
 	carriage bool // ended in \r: a progress bar's frame
+	goesOn   bool // cut at maxLine: the next frame is the rest
 }
 
 // splitter cuts a byte stream into lines: at \n, at \r (a progress bar), with
@@ -51,7 +52,9 @@ func (s *splitter) write(data []byte) []frame {
 			cut := wholeRunes(data[:room])
 			s.rest = append(s.rest, data[:cut]...)
 			data = data[cut:]
-			found = append(found, s.take(false))
+			piece := s.take(false)
+			piece.goesOn = true
+			found = append(found, piece)
 			continue
 		}
 		s.rest = append(s.rest, data[:end]...)

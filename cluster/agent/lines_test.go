@@ -51,7 +51,7 @@ func TestSplitterTellsAFrameBeforeTheNext(t *testing.T) {
 	t.Parallel()
 	var s splitter
 	s.write([]byte("50%\r"))
-	if f, ok := s.pending(); !ok || f != (frame{"50%", true}) {
+	if f, ok := s.pending(); !ok || f != (frame{text: "50%", carriage: true}) {
 		t.Errorf("pending gave %v, %v", f, ok)
 	}
 	if _, ok := s.pending(); ok {
@@ -67,7 +67,10 @@ func TestSplitterCutsLongLines(t *testing.T) {
 	long := strings.Repeat("ü", maxLine) // two bytes each
 	var whole strings.Builder
 	got := split(long[:3], long[3:maxLine+1], long[maxLine+1:])
-	for _, f := range got {
+	for i, f := range got {
+		if f.goesOn != (i < len(got)-1) {
+			t.Errorf("piece %d of %d goes on: %v", i, len(got), f.goesOn)
+		}
 		if len(f.text) > maxLine || !utf8.ValidString(f.text) || strings.Contains(f.text, "\uFFFD") {
 			t.Fatalf("a piece of %d bytes is no text", len(f.text))
 		}

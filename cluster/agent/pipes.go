@@ -105,7 +105,7 @@ func (t *task) store(frames []frame, stream clusterpb.Line_Stream) {
 		if f.carriage && f.text == "" {
 			continue // a bar that writes its \r first
 		}
-		lines = append(lines, &clusterpb.Line{Stream: stream, UnixNano: now, Text: f.text, Carriage: f.carriage, Task: t.launch.GetTask()})
+		lines = append(lines, &clusterpb.Line{Stream: stream, UnixNano: now, Text: f.text, Carriage: f.carriage, Continues: f.goesOn, Task: t.launch.GetTask()})
 		if stream == clusterpb.Line_STDERR && !f.carriage {
 			t.tail.add(f.text)
 		}

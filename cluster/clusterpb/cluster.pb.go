@@ -3830,6 +3830,8 @@ type Line struct {
 	Carriage      bool                   `protobuf:"varint,4,opt,name=carriage,proto3" json:"carriage,omitempty"` // ended in \r: a progress bar's frame
 	Task          string                 `protobuf:"bytes,5,opt,name=task,proto3" json:"task,omitempty"`          // "worker:1", or "worker:0-3 ×4" once merged
 	Seq           uint64                 `protobuf:"varint,6,opt,name=seq,proto3" json:"seq,omitempty"`
+	LeftOut       int64                  `protobuf:"varint,7,opt,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"` // bytes of the line behind text that were left out for a cell
+	Continues     bool                   `protobuf:"varint,8,opt,name=continues,proto3" json:"continues,omitempty"`            // longer than an agent sends at once: the task's next line of this stream goes on with it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3904,6 +3906,20 @@ func (x *Line) GetSeq() uint64 {
 		return x.Seq
 	}
 	return 0
+}
+
+func (x *Line) GetLeftOut() int64 {
+	if x != nil {
+		return x.LeftOut
+	}
+	return 0
+}
+
+func (x *Line) GetContinues() bool {
+	if x != nil {
+		return x.Continues
+	}
+	return false
 }
 
 type FetchRequest struct {
@@ -5773,10 +5789,12 @@ func (x *StartUpdate) GetNotes() []*Note {
 
 type FollowRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`                              // 0: the active or last one
-	Show          string                 `protobuf:"bytes,2,opt,name=show,proto3" json:"show,omitempty"`                             // all | chief | worker:1
-	FromStart     bool                   `protobuf:"varint,3,opt,name=from_start,json=fromStart,proto3" json:"from_start,omitempty"` // lines since the run began; else since the last follower saw them
-	Burst         int32                  `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`                          // lines kept at each end of a burst (200)
+	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`                                 // 0: the active or last one
+	Show          string                 `protobuf:"bytes,2,opt,name=show,proto3" json:"show,omitempty"`                                // all | chief | worker:1
+	FromStart     bool                   `protobuf:"varint,3,opt,name=from_start,json=fromStart,proto3" json:"from_start,omitempty"`    // lines since the run began; else since the last follower saw them
+	Burst         int32                  `protobuf:"varint,4,opt,name=burst,proto3" json:"burst,omitempty"`                             // lines kept at each end of a burst (200)
+	BurstBytes    int64                  `protobuf:"varint,5,opt,name=burst_bytes,json=burstBytes,proto3" json:"burst_bytes,omitempty"` // and their bytes, as JSON writes them; 0: any number
+	LineBytes     int32                  `protobuf:"varint,6,opt,name=line_bytes,json=lineBytes,proto3" json:"line_bytes,omitempty"`    // of one line; 0: any number
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5835,6 +5853,20 @@ func (x *FollowRequest) GetFromStart() bool {
 func (x *FollowRequest) GetBurst() int32 {
 	if x != nil {
 		return x.Burst
+	}
+	return 0
+}
+
+func (x *FollowRequest) GetBurstBytes() int64 {
+	if x != nil {
+		return x.BurstBytes
+	}
+	return 0
+}
+
+func (x *FollowRequest) GetLineBytes() int32 {
+	if x != nil {
+		return x.LineBytes
 	}
 	return 0
 }
@@ -7816,14 +7848,16 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +
 	"\x04next\x18\x03 \x01(\x04R\x04next\x12\x18\n" +
-	"\aattempt\x18\x04 \x01(\x05R\aattempt\"\xce\x01\n" +
+	"\aattempt\x18\x04 \x01(\x05R\aattempt\"\x87\x02\n" +
 	"\x04Line\x121\n" +
 	"\x06stream\x18\x01 \x01(\x0e2\x19.tfcluster.v1.Line.StreamR\x06stream\x12\x1b\n" +
 	"\tunix_nano\x18\x02 \x01(\x03R\bunixNano\x12\x12\n" +
 	"\x04text\x18\x03 \x01(\tR\x04text\x12\x1a\n" +
 	"\bcarriage\x18\x04 \x01(\bR\bcarriage\x12\x12\n" +
 	"\x04task\x18\x05 \x01(\tR\x04task\x12\x10\n" +
-	"\x03seq\x18\x06 \x01(\x04R\x03seq\" \n" +
+	"\x03seq\x18\x06 \x01(\x04R\x03seq\x12\x19\n" +
+	"\bleft_out\x18\a \x01(\x03R\aleftOut\x12\x1c\n" +
+	"\tcontinues\x18\b \x01(\bR\tcontinues\" \n" +
 	"\x06Stream\x12\n" +
 	"\n" +
 	"\x06STDOUT\x10\x00\x12\n" +
@@ -8003,13 +8037,17 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03run\x18\x01 \x01(\v2\x17.tfcluster.v1.RunStatusR\x03run\x12\x18\n" +
 	"\aentered\x18\x02 \x01(\bR\aentered\x12/\n" +
 	"\afailure\x18\x03 \x01(\v2\x15.tfcluster.v1.FailureR\afailure\x12(\n" +
-	"\x05notes\x18\x04 \x03(\v2\x12.tfcluster.v1.NoteR\x05notes\"j\n" +
+	"\x05notes\x18\x04 \x03(\v2\x12.tfcluster.v1.NoteR\x05notes\"\xaa\x01\n" +
 	"\rFollowRequest\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x12\n" +
 	"\x04show\x18\x02 \x01(\tR\x04show\x12\x1d\n" +
 	"\n" +
 	"from_start\x18\x03 \x01(\bR\tfromStart\x12\x14\n" +
-	"\x05burst\x18\x04 \x01(\x05R\x05burst\"\xa7\x01\n" +
+	"\x05burst\x18\x04 \x01(\x05R\x05burst\x12\x1f\n" +
+	"\vburst_bytes\x18\x05 \x01(\x03R\n" +
+	"burstBytes\x12\x1d\n" +
+	"\n" +
+	"line_bytes\x18\x06 \x01(\x05R\tlineBytes\"\xa7\x01\n" +
 	"\tRunUpdate\x12)\n" +
 	"\x05lines\x18\x01 \x01(\v2\x13.tfcluster.v1.LinesR\x05lines\x12/\n" +
 	"\x06status\x18\x02 \x01(\v2\x17.tfcluster.v1.RunStatusR\x06status\x12(\n" +
