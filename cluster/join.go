@@ -301,8 +301,8 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 		rec.wrote(id, e.GetAttempt(), ev.Exited)
 		c.handle(evExited{run: e.GetRun(), attempt: int(e.GetAttempt()), task: id, exit: ev.Exited})
 	case *clusterpb.TaskEvent_Result:
-		if rec.lead == "" || rec.lead == id.String() || rec.status.GetResult() == nil || leads(id) {
-			rec.status.Result = ev.Result
+		if t := c.lc.openTask(e.GetRun(), id); t != nil && int(e.GetAttempt()) == t.attempt {
+			rec.values.put(id, ev.Result, id == resultTask(c.cfg.Request.GetRoles()))
 		}
 	case *clusterpb.TaskEvent_Step:
 		c.handle(evStepAnswer{run: e.GetRun(), attempt: int(e.GetAttempt()), task: id, step: ev.Step})
@@ -313,9 +313,6 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 		c.wake()
 	}
 }
-
-// leads is whether a task's result is the run's: the chief's, or worker 0's.
-func leads(id TaskID) bool { return id.Role == Chief || id == TaskID{Role: Worker} }
 
 // Logs implements the Coordinator service.
 func (c *Coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, clusterpb.LogAck]) error {

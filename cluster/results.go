@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -96,7 +94,7 @@ func (r *Results) run(ctx context.Context, n int32) (*clusterpb.RunStatus, error
 	st := cutOff(n)
 	if err == nil {
 		found := &clusterpb.RunStatus{}
-		if protojson.Unmarshal(b, found) == nil {
+		if recordReader.Unmarshal(b, found) == nil {
 			st = found
 		}
 	}

@@ -36,6 +36,7 @@ func (c *Coordinator) launch(a actLaunch) {
 	}
 	rec.started(a.task, x)
 	rec.writes(a.task, int32(a.attempt), x)
+	rec.values.drop(a.task, a.task == resultTask(c.cfg.Request.GetRoles()))
 	c.owes(x, rec.status.GetId(), int32(a.attempt))
 	conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Launch{Launch: &clusterpb.Launch{
 		Run: rec.status.GetId(), Attempt: int32(a.attempt), Task: a.task.String(), Program: c.programOf(a.task.Role), Env: env,
@@ -90,6 +91,7 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 		}
 	}
 	c.lastStatus(rec)
+	c.settleValues(rec)
 	c.keepRecord(rec)
 	if f := rec.status.GetFailure(); f != nil && rec.status.GetState() == "failed" {
 		c.log.Info("run failed", "run", rec.status.GetId(), "cause", f.GetSummary())
@@ -112,7 +114,7 @@ func (c *Coordinator) loadRecord(run int32) {
 	st := &clusterpb.RunStatus{}
 	b, err := os.ReadFile(filepath.Join(RunDir(c.cfg.folder(), run), recordFile))
 	if err == nil {
-		err = protojson.Unmarshal(b, st)
+		err = recordReader.Unmarshal(b, st)
 	}
 	if err != nil {
 		st = cutOff(run)
@@ -121,6 +123,9 @@ func (c *Coordinator) loadRecord(run int32) {
 	c.placed(st)
 	c.records = append(c.records, &record{status: st, gone: true, over: c.since, loaded: true})
 }
+
+// recordReader reads records, also those of a later version that say more.
+var recordReader = protojson.UnmarshalOptions{DiscardUnknown: true}
 
 // recordFile is a run's record, in its folder.
 const recordFile = "run.json"

@@ -60,14 +60,24 @@ type RunValue struct {
 	LogDir        string               `json:"log_dir"`
 	CheckpointDir string               `json:"checkpoint_dir"`
 	ExportDir     string               `json:"export_dir"`
-	// Result is what main_fun returned on the chief or worker 0: as JSON where it can
+	// Result is what main_fun returned on the chief, or worker 0, or, where a cluster has
+	// neither, on the first task of the first role that the run waits for: as JSON where it can
 	// be said so, else pickled (base64), else its repr.
 	Result       json.RawMessage `json:"result"`
 	ResultPickle []byte          `json:"result_pickle,omitempty"`
 	ResultRepr   string          `json:"result_repr,omitempty"`
+	// Results are what main_fun returned on each task that ended well, once the run is over.
+	Results map[string]TaskValue `json:"results"`
 	// ExitCodes by task; a task ended by signal n has -n.
 	ExitCodes map[string]int `json:"exit_codes"`
 	Seconds   float64        `json:"seconds"`
+}
+
+// TaskValue is what one task returned, in the forms of RunValue's Result.
+type TaskValue struct {
+	Result json.RawMessage `json:"result"`
+	Pickle []byte          `json:"result_pickle,omitempty"`
+	Repr   string          `json:"result_repr,omitempty"`
 }
 
 // MarshalJSON implements Value.
@@ -92,7 +102,7 @@ func runValue(cluster string, st *clusterpb.RunStatus) *RunValue {
 	v := &RunValue{
 		Cluster: cluster, ID: int(st.GetId()), State: st.GetState(), Program: st.GetProgram(), Metrics: finite(st.GetProgress().GetMetrics()),
 		History: map[string][]float64{}, LogDir: st.GetLogDir(), CheckpointDir: st.GetCheckpointDir(), ExportDir: st.GetExportDir(),
-		ExitCodes: map[string]int{}, Seconds: st.GetSeconds(),
+		ExitCodes: map[string]int{}, Seconds: st.GetSeconds(), Results: map[string]TaskValue{},
 	}
 	for _, s := range st.GetSeries() {
 		if _, taken := v.History[s.GetName()]; !taken {
@@ -107,11 +117,18 @@ func runValue(cluster string, st *clusterpb.RunStatus) *RunValue {
 			v.ExitCodes[t.GetTask()] = int(t.GetExitCode())
 		}
 	}
-	if r := st.GetResult(); r != nil {
-		if json.Valid([]byte(r.GetJson())) {
-			v.Result = json.RawMessage(r.GetJson())
-		}
-		v.ResultPickle, v.ResultRepr = r.GetPickled(), r.GetRepr()
+	result := taskValue(st.GetResult())
+	v.Result, v.ResultPickle, v.ResultRepr = result.Result, result.Pickle, result.Repr
+	for task, r := range st.GetResults() {
+		v.Results[task] = taskValue(r)
+	}
+	return v
+}
+
+func taskValue(r *clusterpb.TaskResult) TaskValue {
+	v := TaskValue{Pickle: r.GetPickled(), Repr: r.GetRepr()}
+	if json.Valid([]byte(r.GetJson())) {
+		v.Result = json.RawMessage(r.GetJson())
 	}
 	return v
 }

@@ -6032,8 +6032,10 @@ type RunStatus struct {
 	Lines           int64                  `protobuf:"varint,20,opt,name=lines,proto3" json:"lines,omitempty"`
 	Words           []string               `protobuf:"bytes,21,rep,name=words,proto3" json:"words,omitempty"`
 	StepsPerSecond  float64                `protobuf:"fixed64,22,opt,name=steps_per_second,json=stepsPerSecond,proto3" json:"steps_per_second,omitempty"`
-	Allocation      string                 `protobuf:"bytes,23,opt,name=allocation,proto3" json:"allocation,omitempty"`                                  // it began in, where the engine knows it by a name for people: application_…
-	AllocationState string                 `protobuf:"bytes,24,opt,name=allocation_state,json=allocationState,proto3" json:"allocation_state,omitempty"` // how that stands or ended, for who shows it
+	Allocation      string                 `protobuf:"bytes,23,opt,name=allocation,proto3" json:"allocation,omitempty"`                                                                     // it began in, where the engine knows it by a name for people: application_…
+	AllocationState string                 `protobuf:"bytes,24,opt,name=allocation_state,json=allocationState,proto3" json:"allocation_state,omitempty"`                                    // how that stands or ended, for who shows it
+	Results         map[string]*TaskResult `protobuf:"bytes,25,rep,name=results,proto3" json:"results,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by task, once the run is over: of those that ended well
+	ClusterId       string                 `protobuf:"bytes,26,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`                                                      // identity of the cluster that the run is of; "" in a record of an earlier version
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -6232,6 +6234,20 @@ func (x *RunStatus) GetAllocation() string {
 func (x *RunStatus) GetAllocationState() string {
 	if x != nil {
 		return x.AllocationState
+	}
+	return ""
+}
+
+func (x *RunStatus) GetResults() map[string]*TaskResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+func (x *RunStatus) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
 	}
 	return ""
 }
@@ -6955,6 +6971,7 @@ func (x *DetachRequest) GetUndo() bool {
 
 type HistoryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	All           bool                   `protobuf:"varint,1,opt,name=all,proto3" json:"all,omitempty"` // of the whole directory: earlier clusters' runs too
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6987,6 +7004,13 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
 	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+}
+
+func (x *HistoryRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
 }
 
 type HistoryReply struct {
@@ -8057,7 +8081,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04head\x18\x01 \x03(\v2\x12.tfcluster.v1.LineR\x04head\x12\x18\n" +
 	"\askipped\x18\x02 \x01(\x03R\askipped\x12&\n" +
 	"\x04tail\x18\x03 \x03(\v2\x12.tfcluster.v1.LineR\x04tail\x12\x16\n" +
-	"\x06before\x18\x04 \x01(\x03R\x06before\"\xaa\x06\n" +
+	"\x06before\x18\x04 \x01(\x03R\x06before\"\xdf\a\n" +
 	"\tRunStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -8087,7 +8111,13 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"allocation\x18\x17 \x01(\tR\n" +
 	"allocation\x12)\n" +
-	"\x10allocation_state\x18\x18 \x01(\tR\x0fallocationState\"^\n" +
+	"\x10allocation_state\x18\x18 \x01(\tR\x0fallocationState\x12>\n" +
+	"\aresults\x18\x19 \x03(\v2$.tfcluster.v1.RunStatus.ResultsEntryR\aresults\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x1a \x01(\tR\tclusterId\x1aT\n" +
+	"\fResultsEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
+	"\x05value\x18\x02 \x01(\v2\x18.tfcluster.v1.TaskResultR\x05value:\x028\x01\"^\n" +
 	"\x06Series\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\x03R\x05steps\x12\x16\n" +
@@ -8153,8 +8183,9 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03gap\x18\x02 \x01(\tR\x03gap\x12\x18\n" +
 	"\aheading\x18\x03 \x01(\tR\aheading\"#\n" +
 	"\rDetachRequest\x12\x12\n" +
-	"\x04undo\x18\x01 \x01(\bR\x04undo\"\x10\n" +
-	"\x0eHistoryRequest\"h\n" +
+	"\x04undo\x18\x01 \x01(\bR\x04undo\"\"\n" +
+	"\x0eHistoryRequest\x12\x10\n" +
+	"\x03all\x18\x01 \x01(\bR\x03all\"h\n" +
 	"\fHistoryReply\x12+\n" +
 	"\x04runs\x18\x01 \x03(\v2\x17.tfcluster.v1.RunStatusR\x04runs\x12+\n" +
 	"\x06leases\x18\x02 \x03(\v2\x13.tfcluster.v1.LeaseR\x06leases\"L\n" +
@@ -8226,7 +8257,7 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 100)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 101)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
 	(ActAtStep_Action)(0),        // 1: tfcluster.v1.ActAtStep.Action
@@ -8331,6 +8362,7 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	nil,                          // 100: tfcluster.v1.ReserveRequest.EnvEntry
 	nil,                          // 101: tfcluster.v1.ReserveRequest.EngineEntry
 	nil,                          // 102: tfcluster.v1.StartRequest.EnvEntry
+	nil,                          // 103: tfcluster.v1.RunStatus.ResultsEntry
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -8423,60 +8455,62 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	77,  // 87: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
 	79,  // 88: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
 	24,  // 89: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	79,  // 90: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	66,  // 91: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	48,  // 92: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	76,  // 93: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	88,  // 94: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	9,   // 95: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	79,  // 96: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	3,   // 97: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	46,  // 98: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	49,  // 99: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	51,  // 100: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	53,  // 101: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	57,  // 102: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	59,  // 103: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	63,  // 104: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	67,  // 105: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	69,  // 106: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	71,  // 107: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	73,  // 108: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	80,  // 109: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	81,  // 110: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	83,  // 111: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	85,  // 112: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	86,  // 113: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	89,  // 114: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	91,  // 115: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	95,  // 116: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	93,  // 117: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	27,  // 118: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	47,  // 119: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	50,  // 120: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	52,  // 121: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	56,  // 122: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	58,  // 123: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	60,  // 124: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	65,  // 125: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	68,  // 126: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	70,  // 127: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	72,  // 128: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	74,  // 129: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	76,  // 130: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	82,  // 131: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	84,  // 132: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	76,  // 133: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	87,  // 134: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	90,  // 135: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	92,  // 136: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	96,  // 137: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	94,  // 138: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	118, // [118:139] is the sub-list for method output_type
-	97,  // [97:118] is the sub-list for method input_type
-	97,  // [97:97] is the sub-list for extension type_name
-	97,  // [97:97] is the sub-list for extension extendee
-	0,   // [0:97] is the sub-list for field type_name
+	103, // 90: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	79,  // 91: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	66,  // 92: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	48,  // 93: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	76,  // 94: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	88,  // 95: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	9,   // 96: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	79,  // 97: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	24,  // 98: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	3,   // 99: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	46,  // 100: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	49,  // 101: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	51,  // 102: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	53,  // 103: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	57,  // 104: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	59,  // 105: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	63,  // 106: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	67,  // 107: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	69,  // 108: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	71,  // 109: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	73,  // 110: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	80,  // 111: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	81,  // 112: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	83,  // 113: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	85,  // 114: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	86,  // 115: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	89,  // 116: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	91,  // 117: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	95,  // 118: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	93,  // 119: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	27,  // 120: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	47,  // 121: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	50,  // 122: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	52,  // 123: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	56,  // 124: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	58,  // 125: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	60,  // 126: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	65,  // 127: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	68,  // 128: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	70,  // 129: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	72,  // 130: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	74,  // 131: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	76,  // 132: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	82,  // 133: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	84,  // 134: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	76,  // 135: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	87,  // 136: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	90,  // 137: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	92,  // 138: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	96,  // 139: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	94,  // 140: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	120, // [120:141] is the sub-list for method output_type
+	99,  // [99:120] is the sub-list for method input_type
+	99,  // [99:99] is the sub-list for extension type_name
+	99,  // [99:99] is the sub-list for extension extendee
+	0,   // [0:99] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -8532,7 +8566,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   100,
+			NumMessages:   101,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

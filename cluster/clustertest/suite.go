@@ -48,6 +48,7 @@ func Cases(t *testing.T, h Harness, names *regexp.Regexp) {
 		{"a reservation that is given up leaves nothing", testGivenUp},
 		{"an idle cluster releases itself", testIdle},
 		{"a barrier waits for all", testBarrier},
+		{"results are of every task, the result is worker 0's", testResults},
 	} {
 		if !names.MatchString(c.name) {
 			continue
@@ -188,5 +189,20 @@ print("waited", ctx.task_index, round(time.time() - began, 2), flush=True)
 	}
 	if !strings.Contains(r.Text(), "waited 0") || !strings.Contains(r.Text(), "waited 1") {
 		t.Errorf("lines: %s", r.Text())
+	}
+}
+
+// testResults runs it six times: which task ends last is left to chance.
+func testResults(t *testing.T, h Harness) {
+	c := h.Start(t, "worker=2")
+	for range 6 {
+		r := c.Script("def main_fun(args, ctx):\n    ctx.barrier('all')\n    return ctx.task_index\n", func(s *clusterpb.StartRequest) { s.Program.Function = "main_fun" })
+		st := r.Wait()
+		if st.GetState() != "finished" || st.GetResult().GetJson() != "0" {
+			t.Fatalf("the run is %s, its result %q: %v\n%s", st.GetState(), st.GetResult().GetJson(), st.GetFailure(), r.Text())
+		}
+		if got := st.GetResults(); len(got) != 2 || got["worker:0"].GetJson() != "0" || got["worker:1"].GetJson() != "1" {
+			t.Errorf("the results are %v", got)
+		}
 	}
 }

@@ -255,6 +255,14 @@ def test_result_is_unpickled_or_told() -> None:
         {**RUN, "result": None, "result_pickle": base64.b64encode(b"broken").decode(), "result_repr": "<X>"}
     )
     assert run.result == "<X>"
+    assert run.results == {}
+    said = {
+        "worker:10": {"result": 10},
+        "worker:2": {"result": None},
+        "chief:0": {"result": None, "result_repr": "<X>"},
+    }
+    run = values.make({**RUN, "results": said})
+    assert list(run.results.items()) == [("chief:0", "<X>"), ("worker:2", None), ("worker:10", 10)]
     assert repr(run) == "Run(id=3, state='finished', loss=0.5)"
 
 

@@ -138,7 +138,8 @@ class Run:
     """A run as it stood when the call that gave it returned.
 
     id, state, metrics, history, log_dir, checkpoint_dir, export_dir, exit_codes, seconds
-    result  what main_fun returned on the chief or worker 0
+    result   what main_fun returned on the chief or worker 0
+    results  what it returned on each task that ended well, by the task's name
     """
 
     def __init__(self, **said: Any) -> None:
@@ -156,19 +157,24 @@ class Run:
         self.export_dir = str(said.get("export_dir") or "")
         self.exit_codes: dict[str, int] = dict(said.get("exit_codes") or {})
         self.seconds = float(said.get("seconds") or 0)
-        self._json = said.get("result")
-        self._pickle = said.get("result_pickle")
-        self._repr = said.get("result_repr")
+        self._result = {key: said.get(key) for key in ("result", "result_pickle", "result_repr")}
+        self._results: dict[str, Mapping[str, Any]] = dict(said.get("results") or {})
 
     @property
     def result(self) -> Any:
-        """What main_fun returned on the chief or worker 0; its repr where it can only be said so."""
-        if self._pickle:
-            try:
-                return pickle.loads(base64.b64decode(self._pickle))
-            except Exception:
-                pass  # a class that this Python does not have: what JSON or repr tell is left
-        return self._json if self._json is not None else self._repr
+        """What main_fun returned on the chief or worker 0; its repr where it can only be said so.
+
+        Where a cluster has neither, it is the first task's of the first role that the run waits for.
+        """
+        return _returned(self._result)
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """What main_fun returned on each task that ended well, as {"worker:0": value}; empty while the run is on.
+
+        A task that returned nothing is there with None. Values which are too large together are their repr.
+        """
+        return {task: _returned(self._results[task]) for task in sorted(self._results, key=_place)}
 
     def __repr__(self) -> str:
         metrics = "".join(f", {name}={value:.4g}" for name, value in self.metrics.items())
@@ -194,6 +200,23 @@ def make(said: Mapping[str, Any] | None) -> Any:
         case "Run":
             return Run(**fields)
     return fields
+
+
+def _returned(said: Mapping[str, Any]) -> Any:
+    """A task's value: unpickled, or as JSON or repr tell it."""
+    if pickled := said.get("result_pickle"):
+        try:
+            return pickle.loads(base64.b64decode(pickled))
+        except Exception:
+            pass  # a class that this Python does not have: what JSON or repr tell is left
+    told = said.get("result")
+    return told if told is not None else said.get("result_repr")
+
+
+def _place(task: str) -> tuple[str, int]:
+    """By which tasks are sorted: the role, then the index as a number."""
+    role, _, index = task.partition(":")
+    return role, int(index or 0)
 
 
 def _data(data: Any) -> list[str]:

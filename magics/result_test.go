@@ -1,0 +1,33 @@
+package magics
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// TestRunValueResults: the value has what every task returned, in the forms that the shim
+// reads.
+func TestRunValueResults(t *testing.T) {
+	t.Parallel()
+	text, err := JSON(runValue("c", &clusterpb.RunStatus{
+		Result: &clusterpb.TaskResult{Json: "0", Repr: "0"},
+		Results: map[string]*clusterpb.TaskResult{
+			"worker:0": {Json: "0", Repr: "0"}, "worker:1": {Json: "null"}, "worker:2": {Pickled: []byte("p"), Repr: "<X>"},
+		},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said struct {
+		Result  int
+		Results map[string]map[string]any
+	}
+	if err := json.Unmarshal(text, &said); err != nil {
+		t.Fatal(err)
+	}
+	if said.Results["worker:0"]["result"] != 0.0 || said.Results["worker:1"]["result"] != nil || said.Results["worker:2"]["result_pickle"] != "cA==" || said.Results["worker:2"]["result_repr"] != "<X>" {
+		t.Errorf("the shim reads %s", text)
+	}
+}
