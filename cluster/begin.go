@@ -28,7 +28,7 @@ func (c *Coordinator) runItself(ctx context.Context, req *clusterpb.StartRequest
 		var st *clusterpb.RunStatus
 		err := c.call(ctx, func() {
 			ready = c.lc.state == stateReady
-			if before := c.ownRun(); before != nil {
+			if before := c.current(); before != nil {
 				st = c.status(before)
 			}
 			if rec = c.begun(); rec != nil {
@@ -61,7 +61,7 @@ func (c *Coordinator) beginsAgain(rec *record) bool {
 // begun is the run that the cluster was made for; nil while that is still to begin, or to
 // begin again. Loop only.
 func (c *Coordinator) begun() *record {
-	if rec := c.ownRun(); rec != nil && !c.beginsAgain(rec) {
+	if rec := c.current(); rec != nil && !c.beginsAgain(rec) {
 		return rec
 	}
 	return nil

@@ -41,7 +41,7 @@ func (c *Coordinator) conclusion(reason string) (how Conclusion, why string) {
 	if c.unbegun != "" {
 		return Failed, firstLine(c.unbegun)
 	}
-	rec := c.ownRun()
+	rec := c.current()
 	if rec == nil {
 		return Stopped, "ended before its run began: " + firstLine(reason)
 	}
@@ -54,14 +54,4 @@ func (c *Coordinator) conclusion(reason string) (how Conclusion, why string) {
 		return Failed, cmp.Or(said, "its run failed")
 	}
 	return Stopped, cmp.Or(said, firstLine(reason))
-}
-
-// ownRun is the last run of this cluster; nil if it has had none. Of its directory's
-// earlier runs none is its own, unless an earlier driver of it began it. Loop only.
-func (c *Coordinator) ownRun() *record {
-	rec := c.current()
-	if rec == nil || rec.status.GetId() <= c.cfg.Earlier || c.cfg.Saved == nil && rec.status.GetId() <= c.cfg.LastRun {
-		return nil
-	}
-	return rec
 }

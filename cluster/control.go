@@ -252,10 +252,14 @@ func (c *control) EngineSession(ctx context.Context, _ *clusterpb.EngineSessionR
 }
 
 // History implements the Control service.
-func (c *control) History(ctx context.Context, _ *clusterpb.HistoryRequest) (*clusterpb.HistoryReply, error) {
+func (c *control) History(ctx context.Context, req *clusterpb.HistoryRequest) (*clusterpb.HistoryReply, error) {
 	h := &clusterpb.HistoryReply{}
 	err := c.call(ctx, func() {
 		for _, r := range c.records {
+			if !req.GetAll() && !c.isOwn(r) {
+				h.Earlier++
+				continue
+			}
 			h.Runs = append(h.Runs, c.status(r))
 		}
 		for _, l := range leases(c.alloc) {

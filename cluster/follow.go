@@ -308,11 +308,15 @@ func (c *Coordinator) find(run int32) *record {
 
 func (c *Coordinator) noRun(ctx context.Context, run int32) error {
 	var have int32
-	if err := c.call(ctx, func() { have = c.lastRun }); err != nil {
+	var begun bool
+	if err := c.call(ctx, func() { have, begun = c.lastRun, c.current() != nil }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
-	if have == 0 {
+	switch {
+	case have == 0:
 		return status.Error(codes.NotFound, "nothing has been started yet: %tfcluster start PROGRAM")
+	case !begun && run == 0:
+		return status.Error(codes.NotFound, "nothing has been started in this cluster yet: %tfcluster start PROGRAM; history --all lists the runs that earlier ones left in its directory")
 	}
 	return status.Errorf(codes.NotFound, "there is no run %d; the last one is run %d", run, have)
 }

@@ -8,11 +8,14 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // Past is what is known of a cluster when nothing of it is left: where its runs lie, and
 // what it was at its engine. It holds no secret.
 type Past struct {
+	ID      string            `json:"id,omitempty"` // the cluster's identity; "" in one that an earlier version wrote
 	Name    string            `json:"name"`
 	Backend string            `json:"backend"`
 	Owner   string            `json:"owner"`
@@ -23,7 +26,8 @@ type Past struct {
 	Leases  []Lease           `json:"leases,omitempty"`
 	Places  json.RawMessage   `json:"places,omitempty"` // what the backend must know to read what the engine keeps
 	LastRun int32             `json:"last_run"`
-	Lives   bool              `json:"-"` // its driver's process is there, and it is not over as far as known
+	Earlier int32             `json:"earlier,omitempty"` // the last run that its directory held before
+	Lives   bool              `json:"-"`                 // its driver's process is there, and it is not over as far as known
 }
 
 // mostPasts is how many are kept: the newest.
@@ -38,6 +42,18 @@ func pastsDir() (string, error) {
 // file is a name of the cluster's own: another may be called so later.
 func (p *Past) file() string {
 	return fmt.Sprintf("%s-%s.json", p.Since.UTC().Format("20060102T150405.000000000"), p.Name)
+}
+
+// ran is whether a run in its directory is of this cluster. One without an identity was
+// recorded by an earlier version, or not at all: then its number and its start tell.
+func (p *Past) ran(st *clusterpb.RunStatus) bool {
+	if st.GetClusterId() != "" {
+		return p.ID == "" || st.GetClusterId() == p.ID
+	}
+	if p.ID == "" {
+		return true
+	}
+	return st.GetId() > p.Earlier && (st.GetStartedUnix() == 0 || st.GetStartedUnix() >= p.Since.Unix())
 }
 
 // Save writes it, over an earlier one of the same cluster.

@@ -117,3 +117,51 @@ func TestResults(t *testing.T) {
 		t.Errorf("of nothing: %v, %v", runs, err)
 	}
 }
+
+// TestPastRuns: of a directory that several clusters used one reads a cluster's own runs;
+// one that its driver's death cut off still says what it was.
+func TestPastRuns(t *testing.T) {
+	t.Parallel()
+	dir, since := t.TempDir(), time.Now()
+	for n, st := range map[int32]*clusterpb.RunStatus{
+		1: {State: "finished", StartedUnix: since.Unix() - 10}, // of an earlier version
+		2: nil,                                                 // of which no record was written
+		3: {State: "finished", StartedUnix: since.Unix(), ClusterId: "another"},
+		4: {State: "running", StartedUnix: since.Unix(), ClusterId: "own", Program: "main_fun"},
+		5: nil,
+	} {
+		folder := RunDir(dir, n)
+		err := os.Mkdir(folder, 0o700)
+		if st != nil && err == nil {
+			var b []byte
+			if b, err = protojson.Marshal(st); err == nil {
+				err = os.WriteFile(filepath.Join(folder, recordFile), b, 0o600)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	numbers := func(p *Past) (all []int32) {
+		runs, err := (&Results{Dir: dir, Folder: HereFolder(dir), Of: p}).Runs(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range runs {
+			if r.GetId() == 4 && (r.GetState() != "failed" || r.GetProgram() != "main_fun" || !isCutOff(r)) {
+				t.Errorf("the run that was cut off is %v", r)
+			}
+			all = append(all, r.GetId())
+		}
+		return all
+	}
+	if got := fmt.Sprint(numbers(&Past{ID: "own", Since: since, Earlier: 3})); got != "[4 5]" {
+		t.Errorf("its own runs are %v", got)
+	}
+	if got := fmt.Sprint(numbers(nil)); got != "[1 2 3 4 5]" {
+		t.Errorf("all runs are %v", got)
+	}
+	if got := fmt.Sprint(numbers(&Past{Since: since})); got != "[1 2 3 4 5]" {
+		t.Errorf("of a cluster that an earlier version remembers they are %v", got)
+	}
+}

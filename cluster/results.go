@@ -48,10 +48,11 @@ func (h HereFolder) Open(_ context.Context, name string) (io.ReadCloser, error) 
 // Close implements Folder.
 func (h HereFolder) Close() error { return nil }
 
-// Results are the runs of a cluster that is over.
+// Results are the runs in the directory of a cluster that is over.
 type Results struct {
 	Dir    string // as people write it
 	Folder Folder
+	Of     *Past // whose runs Runs gives; nil: those of earlier clusters too
 }
 
 // mostRuns bounds what is shown of a directory: the newest.
@@ -81,7 +82,9 @@ func (r *Results) Runs(ctx context.Context) ([]*clusterpb.RunStatus, error) {
 		if err != nil {
 			return nil, err
 		}
-		runs = append(runs, st)
+		if r.Of == nil || r.Of.ran(st) {
+			runs = append(runs, st)
+		}
 	}
 	return runs, nil
 }
@@ -91,14 +94,7 @@ func (r *Results) run(ctx context.Context, n int32) (*clusterpb.RunStatus, error
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("read the record of run %d: %w", n, err)
 	}
-	st := cutOff(n)
-	if err == nil {
-		found := &clusterpb.RunStatus{}
-		if recordReader.Unmarshal(b, found) == nil {
-			st = found
-		}
-	}
-	st.Id = n
+	st := readRecord(n, b)
 	place(st, r.Dir)
 	return st, nil
 }

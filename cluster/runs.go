@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -99,7 +100,8 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 	rec.said = c.notes.said()
 }
 
-// keepRecord writes a run's record where history and a later driver find it. Loop only.
+// keepRecord writes a run's record where history and a later driver find it: when it
+// begins, so that both know of it in any case, and at its end. Loop only.
 func (c *Coordinator) keepRecord(rec *record) {
 	b, err := protojson.MarshalOptions{Multiline: true}.Marshal(rec.status)
 	if err == nil {
@@ -111,15 +113,11 @@ func (c *Coordinator) keepRecord(rec *record) {
 }
 
 func (c *Coordinator) loadRecord(run int32) {
-	st := &clusterpb.RunStatus{}
 	b, err := os.ReadFile(filepath.Join(RunDir(c.cfg.folder(), run), recordFile))
-	if err == nil {
-		err = recordReader.Unmarshal(b, st)
-	}
 	if err != nil {
-		st = cutOff(run)
+		b = nil // its driver died before it was recorded
 	}
-	st.Id = run
+	st := readRecord(run, b)
 	c.placed(st)
 	c.records = append(c.records, &record{status: st, gone: true, over: c.since, loaded: true})
 }
@@ -135,21 +133,20 @@ func isCutOff(st *clusterpb.RunStatus) bool {
 	return st.GetFailure().GetKind() == "lost" && st.GetEndedUnix() == 0
 }
 
-// cutOff is a run that has no record: its driver did not see its end.
-func cutOff(run int32) *clusterpb.RunStatus {
-	return &clusterpb.RunStatus{
-		Id: run, State: "failed",
-		Failure: &clusterpb.Failure{
+// readRecord is a run of which a driver that is no more wrote a record, or none. Where it
+// is not of the run's end, the driver did not see that.
+func readRecord(run int32, text []byte) *clusterpb.RunStatus {
+	st := &clusterpb.RunStatus{}
+	if recordReader.Unmarshal(text, st) != nil {
+		st = &clusterpb.RunStatus{}
+	}
+	st.Id = run
+	if !slices.Contains([]string{runFinished.String(), runFailed.String(), runStopped.String()}, st.GetState()) {
+		st.State, st.EndedUnix = runFailed.String(), 0
+		st.Failure = &clusterpb.Failure{
 			Kind: "lost", ExitCode: 1, Summary: "the cluster's driver died during the run; its tasks were ended",
 			Remedy: "%tfcluster start --resume goes on from the last checkpoint",
-		},
+		}
 	}
-}
-
-// current is the record of the active or last run.
-func (c *Coordinator) current() *record {
-	if len(c.records) == 0 {
-		return nil
-	}
-	return c.records[len(c.records)-1]
+	return st
 }

@@ -169,11 +169,14 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	id := c.lastRun + 1
 	st := &clusterpb.RunStatus{
 		Id: id, State: runWaiting.String(), Program: cmp.Or(req.GetProgram().GetName(), "commands"), Words: wordsOf(req.GetProgram()),
-		StartedUnix: time.Now().Unix(), MaxRestarts: req.GetMaxRestarts(),
+		StartedUnix: time.Now().Unix(), MaxRestarts: req.GetMaxRestarts(), ClusterId: c.cfg.Authority.ID(),
 	}
 	c.placed(st)
 	if from != nil {
 		st.ResumedFrom = fmt.Sprintf("run %d", from.GetId())
+		if !c.isOwn(c.find(from.GetId())) {
+			st.ResumedFrom += " of an earlier cluster"
+		}
 	}
 	c.planning = true
 	return &runPlan{req: req, status: st, from: from}, nil
@@ -285,6 +288,7 @@ func (c *Coordinator) carryOut(p *runPlan) *record {
 	rec.told = c.notes.said()
 	c.records = append(c.records, rec)
 	c.detached = false
+	c.keepRecord(rec)
 	c.saveState()
 	c.handle(evStart{runSpec{
 		id: c.lastRun, maxRestarts: int(p.req.GetMaxRestarts()), stepTimeout: time.Duration(p.req.GetStepTimeoutMillis()) * time.Millisecond,
@@ -310,7 +314,7 @@ func (c *Coordinator) resumeFrom(which string) (*clusterpb.RunStatus, error) {
 				return st, nil
 			}
 		}
-		return nil, errors.New("--resume: no earlier run of this cluster has left a checkpoint")
+		return nil, fmt.Errorf("--resume: no run in %s has left a checkpoint", c.cfg.Dir)
 	}
 	n, err := strconv.Atoi(which)
 	if err != nil {

@@ -115,13 +115,13 @@ func (s *Session) pastLine(p *cluster.Past) string {
 	return line
 }
 
-// results are a past cluster's runs, to be closed by whoever asked.
+// results are a past cluster's own runs, to be closed by whoever asked.
 func (s *Session) results(p *cluster.Past) (*cluster.Results, error) {
 	f, err := s.opt.Archive.Folder(p)
 	if err != nil {
 		return nil, fmt.Errorf("open what cluster %s left in %s: %w", p.Name, p.Dir, err)
 	}
-	return &cluster.Results{Dir: p.Dir, Folder: f}, nil
+	return &cluster.Results{Dir: p.Dir, Folder: f, Of: p}, nil
 }
 
 // request is what says which engine a past cluster was on.

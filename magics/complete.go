@@ -239,7 +239,7 @@ func (c *completer) runs() []string {
 	if m == nil {
 		return nil
 	}
-	runs, err := m.history(c.ctx)
+	runs, err := m.history(c.ctx, true)
 	if err != nil {
 		return nil
 	}

@@ -51,7 +51,7 @@ func (s *Session) recall(ctx context.Context, inv *invocation) (h *clusterpb.His
 	if p == nil {
 		m, err := s.pick(ctx, inv.Command)
 		if err == nil {
-			if h, err = m.recall(ctx); err == nil {
+			if h, err = m.recall(ctx, inv.Has("all")); err == nil {
 				return h, nil, nil
 			}
 			if !isOver(err) {
@@ -67,6 +67,9 @@ func (s *Session) recall(ctx context.Context, inv *invocation) (h *clusterpb.His
 		return nil, nil, err
 	}
 	defer r.Folder.Close()
+	if inv.Has("all") {
+		r.Of = nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, recoverTimeout)
 	defer cancel()
 	runs, err := r.Runs(ctx)
@@ -80,18 +83,19 @@ func (s *Session) recall(ctx context.Context, inv *invocation) (h *clusterpb.His
 	return h, p, nil
 }
 
-func (m *member) recall(ctx context.Context) (*clusterpb.HistoryReply, error) {
+// recall asks for the runs of the cluster, or all that its directory holds.
+func (m *member) recall(ctx context.Context, all bool) (*clusterpb.HistoryReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	r, err := m.client.History(ctx, &clusterpb.HistoryRequest{})
+	r, err := m.client.History(ctx, &clusterpb.HistoryRequest{All: all})
 	if err != nil {
 		return nil, answered(err)
 	}
 	return r, nil
 }
 
-func (m *member) history(ctx context.Context) ([]*clusterpb.RunStatus, error) {
-	h, err := m.recall(ctx)
+func (m *member) history(ctx context.Context, all bool) ([]*clusterpb.RunStatus, error) {
+	h, err := m.recall(ctx, all)
 	return h.GetRuns(), err
 }
 

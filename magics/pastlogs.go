@@ -58,6 +58,9 @@ func (s *Session) pastRun(ctx context.Context, inv *invocation, p *cluster.Past,
 	defer r.Folder.Close()
 	ctx, stop := reading(ctx, inv.out)
 	defer stop()
+	if req.GetRun() > 0 { // it was asked for, whosever it is
+		r.Of = nil
+	}
 	runs, err := r.Runs(ctx)
 	if err != nil || len(runs) == 0 {
 		return false, err

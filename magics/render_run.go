@@ -276,6 +276,11 @@ func historyView(h *clusterpb.HistoryReply) bundle {
 	if len(runs) == 0 {
 		b = bundle{text: "no runs yet\n", html: "<div>no runs yet</div>"}
 	}
+	if n := h.GetEarlier(); n > 0 {
+		line := fmt.Sprintf("%s of earlier clusters in the same directory: history --all", plural(int64(n), "run"))
+		b.text += line + "\n"
+		b.html += `<div style="opacity:.65">` + esc(line) + "</div>"
+	}
 	for _, l := range h.GetLeases() {
 		if !in[l.GetId()] {
 			line := leaseText(l.GetId(), l.GetState()) + ", no run"

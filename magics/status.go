@@ -38,7 +38,7 @@ func (s *Session) status(ctx context.Context, inv *invocation) (Value, error) {
 }
 
 func (s *Session) statusRun(ctx context.Context, inv *invocation, m *member, n int32) error {
-	runs, err := m.history(ctx)
+	runs, err := m.history(ctx, true)
 	if err != nil {
 		return err
 	}

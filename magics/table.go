@@ -196,6 +196,7 @@ func lookVerbs() []Verb {
 	hard := Option{Name: "hard", Kind: KindFlag, Help: "SIGKILL without grace, new agents and a new warm Python"}
 	force := Option{Name: "force", Kind: KindFlag, Help: "although a run is active"}
 	all := Option{Name: "all", Kind: KindFlag, Help: "every cluster of yours on this host, live or dead"}
+	earlier := Option{Name: "all", Kind: KindFlag, Help: "also the runs that earlier clusters left in its directory"}
 	logdir := Option{Name: "logdir", Kind: KindPath, Help: "another log directory"}
 	spark := Option{Name: "spark-discovery", Kind: KindFlag, Help: "print this machine's GPUs as Spark's discovery script does"}
 	return []Verb{
@@ -211,7 +212,7 @@ func lookVerbs() []Verb {
 		{Name: "detach", Summary: "let the run go on when this kernel shuts down", Magic: true, Now: true, Options: []Option{clusterOption(), nowOption()}, Example: "detach"},
 		{Name: "attach", Summary: "take up a cluster that lives already", Magic: true, Shell: true, Now: true, Words: "[NAME]", MaxWords: 1, Options: []Option{clusterOption(), nowOption()}, Example: "attach local-1"},
 		{
-			Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true, Options: []Option{jsonOption(), clusterOption(), nowOption()}, Example: "history",
+			Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true, Options: []Option{earlier, jsonOption(), clusterOption(), nowOption()}, Example: "history",
 			Long: "Also of a cluster that is over; -c takes its name, or YARN's of its application.",
 		},
 		{Name: "shutdown", Summary: "release the cluster", Magic: true, Shell: true, Now: true, Options: []Option{force, clusterOption(), nowOption()}, Example: "shutdown"},

@@ -36,7 +36,7 @@ func (s *Session) tensorboard(ctx context.Context, inv *invocation) (Value, erro
 	if err != nil {
 		return nil, answered(err)
 	}
-	runs, err := m.history(ctx)
+	runs, err := m.history(ctx, req.GetRun() > 0)
 	if err != nil {
 		return nil, err
 	}

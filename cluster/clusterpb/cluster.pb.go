@@ -7016,7 +7016,8 @@ func (x *HistoryRequest) GetAll() bool {
 type HistoryReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runs          []*RunStatus           `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
-	Leases        []*Lease               `protobuf:"bytes,2,rep,name=leases,proto3" json:"leases,omitempty"` // what the cluster has been at its engine, oldest first
+	Leases        []*Lease               `protobuf:"bytes,2,rep,name=leases,proto3" json:"leases,omitempty"`    // what the cluster has been at its engine, oldest first
+	Earlier       int32                  `protobuf:"varint,3,opt,name=earlier,proto3" json:"earlier,omitempty"` // how many runs of earlier clusters the directory holds that are not among them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7063,6 +7064,13 @@ func (x *HistoryReply) GetLeases() []*Lease {
 		return x.Leases
 	}
 	return nil
+}
+
+func (x *HistoryReply) GetEarlier() int32 {
+	if x != nil {
+		return x.Earlier
+	}
+	return 0
 }
 
 // Lease is an allocation as its engine calls it, such as an application of YARN's.
@@ -8185,10 +8193,11 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\rDetachRequest\x12\x12\n" +
 	"\x04undo\x18\x01 \x01(\bR\x04undo\"\"\n" +
 	"\x0eHistoryRequest\x12\x10\n" +
-	"\x03all\x18\x01 \x01(\bR\x03all\"h\n" +
+	"\x03all\x18\x01 \x01(\bR\x03all\"\x82\x01\n" +
 	"\fHistoryReply\x12+\n" +
 	"\x04runs\x18\x01 \x03(\v2\x17.tfcluster.v1.RunStatusR\x04runs\x12+\n" +
-	"\x06leases\x18\x02 \x03(\v2\x13.tfcluster.v1.LeaseR\x06leases\"L\n" +
+	"\x06leases\x18\x02 \x03(\v2\x13.tfcluster.v1.LeaseR\x06leases\x12\x18\n" +
+	"\aearlier\x18\x03 \x01(\x05R\aearlier\"L\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x1d\n" +

@@ -48,6 +48,7 @@ func Cases(t *testing.T, h Harness, names *regexp.Regexp) {
 		{"a reservation that is given up leaves nothing", testGivenUp},
 		{"an idle cluster releases itself", testIdle},
 		{"a barrier waits for all", testBarrier},
+		{"a cluster has none of an earlier one's runs unless asked", testSameDirectory},
 		{"results are of every task, the result is worker 0's", testResults},
 	} {
 		if !names.MatchString(c.name) {

@@ -18,6 +18,7 @@ func (d *driver) record(before int32) func(leases []cluster.Lease, places []byte
 			return nil
 		}
 		p := &cluster.Past{
+			ID: d.authority.ID(), Earlier: d.earlier,
 			Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Dir: d.dir, Since: d.since, Leases: leases, Places: places, LastRun: lastRun,
 			Engine: map[string]string{},
 		}

@@ -1,0 +1,40 @@
+package cluster
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+)
+
+// ID is the identity of the authority's cluster: 128 bits in hexadecimal. Another cluster
+// of the same name has another; drivers that take the cluster over have the same, since
+// they take the authority over. It is no secret.
+func (a *Authority) ID() string {
+	if a == nil {
+		return ""
+	}
+	sum := sha256.Sum256(a.cert.Raw)
+	return hex.EncodeToString(sum[:16])
+}
+
+// isOwn is whether a run is of this cluster, and not of an earlier one with the same
+// directory. A run without an identity was recorded by an earlier version, or its driver
+// died before it was recorded: then its number tells. Loop only.
+func (c *Coordinator) isOwn(rec *record) bool {
+	if id := rec.status.GetClusterId(); id != "" {
+		return id == c.cfg.Authority.ID()
+	}
+	n := rec.status.GetId()
+	return n > c.cfg.Earlier && (c.cfg.Saved != nil || n > c.cfg.LastRun)
+}
+
+// current is the record of the cluster's active or last run; nil if it has had none. Runs
+// of earlier clusters come before the cluster's own. Loop only.
+func (c *Coordinator) current() *record {
+	if len(c.records) == 0 {
+		return nil
+	}
+	if rec := c.records[len(c.records)-1]; c.isOwn(rec) {
+		return rec
+	}
+	return nil
+}
