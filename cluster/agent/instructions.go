@@ -197,11 +197,12 @@ func (a *Agent) spawn(ctx context.Context, t *task, files [3]*os.File) (*process
 		return nil, err
 	}
 	for try := 1; ; try++ {
-		z, imported, err := a.python.current(ctx)
+		z, want, err := a.python.current(ctx)
 		if err != nil {
 			return nil, err
 		}
-		request.Fresh = needsFresh(request.Env, imported)
+		request.Base = a.python.environment(want)
+		request.Fresh = needsFresh(request.Env, a.python.imported(want))
 		p, err := z.spawn(ctx, request, files)
 		if errors.Is(err, errZygoteGone) && ctx.Err() == nil && try < spawnTries {
 			waitFor(z.gone, spawnTimeout)

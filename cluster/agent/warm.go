@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -213,15 +214,15 @@ func (i *interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote
 	}
 }
 
-// current returns the zygote, waiting while it warms up.
-func (i *interpreter) current(ctx context.Context) (*zygote, map[string]string, error) {
+// current returns the zygote and what it was wanted for, waiting while it warms up.
+func (i *interpreter) current(ctx context.Context) (*zygote, *clusterpb.WarmUp, error) {
 	for {
 		i.mu.Lock()
 		z, python, change, want := i.zygote, i.python, i.change, i.want
 		i.mu.Unlock()
 		switch {
 		case z != nil:
-			return z, i.imported(want), nil
+			return z, want, nil
 		case python != nil:
 			return nil, nil, fmt.Errorf("no Python: %s", python.GetError())
 		}
@@ -231,6 +232,17 @@ func (i *interpreter) current(ctx context.Context) (*zygote, map[string]string, 
 		case <-change:
 		}
 	}
+}
+
+// environment is what this agent's tasks begin with: what its zygote would have been
+// started with, if it was another agent that started it.
+func (i *interpreter) environment(want *clusterpb.WarmUp) map[string]string {
+	env := map[string]string{}
+	for _, entry := range zygoteEnv(os.Environ(), want.GetEnv(), i.starter.searchPath(want)) {
+		name, value, _ := strings.Cut(entry, "=")
+		env[name] = value // the last one counts, as exec.Cmd has it
+	}
+	return env
 }
 
 // imported is what a zygote's imports saw of the variables that matter to them.

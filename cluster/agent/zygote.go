@@ -26,7 +26,8 @@ type spawnRequest struct {
 	Op    string            `json:"op"`
 	ID    string            `json:"id"`
 	Argv  []string          `json:"argv"`
-	Env   map[string]string `json:"env"`
+	Base  map[string]string `json:"base,omitempty"` // the agent's whole environment: the zygote's may be another agent's
+	Env   map[string]string `json:"env"`            // over it
 	Unset []string          `json:"unset,omitempty"`
 	Cwd   string            `json:"cwd"`
 	Fresh bool              `json:"fresh"`

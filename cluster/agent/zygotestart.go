@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -157,21 +158,23 @@ func asError(err error) error {
 	return err
 }
 
-// zygoteKey names what a zygote is good for: an interpreter and what its
-// imports depend on.
+// zygoteKey names what a zygote is good for: an interpreter and what its imports depend
+// on, also of this agent's environment. The rest of that each task is given when it is forked.
 func zygoteKey(want *clusterpb.WarmUp, pythonPath string) string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s\x00%t\x00%s\x00%s\x00%d\x00", want.GetPython(), want.GetZygote(), want.GetSearchPath(), pythonPath, want.GetGeneration())
 	if want.GetPlain() {
 		fmt.Fprint(sum, "plain\x00")
 	}
-	keys := make([]string, 0, len(want.GetEnv()))
-	for k := range want.GetEnv() {
-		keys = append(keys, k)
+	env := map[string]string{}
+	for k := range importTime {
+		if v, ok := os.LookupEnv(k); ok {
+			env[k] = v
+		}
 	}
-	slices.Sort(keys)
-	for _, k := range keys {
-		fmt.Fprintf(sum, "%s=%s\x00", k, want.GetEnv()[k])
+	maps.Copy(env, want.GetEnv())
+	for _, k := range slices.Sorted(maps.Keys(env)) {
+		fmt.Fprintf(sum, "%s=%s\x00", k, env[k])
 	}
 	return hex.EncodeToString(sum.Sum(nil))[:16]
 }

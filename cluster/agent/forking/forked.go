@@ -58,10 +58,14 @@ func (s *forker) start(r *forkerRequest, fds []int) (pid int, err error) {
 	return syscall.ForkExec("/bin/sh", []string{"sh", "-c", `echo "$1" >&2; exit "$2"`, "sh", why, code}, attr)
 }
 
-// environment is a task's: the forker's own, the request's, and the mark by which its
-// processes are found.
+// environment is a task's: its agent's, what the request has over it, and the mark by
+// which its processes are found. The forker's own may be another agent's.
 func (s *forker) environment(r *forkerRequest) []string {
-	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
+	var env []string
+	for k, v := range r.Base {
+		env = append(env, k+"="+v)
+	}
+	env = slices.DeleteFunc(env, func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
 		_, replaced := r.Env[name]
 		return replaced || slices.Contains(r.Unset, name) || name+"=" == proc.TaskMarker

@@ -66,6 +66,7 @@ type forkerRequest struct {
 	Op     string            `json:"op"`
 	ID     string            `json:"id"`
 	Argv   []string          `json:"argv"`
+	Base   map[string]string `json:"base"`
 	Env    map[string]string `json:"env"`
 	Unset  []string          `json:"unset"`
 	Cwd    string            `json:"cwd"`

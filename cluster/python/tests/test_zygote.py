@@ -126,3 +126,13 @@ def test_a_tasks_processes_are_found() -> None:
 def test_memory_file() -> None:
     with os.fdopen(forked.memory_file("ü"), encoding="utf-8") as f:
         assert f.read() == "ü"
+
+
+def test_a_task_has_its_agents_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    started = {"WHOSE": "A", "SECRET_OF_A": "1", "PATH": "/a"}
+    now = {**started, "SET_BY_AN_IMPORT": "1", "PATH": "/a:/import"}
+    request = {"id": "x", "base": {"WHOSE": "B", "PATH": "/a"}, "env": {"ASKED": "1"}, "unset": ["GONE"]}
+    for forks, more in ((True, {"SET_BY_AN_IMPORT": "1", "PATH": "/a:/import"}), (False, {"PATH": "/a"})):
+        monkeypatch.setattr(os, "environ", dict(now))
+        forked.enter_environment(request, started, forks=forks)
+        assert os.environ == {"WHOSE": "B", "ASKED": "1", processes.MARKER: "x", **more}

@@ -23,7 +23,7 @@ SPEC_FD = 4
 def become_task(request: dict[str, Any], fds: list[int], why: str, parent: int, environment: dict[str, str]) -> None:
     """Runs the task that was asked for in this fork of the zygote: never returns.
 
-    why tells that it must be a new interpreter, which starts in environment.
+    why tells that it must be a new interpreter; environment is what the zygote was started in.
     """
     try:
         signal.set_wakeup_fd(-1)
@@ -36,7 +36,7 @@ def become_task(request: dict[str, Any], fds: list[int], why: str, parent: int, 
         spec = request.get("spec") or {}
         spec_fd = memory_file(json.dumps(spec)) if why and not argv else None
         arrange_descriptors(fds, spec_fd)
-        enter_environment(request, environment if why or argv else None)
+        enter_environment(request, environment, forks=not (why or argv))
         if argv:
             become_command(argv)
         if why:
@@ -77,11 +77,20 @@ def arrange_descriptors(fds: list[int], spec_fd: int | None) -> None:
     os.closerange(1 + len(high), 1 << 20)
 
 
-def enter_environment(request: dict[str, Any], base: dict[str, str] | None) -> None:
-    """Takes on the task's variables and working directory."""
-    if base is not None:
-        os.environ.clear()
-        os.environ.update(base)
+def enter_environment(request: dict[str, Any], started: dict[str, str], *, forks: bool) -> None:
+    """Takes on the task's variables and working directory.
+
+    The variables are those of the task's agent: another one may have started this zygote, in an environment of its
+    own. What imports have set since stays in a fork.
+    """
+    base: dict[str, str] = request.get("base") or started
+    imported = {
+        key: value
+        for key, value in os.environ.items()
+        if forks and started.get(key) != value and base.get(key) == started.get(key)
+    }
+    os.environ.clear()
+    os.environ.update({**base, **imported})
     for key in request.get("unset") or ():
         os.environ.pop(key, None)
     os.environ.update(request.get("env") or {})

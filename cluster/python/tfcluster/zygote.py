@@ -5,8 +5,8 @@
 Agents of one host and user connect to a unix socket and speak JSON lines:
 
     zygote → agent  {"op":"ready","python":{…}}            after the imports; nothing can be forked before
-    agent → zygote  {"op":"spawn","id":…,"argv":[…]|null,"env":{…},"unset":[…],"cwd":…,"fresh":…,"spec":{…}}
-                    with three descriptors (SCM_RIGHTS): stdout, stderr, control
+    agent → zygote  {"op":"spawn","id":…,"argv":[…]|null,"base":{…},"env":{…},"unset":[…],"cwd":…,"fresh":…,"spec":{…}}
+                    with three descriptors (SCM_RIGHTS): stdout, stderr, control; base is the agent's environment
     zygote → agent  {"op":"spawned","id":…,"pid":…,"fresh":reason or ""} | {"op":"error","id":…,"error":…}
     zygote → agent  {"op":"exited","id":…,"pid":…,"code":…,"signal":…}
     agent → zygote  {"op":"kill","id":…,"signal":…}        to the task's session; 9 also finds what left it
