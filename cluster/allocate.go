@@ -81,7 +81,7 @@ func (c *Coordinator) recovered() {
 // ask is the engine's part of allocate.
 func (c *Coordinator) ask(ctx context.Context, execs []ExecutorRequest) (Allocation, error) {
 	req := Request{
-		Cluster: c.cfg.Name, Executors: execs, Reserve: c.cfg.Request, AgentConfig: c.agentConfig(execs), Program: c.cfg.Program, StateDir: c.cfg.StateDir,
+		Cluster: c.cfg.Name, Identity: c.cfg.Authority.ID(), Executors: execs, Reserve: c.cfg.Request, AgentConfig: c.agentConfig(execs), Program: c.cfg.Program, StateDir: c.cfg.StateDir,
 	}
 	if err := c.packEnvironment(ctx); err != nil {
 		return nil, err

@@ -97,7 +97,10 @@ type Finding struct {
 
 // Request is what a backend must provide.
 type Request struct {
-	Cluster   string
+	Cluster string
+	// Identity is the cluster's alone, whatever others are called: what it keeps on hosts
+	// and at its engine is named by it.
+	Identity  string
 	Executors []ExecutorRequest
 	Reserve   *clusterpb.ReserveRequest
 	// AgentConfig makes the configuration an agent reads on its standard input:

@@ -180,7 +180,7 @@ func (f *front) submit(ctx context.Context) error {
 	// What is under way is awaited: nobody would know of an application that is not heard of.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), submitLimit)
 	defer cancel()
-	hosted, err := f.host.Submit(ctx, cluster.Request{Cluster: f.name, Executors: f.execs, Reserve: f.req, Program: f.opt.Program, StateDir: f.stateDir}, input)
+	hosted, err := f.host.Submit(ctx, cluster.Request{Cluster: f.name, Identity: f.authority.ID(), Executors: f.execs, Reserve: f.req, Program: f.opt.Program, StateDir: f.stateDir}, input)
 	if err != nil {
 		return err
 	}

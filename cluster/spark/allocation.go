@@ -293,7 +293,7 @@ func (a *allocation) ask(wanted map[cluster.ExecutorID]int) ([]started, error) {
 	defer cancel()
 	var said []started
 	err := h.call(ctx, "launch", map[string]any{
-		"agents": agents, "program": a.req.Program, "coordinator": coordinator, "name": a.req.Cluster, "python": a.req.Reserve.GetPython(),
+		"agents": agents, "program": a.req.Program, "coordinator": coordinator, "name": a.req.Cluster, "identity": a.req.Identity, "python": a.req.Reserve.GetPython(),
 		"hold": hold, "seconds": wait.Seconds(),
 	}, &said)
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -123,7 +123,7 @@ func (h *host) call(ctx context.Context, op string, args map[string]any, value a
 		delete(h.calls, id)
 		h.mu.Unlock()
 		if op == "launch" {
-			_ = h.send(map[string]any{"id": 0, "op": "cancel", "args": map[string]any{"launch": id, "name": args["name"]}}) // best effort
+			_ = h.send(map[string]any{"id": 0, "op": "cancel", "args": map[string]any{"launch": id}}) // best effort
 		}
 		return ctx.Err()
 	}

@@ -76,6 +76,14 @@ for line in sys.stdin:
         spark_host.borrow(spark, words[1])
     elif words[0] == "sum":
         print("sum", spark.range(int(words[1])).selectExpr("sum(id) s").first().s, flush=True)
+    elif words[0] == "retry":  # a job of this group whose task fails once
+        def once(partition):
+            from pyspark import TaskContext
+            if TaskContext.get().attemptNumber() == 0:
+                raise ValueError("once")
+            return partition
+        spark.sparkContext.setJobGroup(words[1], "another's")
+        print("retried", spark.sparkContext.parallelize([1], 1).mapPartitions(once).sum(), flush=True)
     elif words[0] == "stop":
         spark.stop()
         print("stopped", flush=True)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import socket
 import tempfile
 import threading
 import time
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
-from tfcluster import spark_host, spark_session, spark_task
+from tfcluster import spark_calls, spark_host, spark_session, spark_task
 
 
 @pytest.fixture
@@ -86,21 +88,119 @@ def test_stop_ends_what_waits_for_slots(short: pathlib.Path) -> None:
             raise RuntimeError("cancelled")
 
         def cancel(self, group: str) -> None:
-            assert group == "tfcluster-c-1"
+            assert group.startswith("tfcluster-c-identity-")
             canceled.set()
 
     host = spark_host.Host(Session(), str(short / "no-driver"), patience=1)  # type: ignore[arg-type]
-    agents = [{"executor": "0", "attempt": 0}]
-    args = {"agents": agents, "program": str(program), "coordinator": "", "name": "c", "python": "", "hold": False}
+    ours, theirs = socket.socketpair()
+    driver = spark_calls.Driver(ours)
 
     def launch() -> None:
-        host._answer({"id": 1, "op": "launch", "args": {**args, "seconds": 60}})
+        host._answer(driver, {"id": 1, "op": "launch", "args": launch_args(program)})
         ended.set()
 
     threading.Thread(target=launch, daemon=True).start()
     assert begun.wait(60)
-    host.do_stop(2)
+    host.do_stop(driver, 2)
     assert ended.wait(60)
+    ours.close()
+    theirs.close()
+
+
+def launch_args(program: pathlib.Path) -> dict[str, object]:
+    """What a driver asks for one agent."""
+    return {
+        "agents": [{"executor": "0", "attempt": 0}],
+        "program": str(program),
+        "coordinator": "",
+        "name": "c",
+        "identity": "identity",
+        "python": "",
+        "hold": False,
+        "seconds": 60,
+    }
+
+
+class Slots:
+    """Spark, which has a slot only once a test gives it one; launches say their job group."""
+
+    spark = types.SimpleNamespace()
+    words = staticmethod(str)
+
+    def __init__(self) -> None:
+        self.free = threading.Event()
+        self.asked = threading.Event()
+        self.groups: list[str] = []
+
+    def ended(self) -> str:
+        return ""
+
+    def describe(self) -> dict[str, object]:
+        return {}
+
+    def slots_each(self) -> int:
+        return 1
+
+    def slots(self, wanted: int, group: str) -> tuple[int, str]:
+        self.asked.set()
+        return (wanted, "") if self.free.is_set() else (0, "full")
+
+    def add_file(self, path: str, name: str) -> None:
+        pass
+
+    def busy(self) -> str:
+        return ""
+
+    def launch(self, order: object, group: str, stage: str) -> list[dict[str, object]]:
+        self.groups.append(group)
+        return [{"executor": "0", "attempt": 0, "pid": 1}]
+
+    def cancel(self, group: str) -> None:
+        pass
+
+
+def test_nothing_of_a_dead_driver_is_the_next_ones(short: pathlib.Path) -> None:
+    """Each driver's calls count from 1: neither a cancellation nor a launch nor an answer of one that died is taken
+    for the next one's."""
+    program = short / "program"
+    program.write_bytes(b"")
+    path, session = str(short / "driver.sock"), Slots()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.settimeout(60)
+        listener.bind(path)
+        listener.listen()
+        host = spark_host.Host(session, path, patience=60)  # type: ignore[arg-type]
+        serving = threading.Thread(target=host.run, daemon=True)
+        serving.start()
+
+        def connected() -> tuple[socket.socket, Callable[[], dict[str, Any]]]:
+            conn, _ = listener.accept()
+            conn.settimeout(60)
+            lines = conn.makefile("rb")
+            assert json.loads(lines.readline())["event"] == "hello"
+            return conn, lambda: next(said for line in lines if "id" in (said := json.loads(line)))
+
+        def ask(conn: socket.socket, call: int, op: str, args: Mapping[str, object]) -> None:
+            conn.sendall(json.dumps({"id": call, "op": op, "args": args}).encode() + b"\n")
+
+        first, hear = connected()
+        ask(first, 1, "launch", launch_args(program))  # waits for slots
+        assert session.asked.wait(60)
+        ask(first, 3, "cancel", {"launch": 2})  # of a launch that was not heard yet
+        assert hear() == {"id": 3, "value": None}
+        first.shutdown(socket.SHUT_RDWR)  # it dies
+        second, hear = connected()
+        session.free.set()
+        ask(second, 2, "launch", launch_args(program))
+        assert hear() == {"id": 2, "value": [{"executor": "0", "attempt": 0, "pid": 1}]}
+        ask(second, 1, "launch", launch_args(program))
+        assert hear()["id"] == 1
+        assert len(session.groups) == len(set(session.groups)) == 2  # the first driver's was given up
+        host.retire()
+        second.shutdown(socket.SHUT_RDWR)
+        serving.join(60)
+        first.close()
+        second.close()
 
 
 def test_a_session_is_lent_once(short: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +241,9 @@ def test_a_driver_that_reads_nothing(short: pathlib.Path, monkeypatch: pytest.Mo
         stopped, _ = listener.accept()
         with stopped:
             assert stopped.recv(1)  # of its hello: it tells this driver now
-            telling = threading.Thread(target=host._pending, args=([], "x" * 10_000_000), daemon=True)
+            driver = host._driver
+            assert driver is not None
+            telling = threading.Thread(target=driver.say, args=({"event": "x" * 10_000_000},), daemon=True)
             telling.start()
             telling.join(60)
             assert not telling.is_alive()

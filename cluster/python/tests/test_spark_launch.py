@@ -58,7 +58,7 @@ def order(session: spark_session.Session, folder: pathlib.Path, name: str, progr
         "python": "",
         "machine": "riscv64",
         "barrier": True,
-        "cluster": "c",
+        "identity": "c",
         "slots": 0,
     }
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfcluster import spark_task
+from tfcluster.spark_calls import Driver, Launch
 from tfcluster.spark_session import Session
 
 _POLL = 0.2  # seconds between two looks at what Spark has
@@ -36,13 +37,12 @@ class Host:
         self._path = path
         self._patience = patience  # seconds without a driver until the session is not kept any more
         self._key = key  # by which a driver knows the session that it made
-        self._write = threading.Lock()
-        self._conn: socket.socket | None = None  # guarded by _write
+        self._lock = threading.Lock()
+        self._driver: Driver | None = None  # that is connected; guarded by _lock
         self._shipped: dict[str, str] = {}  # digest of a program: its name among Spark's files; guarded by _ship
         # Clusters of one session take turns to give it the same file.
         self._ship: threading.Lock = vars(session.spark).setdefault("_tfcluster_ship", threading.Lock())
         self._over = threading.Event()
-        self._canceled: set[int] = set()
 
     def run(self) -> None:
         """Serves the driver, and the one that takes over from it, until the end."""
@@ -71,13 +71,13 @@ class Host:
 
     def end(self) -> None:
         """The session is over, or the process that holds it: tells the driver."""
-        self._say({"event": "ended", "why": self._session.ended() or "its session was stopped"})
+        with self._lock:
+            driver = self._driver
+        if driver is not None:
+            driver.say({"event": "ended", "why": self._session.ended() or "its session was stopped"})
         self._over.set()
-        with self._write:
-            conn = self._conn
-        if conn is not None:
-            with contextlib.suppress(OSError):
-                conn.shutdown(socket.SHUT_RDWR)
+        if driver is not None:
+            driver.hang_up()
 
     def _watch(self) -> None:
         while not self._over.wait(_POLL):
@@ -96,63 +96,60 @@ class Host:
     def _serve(self, conn: socket.socket) -> None:
         # A driver that was stopped must not keep the notebook from its end.
         conn.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND, 0))
-        with self._write:
-            self._conn = conn
+        driver = Driver(conn)
+        with self._lock:
+            self._driver = driver
         try:
-            self._say({"event": "hello", "key": self._key, **self._session.describe()})
+            driver.say({"event": "hello", "key": self._key, **self._session.describe()})
             with conn.makefile("rb") as lines:
                 for line in lines:
                     call = json.loads(line)
                     threading.Thread(
-                        target=self._answer, args=(call,), name="tfcluster-spark-call", daemon=True
+                        target=self._answer, args=(driver, call), name="tfcluster-spark-call", daemon=True
                     ).start()
         except (OSError, ValueError):
             pass  # the driver is gone; another may come
         finally:
-            with self._write:
-                self._conn = None
+            with self._lock:
+                self._driver = None
+            for group in driver.gone():
+                self._session.cancel(group)
 
-    def _say(self, message: Mapping[str, Any]) -> None:
-        data = json.dumps(message, default=str).encode() + b"\n"
-        with self._write:
-            if self._conn is None:
-                return
-            try:
-                self._conn.sendall(data)
-            except OSError:  # half a line may be there, and nothing can follow it
-                with contextlib.suppress(OSError):
-                    self._conn.shutdown(socket.SHUT_RDWR)
-
-    def _answer(self, call: Mapping[str, Any]) -> None:
+    def _answer(self, driver: Driver, call: Mapping[str, Any]) -> None:
         reply: dict[str, Any] = {"id": call["id"]}
         try:
             method: Callable[..., Any] = getattr(self, "do_" + call["op"])
-            reply["value"] = method(call["id"], **(call.get("args") or {}))
+            reply["value"] = method(driver, call["id"], **(call.get("args") or {}))
         except BaseException as e:
             reply["error"] = self._session.words(e)
-        self._say(reply)
+        driver.over(call["id"])
+        driver.say(reply)
 
-    # What a driver may ask. The first parameter is the call's number.
+    # What a driver may ask. The first parameters are the driver and its call's number.
 
     def do_launch(
         self,
+        driver: Driver,
         call: int,
         agents: list[dict[str, Any]],
         program: str,
         coordinator: str,
         name: str,
+        identity: str,
         python: str,
         hold: bool,
         seconds: float,
     ) -> list[dict[str, Any]]:
         """Starts agents, each in a slot of its own, once Spark has as many."""
-        group = f"tfcluster-{name}-{call}"
+        launch = driver.launch(call)
+        launch.name(name, identity)
         brought: concurrent.futures.Future[dict[str, str]] = concurrent.futures.Future()
         # A pool's thread would hold the interpreter's end for as long as Spark takes the file.
         threading.Thread(
             target=_fulfil, args=(brought, self._bring, program), name="tfcluster-spark-bring", daemon=True
         ).start()
-        self._slots(call, agents, seconds, group)
+        self._slots(driver, launch, agents, seconds)
+        launch.holds = hold
         order: spark_task.Order = {
             "agents": agents,
             "coordinator": coordinator,
@@ -160,21 +157,21 @@ class Host:
             "python": python,
             "machine": platform.machine(),
             "barrier": True,
-            "cluster": name,
+            "identity": identity,
             "slots": self._session.slots_each(),
             **brought.result(),
         }
         stage = f"tfcluster {name}: start {len(agents)} {'agent' if len(agents) == 1 else 'agents'}"
         done = threading.Event()
-        waiting = threading.Thread(target=self._waiting, args=(call, agents, group, done), daemon=True)
+        waiting = threading.Thread(target=self._waiting, args=(driver, launch, agents, done), daemon=True)
         waiting.start()
         try:
             said: list[dict[str, Any]] = []
             for again in range(_PLACE + 1):
-                if self._given_up(call):
+                if self._given_up(launch):
                     raise RuntimeError("given up")
                 order["slots"] = order["slots"] if again < _PLACE else 0
-                told = self._session.launch(order, group, stage)
+                told = self._session.launch(order, launch.group, stage)
                 said += [s for s in told if not s.get("full")]
                 full = {s["executor"] for s in told if s.get("full")}
                 order["agents"] = [a for a in agents if a["executor"] in full]
@@ -185,17 +182,19 @@ class Host:
             done.set()
             waiting.join()
 
-    def do_cancel(self, call: int, launch: int, name: str) -> None:
+    def do_cancel(self, driver: Driver, call: int, launch: int) -> None:
         """Gives a launch up."""
-        self._canceled.add(launch)
-        self._session.cancel(f"tfcluster-{name}-{launch}")
+        canceled = driver.launch(launch)
+        canceled.give_up()
+        if canceled.group:
+            self._session.cancel(canceled.group)
 
-    def do_share(self, call: int) -> str:
+    def do_share(self, driver: Driver, call: int) -> str:
         """Where Spark Connect serves the session of our own."""
         with self._ship:
             return self._session.share()
 
-    def do_stop(self, call: int) -> None:
+    def do_stop(self, driver: Driver, call: int) -> None:
         """The cluster is over; a session of our own ends with it."""
         self._over.set()
 
@@ -213,41 +212,42 @@ class Host:
                 self._shipped[digest] = name
         return {"program": name, "digest": digest}
 
-    def _slots(self, call: int, agents: list[dict[str, Any]], seconds: float, group: str) -> None:
+    def _slots(self, driver: Driver, launch: Launch, agents: list[dict[str, Any]], seconds: float) -> None:
         """Waits until Spark has as many slots as agents are to be started, saying what it has."""
         until = time.monotonic() + seconds
         said = ""
-        while not self._given_up(call):
-            have, words = self._session.slots(len(agents), group)
+        while not self._given_up(launch):
+            have, words = self._session.slots(len(agents), launch.group)
             have = max(have, 0)
             if have >= len(agents):
                 return
             if words != said:
                 said = words
-                self._pending(agents[have:], words)
-                self._pending(agents[:have], "waits for the others")
+                _pending(driver, agents[have:], words)
+                _pending(driver, agents[:have], "waits for the others")
             if time.monotonic() > until:
                 raise RuntimeError(words)
             self._over.wait(_POLL)
         raise RuntimeError("given up")
 
-    def _given_up(self, call: int) -> bool:
-        return self._over.is_set() or call in self._canceled
+    def _given_up(self, launch: Launch) -> bool:
+        return self._over.is_set() or launch.given_up()
 
-    def _waiting(self, call: int, agents: list[dict[str, Any]], group: str, done: threading.Event) -> None:
+    def _waiting(self, driver: Driver, launch: Launch, agents: list[dict[str, Any]], done: threading.Event) -> None:
         """Says why a stage that was submitted does not begin, and ends it when nobody wants it any more."""
         said = ""
         while not done.wait(2):
-            if self._given_up(call):
-                self._session.cancel(group)  # again: Spark forgets a cancel that comes before the job
+            if self._given_up(launch):
+                self._session.cancel(launch.group)  # again: Spark forgets a cancel that comes before the job
                 continue
             words = self._session.busy()
             if words != said:
-                self._pending(agents, words)
+                _pending(driver, agents, words)
             said = words
 
-    def _pending(self, agents: list[dict[str, Any]], why: str) -> None:
-        self._say({"event": "pending", "executors": [a["executor"] for a in agents], "why": why})
+
+def _pending(driver: Driver, agents: list[dict[str, Any]], why: str) -> None:
+    driver.say({"event": "pending", "executors": [a["executor"] for a in agents], "why": why})
 
 
 def _fulfil(future: concurrent.futures.Future[Any], do: Callable[..., Any], *args: Any) -> None:

@@ -94,7 +94,7 @@ def start(order: Order, context: Any) -> dict[str, Any]:
 
 def words_for(order: Order, agent: dict[str, Any]) -> dict[str, Any]:
     """What a program in a slot reads of the order: see Order in cluster/spark/slot."""
-    return {**{k: order[k] for k in ("cluster", "slots", "coordinator", "digest", "python", "hold")}, **agent}
+    return {**{k: order[k] for k in ("identity", "slots", "coordinator", "digest", "python", "hold")}, **agent}
 
 
 def _take(order: Order, agent: dict[str, Any], context: Any) -> dict[str, Any]:

@@ -21,12 +21,12 @@ const neverLocked = time.Hour
 // hostPrefix begins the names of folders that agents share.
 const hostPrefix = "host-"
 
-// hostFolder is the folder that the cluster's agents here share: those of one host that
+// hostFolder is the folder that the agents of the cluster with an identity share: those of one host that
 // live within the same limits and see the same processes and networks. An engine that
 // keeps executors apart from one another ends what is in one of them alone.
-func hostFolder(base, cluster string) string {
+func hostFolder(base, identity string) string {
 	sum := sha256.New()
-	fmt.Fprintf(sum, "%s\x00", cluster)
+	fmt.Fprintf(sum, "%s\x00", identity)
 	limits, _ := os.ReadFile("/proc/self/cgroup") // the same nothing for all, where there are none
 	sum.Write(limits)
 	for _, namespace := range []string{"pid", "mnt", "net", "ipc", "user"} {

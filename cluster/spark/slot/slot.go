@@ -24,7 +24,7 @@ const (
 
 // Order is what the side of the session asks of one task, as JSON on its standard input.
 type Order struct {
-	Cluster     string `json:"cluster"`
+	Identity    string `json:"identity"`    // the cluster's: another may have the same name
 	Slots       int    `json:"slots"`       // agents of one cluster for which this executor has room; 0: any number
 	Coordinator string `json:"coordinator"` // HOST:PORT, dialled before anything is started
 	Digest      string `json:"digest"`      // SHA-256 of the driver's program, in hexadecimal
@@ -86,7 +86,7 @@ func (o *Order) take(ctx context.Context) (pid int, err error) {
 	if !found {
 		executor = os.Getppid()
 	}
-	slot, err := claim(base, o.Cluster, executor, o.Slots)
+	slot, err := claim(base, o.Identity, executor, o.Slots)
 	if err != nil {
 		return 0, err
 	}
@@ -121,9 +121,9 @@ var errFull = errors.New("an agent of the cluster lives in every slot of this ex
 
 // claim takes a slot: a file whose lock the agent inherits. Spark's own slots are free
 // again once a stage is over, so that it would put two agents where one has room.
-func claim(base, cluster string, executor, slots int) (*os.File, error) {
+func claim(base, identity string, executor, slots int) (*os.File, error) {
 	for i := 0; slots == 0 || i < slots; i++ {
-		name := filepath.Join(base, fmt.Sprintf("slot-%s-%d-%d", cluster, executor, i))
+		name := filepath.Join(base, fmt.Sprintf("slot-%s-%d-%d", identity, executor, i))
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("take a slot: %w", err)

@@ -75,7 +75,7 @@ func order(t *testing.T) Order {
 		t.Fatal(err)
 	}
 	return Order{
-		Cluster: "c", Slots: 1, Coordinator: ln.Addr().String(), Digest: hex.EncodeToString(sum[:]), Python: "sh",
+		Identity: "c", Slots: 1, Coordinator: ln.Addr().String(), Digest: hex.EncodeToString(sum[:]), Python: "sh",
 		Executor: "worker-0", Attempt: 3, Config: map[string]json.RawMessage{"seen": seen, "key_pem": json.RawMessage(`"secret"`)},
 	}
 }
@@ -140,11 +140,11 @@ func TestStart(t *testing.T) {
 	if said := ask(t, o); !said.Full {
 		t.Errorf("where the one slot is taken the answer is %+v", said)
 	}
-	o.Cluster = "d"
+	o.Identity = "d"
 	if err := os.Remove(seen); err != nil { // the agent ends
 		t.Fatal(err)
 	}
-	o.Cluster = "c"
+	o.Identity = "c"
 	executor, found := executorAbove(os.Getppid())
 	if !found {
 		executor = os.Getppid()

@@ -100,7 +100,7 @@ func (o *Order) config(folder string, owners []owner) ([]byte, error) {
 	if o.Assigned { // and see no others: what was imported elsewhere may have looked
 		here["gpus_assigned"] = true
 	} else {
-		here["host_dir"] = hostFolder(filepath.Dir(folder), o.Cluster)
+		here["host_dir"] = hostFolder(filepath.Dir(folder), o.Identity)
 	}
 	all := map[string]any{}
 	for key, value := range o.Config {
