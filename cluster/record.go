@@ -26,7 +26,6 @@ type record struct {
 	outputs []*output // of the launches, in their order
 	missed  bool      // a note says which lines may be missing
 	lead    string    // the task whose steps are the run's
-	lead    string    // the task whose steps are the run's
 	values  values
 	rateAt  time.Time
 	rateBy  int64

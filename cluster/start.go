@@ -209,12 +209,12 @@ func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
 func (c *Coordinator) folders(ctx context.Context, p *runPlan) error {
 	checkpoints := c.here(p.status.GetCheckpointDir())
 	for _, d := range []string{c.here(p.status.GetLogDir()), c.here(p.status.GetExportDir()), filepath.Dir(checkpoints)} {
-		if err := os.MkdirAll(d, 0o755); err != nil {
+		if err := os.MkdirAll(d, 0o700); err != nil {
 			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
 		}
 	}
 	if p.from == nil {
-		if err := os.MkdirAll(checkpoints, 0o755); err != nil {
+		if err := os.MkdirAll(checkpoints, 0o700); err != nil {
 			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
 		}
 		return nil
@@ -248,6 +248,9 @@ func (c *Coordinator) takeUp(ctx context.Context, from *clusterpb.RunStatus, int
 		}
 	}
 	aside := filepath.Join(filepath.Dir(into), ".taken-up")
+	if err := os.Mkdir(aside, 0o700); err != nil {
+		return err
+	}
 	if err := os.CopyFS(aside, untilDone{ctx, os.DirFS(c.here(from.GetCheckpointDir()))}); err != nil {
 		return err
 	}

@@ -252,7 +252,7 @@ func (s *Store) roll(st *stream, lines []*clusterpb.Line) error {
 	for _, path := range gone {
 		_ = os.Remove(path) // what cannot be removed is no longer counted, nor read
 	}
-	if err := os.MkdirAll(st.dir, 0o755); err != nil {
+	if err := os.MkdirAll(st.dir, 0o700); err != nil {
 		return fmt.Errorf("make a folder for lines: %w", err)
 	}
 	if err := os.Truncate(g.path, g.bytes); err != nil && !errors.Is(err, os.ErrNotExist) { // half a row may be behind it

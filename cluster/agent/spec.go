@@ -81,7 +81,7 @@ func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
 	request := spawnRequest{ID: t.id, Env: a.taskEnv(l), Cwd: cwd}
 	for _, dir := range []string{directories.GetLogs(), directories.GetCheckpoints(), directories.GetExport()} {
 		if local, ok := localDir(dir); ok {
-			if err := os.MkdirAll(local, 0o755); err != nil {
+			if err := os.MkdirAll(local, 0o700); err != nil {
 				return spawnRequest{}, fmt.Errorf("make the run's directory: %w", err)
 			}
 		}
@@ -256,7 +256,7 @@ func (a *Agent) workingDir(ctx context.Context, t *task) (string, error) {
 		return a.workFolder(ctx, t)
 	}
 	dir, ok := localDir(directories.GetDir())
-	if !ok || os.MkdirAll(dir, 0o755) != nil {
+	if !ok || os.MkdirAll(dir, 0o700) != nil {
 		dir = a.cfg.RuntimeDir
 	}
 	if directories.GetWorking() != "" {

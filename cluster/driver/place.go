@@ -43,7 +43,7 @@ func (d *driver) place(ctx context.Context) error {
 		if !filepath.IsAbs(d.dir) {
 			return fmt.Errorf("the directory %q is not absolute", d.dir)
 		}
-		if err := os.MkdirAll(d.dir, 0o755); err != nil {
+		if err := os.MkdirAll(d.dir, 0o700); err != nil {
 			return fmt.Errorf("make the cluster's directory: %w; choose another --dir", err)
 		}
 		d.lastRun = lastRun(d.dir)

@@ -7,15 +7,16 @@ import (
 	"time"
 )
 
-// MakeDir makes a folder with its parents. One that exists is as good.
+// MakeDir makes a folder with its parents, with the permissions that Hadoop's umask
+// leaves, or for this user alone. One that exists is as good.
 func (f *FS) MakeDir(ctx context.Context, name string) error {
-	return f.do(ctx, "make", name, func(s *session, name string) error { return s.MkdirAll(name, 0o755) })
+	return f.do(ctx, "make", name, func(s *session, name string) error { return s.folder(name, folderMode&^s.umask) })
 }
 
 // MakePrivate makes a folder for this user alone, with its parents. One that exists
 // stays as it is.
 func (f *FS) MakePrivate(ctx context.Context, name string) error {
-	return f.do(ctx, "make", name, func(s *session, name string) error { return s.MkdirAll(name, 0o700) })
+	return f.do(ctx, "make", name, func(s *session, name string) error { return s.folder(name, ownMode) })
 }
 
 // Touch makes at, in whole seconds, the time of a file's or folder's last change.

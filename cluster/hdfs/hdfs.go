@@ -3,6 +3,7 @@ package hdfs
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"sync"
 	"time"
 
@@ -18,6 +19,8 @@ type Config struct {
 	Bridge time.Duration
 	// Stall is how long one read or write may stand still: 20 s if zero.
 	Stall time.Duration
+
+	umask fs.FileMode // Conf's, set by New
 }
 
 // FS gives access to the files of the configuration's HDFS and of others by URI.
@@ -40,6 +43,10 @@ func New(c Config) (*FS, error) {
 	}
 	if c.User == "" {
 		return nil, errors.New("HDFS needs a user's name")
+	}
+	var err error
+	if c.umask, err = c.Conf.Umask(); err != nil {
+		return nil, err
 	}
 	if c.Bridge == 0 {
 		c.Bridge = time.Minute

@@ -74,6 +74,7 @@ func TestHDFS(t *testing.T) {
 		{"a log grows", testGrow},
 		{"a reader notices another file", testReplaced},
 		{"what fails here is not tried again", testLocalError},
+		{"modes", testModes},
 		{"permission", testPermission},
 		{"quota", testQuota},
 		{"safe mode", testSafeMode},

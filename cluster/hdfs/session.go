@@ -3,6 +3,7 @@ package hdfs
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"net"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 type session struct {
 	*hdfs.Client
 	stall time.Duration
+	umask fs.FileMode     // of what it makes
 	ctx   context.Context // of dials; ended by abort
 	abort context.CancelFunc
 
@@ -27,7 +29,7 @@ type session struct {
 const dialLimit = 10 * time.Second
 
 func newSession(ctx context.Context, c Config, nameNodes []string) (*session, error) {
-	s := &session{stall: c.Stall, conns: map[*conn]struct{}{}}
+	s := &session{stall: c.Stall, umask: c.umask, conns: map[*conn]struct{}{}}
 	// The client outlives the operation that it is made for.
 	s.ctx, s.abort = context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(s.ctx, s.closeConns)

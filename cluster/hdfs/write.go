@@ -49,18 +49,18 @@ func (s *session) replace(name, token string, r io.ReadSeeker) error {
 // create opens a new file, whose parents it makes where there are none. One of the
 // same name is from an attempt before.
 func (s *session) create(name string) (*hdfs.FileWriter, error) {
-	w, err := s.Create(name)
+	w, err := s.newFile(name)
 	if errors.Is(err, fs.ErrExist) {
 		if err := s.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
-		w, err = s.Create(name)
+		w, err = s.newFile(name)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		if err := s.MkdirAll(path.Dir(name), 0o755); err != nil {
+		if err := s.folder(path.Dir(name), folderMode&^s.umask); err != nil {
 			return nil, err
 		}
-		w, err = s.Create(name)
+		w, err = s.newFile(name)
 	}
 	return w, err
 }

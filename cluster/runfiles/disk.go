@@ -56,7 +56,7 @@ func (l *Local) open() (*os.Root, error) {
 	if l.root != nil {
 		return l.root, nil
 	}
-	if err := os.MkdirAll(l.dir, 0o755); err != nil {
+	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return nil, err
 	}
 	root, err := os.OpenRoot(l.dir)
@@ -73,10 +73,10 @@ func (l *Local) Write(name string, offset int64) (io.WriteCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+	if err := root.MkdirAll(path.Dir(name), 0o700); err != nil {
 		return nil, err
 	}
-	f, err := root.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o644)
+	f, err := root.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (l *Local) Rename(from, to string, modified time.Time) error {
 	if err := root.Chtimes(from, modified, modified); err != nil {
 		return err
 	}
-	if err := root.MkdirAll(path.Dir(to), 0o755); err != nil {
+	if err := root.MkdirAll(path.Dir(to), 0o700); err != nil {
 		return err
 	}
 	return root.Rename(from, to)

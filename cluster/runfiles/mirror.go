@@ -151,10 +151,10 @@ func (m *Mirror) get(root context.Context, want *clusterpb.FileHead, part string
 	if err != nil {
 		return err
 	}
-	if err := m.sender.root.MkdirAll(path.Dir(part), 0o755); err != nil {
+	if err := m.sender.root.MkdirAll(path.Dir(part), 0o700); err != nil {
 		return err
 	}
-	f, err := m.sender.root.OpenFile(part, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644)
+	f, err := m.sender.root.OpenFile(part, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (m *Mirror) get(root context.Context, want *clusterpb.FileHead, part string
 // name gives a file that was put aside its name and its time.
 func (m *Mirror) name(head *clusterpb.FileHead, part string) error {
 	root, modified := m.sender.root, time.Unix(0, head.GetModifiedUnixNano())
-	if err := errors.Join(root.MkdirAll(path.Dir(head.GetPath()), 0o755), root.Chtimes(part, modified, modified)); err != nil {
+	if err := errors.Join(root.MkdirAll(path.Dir(head.GetPath()), 0o700), root.Chtimes(part, modified, modified)); err != nil {
 		return err
 	}
 	if err := root.Rename(part, head.GetPath()); err != nil {

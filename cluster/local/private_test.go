@@ -1,0 +1,75 @@
+package local_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/local"
+)
+
+// ownDisks has a reservation's agents keep the runs' files to themselves, as on executors
+// that share no disk with the driver, and send them.
+func ownDisks(t *testing.T) func(*clusterpb.ReserveRequest) {
+	t.Helper()
+	wrapper := filepath.Join(t.TempDir(), "tfcluster")
+	const script = `#!/bin/sh
+config=$(mktemp) && sed 's/"shared_dir":"[^"]*"/"shared_dir":""/' >"$config" && exec 3<"$config" && rm "$config" && exec %s "$@" <&3 3<&-
+`
+	if err := os.WriteFile(wrapper, fmt.Appendf(nil, script, program), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return func(r *clusterpb.ReserveRequest) { r.Engine = map[string]string{local.AgentProgram: wrapper} }
+}
+
+// TestPrivateResults: what a cluster makes in its directory is for its owner alone, also
+// where executors have disks of their own; a directory that was there stays as it was.
+func TestPrivateResults(t *testing.T) {
+	t.Parallel()
+	for name, disks := range map[string]func(*clusterpb.ReserveRequest){"shared": func(*clusterpb.ReserveRequest) {}, "apart": ownDisks(t)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shared := t.TempDir()
+			if err := os.Chmod(shared, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			dir := filepath.Join(shared, "runs", "mine")
+			c := bare(t).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) { r.Dir = dir }, disks)
+			const writing = "import os, tfcluster\nctx = tfcluster.context()\nprint('here')\n" +
+				"open(os.path.join(ctx.checkpoint_dir, 'ckpt-1'), 'w').close()\n"
+			c.Script(writing).Wait()
+			if st := c.Script(writing, func(s *clusterpb.StartRequest) { s.Resume = "last" }).Wait(); st.GetState() != "finished" {
+				t.Fatalf("the run is %s: %v", st.GetState(), st.GetFailure())
+			}
+			c.End()
+			seen := map[string]bool{}
+			err := filepath.WalkDir(filepath.Join(shared, "runs"), func(path string, e fs.DirEntry, err error) error {
+				if err != nil {
+					return err
+				}
+				info, err := e.Info()
+				if err != nil {
+					return err
+				}
+				seen[e.Name()] = true
+				want := fs.FileMode(0o600)
+				if e.IsDir() {
+					want = 0o700
+				}
+				if program := e.Name() == "ckpt-1" && name == "shared"; info.Mode().Perm() != want && !program {
+					t.Errorf("%s is %v", path, info.Mode())
+				}
+				return nil
+			})
+			if err != nil || !seen["run.json"] || !seen["000000000000.log"] || !seen["checkpoints"] || !seen["ckpt-1"] {
+				t.Errorf("there were %v: %v", seen, err)
+			}
+			if info, err := os.Stat(shared); err != nil || info.Mode().Perm() != 0o755 {
+				t.Errorf("the directory that was there is %v: %v", info.Mode(), err)
+			}
+		})
+	}
+}
