@@ -29,6 +29,8 @@ type Config struct {
 	Spool Spool
 	// Hadoop is what agents are told of HDFS; nil: nothing.
 	Hadoop map[string]any
+	// Here is whether the executors are on the notebook's machine, and see its folders.
+	Here bool
 	// DefaultFS is what a program's absolute paths are relative to; file:// if empty.
 	DefaultFS string
 	Backend   Backend

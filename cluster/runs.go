@@ -43,12 +43,21 @@ func (c *Coordinator) launch(a actLaunch) {
 		Run: rec.status.GetId(), Attempt: int32(a.attempt), Task: a.task.String(), Program: c.programOf(a.task.Role), Env: env,
 		Directories: &clusterpb.Directories{
 			Dir: rec.status.GetDir(), Logs: rec.status.GetLogDir(), Checkpoints: rec.status.GetCheckpointDir(), Export: rec.status.GetExportDir(),
-			Working: start.GetWorkingDir(),
+			Working: c.startsIn(start), Given: start.GetStartIn(), Notebook: start.GetWorkingDir(),
 		},
 		Mode: start.GetMode(), Epochs: start.GetEpochs(), NumWorkers: int32(len(a.spec[Worker]) + len(a.spec[Chief])), ClusterSpec: a.spec.JSON(),
 		Callback: start.GetCallback(), KerasPatch: start.GetKerasPatch(), DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"), Resumed: start.GetResume() != "" || a.attempt > 1,
 		ExecutorNumber: number, Files: c.given,
 	}}})
+}
+
+// startsIn is the notebook's folder where tasks are to start there: on the notebook's own
+// machine. On another a folder of that path is another folder, if there is one.
+func (c *Coordinator) startsIn(start *clusterpb.StartRequest) string {
+	if c.cfg.Here {
+		return start.GetWorkingDir()
+	}
+	return ""
 }
 
 // programOf is what the tasks of a role run: its own command, or the program.

@@ -195,7 +195,7 @@ func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
 	r := proto.CloneOf(last)
 	r.Resume, r.MaxRestarts, r.StepTimeoutMillis, r.RunTimeoutMillis = req.GetResume(), req.GetMaxRestarts(), req.GetStepTimeoutMillis(), req.GetRunTimeoutMillis()
 	r.Callback, r.KerasPatch = req.GetCallback(), req.GetKerasPatch()
-	r.Given = req.GetGiven()
+	r.Given, r.StartIn = req.GetGiven(), req.GetStartIn()
 	for k, v := range req.GetEnv() {
 		if r.Env == nil {
 			r.Env = map[string]string{}

@@ -1,10 +1,12 @@
 package magics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 
 	"google.golang.org/protobuf/proto"
 
@@ -59,6 +61,9 @@ func (inv *invocation) startRequest(ctx context.Context, cluster string, reserve
 		RunTimeoutMillis: inv.Millis("run-timeout", 0), Callback: !inv.Has("no-callback"), KerasPatch: !inv.Has("no-keras-patch"), Replace: inv.Has("replace"),
 		Env: env, Mode: "train", Epochs: 1, WorkingDir: inv.workingDir(ctx), Show: inv.Text("show"),
 	}
+	if req.StartIn, err = inv.startIn(req.GetWorkingDir(), reserved); err != nil {
+		return nil, err
+	}
 	if !req.GetAgain() {
 		req.Program, err = inv.program(ctx, reserved)
 		return req, err
@@ -73,6 +78,22 @@ func (inv *invocation) startRequest(ctx context.Context, cluster string, reserve
 	req.Again = false
 	req.Program, err = was.program(ctx, reserved)
 	return req, err
+}
+
+// startIn is --working-dir as the executors are to find it.
+func (inv *invocation) startIn(notebook string, reserved *clusterpb.ReserveRequest) (string, error) {
+	given, backend := inv.Text("working-dir"), cmp.Or(reserved.GetBackend(), "local")
+	switch {
+	case given == "":
+		return "", nil
+	case backend == "local":
+		return absolute(notebook, given), nil
+	case !filepath.IsAbs(given):
+		return "", usagef(inv.Verb, "--working-dir %s: on %s it must be absolute, a folder that every executor has", given, backend)
+	case len(reserved.GetShip()) > 0:
+		return "", usagef(inv.Verb, "--working-dir: the files of --files lie in each task's own folder on %s; give one of the two", backend)
+	}
+	return filepath.Clean(given), nil
 }
 
 // enter starts the run and shows it in v until every task is in the program.

@@ -116,6 +116,7 @@ func startOptions() []Option {
 		{Name: "no-callback", Kind: KindFlag, Help: "do not add the Keras callback that reports progress"},
 		{Name: "no-keras-patch", Kind: KindFlag, Help: "leave Keras 3's fit under MultiWorkerMirroredStrategy as it is"},
 		{Name: "replace", Kind: KindFlag, Help: "end an active run first"},
+		{Name: "working-dir", Kind: KindPath, Help: "folder in which the tasks start, on a disk that every executor has; default: on this machine the notebook's, on Spark and YARN each task's own"},
 		{Name: "env", Kind: KindEnv, Repeat: true, Help: "environment variable of the tasks, for this run"},
 	}
 }

@@ -118,7 +118,7 @@ func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
 		},
 	}
 	if t.folder != "" {
-		request.Spec.Absent = directories.GetWorking()
+		request.Spec.Absent = directories.GetNotebook()
 	}
 	return request, a.fetch(ctx, t, request.Spec)
 }
@@ -244,11 +244,18 @@ func needsFresh(env, imported map[string]string) bool {
 	return false
 }
 
-// workingDir is where the task starts: the notebook's folder if it is here and nothing
-// was given for another; else the task's own, or the run's.
+// workingDir is where the task starts: the folder that was given for it; the notebook's,
+// if this is the notebook's machine and no files were given for another; else the task's
+// own, or the run's.
 func (a *Agent) workingDir(ctx context.Context, t *task) (string, error) {
 	directories := t.launch.GetDirectories()
 	apart := a.files != nil
+	if given := directories.GetGiven(); given != "" {
+		if !isDir(given) {
+			return "", fmt.Errorf("--working-dir %s is no folder on %s: give one that every executor has", given, a.host)
+		}
+		return given, nil
+	}
 	if isDir(directories.GetWorking()) && (!apart || len(t.launch.GetFiles()) == 0) {
 		return directories.GetWorking(), nil
 	}
@@ -267,7 +274,7 @@ func (a *Agent) workingDir(ctx context.Context, t *task) (string, error) {
 
 // startsIn is what the program is told of its working directory.
 func (t *task) startsIn(cwd string) string {
-	if t.folder != "" {
+	if t.folder != "" || t.launch.GetDirectories().GetGiven() != "" {
 		return cwd
 	}
 	return t.launch.GetDirectories().GetWorking()

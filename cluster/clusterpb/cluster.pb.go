@@ -2980,7 +2980,9 @@ type Directories struct {
 	Logs          string                 `protobuf:"bytes,2,opt,name=logs,proto3" json:"logs,omitempty"`
 	Checkpoints   string                 `protobuf:"bytes,3,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`
 	Export        string                 `protobuf:"bytes,4,opt,name=export,proto3" json:"export,omitempty"`
-	Working       string                 `protobuf:"bytes,5,opt,name=working,proto3" json:"working,omitempty"` // ctx.working_dir: where relative paths of the program start
+	Working       string                 `protobuf:"bytes,5,opt,name=working,proto3" json:"working,omitempty"`   // the notebook's folder, where executors are on its machine: the task starts there if it exists
+	Given         string                 `protobuf:"bytes,6,opt,name=given,proto3" json:"given,omitempty"`       // --working-dir: a folder that every executor has, where the task starts in any case
+	Notebook      string                 `protobuf:"bytes,7,opt,name=notebook,proto3" json:"notebook,omitempty"` // the notebook's folder, for what is said of a file that is only there
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3046,6 +3048,20 @@ func (x *Directories) GetExport() string {
 func (x *Directories) GetWorking() string {
 	if x != nil {
 		return x.Working
+	}
+	return ""
+}
+
+func (x *Directories) GetGiven() string {
+	if x != nil {
+		return x.Given
+	}
+	return ""
+}
+
+func (x *Directories) GetNotebook() string {
+	if x != nil {
+		return x.Notebook
 	}
 	return ""
 }
@@ -5577,9 +5593,10 @@ type StartRequest struct {
 	Env               map[string]string      `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	Mode              string                 `protobuf:"bytes,11,opt,name=mode,proto3" json:"mode,omitempty"`
 	Epochs            int32                  `protobuf:"varint,12,opt,name=epochs,proto3" json:"epochs,omitempty"`
-	WorkingDir        string                 `protobuf:"bytes,13,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
+	WorkingDir        string                 `protobuf:"bytes,13,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"` // the notebook's folder
 	Show              string                 `protobuf:"bytes,14,opt,name=show,proto3" json:"show,omitempty"`
-	Given             []*Shipped             `protobuf:"bytes,30,rep,name=given,proto3" json:"given,omitempty"` // the request's files, for a driver that cannot read them: its engine's store has their contents
+	StartIn           string                 `protobuf:"bytes,15,opt,name=start_in,json=startIn,proto3" json:"start_in,omitempty"` // --working-dir, absolute: a folder that every executor has; "": the engine's choice
+	Given             []*Shipped             `protobuf:"bytes,30,rep,name=given,proto3" json:"given,omitempty"`                    // the request's files, for a driver that cannot read them: its engine's store has their contents
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -5708,6 +5725,13 @@ func (x *StartRequest) GetWorkingDir() string {
 func (x *StartRequest) GetShow() string {
 	if x != nil {
 		return x.Show
+	}
+	return ""
+}
+
+func (x *StartRequest) GetStartIn() string {
+	if x != nil {
+		return x.StartIn
 	}
 	return ""
 }
@@ -7810,13 +7834,15 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05files\x18\x10 \x03(\v2\x15.tfcluster.v1.ShippedR\x05files\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x87\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb9\x01\n" +
 	"\vDirectories\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x12\n" +
 	"\x04logs\x18\x02 \x01(\tR\x04logs\x12 \n" +
 	"\vcheckpoints\x18\x03 \x01(\tR\vcheckpoints\x12\x16\n" +
 	"\x06export\x18\x04 \x01(\tR\x06export\x12\x18\n" +
-	"\aworking\x18\x05 \x01(\tR\aworking\"\xe0\x02\n" +
+	"\aworking\x18\x05 \x01(\tR\aworking\x12\x14\n" +
+	"\x05given\x18\x06 \x01(\tR\x05given\x12\x1a\n" +
+	"\bnotebook\x18\a \x01(\tR\bnotebook\"\xe0\x02\n" +
 	"\aProgram\x12.\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.tfcluster.v1.Program.KindR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12&\n" +
@@ -8042,7 +8068,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05notes\x18\x12 \x03(\v2\x12.tfcluster.v1.NoteR\x05notes\x126\n" +
 	"\arequest\x18\x13 \x01(\v2\x1c.tfcluster.v1.ReserveRequestR\arequest\x12\x1b\n" +
 	"\tlog_bytes\x18\x14 \x01(\x03R\blogBytes\x12#\n" +
-	"\rbegins_itself\x18\x15 \x01(\bR\fbeginsItself\"\xc2\x04\n" +
+	"\rbegins_itself\x18\x15 \x01(\bR\fbeginsItself\"\xdd\x04\n" +
 	"\fStartRequest\x12/\n" +
 	"\aprogram\x18\x01 \x01(\v2\x15.tfcluster.v1.ProgramR\aprogram\x12\x14\n" +
 	"\x05again\x18\x02 \x01(\bR\x05again\x12\x16\n" +
@@ -8060,7 +8086,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06epochs\x18\f \x01(\x05R\x06epochs\x12\x1f\n" +
 	"\vworking_dir\x18\r \x01(\tR\n" +
 	"workingDir\x12\x12\n" +
-	"\x04show\x18\x0e \x01(\tR\x04show\x12+\n" +
+	"\x04show\x18\x0e \x01(\tR\x04show\x12\x19\n" +
+	"\bstart_in\x18\x0f \x01(\tR\astartIn\x12+\n" +
 	"\x05given\x18\x1e \x03(\v2\x15.tfcluster.v1.ShippedR\x05given\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -318,7 +318,7 @@ func (d *driver) serve(ctx context.Context) error {
 		Backend: d.opt.Backends[d.req.GetBackend()], LastRun: d.lastRun, Earlier: d.earlier, Program: d.opt.Program, SaveState: d.save, Log: d.log,
 	}
 	if d.req.GetBackend() == "local" {
-		cfg.OrphanGrace = 3 * time.Second
+		cfg.OrphanGrace, cfg.Here = 3*time.Second, true
 	}
 	if d.old != nil {
 		cfg.Saved = d.old.Saved

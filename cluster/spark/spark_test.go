@@ -182,6 +182,7 @@ func TestSuiteOnASession(t *testing.T) {
 	s := startNotebook(t, c, many(c)...)
 	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, s.lent(c)) })
 	t.Run("hdfs", func(t *testing.T) { runsOnHDFS(t, s.lent(c)) })
+	t.Run("own folder", func(t *testing.T) { clustertest.OwnFolder(t, s.lent(c)) })
 	s.say("sum", "10")
 	if got := s.hear("sum"); got != "sum 45" {
 		t.Errorf("the session that clusters were on gives %q", got)

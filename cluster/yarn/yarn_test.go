@@ -65,6 +65,7 @@ func TestSuite(t *testing.T) {
 	// A driver that died is missed for a minute before its tasks are ended.
 	h := start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute, Site: indexed})
 	clustertest.Suite(t, harness(t))
+	t.Run("own folder", func(t *testing.T) { clustertest.OwnFolder(t, harness(t)) })
 	t.Run("logs of the other format are read", readsLogs)
 	t.Run("a driver that is elsewhere is found", func(t *testing.T) { findsMoved(t, h) })
 }

@@ -281,7 +281,7 @@ def test_shorten() -> None:
 )
 def test_a_file_of_the_notebooks_folder(tmp_path: Path, name: str, given: str) -> None:
     ran = run(tmp_path, f"open({name!r})", absent="/notebooks", context={"host": "host-a"})
-    hint = f"on host-a the task does not run in the notebook's folder: reserve with --files {given}\n"
+    hint = f"on host-a the task does not run in the notebook's folder: reserve with --files {given}, or"
     assert ran.code == 1
     assert (hint in ran.stderr) == bool(given)
     assert ("--files" in ran.said("exception")["exception"]) == bool(given)

@@ -119,6 +119,7 @@ class Task:
         self.spec = spec
         self.channel = channel
         self.context = context.Context(spec.get("context") or {}, channel)
+        self._folder = os.getcwd()  # where the task starts
 
     def run(self) -> int:
         """Runs the program, tells the agent how it went and returns the exit code."""
@@ -266,11 +267,17 @@ class Task:
         name = getattr(error, "filename", None)
         if not folder or not isinstance(error, FileNotFoundError) or not isinstance(name, str):
             return ""
-        if os.path.isabs(name) and not name.startswith(folder + os.sep):
-            return ""
         host = (self.spec.get("context") or {}).get("host") or "this executor"
-        given = os.path.relpath(name, folder) if os.path.isabs(name) else name
-        return f"on {host} the task does not run in the notebook's folder: reserve with --files {given}"
+        given = name
+        if os.path.isabs(name):
+            below = [f for f in (folder, self._folder) if f and name.startswith(f + os.sep)]
+            if not below:
+                return ""
+            given = os.path.relpath(name, below[0])
+        return (
+            f"on {host} the task does not run in the notebook's folder: reserve with --files {given}, "
+            "or start with --working-dir where all executors share a folder"
+        )
 
 
 def open_streams() -> None:
