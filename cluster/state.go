@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -118,23 +119,47 @@ func CheckName(name string) error {
 // StateHome is where clusters of this user on this host keep their state. A home
 // shared by several hosts holds one folder a host.
 func StateHome() (string, error) {
-	base := os.Getenv("TFCLUSTER_HOME")
-	if base == "" {
-		if x := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(x) {
-			base = filepath.Join(x, "tfcluster")
-		} else {
-			home, err := os.UserHomeDir()
-			if err != nil {
-				return "", fmt.Errorf("find the state folder: %w; set TFCLUSTER_HOME", err)
-			}
-			base = filepath.Join(home, ".local", "state", "tfcluster")
-		}
+	base, err := stateBase()
+	if err != nil {
+		return "", err
 	}
 	host, err := os.Hostname()
 	if err != nil || host == "" {
 		host = "localhost"
 	}
 	return filepath.Join(base, filepath.Base(host)), nil
+}
+
+// stateBase is StateHome without the host.
+func stateBase() (string, error) {
+	if base := os.Getenv("TFCLUSTER_HOME"); base != "" {
+		return base, nil
+	}
+	if x := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(x) {
+		return filepath.Join(x, "tfcluster"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find the state folder: %w; set TFCLUSTER_HOME", err)
+	}
+	return filepath.Join(home, ownBase), nil
+}
+
+// ownBase is stateBase below a user's home, where nobody chose another.
+const ownBase = ".local/state/tfcluster"
+
+// anotherBase is stateBase where it is not the user's own: people behind one account, each
+// with a home of his own, have clusters of the same names.
+func anotherBase() string {
+	base, err := stateBase()
+	if err != nil || os.Getenv("TFCLUSTER_HOME") != "" {
+		return os.Getenv("TFCLUSTER_HOME")
+	}
+	u, err := user.LookupId(strconv.Itoa(os.Getuid()))
+	if err != nil || base == filepath.Join(u.HomeDir, ownBase) { // of an unknown user there is no telling
+		return ""
+	}
+	return base
 }
 
 // StateDir is a cluster's own folder.
@@ -165,7 +190,7 @@ func RuntimeDir() (string, error) {
 	if err := privateDir(dir); err != nil {
 		return "", err
 	}
-	home := os.Getenv("TFCLUSTER_HOME")
+	home := anotherBase()
 	if home == "" {
 		return dir, nil
 	}

@@ -45,7 +45,7 @@ from collections.abc import Callable, Mapping
 from types import ModuleType, TracebackType
 from typing import Any
 
-from tfcluster import context, hooks
+from tfcluster import context, hints, hooks
 from tfcluster.channel import Channel
 from tfcluster.stopping import Stopper
 
@@ -252,7 +252,8 @@ class Task:
 
     def _failed(self, error: BaseException) -> None:
         error.__traceback__ = user_frames(error.__traceback__)
-        if hint := self._absent(error):
+        host = str((self.spec.get("context") or {}).get("host") or "")
+        if hint := hints.missing_file(error, str(self.spec.get("absent") or ""), self._folder, host):
             error.add_note(hint)
         lines = traceback.format_exception(error)
         sys.stdout.flush()
@@ -260,24 +261,6 @@ class Task:
         summary = "".join(traceback.format_exception_only(error)).strip()
         self.channel.flush()
         self.channel.send("exception", exception=shorten(summary, 4000), traceback=shorten("".join(lines), MAX_TEXT))
-
-    def _absent(self, error: BaseException) -> str:
-        """What is to be done about a file that is in the notebook's folder only; "" when that is not so."""
-        folder = str(self.spec.get("absent") or "")
-        name = getattr(error, "filename", None)
-        if not folder or not isinstance(error, FileNotFoundError) or not isinstance(name, str):
-            return ""
-        host = (self.spec.get("context") or {}).get("host") or "this executor"
-        given = name
-        if os.path.isabs(name):
-            below = [f for f in (folder, self._folder) if f and name.startswith(f + os.sep)]
-            if not below:
-                return ""
-            given = os.path.relpath(name, below[0])
-        return (
-            f"on {host} the task does not run in the notebook's folder: reserve with --files {given}, "
-            "or start with --working-dir where all executors share a folder"
-        )
 
 
 def open_streams() -> None:
