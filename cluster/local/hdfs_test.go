@@ -178,7 +178,7 @@ print("done", flush=True)
 	c = h.Start(t, "worker=2", h.at("user/me/x/"))
 	r = c.Script(saving+`print(ctx.task_index, "has", held(), ctx.resumed, flush=True)`, nowhere, func(s *clusterpb.StartRequest) { s.Resume = "last" })
 	finished(t, r)
-	if st := r.Now(); st.GetId() != 2 || st.GetResumedFrom() != "run 1" {
+	if st := r.Now(); st.GetId() != 2 || st.GetResumedFrom() != "run 1 of an earlier cluster" {
 		t.Errorf("run %d resumed from %q", st.GetId(), st.GetResumedFrom())
 	}
 	for i := range 2 {
@@ -196,7 +196,7 @@ print("done", flush=True)
 	if m, err := lines.Recv(); err != nil || len(m.GetLines()) != 4 {
 		t.Errorf("the lines of the other cluster's run: %v %v", m, err)
 	}
-	hist, err := c.History(ctx, &clusterpb.HistoryRequest{})
+	hist, err := c.History(ctx, &clusterpb.HistoryRequest{All: true})
 	if err != nil || len(hist.GetRuns()) != 2 || hist.GetRuns()[0].GetState() != "finished" {
 		t.Errorf("history: %v %v", hist, err)
 	}
