@@ -45,22 +45,13 @@ func (k *Kernel) answerBroken(m *wire.Message, msgType string, send func(zmtp.Me
 // refuseLost answers the cells that a child took with it, and aborts those behind them.
 // Cells that wait for a child to come go on waiting. Caller holds mu.
 func (k *Kernel) refuseLost(why string) {
-	waits := make(map[string]bool, len(k.waiting))
-	for _, o := range k.waiting {
-		if m, err := wire.Decode(o.frames); err == nil {
-			waits[m.Header.MsgID] = true
-		}
-	}
-	var kept []string
-	var doomed []*request
+	var kept, doomed []*request
 	lost := false
-	for _, id := range k.order {
-		r := k.outstanding[id]
+	for _, r := range k.outstanding {
 		switch {
-		case waits[id]:
-			kept = append(kept, id)
-			continue
-		case r.replied: // only its end is missing
+		case !r.given && k.broken == "":
+			kept = append(kept, r)
+		case r.seen&replied != 0: // only its end is missing
 			doomed = append(doomed, r.doomed...)
 			k.status(r.msg.RawHeader(), "idle")
 		default:
@@ -70,9 +61,8 @@ func (k *Kernel) refuseLost(why string) {
 			lost = true
 			k.refuse(r, why)
 		}
-		delete(k.outstanding, id)
 	}
-	k.order = kept
+	k.outstanding = kept
 	if lost && len(kept) == 0 {
 		doomed, k.queue = append(doomed, k.queue...), nil
 	}
@@ -86,12 +76,13 @@ func (k *Kernel) refuseWaiting() {
 	k.waiting = nil
 	for _, o := range waiting {
 		m, err := wire.Decode(o.frames)
-		if err != nil || hidden(m.Header.MsgID) || k.outstanding[m.Header.MsgID] != nil {
+		if err != nil || hidden(m.Header.MsgID) {
 			continue
 		}
 		reply, isRequest := strings.CutSuffix(m.Header.MsgType, "_request")
 		switch {
 		case !isRequest || o.to == stdinChannel:
+		case o.to == shellChannel && reply == "execute" && m.Header.Subshell == "": // outstanding
 		case o.to == controlChannel:
 			k.answerBroken(m, reply+"_reply", k.control.Send)
 		default:

@@ -200,24 +200,35 @@ func (c *child) socket(port int) string {
 func (c *child) fromIOPub(frames [][]byte) {
 	msgType, parent, ok := wire.Peek(frames)
 	c.once.Do(func() { close(c.heard) })
-	if !ok || msgType == "iopub_welcome" || hidden(parent) {
+	if !ok || msgType == "iopub_welcome" {
 		return
 	}
-	if msgType == "status" && bytes.Contains(frames[len(frames)-1], []byte(`"idle"`)) {
-		c.k.childIdle(frames, parent)
+	if hidden(parent) {
+		c.k.marked(parent, false)
+		return
+	}
+	if msgType == "status" && len(parent) > 0 {
+		c.k.childStatus(frames, parent)
 		return
 	}
 	c.k.iopub.Send(frames, droppable(msgType))
 }
 
-// childIdle passes on that the child has done with a request. A client takes the last
-// status for the kernel's, so a matched cell that still runs is busy again.
-func (k *Kernel) childIdle(frames [][]byte, parent string) {
+// childStatus passes on that the child begins a request, or has done with it. A client takes
+// the last status for the kernel's, so a matched cell that still runs is busy again.
+func (k *Kernel) childStatus(frames [][]byte, parent string) {
+	idle := bytes.Contains(frames[len(frames)-1], []byte(`"idle"`))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.iopub.Send(frames, false)
-	if r := k.outstanding[parent]; r != nil {
-		r.idled = true
+	if !idle {
+		if r := k.lacking(parent, begun); r != nil {
+			r.seen |= begun
+		}
+		return
+	}
+	if r := k.lacking(parent, idled); r != nil {
+		r.seen |= begun | idled
 		defer k.finish(r)
 	}
 	switch {
@@ -284,6 +295,10 @@ func (k *Kernel) childReady(c *child) {
 	for _, o := range waiting {
 		c.send(o)
 	}
+	for _, r := range k.outstanding {
+		r.given = true
+	}
+	k.marks.elapsed = k.marks.wait // one on its way to the child before is lost
 	k.pump()
 }
 

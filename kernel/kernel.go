@@ -47,8 +47,10 @@ type Kernel struct {
 	child       *child                 // guarded by mu; nil while none is ready
 	waiting     []outgoing             // guarded by mu: for a child that is not ready
 	queue       []*request             // guarded by mu: cells that wait
-	outstanding map[string]*request    // guarded by mu: cells forwarded, by message id
-	order       []string               // guarded by mu: of outstanding
+	outstanding []*request             // guarded by mu: cells forwarded and not finished, in order
+	seq         uint64                 // guarded by mu: of what was sent to the child last
+	marks       markers                // guarded by mu
+	watching    bool                   // guarded by mu: checkLost is due
 	running     *Cell                  // guarded by mu: the matched cell whose turn it is
 	beside      map[*Cell]struct{}     // guarded by mu: matched cells that run at once
 	count       int                    // guarded by mu: the last execution count
@@ -75,7 +77,7 @@ func New(cfg Config) (*Kernel, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Kernel{
-		cfg: cfg, log: cfg.Log, conn: conn, signer: wire.NewSigner(conn.Key), outstanding: map[string]*request{}, beside: map[*Cell]struct{}{},
+		cfg: cfg, log: cfg.Log, conn: conn, signer: wire.NewSigner(conn.Key), beside: map[*Cell]struct{}{},
 		inputs: map[string]chan string{}, comms: map[string]*Comm{}, opened: make(chan struct{}),
 	}, nil
 }

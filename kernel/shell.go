@@ -14,9 +14,11 @@ type request struct {
 	match Match
 	since time.Time
 
-	// Guarded by Kernel.mu, of a cell that the child was given.
-	idled   bool       // it published idle
-	replied bool       // it answered
+	// Guarded by Kernel.mu, of a cell that was forwarded.
+	seq     uint64     // its place among what was sent to the child
+	given   bool       // there was a child to send it to
+	seen    progress   // what came of it
+	checked progress   // what had come at the last look
 	doomed  []*request // what its failure aborts
 }
 
@@ -106,11 +108,9 @@ func (k *Kernel) forwardLocked(to channel, frames [][]byte) {
 // execute queues a cell, or runs it beside the others when that was asked for.
 func (k *Kernel) execute(m *wire.Message) {
 	r := &request{msg: m, since: time.Now()}
-	if err := m.Unmarshal(&r.exec); err != nil {
-		k.forward(shellChannel, m.Frames) // the child says what is wrong with it
-		return
+	if m.Unmarshal(&r.exec) == nil { // else it is the child's, which may read it or not, in its turn
+		r.match = k.cfg.Interceptor.Match(r.exec.Code)
 	}
-	r.match = k.cfg.Interceptor.Match(r.exec.Code)
 	subshell := m.Header.Subshell != ""
 	switch {
 	case r.match.Mode == Now, r.match.Mode == Queue && subshell:
@@ -183,8 +183,7 @@ func (k *Kernel) pump() {
 		}
 		k.queue = k.queue[1:]
 		k.flushTicks()
-		k.outstanding[r.msg.Header.MsgID] = r
-		k.order = append(k.order, r.msg.Header.MsgID)
+		k.track(r)
 		k.forwardLocked(shellChannel, r.msg.Frames)
 	}
 }
@@ -196,6 +195,7 @@ func (k *Kernel) fromShell(frames [][]byte) {
 		return
 	}
 	if hidden(parent) {
+		k.marked(parent, true)
 		k.ticked(parent, frames[len(frames)-1])
 		return
 	}
@@ -222,56 +222,18 @@ func (k *Kernel) executed(frames [][]byte, parent string) {
 	k.mu.Lock() // from the answer on, so that a failure aborts nothing that comes after it
 	defer k.mu.Unlock()
 	k.shell.Send(frames)
-	r := k.outstanding[parent]
+	r := k.lacking(parent, replied)
 	if r == nil {
 		return // a subshell's
 	}
-	r.replied = true
+	r.seen |= replied
 	if reply.ExecutionCount > 0 && r.exec.Stores() { // it may be lower: %reset begins anew
 		k.count = reply.ExecutionCount
 	}
 	if reply.Status == "error" && r.exec.Stops() { // not what comes from now on
 		r.doomed, k.queue = k.queue, nil
 	}
-	if !r.idled {
-		time.AfterFunc(idleLimit, func() { k.lateIdle(r) })
-	}
 	k.finish(r)
-}
-
-// idleLimit is how long an idle may come after its reply, before it is taken for lost.
-const idleLimit = 2 * time.Second
-
-func (k *Kernel) lateIdle(r *request) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.outstanding[r.msg.Header.MsgID] == r {
-		r.idled = true
-		k.finish(r)
-	}
-}
-
-// finish lets the queue go on behind a cell that was answered and whose idle is out: the
-// two come on different sockets, and what a matched cell says must not overtake what the
-// cell before it printed. Caller holds mu.
-func (k *Kernel) finish(r *request) {
-	if !r.idled || !r.replied {
-		return
-	}
-	delete(k.outstanding, r.msg.Header.MsgID)
-	k.forget(r.msg.Header.MsgID)
-	k.abort(r.doomed)
-	k.flushTicks()
-	k.pump()
-}
-
-func (k *Kernel) forget(id string) {
-	for i, o := range k.order {
-		if o == id {
-			k.order = append(k.order[:i], k.order[i+1:]...)
-			return
-		}
-	}
 }
 
 // abort answers what waited behind a failed cell. Caller holds mu.
@@ -288,10 +250,8 @@ const pythonDied = "PythonDied"
 
 // refuse answers a cell that cannot run with an error. Caller holds mu.
 func (k *Kernel) refuse(r *request, why string) {
-	e := wire.Error{EName: pythonDied, EValue: why, Traceback: []string{pythonDied + ": " + why}}
 	k.status(r.msg.RawHeader(), "busy")
-	k.publish("error", r.msg.RawHeader(), e)
-	k.reply(r.msg, "execute_reply", wire.ExecuteReply{Status: "error", ExecutionCount: k.count, EName: e.EName, EValue: e.EValue, Traceback: e.Traceback})
+	k.fail(r, pythonDied, why)
 	k.status(r.msg.RawHeader(), "idle")
 }
 
@@ -364,8 +324,8 @@ func (k *Kernel) busyAgain() {
 		k.status(k.running.msg.RawHeader(), "busy")
 		return
 	}
-	for _, id := range k.order {
-		if r := k.outstanding[id]; !r.idled {
+	for _, r := range k.outstanding {
+		if r.seen&idled == 0 {
 			k.status(r.msg.RawHeader(), "busy")
 			return
 		}

@@ -1,0 +1,131 @@
+package kerneltest_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/kernel/kerneltest"
+	"github.com/tfcluster/tfcluster/kernel/wire"
+)
+
+// loseReply is a cell whose reply ipykernel does not send: the exception is raised where an
+// interrupt that arrives while the cell ends raises it.
+const loseReply = `k = get_ipython().kernel
+def lose(*_):
+    del k.finish_metadata
+    raise KeyboardInterrupt
+k.finish_metadata = lose`
+
+// loseIdle is a cell whose idle status ipykernel does not publish.
+const loseIdle = `k = get_ipython().kernel
+def lose(*_):
+    del k._publish_status_and_flush
+k._publish_status_and_flush = lose`
+
+// Ensure a cell whose reply ipykernel loses ends with an error that the reader sees, and that
+// the cells behind it run, of either kind.
+func TestLostReply(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	lost := f.Execute(loseReply)
+	behind := []string{f.Execute("%toy lines 1 0"), f.Execute("print('runs')")}
+	f.Begin(lost)
+	f.Status(lost, "idle")
+	f.Status(lost, "busy")
+	var e wire.Error
+	if err := f.Pub("error", lost).Unmarshal(&e); err != nil || e.EName != "ReplyLost" || len(e.Traceback) == 0 {
+		t.Errorf("error %+v %v", e, err)
+	}
+	f.Status(lost, "idle")
+	if r := f.Executed(lost, "error"); r.EName != "ReplyLost" || !strings.Contains(r.EValue, "run it again") {
+		t.Errorf("%+v", r)
+	}
+	for i, id := range behind {
+		if r := f.Executed(id, "ok"); r.ExecutionCount != i+2 {
+			t.Errorf("the cell behind is [%d]", r.ExecutionCount)
+		}
+		f.Until(id)
+	}
+	f.NothingLeft()
+}
+
+// Ensure a cell whose idle ipykernel does not publish is ended for clients, and the queue goes on.
+func TestLostIdle(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	lost := f.Execute(loseIdle)
+	behind := f.Execute("%toy lines 1 0")
+	f.Executed(lost, "ok")
+	f.Begin(lost)
+	f.Status(lost, "idle")
+	f.Executed(behind, "ok")
+	f.Until(behind)
+	f.NothingLeft()
+}
+
+// refused are contents of an execute_request of which ipykernel leaves most without an answer.
+func refused() map[string]string {
+	return map[string]string{
+		"no members":     `{}`,
+		"code is null":   `{"code":null}`,
+		"code is 5":      `{"code":5}`,
+		"a list":         `[1]`,
+		"null":           `null`,
+		"no JSON":        `{"code":`,
+		"deep":           `{"code":"1","x":` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `}`,
+		"very deep":      `{"code":"1","x":` + strings.Repeat("[", 200_000) + strings.Repeat("]", 200_000) + `}`,
+		"invalid UTF-8":  "{\"code\":\"'\xff\xfe'\"}",
+		"lone surrogate": `{"code":"'\ud800'"}`,
+	}
+}
+
+// Ensure an execute_request that ipykernel leaves without an answer is answered, and holds up nothing.
+func TestRefusedRequest(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	for name, content := range refused() {
+		id := f.Send("execute_request", json.RawMessage(content))
+		behind := f.Execute("%toy lines 1 0")
+		var r wire.ExecuteReply
+		if err := f.Reply("execute_reply", id).Unmarshal(&r); err != nil || r.Status == "error" && r.EValue == "" {
+			t.Errorf("%s: %+v %v", name, r, err)
+		}
+		f.Until(id)
+		if r.Status == "ok" || r.EName == "ReplyLost" {
+			f.Executed(behind, "ok")
+		} else { // ipykernel itself answered with an error
+			f.Executed(behind, "aborted")
+		}
+		f.Until(behind)
+		if r, text := f.Run("print('alive')"); r.Status != "ok" || text != "alive\n" {
+			t.Errorf("%s, afterwards: %+v %q", name, r, text)
+		}
+	}
+}
+
+// Ensure two requests under one id are both answered, as ipykernel does, and that what looks at
+// the cells on their way survives them.
+func TestSameID(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	s := wire.NewSigner(f.Conn.Key)
+	for _, code := range []string{"import time; time.sleep(1); print('first')", "print('second')"} {
+		f.SendRaw(s.MakeRequest("same", "execute_request", wire.ExecuteRequest{Code: code, UserExpressions: map[string]any{}}))
+	}
+	complete := f.Send("complete_request", map[string]any{"code": "%toy f", "cursor_pos": 6})
+	f.Reply("complete_reply", complete)
+	now := f.Execute("%toy lines 1 0 --now")
+	f.Executed(now, "ok")
+	f.Executed("same", "ok")
+	f.Executed("same", "ok")
+	f.Until(now)
+	text := f.Text(f.Until("same")) + f.Text(f.Until("same"))
+	if text != "first\nsecond\n" {
+		t.Errorf("printed %q", text)
+	}
+	interrupt := f.SendControl("interrupt_request", map[string]any{})
+	f.ReplyControl("interrupt_reply", interrupt)
+	f.Until(interrupt)
+	f.NothingLeft()
+}

@@ -1,0 +1,57 @@
+package kernel
+
+// progress is which of a cell's signs of life have come from the child.
+type progress uint8
+
+// A cell that the child was given publishes busy, then publishes idle and replies. The last two
+// come on different sockets, so either may be the first.
+const (
+	begun progress = 1 << iota
+	idled
+	replied
+
+	unchecked progress = 1 << 7 // no sign: what request.checked holds at first
+)
+
+// track remembers a cell that goes to the child. Caller holds mu.
+func (k *Kernel) track(r *request) {
+	k.seq++
+	r.seq, r.given, r.checked = k.seq, k.child != nil, unchecked
+	k.outstanding = append(k.outstanding, r)
+	k.watchLost()
+}
+
+// lacking finds the cell that a sign from the child belongs to, nil for none. Clients may send
+// two cells under one id: the child serves them in order, so the sign is the first one's that
+// lacks it. Caller holds mu.
+func (k *Kernel) lacking(id string, sign progress) *request {
+	for _, r := range k.outstanding {
+		if r.seen&sign == 0 && r.msg.Header.MsgID == id {
+			return r
+		}
+	}
+	return nil
+}
+
+// drop forgets an outstanding cell. Caller holds mu.
+func (k *Kernel) drop(r *request) {
+	for i, o := range k.outstanding {
+		if o == r {
+			k.outstanding = append(k.outstanding[:i], k.outstanding[i+1:]...)
+			return
+		}
+	}
+}
+
+// finish lets the queue go on behind a cell that has replied and whose idle is out: the two come
+// on different sockets, and what a matched cell says must not overtake what the cell before it
+// printed. Caller holds mu.
+func (k *Kernel) finish(r *request) {
+	if r.seen&idled == 0 || r.seen&replied == 0 {
+		return
+	}
+	k.drop(r)
+	k.abort(r.doomed)
+	k.flushTicks()
+	k.pump()
+}
