@@ -244,7 +244,7 @@ func (k *Kernel) run(c *Cell) (reply any, failed bool) {
 func (k *Kernel) guard(c *Cell) (res Result) {
 	defer func() {
 		if p := recover(); p != nil {
-			k.log.Error("panic in a cell", "panic", p)
+			logPanic(k.log, "Run", p)
 			res = Result{Err: &CellError{Name: "InternalError", Value: fmt.Sprint(p), Traceback: []string{fmt.Sprintf("InternalError: %v (a defect of this kernel; the cluster is untouched)", p)}}}
 		}
 	}()

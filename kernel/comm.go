@@ -57,11 +57,9 @@ func (k *Kernel) comm(m *wire.Message) bool {
 	case c == nil:
 		return false
 	case m.Header.MsgType == "comm_close":
-		if c.OnClose != nil {
-			c.OnClose()
-		}
-	case c.OnMessage != nil:
-		c.OnMessage(data.Data)
+		c.closed()
+	default:
+		c.message(data.Data)
 	}
 	return true
 }
@@ -83,9 +81,7 @@ func (k *Kernel) openComm(m *wire.Message) bool {
 	k.mu.Unlock()
 	if full {
 		k.publish("comm_close", m.RawHeader(), wire.CommData{CommID: open.CommID, Data: map[string]any{}})
-		if c.OnClose != nil {
-			c.OnClose()
-		}
+		c.closed()
 	}
 	return true
 }

@@ -76,6 +76,7 @@ func New(cfg Config) (*Kernel, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	cfg.Interceptor = guarded{cfg.Interceptor, cfg.Log}
 	return &Kernel{
 		cfg: cfg, log: cfg.Log, conn: conn, signer: wire.NewSigner(conn.Key), beside: map[*Cell]struct{}{},
 		inputs: map[string]chan string{}, comms: map[string]*Comm{}, opened: make(chan struct{}),

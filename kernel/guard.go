@@ -1,0 +1,72 @@
+package kernel
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+)
+
+// guarded calls an Interceptor. A panic in one of its methods costs the answer that the method
+// owed and is logged; none of them runs while the kernel holds a lock or is halfway through a
+// change, so the kernel's state is whole. Run has a guard of its own, which fails the cell.
+type guarded struct {
+	Interceptor
+	log *slog.Logger
+}
+
+// recovered logs a panic; it is to be deferred.
+func (g guarded) recovered(method string) {
+	if p := recover(); p != nil {
+		logPanic(g.log, method, p)
+	}
+}
+
+func logPanic(log *slog.Logger, where string, p any) {
+	log.Error("panic: a defect of this kernel", "where", where, "panic", p, "stack", string(debug.Stack()))
+}
+
+// Match leaves the cell to Python after a panic.
+func (g guarded) Match(code string) (m Match) {
+	defer g.recovered("Match")
+	return g.Interceptor.Match(code)
+}
+
+// Complete leaves the request to Python after a panic.
+func (g guarded) Complete(ctx context.Context, code string, cursor int) (c Completion, ok bool) {
+	defer g.recovered("Complete")
+	return g.Interceptor.Complete(ctx, code, cursor)
+}
+
+// Inspect leaves the request to Python after a panic.
+func (g guarded) Inspect(ctx context.Context, code string, cursor int) (data map[string]any, ok bool) {
+	defer g.recovered("Inspect")
+	return g.Interceptor.Inspect(ctx, code, cursor)
+}
+
+// OpenComm leaves the comm to Python after a panic.
+func (g guarded) OpenComm(c *Comm) (taken bool) {
+	defer g.recovered("OpenComm")
+	return g.Interceptor.OpenComm(c)
+}
+
+// Shutdown goes on with the kernel's end after a panic.
+func (g guarded) Shutdown(ctx context.Context, restart bool) {
+	defer g.recovered("Shutdown")
+	g.Interceptor.Shutdown(ctx, restart)
+}
+
+// message calls OnMessage, if there is one.
+func (c *Comm) message(data map[string]any) {
+	defer guarded{log: c.k.log}.recovered("OnMessage")
+	if c.OnMessage != nil {
+		c.OnMessage(data)
+	}
+}
+
+// closed calls OnClose, if there is one.
+func (c *Comm) closed() {
+	defer guarded{log: c.k.log}.recovered("OnClose")
+	if c.OnClose != nil {
+		c.OnClose()
+	}
+}
