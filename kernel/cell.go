@@ -170,6 +170,10 @@ func (k *Kernel) runQueued(r *request) {
 	k.running = c
 	k.work.Go(func() {
 		reply, failed := k.run(c)
+		aborts := failed && c.exec.Stops()
+		if aborts {
+			k.awaitBurst()
+		}
 		k.mu.Lock() // from the answer on, so that a failure aborts nothing that comes after it
 		defer k.mu.Unlock()
 		k.reply(c.msg, "execute_reply", reply)
@@ -178,7 +182,7 @@ func (k *Kernel) runQueued(r *request) {
 		if len(k.beside) > 0 {
 			k.besideBusy()
 		}
-		if failed && c.exec.Stops() {
+		if aborts {
 			doomed := k.queue
 			k.queue = nil
 			k.abort(doomed)

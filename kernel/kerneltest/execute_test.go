@@ -115,11 +115,47 @@ func TestAbort(t *testing.T) {
 	})
 }
 
+// Ensure a magic that fails at once aborts the cells that a client sends on without waiting for
+// its reply, as Run All does, of either kind.
+func TestAbortOfRunAll(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	for gap := range 6 { // ms, a tenth of what the kernel waits for
+		ids := []string{f.Execute("%toy fail")}
+		for _, code := range []string{"print(1)", "%toy lines 1 0", "print(2)"} {
+			time.Sleep(time.Duration(gap) * time.Millisecond)
+			ids = append(ids, f.Execute(code))
+		}
+		f.Executed(ids[0], "error")
+		for _, id := range ids[1:] {
+			f.Executed(id, "aborted")
+		}
+		f.Until(ids[3])
+	}
+	f.NothingLeft()
+}
+
+// Ensure an error of a silent request aborts nothing.
+func TestNoAbortBehindSilent(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	for _, code := range []string{"import time; time.sleep(0.3); 1/0", "%toy fail"} {
+		hold := f.Execute("import time; time.sleep(0.3)") // so that all are queued
+		fails := f.Send("execute_request", wire.ExecuteRequest{Code: code, Silent: true, UserExpressions: map[string]any{}})
+		behind := f.Execute("%toy lines 1 0")
+		f.Executed(hold, "ok")
+		f.Executed(fails, "error")
+		f.Executed(behind, "ok")
+		f.Until(behind)
+	}
+	f.NothingLeft()
+}
+
 // Ensure an error aborts nothing that was sent in answer to it, however soon.
 func TestNoAbortOfWhatComesAfter(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
-	for range 200 {
+	for range 50 {
 		f.Executed(f.Execute("%toy fail"), "error")
 		next := f.Execute("%toy lines 1 0")
 		f.Executed(next, "ok")

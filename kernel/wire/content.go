@@ -18,8 +18,10 @@ func (r *ExecuteRequest) Stores() bool {
 	return *r.StoreHistory && !r.Silent
 }
 
-// Stops is whether an error aborts what is queued behind it.
-func (r *ExecuteRequest) Stops() bool { return r.StopOnError == nil || *r.StopOnError }
+// Stops is whether an error aborts what is queued behind it; a silent request's never does.
+func (r *ExecuteRequest) Stops() bool {
+	return !r.Silent && (r.StopOnError == nil || *r.StopOnError)
+}
 
 // ExecuteReply is the content of execute_reply, of one that failed or as far as it is read.
 type ExecuteReply struct {

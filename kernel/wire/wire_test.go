@@ -113,9 +113,9 @@ func TestExecuteDefaults(t *testing.T) {
 		stores, stops bool
 	}{
 		{`{}`, true, true},
-		{`{"silent":true}`, false, true},
+		{`{"silent":true}`, false, false},
 		{`{"store_history":false}`, false, true},
-		{`{"silent":true,"store_history":true}`, false, true},
+		{`{"silent":true,"store_history":true}`, false, false},
 		{`{"stop_on_error":false}`, true, false},
 	} {
 		var r wire.ExecuteRequest
