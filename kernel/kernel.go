@@ -109,27 +109,6 @@ func (k *Kernel) Run(ctx context.Context) error {
 	return err
 }
 
-func (k *Kernel) open() error {
-	var err error
-	opt := zmtp.Options{Refused: func(peer string, err error) { k.log.Warn("peer refused", "peer", peer, "err", err) }}
-	pub := opt
-	pub.Note = k.droppedNote
-	router := func(port int) *zmtp.Router {
-		r, rerr := zmtp.ListenRouter(k.conn.endpoint(port), opt)
-		err = errors.Join(err, rerr)
-		return r
-	}
-	k.heartbeat, k.control, k.stdin = router(k.conn.HBPort), router(k.conn.ControlPort), router(k.conn.StdinPort)
-	shell, serr := zmtp.ServeRouter(k.conn.endpoint(k.conn.ShellPort), opt, k.fromClient)
-	k.shell, err = shell, errors.Join(err, serr)
-	x, xerr := zmtp.ListenXPub(k.conn.endpoint(k.conn.IOPubPort), pub, k.welcome)
-	k.iopub = x
-	if err = errors.Join(err, xerr); err != nil {
-		return fmt.Errorf("open the kernel's sockets: %w", err)
-	}
-	return nil
-}
-
 // isOpen waits until every socket is open: false, if that does not come about. What
 // comes in on the first ones goes no further before.
 func (k *Kernel) isOpen() bool {

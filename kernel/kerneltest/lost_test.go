@@ -129,3 +129,17 @@ func TestSameID(t *testing.T) {
 	f.Until(interrupt)
 	f.NothingLeft()
 }
+
+// Ensure a request of ten thousand frames is answered.
+func TestManyFrames(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	frames := wire.NewSigner(f.Conn.Key).MakeRequest("frames", "execute_request", wire.ExecuteRequest{Code: "1", UserExpressions: map[string]any{}})
+	for range 10_000 {
+		frames = append(frames, []byte("b"))
+	}
+	f.SendRaw(frames)
+	f.Executed("frames", "ok")
+	f.Until("frames")
+	f.NothingLeft()
+}

@@ -169,6 +169,22 @@ func (s *Signer) sign(parts [][]byte) []byte {
 	return hex.AppendEncode(nil, h.Sum(nil))
 }
 
+// Genuine is whether Verify would take a message; unlike Verify it does not remember it.
+func (s *Signer) Genuine(m *Message) bool {
+	if len(s.key) == 0 {
+		return true
+	}
+	got := m.Frames[m.at+1]
+	if !hmac.Equal(got, s.sign(m.Frames[m.at+2:m.at+6])) {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, again := s.seen[string(got)]
+	_, before := s.old[string(got)]
+	return !again && !before
+}
+
 // remembered bounds how many signatures are kept to find replays.
 const remembered = 1 << 16
 

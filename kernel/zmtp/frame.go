@@ -65,7 +65,11 @@ type frameReader struct {
 	maxFrame   int64
 	maxMessage int64
 	maxFrames  int
+	allowed    allowance
 }
+
+// frameOverhead is what a frame counts for beside its body, so that many empty ones count too.
+const frameOverhead = 64
 
 // frame reads one frame: its flags and its body.
 func (fr *frameReader) frame() (flags byte, body []byte, err error) {
@@ -101,12 +105,18 @@ func (fr *frameReader) length(flags byte) (uint64, error) {
 
 // body reads size bytes. Beyond allocStep the buffer grows only as bytes arrive.
 func (fr *frameReader) body(size int) ([]byte, error) {
+	if err := fr.allowed.take(int64(min(size, allocStep)) + frameOverhead); err != nil {
+		return nil, err
+	}
 	buf := make([]byte, min(size, allocStep))
 	if _, err := io.ReadFull(fr.r, buf); err != nil {
 		return nil, noEOF(err)
 	}
 	for len(buf) < size {
 		have := len(buf)
+		if err := fr.allowed.take(int64(min(size, 4*have) - have)); err != nil {
+			return nil, err
+		}
 		grown := make([]byte, min(size, 4*have))
 		copy(grown, buf)
 		if _, err := io.ReadFull(fr.r, grown[have:]); err != nil {
@@ -135,7 +145,7 @@ func (fr *frameReader) message(command func(body []byte) error) (Message, error)
 			}
 			continue
 		}
-		size += int64(len(body))
+		size += int64(len(body)) + frameOverhead
 		if size > fr.maxMessage {
 			return nil, fmt.Errorf("%w: over %d bytes", ErrMessageTooLong, fr.maxMessage)
 		}

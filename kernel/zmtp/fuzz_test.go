@@ -18,7 +18,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte{2, 0x40, 0, 0, 0, 0, 0, 0, 0})
 	f.Add([]byte("\x04\x0a\x04PING\x00\x0actx"))
 	f.Fuzz(func(t *testing.T, in []byte) {
-		fr := &frameReader{r: bufio.NewReader(bytes.NewReader(in)), maxFrame: 1 << 20, maxMessage: 1 << 20, maxFrames: 8}
+		fr := &frameReader{r: bufio.NewReader(bytes.NewReader(in)), maxFrame: 1 << 20, maxMessage: 1 << 20, maxFrames: 8, allowed: allowance{trusted: true}}
 		command := func(body []byte) error {
 			name, data, err := parseCommand(body)
 			if err == nil && len(name)+len(data)+1 != len(body) {
@@ -47,7 +47,7 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(append(greeting(), 4, 6, 5, 'R', 'E', 'A', 'D', 'Y'))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		nc := fakeConn{bytes.NewReader(in)}
-		fr := &frameReader{r: bufio.NewReader(nc), maxFrame: 1 << 20, maxMessage: 1 << 20, maxFrames: 8}
+		fr := &frameReader{r: bufio.NewReader(nc), maxFrame: 1 << 20, maxMessage: 1 << 20, maxFrames: 8, allowed: allowance{trusted: true}}
 		identity, err := handshake(nc, fr, socketKind{"ROUTER", []string{"DEALER"}})
 		if err == nil && (len(identity) > maxIdentity || len(identity) > 0 && identity[0] == 0) {
 			t.Fatalf("identity %q was taken", identity)

@@ -48,8 +48,9 @@ type peer struct {
 	gone     chan struct{} // closed by drop
 	once     sync.Once
 
-	mu   sync.Mutex
-	subs map[string]int // guarded by mu: an XPUB peer's topics
+	mu         sync.Mutex
+	subs       map[string]int // guarded by mu: an XPUB peer's topics
+	topicBytes int            // guarded by mu: the sum of their lengths
 }
 
 func (p *peer) drop() {
@@ -130,7 +131,11 @@ func (l *listener) serve(p *peer) {
 		delete(l.peers, p)
 		l.mu.Unlock()
 	}()
-	fr := &frameReader{r: bufio.NewReaderSize(p.nc, 64<<10), maxFrame: l.opt.MaxFrame, maxMessage: l.opt.MaxMessage, maxFrames: l.opt.MaxFrames}
+	fr := &frameReader{
+		r: bufio.NewReaderSize(p.nc, 64<<10), maxFrame: l.opt.MaxFrame, maxMessage: l.opt.MaxMessage, maxFrames: l.opt.MaxFrames,
+		allowed: allowance{trusted: l.opt.Trusts == nil, most: l.opt.MaxUntrusted, budget: l.opt.Untrusted},
+	}
+	defer func() { fr.allowed.release() }()
 	err := p.nc.SetDeadline(time.Now().Add(l.opt.HandshakeTimeout))
 	if err == nil {
 		p.identity, err = handshake(p.nc, fr, l.kind)
@@ -162,14 +167,26 @@ func (l *listener) read(p *peer, fr *frameReader) error {
 	for {
 		m, err := fr.message(func(body []byte) error { return l.command(p, body) })
 		switch {
-		case errors.Is(err, ErrFrameTooLong), errors.Is(err, ErrMessageTooLong), errors.Is(err, ErrTooManyFrames), errors.Is(err, ErrBadFrame), errors.Is(err, errQueueFull):
+		case errors.Is(err, ErrFrameTooLong), errors.Is(err, ErrMessageTooLong), errors.Is(err, ErrTooManyFrames), errors.Is(err, ErrBadFrame),
+			errors.Is(err, ErrUntrusted), errors.Is(err, errQueueFull):
 			return err
 		case err != nil:
 			return nil //nolint:nilerr // the peer went away
 		}
+		if !fr.allowed.trusted {
+			fr.allowed.trusted = l.opt.Trusts(m)
+			fr.allowed.release()
+		}
+		if !fr.allowed.trusted { // it goes no further, so what strangers send does not pile up anywhere
+			l.opt.Refused(p.nc.RemoteAddr().String(), errDistrusted)
+			continue
+		}
 		l.receive(p, m)
 	}
 }
+
+// errDistrusted is a message that was dropped because Trusts did not take it.
+var errDistrusted = errors.New("zmtp: a message of a peer that is not trusted was dropped")
 
 // command answers PING with its context (RFC 37, "Connection Heartbeating").
 // SUBSCRIBE and CANCEL are ZMTP 3.1's form of a subscription.

@@ -4,9 +4,17 @@ import "time"
 
 // Options sets the limits of a socket. The zero value of each field means its default.
 type Options struct {
-	// MaxFrame and MaxMessage bound what a peer may send, in bytes; default 1 GiB and 2 GiB.
+	// MaxFrame and MaxMessage bound what a peer may send, in bytes; default 1 GiB and 2 GiB. A frame counts 64 bytes
+	// beside its body.
 	MaxFrame, MaxMessage int64
-	// MaxFrames bounds the frames of one message; default 4096.
+	// Trusts reports whether a message shows that its sender may use the socket; nil trusts every peer. It is called with
+	// what a peer sends until it is trusted, on the peer's own goroutine. What it does not take is dropped.
+	Trusts func(Message) bool
+	// MaxUntrusted bounds a message of a peer that is not trusted yet, in bytes; default 64 MiB.
+	MaxUntrusted int64
+	// Untrusted bounds what peers that are not trusted hold together; default 256 MiB of the socket's own.
+	Untrusted *Budget
+	// MaxFrames bounds the frames of one message; default 2^20.
 	MaxFrames int
 	// MaxPeers bounds the connections held at one time, handshakes included; default 1024.
 	MaxPeers int
@@ -33,7 +41,9 @@ type Lost struct {
 const (
 	defaultMaxFrame   = 1 << 30
 	defaultMaxMessage = 2 << 30
-	defaultMaxFrames  = 4096
+	defaultMaxFrames  = 1 << 20
+	defaultUntrusted  = 64 << 20
+	defaultBudget     = 256 << 20
 	defaultMaxPeers   = 1024
 	defaultHandshake  = 10 * time.Second
 	defaultQueueSoft  = 64 << 20
@@ -44,6 +54,10 @@ func (o Options) withDefaults() Options {
 	setDefault(&o.MaxFrame, defaultMaxFrame)
 	setDefault(&o.MaxMessage, defaultMaxMessage)
 	setDefault(&o.MaxFrames, defaultMaxFrames)
+	setDefault(&o.MaxUntrusted, defaultUntrusted)
+	if o.Untrusted == nil {
+		o.Untrusted = NewBudget(defaultBudget)
+	}
 	setDefault(&o.MaxPeers, defaultMaxPeers)
 	setDefault(&o.HandshakeTimeout, defaultHandshake)
 	setDefault(&o.QueueSoft, defaultQueueSoft)

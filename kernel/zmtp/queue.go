@@ -71,10 +71,14 @@ func (q *queue) putDirect(m Message) {
 	}
 }
 
+// commandsBelow is the size of a queue up to which commands are added. Ours only answer a PING, and a peer that reads
+// what is queued knows by it that we live.
+const commandsBelow = 64 << 10
+
 func (q *queue) putCommand(frame []byte) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
+	if q.closed || q.bytes > commandsBelow {
 		return nil
 	}
 	return q.append(entry{command: frame, size: int64(len(frame)) + entryOverhead})

@@ -51,14 +51,20 @@ func (x *XPub) received(p *peer, m Message) {
 	topic := string(m[0][1:])
 	p.mu.Lock()
 	if m[0][0] == 0 {
-		if p.subs[topic]--; p.subs[topic] <= 0 {
+		if p.subs[topic] == 1 {
 			delete(p.subs, topic)
+			p.topicBytes -= len(topic)
+		} else if p.subs[topic] > 1 {
+			p.subs[topic]--
 		}
 		p.mu.Unlock()
 		return
 	}
-	if len(p.subs) < maxTopics {
+	if p.subs[topic] > 0 {
 		p.subs[topic]++
+	} else if len(p.subs) < maxTopics && p.topicBytes+len(topic) <= maxTopicBytes {
+		p.subs[topic] = 1
+		p.topicBytes += len(topic)
 	}
 	p.mu.Unlock()
 	if x.subscribed != nil {
@@ -66,8 +72,11 @@ func (x *XPub) received(p *peer, m Message) {
 	}
 }
 
-// maxTopics bounds what one subscriber may make us remember.
-const maxTopics = 1024
+// maxTopics and maxTopicBytes bound what one subscriber may make us remember.
+const (
+	maxTopics     = 1024
+	maxTopicBytes = 64 << 10
+)
 
 func (p *peer) wants(topic []byte) bool {
 	p.mu.Lock()

@@ -1,0 +1,50 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/tfcluster/tfcluster/kernel/wire"
+	"github.com/tfcluster/tfcluster/kernel/zmtp"
+)
+
+// Bounds of what those may send and leave unread who have not shown that they hold the connection
+// file's key. On the heartbeat and on IOPub clients sign nothing, and send a few bytes.
+const (
+	untrustedBytes = 256 << 20 // by all of them together
+	unsignedBytes  = 64 << 10  // by one message on the heartbeat and on IOPub
+	echoBytes      = 128 << 10 // of one peer's heartbeats that it does not read back
+)
+
+// open opens the sockets of the connection file.
+func (k *Kernel) open() error {
+	var err error
+	opt := zmtp.Options{
+		Refused: func(peer string, err error) { k.log.Warn("peer refused", "peer", peer, "err", err) },
+		Trusts:  k.genuine, Untrusted: zmtp.NewBudget(untrustedBytes),
+	}
+	unsigned := zmtp.Options{Refused: opt.Refused, MaxFrame: unsignedBytes, MaxMessage: 2 * unsignedBytes}
+	beat, pub := unsigned, unsigned
+	beat.QueueHard = echoBytes
+	pub.Note = k.droppedNote
+	router := func(port int, opt zmtp.Options) *zmtp.Router {
+		r, rerr := zmtp.ListenRouter(k.conn.endpoint(port), opt)
+		err = errors.Join(err, rerr)
+		return r
+	}
+	k.heartbeat, k.control, k.stdin = router(k.conn.HBPort, beat), router(k.conn.ControlPort, opt), router(k.conn.StdinPort, opt)
+	shell, serr := zmtp.ServeRouter(k.conn.endpoint(k.conn.ShellPort), opt, k.fromClient)
+	k.shell, err = shell, errors.Join(err, serr)
+	x, xerr := zmtp.ListenXPub(k.conn.endpoint(k.conn.IOPubPort), pub, k.welcome)
+	k.iopub = x
+	if err = errors.Join(err, xerr); err != nil {
+		return fmt.Errorf("open the kernel's sockets: %w", err)
+	}
+	return nil
+}
+
+// genuine is whether a message is signed with the connection file's key and new.
+func (k *Kernel) genuine(frames zmtp.Message) bool {
+	m, err := wire.Decode(frames)
+	return err == nil && k.signer.Genuine(m)
+}
