@@ -298,7 +298,7 @@ func (k *Kernel) childReady(c *child) {
 	for _, r := range k.outstanding {
 		r.given = true
 	}
-	k.marks.elapsed = k.marks.wait // one on its way to the child before is lost
+	k.marks = markers{} // one on its way to the child before is lost
 	k.pump()
 }
 

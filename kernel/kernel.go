@@ -50,7 +50,8 @@ type Kernel struct {
 	outstanding []*request             // guarded by mu: cells forwarded and not finished, in order
 	seq         uint64                 // guarded by mu: of what was sent to the child last
 	marks       markers                // guarded by mu
-	watching    bool                   // guarded by mu: checkLost is due
+	lookout     lookout                // guarded by mu: when checkLost is due
+	watchTimer  *time.Timer            // guarded by mu: runs checkLost
 	running     *Cell                  // guarded by mu: the matched cell whose turn it is
 	beside      map[*Cell]struct{}     // guarded by mu: matched cells that run at once
 	count       int                    // guarded by mu: the last execution count

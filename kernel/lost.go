@@ -15,83 +15,107 @@ import (
 // a hidden request, sent behind the cells in question. The child serves shell in order, so once
 // it answers the marker on a socket, whatever an earlier cell did not send there is lost.
 
-// lostCheck is how often the cells that the child holds are looked at. A sign that is still
-// missing after one to two of these is asked for by a marker.
-const lostCheck = 500 * time.Millisecond
-
-// Pauses between two markers while the first is not answered, in checks: the child may be at
-// work, or may have lost the marker too.
 const (
-	firstMarkerPause = 4
-	mostMarkerPause  = 64
+	// lostCheck is how soon the cells that the child holds are looked at. A sign that is still missing
+	// after one to two of these, although it should have come, is asked for by a marker.
+	lostCheck = 100 * time.Millisecond
+	// runningCheck is the same for a cell that runs, whose two last signs may both be lost.
+	runningCheck = 5 * time.Second
+	// Pauses between two markers while the first is not answered: it may be lost as well.
+	firstMarkerPause = time.Second
+	mostMarkerPause  = time.Minute
 )
 
 const markerPrefix = hiddenPrefix + "marker-"
 
 // markers is what is known of the markers sent to the child.
 type markers struct {
-	sent          uint64 // the number of the last one
-	shell, iopub  uint64 // the latest that was answered on each socket
-	wait, elapsed int    // in checks, since the last one was sent
+	sent         uint64 // the number of the last one
+	shell, iopub uint64 // the latest that was answered on each socket
+	at           time.Time
+	pause        time.Duration
 }
 
-// watchLost looks at the outstanding cells after a while. Caller holds mu.
+// lookout is when the outstanding cells are looked at next.
+type lookout uint8
+
+const (
+	notWatched lookout = iota
+	watchedSlowly
+	watchedClosely
+)
+
+// watchLost has the outstanding cells looked at soon. Caller holds mu.
 func (k *Kernel) watchLost() {
-	if !k.watching {
-		k.watching = true
-		time.AfterFunc(lostCheck, k.checkLost)
+	if k.lookout != watchedClosely {
+		k.watchIn(watchedClosely, lostCheck)
 	}
+}
+
+func (k *Kernel) watchIn(l lookout, d time.Duration) {
+	k.lookout = l
+	if k.watchTimer == nil {
+		k.watchTimer = time.AfterFunc(d, k.checkLost)
+		return
+	}
+	k.watchTimer.Reset(d)
 }
 
 // checkLost sends a marker when a cell lacks a sign for too long.
 func (k *Kernel) checkLost() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.watching = false
+	slowly := k.lookout == watchedSlowly
+	k.lookout = notWatched
 	if len(k.outstanding) == 0 || k.dying || k.ctx.Err() != nil {
 		return
 	}
-	k.watchLost()
-	k.marks.elapsed++
-	if k.overdue() && k.child != nil {
-		k.mark()
+	runs, late := k.overdue(slowly)
+	if runs {
+		k.watchIn(watchedSlowly, runningCheck)
+	} else {
+		k.watchLost()
+	}
+	if late && k.child != nil {
+		k.mark(runs)
 	}
 }
 
-// overdue is whether a cell lacks a sign that another cell's or its own last sign lets expect,
-// and lacked it at the check before. Caller holds mu.
-func (k *Kernel) overdue() bool {
-	works, late := false, false
+// overdue tells whether the child is at work on a cell, as far as its signs say, and whether a cell
+// lacks a sign that should have come, and lacked it at the check before. Caller holds mu.
+func (k *Kernel) overdue(slowly bool) (runs, late bool) {
 	for _, r := range k.outstanding {
-		works = works || r.seen == begun
+		runs = runs || r.seen == begun
 	}
 	for _, r := range k.outstanding {
 		again := r.checked == r.seen
 		r.checked = r.seen
 		switch {
-		case r.seen == begun: // it runs
+		case r.seen == begun:
+			late = late || again && slowly
 		case r.seen == 0: // it waits for another cell, or for whatever keeps the child
-			late = late || again && !works
+			late = late || again && !runs
 		default:
 			late = late || again
 		}
 	}
-	return late
+	return runs, late
 }
 
-// mark sends a marker, unless one is on its way. Caller holds mu.
-func (k *Kernel) mark() {
+// mark sends a marker, unless one is on its way: one that has no answer waits behind a cell that
+// runs. Caller holds mu.
+func (k *Kernel) mark(runs bool) {
 	m := &k.marks
 	switch {
 	case m.sent <= min(m.shell, m.iopub):
-		m.wait = firstMarkerPause
-	case m.elapsed < m.wait:
+		m.pause = firstMarkerPause
+	case runs && m.sent > max(m.shell, m.iopub), time.Since(m.at) < m.pause:
 		return
 	default:
-		m.wait = min(2*m.wait, mostMarkerPause)
+		m.pause = min(2*m.pause, mostMarkerPause)
 	}
 	k.seq++
-	m.sent, m.elapsed = k.seq, 0
+	m.sent, m.at = k.seq, time.Now()
 	id := markerPrefix + strconv.FormatUint(m.sent, 10)
 	// comm_info is cheap, changes nothing, and is never aborted; no comm has this target.
 	k.forwardLocked(shellChannel, k.signer.MakeRequest(id, "comm_info_request", map[string]any{"target_name": markerPrefix}))

@@ -48,6 +48,7 @@ func (k *Kernel) drop(r *request) {
 // printed. Caller holds mu.
 func (k *Kernel) finish(r *request) {
 	if r.seen&idled == 0 || r.seen&replied == 0 {
+		k.watchLost()
 		return
 	}
 	k.drop(r)

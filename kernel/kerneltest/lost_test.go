@@ -19,9 +19,9 @@ k.finish_metadata = lose`
 
 // loseIdle is a cell whose idle status ipykernel does not publish.
 const loseIdle = `k = get_ipython().kernel
-def lose(*_):
+def hide(*_):
     del k._publish_status_and_flush
-k._publish_status_and_flush = lose`
+k._publish_status_and_flush = hide`
 
 // Ensure a cell whose reply ipykernel loses ends with an error that the reader sees, and that
 // the cells behind it run, of either kind.
@@ -59,6 +59,21 @@ func TestLostIdle(t *testing.T) {
 	f.Executed(lost, "ok")
 	f.Begin(lost)
 	f.Status(lost, "idle")
+	f.Executed(behind, "ok")
+	f.Until(behind)
+	f.NothingLeft()
+}
+
+// Ensure a cell that sends neither a reply nor an idle is ended.
+func TestLostReplyAndIdle(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	lost := f.Execute(loseIdle + "\n" + loseReply)
+	behind := f.Execute("%toy lines 1 0")
+	f.Begin(lost)
+	f.Pub("error", lost)
+	f.Status(lost, "idle")
+	f.Executed(lost, "error")
 	f.Executed(behind, "ok")
 	f.Until(behind)
 	f.NothingLeft()

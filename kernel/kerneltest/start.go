@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -54,6 +55,23 @@ func Start(t testing.TB, i kernel.Interceptor) *Frontend {
 		case <-time.After(endLimit):
 			t.Error("the kernel does not end")
 		}
+	})
+	return Connect(t, conn)
+}
+
+// StartPlain runs ipykernel by itself until the test ends, and connects to it.
+func StartPlain(t testing.TB) *Frontend {
+	t.Helper()
+	python := Python(t)
+	file, conn := NewConnection(t)
+	cmd := exec.Command(python, "-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", file)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its interrupts go to its group
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
+		_ = cmd.Wait()                                      // killed
 	})
 	return Connect(t, conn)
 }
