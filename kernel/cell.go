@@ -222,22 +222,24 @@ func (k *Kernel) run(c *Cell) (reply any, failed bool) {
 	c.flush()
 	c.over = true
 	c.mu.Unlock()
-	reply = wire.NewExecuteOK(c.count)
+	counted := c.count
+	if !c.exec.Stores() {
+		counted-- // as ipykernel says it: the last count that was taken
+	}
+	reply = wire.NewExecuteOK(counted)
 	if e := res.Err; e != nil {
 		traceback := e.Traceback
 		if len(traceback) == 0 {
 			traceback = []string{e.Name + ": " + e.Value}
 		}
-		reply = wire.ExecuteReply{Status: "error", ExecutionCount: c.count, EName: e.Name, EValue: e.Value, Traceback: traceback}
-		if !c.exec.Silent {
-			k.publish("error", parent, wire.Error{EName: e.Name, EValue: e.Value, Traceback: traceback})
-		}
+		reply = wire.ExecuteReply{Status: "error", ExecutionCount: counted, EName: e.Name, EValue: e.Value, Traceback: traceback}
+		k.publish("error", parent, wire.Error{EName: e.Name, EValue: e.Value, Traceback: traceback}) // also of a silent one, as ipykernel
 	} else if res.Data != nil && !c.exec.Silent {
-		k.publish("execute_result", parent, wire.ExecuteResult{ExecutionCount: c.count, Data: res.Data, Metadata: map[string]any{}})
+		k.publish("execute_result", parent, wire.ExecuteResult{ExecutionCount: counted, Data: res.Data, Metadata: map[string]any{}})
 	}
 	if res.After != "" {
 		k.mu.Lock()
-		k.ticks = append(k.ticks, tick{count: c.count, after: res.After})
+		k.ticks = append(k.ticks, tick{count: counted, after: res.After})
 		k.flushTicks()
 		k.mu.Unlock()
 	}

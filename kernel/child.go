@@ -204,7 +204,7 @@ func (c *child) fromIOPub(frames [][]byte) {
 		return
 	}
 	if hidden(parent) {
-		c.k.marked(parent, false)
+		c.k.marked(parent, nil, false)
 		return
 	}
 	if msgType == "status" && len(parent) > 0 {
@@ -221,6 +221,7 @@ func (k *Kernel) childStatus(frames [][]byte, parent string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.iopub.Send(frames, false)
+	k.childBusy = !idle
 	if !idle {
 		if r := k.lacking(parent, begun); r != nil {
 			r.seen |= begun
@@ -242,7 +243,11 @@ func (k *Kernel) childStatus(frames [][]byte, parent string) {
 // fromControl takes the child's answers on control.
 func (k *Kernel) fromControl(frames [][]byte) {
 	msgType, parent, ok := wire.Peek(frames)
-	if !ok || hidden(parent) || msgType == "shutdown_reply" {
+	if ok && hidden(parent) {
+		k.repaired(parent)
+		return
+	}
+	if !ok || msgType == "shutdown_reply" {
 		return
 	}
 	if msgType == "kernel_info_reply" {
@@ -298,6 +303,7 @@ func (k *Kernel) childReady(c *child) {
 	for _, r := range k.outstanding {
 		r.given = true
 	}
+	k.childBusy, k.repair = false, ""
 	k.marks = markers{} // one on its way to the child before is lost
 	k.pump()
 }

@@ -31,7 +31,8 @@ func (k *Kernel) controlLoop() {
 }
 
 // interrupt goes to the cells that run beside others, else to the matched cell whose
-// turn it is, else to the child. An idle kernel ignores it.
+// turn it is, else to the child, if that is at work. An idle kernel ignores it: ipykernel
+// does so too, but ends if an earlier interrupt came while it changed its signal handler.
 func (k *Kernel) interrupt() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -42,7 +43,7 @@ func (k *Kernel) interrupt() {
 		}
 	case k.running != nil:
 		k.running.interrupt()
-	case k.child != nil:
+	case k.child != nil && (len(k.outstanding) > 0 || k.childBusy):
 		k.child.interrupt()
 	}
 }

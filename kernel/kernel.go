@@ -50,6 +50,8 @@ type Kernel struct {
 	outstanding []*request             // guarded by mu: cells forwarded and not finished, in order
 	seq         uint64                 // guarded by mu: of what was sent to the child last
 	marks       markers                // guarded by mu
+	childBusy   bool                   // guarded by mu: the child's last status was busy
+	repair      string                 // guarded by mu: the request that ends the child's aborting
 	lookout     lookout                // guarded by mu: when checkLost is due
 	watchTimer  *time.Timer            // guarded by mu: runs checkLost
 	running     *Cell                  // guarded by mu: the matched cell whose turn it is

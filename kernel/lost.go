@@ -12,7 +12,7 @@ import (
 // ipykernel does not answer every cell. An interrupt that arrives while a cell ends makes it drop
 // the reply, a request that it cannot read gets no reply or no sign at all, and a flood of output
 // may cost a status. What is missing cannot be told from what is late by time, so a marker asks:
-// a hidden request, sent behind the cells in question. The child serves shell in order, so once
+// a hidden silent cell, sent behind the cells in question. The child serves shell in order, so once
 // it answers the marker on a socket, whatever an earlier cell did not send there is lost.
 
 const (
@@ -117,12 +117,12 @@ func (k *Kernel) mark(runs bool) {
 	k.seq++
 	m.sent, m.at = k.seq, time.Now()
 	id := markerPrefix + strconv.FormatUint(m.sent, 10)
-	// comm_info is cheap, changes nothing, and is never aborted; no comm has this target.
-	k.forwardLocked(shellChannel, k.signer.MakeRequest(id, "comm_info_request", map[string]any{"target_name": markerPrefix}))
+	// A silent cell changes nothing, and its reply says the count; one that is aborted is answered too.
+	k.forwardLocked(shellChannel, k.signer.MakeRequest(id, "execute_request", wire.ExecuteRequest{Silent: true, UserExpressions: map[string]any{}}))
 }
 
 // marked takes a marker's answer: its reply on shell, a status on IOPub.
-func (k *Kernel) marked(id string, onShell bool) {
+func (k *Kernel) marked(id string, content []byte, onShell bool) {
 	number, isMarker := strings.CutPrefix(id, markerPrefix)
 	if !isMarker {
 		return
@@ -138,11 +138,26 @@ func (k *Kernel) marked(id string, onShell bool) {
 	}
 	if onShell {
 		k.marks.shell = max(k.marks.shell, seq)
+		k.countAt(seq, content)
 	} else {
 		k.marks.iopub = max(k.marks.iopub, seq)
 	}
 	for r := k.nextLost(); r != nil; r = k.nextLost() {
 		k.endLost(r)
+	}
+}
+
+// countAt takes the count from a marker's reply when a cell before it lost its own. Caller holds mu.
+func (k *Kernel) countAt(seq uint64, content []byte) {
+	var reply wire.ExecuteReply
+	if json.Unmarshal(content, &reply) != nil || reply.Status != "ok" {
+		return // aborted: the next reply with a count corrects ours
+	}
+	for _, r := range k.outstanding {
+		if r.seq < seq && r.seen&replied == 0 {
+			k.count = reply.ExecutionCount
+			return
+		}
 	}
 }
 
@@ -168,9 +183,6 @@ func (k *Kernel) endLost(r *request) {
 	if r.seen&replied == 0 {
 		why := r.lostWhy()
 		k.log.Warn("the child sent no reply", "msg_id", r.msg.Header.MsgID, "why", why)
-		if r.seen&begun != 0 && r.exec.Stores() && !r.malformed() {
-			k.count++ // it was shown; the next reply corrects a number that was not taken
-		}
 		if r.seen&begun == 0 || r.seen&idled != 0 {
 			k.status(parent, "busy")
 		}

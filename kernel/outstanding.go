@@ -16,7 +16,7 @@ const (
 // track remembers a cell that goes to the child. Caller holds mu.
 func (k *Kernel) track(r *request) {
 	k.seq++
-	r.seq, r.given, r.checked = k.seq, k.child != nil, unchecked
+	r.seq, r.given, r.checked, r.alone = k.seq, k.child != nil, unchecked, len(k.outstanding) == 0
 	k.outstanding = append(k.outstanding, r)
 	k.watchLost()
 }

@@ -17,6 +17,7 @@ type request struct {
 	// Guarded by Kernel.mu, of a cell that was forwarded.
 	seq     uint64     // its place among what was sent to the child
 	given   bool       // there was a child to send it to
+	alone   bool       // no other cell was on its way then
 	seen    progress   // what came of it
 	checked progress   // what had come at the last look
 	doomed  []*request // what its failure aborts
@@ -178,6 +179,9 @@ func (k *Kernel) pump() {
 			k.refuse(r, k.broken)
 			continue
 		}
+		if k.repair != "" {
+			return
+		}
 		if len(k.ticks) > 0 && len(k.outstanding) > 0 {
 			return // a cell beside took a number that this one must not get
 		}
@@ -195,7 +199,7 @@ func (k *Kernel) fromShell(frames [][]byte) {
 		return
 	}
 	if hidden(parent) {
-		k.marked(parent, true)
+		k.marked(parent, frames[len(frames)-1], true)
 		k.ticked(parent, frames[len(frames)-1])
 		return
 	}
@@ -229,6 +233,9 @@ func (k *Kernel) executed(frames [][]byte, parent string) {
 	r.seen |= replied
 	if reply.ExecutionCount > 0 && r.exec.Stores() { // it may be lower: %reset begins anew
 		k.count = reply.ExecutionCount
+	}
+	if reply.Status == "aborted" && r.alone { // behind no cell that could have failed
+		k.endAborting()
 	}
 	if reply.Status == "error" && r.exec.Stops() { // not what comes from now on
 		r.doomed, k.queue = k.queue, nil

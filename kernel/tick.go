@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
@@ -14,9 +15,10 @@ import (
 // tick is what the child does silently once it is idle: it takes note of a cell that it
 // did not see, or runs what that cell left for it.
 type tick struct {
-	count int
-	code  string // the cell, when it counts
-	after string // Python
+	count  int
+	code   string // the cell, when it counts
+	after  string // Python
+	failed int    // how often the child did not run it
 }
 
 // hiddenPrefix marks ids of requests that no client sent: their answers go nowhere.
@@ -86,8 +88,15 @@ func (k *Kernel) hide(t tick) {
 	}))
 }
 
+// tickRetries is how often a tick is given again; the pause comes before all but the first.
+const (
+	tickRetries = 5
+	tickPause   = 50 * time.Millisecond
+)
+
 // ticked takes the child's answer to a hidden request. One that it aborted, because a
-// failing cell's order to abort overtook us, is given again.
+// failing cell's order to abort overtook us, is given again, and so is one that an interrupt
+// hit.
 func (k *Kernel) ticked(id string, content []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -96,9 +105,24 @@ func (k *Kernel) ticked(id string, content []byte) {
 		return
 	}
 	delete(k.hidden, id)
-	if bytes.Contains(content, []byte(`"aborted"`)) && k.child != nil {
-		k.hide(t)
+	aborted := bytes.Contains(content, []byte(`"aborted"`))
+	if !aborted && !bytes.Contains(content, []byte(`"KeyboardInterrupt"`)) || t.failed >= tickRetries {
+		return
 	}
+	if t.failed++; t.failed == 1 {
+		k.hide(t)
+		return
+	}
+	if aborted {
+		k.endAborting()
+	}
+	time.AfterFunc(tickPause, func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if !k.dying && k.child != nil {
+			k.hide(t)
+		}
+	})
 }
 
 // tickSource counts the cell as IPython would have: In, the history, the counter. Lists

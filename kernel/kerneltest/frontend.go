@@ -141,9 +141,7 @@ func (f *Frontend) SendControl(msgType string, content any) string {
 // SendRaw sends frames on shell as they are.
 func (f *Frontend) SendRaw(frames [][]byte) {
 	f.t.Helper()
-	if err := f.shell.sock.SendMulti(zmq.NewMsgFrom(frames...)); err != nil {
-		f.t.Fatalf("send: %v", err)
-	}
+	f.sendRaw(f.shell, frames)
 }
 
 // SendSubshell sends a request to a subshell (JEP 91).
@@ -351,5 +349,42 @@ func (f *Frontend) NothingLeft() {
 			m := <-b.in
 			f.t.Errorf("left on %s: %s of %.8s %.200s", b.name, m.Header.MsgType, m.ParentID(), m.Content())
 		}
+	}
+}
+
+// SendRawControl sends frames on control as they are.
+func (f *Frontend) SendRawControl(frames [][]byte) {
+	f.t.Helper()
+	f.sendRaw(f.control, frames)
+}
+
+// SendRawStdin sends frames on stdin as they are.
+func (f *Frontend) SendRawStdin(frames [][]byte) {
+	f.t.Helper()
+	f.sendRaw(f.stdin, frames)
+}
+
+func (f *Frontend) sendRaw(b *inbox, frames [][]byte) {
+	f.t.Helper()
+	if err := b.sock.SendMulti(zmq.NewMsgFrom(frames...)); err != nil {
+		f.t.Fatalf("send on %s: %v", b.name, err)
+	}
+}
+
+// Next takes the next message of any channel and names that; nil when none comes within d.
+func (f *Frontend) Next(d time.Duration) (channel string, m *wire.Message) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case m = <-f.iopub.in:
+		return f.iopub.name, m
+	case m = <-f.shell.in:
+		return f.shell.name, m
+	case m = <-f.control.in:
+		return f.control.name, m
+	case m = <-f.stdin.in:
+		return f.stdin.name, m
+	case <-timer.C:
+		return "", nil
 	}
 }

@@ -158,3 +158,25 @@ func TestManyFrames(t *testing.T) {
 	f.Until("frames")
 	f.NothingLeft()
 }
+
+// Ensure a child that an interrupt left aborting is told to stop: the cell that shows it is lost, the
+// next one runs, and what the child owes a magic's count is made up for.
+func TestAbortsForever(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	const aborts = "import threading; threading.Timer(0.2, lambda: setattr(get_ipython().kernel, '_aborting', True)).start()"
+	f.Run(aborts)
+	f.Run("%toy lines 1 500") // until it aborts
+	shows := f.Execute("1")
+	f.Reply("execute_reply", shows)
+	f.Until(shows)
+	if r, text := f.Run("print(len(In))"); r.Status != "ok" || text != "4\n" {
+		t.Errorf("%+v %q", r, text)
+	}
+	f.Run(aborts)
+	f.Run("%toy lines 1 500")
+	f.Run("%toy lines 1 500") // its tick is aborted
+	if r, _ := f.Run("1"); r.Status != "ok" {
+		t.Errorf("%+v", r)
+	}
+}

@@ -59,8 +59,9 @@ func Start(t testing.TB, i kernel.Interceptor) *Frontend {
 	return Connect(t, conn)
 }
 
-// StartPlain runs ipykernel by itself until the test ends, and connects to it.
-func StartPlain(t testing.TB) *Frontend {
+// StartPlain runs ipykernel by itself until the test ends, and connects to it. The channel is closed
+// when it has ended.
+func StartPlain(t testing.TB) (*Frontend, <-chan struct{}) {
 	t.Helper()
 	python := Python(t)
 	file, conn := NewConnection(t)
@@ -69,9 +70,14 @@ func StartPlain(t testing.TB) *Frontend {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	dead := make(chan struct{})
+	go func() {
+		defer close(dead)
+		_ = cmd.Wait() // killed, or ended by an interrupt
+	}()
 	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have ended
-		_ = cmd.Wait()                                      // killed
+		_ = cmd.Process.Kill() // it may have ended
+		<-dead
 	})
-	return Connect(t, conn)
+	return Connect(t, conn), dead
 }

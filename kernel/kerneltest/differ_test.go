@@ -1,0 +1,266 @@
+package kerneltest_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/kernel/kerneltest"
+)
+
+// plainToy gives ipykernel the toy Interceptor's magic.
+const plainToy = `
+import time
+from IPython.core.magic import register_line_magic
+class ToyError(Exception): pass
+class NoInput(Exception): pass
+class ToyValue:
+    def __init__(self, text): self.text = text
+    def __repr__(self): return self.text
+@register_line_magic
+def toy(line):
+    words = line.split()
+    if words[0] == "lines":
+        for i in range(int(words[1])):
+            print("toy", i, flush=True)
+            time.sleep(int(words[2]) / 1000)
+    elif words[0] == "value":
+        return ToyValue(words[1])
+    elif words[0] == "fail":
+        raise ToyError("it failed")
+    elif words[0] == "ask":
+        try:
+            print("got", input("really? "))
+        except Exception as e:
+            raise NoInput(str(e))
+del toy`
+
+// pair is this kernel and ipykernel by itself.
+type pair struct {
+	t           testing.TB
+	ours, plain *player
+	plays       int
+	retried     int // sequences that differed once, and not again
+	loose       int
+	ended       int // ipykernel's ends
+	lost        int // replies that ipykernel lost in loose sequences
+}
+
+func newPair(t testing.TB) *pair {
+	p := &pair{t: t}
+	var work sync.WaitGroup
+	ours := kerneltest.Start(t, &kerneltest.Toy{Args: []string{"--log-level=50"}})
+	work.Go(func() { ours.Ready().Run("''") })
+	p.startPlain()
+	work.Wait()
+	ours.Drain()
+	p.ours = newPlayer(t, "tfcluster", ours, "%toy lines 0 0", nil)
+	return p
+}
+
+func (p *pair) startPlain() {
+	f, dead := kerneltest.StartPlain(p.t)
+	f.Ready().Run(plainToy)
+	f.Drain()
+	p.plain = newPlayer(p.t, "ipykernel", f, "", dead)
+}
+
+// play plays a sequence on both at the same time and returns how they differ, "" for not at all.
+func (p *pair) play(s sequence) string {
+	p.plays++
+	var work sync.WaitGroup
+	var ours, plain error
+	work.Go(func() { plain = p.plain.play(s, p.plays) })
+	ours = p.ours.play(s, p.plays)
+	work.Wait()
+	if ours != nil {
+		return ours.Error()
+	}
+	if plain != nil { // an interrupt at the wrong moment ends ipykernel, at once or at a later one
+		p.ended++
+		p.t.Logf("seed %d: %v", s.seed, plain)
+		if p.ended > p.plays/20+3 {
+			p.t.Fatalf("ipykernel does not get through the sequence: %v\n%s", plain, s)
+		}
+		p.startPlain()
+		if !s.loose {
+			return p.play(s)
+		}
+	}
+	if s.loose {
+		p.lost += p.plain.unanswered()
+		broken := p.ours.broken()
+		for end := time.Now().Add(late); broken != "" && time.Now().Before(end); broken = p.ours.broken() {
+			p.ours.next(10 * time.Millisecond)
+		}
+		return broken
+	}
+	return p.compare()
+}
+
+// late is how long an answer may be missing that ipykernel gave: requests that the Interceptor is
+// asked about first go their own way, and may be behind the last cell.
+const late = 5 * time.Second
+
+// compare is how the two differ.
+func (p *pair) compare() string {
+	var b strings.Builder
+	for _, id := range slices.Sorted(maps.Keys(p.plain.said)) {
+		if !strings.HasPrefix(id, p.plain.prefix) {
+			continue
+		}
+		plain, ours := p.plain.said[id], p.ours.of(id)
+		for end := time.Now().Add(late); time.Now().Before(end) && (len(ours.replies) < len(plain.replies) || len(ours.status) < len(plain.status)); {
+			p.ours.next(10 * time.Millisecond)
+		}
+		was := fmt.Sprintf("    tfcluster: %s\n    ipykernel: %s\n", ours, plain)
+		for _, rule := range permitted {
+			rule.level(ours, plain)
+		}
+		if ours.String() != plain.String() {
+			fmt.Fprintf(&b, "  m%s:\n%s", strings.TrimPrefix(id, p.plain.prefix), was)
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(p.ours.said)) {
+		if strings.HasPrefix(id, p.ours.prefix) && p.plain.said[id] == nil && !slices.ContainsFunc(p.ours.said[id].replies, isLost) {
+			fmt.Fprintf(&b, "  m%s: only tfcluster answers: %s\n", strings.TrimPrefix(id, p.ours.prefix), p.ours.said[id])
+		}
+	}
+	return b.String()
+}
+
+// broken is what of the promises to every client is not kept, whatever the moment of an interrupt: each
+// cell is answered once, and what begins ends.
+func (p *player) broken() string {
+	var b strings.Builder
+	for id, n := range p.executes {
+		if a := p.of(id); a.count("execute_reply") != n {
+			fmt.Fprintf(&b, "  %s: %d cells, answered with %s\n", id, n, a)
+		}
+	}
+	for id, a := range p.said {
+		if !strings.HasPrefix(id, p.prefix) {
+			continue
+		}
+		open := 0
+		for _, s := range slices.Compact(slices.Clone(a.status)) {
+			open++
+			if s == "idle" {
+				open -= 2
+			}
+			if open < 0 || open > 1 {
+				break
+			}
+		}
+		if open != 0 {
+			fmt.Fprintf(&b, "  %s: busy and idle do not match: %s\n", id, a)
+		}
+	}
+	return b.String()
+}
+
+// unanswered counts the cells without a reply.
+func (p *player) unanswered() int {
+	sum := 0
+	for id, n := range p.executes {
+		sum += max(0, n-p.of(id).count("execute_reply"))
+	}
+	return sum
+}
+
+// repeats is how often a difference must come again: what a pause lets happen first is chance on
+// either side, and no difference between the kernels.
+const repeats = 2
+
+// differs plays a sequence until it is sure that the two differ, or do not.
+func (p *pair) differs(s sequence) string {
+	diff := p.play(s)
+	for range repeats {
+		if diff == "" || s.loose {
+			return diff
+		}
+		p.t.Logf("seed %d differed: \n%s", s.seed, diff)
+		diff = p.play(s)
+	}
+	return diff
+}
+
+// shrink takes out steps that a difference does not need: not those that what follows relies on.
+func (p *pair) shrink(s sequence, diff string) (sequence, string) {
+	for i := len(s.steps) - 1; i >= 0 && !s.loose; i-- {
+		if slices.Contains([]act{interrupt, settle, awaitText}, s.steps[i].act) || i+1 < len(s.steps) && s.steps[i+1].act == awaitText {
+			continue
+		}
+		fewer := s
+		fewer.steps = slices.Delete(slices.Clone(s.steps), i, i+1)
+		if d := p.differs(fewer); d != "" {
+			s, diff = fewer, d
+		}
+	}
+	return s, diff
+}
+
+// Ensure generated sequences of messages and interrupts have the same outcome here and on ipykernel by
+// itself. TFCLUSTER_TEST_SEQUENCES says how many; TFCLUSTER_TEST_SEED is the first one's seed.
+func TestSequences(t *testing.T) {
+	t.Parallel()
+	count, first := number(t, "TFCLUSTER_TEST_SEQUENCES", shortRun), number(t, "TFCLUSTER_TEST_SEED", 1)
+	workers := 1
+	if count > shortRun {
+		workers = longWorkers
+	}
+	var next atomic.Int64
+	for w := range workers {
+		t.Run(fmt.Sprint("pair ", w), func(t *testing.T) {
+			t.Parallel()
+			p := newPair(t)
+			began, n := time.Now(), 0
+			for i := next.Add(1); i <= int64(count); i = next.Add(1) {
+				p.check(newSequence(uint64(int64(first) + i - 1))) //nolint:gosec // not negative
+				n++
+			}
+			t.Logf("%d sequences in %s: %d with interrupts at random moments, in which ipykernel lost %d replies; ipykernel ended %d times; %d sequences differed once and not again",
+				n, time.Since(began).Round(time.Second), p.loose, p.lost, p.ended, p.retried)
+		})
+	}
+}
+
+const (
+	shortRun    = 200 // sequences
+	longWorkers = 3   // pairs of kernels
+)
+
+// check plays a sequence and reports how the two differ.
+func (p *pair) check(s sequence) {
+	before := p.plays
+	diff := p.differs(s)
+	if diff != "" {
+		s, diff = p.shrink(s, diff)
+		p.t.Errorf("%s%s", s, diff)
+	} else if p.plays > before+1 {
+		p.retried++
+	}
+	if s.loose {
+		p.loose++
+	}
+}
+
+func number(t *testing.T, name string, otherwise int) int {
+	t.Helper()
+	v := os.Getenv(name)
+	if v == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n < 0 {
+		t.Fatalf("%s=%q is not a number", name, v)
+	}
+	return n
+}
