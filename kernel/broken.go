@@ -59,6 +59,7 @@ func (k *Kernel) refuseLost(why string) {
 				k.count++ // the one that ran
 			}
 			lost = true
+			doomed = append(doomed, r.doomed...)
 			k.refuse(r, why)
 		}
 	}

@@ -67,7 +67,7 @@ func (k *Kernel) checkLost() {
 	defer k.mu.Unlock()
 	slowly := k.lookout == watchedSlowly
 	k.lookout = notWatched
-	if len(k.outstanding) == 0 || k.dying || k.ctx.Err() != nil {
+	if len(k.outstanding) == 0 && len(k.hidden) == 0 || k.dying || k.ctx.Err() != nil {
 		return
 	}
 	runs, late := k.overdue(slowly)
@@ -98,6 +98,11 @@ func (k *Kernel) overdue(slowly bool) (runs, late bool) {
 		default:
 			late = late || again
 		}
+	}
+	for id, t := range k.hidden {
+		late = late || t.checked && !runs
+		t.checked = true
+		k.hidden[id] = t
 	}
 	return runs, late
 }
@@ -139,6 +144,7 @@ func (k *Kernel) marked(id string, content []byte, onShell bool) {
 	if onShell {
 		k.marks.shell = max(k.marks.shell, seq)
 		k.countAt(seq, content)
+		k.hideLost(seq)
 	} else {
 		k.marks.iopub = max(k.marks.iopub, seq)
 	}

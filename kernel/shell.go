@@ -20,7 +20,7 @@ type request struct {
 	alone   bool       // no other cell was on its way then
 	seen    progress   // what came of it
 	checked progress   // what had come at the last look
-	doomed  []*request // what its failure aborts
+	doomed  []*request // what is aborted behind it
 }
 
 // channel names the child's socket a message goes to.
@@ -179,14 +179,14 @@ func (k *Kernel) pump() {
 			k.refuse(r, k.broken)
 			continue
 		}
-		if k.repair != "" {
-			return
-		}
 		if len(k.ticks) > 0 && len(k.outstanding) > 0 {
 			return // a cell beside took a number that this one must not get
 		}
-		k.queue = k.queue[1:]
 		k.flushTicks()
+		if k.repair != "" || len(k.hidden) > 0 {
+			return // until the child is known to count on behind matched cells: an interrupt may hit a tick
+		}
+		k.queue = k.queue[1:]
 		k.track(r)
 		k.forwardLocked(shellChannel, r.msg.Frames)
 	}
@@ -238,7 +238,8 @@ func (k *Kernel) executed(frames [][]byte, parent string) {
 		k.endAborting()
 	}
 	if reply.Status == "error" && r.exec.Stops() { // not what comes from now on
-		r.doomed, k.queue = k.queue, nil
+		last := k.outstanding[len(k.outstanding)-1] // the child aborts those between first
+		last.doomed, k.queue = append(last.doomed, k.queue...), nil
 	}
 	k.finish(r)
 }

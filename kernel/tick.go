@@ -19,6 +19,9 @@ type tick struct {
 	code   string // the cell, when it counts
 	after  string // Python
 	failed int    // how often the child did not run it
+
+	seq     uint64 // its place among what was sent to the child
+	checked bool   // it was on its way at the last look
 }
 
 // hiddenPrefix marks ids of requests that no client sent: their answers go nowhere.
@@ -82,7 +85,10 @@ func (k *Kernel) hide(t tick) {
 	if k.hidden == nil {
 		k.hidden = make(map[string]tick)
 	}
+	k.seq++
+	t.seq, t.checked = k.seq, false
 	k.hidden[id] = t
+	k.watchLost()
 	k.forwardLocked(shellChannel, k.signer.MakeRequest(id, "execute_request", wire.ExecuteRequest{
 		Code: t.python(), Silent: true, UserExpressions: map[string]any{},
 	}))
@@ -105,6 +111,7 @@ func (k *Kernel) ticked(id string, content []byte) {
 		return
 	}
 	delete(k.hidden, id)
+	defer k.pump() // cells may wait for it
 	aborted := bytes.Contains(content, []byte(`"aborted"`))
 	if !aborted && !bytes.Contains(content, []byte(`"KeyboardInterrupt"`)) || t.failed >= tickRetries {
 		return
@@ -123,6 +130,25 @@ func (k *Kernel) ticked(id string, content []byte) {
 			k.hide(t)
 		}
 	})
+}
+
+// hideLost gives the ticks again that were sent before a marker which the child has answered, and
+// have no answer. Caller holds mu.
+func (k *Kernel) hideLost(marker uint64) {
+	var lost []tick
+	for id, t := range k.hidden {
+		if t.seq < marker {
+			delete(k.hidden, id)
+			lost = append(lost, t)
+		}
+	}
+	slices.SortFunc(lost, func(a, b tick) int { return cmp.Compare(a.seq, b.seq) })
+	for _, t := range lost {
+		if t.failed++; t.failed <= tickRetries && k.child != nil {
+			k.hide(t)
+		}
+	}
+	k.pump()
 }
 
 // tickSource counts the cell as IPython would have: In, the history, the counter. Lists

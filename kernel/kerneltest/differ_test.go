@@ -117,7 +117,7 @@ func (p *pair) compare() string {
 			continue
 		}
 		plain, ours := p.plain.said[id], p.ours.of(id)
-		for end := time.Now().Add(late); time.Now().Before(end) && (len(ours.replies) < len(plain.replies) || len(ours.status) < len(plain.status)); {
+		for end := time.Now().Add(late); time.Now().Before(end) && ours.behind(plain); {
 			p.ours.next(10 * time.Millisecond)
 		}
 		was := fmt.Sprintf("    tfcluster: %s\n    ipykernel: %s\n", ours, plain)
@@ -134,6 +134,12 @@ func (p *pair) compare() string {
 		}
 	}
 	return b.String()
+}
+
+// behind is whether something is missing that the other has.
+func (a *answers) behind(other *answers) bool {
+	return len(a.replies) < len(other.replies) || len(a.said) < len(other.said) ||
+		len(slices.Compact(slices.Clone(a.status))) < len(slices.Compact(slices.Clone(other.status)))
 }
 
 // broken is what of the promises to every client is not kept, whatever the moment of an interrupt: each

@@ -180,3 +180,22 @@ func TestAbortsForever(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// Ensure a magic counts in Python although ipykernel lost the reply of the hidden cell that says so.
+func TestLostTick(t *testing.T) {
+	t.Parallel()
+	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
+	f.Run(`k = get_ipython().kernel
+run = k.do_execute
+async def lose(**request):
+    if "store_inputs" not in request["code"]:
+        return await run(**request)
+    del k.do_execute
+    raise KeyboardInterrupt
+k.do_execute = lose`)
+	f.Run("%toy lines 1 0")
+	if r, text := f.Run("print(len(In), In[2])"); r.ExecutionCount != 3 || text != "4 %toy lines 1 0\n" {
+		t.Errorf("%+v %q", r, text)
+	}
+	f.NothingLeft()
+}

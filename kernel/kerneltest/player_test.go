@@ -40,6 +40,8 @@ type player struct {
 	said     map[string]*answers
 	sent     map[int][][]byte
 	executes map[string]int // how many were sent under an id
+
+	interrupts int // sent in the sequence
 }
 
 // playLimit is how long a kernel may take to answer what it was sent.
@@ -52,6 +54,7 @@ func newPlayer(t testing.TB, name string, f *kerneltest.Frontend, fence string, 
 // play plays a sequence; it returns why the kernel did not get through it.
 func (p *player) play(s sequence, n int) error {
 	p.prefix = fmt.Sprintf("%d-%d-", s.seed, n)
+	p.interrupts = 0
 	p.said, p.sent, p.executes = map[string]*answers{}, map[int][][]byte{}, map[string]int{}
 	if err := p.settle(); err != nil {
 		return fmt.Errorf("before the first step: %w", err)
@@ -86,8 +89,10 @@ func (p *player) step(s step) error {
 			p.f.SendRaw(frames)
 		}
 	case interrupt:
-		p.f.SendRawControl(p.signer.MakeRequest(p.prefix+"interrupt", "interrupt_request", map[string]any{}))
-		return p.until(func() bool { return p.of(p.prefix + "interrupt").has("interrupt_reply") }, "the interrupt's reply")
+		id, sent := p.prefix+"interrupt", p.interrupts+1
+		p.interrupts = sent
+		p.f.SendRawControl(p.signer.MakeRequest(id, "interrupt_request", map[string]any{}))
+		return p.until(func() bool { return p.of(id).count("interrupt_reply") == sent }, "the interrupt's reply")
 	case pause:
 		p.take(s.wait)
 	case settle:
@@ -97,8 +102,6 @@ func (p *player) step(s step) error {
 	}
 	return nil
 }
-
-func (a *answers) has(msgType string) bool { return a.count(msgType) > 0 }
 
 // count is how many replies of a type there are.
 func (a *answers) count(msgType string) int {

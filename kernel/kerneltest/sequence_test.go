@@ -86,7 +86,7 @@ func (m *maker) add(s step) { m.s.steps = append(m.s.steps, s) }
 // send adds a request under a new id, at times under one that was used.
 func (m *maker) send(a act, msgType, content string) int {
 	id := m.ids
-	if len(m.cells) > 0 && m.IntN(20) == 0 {
+	if a == onShell && len(m.cells) > 0 && m.IntN(20) == 0 { // on two channels it would be chance which is first
 		id = m.cells[m.IntN(len(m.cells))]
 	} else {
 		m.ids++
