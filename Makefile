@@ -12,7 +12,7 @@ GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X main.version=$(VERSION)" # without
 SOURCES := $(shell find . -name '*.go' -not -path './jupyter-ext/node_modules/*') $(wildcard cluster/python/tfcluster/*.py) go.mod go.sum
 NOTEBOOKS := notebooks/01-quickstart.ipynb notebooks/03-failure-and-rerun.ipynb
 
-.PHONY: help build release venv install demo lab test test-matrix test-go test-python lint fmt bench notebooks proto ext lock clean hadoop
+.PHONY: help build release venv install demo lab test test-matrix test-go test-long test-python lint fmt bench notebooks proto ext lock clean hadoop
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -84,6 +84,9 @@ test-matrix: $(VENV)/.done .venv-spark35/.done ## Spark 3.5 beside 4.0, Hadoop 3
 	$(PYTHON) -m venv .venv-spark35
 	.venv-spark35/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/spark35.txt
 	touch $@
+
+test-long: $(VENV)/.done ## the tests that take long: 10,000 message sequences against ipykernel
+	TFCLUSTER_TEST_SEQUENCES=10000 .ci/go-test -timeout 60m -count=1 -v -run 'TestSequences$$' ./kernel/kerneltest
 
 test-python:
 	$(VENV)/bin/ruff check cluster/python notebooks tensorboard kernel e2e
