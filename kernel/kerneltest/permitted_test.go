@@ -72,3 +72,9 @@ var permitted = []struct {
 }
 
 func isLost(line string) bool { return strings.HasSuffix(line, "ReplyLost") }
+
+// onlyHere is whether ipykernel may have given no sign at all: of a cell that it cannot read, which
+// here ends with an error, or is aborted where it waited behind a failed one.
+func onlyHere(a *answers) bool {
+	return !slices.ContainsFunc(a.replies, func(r string) bool { return !isLost(r) && r != "execute_reply aborted" })
+}

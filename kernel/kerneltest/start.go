@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -66,7 +67,8 @@ func StartPlain(t testing.TB) (*Frontend, <-chan struct{}) {
 	python := Python(t)
 	file, conn := NewConnection(t)
 	cmd := exec.Command(python, "-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", file)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // its interrupts go to its group
+	cmd.Env = append(os.Environ(), "JPY_PARENT_PID="+strconv.Itoa(os.Getpid())) // it ends when this process is killed
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                        // its interrupts go to its group
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
