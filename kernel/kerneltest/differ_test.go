@@ -50,6 +50,7 @@ type pair struct {
 	retried     int // sequences that differed once, and not again
 	loose       int
 	ended       int // ipykernel's ends
+	damaged     int // ipykernels that differed from a fresh one
 	lost        int // replies that ipykernel lost in loose sequences
 }
 
@@ -195,6 +196,12 @@ func (p *pair) differs(s sequence) string {
 		p.t.Logf("seed %d differed: \n%s", s.seed, diff)
 		diff = p.play(s)
 	}
+	if diff != "" { // an earlier sequence, or an interrupt in it, may have left something behind in ipykernel
+		p.startPlain()
+		if diff = p.play(s); diff == "" {
+			p.damaged++
+		}
+	}
 	return diff
 }
 
@@ -234,8 +241,8 @@ func TestSequences(t *testing.T) {
 					t.Logf("%d sequences in %s", n, time.Since(began).Round(time.Second))
 				}
 			}
-			t.Logf("%d sequences in %s: %d with interrupts at random moments, in which ipykernel lost %d replies; ipykernel ended %d times; %d sequences differed once and not again",
-				n, time.Since(began).Round(time.Second), p.loose, p.lost, p.ended, p.retried)
+			t.Logf("%d sequences in %s: %d with interrupts at random moments, in which ipykernel lost %d replies; ipykernel ended %d times and differed from a fresh one %d times; %d sequences differed once and not again",
+				n, time.Since(began).Round(time.Second), p.loose, p.lost, p.ended, p.damaged, p.retried)
 		})
 	}
 }

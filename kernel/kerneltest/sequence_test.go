@@ -157,7 +157,8 @@ var (
 		`'long ' * 1000`, ``, `# nothing`, `input('? ')`, `await __import__('asyncio').sleep(0.002)`, `%toy lines 0 0`, `%toy lines 2 0`,
 		`%toy lines 2 2`, `%toy value v`, `%toy ask`,
 	}
-	badCells = []string{`1/0`, `(`, `raise SystemError('s')`, `%toy fail`, `import time; time.sleep(0.005); 1/0`}
+	// No open bracket: IPython then fails a later result of a cell that is not stored, as it reads the last one that was.
+	badCells = []string{`1/0`, `1 +`, `raise SystemError('s')`, `%toy fail`, `import time; time.sleep(0.005); 1/0`}
 )
 
 func (m *maker) cell() {

@@ -68,7 +68,7 @@ func StartPlain(t testing.TB) (*Frontend, <-chan struct{}) {
 	file, conn := NewConnection(t)
 	cmd := exec.Command(python, "-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", file)
 	cmd.Env = append(os.Environ(), "JPY_PARENT_PID="+strconv.Itoa(os.Getpid())) // it ends when this process is killed
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                        // its interrupts go to its group
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                       // its interrupts go to its group
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
