@@ -208,7 +208,10 @@ func lookVerbs() []Verb {
 		},
 		{Name: "tensorboard", Summary: "TensorBoard in the cell", Magic: true, Now: true, Options: []Option{logdir, runOption(), clusterOption(), nowOption()}, Example: "tensorboard"},
 		{Name: "gpus", Summary: "the GPUs, and who holds them", Magic: true, Shell: true, Now: true, Options: []Option{jsonOption(), spark, clusterOption(), nowOption()}, Example: "gpus"},
-		{Name: "stop", Summary: "end the run; the executors stay", Magic: true, Shell: true, Now: true, Options: []Option{clusterOption(), nowOption()}, Example: "stop"},
+		{
+			Name: "stop", Summary: "end the run; the executors stay", Magic: true, Shell: true, Now: true, Options: []Option{clusterOption(), nowOption()}, Example: "stop",
+			Long: "Programs that report steps (Keras fit, ctx.report) get SystemExit(143) at the same step on every task, others where they are. They have 30 s to save.",
+		},
 		{Name: "reset", Summary: "end what hangs, was lost or orphaned; free GPUs and ports; replace lost executors", Magic: true, Shell: true, Now: true, Options: []Option{hard, clusterOption(), nowOption()}, Example: "reset"},
 		{Name: "detach", Summary: "let the run go on when this kernel shuts down", Magic: true, Now: true, Options: []Option{clusterOption(), nowOption()}, Example: "detach"},
 		{Name: "attach", Summary: "take up a cluster that lives already", Magic: true, Shell: true, Now: true, Words: "[NAME]", MaxWords: 1, Options: []Option{clusterOption(), nowOption()}, Example: "attach local-1"},

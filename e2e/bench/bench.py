@@ -3,7 +3,7 @@
     python e2e/bench/bench.py --prefix PREFIX [--rows 1,3,spark] [--quick] [--pairs N] [--json FILE]
 
 PREFIX is where the kernel tfcluster is installed. Rows are named as the design numbers them; spark is row 4 on a
-standalone Spark, yarn row 7 on a Hadoop of its own.
+standalone Spark, stop the stop of a fit, yarn row 7 on a Hadoop of its own.
 Nothing is asserted: a figure depends on the machine. The exit code is 0 when every row asked for was
 measured, whether or not its bar holds, or skipped for want of what it needs.
 """
@@ -31,6 +31,7 @@ ROWS = {
     "4": rows_cluster.cold,
     "spark": rows_spark.cold,
     "5": rows_cluster.killed,
+    "stop": rows_cluster.stopped,
     "6": rows_steps.steps,
     "yarn": rows_yarn.submit,
 }

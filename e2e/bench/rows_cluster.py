@@ -1,4 +1,4 @@
-"""Rows 3 to 5: start again, start cold, and the death of a task."""
+"""Rows 3 to 5 and stop: start again, start cold, the death of a task, and the stop of a fit."""
 
 from __future__ import annotations
 
@@ -29,6 +29,21 @@ LIVES = """%%tfcluster start
 import os, time
 print("pid", os.getpid(), flush=True)
 time.sleep(600)
+"""
+
+FIT = """
+def main_fun(args, ctx):
+    import numpy as np, keras, tensorflow as tf
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Input((64,)), keras.layers.Dense(64), keras.layers.Dense(1)])
+        model.compile("adam", "mse")
+    x = np.ones((2048, 64), "float32")
+    try:
+        model.fit(x, x[:, :1], epochs=1_000_000, batch_size=64, verbose=0)
+    except SystemExit:
+        print("saved", flush=True)
+        raise
 """
 
 
@@ -132,6 +147,40 @@ def killed(place: Workplace, options: Options) -> list[Figure]:
             f"÷ 28 s = {median(values) / 28:.2g}",
             "1.00 s",
             median(values) <= 1,
+            {"seconds": values},
+        )
+    ]
+
+
+def stopped(place: Workplace, options: Options) -> list[Figure]:
+    """stop of a two-worker Keras fit: the time until the cell's reply. Both tasks have saved then."""
+    values: list[float] = []
+    with place.kernel("tfcluster") as kernel:
+        kernel.ok(RESERVE)
+        kernel.ok(FIT)
+        for n in range(options.times(5, 2)):
+            options.say(f"stop of a fit, round {n + 1}")
+            kernel.ok("%tfcluster start main_fun")
+            end = time.monotonic() + DEADLINE
+            while not re.search(r"step [1-9]", kernel.ok("%tfcluster status").all):
+                if time.monotonic() > end:
+                    raise BenchError("the fit takes no step")
+                time.sleep(0.2)
+            cell = kernel.ok("%tfcluster stop")
+            values.append(cell.answered - cell.sent)
+            lines = kernel.ok("%tfcluster logs -n 100").all
+            if lines.count("saved") != 2:
+                raise BenchError(f"not both tasks saved: {lines[-1000:]}")
+        kernel.ok("%tfcluster shutdown")
+    return [
+        Figure(
+            5,
+            "stop of a two-worker Keras fit",
+            "itself before: 30 s (quoted)",
+            spread(values),
+            f"÷ 30 s = {median(values) / 30:.2g}",
+            "3.00 s",
+            median(values) <= 3,
             {"seconds": values},
         )
     ]
