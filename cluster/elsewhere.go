@@ -51,10 +51,20 @@ func (c *Config) folder() string {
 
 // here is where something below the cluster's directory lies on this host.
 func (c *Coordinator) here(name string) string {
-	if rest, below := strings.CutPrefix(name, c.cfg.Dir); below && c.cfg.Spool != nil {
-		return filepath.Join(c.cfg.Spool.Folder(), rest)
+	if rest, below := Below(name, c.cfg.Dir); below && c.cfg.Spool != nil {
+		return filepath.Join(c.cfg.Spool.Folder(), filepath.FromSlash(rest))
 	}
 	return name
+}
+
+// Below returns the path of name relative to dir, both paths or both URIs. ok is false
+// where name is neither dir nor inside it.
+func Below(name, dir string) (rest string, ok bool) {
+	rest, ok = strings.CutPrefix(strings.TrimRight(name, "/"), strings.TrimRight(dir, "/"))
+	if !ok || rest != "" && rest[0] != '/' {
+		return "", false
+	}
+	return strings.TrimLeft(rest, "/"), true
 }
 
 // placed gives a run's record the places where its files lie: another cluster may have

@@ -70,8 +70,7 @@ func (r *Results) Runs(ctx context.Context) ([]*clusterpb.RunStatus, error) {
 	}
 	var numbers []int32
 	for _, i := range infos {
-		var n int32
-		if _, err := fmt.Sscanf(i.Name(), "run-%d", &n); err == nil && i.IsDir() && runName(n) == i.Name() {
+		if n, ok := RunNumber(i.Name()); ok && i.IsDir() {
 			numbers = append(numbers, n)
 		}
 	}

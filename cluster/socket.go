@@ -28,10 +28,14 @@ func ListenSocket(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return nil, fmt.Errorf("remove a stale socket: %w", err)
 	}
-	old := unix.Umask(0o177)
 	ln, err := net.Listen("unix", path)
-	unix.Umask(old)
 	if err != nil {
+		return nil, fmt.Errorf("listen for clients: %w", err)
+	}
+	// Not by the umask, which belongs to the whole process: files that others make at this
+	// moment would get it too. Until now the folder and the check of peers keep others out.
+	if err := os.Chmod(path, 0o600); err != nil {
+		_ = ln.Close()
 		return nil, fmt.Errorf("listen for clients: %w", err)
 	}
 	return &ownListener{ln.(*net.UnixListener)}, nil

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -86,6 +87,13 @@ func NewStore(dir string, quota Quota) *Store {
 func RunDir(dir string, run int32) string { return join(dir, runName(run)) }
 
 func runName(run int32) string { return fmt.Sprintf("run-%03d", run) }
+
+// RunNumber returns the number of the run whose folder has this name. ok is false where
+// the name is not the one that a run's folder gets.
+func RunNumber(name string) (run int32, ok bool) {
+	n, err := strconv.ParseInt(strings.TrimPrefix(name, "run-"), 10, 32)
+	return int32(n), err == nil && n > 0 && runName(int32(n)) == name
+}
 
 // stream is that of a run's task, made where there is none. Caller holds mu.
 func (s *Store) stream(run int32, task string) *stream {

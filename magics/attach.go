@@ -46,7 +46,7 @@ func (s *Session) attachTo(ctx context.Context, inv *invocation) (*clusterpb.Clu
 		return nil, answered(err)
 	}
 	s.mu.Lock()
-	s.last = m.name
+	s.use(m.name)
 	// Nobody else holds it: this notebook's end is its end from now on.
 	m.owned = m.owned || st.GetClients() <= 1
 	s.mu.Unlock()

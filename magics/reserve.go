@@ -218,7 +218,7 @@ func (s *Session) readyValue(ctx context.Context, v *view, m *member, seconds fl
 		v.show(true, func() bundle { return held(st) })
 	}
 	s.mu.Lock()
-	s.last = m.name
+	s.use(m.name)
 	s.mu.Unlock()
 	return clusterValue(st), nil
 }

@@ -90,7 +90,7 @@ type Session struct {
 	mu sync.Mutex
 	// guarded by mu
 	clusters  map[string]*member
-	last      string
+	used      []string // clusters, the last used one last
 	announce  string
 	submitted map[string]*submission // last start, by cluster: what wait and history call it
 }
@@ -158,7 +158,8 @@ func (s *Session) adopt(name string, client clusterpb.ControlClient, owned bool)
 	m := &member{name: name, client: client, owned: owned, drop: drop}
 	s.mu.Lock()
 	old := s.clusters[name]
-	s.clusters[name], s.last = m, name
+	s.clusters[name] = m
+	s.use(name)
 	s.mu.Unlock()
 	if old != nil {
 		old.close()
@@ -188,12 +189,7 @@ func (s *Session) forget(name string) {
 	s.mu.Lock()
 	m := s.clusters[name]
 	delete(s.clusters, name)
-	if s.last == name {
-		s.last = ""
-		for n := range s.clusters {
-			s.last = max(s.last, n)
-		}
-	}
+	s.used = slices.DeleteFunc(s.used, func(n string) bool { return n == name })
 	s.mu.Unlock()
 	if m != nil {
 		m.close()
@@ -209,7 +205,15 @@ func (s *Session) member(name string) *member {
 func (s *Session) lastName() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.last
+	if len(s.used) == 0 {
+		return ""
+	}
+	return s.used[len(s.used)-1]
+}
+
+// use makes a cluster the one that a command without -c means. Caller holds mu.
+func (s *Session) use(name string) {
+	s.used = append(slices.DeleteFunc(s.used, func(n string) bool { return n == name }), name)
 }
 
 // pick finds the cluster a command means: -c, else the last one, else the only

@@ -371,3 +371,19 @@ func TestDriverGoneInWords(t *testing.T) {
 		t.Errorf("the driver's own word is told as %s", got.Value)
 	}
 }
+
+// TestLastUsed: after a shutdown, a command without -c means the cluster that was used
+// before, whatever the names are.
+func TestLastUsed(t *testing.T) {
+	t.Parallel()
+	s := &Session{clusters: map[string]*member{}}
+	for _, name := range []string{"c", "a", "b", "a", "z"} {
+		s.use(name)
+	}
+	for _, want := range []string{"z", "a", "b", "c", ""} {
+		if got := s.lastName(); got != want {
+			t.Errorf("the last used cluster is %q, want %q", got, want)
+		}
+		s.forget(want)
+	}
+}

@@ -44,6 +44,15 @@ func (a *Agent) orphaned(grace, idle time.Duration) {
 		})
 	}
 	if idle > 0 {
-		a.orphan = time.AfterFunc(idle, func() { a.cancel(fmt.Errorf("no driver came within %v", idle)) })
+		a.orphan = time.AfterFunc(idle, func() { a.giveUp(idle) })
+	}
+}
+
+// giveUp ends the agent, unless a driver has come at this very moment.
+func (a *Agent) giveUp(idle time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.welcomed {
+		a.cancel(fmt.Errorf("no driver came within %v", idle))
 	}
 }

@@ -46,7 +46,7 @@ func (f *front) answer(ctx context.Context, asked *clusterpb.TensorBoardRequest)
 			}
 		}
 		here := logdir
-		if rest, below := strings.CutPrefix(logdir, f.dir); below {
+		if rest, below := cluster.Below(logdir, f.dir); below {
 			if err = f.copyLogs(ctx); err == nil {
 				here = filepath.Join(f.boards.folder, filepath.FromSlash(rest))
 			}

@@ -139,9 +139,8 @@ func lastRun(dir string) int32 {
 	}
 	var last int32
 	for _, e := range entries {
-		var n int32
-		if _, err := fmt.Sscanf(e.Name(), "run-%03d", &n); err == nil && n > last {
-			last = n
+		if n, ok := cluster.RunNumber(e.Name()); ok {
+			last = max(last, n)
 		}
 	}
 	return last

@@ -64,6 +64,9 @@ func (s *Spool) save() error {
 		err = s.root.Rename(journalName+".new", journalName)
 	}
 	if err != nil {
+		s.mu.Lock()
+		s.changed = true // the next save writes it
+		s.mu.Unlock()
 		return fmt.Errorf("note what was carried over: %w", err)
 	}
 	return nil

@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+func TestRunNumber(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]int32{
+		"run-001": 1, "run-999": 999, "run-1000": 1000, "run-1001": 1001, "run-2147483647": 2147483647,
+		"run-000": 0, "run-1": 0, "run-0001": 0, "run-001.old": 0, "run-+01": 0, "run--01": 0, "run-": 0, "001": 0, "run-2147483648": 0, "": 0,
+	} {
+		if got, ok := RunNumber(name); got != want && ok || ok != (want > 0) {
+			t.Errorf("RunNumber(%q) = %d, %v, want %d", name, got, ok, want)
+		}
+	}
+}
+
+// TestBelow: a folder whose name begins with another's is not inside it.
+func TestBelow(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, dir, rest string
+		ok              bool
+	}{
+		{"/a/runs/run-001/logs", "/a/runs", "run-001/logs", true},
+		{"/a/runs", "/a/runs/", "", true},
+		{"/a/runs2/logs", "/a/runs", "", false},
+		{"hdfs://nn:8020/runs2/logs", "hdfs://nn:8020/runs", "", false},
+		{"hdfs://nn:8020/run-001", "hdfs://nn:8020/", "run-001", true},
+		{"/b", "/a", "", false},
+	} {
+		if rest, ok := Below(tt.name, tt.dir); rest != tt.rest || ok != tt.ok {
+			t.Errorf("Below(%q, %q) = %q, %v", tt.name, tt.dir, rest, ok)
+		}
+	}
+}
+
+// TestSocketLeavesOthersModes: what other goroutines make while a socket is opened has
+// the permissions that they ask for.
+func TestSocketLeavesOthersModes(t *testing.T) {
+	t.Parallel()
+	sockets, dir := shortDir(t), t.TempDir()
+	over := make(chan struct{})
+	var others sync.WaitGroup
+	others.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			name := filepath.Join(dir, string(rune('a'+i%26)))
+			if err := os.Mkdir(name, 0o700); err != nil {
+				t.Error(err)
+				return
+			}
+			if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o700 {
+				t.Errorf("a folder that was to be 0700 is %v: %v", info.Mode(), err)
+				return
+			}
+			if err := os.Remove(name); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 200 {
+		path := filepath.Join(sockets, "s.sock")
+		ln, err := ListenSocket(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the socket is %v: %v", info.Mode(), err)
+		}
+		ln.Close()
+	}
+	close(over)
+	others.Wait()
+}
+
+// shortDir is a folder for sockets, whose paths are short.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "tfcluster-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
