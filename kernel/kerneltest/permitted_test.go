@@ -21,25 +21,6 @@ var permitted = []struct {
 		},
 	},
 	{
-		"answers beside",
-		"completion and inspection of a magic's line do not wait for cells, nor do comms for a magic, so under one id they may overtake a cell",
-		func(ours, plain *answers) {
-			for _, a := range []*answers{ours, plain} {
-				slices.Sort(a.replies)
-				slices.Sort(a.said)
-			}
-		},
-	},
-	{
-		"status of a comm",
-		"ipykernel gives a comm no status while an asynchronous cell runs, and a magic here may run in that cell's place or before it",
-		func(ours, plain *answers) {
-			if len(ours.replies)+len(plain.replies) == 0 && len(ours.status)%2 == 0 && (len(ours.status) == 0 || len(plain.status) == 0) {
-				ours.status, plain.status = nil, nil
-			}
-		},
-	},
-	{
 		"reply lost",
 		"ipykernel leaves malformed execute_requests without a reply, and some without any sign; here they end with an error",
 		func(ours, plain *answers) {
@@ -55,6 +36,35 @@ var permitted = []struct {
 				if n := len(ours.status); n > len(plain.status) && n >= 2 {
 					ours.status = ours.status[:n-2]
 				}
+			}
+		},
+	},
+	{
+		"answers beside",
+		"completion and inspection of a magic's line do not wait for cells, nor do comms for a magic, so under one id they may overtake a cell",
+		func(ours, plain *answers) {
+			for _, a := range []*answers{ours, plain} {
+				slices.Sort(a.replies)
+				slices.Sort(a.said)
+			}
+		},
+	},
+	{
+		"status beside",
+		"for the same reason the statuses of several requests under one id may mix; as many end",
+		func(ours, plain *answers) {
+			ends := func(a *answers) int { return strings.Count(strings.Join(a.status, " "), "idle") }
+			if n := ends(plain); n > 1 && ends(ours) == n {
+				ours.status, plain.status = nil, nil
+			}
+		},
+	},
+	{
+		"status of a comm",
+		"ipykernel gives a comm no status while an asynchronous cell runs, and a magic here may run in that cell's place or before it",
+		func(ours, plain *answers) {
+			if len(ours.replies)+len(plain.replies) == 0 && len(ours.status)%2 == 0 && (len(ours.status) == 0 || len(plain.status) == 0) {
+				ours.status, plain.status = nil, nil
 			}
 		},
 	},
