@@ -251,7 +251,7 @@ func TestSequences(t *testing.T) {
 
 const (
 	shortRun    = 200 // sequences
-	longWorkers = 3   // pairs of kernels
+	longWorkers = 2   // pairs of kernels
 )
 
 // check plays a sequence and reports how the two differ.
