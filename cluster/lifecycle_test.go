@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -68,6 +69,8 @@ type player struct {
 	l   *lifecycle
 	run int32
 	out bytes.Buffer
+	// armed holds the timers that run: a test cannot fire another.
+	armed map[string]bool
 }
 
 func play(t *testing.T, script string) string {
@@ -157,7 +160,12 @@ func (p *player) do(line string) error {
 	case "over":
 		p.step(evOver{strings.Join(words, " ")})
 	case "timer":
-		p.step(evTimer{strings.Join(words, " ")})
+		name := strings.Join(words, " ")
+		if !p.armed[name] {
+			return errors.New("this timer does not run")
+		}
+		delete(p.armed, name)
+		p.step(evTimer{name})
 	case "clients":
 		n, err := strconv.Atoi(word(0))
 		if err != nil {
@@ -207,6 +215,7 @@ func (p *player) cluster(opts map[string]string) error {
 	for i, t := range Tasks(roles) {
 		execs = append(execs, ExecutorRequest{ID: ExecutorID(strconv.Itoa(i)), Task: t})
 	}
+	p.armed = map[string]bool{}
 	p.l = newLifecycle(execs, roles, lim)
 	p.l.takingOver = opts["from"] == "another"
 	p.print(p.l.open())
@@ -298,10 +307,13 @@ func (p *player) print(actions []action) {
 		case actSend:
 			fmt.Fprintf(&p.out, "send %s %s\n", a.exec, instructionWords(a.what))
 		case actTimer:
-			if a.after == 0 {
-				continue // cancelled; that the right ones are is seen by what fires
+			if a.after > 0 {
+				p.armed[a.name] = true
+				fmt.Fprintf(&p.out, "timer %s %s\n", a.name, a.after)
+			} else if p.armed[a.name] {
+				delete(p.armed, a.name)
+				fmt.Fprintf(&p.out, "cancel %s\n", a.name)
 			}
-			fmt.Fprintf(&p.out, "timer %s %s\n", a.name, a.after)
 		case actReady:
 			fmt.Fprintln(&p.out, "ready")
 		case actReserveFailed:
