@@ -33,6 +33,7 @@ func (l *lifecycle) rejoined(x *executor, running []*clusterpb.RunningTask) {
 		if x.missed { // the word to end it
 			l.end(x, x.grace)
 		}
+		l.stopsAgain()
 		return
 	}
 	// Its exit report, if there is one, comes on the new stream; without one the

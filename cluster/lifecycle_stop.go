@@ -38,6 +38,7 @@ type stopPhase int
 
 const (
 	stopAsking   stopPhase = iota // the tasks are asked for their step
+	stopPausing                   // they count differently, and are asked again in a moment
 	stopNamed                     // a step was named; not every task has said that it will leave there
 	stopAgreed                    // every task leaves there
 	stopSignaled                  // all who train have got SIGTERM, or are leaving
@@ -85,12 +86,11 @@ func (l *lifecycle) stop(e evStop) {
 	l.do(actRunChanged{})
 }
 
-// busyTasks returns the tasks with a living process for which which is true, in the
-// executors' order.
-func (l *lifecycle) busyTasks(which func(*task) bool) []*task {
+// busyTasks returns the tasks with a living process that match, in the executors' order.
+func (l *lifecycle) busyTasks(matches func(*task) bool) []*task {
 	var ts []*task
 	for _, x := range l.execs {
-		if t := l.run.task(x.task); x.busy && t != nil && which(t) {
+		if t := l.run.task(x.task); x.busy && t != nil && matches(t) {
 			ts = append(ts, t)
 		}
 	}
@@ -174,7 +174,8 @@ func (l *lifecycle) name() {
 	}
 	switch {
 	case len(counters) > 1 && s.round < maxRounds: // between fit and a loop of the program's own
-		l.askSteps()
+		s.phase = stopPausing
+		l.do(actTimer{"stop step", l.limits.lead})
 		return
 	case len(counters) != 1:
 		l.signalTrainers()
@@ -218,9 +219,10 @@ func actAtStep(a *clusterpb.ActAtStep) *clusterpb.Instruction {
 }
 
 // agreedStep returns the step at whose end all tasks can act, and the time after which
-// those that have not reached it are not waited for. The step is at least two reports
-// ahead of the task that is furthest, and as many as take lead, so that every task
-// hears of it before it ends the step, and none has to wait there.
+// those that have not reached it are not waited for. The step is as many reports ahead
+// of the task that is furthest as take lead, so that every task hears of it before it
+// ends the step, and none has to wait there; at least two, or one where steps take ten
+// times that long.
 func agreedStep(answers []*clusterpb.Step, lead time.Duration) (step int64, within time.Duration) {
 	furthest, last, stride := int64(math.MinInt64), int64(math.MaxInt64), int64(1)
 	fastest, slowest := math.Inf(1), 0.0
@@ -229,7 +231,11 @@ func agreedStep(answers []*clusterpb.Step, lead time.Duration) (step int64, with
 		fastest, slowest = min(fastest, a.GetReportSeconds()), max(slowest, a.GetReportSeconds())
 	}
 	ahead := int64(2)
-	if fastest > 0 && !math.IsInf(fastest, 0) && !math.IsNaN(fastest) {
+	switch {
+	case !(fastest > 0) || math.IsInf(fastest, 0):
+	case fastest > 10*lead.Seconds():
+		ahead = 1
+	default:
 		ahead = max(ahead, int64(min(lead.Seconds()/fastest, 1e6))+1)
 	}
 	step = furthest + ahead*stride
@@ -304,20 +310,33 @@ func (l *lifecycle) stopTimer(name string) {
 			l.end(l.exec(t.exec), 0)
 		}
 	case "stop step":
-		if r.stop.phase == stopAsking {
+		switch r.stop.phase {
+		case stopAsking:
 			l.name()
-			return
+		case stopPausing:
+			l.askSteps()
+		default:
+			l.signalTrainers()
 		}
-		l.signalTrainers()
 	case "stop unresponsive":
 		l.killUnresponsive()
 	}
 }
 
+// stopsAgain gives a task whose agent has come back the time to say that it is leaving.
+func (l *lifecycle) stopsAgain() {
+	s := l.run.stop
+	if s != nil && s.grace > 0 && slices.ContainsFunc(l.run.tasks, func(t *task) bool { return t.exit != nil }) {
+		s.ended = true
+		l.do(actTimer{"stop unresponsive", l.limits.noReply})
+	}
+}
+
 // killUnresponsive kills the tasks that SIGTERM has not reached though a peer has ended.
+// What a task whose agent is silent has heard of it is not known.
 func (l *lifecycle) killUnresponsive() {
 	l.run.stop.ended = false // the next exit starts the clock for those that were signaled meanwhile
-	stuck := l.busyTasks(func(t *task) bool { return t.signaled && !t.leaving })
+	stuck := l.busyTasks(func(t *task) bool { return t.signaled && !t.leaving && l.exec(t.exec).state != execSilent })
 	var names []string
 	for _, t := range stuck {
 		names = append(names, t.id.String())

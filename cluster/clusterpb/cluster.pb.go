@@ -3593,7 +3593,8 @@ func (x *AskStep) GetRound() int32 {
 // ActAtStep: a task that counts its steps by this counter is to act at the end of this
 // step, all tasks at the same one, so that no task leaves a collective that another is in.
 // It answers with Step whether it has passed the step already. When no task has, all get
-// the message again, confirmed. A task that ends the step before waits there a moment.
+// the message again, confirmed. A task that ends this step before it gets the confirmation
+// waits for it, 2 s at most, and then says that it has passed.
 type ActAtStep struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`

@@ -273,10 +273,58 @@ def test_does_not_wait_for_ever(tmp_path: Path) -> None:
     named = position(agent)["step"] + 5
     agent.write(op="act_at_step", round=1, counter="ctx", step=named)
     assert not until(agent, "step")["passed"]
+    gave_up = until(agent, "step")  # the driver must not count on it any more
+    assert gave_up["passed"] and gave_up["round"] == 1 and gave_up["step"] == named
     while position(agent)["step"] < named + 5:
         pass
     process.send_signal(signal.SIGTERM)
     assert finish(process, agent).code == 143
+
+
+def test_children_can_be_ended_while_the_program_saves(tmp_path: Path) -> None:
+    """They do not inherit that a stop has come: Pool and Process.terminate() send SIGTERM."""
+    process, agent = start(
+        tmp_path,
+        """
+import multiprocessing, time
+fork = multiprocessing.get_context("fork")
+runs = fork.Event()
+def work():
+    runs.set()
+    time.sleep(600)
+try:
+    print("in", flush=True)
+    time.sleep(600)
+except SystemExit:
+    child = fork.Process(target=work)
+    child.start()
+    runs.wait()
+    child.terminate()
+    child.join()
+    print("saved, child", child.exitcode, flush=True)
+    raise
+""",
+    )
+    assert process.stdout.readline() == "in\n"
+    process.send_signal(signal.SIGTERM)
+    agent.write(op="stop")
+    ran = finish(process, agent)
+    assert (ran.code, ran.stdout) == (143, f"saved, child {-signal.SIGTERM}\n")
+
+
+@pytest.mark.parametrize("handler", ["SIG_DFL", "SIG_IGN"])
+def test_a_program_without_a_handler(tmp_path: Path, handler: str) -> None:
+    """The default ends it at the agreed step. One that ignores SIGTERM does not say that it leaves."""
+    process, agent = start(tmp_path, f"import signal\nsignal.signal(signal.SIGTERM, signal.{handler})\n" + LOOP)
+    step = position(agent)["step"] + 20
+    act_at(agent, "ctx", step)
+    if handler == "SIG_IGN":
+        while position(agent)["step"] < step + 5:
+            pass
+        process.kill()
+    ran = finish(process, agent)
+    assert ran.code == -(signal.SIGTERM if handler == "SIG_DFL" else signal.SIGKILL)
+    assert not [m for m in ran.messages if m["op"] == "stopping"]
 
 
 def test_counters_of_many_threads() -> None:

@@ -155,13 +155,15 @@ class Channel:
 
     def _read_loop(self) -> None:
         assert self._socket is not None
-        with contextlib.suppress(OSError), self._socket.makefile("rb") as lines:
-            for line in lines:
-                with contextlib.suppress(ValueError, AttributeError, TypeError):
-                    self._handle(json.loads(line))
-        with self._state:
-            self._gone = True
-            self._state.notify_all()
+        try:
+            with contextlib.suppress(OSError), self._socket.makefile("rb") as lines:
+                for line in lines:
+                    with contextlib.suppress(Exception):  # one message must not end the thread for all others
+                        self._handle(json.loads(line))
+        finally:
+            with self._state:
+                self._gone = True
+                self._state.notify_all()
 
     def _handle(self, message: dict[str, Any]) -> None:
         if handler := self._handlers.get(str(message.get("op"))):

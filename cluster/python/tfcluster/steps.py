@@ -28,6 +28,7 @@ class _Agreed:
     counter: str
     step: int
     action: Callable[[], None]
+    given_up: Callable[[], None]
     confirmed: bool = False  # by every task
 
 
@@ -95,7 +96,7 @@ class StepCounter:
         if self._agreed is not agreed:  # a later step was named, or nothing is to be done any more
             return None
         self._agreed = None
-        return agreed.action if agreed.confirmed else None
+        return agreed.action if agreed.confirmed else agreed.given_up
 
     def position(self) -> dict[str, Any]:
         """The last step that has ended, as the driver is told it; {} where no step was counted yet."""
@@ -109,11 +110,16 @@ class StepCounter:
                 "report_seconds": self._interval,
             }
 
-    def act_at(self, counter: str, step: int, action: Callable[[], None]) -> bool:
-        """Has the thread that ends this step call action then, if it is confirmed. False: it has ended already."""
+    def act_at(
+        self, counter: str, step: int, action: Callable[[], None], given_up: Callable[[], None] = lambda: None
+    ) -> bool:
+        """Has the thread that ends this step call action then, once that is confirmed. False: it has ended already.
+
+        given_up is called where the confirmation does not come in time, and the program goes on.
+        """
         with self._lock:
             passed = self._counter == counter and self._step >= step
-            self._agreed = None if passed else _Agreed(counter, step, action)
+            self._agreed = None if passed else _Agreed(counter, step, action, given_up)
             self._lock.notify_all()
             return not passed
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import _thread
 import contextlib
 import ctypes
+import os
 import signal
 import sys
 import threading
@@ -41,10 +42,16 @@ class Stopper:
         """Takes SIGTERM, and listens to the agent."""
         signal.signal(signal.SIGTERM, self._handle)
         signal.signal(WAKE, lambda _number, _frame: None)
+        os.register_at_fork(after_in_child=self._leave_child)
         self._channel.on("stop", self._signal_sent)
         self._channel.on("ask_step", self._tell_step)
         self._channel.on("act_at_step", self._act_at_step)
         self._channel.listen()
+
+    def _leave_child(self) -> None:
+        """A process that the program forks is ended by SIGTERM: Pool and Process.terminate() send it."""
+        if signal.getsignal(signal.SIGTERM) == self._handle:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     # -------------------------------------------------------- in the main thread
 
@@ -62,13 +69,16 @@ class Stopper:
             _thread.interrupt_main(signal.SIGTERM)
             self._follow()
             return
-        self._channel.send("stopping")
         handler = signal.getsignal(signal.SIGTERM)
+        if handler == signal.SIG_DFL:
+            os.kill(os.getpid(), signal.SIGTERM)
+        if not callable(handler):  # ignored: the driver has to end this task
+            return
+        self._channel.send("stopping")
         if handler == self._handle:
             self._entered = True
             raise SystemExit(EXIT_CODE)
-        if callable(handler):
-            handler(int(signal.SIGTERM), sys._getframe())
+        handler(int(signal.SIGTERM), sys._getframe())
 
     # -------------------------------------------------- in the channel's thread
 
@@ -86,8 +96,11 @@ class Stopper:
         if message.get("confirmed"):
             steps.confirm(counter, step)
             return
-        passed = not steps.act_at(counter, step, self._stop_here)
-        self._channel.send("step", round=message.get("round", 0), passed=passed, **steps.position())
+
+        def answer(passed: bool) -> None:
+            self._channel.send("step", round=message.get("round", 0), passed=passed, **steps.position())
+
+        answer(not steps.act_at(counter, step, self._stop_here, lambda: answer(True)))
 
     def _follow(self) -> None:
         """Follows a stop until it has reached the program, and tells the agent then."""
@@ -96,7 +109,10 @@ class Stopper:
             threading.Thread(target=self._follower, name="tfcluster-stop", daemon=True).start()
 
     def _follower(self) -> None:
-        own = signal.getsignal(signal.SIGTERM) != self._handle
+        handler = signal.getsignal(signal.SIGTERM)
+        if not callable(handler):
+            return
+        own = handler != self._handle
         if own:  # whatever the program's handler does has the whole grace
             self._channel.steps.forget()
             self._channel.send("stopping")
