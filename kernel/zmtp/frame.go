@@ -135,6 +135,7 @@ func (fr *frameReader) message(command func(body []byte) error) (Message, error)
 		size int64
 	)
 	for {
+		held := fr.allowed.held
 		flags, body, err := fr.frame()
 		if err != nil {
 			return nil, err
@@ -143,6 +144,7 @@ func (fr *frameReader) message(command func(body []byte) error) (Message, error)
 			if err := command(body); err != nil {
 				return nil, err
 			}
+			fr.allowed.releaseTo(held) // a command is over when it is handled; the message's frames are not
 			continue
 		}
 		size += int64(len(body)) + frameOverhead

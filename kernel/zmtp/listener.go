@@ -18,6 +18,9 @@ type socketKind struct {
 	peers []string
 }
 
+// kindXPub is the name of the kind of socket that takes subscriptions.
+const kindXPub = "XPUB"
+
 // ErrClosed is what a closed socket answers.
 var ErrClosed = errors.New("zmtp: the socket is closed")
 
@@ -189,21 +192,23 @@ func (l *listener) read(p *peer, fr *frameReader) error {
 var errDistrusted = errors.New("zmtp: a message of a peer that is not trusted was dropped")
 
 // command answers PING with its context (RFC 37, "Connection Heartbeating").
-// SUBSCRIBE and CANCEL are ZMTP 3.1's form of a subscription.
+// SUBSCRIBE and CANCEL are ZMTP 3.1's form of a subscription. Other sockets than XPUB ignore them:
+// a command does not pass Trusts, so it must not become a message.
 func (l *listener) command(p *peer, body []byte) error {
 	name, data, err := parseCommand(body)
 	if err != nil {
 		return err
 	}
-	switch name {
-	case "PING":
+	subscribes := l.kind.name == kindXPub
+	switch {
+	case name == "PING":
 		if len(data) < 2 {
 			return fmt.Errorf("%w: a PING without its time to live", ErrBadFrame)
 		}
 		return p.queue.putCommand(appendCommand(nil, "PONG", data[2:min(len(data), 18)]))
-	case "SUBSCRIBE":
+	case name == "SUBSCRIBE" && subscribes:
 		l.receive(p, Message{append([]byte{1}, data...)})
-	case "CANCEL":
+	case name == "CANCEL" && subscribes:
 		l.receive(p, Message{append([]byte{0}, data...)})
 	}
 	return nil

@@ -39,7 +39,7 @@ func (b *Budget) give(n int64) {
 // of strangers do not keep out a client's first small one.
 const untrustedFree = 64 << 10
 
-// allowance is what one peer holds of the message that it is sending.
+// allowance is what one peer holds of the message that it is sending, and of a command among its frames.
 type allowance struct {
 	trusted bool
 	most    int64 // for a message of a peer that is not trusted
@@ -68,9 +68,14 @@ func (a *allowance) take(n int64) error {
 }
 
 // release forgets the message, which was handed on or given up.
-func (a *allowance) release() {
-	if a.reserved > 0 {
-		a.budget.give(a.reserved)
+func (a *allowance) release() { a.releaseTo(0) }
+
+// releaseTo goes back to an earlier value of held, and gives back the share of the budget that was
+// taken since.
+func (a *allowance) releaseTo(held int64) {
+	a.held = held
+	if excess := a.reserved - max(held-untrustedFree, 0); excess > 0 {
+		a.budget.give(excess)
+		a.reserved -= excess
 	}
-	a.held, a.reserved = 0, 0
 }

@@ -21,7 +21,7 @@ type XPub struct {
 func ListenXPub(endpoint string, opt Options, subscribed func(topic []byte)) (*XPub, error) {
 	x := &XPub{subs: map[*peer]struct{}{}, subscribed: subscribed}
 	x.listener = listener{
-		kind: socketKind{"XPUB", []string{"SUB", "XSUB"}}, opt: opt.withDefaults(),
+		kind: socketKind{kindXPub, []string{"SUB", "XSUB"}}, opt: opt.withDefaults(),
 		receive: x.received, admitted: x.enter, left: x.leave,
 	}
 	if err := x.listen(endpoint); err != nil {
