@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -217,14 +216,13 @@ func (c *child) fromIOPub(frames [][]byte) {
 // childStatus passes on that the child begins a request, or has done with it. A client takes
 // the last status for the kernel's, so a matched cell that still runs is busy again.
 func (k *Kernel) childStatus(frames [][]byte, parent string) {
-	idle := bytes.Contains(frames[len(frames)-1], []byte(`"idle"`))
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.iopub.Send(frames, false)
-	k.childBusy = !idle
-	if !idle {
+	if idle := k.childBusy.note(frames, parent); !idle {
 		if r := k.lacking(parent, begun); r != nil {
 			r.seen |= begun
+			k.childBusy.begin(parent)
 		}
 		return
 	}
@@ -303,7 +301,8 @@ func (k *Kernel) childReady(c *child) {
 	for _, r := range k.outstanding {
 		r.given = true
 	}
-	k.childBusy, k.repair = false, ""
+	clear(k.childBusy)
+	k.repair = ""
 	k.marks = markers{} // one on its way to the child before is lost
 	k.pump()
 }

@@ -43,7 +43,7 @@ func (k *Kernel) interrupt() {
 		}
 	case k.running != nil:
 		k.running.interrupt()
-	case k.child != nil && (len(k.outstanding) > 0 || k.childBusy):
+	case k.child != nil && (len(k.outstanding) > 0 || len(k.childBusy) > 0):
 		k.child.interrupt()
 	}
 }

@@ -50,7 +50,7 @@ type Kernel struct {
 	outstanding []*request             // guarded by mu: cells forwarded and not finished, in order
 	seq         uint64                 // guarded by mu: of what was sent to the child last
 	marks       markers                // guarded by mu
-	childBusy   bool                   // guarded by mu: the child's last status was busy
+	childBusy   busyRequests           // guarded by mu
 	repair      string                 // guarded by mu: the request that ends the child's aborting
 	lookout     lookout                // guarded by mu: when checkLost is due
 	watchTimer  *time.Timer            // guarded by mu: runs checkLost
@@ -82,7 +82,7 @@ func New(cfg Config) (*Kernel, error) {
 	cfg.Interceptor = guarded{cfg.Interceptor, cfg.Log}
 	return &Kernel{
 		cfg: cfg, log: cfg.Log, conn: conn, signer: wire.NewSigner(conn.Key), beside: map[*Cell]struct{}{},
-		inputs: map[string]chan string{}, comms: map[string]*Comm{}, opened: make(chan struct{}),
+		inputs: map[string]chan string{}, comms: map[string]*Comm{}, childBusy: busyRequests{}, opened: make(chan struct{}),
 	}, nil
 }
 
