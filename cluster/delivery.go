@@ -113,8 +113,9 @@ const (
 )
 
 // awaitLines waits until every line of a run that is over has been given to its followers.
-// A note names the tasks of which lines may be missing.
-func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus) {
+// A note names the tasks of which lines may be missing. The function between, which may be
+// nil, is called after each look at what has come; its error ends the wait and is returned.
+func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus, between func() error) error {
 	quiet, most := linesQuiet, linesMost
 	failed := st.GetState() == runFailed.String()
 	if failed {
@@ -138,11 +139,16 @@ func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus) {
 			st.Lines = d.lines
 		})
 		if err != nil || over {
-			return
+			return nil
+		}
+		if between != nil {
+			if err := between(); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-time.After(linesPoll):
 		}
 	}

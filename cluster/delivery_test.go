@@ -248,3 +248,46 @@ func TestFollowersSeeEachLineOnce(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestLogsFollowSendsLastLinesAsTheyCome: after the end of a run, logs -f sends each line when
+// it comes, not all of them when the last one has come: they may be more than the driver holds.
+func TestLogsFollowSendsLastLinesAsTheyCome(t *testing.T) {
+	t.Parallel()
+	r := startRunning(t, 0)
+	came, ended := make(chan string, 8), make(chan error, 1)
+	stream := &sent[clusterpb.LinesReply]{ctx: within(t), every: func(u *clusterpb.LinesReply) {
+		for _, l := range u.GetLines() {
+			came <- l.GetText()
+		}
+	}}
+	go func() { ended <- r.Control().(*control).Logs(&clusterpb.LogsRequest{Run: 1, Follow: true}, stream) }()
+	next := func(want string) {
+		t.Helper()
+		select {
+		case got := <-came:
+			if got != want {
+				t.Errorf("it sent %q, not %q", got, want)
+			}
+		case <-time.After(deadline):
+			t.Fatalf("%q was not sent", want)
+		}
+	}
+	r.wrote(1, 1, 0, false, "first")
+	next("first")
+	r.exited(0, 1, &clusterpb.Exited{})
+	r.exited(1, 1, &clusterpb.Exited{Lines: 4})
+	for i, text := range []string{"second", "third"} {
+		time.Sleep(delay / 4) // it waits for the last lines by now
+		asked := time.Now()
+		r.wrote(1, 1, i+1, false, text)
+		next(text)
+		if d := time.Since(asked); d > linesQuiet/2 {
+			t.Errorf("%q was held back for %s", text, d)
+		}
+	}
+	r.wrote(1, 1, 3, false, "last")
+	next("last")
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

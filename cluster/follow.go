@@ -260,7 +260,7 @@ func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, s
 			if err := c.call(ctx, func() { u.Status = c.status(rec) }); err != nil {
 				return status.Error(codes.Unavailable, err.Error())
 			}
-			c.awaitLines(ctx, u.GetStatus())
+			_ = c.awaitLines(ctx, u.GetStatus(), nil) // no error without a function of ours
 			if u.GetStatus().GetState() == runFinished.String() {
 				c.deliver(ctx, u.GetStatus().GetId())
 			}

@@ -115,6 +115,7 @@ func sendLines(stream grpc.ServerStreamingServer[clusterpb.LinesReply], lines []
 	return nil
 }
 
+// followLogs sends lines as they come, until the run is over and its last line has been sent.
 func (c *control) followLogs(ctx context.Context, rec *record, f *follower, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
 	tick := time.NewTicker(followTick)
 	defer tick.Stop()
@@ -132,19 +133,27 @@ func (c *control) followLogs(ctx context.Context, rec *record, f *follower, stre
 			return nil
 		}
 		if over {
-			c.awaitLines(ctx, st)
-		}
-		for lines, gap := f.takeRaw(); len(lines) > 0 || gap != ""; gap = "" {
-			n := atOnce(lines)
-			if err := stream.Send(&clusterpb.LinesReply{Lines: lines[:n], Gap: gap}); err != nil {
+			// The last lines may be more than f holds: they are sent while the others come.
+			if err := c.awaitLines(ctx, st, func() error { return f.sendRaw(stream) }); err != nil {
 				return err
 			}
-			lines = lines[n:]
 		}
-		if over {
-			return nil
+		if err := f.sendRaw(stream); err != nil || over {
+			return err
 		}
 	}
+}
+
+// sendRaw sends the lines that have come since the last call.
+func (f *follower) sendRaw(stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+	for lines, gap := f.takeRaw(); len(lines) > 0 || gap != ""; gap = "" {
+		n := atOnce(lines)
+		if err := stream.Send(&clusterpb.LinesReply{Lines: lines[:n], Gap: gap}); err != nil {
+			return err
+		}
+		lines = lines[n:]
+	}
+	return nil
 }
 
 func queryOf(req *clusterpb.LogsRequest) (Query, error) {
