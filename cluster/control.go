@@ -225,7 +225,7 @@ func (c *control) Detach(ctx context.Context, req *clusterpb.DetachRequest) (*cl
 		c.detached = !req.GetUndo()
 		c.saveState()
 		if rec := c.current(); rec != nil {
-			st = c.status(rec)
+			st = c.statusWithValues(rec) // it may be over already: nobody waits for it then
 		}
 	})
 	if err != nil {
@@ -251,7 +251,8 @@ func (c *control) EngineSession(ctx context.Context, _ *clusterpb.EngineSessionR
 	return reply, nil
 }
 
-// History implements the Control service.
+// History implements the Control service. Of what tasks returned it has the reprs: the
+// values of all runs may be gigabytes.
 func (c *control) History(ctx context.Context, req *clusterpb.HistoryRequest) (*clusterpb.HistoryReply, error) {
 	h := &clusterpb.HistoryReply{}
 	err := c.call(ctx, func() {

@@ -9,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -257,8 +256,11 @@ func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, s
 		}
 		if over {
 			c.awaitSteps(ctx, u.GetStatus())
-			if err := c.call(ctx, func() { u.Status = c.status(rec) }); err != nil {
+			if err := c.call(ctx, func() { u.Status = c.statusWithValues(rec) }); err != nil {
 				return status.Error(codes.Unavailable, err.Error())
+			}
+			if rec.loaded {
+				c.readValues(u.GetStatus())
 			}
 			_ = c.awaitLines(ctx, u.GetStatus(), nil) // no error without a function of ours
 			if u.GetStatus().GetState() == runFinished.String() {
@@ -319,13 +321,6 @@ func (c *Coordinator) noRun(ctx context.Context, run int32) error {
 		return status.Error(codes.NotFound, "nothing has been started in this cluster yet: %tfcluster start PROGRAM; history --all lists the runs that earlier ones left in its directory")
 	}
 	return status.Errorf(codes.NotFound, "there is no run %d; the last one is run %d", run, have)
-}
-
-// status is a copy of a record's status as of now. Loop only.
-func (c *Coordinator) status(rec *record) *clusterpb.RunStatus {
-	rec.fill(c.lc.run, c.store.Lines(rec.status.GetId()))
-	rec.status.Detached = c.detached && rec.over.IsZero()
-	return proto.CloneOf(rec.status)
 }
 
 // lastStatus settles a record's status at its end. Loop only.

@@ -59,7 +59,8 @@ type Results struct {
 const mostRuns = 200
 
 // Runs are the records of the runs, oldest first. A run that has none was cut off by its
-// driver's death.
+// driver's death. Of what tasks returned only the last run has the values, the others have
+// the reprs: the values of all runs may be gigabytes.
 func (r *Results) Runs(ctx context.Context) ([]*clusterpb.RunStatus, error) {
 	infos, err := r.Folder.List(ctx, "")
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,6 +83,9 @@ func (r *Results) Runs(ctx context.Context) ([]*clusterpb.RunStatus, error) {
 			return nil, err
 		}
 		if r.Of == nil || r.Of.ran(st) {
+			if n := len(runs); n > 0 {
+				keepReprs(runs[n-1])
+			}
 			runs = append(runs, st)
 		}
 	}

@@ -121,12 +121,15 @@ func (c *Coordinator) keepRecord(rec *record) {
 	}
 }
 
+// loadRecord takes up a run that an earlier driver recorded, without the values that its
+// tasks returned: readValues reads them for whoever waits for that run.
 func (c *Coordinator) loadRecord(run int32) {
 	b, err := os.ReadFile(filepath.Join(RunDir(c.cfg.folder(), run), recordFile))
 	if err != nil {
 		b = nil // its driver died before it was recorded
 	}
 	st := readRecord(run, b)
+	keepReprs(st)
 	c.placed(st)
 	c.records = append(c.records, &record{status: st, gone: true, over: c.since, loaded: true})
 }

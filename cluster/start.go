@@ -43,6 +43,7 @@ func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreaming
 		if rec.over.IsZero() {
 			return u.GetEntered()
 		}
+		u.Run = c.statusWithValues(rec) // nothing follows that could bring them
 		u.Failure = u.Run.GetFailure()
 		u.Entered = u.Failure == nil
 		return true

@@ -10,7 +10,7 @@ import (
 )
 
 // mostValues bounds what the tasks of a run may return together, in bytes: it is held in
-// memory, written to the run's record and sent to whoever shows the run.
+// memory, written to the run's record and sent to whoever waits for the run's end.
 const mostValues = 16 << 20
 
 // values are what the tasks of a run have returned, each in its last attempt. Owned by the

@@ -63,7 +63,7 @@ func TestRunResultOfChief(t *testing.T) {
 			c.returns(rec, 1, task, value(int(task[len(task)-1]-'0')), 0)
 		}
 		c.do(func() {
-			st := c.status(rec)
+			st := c.statusWithValues(rec)
 			if st.GetState() != "finished" || st.GetResult().GetJson() != "0" {
 				t.Errorf("ended in the order %v: %s with the result %q", order, st.GetState(), st.GetResult().GetJson())
 			}
@@ -85,7 +85,7 @@ func TestRunResultOfLastAttempt(t *testing.T) {
 	c.returns(rec, 1, "worker:0", value(7), 0)
 	c.returns(rec, 1, "worker:1", value(8), 3) // fails the attempt
 	c.do(func() {
-		if st := c.status(rec); len(st.GetResults()) != 0 || st.GetResult() != nil {
+		if st := c.statusWithValues(rec); len(st.GetResults()) != 0 || st.GetResult() != nil {
 			t.Errorf("while it is open the run's results are %v", st.GetResults())
 		}
 	})
@@ -96,7 +96,7 @@ func TestRunResultOfLastAttempt(t *testing.T) {
 	})
 	c.returns(rec, 2, "worker:0", nil, 0)
 	c.do(func() {
-		st := c.status(rec)
+		st := c.statusWithValues(rec)
 		if st.GetState() != "finished" || st.GetResult() != nil {
 			t.Errorf("%s, the result is %v", st.GetState(), st.GetResult())
 		}
@@ -115,7 +115,7 @@ func TestRunResultsBounded(t *testing.T) {
 	c.returns(rec, 1, "worker:1", big, 0)
 	c.returns(rec, 1, "worker:0", &clusterpb.TaskResult{Json: "0", Pickled: make([]byte, 100), Repr: "0"}, 0)
 	c.do(func() {
-		st := c.status(rec)
+		st := c.statusWithValues(rec)
 		if r := st.GetResults()["worker:1"]; len(r.GetPickled()) != mostValues-100 {
 			t.Errorf("the first value was cut to %v", r)
 		}

@@ -1,0 +1,69 @@
+package cluster
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// status is a copy of a record's status as of now. Of the values that the tasks returned,
+// which may be many megabytes, it has the reprs alone. Loop only.
+func (c *Coordinator) status(rec *record) *clusterpb.RunStatus {
+	rec.fill(c.lc.run, c.store.Lines(rec.status.GetId()))
+	rec.status.Detached = c.detached && rec.over.IsZero()
+	result, results := rec.status.Result, rec.status.Results
+	rec.status.Result, rec.status.Results = nil, nil // the values are not cloned
+	st := proto.CloneOf(rec.status)
+	rec.status.Result, rec.status.Results = result, results
+	st.Result, st.Results = result, results
+	keepReprs(st)
+	return st
+}
+
+// statusWithValues is status with what the tasks returned. The values are shared with the
+// record, which does not change them. Of a run that an earlier driver recorded there are
+// only reprs: readValues reads the values. Loop only.
+func (c *Coordinator) statusWithValues(rec *record) *clusterpb.RunStatus {
+	st := c.status(rec)
+	st.Result, st.Results = rec.status.GetResult(), maps.Clone(rec.status.GetResults())
+	return st
+}
+
+// readValues reads from the run's record on disk what its tasks returned. Where that cannot
+// be read, the reprs stay.
+func (c *Coordinator) readValues(st *clusterpb.RunStatus) {
+	b, err := os.ReadFile(filepath.Join(RunDir(c.cfg.folder(), st.GetId()), recordFile))
+	if err != nil {
+		c.log.Warn("read what the tasks returned", "run", st.GetId(), "err", err)
+		return
+	}
+	if read := readRecord(st.GetId(), b); read.GetResult() != nil || len(read.GetResults()) > 0 {
+		st.Result, st.Results = read.GetResult(), read.GetResults()
+	}
+}
+
+// keepReprs replaces the values of a status with their reprs. The results that the status
+// had may be shared: they are not changed.
+func keepReprs(st *clusterpb.RunStatus) {
+	st.Result = reprOf(st.GetResult())
+	results := st.GetResults()
+	if results == nil {
+		return
+	}
+	st.Results = make(map[string]*clusterpb.TaskResult, len(results))
+	for task, r := range results {
+		st.Results[task] = reprOf(r)
+	}
+}
+
+// reprOf is a result's repr alone; nil for nil.
+func reprOf(r *clusterpb.TaskResult) *clusterpb.TaskResult {
+	if r == nil {
+		return nil
+	}
+	return &clusterpb.TaskResult{Repr: r.GetRepr()}
+}
