@@ -14,6 +14,8 @@ type printer struct {
 	say func(string) string
 	// short cuts long lines; a driver has cut those of a run that is followed.
 	short cluster.Shortener
+	// from are the options with which logs shows these lines: of which cluster, of which run.
+	from string
 
 	stderr bool
 	text   strings.Builder
@@ -30,17 +32,42 @@ func (inv *invocation) printer() *printer {
 	return p
 }
 
+// shows sets whose lines follow, for the hints that name the command which shows all of them.
+// Where the run's number is not known, run is 0.
+func (p *printer) shows(cluster string, run int32) {
+	p.from = " -c " + cluster
+	if run > 0 {
+		p.from += fmt.Sprintf(" --run %d", run)
+	}
+}
+
+// firstTask is the first task of a line's label, which may name several: "worker:0-3 ×4" or
+// "chief,worker:0,2 ×3".
+func firstTask(label string) string {
+	tasks, _, merged := strings.Cut(label, " ×")
+	if !merged {
+		return label
+	}
+	first, _, _ := strings.Cut(tasks, ",")
+	role, numbers, numbered := strings.Cut(first, ":")
+	if !numbered {
+		return role + ":0"
+	}
+	number, _, _ := strings.Cut(numbers, "-")
+	return role + ":" + number
+}
+
 // burst writes what came at once.
 func (p *printer) burst(l *clusterpb.Lines) {
 	if l == nil {
 		return
 	}
 	if n := l.GetBefore(); n > 0 {
-		p.put(false, fmt.Sprintf("… %s since the last cell: %s\n", plural(n, "earlier line"), p.say("logs")))
+		p.put(false, fmt.Sprintf("… %s since the last cell: %s\n", plural(n, "earlier line"), p.say("logs"+p.from)))
 	}
 	p.lines(l.GetHead())
 	if n := l.GetSkipped(); n > 0 {
-		p.put(false, fmt.Sprintf("… %s in between: %s\n", plural(n, "line"), p.say("logs")))
+		p.put(false, fmt.Sprintf("… %s in between: %s\n", plural(n, "line"), p.say("logs"+p.from)))
 	}
 	p.lines(l.GetTail())
 	p.flush()
@@ -85,7 +112,7 @@ func (p *printer) line(l *clusterpb.Line) {
 	}
 	text := "[" + l.GetTask() + "] " + strings.TrimRight(l.GetText(), "\r\n")
 	if n := l.GetLeftOut(); n > 0 { // a shell's logs shows it whole, a cell's does not
-		text += fmt.Sprintf("… %s more: tfcluster logs --task %s", bytesText(uint64(n)), l.GetTask())
+		text += fmt.Sprintf("… %s more: tfcluster logs%s --task %s", bytesText(uint64(n)), p.from, firstTask(l.GetTask()))
 	}
 	if l.GetCarriage() {
 		p.put(stderr, text+"\r")

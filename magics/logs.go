@@ -1,6 +1,7 @@
 package magics
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -74,6 +75,7 @@ func (s *Session) streamLogs(ctx context.Context, inv *invocation, m *member, re
 	defer stop()
 	defer cancel()
 	p := inv.printer()
+	p.shows(cmp.Or(req.GetAllocation(), m.name), req.GetRun())
 	defer p.close()
 	written := 0
 	for {

@@ -83,6 +83,7 @@ func (s *Session) pastRun(ctx context.Context, inv *invocation, p *cluster.Past,
 		return false, err
 	}
 	out := inv.printer()
+	out.shows(p.Name, q.Run)
 	defer out.close()
 	out.heading(fmt.Sprintf("%s; run %d", s.pastLine(p), q.Run))
 	out.withGaps(lines, gaps)
@@ -113,6 +114,7 @@ func (s *Session) leaseLogs(ctx context.Context, inv *invocation, lease string, 
 	ctx, stop := reading(ctx, inv.out)
 	defer stop()
 	out := inv.printer()
+	out.shows(lease, 0)
 	defer out.close()
 	written := 0
 	err = s.opt.Archive.EngineLogs(ctx, r, places, q, func(heading string, lines []*clusterpb.Line) error {

@@ -69,6 +69,7 @@ func (s *Session) follow(ctx context.Context, inv *invocation, m *member, req *c
 		return nil, answered(err)
 	}
 	f := &followed{session: s, inv: inv, member: m, view: v, printer: &printer{out: inv.out, say: s.say}}
+	f.printer.shows(m.name, req.GetRun())
 	updates, stop := receive(stream.Recv)
 	defer stop()
 	defer cancel()
@@ -119,6 +120,7 @@ func (f *followed) needsNobody(ctx context.Context) bool {
 func (f *followed) update(u *clusterpb.RunUpdate) {
 	if st := u.GetStatus(); st != nil {
 		f.status = st
+		f.printer.shows(f.member.name, st.GetId())
 		f.view.show(false, func() bundle { return runView(withoutFailure(st)) })
 	}
 	for _, n := range u.GetNotes() {
