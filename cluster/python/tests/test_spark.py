@@ -186,7 +186,7 @@ def test_nothing_of_a_dead_driver_is_the_next_ones(short: pathlib.Path) -> None:
         first, hear = connected()
         ask(first, 1, "launch", launch_args(program))  # waits for slots
         assert session.asked.wait(60)
-        ask(first, 3, "cancel", {"launch": 2})  # of a launch that was not heard yet
+        ask(first, 3, "cancel", {"launch": 2})  # of a launch that it has not asked for
         assert hear() == {"id": 3, "value": None}
         first.shutdown(socket.SHUT_RDWR)  # it dies
         second, hear = connected()
@@ -201,6 +201,74 @@ def test_nothing_of_a_dead_driver_is_the_next_ones(short: pathlib.Path) -> None:
         serving.join(60)
         first.close()
         second.close()
+
+
+def test_launch_that_begins_after_its_driver_died(short: pathlib.Path) -> None:
+    """A launch that is registered after gone() is given up: Spark is not asked for its agents."""
+    program = short / "program"
+    program.write_bytes(b"")
+    session = Slots()
+    session.free.set()
+    host = spark_host.Host(session, str(short / "no-driver"), patience=1)  # type: ignore[arg-type]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        driver = spark_calls.Driver(ours)
+        assert driver.gone() == []
+        host._answer(driver, {"id": 1, "op": "launch", "args": launch_args(program)})
+        assert json.loads(theirs.makefile("rb").readline()) == {"id": 1, "error": "given up"}
+    assert session.groups == []
+
+
+def test_cancel_after_the_launch_ended(short: pathlib.Path) -> None:
+    """It leaves nothing behind."""
+    program = short / "program"
+    program.write_bytes(b"")
+    session = Slots()
+    session.free.set()
+    host = spark_host.Host(session, str(short / "no-driver"), patience=1)  # type: ignore[arg-type]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        driver = spark_calls.Driver(ours)
+        host._answer(driver, {"id": 1, "op": "launch", "args": launch_args(program)})
+        host._answer(driver, {"id": 0, "op": "cancel", "args": {"launch": 1}})
+        assert driver._launches == {}
+    assert len(session.groups) == 1
+
+
+def test_cancel_right_behind_its_launch(short: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cancel counts even if its thread runs before the thread of the launch."""
+    program = short / "program"
+    program.write_bytes(b"")
+    session, canceled = Slots(), threading.Event()
+    session.free.set()
+    host = spark_host.Host(session, str(short / "no-driver"), patience=1)  # type: ignore[arg-type]
+    answer = host._answer
+
+    def launch_last(driver: spark_calls.Driver, call: Mapping[str, Any]) -> None:
+        if call["op"] == "launch":
+            assert canceled.wait(60)
+        answer(driver, call)
+        if call["op"] == "cancel":
+            canceled.set()
+
+    monkeypatch.setattr(host, "_answer", launch_last)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(60)
+        serving = threading.Thread(target=host._serve, args=(ours,), daemon=True)
+        serving.start()
+        for call in (
+            {"id": 1, "op": "launch", "args": launch_args(program)},
+            {"id": 0, "op": "cancel", "args": {"launch": 1}},
+        ):
+            theirs.sendall(json.dumps(call).encode() + b"\n")
+        lines = theirs.makefile("rb")
+        said = [json.loads(lines.readline()) for _ in range(3)]
+        assert said[1:] == [{"id": 0, "value": None}, {"id": 1, "error": "given up"}]
+        theirs.shutdown(socket.SHUT_RDWR)
+        serving.join(60)
+        assert not serving.is_alive()
+    assert session.groups == []
 
 
 def test_a_session_is_lent_once(short: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ class Driver:
         self._conn = conn
         self._lock = threading.Lock()
         self._launches: dict[int, Launch] = {}  # by call; guarded by _lock
+        self._gone = False  # the connection has ended; guarded by _lock
 
     def say(self, message: Mapping[str, Any]) -> None:
         """Tells the driver, if it is still there."""
@@ -56,9 +57,17 @@ class Driver:
             self._conn.shutdown(socket.SHUT_RDWR)
 
     def launch(self, call: int) -> Launch:
-        """The launch that a call asks for. Its cancellation may be heard first."""
+        """The launch that a call asks for, registered until over(). It is given up at once if the driver is gone."""
         with self._lock:
-            return self._launches.setdefault(call, Launch())
+            launch = self._launches.setdefault(call, Launch())
+            if self._gone:
+                launch.give_up()
+            return launch
+
+    def registered(self, call: int) -> Launch | None:
+        """The launch of a call, or None if it has ended."""
+        with self._lock:
+            return self._launches.get(call)
 
     def over(self, call: int) -> None:
         """Forgets a launch that has ended."""
@@ -72,6 +81,7 @@ class Driver:
         with them.
         """
         with self._lock:
+            self._gone = True
             launches = [launch for launch in self._launches.values() if not launch.holds]
         for launch in launches:
             launch.give_up()

@@ -104,6 +104,8 @@ class Host:
             with conn.makefile("rb") as lines:
                 for line in lines:
                     call = json.loads(line)
+                    if call.get("op") == "launch":  # registered in order: a cancel may overtake it in another thread
+                        driver.launch(call["id"])
                     threading.Thread(
                         target=self._answer, args=(driver, call), name="tfcluster-spark-call", daemon=True
                     ).start()
@@ -183,8 +185,10 @@ class Host:
             waiting.join()
 
     def do_cancel(self, driver: Driver, call: int, launch: int) -> None:
-        """Gives a launch up."""
-        canceled = driver.launch(launch)
+        """Gives a launch up. One that has ended needs nothing."""
+        canceled = driver.registered(launch)
+        if canceled is None:
+            return
         canceled.give_up()
         if canceled.group:
             self._session.cancel(canceled.group)
