@@ -48,7 +48,7 @@ func testModes(t *testing.T, c *hadooptest.Cluster) {
 			t.Error(err)
 		}
 	}
-	if _, err := hdfs.New(hdfs.Config{Conf: conf.With("fs.permissions.umask-mode", "u+rwx"), User: user}); err == nil || !strings.Contains(err.Error(), "umask-mode") {
+	if _, err := hdfs.New(hdfs.Config{Conf: conf.With("fs.permissions.umask-mode", "rwx"), User: user}); err == nil || !strings.Contains(err.Error(), "umask-mode") {
 		t.Errorf("a umask that nobody understands: %v", err)
 	}
 }

@@ -72,6 +72,7 @@ func TestErrors(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	f.Add("<configuration><property><name>a</name><value>${b}</value></property></configuration>", "a")
 	f.Add("<configuration><property><name>a</name><value>${a}${env.X:-y}${</value><final>true</final></property></configuration>", "a")
+	f.Add("<configuration/>", "u=rwx,g-w,+x,")
 	f.Fuzz(func(t *testing.T, xml, name string) {
 		dir := t.TempDir()
 		if err := os.WriteFile(filepath.Join(dir, "core-site.xml"), []byte(xml), 0o600); err != nil {
@@ -79,6 +80,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		if c, err := hadoopconf.Load(dir); err == nil {
 			c.Get(name)
+			_, _ = c.With("fs.permissions.umask-mode", name).Umask()
 		}
 	})
 }
