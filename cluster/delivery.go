@@ -10,8 +10,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// output is what one launch of a task writes. Its lines come on another stream than the
-// word of its end, which says how many there are.
+// output is what one launch of a task writes. Its lines come on one stream, the report of
+// its end on another; the report has the number of lines.
 type output struct {
 	task     TaskID
 	attempt  int32
@@ -34,10 +34,10 @@ func (r *record) wrote(id TaskID, attempt int32, exit *clusterpb.Exited) {
 	}
 }
 
-// delivery is how far the lines of a run have come that is over.
+// delivery says how many lines of a run that is over have arrived, and which have not.
 type delivery struct {
 	coming []string // tasks of which lines are still to come
-	gone   []string // tasks of which lines may never come: nobody has them any more
+	gone   []string // tasks with lines that may be lost
 	lines  int64
 	ends   int // launches whose end was reported
 }
@@ -47,8 +47,8 @@ func (d delivery) progress(before delivery) bool {
 	return d.lines != before.lines || d.ends != before.ends
 }
 
-// delivery looks how far a run's lines have come. Of a failed run, which is told at once,
-// only the tasks that have ended count, with what they wrote until then. Loop only.
+// delivery counts the lines of a run that have arrived. A failed run is reported at once,
+// so only its tasks that have ended count, with the lines that they wrote. Loop only.
 func (c *Coordinator) delivery(rec *record, failed bool) delivery {
 	run := rec.status.GetId()
 	var d delivery

@@ -176,8 +176,8 @@ func TestFinishedAfterWhatATaskLeft(t *testing.T) {
 	}
 }
 
-// TestFailedAfterItsLastLine: a failure is told once the lines of the task that failed are
-// here; its peer, which still runs, is not waited for.
+// TestFailedAfterItsLastLine: a failure is reported once the lines of the failed task have
+// arrived, without waiting for its peer, which still runs.
 func TestFailedAfterItsLastLine(t *testing.T) {
 	t.Parallel()
 	r := startRunning(t, 0)

@@ -171,8 +171,9 @@ func (c *Coordinator) missed(rec *record, f *follower) {
 	f.told = end - len(f.notes)
 }
 
-// catchUp sends what was written before the client came: from the start on the first and
-// last lines, else the number of those that came while nobody looked, and the last.
+// catchUp sends what was written before the client came: to a client that follows from the
+// start, the first and the last lines; else the number of lines that the client missed,
+// and the last of them.
 func (c *Coordinator) catchUp(req *clusterpb.FollowRequest, f *follower, before int64, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
 	var out *clusterpb.Lines
 	var err error
@@ -200,7 +201,7 @@ func (c *Coordinator) fromStart(req *clusterpb.FollowRequest, f *follower) (*clu
 	return all.shown(), nil
 }
 
-// lookedAway is how many lines are shown of those that came while nobody looked.
+// lookedAway is how many of the lines that a client missed are shown.
 const lookedAway = 20
 
 func (c *Coordinator) sinceLast(req *clusterpb.FollowRequest, f *follower, before int64) (*clusterpb.Lines, error) {

@@ -16,9 +16,9 @@ func (a *Authority) ID() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// isOwn is whether a run is of this cluster, and not of an earlier one with the same
+// isOwn returns whether a run belongs to this cluster, not to an earlier one with the same
 // directory. A run without an identity was recorded by an earlier version, or its driver
-// died before it was recorded: then its number tells. Loop only.
+// died before it was recorded: its number then decides. Loop only.
 func (c *Coordinator) isOwn(rec *record) bool {
 	if id := rec.status.GetClusterId(); id != "" {
 		return id == c.cfg.Authority.ID()

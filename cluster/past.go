@@ -44,8 +44,9 @@ func (p *Past) file() string {
 	return fmt.Sprintf("%s-%s.json", p.Since.UTC().Format("20060102T150405.000000000"), p.Name)
 }
 
-// ran is whether a run in its directory is of this cluster. One without an identity was
-// recorded by an earlier version, or not at all: then its number and its start tell.
+// ran returns whether this cluster did a run that is in its directory. A run without an
+// identity was recorded by an earlier version, or not at all: its number and the time of
+// its start then decide.
 func (p *Past) ran(st *clusterpb.RunStatus) bool {
 	if st.GetClusterId() != "" {
 		return p.ID == "" || st.GetClusterId() == p.ID

@@ -125,8 +125,8 @@ func (s *Store) Read(q Query) ([]*clusterpb.Line, []Gap, error) {
 	return lines, gaps, nil
 }
 
-// lastLines are the last n lines (0: all) with the gaps among them. What the quota took is
-// always said.
+// lastLines are the last n lines (0: all) with the gaps among them. Gaps
+// that the quota made are always among them.
 func lastLines(entries []entry, n int) []entry {
 	if n <= 0 {
 		return entries

@@ -55,7 +55,7 @@ func (s *Shortener) Line(l *clusterpb.Line) *clusterpb.Line {
 	return cut
 }
 
-// rest is what is to be said when the line ends: nothing where its start can still say it.
+// rest returns what is to be shown when the line ends: nil if its start can still show it.
 func (o *openLine) rest(last *clusterpb.Line) *clusterpb.Line {
 	if o.shown != nil {
 		o.shown.LeftOut += o.more

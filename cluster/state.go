@@ -156,7 +156,7 @@ func anotherBase() string {
 		return os.Getenv("TFCLUSTER_HOME")
 	}
 	u, err := user.LookupId(strconv.Itoa(os.Getuid()))
-	if err != nil || base == filepath.Join(u.HomeDir, ownBase) { // of an unknown user there is no telling
+	if err != nil || base == filepath.Join(u.HomeDir, ownBase) { // the default of a user who is not known cannot be compared
 		return ""
 	}
 	return base

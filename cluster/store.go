@@ -25,7 +25,7 @@ type Store struct {
 	quota Quota
 	read  func(path string) ([]byte, error)
 	open  func(path string) (io.WriteCloser, error)
-	tell  func(text string) // of an outage's begin and end; nil: nobody wants to know
+	tell  func(text string) // reports the beginning and end of an outage; may be nil
 
 	mu          sync.Mutex
 	streams     map[streamKey]*stream
@@ -111,7 +111,7 @@ func (s *Store) stream(run int32, task string) *stream {
 
 // Append keeps the lines of a batch that it does not have already and gives those to the
 // run's subscribers, also where they cannot be written. It returns the sequence number
-// that it expects next. A line bears its number among all that its task wrote in the run.
+// that it expects next. A line has its number among all lines that its task wrote in the run.
 func (s *Store) Append(b *clusterpb.LogBatch) (next uint64) {
 	s.mu.Lock()
 	st := s.stream(b.GetRun(), b.GetTask())

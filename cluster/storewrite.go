@@ -20,12 +20,12 @@ const (
 type outage struct {
 	streams int    // that cannot be written now
 	lines   uint64 // that were not kept
-	said    bool   // its beginning was told
+	said    bool   // its beginning was reported
 	ended   time.Time
 }
 
-// outagePause is the least between an outage's end and a beginning that is told: of a disk
-// that fails again and again one hears now and then.
+// outagePause is the least time between the end of an outage and the next beginning that is
+// reported, so a disk that fails again and again does not cause a flood of messages.
 const outagePause = 10 * time.Second
 
 // keep writes lines to the stream's segments, or counts them as missing. lost lines went
@@ -130,7 +130,8 @@ func (s *Store) grow(st *stream, n int, lines []*clusterpb.Line) {
 // lostOnTheWay is why lines never came here.
 const lostOnTheWay = "the executor could not hold them until they were sent"
 
-// with is a gap that has grown by lines, or by a number of them that nobody has.
+// with returns the gap with more lines: lost of them, or, if lost is 0, those in lines. If
+// lines were lost before lines, the gap ends where lines begin.
 func (g *Gap) with(task string, lines []*clusterpb.Line, lost uint64, why string) *Gap {
 	from, to := time.Now(), time.Now()
 	if len(lines) > 0 {
@@ -166,7 +167,7 @@ func (s *Store) miss(st *stream, lines []*clusterpb.Line, lost uint64) {
 // fail gives the last segment up: the next row begins another, so that nothing is joined to
 // half a line. Caller holds writing, not mu.
 func (s *Store) fail(st *stream, lines []*clusterpb.Line, lost uint64, err error) {
-	_ = st.close() // the error is told already
+	_ = st.close() // the error is reported already
 	st.gave = reason(err)
 	st.retryAt = time.Now().Add(retryPause)
 	s.miss(st, lines, lost)

@@ -56,7 +56,7 @@ type written struct {
 	t    *testing.T
 	disk *disk
 	n    int      // lines appended
-	told []string // guarded by mu of the test's goroutine alone: Append tells in its caller's
+	told []string // not locked: Append calls tell in the goroutine of the test
 }
 
 func writeTo(t *testing.T, dir string, quota Quota) *written {

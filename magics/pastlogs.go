@@ -58,7 +58,7 @@ func (s *Session) pastRun(ctx context.Context, inv *invocation, p *cluster.Past,
 	defer r.Folder.Close()
 	ctx, stop := reading(ctx, inv.out)
 	defer stop()
-	if req.GetRun() > 0 { // it was asked for, whosever it is
+	if req.GetRun() > 0 { // the user named this run: show it even if another cluster did it
 		r.Of = nil
 	}
 	runs, err := r.Runs(ctx)

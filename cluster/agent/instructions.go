@@ -168,7 +168,7 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 	}) {
 		a.mu.Unlock()
 		cancel()
-		return // said twice
+		return // this launch has begun already: the instruction was repeated
 	}
 	if a.files != nil {
 		t.launch, t.files = a.files.launch(ctx, l)
@@ -226,7 +226,7 @@ func (a *Agent) tell(e *clusterpb.TaskEvent) {
 			return old.GetReport() != nil && old.GetTask() == e.GetTask()
 		})
 	}
-	if e.GetNote() == nil && e.GetStep() == nil { // these are of their moment
+	if e.GetNote() == nil && e.GetStep() == nil { // notes and steps are not repeated in a greeting: they would be out of date
 		r.told = append(r.told, e)
 	}
 	a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: e}})

@@ -42,7 +42,7 @@ type task struct {
 	// of the goroutine in run
 	blobs  []*os.File // that the program is made of
 	folder string     // that is its own alone; "" where it has none
-	open   bool       // something holds its output when its end is told
+	open   bool       // another process still has its output open when its end is reported
 
 	mu sync.Mutex
 	// guarded by mu

@@ -26,8 +26,8 @@ type spawnRequest struct {
 	Op    string            `json:"op"`
 	ID    string            `json:"id"`
 	Argv  []string          `json:"argv"`
-	Base  map[string]string `json:"base,omitempty"` // the agent's whole environment: the zygote's may be another agent's
-	Env   map[string]string `json:"env"`            // over it
+	Base  map[string]string `json:"base,omitempty"` // the whole environment of this agent; another agent may have started the zygote
+	Env   map[string]string `json:"env"`            // variables that replace or extend Base
 	Unset []string          `json:"unset,omitempty"`
 	Cwd   string            `json:"cwd"`
 	Fresh bool              `json:"fresh"`

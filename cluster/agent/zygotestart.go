@@ -158,8 +158,9 @@ func asError(err error) error {
 	return err
 }
 
-// zygoteKey names what a zygote is good for: an interpreter and what its imports depend
-// on, also of this agent's environment. The rest of that each task is given when it is forked.
+// zygoteKey identifies the tasks that a zygote can fork: by the interpreter and by all that
+// its imports depend on, including some variables of this agent's environment. Each task
+// gets the other variables when it is forked.
 func zygoteKey(want *clusterpb.WarmUp, pythonPath string) string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s\x00%t\x00%s\x00%s\x00%d\x00", want.GetPython(), want.GetZygote(), want.GetSearchPath(), pythonPath, want.GetGeneration())

@@ -209,7 +209,7 @@ raise SystemExit(5)
 
 
 def test_a_program_in_native_code_says_nothing(tmp_path: Path) -> None:
-    """The driver tells by that whom it need not wait for."""
+    """The driver need not wait for a program that does not answer."""
     process, agent = start(
         tmp_path,
         NATIVE_SIGTERM

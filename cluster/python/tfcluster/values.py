@@ -203,12 +203,12 @@ def make(said: Mapping[str, Any] | None) -> Any:
 
 
 def _returned(said: Mapping[str, Any]) -> Any:
-    """A task's value: unpickled, or as JSON or repr tell it."""
+    """A task's value: unpickled, or else from its JSON or its repr."""
     if pickled := said.get("result_pickle"):
         try:
             return pickle.loads(base64.b64decode(pickled))
         except Exception:
-            pass  # a class that this Python does not have: what JSON or repr tell is left
+            pass  # a class that this Python does not have: use JSON or the repr
     told = said.get("result")
     return told if told is not None else said.get("result_repr")
 
