@@ -170,7 +170,7 @@ func (c *child) dial(port int, kind zmq.SocketType, identity string, take func([
 		if err == nil {
 			c.links = append(c.links, l)
 			c.work.Go(l.run)
-			c.work.Go(func() { l.receive(take) })
+			c.work.Go(func() { l.receive(identity, take) })
 			return nil
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {

@@ -115,15 +115,34 @@ func (l *link) take() []byte {
 	return b
 }
 
-// receive hands on what comes until the link ends.
-func (l *link) receive(take func([][]byte)) {
+// receive hands on what comes until the link ends. identity is what the child's ROUTER
+// knows the link by, "" where its socket is none.
+func (l *link) receive(identity string, take func([][]byte)) {
 	for {
 		m, err := l.conn.RecvMsg()
 		if err != nil {
 			return
 		}
-		take(m.Frames)
+		if frames := behindCut(m.Frames, identity); len(frames) > 0 {
+			take(frames)
+		}
 	}
+}
+
+// behindCut returns the frames of the last message among frames. An interrupt may end
+// ipykernel's send between two frames of a message. Its socket takes the frames of the next
+// message for the rest of that one, so they arrive as one, with the routing frame of the
+// next, which is this link's identity, between them. What was cut short is lost.
+func behindCut(frames [][]byte, identity string) [][]byte {
+	if identity == "" {
+		return frames
+	}
+	for i := len(frames) - 1; i >= 0; i-- {
+		if string(frames[i]) == identity {
+			return frames[i+1:]
+		}
+	}
+	return frames
 }
 
 // end closes the link, and so ends run and receive.
