@@ -55,5 +55,5 @@ def test_long_lines(notebook: Notebook) -> None:
     cell = notebook.ok("%tfcluster start --wait", timeout=300)
     assert size(cell.text) <= MOST
     assert "[worker:0] the end\n" in cell.text
-    assert "more: tfcluster logs --task worker:0" in cell.text
+    assert re.search(r"more: tfcluster logs -c \S+ --run 1 --task worker:0", cell.text)
     assert size(notebook.ok("%tfcluster logs").text) <= MOST
