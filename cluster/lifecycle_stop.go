@@ -13,8 +13,8 @@ import (
 
 // A run is stopped so that its programs can save what they have:
 //
-//  1. The tasks that train are asked for their step. Those that report steps are told
-//     one step, the agreed step, and leave at its end. A task that left earlier than the
+//  1. The tasks that train are asked for their step. Those that report steps get
+//     the number of one step, the agreed step, and leave at its end. A task that left earlier than the
 //     others would block them in a collective. So a task that has passed the named step
 //     says so, a later one is named, and no task leaves before all have agreed.
 //  2. Tasks that report no steps get SIGTERM: at once where no task reports steps, else

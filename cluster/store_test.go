@@ -98,7 +98,7 @@ func TestStore(t *testing.T) {
 			w.retry()
 			w.lines(10, 3)
 		}, "0-10 | worker:0: 6 lines were not kept: no space left on device, 03:04:16 to 03:04:21 | 17-26"},
-		{"a full disk, tried in vain", DefaultQuota(), func(w *written) {
+		{"a full disk, and retries that fail", DefaultQuota(), func(w *written) {
 			w.lines(10, 3)
 			w.disk.room.Store(0)
 			for range 5 {

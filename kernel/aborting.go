@@ -16,7 +16,7 @@ func (k *Kernel) endAborting() {
 	if k.repair != "" {
 		return
 	}
-	k.log.Warn("the child aborts cells that nothing failed before; it is told to stop that")
+	k.log.Warn("the child aborts cells that nothing failed before; a request on control ends that")
 	id := hiddenPrefix + wire.NewID()
 	k.repair = id
 	k.forwardLocked(controlChannel, k.signer.MakeRequest(id, "execute_request", wire.ExecuteRequest{

@@ -42,7 +42,7 @@ func TestInterruptsAtRandom(t *testing.T) {
 		for _, id := range []int{0, 1} {
 			a := p.of(fmt.Sprint(p.prefix, id))
 			ends[strings.Fields(a.replies[0])[1]]++
-			// A reply that was lost is told after the idle; nothing else may begin a cell a second time.
+			// The error of a lost reply comes after the idle; nothing else may begin a cell a second time.
 			if len(slices.Compact(slices.Clone(a.status))) > 2 && !slices.ContainsFunc(a.replies, isLost) {
 				t.Errorf("interrupt %d, %s: %s", i, code, a)
 			}

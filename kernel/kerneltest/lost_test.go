@@ -159,7 +159,7 @@ func TestManyFrames(t *testing.T) {
 	f.NothingLeft()
 }
 
-// Ensure a child that an interrupt left aborting is told to stop: the cell that shows it is lost, the
+// Ensure a child that an interrupt left aborting is made to stop: the cell that shows it is lost, the
 // next one runs, and what the child owes a magic's count is made up for.
 func TestAbortsForever(t *testing.T) {
 	t.Parallel()

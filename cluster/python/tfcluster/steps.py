@@ -3,8 +3,8 @@
 Tasks that train in lockstep wait for one another in collectives. One that stops in the
 middle of a step leaves its peers blocked in native code, where no signal reaches
 them. So the driver asks every task for its step and names one that lies ahead of all
-of them; when every task has said that it has not passed it yet, all are told so, and
-each acts when that step has ended. A task that ends the step before it is told waits:
+of them. When every task has answered that it has not passed this step, the driver
+confirms it, and each task acts at its end. A task that ends it before the confirmation waits:
 it may be that another has passed it, and that a later step is named.
 """
 
@@ -99,7 +99,7 @@ class StepCounter:
         return agreed.action if agreed.confirmed else agreed.given_up
 
     def position(self) -> dict[str, Any]:
-        """The last step that has ended, as the driver is told it; {} where no step was counted yet."""
+        """The last step that has ended, in the fields of the answer to the driver; {} where no step was counted yet."""
         with self._lock:
             if not self._counter or (self._fits and self._counter != "keras"):
                 return {}
