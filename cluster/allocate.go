@@ -40,7 +40,7 @@ func (c *Coordinator) allocate(ctx context.Context, execs []ExecutorRequest) (ov
 			a := <-answers
 			switch {
 			case a.alloc != nil:
-				c.conclude(a.alloc, c.lc.released)
+				c.conclude(a.alloc, c.lc.ReleaseReason())
 				err = errors.Join(err, a.alloc.Release(c.working))
 			case c.cfg.Saved != nil: // nobody will know of it when this driver is gone
 				c.parting = "warning: what an earlier driver reserved is not given back: the engine has not answered; it ends what it hears nothing of"
@@ -94,9 +94,7 @@ func (c *Coordinator) ask(ctx context.Context, execs []ExecutorRequest) (Allocat
 
 // refused tells whoever asked before the cluster is gone.
 func (c *Coordinator) refused(ctx context.Context, err error) error {
-	c.reserve = &clusterpb.ReserveUpdate{Failure: &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 69}}
-	c.lc.state = stateFailed
-	c.wake()
+	c.handle(evRefused{&clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 69}})
 	c.serveFor(ctx, 2*time.Second)
 	return fmt.Errorf("allocate: %w", err)
 }
@@ -161,7 +159,7 @@ func (c *Coordinator) release(reason string) {
 		c.released <- nil
 		return
 	}
-	failed := c.lc.state == stateFailed
+	failed := c.lc.State() == stateFailed
 	c.conclude(c.alloc, reason)
 	go func() { // its end is awaited by the loop
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -226,4 +224,12 @@ func (c *Coordinator) record(over bool) {
 	if err := c.cfg.Record(leases(c.alloc), places, c.lastRun, over); err != nil {
 		c.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
 	}
+}
+
+// leases are those of an allocation; nil where its engine has no names for people.
+func leases(a Allocation) []Lease {
+	if l, ok := a.(Leaser); ok {
+		return l.Leases()
+	}
+	return nil
 }

@@ -4,9 +4,11 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/hex"
 	"encoding/pem"
 	"fmt"
 	"math/big"
@@ -117,4 +119,15 @@ func serial() *big.Int {
 		panic(err) // the system's random source is gone
 	}
 	return n
+}
+
+// ID is the identity of the authority's cluster: 128 bits in hexadecimal. Another cluster
+// of the same name has another; drivers that take the cluster over have the same, since
+// they take the authority over. It is no secret.
+func (a *Authority) ID() string {
+	if a == nil {
+		return ""
+	}
+	sum := sha256.Sum256(a.cert.Raw)
+	return hex.EncodeToString(sum[:16])
 }

@@ -3,8 +3,8 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
-	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -27,20 +27,6 @@ type Backend interface {
 // ErrEngineAway says that an engine does not answer. What it runs for the cluster may live.
 var ErrEngineAway = errors.New("the cluster may live: %tfcluster attach asks for it again, shutdown gives it up")
 
-// Advertiser is a Backend that knows at which address of this machine its executors
-// can dial the driver. Others' agents dial loopback.
-type Advertiser interface {
-	// Advertise returns a host name or address for a request that names none.
-	Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (host string, err error)
-}
-
-// Announcer is a Backend whose Allocate takes a while, such as one that makes a session
-// of the engine's first.
-type Announcer interface {
-	// Announce says what is awaited meanwhile, in a few words.
-	Announce(r *clusterpb.ReserveRequest) string
-}
-
 // Allocation is what an engine granted. Its methods may be called from any goroutine.
 type Allocation interface {
 	// ID is the engine's name for it: application_…, app-…, local-4711.
@@ -57,35 +43,6 @@ type Allocation interface {
 	Saved() []byte
 	// Release gives everything back. It may be called again.
 	Release(ctx context.Context) error
-}
-
-// SessionSharer is an Allocation whose engine's session a notebook can use beside the
-// cluster, such as Spark's.
-type SessionSharer interface {
-	// Session says how; the reply may hold a secret.
-	Session(ctx context.Context) (*clusterpb.EngineSessionReply, error)
-}
-
-// Chooser is an Allocation that leaves out places from which agents do not come.
-type Chooser interface {
-	// Came says that the agent of an executor's attempt is here. unfit is why it is of no
-	// use, so that another is about to be asked for; "": it is.
-	Came(id ExecutorID, attempt int, unfit string)
-	// Forgive has it ask for every place again: somebody may have mended what was wrong.
-	Forgive()
-}
-
-// Mover is an Allocation whose executors, where they cannot dial the driver any more at the
-// address that they were given, look elsewhere for another.
-type Mover interface {
-	// Moved says at which HOST:PORT they find it from now on.
-	Moved(ctx context.Context, address string) error
-}
-
-// Teller is a Backend whose engine notices an agent's end, and knows why.
-type Teller interface {
-	// TellsWithin is how long after such an end Lost comes, as a rule.
-	TellsWithin() time.Duration
 }
 
 // Finding is one thing that was looked at for a person: what it is, what was found, and
@@ -117,6 +74,24 @@ type ExecutorRequest struct {
 	ID   ExecutorID
 	Task TaskID
 	Each *clusterpb.Resources
+}
+
+// ExecutorRequests are the executors of a request's roles, in the order of their tasks.
+func ExecutorRequests(roles []*clusterpb.Role) []ExecutorRequest {
+	var execs []ExecutorRequest
+	for i, t := range Tasks(roles) {
+		execs = append(execs, ExecutorRequest{ID: ExecutorID(fmt.Sprint(i)), Task: t, Each: resourcesOf(roles, t.Role)})
+	}
+	return execs
+}
+
+func resourcesOf(roles []*clusterpb.Role, name string) *clusterpb.Resources {
+	for _, r := range roles {
+		if r.GetName() == name {
+			return r.GetEach()
+		}
+	}
+	return nil
 }
 
 // Event is one of Pending, Anew, Granted, Returned, Renewed, Lost, Warned, Over.

@@ -16,7 +16,7 @@ type barrier struct {
 
 // arrive notes that a task waits at a barrier. Loop only.
 func (c *Coordinator) arrive(b *clusterpb.BarrierArrived) {
-	r := c.lc.run
+	r := c.lc.Run()
 	id, err := ParseTask(b.GetTask())
 	if err != nil || r == nil || r.spec.id != b.GetRun() || r.attempt != int(b.GetAttempt())%loneRestart {
 		return
@@ -34,35 +34,16 @@ func (c *Coordinator) arrive(b *clusterpb.BarrierArrived) {
 // Loop only.
 func (c *Coordinator) openBarriers() {
 	for key, b := range c.barriers {
-		r := c.lc.run
+		r := c.lc.Run()
 		if r.spec.id != b.run || r.attempt != b.attempt {
 			delete(c.barriers, key)
 			continue
 		}
-		if problem, open := b.opens(c.lc); open {
+		if problem, open := c.lc.opens(b.arrived); open {
 			c.releaseBarrier(b, problem)
 			delete(c.barriers, key)
 		}
 	}
-}
-
-// opens is whether nobody is waited for any more; problem says who never comes. One that
-// begins only when tasks that may wait here have ended is among those.
-func (b *barrier) opens(l *lifecycle) (problem string, open bool) {
-	open = true
-	for _, t := range l.run.tasks {
-		if (t.id.Role != Chief && t.id.Role != Worker) || b.arrived[t.id] {
-			continue
-		}
-		if t.state == taskExited || t.state == taskEnded {
-			return fmt.Sprintf("%s has ended and will not come", t.id), true
-		}
-		if (t.awaits == Chief || t.awaits == Worker) && t.state == taskWaiting && l.policy(t.awaits).kind == Tracked {
-			return fmt.Sprintf("%s begins when the %s has ended (--%s-depends-on), and cannot come before", t.id, t.awaits, t.id.Role), true
-		}
-		open = false
-	}
-	return "", open
 }
 
 func (c *Coordinator) releaseBarrier(b *barrier, problem string) {

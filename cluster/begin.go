@@ -27,7 +27,7 @@ func (c *Coordinator) runItself(ctx context.Context, req *clusterpb.StartRequest
 		var rec *record
 		var st *clusterpb.RunStatus
 		err := c.call(ctx, func() {
-			ready = c.lc.state == stateReady
+			ready = c.lc.State() == stateReady
 			if before := c.current(); before != nil {
 				st = c.status(before)
 			}
@@ -70,7 +70,7 @@ func (c *Coordinator) begun() *record {
 // yetToBegin is whether the cluster is to begin its run by itself, and is about to: what
 // its directory holds are others' runs, or one that goes on as another. Loop only.
 func (c *Coordinator) yetToBegin() bool {
-	return c.cfg.Begin != nil && c.lc.state <= stateReady && c.begun() == nil
+	return c.cfg.Begin != nil && c.lc.State() <= stateReady && c.begun() == nil
 }
 
 // beginItself begins the run, unless a client was first, or ends the cluster where that
@@ -136,7 +136,7 @@ func (c *Coordinator) awaitOwn(ctx context.Context) error {
 	for {
 		var there bool
 		err := c.call(ctx, func() {
-			there = c.begun() != nil || c.lc.state == stateFailed
+			there = c.begun() != nil || c.lc.State() == stateFailed
 		})
 		if err != nil || there {
 			return err

@@ -95,8 +95,8 @@ func TestBeginAfterClient(t *testing.T) {
 			t.Errorf("%s: it takes the run for none", name)
 		}
 		c.do(func() {
-			if c.lc.state != stateReady || c.unbegun != "" {
-				t.Errorf("%s: the cluster is %s: %s", name, c.lc.state, c.unbegun)
+			if c.lc.State() != stateReady || c.unbegun != "" {
+				t.Errorf("%s: the cluster is %s: %s", name, c.lc.State(), c.unbegun)
 			}
 		})
 	}

@@ -142,62 +142,6 @@ func Recover(ctx context.Context, program, name string) (*Client, error) {
 	return c, err
 }
 
-// claimName makes the cluster's folder, which is the claim to its name.
-func claimName(name, backend string) (string, error) {
-	home, err := StateHome()
-	if err != nil {
-		return "", err
-	}
-	if err := os.MkdirAll(home, 0o700); err != nil {
-		return "", fmt.Errorf("make the state folder: %w; set TFCLUSTER_HOME to one that can be written", err)
-	}
-	if name != "" {
-		if err := CheckName(name); err != nil {
-			return "", err
-		}
-		dir := filepath.Join(home, name)
-		err := os.Mkdir(dir, 0o700)
-		if errors.Is(err, os.ErrExist) {
-			if s, lerr := LoadState(name); lerr == nil {
-				if s.Driver.Alive() {
-					return "", livesAlready(name)
-				}
-				return "", fmt.Errorf("the driver of cluster %s died: attach or reset takes it up again, shutdown removes it", name)
-			}
-			return name, nil // a folder that a driver left before it had a state
-		}
-		if err != nil {
-			return "", fmt.Errorf("make the cluster's folder: %w", err)
-		}
-		return name, nil
-	}
-	if backend == "" {
-		backend = "local"
-	}
-	for i := 1; i < 10_000; i++ {
-		name := fmt.Sprintf("%s-%d", backend, i)
-		err := os.Mkdir(filepath.Join(home, name), 0o700)
-		if err == nil {
-			return name, nil
-		}
-		if !errors.Is(err, os.ErrExist) {
-			return "", fmt.Errorf("make the cluster's folder: %w", err)
-		}
-	}
-	return "", errors.New("10,000 clusters are known on this host: status --all lists them, shutdown removes them")
-}
-
-// DriverInput is what a driver reads on its standard input.
-type DriverInput struct {
-	Request json.RawMessage `json:"request"` // ReserveRequest as protojson
-	State   *State          `json:"state,omitempty"`
-	// CertPEM and KeyPEM are the authority's where another process made it: see Host.
-	CertPEM string `json:"cert_pem,omitempty"`
-	KeyPEM  string `json:"key_pem,omitempty"`
-	// Environment is the packed one of --venv, as protojson, which the engine's store has.
-	Environment json.RawMessage `json:"environment,omitempty"`
-}
-
 // driverWord is what a driver writes, once, on descriptor 3.
 type driverWord struct {
 	Socket string `json:"socket"`

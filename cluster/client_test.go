@@ -22,7 +22,7 @@ func TestLaunchGivenUp(t *testing.T) {
 	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var driver Process
 	go func() { // ends with ctx, at the latest
@@ -70,7 +70,7 @@ func TestDriverEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ backend, want string }{{"yarn", "/of/a/cell ana"}, {"local", "/of/the/shell "}} {
-		ctx, cancel := context.WithTimeout(t.Context(), deadline)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		c, err := Launch(ctx, program, &clusterpb.ReserveRequest{
 			Name: "env-" + tt.backend, Backend: tt.backend, Engine: map[string]string{"conf-dir": "/of/a/cell", "user": "ana"},

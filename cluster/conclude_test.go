@@ -35,7 +35,7 @@ func TestConclusion(t *testing.T) {
 		{"an earlier driver's run", true, "", failed, 1, []byte("{}"), Failed, "worker:0 exited with code 17"},
 	} {
 		c := NewCoordinator(Config{Request: &clusterpb.ReserveRequest{OneRun: tt.oneRun}, StateDir: t.TempDir(), Dir: t.TempDir(), LastRun: tt.last, Saved: tt.saved})
-		c.lc = newLifecycle(nil, nil, defaultLimits())
+		c.lc = newLifecycle(nil, nil, defaultLimits(), false)
 		if tt.refuse != "" {
 			c.reserve = &clusterpb.ReserveUpdate{Failure: &clusterpb.Failure{Summary: tt.refuse}}
 		}

@@ -60,7 +60,7 @@ func (c *Coordinator) reservation(u *clusterpb.ReserveUpdate) {
 		u.Ready, u.Failure = c.reserve.GetReady(), c.reserve.GetFailure()
 	}
 	if u.GetReady() { // lost executors are being replaced
-		for _, x := range c.lc.execs {
+		for _, x := range c.lc.Executors() {
 			u.Ready = u.Ready && (x.state == execReady || x.state == execLost)
 		}
 	}
@@ -76,7 +76,7 @@ func (c *Coordinator) reservation(u *clusterpb.ReserveUpdate) {
 
 // nothingGranted ends a cluster that was refused, once whoever asked was told. Loop only.
 func (c *Coordinator) nothingGranted() {
-	if c.alloc == nil && c.lc.state == stateFailed {
+	if c.alloc == nil && c.lc.State() == stateFailed {
 		c.release("nothing was granted")
 	}
 }
@@ -84,7 +84,7 @@ func (c *Coordinator) nothingGranted() {
 // executors is how each stands. Loop only.
 func (c *Coordinator) executors() []*clusterpb.ExecutorStatus {
 	var out []*clusterpb.ExecutorStatus
-	for _, x := range c.lc.execs {
+	for _, x := range c.lc.Executors() {
 		s := &clusterpb.ExecutorStatus{
 			Id: string(x.id), Task: x.task.String(), State: x.state.String(), Host: x.host, Port: x.port, Cause: x.why, Attempt: int32(x.attempt),
 			Pid: int32(c.granted[x.id].PID),
@@ -142,7 +142,7 @@ func (c *control) Status(ctx context.Context, _ *clusterpb.StatusRequest) (*clus
 func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 	host, _ := os.Hostname() // "" is shown as it is
 	s := &clusterpb.ClusterStatus{
-		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.state.String(), Executors: c.executors(), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
+		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.State().String(), Executors: c.executors(), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
 		IdleMillis: c.cfg.Request.GetIdleMillis(), Detached: c.detached, DriverPid: int32(os.Getpid()), Owner: c.cfg.Request.GetOwner(), Clients: int32(c.holds),
 		Roles: c.cfg.Request.GetRoles(), Host: host, Version: c.cfg.Version, Notes: c.notes.since(0), Request: c.cfg.Request, LogBytes: c.store.Bytes(),
 		BeginsItself: c.cfg.Begin != nil,
@@ -157,7 +157,7 @@ func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 		}
 	}
 	if !c.idleSince.IsZero() {
-		s.IdleLeftMillis = max(1, (c.lc.limits.idle - time.Since(c.idleSince)).Milliseconds())
+		s.IdleLeftMillis = max(1, (c.lc.IdleLimit() - time.Since(c.idleSince)).Milliseconds())
 	}
 	return s
 }
@@ -195,7 +195,7 @@ func (c *control) Reset(req *clusterpb.ResetRequest, stream grpc.ServerStreaming
 	return updates(c.Coordinator, stream, func(u *clusterpb.ResetUpdate) bool {
 		u.Executors = c.executors()
 		u.Done = true
-		for _, x := range c.lc.execs {
+		for _, x := range c.lc.Executors() {
 			u.Done = u.Done && x.state == execReady && !x.busy
 		}
 		if u.Done {
@@ -314,7 +314,7 @@ func (c *control) TensorBoard(ctx context.Context, req *clusterpb.TensorBoardReq
 func (c *control) GPUs(ctx context.Context, _ *clusterpb.GPUsRequest) (*clusterpb.GPUsReply, error) {
 	r := &clusterpb.GPUsReply{}
 	err := c.call(ctx, func() {
-		for _, x := range c.lc.execs {
+		for _, x := range c.lc.Executors() {
 			h := c.hellos[x.id]
 			for _, g := range h.GetGpus() {
 				g = proto.CloneOf(g)

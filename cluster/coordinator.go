@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -151,12 +150,12 @@ func NewCoordinator(cfg Config) *Coordinator {
 	}
 	c := &Coordinator{
 		owed: map[ExecutorID]owing{},
-		cfg:  cfg, log: cfg.Log, store: NewStore(cfg.folder(), cfg.Quota), calls: make(chan func(), 256), done: make(chan struct{}), since: time.Now(),
+		cfg:  cfg, log: cfg.Log, calls: make(chan func(), 256), done: make(chan struct{}), since: time.Now(),
 		agents: map[ExecutorID]*agentConn{}, timers: map[string]*time.Timer{}, blobs: map[string][]byte{}, hellos: map[ExecutorID]*clusterpb.Hello{},
 		granted: map[ExecutorID]Granted{}, barriers: map[string]*barrier{}, followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{}, looks: make(chan chan<- struct{}),
 		released: make(chan error, 1), allocated: make(chan struct{}), lastRun: cfg.LastRun,
 	}
-	c.store.tell = func(text string) { c.post(func() { c.note(text, true); c.wake() }) }
+	c.store = NewStore(cfg.folder(), cfg.Quota, func(text string) { c.post(func() { c.note(text, true); c.wake() }) })
 	c.address.Store(&cfg.Address)
 	c.files = c.keeper()
 	c.depot = NewDepot(cfg.StateDir)
@@ -178,8 +177,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	defer close(c.done)
 	c.working = working
 	execs := ExecutorRequests(c.cfg.Request.GetRoles())
-	c.lc = newLifecycle(execs, c.cfg.Request.GetRoles(), c.limits())
-	c.lc.takingOver = c.cfg.Saved != nil
+	c.lc = newLifecycle(execs, c.cfg.Request.GetRoles(), c.limits(), c.cfg.Saved != nil)
 	for run := int32(1); run <= c.lastRun; run++ {
 		if err := c.store.Load(run); err != nil {
 			c.log.Warn("load lines", "run", run, "err", err)
@@ -198,15 +196,6 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	return errors.Join(c.loop(ctx, c.alloc.Events()), c.store.Close())
 }
 
-// ExecutorRequests are the executors of a request's roles, in the order of their tasks.
-func ExecutorRequests(roles []*clusterpb.Role) []ExecutorRequest {
-	var execs []ExecutorRequest
-	for i, t := range Tasks(roles) {
-		execs = append(execs, ExecutorRequest{ID: ExecutorID(fmt.Sprint(i)), Task: t, Each: resourcesOf(roles, t.Role)})
-	}
-	return execs
-}
-
 func (c *Coordinator) limits() limits {
 	lim := defaultLimits()
 	lim.heartbeat = c.cfg.Silence
@@ -218,15 +207,6 @@ func (c *Coordinator) limits() limits {
 		lim.sudden = t.TellsWithin()
 	}
 	return lim
-}
-
-func resourcesOf(roles []*clusterpb.Role, name string) *clusterpb.Resources {
-	for _, r := range roles {
-		if r.GetName() == name {
-			return r.GetEach()
-		}
-	}
-	return nil
 }
 
 // serveFor keeps answering clients for a while, or until one of them releases.
@@ -262,7 +242,7 @@ func (c *Coordinator) loop(ctx context.Context, events <-chan Event) error {
 			c.handle(evShutdown{"the driver was asked to end"})
 		case err := <-c.released:
 			// Clients that watch the shutdown learn of its end.
-			c.lc.state = stateReleasing
+			c.handle(evReleased{})
 			c.log.Info("released", "err", err)
 			c.wake()
 			c.serveFor(context.WithoutCancel(ctx), 100*time.Millisecond)

@@ -383,23 +383,6 @@ func TestBarrierOfEnded(t *testing.T) {
 	t.Error("the barrier was not released")
 }
 
-// TestBarrierOfStages: nobody waits for who begins behind them; another stage is waited for.
-func TestBarrierOfStages(t *testing.T) {
-	t.Parallel()
-	for before, want := range map[string]string{Chief: "worker:0 begins when the chief has ended (--worker-depends-on), and cannot come before", "loader": ""} {
-		p := &player{}
-		for _, line := range []string{"cluster chief=1 worker=1 loader=1 worker.after=" + before, "up", "start", "prepared", "entered chief:0"} {
-			if err := p.do(line); err != nil {
-				t.Fatal(err)
-			}
-		}
-		b := &barrier{run: 1, attempt: 1, arrived: map[TaskID]bool{{Role: Chief}: true}}
-		if problem, open := b.opens(p.l); problem != want || open != (want != "") {
-			t.Errorf("worker behind %s: %q, %t", before, problem, open)
-		}
-	}
-}
-
 // TestNotesAreBounded: a cluster that lives for weeks does not keep all it ever said.
 func TestNotesAreBounded(t *testing.T) {
 	t.Parallel()

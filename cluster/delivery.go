@@ -53,7 +53,7 @@ func (c *Coordinator) delivery(rec *record, failed bool) delivery {
 	run := rec.status.GetId()
 	var d delivery
 	held := map[ExecutorID]int{}
-	for _, x := range c.lc.execs {
+	for _, x := range c.lc.Executors() {
 		if x.state != execLost {
 			held[x.id] = x.attempt
 		}
@@ -88,7 +88,7 @@ func (c *Coordinator) unreported(rec *record) map[*output]bool {
 		last[o.task] = o
 	}
 	alive := map[*output]bool{}
-	if r := c.lc.run; r != nil && r.spec.id == rec.status.GetId() {
+	if r := c.lc.Run(); r != nil && r.spec.id == rec.status.GetId() {
 		for _, t := range r.tasks {
 			if o := last[t.id]; o != nil && (t.exit == nil || int32(t.attempt) != o.attempt) {
 				alive[o] = true
@@ -117,7 +117,7 @@ const (
 // nil, is called after each look at what has come; its error ends the wait and is returned.
 func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus, between func() error) error {
 	quiet, most := linesQuiet, linesMost
-	failed := st.GetState() == runFailed.String()
+	failed := st.GetState() == RunFailed
 	if failed {
 		quiet, most = failedQuiet, failedMost
 	}

@@ -206,7 +206,7 @@ func TestLinesOfLostExecutor(t *testing.T) {
 func TestFollowersSeeEachLineOnce(t *testing.T) {
 	t.Parallel()
 	const lines, followers = 2000, 20
-	s := NewStore(t.TempDir(), DefaultQuota())
+	s := NewStore(t.TempDir(), DefaultQuota(), nil)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -224,7 +224,7 @@ func TestFollowersSeeEachLineOnce(t *testing.T) {
 				defer mu.Unlock()
 				live = append(live, lines...)
 			})
-			before, _, err := s.Read(Query{Run: 1, until: since})
+			before, _, err := s.Read(Query{Run: 1, Until: since})
 			if err != nil {
 				t.Error(err)
 			}

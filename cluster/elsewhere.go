@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -30,17 +29,6 @@ type Spool interface {
 	Tell(note func(text string))
 }
 
-// IsURI tells a directory elsewhere from a folder of this host.
-func IsURI(dir string) bool { return strings.Contains(dir, "://") }
-
-// join is filepath.Join for what may be a URI.
-func join(dir string, names ...string) string {
-	if IsURI(dir) {
-		return strings.TrimRight(dir, "/") + "/" + path.Join(names...)
-	}
-	return filepath.Join(append([]string{dir}, names...)...)
-}
-
 // folder is where the runs lie on this host.
 func (c *Config) folder() string {
 	if c.Spool != nil {
@@ -57,24 +45,9 @@ func (c *Coordinator) here(name string) string {
 	return name
 }
 
-// Below returns the path of name relative to dir, both paths or both URIs. ok is false
-// where name is neither dir nor inside it.
-func Below(name, dir string) (rest string, ok bool) {
-	rest, ok = strings.CutPrefix(strings.TrimRight(name, "/"), strings.TrimRight(dir, "/"))
-	if !ok || rest != "" && rest[0] != '/' {
-		return "", false
-	}
-	return strings.TrimLeft(rest, "/"), true
-}
-
 // placed gives a run's record the places where its files lie: another cluster may have
 // known the directory by another name.
 func (c *Coordinator) placed(st *clusterpb.RunStatus) { place(st, c.cfg.Dir) }
-
-func place(st *clusterpb.RunStatus, root string) {
-	dir := RunDir(root, st.GetId())
-	st.Dir, st.LogDir, st.CheckpointDir, st.ExportDir = dir, join(dir, "logs"), join(dir, "checkpoints"), join(dir, "export")
-}
 
 // How long what lies elsewhere is waited for.
 const (

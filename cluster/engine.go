@@ -39,11 +39,3 @@ type Lease struct {
 	State string    `json:"state"` // running, or how it ended
 	Since time.Time `json:"since"`
 }
-
-// leases are those of an allocation; nil where its engine has no names for people.
-func leases(a Allocation) []Lease {
-	if l, ok := a.(Leaser); ok {
-		return l.Leases()
-	}
-	return nil
-}

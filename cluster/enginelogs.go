@@ -61,7 +61,7 @@ func (c *control) engineLogs(ctx context.Context, req *clusterpb.LogsRequest, st
 	var alloc Allocation
 	err := c.call(ctx, func() {
 		alloc = c.alloc
-		for _, x := range c.lc.execs {
+		for _, x := range c.lc.Executors() {
 			if x.state != execJoined && x.state != execReady && (req.GetTask() == "" || req.GetTask() == x.task.String()) {
 				missing = append(missing, ExecutorRequest{ID: x.id, Task: x.task})
 			}

@@ -122,7 +122,7 @@ func (c *Coordinator) filesSent(id ExecutorID, m *clusterpb.FilesSent) {
 // sweep removes what was never completed of the files of a run that is closed, once
 // nothing of it is to come any more. Loop only.
 func (c *Coordinator) sweep(run int32) {
-	if c.lc.run == nil || c.lc.run.spec.id != run || c.lc.run.state.open() || c.owesAny(run) {
+	if c.lc.Run() == nil || c.lc.Run().spec.id != run || c.lc.Run().state.open() || c.owesAny(run) {
 		return
 	}
 	c.work.Go(func() {
@@ -181,7 +181,7 @@ func (c *Coordinator) awaitOwed(ctx context.Context, run int32, limit time.Durat
 	defer leave()
 	for {
 		waits := false
-		if err := c.call(ctx, func() { waits = (c.lc.run == nil || !c.lc.run.state.open()) && c.owesAny(run) }); err != nil || !waits {
+		if err := c.call(ctx, func() { waits = (c.lc.Run() == nil || !c.lc.Run().state.open()) && c.owesAny(run) }); err != nil || !waits {
 			return err
 		}
 		if err := c.pause(ctx, changed); err != nil {

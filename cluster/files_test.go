@@ -27,8 +27,8 @@ func ended(t *testing.T) *coordinated {
 		for i := range 2 {
 			c.handle(evExited{run: 1, attempt: 1, task: TaskID{Worker, i}, exit: &clusterpb.Exited{Code: 1}})
 		}
-		if c.lc.run.state != runFailed || !c.owesAny(1) {
-			t.Errorf("the run is %s, and owed is %v", c.lc.run.state, c.owed)
+		if c.lc.Run().state != runFailed || !c.owesAny(1) {
+			t.Errorf("the run is %s, and owed is %v", c.lc.Run().state, c.owed)
 		}
 	})
 	return c

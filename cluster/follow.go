@@ -16,7 +16,7 @@ import (
 // follower is a client that watches a run, or the store's new lines.
 type follower struct {
 	run   int32
-	since position // what was kept before it came is read from the store
+	since Position // what was kept before it came is read from the store
 	mu    sync.Mutex
 	// guarded by mu
 	merge *merger           // for a cell
@@ -179,9 +179,9 @@ func (c *Coordinator) catchUp(req *clusterpb.FollowRequest, f *follower, before 
 	var err error
 	switch {
 	case req.GetFromStart():
-		out, err = c.fromStart(req, f)
+		out, err = f.merge.fromStart(c.store, f.run, f.since)
 	case before > 0:
-		out, err = c.sinceLast(req, f, before)
+		out, err = f.merge.missed(c.store, f.run, f.since, before, lookedAway)
 	}
 	if err != nil {
 		return status.Error(codes.Internal, err.Error())
@@ -192,36 +192,8 @@ func (c *Coordinator) catchUp(req *clusterpb.FollowRequest, f *follower, before 
 	return stream.Send(&clusterpb.RunUpdate{Lines: out})
 }
 
-// fromStart is what a run's first burst shows that is over before anybody looked.
-func (c *Coordinator) fromStart(req *clusterpb.FollowRequest, f *follower) (*clusterpb.Lines, error) {
-	all, err := c.store.ends(Query{Run: f.run, until: f.since}, f.merge.bounds, int(req.GetLineBytes()), f.merge.wants)
-	if err != nil {
-		return nil, err
-	}
-	return all.shown(), nil
-}
-
 // lookedAway is how many of the lines that a client missed are shown.
 const lookedAway = 20
-
-func (c *Coordinator) sinceLast(req *clusterpb.FollowRequest, f *follower, before int64) (*clusterpb.Lines, error) {
-	lines, _, err := c.store.Read(Query{Run: f.run, Last: lookedAway, until: f.since})
-	if err != nil {
-		return nil, err
-	}
-	few := lastFew{bounds: f.merge.bounds}
-	short := Shortener{Limit: int(req.GetLineBytes())}
-	for _, l := range lines {
-		if !f.merge.wants(l) {
-			continue
-		}
-		if l = short.Line(l); l != nil {
-			few.add(l)
-		}
-	}
-	short.Sent()
-	return &clusterpb.Lines{Before: max(0, before-int64(len(few.lines))), Head: mergeAlike(lastBars(few.lines))}, nil
-}
 
 func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
 	changed, unwatch := c.watch()
@@ -264,7 +236,7 @@ func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, s
 				c.readValues(u.GetStatus())
 			}
 			_ = c.awaitLines(ctx, u.GetStatus(), nil) // no error without a function of ours
-			if u.GetStatus().GetState() == runFinished.String() {
+			if u.GetStatus().GetState() == RunFinished {
 				c.deliver(ctx, u.GetStatus().GetId())
 			}
 			u.Final = true
@@ -285,15 +257,6 @@ func (c *Coordinator) leadTask() string {
 		return TaskID{Role: Chief}.String()
 	}
 	return TaskID{Role: Worker}.String()
-}
-
-func (l *lifecycle) hasRole(role string) bool {
-	for _, x := range l.execs {
-		if x.task.Role == role {
-			return true
-		}
-	}
-	return false
 }
 
 // find is a run's record: 0 is the active or last one. Loop only.
@@ -325,4 +288,6 @@ func (c *Coordinator) noRun(ctx context.Context, run int32) error {
 }
 
 // lastStatus settles a record's status at its end. Loop only.
-func (c *Coordinator) lastStatus(rec *record) { rec.fill(c.lc.run, c.store.Lines(rec.status.GetId())) }
+func (c *Coordinator) lastStatus(rec *record) {
+	rec.fill(c.lc.Run(), c.store.Lines(rec.status.GetId()))
+}

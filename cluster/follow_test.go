@@ -44,9 +44,9 @@ func TestFollowCatchesUp(t *testing.T) {
 			var got []string
 			stream := &sent[clusterpb.RunUpdate]{ctx: within(t), every: func(u *clusterpb.RunUpdate) {
 				if l := u.GetLines(); l.GetBefore() > 0 {
-					got = append(got, fmt.Sprintf("%d before: %s", l.GetBefore(), sketch(l)))
+					got = append(got, fmt.Sprintf("%d before: %s", l.GetBefore(), shownLines(l)))
 				} else if l != nil {
-					got = append(got, sketch(l))
+					got = append(got, shownLines(l))
 				}
 			}}
 			if err := c.Control().(*control).Follow(tt.req, stream); err != nil {
@@ -63,12 +63,15 @@ func TestFollowCatchesUp(t *testing.T) {
 // of other versions show too.
 func TestLogsShowsGapsInTheirPlace(t *testing.T) {
 	t.Parallel()
-	lines := numbered(0, linesAtOnce+3)
+	var lines []*clusterpb.Line
+	for i := range linesAtOnce + 3 {
+		lines = append(lines, &clusterpb.Line{Task: "worker:0", Text: fmt.Sprint("line ", i)})
+	}
 	gaps := []Gap{
 		{Task: "worker:0", Lines: 7, Why: "quota"},
-		{Task: "worker:0", Lines: 2, From: stamp(0), To: stamp(1), Why: "no space", Before: 2},
-		{Task: "worker:1", Lines: 1, From: stamp(0), To: stamp(0), Why: "no space", Before: 2},
-		{Task: "worker:0", Lines: 1, From: stamp(5), To: stamp(5), Why: "no space", Before: len(lines)},
+		{Task: "worker:0", Lines: 2, From: atSecond(0), To: atSecond(1), Why: "no space", Before: 2},
+		{Task: "worker:1", Lines: 1, From: atSecond(0), To: atSecond(0), Why: "no space", Before: 2},
+		{Task: "worker:0", Lines: 1, From: atSecond(5), To: atSecond(5), Why: "no space", Before: len(lines)},
 	}
 	var got []string
 	stream := &sent[clusterpb.LinesReply]{every: func(u *clusterpb.LinesReply) { got = append(got, fmt.Sprintf("%s|%d", u.GetGap(), len(u.GetLines()))) }}
@@ -83,4 +86,33 @@ func TestLogsShowsGapsInTheirPlace(t *testing.T) {
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("it sends\n%s", strings.Join(got, "\n"))
 	}
+}
+
+// shownLines is what a cell shows, in short: of many lines the first two and the last.
+func shownLines(l *clusterpb.Lines) string {
+	var b strings.Builder
+	part := func(lines []*clusterpb.Line) {
+		for i, l := range lines {
+			switch {
+			case len(lines) <= 6 || i < 2 || i == len(lines)-1:
+				fmt.Fprintf(&b, "[%s] %s", l.GetTask(), l.GetText())
+				if l.GetLeftOut() > 0 {
+					fmt.Fprintf(&b, "+%d", l.GetLeftOut())
+				}
+				b.WriteByte(' ')
+			case i == 2:
+				b.WriteString("… ")
+			}
+		}
+	}
+	part(l.GetHead())
+	if l.GetSkipped() > 0 {
+		fmt.Fprintf(&b, "(%d) ", l.GetSkipped())
+	}
+	part(l.GetTail())
+	return strings.TrimSpace(b.String())
+}
+
+func atSecond(n int) time.Time {
+	return time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local).Add(time.Duration(n) * time.Second)
 }

@@ -1,21 +1,5 @@
 package cluster
 
-import (
-	"crypto/sha256"
-	"encoding/hex"
-)
-
-// ID is the identity of the authority's cluster: 128 bits in hexadecimal. Another cluster
-// of the same name has another; drivers that take the cluster over have the same, since
-// they take the authority over. It is no secret.
-func (a *Authority) ID() string {
-	if a == nil {
-		return ""
-	}
-	sum := sha256.Sum256(a.cert.Raw)
-	return hex.EncodeToString(sum[:16])
-}
-
 // isOwn returns whether a run belongs to this cluster, not to an earlier one with the same
 // directory. A run without an identity was recorded by an earlier version, or its driver
 // died before it was recorded: its number then decides. Loop only.

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,8 +9,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -79,18 +76,6 @@ func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 }
 
 // peerName is the name in the certificate that the peer proved to hold.
-func peerName(ctx context.Context) string {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return ""
-	}
-	info, ok := p.AuthInfo.(credentials.TLSInfo)
-	if !ok || len(info.State.PeerCertificates) == 0 {
-		return ""
-	}
-	return info.State.PeerCertificates[0].Subject.CommonName
-}
-
 func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 	r := c.cfg.Request
 	w := &clusterpb.Welcome{
@@ -261,10 +246,10 @@ func (c *Coordinator) noteOnce(text string) {
 }
 
 func (c *Coordinator) heartbeat(id ExecutorID, h *clusterpb.Heartbeat) {
-	if c.lc.run == nil {
+	if c.lc.Run() == nil {
 		return
 	}
-	rec := c.find(c.lc.run.spec.id)
+	rec := c.find(c.lc.Run().spec.id)
 	stopped := map[TaskID]bool{}
 	for _, u := range h.GetUsage() {
 		t, err := ParseTask(u.GetTask())

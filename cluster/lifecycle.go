@@ -80,8 +80,10 @@ func (l *lifecycle) note(warning bool, format string, args ...any) {
 	l.do(actNote{fmt.Sprintf(format, args...), warning})
 }
 
-func newLifecycle(execs []ExecutorRequest, roles []*clusterpb.Role, lim limits) *lifecycle {
-	l := &lifecycle{limits: lim, roles: rolePolicies(roles, lim)}
+// newLifecycle makes the lifecycle of a cluster with these executors. takingOver is whether an
+// earlier driver has asked the engine for them.
+func newLifecycle(execs []ExecutorRequest, roles []*clusterpb.Role, lim limits, takingOver bool) *lifecycle {
+	l := &lifecycle{limits: lim, roles: rolePolicies(roles, lim), takingOver: takingOver}
 	for _, e := range execs {
 		l.execs = append(l.execs, &executor{id: e.ID, task: e.Task, why: "asked for"})
 	}
@@ -170,6 +172,11 @@ func (l *lifecycle) step(e event) []action {
 		l.clients = e.n
 	case evOver:
 		l.over(e.cause)
+	case evRefused:
+		l.state = stateFailed
+		l.do(actReserveFailed{e.failure})
+	case evReleased:
+		l.state = stateReleasing
 	case evReset:
 		l.reset(e.hard)
 	case evRenew:

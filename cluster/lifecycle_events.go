@@ -65,7 +65,9 @@ type (
 	evRecovered struct{} // the engine said what it keeps for this driver, which took over; those are to come back
 	evTimer     struct{ name string }
 	evClients   struct{ n int }
-	evOver      struct{ cause string } // the engine has nothing more for this cluster
+	evOver      struct{ cause string }               // the engine has nothing more for this cluster
+	evRefused   struct{ failure *clusterpb.Failure } // the engine grants nothing
+	evReleased  struct{}                             // everything was given back
 	evReset     struct{ hard bool }
 	evRenew     struct{} // somebody reserves what is there already
 	evShutdown  struct{ reason string }

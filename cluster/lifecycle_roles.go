@@ -210,15 +210,6 @@ func (l *lifecycle) endTimers() []string {
 	return names
 }
 
-// rolePolicies are the policies of a request's roles.
-func rolePolicies(roles []*clusterpb.Role, lim limits) map[string]rolePolicy {
-	policies := map[string]rolePolicy{}
-	for _, r := range roles {
-		policies[r.GetName()] = policyOf(r, lim)
-	}
-	return policies
-}
-
 // waits is whether an executor's task is still to be launched in the active run, at
 // the address that the others were told.
 func (l *lifecycle) waits(x *executor) bool {

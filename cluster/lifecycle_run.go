@@ -34,7 +34,7 @@ const (
 func (s runState) open() bool { return s < runFinished }
 
 func (s runState) String() string {
-	return [...]string{"starting", "starting", "starting", "running", "restarting", "finished", "failed", "stopped"}[s]
+	return [...]string{"starting", "starting", "starting", "running", "restarting", RunFinished, RunFailed, RunStopped}[s]
 }
 
 // run is one start to its end. It stays until the next one, for status.

@@ -26,6 +26,7 @@ var rewrite = flag.Bool("rewrite", false, "write the transcripts anew; commit on
 //	cluster chief=1 worker=2 ps=1 idle=30m   a cluster of these roles, first of all; also
 //	db=1 db.kind=sidecar worker.after=db,ps worker.end=10s
 //	up                                       every agent joins and warms
+//	refused [words] · released               the engine grants nothing, or has taken everything back
 //	pending|granted|lost ID [words]          the engine's events; returned ID…: these are given back
 //	join ID [attempt] [warm] · warmed ID · gone ID      an agent's
 //	rejoin ID · rejoin-idle ID               with its task, or without one
@@ -157,6 +158,10 @@ func (p *player) do(line string) error {
 		p.step(evDisconnected{x.id, x.incarnation, word(1) == "suddenly"})
 	case "recovered":
 		p.step(evRecovered{})
+	case "refused":
+		p.step(evRefused{&clusterpb.Failure{Kind: "engine", Summary: strings.Join(words, " ")}})
+	case "released":
+		p.step(evReleased{})
 	case "over":
 		p.step(evOver{strings.Join(words, " ")})
 	case "timer":
@@ -216,8 +221,7 @@ func (p *player) cluster(opts map[string]string) error {
 		execs = append(execs, ExecutorRequest{ID: ExecutorID(strconv.Itoa(i)), Task: t})
 	}
 	p.armed = map[string]bool{}
-	p.l = newLifecycle(execs, roles, lim)
-	p.l.takingOver = opts["from"] == "another"
+	p.l = newLifecycle(execs, roles, lim, opts["from"] == "another")
 	p.print(p.l.open())
 	return nil
 }

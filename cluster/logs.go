@@ -41,7 +41,7 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 		f.run = q.Run
 		if req.GetFollow() {
 			leave = c.follow(f)
-			q.until = f.since
+			q.Until = f.since
 		}
 	})
 	if err != nil {

@@ -236,3 +236,34 @@ func ranges(ns []int) string {
 	}
 	return strings.Join(parts, ",")
 }
+
+// fromStart returns what a cell shows of the lines that a run's tasks wrote up to a
+// position: the first and the last.
+func (m *merger) fromStart(s *Store, run int32, until Position) (*clusterpb.Lines, error) {
+	all, err := s.ends(Query{Run: run, Until: until}, m.bounds, m.short.Limit, m.wants)
+	if err != nil {
+		return nil, err
+	}
+	return all.shown(), nil
+}
+
+// missed returns the last of the lines that a run's tasks wrote up to a position, of which
+// a cell has not shown that many. Most bounds how many it returns.
+func (m *merger) missed(s *Store, run int32, until Position, lines int64, most int) (*clusterpb.Lines, error) {
+	last, _, err := s.Read(Query{Run: run, Last: most, Until: until})
+	if err != nil {
+		return nil, err
+	}
+	few := lastFew{bounds: m.bounds}
+	short := Shortener{Limit: m.short.Limit}
+	for _, l := range last {
+		if !m.wants(l) {
+			continue
+		}
+		if l = short.Line(l); l != nil {
+			few.add(l)
+		}
+	}
+	short.Sent()
+	return &clusterpb.Lines{Before: max(0, lines-int64(len(few.lines))), Head: mergeAlike(lastBars(few.lines))}, nil
+}

@@ -184,7 +184,7 @@ func TestEnds(t *testing.T) {
 		if random.IntN(2) == 0 {
 			b.bytes = int64(20 + random.IntN(400))
 		}
-		s := NewStore(t.TempDir(), Quota{Task: 1 << 30, Cluster: 1 << 30, Segment: 300})
+		s := NewStore(t.TempDir(), Quota{Task: 1 << 30, Cluster: 1 << 30, Segment: 300}, nil)
 		whole := newEnds(b)
 		n := random.IntN(120)
 		firsts := map[string]uint64{}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -70,9 +71,15 @@ func (c *Coordinator) tellMoved(ctx context.Context, before string) error {
 	defer cancel()
 	err := mover.Moved(ctx, address)
 	if err != nil {
-		c.post(func() { c.noteOnce(words + "; they cannot be told yet: " + firstLine(err.Error())) })
+		c.post(func() { c.noteOnce(words + "; they cannot be told yet: " + summary(err.Error())) })
 		return err
 	}
 	c.post(func() { c.noteOnce(words + ": they look it up on HDFS") })
 	return nil
+}
+
+// summary is the first line of a text.
+func summary(text string) string {
+	line, _, _ := strings.Cut(text, "\n")
+	return line
 }

@@ -14,8 +14,8 @@ func (c *Coordinator) perform(actions []action) {
 		switch a := a.(type) {
 		case actReplace:
 			c.replace(a.exec)
-			if c.lc.run != nil {
-				c.sweep(c.lc.run.spec.id) // what it had not sent never comes
+			if c.lc.Run() != nil {
+				c.sweep(c.lc.Run().spec.id) // what it had not sent never comes
 			}
 		case actSend:
 			if conn := c.agents[a.exec]; conn != nil {
@@ -35,14 +35,14 @@ func (c *Coordinator) perform(actions []action) {
 		case actLaunch:
 			c.launch(a)
 		case actRunEntered:
-			c.find(c.lc.run.spec.id).entered = true
+			c.find(c.lc.Run().spec.id).entered = true
 		case actRunOver:
 			c.runOver(nil)
 		case actStartFailed:
 			c.runOver(a.failure)
 		case actRunGone:
-			c.find(c.lc.run.spec.id).gone = true
-			c.sweep(c.lc.run.spec.id)
+			c.find(c.lc.Run().spec.id).gone = true
+			c.sweep(c.lc.Run().spec.id)
 		case actRunChanged:
 			c.openBarriers()
 		}

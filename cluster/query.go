@@ -22,18 +22,18 @@ type Query struct {
 	Last  int    // 0 = all
 	Grep  *regexp.Regexp
 	Since time.Time
-	until position // what is kept later is left out, where it is set
+	Until Position // what is kept later is left out; nil: nothing is
 }
 
-// position says of each task of a run how many lines were kept.
-type position map[string]uint64
+// Position says of each task of a run how many lines were kept.
+type Position map[string]uint64
 
 // before is whether a line was kept when the position was taken.
-func (p position) before(l *clusterpb.Line) bool { return l.GetSeq() < p[l.GetTask()] }
+func (p Position) before(l *clusterpb.Line) bool { return l.GetSeq() < p[l.GetTask()] }
 
 // position is how far the run's lines are kept now. Caller holds mu.
-func (s *Store) position(run int32) position {
-	p := position{}
+func (s *Store) position(run int32) Position {
+	p := Position{}
 	for k, st := range s.streams {
 		if k.run == run {
 			p[k.task] = st.total
@@ -45,7 +45,7 @@ func (s *Store) position(run int32) position {
 // Match says whether a line of the run is among those asked for.
 func (q Query) Match(l *clusterpb.Line) bool {
 	return q.matchTask(l.GetTask()) && (q.Grep == nil || q.Grep.MatchString(l.GetText())) &&
-		(q.Since.IsZero() || !time.Unix(0, l.GetUnixNano()).Before(q.Since)) && (q.until == nil || q.until.before(l))
+		(q.Since.IsZero() || !time.Unix(0, l.GetUnixNano()).Before(q.Since)) && (q.Until == nil || q.Until.before(l))
 }
 
 func (q Query) matchTask(task string) bool {
@@ -188,7 +188,7 @@ func (s *Store) readSegment(g segment, task string, q Query) (of []entry, lines 
 		row := b[:i]
 		b = b[i+1:]
 		if gap, ok := parseGap(row, task); ok {
-			if !gap.To.Before(q.Since) && (q.until == nil || seq-min(seq, gap.Lines) < q.until[task]) {
+			if !gap.To.Before(q.Since) && (q.Until == nil || seq-min(seq, gap.Lines) < q.Until[task]) {
 				of = append(of, entry{gap: gap})
 			}
 			continue

@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"maps"
-	"os"
-	"path/filepath"
 
 	"google.golang.org/protobuf/proto"
 
@@ -13,7 +11,7 @@ import (
 // status is a copy of a record's status as of now. Of the values that the tasks returned,
 // which may be many megabytes, it has the reprs alone. Loop only.
 func (c *Coordinator) status(rec *record) *clusterpb.RunStatus {
-	rec.fill(c.lc.run, c.store.Lines(rec.status.GetId()))
+	rec.fill(c.lc.Run(), c.store.Lines(rec.status.GetId()))
 	rec.status.Detached = c.detached && rec.over.IsZero()
 	result, results := rec.status.Result, rec.status.Results
 	rec.status.Result, rec.status.Results = nil, nil // the values are not cloned
@@ -36,34 +34,12 @@ func (c *Coordinator) statusWithValues(rec *record) *clusterpb.RunStatus {
 // readValues reads from the run's record on disk what its tasks returned. Where that cannot
 // be read, the reprs stay.
 func (c *Coordinator) readValues(st *clusterpb.RunStatus) {
-	b, err := os.ReadFile(filepath.Join(RunDir(c.cfg.folder(), st.GetId()), recordFile))
+	read, err := readRun(c.cfg.folder(), st.GetId())
 	if err != nil {
 		c.log.Warn("read what the tasks returned", "run", st.GetId(), "err", err)
 		return
 	}
-	if read := readRecord(st.GetId(), b); read.GetResult() != nil || len(read.GetResults()) > 0 {
+	if read.GetResult() != nil || len(read.GetResults()) > 0 {
 		st.Result, st.Results = read.GetResult(), read.GetResults()
 	}
-}
-
-// keepReprs replaces the values of a status with their reprs. The results that the status
-// had may be shared: they are not changed.
-func keepReprs(st *clusterpb.RunStatus) {
-	st.Result = reprOf(st.GetResult())
-	results := st.GetResults()
-	if results == nil {
-		return
-	}
-	st.Results = make(map[string]*clusterpb.TaskResult, len(results))
-	for task, r := range results {
-		st.Results[task] = reprOf(r)
-	}
-}
-
-// reprOf is a result's repr alone; nil for nil.
-func reprOf(r *clusterpb.TaskResult) *clusterpb.TaskResult {
-	if r == nil {
-		return nil
-	}
-	return &clusterpb.TaskResult{Repr: r.GetRepr()}
 }

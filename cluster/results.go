@@ -10,7 +10,6 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -113,33 +112,5 @@ func (r *Results) read(ctx context.Context, name string) ([]byte, error) {
 
 // Lines are a run's lines that are asked for, and where lines are missing among them.
 func (r *Results) Lines(ctx context.Context, q Query) ([]*clusterpb.Line, []Gap, error) {
-	s := NewStore("", DefaultQuota())
-	s.read = func(name string) ([]byte, error) { return r.read(ctx, filepath.ToSlash(name)) }
-	root := path.Join(runName(q.Run), "tasks")
-	tasks, err := r.Folder.List(ctx, root)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("look for the lines of run %d: %w", q.Run, err)
-	}
-	for _, t := range tasks {
-		task, ok := taskOfFolder(t.Name())
-		if !ok || !t.IsDir() || !q.matchTask(task) {
-			continue
-		}
-		files, err := r.Folder.List(ctx, path.Join(root, t.Name()))
-		if err != nil {
-			return nil, nil, fmt.Errorf("look for the lines of run %d: %w", q.Run, err)
-		}
-		var segments []segment
-		for _, f := range files {
-			g := segment{path: filepath.Join(runName(q.Run), "tasks", t.Name(), f.Name()), bytes: f.Size()}
-			if _, err := fmt.Sscanf(f.Name(), "%d.log", &g.first); err == nil {
-				segments = append(segments, g)
-			}
-		}
-		slices.SortFunc(segments, func(a, b segment) int { return strings.Compare(a.path, b.path) })
-		if err := s.takeUp(q.Run, task, segments); err != nil {
-			return nil, nil, fmt.Errorf("read the lines of run %d: %w", q.Run, err)
-		}
-	}
-	return s.Read(q)
+	return ReadFolder(ctx, r.Folder, q)
 }

@@ -20,6 +20,13 @@ const (
 	Evaluator = "evaluator"
 )
 
+// States of a run that is over, as RunStatus has them.
+const (
+	RunFinished = "finished"
+	RunFailed   = "failed"
+	RunStopped  = "stopped"
+)
+
 // TaskID names a task as TensorFlow does: a role and an index in it.
 type TaskID struct {
 	Role  string

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -32,15 +31,6 @@ const (
 // Frameworks are all there are, the default first.
 func Frameworks() []string { return []string{TensorFlow, PyTorch, JAX, Plain} }
 
-// rolePolicy is what the lifecycle knows of a role.
-type rolePolicy struct {
-	kind  string
-	after []string // roles that come before it
-	// endWithin is how long its tasks have once the tracked roles that have no such
-	// limit have ended; 0: tracked ones for ever, others nothing.
-	endWithin time.Duration
-}
-
 // kindByName is a role's kind where none is given: parameter servers never end by
 // themselves, whoever only looks on fails nothing.
 func kindByName(role string) string {
@@ -56,14 +46,6 @@ func kindByName(role string) string {
 // KindOf is a role's kind: the one that was asked for, or its name's.
 func KindOf(r *clusterpb.Role) string { return cmp.Or(r.GetKind(), kindByName(r.GetName())) }
 
-func policyOf(r *clusterpb.Role, lim limits) rolePolicy {
-	p := rolePolicy{kind: KindOf(r), after: r.GetDependsOn(), endWithin: time.Duration(r.GetEndWithinMillis()) * time.Millisecond}
-	if r.GetName() == Evaluator && p.endWithin == 0 {
-		p.endWithin = lim.evaluator
-	}
-	return p
-}
-
 // validateKinds checks what roles are to one another.
 func validateKinds(roles []*clusterpb.Role) error {
 	byName := map[string]*clusterpb.Role{}
@@ -78,7 +60,7 @@ func validateKinds(roles []*clusterpb.Role) error {
 		switch {
 		case r.GetKind() != "" && !slices.Contains(Kinds(), r.GetKind()):
 			return fmt.Errorf("role %s is to be %q: want one of %s", r.GetName(), r.GetKind(), strings.Join(Kinds(), ", "))
-		case r.GetName() == Chief && policyOf(r, limits{}).kind != Tracked:
+		case r.GetName() == Chief && KindOf(r) != Tracked:
 			return errors.New("the chief is tracked: its end is the run's")
 		case r.GetName() == Chief && r.GetEndWithinMillis() != 0:
 			return errors.New("the chief's end is the run's: it has no --chief-end-within; --run-timeout bounds the whole")
@@ -93,7 +75,7 @@ func validateKinds(roles []*clusterpb.Role) error {
 		if circle := circleFrom(r.GetName(), byName, free, nil); circle != nil {
 			return fmt.Errorf("roles that depend on one another never start: %s", strings.Join(circle, " → "))
 		}
-		ends = ends || (r.GetCount() > 0 && policyOf(r, limits{}).kind == Tracked && r.GetEndWithinMillis() == 0)
+		ends = ends || (r.GetCount() > 0 && KindOf(r) == Tracked && r.GetEndWithinMillis() == 0)
 	}
 	if !ends {
 		return errors.New("no role ends the run: one of them must be tracked and have no --ROLE-end-within")

@@ -3,12 +3,8 @@ package cluster
 import (
 	"cmp"
 	"maps"
-	"os"
-	"path/filepath"
-	"slices"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -90,7 +86,7 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 	}
 	rec.status.EndedUnix = time.Now().Unix()
 	rec.over = time.Now()
-	if c.lc.run == nil || c.lc.run.spec.id != rec.status.GetId() { // stopped before it could begin
+	if c.lc.Run() == nil || c.lc.Run().spec.id != rec.status.GetId() { // stopped before it could begin
 		rec.status.State = "stopped"
 		rec.status.Failure = &clusterpb.Failure{Kind: "canceled", Summary: "stopped before it began"}
 		if neverBegun != nil {
@@ -112,11 +108,7 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 // keepRecord writes a run's record where history and a later driver find it: when it
 // begins, so that both know of it in any case, and at its end. Loop only.
 func (c *Coordinator) keepRecord(rec *record) {
-	b, err := protojson.MarshalOptions{Multiline: true}.Marshal(rec.status)
-	if err == nil {
-		err = WriteFile(filepath.Join(c.here(rec.status.GetDir()), recordFile), b)
-	}
-	if err != nil {
+	if err := writeRun(c.here(rec.status.GetDir()), rec.status); err != nil {
 		c.noteOnce("the run's record could not be written: " + err.Error())
 	}
 }
@@ -124,41 +116,8 @@ func (c *Coordinator) keepRecord(rec *record) {
 // loadRecord takes up a run that an earlier driver recorded, without the values that its
 // tasks returned: readValues reads them for whoever waits for that run.
 func (c *Coordinator) loadRecord(run int32) {
-	b, err := os.ReadFile(filepath.Join(RunDir(c.cfg.folder(), run), recordFile))
-	if err != nil {
-		b = nil // its driver died before it was recorded
-	}
-	st := readRecord(run, b)
+	st, _ := readRun(c.cfg.folder(), run) // without a file its driver died before it was recorded
 	keepReprs(st)
 	c.placed(st)
 	c.records = append(c.records, &record{status: st, gone: true, over: c.since, loaded: true})
-}
-
-// recordReader reads records, also those of a later version that say more.
-var recordReader = protojson.UnmarshalOptions{DiscardUnknown: true}
-
-// recordFile is a run's record, in its folder.
-const recordFile = "run.json"
-
-// isCutOff is whether a run is one that its driver's death ended.
-func isCutOff(st *clusterpb.RunStatus) bool {
-	return st.GetFailure().GetKind() == "lost" && st.GetEndedUnix() == 0
-}
-
-// readRecord is a run of which a driver that is no more wrote a record, or none. Where it
-// is not of the run's end, the driver did not see that.
-func readRecord(run int32, text []byte) *clusterpb.RunStatus {
-	st := &clusterpb.RunStatus{}
-	if recordReader.Unmarshal(text, st) != nil {
-		st = &clusterpb.RunStatus{}
-	}
-	st.Id = run
-	if !slices.Contains([]string{runFinished.String(), runFailed.String(), runStopped.String()}, st.GetState()) {
-		st.State, st.EndedUnix = runFailed.String(), 0
-		st.Failure = &clusterpb.Failure{
-			Kind: "lost", ExitCode: 1, Summary: "the cluster's driver died during the run; its tasks were ended",
-			Remedy: "%tfcluster start --resume goes on from the last checkpoint",
-		}
-	}
-	return st
 }

@@ -55,3 +55,19 @@ func TestSaid(t *testing.T) {
 		t.Errorf("after another came: %v", f)
 	}
 }
+
+// TestBarrierOfStages: nobody waits for who begins behind them; another stage is waited for.
+func TestBarrierOfStages(t *testing.T) {
+	t.Parallel()
+	for before, want := range map[string]string{Chief: "worker:0 begins when the chief has ended (--worker-depends-on), and cannot come before", "loader": ""} {
+		p := &player{}
+		for _, line := range []string{"cluster chief=1 worker=1 loader=1 worker.after=" + before, "up", "start", "prepared", "entered chief:0"} {
+			if err := p.do(line); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if problem, open := p.l.opens(map[TaskID]bool{{Role: Chief}: true}); problem != want || open != (want != "") {
+			t.Errorf("worker behind %s: %q, %t", before, problem, open)
+		}
+	}
+}

@@ -52,7 +52,7 @@ func (c *Coordinator) packEnvironment(ctx context.Context) error {
 		}
 		said = read
 		c.post(func() {
-			for _, x := range c.lc.execs {
+			for _, x := range c.lc.Executors() {
 				c.handle(evPending{x.id, fmt.Sprintf("the environment is %s, %d MB so far", how, read>>20)})
 			}
 		})
@@ -100,7 +100,7 @@ func (c *Coordinator) fetching(id ExecutorID, what string) {
 // executor could not either, and a person must choose. One whose Python runs has it,
 // whatever it lacks. Loop only.
 func (c *Coordinator) lacksEnvironment(p *clusterpb.Python) bool {
-	if c.cfg.Request.GetShipEnvironment() == "" || p.GetVersion() != "" || c.lc.state != stateReserving {
+	if c.cfg.Request.GetShipEnvironment() == "" || p.GetVersion() != "" || c.lc.State() != stateReserving {
 		return false
 	}
 	c.handle(evUnfit{p.GetError()})

@@ -9,16 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HostSocket is where the process that holds an engine's session for a cluster, such
-// as the notebook with its SparkSession, dials the cluster's driver.
-func HostSocket(name string) (string, error) {
-	base, err := RuntimeDir()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(base, name, "host.sock"), nil
-}
-
 // ListenSocket listens on a unix socket that only this user can connect to: 0600, in
 // a folder of ours, and every peer's uid is checked.
 func ListenSocket(path string) (net.Listener, error) {

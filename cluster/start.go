@@ -122,7 +122,7 @@ func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*
 	// Not with the client's context: a plan is either carried out or given up.
 	err = c.call(context.WithoutCancel(ctx), func() {
 		c.planning = false
-		if c.lc.state != stateReady {
+		if c.lc.State() != stateReady {
 			problem = status.Error(codes.FailedPrecondition, "the cluster is being released")
 			return
 		}
@@ -145,9 +145,9 @@ type runPlan struct {
 // plan decides whether and what a start begins. Loop only.
 func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	switch {
-	case c.lc.state == stateReserving:
+	case c.lc.State() == stateReserving:
 		return nil, status.Errorf(codes.FailedPrecondition, "the reservation is not complete: %s", c.lc.missing())
-	case c.lc.state != stateReady:
+	case c.lc.State() != stateReady:
 		return nil, status.Error(codes.FailedPrecondition, "the cluster is being released")
 	case c.planning:
 		return nil, status.Errorf(codes.FailedPrecondition, "run %d is about to begin: wait for it, stop it, or start with --replace", c.lastRun+1)

@@ -2,20 +2,12 @@ package cluster
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/user"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
-	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
@@ -49,200 +41,6 @@ type State struct {
 func (s *State) hosted() bool {
 	r, err := s.ReserveRequest()
 	return err == nil && r.GetEngine()[EngineManaged] != "" && s.Allocation != ""
-}
-
-// EngineManaged is the key of a request that wants its driver run by the engine.
-const EngineManaged = "managed"
-
-// Process identifies a process beyond its pid, which the system re-uses: by the
-// machine's boot and the moment it was started.
-type Process struct {
-	PID   int    `json:"pid"`
-	Boot  string `json:"boot"`
-	Start uint64 `json:"start"` // clock ticks since boot, /proc/PID/stat field 22
-}
-
-// ThisProcess identifies the caller.
-func ThisProcess() Process { return ProcessOf(os.Getpid()) }
-
-// ProcessOf identifies a process of this machine.
-func ProcessOf(pid int) Process {
-	return Process{PID: pid, Boot: bootID(), Start: startTime(pid)}
-}
-
-// Alive is whether that very process still runs.
-func (p Process) Alive() bool {
-	return p.PID > 0 && p.Boot == bootID() && p.Start != 0 && startTime(p.PID) == p.Start
-}
-
-func bootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
-}
-
-// startTime is 0 for a process that is gone or a zombie.
-func startTime(pid int) uint64 {
-	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0
-	}
-	i := strings.LastIndexByte(string(b), ')')
-	if i < 0 {
-		return 0
-	}
-	f := strings.Fields(string(b[i+1:]))
-	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
-		return 0
-	}
-	n, err := strconv.ParseUint(f[19], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-var clusterName = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
-})
-
-// CheckName says whether a cluster may be called so: the name becomes a folder.
-func CheckName(name string) error {
-	if !clusterName().MatchString(name) {
-		return fmt.Errorf("cluster name %q: want letters, digits, '.', '_' and '-', at most 63, beginning with a letter or digit", name)
-	}
-	return nil
-}
-
-// StateHome is where clusters of this user on this host keep their state. A home
-// shared by several hosts holds one folder a host.
-func StateHome() (string, error) {
-	base, err := stateBase()
-	if err != nil {
-		return "", err
-	}
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "localhost"
-	}
-	return filepath.Join(base, filepath.Base(host)), nil
-}
-
-// stateBase is StateHome without the host.
-func stateBase() (string, error) {
-	if base := os.Getenv("TFCLUSTER_HOME"); base != "" {
-		return base, nil
-	}
-	if x := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(x) {
-		return filepath.Join(x, "tfcluster"), nil
-	}
-	home, err := os.UserHomeDir()
-	if err != nil {
-		return "", fmt.Errorf("find the state folder: %w; set TFCLUSTER_HOME", err)
-	}
-	return filepath.Join(home, ownBase), nil
-}
-
-// ownBase is stateBase below a user's home, where nobody chose another.
-const ownBase = ".local/state/tfcluster"
-
-// anotherBase is stateBase where it is not the user's own: people behind one account, each
-// with a home of his own, have clusters of the same names.
-func anotherBase() string {
-	base, err := stateBase()
-	if err != nil || os.Getenv("TFCLUSTER_HOME") != "" {
-		return os.Getenv("TFCLUSTER_HOME")
-	}
-	u, err := user.LookupId(strconv.Itoa(os.Getuid()))
-	if err != nil || base == filepath.Join(u.HomeDir, ownBase) { // the default of a user who is not known cannot be compared
-		return ""
-	}
-	return base
-}
-
-// StateDir is a cluster's own folder.
-func StateDir(name string) (string, error) {
-	if err := CheckName(name); err != nil {
-		return "", err
-	}
-	home, err := StateHome()
-	if err != nil {
-		return "", err
-	}
-	return filepath.Join(home, name), nil
-}
-
-// RuntimeDir is where this user's sockets are: $XDG_RUNTIME_DIR/tfcluster, else
-// /tmp/tfcluster-UID. It is ours alone: made 0700, refused when it is a link or
-// another user's.
-func RuntimeDir() (string, error) {
-	dir := filepath.Join(os.TempDir(), "tfcluster-"+strconv.Itoa(os.Getuid()))
-	if x := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(x) {
-		if fi, err := os.Stat(x); err == nil && fi.IsDir() && len(x) < 60 {
-			dir = filepath.Join(x, "tfcluster")
-		}
-	}
-	if len(dir) > 60 { // a socket's path holds 107 bytes in all
-		dir = "/tmp/tfcluster-" + strconv.Itoa(os.Getuid())
-	}
-	if err := privateDir(dir); err != nil {
-		return "", err
-	}
-	home := anotherBase()
-	if home == "" {
-		return dir, nil
-	}
-	// Clusters of another state folder may have the same names.
-	sum := sha256.Sum256([]byte(home))
-	dir = filepath.Join(dir, "home-"+hex.EncodeToString(sum[:4]))
-	return dir, privateDir(dir)
-}
-
-// privateDir makes a folder of this user's alone, or checks that it is one.
-func privateDir(dir string) error {
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("make the folder for sockets: %w", err)
-	}
-	fi, err := os.Lstat(dir)
-	if err != nil {
-		return fmt.Errorf("look at the folder for sockets: %w", err)
-	}
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	if !ok || !fi.IsDir() || int(st.Uid) != os.Getuid() {
-		return fmt.Errorf("%s is not a folder of this user's: remove it, or set XDG_RUNTIME_DIR to one that is", dir)
-	}
-	if fi.Mode().Perm() != 0o700 {
-		if err := os.Chmod(dir, 0o700); err != nil {
-			return fmt.Errorf("make %s private: %w", dir, err)
-		}
-	}
-	return nil
-}
-
-// WriteFile writes aside and renames, so that a reader finds the old or the new
-// content and never half of it. The file is for its owner alone.
-func WriteFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(f.Name()) // the error to tell is the first one
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
 }
 
 // Save writes the state into the cluster's folder.
@@ -329,4 +127,15 @@ func (s *State) Forget() error {
 		return fmt.Errorf("remove state of %s: %w", s.Name, err)
 	}
 	return nil
+}
+
+// DriverInput is what a driver reads on its standard input.
+type DriverInput struct {
+	Request json.RawMessage `json:"request"` // ReserveRequest as protojson
+	State   *State          `json:"state,omitempty"`
+	// CertPEM and KeyPEM are the authority's where another process made it: see Host.
+	CertPEM string `json:"cert_pem,omitempty"`
+	KeyPEM  string `json:"key_pem,omitempty"`
+	// Environment is the packed one of --venv, as protojson, which the engine's store has.
+	Environment json.RawMessage `json:"environment,omitempty"`
 }

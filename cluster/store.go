@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -25,7 +24,7 @@ type Store struct {
 	quota Quota
 	read  func(path string) ([]byte, error)
 	open  func(path string) (io.WriteCloser, error)
-	tell  func(text string) // reports the beginning and end of an outage; may be nil
+	tell  func(text string) // may be nil
 
 	mu          sync.Mutex
 	streams     map[streamKey]*stream
@@ -75,24 +74,13 @@ type stream struct {
 	missing  *Gap // lines that could not be written, not yet recorded in a segment
 }
 
-// NewStore keeps lines below dir.
-func NewStore(dir string, quota Quota) *Store {
+// NewStore keeps lines below dir. tell, which may be nil, is given a line for people when
+// lines cannot be kept, and when they are kept again.
+func NewStore(dir string, quota Quota, tell func(text string)) *Store {
 	return &Store{
-		dir: dir, quota: quota, read: os.ReadFile, open: openSegment, streams: map[streamKey]*stream{},
+		dir: dir, quota: quota, tell: tell, read: os.ReadFile, open: openSegment, streams: map[streamKey]*stream{},
 		subscribers: map[int32]map[*subscriber]struct{}{},
 	}
-}
-
-// RunDir is a run's folder below the cluster's.
-func RunDir(dir string, run int32) string { return join(dir, runName(run)) }
-
-func runName(run int32) string { return fmt.Sprintf("run-%03d", run) }
-
-// RunNumber returns the number of the run whose folder has this name. ok is false where
-// the name is not the one that a run's folder gets.
-func RunNumber(name string) (run int32, ok bool) {
-	n, err := strconv.ParseInt(strings.TrimPrefix(name, "run-"), 10, 32)
-	return int32(n), err == nil && n > 0 && runName(int32(n)) == name
 }
 
 // stream is that of a run's task, made where there is none. Caller holds mu.
@@ -145,7 +133,7 @@ func (s *Store) Append(b *clusterpb.LogBatch) (next uint64) {
 
 // Subscribe has f called with the lines of a run that arrive from now on, in order and
 // each once; what arrived before is read up to since. f must not wait for anything.
-func (s *Store) Subscribe(run int32, f func([]*clusterpb.Line)) (since position, leave func()) {
+func (s *Store) Subscribe(run int32, f func([]*clusterpb.Line)) (since Position, leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.subscribers[run] == nil {

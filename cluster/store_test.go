@@ -147,7 +147,7 @@ func TestStore(t *testing.T) {
 			if err := w.Close(); err != nil {
 				t.Error(err)
 			}
-			next := NewStore(dir, tt.quota)
+			next := NewStore(dir, tt.quota, nil)
 			if err := next.Load(1); err != nil {
 				t.Fatal(err)
 			}
@@ -187,8 +187,8 @@ func TestQueries(t *testing.T) {
 		{Query{Since: stamp(8)}, "8-9 | " + gap + " | 17-26"},
 		{Query{Since: stamp(20)}, gap[:0] + "20-26"},
 		{Query{Grep: regexp.MustCompile(`\b[89]$`)}, "8-9 | " + gap},
-		{Query{until: position{"worker:0": 9}}, "0-8"},
-		{Query{until: position{"worker:0": 18}}, "0-9 | " + gap + " | 17-17"},
+		{Query{Until: Position{"worker:0": 9}}, "0-8"},
+		{Query{Until: Position{"worker:0": 18}}, "0-9 | " + gap + " | 17-17"},
 	} {
 		reads(t, w.Store, tt.q, tt.want)
 	}
@@ -249,7 +249,7 @@ func TestLoadReadsLittle(t *testing.T) {
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
-	next := NewStore(dir, DefaultQuota())
+	next := NewStore(dir, DefaultQuota(), nil)
 	var read []string
 	next.read = func(path string) ([]byte, error) {
 		read = append(read, filepath.Base(path))
@@ -266,7 +266,7 @@ func TestLoadReadsLittle(t *testing.T) {
 // TestReached: how far an attempt's lines have come, and whether its stream has ended.
 func TestReached(t *testing.T) {
 	t.Parallel()
-	s := NewStore(t.TempDir(), DefaultQuota())
+	s := NewStore(t.TempDir(), DefaultQuota(), nil)
 	for _, tt := range []struct {
 		batch *clusterpb.LogBatch
 		lines uint64
@@ -311,7 +311,7 @@ func FuzzStored(f *testing.F) {
 	f.Add(appendGap(nil, &Gap{Lines: 3, From: stamp(0), To: stamp(2), Why: "no space"}))
 	f.Add([]byte("2026-01-02T03:04:05.000000000Z G 18446744073709551616 x\n\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s := NewStore("", DefaultQuota())
+		s := NewStore("", DefaultQuota(), nil)
 		s.read = func(string) ([]byte, error) { return data, nil }
 		of, n, err := s.readSegment(segment{}, "worker:0", Query{})
 		lines, whole := countRows(data)

@@ -53,7 +53,7 @@ func (v *values) drop(id TaskID, leads bool) {
 // settleValues puts what the tasks returned into the run's status, at its end: of those
 // that ended well, None where they returned nothing. Loop only.
 func (c *Coordinator) settleValues(rec *record) {
-	r := c.lc.run
+	r := c.lc.Run()
 	if r == nil || r.spec.id != rec.status.GetId() {
 		return
 	}

@@ -23,10 +23,10 @@ func (c *coordinated) running() *record {
 func (c *coordinated) enter(rec *record, attempt int) {
 	c.t.Helper()
 	c.do(func() {
-		for i, x := range c.lc.execs {
+		for i, x := range c.lc.Executors() {
 			c.handle(evPrepared{exec: x.id, run: rec.status.GetId(), attempt: attempt, port: int32(7000 + i)})
 		}
-		for _, x := range c.lc.execs {
+		for _, x := range c.lc.Executors() {
 			c.handle(evEntered{rec.status.GetId(), x.task})
 		}
 	})

@@ -60,7 +60,7 @@ func (a *fakeArchive) Outcomes(_ context.Context, _ *clusterpb.ReserveRequest, l
 func pastDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	store := cluster.NewStore(dir, cluster.DefaultQuota())
+	store := cluster.NewStore(dir, cluster.DefaultQuota(), nil)
 	for i, text := range []string{"first", "second", "third"} {
 		store.Append(&clusterpb.LogBatch{Run: 3, Task: "worker:0", First: uint64(i), Lines: []*clusterpb.Line{{UnixNano: int64(i + 1), Text: text}}})
 	}

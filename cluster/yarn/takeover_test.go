@@ -64,7 +64,7 @@ func granted(ctx context.Context, t *testing.T, a cluster.Allocation) {
 }
 
 // state is how YARN says an application is.
-func state(ctx context.Context, t *testing.T, h *hadooptest.Cluster, application string) yarnpb.YarnApplicationState {
+func appState(ctx context.Context, t *testing.T, h *hadooptest.Cluster, application string) yarnpb.YarnApplicationState {
 	t.Helper()
 	conf, err := hadoopconf.Load(h.Conf)
 	if err != nil {
@@ -127,7 +127,7 @@ func endsWhatItCannotTake(t *testing.T, h *hadooptest.Cluster) {
 		t.Fatal(err)
 	}
 	released(t, second)
-	if s := state(ctx, t, h, application); !protocol.Ended(s) || second.ID() == application {
+	if s := appState(ctx, t, h, application); !protocol.Ended(s) || second.ID() == application {
 		t.Errorf("%s is %s, and %s goes on", application, s, second.ID())
 	}
 }
