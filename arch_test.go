@@ -20,18 +20,28 @@ const module = "github.com/tfcluster/tfcluster"
 // A part is a folder with everything below it, the longest that fits.
 var mayImport = map[string][]string{
 	"kernel":                   {},
-	"magics":                   {"cluster", "cluster/clusterpb", "cluster/ship"},
-	"cluster":                  {"cluster/clusterpb", "cluster/runfiles", "cluster/ship"},
+	"magics":                   {"cluster", "cluster/client", "cluster/clusterpb", "cluster/logstore", "cluster/results", "cluster/rundir", "cluster/ship", "cluster/state", "cluster/unixsock"},
+	"cluster":                  {"cluster/clusterpb"},
+	"cluster/rundir":           {},
+	"cluster/atomicfile":       {},
+	"cluster/unixsock":         {},
+	"cluster/lifecycle":        {"cluster", "cluster/clusterpb"},
+	"cluster/logstore":         {"cluster", "cluster/clusterpb", "cluster/rundir"},
+	"cluster/auth":             {"cluster"},
+	"cluster/state":            {"cluster", "cluster/atomicfile", "cluster/clusterpb"},
+	"cluster/client":           {"cluster", "cluster/clusterpb", "cluster/state"},
+	"cluster/results":          {"cluster", "cluster/atomicfile", "cluster/clusterpb", "cluster/logstore", "cluster/rundir", "cluster/state"},
+	"cluster/coordinator":      {"cluster", "cluster/auth", "cluster/clusterpb", "cluster/lifecycle", "cluster/logstore", "cluster/results", "cluster/rundir", "cluster/runfiles", "cluster/ship", "cluster/state"},
 	"cluster/clusterpb":        {},
 	"cluster/python":           {},
 	"cluster/hdfs":             {},
 	"cluster/runfiles":         {"cluster/clusterpb"},
 	"cluster/ship":             {"cluster/clusterpb"},
-	"cluster/local":            {"cluster", "cluster/clusterpb"},
-	"cluster/spark":            {"cluster", "cluster/clusterpb"},
+	"cluster/local":            {"cluster", "cluster/clusterpb", "cluster/rundir", "cluster/state"},
+	"cluster/spark":            {"cluster", "cluster/clusterpb", "cluster/state", "cluster/unixsock"},
 	"cluster/yarn":             {"cluster", "cluster/clusterpb", "cluster/hdfs", "cluster/yarn/yarnpb", "cluster/yarn/credentials", "cluster/yarn/protocol", "cluster/yarn/aggregated"},
-	"cluster/clustertest":      {"cluster", "cluster/clusterpb"},
-	"cluster/driver":           {"cluster", "cluster/clusterpb", "cluster/runfiles", "cluster/ship", "tensorboard"},
+	"cluster/clustertest":      {"cluster", "cluster/client", "cluster/clusterpb", "cluster/state"},
+	"cluster/driver":           {"cluster", "cluster/auth", "cluster/clusterpb", "cluster/coordinator", "cluster/rundir", "cluster/runfiles", "cluster/ship", "cluster/state", "cluster/unixsock", "tensorboard"},
 	"cluster/agent/proc":       {},
 	"cluster/agent/forking":    {"cluster/agent/proc"},
 	"cluster/agent":            {"cluster/agent/forking", "cluster/agent/proc", "cluster/clusterpb", "cluster/runfiles", "cluster/ship", "cluster/python", "cluster/hdfs", "rdma", "tensorboard/events"},
@@ -47,7 +57,7 @@ var mayImport = map[string][]string{
 	"cluster/yarn/hadooptest":  {},
 
 	"cluster/spark/slot":      {},
-	"cluster/spark/sparktest": {"cluster", "cluster/clustertest"},
+	"cluster/spark/sparktest": {"cluster", "cluster/clustertest", "cluster/state"},
 }
 
 type listed struct {

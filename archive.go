@@ -9,6 +9,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver"
+	"github.com/tfcluster/tfcluster/cluster/results"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/magics"
 )
@@ -19,15 +22,15 @@ type archive struct{}
 var _ magics.Archive = archive{}
 
 // Pasts implements magics.Archive.
-func (archive) Pasts() ([]*cluster.Past, error) { return cluster.Pasts() }
+func (archive) Pasts() ([]*state.Past, error) { return state.Pasts() }
 
 // LivesAs implements magics.Archive.
-func (archive) LivesAs(lease string) string { return cluster.LivesAs(lease) }
+func (archive) LivesAs(lease string) string { return state.LivesAs(lease) }
 
 // Folder implements magics.Archive.
-func (archive) Folder(p *cluster.Past) (cluster.Folder, error) {
-	if !cluster.IsURI(p.Dir) {
-		return cluster.HereFolder(p.Dir), nil
+func (archive) Folder(p *state.Past) (results.Folder, error) {
+	if !rundir.IsURI(p.Dir) {
+		return results.LocalFolder(p.Dir), nil
 	}
 	e, err := elsewhereOf(p.Dir, p.Engine["conf-dir"], p.Engine["user"])
 	if err != nil {

@@ -19,10 +19,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/agent"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver"
 	"github.com/tfcluster/tfcluster/cluster/local"
 	"github.com/tfcluster/tfcluster/cluster/python"
 	"github.com/tfcluster/tfcluster/cluster/spark"
+	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/tensorboard"
 	"github.com/tfcluster/tfcluster/tensorboard/events"
@@ -49,7 +51,7 @@ func runMaster(ctx context.Context) error {
 		Elsewhere: onElsewhere,
 		Hadoop:    readHadoop,
 		Events:    readEvents,
-		TensorBoard: func(python, stateDir, _, name string) cluster.TensorBoards {
+		TensorBoard: func(python, stateDir, _, name string) coordinator.TensorBoards {
 			// A container's folder has too long a path for a socket's; this is the same folder.
 			return newBoard(python, stateDir, filepath.Join("/proc", strconv.Itoa(os.Getpid()), "cwd"), name)
 		},
@@ -101,7 +103,7 @@ func runAgent(ctx context.Context, args []string) error {
 // board is a cluster's TensorBoard as its coordinator knows it.
 type board struct{ *tensorboard.Board }
 
-func newBoard(python, stateDir, socketDir, name string) cluster.TensorBoards {
+func newBoard(python, stateDir, socketDir, name string) coordinator.TensorBoards {
 	return board{tensorboard.New(name, python, socketDir, filepath.Join(stateDir, "tensorboard.log"))}
 }
 
@@ -115,13 +117,13 @@ func (b board) Open(ctx context.Context, logdir string) (*clusterpb.TensorBoardR
 }
 
 // readEvents follows the event files of a run for its progress.
-func readEvents(dir string) func() ([]cluster.Scalar, error) {
+func readEvents(dir string) func() ([]coordinator.Scalar, error) {
 	d := events.NewDir(dir)
-	return func() ([]cluster.Scalar, error) {
+	return func() ([]coordinator.Scalar, error) {
 		found, err := d.Next()
-		scalars := make([]cluster.Scalar, 0, len(found))
+		scalars := make([]coordinator.Scalar, 0, len(found))
 		for _, f := range found {
-			scalars = append(scalars, cluster.Scalar{Tag: f.Tag, Step: f.Step, Value: f.Value, WallTime: f.WallTime, File: f.File})
+			scalars = append(scalars, coordinator.Scalar{Tag: f.Tag, Step: f.Step, Value: f.Value, WallTime: f.WallTime, File: f.File})
 		}
 		return scalars, err
 	}
@@ -135,7 +137,7 @@ func runBroker(ctx context.Context, args []string) error {
 	if err := flags.Parse(args); err != nil || *socket == "" {
 		return fmt.Errorf("--socket PATH is missing: jupyter-server-proxy starts this part")
 	}
-	dir, err := cluster.RuntimeDir()
+	dir, err := state.RuntimeDir()
 	if err != nil {
 		return err
 	}

@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// place is what every task's environment says of where it stands, whatever it runs;
+// PlaceEnv is what every task's environment says of where it stands, whatever it runs;
 // a person's own variables of these names win.
-func (s Spec) place(task TaskID) map[string]string {
+func (s Spec) PlaceEnv(task TaskID) map[string]string {
 	return map[string]string{
 		"JOB_NAME": task.Role, "TASK_INDEX": strconv.Itoa(task.Index), "TASK_NUM": strconv.Itoa(max(1, len(s[task.Role]))), "CLUSTER_SPEC": s.JSON(),
 	}
@@ -24,9 +24,9 @@ func (s Spec) trainers() (tasks []TaskID, addresses []string) {
 	return tasks, addresses
 }
 
-// coordinates are by what a framework's processes find one another. Those that do not
+// FrameworkEnv are by what a framework's processes find one another. Those that do not
 // train are told where the first that does is, and how many there are; they have no rank.
-func (s Spec) coordinates(framework string, task TaskID) map[string]string {
+func (s Spec) FrameworkEnv(framework string, task TaskID) map[string]string {
 	tasks, addresses := s.trainers()
 	rank, size := -1, strconv.Itoa(len(tasks))
 	for i, t := range tasks {

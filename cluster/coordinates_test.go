@@ -34,19 +34,19 @@ func TestCoordinates(t *testing.T) {
 		{JAX, db, map[string]string{"JAX_COORDINATOR_ADDRESS": "h0:7000", "JAX_NUM_PROCESSES": "3"}},
 		{Plain, worker, map[string]string{}},
 	} {
-		if got := spec.coordinates(c.framework, c.task); !maps.Equal(got, c.want) {
+		if got := spec.FrameworkEnv(c.framework, c.task); !maps.Equal(got, c.want) {
 			t.Errorf("%s for %s: %v, want %v", c.framework, c.task, got, c.want)
 		}
 	}
-	if got := (Spec{"db": {"h4:7004"}}).coordinates(PyTorch, db); len(got) > 0 {
+	if got := (Spec{"db": {"h4:7004"}}).FrameworkEnv(PyTorch, db); len(got) > 0 {
 		t.Errorf("without trainers: %v", got)
 	}
-	place := spec.place(worker)
+	place := spec.PlaceEnv(worker)
 	if place["JOB_NAME"] != "worker" || place["TASK_INDEX"] != "1" || place["TASK_NUM"] != "2" || place["CLUSTER_SPEC"] != spec.JSON() {
 		t.Errorf("place %v", place)
 	}
 	var config struct{ Cluster Spec }
-	if err := json.Unmarshal([]byte(spec.coordinates("", db)["TF_CONFIG"]), &config); err != nil {
+	if err := json.Unmarshal([]byte(spec.FrameworkEnv("", db)["TF_CONFIG"]), &config); err != nil {
 		t.Fatal(err)
 	}
 	if len(config.Cluster) != 3 || config.Cluster["db"] != nil { // TensorFlow's strategies refuse others

@@ -1,16 +1,12 @@
-// Package cluster holds the nouns of a TensorFlow cluster and the driver's side
-// of it: what was asked for (Request), what an engine granted (Allocation), the
-// pure lifecycle that decides what happens next, the coordinator that agents dial
-// into, the store of everything that tasks wrote, and the client that a notebook
-// or a shell uses.
+// Package cluster holds the nouns of a TensorFlow cluster, and what a backend implements:
 //
 //	Cluster      reserve to shutdown
-//	Allocation   what a Backend was granted
+//	Allocation   what a Backend was granted by its engine
 //	Executor     a place in it; the agent is our process there
-//	Reservation  an agent's claim, keyed by executor: a new attempt replaces
 //	Role, Task   TensorFlow's words: worker, worker:1
 //	Run          one start to its end
 //
-// The lifecycle does no I/O and reads no clock: events in, actions out. Everything
-// else obeys it.
+// What acts on them is in the packages below: lifecycle decides what happens next,
+// coordinator does it, logstore keeps the tasks' lines, results a run's record, state what
+// outlives a driver, auth the certificates; client finds and starts drivers.
 package cluster

@@ -12,16 +12,18 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/results"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // Archive is what is left of clusters that are over.
 type Archive interface {
 	// Pasts are those that were on this host, whose driver died, or that live, oldest first.
-	Pasts() ([]*cluster.Past, error)
+	Pasts() ([]*state.Past, error)
 	// LivesAs is the live cluster that an engine knows by a name; "" if there is none.
 	LivesAs(lease string) string
 	// Folder opens the cluster's directory.
-	Folder(p *cluster.Past) (cluster.Folder, error)
+	Folder(p *state.Past) (results.Folder, error)
 	// EngineLogs is cluster.LogKeeper's of what is over. r says which engine.
 	EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(heading string, lines []*clusterpb.Line) error) error
 	// Outcomes say how leases stand or ended, as far as their engine tells within a moment.
@@ -36,7 +38,7 @@ func isContainer(name string) bool { return strings.HasPrefix(name, "container_"
 
 // past is the cluster that a command means though it is over: err is why it was not found
 // among the live ones. nil where that is a better answer.
-func (s *Session) past(c *Command, err error) *cluster.Past {
+func (s *Session) past(c *Command, err error) *state.Past {
 	var usage *UsageError
 	if s.opt.Archive == nil || errors.As(err, &usage) {
 		return nil
@@ -58,7 +60,7 @@ func (s *Session) past(c *Command, err error) *cluster.Past {
 }
 
 // pastOf is the cluster that an engine knew by a name; nil if there was none.
-func (s *Session) pastOf(lease string) *cluster.Past {
+func (s *Session) pastOf(lease string) *state.Past {
 	if s.opt.Archive == nil {
 		return nil
 	}
@@ -102,7 +104,7 @@ func isOver(err error) bool {
 }
 
 // pastLine says of which cluster what follows is.
-func (s *Session) pastLine(p *cluster.Past) string {
+func (s *Session) pastLine(p *state.Past) string {
 	line := "cluster " + p.Name
 	switch {
 	case p.Lives:
@@ -116,15 +118,15 @@ func (s *Session) pastLine(p *cluster.Past) string {
 }
 
 // results are a past cluster's own runs, to be closed by whoever asked.
-func (s *Session) results(p *cluster.Past) (*cluster.Results, error) {
+func (s *Session) results(p *state.Past) (*results.Results, error) {
 	f, err := s.opt.Archive.Folder(p)
 	if err != nil {
 		return nil, fmt.Errorf("open what cluster %s left in %s: %w", p.Name, p.Dir, err)
 	}
-	return &cluster.Results{Dir: p.Dir, Folder: f, Of: p}, nil
+	return &results.Results{Dir: p.Dir, Folder: f, Of: p}, nil
 }
 
 // request is what says which engine a past cluster was on.
-func requestOf(p *cluster.Past) *clusterpb.ReserveRequest {
+func requestOf(p *state.Past) *clusterpb.ReserveRequest {
 	return &clusterpb.ReserveRequest{Backend: p.Backend, Engine: p.Engine}
 }

@@ -13,20 +13,23 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/cluster/results"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // fakeArchive has folders of this host, and an engine that says what it is asked.
 type fakeArchive struct {
-	pasts []*cluster.Past
+	pasts []*state.Past
 	lives map[string]string
 	now   map[string]string // outcomes
 	err   error             // of the engine's logs
 }
 
-func (a *fakeArchive) Pasts() ([]*cluster.Past, error) { return a.pasts, nil }
-func (a *fakeArchive) LivesAs(lease string) string     { return a.lives[lease] }
-func (a *fakeArchive) Folder(p *cluster.Past) (cluster.Folder, error) {
-	return cluster.HereFolder(p.Dir), nil
+func (a *fakeArchive) Pasts() ([]*state.Past, error) { return a.pasts, nil }
+func (a *fakeArchive) LivesAs(lease string) string   { return a.lives[lease] }
+func (a *fakeArchive) Folder(p *state.Past) (results.Folder, error) {
+	return results.LocalFolder(p.Dir), nil
 }
 
 func (a *fakeArchive) EngineLogs(_ context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(string, []*clusterpb.Line) error) error {
@@ -60,7 +63,7 @@ func (a *fakeArchive) Outcomes(_ context.Context, _ *clusterpb.ReserveRequest, l
 func pastDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	store := cluster.NewStore(dir, cluster.DefaultQuota(), nil)
+	store := logstore.NewStore(dir, logstore.DefaultQuota(), nil)
 	for i, text := range []string{"first", "second", "third"} {
 		store.Append(&clusterpb.LogBatch{Run: 3, Task: "worker:0", First: uint64(i), Lines: []*clusterpb.Line{{UnixNano: int64(i + 1), Text: text}}})
 	}
@@ -83,7 +86,7 @@ func TestOver(t *testing.T) {
 	t.Parallel()
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	a := &fakeArchive{
-		pasts: []*cluster.Past{
+		pasts: []*state.Past{
 			{Name: "yarn-1", Dir: "/no/dir", Until: until, Leases: []cluster.Lease{{ID: "application_1_0009", State: "killed: by root"}}, Engine: map[string]string{"user": "ann"}, Places: []byte("[7]")},
 			{Name: "local-1", Dir: t.TempDir(), Until: until},
 			{Name: "yarn-2", Dir: pastDir(t), Until: until, Leases: []cluster.Lease{{ID: "application_1_0001", State: "finished"}, {ID: "application_1_0002", State: "running"}}},

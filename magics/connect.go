@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -17,7 +17,7 @@ type LocalDrivers struct {
 
 // Launch starts a driver for the request and connects to it.
 func (d LocalDrivers) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (string, clusterpb.ControlClient, error) {
-	c, err := cluster.Launch(ctx, d.Program, req)
+	c, err := client.Launch(ctx, d.Program, req)
 	if err != nil {
 		return "", nil, err
 	}
@@ -27,9 +27,9 @@ func (d LocalDrivers) Launch(ctx context.Context, req *clusterpb.ReserveRequest)
 // Dial connects to a live driver. Where the engine runs it, and only the process is dead
 // that stood before it here, another takes that one's place.
 func (d LocalDrivers) Dial(ctx context.Context, name string) (clusterpb.ControlClient, error) {
-	c, err := cluster.Dial(ctx, name)
-	if errors.Is(err, cluster.ErrNoDriver) && cluster.IsHosted(name) {
-		c, err = cluster.Recover(ctx, d.Program, name)
+	c, err := client.Dial(ctx, name)
+	if errors.Is(err, client.ErrNoDriver) && client.IsHosted(name) {
+		c, err = client.Recover(ctx, d.Program, name)
 	}
 	if err != nil {
 		return nil, err
@@ -39,7 +39,7 @@ func (d LocalDrivers) Dial(ctx context.Context, name string) (clusterpb.ControlC
 
 // Recover starts a driver for a cluster whose driver died, or dials the live one.
 func (d LocalDrivers) Recover(ctx context.Context, name string) (clusterpb.ControlClient, error) {
-	c, err := cluster.Recover(ctx, d.Program, name)
+	c, err := client.Recover(ctx, d.Program, name)
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (d LocalDrivers) Recover(ctx context.Context, name string) (clusterpb.Contr
 
 // List names the clusters.
 func (d LocalDrivers) List(context.Context) ([]ClusterInfo, error) {
-	found, err := cluster.List()
+	found, err := client.List()
 	if err != nil {
 		return nil, err
 	}

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // finding is one thing doctor looked at.
@@ -202,7 +202,7 @@ func findDisk(dir string) finding {
 }
 
 func findRuntimeDir() finding {
-	dir, err := cluster.RuntimeDir()
+	dir, err := state.RuntimeDir()
 	if err != nil {
 		return finding{"sockets", err.Error(), "set XDG_RUNTIME_DIR to a folder of yours with mode 0700"}
 	}
@@ -210,7 +210,7 @@ func findRuntimeDir() finding {
 }
 
 func findState() finding {
-	dir, err := cluster.StateHome()
+	dir, err := state.StateHome()
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -276,7 +277,7 @@ func (d *fakeDrivers) Dial(_ context.Context, name string) (clusterpb.ControlCli
 	case f == nil:
 		return nil, fmt.Errorf("read state of cluster %s: %w", name, os.ErrNotExist)
 	case dead:
-		return nil, cluster.ErrNoDriver
+		return nil, client.ErrNoDriver
 	}
 	lis := bufconn.Listen(1 << 16)
 	srv := grpc.NewServer()

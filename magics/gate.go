@@ -16,7 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/cluster/unixsock"
 )
 
 // Gate is where the Python shim calls: a unix socket of this user alone. A
@@ -40,13 +41,13 @@ type Gate struct {
 
 // OpenGate listens on a socket in the runtime directory; Close ends it.
 func OpenGate(ctx context.Context, s *Session) (*Gate, error) {
-	dir, err := cluster.RuntimeDir()
+	dir, err := state.RuntimeDir()
 	if err != nil {
 		return nil, err
 	}
 	sweepGates(dir)
 	path := filepath.Join(dir, "gate-"+rand.Text()[:16]+".sock")
-	ln, err := cluster.ListenSocket(path)
+	ln, err := unixsock.Listen(path)
 	if err != nil {
 		return nil, fmt.Errorf("open the gate for Python: %w", err)
 	}

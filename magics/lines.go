@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/logstore"
 )
 
 // printer writes tasks' lines into a cell, many to a message. Owned by the verb.
@@ -13,7 +13,7 @@ type printer struct {
 	out Output
 	say func(string) string
 	// short cuts long lines; a driver has cut those of a run that is followed.
-	short cluster.Shortener
+	short logstore.Shortener
 	// from are the options with which logs shows these lines: of which cluster, of which run.
 	from string
 
@@ -87,7 +87,7 @@ func (p *printer) lines(lines []*clusterpb.Line) {
 }
 
 // withGaps writes lines, and what is missing among them in its place.
-func (p *printer) withGaps(lines []*clusterpb.Line, gaps []cluster.Gap) {
+func (p *printer) withGaps(lines []*clusterpb.Line, gaps []logstore.Gap) {
 	at := 0
 	for _, g := range gaps {
 		p.lines(lines[at:g.Before])

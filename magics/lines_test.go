@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/logstore"
 )
 
 // TestLogsOfLongLines: a cell gets the start of a long line and how to see it whole, a
@@ -44,7 +44,7 @@ func TestPrinterGaps(t *testing.T) {
 	at := time.Date(2026, 1, 2, 15, 12, 3, 0, time.Local)
 	out := newRecord()
 	p := &printer{out: out}
-	p.withGaps([]*clusterpb.Line{{Task: "worker:0", Text: "1/3", Carriage: true}, {Task: "worker:0", Text: "behind"}}, []cluster.Gap{
+	p.withGaps([]*clusterpb.Line{{Task: "worker:0", Text: "1/3", Carriage: true}, {Task: "worker:0", Text: "behind"}}, []logstore.Gap{
 		{Task: "worker:0", Lines: 123, From: at, To: at.Add(5 * time.Second), Why: "no space left on device", Before: 1},
 	})
 	p.close()

@@ -10,6 +10,8 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // pastTimeout bounds the reading of what is left somewhere.
@@ -35,7 +37,7 @@ func reading(ctx context.Context, out Output) (_ context.Context, stop func()) {
 
 // pastLogs shows what a cluster that is over left: a run's lines, or, where it had none,
 // what its engine keeps of its executors.
-func (s *Session) pastLogs(ctx context.Context, inv *invocation, p *cluster.Past, req *clusterpb.LogsRequest) error {
+func (s *Session) pastLogs(ctx context.Context, inv *invocation, p *state.Past, req *clusterpb.LogsRequest) error {
 	if !req.GetEngine() {
 		runs, err := s.pastRun(ctx, inv, p, req)
 		if err != nil || runs {
@@ -50,7 +52,7 @@ func (s *Session) pastLogs(ctx context.Context, inv *invocation, p *cluster.Past
 }
 
 // pastRun shows a run's lines; false where there is no run.
-func (s *Session) pastRun(ctx context.Context, inv *invocation, p *cluster.Past, req *clusterpb.LogsRequest) (bool, error) {
+func (s *Session) pastRun(ctx context.Context, inv *invocation, p *state.Past, req *clusterpb.LogsRequest) (bool, error) {
 	r, err := s.results(p)
 	if err != nil {
 		return false, err
@@ -65,7 +67,7 @@ func (s *Session) pastRun(ctx context.Context, inv *invocation, p *cluster.Past,
 	if err != nil || len(runs) == 0 {
 		return false, err
 	}
-	q := cluster.Query{Run: runs[len(runs)-1].GetId(), Task: req.GetTask(), Last: int(req.GetLast())}
+	q := logstore.Query{Run: runs[len(runs)-1].GetId(), Task: req.GetTask(), Last: int(req.GetLast())}
 	if n := req.GetRun(); n > 0 {
 		q.Run = n
 		if !slices.ContainsFunc(runs, func(st *clusterpb.RunStatus) bool { return st.GetId() == n }) {
@@ -95,7 +97,7 @@ func (s *Session) pastRun(ctx context.Context, inv *invocation, p *cluster.Past,
 
 // leaseLogs shows what the engine keeps of a lease; p is whose it was, nil where nobody
 // remembers.
-func (s *Session) leaseLogs(ctx context.Context, inv *invocation, lease string, p *cluster.Past, req *clusterpb.LogsRequest) error {
+func (s *Session) leaseLogs(ctx context.Context, inv *invocation, lease string, p *state.Past, req *clusterpb.LogsRequest) error {
 	if err := onlyTasks(inv); err != nil {
 		return err
 	}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // How long the notebook's Python may take about its SparkSession: another cell may hold it.
@@ -93,7 +93,7 @@ func (inv *invocation) lendSession(ctx context.Context, m *member, req *clusterp
 	if req.GetBackend() != "spark" || session == "" {
 		return nil
 	}
-	socket, err := cluster.HostSocket(m.name)
+	socket, err := state.HostSocket(m.name)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // mostSubmitted bounds a start that travels with what its engine is asked for, which
@@ -52,7 +53,7 @@ func (s *Session) submit(ctx context.Context, inv *invocation, m *member, req *c
 
 // pastWait is what wait says of a cluster that is over: how its last run ended. err is
 // why it is not there.
-func (s *Session) pastWait(ctx context.Context, inv *invocation, p *cluster.Past, err error) (Value, error) {
+func (s *Session) pastWait(ctx context.Context, inv *invocation, p *state.Past, err error) (Value, error) {
 	r, rerr := s.results(p)
 	if rerr != nil {
 		return nil, rerr
@@ -78,7 +79,7 @@ func (s *Session) pastWait(ctx context.Context, inv *invocation, p *cluster.Past
 
 // ranIn is whether a run was of this cluster: its directory may hold others'. One that its
 // driver's death cut off says nothing of itself.
-func ranIn(p *cluster.Past, st *clusterpb.RunStatus) bool {
+func ranIn(p *state.Past, st *clusterpb.RunStatus) bool {
 	if st.GetAllocation() == "" || len(p.Leases) == 0 {
 		return st.GetStartedUnix() == 0 || st.GetStartedUnix() >= p.Since.Unix()
 	}

@@ -14,8 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // Deadline bounds every wait of the suite: a test that reaches it has failed.
@@ -69,7 +70,7 @@ func FindPython(t testing.TB) string {
 
 // Cluster is a live cluster under test.
 type Cluster struct {
-	*cluster.Client
+	*client.Client
 	T   testing.TB
 	Dir string
 	h   Harness
@@ -92,7 +93,7 @@ func (h Harness) Launch(t testing.TB, roles string, change ...func(*clusterpb.Re
 	req := h.request(t, roles, change...)
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
-	client, err := cluster.Launch(ctx, h.Program, req)
+	client, err := client.Launch(ctx, h.Program, req)
 	if err != nil {
 		t.Fatalf("launch: %v", err)
 	}
@@ -100,7 +101,7 @@ func (h Harness) Launch(t testing.TB, roles string, change ...func(*clusterpb.Re
 }
 
 // take makes the test's end see to the end of a cluster.
-func (h Harness) take(t testing.TB, client *cluster.Client, req *clusterpb.ReserveRequest) *Cluster {
+func (h Harness) take(t testing.TB, client *client.Client, req *clusterpb.ReserveRequest) *Cluster {
 	c := &Cluster{Client: client, T: t, Dir: req.GetDir(), h: h, over: &sync.Once{}}
 	if h.Elsewhere {
 		c.Dir = req.GetWorkingDir()
@@ -164,7 +165,7 @@ func (c *Cluster) Reserved() *clusterpb.Failure {
 }
 
 func (c *Cluster) driverLog() string {
-	dir, err := cluster.StateDir(c.Name)
+	dir, err := state.StateDir(c.Name)
 	if err != nil {
 		return ""
 	}
@@ -199,21 +200,21 @@ func (c *Cluster) end() {
 	c.Close()
 	WaitFor(c.T, "the driver's end", func() bool { return !c.alive() })
 	for _, pid := range pids {
-		WaitFor(c.T, fmt.Sprintf("the end of process %d", pid), func() bool { return !cluster.ProcessOf(pid).Alive() })
+		WaitFor(c.T, fmt.Sprintf("the end of process %d", pid), func() bool { return !state.ProcessOf(pid).Alive() })
 	}
 	gone := func(path string) {
 		WaitFor(c.T, "the end of "+path, func() bool { _, err := os.Stat(path); return errors.Is(err, os.ErrNotExist) })
 	}
-	if dir, err := cluster.StateDir(c.Name); err == nil {
+	if dir, err := state.StateDir(c.Name); err == nil {
 		gone(dir)
 	}
-	if dir, err := cluster.RuntimeDir(); err == nil {
+	if dir, err := state.RuntimeDir(); err == nil {
 		gone(filepath.Join(dir, c.Name))
 	}
 }
 
 func (c *Cluster) alive() bool {
-	s, err := cluster.LoadState(c.Name)
+	s, err := state.LoadState(c.Name)
 	return err == nil && s.Driver.Alive()
 }
 

@@ -7,8 +7,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 func testDriverKilled(t *testing.T, h Harness) {
@@ -20,13 +21,13 @@ func testDriverKilled(t *testing.T, h Harness) {
 	if err := syscall.Kill(int(driverOf(t, c.Client)), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	WaitFor(t, "the tasks' end without a driver", func() bool { return !cluster.ProcessOf(task).Alive() })
-	if !cluster.ProcessOf(int(agent)).Alive() {
+	WaitFor(t, "the tasks' end without a driver", func() bool { return !state.ProcessOf(task).Alive() })
+	if !state.ProcessOf(int(agent)).Alive() {
 		t.Errorf("the agent did not wait for another driver")
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
-	client, err := cluster.Recover(ctx, h.Program, c.Name)
+	client, err := client.Recover(ctx, h.Program, c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,11 +50,11 @@ func testIdle(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=1", func(r *clusterpb.ReserveRequest) { r.IdleMillis = 1000 })
 	agent := int(c.executor("worker:0").GetPid())
 	WaitFor(t, "the idle cluster's release", func() bool { return !c.alive() })
-	WaitFor(t, "its agent's end", func() bool { return !cluster.ProcessOf(agent).Alive() })
+	WaitFor(t, "its agent's end", func() bool { return !state.ProcessOf(agent).Alive() })
 }
 
 // others are clients of a cluster that calls made at once gave.
-func others(n int, call func(context.Context) (*cluster.Client, error)) (clients []*cluster.Client, errs []error) {
+func others(n int, call func(context.Context) (*client.Client, error)) (clients []*client.Client, errs []error) {
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
 	var mu sync.Mutex
@@ -74,7 +75,7 @@ func others(n int, call func(context.Context) (*cluster.Client, error)) (clients
 	return clients, errs
 }
 
-func driverOf(t *testing.T, c *cluster.Client) int32 {
+func driverOf(t *testing.T, c *client.Client) int32 {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
@@ -87,7 +88,7 @@ func driverOf(t *testing.T, c *cluster.Client) int32 {
 
 func testTwoRecover(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=1")
-	s, err := cluster.LoadState(c.Name)
+	s, err := state.LoadState(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +96,7 @@ func testTwoRecover(t *testing.T, h Harness) {
 		t.Fatal(err)
 	}
 	WaitFor(t, "the driver's end", func() bool { return !c.alive() })
-	clients, errs := others(4, func(ctx context.Context) (*cluster.Client, error) { return cluster.Recover(ctx, h.Program, c.Name) })
+	clients, errs := others(4, func(ctx context.Context) (*client.Client, error) { return client.Recover(ctx, h.Program, c.Name) })
 	if len(errs) > 0 {
 		t.Fatalf("take over: %v", errs)
 	}
@@ -116,7 +117,7 @@ func testTwoRecover(t *testing.T, h Harness) {
 
 func testOneName(t *testing.T, h Harness) {
 	req := h.request(t, "worker=1")
-	clients, errs := others(4, func(ctx context.Context) (*cluster.Client, error) { return cluster.Launch(ctx, h.Program, req) })
+	clients, errs := others(4, func(ctx context.Context) (*client.Client, error) { return client.Launch(ctx, h.Program, req) })
 	if len(clients) != 1 {
 		t.Errorf("%d clusters are called %s", len(clients), req.GetName())
 	}

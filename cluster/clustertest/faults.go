@@ -6,8 +6,8 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 func testKilled(t *testing.T, h Harness) {
@@ -27,7 +27,7 @@ func testKilled(t *testing.T, h Harness) {
 	if st := c.Script(hello).Wait(); st.GetState() != "finished" {
 		t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
 	}
-	if cluster.ProcessOf(old).Alive() {
+	if state.ProcessOf(old).Alive() {
 		t.Errorf("process %d of the failed run is alive", old)
 	}
 }
@@ -45,7 +45,7 @@ func testAgentKilled(t *testing.T, h Harness) {
 	if f.GetTask() != "worker:1" || f.GetKind() != "lost" {
 		t.Errorf("failure is %v", f)
 	}
-	WaitFor(t, "the end of the lost agent's task", func() bool { return !cluster.ProcessOf(task).Alive() })
+	WaitFor(t, "the end of the lost agent's task", func() bool { return !state.ProcessOf(task).Alive() })
 	if st := c.Script(hello).Wait(); st.GetState() != "finished" {
 		t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
 	}
@@ -80,7 +80,7 @@ func testResetHard(t *testing.T, h Harness) {
 	if st := r.Wait(); st.GetState() != "stopped" {
 		t.Errorf("the run is %s", st.GetState())
 	}
-	if cluster.ProcessOf(task).Alive() {
+	if state.ProcessOf(task).Alive() {
 		t.Errorf("the task is alive after the reset")
 	}
 	if c.executor("worker:0").GetPid() == agent {

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // Executors are the cases of Suite in which executors are lost, taken over or given
@@ -133,7 +133,7 @@ if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
 		t.Errorf("last stderr lines are %q", f.GetLines())
 	}
 	pid := int(c.Task("worker:0").GetPid())
-	WaitFor(t, "the peer's end", func() bool { return !cluster.ProcessOf(pid).Alive() })
+	WaitFor(t, "the peer's end", func() bool { return !state.ProcessOf(pid).Alive() })
 }
 
 func testExitCode(t *testing.T, h Harness) {
@@ -172,7 +172,7 @@ while role == "ps":
 		t.Fatalf("the run is %s: %v", st.GetState(), st.GetFailure())
 	}
 	ps := int(c.Task("ps:0").GetPid())
-	WaitFor(t, "the parameter server's end", func() bool { return !cluster.ProcessOf(ps).Alive() })
+	WaitFor(t, "the parameter server's end", func() bool { return !state.ProcessOf(ps).Alive() })
 }
 
 func testBarrier(t *testing.T, h Harness) {

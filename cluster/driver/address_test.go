@@ -13,7 +13,10 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/coordinator"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // roaming is an engine of a host that changes its network, and its allocation.
@@ -54,7 +57,7 @@ func TestRoams(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	authority, err := cluster.NewAuthority("test")
+	authority, err := auth.NewAuthority("test")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +67,7 @@ func TestRoams(t *testing.T) {
 		opt: Options{Backends: map[string]cluster.Backend{"roaming": r}}, log: slog.New(slog.DiscardHandler),
 		req: &clusterpb.ReserveRequest{Backend: "roaming", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}}, bind: home, address: home + ":0",
 	}
-	d.coord = cluster.NewCoordinator(cluster.Config{
+	d.coord = coordinator.New(coordinator.Config{
 		Name: "test", Request: d.req, Authority: authority, StateDir: t.TempDir(), Dir: t.TempDir(), Backend: r, Address: d.address,
 	})
 	ctx, leave := context.WithCancel(ctx)
@@ -122,7 +125,7 @@ func TestListens(t *testing.T) {
 	} {
 		d := &driver{req: &clusterpb.ReserveRequest{Advertise: tt.advertise}}
 		if tt.old {
-			d.old = &cluster.State{Address: fmt.Sprintf("127.0.0.1:%d", taken)}
+			d.old = &state.State{Address: fmt.Sprintf("127.0.0.1:%d", taken)}
 		}
 		err := d.listen()
 		if tt.most == 0 {

@@ -9,14 +9,15 @@ import (
 
 	"google.golang.org/grpc"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/coordinator"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
 // boards is the TensorBoard of a front: it runs on this host, and shows a copy of what
 // the driver carries elsewhere.
 type boards struct {
-	board cluster.TensorBoards // nil: there is none
+	board coordinator.TensorBoards // nil: there is none
 
 	mu     sync.Mutex
 	folder string             // guarded by mu: of the copy, "" before there is one
@@ -42,11 +43,11 @@ func (f *front) answer(ctx context.Context, asked *clusterpb.TensorBoardRequest)
 		if logdir == "" {
 			logdir = f.dir
 			if asked.GetRun() > 0 {
-				logdir = strings.TrimRight(cluster.RunDir(f.dir, asked.GetRun()), "/") + "/logs"
+				logdir = strings.TrimRight(rundir.Dir(f.dir, asked.GetRun()), "/") + "/logs"
 			}
 		}
 		here := logdir
-		if rest, below := cluster.Below(logdir, f.dir); below {
+		if rest, below := rundir.Below(logdir, f.dir); below {
 			if err = f.copyLogs(ctx); err == nil {
 				here = filepath.Join(f.boards.folder, filepath.FromSlash(rest))
 			}

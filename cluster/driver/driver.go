@@ -26,8 +26,12 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
+	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/cluster/unixsock"
 )
 
 // Options is what main knows and the driver does not.
@@ -38,7 +42,7 @@ type Options struct {
 	Backends map[string]cluster.Backend
 	// TensorBoard makes the cluster's TensorBoard; may be nil. It is given the
 	// interpreter that has tensorboard, and the cluster's state folder and sockets' folder.
-	TensorBoard func(python, stateDir, socketDir, name string) cluster.TensorBoards
+	TensorBoard func(python, stateDir, socketDir, name string) coordinator.TensorBoards
 	// ShowBoard serves an open TensorBoard below a path of the page that a hosted driver's
 	// engine shows; may be nil.
 	ShowBoard func(path string, at *clusterpb.TensorBoardReply) http.Handler
@@ -47,7 +51,7 @@ type Options struct {
 	// Hadoop is the configuration of this host, with a cluster's directory; nil: there is none.
 	Hadoop func(dir string) (Hadoop, error)
 	// Events reads event files below a run's log folder and reports scalars; may be nil.
-	Events cluster.EventReader
+	Events coordinator.EventReader
 }
 
 // Main reads its input, says on word where it listens, and serves until the cluster
@@ -58,7 +62,7 @@ func Main(ctx context.Context, opt Options, stdin io.Reader, word io.WriteCloser
 	defer stop()
 	signal.Ignore(syscall.SIGHUP)
 	d := &driver{opt: opt, log: slog.New(slog.NewTextHandler(os.Stderr, nil)), since: time.Now()}
-	var in cluster.DriverInput
+	var in state.DriverInput
 	err := json.NewDecoder(stdin).Decode(&in)
 	if err != nil {
 		err = fmt.Errorf("read the request: %w", err)
@@ -115,7 +119,7 @@ type driver struct {
 	opt       Options
 	log       *slog.Logger
 	req       *clusterpb.ReserveRequest
-	old       *cluster.State
+	old       *state.State
 	name      string
 	claim     io.Closer
 	stateDir  string
@@ -126,8 +130,8 @@ type driver struct {
 	earlier   int32                   // the last run before this cluster's first driver
 	begin     *clusterpb.StartRequest // the run that it is made for, which nobody else begins; nil: clients begin runs
 	since     time.Time
-	authority *cluster.Authority
-	coord     *cluster.Coordinator
+	authority *auth.Authority
+	coord     *coordinator.Coordinator
 	clients   net.Listener
 	agents    net.Listener
 	pages     net.Listener // of a hosted driver
@@ -141,7 +145,7 @@ func (d *driver) managed() bool {
 }
 
 // prepare reads what the driver was given, and claims the cluster.
-func (d *driver) prepare(ctx context.Context, in cluster.DriverInput) error {
+func (d *driver) prepare(ctx context.Context, in state.DriverInput) error {
 	d.req, d.old = &clusterpb.ReserveRequest{}, in.State
 	if err := protojson.Unmarshal(in.Request, d.req); err != nil {
 		return fmt.Errorf("read the request: %w", err)
@@ -149,7 +153,7 @@ func (d *driver) prepare(ctx context.Context, in cluster.DriverInput) error {
 	d.name = d.req.GetName()
 	d.begin, d.req.Begin = d.req.GetBegin(), nil // it is large, and may hold secrets
 	var err error
-	if d.stateDir, err = cluster.StateDir(d.name); err != nil {
+	if d.stateDir, err = state.StateDir(d.name); err != nil {
 		return err
 	}
 	if d.hosting != nil { // the container's folder is empty
@@ -157,7 +161,7 @@ func (d *driver) prepare(ctx context.Context, in cluster.DriverInput) error {
 			return fmt.Errorf("make the cluster's folder: %w", err)
 		}
 	}
-	if d.claim, err = cluster.ClaimDriver(ctx, d.name); err != nil {
+	if d.claim, err = state.ClaimDriver(ctx, d.name); err != nil {
 		return err // the folder is another's
 	}
 	if err := cluster.Validate(d.req.GetRoles()); err != nil {
@@ -180,11 +184,11 @@ func (d *driver) prepare(ctx context.Context, in cluster.DriverInput) error {
 	}
 	switch {
 	case in.KeyPEM != "":
-		d.authority, err = cluster.LoadAuthority([]byte(in.CertPEM), []byte(in.KeyPEM))
+		d.authority, err = auth.LoadAuthority([]byte(in.CertPEM), []byte(in.KeyPEM))
 	case d.old != nil:
-		d.authority, err = cluster.LoadAuthority([]byte(d.old.CertPEM), []byte(d.old.KeyPEM))
+		d.authority, err = auth.LoadAuthority([]byte(d.old.CertPEM), []byte(d.old.KeyPEM))
 	default:
-		d.authority, err = cluster.NewAuthority(d.name)
+		d.authority, err = auth.NewAuthority(d.name)
 	}
 	return err
 }
@@ -195,7 +199,7 @@ func (d *driver) forget() error {
 	if d.old != nil {
 		return err
 	}
-	s := &cluster.State{Name: d.name, Socket: d.socket}
+	s := &state.State{Name: d.name, Socket: d.socket}
 	return errors.Join(err, s.Forget())
 }
 
@@ -215,7 +219,7 @@ func (d *driver) advertise(ctx context.Context) error {
 
 // listenClients opens the socket for clients.
 func (d *driver) listenClients() error {
-	runtime, err := cluster.RuntimeDir()
+	runtime, err := state.RuntimeDir()
 	if err != nil {
 		return err
 	}
@@ -225,7 +229,7 @@ func (d *driver) listenClients() error {
 	if over := len(filepath.Dir(d.socket)) + longest - 107; over > 0 {
 		return fmt.Errorf("the cluster's name is %d characters too long for its sockets below %s: a shorter --name, or XDG_RUNTIME_DIR", over, runtime)
 	}
-	d.clients, err = cluster.ListenSocket(d.socket)
+	d.clients, err = unixsock.Listen(d.socket)
 	return err
 }
 
@@ -296,8 +300,8 @@ func (d *driver) save(allocation string, saved []byte, lastRun int32, detached b
 	if d.coord != nil { // which knows whether this host has another by now
 		address = d.coord.Address()
 	}
-	s := &cluster.State{
-		Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Socket: d.socket, Dir: d.dir, Since: d.since, Driver: cluster.ThisProcess(),
+	s := &state.State{
+		Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Socket: d.socket, Dir: d.dir, Since: d.since, Driver: state.ThisProcess(),
 		Allocation: allocation, Saved: saved, Request: request, Address: address, CertPEM: string(d.authority.CertPEM), KeyPEM: string(d.authority.KeyPEM),
 		LastRun: lastRun, Earlier: d.earlier, Detached: detached, Version: d.opt.Version,
 	}
@@ -313,7 +317,7 @@ func (d *driver) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cfg := cluster.Config{
+	cfg := coordinator.Config{
 		Name: d.name, Version: d.opt.Version, Request: d.req, Address: d.address, Authority: d.authority, StateDir: d.stateDir, Dir: d.dir,
 		Backend: d.opt.Backends[d.req.GetBackend()], LastRun: d.lastRun, Earlier: d.earlier, Program: d.opt.Program, SaveState: d.save, Log: d.log,
 	}
@@ -343,10 +347,10 @@ func (d *driver) serve(ctx context.Context) error {
 		cfg.Record = d.record(d.lastRun)
 	}
 	d.hadoop(&cfg)
-	d.coord = cluster.NewCoordinator(cfg)
+	d.coord = coordinator.New(cfg)
 	limit := []grpc.ServerOption{grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32)}
 	clients := grpc.NewServer(limit...)
-	agents := grpc.NewServer(append(append(limit, cluster.OwnersOnly()...), grpc.Creds(credentials.NewTLS(tlsConfig)), grpc.KeepaliveParams(keepalive.ServerParameters{
+	agents := grpc.NewServer(append(append(limit, auth.OwnersOnly()...), grpc.Creds(credentials.NewTLS(tlsConfig)), grpc.KeepaliveParams(keepalive.ServerParameters{
 		Time: 5 * time.Second, Timeout: 5 * time.Second,
 	}), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))...)
 	clusterpb.RegisterCoordinatorServer(agents, d.coord)
@@ -382,7 +386,7 @@ func (d *driver) serve(ctx context.Context) error {
 	if errors.Is(err, cluster.ErrEngineAway) {
 		return err // the state is another driver's to take up
 	}
-	return errors.Join(err, (&cluster.State{Name: d.name, Socket: d.socket}).Forget())
+	return errors.Join(err, (&state.State{Name: d.name, Socket: d.socket}).Forget())
 }
 
 func serving(whom string, err error) error {

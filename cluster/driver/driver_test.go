@@ -11,7 +11,9 @@ import (
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/driver"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // lost is an engine that has nothing to take up.
@@ -41,8 +43,8 @@ func TestEngineAway(t *testing.T) {
 		t.Cleanup(func() { os.RemoveAll(home) })
 		t.Setenv("TFCLUSTER_HOME", home)
 		t.Setenv("XDG_RUNTIME_DIR", home)
-		state := earlier(t)
-		input, err := json.Marshal(cluster.DriverInput{Request: state.Request, State: state})
+		saved := earlier(t)
+		input, err := json.Marshal(state.DriverInput{Request: saved.Request, State: saved})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,8 +57,8 @@ func TestEngineAway(t *testing.T) {
 		if !errors.Is(err, c.why) {
 			t.Errorf("it ended with %v, want %v", err, c.why)
 		}
-		left, err := cluster.LoadState(state.Name)
-		if stays := err == nil && string(left.Saved) == string(state.Saved); stays != c.stays {
+		left, err := state.LoadState(saved.Name)
+		if stays := err == nil && string(left.Saved) == string(saved.Saved); stays != c.stays {
 			t.Errorf("%v: the state stays %v: %v", c.why, left != nil, err)
 		}
 	}
@@ -69,9 +71,9 @@ func (silent) Write(b []byte) (int, error) { return len(b), nil }
 func (silent) Close() error                { return nil }
 
 // earlier is the state that a driver left which has ended.
-func earlier(t *testing.T) *cluster.State {
+func earlier(t *testing.T) *state.State {
 	t.Helper()
-	authority, err := cluster.NewAuthority("c")
+	authority, err := auth.NewAuthority("c")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,18 +81,18 @@ func earlier(t *testing.T) *cluster.State {
 	if err := ended.Start(); err != nil {
 		t.Fatal(err)
 	}
-	process := cluster.ProcessOf(ended.Process.Pid)
+	process := state.ProcessOf(ended.Process.Pid)
 	if err := ended.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := cluster.StateDir("c")
+	dir, err := state.StateDir("c")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s := &cluster.State{
+	s := &state.State{
 		Name: "c", Backend: "lost", Dir: t.TempDir(), Address: "127.0.0.1:0", CertPEM: string(authority.CertPEM), KeyPEM: string(authority.KeyPEM),
 		Driver: process, Saved: []byte(`"token"`),
 		Request: fmt.Appendf(nil, `{"name":"c","backend":"lost","dir":%q,"roles":[{"name":"worker","count":1}]}`, t.TempDir()),

@@ -20,8 +20,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/ship"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // front is the driver's process of a cluster whose driver the engine runs: it has that
@@ -59,7 +62,7 @@ func (d *driver) front(ctx context.Context, word io.WriteCloser) error {
 	}
 	f := &front{
 		driver: d, host: host, execs: cluster.ExecutorRequests(d.req.GetRoles()), poke: make(chan struct{}, 1), done: make(chan struct{}),
-		began: time.Now(), changed: make(chan struct{}), depot: cluster.NewDepot(d.stateDir),
+		began: time.Now(), changed: make(chan struct{}), depot: coordinator.NewDepot(d.stateDir),
 	}
 	defer f.depot.Close()
 	if err == nil && d.old != nil && len(d.old.Saved) > 0 && string(d.old.Saved) != "null" {
@@ -120,7 +123,7 @@ func (f *front) run(ctx context.Context) error {
 	if f.asked() {
 		err = nil
 	}
-	return errors.Join(err, ended, g.Wait(), f.close(), (&cluster.State{Name: f.name, Socket: f.socket}).Forget())
+	return errors.Join(err, ended, g.Wait(), f.close(), (&state.State{Name: f.name, Socket: f.socket}).Forget())
 }
 
 // ending is how the cluster's lease ended, in a few words.
@@ -170,7 +173,7 @@ func (f *front) submit(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("encode the request: %w", err)
 	}
-	input, err := json.Marshal(cluster.DriverInput{Request: request, Environment: environment, CertPEM: string(f.authority.CertPEM), KeyPEM: string(f.authority.KeyPEM)})
+	input, err := json.Marshal(state.DriverInput{Request: request, Environment: environment, CertPEM: string(f.authority.CertPEM), KeyPEM: string(f.authority.KeyPEM)})
 	if err != nil {
 		return fmt.Errorf("encode the request: %w", err)
 	}
@@ -273,7 +276,7 @@ func (f *front) greet(ctx context.Context, address string) {
 		return
 	}
 	f.lose("")
-	conn, err := cluster.DialHosted(f.authority, address)
+	conn, err := auth.DialHosted(f.authority, address)
 	if err == nil {
 		limited, cancel := context.WithTimeout(ctx, greetLimit)
 		_, err = clusterpb.NewControlClient(conn).Status(limited, &clusterpb.StatusRequest{})

@@ -14,9 +14,11 @@ import (
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver"
 	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // queued is an engine that takes a driver, and has no room for it yet.
@@ -75,14 +77,14 @@ func claimed(t *testing.T, request string) io.Reader {
 	t.Cleanup(func() { os.RemoveAll(home) })
 	t.Setenv("TFCLUSTER_HOME", home)
 	t.Setenv("XDG_RUNTIME_DIR", home)
-	dir, err := cluster.StateDir("c")
+	dir, err := state.StateDir("c")
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700) // whoever starts a driver has claimed its name
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	input, err := json.Marshal(cluster.DriverInput{Request: []byte(request)})
+	input, err := json.Marshal(state.DriverInput{Request: []byte(request)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +101,7 @@ func TestFrontEnded(t *testing.T) {
 		if err := driver.Main(ctx, fronted(q), stdin, silent{}); err != nil && !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		s, err := cluster.LoadState("c")
+		s, err := state.LoadState("c")
 		if kept := err == nil && s.Allocation == "queued-1"; kept != stays || q.ended.Load() == stays {
 			t.Errorf("with %q it is ended: %v; the state is %v: %v", begin, q.ended.Load(), s, err)
 		}
@@ -113,7 +115,7 @@ type full struct {
 }
 
 func (f *full) Submit(ctx context.Context, _ cluster.Request, _ []byte) (cluster.Hosted, error) {
-	client, err := cluster.Dial(ctx, "c")
+	client, err := client.Dial(ctx, "c")
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +137,7 @@ func (f *full) Submit(ctx context.Context, _ cluster.Request, _ []byte) (cluster
 			f.heard <- u
 		}
 	}()
-	dir, err := cluster.StateDir("c")
+	dir, err := state.StateDir("c")
 	if err != nil {
 		return nil, err
 	}

@@ -16,21 +16,22 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // Hosted is a driver that its engine runs, such as a managed ApplicationMaster of YARN:
 // clients dial it as agents do. It serves until the cluster is released. input is what
 // the front gave to cluster.Host's Submit; state is what an earlier driver of the same
 // cluster gave to Hosting's Keep, or nil.
-func Hosted(ctx context.Context, opt Options, host cluster.Hosting, input, state []byte) error {
+func Hosted(ctx context.Context, opt Options, host cluster.Hosting, input, saved []byte) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	var in cluster.DriverInput
+	var in state.DriverInput
 	if err := json.Unmarshal(input, &in); err != nil {
 		return fmt.Errorf("read the request: %w", err)
 	}
-	if state != nil {
-		if err := json.Unmarshal(state, &in.State); err != nil {
+	if saved != nil {
+		if err := json.Unmarshal(saved, &in.State); err != nil {
 			return fmt.Errorf("read the last driver's state: %w", err)
 		}
 	}
@@ -77,7 +78,7 @@ func (d *driver) listenHosted() error {
 }
 
 // keep gives the engine what the next driver has to know. What is secret is in the input.
-func (d *driver) keep(s cluster.State) error {
+func (d *driver) keep(s state.State) error {
 	s.CertPEM, s.KeyPEM, s.Request = "", "", nil
 	b, err := json.Marshal(s)
 	if err != nil {

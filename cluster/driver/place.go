@@ -8,8 +8,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/coordinator"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // Elsewhere is a file system on which a cluster's directory lies.
@@ -39,7 +41,7 @@ func (d *driver) place(ctx context.Context) error {
 	if home {
 		d.dir = "tfcluster-runs/" + d.name
 	}
-	if !home && !cluster.IsURI(d.dir) {
+	if !home && !rundir.IsURI(d.dir) {
 		if !filepath.IsAbs(d.dir) {
 			return fmt.Errorf("the directory %q is not absolute", d.dir)
 		}
@@ -70,7 +72,7 @@ func (d *driver) place(ctx context.Context) error {
 			return err
 		}
 	}
-	parent, err := cluster.StateHome()
+	parent, err := state.StateHome()
 	if err != nil {
 		return err
 	}
@@ -94,7 +96,7 @@ func (d *driver) place(ctx context.Context) error {
 // takeUp brings what a hosted driver's predecessor had of the last run and still grows:
 // agents send what follows it.
 func (d *driver) takeUp(ctx context.Context) {
-	run := filepath.Base(cluster.RunDir(d.dir, d.old.LastRun))
+	run := filepath.Base(rundir.Dir(d.dir, d.old.LastRun))
 	for _, folder := range []string{"tasks", "logs"} {
 		if err := d.spool.Bring(ctx, run+"/"+folder); err != nil {
 			d.log.Warn("bring what the last driver had", "folder", run+"/"+folder, "err", err)
@@ -104,7 +106,7 @@ func (d *driver) takeUp(ctx context.Context) {
 
 // hadoop tells programs and agents of the driver's Hadoop: where runs lie on HDFS, and
 // where the engine is Hadoop's or may be.
-func (d *driver) hadoop(cfg *cluster.Config) {
+func (d *driver) hadoop(cfg *coordinator.Config) {
 	if d.opt.Hadoop == nil || d.spool == nil && d.req.GetBackend() == "local" {
 		return
 	}
@@ -139,7 +141,7 @@ func lastRun(dir string) int32 {
 	}
 	var last int32
 	for _, e := range entries {
-		if n, ok := cluster.RunNumber(e.Name()); ok {
+		if n, ok := rundir.Number(e.Name()); ok {
 			last = max(last, n)
 		}
 	}
@@ -151,7 +153,7 @@ func (d *driver) placeHosted(ctx context.Context) error {
 	dir := d.req.GetDir()
 	if dir == "" {
 		dir = "tfcluster-runs/" + d.name
-	} else if !cluster.IsURI(dir) {
+	} else if !rundir.IsURI(dir) {
 		return fmt.Errorf("--dir %s: with --managed the cluster's driver is not on this machine: give a folder on hdfs://, or none", dir)
 	}
 	if d.opt.Elsewhere == nil {

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // forReaders are the words on the engine that whoever reads what is left of a cluster
@@ -17,7 +18,7 @@ func (d *driver) record(before int32) func(leases []cluster.Lease, places []byte
 		if len(leases) == 0 && lastRun == before && d.old == nil {
 			return nil
 		}
-		p := &cluster.Past{
+		p := &state.Past{
 			ID: d.authority.ID(), Earlier: d.earlier,
 			Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Dir: d.dir, Since: d.since, Leases: leases, Places: places, LastRun: lastRun,
 			Engine: map[string]string{},

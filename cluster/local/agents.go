@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // start runs an agent in a session of its own: it outlives the driver by the orphan
@@ -70,7 +71,7 @@ func (a *allocation) register(id cluster.ExecutorID, attempt int, cmd *exec.Cmd)
 	if err := cmd.Start(); err != nil {
 		return agent{}, err
 	}
-	ag := agent{Attempt: attempt, Process: cluster.ProcessOf(cmd.Process.Pid), gone: make(chan struct{})}
+	ag := agent{Attempt: attempt, Process: state.ProcessOf(cmd.Process.Pid), gone: make(chan struct{})}
 	a.agents[id] = ag
 	a.watch.Add(1)
 	return ag, nil

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // allocation is the agents of one cluster.
@@ -34,8 +36,8 @@ type allocation struct {
 
 // agent is an agent process, as it is saved for a later driver.
 type agent struct {
-	Attempt int             `json:"attempt"`
-	Process cluster.Process `json:"process"`
+	Attempt int           `json:"attempt"`
+	Process state.Process `json:"process"`
 	gone    chan struct{}
 }
 
@@ -49,7 +51,7 @@ type savedAllocation struct {
 // that bears the name of one that has just been released has another folder: a zygote
 // outlives its last agent by a second.
 func newAllocation(req cluster.Request, dir string) (*allocation, error) {
-	base, err := cluster.RuntimeDir()
+	base, err := state.RuntimeDir()
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +125,7 @@ func (a *allocation) config(id cluster.ExecutorID, attempt int) ([]byte, error) 
 		return nil, err
 	}
 	m["runtime_dir"], m["address"] = a.runtime, "127.0.0.1"
-	if dir := a.req.Reserve.GetDir(); cluster.IsURI(dir) {
+	if dir := a.req.Reserve.GetDir(); rundir.IsURI(dir) {
 		// Agents send to the driver, which alone carries files there. The folder for
 		// sockets may be a disk in memory.
 		m["shared_dir"], m["work_dir"] = "", filepath.Join(a.req.StateDir, "agents")

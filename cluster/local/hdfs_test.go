@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/hdfs"
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
@@ -79,7 +80,7 @@ func ended(t *testing.T, c *clustertest.Cluster) {
 	if err != nil || u.GetText() != "" || !u.GetDone() {
 		t.Errorf("the shutdown says %v: %v", u, err)
 	}
-	dir, err := cluster.StateDir(c.Name)
+	dir, err := state.StateDir(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +254,7 @@ func hdfsRefused(t *testing.T, h onHDFS) {
 		h.dir("full"): "quota of /full is exceeded", "hdfs:///x": "HADOOP_CONF_DIR", "s3://x/y": "not on s3://",
 	} {
 		begun := time.Now()
-		c, err := cluster.Launch(ctx, program, &clusterpb.ReserveRequest{
+		c, err := client.Launch(ctx, program, &clusterpb.ReserveRequest{
 			Name: "t-refused", Backend: "local", Python: h.Python, Dir: dir, Roles: []*clusterpb.Role{{Name: "worker", Count: 1}},
 		})
 		if err == nil {
@@ -266,7 +267,7 @@ func hdfsRefused(t *testing.T, h onHDFS) {
 			t.Errorf("--dir %s: no %q in one line: %v", dir, want, err)
 		}
 	}
-	if _, err := cluster.LoadState("t-refused"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := state.LoadState("t-refused"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a cluster is left: %v", err)
 	}
 }
@@ -282,14 +283,14 @@ time.sleep(600)
 	r.Line("[worker:0] saved 1")
 	h.NameNode.Kill()
 	clustertest.WaitFor(t, "the checkpoint at the driver", func() bool {
-		home, err := cluster.StateHome()
+		home, err := state.StateHome()
 		if err != nil {
 			t.Fatal(err)
 		}
 		found, err := filepath.Glob(filepath.Join(home, ".spool-*", "run-001", "checkpoints", "checkpoint"))
 		return err == nil && len(found) > 0
 	})
-	s, err := cluster.LoadState(c.Name)
+	s, err := state.LoadState(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +300,7 @@ time.sleep(600)
 	clustertest.WaitFor(t, "the driver's end", func() bool { return !s.Driver.Alive() })
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	client, err := cluster.Recover(ctx, h.Program, c.Name)
+	client, err := client.Recover(ctx, h.Program, c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/local"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // elsewhere stands in for the binary: an agent runs in a network namespace of its own,
@@ -39,7 +39,7 @@ func apart(t *testing.T, python string) (change func(*clusterpb.ReserveRequest),
 	wrapper := filepath.Join(t.TempDir(), "tfcluster")
 	return func(r *clusterpb.ReserveRequest) {
 		r.Advertise, r.Engine = here, map[string]string{local.AgentProgram: wrapper}
-		sockets, err := cluster.RuntimeDir()
+		sockets, err := state.RuntimeDir()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/local"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // TestReplaceAtOnce: an executor that is replaced several times at once, as by two
@@ -54,7 +55,7 @@ func TestReplaceAtOnce(t *testing.T) {
 			return 0
 		}
 		for line := range strings.FieldsSeq(string(b)) {
-			if pid, err := strconv.Atoi(line); err == nil && cluster.ProcessOf(pid).Alive() {
+			if pid, err := strconv.Atoi(line); err == nil && state.ProcessOf(pid).Alive() {
 				alive++
 			}
 		}
@@ -68,7 +69,7 @@ func TestReplaceAtOnce(t *testing.T) {
 		t.Error(fmt.Sprint(n, " agents are left"))
 	}
 	// The folder of the cluster's sockets is the driver's to remove.
-	if base, err := cluster.RuntimeDir(); err == nil {
+	if base, err := state.RuntimeDir(); err == nil {
 		if err := os.RemoveAll(filepath.Join(base, "t-replace-at-once")); err != nil {
 			t.Error(err)
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // batch is a run of tfcluster run in a folder of its own.
@@ -185,7 +186,7 @@ func TestBatchNotReserved(t *testing.T) {
 	if err != nil || perr != nil {
 		t.Fatal(err, perr)
 	}
-	clustertest.WaitFor(t, "that Python's end", func() bool { return !cluster.ProcessOf(pid).Alive() })
+	clustertest.WaitFor(t, "that Python's end", func() bool { return !state.ProcessOf(pid).Alive() })
 }
 
 // TestBatchSignals: a signal to the command stops the run, which may save, and releases

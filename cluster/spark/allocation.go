@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/cluster/unixsock"
 )
 
 // allocation is the agents of one cluster on one Spark session.
@@ -46,18 +48,18 @@ type allocation struct {
 
 // saved is what a later driver needs to know.
 type saved struct {
-	Session     cluster.Process            `json:"session"`
+	Session     state.Process              `json:"session"`
 	Key         string                     `json:"key"` // by which that session is known
 	Application string                     `json:"application"`
 	Attempts    map[cluster.ExecutorID]int `json:"attempts"`
 }
 
 func newAllocation(b *Backend, req cluster.Request, old saved) (*allocation, error) {
-	socket, err := cluster.HostSocket(req.Cluster)
+	socket, err := state.HostSocket(req.Cluster)
 	if err != nil {
 		return nil, err
 	}
-	ln, err := cluster.ListenSocket(socket)
+	ln, err := unixsock.Listen(socket)
 	if err != nil {
 		return nil, fmt.Errorf("listen for the Spark session: %w", err)
 	}

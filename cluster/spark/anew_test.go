@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // fakeHost speaks for a Spark that has every agent started at once.
@@ -68,7 +69,7 @@ func TestSessionAnew(t *testing.T) {
 			return nil
 		}
 	}
-	process := func() cluster.Process {
+	process := func() state.Process {
 		var s saved
 		if err := json.Unmarshal(got.Saved(), &s); err != nil {
 			t.Fatal(err)

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 const hello = "print('hello', flush=True)\n"
@@ -216,20 +216,20 @@ func TestSessionStopped(t *testing.T) {
 	}
 	s.hear("stopped")
 	clustertest.WaitFor(t, "the cluster's end", func() bool {
-		_, err := cluster.LoadState(cl.Name)
+		_, err := state.LoadState(cl.Name)
 		return err != nil
 	})
 }
 
 // savedState is what a cluster's state file holds of its session.
 type savedState struct {
-	Application string          `json:"application"`
-	Session     cluster.Process `json:"session"`
+	Application string        `json:"application"`
+	Session     state.Process `json:"session"`
 }
 
 func stateOf(t *testing.T, cl *clustertest.Cluster) savedState {
 	t.Helper()
-	s, err := cluster.LoadState(cl.Name)
+	s, err := state.LoadState(cl.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func application(t *testing.T, cl *clustertest.Cluster) string {
 	return stateOf(t, cl).Application
 }
 
-func sessionOf(t *testing.T, cl *clustertest.Cluster) cluster.Process {
+func sessionOf(t *testing.T, cl *clustertest.Cluster) state.Process {
 	t.Helper()
 	return stateOf(t, cl).Session
 }

@@ -9,13 +9,14 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/unixsock"
 )
 
 // TestStrangeSession: a session that a killed driver was making is told to end, and the
 // cluster's own is taken.
 func TestStrangeSession(t *testing.T) {
 	t.Parallel()
-	ln, err := cluster.ListenSocket(filepath.Join(t.TempDir(), "host.sock"))
+	ln, err := unixsock.Listen(filepath.Join(t.TempDir(), "host.sock"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // TestNothingShared: the driver is here, Spark's executors are in a network namespace
@@ -19,7 +19,7 @@ func TestNothingShared(t *testing.T) {
 	t.Parallel()
 	ns, here, there := clustertest.Namespace(t)
 	dir := t.TempDir()
-	sockets, err := cluster.RuntimeDir()
+	sockets, err := state.RuntimeDir()
 	if err != nil {
 		t.Fatal(err)
 	}

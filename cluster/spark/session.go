@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // How long is waited.
@@ -29,7 +29,7 @@ const (
 // session is the process that holds a session of our own. It outlives the driver, so
 // that another finds the executors.
 type session struct {
-	process cluster.Process
+	process state.Process
 	key     string        // told apart by it from another that a driver made
 	how     string        // it ended; set before ended is closed, "" where another driver started it
 	ended   chan struct{} // closed when it is gone
@@ -64,7 +64,7 @@ func (a *allocation) startSession() (*session, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a Spark session with %s: %w", a.req.Reserve.GetPython(), err)
 	}
-	s := &session{process: cluster.ProcessOf(cmd.Process.Pid), key: key, ended: make(chan struct{})}
+	s := &session{process: state.ProcessOf(cmd.Process.Pid), key: key, ended: make(chan struct{})}
 	go func() { // until the process ends, which may be after the driver
 		_ = cmd.Wait() // what it said is in its log
 		if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
@@ -76,7 +76,7 @@ func (a *allocation) startSession() (*session, error) {
 }
 
 // watchSession takes up the process that another driver started.
-func (a *allocation) watchSession(p cluster.Process, key string) *session {
+func (a *allocation) watchSession(p state.Process, key string) *session {
 	s := &session{process: p, key: key, ended: make(chan struct{})}
 	a.work.Go(func() {
 		defer close(s.ended)

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // program is the binary under test, built once.
@@ -157,7 +157,7 @@ func (s *session) lent(c *sparktest.Cluster) clustertest.Harness {
 		Program: program, Python: c.Python,
 		Reserve: &clusterpb.ReserveRequest{Backend: "spark", IdleMillis: 60_000, Engine: map[string]string{"session": "spark", "host": "127.0.0.1"}},
 		Launched: func(t testing.TB, name string) {
-			socket, err := cluster.HostSocket(name)
+			socket, err := state.HostSocket(name)
 			if err != nil {
 				t.Fatal(err)
 			}

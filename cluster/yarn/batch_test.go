@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
@@ -163,7 +163,7 @@ func runsAlone(t *testing.T, h *hadooptest.Cluster, dir string) {
 	if err != nil || string(out) != name+"\n" || !strings.Contains(hints.String(), "tfcluster wait -c "+name) {
 		t.Fatalf("it ends with %v, writes %q and\n%s", err, out, hints.String())
 	}
-	s, err := cluster.LoadState(name)
+	s, err := state.LoadState(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func runsAlone(t *testing.T, h *hadooptest.Cluster, dir string) {
 		}
 	}
 	clustertest.WaitFor(t, "the end of its state here", func() bool {
-		_, err := cluster.LoadState(name)
+		_, err := state.LoadState(name)
 		return errors.Is(err, fs.ErrNotExist)
 	})
 	remembersDriver(ctx, t, name, true)

@@ -13,6 +13,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
@@ -123,7 +124,7 @@ var pssLine = regexp.MustCompile(`(?m)^Pss:\s+(\d+) kB`)
 // pss is the memory of a cluster's driver and of all agents, in MB, with a share of each
 // page that several have.
 func pss(b *testing.B, y *hadooptest.Cluster, name string) float64 {
-	s, err := cluster.LoadState(name)
+	s, err := state.LoadState(name)
 	if err != nil {
 		b.Fatal(err)
 	}

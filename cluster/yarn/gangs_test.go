@@ -11,9 +11,10 @@ import (
 
 	"google.golang.org/protobuf/types/known/emptypb"
 
-	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 	"github.com/tfcluster/tfcluster/cluster/yarn/ipc"
 )
@@ -85,7 +86,7 @@ func kept(c *clustertest.Cluster) int {
 	var saved struct {
 		Executors map[string]struct{ Container []byte }
 	}
-	s, err := cluster.LoadState(c.Name)
+	s, err := state.LoadState(c.Name)
 	if err != nil || json.Unmarshal(s.Saved, &saved) != nil {
 		return 0
 	}
@@ -130,7 +131,7 @@ func waitsIn(t *testing.T, c *clustertest.Cluster, words string) bool {
 // allocationOf is the application that a cluster is.
 func allocationOf(t *testing.T, c *clustertest.Cluster) string {
 	t.Helper()
-	s, err := cluster.LoadState(c.Name)
+	s, err := state.LoadState(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +142,7 @@ func allocationOf(t *testing.T, c *clustertest.Cluster) string {
 // same application.
 func sameApplication(t *testing.T, c *clustertest.Cluster) {
 	t.Helper()
-	s, err := cluster.LoadState(c.Name)
+	s, err := state.LoadState(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +152,7 @@ func sameApplication(t *testing.T, c *clustertest.Cluster) {
 	clustertest.WaitFor(t, "the driver's end", func() bool { return !s.Driver.Alive() })
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	client, err := cluster.Recover(ctx, program, c.Name)
+	client, err := client.Recover(ctx, program, c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

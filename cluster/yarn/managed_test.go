@@ -15,11 +15,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/hdfs"
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
@@ -111,7 +112,7 @@ func report(t testing.TB, h *hadooptest.Cluster, c *clustertest.Cluster) *yarnpb
 		t.Fatal(err)
 	}
 	defer client.Close()
-	s, err := cluster.LoadState(c.Name)
+	s, err := state.LoadState(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +172,7 @@ func goesOn(t *testing.T) {
 	r := c.Script(forever)
 	r.Line("[worker:1] here")
 	before := c.Task("worker:0").GetPid()
-	s, err := cluster.LoadState(c.Name)
+	s, err := state.LoadState(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func goesOn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
 	clustertest.WaitFor(t, "the end of the process on this host", func() bool { return !s.Driver.Alive() })
-	client, err := cluster.Recover(ctx, program, c.Name)
+	client, err := client.Recover(ctx, program, c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +199,7 @@ func goesOn(t *testing.T) {
 func tellsKilled(t *testing.T, h *hadooptest.Cluster) {
 	c := managed(t).Launch(t, "worker=1")
 	awaitApplication(t, c.Name)
-	s, err := cluster.LoadState(c.Name)
+	s, err := state.LoadState(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,13 +214,13 @@ func refusesFolder(t *testing.T) {
 	h := managed(t)
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	_, err := cluster.Launch(ctx, program, &clusterpb.ReserveRequest{
+	_, err := client.Launch(ctx, program, &clusterpb.ReserveRequest{
 		Name: "folder", Backend: "yarn", Dir: t.TempDir(), Engine: maps.Clone(h.Reserve.Engine), Roles: []*clusterpb.Role{{Name: "worker", Count: 1}},
 	})
 	if err == nil || !strings.Contains(err.Error(), "give a folder on hdfs://") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a folder of this machine: %v", err)
 	}
-	if _, err := cluster.LoadState("folder"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := state.LoadState("folder"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("its state is kept: %v", err)
 	}
 }
@@ -245,7 +246,7 @@ while True: time.sleep(0.05)
 	if err != nil || !strings.HasPrefix(reply.GetLogdir(), "hdfs://") {
 		t.Errorf("TensorBoard answers %v: %v", reply, err)
 	}
-	dir, err := cluster.StateDir(c.Name)
+	dir, err := state.StateDir(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,9 +7,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
@@ -32,7 +33,7 @@ func findsMoved(t *testing.T, h *hadooptest.Cluster) {
 		return pids, ready
 	}
 	before, _ := agents()
-	s, err := cluster.LoadState(c.Name)
+	s, err := state.LoadState(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func findsMoved(t *testing.T, h *hadooptest.Cluster) {
 			conn.Close()
 		}
 	}()
-	client, err := cluster.Recover(ctx, program, c.Name)
+	client, err := client.Recover(ctx, program, c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

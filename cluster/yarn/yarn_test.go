@@ -15,10 +15,12 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/hdfs"
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
@@ -153,7 +155,7 @@ func waitsForQueue(t *testing.T) {
 func awaitApplication(t *testing.T, name string) {
 	t.Helper()
 	for end := time.Now().Add(clustertest.Deadline); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if s, err := cluster.LoadState(name); err == nil && s.Allocation != "" {
+		if s, err := state.LoadState(name); err == nil && s.Allocation != "" {
 			return
 		}
 	}
@@ -316,7 +318,7 @@ func TestFaults(t *testing.T) {
 		h.NodeManagers[lost].Start()
 	})
 	t.Run("an application that is ended is followed by another", func(t *testing.T) {
-		s, err := cluster.LoadState(c.Name)
+		s, err := state.LoadState(c.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -332,7 +334,7 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("logs that YARN does not keep are told as such", losesLogs)
 	t.Run("an application that ended with its driver is followed by another", func(t *testing.T) {
-		s, err := cluster.LoadState(c.Name)
+		s, err := state.LoadState(c.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -342,7 +344,7 @@ func TestFaults(t *testing.T) {
 		kill(t, h, s.Allocation)
 		ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 		defer cancel()
-		client, err := cluster.Recover(ctx, program, c.Name)
+		client, err := client.Recover(ctx, program, c.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -352,7 +354,7 @@ func TestFaults(t *testing.T) {
 		if st := c.Script(hello).Wait(); st.GetState() != "finished" {
 			t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
 		}
-		now, err := cluster.LoadState(c.Name)
+		now, err := state.LoadState(c.Name)
 		if err != nil || now.Allocation == s.Allocation {
 			t.Errorf("the state is %v: %v", now, err)
 		}

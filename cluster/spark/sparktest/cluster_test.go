@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // barrier runs a barrier stage of two tasks, prints the application and the tasks'
@@ -80,7 +80,7 @@ func TestBarrier(t *testing.T) {
 	}
 	c.KillWorker(1)
 	for _, e := range executors {
-		if p := cluster.ProcessOf(e.PID); e.Worker == 1 {
+		if p := state.ProcessOf(e.PID); e.Worker == 1 {
 			clustertest.WaitFor(t, "the end of the lost worker's executor", func() bool { return !p.Alive() })
 		}
 	}
@@ -111,13 +111,13 @@ func TestTestKilled(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	var daemons []cluster.Process
+	var daemons []state.Process
 	var said strings.Builder
 	for lines := bufio.NewScanner(out); daemons == nil && lines.Scan(); {
 		said.WriteString(lines.Text() + "\n")
 		var master, worker int
 		if n, _ := fmt.Sscanf(lines.Text(), "daemons %d %d", &master, &worker); n == 2 {
-			daemons = []cluster.Process{cluster.ProcessOf(master), cluster.ProcessOf(worker)}
+			daemons = []state.Process{state.ProcessOf(master), state.ProcessOf(worker)}
 		}
 	}
 	if err := cmd.Process.Kill(); err != nil {

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
+	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
 // Executor is the JVM of an executor.
@@ -51,7 +51,7 @@ func number(id string) int {
 }
 
 type process struct {
-	cluster.Process
+	state.Process
 	parent int
 	words  []string
 }
@@ -80,7 +80,7 @@ func (c *Cluster) processes() []process {
 		if err != nil || len(fields) < 2 {
 			continue // it has ended meanwhile
 		}
-		p.Process, p.parent = cluster.ProcessOf(pid), number(fields[1])
+		p.Process, p.parent = state.ProcessOf(pid), number(fields[1])
 		if p.Alive() {
 			found = append(found, p)
 		}

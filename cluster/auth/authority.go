@@ -1,0 +1,135 @@
+// Package auth is a cluster's certificate authority and the mutual TLS between the driver,
+// its agents and its owner's clients.
+package auth
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"time"
+)
+
+// CoordinatorName is the name in the coordinator's certificate. It is not an
+// address: agents dial whatever was advertised and expect this name there.
+const CoordinatorName = "coordinator"
+
+// Authority signs the certificates of one cluster: the coordinator's and one for
+// each executor. It is made at reserve and dies with the cluster, so nothing that
+// another cluster's agent holds is of use here.
+type Authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+	// CertPEM and KeyPEM are what the 0600 state file keeps, for a driver that
+	// takes over from a dead one.
+	CertPEM, KeyPEM []byte
+}
+
+// certLife is how long certificates last: longer than a cluster is held.
+const certLife = 400 * 24 * time.Hour
+
+// NewAuthority makes an authority for the cluster.
+func NewAuthority(cluster string) (*Authority, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("make authority key: %w", err)
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: "tfcluster " + cluster},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certLife),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("sign authority: %w", err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode authority key: %w", err)
+	}
+	return LoadAuthority(
+		pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}))
+}
+
+// LoadAuthority takes up an authority that the state file kept.
+func LoadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("load authority: %w", err)
+	}
+	cert, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		return nil, fmt.Errorf("load authority: %w", err)
+	}
+	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("load authority: a %T key", pair.PrivateKey)
+	}
+	return &Authority{key: key, cert: cert, CertPEM: certPEM, KeyPEM: keyPEM}, nil
+}
+
+// Issue signs a certificate for a name: an executor's id, or the coordinator.
+func (a *Authority) Issue(name string) (certPEM, keyPEM []byte, err error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make key for %s: %w", name, err)
+	}
+	tmpl := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certLife), KeyUsage: x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, tmpl, a.cert, key.Public(), a.key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sign certificate of %s: %w", name, err)
+	}
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode key of %s: %w", name, err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
+}
+
+// ServerTLS is the coordinator's side: only certificates of this authority enter.
+func (a *Authority) ServerTLS() (*tls.Config, error) {
+	certPEM, keyPEM, err := a.Issue(CoordinatorName)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("load coordinator certificate: %w", err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13,
+	}, nil
+}
+
+func serial() *big.Int {
+	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		panic(err) // the system's random source is gone
+	}
+	return n
+}
+
+// ID is the identity of the authority's cluster: 128 bits in hexadecimal. Another cluster
+// of the same name has another; drivers that take the cluster over have the same, since
+// they take the authority over. It is no secret.
+func (a *Authority) ID() string {
+	if a == nil {
+		return ""
+	}
+	sum := sha256.Sum256(a.cert.Raw)
+	return hex.EncodeToString(sum[:16])
+}

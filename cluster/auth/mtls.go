@@ -1,0 +1,98 @@
+package auth
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+)
+
+// clientName is the name in the certificate of a hosted driver's clients.
+const clientName = "client"
+
+const controlMethods = "/tfcluster.v1.Control/"
+
+// mayCall refuses clients' methods to agents, which hold certificates too. It is for
+// the port of a driver that is hosted, where both dial.
+func mayCall(ctx context.Context, method string) error {
+	if strings.HasPrefix(method, controlMethods) && PeerName(ctx) != clientName {
+		return status.Error(codes.PermissionDenied, "only the cluster's owner may call this")
+	}
+	return nil
+}
+
+// OwnersOnly are the options of a server that agents and clients dial by TCP: the
+// Control service is for certificates of the owner's alone.
+func OwnersOnly() []grpc.ServerOption {
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if err := mayCall(ctx, info.FullMethod); err != nil {
+				return nil, err
+			}
+			return next(ctx, req)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			if err := mayCall(s.Context(), info.FullMethod); err != nil {
+				return err
+			}
+			return next(srv, s)
+		}),
+	}
+}
+
+// DialHosted prepares a connection to a hosted driver, which is made when it is used.
+// Only one that holds a key of the authority's is spoken to.
+func DialHosted(a *Authority, address string) (*grpc.ClientConn, error) {
+	return dialAs(a, clientName, address)
+}
+
+func dialAs(a *Authority, name, address string) (*grpc.ClientConn, error) {
+	certPEM, keyPEM, err := a.Issue(name)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(certPEM, keyPEM)
+	if err != nil {
+		return nil, fmt.Errorf("load the certificate of %s: %w", name, err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	conn, err := grpc.NewClient("passthrough:///"+address,
+		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
+			Certificates: []tls.Certificate{pair}, RootCAs: pool, ServerName: CoordinatorName, MinVersion: tls.VersionTLS13,
+		})),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("dial the driver at %s: %w", address, err)
+	}
+	return conn, nil
+}
+
+func PeerName(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	info, ok := p.AuthInfo.(credentials.TLSInfo)
+	if !ok || len(info.State.PeerCertificates) == 0 {
+		return ""
+	}
+	return info.State.PeerCertificates[0].Subject.CommonName
+}

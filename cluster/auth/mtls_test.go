@@ -1,0 +1,77 @@
+package auth
+
+import (
+	"net"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// TestOwnersOnly: an agent, whose certificate is of the same authority, cannot do what
+// the cluster's owner can; nor can the owner of another cluster.
+func TestOwnersOnly(t *testing.T) {
+	t.Parallel()
+	authority, other := newTestAuthority(t), newTestAuthority(t)
+	server, err := authority.ServerTLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer(append(OwnersOnly(), grpc.Creds(credentials.NewTLS(server)))...)
+	clusterpb.RegisterControlServer(s, clusterpb.UnimplementedControlServer{})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(ln) }()
+	t.Cleanup(func() {
+		s.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	as := func(a *Authority, name string) *grpc.ClientConn {
+		conn, err := dialAs(a, name, ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	for _, tt := range []struct {
+		name string
+		conn *grpc.ClientConn
+		want codes.Code // Unimplemented: it got through
+	}{
+		{"the owner", as(authority, clientName), codes.Unimplemented},
+		{"an agent", as(authority, "0"), codes.PermissionDenied},
+		{"another cluster's owner", as(other, clientName), codes.Unavailable},
+	} {
+		defer tt.conn.Close()
+		client := clusterpb.NewControlClient(tt.conn)
+		_, err := client.Status(t.Context(), &clusterpb.StatusRequest{})
+		if status.Code(err) != tt.want {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		stream, err := client.Shutdown(t.Context(), &clusterpb.ShutdownRequest{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if status.Code(err) != tt.want {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+func newTestAuthority(t *testing.T) *Authority {
+	t.Helper()
+	a, err := NewAuthority("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}

@@ -1,0 +1,87 @@
+package client
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/state"
+)
+
+// TestLaunchGivenUp: a driver that nobody waits for any more is ended. Not parallel:
+// it has a state folder of its own.
+func TestLaunchGivenUp(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TFCLUSTER_HOME", dir)
+	program, mark := filepath.Join(dir, "driver.sh"), filepath.Join(dir, "pid")
+	script := "#!/bin/sh\necho $$ > " + mark + ".new && mv " + mark + ".new " + mark + "\nexec sleep 600\n"
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var driver state.Process
+	go func() { // ends with ctx, at the latest
+		defer cancel()
+		for ctx.Err() == nil {
+			if b, err := os.ReadFile(mark); err == nil {
+				if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
+					driver = state.ProcessOf(pid)
+					return
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	c, err := Launch(ctx, program, &clusterpb.ReserveRequest{Name: "given-up", Backend: "local"})
+	if err == nil {
+		c.Close()
+		t.Fatal("a driver that said nothing was launched")
+	}
+	if driver.PID == 0 {
+		t.Fatal("the driver did not begin")
+	}
+	defer func() {
+		if p, err := os.FindProcess(driver.PID); err == nil && driver.Alive() {
+			_ = p.Kill() // of a test that has failed
+		}
+	}()
+	for end := time.Now().Add(5 * time.Second); driver.Alive(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("the driver, process %d, is left", driver.PID)
+		}
+	}
+}
+
+// TestDriverEnvironment: a driver looks for HDFS where its request's Hadoop is, whoever
+// starts it. Not parallel: it has a state folder of its own.
+func TestDriverEnvironment(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TFCLUSTER_HOME", dir)
+	t.Setenv("HADOOP_CONF_DIR", "/of/the/shell")
+	t.Setenv("HADOOP_USER_NAME", "")
+	program := filepath.Join(dir, "driver.sh")
+	script := "#!/bin/sh\necho '{\"error\": \"'$HADOOP_CONF_DIR $HADOOP_USER_NAME'\"}' >&3\n"
+	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ backend, want string }{{"yarn", "/of/a/cell ana"}, {"local", "/of/the/shell "}} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		c, err := Launch(ctx, program, &clusterpb.ReserveRequest{
+			Name: "env-" + tt.backend, Backend: tt.backend, Engine: map[string]string{"conf-dir": "/of/a/cell", "user": "ana"},
+		})
+		if err == nil {
+			c.Close()
+			t.Fatal("a driver that refused was launched")
+		}
+		if strings.TrimSpace(err.Error()) != strings.TrimSpace(tt.want) {
+			t.Errorf("%s: the driver has %q, want %q", tt.backend, err, tt.want)
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+)
+
+// barrier is a name at which tasks of a run's attempt wait for one another.
+type barrier struct {
+	run     int32
+	attempt int
+	name    string
+	arrived map[cluster.TaskID]bool
+}
+
+// arrive notes that a task waits at a barrier. Loop only.
+func (c *Coordinator) arrive(b *clusterpb.BarrierArrived) {
+	r := c.lc.Run()
+	id, err := cluster.ParseTask(b.GetTask())
+	if err != nil || r == nil || r.Spec.ID != b.GetRun() || r.Attempt != int(b.GetAttempt())%lifecycle.LoneRestart {
+		return
+	}
+	key := fmt.Sprintf("%d.%d/%s", b.GetRun(), r.Attempt, b.GetName())
+	if c.barriers[key] == nil {
+		c.barriers[key] = &barrier{run: b.GetRun(), attempt: r.Attempt, name: b.GetName(), arrived: map[cluster.TaskID]bool{}}
+	}
+	c.barriers[key].arrived[id] = true
+	c.openBarriers()
+}
+
+// openBarriers releases those who wait at a barrier once every chief and worker has
+// come, or one has ended and never will. Barriers of earlier attempts are forgotten.
+// Loop only.
+func (c *Coordinator) openBarriers() {
+	for key, b := range c.barriers {
+		r := c.lc.Run()
+		if r.Spec.ID != b.run || r.Attempt != b.attempt {
+			delete(c.barriers, key)
+			continue
+		}
+		if problem, open := c.lc.BarrierOpens(b.arrived); open {
+			c.releaseBarrier(b, problem)
+			delete(c.barriers, key)
+		}
+	}
+}
+
+func (c *Coordinator) releaseBarrier(b *barrier, problem string) {
+	for _, conn := range c.agents {
+		conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Barrier{
+			Barrier: &clusterpb.BarrierReleased{Run: b.run, Name: b.name, Error: problem},
+		}})
+	}
+}

@@ -1,0 +1,41 @@
+package coordinator
+
+import (
+	"cmp"
+	"github.com/tfcluster/tfcluster/cluster"
+	"strings"
+)
+
+// conclude tells an engine that wants to know how the cluster ends, before its release.
+// Loop only.
+func (c *Coordinator) conclude(alloc cluster.Allocation, reason string) {
+	if e, ok := alloc.(cluster.Concluder); ok {
+		e.Conclude(c.conclusion(reason))
+	}
+}
+
+// conclusion is how the cluster ends, which is given back for a reason. Loop only.
+func (c *Coordinator) conclusion(reason string) (how cluster.Conclusion, why string) {
+	if f := c.reserve.GetFailure(); f != nil {
+		return cluster.Failed, summary(f.GetSummary())
+	}
+	if !c.cfg.Request.GetOneRun() {
+		return cluster.Succeeded, ""
+	}
+	if c.unbegun != "" {
+		return cluster.Failed, summary(c.unbegun)
+	}
+	rec := c.current()
+	if rec == nil {
+		return cluster.Stopped, "ended before its run began: " + summary(reason)
+	}
+	st := c.status(rec)
+	said := strings.TrimSpace(summary(st.GetFailure().GetSummary()))
+	switch st.GetState() {
+	case "finished":
+		return cluster.Succeeded, ""
+	case "failed":
+		return cluster.Failed, cmp.Or(said, "its run failed")
+	}
+	return cluster.Stopped, cmp.Or(said, summary(reason))
+}

@@ -1,0 +1,376 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
+)
+
+// control is the coordinator as its clients see it. It is a type of its own since
+// both services have a Logs.
+type control struct {
+	clusterpb.UnimplementedControlServer
+	*Coordinator
+}
+
+// Control is the service for clients, to be registered on the driver's socket.
+func (c *Coordinator) Control() clusterpb.ControlServer { return &control{Coordinator: c} }
+
+// Reserve implements the Control service: the progress, until ready or failed. In a
+// cluster that is ready it has lost executors replaced.
+func (c *control) Reserve(_ *clusterpb.ReserveRequest, stream grpc.ServerStreamingServer[clusterpb.ReserveUpdate]) error {
+	if err := c.call(stream.Context(), func() { c.handle(lifecycle.RenewRequested{}) }); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	told := 0
+	err := updates(c.Coordinator, stream, func(u *clusterpb.ReserveUpdate) bool {
+		c.reservation(u)
+		u.Notes, told = c.notes.since(told), c.notes.said()
+		return u.GetReady() || u.GetFailure() != nil
+	}, nil)
+	if err == nil {
+		c.post(c.nothingGranted)
+	}
+	return err
+}
+
+// reset frees what a run left; hard has every executor begin anew, Python too. Loop only.
+func (c *Coordinator) reset(hard bool) {
+	if hard {
+		c.generation.Add(1)
+	}
+	if chooser, ok := c.alloc.(cluster.Chooser); ok {
+		chooser.Forgive()
+		c.saveState() // a later driver forgives too
+	}
+	c.handle(lifecycle.ResetRequested{Hard: hard})
+}
+
+// reservation fills an update with how the reservation stands. Loop only.
+func (c *Coordinator) reservation(u *clusterpb.ReserveUpdate) {
+	if c.reserve != nil {
+		u.Ready, u.Failure = c.reserve.GetReady(), c.reserve.GetFailure()
+	}
+	if u.GetReady() { // lost executors are being replaced
+		for _, x := range c.lc.Executors() {
+			u.Ready = u.Ready && (x.State == lifecycle.ExecutorReady || x.State == lifecycle.ExecutorLost)
+		}
+	}
+	u.Executors = c.executors()
+	u.Seconds = time.Since(c.since).Seconds()
+	if c.alloc != nil {
+		u.Allocation = c.alloc.ID()
+	}
+	if !u.Ready && u.Failure == nil {
+		u.Waiting = c.lc.Missing()
+	}
+}
+
+// nothingGranted ends a cluster that was refused, once whoever asked was told. Loop only.
+func (c *Coordinator) nothingGranted() {
+	if c.alloc == nil && c.lc.State() == lifecycle.Failed {
+		c.release("nothing was granted")
+	}
+}
+
+// executors is how each stands. Loop only.
+func (c *Coordinator) executors() []*clusterpb.ExecutorStatus {
+	var out []*clusterpb.ExecutorStatus
+	for _, x := range c.lc.Executors() {
+		s := &clusterpb.ExecutorStatus{
+			Id: string(x.ID), Task: x.Task.String(), State: x.State.String(), Host: x.Host, Port: x.Port, Cause: x.Why, Attempt: int32(x.Attempt),
+			Pid: int32(c.granted[x.ID].PID),
+		}
+		if x.State == lifecycle.ExecutorJoined {
+			s.State = "warming"
+		}
+		if h := c.hellos[x.ID]; h != nil && x.State >= lifecycle.ExecutorJoined && x.State != lifecycle.ExecutorLost {
+			s.Gpus, s.Python, s.Pid = h.GetGpus(), h.GetPython(), h.GetPid()
+			if s.Port == 0 && len(h.GetPorts()) > 0 {
+				s.Port = h.GetPorts()[0]
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// Hold implements the Control service.
+func (c *control) Hold(stream grpc.BidiStreamingServer[clusterpb.HoldRequest, clusterpb.HoldUpdate]) error {
+	ctx := stream.Context()
+	if err := c.call(ctx, func() { c.holds++; c.handle(lifecycle.ClientsChanged{Count: c.holds}) }); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	defer c.post(func() { c.holds--; c.handle(lifecycle.ClientsChanged{Count: c.holds}) })
+	if err := stream.Send(&clusterpb.HoldUpdate{}); err != nil {
+		return err
+	}
+	gone := make(chan struct{})
+	go func() { // ends with the stream
+		defer close(gone)
+		for {
+			if _, err := stream.Recv(); err != nil {
+				return
+			}
+		}
+	}()
+	select {
+	case <-gone:
+	case <-ctx.Done():
+	case <-c.done:
+	}
+	return nil
+}
+
+// Status implements the Control service.
+func (c *control) Status(ctx context.Context, _ *clusterpb.StatusRequest) (*clusterpb.ClusterStatus, error) {
+	var s *clusterpb.ClusterStatus
+	if err := c.call(ctx, func() { s = c.clusterStatus() }); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return s, nil
+}
+
+func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
+	host, _ := os.Hostname() // "" is shown as it is
+	s := &clusterpb.ClusterStatus{
+		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.State().String(), Executors: c.executors(), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
+		IdleMillis: c.cfg.Request.GetIdleMillis(), Detached: c.detached, DriverPid: int32(os.Getpid()), Owner: c.cfg.Request.GetOwner(), Clients: int32(c.holds),
+		Roles: c.cfg.Request.GetRoles(), Host: host, Version: c.cfg.Version, Notes: c.notes.since(0), Request: c.cfg.Request, LogBytes: c.store.Bytes(),
+		BeginsItself: c.cfg.Begin != nil,
+	}
+	if c.alloc != nil {
+		s.Allocation = c.alloc.ID()
+	}
+	if rec := c.current(); rec != nil && !c.yetToBegin() { // else whoever wants to stop it takes an earlier run for it
+		s.Run = c.status(rec)
+		if c.lc.Active() {
+			s.State = "running"
+		}
+	}
+	if !c.idleSince.IsZero() {
+		s.IdleLeftMillis = max(1, (c.lc.IdleLimit() - time.Since(c.idleSince)).Milliseconds())
+	}
+	return s
+}
+
+// Stop implements the Control service: it asks and returns; Follow shows the end.
+func (c *control) Stop(ctx context.Context, req *clusterpb.StopRequest) (*clusterpb.RunStatus, error) {
+	var st *clusterpb.RunStatus
+	var problem error
+	err := c.call(ctx, func() {
+		rec := c.find(req.GetRun())
+		if rec == nil {
+			problem = status.Error(codes.NotFound, "there is no run to stop")
+			return
+		}
+		if rec == c.current() {
+			c.handle(lifecycle.StopRequested{Grace: time.Duration(req.GetGraceMillis()) * time.Millisecond, Reason: "stopped on request"})
+		}
+		st = c.status(rec)
+	})
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return st, problem
+}
+
+// resetTimeout bounds a reset: an engine may have no executor left to give.
+const resetTimeout = 2 * time.Minute
+
+// Reset implements the Control service.
+func (c *control) Reset(req *clusterpb.ResetRequest, stream grpc.ServerStreamingServer[clusterpb.ResetUpdate]) error {
+	if err := c.call(stream.Context(), func() { c.reset(req.GetHard()) }); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	began := time.Now()
+	return updates(c.Coordinator, stream, func(u *clusterpb.ResetUpdate) bool {
+		u.Executors = c.executors()
+		u.Done = true
+		for _, x := range c.lc.Executors() {
+			u.Done = u.Done && x.State == lifecycle.ExecutorReady && !x.Busy
+		}
+		if u.Done {
+			return true
+		}
+		u.Text = c.lc.Missing()
+		if time.Since(began) < resetTimeout {
+			return false
+		}
+		u.Failure = &clusterpb.Failure{
+			Kind: "timeout", Summary: fmt.Sprintf("not every executor is back after %s: %s", resetTimeout, u.GetText()), ExitCode: 75,
+			Remedy: "%tfcluster reset --hard, or shutdown and reserve again",
+		}
+		return true
+	}, nil)
+}
+
+// Detach implements the Control service.
+func (c *control) Detach(ctx context.Context, req *clusterpb.DetachRequest) (*clusterpb.RunStatus, error) {
+	var st *clusterpb.RunStatus
+	var problem error
+	err := c.call(ctx, func() {
+		if !c.lc.Busy() && !req.GetUndo() {
+			problem = status.Error(codes.FailedPrecondition, "no run is active: there is nothing to detach")
+			return
+		}
+		c.detached = !req.GetUndo()
+		c.saveState()
+		if rec := c.current(); rec != nil {
+			st = c.statusWithValues(rec) // it may be over already: nobody waits for it then
+		}
+	})
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return st, problem
+}
+
+// EngineSession implements the Control service.
+func (c *control) EngineSession(ctx context.Context, _ *clusterpb.EngineSessionRequest) (*clusterpb.EngineSessionReply, error) {
+	var alloc cluster.Allocation
+	if err := c.call(ctx, func() { alloc = c.alloc }); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	sharer, ok := alloc.(cluster.SessionSharer)
+	if !ok {
+		return nil, status.Errorf(codes.FailedPrecondition, "a cluster on %s has no session to share", c.cfg.Request.GetBackend())
+	}
+	reply, err := sharer.Session(ctx)
+	if err != nil {
+		return nil, status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return reply, nil
+}
+
+// History implements the Control service. Of what tasks returned it has the reprs: the
+// values of all runs may be gigabytes.
+func (c *control) History(ctx context.Context, req *clusterpb.HistoryRequest) (*clusterpb.HistoryReply, error) {
+	h := &clusterpb.HistoryReply{}
+	err := c.call(ctx, func() {
+		for _, r := range c.records {
+			if !req.GetAll() && !c.isOwn(r) {
+				h.Earlier++
+				continue
+			}
+			h.Runs = append(h.Runs, c.status(r))
+		}
+		for _, l := range leases(c.alloc) {
+			h.Leases = append(h.Leases, &clusterpb.Lease{Id: l.ID, State: l.State, SinceUnix: l.Since.Unix()})
+		}
+	})
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return h, nil
+}
+
+// TensorBoard implements the Control service.
+func (c *control) TensorBoard(ctx context.Context, req *clusterpb.TensorBoardRequest) (*clusterpb.TensorBoardReply, error) {
+	if c.cfg.TensorBoard == nil {
+		return nil, status.Error(codes.Unimplemented, "this driver serves no TensorBoard")
+	}
+	if req.GetStop() {
+		if err := c.cfg.TensorBoard.Close(ctx); err != nil {
+			return nil, status.Error(codes.Internal, err.Error())
+		}
+		return &clusterpb.TensorBoardReply{}, nil
+	}
+	dir := req.GetLogdir()
+	var err error
+	if dir == "" {
+		dir = c.cfg.Dir
+		if req.GetRun() > 0 {
+			dir = rundir.Join(rundir.Dir(c.cfg.Dir, req.GetRun()), "logs")
+			err = c.bring(ctx, req.GetRun(), "logs")
+		} else {
+			err = c.showAll(ctx)
+		}
+	}
+	here := c.here(dir)
+	if rundir.IsURI(here) {
+		err = errElsewhere
+	}
+	var reply *clusterpb.TensorBoardReply
+	if err == nil {
+		reply, err = c.cfg.TensorBoard.Open(ctx, here)
+	}
+	if err != nil {
+		return &clusterpb.TensorBoardReply{Logdir: dir, Error: err.Error()}, nil
+	}
+	reply.Logdir = dir
+	return reply, nil
+}
+
+// GPUs implements the Control service.
+func (c *control) GPUs(ctx context.Context, _ *clusterpb.GPUsRequest) (*clusterpb.GPUsReply, error) {
+	r := &clusterpb.GPUsReply{}
+	err := c.call(ctx, func() {
+		for _, x := range c.lc.Executors() {
+			h := c.hellos[x.ID]
+			for _, g := range h.GetGpus() {
+				g = proto.CloneOf(g)
+				g.Host, g.Holder = x.Host, x.Task.String()
+				r.Gpus = append(r.Gpus, g)
+			}
+			if e := h.GetGpuError(); e != "" {
+				r.Errors = append(r.Errors, x.Host+": "+e)
+			}
+		}
+	})
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return r, nil
+}
+
+// Shutdown implements the Control service.
+func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStreamingServer[clusterpb.ShutdownUpdate]) error {
+	ctx := stream.Context()
+	var problem error
+	err := c.call(ctx, func() {
+		switch {
+		case req.GetUnlessDetached() && c.detached && c.lc.Busy():
+			problem = status.Error(codes.FailedPrecondition, "a detached run is on")
+		case c.lc.Busy() && !req.GetForce():
+			problem = status.Errorf(codes.FailedPrecondition, "run %d is active: shutdown --force ends it, detach lets it go on", c.lastRun)
+		default:
+			c.handle(lifecycle.ShutdownRequested{Reason: req.GetReason()})
+		}
+	})
+	if err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	if problem != nil {
+		return problem
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(40 * time.Second):
+		if c.cfg.Spool != nil {
+			return stream.Send(&clusterpb.ShutdownUpdate{
+				Text: "what runs left is still being carried to " + c.cfg.Dir + "; the driver ends when it is there", Done: true,
+			})
+		}
+		return status.Error(codes.DeadlineExceeded, "the cluster is still being released")
+	}
+	if c.parting != "" { // set before done is closed
+		if err := stream.Send(&clusterpb.ShutdownUpdate{Text: c.parting}); err != nil {
+			return err
+		}
+	}
+	return stream.Send(&clusterpb.ShutdownUpdate{Done: true})
+}

@@ -1,0 +1,464 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/auth"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
+)
+
+// deadline bounds every wait of these tests.
+const deadline = time.Minute
+
+// engine is a backend whose answers a test chooses.
+type engine struct {
+	answer   chan error // what Allocate waits for
+	events   chan cluster.Event
+	mu       sync.Mutex
+	replaced int    // guarded by mu
+	logs     string // of each agent that did not come
+	released bool   // guarded by mu
+	stuck    error  // guarded by mu: what Release ends with
+}
+
+func (e *engine) Allocate(ctx context.Context, _ cluster.Request) (cluster.Allocation, error) {
+	select {
+	case err := <-e.answer:
+		return e, err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (e *engine) Recover(ctx context.Context, req cluster.Request, _ []byte) (cluster.Allocation, error) {
+	return e.Allocate(ctx, req)
+}
+func (e *engine) ID() string                   { return "engine-1" }
+func (e *engine) Events() <-chan cluster.Event { return e.events }
+func (e *engine) Replace(context.Context, cluster.ExecutorID) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.replaced++
+	return nil
+}
+
+func (e *engine) Logs(context.Context, cluster.ExecutorID) (io.ReadCloser, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.logs == "" {
+		return nil, errors.New("no logs")
+	}
+	return io.NopCloser(strings.NewReader(e.logs)), nil
+}
+
+func (e *engine) Saved() []byte {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return fmt.Append(nil, e.replaced)
+}
+
+func (e *engine) Release(context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.released = true
+	return e.stuck
+}
+
+// coordinated is a coordinator that runs, with two workers that are ready unless the
+// engine has not answered.
+type coordinated struct {
+	*Coordinator
+	t      *testing.T
+	engine *engine
+	saved  chan string
+}
+
+func coordinate(t *testing.T, answered bool, change ...func(*Config)) *coordinated {
+	t.Helper()
+	e := &engine{answer: make(chan error, 1), events: make(chan cluster.Event, 16)}
+	c := &coordinated{t: t, engine: e, saved: make(chan string, 64)}
+	authority, err := auth.NewAuthority("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{
+		Name: "test", Request: &clusterpb.ReserveRequest{Roles: []*clusterpb.Role{{Name: cluster.Worker, Count: 2}}}, Authority: authority,
+		StateDir: t.TempDir(), Dir: t.TempDir(), Backend: e,
+		SaveState: func(_ string, saved []byte, _ int32, _ bool) error { c.saved <- string(saved); return nil },
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	c.Coordinator = New(cfg)
+	over := make(chan error, 1)
+	go func() { over <- c.Run(context.Background()) }()
+	t.Cleanup(func() {
+		c.post(func() { c.handle(lifecycle.ShutdownRequested{Reason: "the test is over"}) })
+		select {
+		case err := <-over:
+			if !errors.Is(err, e.stuck) {
+				t.Errorf("the cluster's end: %v", err)
+			}
+		case <-time.After(deadline):
+			t.Error("the cluster does not end")
+		}
+	})
+	if answered {
+		e.answer <- nil
+		c.up("0", 0)
+		c.up("1", 0)
+	}
+	return c
+}
+
+// up lets an executor's agent join.
+func (c *coordinated) up(id cluster.ExecutorID, attempt int) *agentConn {
+	conn := newAgentConn(id)
+	c.do(func() {
+		c.join(conn, &clusterpb.Hello{ExecutorId: string(id), Attempt: int32(attempt), Incarnation: fmt.Sprint(id, attempt), Host: "host" + string(id), Warmed: true})
+	})
+	return conn
+}
+
+// do runs f in the loop.
+func (c *coordinated) do(f func()) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	defer cancel()
+	if err := c.call(ctx, f); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// sent is a server stream whose updates a test reads.
+type sent[T any] struct {
+	grpc.ServerStream
+	ctx   context.Context
+	every func(*T)
+}
+
+func (s *sent[T]) Context() context.Context { return s.ctx }
+func (s *sent[T]) Send(u *T) error          { s.every(u); return nil }
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), deadline)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// TestFollowLogsEqualStamps: an agent stamps what it reads at once alike; every such
+// line comes through, once.
+func TestFollowLogsEqualStamps(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	append2 := func(first uint64) {
+		b := &clusterpb.LogBatch{Run: 1, Task: "worker:0", Attempt: 1, First: first}
+		for i := range 2 {
+			b.Lines = append(b.Lines, &clusterpb.Line{UnixNano: 1, Text: fmt.Sprint("line ", first+uint64(i))})
+		}
+		c.store.Append(b)
+	}
+	c.do(func() {
+		c.records = append(c.records, newRecord(&clusterpb.RunStatus{Id: 1, Dir: c.cfg.Dir}))
+	})
+	append2(0)
+	var got []string
+	stream := &sent[clusterpb.LinesReply]{ctx: within(t)}
+	stream.every = func(u *clusterpb.LinesReply) {
+		for _, l := range u.GetLines() {
+			got = append(got, l.GetText())
+		}
+		switch len(got) {
+		case 2:
+			append2(2)
+		case 4:
+			c.post(func() { c.current().over = time.Now() })
+		}
+	}
+	// The run ends in any case, so that a line that does not come is seen missing.
+	stop := time.AfterFunc(5*time.Second, func() { c.post(func() { c.current().over = time.Now() }) })
+	defer stop.Stop()
+	if err := c.Control().(*control).Logs(&clusterpb.LogsRequest{Follow: true}, stream); err != nil {
+		t.Fatal(err)
+	}
+	if want := "[line 0 line 1 line 2 line 3]"; fmt.Sprint(got) != want {
+		t.Errorf("got %q, want %s", got, want)
+	}
+}
+
+// TestStartThatFailsIsNotStarting: the last update of a start that failed before
+// every task had entered says how it ended.
+func TestStartThatFailsIsNotStarting(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	stream := &sent[clusterpb.StartUpdate]{ctx: within(t)}
+	var last *clusterpb.StartUpdate
+	stream.every = func(u *clusterpb.StartUpdate) {
+		last = u
+		c.post(func() { c.handle(lifecycle.PortPrepared{Exec: "0", Run: 1, Attempt: 1, Err: "no port is free"}) })
+	}
+	err := c.Control().(*control).Start(&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}, stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last.GetRun().GetState() != "failed" || last.GetFailure() == nil || last.GetEntered() {
+		t.Errorf("the last update is %v", last)
+	}
+}
+
+// TestResetEndsWaitingStart: a start that waits for an executor is answered when a
+// reset ends it.
+func TestResetEndsWaitingStart(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	c.do(func() { c.handle(lifecycle.EngineLost{Exec: "1", Attempt: 0, Cause: "preempted"}) })
+	stream := &sent[clusterpb.StartUpdate]{ctx: within(t)}
+	var last *clusterpb.StartUpdate
+	stream.every = func(u *clusterpb.StartUpdate) {
+		last = u
+		c.post(func() { c.handle(lifecycle.ResetRequested{}) })
+	}
+	err := c.Control().(*control).Start(&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}, stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last.GetRun().GetState() != "stopped" || last.GetFailure() == nil {
+		t.Errorf("the last update is %v", last)
+	}
+}
+
+// TestSlowEngine: clients are answered while the engine has not answered, and a
+// shutdown does not wait for it.
+func TestSlowEngine(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, false)
+	st, err := c.Control().Status(within(t), &clusterpb.StatusRequest{})
+	if err != nil || st.GetState() != "reserving" {
+		t.Fatalf("status is %v: %v", st, err)
+	}
+	stream := &sent[clusterpb.ShutdownUpdate]{ctx: within(t), every: func(*clusterpb.ShutdownUpdate) {}}
+	if err := c.Control().(*control).Shutdown(&clusterpb.ShutdownRequest{}, stream); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestReplacedIsSaved: a driver that dies after an executor was replaced leaves a
+// state that names the new one.
+func TestReplacedIsSaved(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	c.do(func() { c.handle(lifecycle.EngineLost{Exec: "1", Attempt: 0, Cause: "preempted"}) })
+	for {
+		select {
+		case saved := <-c.saved:
+			if saved == "1" {
+				return
+			}
+		case <-time.After(5 * time.Second):
+			t.Fatal("the replacement was not saved")
+		}
+	}
+}
+
+// generous is an engine's allocation of which more is granted all the time.
+type generous struct{ *engine }
+
+func (generous) Saved() []byte { return []byte("granted") }
+
+// TestGrantedIsSaved: what is granted is known to a driver that takes over, also while the
+// engine grants more.
+func TestGrantedIsSaved(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	<-c.saved // the engine has answered
+	c.do(func() { c.alloc = generous{c.engine} })
+	more := time.NewTicker(time.Millisecond)
+	defer more.Stop()
+	for end := time.After(deadline); ; {
+		select {
+		case <-more.C:
+			c.engine.events <- cluster.Granted{Executor: "1", Host: "host1"}
+		case saved := <-c.saved:
+			if saved == "granted" {
+				return
+			}
+		case <-end:
+			t.Fatal("what was granted was not saved")
+		}
+	}
+}
+
+// forgiving is an engine's allocation that leaves places out.
+type forgiving struct {
+	*engine
+	forgiven bool
+}
+
+func (f *forgiving) Came(cluster.ExecutorID, int, string) {}
+func (f *forgiving) Forgive()                             { f.forgiven = true }
+func (f *forgiving) Saved() []byte                        { return fmt.Append(nil, "forgiven ", f.forgiven) }
+
+// TestForgivenIsSaved: what is left out, and a reset's word against it, are known to a
+// driver that takes over.
+func TestForgivenIsSaved(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	<-c.saved // the engine has answered
+	c.do(func() { c.alloc = &forgiving{engine: c.engine} })
+	awaits := func(want string) {
+		t.Helper()
+		for end := time.After(deadline); ; {
+			select {
+			case saved := <-c.saved:
+				if saved == want {
+					return
+				}
+			case <-end:
+				t.Fatalf("%q was not saved", want)
+			}
+		}
+	}
+	c.engine.events <- cluster.Warned{Text: "a node is left out"}
+	awaits("forgiven false")
+	c.do(func() { c.reset(false) })
+	awaits("forgiven true")
+}
+
+// TestStaleAgent: the agent of an executor that was replaced does not take the
+// stream of the present one.
+func TestStaleAgent(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	c.do(func() { c.handle(lifecycle.EngineLost{Exec: "1", Attempt: 0, Cause: "its host is gone"}) })
+	present := c.up("1", 1)
+	stale := c.up("1", 0)
+	c.do(func() {
+		if c.agents["1"] != present {
+			t.Error("the stale agent took the stream")
+		}
+	})
+	if in := stale.take(); len(in) != 1 || in[0].GetRelease() == nil {
+		t.Errorf("the stale agent was told %v", in)
+	}
+}
+
+// TestBarrierOfEnded: who waits at a barrier is told when a task ends that will not come.
+func TestBarrierOfEnded(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	var waiting *agentConn
+	c.do(func() {
+		waiting = c.agents["0"]
+		c.program = &clusterpb.StartRequest{}
+		c.records = append(c.records, newRecord(&clusterpb.RunStatus{Id: 1, Dir: t.TempDir()}))
+		c.handle(lifecycle.StartRequested{Spec: lifecycle.RunSpec{ID: 1}})
+		for _, id := range []cluster.ExecutorID{"0", "1"} {
+			c.handle(lifecycle.PortPrepared{Exec: id, Run: 1, Attempt: 1, Port: 7000})
+		}
+		for i := range 2 {
+			c.handle(lifecycle.ProgramEntered{Run: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: i}})
+		}
+		waiting.take()
+		c.agentMessage(waiting, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Barrier{
+			Barrier: &clusterpb.BarrierArrived{Run: 1, Attempt: 1, Task: "worker:0", Name: "saved"},
+		}})
+		c.handle(lifecycle.ProgramExited{Run: 1, Attempt: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: 1}, Exit: &clusterpb.Exited{}})
+	})
+	for _, in := range waiting.take() {
+		if in.GetBarrier().GetError() != "" {
+			return
+		}
+	}
+	t.Error("the barrier was not released")
+}
+
+// TestNotesAreBounded: a cluster that lives for weeks does not keep all it ever said.
+func TestNotesAreBounded(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	c.do(func() {
+		for i := range 10 * 500 {
+			c.note(fmt.Sprint("note ", i), false)
+		}
+	})
+	st, err := c.Control().Status(within(t), &clusterpb.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := st.GetNotes(); len(n) > 500 || n[len(n)-1].GetText() != "note 4999" {
+		t.Errorf("%d notes, the last %q", len(n), n[len(n)-1].GetText())
+	}
+}
+
+// TestResumeCopies: the checkpoints taken up are there before the run begins, links
+// as links; a copy that fails leaves no run behind.
+func TestResumeCopies(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	old := filepath.Join(rundir.Dir(c.cfg.Dir, 1), "checkpoints")
+	if err := errors.Join(os.MkdirAll(old, 0o755), os.WriteFile(filepath.Join(old, "ckpt-1"), []byte("weights"), 0o600), os.Symlink("ckpt-1", filepath.Join(old, "latest"))); err != nil {
+		t.Fatal(err)
+	}
+	c.do(func() {
+		rec := newRecord(&clusterpb.RunStatus{Id: 1, State: "finished", CheckpointDir: old})
+		rec.over, c.lastRun = time.Now(), 1
+		c.records = append(c.records, rec)
+	})
+	req := &clusterpb.StartRequest{Resume: "1", Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+	canceled, cancel := context.WithCancel(context.Background())
+	var plan *runPlan
+	var err error
+	c.do(func() { plan, err = c.plan(req) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if err := c.folders(canceled, plan); err == nil {
+		t.Error("a start that was given up copied on")
+	}
+	if _, err := os.Stat(plan.status.GetDir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("half a run is left: %v", err)
+	}
+	c.do(func() { c.planning = false })
+	rec, err := c.begin(within(t), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(filepath.Join(rec.status.GetCheckpointDir(), "latest"))
+	if err != nil || string(b) != "weights" {
+		t.Errorf("the checkpoint is %q: %v", b, err)
+	}
+}
+
+// TestShutdownTellsWhatIsLeft: who shuts a cluster down reads what the engine still holds.
+func TestShutdownTellsWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	<-c.saved // the engine has answered
+	c.engine.mu.Lock()
+	c.engine.stuck = errors.New("application_1_0001 was not ended")
+	c.engine.mu.Unlock()
+	var texts []string
+	stream := &sent[clusterpb.ShutdownUpdate]{ctx: within(t), every: func(u *clusterpb.ShutdownUpdate) { texts = append(texts, u.GetText()) }}
+	if err := c.Control().(*control).Shutdown(&clusterpb.ShutdownRequest{}, stream); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(texts, "|"); !strings.Contains(got, "warning: not everything was given back: application_1_0001 was not ended|") {
+		t.Errorf("it reads %q", got)
+	}
+}

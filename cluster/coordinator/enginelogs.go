@@ -1,0 +1,108 @@
+package coordinator
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+)
+
+// Limits of what is asked of the engine for one executor.
+const (
+	engineLogLines = 100
+	engineLogBytes = 256 << 10
+	engineLogWait  = 10 * time.Second
+	engineReading  = 30 * time.Minute // of all that it keeps, by who asks for it
+)
+
+// engineKeeps sends what the engine keeps of what the executors' agents wrote.
+func (c *control) engineKeeps(ctx context.Context, req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+	var alloc cluster.Allocation
+	if err := c.call(ctx, func() { alloc = c.alloc }); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	keeper, ok := alloc.(cluster.LogKeeper)
+	if !ok {
+		return status.Error(codes.FailedPrecondition, "this cluster's engine keeps no logs of its executors that could be read here")
+	}
+	q := cluster.EngineQuery{Allocation: req.GetAllocation(), Task: req.GetTask(), Last: int(req.GetLast())}
+	if req.GetGrep() != "" {
+		re, err := regexp.Compile(req.GetGrep())
+		if err != nil {
+			return status.Errorf(codes.InvalidArgument, "--grep: %v", err)
+		}
+		q.Grep = re
+	}
+	ctx, cancel := context.WithTimeout(ctx, engineReading)
+	defer cancel()
+	err := keeper.EngineLogs(ctx, q, func(heading string, lines []*clusterpb.Line) error {
+		return stream.Send(&clusterpb.LinesReply{Heading: heading, Lines: lines})
+	})
+	if err != nil && status.Code(err) == codes.Unknown {
+		return status.Error(codes.FailedPrecondition, err.Error())
+	}
+	return err
+}
+
+// engineLogs sends what the agents wrote that have not joined, before anything was
+// started: the engine has it, and it says why they do not come. It reports how many
+// lines there were.
+func (c *control) engineLogs(ctx context.Context, req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) (int, error) {
+	var missing []cluster.ExecutorRequest
+	var alloc cluster.Allocation
+	err := c.call(ctx, func() {
+		alloc = c.alloc
+		for _, x := range c.lc.Executors() {
+			if x.State != lifecycle.ExecutorJoined && x.State != lifecycle.ExecutorReady && (req.GetTask() == "" || req.GetTask() == x.Task.String()) {
+				missing = append(missing, cluster.ExecutorRequest{ID: x.ID, Task: x.Task})
+			}
+		}
+	})
+	if err != nil {
+		return 0, status.Error(codes.Unavailable, err.Error())
+	}
+	if alloc == nil {
+		return 0, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, engineLogWait)
+	defer cancel()
+	sent := 0
+	for _, x := range missing {
+		lines, err := engineLog(ctx, alloc, x)
+		if err != nil {
+			continue // there is none: it waits for its executor
+		}
+		sent += len(lines)
+		if err := stream.Send(&clusterpb.LinesReply{Lines: lines}); err != nil {
+			return sent, err
+		}
+	}
+	return sent, nil
+}
+
+// engineLog is the end of what one agent wrote.
+func engineLog(ctx context.Context, alloc cluster.Allocation, x cluster.ExecutorRequest) ([]*clusterpb.Line, error) {
+	r, err := alloc.Logs(ctx, x.ID)
+	if err != nil {
+		return nil, err
+	}
+	defer r.Close()
+	var lines []*clusterpb.Line
+	s := bufio.NewScanner(io.LimitReader(r, engineLogBytes))
+	for s.Scan() {
+		text := strings.ToValidUTF8(s.Text(), "\uFFFD")
+		lines = append(lines, &clusterpb.Line{Stream: clusterpb.Line_STDERR, Task: fmt.Sprintf("agent of %s", x.Task), Text: text})
+	}
+	return lines[max(0, len(lines)-engineLogLines):], nil
+}

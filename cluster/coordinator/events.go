@@ -1,0 +1,153 @@
+package coordinator
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+)
+
+// Scalar is one value a program wrote for TensorBoard.
+type Scalar struct {
+	Tag      string
+	Step     int64
+	Value    float64
+	WallTime float64 // seconds since 1970
+	File     string  // relative to the folder
+}
+
+// EventReader opens a reader of the scalars in the event files below a folder. Each
+// call of the function it returns gives those that are new.
+type EventReader func(dir string) (next func() ([]Scalar, error))
+
+// eventReading is the event files of the run that was last looked at. Owned by WatchEvents.
+type eventReading struct {
+	open EventReader
+	run  int32
+	next func() ([]Scalar, error)
+}
+
+// WatchEvents feeds the active run's progress from its event files until ctx ends,
+// for programs that neither report nor let Keras do it.
+func (c *Coordinator) WatchEvents(ctx context.Context, open EventReader) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	c.watching.Store(true)
+	defer c.watching.Store(false)
+	r := eventReading{open: open}
+	for {
+		var done chan<- struct{}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		case done = <-c.looks:
+		}
+		if err := c.readEvents(ctx, &r); err != nil {
+			return // the cluster is over
+		}
+		if done != nil {
+			close(done)
+		}
+	}
+}
+
+// readEvents takes what is new in the current run's event files.
+func (c *Coordinator) readEvents(ctx context.Context, r *eventReading) error {
+	var dir string
+	var id int32
+	err := c.call(ctx, func() {
+		if rec := c.current(); rec != nil && !rec.loaded && (rec.over.IsZero() || time.Since(rec.over) < filesMost) {
+			dir, id = rec.status.GetLogDir(), rec.status.GetId()
+		}
+	})
+	if err != nil || id == 0 {
+		return err
+	}
+	if id != r.run {
+		r.run, r.next = id, r.open(c.here(dir))
+	}
+	scalars, err := r.next()
+	if err != nil {
+		c.log.Warn("read event files", "dir", dir, "err", err)
+	}
+	if len(scalars) == 0 {
+		return nil
+	}
+	return c.call(ctx, func() { c.scalars(id, scalars) })
+}
+
+// How long a run's end waits for its event files to be read, and a bad one before that for
+// them to come from executors with disks of their own: it is news, and a step that comes
+// later is but kept in the run's record.
+const (
+	eventsMost = 2 * time.Second
+	eventsLate = 500 * time.Millisecond
+)
+
+// awaitSteps waits for what a run's end tells of its last step.
+func (c *Coordinator) awaitSteps(ctx context.Context, st *clusterpb.RunStatus) {
+	switch {
+	case st.GetState() == lifecycle.RunFinished.String():
+		c.awaitFiles(ctx, st.GetId())
+	case st.GetProgress().GetSource() == fromEvents: // the program does not report its steps
+		_ = c.awaitOwed(ctx, st.GetId(), eventsLate) // as far as they are here
+	}
+	c.awaitEvents(ctx)
+}
+
+// awaitEvents has the event files read to their end, so that a run's last values are
+// those of its last step.
+func (c *Coordinator) awaitEvents(ctx context.Context) {
+	if !c.watching.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, eventsMost)
+	defer cancel()
+	done := make(chan struct{})
+	select {
+	case c.looks <- done:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
+// fromEvents is the source of a run's progress that its event files tell.
+const fromEvents = "events"
+
+// scalars adds what event files said to a run's metrics. Steps and metrics that the
+// program reports itself win over it. Loop only.
+func (c *Coordinator) scalars(run int32, scalars []Scalar) {
+	rec := c.find(run)
+	if rec == nil || rec.loaded {
+		return
+	}
+	p := rec.status.GetProgress()
+	if p == nil {
+		p = &clusterpb.Report{Metrics: map[string]float64{}, Source: fromEvents}
+		rec.status.Progress = p
+	}
+	for _, s := range scalars {
+		name := s.Tag
+		// Keras's callback writes train/epoch_loss and validation/epoch_loss.
+		if dir, _, found := strings.Cut(s.File, "/"); found {
+			name = dir + "/" + name
+		}
+		p.Metrics[name] = s.Value
+		rec.point(name, fromEvents, s.Step, s.Value)
+		if p.GetSource() == fromEvents && s.Step > p.GetStep() {
+			p.Step, p.WallTime = s.Step, s.WallTime
+			c.handle(lifecycle.StepMoved{})
+		}
+	}
+	if !rec.over.IsZero() {
+		c.keepRecord(rec) // its end was recorded without them
+	}
+	c.wake()
+}

@@ -1,0 +1,119 @@
+package coordinator
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/logstore"
+)
+
+// TestFollowCatchesUp: what a client is sent that comes late to a flood, by how it follows.
+func TestFollowCatchesUp(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		req  *clusterpb.FollowRequest
+		want string
+	}{
+		{"from the start", &clusterpb.FollowRequest{FromStart: true, Burst: 3}, "[worker:0] line 0 [worker:0] line 1 [worker:0] line 2 (9994) [worker:1] line 9997 [worker:1] line 9998 [worker:1] line 9999"},
+		{
+			"from the start, one task's", &clusterpb.FollowRequest{FromStart: true, Burst: 3, Show: "worker:0"},
+			"[worker:0] line 0 [worker:0] line 1 [worker:0] line 2 (4994) [worker:0] line 4997 [worker:0] line 4998 [worker:0] line 4999",
+		},
+		{"from the start, in few bytes", &clusterpb.FollowRequest{FromStart: true, BurstBytes: 100, LineBytes: 4}, "[worker:0] line+2 (9998) [worker:1] line+5"},
+		{"all from the start", &clusterpb.FollowRequest{FromStart: true, Burst: 100_000}, "[worker:0] line 0 [worker:0] line 1 … [worker:1] line 9999"},
+		{"since the last cell", &clusterpb.FollowRequest{}, "9980 before: [worker:1] line 9980 [worker:1] line 9981 … [worker:1] line 9999"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := coordinate(t, true)
+			for i := range 2 {
+				b := &clusterpb.LogBatch{Run: 1, Task: fmt.Sprint("worker:", i), Attempt: 1}
+				for n := 5000 * i; n < 5000*(i+1); n++ {
+					b.Lines = append(b.Lines, &clusterpb.Line{UnixNano: int64(n), Text: fmt.Sprint("line ", n)})
+				}
+				c.store.Append(b)
+			}
+			c.do(func() {
+				rec := newRecord(&clusterpb.RunStatus{Id: 1, Dir: c.cfg.Dir})
+				rec.over = time.Now()
+				c.records = append(c.records, rec)
+			})
+			var got []string
+			stream := &sent[clusterpb.RunUpdate]{ctx: within(t), every: func(u *clusterpb.RunUpdate) {
+				if l := u.GetLines(); l.GetBefore() > 0 {
+					got = append(got, fmt.Sprintf("%d before: %s", l.GetBefore(), shownLines(l)))
+				} else if l != nil {
+					got = append(got, shownLines(l))
+				}
+			}}
+			if err := c.Control().(*control).Follow(tt.req, stream); err != nil {
+				t.Fatal(err)
+			}
+			if text := strings.Join(got, "|"); text != tt.want {
+				t.Errorf("it is sent\n%s, not\n%s", text, tt.want)
+			}
+		})
+	}
+}
+
+// TestLogsShowsGapsInTheirPlace: as messages of their own between the lines, which clients
+// of other versions show too.
+func TestLogsShowsGapsInTheirPlace(t *testing.T) {
+	t.Parallel()
+	var lines []*clusterpb.Line
+	for i := range linesAtOnce + 3 {
+		lines = append(lines, &clusterpb.Line{Task: "worker:0", Text: fmt.Sprint("line ", i)})
+	}
+	gaps := []logstore.Gap{
+		{Task: "worker:0", Lines: 7, Why: "quota"},
+		{Task: "worker:0", Lines: 2, From: atSecond(0), To: atSecond(1), Why: "no space", Before: 2},
+		{Task: "worker:1", Lines: 1, From: atSecond(0), To: atSecond(0), Why: "no space", Before: 2},
+		{Task: "worker:0", Lines: 1, From: atSecond(5), To: atSecond(5), Why: "no space", Before: len(lines)},
+	}
+	var got []string
+	stream := &sent[clusterpb.LinesReply]{every: func(u *clusterpb.LinesReply) { got = append(got, fmt.Sprintf("%s|%d", u.GetGap(), len(u.GetLines()))) }}
+	if err := sendLines(stream, lines, gaps); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"worker:0: the oldest 7 lines are gone (quota)|2",
+		"worker:0: 2 lines were not kept: no space, 03:04:05 to 03:04:06; worker:1: 1 line was not kept: no space, 03:04:05|5000", "|1",
+		"worker:0: 1 line was not kept: no space, 03:04:10|0",
+	}
+	if strings.Join(got, "\n") != strings.Join(want, "\n") {
+		t.Errorf("it sends\n%s", strings.Join(got, "\n"))
+	}
+}
+
+// shownLines is what a cell shows, in short: of many lines the first two and the last.
+func shownLines(l *clusterpb.Lines) string {
+	var b strings.Builder
+	part := func(lines []*clusterpb.Line) {
+		for i, l := range lines {
+			switch {
+			case len(lines) <= 6 || i < 2 || i == len(lines)-1:
+				fmt.Fprintf(&b, "[%s] %s", l.GetTask(), l.GetText())
+				if l.GetLeftOut() > 0 {
+					fmt.Fprintf(&b, "+%d", l.GetLeftOut())
+				}
+				b.WriteByte(' ')
+			case i == 2:
+				b.WriteString("… ")
+			}
+		}
+	}
+	part(l.GetHead())
+	if l.GetSkipped() > 0 {
+		fmt.Fprintf(&b, "(%d) ", l.GetSkipped())
+	}
+	part(l.GetTail())
+	return strings.TrimSpace(b.String())
+}
+
+func atSecond(n int) time.Time {
+	return time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local).Add(time.Duration(n) * time.Second)
+}

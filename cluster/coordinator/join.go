@@ -1,0 +1,352 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/auth"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+)
+
+// Join implements the Coordinator service.
+func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessage, clusterpb.Instruction]) error {
+	ctx := stream.Context()
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	hello := first.GetHello()
+	if hello == nil {
+		return status.Error(codes.InvalidArgument, "an agent says hello first")
+	}
+	if name := auth.PeerName(ctx); name != hello.GetExecutorId() {
+		return status.Errorf(codes.PermissionDenied, "the certificate is executor %s's, the hello executor %s's", name, hello.GetExecutorId())
+	}
+	conn := newAgentConn(cluster.ExecutorID(hello.GetExecutorId()))
+	conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Welcome{Welcome: c.welcome(hello)}})
+	if err := c.call(ctx, func() { c.join(conn, hello) }); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	received := make(chan error, 1)
+	go func() { // ends with the stream, which ends when this handler returns
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				received <- err
+				return
+			}
+			c.post(func() { c.agentMessage(conn, m) })
+		}
+	}()
+	defer c.post(func() { c.left(conn, hello.GetIncarnation()) })
+	for {
+		for _, in := range conn.take() {
+			if err := stream.Send(in); err != nil {
+				return err
+			}
+		}
+		select {
+		case <-conn.wake:
+		case err := <-received:
+			c.log.Debug("an agent's stream ended", "executor", conn.exec, "err", err)
+			return nil
+		case <-conn.closed:
+			for _, in := range conn.take() {
+				if err := stream.Send(in); err != nil {
+					return err
+				}
+			}
+			return status.Error(codes.Aborted, conn.why)
+		case <-c.done:
+			for _, in := range conn.take() {
+				if err := stream.Send(in); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+	}
+}
+
+// PeerName is the name in the certificate that the peer proved to hold.
+func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
+	r := c.cfg.Request
+	w := &clusterpb.Welcome{
+		Cluster: c.cfg.Name, HeartbeatMillis: c.cfg.Heartbeat.Milliseconds(), HeartbeatTimeoutMillis: c.cfg.Silence.Milliseconds(),
+		OrphanGraceMillis: c.cfg.OrphanGrace.Milliseconds(), IdleMillis: r.GetIdleMillis(),
+		WarmUp: c.warmUp(),
+	}
+	if hello.GetVersion() != c.cfg.Version {
+		w.Refused = fmt.Sprintf("its tfcluster is version %s, the driver's %s", hello.GetVersion(), c.cfg.Version)
+	} else if hello.GetGpuError() != "" { // its programs would compute on the CPU, and nobody would know
+		w.Refused = "it has no GPU: " + hello.GetGpuError()
+	}
+	return w
+}
+
+// warmUp is what agents keep ready for programs.
+func (c *Coordinator) warmUp() *clusterpb.WarmUp {
+	r := c.cfg.Request
+	return &clusterpb.WarmUp{
+		Python: r.GetPython(), Zygote: warms(r), Plain: plain(r), Env: r.GetEnv(), Generation: c.generation.Load(),
+		Environment: c.depot.Packed(),
+	}
+}
+
+// warms is whether TensorFlow is to be imported before the programs begin.
+func warms(r *clusterpb.ReserveRequest) bool { return r.GetZygote() && forTensorFlow(r) }
+
+func forTensorFlow(r *clusterpb.ReserveRequest) bool {
+	return r.GetFramework() == "" || r.GetFramework() == cluster.TensorFlow
+}
+
+// plain is whether executors need no Python, but for programs that are Python's after
+// all. An environment that was given has to be one.
+func plain(r *clusterpb.ReserveRequest) bool {
+	return r.GetFramework() == cluster.Plain && r.GetVenv() == "" && r.GetShipEnvironment() == ""
+}
+
+// concerning is what matters of an executor's Python: where the programs are not
+// TensorFlow's, not that they lack it.
+func (c *Coordinator) concerning(p *clusterpb.Python) *clusterpb.Python {
+	if p.GetVersion() == "" || forTensorFlow(c.cfg.Request) {
+		return p
+	}
+	return &clusterpb.Python{Executable: p.GetExecutable(), Version: p.GetVersion(), Cloudpickle: p.GetCloudpickle(), Zygote: p.GetZygote()}
+}
+
+func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
+	if hello.GetVersion() != c.cfg.Version {
+		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(hello.GetAttempt()), Cause: fmt.Sprintf("the agent on %s has tfcluster %s, the driver %s", hello.GetHost(), hello.GetVersion(), c.cfg.Version)})
+		return
+	}
+	if hello.GetGpuError() != "" {
+		why := fmt.Sprintf("%s gives it no GPU: %s", hello.GetHost(), hello.GetGpuError())
+		c.came(hello, why)
+		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(hello.GetAttempt()), Cause: why})
+		return
+	}
+	if !c.lc.Expects(conn.exec, int(hello.GetAttempt())) {
+		// The executor's present agent, if there is one, keeps its stream.
+		conn.send(lifecycle.ReleaseInstruction("this cluster does not expect it any more"))
+		return
+	}
+	if old := c.agents[conn.exec]; old != nil {
+		old.close("another stream of this executor joined")
+	}
+	c.agents[conn.exec] = conn
+	hello.Python = c.concerning(hello.GetPython())
+	c.hellos[conn.exec] = hello
+	c.came(hello, "")
+	c.log.Info("joined", "executor", conn.exec, "host", hello.GetHost(), "pid", hello.GetPid(), "attempt", hello.GetAttempt())
+	c.handle(lifecycle.AgentJoined{
+		Exec: conn.exec, Attempt: int(hello.GetAttempt()), Incarnation: hello.GetIncarnation(), Host: hello.GetHost(), Address: hello.GetAddress(),
+		Warm: hello.GetWarmed(), Tasks: hello.GetTasks(),
+	})
+	if p := hello.GetPython(); hello.GetWarmed() && p.GetError() != "" { // what was begun before it joined has failed
+		c.checkPython(conn.exec, p)
+	}
+}
+
+// came tells the engine whose agent is here.
+func (c *Coordinator) came(hello *clusterpb.Hello, unfit string) {
+	if chooser, ok := c.alloc.(cluster.Chooser); ok {
+		chooser.Came(cluster.ExecutorID(hello.GetExecutorId()), int(hello.GetAttempt()), unfit)
+	}
+}
+
+func (c *Coordinator) left(conn *agentConn, incarnation string) {
+	if c.agents[conn.exec] != conn {
+		return
+	}
+	delete(c.agents, conn.exec)
+	// A network that fails is silent before the connection breaks; a process that ends is
+	// not. What a driver that was stopped finds waiting for it is heard after a silence too.
+	sudden := conn.spoke(time.Now(), 3*c.cfg.Heartbeat, c.cfg.Silence)
+	c.handle(lifecycle.AgentDisconnected{Exec: conn.exec, Incarnation: incarnation, Sudden: sudden})
+}
+
+// agentMessage takes one message of an agent. Loop only.
+func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
+	if c.agents[conn.exec] != conn {
+		return // a stream that was replaced
+	}
+	conn.hear(time.Now(), 3*c.cfg.Heartbeat)
+	switch m := m.GetMessage().(type) {
+	case *clusterpb.AgentMessage_Warmed:
+		python := c.concerning(m.Warmed.GetPython())
+		c.hellos[conn.exec].Python = python
+		if c.lacksEnvironment(python) {
+			return
+		}
+		c.checkPython(conn.exec, python)
+		c.handle(lifecycle.AgentWarm{Exec: conn.exec})
+	case *clusterpb.AgentMessage_Fetching:
+		c.fetching(conn.exec, m.Fetching.GetWhat())
+	case *clusterpb.AgentMessage_Leaving:
+		c.log.Info("leaving", "executor", conn.exec, "cause", m.Leaving.GetCause())
+		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(c.hellos[conn.exec].GetAttempt()), Cause: m.Leaving.GetCause()})
+	case *clusterpb.AgentMessage_Prepared:
+		p := m.Prepared
+		e := lifecycle.PortPrepared{Exec: conn.exec, Run: p.GetRun(), Attempt: int(p.GetAttempt()), Err: p.GetError()}
+		if len(p.GetPorts()) > 0 {
+			e.Port = p.GetPorts()[0]
+		} else if e.Err == "" {
+			e.Err = "the agent named none"
+		}
+		c.handle(e)
+	case *clusterpb.AgentMessage_Heartbeat:
+		c.heartbeat(conn.exec, m.Heartbeat)
+	case *clusterpb.AgentMessage_Task:
+		c.taskEvent(m.Task)
+	case *clusterpb.AgentMessage_Barrier:
+		c.arrive(m.Barrier)
+	case *clusterpb.AgentMessage_FilesSent:
+		c.filesSent(conn.exec, m.FilesSent)
+	case *clusterpb.AgentMessage_Note:
+		c.note(m.Note.GetText(), m.Note.GetWarning())
+		c.wake()
+	}
+}
+
+// checkPython says what matters about an executor's Python, once for the cluster.
+func (c *Coordinator) checkPython(id cluster.ExecutorID, p *clusterpb.Python) {
+	x := c.lc.Executor(id)
+	if p.GetError() != "" {
+		c.noteOnce(fmt.Sprintf("Python on %s: %s", x.Host, p.GetError()))
+	}
+	for other, h := range c.hellos {
+		q := h.GetPython()
+		if other == id || q == nil {
+			continue
+		}
+		for _, d := range []struct{ what, a, b string }{
+			{"Python", p.GetVersion(), q.GetVersion()},
+			{"TensorFlow", p.GetTensorflow(), q.GetTensorflow()},
+			{"Keras", p.GetKeras(), q.GetKeras()},
+		} {
+			if d.a != d.b {
+				c.noteOnce(fmt.Sprintf("%s differs: %q on %s, %q on %s; one environment everywhere avoids errors that are hard to read", d.what, d.a, x.Host, d.b, h.GetHost()))
+			}
+		}
+	}
+}
+
+func (c *Coordinator) noteOnce(text string) {
+	if !c.notes.has(text) {
+		c.note(text, true)
+	}
+}
+
+func (c *Coordinator) heartbeat(id cluster.ExecutorID, h *clusterpb.Heartbeat) {
+	if c.lc.Run() == nil {
+		return
+	}
+	rec := c.find(c.lc.Run().Spec.ID)
+	stopped := map[cluster.TaskID]bool{}
+	for _, u := range h.GetUsage() {
+		t, err := cluster.ParseTask(u.GetTask())
+		if err != nil {
+			continue
+		}
+		rec.usage(t, u)
+		stopped[t] = u.GetState() == "T"
+	}
+	c.handle(lifecycle.UsageReported{Exec: id, Stopped: stopped})
+}
+
+func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
+	id, err := cluster.ParseTask(e.GetTask())
+	rec := c.find(e.GetRun())
+	if err != nil || rec == nil || rec.loaded || e.GetRun() == 0 {
+		return
+	}
+	switch ev := e.GetEvent().(type) {
+	case *clusterpb.TaskEvent_Started:
+		rec.task(id).status.Pid = ev.Started.GetPid()
+		c.wake()
+	case *clusterpb.TaskEvent_Entered:
+		c.handle(lifecycle.ProgramEntered{Run: e.GetRun(), Task: id})
+	case *clusterpb.TaskEvent_ServerJoined:
+		c.handle(lifecycle.ServerJoined{Run: e.GetRun(), Task: id})
+	case *clusterpb.TaskEvent_Report:
+		if rec.report(id, ev.Report) {
+			c.handle(lifecycle.StepMoved{})
+		}
+		c.wake()
+	case *clusterpb.TaskEvent_Exited:
+		c.log.Info("task exited", "run", e.GetRun(), "task", id, "code", ev.Exited.GetCode(), "signal", ev.Exited.GetSignal(), "reason", ev.Exited.GetReason())
+		rec.wrote(id, e.GetAttempt(), ev.Exited)
+		c.handle(lifecycle.ProgramExited{Run: e.GetRun(), Attempt: int(e.GetAttempt()), Task: id, Exit: ev.Exited})
+	case *clusterpb.TaskEvent_Result:
+		if t := c.lc.OpenTask(e.GetRun(), id); t != nil && int(e.GetAttempt()) == t.Attempt {
+			rec.values.put(id, ev.Result, id == resultTask(c.cfg.Request.GetRoles()))
+		}
+	case *clusterpb.TaskEvent_Step:
+		c.handle(lifecycle.StepAnswered{Run: e.GetRun(), Attempt: int(e.GetAttempt()), Task: id, Step: ev.Step})
+	case *clusterpb.TaskEvent_Stopping:
+		c.handle(lifecycle.StopReached{Run: e.GetRun(), Attempt: int(e.GetAttempt()), Task: id})
+	case *clusterpb.TaskEvent_Note:
+		c.note(id.String()+": "+ev.Note.GetText(), ev.Note.GetWarning())
+		c.wake()
+	}
+}
+
+// Logs implements the Coordinator service.
+func (c *Coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, clusterpb.LogAck]) error {
+	for {
+		b, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := cluster.ParseTask(b.GetTask()); err != nil || b.GetRun() < 1 {
+			return status.Error(codes.InvalidArgument, "a batch without a task or run")
+		}
+		next := c.store.Append(b)
+		if err := stream.Send(&clusterpb.LogAck{Run: b.GetRun(), Task: b.GetTask(), Attempt: b.GetAttempt(), Next: next}); err != nil {
+			return err
+		}
+	}
+}
+
+// agentConfig makes what an agent reads on its standard input.
+func (c *Coordinator) agentConfig(execs []cluster.ExecutorRequest) func(cluster.ExecutorID, int) ([]byte, error) {
+	tasks := map[cluster.ExecutorID]cluster.ExecutorRequest{}
+	for _, e := range execs {
+		tasks[e.ID] = e
+	}
+	return func(id cluster.ExecutorID, attempt int) ([]byte, error) {
+		certPEM, keyPEM, err := c.cfg.Authority.Issue(string(id))
+		if err != nil {
+			return nil, err
+		}
+		var early json.RawMessage // what needs nothing of the driver's is begun while the agent joins
+		if w := c.warmUp(); w.GetPlain() {
+			if early, err = protojson.Marshal(w); err != nil {
+				return nil, fmt.Errorf("encode what the agent keeps ready: %w", err)
+			}
+		}
+		e := tasks[id]
+		return json.Marshal(map[string]any{
+			"warm_up":     early,
+			"hadoop":      c.cfg.Hadoop,
+			"executor_id": id, "attempt": attempt, "cluster": c.cfg.Name, "coordinator": c.Address(), "server_name": auth.CoordinatorName,
+			"ca_pem": string(c.cfg.Authority.CertPEM), "cert_pem": string(certPEM), "key_pem": string(keyPEM),
+			"role": e.Task.Role, "number": e.Task.Index, "gpus": e.Each.GetGpus(),
+			"orphan_grace_millis": c.cfg.OrphanGrace.Milliseconds(), "idle_millis": c.cfg.Request.GetIdleMillis(),
+		})
+	}
+}

@@ -1,0 +1,179 @@
+package coordinator
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/logstore"
+)
+
+// Logs of the Control service: what the store kept, then what comes.
+func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+	ctx := stream.Context()
+	if req.GetEngine() {
+		return c.engineKeeps(ctx, req, stream)
+	}
+	q, err := queryOf(req)
+	if err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	if req.GetFollow() {
+		if err := c.awaitOwn(ctx); err != nil {
+			return status.Error(codes.Unavailable, err.Error())
+		}
+	}
+	var rec *record
+	live := q
+	f := &follower{query: &live}
+	leave := func() {}
+	err = c.call(ctx, func() {
+		if rec = c.find(req.GetRun()); rec == nil {
+			return
+		}
+		q.Run = rec.status.GetId()
+		f.run = q.Run
+		if req.GetFollow() {
+			leave = c.follow(f)
+			q.Until = f.since
+		}
+	})
+	if err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	if rec == nil && req.GetRun() == 0 {
+		if sent, err := c.engineLogs(ctx, req, stream); err != nil || sent > 0 {
+			return err
+		}
+	}
+	if rec == nil {
+		return c.noRun(ctx, req.GetRun())
+	}
+	defer leave()
+	if rec.loaded && c.cfg.Spool != nil { // of an earlier cluster
+		err := c.bring(ctx, q.Run, "tasks")
+		if err == nil {
+			err = c.store.Load(q.Run)
+		}
+		if err != nil {
+			return status.Errorf(codes.Unavailable, "the lines of run %d: %v", q.Run, err)
+		}
+	}
+	lines, gaps, err := c.store.Read(q)
+	if err != nil {
+		return status.Error(codes.Internal, err.Error())
+	}
+	if err := sendLines(stream, lines, gaps); err != nil {
+		return err
+	}
+	if !req.GetFollow() {
+		return nil
+	}
+	return c.followLogs(ctx, rec, f, stream)
+}
+
+// Bounds of a message of lines.
+const (
+	linesAtOnce = 5000
+	bytesAtOnce = 1 << 20
+)
+
+// atOnce is how many of the lines go into one message, at least one.
+func atOnce(lines []*clusterpb.Line) int {
+	bytes := 0
+	for i, l := range lines[:min(len(lines), linesAtOnce)] {
+		if bytes += len(l.GetText()); bytes > bytesAtOnce {
+			return max(i, 1)
+		}
+	}
+	return min(len(lines), linesAtOnce)
+}
+
+// sendLines sends lines with the gaps among them, each gap in its place.
+func sendLines(stream grpc.ServerStreamingServer[clusterpb.LinesReply], lines []*clusterpb.Line, gaps []logstore.Gap) error {
+	for at := 0; at < len(lines) || len(gaps) > 0; {
+		var texts []string
+		for len(gaps) > 0 && gaps[0].Before <= at {
+			texts = append(texts, gaps[0].String())
+			gaps = gaps[1:]
+		}
+		end := at + atOnce(lines[at:])
+		if len(gaps) > 0 {
+			end = min(end, gaps[0].Before)
+		}
+		if err := stream.Send(&clusterpb.LinesReply{Lines: lines[at:end], Gap: strings.Join(texts, "; ")}); err != nil {
+			return err
+		}
+		at = end
+	}
+	return nil
+}
+
+// followLogs sends lines as they come, until the run is over and its last line has been sent.
+func (c *control) followLogs(ctx context.Context, rec *record, f *follower, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+	tick := time.NewTicker(followTick)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.done:
+			return nil
+		case <-tick.C:
+		}
+		var over bool
+		var st *clusterpb.RunStatus
+		if err := c.call(ctx, func() { over = !rec.over.IsZero(); st = c.status(rec) }); err != nil {
+			return nil
+		}
+		if over {
+			// The last lines may be more than f holds: they are sent while the others come.
+			if err := c.awaitLines(ctx, st, func() error { return f.sendRaw(stream) }); err != nil {
+				return err
+			}
+		}
+		if err := f.sendRaw(stream); err != nil || over {
+			return err
+		}
+	}
+}
+
+// sendRaw sends the lines that have come since the last call.
+func (f *follower) sendRaw(stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+	for lines, gap := f.takeRaw(); len(lines) > 0 || gap != ""; gap = "" {
+		n := atOnce(lines)
+		if err := stream.Send(&clusterpb.LinesReply{Lines: lines[:n], Gap: gap}); err != nil {
+			return err
+		}
+		lines = lines[n:]
+	}
+	return nil
+}
+
+func queryOf(req *clusterpb.LogsRequest) (logstore.Query, error) {
+	q := logstore.Query{Run: req.GetRun(), Task: req.GetTask(), Last: int(req.GetLast())}
+	if q.Task != "" {
+		if _, err := cluster.ParseTask(q.Task); err != nil {
+			return q, err
+		}
+	}
+	if req.GetGrep() != "" {
+		re, err := regexp.Compile(req.GetGrep())
+		if err != nil {
+			return q, fmt.Errorf("--grep: %w", err)
+		}
+		q.Grep = re
+	}
+	if ns := req.GetSinceUnixNano(); ns > 0 {
+		q.Since = time.Unix(0, ns)
+	}
+	return q, nil
+}

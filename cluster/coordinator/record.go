@@ -1,0 +1,223 @@
+package coordinator
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+)
+
+// record is what a run shows: its state, its tasks, its metrics by step. Owned by
+// the coordinator's loop.
+type record struct {
+	status  *clusterpb.RunStatus
+	began   time.Time
+	over    time.Time // zero while the outcome is open
+	entered bool
+	gone    bool // no process of it is left
+	loaded  bool // from an earlier driver: its status does not change
+	seen    int64
+	told    int // of the cluster's notes, how many had been said when its cells last showed them
+	said    int // of the cluster's notes, how many there were at its end
+	tasks   map[cluster.TaskID]*taskRecord
+	outputs []*output // of the launches, in their order
+	missed  bool      // a note says which lines may be missing
+	lead    string    // the task whose steps are the run's
+	values  values
+	rateAt  time.Time
+	rateBy  int64
+}
+
+type taskRecord struct {
+	status *clusterpb.TaskStatus
+	step   time.Time // of the last step
+}
+
+func newRecord(st *clusterpb.RunStatus) *record {
+	return &record{status: st, began: time.Now(), tasks: map[cluster.TaskID]*taskRecord{}}
+}
+
+func (r *record) task(id cluster.TaskID) *taskRecord {
+	t := r.tasks[id]
+	if t == nil {
+		t = &taskRecord{status: &clusterpb.TaskStatus{Task: id.String()}}
+		r.tasks[id] = t
+	}
+	return t
+}
+
+// started notes a task's launch at an executor.
+func (r *record) started(id cluster.TaskID, x *lifecycle.Executor) {
+	old := r.task(id)
+	r.tasks[id] = &taskRecord{status: &clusterpb.TaskStatus{
+		Task: id.String(), Host: x.Host, ExecutorId: string(x.ID), Restarts: old.status.GetRestarts(), Step: old.status.GetStep(),
+	}}
+}
+
+// seriesPoints bounds a metric's history; past it every second point goes.
+const seriesPoints = 400
+
+// report merges what a task said of its progress. It returns whether a step went on.
+func (r *record) report(id cluster.TaskID, rep *clusterpb.Report) bool {
+	t := r.task(id)
+	now := time.Now()
+	moved := rep.GetStep() != t.status.GetStep() || t.step.IsZero()
+	if moved {
+		t.status.Step, t.step = rep.GetStep(), now
+	}
+	r.choose(id)
+	leads := r.lead == id.String()
+	p := r.status.GetProgress()
+	if p == nil {
+		p = &clusterpb.Report{Metrics: map[string]float64{}}
+		r.status.Progress = p
+	}
+	prefix := ""
+	if id.Role == cluster.Evaluator {
+		prefix = "evaluator/"
+	}
+	if !leads && prefix == "" {
+		return moved
+	}
+	for name, v := range rep.GetMetrics() {
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			p.Metrics[prefix+name] = v
+			continue
+		}
+		p.Metrics[prefix+name] = v
+		r.point(prefix+name, id.String(), rep.GetStep(), v)
+	}
+	if !leads {
+		return moved
+	}
+	p.Step, p.WallTime, p.Source = rep.GetStep(), rep.GetWallTime(), rep.GetSource()
+	if rep.GetTotalSteps() > 0 {
+		p.TotalSteps = rep.GetTotalSteps()
+	}
+	if rep.GetEpoch() > 0 {
+		p.Epoch = rep.GetEpoch()
+	}
+	if rep.GetTotalEpochs() > 0 {
+		p.TotalEpochs = rep.GetTotalEpochs()
+	}
+	r.rate(rep.GetStep(), now)
+	return moved
+}
+
+// choose picks the task whose steps are the run's: the chief, else the lowest worker
+// that reports.
+func (r *record) choose(id cluster.TaskID) {
+	if id.Role != cluster.Chief && id.Role != cluster.Worker {
+		return
+	}
+	have, err := cluster.ParseTask(r.lead)
+	if r.lead == "" || err != nil || cluster.CompareTasks(id, have) < 0 {
+		r.lead = id.String()
+	}
+}
+
+func (r *record) rate(step int64, now time.Time) {
+	if r.rateAt.IsZero() || step < r.rateBy {
+		r.rateAt, r.rateBy = now, step
+		return
+	}
+	if d := now.Sub(r.rateAt); d >= time.Second {
+		now1 := float64(step-r.rateBy) / d.Seconds()
+		if old := r.status.GetStepsPerSecond(); old > 0 {
+			now1 = 0.5*old + 0.5*now1
+		}
+		r.status.StepsPerSecond = now1
+		r.rateAt, r.rateBy = now, step
+	}
+}
+
+func (r *record) point(name, task string, step int64, v float64) {
+	i := slices.IndexFunc(r.status.Series, func(s *clusterpb.Series) bool { return s.GetName() == name })
+	if i < 0 {
+		r.status.Series = append(r.status.Series, &clusterpb.Series{Name: name, Task: task})
+		i = len(r.status.Series) - 1
+	}
+	s := r.status.Series[i]
+	if n := len(s.Steps); n > 0 && s.Steps[n-1] == step {
+		s.Values[n-1] = v
+		return
+	}
+	s.Steps, s.Values = append(s.Steps, step), append(s.Values, v)
+	if len(s.Steps) > seriesPoints {
+		k := 0
+		for j := 0; j < len(s.Steps); j += 2 {
+			s.Steps[k], s.Values[k] = s.Steps[j], s.Values[j]
+			k++
+		}
+		s.Steps, s.Values = s.Steps[:k], s.Values[:k]
+	}
+}
+
+// usage takes a heartbeat's numbers.
+func (r *record) usage(id cluster.TaskID, u *clusterpb.TaskUsage) {
+	t := r.task(id)
+	t.status.RssBytes, t.status.CpuSeconds = u.GetRssBytes(), u.GetCpuSeconds()
+	if u.GetPid() != 0 {
+		t.status.Pid = u.GetPid()
+	}
+}
+
+// fill brings the record's status up to what the lifecycle holds.
+func (r *record) fill(lr *lifecycle.Run, lines int64) {
+	if r.loaded {
+		return
+	}
+	st := r.status
+	st.Lines = lines
+	if r.over.IsZero() {
+		st.Seconds = time.Since(r.began).Seconds()
+	} else {
+		st.Seconds = r.over.Sub(r.began).Seconds()
+	}
+	if lr == nil || lr.Spec.ID != st.GetId() {
+		return
+	}
+	st.State = lr.State.String()
+	if lr.Stopping && lr.State.Open() {
+		st.State = "stopping"
+	}
+	st.Restarts, st.MaxRestarts = int32(lr.Restarts), int32(lr.Spec.MaxRestarts)
+	if !lr.State.Open() {
+		st.Failure = lr.Failure
+		if st.Failure != nil {
+			st.Failure.Echoes = nil
+		}
+	}
+	st.Tasks = nil
+	for _, t := range lr.Tasks {
+		tr := r.task(t.ID)
+		ts := proto.CloneOf(tr.status)
+		ts.State, ts.Echo, ts.Restarts = t.State.String(), t.Echo, int32(t.Restarts)
+		if t.Stopped && (t.State == lifecycle.TaskRunning || t.State == lifecycle.TaskLaunching) {
+			ts.State = "stopped"
+		}
+		if t.State == lifecycle.TaskWaiting && t.Awaits != "" {
+			ts.Reason = "for " + t.Awaits
+		}
+		if t.Exit != nil {
+			ts.ExitCode, ts.Signal, ts.Reason = t.Exit.GetCode(), t.Exit.GetSignal(), t.Exit.GetReason()
+		}
+		if !tr.step.IsZero() {
+			ts.StepAgeSeconds = time.Since(tr.step).Seconds()
+		}
+		if t.Echo && st.Failure != nil {
+			st.Failure.Echoes = append(st.Failure.Echoes, t.ID.String())
+		}
+		st.Tasks = append(st.Tasks, ts)
+	}
+	slices.SortFunc(st.Tasks, func(a, b *clusterpb.TaskStatus) int {
+		x, _ := cluster.ParseTask(a.GetTask()) // names of ours parse
+		y, _ := cluster.ParseTask(b.GetTask())
+		return cluster.CompareTasks(x, y)
+	})
+}

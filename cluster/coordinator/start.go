@@ -1,0 +1,338 @@
+package coordinator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
+)
+
+// Start implements the Control service.
+func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreamingServer[clusterpb.StartUpdate]) error {
+	ctx := stream.Context()
+	if req.GetReplace() {
+		if err := c.endActive(ctx); err != nil {
+			return err
+		}
+	}
+	told := 0
+	if err := c.call(ctx, func() { told = c.notes.said() }); err != nil {
+		return status.Error(codes.Unavailable, err.Error())
+	}
+	rec, err := c.begin(ctx, req)
+	if err != nil {
+		return err
+	}
+	return updates(c.Coordinator, stream, func(u *clusterpb.StartUpdate) bool {
+		u.Run, u.Entered = c.status(rec), rec.entered
+		u.Notes, told = c.notes.since(told), c.notes.said()
+		rec.told = max(rec.told, told)
+		if rec.over.IsZero() {
+			return u.GetEntered()
+		}
+		u.Run = c.statusWithValues(rec) // nothing follows that could bring them
+		u.Failure = u.Run.GetFailure()
+		u.Entered = u.Failure == nil
+		return true
+	}, func(ctx context.Context, u *clusterpb.StartUpdate) {
+		c.awaitKept(ctx)
+		if u.GetRun().GetEndedUnix() != 0 {
+			if u.GetFailure() == nil {
+				c.awaitFiles(ctx, u.GetRun().GetId())
+			}
+			_ = c.awaitLines(ctx, u.GetRun(), nil) // no error without a function of ours
+			if u.GetFailure() == nil {
+				c.deliver(ctx, u.GetRun().GetId())
+			}
+		}
+	})
+}
+
+// keptMost is how long a client may wait for its run to be kept: a file system that is
+// away for longer is no reason to keep from it that the run has begun.
+const keptMost = 5 * time.Second
+
+// awaitKept lets a client hear of a run when a later driver would know of it too.
+func (c *Coordinator) awaitKept(ctx context.Context) {
+	if c.cfg.Kept == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, keptMost)
+	defer cancel()
+	_ = c.cfg.Kept(ctx) // who keeps it says what stands in its way
+}
+
+func (c *control) endActive(ctx context.Context) error {
+	changed, leave := c.watch()
+	defer leave()
+	for {
+		var busy bool
+		err := c.call(ctx, func() {
+			c.handle(lifecycle.StopRequested{Grace: 2 * time.Second, Reason: "replaced by another start"})
+			busy = c.lc.Busy()
+		})
+		if err != nil {
+			return status.Error(codes.Unavailable, err.Error())
+		}
+		if !busy {
+			return nil
+		}
+		if err := c.pause(ctx, changed); err != nil {
+			return err
+		}
+	}
+}
+
+// begin makes the run's folders and record and hands it to the lifecycle. The
+// checkpoints of an older run may be large: they are copied outside the loop.
+func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*record, error) {
+	if req.GetResume() != "" {
+		c.awaitFiles(ctx, 0) // checkpoints of the run before may be on their way
+	}
+	var plan *runPlan
+	var problem error
+	if err := c.call(ctx, func() { plan, problem = c.plan(req) }); err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	if problem != nil {
+		return nil, problem
+	}
+	err := c.folders(ctx, plan)
+	if err == nil {
+		err = plan.read(ctx, c)
+	}
+	if err != nil {
+		c.post(func() { c.planning = false })
+		return nil, err
+	}
+	var rec *record
+	// Not with the client's context: a plan is either carried out or given up.
+	err = c.call(context.WithoutCancel(ctx), func() {
+		c.planning = false
+		if c.lc.State() != lifecycle.Ready {
+			problem = status.Error(codes.FailedPrecondition, "the cluster is being released")
+			return
+		}
+		rec = c.carryOut(plan)
+	})
+	if err != nil {
+		return nil, status.Error(codes.Unavailable, err.Error())
+	}
+	return rec, problem
+}
+
+// runPlan is a run that is about to begin.
+type runPlan struct {
+	req    *clusterpb.StartRequest
+	status *clusterpb.RunStatus
+	from   *clusterpb.RunStatus // whose checkpoints it takes up; may be nil
+	given  []*clusterpb.Shipped // files for the tasks' working directories
+}
+
+// plan decides whether and what a start begins. Loop only.
+func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
+	switch {
+	case c.lc.State() == lifecycle.Reserving:
+		return nil, status.Errorf(codes.FailedPrecondition, "the reservation is not complete: %s", c.lc.Missing())
+	case c.lc.State() != lifecycle.Ready:
+		return nil, status.Error(codes.FailedPrecondition, "the cluster is being released")
+	case c.planning:
+		return nil, status.Errorf(codes.FailedPrecondition, "run %d is about to begin: wait for it, stop it, or start with --replace", c.lastRun+1)
+	case c.lc.Busy():
+		return nil, status.Errorf(codes.FailedPrecondition, "run %d is active: wait for it, stop it, or start with --replace", c.lastRun)
+	}
+	if req.GetAgain() {
+		if c.program == nil {
+			return nil, status.Error(codes.FailedPrecondition, "--again: nothing has been started in this cluster yet")
+		}
+		req = again(c.program, req)
+	}
+	if req.GetProgram().GetKind() == clusterpb.Program_KIND_UNSPECIFIED && !cluster.CommandsOnly(c.cfg.Request.GetRoles()) {
+		return nil, status.Error(codes.InvalidArgument, "no program to start")
+	}
+	from, err := c.resumeFrom(req.GetResume())
+	if err != nil {
+		return nil, status.Error(codes.InvalidArgument, err.Error())
+	}
+	id := c.lastRun + 1
+	st := &clusterpb.RunStatus{
+		Id: id, State: lifecycle.RunWaiting.String(), Program: cmp.Or(req.GetProgram().GetName(), "commands"), Words: wordsOf(req.GetProgram()),
+		StartedUnix: time.Now().Unix(), MaxRestarts: req.GetMaxRestarts(), ClusterId: c.cfg.Authority.ID(),
+	}
+	c.placed(st)
+	if from != nil {
+		st.ResumedFrom = fmt.Sprintf("run %d", from.GetId())
+		if !c.isOwn(c.find(from.GetId())) {
+			st.ResumedFrom += " of an earlier cluster"
+		}
+	}
+	c.planning = true
+	return &runPlan{req: req, status: st, from: from}, nil
+}
+
+// wordsOf are a program's words without its name.
+func wordsOf(p *clusterpb.Program) []string {
+	if p.GetKind() == clusterpb.Program_COMMAND {
+		return p.GetWords()[min(1, len(p.GetWords())):]
+	}
+	return p.GetWords()
+}
+
+// again is the last start's program with this one's options.
+func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
+	r := proto.CloneOf(last)
+	r.Resume, r.MaxRestarts, r.StepTimeoutMillis, r.RunTimeoutMillis = req.GetResume(), req.GetMaxRestarts(), req.GetStepTimeoutMillis(), req.GetRunTimeoutMillis()
+	r.Callback, r.KerasPatch = req.GetCallback(), req.GetKerasPatch()
+	r.Given, r.StartIn = req.GetGiven(), req.GetStartIn()
+	for k, v := range req.GetEnv() {
+		if r.Env == nil {
+			r.Env = map[string]string{}
+		}
+		r.Env[k] = v
+	}
+	return r
+}
+
+// folders makes the run's folders, with the checkpoints it takes up.
+func (c *Coordinator) folders(ctx context.Context, p *runPlan) error {
+	checkpoints := c.here(p.status.GetCheckpointDir())
+	for _, d := range []string{c.here(p.status.GetLogDir()), c.here(p.status.GetExportDir()), filepath.Dir(checkpoints)} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
+		}
+	}
+	if p.from == nil {
+		if err := os.MkdirAll(checkpoints, 0o700); err != nil {
+			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
+		}
+		return nil
+	}
+	if err := c.takeUp(ctx, p.from, checkpoints); err != nil {
+		// Half a copy would be taken for checkpoints by the next --resume.
+		err = errors.Join(err, os.RemoveAll(filepath.Dir(checkpoints)))
+		return status.Errorf(codes.FailedPrecondition, "take up the checkpoints of run %d: %v", p.from.GetId(), err)
+	}
+	return nil
+}
+
+// read reads the files given as they are now.
+func (p *runPlan) read(ctx context.Context, c *Coordinator) error {
+	given, err := c.filesOf(ctx, p.req)
+	if err != nil {
+		return status.Error(codes.FailedPrecondition, errors.Join(err, os.RemoveAll(c.here(p.status.GetDir()))).Error())
+	}
+	p.given = given
+	return nil
+}
+
+// takeUp copies a run's checkpoints into a folder, which gets its name when they are
+// whole.
+func (c *Coordinator) takeUp(ctx context.Context, from *clusterpb.RunStatus, into string) error {
+	if c.cfg.Spool != nil {
+		ctx, cancel := context.WithTimeout(ctx, bringLimit)
+		defer cancel()
+		if err := c.cfg.Spool.Bring(ctx, rundir.Name(from.GetId())+"/checkpoints"); err != nil {
+			return err
+		}
+	}
+	aside := filepath.Join(filepath.Dir(into), ".taken-up")
+	if err := os.Mkdir(aside, 0o700); err != nil {
+		return err
+	}
+	if err := os.CopyFS(aside, untilDone{ctx, os.DirFS(c.here(from.GetCheckpointDir()))}); err != nil {
+		return err
+	}
+	return os.Rename(aside, into)
+}
+
+// untilDone is a file system that opens nothing more once its context is done.
+type untilDone struct {
+	ctx context.Context
+	fs.FS
+}
+
+// Open implements fs.FS.
+func (u untilDone) Open(name string) (fs.File, error) {
+	if err := u.ctx.Err(); err != nil {
+		return nil, err
+	}
+	return u.FS.Open(name)
+}
+
+// ReadLink implements fs.ReadLinkFS, so that links are copied as links.
+func (u untilDone) ReadLink(name string) (string, error) { return fs.ReadLink(u.FS, name) }
+
+// Lstat implements fs.ReadLinkFS.
+func (u untilDone) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(u.FS, name) }
+
+// carryOut begins the run. Loop only.
+func (c *Coordinator) carryOut(p *runPlan) *record {
+	clear(c.blobs) // the last run's; --again brings its own along
+	program := p.req.GetProgram()
+	for _, b := range []*clusterpb.Blob{program.GetBody(), program.GetArgs(), program.GetModules()} {
+		c.keepBlob(b)
+	}
+	c.program, c.given = p.req, p.given
+	c.lastRun = p.status.GetId()
+	c.files.Allow(c.lastRun)
+	rec := newRecord(p.status)
+	rec.told = c.notes.said()
+	c.records = append(c.records, rec)
+	c.detached = false
+	c.keepRecord(rec)
+	c.saveState()
+	c.handle(lifecycle.StartRequested{Spec: lifecycle.RunSpec{
+		ID: c.lastRun, MaxRestarts: int(p.req.GetMaxRestarts()), StepTimeout: time.Duration(p.req.GetStepTimeoutMillis()) * time.Millisecond,
+		RunTimeout: time.Duration(p.req.GetRunTimeoutMillis()) * time.Millisecond,
+	}})
+	return rec
+}
+
+func notEmpty(folder string) bool {
+	entries, err := os.ReadDir(folder)
+	return err == nil && len(entries) > 0
+}
+
+// resumeFrom finds the run whose checkpoints --resume names.
+func (c *Coordinator) resumeFrom(which string) (*clusterpb.RunStatus, error) {
+	if which == "" {
+		return nil, nil
+	}
+	if which == "last" {
+		for _, v := range slices.Backward(c.records) {
+			st := v.status
+			if c.hasCheckpoints(st) {
+				return st, nil
+			}
+		}
+		return nil, fmt.Errorf("--resume: no run in %s has left a checkpoint", c.cfg.Dir)
+	}
+	n, err := strconv.Atoi(which)
+	if err != nil {
+		return nil, fmt.Errorf("--resume=%s: want a run's number or last", which)
+	}
+	rec := c.find(int32(n))
+	if rec == nil || n == 0 {
+		return nil, fmt.Errorf("--resume=%d: there is no run %d; the last one is run %d", n, n, c.lastRun)
+	}
+	if !c.hasCheckpoints(rec.status) {
+		return nil, fmt.Errorf("--resume=%d: run %d has left no checkpoint", n, n)
+	}
+	return rec.status, nil
+}

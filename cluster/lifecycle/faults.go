@@ -1,0 +1,294 @@
+package lifecycle
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// peerWords is how TensorFlow, and PyTorch and JAX by gloo and NCCL, say that the trouble
+// is a peer's.
+var peerWords = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\b(UnavailableError|AbortedError|CancelledError)\b|Collective ops is aborted|tasks are unhealthy` +
+		`|gloo/transport/tcp/\w+\.cc:\d+\].*Connection (closed|reset) by peer|\bncclRemoteError\b`)
+})
+
+// rejoined checks what an agent that came back still runs against what should run there.
+func (l *Machine) rejoined(x *Executor, running []*clusterpb.RunningTask) {
+	if !x.Busy {
+		if len(running) > 0 { // left from a run this driver does not know as open
+			l.do(SendInstruction{x.ID, endRun(0, 0)})
+		}
+		return
+	}
+	t := l.run.task(x.Task)
+	for _, had := range running {
+		if had.GetRun() != l.run.Spec.ID || had.GetTask() != x.Task.String() {
+			continue
+		}
+		if x.missed { // the word to end it
+			l.end(x, x.grace)
+		}
+		l.stopsAgain()
+		return
+	}
+	// Its exit report, if there is one, comes on the new stream; without one the
+	// launch was lost with the old stream.
+	x.unknown = t.Attempt
+	l.do(SetTimer{"unknown " + string(x.ID), l.limits.report})
+}
+
+// unknown ends a task that its agent came back without, and did not report.
+func (l *Machine) unknown(x *Executor) {
+	if x == nil || !x.Busy || l.run == nil || x.unknown != l.run.task(x.Task).Attempt {
+		return
+	}
+	l.taskGone(x, "its agent came back without it")
+}
+
+// taskGone is a task's end that no exit report tells.
+func (l *Machine) taskGone(x *Executor, reason string) {
+	if l.run == nil || !(x.Busy || l.waits(x)) {
+		x.Busy = false
+		return
+	}
+	l.exited(ProgramExited{
+		Run: l.run.Spec.ID, Attempt: l.run.task(x.Task).Attempt, Task: x.Task,
+		Exit: &clusterpb.Exited{Code: -1, Reason: reason, Tail: x.said},
+	})
+}
+
+func (l *Machine) exited(e ProgramExited) {
+	r := l.run
+	t := l.OpenTask(e.Run, e.Task)
+	if t == nil || e.Attempt != t.Attempt || t.State == TaskExited || t.State == TaskEnded {
+		return
+	}
+	x := l.Executor(t.exec)
+	x.Busy = false
+	t.Exit = e.Exit
+	t.State = TaskExited
+	if t.asked {
+		t.State = TaskEnded
+	}
+	l.do(RunChanged{})
+	switch {
+	case !r.State.Open():
+		t.Echo = isEcho(e.Exit)
+		l.gone()
+	case r.Stopping: // also while the gang was being ended for a restart
+		l.stoppedOne()
+	case r.State == RunRestarting:
+		l.gone()
+	case t.asked: // ended because training is over
+		l.checkDone()
+	case succeeded(e.Exit):
+		t.entered = true // also where it ended before its word came through
+		l.launchDue()
+		l.allEntered()
+		l.checkDone()
+	default:
+		l.failed(t)
+	}
+}
+
+func succeeded(x *clusterpb.Exited) bool {
+	return x.GetCode() == 0 && x.GetSignal() == 0 && x.GetReason() == ""
+}
+
+// failed decides what a task's failure means. The first exit is the cause, except
+// that a task which ends in TensorFlow's word about a peer waits for the verdict.
+func (l *Machine) failed(t *Task) {
+	r := l.run
+	if l.policy(t.ID.Role).kind == cluster.Sidecar {
+		l.note(true, "%s; training goes on without it", l.describe(t))
+		l.launchDue()
+		l.allEntered()
+		l.checkDone()
+		return
+	}
+	if len(r.Tasks) > 1 && isEcho(t.Exit) {
+		t.Echo = true
+		r.echoes = append(r.echoes, t)
+		if len(r.echoes) == 1 {
+			for _, x := range l.execs {
+				if x.Busy {
+					l.do(SendInstruction{x.ID, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Probe{Probe: &clusterpb.Probe{}}}})
+				}
+			}
+			l.do(SetTimer{"settle", l.limits.settle})
+		}
+		return
+	}
+	l.cause(t, l.describe(t))
+}
+
+func isEcho(x *clusterpb.Exited) bool {
+	if x.GetSignal() != 0 || x.GetReason() != "" {
+		return false
+	}
+	if x.GetException() != "" {
+		return peerWords().MatchString(x.GetException())
+	}
+	return peerWords().MatchString(strings.Join(x.GetTail(), "\n"))
+}
+
+// verdict: half a second after an echo, a peer that is stopped or silent is the
+// cause; if none is, the echo was no echo.
+func (l *Machine) verdict() {
+	r := l.run
+	if !r.State.Open() || len(r.echoes) == 0 {
+		return
+	}
+	for _, t := range r.Tasks {
+		x := l.Executor(t.exec)
+		switch {
+		case t.Stopped && x.Busy:
+			l.cause(t, fmt.Sprintf("%s on %s is stopped (a SIGSTOP, or a debugger): its peers lost it", t.ID, x.Host))
+			return
+		case x.State == ExecutorSilent:
+			l.cause(t, fmt.Sprintf("%s on %s is silent: %s", t.ID, x.Host, x.Why))
+			return
+		}
+	}
+	first := r.echoes[0]
+	first.Echo = false
+	l.cause(first, l.describe(first))
+}
+
+// cause has been found: restart what may be restarted, or close the run.
+func (l *Machine) cause(t *Task, summary string) {
+	r := l.run
+	l.do(SetTimer{"settle", 0})
+	r.echoes = nil // the verdict is in: the next echo waits for one of its own
+	parameterServers := len(r.cluster[cluster.PS]) > 0
+	if parameterServers && t.ID.Role == cluster.Worker {
+		if l.worker(t, summary) {
+			return
+		}
+	}
+	mayRestart := !parameterServers && r.Restarts < r.Spec.MaxRestarts && r.entered
+	if mayRestart {
+		r.Restarts++
+		l.note(true, "%s; restart %d of %d: every task again on new ports, from the last checkpoint", summary, r.Restarts, r.Spec.MaxRestarts)
+		r.State, r.over = RunRestarting, false // also where it fell to a stage behind the training
+		for _, name := range append(l.endTimers(), "step") {
+			l.do(SetTimer{name, 0})
+		}
+		l.do(SetTimer{"enter", l.limits.enter})
+		l.do(RunChanged{})
+		l.endAll(l.limits.failGrace)
+		l.regain()
+		l.gone()
+		return
+	}
+	l.outcome("failed", l.failure(t, summary), l.limits.failGrace)
+}
+
+// worker handles a lost worker beside parameter servers: it is launched again at its
+// place while restarts are left, else the others go on without it, and it says so.
+// It reports false when that worker was the last.
+func (l *Machine) worker(t *Task, summary string) bool {
+	r := l.run
+	x := l.Executor(t.exec)
+	if r.Restarts < r.Spec.MaxRestarts && x.State == ExecutorReady {
+		r.Restarts++
+		t.Restarts++
+		l.note(true, "%s; restart %d of %d: this worker alone, at its address", summary, r.Restarts, r.Spec.MaxRestarts)
+		l.launch(x, false)
+		return true
+	}
+	others := 0
+	for _, o := range r.Tasks {
+		if o.ID.Role == cluster.Worker && o != t && (o.State == TaskRunning || o.State == TaskLaunching) {
+			others++
+		}
+	}
+	if others == 0 {
+		return false
+	}
+	l.note(true, "%s; the run goes on with %d other %s", summary, others, plural(others, "worker"))
+	l.do(RunChanged{})
+	l.launchDue() // nobody waits for it any more, neither who comes after it
+	l.allEntered()
+	return true
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	return noun + "s"
+}
+
+// describe is a failure's one line.
+func (l *Machine) describe(t *Task) string {
+	where := t.ID.String()
+	if x := l.Executor(t.exec); x != nil && x.Host != "" {
+		where += " on " + x.Host
+	}
+	e := t.Exit
+	switch {
+	case e.GetReason() != "":
+		return fmt.Sprintf("%s: %s", where, e.GetReason())
+	case e.GetOutOfMemory():
+		return fmt.Sprintf("%s ran out of memory and was killed by the kernel (SIGKILL; its cgroup's oom_kill rose)", where)
+	case e.GetSignal() != 0:
+		return fmt.Sprintf("%s was killed by signal %d (%s)", where, e.GetSignal(), signalName(e.GetSignal()))
+	case e.GetException() != "":
+		return fmt.Sprintf("%s failed: %s", where, firstLine(e.GetException()))
+	default:
+		return fmt.Sprintf("%s exited with code %d", where, e.GetCode())
+	}
+}
+
+func (l *Machine) failure(t *Task, summary string) *clusterpb.Failure {
+	f := &clusterpb.Failure{Kind: "task", Summary: summary, Task: t.ID.String(), ExitCode: 1}
+	if x := l.Executor(t.exec); x != nil {
+		f.Host = x.Host
+	}
+	f.Remedy = "mend the program and %tfcluster start again: the executors are held"
+	e := t.Exit
+	if e == nil {
+		f.Kind = "lost"
+		return f
+	}
+	f.Signal, f.Lines, f.Exception, f.Traceback = e.GetSignal(), e.GetTail(), e.GetException(), e.GetTraceback()
+	switch {
+	case e.GetSignal() != 0:
+		f.ExitCode = 128 + e.GetSignal()
+	case e.GetCode() > 0:
+		f.ExitCode = e.GetCode()
+	}
+	switch {
+	case e.GetReason() != "":
+		f.Kind = "lost"
+		f.Remedy = "%tfcluster start runs again on the executors that are left or replaced; %tfcluster reset frees what hangs"
+	case e.GetOutOfMemory(), strings.HasPrefix(e.GetException(), "MemoryError"):
+		f.Kind = "out_of_memory"
+		f.Remedy = "a smaller batch or model, or reserve with more --memory"
+	}
+	return f
+}
+
+func signalName(n int32) string {
+	names := map[syscall.Signal]string{
+		syscall.SIGKILL: "SIGKILL", syscall.SIGTERM: "SIGTERM", syscall.SIGINT: "SIGINT", syscall.SIGSEGV: "SIGSEGV", syscall.SIGABRT: "SIGABRT",
+		syscall.SIGBUS: "SIGBUS", syscall.SIGFPE: "SIGFPE", syscall.SIGILL: "SIGILL", syscall.SIGHUP: "SIGHUP", syscall.SIGPIPE: "SIGPIPE",
+		syscall.SIGQUIT: "SIGQUIT", syscall.SIGUSR1: "SIGUSR1", syscall.SIGUSR2: "SIGUSR2",
+	}
+	if s, ok := names[syscall.Signal(n)]; ok {
+		return s
+	}
+	return syscall.Signal(n).String()
+}
+
+func firstLine(s string) string {
+	line, _, _ := strings.Cut(s, "\n")
+	return line
+}

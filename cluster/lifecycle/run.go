@@ -1,0 +1,384 @@
+package lifecycle
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// RunSpec is what the lifecycle needs to know of a start.
+type RunSpec struct {
+	ID          int32
+	MaxRestarts int
+	StepTimeout time.Duration
+	RunTimeout  time.Duration
+}
+
+type RunState int
+
+// A run's states. Those before RunFinished are open: the outcome is not known.
+const (
+	RunWaiting   RunState = iota // for executors to be free and whole
+	RunPreparing                 // agents hold fresh ports
+	RunLaunching                 // not every task has entered
+	RunRunning
+	RunRestarting // the gang is being ended, to be launched again
+	RunFinished
+	RunFailed
+	RunStopped
+)
+
+func (s RunState) Open() bool { return s < RunFinished }
+
+func (s RunState) String() string {
+	return [...]string{"starting", "starting", "starting", "running", "restarting", cluster.RunFinished, cluster.RunFailed, cluster.RunStopped}[s]
+}
+
+// Run is one start to its end. It stays until the next one, for status.
+type Run struct {
+	Spec     RunSpec
+	State    RunState
+	Attempt  int
+	Restarts int
+	Tasks    []*Task
+	cluster  cluster.Spec
+	Failure  *clusterpb.Failure
+	entered  bool // every task of the first attempt has
+	Stopping bool
+	stop     *stopPlan // while it is being stopped with time to save
+	stacks   bool      // no step for too long: the tasks were asked where they are
+	over     bool      // training is over; an evaluator may still look at the last checkpoint
+	echoes   []*Task   // failed in TensorFlow's word about a peer; the verdict is awaited
+}
+
+type TaskState int
+
+const (
+	TaskWaiting TaskState = iota
+	TaskLaunching
+	TaskRunning
+	TaskExited
+	TaskEnded // ended by us, not by itself
+)
+
+func (s TaskState) String() string {
+	return [...]string{"waiting", "launching", "running", "exited", "ended"}[s]
+}
+
+type Task struct {
+	ID           cluster.TaskID
+	exec         cluster.ExecutorID
+	State        TaskState
+	entered      bool
+	joinedServer bool
+	Restarts     int
+	Attempt      int // the run's, plus LoneRestart for each time it was launched alone
+	Exit         *clusterpb.Exited
+	Echo         bool
+	Stopped      bool   // its process is in state T
+	asked        bool   // we asked it to end
+	signaled     bool   // by SIGTERM or SIGKILL
+	leaving      bool   // its program has been reached by the request to stop
+	Awaits       string // the role whose tasks come first, while it waits for them
+	overdue      bool   // the while it had behind the training's end is over
+}
+
+func (l *Machine) stepRun(e Event) {
+	switch e := e.(type) {
+	case StartRequested:
+		l.next = &e.Spec
+		l.do(SetTimer{"enter", l.limits.enter})
+		l.do(RunChanged{})
+		for _, x := range l.execs {
+			if x.givenUp() {
+				l.startFailed(l.notKept(x))
+				return
+			}
+		}
+		l.advance()
+	case PortPrepared:
+		l.prepared(e)
+	case ProgramEntered:
+		if t := l.OpenTask(e.Run, e.Task); t != nil && t.State == TaskLaunching {
+			t.State, t.entered = TaskRunning, true
+			l.Executor(t.exec).unknown = 0
+			l.do(RunChanged{})
+			l.launchDue()
+			l.allEntered()
+		}
+	case ServerJoined:
+		if t := l.OpenTask(e.Run, e.Task); t != nil {
+			t.joinedServer = true
+			l.launchDue()
+			l.checkDone()
+		}
+	case ProgramExited:
+		l.exited(e)
+	case UsageReported:
+		if x := l.Executor(e.Exec); x != nil {
+			if _, runs := e.Stopped[x.Task]; runs {
+				x.unknown = 0 // it was being launched when its agent came back
+			}
+		}
+		if l.run != nil {
+			for _, t := range l.run.Tasks {
+				if t.exec == e.Exec {
+					t.Stopped = e.Stopped[t.ID]
+				}
+			}
+		}
+	case StepMoved:
+		if r := l.run; r != nil && r.State.Open() && r.Spec.StepTimeout > 0 && !r.Stopping {
+			r.stacks = false
+			l.do(SetTimer{"step", r.Spec.StepTimeout})
+		}
+	case StopRequested:
+		l.stop(e)
+	case StepAnswered:
+		l.stepAnswered(e)
+	case StopReached:
+		if t := l.OpenTask(e.Run, e.Task); t != nil && e.Attempt == t.Attempt {
+			t.leaving = true
+		}
+	}
+}
+
+func (l *Machine) OpenTask(run int32, id cluster.TaskID) *Task {
+	if l.run == nil || l.run.Spec.ID != run {
+		return nil
+	}
+	return l.run.task(id)
+}
+
+func (r *Run) task(id cluster.TaskID) *Task {
+	for _, t := range r.Tasks {
+		if t.ID == id {
+			return t
+		}
+	}
+	return nil
+}
+
+// advance lets the start that waits begin, or a restart go on, as soon as every
+// executor is whole and free.
+func (l *Machine) advance() {
+	if l.state != Ready {
+		return
+	}
+	restart := l.run != nil && l.run.awaitsExecutors()
+	if !restart && l.next == nil {
+		return
+	}
+	if !restart && l.Active() {
+		return
+	}
+	for _, x := range l.execs {
+		x.left = x.left && restart && x.State != ExecutorReady
+		if !x.left && (x.State != ExecutorReady || x.Busy) {
+			return
+		}
+	}
+	if !restart {
+		l.run = &Run{Spec: *l.next}
+		l.next = nil
+		for _, x := range l.execs {
+			x.replaced = 0 // every executor is here: its losses are old ones
+			l.run.Tasks = append(l.run.Tasks, &Task{ID: x.Task, exec: x.ID})
+		}
+		if l.run.Spec.RunTimeout > 0 {
+			l.do(SetTimer{"run", l.run.Spec.RunTimeout})
+		}
+	}
+	r := l.run
+	r.State, r.echoes = RunPreparing, nil
+	r.Attempt++
+	for _, t := range r.Tasks {
+		*t = Task{ID: t.ID, exec: t.exec, Restarts: t.Restarts}
+	}
+	for _, x := range l.execs {
+		if x.left {
+			t := r.task(x.Task)
+			t.State, t.Exit = TaskExited, &clusterpb.Exited{Code: -1, Reason: "executor lost: " + x.Why}
+			continue
+		}
+		x.Port = 0
+		l.do(SendInstruction{x.ID, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Prepare{
+			Prepare: &clusterpb.Prepare{Run: r.Spec.ID, Attempt: int32(r.Attempt)},
+		}}})
+	}
+	l.do(RunChanged{})
+}
+
+func (l *Machine) prepared(e PortPrepared) {
+	r := l.run
+	x := l.Executor(e.Exec)
+	if r == nil || x == nil || x.left || r.State != RunPreparing || e.Run != r.Spec.ID || e.Attempt != r.Attempt {
+		return
+	}
+	if e.Err != "" {
+		l.outcome("failed", &clusterpb.Failure{
+			Kind: "engine", Task: x.Task.String(), Host: x.Host, ExitCode: 1,
+			Summary: fmt.Sprintf("%s on %s could not hold a port: %s", x.Task, x.Host, e.Err), Remedy: "%tfcluster reset, then start again",
+		}, 0)
+		return
+	}
+	x.Port = e.Port
+	addresses := map[cluster.TaskID]string{}
+	for _, x := range l.execs {
+		if x.Port == 0 && !x.left {
+			return
+		}
+		addresses[x.Task] = cluster.HostPort(x.address, x.Port)
+	}
+	spec, err := cluster.NewSpec(addresses)
+	if err != nil { // roles are validated before a reservation
+		l.outcome("failed", &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 1}, 0)
+		return
+	}
+	r.cluster, r.State = spec, RunLaunching
+	l.launchDue()
+	if r.Spec.StepTimeout > 0 {
+		r.stacks = false
+		l.do(SetTimer{"step", r.Spec.StepTimeout})
+	}
+	l.do(RunChanged{})
+}
+
+// LoneRestart keeps the attempts of a task that is launched again alone apart from
+// those of the gang.
+const LoneRestart = 1000
+
+func (l *Machine) launch(x *Executor, fresh bool) {
+	r := l.run
+	t := r.task(x.Task)
+	t.Attempt = r.Attempt + LoneRestart*t.Restarts
+	t.State, t.Exit, t.entered, t.joinedServer = TaskLaunching, nil, false, false
+	t.asked, t.signaled, t.leaving = false, false, false
+	x.Busy = true
+	l.do(LaunchTask{Exec: x.ID, Task: x.Task, Attempt: t.Attempt, Spec: r.cluster, fresh: fresh})
+}
+
+// allEntered is the run's entry once every task that was launched is in its program;
+// those that wait for others' ends are not awaited.
+func (l *Machine) allEntered() {
+	r := l.run
+	if r.launching() || (r.State != RunLaunching && r.State != RunRunning) {
+		return
+	}
+	l.do(SetTimer{"enter", 0})
+	if r.State == RunLaunching {
+		r.State = RunRunning
+		l.do(RunChanged{})
+	}
+	if !r.entered {
+		r.entered = true
+		l.do(RunEntered{})
+	}
+	l.checkDone()
+}
+
+func (l *Machine) runTimer(name string) {
+	if name == "enter" && l.next != nil && !l.Active() {
+		l.startFailed(&clusterpb.Failure{
+			Kind: "timeout", ExitCode: 124, Summary: fmt.Sprintf("could not begin within %s: %s", l.limits.enter, l.Missing()),
+			Remedy: "%tfcluster reset frees what hangs and replaces what was lost",
+		})
+		return
+	}
+	r := l.run
+	if r == nil {
+		return
+	}
+	switch name {
+	case "settle":
+		l.verdict()
+	case "enter":
+		if r.awaitsExecutors() && !r.Stopping && l.leaveSidecars() {
+			l.do(SetTimer{"enter", l.limits.enter})
+			l.advance()
+			return
+		}
+		if r.State.Open() && (r.State != RunRunning || r.launching()) {
+			l.outcome("failed", l.notEntered(), l.limits.failGrace)
+		}
+	case "step":
+		switch {
+		case !r.State.Open() || r.Stopping:
+		case !r.training():
+			l.do(SetTimer{"step", r.Spec.StepTimeout})
+		case !r.stacks:
+			l.askStacks()
+		default:
+			l.outcome("failed", l.stuck(), l.limits.failGrace)
+		}
+	case "run":
+		if r.State.Open() {
+			l.outcome("failed", &clusterpb.Failure{
+				Kind: "run_timeout", ExitCode: 124, Summary: fmt.Sprintf("the run was not over within %s (--run-timeout)", r.Spec.RunTimeout),
+				Remedy: "give it more time, or take its checkpoints up with start --resume",
+			}, l.limits.failGrace)
+		}
+	case "stop", "stop step", "stop unresponsive":
+		l.stopTimer(name)
+	case "ending":
+		for _, x := range l.execs {
+			if x.Busy {
+				l.lose(x, "its agent did not end the run's processes in time")
+			}
+		}
+	default:
+		if role, ok := strings.CutPrefix(name, "end "); ok {
+			l.notEnded(role)
+		}
+	}
+}
+
+// startFailed tells that the start which waited for executors does not come about.
+func (l *Machine) startFailed(f *clusterpb.Failure) {
+	l.next = nil
+	l.do(SetTimer{"enter", 0})
+	l.do(StartFailed{f})
+}
+
+func (l *Machine) notEntered() *clusterpb.Failure {
+	if l.run.awaitsExecutors() {
+		return &clusterpb.Failure{
+			Kind: "timeout", ExitCode: 124, Summary: fmt.Sprintf("could not be launched within %s: %s", l.limits.enter, l.Missing()),
+			Remedy: "%tfcluster reset replaces what was lost; start --resume goes on from the last checkpoint",
+		}
+	}
+	return l.run.notEnteredBy(l.limits.enter)
+}
+
+// askStacks has every task write where its threads are, and leaves it a moment to.
+func (l *Machine) askStacks() {
+	r := l.run
+	r.stacks = true
+	for _, t := range r.Tasks {
+		if x := l.Executor(t.exec); t.entered && t.Exit == nil && x != nil && x.Busy {
+			l.do(SendInstruction{x.ID, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Signal{
+				Signal: &clusterpb.SignalTask{Run: r.Spec.ID, Task: t.ID.String(), Signal: int32(syscall.SIGUSR1)},
+			}}})
+		}
+	}
+	l.do(SetTimer{"step", l.limits.stacks})
+}
+
+// stuck names who to look at when no step went on: a stopped process first.
+func (l *Machine) stuck() *clusterpb.Failure {
+	f := &clusterpb.Failure{
+		Kind: "step_timeout", ExitCode: 124, Remedy: "%tfcluster logs shows where each task is; start --resume goes on from the last checkpoint",
+		Summary: fmt.Sprintf("no step for %s (--step-timeout)", l.run.Spec.StepTimeout),
+	}
+	for _, t := range l.run.Tasks {
+		if t.Stopped {
+			f.Task, f.Summary = t.ID.String(), fmt.Sprintf("%s: %s is stopped (a SIGSTOP, or a debugger)", f.Summary, t.ID)
+			break
+		}
+	}
+	return f
+}

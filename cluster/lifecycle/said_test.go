@@ -1,0 +1,74 @@
+package lifecycle
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// TestSaid: what a lost agent wrote last is told with whatever fails because of it, and
+// forgotten when another has come.
+func TestSaid(t *testing.T) {
+	t.Parallel()
+	begin := func() *Machine {
+		p := &player{}
+		if err := p.cluster(map[string]string{"worker": "2"}); err != nil {
+			t.Fatal(err)
+		}
+		return p.l
+	}
+	failure := func(actions []Action) *clusterpb.Failure {
+		for _, a := range actions {
+			if f, ok := a.(ReservationFailed); ok {
+				return f.Failure
+			}
+		}
+		return nil
+	}
+	want := []string{"Traceback", "no room"}
+	lose := func(l *Machine, id cluster.ExecutorID) []Action {
+		x := l.Executor(id)
+		attempt := x.Attempt
+		l.Step(Granted{id, attempt, "n1", false})
+		l.Step(LastLines{id, attempt, want})
+		return l.Step(EngineLost{id, attempt, "its agent ended with code 1"})
+	}
+	l := begin()
+	lose(l, "1")
+	l.Step(LastLines{"1", -1, []string{"of an older one"}})
+	if f := failure(l.Step(TimerFired{"reserve"})); f == nil || !slices.Equal(f.GetLines(), want) {
+		t.Errorf("at the timeout: %v", f)
+	}
+	l = begin()
+	var f *clusterpb.Failure
+	for range MaxReplacements + 1 {
+		f = failure(lose(l, "1"))
+	}
+	if !slices.Equal(f.GetLines(), want) {
+		t.Errorf("after the last replacement: %v", f)
+	}
+	l = begin()
+	lose(l, "1")
+	l.Step(AgentJoined{Exec: "1", Attempt: l.Executor("1").Attempt, Incarnation: "i", Host: "n2", Warm: false})
+	if f := failure(l.Step(TimerFired{"reserve"})); f == nil || len(f.GetLines()) > 0 {
+		t.Errorf("after another came: %v", f)
+	}
+}
+
+// TestBarrierOfStages: nobody waits for who begins behind them; another stage is waited for.
+func TestBarrierOfStages(t *testing.T) {
+	t.Parallel()
+	for before, want := range map[string]string{cluster.Chief: "worker:0 begins when the chief has ended (--worker-depends-on), and cannot come before", "loader": ""} {
+		p := &player{}
+		for _, line := range []string{"cluster chief=1 worker=1 loader=1 worker.after=" + before, "up", "start", "prepared", "entered chief:0"} {
+			if err := p.do(line); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if problem, open := p.l.BarrierOpens(map[cluster.TaskID]bool{{Role: cluster.Chief}: true}); problem != want || open != (want != "") {
+			t.Errorf("worker behind %s: %q, %t", before, problem, open)
+		}
+	}
+}

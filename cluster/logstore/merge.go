@@ -1,0 +1,270 @@
+package logstore
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Merger turns what tasks write into what a cell shows: a burst's first and last
+// lines, with the number of those in between; a progress bar only of the chief; a
+// line that three or more tasks wrote alike once; of a very long line its start. Its
+// caller adds lines as they come and takes a batch ten times a second.
+type Merger struct {
+	bounds bounds // of each end of a burst
+	show   string // all, chief, or a task
+	chief  string
+	short  Shortener
+
+	head     []*clusterpb.Line
+	tail     lastFew
+	lines    int   // shown lately: they count against the next lines' bounds
+	bytes    int64 // of those
+	added    int   // since the last take
+	calm     int   // takes in a row to which little was added
+	flooding bool  // the head was shown; lines go to the tail until it is quiet
+	ticks    int   // since the flood's tail was last shown
+	patience int   // ticks until it is shown again
+}
+
+// A burst is over once calmTicks takes in a row have brought little. One that goes on shows
+// its last lines after floodTicks, and then more and more seldom.
+const (
+	calmTicks  = 5
+	floodTicks = 20
+	floodMost  = 160
+	floodShare = 8 // what it shows then is this part of a burst's bytes
+	// How many takes it is until what was shown no longer counts: its lines, and its bytes.
+	forgetLines = 10
+	forgetBytes = 100
+)
+
+func NewMerger(req *clusterpb.FollowRequest, chief string) *Merger {
+	b := bounds{lines: int(req.GetBurst()), bytes: req.GetBurstBytes()}
+	if b.lines <= 0 {
+		b.lines = 200
+	}
+	return &Merger{
+		bounds: b, show: cmp.Or(req.GetShow(), "all"), chief: chief, short: Shortener{Limit: int(req.GetLineBytes())},
+		tail: lastFew{bounds: b}, patience: floodTicks,
+	}
+}
+
+// alarming is what a line of a task that is not shown must hold to be shown all the same.
+var alarming = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\bTraceback \(most recent|\w(Error|Exception)\b|^[EF]\d{4} |\bFATAL\b`)
+})
+
+func (m *Merger) wants(l *clusterpb.Line) bool {
+	if l.GetCarriage() && l.GetTask() != m.chief {
+		return false
+	}
+	switch m.show {
+	case "all":
+		return true
+	case "chief":
+		if l.GetTask() == m.chief {
+			return true
+		}
+	default:
+		if l.GetTask() == m.show || strings.HasPrefix(l.GetTask(), m.show+":") {
+			return true
+		}
+	}
+	return l.GetStream() == clusterpb.Line_STDERR && alarming().MatchString(l.GetText())
+}
+
+func (m *Merger) Add(lines []*clusterpb.Line) {
+	for _, l := range lines {
+		if !m.wants(l) {
+			continue
+		}
+		m.added++
+		if l = m.short.Line(l); l == nil {
+			continue
+		}
+		if size := lineSize(l); !m.flooding && m.bounds.room(m.lines, m.bytes, size) {
+			m.head = append(m.head, l)
+			m.lines++
+			m.bytes += size
+			continue
+		}
+		m.flooding = true
+		m.tail.add(l)
+	}
+}
+
+// Take returns what to show now, nil when there is nothing. At the end of a run
+// whatever is held back comes too.
+func (m *Merger) Take(end bool) *clusterpb.Lines {
+	m.calm++
+	if m.added > m.bounds.lines/10 {
+		m.calm = 0
+	}
+	m.added = 0
+	m.short.Sent()
+	out := &clusterpb.Lines{Head: m.head}
+	m.head = nil
+	if m.flooding {
+		m.flood(out, end)
+	} else {
+		m.lines = max(0, m.lines-max(1, m.bounds.lines/forgetLines))
+		m.bytes = max(0, m.bytes-max(1, m.bounds.bytes/forgetBytes))
+	}
+	if len(out.Head) == 0 && len(out.Tail) == 0 {
+		return nil
+	}
+	out.Head = mergeAlike(lastBars(out.Head))
+	out.Tail = mergeAlike(lastBars(out.Tail))
+	return out
+}
+
+// flood shows the last lines of a burst that is over, or has gone on for long.
+func (m *Merger) flood(out *clusterpb.Lines, end bool) {
+	over := end || m.calm >= calmTicks
+	if m.ticks++; !over && m.ticks < m.patience {
+		return
+	}
+	if !over && m.bounds.bytes > 0 {
+		m.tail.shrink(m.bounds.bytes / floodShare)
+	}
+	out.Skipped, out.Tail = m.tail.skipped, m.tail.lines
+	m.tail = lastFew{bounds: m.bounds}
+	m.ticks, m.patience = 0, min(2*m.patience, floodMost)
+	if over {
+		m.flooding, m.patience = false, floodTicks
+	}
+}
+
+// lastBars keeps of consecutive frames of a progress bar only the last.
+func lastBars(lines []*clusterpb.Line) []*clusterpb.Line {
+	var out []*clusterpb.Line
+	for i, l := range lines {
+		if l.GetCarriage() && i+1 < len(lines) && lines[i+1].GetCarriage() && lines[i+1].GetTask() == l.GetTask() {
+			continue
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// mergeAlike shows a line that three or more tasks wrote alike once, at its first
+// place, as "worker:0-3 ×4". Two alike stay two.
+func mergeAlike(lines []*clusterpb.Line) []*clusterpb.Line {
+	type alike struct {
+		text   string
+		stream clusterpb.Line_Stream
+	}
+	tasks := map[alike][]string{}
+	for _, l := range lines {
+		k := alike{l.GetText(), l.GetStream()}
+		if l.GetText() != "" && l.GetLeftOut() == 0 && !slices.Contains(tasks[k], l.GetTask()) {
+			tasks[k] = append(tasks[k], l.GetTask())
+		}
+	}
+	shown := map[alike]map[string]int{} // how often each task's copy was met
+	var out []*clusterpb.Line
+	for _, l := range lines {
+		k := alike{l.GetText(), l.GetStream()}
+		of := tasks[k]
+		if len(of) < 3 || l.GetLeftOut() > 0 { // what was left out may differ
+			out = append(out, l)
+			continue
+		}
+		if shown[k] == nil {
+			shown[k] = map[string]int{}
+		}
+		most := 0
+		for _, n := range shown[k] {
+			most = max(most, n)
+		}
+		shown[k][l.GetTask()]++
+		if shown[k][l.GetTask()] > most { // the first to write it this often
+			out = append(out, &clusterpb.Line{Stream: l.GetStream(), UnixNano: l.GetUnixNano(), Text: l.GetText(), Carriage: l.GetCarriage(), Seq: l.GetSeq(), Task: label(of)})
+		}
+	}
+	return out
+}
+
+// label is "worker:0-3 ×4" for consecutive tasks of a role, "chief,worker:0,2 ×3" otherwise.
+func label(tasks []string) string {
+	byRole := map[string][]int{}
+	var roles []string
+	for _, t := range tasks {
+		id, err := cluster.ParseTask(t)
+		if err != nil {
+			continue
+		}
+		if byRole[id.Role] == nil {
+			roles = append(roles, id.Role)
+		}
+		byRole[id.Role] = append(byRole[id.Role], id.Index)
+	}
+	slices.SortFunc(roles, func(a, b string) int { return cluster.CompareTasks(cluster.TaskID{Role: a}, cluster.TaskID{Role: b}) })
+	var parts []string
+	for _, r := range roles {
+		if r == cluster.Chief {
+			parts = append(parts, r)
+			continue
+		}
+		parts = append(parts, r+":"+ranges(byRole[r]))
+	}
+	return fmt.Sprintf("%s ×%d", strings.Join(parts, ","), len(tasks))
+}
+
+// ranges is "0-3,7" for 0 1 2 3 7.
+func ranges(ns []int) string {
+	slices.Sort(ns)
+	var parts []string
+	for i := 0; i < len(ns); {
+		j := i
+		for j+1 < len(ns) && ns[j+1] == ns[j]+1 {
+			j++
+		}
+		if j > i {
+			parts = append(parts, strconv.Itoa(ns[i])+"-"+strconv.Itoa(ns[j]))
+		} else {
+			parts = append(parts, strconv.Itoa(ns[i]))
+		}
+		i = j + 1
+	}
+	return strings.Join(parts, ",")
+}
+
+// FromStart returns what a cell shows of the lines that a run's tasks wrote up to a
+// position: the first and the last.
+func (m *Merger) FromStart(s *Store, run int32, until Position) (*clusterpb.Lines, error) {
+	all, err := s.ends(Query{Run: run, Until: until}, m.bounds, m.short.Limit, m.wants)
+	if err != nil {
+		return nil, err
+	}
+	return all.shown(), nil
+}
+
+// Missed returns the last of the lines that a run's tasks wrote up to a position, of which
+// a cell has not shown that many. Most bounds how many it returns.
+func (m *Merger) Missed(s *Store, run int32, until Position, lines int64, most int) (*clusterpb.Lines, error) {
+	last, _, err := s.Read(Query{Run: run, Last: most, Until: until})
+	if err != nil {
+		return nil, err
+	}
+	few := lastFew{bounds: m.bounds}
+	short := Shortener{Limit: m.short.Limit}
+	for _, l := range last {
+		if !m.wants(l) {
+			continue
+		}
+		if l = short.Line(l); l != nil {
+			few.add(l)
+		}
+	}
+	short.Sent()
+	return &clusterpb.Lines{Before: max(0, lines-int64(len(few.lines))), Head: mergeAlike(lastBars(few.lines))}, nil
+}

@@ -1,0 +1,121 @@
+package logstore
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Load takes up what an earlier driver's store kept of a run.
+func (s *Store) Load(run int32) error {
+	root := filepath.Join(rundir.Dir(s.dir, run), "tasks")
+	tasks, err := os.ReadDir(root)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("load lines of run %d: %w", run, err)
+	}
+	for _, t := range tasks {
+		task, ok := taskOfFolder(t.Name())
+		if !ok {
+			continue
+		}
+		segments, err := s.findSegments(filepath.Join(root, t.Name()))
+		if err != nil {
+			return fmt.Errorf("load lines of run %d: %w", run, err)
+		}
+		if err := s.takeUp(run, task, segments); err != nil {
+			return fmt.Errorf("load lines of run %d: %w", run, err)
+		}
+	}
+	return nil
+}
+
+// takeUp makes segments that were found a stream, unless it has some already.
+func (s *Store) takeUp(run int32, task string, segments []segment) error {
+	if len(segments) == 0 {
+		return nil
+	}
+	lost, err := s.goneBefore(segments[0], task)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := s.stream(run, task)
+	if len(st.segments) > 0 || st.total > 0 {
+		return nil
+	}
+	last := segments[len(segments)-1]
+	st.segments, st.lost, st.total = segments, lost, last.first+last.lines
+	for _, g := range segments {
+		s.bytes += g.bytes
+	}
+	return nil
+}
+
+// taskOfFolder is the task whose lines a folder of that name holds.
+func taskOfFolder(name string) (task string, ok bool) {
+	i := strings.LastIndexByte(name, '-')
+	if i < 0 {
+		return "", false
+	}
+	return name[:i] + ":" + name[i+1:], true
+}
+
+// findSegments are the segments in a folder, oldest first. Only the last is read: the
+// others hold the lines up to the next one's first.
+func (s *Store) findSegments(dir string) ([]segment, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var segments []segment
+	for _, e := range entries { // in the order of their names
+		g := segment{path: filepath.Join(dir, e.Name())}
+		if _, err := fmt.Sscanf(e.Name(), "%d.log", &g.first); err != nil {
+			continue
+		}
+		info, err := e.Info()
+		if err != nil {
+			return nil, err
+		}
+		g.bytes = info.Size()
+		if n := len(segments); n > 0 {
+			segments[n-1].lines = g.first - segments[n-1].first
+		}
+		segments = append(segments, g)
+	}
+	if len(segments) == 0 {
+		return nil, nil
+	}
+	last := &segments[len(segments)-1]
+	b, err := s.read(last.path)
+	if err != nil {
+		return nil, err
+	}
+	last.lines, last.bytes = countRows(b)
+	return segments, nil
+}
+
+// goneBefore is how many lines the quota took before a task's first segment. A segment may
+// also be the first because nothing could be written before it: then it says so.
+func (s *Store) goneBefore(first segment, task string) (uint64, error) {
+	if first.first == 0 {
+		return 0, nil
+	}
+	b, err := s.read(first.path)
+	if err != nil {
+		return 0, err
+	}
+	row, _, _ := bytes.Cut(b, []byte{'\n'})
+	if g, ok := parseGap(row, task); ok {
+		return first.first - min(first.first, g.Lines), nil
+	}
+	return first.first, nil
+}

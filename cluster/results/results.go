@@ -1,0 +1,121 @@
+// Package results reads and writes what a run leaves in the cluster's directory beside its
+// files: its record and its lines. It also reads them when the cluster is over.
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/state"
+)
+
+// Folder is a cluster's directory for who reads what is left there. Names are below it.
+type Folder interface {
+	List(ctx context.Context, name string) ([]fs.FileInfo, error)
+	Open(ctx context.Context, name string) (io.ReadCloser, error)
+	Close() error
+}
+
+// LocalFolder is a Folder of this host.
+type LocalFolder string
+
+// List implements Folder.
+func (h LocalFolder) List(_ context.Context, name string) ([]fs.FileInfo, error) {
+	entries, err := os.ReadDir(filepath.Join(string(h), name))
+	if err != nil {
+		return nil, err
+	}
+	var infos []fs.FileInfo
+	for _, e := range entries {
+		if i, err := e.Info(); err == nil { // else it has gone meanwhile
+			infos = append(infos, i)
+		}
+	}
+	return infos, nil
+}
+
+// Open implements Folder.
+func (h LocalFolder) Open(_ context.Context, name string) (io.ReadCloser, error) {
+	return os.Open(filepath.Join(string(h), name))
+}
+
+// Close implements Folder.
+func (h LocalFolder) Close() error { return nil }
+
+// Results are the runs in the directory of a cluster that is over.
+type Results struct {
+	Dir    string // as people write it
+	Folder Folder
+	Of     *state.Past // whose runs Runs gives; nil: those of earlier clusters too
+}
+
+// mostRuns bounds what is shown of a directory: the newest.
+const mostRuns = 200
+
+// Runs are the records of the runs, oldest first. A run that has none was cut off by its
+// driver's death. Of what tasks returned only the last run has the values, the others have
+// the reprs: the values of all runs may be gigabytes.
+func (r *Results) Runs(ctx context.Context) ([]*clusterpb.RunStatus, error) {
+	infos, err := r.Folder.List(ctx, "")
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for runs in %s: %w", r.Dir, err)
+	}
+	var numbers []int32
+	for _, i := range infos {
+		if n, ok := rundir.Number(i.Name()); ok && i.IsDir() {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	var runs []*clusterpb.RunStatus
+	for _, n := range numbers[max(0, len(numbers)-mostRuns):] {
+		st, err := r.run(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		if r.Of == nil || r.Of.Ran(st) {
+			if n := len(runs); n > 0 {
+				KeepReprs(runs[n-1])
+			}
+			runs = append(runs, st)
+		}
+	}
+	return runs, nil
+}
+
+func (r *Results) run(ctx context.Context, n int32) (*clusterpb.RunStatus, error) {
+	b, err := r.read(ctx, path.Join(rundir.Name(n), RecordFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the record of run %d: %w", n, err)
+	}
+	st := readRecord(n, b)
+	Place(st, r.Dir)
+	return st, nil
+}
+
+func (r *Results) read(ctx context.Context, name string) ([]byte, error) {
+	f, err := r.Folder.Open(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(f)
+}
+
+// Lines are a run's lines that are asked for, and where lines are missing among them.
+func (r *Results) Lines(ctx context.Context, q logstore.Query) ([]*clusterpb.Line, []logstore.Gap, error) {
+	return logstore.ReadFolder(ctx, r.Folder, q)
+}

@@ -1,0 +1,60 @@
+package state
+
+import (
+	"fmt"
+	"github.com/tfcluster/tfcluster/cluster"
+	"os"
+	"testing"
+	"time"
+)
+
+// TestPasts: what was known of clusters is found again, the newest alone, and not of those
+// that live.
+func TestPasts(t *testing.T) {
+	t.Setenv("TFCLUSTER_HOME", t.TempDir())
+	begin := time.Date(2026, 1, 2, 3, 4, 5, 6, time.Local)
+	for i := range mostPasts + 3 {
+		p := &Past{Name: fmt.Sprintf("yarn-%d", i%2), Dir: "/d", Since: begin.Add(time.Duration(i) * time.Second), Leases: []cluster.Lease{{ID: fmt.Sprintf("application_1_%d", i), State: "running"}}}
+		if err := p.Save(); err != nil {
+			t.Fatal(err)
+		}
+		if i == mostPasts+2 {
+			continue
+		}
+		p.Until, p.Leases[0].State = begin, "finished"
+		if err := p.Save(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := mostPasts + 2
+	state := &State{Name: fmt.Sprintf("yarn-%d", last%2), Since: begin.Add(time.Duration(last) * time.Second), Driver: ThisProcess(), Allocation: "application_1_last"}
+	dir, err := StateDir(state.Name)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = state.Save()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	pasts, err := Pasts()
+	if err != nil || len(pasts) != mostPasts {
+		t.Fatalf("there are %d: %v", len(pasts), err)
+	}
+	first, newest := pasts[0], pasts[mostPasts-1]
+	if first.Leases[0].ID != "application_1_3" || newest.Leases[0].ID != fmt.Sprintf("application_1_%d", last) || newest.Leases[0].State != "running" || pasts[mostPasts-2].Leases[0].State != "finished" {
+		t.Errorf("the first is %v, the newest %v", first, newest)
+	}
+	for i, p := range pasts {
+		if p.Lives != (i == mostPasts-1) {
+			t.Errorf("%s, %v, lives: %v", p.Name, p.Since, p.Lives)
+		}
+	}
+	if name := LivesAs("application_1_last"); name != state.Name {
+		t.Errorf("it lives as %q", name)
+	}
+	if err := (&Past{Name: "../x"}).Save(); err == nil {
+		t.Error("a name that is a path is taken")
+	}
+}

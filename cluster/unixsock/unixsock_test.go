@@ -1,0 +1,62 @@
+package unixsock
+
+import (
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// TestSocketLeavesOthersModes: what other goroutines make while a socket is opened has
+// the permissions that they ask for.
+func TestSocketLeavesOthersModes(t *testing.T) {
+	t.Parallel()
+	sockets, dir := shortDir(t), t.TempDir()
+	over := make(chan struct{})
+	var others sync.WaitGroup
+	others.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-over:
+				return
+			default:
+			}
+			name := filepath.Join(dir, string(rune('a'+i%26)))
+			if err := os.Mkdir(name, 0o700); err != nil {
+				t.Error(err)
+				return
+			}
+			if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o700 {
+				t.Errorf("a folder that was to be 0700 is %v: %v", info.Mode(), err)
+				return
+			}
+			if err := os.Remove(name); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for range 200 {
+		path := filepath.Join(sockets, "s.sock")
+		ln, err := Listen(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("the socket is %v: %v", info.Mode(), err)
+		}
+		ln.Close()
+	}
+	close(over)
+	others.Wait()
+}
+
+// shortDir is a folder for sockets, whose paths are short.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/tmp", "tfcluster-test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
