@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/ship"
 )
@@ -88,7 +89,7 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger) erro
 	if cfg.HostDir == "" {
 		cfg.HostDir = cfg.RuntimeDir
 	} else {
-		release, err := keepHostFolder(cfg.HostDir)
+		release, err := keepHostFolder(ctx, cfg.HostDir)
 		if err != nil {
 			return err
 		}
@@ -186,7 +187,7 @@ func prepareFolder(dir string) error {
 	if err != nil {
 		return err
 	}
-	if uid, ok := ownerOf(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) {
+	if uid, ok := proc.Owner(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) {
 		return fmt.Errorf("%s is not a folder of this user's own", dir)
 	}
 	return os.Chmod(dir, 0o700)

@@ -15,9 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
 // fetchTimeout is how long nothing may come of a blob that is fetched.
@@ -91,7 +90,7 @@ func (s *blobStore) take(ctx context.Context, digest string, write func(io.Write
 
 // open opens and locks a blob that is here.
 func (s *blobStore) open(ctx context.Context, path string) (*os.File, error) {
-	folder, err := lockFile(ctx, s.lockPath(), unix.LOCK_SH)
+	folder, err := lockfile.Open(ctx, s.lockPath(), lockfile.Shared)
 	if err != nil {
 		return nil, err
 	}
@@ -101,7 +100,7 @@ func (s *blobStore) open(ctx context.Context, path string) (*os.File, error) {
 		return nil, err
 	}
 	now := time.Now()
-	if err := errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), os.Chtimes(path, now, now)); err != nil {
+	if err := errors.Join(lockfile.Try(f, lockfile.Shared), os.Chtimes(path, now, now)); err != nil {
 		f.Close()
 		return nil, err
 	}
@@ -118,7 +117,7 @@ func (s *blobStore) prune() {
 		return // there is no blob
 	}
 	defer folder.Close()
-	if unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil {
+	if lockfile.Try(folder, lockfile.Exclusive) != nil {
 		return
 	}
 	entries, err := os.ReadDir(s.dir)
@@ -146,7 +145,7 @@ func removeUnused(path string) {
 		return
 	}
 	defer f.Close()
-	if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+	if lockfile.Try(f, lockfile.Exclusive) == nil {
 		os.Remove(path)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/ship"
 )
@@ -79,7 +80,7 @@ func prepareCache(dir string) error {
 	if err != nil {
 		return fmt.Errorf("look at the folder of environments: %w", err)
 	}
-	if uid, ok := ownerOf(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) || info.Mode().Perm()&0o022 != 0 {
+	if uid, ok := proc.Owner(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) || info.Mode().Perm()&0o022 != 0 {
 		return fmt.Errorf("%s is not a folder of this user's alone: remove it, or set TFCLUSTER_CACHE on the executors", dir)
 	}
 	return nil

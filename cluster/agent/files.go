@@ -11,12 +11,12 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lockfile"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
@@ -61,7 +61,7 @@ func openOwnFolder(parent, incarnation string) (*ownFolder, error) {
 	left, _ := filepath.Glob(filepath.Join(parent, ownPrefix+"*"))
 	for _, dir := range left {
 		if f, err := os.Open(dir); err == nil {
-			if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			if lockfile.Try(f, lockfile.Exclusive) == nil {
 				os.RemoveAll(dir)
 			}
 			f.Close()
@@ -73,7 +73,7 @@ func openOwnFolder(parent, incarnation string) (*ownFolder, error) {
 		o.lock, err = os.Open(aside)
 	}
 	if err == nil {
-		err = unix.Flock(int(o.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err = lockfile.Try(o.lock, lockfile.Exclusive)
 	}
 	if err == nil {
 		err = os.Rename(aside, o.dir)

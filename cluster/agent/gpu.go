@@ -12,8 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
+	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -68,9 +69,9 @@ func listGPUs(ctx context.Context, lister gpuLister) ([]*clusterpb.GPU, error) {
 func whose(pid int) (name, command string) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	if line, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil {
-		command = oneLine(string(line))
+		command = excerpt.OneLine(string(line))
 	}
-	uid, ok := ownerOf(dir)
+	uid, ok := proc.Owner(dir)
 	if !ok {
 		return "", command
 	}
@@ -78,18 +79,6 @@ func whose(pid int) (name, command string) {
 		return u.Username, command
 	}
 	return "uid " + uid, command
-}
-
-// oneLine is text of others' making as a message can hold it and a terminal may be
-// given it: valid, and what is no character is a space.
-func oneLine(text string) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsGraphic(r) {
-			return r
-		}
-		return ' '
-	}, strings.ToValidUTF8(text, "\uFFFD"))
-	return strings.Join(strings.Fields(text), " ")
 }
 
 // heldGPUs are the GPUs this executor has picked, each under its host's lock.
@@ -225,7 +214,7 @@ func describe(p *clusterpb.GPUProcess) string {
 	if p.GetUser() != "" || p.GetCommand() != "" {
 		command := p.GetCommand()
 		if len(command) > 80 {
-			command = command[:wholeRunes([]byte(command[:80]))] + "…"
+			command = command[:excerpt.WholeRunes([]byte(command[:80]))] + "…"
 		}
 		text += fmt.Sprintf(" (%s: %s)", p.GetUser(), command)
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -59,7 +60,7 @@ func (l smiLister) list(ctx context.Context) ([]*clusterpb.GPU, error) {
 	out, err := cmd.Output()
 	if err != nil {
 		why, _, _ := strings.Cut(strings.TrimSpace(string(out)+"\n"+said.String()), "\n") // it says on stdout what is wrong
-		return nil, fmt.Errorf("list the GPUs: %s (%w): %s", path, err, oneLine(why))
+		return nil, fmt.Errorf("list the GPUs: %s (%w): %s", path, err, excerpt.OneLine(why))
 	}
 	gpus, err := parseSMI(out)
 	if err != nil {
@@ -113,7 +114,7 @@ func parseSMI(text []byte) ([]*clusterpb.GPU, error) {
 	var gpus []*clusterpb.GPU
 	for i, from := range log.GPUs {
 		g := &clusterpb.GPU{
-			Index: int32(i), Uuid: oneLine(from.UUID), Name: oneLine(from.Name), MemoryBytes: mebibytes(from.Total), UsedBytes: mebibytes(from.Used),
+			Index: int32(i), Uuid: excerpt.OneLine(from.UUID), Name: excerpt.OneLine(from.Name), MemoryBytes: mebibytes(from.Total), UsedBytes: mebibytes(from.Used),
 			Utilization: int32(min(amount(from.Load, "%"), 100)),
 		}
 		if g.GetUuid() == "" {

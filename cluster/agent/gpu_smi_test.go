@@ -110,7 +110,7 @@ func TestSMILister(t *testing.T) {
 		"read what":                   "echo No devices were found",
 		"context deadline exceeded):": "exec sleep 60",
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		if strings.Contains(want, "deadline") {
 			ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
 		}
@@ -166,7 +166,7 @@ func TestHoldWaitsForThoseThatEnd(t *testing.T) {
 	// Not beside others: a process that one of them is forking holds the lock for a moment.
 	busy := someGPUs()[2:]
 	free := []*clusterpb.GPU{{Uuid: "GPU-c", Index: 2}}
-	p := gpuPicker{lister: &listed{[]any{busy, busy, free}}, locks: gpuLocks{filepath.Join(t.TempDir(), "locks")}, patience: patience}
+	p := gpuPicker{lister: &listed{[]any{busy, busy, free}}, locks: gpuLocks{filepath.Join(t.TempDir(), "locks")}, patience: time.Minute}
 	held, err := p.hold(t.Context(), 1, "demo/0")
 	if err != nil || held.visible() != "GPU-c" {
 		t.Fatalf("held %v, %v", held, err)
@@ -176,7 +176,7 @@ func TestHoldWaitsForThoseThatEnd(t *testing.T) {
 	if _, err := p.hold(t.Context(), 1, "demo/1"); err == nil || !strings.Contains(err.Error(), "1 GPU is asked for, 0 of 1 are free: GPU 2 is held by demo/0") {
 		t.Errorf("held twice: %v", err)
 	}
-	p.patience = patience
+	p.patience = time.Minute
 	if _, err := p.hold(t.Context(), 2, "demo/1"); err == nil || !strings.Contains(err.Error(), "2 GPUs are asked for, 0 of 1 are free") {
 		t.Errorf("more than there are: %v", err)
 	}

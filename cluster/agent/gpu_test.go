@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -121,7 +122,7 @@ func TestGPULockThatIsAFifo(t *testing.T) {
 		if who != "" {
 			t.Errorf("a fifo says that %q holds the GPU", who)
 		}
-	case <-time.After(patience):
+	case <-time.After(time.Minute):
 		t.Error("the fifo is waited for")
 		if w, err := os.OpenFile(locks.path("GPU-a"), os.O_WRONLY, 0); err == nil {
 			w.Close() // lets the reader go
@@ -143,7 +144,7 @@ func TestWhatOthersWroteIsOneLine(t *testing.T) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	}()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if _, command := whose(cmd.Process.Pid); command != "" { // the system fills it in after the program's begin
 			break
 		}
@@ -164,7 +165,7 @@ func TestWhatOthersWroteIsOneLine(t *testing.T) {
 	if err := os.WriteFile(log, []byte("first\n\xff\x1blast"+strings.Repeat("é", 1<<16)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if last := lastLine(log); !utf8.ValidString(last) || len(last) > maxLastLine+4 {
+	if last := excerpt.LastLine(log); !utf8.ValidString(last) || len(last) > excerpt.MaxLastLine+4 {
 		t.Errorf("the log ends with %q", last)
 	}
 }

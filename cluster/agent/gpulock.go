@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
 )
 
 // errGPULocked: another executor of this host holds the GPU.
@@ -68,7 +68,7 @@ func (l gpuLocks) holder(uuid string) string {
 		return "" // nobody
 	}
 	text, _ := io.ReadAll(io.LimitReader(f, 1<<10))
-	if who := oneLine(string(text)); who != "" {
+	if who := excerpt.OneLine(string(text)); who != "" {
 		return who
 	}
 	return "another executor"
@@ -128,17 +128,4 @@ func (l gpuLocks) prepare() error {
 		return fmt.Errorf("%s is no folder", l.dir)
 	}
 	return nil
-}
-
-// ownerOf is a file's owner's uid.
-func ownerOf(path string) (uid string, ok bool) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", false
-	}
-	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return "", false
-	}
-	return strconv.FormatUint(uint64(stat.Uid), 10), true
 }

@@ -16,11 +16,11 @@ func TestHostFolder(t *testing.T) {
 	}
 	t.Cleanup(func() { os.RemoveAll(parent) })
 	dir := filepath.Join(parent, "host-1")
-	first, err := keepHostFolder(dir)
+	first, err := keepHostFolder(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := keepHostFolder(dir)
+	second, err := keepHostFolder(t.Context(), dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,7 +36,7 @@ func TestHostFolder(t *testing.T) {
 	for range 8 {
 		agents.Go(func() {
 			for range 50 {
-				release, err := keepHostFolder(dir)
+				release, err := keepHostFolder(t.Context(), dir)
 				if err != nil {
 					t.Error(err)
 					return

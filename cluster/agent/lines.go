@@ -3,7 +3,8 @@ package agent
 import (
 	"bytes"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
 )
 
 // maxLine is where a line without an end is cut, in bytes.
@@ -49,7 +50,7 @@ func (s *splitter) write(data []byte) []frame {
 			end = len(data)
 		}
 		if room := maxLine - len(s.rest); end > room {
-			cut := wholeRunes(data[:room])
+			cut := excerpt.WholeRunes(data[:room])
 			s.rest = append(s.rest, data[:cut]...)
 			data = data[cut:]
 			piece := s.take(false)
@@ -98,20 +99,4 @@ func (s *splitter) take(carriage bool) frame {
 		s.rest = nil
 	}
 	return frame{text: text, carriage: carriage}
-}
-
-// wholeRunes is the length of the longest start of b that does not cut a rune,
-// or len(b) where b is no text.
-func wholeRunes(b []byte) int {
-	for back := 1; back <= utf8.UTFMax && back < len(b); back++ {
-		start := len(b) - back
-		if !utf8.RuneStart(b[start]) {
-			continue
-		}
-		if utf8.FullRune(b[start:]) {
-			return len(b)
-		}
-		return start
-	}
-	return len(b)
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
 // Owner is a process with which an agent ends.
@@ -79,7 +80,7 @@ func pollEnd(ctx context.Context, pid int) error {
 func keepFolder(dir string) (release func(), err error) {
 	f, err := os.CreateTemp(dir, "alive-") // found only once it is locked: the agents of a host start together
 	if err == nil {
-		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err = lockfile.Try(f, lockfile.Exclusive)
 	}
 	if err == nil {
 		err = os.Rename(f.Name(), filepath.Join(dir, "alive"))

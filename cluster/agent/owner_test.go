@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
 // TestKeepFolder: whoever finds the file of an agent that lives finds it locked, from
@@ -32,7 +32,7 @@ func TestKeepFolder(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			if lockfile.Try(f, lockfile.Exclusive) == nil {
 				taken.Add(1)
 			}
 			f.Close()

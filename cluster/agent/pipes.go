@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -128,7 +129,7 @@ type tail struct {
 
 func (t *tail) add(line string) {
 	if len(line) > tailWidth {
-		line = line[:wholeRunes([]byte(line[:tailWidth]))] + "…"
+		line = line[:excerpt.WholeRunes([]byte(line[:tailWidth]))] + "…"
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -61,15 +61,6 @@ var kinds = map[clusterpb.Program_Kind]string{
 	clusterpb.Program_COMMAND:  "command",
 }
 
-// importTime are the variables that Python or TensorFlow read when they are
-// imported: a task that needs other values cannot be a fork.
-var importTime = map[string]bool{
-	"KERAS_BACKEND": true, "TF_USE_LEGACY_KERAS": true, "XLA_FLAGS": true, "TF_XLA_FLAGS": true,
-	"TF_CPP_MIN_LOG_LEVEL": true, "TF_CPP_MAX_VLOG_LEVEL": true, "TF_ENABLE_ONEDNN_OPTS": true,
-	"PYTHONPATH": true, "PYTHONHASHSEED": true, "PYTHONWARNINGS": true, "LD_LIBRARY_PATH": true,
-	"LD_PRELOAD": true, "OMP_NUM_THREADS": true, "KERAS_HOME": true,
-}
-
 // prepare fetches what a task needs and says how to fork it.
 func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
 	l := t.launch
@@ -105,7 +96,7 @@ func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
 	if err != nil {
 		return spawnRequest{}, err
 	}
-	request.Spec = &runnerSpec{
+	spec := &runnerSpec{
 		Task: l.GetTask(), Kind: kind, Name: program.GetName(), Words: program.GetWords(),
 		Function: program.GetFunction(), Path: program.GetPath(), Callback: l.GetCallback(),
 		KerasPatch: l.GetKerasPatch(), Requested: float64(time.Now().UnixNano()) / 1e9,
@@ -118,48 +109,10 @@ func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
 		},
 	}
 	if t.folder != "" {
-		request.Spec.Absent = directories.GetNotebook()
+		spec.Absent = directories.GetNotebook()
 	}
-	return request, a.fetch(ctx, t, request.Spec)
-}
-
-// withoutOurs gives a command the PYTHONPATH that it would have without us: the zygote's
-// holds our package before it, for tasks that are our Python. One that was asked for stays.
-func (r *spawnRequest) withoutOurs() {
-	if _, asked := r.Env[pythonPath]; asked {
-		return
-	}
-	if own, ok := os.LookupEnv(pythonPath); ok {
-		r.Env[pythonPath] = own
-	} else {
-		r.Unset = append(r.Unset, pythonPath)
-	}
-}
-
-// findOurs has a task that is our Python find our package, before what else it would
-// search: a forker's, and one for which another PYTHONPATH was asked than its zygote's.
-func (r *spawnRequest) findOurs(i *interpreter) {
-	ours, plain := i.ourPath()
-	rest, asked := r.Env[pythonPath]
-	switch {
-	case asked:
-	case plain:
-		rest = os.Getenv(pythonPath)
-	default:
-		return
-	}
-	r.Env[pythonPath] = searching(ours, rest)
-}
-
-// pythonPath is the variable that names where a Python searches.
-const pythonPath = "PYTHONPATH"
-
-// searching is its value where ours comes before what else there is.
-func searching(ours, rest string) string {
-	if rest == "" {
-		return ours
-	}
-	return ours + string(os.PathListSeparator) + rest
+	request.Spec = spec
+	return request, a.fetch(ctx, t, spec)
 }
 
 // fetch puts the program's blobs on this disk, for as long as the task lives, and
@@ -232,16 +185,6 @@ func setThreads(env map[string]string, share, cores int) {
 	if cores < leastInterOp {
 		set("TF_NUM_INTEROP_THREADS", leastInterOp)
 	}
-}
-
-// needsFresh tells whether an environment has what a fork would take up too late.
-func needsFresh(env, imported map[string]string) bool {
-	for k, v := range env {
-		if importTime[k] && imported[k] != v {
-			return true
-		}
-	}
-	return false
 }
 
 // workingDir is where the task starts: the folder that was given for it; the notebook's,

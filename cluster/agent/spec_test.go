@@ -38,31 +38,3 @@ func TestTaskThreads(t *testing.T) {
 		t.Errorf("the launch's number became %q", env[intra])
 	}
 }
-
-// TestZygoteKey: nothing but an equal wish takes up a zygote.
-func TestZygoteKey(t *testing.T) {
-	t.Parallel()
-	want := clusterpb.WarmUp{Python: "python3", Zygote: true, Env: map[string]string{"A": "1"}}
-	same := clusterpb.WarmUp{Python: "python3", Zygote: true, Env: map[string]string{"A": "1"}}
-	after := clusterpb.WarmUp{Python: "python3", Zygote: true, Env: map[string]string{"A": "1"}, Generation: 1}
-	if zygoteKey(&want, "/p") != zygoteKey(&same, "/p") {
-		t.Error("equal wishes have two zygotes")
-	}
-	if zygoteKey(&want, "/p") == zygoteKey(&after, "/p") {
-		t.Error("after reset --hard the old zygote is taken up")
-	}
-}
-
-// TestAskedPathIsNoNews: a task that is to search where its zygote searched may be a fork.
-func TestAskedPathIsNoNews(t *testing.T) {
-	t.Parallel()
-	i := newInterpreter(zygoteStarter{t.TempDir()}, nil, nil)
-	i.want = &clusterpb.WarmUp{Zygote: true, Env: map[string]string{pythonPath: "/reserved"}}
-	for asked, fresh := range map[string]bool{"/reserved": false, "/started": true} {
-		r := spawnRequest{Env: map[string]string{pythonPath: asked}}
-		r.findOurs(i)
-		if got := needsFresh(r.Env, i.imported(i.want)); got != fresh {
-			t.Errorf("%s: a fresh interpreter is needed: %t", asked, got)
-		}
-	}
-}

@@ -49,19 +49,3 @@ func TestTaskHasItsAgentsEnvironment(t *testing.T) {
 		})
 	}
 }
-
-// TestImportTimeEnvironment: what imports read in a zygote cannot be changed in its forks,
-// so that agents which differ in that have zygotes of their own.
-func TestImportTimeEnvironment(t *testing.T) {
-	want := &clusterpb.WarmUp{Python: "python3", Zygote: true}
-	t.Setenv("XLA_FLAGS", "--a")
-	one := zygoteKey(want, "/p")
-	t.Setenv("TFCLUSTER_TEST_UNRELATED", "x")
-	if zygoteKey(want, "/p") != one {
-		t.Error("a variable that no import reads makes another zygote")
-	}
-	t.Setenv("XLA_FLAGS", "--b")
-	if zygoteKey(want, "/p") == one {
-		t.Error("agents with different XLA_FLAGS share a zygote")
-	}
-}

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -208,7 +209,7 @@ func (i *interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote
 		}
 		z.close()
 		if started || ctx.Err() != nil {
-			return nil, failed(fmt.Errorf("%s ended while it imported TensorFlow: %s", want.GetPython(), lastLine(i.starter.logFile(want))))
+			return nil, failed(fmt.Errorf("%s ended while it imported TensorFlow: %s", want.GetPython(), excerpt.LastLine(i.starter.logFile(want))))
 		}
 		// It was ending when this agent came: the next one is started here.
 	}

@@ -31,7 +31,7 @@ type spawnRequest struct {
 	Unset []string          `json:"unset,omitempty"`
 	Cwd   string            `json:"cwd"`
 	Fresh bool              `json:"fresh"`
-	Spec  *runnerSpec       `json:"spec,omitempty"`
+	Spec  any               `json:"spec,omitempty"` // of the runner; nil: a command
 }
 
 // exitStatus is how a process ended: a code, or a signal and code -1.
@@ -182,10 +182,12 @@ func (z *zygote) spawn(ctx context.Context, request spawnRequest, files [3]*os.F
 	fds := unix.UnixRights(int(files[0].Fd()), int(files[1].Fd()), int(files[2].Fd()))
 	if err := z.send(request, fds); err != nil {
 		z.forget(request.ID)
-		if waitFor(z.gone, time.Second) { // it died a moment ago: its reader did not see that yet
+		select {
+		case <-z.gone: // it died a moment ago: its reader did not see that yet
 			return nil, errZygoteGone
+		case <-time.After(time.Second):
+			return nil, err
 		}
-		return nil, err
 	}
 	select {
 	case m := <-reply:

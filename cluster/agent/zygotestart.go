@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"os"
@@ -19,8 +18,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
 	"github.com/tfcluster/tfcluster/cluster/agent/forking"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lockfile"
 	"github.com/tfcluster/tfcluster/cluster/python"
 )
 
@@ -46,7 +47,7 @@ func (s zygoteStarter) extract() error {
 // agent that needs it starts it, and is told so.
 func (s zygoteStarter) connect(ctx context.Context, want *clusterpb.WarmUp) (z *zygote, started bool, err error) {
 	base := s.base(want)
-	lock, err := lockFile(ctx, base+".lock", unix.LOCK_EX)
+	lock, err := lockfile.Open(ctx, base+".lock", lockfile.Exclusive)
 	if err != nil {
 		return nil, false, fmt.Errorf("lock the zygote's start: %w", err)
 	}
@@ -97,7 +98,7 @@ func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base s
 		}
 		select {
 		case err := <-ended:
-			return nil, fmt.Errorf("%s ended at its start (%w): %s", starts(want), asError(err), lastLine(base+".log"))
+			return nil, fmt.Errorf("%s ended at its start (%w): %s", starts(want), asError(err), excerpt.LastLine(base+".log"))
 		case <-deadline.C:
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
 			return nil, fmt.Errorf("%s opened no socket within %v", starts(want), bindTimeout)
@@ -239,56 +240,4 @@ func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {
 		return nil, err
 	}
 	return credentials, credErr
-}
-
-// lockFile locks a file, exclusively (LOCK_EX) or not (LOCK_SH); closing it unlocks.
-func lockFile(ctx context.Context, path string, how int) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
-		if err == nil {
-			return f, nil
-		}
-		if !errors.Is(err, unix.EWOULDBLOCK) {
-			f.Close()
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
-}
-
-// maxLastLine bounds what an error shows of a log, in bytes.
-const maxLastLine = 1000
-
-// lastLine is the last line of a log, for an error message.
-func lastLine(path string) string {
-	f, err := os.Open(path)
-	if err != nil {
-		return ""
-	}
-	defer f.Close()
-	const most = 64 << 10
-	if info, err := f.Stat(); err == nil && info.Size() > most {
-		if _, err := f.Seek(-most, io.SeekEnd); err != nil {
-			return ""
-		}
-	}
-	content, err := io.ReadAll(io.LimitReader(f, most))
-	if err != nil {
-		return ""
-	}
-	lines := strings.Split(strings.TrimSpace(string(content)), "\n")
-	last := oneLine(lines[len(lines)-1])
-	if len(last) > maxLastLine {
-		last = last[:wholeRunes([]byte(last[:maxLastLine]))] + "…"
-	}
-	return last
 }

@@ -2,8 +2,9 @@ package lifecycle
 
 import (
 	"fmt"
-	"github.com/tfcluster/tfcluster/cluster"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
 )
 
 // What the coordinator reads of the lifecycle. It changes nothing of what it is given.

@@ -1,47 +1,12 @@
 package ship
 
 import (
-	"context"
-	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
-
-// lockFile locks a file, exclusively or not; closing it unlocks.
-func lockFile(ctx context.Context, path string, alone bool) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		switch err := flock(f, alone); {
-		case err == nil:
-			return f, nil
-		case !errors.Is(err, unix.EWOULDBLOCK):
-			f.Close()
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			f.Close()
-			return nil, ctx.Err()
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
-func flock(f *os.File, alone bool) error {
-	how := unix.LOCK_SH
-	if alone {
-		how = unix.LOCK_EX
-	}
-	return unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
-}
 
 // touch notes a use.
 func touch(path string) {

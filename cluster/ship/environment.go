@@ -20,6 +20,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
 // Bounds of environments, in bytes: one of them unpacked, and all that stay packed at
@@ -71,7 +72,7 @@ func (d *Depot) pack(ctx context.Context, given string, told func(int64)) (*clus
 		}
 	}
 	// Two clusters that begin at once pack it once.
-	lock, err := lockFile(ctx, filepath.Join(d.cache, "lock"), true)
+	lock, err := lockfile.Open(ctx, filepath.Join(d.cache, "lock"), lockfile.Exclusive)
 	if err != nil {
 		return nil, err
 	}

@@ -16,9 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
 // unpackTimeout bounds what an environment has run once it is unpacked.
@@ -96,16 +95,16 @@ func (s *Environments) take(ctx context.Context, e *clusterpb.Environment, base 
 // alone makes it, while the others wait.
 func (s *Environments) share(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment, fetch func(context.Context, io.Writer) error, told func(string)) (home string, err error) {
 	for {
-		if flock(lock, false) == nil && whole(lock) {
+		if lockfile.Try(lock, lockfile.Shared) == nil && whole(lock) {
 			return homeOf(dir)
 		}
-		if flock(lock, true) == nil {
+		if lockfile.Try(lock, lockfile.Exclusive) == nil {
 			if err := s.complete(ctx, dir, lock, e, fetch, told); err != nil {
 				return "", err
 			}
 			continue // between the two locks there is a moment without one
 		}
-		_ = unix.Flock(int(lock.Fd()), unix.LOCK_UN) // nobody gets it alone else
+		_ = lockfile.Unlock(lock) // nobody gets it alone else
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()
@@ -248,7 +247,7 @@ func (s *Environments) remove(lock string) {
 		return
 	}
 	defer f.Close()
-	if flock(f, true) != nil || f.Truncate(0) != nil {
+	if lockfile.Try(f, lockfile.Exclusive) != nil || f.Truncate(0) != nil {
 		return
 	}
 	os.RemoveAll(strings.TrimSuffix(lock, ".lock")) // what stays is not whole, and goes before it is unpacked anew

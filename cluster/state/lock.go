@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
-	"golang.org/x/sys/unix"
+	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
 // claimWait is how long a driver that comes second waits for the first one's state, so
@@ -32,15 +32,15 @@ func ClaimDriver(ctx context.Context, name string) (io.Closer, error) {
 	ctx, cancel := context.WithTimeout(ctx, claimWait)
 	defer cancel()
 	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil {
-			err = present(f)
+		err := lockfile.Try(f, lockfile.Exclusive)
+		if err == nil && !lockfile.IsCurrent(f) { // a cluster that was forgotten in that moment took its folder along
+			err = errors.New("its folder was removed meanwhile")
 		}
 		if err == nil {
 			return f, nil
 		}
 		switch {
-		case !errors.Is(err, unix.EWOULDBLOCK):
+		case !errors.Is(err, lockfile.ErrHeld):
 			err = fmt.Errorf("claim cluster %s: %w", name, err)
 		case driverLives(name):
 			err = ErrNameTaken(name)
@@ -65,23 +65,6 @@ func driverLives(name string) bool {
 
 func ErrNameTaken(name string) error {
 	return fmt.Errorf("a cluster named %s lives already: attach to it, shut it down, or choose another --name", name)
-}
-
-// present is whether an open file is still where it was opened: a cluster that was
-// forgotten in that moment took its folder along.
-func present(f *os.File) error {
-	at, err := os.Stat(f.Name())
-	if err != nil {
-		return err
-	}
-	own, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if !os.SameFile(at, own) {
-		return errors.New("its folder was removed meanwhile")
-	}
-	return nil
 }
 
 // ClaimName makes the cluster's folder, which is the claim to its name.

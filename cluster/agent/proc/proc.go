@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -153,4 +154,17 @@ func variable(environ []byte, name string) string {
 		}
 	}
 	return ""
+}
+
+// Owner returns the user id of a file's owner; of /proc/PID that is the process's user.
+func Owner(path string) (uid string, ok bool) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return "", false
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return "", false
+	}
+	return strconv.FormatUint(uint64(stat.Uid), 10), true
 }

@@ -14,8 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/tfcluster/tfcluster/cluster/lockfile"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
@@ -127,13 +126,13 @@ func (s *Spool) claim(ctx context.Context) error {
 			s.lock, err = os.OpenFile(filepath.Join(s.folder, lockName), os.O_CREATE|os.O_RDWR, 0o600)
 		}
 		if err == nil {
-			err = unix.Flock(int(s.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-			if err == nil && s.stands() {
+			err = lockfile.Try(s.lock, lockfile.Exclusive)
+			if err == nil && lockfile.IsCurrent(s.lock) {
 				return nil
 			}
 			_ = s.lock.Close() // nothing was written
 		}
-		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, fs.ErrNotExist) {
+		if err != nil && !errors.Is(err, lockfile.ErrHeld) && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("make the folder for what goes to %s: %w", s.cfg.Dir, err)
 		}
 		select {
@@ -142,14 +141,6 @@ func (s *Spool) claim(ctx context.Context) error {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
-}
-
-// stands is whether the locked file is still where it was opened: a cluster that ended
-// in that moment took the folder along.
-func (s *Spool) stands() bool {
-	at, err := os.Stat(s.lock.Name())
-	own, errOwn := s.lock.Stat()
-	return err == nil && errOwn == nil && os.SameFile(at, own)
 }
 
 // Folder is where the runs lie on this host.

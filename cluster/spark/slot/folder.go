@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
 // neverLocked is how old a folder is that no agent locked: whoever made it was killed.
@@ -72,7 +74,7 @@ func sweepAgent(path string) {
 		return
 	}
 	defer alive.Close()
-	if unix.Flock(int(alive.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+	if lockfile.Try(alive, lockfile.Exclusive) == nil {
 		os.RemoveAll(path)
 	}
 }

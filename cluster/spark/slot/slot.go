@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
 const (
@@ -128,10 +130,10 @@ func claim(base, identity string, executor, slots int) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("take a slot: %w", err)
 		}
-		switch err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); {
+		switch err := lockfile.Try(f, lockfile.Exclusive); {
 		case err == nil:
 			return f, nil
-		case !errors.Is(err, unix.EWOULDBLOCK):
+		case !errors.Is(err, lockfile.ErrHeld):
 			f.Close()
 			return nil, fmt.Errorf("lock %s: %w", name, err)
 		}
