@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tfcluster/tfcluster/cluster/agent"
+	"github.com/tfcluster/tfcluster/cluster/agent/gpu"
 	"github.com/tfcluster/tfcluster/cluster/python"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/kernel"
@@ -98,7 +98,7 @@ func sessionOptions(connectionFile, interpreter string) (magics.Options, error) 
 	}
 	return magics.Options{
 		Connector: magics.LocalDrivers{Program: binary}, Owner: owner, Client: "kernel " + owner, Python: interpreter,
-		TensorBoardPython: cmp.Or(os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), interpreter), Version: version, Inventory: agent.Inventory, Hadoop: yarn.Diagnose,
+		TensorBoardPython: cmp.Or(os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), interpreter), Version: version, Inventory: gpu.Inventory, Hadoop: yarn.Diagnose,
 		Archive: archive{},
 	}, nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/agent"
+	"github.com/tfcluster/tfcluster/cluster/agent/gpu"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver"
@@ -71,7 +72,7 @@ func runDriver(ctx context.Context) error {
 	return driver.Main(ctx, driver.Options{
 		Version: version, Program: program,
 		Backends: map[string]cluster.Backend{
-			"local": &local.Backend{Inventory: agent.Inventory},
+			"local": &local.Backend{Inventory: gpu.Inventory},
 			"spark": &spark.Backend{PythonPath: python.Extract},
 			"yarn":  &yarn.Backend{},
 		},

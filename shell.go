@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	"github.com/tfcluster/tfcluster/cluster/agent"
+	"github.com/tfcluster/tfcluster/cluster/agent/gpu"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/magics"
 )
@@ -28,7 +28,7 @@ func runShell(ctx context.Context, args []string) int {
 	s := magics.NewSession(ctx, magics.Options{
 		Connector: magics.LocalDrivers{Program: program}, Client: fmt.Sprintf("shell %d", os.Getpid()), Python: tasks,
 		TensorBoardPython: tensorboard, Version: version, Shell: true,
-		Inventory: agent.Inventory, Hadoop: yarn.Diagnose, Archive: archive{},
+		Inventory: gpu.Inventory, Hadoop: yarn.Diagnose, Archive: archive{},
 	})
 	defer s.Close()
 	t := newTerminal(os.Stdout, os.Stderr)

@@ -22,7 +22,10 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/gpu"
+	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
 	"github.com/tfcluster/tfcluster/cluster/agent/proc"
+	"github.com/tfcluster/tfcluster/cluster/agent/tasklog"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/ship"
 )
@@ -48,14 +51,14 @@ type Agent struct {
 	host        string
 	address     string
 	log         *slog.Logger
-	gpus        *heldGPUs
+	gpus        *gpu.Held
 	gpuError    string
 	blobs       *blobStore
-	logs        *shipper
+	logs        *tasklog.Shipper
 	own         *ownFolder
 	files       *ownFiles // nil where the driver's disk is shared
 	given       *givenFiles
-	python      *interpreter
+	python      *interpreter.Interpreter
 	link        *link
 	cancel      context.CancelCauseFunc
 
@@ -137,13 +140,13 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	_, _ = rand.Read(incarnation) // never fails
 	a := &Agent{
 		cfg: cfg, version: version, incarnation: hex.EncodeToString(incarnation), log: log,
-		runs: map[int32]*run{}, beat: defaultHeartbeat, grace: cfg.orphanGrace(), idle: cfg.idle(), gpus: &heldGPUs{},
+		runs: map[int32]*run{}, beat: defaultHeartbeat, grace: cfg.orphanGrace(), idle: cfg.idle(), gpus: &gpu.Held{},
 	}
 	client := clusterpb.NewCoordinatorClient(conn)
 	a.host, a.address = localNames(ctx, cfg)
 	a.blobs = &blobStore{dir: filepath.Join(cfg.RuntimeDir, "blobs"), client: client, kept: blobsKept}
-	a.logs = newShipper(filepath.Join(cfg.RuntimeDir, "spool-"+a.incarnation))
-	a.python = newInterpreter(zygoteStarter{cfg.HostDir}, log, a.warmed)
+	a.logs = tasklog.NewShipper(filepath.Join(cfg.RuntimeDir, "spool-"+a.incarnation))
+	a.python = interpreter.New(interpreter.Starter{Dir: cfg.HostDir}, log, a.warmed)
 	a.given = &givenFiles{blobs: &blobStore{client: client}, host: a.host, held: map[string]*os.File{}}
 	where.open = a.hdfs
 	a.link = &link{client: client, member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1), look: func(ctx context.Context) {
@@ -154,7 +157,7 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	b := &bringer{
 		environments: ship.Environments{Dir: environmentsIn(cfg), Host: a.host}, blobs: a.blobs, python: cfg.Python, send: a.link.send,
 	}
-	a.python.bring = b.bring
+	a.python.Bring = b.bring
 	if err := a.openFiles(client); err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -167,9 +170,9 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	if cfg.GPUs > 0 {
 		limited, cancel := context.WithTimeout(ctx, gpuTimeout)
 		defer cancel()
-		p := gpuPicker{newGPULister(), defaultGPULocks(), os.Getenv("CUDA_VISIBLE_DEVICES"), cfg.Assigned, gpuPatience}
-		if a.gpus, err = p.hold(limited, cfg.GPUs, cfg.Cluster+"/"+cfg.ExecutorID); err != nil {
-			a.gpus, a.gpuError = &heldGPUs{}, err.Error()
+		p := gpu.Picker{Lister: gpu.NewLister(), Locks: gpu.DefaultLocks(), Visible: os.Getenv("CUDA_VISIBLE_DEVICES"), Engine: cfg.Assigned, Patience: gpu.DefaultPatience}
+		if a.gpus, err = p.Hold(limited, cfg.GPUs, cfg.Cluster+"/"+cfg.ExecutorID); err != nil {
+			a.gpus, a.gpuError = &gpu.Held{}, err.Error()
 		}
 	}
 	return a, conn, nil
@@ -256,7 +259,7 @@ func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 		waitFor(t.done, settlePipes)
 	}
 	cancel(nil)
-	a.python.close()
+	a.python.Close()
 	a.work.Wait()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -264,8 +267,8 @@ func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 		r.port.release()
 	}
 	a.port.release()
-	a.gpus.release()
-	os.RemoveAll(a.logs.dir)
+	a.gpus.Release()
+	os.RemoveAll(a.logs.Dir)
 	if a.files != nil {
 		a.files.root.Close()
 	}
@@ -308,8 +311,8 @@ func (a *Agent) hello() *clusterpb.Hello {
 	h := &clusterpb.Hello{
 		ExecutorId: a.cfg.ExecutorID, Attempt: a.cfg.Attempt, Incarnation: a.incarnation, Host: a.host,
 		Address: a.address, Version: a.version, OsArch: runtime.GOOS + "/" + runtime.GOARCH, Pid: int32(os.Getpid()),
-		Gpus: a.gpus.gpus, GpuError: a.gpuError, Cpus: int32(runtime.NumCPU()), MemoryBytes: memoryBytes(),
-		Python: a.python.describe(), OwnDisk: a.files != nil,
+		Gpus: a.gpus.GPUs, GpuError: a.gpuError, Cpus: int32(runtime.NumCPU()), MemoryBytes: memoryBytes(),
+		Python: a.python.Describe(), OwnDisk: a.files != nil,
 	}
 	h.Warmed = h.Python != nil
 	if a.port != nil {

@@ -27,7 +27,7 @@ func (a *Agent) ending(e *clusterpb.EndRun) ending {
 	a.mu.Unlock()
 	end.renew = e.GetRenewPython() || slices.ContainsFunc(end.tasks, (*task).needsRenewal)
 	if end.renew {
-		a.python.withdraw()
+		a.python.Withdraw()
 	}
 	return end
 }
@@ -54,7 +54,7 @@ func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun, end ending) {
 	}
 	a.mu.Unlock()
 	if end.renew {
-		a.python.renew(ctx)
+		a.python.Renew(ctx)
 	}
 }
 
@@ -84,7 +84,7 @@ func (a *Agent) release(reason string) {
 	if a.files != nil {
 		a.files.flush(filesFarewell)
 	}
-	for end := time.Now().Add(farewell); !a.logs.delivered() && time.Now().Before(end); {
+	for end := time.Now().Add(farewell); !a.logs.Delivered() && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/tasklog"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
@@ -47,7 +48,7 @@ type coordinator struct {
 	lines    []*clusterpb.Line
 	next     map[string]uint64
 	lost     uint64
-	ends     []logKey
+	ends     []tasklog.Key
 	muted    bool // acknowledge nothing
 	blobs    map[string][]byte
 	files    map[string][]byte
@@ -134,7 +135,7 @@ func (c *coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, c
 				c.next[key] = line.GetSeq() + 1
 			}
 		}
-		if end := (logKey{b.GetRun(), b.GetAttempt(), b.GetTask()}); b.GetEndOfStream() && !slices.Contains(c.ends, end) {
+		if end := (tasklog.Key{Run: b.GetRun(), Attempt: b.GetAttempt(), Task: b.GetTask()}); b.GetEndOfStream() && !slices.Contains(c.ends, end) {
 			c.ends = append(c.ends, end)
 		}
 		next, muted := c.next[key], c.muted
@@ -273,7 +274,7 @@ func (c *coordinator) exited(run int32) *clusterpb.Exited {
 func (c *coordinator) text(run int32) string {
 	c.t.Helper()
 	c.await("the end of the lines", func() bool {
-		return slices.ContainsFunc(c.ends, func(k logKey) bool { return k.run == run })
+		return slices.ContainsFunc(c.ends, func(k tasklog.Key) bool { return k.Run == run })
 	})
 	c.mu.Lock()
 	defer c.mu.Unlock()

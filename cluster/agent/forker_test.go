@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/agent/forking"
+	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -140,7 +141,7 @@ func TestForkerDropsNonsense(t *testing.T) {
 	dial := func() *net.UnixConn {
 		t.Helper()
 		for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
-			conn, err := dialPeer(path)
+			conn, err := interpreter.DialPeer(path)
 			if err == nil {
 				return conn
 			}
@@ -167,11 +168,11 @@ func TestForkerDropsNonsense(t *testing.T) {
 		}
 		conn.Close()
 	}
-	z := newZygote(stays)
-	if _, err := z.waitReady(t.Context()); err != nil {
+	z := interpreter.NewZygote(stays)
+	if _, err := z.WaitReady(t.Context()); err != nil {
 		t.Error(err)
 	}
-	z.close()
+	z.Close()
 	if err := forker.Wait(); err != nil {
 		t.Error(err)
 	}

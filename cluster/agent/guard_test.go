@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
 	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -76,7 +77,7 @@ func TestZygoteOfPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, path := range map[string]string{"sh": want, "/not/there": "/not/there"} {
-		if args := zygoteCommand(&clusterpb.WarmUp{Python: name}, "socket").Args; args[2] != path {
+		if args := interpreter.Command(&clusterpb.WarmUp{Python: name}, "socket").Args; args[2] != path {
 			t.Errorf("for %s it runs %q", name, args)
 		}
 	}

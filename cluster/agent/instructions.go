@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
+	"github.com/tfcluster/tfcluster/cluster/agent/tasklog"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -36,7 +38,7 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 	case *clusterpb.Instruction_Welcome:
 		return a.welcome(ctx, i.Welcome)
 	case *clusterpb.Instruction_Prepare:
-		a.python.retry(ctx)
+		a.python.Retry(ctx)
 		a.prepareRun(ctx, i.Prepare)
 	case *clusterpb.Instruction_Launch:
 		a.start(ctx, i.Launch)
@@ -99,7 +101,7 @@ func (a *Agent) warm(ctx context.Context, want *clusterpb.WarmUp) {
 	if want.GetPython() == "" {
 		want.Python = "python3"
 	}
-	a.python.warm(ctx, want)
+	a.python.Warm(ctx, want)
 }
 
 // prepareRun holds a fresh port for a run's attempt.
@@ -111,7 +113,7 @@ func (a *Agent) prepareRun(ctx context.Context, p *clusterpb.Prepare) {
 	} else {
 		reply.Ports = []int32{port.port}
 	}
-	a.logs.prune()
+	a.logs.Prune()
 	a.blobs.prune()
 	a.mu.Lock()
 	a.port.release()
@@ -173,12 +175,12 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 	if a.files != nil {
 		t.launch, t.files = a.files.launch(ctx, l)
 	}
-	t.log = a.logs.open(logKey{l.GetRun(), l.GetAttempt(), l.GetTask()})
+	t.log = a.logs.Open(tasklog.Key{Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask()})
 	r.tasks = append(r.tasks, t)
 	a.mu.Unlock()
 	a.work.Go(func() {
 		defer cancel()
-		t.run(func(files [3]*os.File) (*process, error) { return a.spawn(starting, t, files) })
+		t.run(func(files [3]*os.File) (*interpreter.Process, error) { return a.spawn(starting, t, files) })
 	})
 }
 
@@ -186,7 +188,7 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 const spawnTries = 3
 
 // spawn forks a task once what it needs is here and Python is warm.
-func (a *Agent) spawn(ctx context.Context, t *task, files [3]*os.File) (*process, error) {
+func (a *Agent) spawn(ctx context.Context, t *task, files [3]*os.File) (*interpreter.Process, error) {
 	if t.files != nil {
 		if err := t.files.ready(ctx); err != nil {
 			return nil, err
@@ -197,16 +199,16 @@ func (a *Agent) spawn(ctx context.Context, t *task, files [3]*os.File) (*process
 		return nil, err
 	}
 	for try := 1; ; try++ {
-		z, want, err := a.python.current(ctx)
+		z, want, err := a.python.Current(ctx)
 		if err != nil {
 			return nil, err
 		}
-		request.Base = a.python.environment(want)
-		request.Fresh = needsFresh(request.Env, a.python.imported(want))
-		p, err := z.spawn(ctx, request, files)
-		if errors.Is(err, errZygoteGone) && ctx.Err() == nil && try < spawnTries {
-			waitFor(z.gone, spawnTimeout)
-			time.Sleep(rewarmPause / 10) // its keeper forgets it
+		request.Base = a.python.Environment(want)
+		request.Fresh = interpreter.NeedsFresh(request.Env, a.python.Imported(want))
+		p, err := z.Spawn(ctx, request, files)
+		if errors.Is(err, interpreter.ErrZygoteGone) && ctx.Err() == nil && try < spawnTries {
+			waitFor(z.Gone, interpreter.SpawnTimeout)
+			time.Sleep(interpreter.RewarmPause / 10) // its keeper forgets it
 			continue
 		}
 		return p, err
@@ -325,7 +327,7 @@ func (t *task) pid() int {
 	if t.process == nil {
 		return 0
 	}
-	return t.process.pid
+	return t.process.PID
 }
 
 // memoryBytes is this machine's memory.

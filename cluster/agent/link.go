@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/tasklog"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -35,7 +36,7 @@ type member interface {
 type link struct {
 	client clusterpb.CoordinatorClient
 	member member
-	logs   *shipper
+	logs   *tasklog.Shipper
 	log    *slog.Logger
 
 	wake chan struct{}         // capacity 1
@@ -153,7 +154,7 @@ func (l *link) sendLoop(stream grpc.BidiStreamingClient[clusterpb.AgentMessage, 
 // logLoop ships lines for as long as the session lasts.
 func (l *link) logLoop(ctx context.Context) {
 	for {
-		err := l.logs.ship(ctx, l.client)
+		err := l.logs.Ship(ctx, l.client)
 		if ctx.Err() != nil {
 			return
 		}

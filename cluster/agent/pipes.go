@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
+	"github.com/tfcluster/tfcluster/cluster/agent/tasklog"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -71,23 +72,23 @@ const carriageWait = 50 * time.Millisecond
 // pump reads one of the task's streams to its end. Nothing but the disk can
 // make it wait, so a task never blocks on a full pipe.
 func (t *task) pump(r *os.File, stream clusterpb.Line_Stream) {
-	var s splitter
+	var s tasklog.Splitter
 	buffer := make([]byte, 64<<10)
 	for {
 		wait := time.Time{}
-		if s.cr {
+		if s.Carriage {
 			wait = time.Now().Add(carriageWait)
 		}
 		_ = r.SetReadDeadline(wait)
 		n, err := r.Read(buffer)
-		frames := s.write(buffer[:n])
+		frames := s.Write(buffer[:n])
 		timedOut := errors.Is(err, os.ErrDeadlineExceeded)
 		if timedOut {
-			if f, ok := s.pending(); ok {
+			if f, ok := s.Pending(); ok {
 				frames = append(frames, f)
 			}
 		} else if err != nil {
-			if f, ok := s.close(); ok {
+			if f, ok := s.Close(); ok {
 				frames = append(frames, f)
 			}
 		}
@@ -99,19 +100,19 @@ func (t *task) pump(r *os.File, stream clusterpb.Line_Stream) {
 }
 
 // store appends lines to the task's log and keeps the last of stderr.
-func (t *task) store(frames []frame, stream clusterpb.Line_Stream) {
+func (t *task) store(frames []tasklog.Frame, stream clusterpb.Line_Stream) {
 	now := time.Now().UnixNano()
 	lines := make([]*clusterpb.Line, 0, len(frames))
 	for _, f := range frames {
-		if f.carriage && f.text == "" {
+		if f.Carriage && f.Text == "" {
 			continue // a bar that writes its \r first
 		}
-		lines = append(lines, &clusterpb.Line{Stream: stream, UnixNano: now, Text: f.text, Carriage: f.carriage, Continues: f.goesOn, Task: t.launch.GetTask()})
-		if stream == clusterpb.Line_STDERR && !f.carriage {
-			t.tail.add(f.text)
+		lines = append(lines, &clusterpb.Line{Stream: stream, UnixNano: now, Text: f.Text, Carriage: f.Carriage, Continues: f.Continues, Task: t.launch.GetTask()})
+		if stream == clusterpb.Line_STDERR && !f.Carriage {
+			t.tail.add(f.Text)
 		}
 	}
-	t.log.add(lines)
+	t.log.Add(lines)
 }
 
 // Bounds of what a failure shows.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -62,39 +63,39 @@ var kinds = map[clusterpb.Program_Kind]string{
 }
 
 // prepare fetches what a task needs and says how to fork it.
-func (a *Agent) prepare(ctx context.Context, t *task) (spawnRequest, error) {
+func (a *Agent) prepare(ctx context.Context, t *task) (interpreter.SpawnRequest, error) {
 	l := t.launch
 	program, directories := l.GetProgram(), l.GetDirectories()
 	cwd, err := a.workingDir(ctx, t)
 	if err != nil {
-		return spawnRequest{}, err
+		return interpreter.SpawnRequest{}, err
 	}
-	request := spawnRequest{ID: t.id, Env: a.taskEnv(l), Cwd: cwd}
+	request := interpreter.SpawnRequest{ID: t.id, Env: a.taskEnv(l), Cwd: cwd}
 	for _, dir := range []string{directories.GetLogs(), directories.GetCheckpoints(), directories.GetExport()} {
 		if local, ok := localDir(dir); ok {
 			if err := os.MkdirAll(local, 0o700); err != nil {
-				return spawnRequest{}, fmt.Errorf("make the run's directory: %w", err)
+				return interpreter.SpawnRequest{}, fmt.Errorf("make the run's directory: %w", err)
 			}
 		}
 	}
 	if program.GetKind() == clusterpb.Program_COMMAND {
 		if request.Argv = program.GetWords(); len(request.Argv) == 0 {
-			return spawnRequest{}, errors.New("the command is empty")
+			return interpreter.SpawnRequest{}, errors.New("the command is empty")
 		}
-		request.withoutOurs()
+		request.WithoutPackage()
 		return request, nil
 	}
-	if err := a.python.starter.extract(); err != nil { // a forker has not
-		return spawnRequest{}, err
+	if err := a.python.Starter.Extract(); err != nil { // a forker has not
+		return interpreter.SpawnRequest{}, err
 	}
-	request.findOurs(a.python)
+	request.WithPackage(a.python)
 	kind, ok := kinds[program.GetKind()]
 	if !ok {
-		return spawnRequest{}, fmt.Errorf("this agent cannot run a program of kind %v", program.GetKind())
+		return interpreter.SpawnRequest{}, fmt.Errorf("this agent cannot run a program of kind %v", program.GetKind())
 	}
 	role, index, err := splitTask(l.GetTask())
 	if err != nil {
-		return spawnRequest{}, err
+		return interpreter.SpawnRequest{}, err
 	}
 	spec := &runnerSpec{
 		Task: l.GetTask(), Kind: kind, Name: program.GetName(), Words: program.GetWords(),
@@ -154,7 +155,7 @@ func (a *Agent) fetch(ctx context.Context, t *task, spec *runnerSpec) error {
 func (a *Agent) taskEnv(l *clusterpb.Launch) map[string]string {
 	env := map[string]string{
 		"TF_GRPC_REUSE_PORT":   "true", // else TensorFlow cannot bind the port that is held for it
-		"CUDA_VISIBLE_DEVICES": a.gpus.visible(),
+		"CUDA_VISIBLE_DEVICES": a.gpus.Visible(),
 		"CUDA_DEVICE_ORDER":    "PCI_BUS_ID",
 	}
 	setThreads(env, a.cfg.Threads, runtime.NumCPU())

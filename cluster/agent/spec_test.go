@@ -4,6 +4,7 @@ import (
 	"maps"
 	"testing"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/gpu"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -33,7 +34,7 @@ func TestTaskThreads(t *testing.T) {
 			}
 		})
 	}
-	a := &Agent{cfg: Config{Threads: 2}, gpus: &heldGPUs{}}
+	a := &Agent{cfg: Config{Threads: 2}, gpus: &gpu.Held{}}
 	if env := a.taskEnv(&clusterpb.Launch{Env: map[string]string{intra: "5"}}); env[intra] != "5" {
 		t.Errorf("the launch's number became %q", env[intra])
 	}

@@ -9,6 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
+	"github.com/tfcluster/tfcluster/cluster/agent/tasklog"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -27,7 +29,7 @@ const deliverQuiet = 5 * time.Second
 type task struct {
 	launch *clusterpb.Launch
 	id     string // unique among all tasks of the zygote
-	log    *taskLog
+	log    *tasklog.Log
 	emit   func(*clusterpb.TaskEvent)
 	arrive func(barrier string)
 	copies func(controlMessage) // answers ctx.local_copy
@@ -46,7 +48,7 @@ type task struct {
 
 	mu sync.Mutex
 	// guarded by mu
-	process *process
+	process *interpreter.Process
 	control *os.File // our end
 	ending  string   // why it was ended by us, when that is not the coordinator's doing
 	hurry   bool     // hurried is closed
@@ -57,12 +59,12 @@ type task struct {
 }
 
 // spawner forks a prepared task.
-type spawner func(files [3]*os.File) (*process, error)
+type spawner func(files [3]*os.File) (*interpreter.Process, error)
 
 // run starts the task, waits for its end and tells it.
 func (t *task) run(spawn spawner) {
 	defer close(t.done)
-	defer t.log.end()
+	defer t.log.End()
 	if t.files != nil {
 		defer t.files.left() // also of what never began
 	}
@@ -74,21 +76,21 @@ func (t *task) run(spawn spawner) {
 	}()
 	pipes, err := openPipes()
 	if err != nil {
-		t.exited(exitStatus{code: -1}, false, fmt.Sprintf("cannot be started: %v", err))
+		t.exited(interpreter.ExitStatus{Code: -1}, false, fmt.Sprintf("cannot be started: %v", err))
 		return
 	}
 	defer pipes.close()
 	p, err := spawn(pipes.theirs())
 	pipes.closeTheirs()
 	if err != nil && t.wasKilled() {
-		t.exited(exitStatus{code: -1, signal: int32(unix.SIGKILL)}, false, "")
+		t.exited(interpreter.ExitStatus{Code: -1, Signal: int32(unix.SIGKILL)}, false, "")
 		return
 	}
 	if err != nil {
-		t.exited(exitStatus{code: -1}, false, fmt.Sprintf("cannot be started: %v", err))
+		t.exited(interpreter.ExitStatus{Code: -1}, false, fmt.Sprintf("cannot be started: %v", err))
 		return
 	}
-	memory := openOOMCounter(p.pid)
+	memory := openOOMCounter(p.PID)
 	before := memory.read()
 	t.began(p, pipes)
 	drained := make(chan struct{})
@@ -100,7 +102,7 @@ func (t *task) run(spawn spawner) {
 	waitFor(drained, settleTail)
 	t.deliver(status)
 	t.open = !closed(drained)
-	t.exited(status, status.signal == int32(unix.SIGKILL) && memory.read() > before, reason)
+	t.exited(status, status.Signal == int32(unix.SIGKILL) && memory.read() > before, reason)
 	waitFor(drained, settlePipes)
 	t.finish(p)
 	waitFor(drained, settleKill)
@@ -109,20 +111,20 @@ func (t *task) run(spawn spawner) {
 }
 
 // began makes the process known and starts reading what it writes.
-func (t *task) began(p *process, pipes *taskPipes) {
+func (t *task) began(p *interpreter.Process, pipes *taskPipes) {
 	t.mu.Lock()
-	t.process, t.control, t.stale = p, pipes.control, p.fresh != ""
+	t.process, t.control, t.stale = p, pipes.control, p.Fresh != ""
 	killed := t.killed
 	t.mu.Unlock()
-	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Started{Started: &clusterpb.Started{Pid: int32(p.pid)}}}))
-	if p.fresh != "" {
-		t.note(p.fresh+": this task started a new Python", true)
+	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Started{Started: &clusterpb.Started{Pid: int32(p.PID)}}}))
+	if p.Fresh != "" {
+		t.note(p.Fresh+": this task started a new Python", true)
 	}
 	if t.launch.GetProgram().GetKind() == clusterpb.Program_COMMAND {
 		t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Entered{Entered: &clusterpb.Entered{}}}))
 	}
 	if killed {
-		_ = p.signal(int(unix.SIGKILL))
+		_ = p.Signal(int(unix.SIGKILL))
 	}
 	t.pumps.Go(func() { t.pump(pipes.stdout, clusterpb.Line_STDOUT) })
 	t.pumps.Go(func() { t.pump(pipes.stderr, clusterpb.Line_STDERR) })
@@ -135,17 +137,17 @@ func (t *task) began(p *process, pipes *taskPipes) {
 }
 
 // wait returns how the process ended and, when something else ended it, why.
-func (t *task) wait(p *process) (exitStatus, string) {
-	var status exitStatus
+func (t *task) wait(p *interpreter.Process) (interpreter.ExitStatus, string) {
+	var status interpreter.ExitStatus
 	reason := ""
 	select {
-	case status = <-p.exited:
-	case <-p.zygote.gone:
+	case status = <-p.Exited:
+	case <-p.Zygote.Gone:
 		select {
-		case status = <-p.exited:
+		case status = <-p.Exited:
 		default:
-			status, reason = exitStatus{code: -1, signal: int32(unix.SIGKILL)}, errZygoteGone.Error()
-			killSession(p.pid, p.id)
+			status, reason = interpreter.ExitStatus{Code: -1, Signal: int32(unix.SIGKILL)}, interpreter.ErrZygoteGone.Error()
+			killSession(p.PID, p.ID)
 		}
 	}
 	t.mu.Lock()
@@ -158,12 +160,12 @@ func (t *task) wait(p *process) (exitStatus, string) {
 
 // deliver lets what the task left go to the driver. A good end is told when that is
 // there, a bad one at once: it is news, and the next attempt waits for the files.
-func (t *task) deliver(status exitStatus) {
+func (t *task) deliver(status interpreter.ExitStatus) {
 	if t.files == nil {
 		return
 	}
 	sent := t.files.left()
-	if status.code != 0 || status.signal != 0 {
+	if status.Code != 0 || status.Signal != 0 {
 		return
 	}
 	for patience := time.After(deliverQuiet); ; {
@@ -179,21 +181,21 @@ func (t *task) deliver(status exitStatus) {
 }
 
 // finish ends what the task left running.
-func (t *task) finish(p *process) {
-	if err := p.signal(int(unix.SIGKILL)); err != nil {
-		killSession(p.pid, p.id)
+func (t *task) finish(p *interpreter.Process) {
+	if err := p.Signal(int(unix.SIGKILL)); err != nil {
+		killSession(p.PID, p.ID)
 	}
 }
 
 // exited tells the task's end.
-func (t *task) exited(status exitStatus, outOfMemory bool, reason string) {
+func (t *task) exited(status interpreter.ExitStatus, outOfMemory bool, reason string) {
 	t.mu.Lock()
 	failed, joined := t.failed, t.joined
 	t.mu.Unlock()
 	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Exited{Exited: &clusterpb.Exited{
-		Code: status.code, Signal: status.signal, OutOfMemory: outOfMemory, Tail: t.tail.lines(),
+		Code: status.Code, Signal: status.Signal, OutOfMemory: outOfMemory, Tail: t.tail.lines(),
 		Exception: failed.Exception, Traceback: failed.Traceback, Reason: reason, JoinedServer: joined,
-		Lines: t.log.count(), Open: t.open,
+		Lines: t.log.Count(), Open: t.open,
 	}}}))
 }
 
@@ -230,7 +232,7 @@ func (t *task) signal(number int, reason string) {
 	}
 	t.mu.Unlock()
 	if p != nil {
-		_ = p.signal(number) // a zygote that is gone took the task with it
+		_ = p.Signal(number) // a zygote that is gone took the task with it
 	}
 }
 

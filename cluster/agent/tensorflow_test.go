@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -122,7 +123,7 @@ func TestImportTimeVariablesNeedAFreshPython(t *testing.T) {
 		{map[string]string{"KERAS_BACKEND": "jax"}, true},
 		{map[string]string{"TF_USE_LEGACY_KERAS": "1"}, true},
 	} {
-		if got := needsFresh(test.env, imported); got != test.want {
+		if got := interpreter.NeedsFresh(test.env, imported); got != test.want {
 			t.Errorf("%v: %v", test.env, got)
 		}
 	}

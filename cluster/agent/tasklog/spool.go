@@ -1,4 +1,6 @@
-package agent
+// Package tasklog cuts what a task writes into lines, keeps them on the executor's disk
+// until the driver has them, and sends them.
+package tasklog
 
 import (
 	"fmt"
@@ -20,10 +22,10 @@ const (
 	lineCost    = 48 // what a line takes beside its text
 )
 
-// logKey names one attempt of a task.
-type logKey struct {
-	run, attempt int32
-	task         string
+// Key names one attempt of a task.
+type Key struct {
+	Run, Attempt int32
+	Task         string
 }
 
 // segment is a file of consecutive lines.
@@ -36,11 +38,11 @@ type segment struct {
 
 func (s segment) end() uint64 { return s.first + s.count }
 
-// taskLog holds a task's lines until the coordinator has acknowledged them: the
+// Log holds a task's lines until the coordinator has acknowledged them: the
 // newest in memory, older ones on disk. When both are full the oldest go, and
 // the next batch says how many.
-type taskLog struct {
-	key  logKey
+type Log struct {
+	key  Key
 	dir  string // made when the first segment is written
 	wake func() // called, without mu, when there is something to send
 
@@ -59,8 +61,8 @@ type taskLog struct {
 	endSent   bool
 }
 
-// add appends lines; it waits for the disk at most, never for the coordinator.
-func (l *taskLog) add(lines []*clusterpb.Line) {
+// Add appends lines; it waits for the disk at most, never for the coordinator.
+func (l *Log) Add(lines []*clusterpb.Line) {
 	if len(lines) == 0 {
 		return
 	}
@@ -78,15 +80,15 @@ func (l *taskLog) add(lines []*clusterpb.Line) {
 	l.wake()
 }
 
-// count is how many lines the task has written so far.
-func (l *taskLog) count() uint64 {
+// Count is how many lines the task has written so far.
+func (l *Log) Count() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.first + uint64(len(l.lines))
 }
 
-// end says that the task wrote its last line.
-func (l *taskLog) end() {
+// End says that the task wrote its last line.
+func (l *Log) End() {
 	l.mu.Lock()
 	l.ended = true
 	l.mu.Unlock()
@@ -95,7 +97,7 @@ func (l *taskLog) end() {
 
 // spill moves the lines in memory to disk, or gives them up where it is full.
 // Caller holds mu.
-func (l *taskLog) spill() {
+func (l *Log) spill() {
 	s := segment{first: l.first, count: uint64(len(l.lines))}
 	batch := &clusterpb.LogBatch{Lines: l.lines}
 	l.first += s.count
@@ -117,17 +119,17 @@ func (l *taskLog) spill() {
 	}
 }
 
-func (l *taskLog) dropSegment() {
+func (l *Log) dropSegment() {
 	os.Remove(l.segments[0].path)
 	l.diskBytes -= l.segments[0].bytes
 	l.segments = l.segments[1:]
 }
 
 // batch returns what to send next, or nil when there is nothing.
-func (l *taskLog) batch() *clusterpb.LogBatch {
+func (l *Log) batch() *clusterpb.LogBatch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	b := &clusterpb.LogBatch{Run: l.key.run, Attempt: l.key.attempt, Task: l.key.task}
+	b := &clusterpb.LogBatch{Run: l.key.Run, Attempt: l.key.Attempt, Task: l.key.Task}
 	asked := l.sent
 	available := l.at(asked)
 	b.First = l.sent
@@ -153,7 +155,7 @@ func (l *taskLog) batch() *clusterpb.LogBatch {
 
 // at returns consecutive lines from number n on. Where they are gone it sets
 // sent to the first that is left. Caller holds mu.
-func (l *taskLog) at(n uint64) []*clusterpb.Line {
+func (l *Log) at(n uint64) []*clusterpb.Line {
 	for len(l.segments) > 0 {
 		s := l.find(n)
 		if s == nil {
@@ -173,7 +175,7 @@ func (l *taskLog) at(n uint64) []*clusterpb.Line {
 }
 
 // find is the first segment that holds a line from n on.
-func (l *taskLog) find(n uint64) *segment {
+func (l *Log) find(n uint64) *segment {
 	for i := range l.segments {
 		if n < l.segments[i].end() {
 			return &l.segments[i]
@@ -182,7 +184,7 @@ func (l *taskLog) find(n uint64) *segment {
 	return nil
 }
 
-func (l *taskLog) load(s segment) error {
+func (l *Log) load(s segment) error {
 	if l.loaded != nil && l.loadedAt == s.first {
 		return nil
 	}
@@ -202,7 +204,7 @@ func (l *taskLog) load(s segment) error {
 }
 
 // ack forgets the lines before number next.
-func (l *taskLog) ack(next uint64) {
+func (l *Log) ack(next uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if next <= l.acked || next > l.sent {
@@ -227,21 +229,21 @@ func (l *taskLog) ack(next uint64) {
 }
 
 // rewind makes a new stream send again what was not acknowledged.
-func (l *taskLog) rewind() {
+func (l *Log) rewind() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sent, l.endSent = l.acked, false
 }
 
 // delivered tells whether everything the task wrote was acknowledged.
-func (l *taskLog) delivered() bool {
+func (l *Log) delivered() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ended && l.endSent && l.acked == l.first+uint64(len(l.lines))
 }
 
 // remove takes the log's files away.
-func (l *taskLog) remove() {
+func (l *Log) remove() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.segments, l.diskBytes = nil, 0

@@ -1,4 +1,6 @@
-package agent
+// Package interpreter keeps an executor's Python warm: a zygote that has imported what tasks
+// import, from which they are forked. Agents of one host share it.
+package interpreter
 
 import (
 	"context"
@@ -17,16 +19,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// rewarmPause is the wait before a zygote that died is started again.
-const rewarmPause = time.Second
+// RewarmPause is the wait before a zygote that died is started again.
+const RewarmPause = time.Second
 
-// interpreter keeps the executor's Python warm.
-type interpreter struct {
-	starter zygoteStarter
+// Interpreter keeps the executor's Python warm.
+type Interpreter struct {
+	Starter Starter
 	log     *slog.Logger
 	warmed  func(*clusterpb.Python) // told each time Python is ready or cannot be
-	// bring makes what is wanted ready on this host, for as long as what it returns is open.
-	bring func(context.Context, *clusterpb.WarmUp) (*clusterpb.WarmUp, io.Closer, error)
+	// Bring makes what is wanted ready on this host, for as long as what it returns is open.
+	Bring func(context.Context, *clusterpb.WarmUp) (*clusterpb.WarmUp, io.Closer, error)
 
 	keeper sync.WaitGroup
 
@@ -40,13 +42,13 @@ type interpreter struct {
 	change chan struct{}      // closed when zygote or python changes
 }
 
-func newInterpreter(starter zygoteStarter, log *slog.Logger, warmed func(*clusterpb.Python)) *interpreter {
-	return &interpreter{starter: starter, log: log, warmed: warmed, change: make(chan struct{})}
+func New(starter Starter, log *slog.Logger, warmed func(*clusterpb.Python)) *Interpreter {
+	return &Interpreter{Starter: starter, log: log, warmed: warmed, change: make(chan struct{})}
 }
 
-// warm makes sure that the Python that is wanted is warm or on its way. It
+// Warm makes sure that the Python that is wanted is warm or on its way. It
 // returns at once.
-func (i *interpreter) warm(ctx context.Context, want *clusterpb.WarmUp) {
+func (i *Interpreter) Warm(ctx context.Context, want *clusterpb.WarmUp) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.stop != nil && proto.Equal(i.want, want) {
@@ -55,16 +57,16 @@ func (i *interpreter) warm(ctx context.Context, want *clusterpb.WarmUp) {
 	i.restart(ctx, want)
 }
 
-// ourPath is where our package is, and whether what is kept ready is a forker, whose own
+// PackagePath is where our package is, and whether what is kept ready is a forker, whose own
 // environment does not say so.
-func (i *interpreter) ourPath() (path string, plain bool) {
+func (i *Interpreter) PackagePath() (path string, plain bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.starter.ourPath(i.want), i.want.GetPlain()
+	return i.Starter.ourPath(i.want), i.want.GetPlain()
 }
 
-// withdraw gives the zygote to no more tasks. Those it has go on; renew follows.
-func (i *interpreter) withdraw() {
+// Withdraw gives the zygote to no more tasks. Those it has go on; renew follows.
+func (i *Interpreter) Withdraw() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.zygote != nil {
@@ -73,9 +75,9 @@ func (i *interpreter) withdraw() {
 	}
 }
 
-// renew replaces the zygote that was withdrawn by a fresh one. Tasks it still
+// Renew replaces the zygote that was withdrawn by a fresh one. Tasks it still
 // has are ended with it.
-func (i *interpreter) renew(ctx context.Context) {
+func (i *Interpreter) Renew(ctx context.Context) {
 	i.mu.Lock()
 	old := i.old
 	i.old = nil
@@ -91,9 +93,9 @@ func (i *interpreter) renew(ctx context.Context) {
 	}
 }
 
-// retry starts the keeper again where it gave up: what Python lacked then, or who
+// Retry starts the keeper again where it gave up: what Python lacked then, or who
 // killed it, may be no more.
-func (i *interpreter) retry(ctx context.Context) {
+func (i *Interpreter) Retry(ctx context.Context) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.stop != nil && i.zygote == nil && i.python != nil {
@@ -102,7 +104,7 @@ func (i *interpreter) retry(ctx context.Context) {
 }
 
 // restart replaces the keeper. Caller holds mu.
-func (i *interpreter) restart(ctx context.Context, want *clusterpb.WarmUp) {
+func (i *Interpreter) restart(ctx context.Context, want *clusterpb.WarmUp) {
 	if i.stop != nil {
 		i.stop()
 	}
@@ -112,8 +114,8 @@ func (i *interpreter) restart(ctx context.Context, want *clusterpb.WarmUp) {
 	i.keeper.Go(func() { i.keep(ctx, want) })
 }
 
-// close ends the zygote's connection and waits.
-func (i *interpreter) close() {
+// Close ends the zygote's connection and waits.
+func (i *Interpreter) Close() {
 	i.mu.Lock()
 	if i.stop != nil {
 		i.stop()
@@ -123,7 +125,7 @@ func (i *interpreter) close() {
 }
 
 // set is called with mu held.
-func (i *interpreter) set(z *zygote, p *clusterpb.Python) {
+func (i *Interpreter) set(z *zygote, p *clusterpb.Python) {
 	i.zygote, i.python = z, p
 	close(i.change)
 	i.change = make(chan struct{})
@@ -131,9 +133,9 @@ func (i *interpreter) set(z *zygote, p *clusterpb.Python) {
 
 // keep holds a connection to a zygote until ctx ends, and starts another when
 // one dies.
-func (i *interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
+func (i *Interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
 	asked := want
-	want, held, err := i.bring(ctx, asked)
+	want, held, err := i.Bring(ctx, asked)
 	if err != nil {
 		i.lacks(ctx, asked, err)
 		return
@@ -143,7 +145,7 @@ func (i *interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
 		z, python := i.open(ctx, want)
 		if ctx.Err() != nil {
 			if z != nil {
-				z.close()
+				z.Close()
 			}
 			return
 		}
@@ -158,13 +160,13 @@ func (i *interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
 		}
 		select {
 		case <-ctx.Done():
-			z.close()
+			z.Close()
 			return
-		case <-z.gone:
-			z.close()
+		case <-z.Gone:
+			z.Close()
 			killOrphans(z.pid, z.mark)
 		}
-		i.log.Warn("the zygote died; another is started", "executor", i.starter.dir)
+		i.log.Warn("the zygote died; another is started", "executor", i.Starter.Dir)
 		i.mu.Lock()
 		if ctx.Err() == nil {
 			i.set(nil, nil)
@@ -173,13 +175,13 @@ func (i *interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(rewarmPause):
+		case <-time.After(RewarmPause):
 		}
 	}
 }
 
 // lacks tells that there is no Python for what is wanted.
-func (i *interpreter) lacks(ctx context.Context, want *clusterpb.WarmUp, err error) {
+func (i *Interpreter) lacks(ctx context.Context, want *clusterpb.WarmUp, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -194,29 +196,29 @@ func (i *interpreter) lacks(ctx context.Context, want *clusterpb.WarmUp, err err
 
 // open connects to a zygote and waits for its imports. The description says
 // what is wrong when there is no zygote.
-func (i *interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote, *clusterpb.Python) {
+func (i *Interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote, *clusterpb.Python) {
 	failed := func(err error) *clusterpb.Python {
 		return &clusterpb.Python{Executable: want.GetPython(), Error: err.Error()}
 	}
 	for {
-		z, started, err := i.starter.connect(ctx, want)
+		z, started, err := i.Starter.connect(ctx, want)
 		if err != nil {
 			return nil, failed(fmt.Errorf("%s cannot be started: %w", starts(want), err))
 		}
-		python, err := z.waitReady(ctx)
+		python, err := z.WaitReady(ctx)
 		if err == nil {
 			return z, python
 		}
-		z.close()
+		z.Close()
 		if started || ctx.Err() != nil {
-			return nil, failed(fmt.Errorf("%s ended while it imported TensorFlow: %s", want.GetPython(), excerpt.LastLine(i.starter.logFile(want))))
+			return nil, failed(fmt.Errorf("%s ended while it imported TensorFlow: %s", want.GetPython(), excerpt.LastLine(i.Starter.logFile(want))))
 		}
 		// It was ending when this agent came: the next one is started here.
 	}
 }
 
-// current returns the zygote and what it was wanted for, waiting while it warms up.
-func (i *interpreter) current(ctx context.Context) (*zygote, *clusterpb.WarmUp, error) {
+// Current returns the zygote and what it was wanted for, waiting while it warms up.
+func (i *Interpreter) Current(ctx context.Context) (*zygote, *clusterpb.WarmUp, error) {
 	for {
 		i.mu.Lock()
 		z, python, change, want := i.zygote, i.python, i.change, i.want
@@ -235,19 +237,19 @@ func (i *interpreter) current(ctx context.Context) (*zygote, *clusterpb.WarmUp, 
 	}
 }
 
-// environment is what this agent's tasks begin with: what its zygote would have been
+// Environment is what this agent's tasks begin with: what its zygote would have been
 // started with, if it was another agent that started it.
-func (i *interpreter) environment(want *clusterpb.WarmUp) map[string]string {
+func (i *Interpreter) Environment(want *clusterpb.WarmUp) map[string]string {
 	env := map[string]string{}
-	for _, entry := range zygoteEnv(os.Environ(), want.GetEnv(), i.starter.searchPath(want)) {
+	for _, entry := range zygoteEnv(os.Environ(), want.GetEnv(), i.Starter.searchPath(want)) {
 		name, value, _ := strings.Cut(entry, "=")
 		env[name] = value // the last one counts, as exec.Cmd has it
 	}
 	return env
 }
 
-// imported is what a zygote's imports saw of the variables that matter to them.
-func (i *interpreter) imported(want *clusterpb.WarmUp) map[string]string {
+// Imported is what a zygote's imports saw of the variables that matter to them.
+func (i *Interpreter) Imported(want *clusterpb.WarmUp) map[string]string {
 	env := map[string]string{"TF_CPP_MIN_LOG_LEVEL": "1"}
 	for k := range importTime {
 		if v, ok := os.LookupEnv(k); ok {
@@ -255,14 +257,14 @@ func (i *interpreter) imported(want *clusterpb.WarmUp) map[string]string {
 		}
 	}
 	maps.Copy(env, want.GetEnv())
-	if ours := i.starter.searchPath(want); ours != "" {
+	if ours := i.Starter.searchPath(want); ours != "" {
 		env[pythonPath] = searching(ours, env[pythonPath])
 	}
 	return env
 }
 
-// describe is the Python there is, or nil while it warms up.
-func (i *interpreter) describe() *clusterpb.Python {
+// Describe is the Python there is, or nil while it warms up.
+func (i *Interpreter) Describe() *clusterpb.Python {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.python

@@ -1,4 +1,4 @@
-package agent
+package interpreter
 
 import "os"
 
@@ -11,8 +11,8 @@ var importTime = map[string]bool{
 	"LD_PRELOAD": true, "OMP_NUM_THREADS": true, "KERAS_HOME": true,
 }
 
-// needsFresh tells whether an environment has what a fork would take up too late.
-func needsFresh(env, imported map[string]string) bool {
+// NeedsFresh tells whether an environment has what a fork would take up too late.
+func NeedsFresh(env, imported map[string]string) bool {
 	for k, v := range env {
 		if importTime[k] && imported[k] != v {
 			return true
@@ -21,9 +21,9 @@ func needsFresh(env, imported map[string]string) bool {
 	return false
 }
 
-// withoutOurs gives a command the PYTHONPATH that it would have without us: the zygote's
+// WithoutPackage gives a command the PYTHONPATH that it would have without us: the zygote's
 // holds our package before it, for tasks that are our Python. One that was asked for stays.
-func (r *spawnRequest) withoutOurs() {
+func (r *SpawnRequest) WithoutPackage() {
 	if _, asked := r.Env[pythonPath]; asked {
 		return
 	}
@@ -34,10 +34,10 @@ func (r *spawnRequest) withoutOurs() {
 	}
 }
 
-// findOurs has a task that is our Python find our package, before what else it would
+// WithPackage has a task that is our Python find our package, before what else it would
 // search: a forker's, and one for which another PYTHONPATH was asked than its zygote's.
-func (r *spawnRequest) findOurs(i *interpreter) {
-	ours, plain := i.ourPath()
+func (r *SpawnRequest) WithPackage(i *Interpreter) {
+	ours, plain := i.PackagePath()
 	rest, asked := r.Env[pythonPath]
 	switch {
 	case asked:

@@ -1,4 +1,4 @@
-package agent
+package gpu
 
 import (
 	"context"
@@ -28,9 +28,9 @@ func someGPUs() []*clusterpb.GPU {
 
 func TestPickGPUs(t *testing.T) {
 	// Not beside others: a process that one of them is forking holds the lock for a moment.
-	locks := gpuLocks{filepath.Join(t.TempDir(), "locks")}
+	locks := Locks{filepath.Join(t.TempDir(), "locks")}
 	first, err := pickGPUs(someGPUs(), 1, "demo/0", locks)
-	if err != nil || first.visible() != "GPU-b" {
+	if err != nil || first.Visible() != "GPU-b" {
 		t.Fatalf("picked %v, %v: want the emptiest", first, err)
 	}
 	if who := locks.holder("GPU-b"); !strings.Contains(who, "demo/0") {
@@ -46,22 +46,22 @@ func TestPickGPUs(t *testing.T) {
 		}
 	}
 	second, err := pickGPUs(someGPUs(), 1, "other/0", locks) // the failure kept nothing
-	if err != nil || second.visible() != "GPU-a" {
+	if err != nil || second.Visible() != "GPU-a" {
 		t.Fatalf("picked %v, %v", second, err)
 	}
-	first.release()
+	first.Release()
 	if who := locks.holder("GPU-b"); who != "" {
 		t.Errorf("GPU-b is still held by %q", who)
 	}
-	if first.visible() != "-1" {
-		t.Errorf("without GPUs visible is %q", first.visible())
+	if first.Visible() != "-1" {
+		t.Errorf("without GPUs visible is %q", first.Visible())
 	}
-	second.release()
+	second.Release()
 }
 
 func TestGPULocksAreForEveryUser(t *testing.T) {
 	t.Parallel()
-	locks := gpuLocks{filepath.Join(t.TempDir(), "locks")}
+	locks := Locks{filepath.Join(t.TempDir(), "locks")}
 	f, err := locks.lock("GPU-a", "x")
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestGPULocksAreForEveryUser(t *testing.T) {
 // GPUs is given the free one.
 func TestAskingWhoHoldsAGPUTakesNothing(t *testing.T) {
 	// Not beside others: a process that one of them is forking holds the lock for a moment.
-	locks := gpuLocks{filepath.Join(t.TempDir(), "locks")}
+	locks := Locks{filepath.Join(t.TempDir(), "locks")}
 	stop := make(chan struct{})
 	var lookers sync.WaitGroup
 	for range 2 {
@@ -108,7 +108,7 @@ func TestAskingWhoHoldsAGPUTakesNothing(t *testing.T) {
 
 func TestGPULockThatIsAFifo(t *testing.T) {
 	t.Parallel()
-	locks := gpuLocks{t.TempDir()}
+	locks := Locks{t.TempDir()}
 	if err := unix.Mkfifo(locks.path("GPU-a"), 0o666); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestWhatOthersWroteIsOneLine(t *testing.T) {
 	if _, command := whose(cmd.Process.Pid); command != "\uFFFDsleep [31m red 60" {
 		t.Errorf("the command is %q", command)
 	}
-	locks := gpuLocks{t.TempDir()}
+	locks := Locks{t.TempDir()}
 	f, err := locks.lock("GPU-a", "\xff\x1bme\nand you")
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +172,7 @@ func TestWhatOthersWroteIsOneLine(t *testing.T) {
 
 func TestGPULockThatIsALink(t *testing.T) {
 	t.Parallel()
-	locks := gpuLocks{t.TempDir()}
+	locks := Locks{t.TempDir()}
 	target := filepath.Join(t.TempDir(), "target")
 	if err := os.WriteFile(target, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package agent
+package interpreter
 
 import (
 	"cmp"
@@ -29,31 +29,31 @@ import (
 // it does before it imports anything big.
 const bindTimeout = 60 * time.Second
 
-// zygoteStarter knows where the zygotes of this user and host are.
-type zygoteStarter struct {
-	dir string // of sockets, locks, logs and our package; shared by the host's agents
+// Starter knows where the zygotes of this user and host are.
+type Starter struct {
+	Dir string // of sockets, locks, logs and our package; shared by the host's agents
 }
 
-func (s zygoteStarter) cache() string { return filepath.Join(s.dir, "cache") }
+func (s Starter) cache() string { return filepath.Join(s.Dir, "cache") }
 
-// extract sees to it that the package tfcluster is where zygotes look for it. It is a
+// Extract sees to it that the package tfcluster is where zygotes look for it. It is a
 // thing of milliseconds, which executors of commands do without.
-func (s zygoteStarter) extract() error {
+func (s Starter) Extract() error {
 	_, err := python.Extract(s.cache())
 	return err
 }
 
 // connect returns a connection to the zygote for what is wanted. The first
 // agent that needs it starts it, and is told so.
-func (s zygoteStarter) connect(ctx context.Context, want *clusterpb.WarmUp) (z *zygote, started bool, err error) {
+func (s Starter) connect(ctx context.Context, want *clusterpb.WarmUp) (z *zygote, started bool, err error) {
 	base := s.base(want)
 	lock, err := lockfile.Open(ctx, base+".lock", lockfile.Exclusive)
 	if err != nil {
 		return nil, false, fmt.Errorf("lock the zygote's start: %w", err)
 	}
 	defer lock.Close()
-	if conn, err := dialPeer(base + ".sock"); err == nil {
-		return newZygote(conn), false, nil
+	if conn, err := DialPeer(base + ".sock"); err == nil {
+		return NewZygote(conn), false, nil
 	}
 	os.Remove(base + ".sock") // of one that was killed
 	z, err = s.start(ctx, want, base)
@@ -61,15 +61,15 @@ func (s zygoteStarter) connect(ctx context.Context, want *clusterpb.WarmUp) (z *
 }
 
 // base is the path of a zygote's files without their suffix.
-func (s zygoteStarter) base(want *clusterpb.WarmUp) string {
-	return filepath.Join(s.dir, "zygote-"+zygoteKey(want, s.searchPath(want)))
+func (s Starter) base(want *clusterpb.WarmUp) string {
+	return filepath.Join(s.Dir, "zygote-"+Key(want, s.searchPath(want)))
 }
 
-func (s zygoteStarter) logFile(want *clusterpb.WarmUp) string { return s.base(want) + ".log" }
+func (s Starter) logFile(want *clusterpb.WarmUp) string { return s.base(want) + ".log" }
 
-func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base string) (*zygote, error) {
+func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string) (*zygote, error) {
 	if !want.GetPlain() {
-		if err := s.extract(); err != nil {
+		if err := s.Extract(); err != nil {
 			return nil, err
 		}
 	}
@@ -80,9 +80,9 @@ func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base s
 	defer log.Close()
 	// Not tied to ctx: the zygote serves this host's other agents too, and ends
 	// by itself once none is connected.
-	cmd := zygoteCommand(want, base+".sock")
+	cmd := Command(want, base+".sock")
 	cmd.Env = zygoteEnv(os.Environ(), want.GetEnv(), s.searchPath(want))
-	cmd.Dir = s.dir
+	cmd.Dir = s.Dir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -93,8 +93,8 @@ func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base s
 	deadline := time.NewTimer(bindTimeout)
 	defer deadline.Stop()
 	for pause := time.Millisecond; ; pause = min(pause*5/4, 100*time.Millisecond) { // a forker needs a few
-		if conn, err := dialPeer(base + ".sock"); err == nil {
-			return newZygote(conn), nil
+		if conn, err := DialPeer(base + ".sock"); err == nil {
+			return NewZygote(conn), nil
 		}
 		select {
 		case err := <-ended:
@@ -110,9 +110,9 @@ func (s zygoteStarter) start(ctx context.Context, want *clusterpb.WarmUp, base s
 	}
 }
 
-// zygoteCommand starts what is wanted under a guard. Without Python it is this program's
+// Command starts what is wanted under a guard. Without Python it is this program's
 // own forker.
-func zygoteCommand(want *clusterpb.WarmUp, socket string) *exec.Cmd {
+func Command(want *clusterpb.WarmUp, socket string) *exec.Cmd {
 	cmd := exec.Command(forking.ThisProgram, forking.GuardCommand)
 	cmd.Args[0] = "tfcluster"
 	if want.GetPlain() {
@@ -140,7 +140,7 @@ func starts(want *clusterpb.WarmUp) string {
 
 // searchPath is where a zygote finds our package; "" for a forker, whose tasks are told
 // where they need it.
-func (s zygoteStarter) searchPath(want *clusterpb.WarmUp) string {
+func (s Starter) searchPath(want *clusterpb.WarmUp) string {
 	if want.GetPlain() {
 		return ""
 	}
@@ -148,7 +148,7 @@ func (s zygoteStarter) searchPath(want *clusterpb.WarmUp) string {
 }
 
 // ourPath is the folder that our package is in.
-func (s zygoteStarter) ourPath(want *clusterpb.WarmUp) string {
+func (s Starter) ourPath(want *clusterpb.WarmUp) string {
 	return cmp.Or(want.GetSearchPath(), python.Place(s.cache()))
 }
 
@@ -159,10 +159,10 @@ func asError(err error) error {
 	return err
 }
 
-// zygoteKey identifies the tasks that a zygote can fork: by the interpreter and by all that
+// Key identifies the tasks that a zygote can fork: by the interpreter and by all that
 // its imports depend on, including some variables of this agent's environment. Each task
 // gets the other variables when it is forked.
-func zygoteKey(want *clusterpb.WarmUp, pythonPath string) string {
+func Key(want *clusterpb.WarmUp, pythonPath string) string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s\x00%t\x00%s\x00%s\x00%d\x00", want.GetPython(), want.GetZygote(), want.GetSearchPath(), pythonPath, want.GetGeneration())
 	if want.GetPlain() {
@@ -202,8 +202,8 @@ func zygoteEnv(own []string, asked map[string]string, searchPath string) []strin
 	return append(env, "PYTHONPATH="+path)
 }
 
-// dialPeer connects to a unix socket if a process of this user serves it.
-func dialPeer(path string) (*net.UnixConn, error) {
+// DialPeer connects to a unix socket if a process of this user serves it.
+func DialPeer(path string) (*net.UnixConn, error) {
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		return nil, err

@@ -1,4 +1,6 @@
-package agent
+// Package gpu lists the GPUs of this host and picks free ones for an executor, each under a
+// lock that all users of the host see.
+package gpu
 
 import (
 	"cmp"
@@ -18,8 +20,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// gpuLister lists a machine's GPUs with the processes that use them.
-type gpuLister interface {
+// Lister lists a machine's GPUs with the processes that use them.
+type Lister interface {
 	// list may hang whatever ctx says.
 	list(ctx context.Context) ([]*clusterpb.GPU, error)
 }
@@ -27,11 +29,11 @@ type gpuLister interface {
 // Inventory lists this machine's GPUs: what they are, who uses them and which
 // cluster holds them. A machine without a driver is an error that says so.
 func Inventory(ctx context.Context) ([]*clusterpb.GPU, error) {
-	gpus, err := listGPUs(ctx, newGPULister())
+	gpus, err := listGPUs(ctx, NewLister())
 	if err != nil {
 		return nil, err
 	}
-	locks := defaultGPULocks()
+	locks := DefaultLocks()
 	for _, g := range gpus {
 		g.Holder = locks.holder(g.GetUuid())
 	}
@@ -40,7 +42,7 @@ func Inventory(ctx context.Context) ([]*clusterpb.GPU, error) {
 
 // listGPUs asks the driver, which may hang: the answer is not waited for longer
 // than ctx.
-func listGPUs(ctx context.Context, lister gpuLister) ([]*clusterpb.GPU, error) {
+func listGPUs(ctx context.Context, lister Lister) ([]*clusterpb.GPU, error) {
 	type answer struct {
 		gpus []*clusterpb.GPU
 		err  error
@@ -81,41 +83,41 @@ func whose(pid int) (name, command string) {
 	return "uid " + uid, command
 }
 
-// heldGPUs are the GPUs this executor has picked, each under its host's lock.
-type heldGPUs struct {
-	gpus  []*clusterpb.GPU
+// Held are the GPUs this executor has picked, each under its host's lock.
+type Held struct {
+	GPUs  []*clusterpb.GPU
 	locks []*os.File
 }
 
 // How long GPUs are waited for that others have: an engine gives a place again while what
 // was there before is still ending.
 const (
-	gpuPatience = 5 * time.Second
-	gpuPause    = 250 * time.Millisecond
+	DefaultPatience = 5 * time.Second
+	gpuPause        = 250 * time.Millisecond
 )
 
-// gpuPicker picks GPUs of this machine for an executor.
-type gpuPicker struct {
-	lister   gpuLister
-	locks    gpuLocks
-	visible  string // CUDA_VISIBLE_DEVICES as the agent was started with it
-	engine   bool   // the engine set it for this executor alone; a variable that a person set all executors see
-	patience time.Duration
+// Picker picks GPUs of this machine for an executor.
+type Picker struct {
+	Lister   Lister
+	Locks    Locks
+	Visible  string // CUDA_VISIBLE_DEVICES as the agent was started with it
+	Engine   bool   // the engine set it for this executor alone; a variable that a person set all executors see
+	Patience time.Duration
 }
 
-// hold picks count free GPUs and locks them. holder is what others see as their owner.
+// Hold picks count free GPUs and locks them. holder is what others see as their owner.
 // Where they cannot be listed, those that the engine assigned stand as they are.
-func (p gpuPicker) hold(ctx context.Context, count int, holder string) (*heldGPUs, error) {
-	for end := time.Now().Add(p.patience); ; {
-		gpus, err := listGPUs(ctx, p.lister)
-		if given := assignedUnseen(p.visible); err != nil && p.engine && len(given) >= count {
-			return &heldGPUs{gpus: given[:count]}, nil
+func (p Picker) Hold(ctx context.Context, count int, holder string) (*Held, error) {
+	for end := time.Now().Add(p.Patience); ; {
+		gpus, err := listGPUs(ctx, p.Lister)
+		if given := assignedUnseen(p.Visible); err != nil && p.Engine && len(given) >= count {
+			return &Held{GPUs: given[:count]}, nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		gpus = assigned(gpus, p.visible)
-		held, err := pickGPUs(gpus, count, holder, p.locks)
+		gpus = assigned(gpus, p.Visible)
+		held, err := pickGPUs(gpus, count, holder, p.Locks)
 		if err == nil || len(gpus) < count || time.Now().After(end) {
 			return held, err
 		}
@@ -165,13 +167,13 @@ func assignedUnseen(visible string) []*clusterpb.GPU {
 
 // pickGPUs locks count GPUs that nobody uses, the emptiest first. The error
 // names who has the others.
-func pickGPUs(gpus []*clusterpb.GPU, count int, holder string, locks gpuLocks) (*heldGPUs, error) {
+func pickGPUs(gpus []*clusterpb.GPU, count int, holder string, locks Locks) (*Held, error) {
 	order := slices.Clone(gpus)
 	slices.SortStableFunc(order, func(a, b *clusterpb.GPU) int { return cmp.Compare(a.GetUsedBytes(), b.GetUsedBytes()) })
-	held := &heldGPUs{}
+	held := &Held{}
 	var taken []string
 	for _, g := range order {
-		if len(held.gpus) == count {
+		if len(held.GPUs) == count {
 			break
 		}
 		if len(g.GetProcesses()) > 0 {
@@ -183,18 +185,18 @@ func pickGPUs(gpus []*clusterpb.GPU, count int, holder string, locks gpuLocks) (
 		case errors.Is(err, errGPULocked):
 			taken = append(taken, fmt.Sprintf("GPU %d is held by %s", g.GetIndex(), locks.holder(g.GetUuid())))
 		case err != nil:
-			held.release()
+			held.Release()
 			return nil, fmt.Errorf("lock GPU %d: %w", g.GetIndex(), err)
 		default:
 			g.Holder = holder
-			held.gpus, held.locks = append(held.gpus, g), append(held.locks, lock)
+			held.GPUs, held.locks = append(held.GPUs, g), append(held.locks, lock)
 		}
 	}
-	if len(held.gpus) == count {
+	if len(held.GPUs) == count {
 		return held, nil
 	}
-	free := len(held.gpus)
-	held.release()
+	free := len(held.GPUs)
+	held.Release()
 	why := ""
 	if len(taken) > 0 {
 		why = ": " + strings.Join(taken, "; ")
@@ -221,22 +223,22 @@ func describe(p *clusterpb.GPUProcess) string {
 	return text
 }
 
-// visible is CUDA_VISIBLE_DEVICES for a task: the held ones by UUID, or none.
-func (h *heldGPUs) visible() string {
-	if len(h.gpus) == 0 {
+// Visible is CUDA_VISIBLE_DEVICES for a task: the held ones by UUID, or none.
+func (h *Held) Visible() string {
+	if len(h.GPUs) == 0 {
 		return "-1"
 	}
-	uuids := make([]string, len(h.gpus))
-	for i, g := range h.gpus {
+	uuids := make([]string, len(h.GPUs))
+	for i, g := range h.GPUs {
 		uuids[i] = g.GetUuid()
 	}
 	return strings.Join(uuids, ",")
 }
 
-// release gives the locks up.
-func (h *heldGPUs) release() {
+// Release gives the locks up.
+func (h *Held) Release() {
 	for _, lock := range h.locks {
 		lock.Close()
 	}
-	h.locks, h.gpus = nil, nil
+	h.locks, h.GPUs = nil, nil
 }

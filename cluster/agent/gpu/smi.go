@@ -1,4 +1,4 @@
-package agent
+package gpu
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ var errNoDriver = errors.New("no GPU can be listed")
 
 // libraryOrProgram lists GPUs by NVIDIA's management library, and where that cannot be
 // called, as in a build without cgo, by nvidia-smi.
-type libraryOrProgram struct{ library, program gpuLister }
+type libraryOrProgram struct{ library, program Lister }
 
 func (l libraryOrProgram) list(ctx context.Context) ([]*clusterpb.GPU, error) {
 	gpus, err := l.library.list(ctx)

@@ -1,6 +1,6 @@
 //go:build cgo
 
-package agent
+package gpu
 
 import (
 	"strings"

@@ -1,4 +1,4 @@
-package agent
+package tasklog
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ func someLines(from, n, width int) []*clusterpb.Line {
 }
 
 // drain reads every batch there is and checks that its lines are consecutive.
-func drain(t *testing.T, l *taskLog) (lines int, lost uint64, end bool) {
+func drain(t *testing.T, l *Log) (lines int, lost uint64, end bool) {
 	t.Helper()
 	for b := l.batch(); b != nil; b = l.batch() {
 		for i, line := range b.GetLines() {
@@ -35,15 +35,15 @@ func drain(t *testing.T, l *taskLog) (lines int, lost uint64, end bool) {
 
 func TestSpoolKeepsWhatIsNotAcknowledged(t *testing.T) {
 	t.Parallel()
-	l := &taskLog{dir: t.TempDir() + "/spool", wake: func() {}}
+	l := &Log{dir: t.TempDir() + "/spool", wake: func() {}}
 	const n = 20_000
 	for i := 0; i < n; i += 100 {
-		l.add(someLines(i, 100, 1000)) // 20 MB: most of it on disk
+		l.Add(someLines(i, 100, 1000)) // 20 MB: most of it on disk
 	}
 	if entries, err := os.ReadDir(l.dir); err != nil || len(entries) == 0 {
 		t.Fatalf("nothing was written to disk: %v", err)
 	}
-	l.end()
+	l.End()
 	if lines, lost, end := drain(t, l); lines != n || lost != 0 || !end {
 		t.Fatalf("first stream: %d lines, %d lost, end %v", lines, lost, end)
 	}
@@ -66,8 +66,8 @@ func TestSpoolKeepsWhatIsNotAcknowledged(t *testing.T) {
 
 func TestSpoolSaysWhatItLost(t *testing.T) {
 	t.Parallel()
-	l := &taskLog{dir: t.TempDir() + "/spool", wake: func() {}}
-	l.add(someLines(0, 5000, 1000))
+	l := &Log{dir: t.TempDir() + "/spool", wake: func() {}}
+	l.Add(someLines(0, 5000, 1000))
 	l.mu.Lock()
 	if len(l.segments) == 0 {
 		t.Fatal("nothing is on disk")
@@ -75,7 +75,7 @@ func TestSpoolSaysWhatItLost(t *testing.T) {
 	gone := l.segments[0].count
 	l.dropSegment() // as when the disk's share is full
 	l.mu.Unlock()
-	l.add(someLines(5000, 10, 0))
+	l.Add(someLines(5000, 10, 0))
 	lines, lost, _ := drain(t, l)
 	if lost != gone || uint64(lines)+lost != 5010 {
 		t.Errorf("%d lines, %d lost, want %d lost of 5010", lines, lost, gone)
@@ -84,12 +84,12 @@ func TestSpoolSaysWhatItLost(t *testing.T) {
 
 func TestSpoolPassesOverADamagedFile(t *testing.T) {
 	t.Parallel()
-	l := &taskLog{dir: t.TempDir() + "/spool", wake: func() {}}
-	l.add(someLines(0, 5000, 1000))
+	l := &Log{dir: t.TempDir() + "/spool", wake: func() {}}
+	l.Add(someLines(0, 5000, 1000))
 	if err := os.WriteFile(l.segments[0].path, []byte("garbage"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	l.add(someLines(5000, 10, 0))
+	l.Add(someLines(5000, 10, 0))
 	if lines, lost, _ := drain(t, l); lines != 10 || lost != 5000 {
 		t.Errorf("%d lines, %d lost", lines, lost)
 	}
@@ -97,8 +97,8 @@ func TestSpoolPassesOverADamagedFile(t *testing.T) {
 
 func TestSpoolIgnoresAcknowledgementsOfWhatWasNotSent(t *testing.T) {
 	t.Parallel()
-	l := &taskLog{dir: t.TempDir(), wake: func() {}}
-	l.add(someLines(0, 3, 0))
+	l := &Log{dir: t.TempDir(), wake: func() {}}
+	l.Add(someLines(0, 3, 0))
 	l.ack(100)
 	if lines, lost, _ := drain(t, l); lines != 3 || lost != 0 {
 		t.Errorf("%d lines, %d lost", lines, lost)

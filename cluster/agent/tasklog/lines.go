@@ -1,4 +1,4 @@
-package agent
+package tasklog
 
 import (
 	"bytes"
@@ -10,24 +10,24 @@ import (
 // maxLine is where a line without an end is cut, in bytes.
 const maxLine = 1 << 20
 
-// frame is a line as a task wrote it.
-type frame struct {
-	text     string
-	carriage bool // ended in \r: a progress bar's frame
-	goesOn   bool // cut at maxLine: the next frame is the rest
+// Frame is a line as a task wrote it.
+type Frame struct {
+	Text      string
+	Carriage  bool // ended in \r: a progress bar's frame
+	Continues bool // cut at maxLine: the next frame is the rest
 }
 
-// splitter cuts a byte stream into lines: at \n, at \r (a progress bar), with
+// Splitter cuts a byte stream into lines: at \n, at \r (a progress bar), with
 // \r\n as one end. A line longer than maxLine comes in pieces.
-type splitter struct {
-	rest []byte
-	cr   bool // the last byte was a \r whose meaning the next byte tells
-	told bool // that \r's line was given by pending: a \n now ends nothing
+type Splitter struct {
+	rest     []byte
+	Carriage bool // the last byte was a \r whose meaning the next byte tells
+	told     bool // that \r's line was given by pending: a \n now ends nothing
 }
 
-// write takes bytes and returns the lines they complete.
-func (s *splitter) write(data []byte) []frame {
-	var found []frame
+// Write takes bytes and returns the lines they complete.
+func (s *Splitter) Write(data []byte) []Frame {
+	var found []Frame
 	for len(data) > 0 {
 		if s.told {
 			s.told = false
@@ -36,8 +36,8 @@ func (s *splitter) write(data []byte) []frame {
 				continue
 			}
 		}
-		if s.cr {
-			s.cr = false
+		if s.Carriage {
+			s.Carriage = false
 			newline := data[0] == '\n'
 			found = append(found, s.take(!newline))
 			if newline {
@@ -54,7 +54,7 @@ func (s *splitter) write(data []byte) []frame {
 			s.rest = append(s.rest, data[:cut]...)
 			data = data[cut:]
 			piece := s.take(false)
-			piece.goesOn = true
+			piece.Continues = true
 			found = append(found, piece)
 			continue
 		}
@@ -63,7 +63,7 @@ func (s *splitter) write(data []byte) []frame {
 			break
 		}
 		if data[end] == '\r' {
-			s.cr = true
+			s.Carriage = true
 		} else {
 			found = append(found, s.take(false))
 		}
@@ -72,31 +72,31 @@ func (s *splitter) write(data []byte) []frame {
 	return found
 }
 
-// pending returns a progress bar's frame whose \r has come: the bar may stand
+// Pending returns a progress bar's frame whose \r has come: the bar may stand
 // still for long. ok is false where the stream stands elsewhere.
-func (s *splitter) pending() (line frame, ok bool) {
-	if !s.cr {
-		return frame{}, false
+func (s *Splitter) Pending() (line Frame, ok bool) {
+	if !s.Carriage {
+		return Frame{}, false
 	}
-	s.cr, s.told = false, true
+	s.Carriage, s.told = false, true
 	return s.take(true), true
 }
 
-// close returns what stands behind the last end of line.
-func (s *splitter) close() (line frame, ok bool) {
-	if !s.cr && len(s.rest) == 0 {
-		return frame{}, false
+// Close returns what stands behind the last end of line.
+func (s *Splitter) Close() (line Frame, ok bool) {
+	if !s.Carriage && len(s.rest) == 0 {
+		return Frame{}, false
 	}
-	carriage := s.cr
-	s.cr = false
+	carriage := s.Carriage
+	s.Carriage = false
 	return s.take(carriage), true
 }
 
-func (s *splitter) take(carriage bool) frame {
+func (s *Splitter) take(carriage bool) Frame {
 	text := strings.ToValidUTF8(string(s.rest), "\uFFFD")
 	s.rest = s.rest[:0]
 	if cap(s.rest) > 1<<16 {
 		s.rest = nil
 	}
-	return frame{text: text, carriage: carriage}
+	return Frame{Text: text, Carriage: carriage}
 }

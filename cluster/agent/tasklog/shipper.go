@@ -1,4 +1,4 @@
-package agent
+package tasklog
 
 import (
 	"context"
@@ -17,48 +17,48 @@ import (
 // batchInterval is the least time between two rounds of batches.
 const batchInterval = 40 * time.Millisecond
 
-// shipper sends the tasks' lines over the Logs stream.
-type shipper struct {
-	dir  string        // of the logs' spools
+// Shipper sends the tasks' lines over the Logs stream.
+type Shipper struct {
+	Dir  string        // of the logs' spools
 	wake chan struct{} // capacity 1
 
 	mu sync.Mutex
 	// guarded by mu
-	logs []*taskLog // in the order the tasks were launched
+	logs []*Log // in the order the tasks were launched
 }
 
-func newShipper(dir string) *shipper {
-	return &shipper{dir: dir, wake: make(chan struct{}, 1)}
+func NewShipper(dir string) *Shipper {
+	return &Shipper{Dir: dir, wake: make(chan struct{}, 1)}
 }
 
-// open starts the log of a task's attempt.
-func (s *shipper) open(key logKey) *taskLog {
-	l := &taskLog{key: key, wake: s.notify}
-	l.dir = filepath.Join(s.dir, fmt.Sprintf("%d.%d-%s", key.run, key.attempt, strings.ReplaceAll(key.task, "/", "_")))
+// Open starts the log of a task's attempt.
+func (s *Shipper) Open(key Key) *Log {
+	l := &Log{key: key, wake: s.notify}
+	l.dir = filepath.Join(s.Dir, fmt.Sprintf("%d.%d-%s", key.Run, key.Attempt, strings.ReplaceAll(key.Task, "/", "_")))
 	s.mu.Lock()
 	s.logs = append(s.logs, l)
 	s.mu.Unlock()
 	return l
 }
 
-func (s *shipper) notify() {
+func (s *Shipper) notify() {
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (s *shipper) all() []*taskLog {
+func (s *Shipper) all() []*Log {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.logs)
 }
 
-// prune forgets the logs that were delivered whole.
-func (s *shipper) prune() {
+// Prune forgets the logs that were delivered whole.
+func (s *Shipper) Prune() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.logs = slices.DeleteFunc(s.logs, func(l *taskLog) bool {
+	s.logs = slices.DeleteFunc(s.logs, func(l *Log) bool {
 		if !l.delivered() {
 			return false
 		}
@@ -67,13 +67,13 @@ func (s *shipper) prune() {
 	})
 }
 
-// delivered tells whether every log was delivered whole.
-func (s *shipper) delivered() bool {
-	return !slices.ContainsFunc(s.all(), func(l *taskLog) bool { return !l.delivered() })
+// Delivered tells whether every log was delivered whole.
+func (s *Shipper) Delivered() bool {
+	return !slices.ContainsFunc(s.all(), func(l *Log) bool { return !l.delivered() })
 }
 
-// ship sends what there is and comes, until the stream breaks or ctx ends.
-func (s *shipper) ship(ctx context.Context, client clusterpb.CoordinatorClient) error {
+// Ship sends what there is and comes, until the stream breaks or ctx ends.
+func (s *Shipper) Ship(ctx context.Context, client clusterpb.CoordinatorClient) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stream, err := client.Logs(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func (s *shipper) ship(ctx context.Context, client clusterpb.CoordinatorClient) 
 	return err
 }
 
-func (s *shipper) send(stream grpc.BidiStreamingClient[clusterpb.LogBatch, clusterpb.LogAck]) error {
+func (s *Shipper) send(stream grpc.BidiStreamingClient[clusterpb.LogBatch, clusterpb.LogAck]) error {
 	for _, l := range s.all() {
 		l.rewind()
 	}
@@ -100,7 +100,7 @@ func (s *shipper) send(stream grpc.BidiStreamingClient[clusterpb.LogBatch, clust
 		for _, l := range s.all() {
 			for b := l.batch(); b != nil; b = l.batch() {
 				if err := stream.Send(b); err != nil {
-					return fmt.Errorf("send lines of %s: %w", l.key.task, err)
+					return fmt.Errorf("send lines of %s: %w", l.key.Task, err)
 				}
 			}
 		}
@@ -117,13 +117,13 @@ func (s *shipper) send(stream grpc.BidiStreamingClient[clusterpb.LogBatch, clust
 	}
 }
 
-func (s *shipper) receive(stream grpc.BidiStreamingClient[clusterpb.LogBatch, clusterpb.LogAck]) error {
+func (s *Shipper) receive(stream grpc.BidiStreamingClient[clusterpb.LogBatch, clusterpb.LogAck]) error {
 	for {
 		ack, err := stream.Recv()
 		if err != nil {
 			return fmt.Errorf("receive acknowledgements of logs: %w", err)
 		}
-		key := logKey{ack.GetRun(), ack.GetAttempt(), ack.GetTask()}
+		key := Key{ack.GetRun(), ack.GetAttempt(), ack.GetTask()}
 		for _, l := range s.all() {
 			if l.key == key {
 				l.ack(ack.GetNext())

@@ -1,4 +1,4 @@
-package agent
+package interpreter
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ func TestSpawnThroughADeadZygote(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	conn, err := dialPeer(listener.Addr().String())
+	conn, err := DialPeer(listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,8 +29,8 @@ func TestSpawnThroughADeadZygote(t *testing.T) {
 	if err := peer.CloseRead(); err != nil {
 		t.Fatal(err)
 	}
-	z := newZygote(conn)
-	defer z.close()
+	z := NewZygote(conn)
+	defer z.Close()
 	dying := time.AfterFunc(50*time.Millisecond, func() { peer.Close() })
 	defer dying.Stop()
 	null, err := os.Open(os.DevNull)
@@ -38,8 +38,8 @@ func TestSpawnThroughADeadZygote(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer null.Close()
-	_, err = z.spawn(t.Context(), spawnRequest{ID: "x"}, [3]*os.File{null, null, null})
-	if !errors.Is(err, errZygoteGone) {
+	_, err = z.Spawn(t.Context(), SpawnRequest{ID: "x"}, [3]*os.File{null, null, null})
+	if !errors.Is(err, ErrZygoteGone) {
 		t.Errorf("spawn says %v", err)
 	}
 	if len(z.spawning)+len(z.exits) > 0 {

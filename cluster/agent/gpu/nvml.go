@@ -1,6 +1,6 @@
 //go:build cgo
 
-package agent
+package gpu
 
 import (
 	"context"
@@ -23,7 +23,9 @@ type nvmlLibrary interface {
 // nvmlLister lists GPUs by NVIDIA's management library.
 type nvmlLister struct{ library nvmlLibrary }
 
-func newGPULister() gpuLister { return libraryOrProgram{nvmlLister{nvml.New()}, newSMILister()} }
+// NewLister returns what lists the GPUs of this host: NVML where there is a driver, else
+// nvidia-smi.
+func NewLister() Lister { return libraryOrProgram{nvmlLister{nvml.New()}, newSMILister()} }
 
 // list leaves out what this process may not use: an engine that isolates GPUs, such as
 // YARN by cgroups, takes the others' devices away, and they are counted all the same.

@@ -1,4 +1,4 @@
-package agent
+package gpu
 
 import (
 	"context"
@@ -166,26 +166,26 @@ func TestHoldWaitsForThoseThatEnd(t *testing.T) {
 	// Not beside others: a process that one of them is forking holds the lock for a moment.
 	busy := someGPUs()[2:]
 	free := []*clusterpb.GPU{{Uuid: "GPU-c", Index: 2}}
-	p := gpuPicker{lister: &listed{[]any{busy, busy, free}}, locks: gpuLocks{filepath.Join(t.TempDir(), "locks")}, patience: time.Minute}
-	held, err := p.hold(t.Context(), 1, "demo/0")
-	if err != nil || held.visible() != "GPU-c" {
+	p := Picker{Lister: &listed{[]any{busy, busy, free}}, Locks: Locks{filepath.Join(t.TempDir(), "locks")}, Patience: time.Minute}
+	held, err := p.Hold(t.Context(), 1, "demo/0")
+	if err != nil || held.Visible() != "GPU-c" {
 		t.Fatalf("held %v, %v", held, err)
 	}
-	defer held.release()
-	p.patience = 0
-	if _, err := p.hold(t.Context(), 1, "demo/1"); err == nil || !strings.Contains(err.Error(), "1 GPU is asked for, 0 of 1 are free: GPU 2 is held by demo/0") {
+	defer held.Release()
+	p.Patience = 0
+	if _, err := p.Hold(t.Context(), 1, "demo/1"); err == nil || !strings.Contains(err.Error(), "1 GPU is asked for, 0 of 1 are free: GPU 2 is held by demo/0") {
 		t.Errorf("held twice: %v", err)
 	}
-	p.patience = time.Minute
-	if _, err := p.hold(t.Context(), 2, "demo/1"); err == nil || !strings.Contains(err.Error(), "2 GPUs are asked for, 0 of 1 are free") {
+	p.Patience = time.Minute
+	if _, err := p.Hold(t.Context(), 2, "demo/1"); err == nil || !strings.Contains(err.Error(), "2 GPUs are asked for, 0 of 1 are free") {
 		t.Errorf("more than there are: %v", err)
 	}
-	p.lister, p.visible = &listed{[]any{errNoDriver}}, "4,7"
-	if _, err := p.hold(t.Context(), 1, "demo/1"); !errors.Is(err, errNoDriver) {
+	p.Lister, p.Visible = &listed{[]any{errNoDriver}}, "4,7"
+	if _, err := p.Hold(t.Context(), 1, "demo/1"); !errors.Is(err, errNoDriver) {
 		t.Errorf("a variable that a person may have set is taken: %v", err)
 	}
-	p.engine = true
-	if held, err := p.hold(t.Context(), 1, "demo/1"); err != nil || held.visible() != "4" {
+	p.Engine = true
+	if held, err := p.Hold(t.Context(), 1, "demo/1"); err != nil || held.Visible() != "4" {
 		t.Errorf("of the engine's held %v, %v", held, err)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package gpu
 
 import (
 	"errors"
@@ -17,21 +17,21 @@ import (
 // errGPULocked: another executor of this host holds the GPU.
 var errGPULocked = errors.New("another executor holds it")
 
-// gpuLocks is the folder with a lock file per GPU, shared by all users of a
+// Locks is the folder with a lock file per GPU, shared by all users of a
 // host. A lock is the kernel's (of an open file description), so it ends with its
 // holder however that ends, and whether there is one can be asked without taking
 // it; the file's text only says who it is.
-type gpuLocks struct{ dir string }
+type Locks struct{ dir string }
 
-func defaultGPULocks() gpuLocks {
+func DefaultLocks() Locks {
 	if dir := os.Getenv("TFCLUSTER_GPU_LOCKS"); dir != "" {
-		return gpuLocks{dir}
+		return Locks{dir}
 	}
-	return gpuLocks{"/tmp/tfcluster-gpu"}
+	return Locks{"/tmp/tfcluster-gpu"}
 }
 
 // lock takes a GPU's lock; closing the file gives it up.
-func (l gpuLocks) lock(uuid, holder string) (*os.File, error) {
+func (l Locks) lock(uuid, holder string) (*os.File, error) {
 	f, err := l.open(uuid)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func writeAt(f *os.File, text string) error {
 }
 
 // holder says who holds a GPU, or "".
-func (l gpuLocks) holder(uuid string) string {
+func (l Locks) holder(uuid string) string {
 	f, err := os.OpenFile(l.path(uuid), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0) // anybody may have put a fifo there
 	if err != nil {
 		return ""
@@ -74,7 +74,7 @@ func (l gpuLocks) holder(uuid string) string {
 	return "another executor"
 }
 
-func (l gpuLocks) path(uuid string) string {
+func (l Locks) path(uuid string) string {
 	return filepath.Join(l.dir, strings.Map(func(r rune) rune {
 		if r == '/' || r == 0 {
 			return '_'
@@ -85,7 +85,7 @@ func (l gpuLocks) path(uuid string) string {
 
 // open opens a lock file. Another user's is opened without O_CREAT, which the
 // kernel may forbid in a folder with the sticky bit (fs.protected_regular).
-func (l gpuLocks) open(uuid string) (*os.File, error) {
+func (l Locks) open(uuid string) (*os.File, error) {
 	if err := l.prepare(); err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (l gpuLocks) open(uuid string) (*os.File, error) {
 }
 
 // prepare makes the folder as /tmp is: everyone may add, none remove another's.
-func (l gpuLocks) prepare() error {
+func (l Locks) prepare() error {
 	if err := os.Mkdir(l.dir, 0o777); err == nil {
 		return os.Chmod(l.dir, 0o777|os.ModeSticky)
 	} else if !errors.Is(err, fs.ErrExist) {

@@ -1,4 +1,4 @@
-package agent
+package interpreter
 
 import (
 	"bufio"
@@ -16,13 +16,13 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// spawnTimeout is how long a zygote may take to fork.
-const spawnTimeout = 30 * time.Second
+// SpawnTimeout is how long a zygote may take to fork.
+const SpawnTimeout = 30 * time.Second
 
-var errZygoteGone = errors.New("the zygote died")
+var ErrZygoteGone = errors.New("the zygote died")
 
-// spawnRequest is one task to fork. Its JSON is the zygote's protocol.
-type spawnRequest struct {
+// SpawnRequest is one task to fork. Its JSON is the zygote's protocol.
+type SpawnRequest struct {
 	Op    string            `json:"op"`
 	ID    string            `json:"id"`
 	Argv  []string          `json:"argv"`
@@ -34,21 +34,21 @@ type spawnRequest struct {
 	Spec  any               `json:"spec,omitempty"` // of the runner; nil: a command
 }
 
-// exitStatus is how a process ended: a code, or a signal and code -1.
-type exitStatus struct{ code, signal int32 }
+// ExitStatus is how a process ended: a code, or a signal and code -1.
+type ExitStatus struct{ Code, Signal int32 }
 
-// process is a task that the zygote forked.
-type process struct {
-	zygote *zygote
-	id     string
-	pid    int
-	fresh  string // why it is a new interpreter although forks were wanted, or ""
-	exited chan exitStatus
+// Process is a task that the zygote forked.
+type Process struct {
+	Zygote *zygote
+	ID     string
+	PID    int
+	Fresh  string // why it is a new interpreter although forks were wanted, or ""
+	Exited chan ExitStatus
 }
 
-// signal sends a signal to the process's session. After its exit SIGKILL ends
+// Signal sends a signal to the process's session. After its exit SIGKILL ends
 // what it left behind, and the zygote forgets it.
-func (p *process) signal(number int) error { return p.zygote.kill(p.id, number) }
+func (p *Process) Signal(number int) error { return p.Zygote.kill(p.ID, number) }
 
 // zygoteMessage is any line from a zygote.
 type zygoteMessage struct {
@@ -69,7 +69,7 @@ type zygote struct {
 	mark    string            // that its descendants carry
 	python  *clusterpb.Python // set before ready is closed
 	ready   chan struct{}
-	gone    chan struct{} // closed when the connection ended
+	Gone    chan struct{} // closed when the connection ended
 	retired chan struct{} // closed when newcomers are no longer served
 	reader  sync.WaitGroup
 
@@ -78,14 +78,14 @@ type zygote struct {
 	mu sync.Mutex
 	// guarded by mu
 	spawning map[string]chan zygoteMessage
-	exits    map[string]chan exitStatus
+	exits    map[string]chan ExitStatus
 }
 
-// newZygote takes over a connection.
-func newZygote(conn *net.UnixConn) *zygote {
+// NewZygote takes over a connection.
+func NewZygote(conn *net.UnixConn) *zygote {
 	z := &zygote{
-		conn: conn, ready: make(chan struct{}), gone: make(chan struct{}), retired: make(chan struct{}),
-		spawning: map[string]chan zygoteMessage{}, exits: map[string]chan exitStatus{},
+		conn: conn, ready: make(chan struct{}), Gone: make(chan struct{}), retired: make(chan struct{}),
+		spawning: map[string]chan zygoteMessage{}, exits: map[string]chan ExitStatus{},
 	}
 	if peer, err := peerOf(conn); err == nil {
 		z.pid, z.mark = int(peer.Pid), markOf(int(peer.Pid))
@@ -94,25 +94,25 @@ func newZygote(conn *net.UnixConn) *zygote {
 	return z
 }
 
-func (z *zygote) close() {
+func (z *zygote) Close() {
 	z.conn.Close()
 	z.reader.Wait()
 }
 
-// waitReady returns what the zygote imported.
-func (z *zygote) waitReady(ctx context.Context) (*clusterpb.Python, error) {
+// WaitReady returns what the zygote imported.
+func (z *zygote) WaitReady(ctx context.Context) (*clusterpb.Python, error) {
 	select {
 	case <-z.ready:
 		return z.python, nil
-	case <-z.gone:
-		return nil, errZygoteGone
+	case <-z.Gone:
+		return nil, ErrZygoteGone
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
 func (z *zygote) read() {
-	defer close(z.gone)
+	defer close(z.Gone)
 	lines := bufio.NewScanner(z.conn)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -148,7 +148,7 @@ func (z *zygote) handle(m zygoteMessage) {
 	case "exited":
 		if exited := z.exits[m.ID]; exited != nil {
 			delete(z.exits, m.ID)
-			exited <- exitStatus{m.Code, m.Signal}
+			exited <- ExitStatus{m.Code, m.Signal}
 		}
 	}
 }
@@ -168,23 +168,23 @@ func parsePython(raw json.RawMessage) *clusterpb.Python {
 	}
 }
 
-// spawn forks a task with files as its stdout, stderr and control descriptor.
+// Spawn forks a task with files as its stdout, stderr and control descriptor.
 // They remain the caller's to close.
-func (z *zygote) spawn(ctx context.Context, request spawnRequest, files [3]*os.File) (*process, error) {
-	ctx, cancel := context.WithTimeout(ctx, spawnTimeout)
+func (z *zygote) Spawn(ctx context.Context, request SpawnRequest, files [3]*os.File) (*Process, error) {
+	ctx, cancel := context.WithTimeout(ctx, SpawnTimeout)
 	defer cancel()
-	p := &process{zygote: z, id: request.ID, exited: make(chan exitStatus, 1)}
+	p := &Process{Zygote: z, ID: request.ID, Exited: make(chan ExitStatus, 1)}
 	reply := make(chan zygoteMessage, 1)
 	z.mu.Lock()
-	z.spawning[request.ID], z.exits[request.ID] = reply, p.exited
+	z.spawning[request.ID], z.exits[request.ID] = reply, p.Exited
 	z.mu.Unlock()
 	request.Op = "spawn"
 	fds := unix.UnixRights(int(files[0].Fd()), int(files[1].Fd()), int(files[2].Fd()))
 	if err := z.send(request, fds); err != nil {
 		z.forget(request.ID)
 		select {
-		case <-z.gone: // it died a moment ago: its reader did not see that yet
-			return nil, errZygoteGone
+		case <-z.Gone: // it died a moment ago: its reader did not see that yet
+			return nil, ErrZygoteGone
 		case <-time.After(time.Second):
 			return nil, err
 		}
@@ -195,10 +195,10 @@ func (z *zygote) spawn(ctx context.Context, request spawnRequest, files [3]*os.F
 			z.forget(request.ID)
 			return nil, errors.New(m.Error)
 		}
-		p.pid, p.fresh = m.Pid, m.Fresh
+		p.PID, p.Fresh = m.Pid, m.Fresh
 		return p, nil
-	case <-z.gone:
-		return nil, errZygoteGone
+	case <-z.Gone:
+		return nil, ErrZygoteGone
 	case <-ctx.Done():
 		z.forget(request.ID)
 		_ = z.kill(request.ID, int(unix.SIGKILL)) // if it is forked all the same
@@ -225,11 +225,11 @@ func (z *zygote) retire(ctx context.Context) {
 	if z.send(map[string]any{"op": "retire"}, nil) != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, spawnTimeout)
+	ctx, cancel := context.WithTimeout(ctx, SpawnTimeout)
 	defer cancel()
 	select {
 	case <-z.retired:
-	case <-z.gone:
+	case <-z.Gone:
 	case <-ctx.Done():
 	}
 }
@@ -242,7 +242,7 @@ func (z *zygote) send(request any, oob []byte) error {
 	line = append(line, '\n')
 	z.write.Lock()
 	defer z.write.Unlock()
-	if err := z.conn.SetWriteDeadline(time.Now().Add(spawnTimeout)); err != nil {
+	if err := z.conn.SetWriteDeadline(time.Now().Add(SpawnTimeout)); err != nil {
 		return fmt.Errorf("ask the zygote: %w", err)
 	}
 	if len(oob) > 0 { // the descriptors travel with the first bytes

@@ -1,6 +1,6 @@
 //go:build !cgo
 
-package agent
+package gpu
 
 import (
 	"context"
@@ -12,7 +12,8 @@ import (
 // noLister stands in where NVML cannot be called.
 type noLister struct{}
 
-func newGPULister() gpuLister { return libraryOrProgram{noLister{}, newSMILister()} }
+// NewLister returns what lists the GPUs of this host by nvidia-smi.
+func NewLister() Lister { return libraryOrProgram{noLister{}, newSMILister()} }
 
 func (noLister) list(context.Context) ([]*clusterpb.GPU, error) {
 	return nil, fmt.Errorf("%w: there is no nvidia-smi, and this tfcluster was built with CGO_ENABLED=0, without NVML", errNoDriver)

@@ -1,4 +1,4 @@
-package agent
+package interpreter
 
 import (
 	"testing"
@@ -12,10 +12,10 @@ func TestZygoteKey(t *testing.T) {
 	want := clusterpb.WarmUp{Python: "python3", Zygote: true, Env: map[string]string{"A": "1"}}
 	same := clusterpb.WarmUp{Python: "python3", Zygote: true, Env: map[string]string{"A": "1"}}
 	after := clusterpb.WarmUp{Python: "python3", Zygote: true, Env: map[string]string{"A": "1"}, Generation: 1}
-	if zygoteKey(&want, "/p") != zygoteKey(&same, "/p") {
+	if Key(&want, "/p") != Key(&same, "/p") {
 		t.Error("equal wishes have two zygotes")
 	}
-	if zygoteKey(&want, "/p") == zygoteKey(&after, "/p") {
+	if Key(&want, "/p") == Key(&after, "/p") {
 		t.Error("after reset --hard the old zygote is taken up")
 	}
 }
@@ -23,12 +23,12 @@ func TestZygoteKey(t *testing.T) {
 // TestAskedPathIsNoNews: a task that is to search where its zygote searched may be a fork.
 func TestAskedPathIsNoNews(t *testing.T) {
 	t.Parallel()
-	i := newInterpreter(zygoteStarter{t.TempDir()}, nil, nil)
+	i := New(Starter{t.TempDir()}, nil, nil)
 	i.want = &clusterpb.WarmUp{Zygote: true, Env: map[string]string{pythonPath: "/reserved"}}
 	for asked, fresh := range map[string]bool{"/reserved": false, "/started": true} {
-		r := spawnRequest{Env: map[string]string{pythonPath: asked}}
-		r.findOurs(i)
-		if got := needsFresh(r.Env, i.imported(i.want)); got != fresh {
+		r := SpawnRequest{Env: map[string]string{pythonPath: asked}}
+		r.WithPackage(i)
+		if got := NeedsFresh(r.Env, i.Imported(i.want)); got != fresh {
 			t.Errorf("%s: a fresh interpreter is needed: %t", asked, got)
 		}
 	}
@@ -39,13 +39,13 @@ func TestAskedPathIsNoNews(t *testing.T) {
 func TestImportTimeEnvironment(t *testing.T) {
 	want := &clusterpb.WarmUp{Python: "python3", Zygote: true}
 	t.Setenv("XLA_FLAGS", "--a")
-	one := zygoteKey(want, "/p")
+	one := Key(want, "/p")
 	t.Setenv("TFCLUSTER_TEST_UNRELATED", "x")
-	if zygoteKey(want, "/p") != one {
+	if Key(want, "/p") != one {
 		t.Error("a variable that no import reads makes another zygote")
 	}
 	t.Setenv("XLA_FLAGS", "--b")
-	if zygoteKey(want, "/p") == one {
+	if Key(want, "/p") == one {
 		t.Error("agents with different XLA_FLAGS share a zygote")
 	}
 }
