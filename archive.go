@@ -21,14 +21,14 @@ type archive struct{}
 
 var _ magics.Archive = archive{}
 
-// Pasts implements magics.Archive.
-func (archive) Pasts() ([]*state.Past, error) { return state.Pasts() }
+// History implements magics.Archive.
+func (archive) Pasts() ([]*state.ClusterRecord, error) { return state.History() }
 
-// LivesAs implements magics.Archive.
-func (archive) LivesAs(lease string) string { return state.LivesAs(lease) }
+// FindByApplication implements magics.Archive.
+func (archive) LivesAs(lease string) string { return state.FindByApplication(lease) }
 
 // Folder implements magics.Archive.
-func (archive) Folder(p *state.Past) (results.Folder, error) {
+func (archive) Folder(p *state.ClusterRecord) (results.Folder, error) {
 	if !rundir.IsURI(p.Dir) {
 		return results.LocalFolder(p.Dir), nil
 	}

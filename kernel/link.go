@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -137,8 +138,8 @@ func behindCut(frames [][]byte, identity string) [][]byte {
 	if identity == "" {
 		return frames
 	}
-	for i := len(frames) - 1; i >= 0; i-- {
-		if string(frames[i]) == identity {
+	for i, frame := range slices.Backward(frames) {
+		if string(frame) == identity {
 			return frames[i+1:]
 		}
 	}

@@ -19,11 +19,11 @@ import (
 // Archive is what is left of clusters that are over.
 type Archive interface {
 	// Pasts are those that were on this host, whose driver died, or that live, oldest first.
-	Pasts() ([]*state.Past, error)
+	Pasts() ([]*state.ClusterRecord, error)
 	// LivesAs is the live cluster that an engine knows by a name; "" if there is none.
 	LivesAs(lease string) string
 	// Folder opens the cluster's directory.
-	Folder(p *state.Past) (results.Folder, error)
+	Folder(p *state.ClusterRecord) (results.Folder, error)
 	// EngineLogs is cluster.LogKeeper's of what is over. r says which engine.
 	EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(heading string, lines []*clusterpb.Line) error) error
 	// Outcomes say how leases stand or ended, as far as their engine tells within a moment.
@@ -38,7 +38,7 @@ func isContainer(name string) bool { return strings.HasPrefix(name, "container_"
 
 // past is the cluster that a command means though it is over: err is why it was not found
 // among the live ones. nil where that is a better answer.
-func (s *Session) past(c *Command, err error) *state.Past {
+func (s *Session) past(c *Command, err error) *state.ClusterRecord {
 	var usage *UsageError
 	if s.opt.Archive == nil || errors.As(err, &usage) {
 		return nil
@@ -60,7 +60,7 @@ func (s *Session) past(c *Command, err error) *state.Past {
 }
 
 // pastOf is the cluster that an engine knew by a name; nil if there was none.
-func (s *Session) pastOf(lease string) *state.Past {
+func (s *Session) pastOf(lease string) *state.ClusterRecord {
 	if s.opt.Archive == nil {
 		return nil
 	}
@@ -104,7 +104,7 @@ func isOver(err error) bool {
 }
 
 // pastLine says of which cluster what follows is.
-func (s *Session) pastLine(p *state.Past) string {
+func (s *Session) pastLine(p *state.ClusterRecord) string {
 	line := "cluster " + p.Name
 	switch {
 	case p.Lives:
@@ -118,7 +118,7 @@ func (s *Session) pastLine(p *state.Past) string {
 }
 
 // results are a past cluster's own runs, to be closed by whoever asked.
-func (s *Session) results(p *state.Past) (*results.Results, error) {
+func (s *Session) results(p *state.ClusterRecord) (*results.Results, error) {
 	f, err := s.opt.Archive.Folder(p)
 	if err != nil {
 		return nil, fmt.Errorf("open what cluster %s left in %s: %w", p.Name, p.Dir, err)
@@ -127,6 +127,6 @@ func (s *Session) results(p *state.Past) (*results.Results, error) {
 }
 
 // request is what says which engine a past cluster was on.
-func requestOf(p *state.Past) *clusterpb.ReserveRequest {
+func requestOf(p *state.ClusterRecord) *clusterpb.ReserveRequest {
 	return &clusterpb.ReserveRequest{Backend: p.Backend, Engine: p.Engine}
 }

@@ -20,15 +20,15 @@ import (
 
 // fakeArchive has folders of this host, and an engine that says what it is asked.
 type fakeArchive struct {
-	pasts []*state.Past
+	pasts []*state.ClusterRecord
 	lives map[string]string
 	now   map[string]string // outcomes
 	err   error             // of the engine's logs
 }
 
-func (a *fakeArchive) Pasts() ([]*state.Past, error) { return a.pasts, nil }
-func (a *fakeArchive) LivesAs(lease string) string   { return a.lives[lease] }
-func (a *fakeArchive) Folder(p *state.Past) (results.Folder, error) {
+func (a *fakeArchive) Pasts() ([]*state.ClusterRecord, error) { return a.pasts, nil }
+func (a *fakeArchive) LivesAs(lease string) string            { return a.lives[lease] }
+func (a *fakeArchive) Folder(p *state.ClusterRecord) (results.Folder, error) {
 	return results.LocalFolder(p.Dir), nil
 }
 
@@ -86,7 +86,7 @@ func TestOver(t *testing.T) {
 	t.Parallel()
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	a := &fakeArchive{
-		pasts: []*state.Past{
+		pasts: []*state.ClusterRecord{
 			{Name: "yarn-1", Dir: "/no/dir", Until: until, Leases: []cluster.Lease{{ID: "application_1_0009", State: "killed: by root"}}, Engine: map[string]string{"user": "ann"}, Places: []byte("[7]")},
 			{Name: "local-1", Dir: t.TempDir(), Until: until},
 			{Name: "yarn-2", Dir: pastDir(t), Until: until, Leases: []cluster.Lease{{ID: "application_1_0001", State: "finished"}, {ID: "application_1_0002", State: "running"}}},

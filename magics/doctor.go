@@ -210,7 +210,7 @@ func findRuntimeDir() finding {
 }
 
 func findState() finding {
-	dir, err := state.StateHome()
+	dir, err := state.Home()
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}

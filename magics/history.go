@@ -38,7 +38,7 @@ func (s *Session) history(ctx context.Context, inv *invocation) (Value, error) {
 }
 
 // recall asks the cluster, or, where that is over, reads what it left: then p is not nil.
-func (s *Session) recall(ctx context.Context, inv *invocation) (h *clusterpb.HistoryReply, p *state.Past, err error) {
+func (s *Session) recall(ctx context.Context, inv *invocation) (h *clusterpb.HistoryReply, p *state.ClusterRecord, err error) {
 	if name := inv.Text("cluster"); isLease(name) && s.opt.Archive != nil {
 		if live := s.opt.Archive.LivesAs(name); live != "" {
 			inv.means(live)
@@ -102,7 +102,7 @@ func (m *member) history(ctx context.Context, all bool) ([]*clusterpb.RunStatus,
 // outcomes says of each run how its lease stands or ended: as the engine has it, or else
 // as the cluster knew it, or an earlier one with the same directory. p is nil where the
 // cluster lives, which then knows its own best.
-func (s *Session) outcomes(ctx context.Context, inv *invocation, h *clusterpb.HistoryReply, p *state.Past) {
+func (s *Session) outcomes(ctx context.Context, inv *invocation, h *clusterpb.HistoryReply, p *state.ClusterRecord) {
 	known := map[string]string{}
 	var asked []string
 	ask := func(id string) {

@@ -37,7 +37,7 @@ func reading(ctx context.Context, out Output) (_ context.Context, stop func()) {
 
 // pastLogs shows what a cluster that is over left: a run's lines, or, where it had none,
 // what its engine keeps of its executors.
-func (s *Session) pastLogs(ctx context.Context, inv *invocation, p *state.Past, req *clusterpb.LogsRequest) error {
+func (s *Session) pastLogs(ctx context.Context, inv *invocation, p *state.ClusterRecord, req *clusterpb.LogsRequest) error {
 	if !req.GetEngine() {
 		runs, err := s.pastRun(ctx, inv, p, req)
 		if err != nil || runs {
@@ -52,7 +52,7 @@ func (s *Session) pastLogs(ctx context.Context, inv *invocation, p *state.Past, 
 }
 
 // pastRun shows a run's lines; false where there is no run.
-func (s *Session) pastRun(ctx context.Context, inv *invocation, p *state.Past, req *clusterpb.LogsRequest) (bool, error) {
+func (s *Session) pastRun(ctx context.Context, inv *invocation, p *state.ClusterRecord, req *clusterpb.LogsRequest) (bool, error) {
 	r, err := s.results(p)
 	if err != nil {
 		return false, err
@@ -97,7 +97,7 @@ func (s *Session) pastRun(ctx context.Context, inv *invocation, p *state.Past, r
 
 // leaseLogs shows what the engine keeps of a lease; p is whose it was, nil where nobody
 // remembers.
-func (s *Session) leaseLogs(ctx context.Context, inv *invocation, lease string, p *state.Past, req *clusterpb.LogsRequest) error {
+func (s *Session) leaseLogs(ctx context.Context, inv *invocation, lease string, p *state.ClusterRecord, req *clusterpb.LogsRequest) error {
 	if err := onlyTasks(inv); err != nil {
 		return err
 	}

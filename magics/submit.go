@@ -53,7 +53,7 @@ func (s *Session) submit(ctx context.Context, inv *invocation, m *member, req *c
 
 // pastWait is what wait says of a cluster that is over: how its last run ended. err is
 // why it is not there.
-func (s *Session) pastWait(ctx context.Context, inv *invocation, p *state.Past, err error) (Value, error) {
+func (s *Session) pastWait(ctx context.Context, inv *invocation, p *state.ClusterRecord, err error) (Value, error) {
 	r, rerr := s.results(p)
 	if rerr != nil {
 		return nil, rerr
@@ -79,7 +79,7 @@ func (s *Session) pastWait(ctx context.Context, inv *invocation, p *state.Past, 
 
 // ranIn is whether a run was of this cluster: its directory may hold others'. One that its
 // driver's death cut off says nothing of itself.
-func ranIn(p *state.Past, st *clusterpb.RunStatus) bool {
+func ranIn(p *state.ClusterRecord, st *clusterpb.RunStatus) bool {
 	if st.GetAllocation() == "" || len(p.Leases) == 0 {
 		return st.GetStartedUnix() == 0 || st.GetStartedUnix() >= p.Since.Unix()
 	}

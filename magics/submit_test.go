@@ -66,8 +66,8 @@ func TestSubmit(t *testing.T) {
 func TestWaitForPast(t *testing.T) {
 	t.Parallel()
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
-	over := func(name, dir, lease, appState string) *state.Past {
-		return &state.Past{Name: name, Dir: dir, Until: until, Leases: []cluster.Lease{{ID: lease, State: appState}}}
+	over := func(name, dir, lease, appState string) *state.ClusterRecord {
+		return &state.ClusterRecord{Name: name, Dir: dir, Until: until, Leases: []cluster.Lease{{ID: lease, State: appState}}}
 	}
 	failed := filepath.Join(t.TempDir(), "runs")
 	if err := os.MkdirAll(filepath.Join(failed, "run-001"), 0o700); err != nil { // one that has no record was cut off
@@ -75,7 +75,7 @@ func TestWaitForPast(t *testing.T) {
 	}
 	living := over("lives", pastDir(t), "application_1_0001", "running")
 	living.Until = time.Time{}
-	a := &fakeArchive{pasts: []*state.Past{
+	a := &fakeArchive{pasts: []*state.ClusterRecord{
 		over("good", pastDir(t), "application_1_0001", "finished"), over("bad", failed, "application_1_0002", "finished as failed"),
 		over("none", pastDir(t), "application_1_0003", "finished as failed: not reserved within 10m"), living,
 	}}

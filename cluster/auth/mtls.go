@@ -85,6 +85,7 @@ func dialAs(a *Authority, name, address string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
+// PeerName returns the name in the certificate of a call's peer; "" without one.
 func PeerName(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

@@ -42,7 +42,7 @@ var ErrNoDriver = errors.New("its driver is dead")
 // Dial connects to a live cluster of this user on this host. ErrNoDriver when its
 // driver died; os.ErrNotExist when there is no such cluster.
 func Dial(ctx context.Context, name string) (*Client, error) {
-	s, err := state.LoadState(name)
+	s, err := state.Load(name)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ type Info struct {
 // List names every cluster of this user on this host, oldest first. Those whose
 // driver died are listed until reset, attach or shutdown settles them.
 func List() ([]Info, error) {
-	states, err := state.States()
+	states, err := state.List()
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func List() ([]Info, error) {
 // IsHosted is whether a cluster's driver is its engine's to run: the process here only
 // stands before it.
 func IsHosted(name string) bool {
-	s, err := state.LoadState(name)
+	s, err := state.Load(name)
 	return err == nil && s.Hosted()
 }
 
@@ -124,7 +124,7 @@ func Launch(ctx context.Context, program string, req *clusterpb.ReserveRequest) 
 
 // Recover starts a new driver for a cluster whose driver died; its agents join again.
 func Recover(ctx context.Context, program, name string) (*Client, error) {
-	s, err := state.LoadState(name)
+	s, err := state.Load(name)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +137,7 @@ func Recover(ctx context.Context, program, name string) (*Client, error) {
 	}
 	c, err := launch(ctx, program, name, req, s)
 	if err != nil {
-		if s, lerr := state.LoadState(name); lerr == nil && s.Driver.Alive() { // somebody else was first
+		if s, lerr := state.Load(name); lerr == nil && s.Driver.Alive() { // somebody else was first
 			return dialSocket(ctx, name, s.Socket)
 		}
 	}
@@ -156,7 +156,7 @@ const startTimeout = 20 * time.Second
 // launch starts the driver detached from the caller: in its own session, so that
 // neither a closed terminal nor a restarted kernel reaches it.
 func launch(ctx context.Context, program, name string, req *clusterpb.ReserveRequest, old *state.State) (*Client, error) {
-	dir, err := state.StateDir(name)
+	dir, err := state.Dir(name)
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package clustertest
 
 import (
 	"context"
+	"errors"
 	"io"
 	"testing"
 
@@ -67,7 +68,7 @@ func (c *Cluster) logs(ctx context.Context, run int32) (lines int) {
 	}
 	for {
 		u, err := s.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return lines
 		}
 		if err != nil {

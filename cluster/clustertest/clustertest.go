@@ -165,7 +165,7 @@ func (c *Cluster) Reserved() *clusterpb.Failure {
 }
 
 func (c *Cluster) driverLog() string {
-	dir, err := state.StateDir(c.Name)
+	dir, err := state.Dir(c.Name)
 	if err != nil {
 		return ""
 	}
@@ -205,7 +205,7 @@ func (c *Cluster) end() {
 	gone := func(path string) {
 		WaitFor(c.T, "the end of "+path, func() bool { _, err := os.Stat(path); return errors.Is(err, os.ErrNotExist) })
 	}
-	if dir, err := state.StateDir(c.Name); err == nil {
+	if dir, err := state.Dir(c.Name); err == nil {
 		gone(dir)
 	}
 	if dir, err := state.RuntimeDir(); err == nil {
@@ -214,7 +214,7 @@ func (c *Cluster) end() {
 }
 
 func (c *Cluster) alive() bool {
-	s, err := state.LoadState(c.Name)
+	s, err := state.Load(c.Name)
 	return err == nil && s.Driver.Alive()
 }
 

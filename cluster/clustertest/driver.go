@@ -88,7 +88,7 @@ func driverOf(t *testing.T, c *client.Client) int32 {
 
 func testTwoRecover(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=1")
-	s, err := state.LoadState(c.Name)
+	s, err := state.Load(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

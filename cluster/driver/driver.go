@@ -153,7 +153,7 @@ func (d *driver) prepare(ctx context.Context, in state.DriverInput) error {
 	d.name = d.req.GetName()
 	d.begin, d.req.Begin = d.req.GetBegin(), nil // it is large, and may hold secrets
 	var err error
-	if d.stateDir, err = state.StateDir(d.name); err != nil {
+	if d.stateDir, err = state.Dir(d.name); err != nil {
 		return err
 	}
 	if d.hosting != nil { // the container's folder is empty
@@ -161,7 +161,7 @@ func (d *driver) prepare(ctx context.Context, in state.DriverInput) error {
 			return fmt.Errorf("make the cluster's folder: %w", err)
 		}
 	}
-	if d.claim, err = state.ClaimDriver(ctx, d.name); err != nil {
+	if d.claim, err = state.LockDriver(ctx, d.name); err != nil {
 		return err // the folder is another's
 	}
 	if err := cluster.Validate(d.req.GetRoles()); err != nil {

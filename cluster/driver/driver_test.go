@@ -57,7 +57,7 @@ func TestEngineAway(t *testing.T) {
 		if !errors.Is(err, c.why) {
 			t.Errorf("it ended with %v, want %v", err, c.why)
 		}
-		left, err := state.LoadState(saved.Name)
+		left, err := state.Load(saved.Name)
 		if stays := err == nil && string(left.Saved) == string(saved.Saved); stays != c.stays {
 			t.Errorf("%v: the state stays %v: %v", c.why, left != nil, err)
 		}
@@ -85,7 +85,7 @@ func earlier(t *testing.T) *state.State {
 	if err := ended.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	dir, err := state.StateDir("c")
+	dir, err := state.Dir("c")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,7 +77,7 @@ func claimed(t *testing.T, request string) io.Reader {
 	t.Cleanup(func() { os.RemoveAll(home) })
 	t.Setenv("TFCLUSTER_HOME", home)
 	t.Setenv("XDG_RUNTIME_DIR", home)
-	dir, err := state.StateDir("c")
+	dir, err := state.Dir("c")
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700) // whoever starts a driver has claimed its name
 	}
@@ -101,7 +101,7 @@ func TestFrontEnded(t *testing.T) {
 		if err := driver.Main(ctx, fronted(q), stdin, silent{}); err != nil && !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
-		s, err := state.LoadState("c")
+		s, err := state.Load("c")
 		if kept := err == nil && s.Allocation == "queued-1"; kept != stays || q.ended.Load() == stays {
 			t.Errorf("with %q it is ended: %v; the state is %v: %v", begin, q.ended.Load(), s, err)
 		}
@@ -137,7 +137,7 @@ func (f *full) Submit(ctx context.Context, _ cluster.Request, _ []byte) (cluster
 			f.heard <- u
 		}
 	}()
-	dir, err := state.StateDir("c")
+	dir, err := state.Dir("c")
 	if err != nil {
 		return nil, err
 	}

@@ -72,7 +72,7 @@ func (d *driver) place(ctx context.Context) error {
 			return err
 		}
 	}
-	parent, err := state.StateHome()
+	parent, err := state.Home()
 	if err != nil {
 		return err
 	}

@@ -11,14 +11,14 @@ import (
 // needs: which Hadoop, and as whom.
 var forReaders = []string{"conf-dir", "user"}
 
-// record gives what writes the cluster's Past, once there is anything to know of it: a run
+// record gives what writes the cluster's ClusterRecord, once there is anything to know of it: a run
 // after the one before it, or something of its engine's.
 func (d *driver) record(before int32) func(leases []cluster.Lease, places []byte, lastRun int32, over bool) error {
 	return func(leases []cluster.Lease, places []byte, lastRun int32, over bool) error {
 		if len(leases) == 0 && lastRun == before && d.old == nil {
 			return nil
 		}
-		p := &state.Past{
+		p := &state.ClusterRecord{
 			ID: d.authority.ID(), Earlier: d.earlier,
 			Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Dir: d.dir, Since: d.since, Leases: leases, Places: places, LastRun: lastRun,
 			Engine: map[string]string{},
@@ -35,7 +35,7 @@ func (d *driver) record(before int32) func(leases []cluster.Lease, places []byte
 	}
 }
 
-// recordFront writes the Past of a cluster whose driver the engine runs. state is how its
+// recordFront writes the ClusterRecord of a cluster whose driver the engine runs. state is how its
 // lease ended; "" while it lives.
 func (f *front) recordFront(state string) {
 	hosted := f.isHosted()

@@ -1,48 +1,66 @@
 package lifecycle
 
 import (
-	"time"
-
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// What the lifecycle takes and gives: events go in, actions come out.
-type (
-	Event  any
-	Action any
-)
+// Event is what Step takes: one of the types of this file and of runevents.go.
+type Event any
 
-// Events of executors, clients and the engine.
+// Events of the engine.
 type (
+	// Pending says what an executor waits for at the engine.
 	Pending struct {
 		Exec cluster.ExecutorID
 		Why  string
 	}
-	Reallocated struct { // an earlier driver's executor is gone, and asked for again
-		Exec    cluster.ExecutorID
-		Attempt int
-	}
+	// Granted says that the engine gave an executor.
 	Granted struct {
 		Exec    cluster.ExecutorID
 		Attempt int
 		Host    string
-		Kept    bool // by an earlier driver
+		Kept    bool // an earlier driver got it; its agent is to come back
 	}
-	BackedOff struct { // what there was went back to the engine, which is asked again
-		Attempts map[cluster.ExecutorID]int
-		Why      string
-	}
-	EngineLost struct { // the engine says so
+	// Reallocated says that an earlier driver's executor is gone, and that the engine is asked
+	// for another in its place.
+	Reallocated struct {
 		Exec    cluster.ExecutorID
 		Attempt int
-		Cause   string
 	}
-	LastLines struct { // what the agent wrote last of an executor that is about to be told as lost
+	// BackedOff says that a partly filled reservation returned its executors to the engine, and
+	// asks for them again.
+	BackedOff struct {
+		Attempts map[cluster.ExecutorID]int // by which the executors are asked for now
+		Why      string
+	}
+	// LastLines has what the agent of an executor wrote last. The event EngineLost follows.
+	LastLines struct {
 		Exec    cluster.ExecutorID
 		Attempt int
 		Lines   []string
 	}
+	// EngineLost says that the engine lost an executor.
+	EngineLost struct {
+		Exec    cluster.ExecutorID
+		Attempt int
+		Cause   string
+	}
+	// Recovered says that the engine has told which executors it keeps for this driver, which
+	// took the cluster over. Their agents are to come back.
+	Recovered struct{}
+	// EngineEnded says that the engine has ended the allocation: no executor can be had any more.
+	EngineEnded struct{ Cause string }
+	// Refused says that the engine grants nothing.
+	Refused struct{ Failure *clusterpb.Failure }
+	// Released says that the engine has taken everything back.
+	Released struct{}
+)
+
+// Events of agents.
+type (
+	// AgentJoined says that an agent is connected. One that was connected before has the same
+	// incarnation.
 	AgentJoined struct {
 		Exec        cluster.ExecutorID
 		Attempt     int
@@ -52,103 +70,33 @@ type (
 		Warm        bool
 		Tasks       []*clusterpb.RunningTask
 	}
-	AgentWarm     struct{ Exec cluster.ExecutorID }
-	AgentFetching struct { // what an executor needs before it is warm
+	// AgentFetching says what an agent brings over before its Python is warm.
+	AgentFetching struct {
 		Exec cluster.ExecutorID
 		What string
 	}
-	EnvironmentUnfit  struct{ Cause string } // an executor cannot have the environment that was given
+	// AgentWarm says that an executor's Python has imported what tasks need.
+	AgentWarm struct{ Exec cluster.ExecutorID }
+	// EnvironmentUnfit says that executors cannot have the environment that was given.
+	EnvironmentUnfit struct{ Cause string }
+	// AgentDisconnected says that an agent's connection broke.
 	AgentDisconnected struct {
 		Exec        cluster.ExecutorID
 		Incarnation string
-		Sudden      bool // it spoke a moment ago: its process ended rather than the network
+		Sudden      bool // it spoke a moment before: its process ended, rather than the network
 	}
-	Recovered         struct{} // the engine said what it keeps for this driver, which took over; those are to come back
-	TimerFired        struct{ Name string }
-	ClientsChanged    struct{ Count int }
-	EngineEnded       struct{ Cause string }               // the engine has nothing more for this cluster
-	Refused           struct{ Failure *clusterpb.Failure } // the engine grants nothing
-	Released          struct{}                             // everything was given back
-	ResetRequested    struct{ Hard bool }
-	RenewRequested    struct{} // somebody reserves what is there already
+)
+
+// Events of clients and of time.
+type (
+	// TimerFired says that the timer which SetTimer asked for has run out.
+	TimerFired struct{ Name string }
+	// ClientsChanged has the number of clients that hold the cluster.
+	ClientsChanged struct{ Count int }
+	// ResetRequested asks to end the run and to replace lost executors; Hard replaces all.
+	ResetRequested struct{ Hard bool }
+	// RenewRequested asks again for the executors of a ready cluster that were given up.
+	RenewRequested struct{}
+	// ShutdownRequested asks to end the cluster.
 	ShutdownRequested struct{ Reason string }
-)
-
-// Events of a run.
-type (
-	StartRequested struct{ Spec RunSpec }
-	PortPrepared   struct {
-		Exec    cluster.ExecutorID
-		Attempt int
-		Run     int32
-		Port    int32
-		Err     string
-	}
-	ProgramEntered struct {
-		Run  int32
-		Task cluster.TaskID
-	}
-	ServerJoined struct {
-		Run  int32
-		Task cluster.TaskID
-	}
-	ProgramExited struct {
-		Run     int32
-		Attempt int
-		Task    cluster.TaskID
-		Exit    *clusterpb.Exited
-	}
-	UsageReported struct { // of the active run's tasks, from a heartbeat
-		Exec    cluster.ExecutorID
-		Stopped map[cluster.TaskID]bool
-	}
-	StepMoved     struct{} // a trainer's step went on
-	StopRequested struct {
-		Grace  time.Duration
-		Reason string
-	}
-	StepAnswered struct { // a task's answer to AskStep or ActAtStep
-		Run     int32
-		Attempt int
-		Task    cluster.TaskID
-		Step    *clusterpb.Step
-	}
-	StopReached struct { // the request to stop has reached a task's program
-		Run     int32
-		Attempt int
-		Task    cluster.TaskID
-	}
-)
-
-// Actions.
-type (
-	ReplaceExecutor struct{ Exec cluster.ExecutorID }
-	SendInstruction struct {
-		Exec cluster.ExecutorID
-		What *clusterpb.Instruction
-	}
-	SetTimer struct { // replaces a timer of the same name; 0 cancels
-		Name  string
-		After time.Duration
-	}
-	ReservationReady  struct{}
-	ReservationFailed struct{ Failure *clusterpb.Failure }
-	Note              struct {
-		Text    string
-		Warning bool
-	}
-	Release    struct{ Reason string }
-	LaunchTask struct {
-		Exec    cluster.ExecutorID
-		Task    cluster.TaskID
-		Attempt int
-		Spec    cluster.Spec
-		fresh   bool // a first launch of this attempt, not a task restarted alone
-	}
-	RunChanged struct{} // state or tasks: followers want to know
-	RunEntered struct{}
-	RunOver    struct{} // the outcome is decided
-	RunGone    struct{} // and no process of it is left
-	// StartFailed: the start that waited for executors does not come about.
-	StartFailed struct{ Failure *clusterpb.Failure }
 )

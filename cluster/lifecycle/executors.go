@@ -8,8 +8,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
+// ExecutorState is how far an executor is.
 type ExecutorState int
 
+// States of an executor, in the order in which they follow one another.
 const (
 	ExecutorPending ExecutorState = iota // asked for
 	ExecutorGranted                      // the engine gave a place, the agent is on its way
@@ -48,6 +50,7 @@ type Executor struct {
 	left    bool // the attempt goes on without it: a sidecar's that did not come back
 }
 
+// Executor returns the executor with an id; nil if there is none.
 func (l *Machine) Executor(id cluster.ExecutorID) *Executor {
 	for _, x := range l.execs {
 		if x.ID == id {

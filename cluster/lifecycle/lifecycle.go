@@ -63,6 +63,7 @@ type Limits struct {
 	report    time.Duration // from an agent's return to a task that it no longer knows
 }
 
+// DefaultLimits returns the limits of a cluster that was reserved without options.
 func DefaultLimits() Limits {
 	return Limits{
 		Reserve: 10 * time.Minute, takeOver: 6 * time.Minute, settle: 500 * time.Millisecond, Heartbeat: 10 * time.Second, Sudden: 700 * time.Millisecond, enter: 10 * time.Minute,
@@ -72,6 +73,7 @@ func DefaultLimits() Limits {
 	}
 }
 
+// State is how far a cluster is.
 type State int
 
 // A cluster's states follow one another in this order; failed and released are ends.
@@ -186,7 +188,7 @@ func (l *Machine) Step(e Event) []Action {
 		l.over(e.Cause)
 	case Refused:
 		l.state = Failed
-		l.do(ReservationFailed{e.Failure})
+		l.do(ReservationFailed(e))
 	case Released:
 		l.state = Releasing
 	case ResetRequested:
@@ -339,6 +341,7 @@ func (l *Machine) idle() {
 	}
 }
 
+// Tasks returns the tasks of all executors, in the order in which people list them.
 func (l *Machine) Tasks() []cluster.TaskID {
 	var ts []cluster.TaskID
 	for _, x := range l.execs {
@@ -348,6 +351,7 @@ func (l *Machine) Tasks() []cluster.TaskID {
 	return ts
 }
 
+// ReleaseInstruction tells an agent to end its tasks and itself.
 func ReleaseInstruction(reason string) *clusterpb.Instruction {
 	return &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Release{Release: &clusterpb.Release{Reason: reason}}}
 }

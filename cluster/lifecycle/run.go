@@ -18,6 +18,7 @@ type RunSpec struct {
 	RunTimeout  time.Duration
 }
 
+// RunState is how far a run is.
 type RunState int
 
 // A run's states. Those before RunFinished are open: the outcome is not known.
@@ -32,6 +33,7 @@ const (
 	RunStopped
 )
 
+// Open returns whether the outcome of a run in this state is still unknown.
 func (s RunState) Open() bool { return s < RunFinished }
 
 func (s RunState) String() string {
@@ -55,8 +57,10 @@ type Run struct {
 	echoes   []*Task   // failed in TensorFlow's word about a peer; the verdict is awaited
 }
 
+// TaskState is how far a task of a run is.
 type TaskState int
 
+// States of a task, in the order in which they follow one another.
 const (
 	TaskWaiting TaskState = iota
 	TaskLaunching
@@ -69,6 +73,7 @@ func (s TaskState) String() string {
 	return [...]string{"waiting", "launching", "running", "exited", "ended"}[s]
 }
 
+// Task is a task of the active or last run.
 type Task struct {
 	ID           cluster.TaskID
 	exec         cluster.ExecutorID
@@ -147,6 +152,7 @@ func (l *Machine) stepRun(e Event) {
 	}
 }
 
+// OpenTask returns a task of a run if that is the active or the last one; else nil.
 func (l *Machine) OpenTask(run int32, id cluster.TaskID) *Task {
 	if l.run == nil || l.run.Spec.ID != run {
 		return nil

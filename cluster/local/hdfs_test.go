@@ -80,7 +80,7 @@ func ended(t *testing.T, c *clustertest.Cluster) {
 	if err != nil || u.GetText() != "" || !u.GetDone() {
 		t.Errorf("the shutdown says %v: %v", u, err)
 	}
-	dir, err := state.StateDir(c.Name)
+	dir, err := state.Dir(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +267,7 @@ func hdfsRefused(t *testing.T, h onHDFS) {
 			t.Errorf("--dir %s: no %q in one line: %v", dir, want, err)
 		}
 	}
-	if _, err := state.LoadState("t-refused"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := state.Load("t-refused"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a cluster is left: %v", err)
 	}
 }
@@ -283,14 +283,14 @@ time.sleep(600)
 	r.Line("[worker:0] saved 1")
 	h.NameNode.Kill()
 	clustertest.WaitFor(t, "the checkpoint at the driver", func() bool {
-		home, err := state.StateHome()
+		home, err := state.Home()
 		if err != nil {
 			t.Fatal(err)
 		}
 		found, err := filepath.Glob(filepath.Join(home, ".spool-*", "run-001", "checkpoints", "checkpoint"))
 		return err == nil && len(found) > 0
 	})
-	s, err := state.LoadState(c.Name)
+	s, err := state.Load(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,6 +46,8 @@ const (
 	forgetBytes = 100
 )
 
+// NewMerger returns a merger with the bounds that a client asked for. chief is the task whose
+// progress bar is shown.
 func NewMerger(req *clusterpb.FollowRequest, chief string) *Merger {
 	b := bounds{lines: int(req.GetBurst()), bytes: req.GetBurstBytes()}
 	if b.lines <= 0 {
@@ -81,6 +83,7 @@ func (m *Merger) wants(l *clusterpb.Line) bool {
 	return l.GetStream() == clusterpb.Line_STDERR && alarming().MatchString(l.GetText())
 }
 
+// Add takes lines that tasks wrote.
 func (m *Merger) Add(lines []*clusterpb.Line) {
 	for _, l := range lines {
 		if !m.wants(l) {

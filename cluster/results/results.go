@@ -56,7 +56,7 @@ func (h LocalFolder) Close() error { return nil }
 type Results struct {
 	Dir    string // as people write it
 	Folder Folder
-	Of     *state.Past // whose runs Runs gives; nil: those of earlier clusters too
+	Of     *state.ClusterRecord // whose runs Runs gives; nil: those of earlier clusters too
 }
 
 // mostRuns bounds what is shown of a directory: the newest.

@@ -94,7 +94,7 @@ func TestPastRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	numbers := func(p *state.Past) (all []int32) {
+	numbers := func(p *state.ClusterRecord) (all []int32) {
 		runs, err := (&Results{Dir: dir, Folder: LocalFolder(dir), Of: p}).Runs(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -107,13 +107,13 @@ func TestPastRuns(t *testing.T) {
 		}
 		return all
 	}
-	if got := fmt.Sprint(numbers(&state.Past{ID: "own", Since: since, Earlier: 3})); got != "[4 5]" {
+	if got := fmt.Sprint(numbers(&state.ClusterRecord{ID: "own", Since: since, Earlier: 3})); got != "[4 5]" {
 		t.Errorf("its own runs are %v", got)
 	}
 	if got := fmt.Sprint(numbers(nil)); got != "[1 2 3 4 5]" {
 		t.Errorf("all runs are %v", got)
 	}
-	if got := fmt.Sprint(numbers(&state.Past{Since: since})); got != "[1 2 3 4 5]" {
+	if got := fmt.Sprint(numbers(&state.ClusterRecord{Since: since})); got != "[1 2 3 4 5]" {
 		t.Errorf("of a cluster that an earlier version remembers they are %v", got)
 	}
 }

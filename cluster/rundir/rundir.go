@@ -13,6 +13,7 @@ import (
 // Dir is a run's folder below the cluster's.
 func Dir(dir string, run int32) string { return Join(dir, Name(run)) }
 
+// Name returns the name of a run's folder.
 func Name(run int32) string { return fmt.Sprintf("run-%03d", run) }
 
 // Number returns the number of the run whose folder has this name. ok is false where

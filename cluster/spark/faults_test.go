@@ -216,7 +216,7 @@ func TestSessionStopped(t *testing.T) {
 	}
 	s.hear("stopped")
 	clustertest.WaitFor(t, "the cluster's end", func() bool {
-		_, err := state.LoadState(cl.Name)
+		_, err := state.Load(cl.Name)
 		return err != nil
 	})
 }
@@ -229,7 +229,7 @@ type savedState struct {
 
 func stateOf(t *testing.T, cl *clustertest.Cluster) savedState {
 	t.Helper()
-	s, err := state.LoadState(cl.Name)
+	s, err := state.Load(cl.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

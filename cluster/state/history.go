@@ -14,9 +14,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Past is what is known of a cluster when nothing of it is left: where its runs lie, and
+// ClusterRecord is what is known of a cluster when nothing of it is left: where its runs lie, and
 // what it was at its engine. It holds no secret.
-type Past struct {
+type ClusterRecord struct {
 	ID      string            `json:"id,omitempty"` // the cluster's identity; "" in one that an earlier version wrote
 	Name    string            `json:"name"`
 	Backend string            `json:"backend"`
@@ -37,19 +37,19 @@ const mostPasts = 200
 
 // pastsDir is below the state home, beside the clusters' own folders.
 func pastsDir() (string, error) {
-	home, err := StateHome()
+	home, err := Home()
 	return filepath.Join(home, ".past"), err
 }
 
 // file is a name of the cluster's own: another may be called so later.
-func (p *Past) file() string {
+func (p *ClusterRecord) file() string {
 	return fmt.Sprintf("%s-%s.json", p.Since.UTC().Format("20060102T150405.000000000"), p.Name)
 }
 
 // Ran returns whether this cluster did a run that is in its directory. A run without an
 // identity was recorded by an earlier version, or not at all: its number and the time of
 // its start then decide.
-func (p *Past) Ran(st *clusterpb.RunStatus) bool {
+func (p *ClusterRecord) Ran(st *clusterpb.RunStatus) bool {
 	if st.GetClusterId() != "" {
 		return p.ID == "" || st.GetClusterId() == p.ID
 	}
@@ -60,7 +60,7 @@ func (p *Past) Ran(st *clusterpb.RunStatus) bool {
 }
 
 // Save writes it, over an earlier one of the same cluster.
-func (p *Past) Save() error {
+func (p *ClusterRecord) Save() error {
 	dir, err := pastsDir()
 	if err != nil {
 		return err
@@ -100,10 +100,10 @@ func forgetPasts(dir string) {
 	}
 }
 
-// Pasts are the clusters of this user on this host of which there was anything to know,
+// History are the clusters of this user on this host of which there was anything to know,
 // oldest first: those that are over, whose driver died, or that live. What cannot be read
 // is left out.
-func Pasts() ([]*Past, error) {
+func History() ([]*ClusterRecord, error) {
 	dir, err := pastsDir()
 	if err != nil {
 		return nil, err
@@ -112,20 +112,20 @@ func Pasts() ([]*Past, error) {
 	if err != nil {
 		return nil, err
 	}
-	states, err := States()
+	states, err := List()
 	if err != nil {
 		return nil, err
 	}
 	lives := map[string]bool{}
 	for _, s := range states {
 		if s.Driver.Alive() {
-			lives[(&Past{Name: s.Name, Since: s.Since}).file()] = true
+			lives[(&ClusterRecord{Name: s.Name, Since: s.Since}).file()] = true
 		}
 	}
 	slices.Sort(files)
-	var pasts []*Past
+	var pasts []*ClusterRecord
 	for _, f := range files {
-		p := &Past{}
+		p := &ClusterRecord{}
 		b, err := os.ReadFile(f)
 		if err == nil {
 			err = json.Unmarshal(b, p)
@@ -138,9 +138,9 @@ func Pasts() ([]*Past, error) {
 	return pasts, nil
 }
 
-// LivesAs is the live cluster that an engine knows by a name; "" if there is none.
-func LivesAs(lease string) string {
-	states, err := States()
+// FindByApplication is the live cluster that an engine knows by a name; "" if there is none.
+func FindByApplication(lease string) string {
+	states, err := List()
 	if err != nil {
 		return ""
 	}

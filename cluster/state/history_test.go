@@ -15,7 +15,7 @@ func TestPasts(t *testing.T) {
 	t.Setenv("TFCLUSTER_HOME", t.TempDir())
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 6, time.Local)
 	for i := range mostPasts + 3 {
-		p := &Past{Name: fmt.Sprintf("yarn-%d", i%2), Dir: "/d", Since: begin.Add(time.Duration(i) * time.Second), Leases: []cluster.Lease{{ID: fmt.Sprintf("application_1_%d", i), State: "running"}}}
+		p := &ClusterRecord{Name: fmt.Sprintf("yarn-%d", i%2), Dir: "/d", Since: begin.Add(time.Duration(i) * time.Second), Leases: []cluster.Lease{{ID: fmt.Sprintf("application_1_%d", i), State: "running"}}}
 		if err := p.Save(); err != nil {
 			t.Fatal(err)
 		}
@@ -29,7 +29,7 @@ func TestPasts(t *testing.T) {
 	}
 	last := mostPasts + 2
 	state := &State{Name: fmt.Sprintf("yarn-%d", last%2), Since: begin.Add(time.Duration(last) * time.Second), Driver: ThisProcess(), Allocation: "application_1_last"}
-	dir, err := StateDir(state.Name)
+	dir, err := Dir(state.Name)
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
@@ -39,7 +39,7 @@ func TestPasts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pasts, err := Pasts()
+	pasts, err := History()
 	if err != nil || len(pasts) != mostPasts {
 		t.Fatalf("there are %d: %v", len(pasts), err)
 	}
@@ -52,10 +52,10 @@ func TestPasts(t *testing.T) {
 			t.Errorf("%s, %v, lives: %v", p.Name, p.Since, p.Lives)
 		}
 	}
-	if name := LivesAs("application_1_last"); name != state.Name {
+	if name := FindByApplication("application_1_last"); name != state.Name {
 		t.Errorf("it lives as %q", name)
 	}
-	if err := (&Past{Name: "../x"}).Save(); err == nil {
+	if err := (&ClusterRecord{Name: "../x"}).Save(); err == nil {
 		t.Error("a name that is a path is taken")
 	}
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 )
 
-// StateHome is where clusters of this user on this host keep their state. A home
+// Home is where clusters of this user on this host keep their state. A home
 // shared by several hosts holds one folder a host.
-func StateHome() (string, error) {
+func Home() (string, error) {
 	base, err := stateBase()
 	if err != nil {
 		return "", err
@@ -28,7 +28,7 @@ func StateHome() (string, error) {
 	return filepath.Join(base, filepath.Base(host)), nil
 }
 
-// stateBase is StateHome without the host.
+// stateBase is Home without the host.
 func stateBase() (string, error) {
 	if base := os.Getenv("TFCLUSTER_HOME"); base != "" {
 		return base, nil
@@ -60,12 +60,12 @@ func anotherBase() string {
 	return base
 }
 
-// StateDir is a cluster's own folder.
-func StateDir(name string) (string, error) {
+// Dir is a cluster's own folder.
+func Dir(name string) (string, error) {
 	if err := cluster.CheckName(name); err != nil {
 		return "", err
 	}
-	home, err := StateHome()
+	home, err := Home()
 	if err != nil {
 		return "", err
 	}

@@ -17,11 +17,11 @@ import (
 // that whoever started it finds the first.
 const claimWait = 5 * time.Second
 
-// ClaimDriver makes the caller the one driver of a cluster, until it closes what it is
+// LockDriver makes the caller the one driver of a cluster, until it closes what it is
 // given or ends, however it ends. Two reserves of one name, or two that attach to a
 // cluster whose driver died, start a driver each.
-func ClaimDriver(ctx context.Context, name string) (io.Closer, error) {
-	dir, err := StateDir(name)
+func LockDriver(ctx context.Context, name string) (io.Closer, error) {
+	dir, err := Dir(name)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func ClaimDriver(ctx context.Context, name string) (io.Closer, error) {
 		case !errors.Is(err, lockfile.ErrHeld):
 			err = fmt.Errorf("claim cluster %s: %w", name, err)
 		case driverLives(name):
-			err = ErrNameTaken(name)
+			err = nameTaken(name)
 		case ctx.Err() != nil:
 			err = fmt.Errorf("claim cluster %s: another driver of it is starting", name)
 		default: // a driver that was killed holds it until all its threads have ended
@@ -59,17 +59,17 @@ func ClaimDriver(ctx context.Context, name string) (io.Closer, error) {
 }
 
 func driverLives(name string) bool {
-	s, err := LoadState(name)
+	s, err := Load(name)
 	return err == nil && s.Driver.Alive()
 }
 
-func ErrNameTaken(name string) error {
+func nameTaken(name string) error {
 	return fmt.Errorf("a cluster named %s lives already: attach to it, shut it down, or choose another --name", name)
 }
 
 // ClaimName makes the cluster's folder, which is the claim to its name.
 func ClaimName(name, backend string) (string, error) {
-	home, err := StateHome()
+	home, err := Home()
 	if err != nil {
 		return "", err
 	}
@@ -83,9 +83,9 @@ func ClaimName(name, backend string) (string, error) {
 		dir := filepath.Join(home, name)
 		err := os.Mkdir(dir, 0o700)
 		if errors.Is(err, os.ErrExist) {
-			if s, lerr := LoadState(name); lerr == nil {
+			if s, lerr := Load(name); lerr == nil {
 				if s.Driver.Alive() {
-					return "", ErrNameTaken(name)
+					return "", nameTaken(name)
 				}
 				return "", fmt.Errorf("the driver of cluster %s died: attach or reset takes it up again, shutdown removes it", name)
 			}

@@ -14,7 +14,7 @@ import (
 // ended, and is followed then; a living one is not.
 func TestClaim(t *testing.T) {
 	t.Setenv("TFCLUSTER_HOME", t.TempDir())
-	dir, err := StateDir("c")
+	dir, err := Dir("c")
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
@@ -29,7 +29,7 @@ func TestClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.AfterFunc(50*time.Millisecond, func() { dying.Close() })
-	claim, err := ClaimDriver(t.Context(), "c")
+	claim, err := LockDriver(t.Context(), "c")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func TestClaim(t *testing.T) {
 	if err := (&State{Name: "c", Driver: ThisProcess()}).Save(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ClaimDriver(t.Context(), "c"); err == nil || !strings.Contains(err.Error(), "lives already") {
+	if _, err := LockDriver(t.Context(), "c"); err == nil || !strings.Contains(err.Error(), "lives already") {
 		t.Errorf("a second driver is told %v", err)
 	}
 }

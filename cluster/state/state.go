@@ -50,7 +50,7 @@ func (s *State) Hosted() bool {
 
 // Save writes the state into the cluster's folder.
 func (s *State) Save() error {
-	dir, err := StateDir(s.Name)
+	dir, err := Dir(s.Name)
 	if err != nil {
 		return err
 	}
@@ -61,9 +61,9 @@ func (s *State) Save() error {
 	return atomicfile.Write(filepath.Join(dir, "state.json"), b)
 }
 
-// LoadState reads a cluster's state; os.ErrNotExist when there is no such cluster.
-func LoadState(name string) (*State, error) {
-	dir, err := StateDir(name)
+// Load reads a cluster's state; os.ErrNotExist when there is no such cluster.
+func Load(name string) (*State, error) {
+	dir, err := Dir(name)
 	if err != nil {
 		return nil, err
 	}
@@ -87,10 +87,10 @@ func (s *State) ReserveRequest() (*clusterpb.ReserveRequest, error) {
 	return r, nil
 }
 
-// States lists every cluster of this user on this host, oldest first. Folders
+// List lists every cluster of this user on this host, oldest first. Folders
 // without a readable state are left out.
-func States() ([]*State, error) {
-	home, err := StateHome()
+func List() ([]*State, error) {
+	home, err := Home()
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +100,7 @@ func States() ([]*State, error) {
 	}
 	var states []*State
 	for _, e := range entries {
-		if s, err := LoadState(e.Name()); err == nil {
+		if s, err := Load(e.Name()); err == nil {
 			states = append(states, s)
 		}
 	}
@@ -110,7 +110,7 @@ func States() ([]*State, error) {
 
 // Forget removes a cluster's folder and socket once nothing of it is left.
 func (s *State) Forget() error {
-	dir, err := StateDir(s.Name)
+	dir, err := Dir(s.Name)
 	if err != nil {
 		return err
 	}

@@ -163,7 +163,7 @@ func runsAlone(t *testing.T, h *hadooptest.Cluster, dir string) {
 	if err != nil || string(out) != name+"\n" || !strings.Contains(hints.String(), "tfcluster wait -c "+name) {
 		t.Fatalf("it ends with %v, writes %q and\n%s", err, out, hints.String())
 	}
-	s, err := state.LoadState(name)
+	s, err := state.Load(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func runsAlone(t *testing.T, h *hadooptest.Cluster, dir string) {
 		}
 	}
 	clustertest.WaitFor(t, "the end of its state here", func() bool {
-		_, err := state.LoadState(name)
+		_, err := state.Load(name)
 		return errors.Is(err, fs.ErrNotExist)
 	})
 	remembersDriver(ctx, t, name, true)

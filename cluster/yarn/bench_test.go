@@ -124,7 +124,7 @@ var pssLine = regexp.MustCompile(`(?m)^Pss:\s+(\d+) kB`)
 // pss is the memory of a cluster's driver and of all agents, in MB, with a share of each
 // page that several have.
 func pss(b *testing.B, y *hadooptest.Cluster, name string) float64 {
-	s, err := state.LoadState(name)
+	s, err := state.Load(name)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func kept(c *clustertest.Cluster) int {
 	var saved struct {
 		Executors map[string]struct{ Container []byte }
 	}
-	s, err := state.LoadState(c.Name)
+	s, err := state.Load(c.Name)
 	if err != nil || json.Unmarshal(s.Saved, &saved) != nil {
 		return 0
 	}
@@ -131,7 +131,7 @@ func waitsIn(t *testing.T, c *clustertest.Cluster, words string) bool {
 // allocationOf is the application that a cluster is.
 func allocationOf(t *testing.T, c *clustertest.Cluster) string {
 	t.Helper()
-	s, err := state.LoadState(c.Name)
+	s, err := state.Load(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ func allocationOf(t *testing.T, c *clustertest.Cluster) string {
 // same application.
 func sameApplication(t *testing.T, c *clustertest.Cluster) {
 	t.Helper()
-	s, err := state.LoadState(c.Name)
+	s, err := state.Load(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

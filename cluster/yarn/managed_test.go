@@ -112,7 +112,7 @@ func report(t testing.TB, h *hadooptest.Cluster, c *clustertest.Cluster) *yarnpb
 		t.Fatal(err)
 	}
 	defer client.Close()
-	s, err := state.LoadState(c.Name)
+	s, err := state.Load(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -172,7 +172,7 @@ func goesOn(t *testing.T) {
 	r := c.Script(forever)
 	r.Line("[worker:1] here")
 	before := c.Task("worker:0").GetPid()
-	s, err := state.LoadState(c.Name)
+	s, err := state.Load(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func goesOn(t *testing.T) {
 func tellsKilled(t *testing.T, h *hadooptest.Cluster) {
 	c := managed(t).Launch(t, "worker=1")
 	awaitApplication(t, c.Name)
-	s, err := state.LoadState(c.Name)
+	s, err := state.Load(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func refusesFolder(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "give a folder on hdfs://") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a folder of this machine: %v", err)
 	}
-	if _, err := state.LoadState("folder"); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := state.Load("folder"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("its state is kept: %v", err)
 	}
 }
@@ -246,7 +246,7 @@ while True: time.sleep(0.05)
 	if err != nil || !strings.HasPrefix(reply.GetLogdir(), "hdfs://") {
 		t.Errorf("TensorBoard answers %v: %v", reply, err)
 	}
-	dir, err := state.StateDir(c.Name)
+	dir, err := state.Dir(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -33,7 +33,7 @@ func findsMoved(t *testing.T, h *hadooptest.Cluster) {
 		return pids, ready
 	}
 	before, _ := agents()
-	s, err := state.LoadState(c.Name)
+	s, err := state.Load(c.Name)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -155,7 +155,7 @@ func waitsForQueue(t *testing.T) {
 func awaitApplication(t *testing.T, name string) {
 	t.Helper()
 	for end := time.Now().Add(clustertest.Deadline); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if s, err := state.LoadState(name); err == nil && s.Allocation != "" {
+		if s, err := state.Load(name); err == nil && s.Allocation != "" {
 			return
 		}
 	}
@@ -318,7 +318,7 @@ func TestFaults(t *testing.T) {
 		h.NodeManagers[lost].Start()
 	})
 	t.Run("an application that is ended is followed by another", func(t *testing.T) {
-		s, err := state.LoadState(c.Name)
+		s, err := state.Load(c.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -334,7 +334,7 @@ func TestFaults(t *testing.T) {
 	})
 	t.Run("logs that YARN does not keep are told as such", losesLogs)
 	t.Run("an application that ended with its driver is followed by another", func(t *testing.T) {
-		s, err := state.LoadState(c.Name)
+		s, err := state.Load(c.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -354,7 +354,7 @@ func TestFaults(t *testing.T) {
 		if st := c.Script(hello).Wait(); st.GetState() != "finished" {
 			t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
 		}
-		now, err := state.LoadState(c.Name)
+		now, err := state.Load(c.Name)
 		if err != nil || now.Allocation == s.Allocation {
 			t.Errorf("the state is %v: %v", now, err)
 		}

@@ -23,6 +23,7 @@ var errGPULocked = errors.New("another executor holds it")
 // it; the file's text only says who it is.
 type Locks struct{ dir string }
 
+// DefaultLocks returns the locks that all users of this host share.
 func DefaultLocks() Locks {
 	if dir := os.Getenv("TFCLUSTER_GPU_LOCKS"); dir != "" {
 		return Locks{dir}

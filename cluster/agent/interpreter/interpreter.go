@@ -42,6 +42,7 @@ type Interpreter struct {
 	change chan struct{}      // closed when zygote or python changes
 }
 
+// New returns an interpreter that calls warmed each time Python is ready or cannot be.
 func New(starter Starter, log *slog.Logger, warmed func(*clusterpb.Python)) *Interpreter {
 	return &Interpreter{Starter: starter, log: log, warmed: warmed, change: make(chan struct{})}
 }

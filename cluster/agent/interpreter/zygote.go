@@ -19,6 +19,7 @@ import (
 // SpawnTimeout is how long a zygote may take to fork.
 const SpawnTimeout = 30 * time.Second
 
+// ErrZygoteGone says that the zygote which was to fork a task has died.
 var ErrZygoteGone = errors.New("the zygote died")
 
 // SpawnRequest is one task to fork. Its JSON is the zygote's protocol.

@@ -27,6 +27,7 @@ type Shipper struct {
 	logs []*Log // in the order the tasks were launched
 }
 
+// NewShipper returns a shipper that spools lines in a folder.
 func NewShipper(dir string) *Shipper {
 	return &Shipper{Dir: dir, wake: make(chan struct{}, 1)}
 }
