@@ -42,7 +42,10 @@ var mayImport = map[string][]string{
 	"cluster/spark":             {"cluster", "cluster/clusterpb", "cluster/state", "cluster/unixsock"},
 	"cluster/yarn":              {"cluster", "cluster/clusterpb", "cluster/hdfs", "cluster/yarn/yarnpb", "cluster/yarn/credentials", "cluster/yarn/protocol", "cluster/yarn/aggregated"},
 	"cluster/clustertest":       {"cluster", "cluster/client", "cluster/clusterpb", "cluster/state"},
-	"cluster/driver":            {"cluster", "cluster/auth", "cluster/clusterpb", "cluster/coordinator", "cluster/rundir", "cluster/runfiles", "cluster/ship", "cluster/state", "cluster/unixsock", "tensorboard"},
+	"cluster/driver":            {"cluster", "cluster/auth", "cluster/clusterpb", "cluster/coordinator", "cluster/rundir", "cluster/runfiles", "cluster/ship", "cluster/state", "cluster/unixsock", "tensorboard", "cluster/driver/proxy", "cluster/driver/serving", "cluster/driver/webui"},
+	"cluster/driver/proxy":      {"cluster", "cluster/auth", "cluster/clusterpb", "cluster/coordinator", "cluster/driver/serving", "cluster/rundir", "cluster/runfiles", "cluster/ship", "cluster/state"},
+	"cluster/driver/serving":    {},
+	"cluster/driver/webui":      {"cluster", "cluster/clusterpb"},
 	"cluster/agent/proc":        {},
 	"cluster/agent/excerpt":     {},
 	"cluster/agent/gpu":         {"cluster/agent/excerpt", "cluster/agent/proc", "cluster/clusterpb"},
@@ -148,28 +151,6 @@ func TestPackageComments(t *testing.T) {
 		}
 		if len(with) != 1 && len(p.GoFiles)+len(p.CgoFiles) > 0 && part(p.ImportPath) != "cluster/clusterpb" {
 			t.Errorf("%s has its package comment in %v: want one", p.ImportPath, with)
-		}
-	}
-}
-
-// maxLines is where a file has outgrown its room.
-const maxLines = 500
-
-// TestFileLength: no file holds more than one thing can need.
-func TestFileLength(t *testing.T) {
-	t.Parallel()
-	for _, p := range list(t) {
-		for _, f := range append(append(p.GoFiles, p.CgoFiles...), append(p.TestGoFiles, p.XTestGoFiles...)...) {
-			if strings.HasSuffix(f, ".pb.go") {
-				continue
-			}
-			n, err := lines(filepath.Join(p.Dir, f))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if n > maxLines {
-				t.Errorf("%s/%s has %d lines: does it hold more than one thing?", p.ImportPath, f, n)
-			}
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestRoams(t *testing.T) {
 	r := &roaming{told: make(chan string), at: home}
 	d := &driver{
 		opt: Options{Backends: map[string]cluster.Backend{"roaming": r}}, log: slog.New(slog.DiscardHandler),
-		req: &clusterpb.ReserveRequest{Backend: "roaming", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}}, bind: home, address: home + ":0",
+		req: &clusterpb.ReserveRequest{Backend: "roaming", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}}, listeners: listeners{bind: home, address: home + ":0"},
 	}
 	d.coord = coordinator.New(coordinator.Config{
 		Name: "test", Request: d.req, Authority: authority, StateDir: t.TempDir(), Dir: t.TempDir(), Backend: r, Address: d.address,

@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,8 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -29,9 +26,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
+	"github.com/tfcluster/tfcluster/cluster/driver/serving"
 	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 	"github.com/tfcluster/tfcluster/cluster/state"
-	"github.com/tfcluster/tfcluster/cluster/unixsock"
 )
 
 // Options is what main knows and the driver does not.
@@ -74,7 +71,7 @@ func Main(ctx context.Context, opt Options, stdin io.Reader, word io.WriteCloser
 	}
 	defer d.claim.Close()
 	if d.managed() {
-		return d.front(ctx, word)
+		return d.proxy(ctx, word)
 	}
 	err = d.advertise(ctx)
 	if err == nil {
@@ -111,11 +108,12 @@ func say(word io.WriteCloser, socket string, problem error) error {
 	return nil
 }
 
+// driver is the process of one cluster. One goroutine uses it; what serve starts has ended
+// when serve returns.
 type driver struct {
+	directory
+	listeners
 	hosting   cluster.Hosting // nil, unless this driver is one that its engine runs
-	elsewhere Elsewhere
-	spool     *spool.Spool // nil where the directory is a folder of this host
-	dir       string       // the cluster's, in full
 	opt       Options
 	log       *slog.Logger
 	req       *clusterpb.ReserveRequest
@@ -123,20 +121,31 @@ type driver struct {
 	name      string
 	claim     io.Closer
 	stateDir  string
-	socket    string
-	address   string
-	bind      string // the backend's choice where the person made none
-	lastRun   int32
-	earlier   int32                   // the last run before this cluster's first driver
 	begin     *clusterpb.StartRequest // the run that it is made for, which nobody else begins; nil: clients begin runs
 	since     time.Time
 	authority *auth.Authority
 	coord     *coordinator.Coordinator
-	clients   net.Listener
-	agents    net.Listener
-	pages     net.Listener // of a hosted driver
 	// environment is of --venv, which a hosted driver's client packed; nil: there is none.
 	environment *clusterpb.Environment
+}
+
+// directory is where the cluster's runs lie.
+type directory struct {
+	dir       string       // in full
+	elsewhere Elsewhere    // where dir is a URI
+	spool     *spool.Spool // nil where dir is a folder of this host
+	lastRun   int32
+	earlier   int32 // the last run before this cluster's first driver
+}
+
+// listeners are where clients, agents and browsers reach the driver.
+type listeners struct {
+	clients net.Listener
+	socket  string // of clients
+	agents  net.Listener
+	address string       // of agents
+	bind    string       // the backend's choice where the person made none
+	pages   net.Listener // of a hosted driver
 }
 
 // managed is whether the engine is to run the cluster's driver, which this one is not.
@@ -201,91 +210,6 @@ func (d *driver) forget() error {
 	}
 	s := &state.State{Name: d.name, Socket: d.socket}
 	return errors.Join(err, s.Forget())
-}
-
-// advertise asks the backend where its executors can dial, unless the person said it.
-func (d *driver) advertise(ctx context.Context) error {
-	a, ok := d.opt.Backends[d.req.GetBackend()].(cluster.Advertiser)
-	if !ok || d.req.GetAdvertise() != "" {
-		return nil
-	}
-	host, err := a.Advertise(ctx, d.req)
-	if err != nil {
-		return err
-	}
-	d.bind = host
-	return nil
-}
-
-// listenClients opens the socket for clients.
-func (d *driver) listenClients() error {
-	runtime, err := state.RuntimeDir()
-	if err != nil {
-		return err
-	}
-	d.socket = filepath.Join(runtime, d.name, "control.sock")
-	// The longest socket of a cluster is a zygote's; a path holds 107 bytes.
-	const longest = len("/agents-12345678/zygote-0123456789abcdef.sock")
-	if over := len(filepath.Dir(d.socket)) + longest - 107; over > 0 {
-		return fmt.Errorf("the cluster's name is %d characters too long for its sockets below %s: a shorter --name, or XDG_RUNTIME_DIR", over, runtime)
-	}
-	d.clients, err = unixsock.Listen(d.socket)
-	return err
-}
-
-// listen opens the port for agents. A driver that takes over listens where its
-// predecessor did, since that is where agents dial; where that is another's meanwhile they
-// may be told of this one. Ports that the person named are kept to: others may be shut.
-func (d *driver) listen() error {
-	host, ports, _ := strings.Cut(d.req.GetAdvertise(), ":")
-	on := cmp.Or(d.bind, "127.0.0.1")
-	if host != "" { // it may be a name that only others resolve so
-		on = ""
-	}
-	choice := named(ports)
-	if d.old != nil {
-		_, port, err := net.SplitHostPort(d.old.Address)
-		if err != nil {
-			return fmt.Errorf("read where agents dial: %w", err)
-		}
-		choice = append([]string{port}, choice...)
-	}
-	var err error
-	for _, port := range choice {
-		if d.agents, err = net.Listen("tcp", net.JoinHostPort(on, port)); err == nil {
-			break
-		}
-	}
-	if err != nil && ports != "" {
-		err = fmt.Errorf("%w; --advertise %s lets it have no other port", err, d.req.GetAdvertise())
-	}
-	if err != nil {
-		return fmt.Errorf("listen for agents: %w", err)
-	}
-	_, port, err := net.SplitHostPort(d.agents.Addr().String())
-	if err != nil {
-		return fmt.Errorf("listen for agents: %w", err)
-	}
-	if host == "" {
-		host = cmp.Or(d.bind, "127.0.0.1")
-	}
-	d.address = net.JoinHostPort(host, port)
-	return nil
-}
-
-// named are the ports of "9000-9010", or of "9000"; any that is free of "".
-func named(ports string) []string {
-	first, last, _ := strings.Cut(ports, "-")
-	from, err := strconv.ParseUint(first, 10, 16)
-	to, lastErr := strconv.ParseUint(cmp.Or(last, first), 10, 16)
-	if err != nil || lastErr != nil || to < from {
-		return []string{cmp.Or(first, "0")}
-	}
-	var all []string
-	for p := from; p <= to; p++ {
-		all = append(all, strconv.FormatUint(p, 10))
-	}
-	return all
 }
 
 func (d *driver) save(allocation string, saved []byte, lastRun int32, detached bool) error {
@@ -359,12 +283,12 @@ func (d *driver) serve(ctx context.Context) error {
 		clusterpb.RegisterControlServer(agents, d.coord.Control())
 	} else {
 		clusterpb.RegisterControlServer(clients, d.coord.Control())
-		g.Go(func() error { return serving("clients", clients.Serve(d.clients)) })
+		g.Go(func() error { return serving.Serve("clients", clients, d.clients) })
 	}
-	g.Go(func() error { return serving("agents", agents.Serve(d.agents)) })
+	g.Go(func() error { return serving.Serve("agents", agents, d.agents) })
 	watching, unwatch := context.WithCancel(ctx)
 	if d.bind != "" && d.hosting == nil {
-		serve := func(ln net.Listener) { g.Go(func() error { return serving("agents", agents.Serve(ln)) }) }
+		serve := func(ln net.Listener) { g.Go(func() error { return serving.Serve("agents", agents, ln) }) }
 		g.Go(func() error { d.watchAddress(watching, addressEvery, serve); return nil })
 	}
 	if d.pages != nil {
@@ -380,24 +304,11 @@ func (d *driver) serve(ctx context.Context) error {
 	unwatch()
 	// Streams end by themselves now that the coordinator is done; a client that does
 	// not read is not waited for.
-	graceful(clients)
-	graceful(agents)
+	serving.Stop(clients)
+	serving.Stop(agents)
 	err = errors.Join(err, g.Wait(), d.leave())
 	if errors.Is(err, cluster.ErrEngineAway) {
 		return err // the state is another driver's to take up
 	}
 	return errors.Join(err, (&state.State{Name: d.name, Socket: d.socket}).Forget())
-}
-
-func serving(whom string, err error) error {
-	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("serve %s: %w", whom, err)
-	}
-	return nil
-}
-
-func graceful(s *grpc.Server) {
-	t := time.AfterFunc(500*time.Millisecond, s.Stop)
-	defer t.Stop()
-	s.GracefulStop()
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/driver/webui"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
@@ -87,3 +88,20 @@ func (d *driver) keep(s state.State) error {
 	d.hosting.Keep(b)
 	return nil
 }
+
+// servePage shows the cluster's page until ctx ends.
+func (d *driver) servePage(ctx context.Context) error {
+	page := &webui.Page{Control: d.coord.Control(), LogPage: d.hosting.LogPage, Log: d.log}
+	if d.showsBoard() {
+		page.Board = d.opt.ShowBoard
+	}
+	return page.Serve(ctx, d.pages, d.hosting.Guard)
+}
+
+// showsBoard returns whether the page has TensorBoard beside it.
+func (d *driver) showsBoard() bool {
+	return d.hosting != nil && d.req.GetEngine()[onPage] != "" && d.opt.TensorBoard != nil && d.opt.ShowBoard != nil
+}
+
+// onPage is the key of a request that wants TensorBoard on the page, as magics writes it.
+const onPage = "tensorboard"

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -35,18 +36,11 @@ func (d *driver) record(before int32) func(leases []cluster.Lease, places []byte
 	}
 }
 
-// recordFront writes the ClusterRecord of a cluster whose driver the engine runs. state is how its
-// lease ended; "" while it lives.
-func (f *front) recordFront(state string) {
-	hosted := f.isHosted()
-	if hosted == nil {
-		return
-	}
-	lease := cluster.Lease{ID: hosted.ID(), State: "running", Since: f.since}
-	if state != "" {
-		lease.State = state
-	}
-	if err := f.record(0)([]cluster.Lease{lease}, nil, f.lastRun, state != ""); err != nil {
-		f.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
+// recordApplication writes the ClusterRecord of a cluster whose driver the engine runs, as an
+// application. how is how that ended; "" while it lives.
+func (d *driver) recordApplication(application, how string) {
+	lease := cluster.Lease{ID: application, State: cmp.Or(how, "running"), Since: d.since}
+	if err := d.record(0)([]cluster.Lease{lease}, nil, d.lastRun, how != ""); err != nil {
+		d.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
 	}
 }

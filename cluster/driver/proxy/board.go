@@ -1,4 +1,4 @@
-package driver
+package proxy
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
-// boards is the TensorBoard of a front: it runs on this host, and shows a copy of what
+// boards is the TensorBoard of a proxy: it runs on this host, and shows a copy of what
 // the driver carries elsewhere.
 type boards struct {
 	board coordinator.TensorBoards // nil: there is none
@@ -29,31 +29,31 @@ type boards struct {
 const firstCopy = 20 * time.Second
 
 // answer does what is asked for.
-func (f *front) answer(ctx context.Context, asked *clusterpb.TensorBoardRequest) *clusterpb.TensorBoardReply {
+func (p *Proxy) answer(ctx context.Context, asked *clusterpb.TensorBoardRequest) *clusterpb.TensorBoardReply {
 	reply := &clusterpb.TensorBoardReply{}
 	var err error
 	switch {
-	case f.boards.board == nil:
+	case p.boards.board == nil:
 		reply.Error = "this process serves no TensorBoard"
 		return reply
 	case asked.GetStop():
-		err = f.boards.board.Close(ctx)
+		err = p.boards.board.Close(ctx)
 	default:
 		logdir := asked.GetLogdir()
 		if logdir == "" {
-			logdir = f.dir
+			logdir = p.cfg.Dir
 			if asked.GetRun() > 0 {
-				logdir = strings.TrimRight(rundir.Dir(f.dir, asked.GetRun()), "/") + "/logs"
+				logdir = strings.TrimRight(rundir.Dir(p.cfg.Dir, asked.GetRun()), "/") + "/logs"
 			}
 		}
 		here := logdir
-		if rest, below := rundir.Below(logdir, f.dir); below {
-			if err = f.copyLogs(ctx); err == nil {
-				here = filepath.Join(f.boards.folder, filepath.FromSlash(rest))
+		if rest, below := rundir.Below(logdir, p.cfg.Dir); below {
+			if err = p.copyLogs(ctx); err == nil {
+				here = filepath.Join(p.boards.folder, filepath.FromSlash(rest))
 			}
 		}
 		if err == nil {
-			if reply, err = f.boards.board.Open(ctx, here); err == nil {
+			if reply, err = p.boards.board.Open(ctx, here); err == nil {
 				reply.Logdir = logdir
 				return reply
 			}
@@ -67,22 +67,22 @@ func (f *front) answer(ctx context.Context, asked *clusterpb.TensorBoardRequest)
 }
 
 // copyLogs begins to copy the event files here, once, and waits for those that there are.
-func (f *front) copyLogs(ctx context.Context) error {
-	f.boards.mu.Lock()
-	defer f.boards.mu.Unlock()
-	if f.boards.folder != "" {
+func (p *Proxy) copyLogs(ctx context.Context) error {
+	p.boards.mu.Lock()
+	defer p.boards.mu.Unlock()
+	if p.boards.folder != "" {
 		return nil
 	}
-	e, err := f.opt.Elsewhere(f.dir)
+	remote, closer, err := p.cfg.Remote()
 	if err != nil {
 		return err
 	}
-	folder := filepath.Join(f.stateDir, "logs")
-	follow := &follower{remote: e.Ask, dir: f.dir, folder: folder}
+	folder := filepath.Join(p.cfg.StateDir, "logs")
+	follow := &follower{remote: remote, dir: p.cfg.Dir, folder: folder}
 	following, stop := context.WithCancel(context.Background())
 	first := make(chan error, 1)
-	f.boards.work.Go(func() {
-		defer e.Close.Close()
+	p.boards.work.Go(func() {
+		defer closer.Close()
 		follow.run(following, func(err error) { first <- err })
 	})
 	select {
@@ -95,7 +95,7 @@ func (f *front) copyLogs(ctx context.Context) error {
 		stop()
 		return err
 	}
-	f.boards.folder, f.boards.stop = folder, stop
+	p.boards.folder, p.boards.stop = folder, stop
 	return nil
 }
 
@@ -115,10 +115,10 @@ func (b *boards) close(ctx context.Context) error {
 }
 
 // tensorBoard answers for TensorBoard.
-func (f *front) tensorBoard(s grpc.ServerStream) error {
+func (p *Proxy) tensorBoard(s grpc.ServerStream) error {
 	var asked clusterpb.TensorBoardRequest
 	if err := s.RecvMsg(&asked); err != nil {
 		return err
 	}
-	return s.SendMsg(f.answer(s.Context(), &asked))
+	return s.SendMsg(p.answer(s.Context(), &asked))
 }

@@ -1,4 +1,4 @@
-package driver
+package proxy
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -45,36 +46,36 @@ func (raw) Unmarshal(b []byte, v any) error {
 }
 
 // handle answers every call of a client.
-func (f *front) handle(_ any, s grpc.ServerStream) error {
+func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 	method, ok := grpc.MethodFromServerStream(s)
 	if !ok {
 		return status.Error(codes.Internal, "a call without a method")
 	}
 	switch path.Base(method) {
 	case "Reserve":
-		return f.reserve(method, s)
+		return p.reserve(method, s)
 	case "Status":
-		if !f.answersSoon(s.Context()) {
-			return f.status(s)
+		if !p.answersSoon(s.Context()) {
+			return p.status(s)
 		}
 	case "Hold":
-		return f.hold(method, s)
+		return p.hold(method, s)
 	case "Shutdown":
-		return f.shutdown(method, s)
+		return p.shutdown(method, s)
 	case "Start":
-		return f.start(method, s)
+		return p.start(method, s)
 	case "TensorBoard":
-		return f.tensorBoard(s)
+		return p.tensorBoard(s)
 	}
-	return f.forward(method, s, nil)
+	return p.forward(method, s, nil)
 }
 
 // reach waits for the driver.
-func (f *front) reach(ctx context.Context) (*grpc.ClientConn, error) {
+func (p *Proxy) reach(ctx context.Context) (*grpc.ClientConn, error) {
 	for {
-		f.mu.Lock()
-		conn, changed, over := f.conn, f.changed, f.over
-		f.mu.Unlock()
+		p.mu.Lock()
+		conn, changed, over := p.conn, p.changed, p.over
+		p.mu.Unlock()
 		if over != nil {
 			return nil, status.Error(codes.Unavailable, over.Error())
 		}
@@ -83,7 +84,7 @@ func (f *front) reach(ctx context.Context) (*grpc.ClientConn, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, status.Error(codes.Unavailable, "the cluster's driver does not answer: "+f.why())
+			return nil, status.Error(codes.Unavailable, "the cluster's driver does not answer: "+p.why())
 		case <-changed:
 		}
 	}
@@ -94,21 +95,21 @@ func (f *front) reach(ctx context.Context) (*grpc.ClientConn, error) {
 const answerPatience = 3 * time.Second
 
 // answersSoon is whether the driver is there, or as good as that.
-func (f *front) answersSoon(ctx context.Context) bool {
-	if f.connected() || !f.known() {
-		return f.connected()
+func (p *Proxy) answersSoon(ctx context.Context) bool {
+	if p.connected() || !p.known() {
+		return p.connected()
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerPatience)
 	defer cancel()
-	_, err := f.reach(ctx)
+	_, err := p.reach(ctx)
 	return err == nil
 }
 
 // forward hands a call on, with what the client has said already, and its answers back.
-func (f *front) forward(method string, s grpc.ServerStream, said [][]byte) error {
+func (p *Proxy) forward(method string, s grpc.ServerStream, said [][]byte) error {
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
-	to, err := f.open(ctx, method)
+	to, err := p.open(ctx, method)
 	if err != nil {
 		return err
 	}
@@ -141,7 +142,7 @@ func (f *front) forward(method string, s grpc.ServerStream, said [][]byte) error
 			return nil
 		}
 		if err != nil {
-			return f.explain(ctx, err)
+			return p.explain(ctx, err)
 		}
 		if err := s.SendMsg(&b); err != nil {
 			return err
@@ -151,17 +152,17 @@ func (f *front) forward(method string, s grpc.ServerStream, said [][]byte) error
 
 // explain says more of a call that broke off: whether the driver is gone, and whether
 // the cluster is.
-func (f *front) explain(ctx context.Context, err error) error {
+func (p *Proxy) explain(ctx context.Context, err error) error {
 	if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
 		return err
 	}
-	f.suspect()
+	p.suspect()
 	ctx, cancel := context.WithTimeout(ctx, answerPatience)
 	defer cancel()
 	for {
-		f.mu.Lock()
-		conn, changed, over := f.conn, f.changed, f.over
-		f.mu.Unlock()
+		p.mu.Lock()
+		conn, changed, over := p.conn, p.changed, p.over
+		p.mu.Unlock()
 		switch {
 		case over != nil:
 			return status.Error(codes.Unavailable, over.Error())
@@ -177,11 +178,11 @@ func (f *front) explain(ctx context.Context, err error) error {
 }
 
 // open begins a call to the driver. It waits while there is none.
-func (f *front) open(ctx context.Context, method string) (grpc.ClientStream, error) {
+func (p *Proxy) open(ctx context.Context, method string) (grpc.ClientStream, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	out := metadata.NewOutgoingContext(ctx, md.Copy())
 	for {
-		conn, err := f.reach(ctx)
+		conn, err := p.reach(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -193,28 +194,28 @@ func (f *front) open(ctx context.Context, method string) (grpc.ClientStream, err
 }
 
 // suspect has the driver looked for.
-func (f *front) suspect() {
+func (p *Proxy) suspect() {
 	select {
-	case f.poke <- struct{}{}:
+	case p.poke <- struct{}{}:
 	default:
 	}
 }
 
 // reserve tells how the reservation stands: until the driver answers, for what it waits.
-func (f *front) reserve(method string, s grpc.ServerStream) error {
+func (p *Proxy) reserve(method string, s grpc.ServerStream) error {
 	var asked []byte
 	if err := s.RecvMsg(&asked); err != nil {
 		return err
 	}
 	for {
-		f.mu.Lock()
-		conn, changed, over := f.conn, f.changed, f.over
-		f.mu.Unlock()
+		p.mu.Lock()
+		conn, changed, over := p.conn, p.changed, p.over
+		p.mu.Unlock()
 		if conn != nil {
-			return f.forward(method, s, [][]byte{asked})
+			return p.forward(method, s, [][]byte{asked})
 		}
-		u := &clusterpb.ReserveUpdate{Executors: f.executors(), Waiting: f.why(), Seconds: time.Since(f.began).Seconds()}
-		if h := f.isHosted(); h != nil {
+		u := &clusterpb.ReserveUpdate{Executors: p.executors(), Waiting: p.why(), Seconds: time.Since(p.began).Seconds()}
+		if h := p.isHosted(); h != nil {
 			u.Allocation = h.ID()
 		}
 		if over != nil {
@@ -241,39 +242,39 @@ func failure(why error) *clusterpb.Failure {
 	return f
 }
 
-func (f *front) executors() []*clusterpb.ExecutorStatus {
+func (p *Proxy) executors() []*clusterpb.ExecutorStatus {
 	var all []*clusterpb.ExecutorStatus
-	for _, e := range f.execs {
-		all = append(all, &clusterpb.ExecutorStatus{Id: string(e.ID), Task: e.Task.String(), State: "pending", Cause: f.why()})
+	for _, e := range cluster.ExecutorRequests(p.cfg.Request.GetRoles()) {
+		all = append(all, &clusterpb.ExecutorStatus{Id: string(e.ID), Task: e.Task.String(), State: "pending", Cause: p.why()})
 	}
 	return all
 }
 
 // status is the cluster's while no driver answers.
-func (f *front) status(s grpc.ServerStream) error {
+func (p *Proxy) status(s grpc.ServerStream) error {
 	var asked []byte
 	if err := s.RecvMsg(&asked); err != nil {
 		return err
 	}
 	host, _ := os.Hostname() // "" is shown as it is
 	st := &clusterpb.ClusterStatus{
-		Name: f.name, Backend: f.req.GetBackend(), State: "reserving", Executors: f.executors(), Dir: f.dir, SinceUnix: f.since.Unix(),
-		IdleMillis: f.req.GetIdleMillis(), DriverPid: int32(os.Getpid()), Owner: f.req.GetOwner(), Roles: f.req.GetRoles(), Host: host,
-		Version: f.opt.Version, Request: f.req, BeginsItself: f.begin != nil,
+		Name: p.cfg.Name, Backend: p.cfg.Request.GetBackend(), State: "reserving", Executors: p.executors(), Dir: p.cfg.Dir, SinceUnix: p.cfg.Since.Unix(),
+		IdleMillis: p.cfg.Request.GetIdleMillis(), DriverPid: int32(os.Getpid()), Owner: p.cfg.Request.GetOwner(), Roles: p.cfg.Request.GetRoles(), Host: host,
+		Version: p.cfg.Version, Request: p.cfg.Request, BeginsItself: p.cfg.Begin != nil,
 	}
-	if h := f.isHosted(); h != nil {
+	if h := p.isHosted(); h != nil {
 		st.Allocation = h.ID()
 	}
-	f.mu.Lock()
-	if f.over != nil {
+	p.mu.Lock()
+	if p.over != nil {
 		st.State = "failed"
 	}
-	f.mu.Unlock()
+	p.mu.Unlock()
 	return s.SendMsg(st)
 }
 
 // hold tells every driver of the cluster that a client is there.
-func (f *front) hold(method string, s grpc.ServerStream) error {
+func (p *Proxy) hold(method string, s grpc.ServerStream) error {
 	var first []byte
 	if err := s.RecvMsg(&first); err != nil {
 		return err
@@ -293,7 +294,7 @@ func (f *front) hold(method string, s grpc.ServerStream) error {
 		}
 	}()
 	for {
-		to, err := f.open(ctx, method)
+		to, err := p.open(ctx, method)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -304,11 +305,11 @@ func (f *front) hold(method string, s grpc.ServerStream) error {
 			var b []byte
 			err = to.RecvMsg(&b)
 		}
-		f.suspect()
+		p.suspect()
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-f.done:
+		case <-p.done:
 			return nil
 		case <-time.After(time.Second): // then to the next driver
 		}
@@ -317,21 +318,21 @@ func (f *front) hold(method string, s grpc.ServerStream) error {
 
 // shutdown has the driver release the cluster, and waits for the engine's end of it.
 // Where no driver answers it is ended by force.
-func (f *front) shutdown(method string, s grpc.ServerStream) error {
+func (p *Proxy) shutdown(method string, s grpc.ServerStream) error {
 	var asked []byte
 	if err := s.RecvMsg(&asked); err != nil {
 		return err
 	}
-	if !f.connected() {
-		f.want()
-		f.end()
-	} else if lingers, err := f.released(s.Context(), method, asked, s); err != nil || lingers {
+	if !p.connected() {
+		p.want()
+		p.end()
+	} else if lingers, err := p.released(s.Context(), method, asked, s); err != nil || lingers {
 		return err
 	}
-	f.want()
-	f.suspect()
+	p.want()
+	p.suspect()
 	select {
-	case <-f.done:
+	case <-p.done:
 	case <-s.Context().Done():
 		return s.Context().Err()
 	case <-time.After(endLimit):
@@ -340,10 +341,10 @@ func (f *front) shutdown(method string, s grpc.ServerStream) error {
 	return s.SendMsg(&clusterpb.ShutdownUpdate{Done: true})
 }
 
-func (f *front) want() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.wanted = true
+func (p *Proxy) want() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.wanted = true
 }
 
 // openLimit is how long a driver that is asked to release the cluster may take to hear it.
@@ -352,13 +353,13 @@ const openLimit = 10 * time.Second
 // released asks the driver to release the cluster, and shows what it says but for its
 // last word, which lingers says was that its end takes longer. One that does not hear it
 // is not waited for: the cluster is to be ended by force.
-func (f *front) released(ctx context.Context, method string, asked []byte, s grpc.ServerStream) (lingers bool, err error) {
+func (p *Proxy) released(ctx context.Context, method string, asked []byte, s grpc.ServerStream) (lingers bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	late := time.AfterFunc(openLimit, cancel)
-	to, err := f.open(ctx, method)
+	to, err := p.open(ctx, method)
 	if !late.Stop() {
-		f.end()
+		p.end()
 		return false, nil
 	}
 	if err == nil {
@@ -381,7 +382,7 @@ func (f *front) released(ctx context.Context, method string, asked []byte, s grp
 			continue
 		}
 		if err := s.SendMsg(u); err != nil || u.GetDone() {
-			f.want()
+			p.want()
 			return true, err
 		}
 	}

@@ -1,4 +1,6 @@
-package driver
+// Package webui is the page by which a driver that its engine runs shows the cluster, with
+// TensorBoard beside it.
+package webui
 
 import (
 	"bytes"
@@ -6,6 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -49,40 +53,42 @@ const (
 	answerLimit = 20 * time.Second
 )
 
-// servePage shows the page until ctx ends.
-func (d *driver) servePage(ctx context.Context) error {
+// Page shows a cluster to whoever its engine lets look.
+type Page struct {
+	Control clusterpb.ControlServer
+	// LogPage is the URL of the engine's own page for what an executor wrote; "": none.
+	LogPage func(id cluster.ExecutorID) string
+	// Board serves an open TensorBoard below a path of the page; nil: the page has none.
+	Board func(path string, at *clusterpb.TensorBoardReply) http.Handler
+	Log   *slog.Logger
+}
+
+// Serve shows the page until ctx ends. guard lets only those see it whom the engine has let.
+func (p *Page) Serve(ctx context.Context, ln net.Listener, guard func(http.Handler) http.Handler) error {
 	pages := http.NewServeMux()
-	pages.HandleFunc("/", d.showPage)
-	if d.showsBoard() {
-		board := &boardPage{coord: d.coord.Control(), show: d.opt.ShowBoard, ctx: ctx}
+	pages.HandleFunc("/", p.show)
+	if p.Board != nil {
+		board := &boardPage{coord: p.Control, show: p.Board, ctx: ctx}
 		defer board.close()
 		pages.Handle(boardPath, whileItFlows(board, answerLimit))
 	}
-	server := pageServer(d.hosting.Guard(pages), answerLimit)
+	server := pageServer(guard(pages), answerLimit)
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // Serve tells
 	defer stop()
-	if err := server.Serve(d.pages); err != nil && !errors.Is(err, http.ErrServerClosed) {
+	if err := server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the status page: %w", err)
 	}
 	return nil
 }
 
-// showsBoard is whether the page has TensorBoard beside it.
-func (d *driver) showsBoard() bool {
-	return d.hosting != nil && d.req.GetEngine()[onPage] != "" && d.opt.TensorBoard != nil && d.opt.ShowBoard != nil
-}
-
-// onPage is the key of a request that wants it, as magics writes it.
-const onPage = "tensorboard"
-
-func (d *driver) showPage(w http.ResponseWriter, r *http.Request) {
+func (p *Page) show(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/" || r.Method != http.MethodGet && r.Method != http.MethodHead {
 		http.NotFound(w, r)
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), pageLimit)
 	defer cancel()
-	st, err := d.coord.Control().Status(ctx, &clusterpb.StatusRequest{})
+	st, err := p.Control.Status(ctx, &clusterpb.StatusRequest{})
 	if err != nil {
 		http.Error(w, "the cluster does not answer", http.StatusServiceUnavailable)
 		return
@@ -93,15 +99,15 @@ func (d *driver) showPage(w http.ResponseWriter, r *http.Request) {
 	}
 	var rows []row
 	for _, x := range st.GetExecutors() {
-		rows = append(rows, row{x, tasks[x.GetTask()], d.hosting.LogPage(cluster.ExecutorID(x.GetId()))})
+		rows = append(rows, row{x, tasks[x.GetTask()], p.LogPage(cluster.ExecutorID(x.GetId()))})
 	}
 	board := ""
-	if d.showsBoard() {
+	if p.Board != nil {
 		board = boardPath[1:] // from the page, which the proxy has at an address of its own
 	}
 	var b bytes.Buffer
 	if err := page().Execute(&b, map[string]any{"Status": st, "Rows": rows, "Describe": cluster.Describe(st.GetRoles()), "Board": board}); err != nil {
-		d.log.Warn("status page", "err", err)
+		p.Log.Warn("status page", "err", err)
 		http.Error(w, "the page cannot be shown", http.StatusInternalServerError)
 		return
 	}

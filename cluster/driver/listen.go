@@ -1,0 +1,100 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/cluster/unixsock"
+)
+
+// advertise asks the backend where its executors can dial, unless the person said it.
+func (d *driver) advertise(ctx context.Context) error {
+	a, ok := d.opt.Backends[d.req.GetBackend()].(cluster.Advertiser)
+	if !ok || d.req.GetAdvertise() != "" {
+		return nil
+	}
+	host, err := a.Advertise(ctx, d.req)
+	if err != nil {
+		return err
+	}
+	d.bind = host
+	return nil
+}
+
+// listenClients opens the socket for clients.
+func (d *driver) listenClients() error {
+	runtime, err := state.RuntimeDir()
+	if err != nil {
+		return err
+	}
+	d.socket = filepath.Join(runtime, d.name, "control.sock")
+	// The longest socket of a cluster is a zygote's; a path holds 107 bytes.
+	const longest = len("/agents-12345678/zygote-0123456789abcdef.sock")
+	if over := len(filepath.Dir(d.socket)) + longest - 107; over > 0 {
+		return fmt.Errorf("the cluster's name is %d characters too long for its sockets below %s: a shorter --name, or XDG_RUNTIME_DIR", over, runtime)
+	}
+	d.clients, err = unixsock.Listen(d.socket)
+	return err
+}
+
+// listen opens the port for agents. A driver that takes over listens where its
+// predecessor did, since that is where agents dial; where that is another's meanwhile they
+// may be told of this one. Ports that the person named are kept to: others may be shut.
+func (d *driver) listen() error {
+	host, ports, _ := strings.Cut(d.req.GetAdvertise(), ":")
+	on := cmp.Or(d.bind, "127.0.0.1")
+	if host != "" { // it may be a name that only others resolve so
+		on = ""
+	}
+	choice := named(ports)
+	if d.old != nil {
+		_, port, err := net.SplitHostPort(d.old.Address)
+		if err != nil {
+			return fmt.Errorf("read where agents dial: %w", err)
+		}
+		choice = append([]string{port}, choice...)
+	}
+	var err error
+	for _, port := range choice {
+		if d.agents, err = net.Listen("tcp", net.JoinHostPort(on, port)); err == nil {
+			break
+		}
+	}
+	if err != nil && ports != "" {
+		err = fmt.Errorf("%w; --advertise %s lets it have no other port", err, d.req.GetAdvertise())
+	}
+	if err != nil {
+		return fmt.Errorf("listen for agents: %w", err)
+	}
+	_, port, err := net.SplitHostPort(d.agents.Addr().String())
+	if err != nil {
+		return fmt.Errorf("listen for agents: %w", err)
+	}
+	if host == "" {
+		host = cmp.Or(d.bind, "127.0.0.1")
+	}
+	d.address = net.JoinHostPort(host, port)
+	return nil
+}
+
+// named are the ports of "9000-9010", or of "9000"; any that is free of "".
+func named(ports string) []string {
+	first, last, _ := strings.Cut(ports, "-")
+	from, err := strconv.ParseUint(first, 10, 16)
+	to, lastErr := strconv.ParseUint(cmp.Or(last, first), 10, 16)
+	if err != nil || lastErr != nil || to < from {
+		return []string{cmp.Or(first, "0")}
+	}
+	var all []string
+	for p := from; p <= to; p++ {
+		all = append(all, strconv.FormatUint(p, 10))
+	}
+	return all
+}

@@ -1,0 +1,60 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/driver/proxy"
+	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
+	"github.com/tfcluster/tfcluster/cluster/state"
+)
+
+// proxy has the engine run the cluster's driver, and stands before it until the cluster is
+// over. word is told that clients can call.
+func (d *driver) proxy(ctx context.Context, word io.WriteCloser) error {
+	p, err := d.newProxy()
+	if err != nil {
+		return errors.Join(err, say(word, "", err), d.forget())
+	}
+	if err := p.Save(); err != nil {
+		p.Close()
+		return errors.Join(err, say(word, "", err), d.forget())
+	}
+	if err := say(word, d.socket, nil); err != nil {
+		p.Close()
+		return errors.Join(err, d.forget())
+	}
+	kept, err := p.Run(ctx)
+	if kept {
+		return err
+	}
+	return errors.Join(err, (&state.State{Name: d.name, Socket: d.socket}).Forget())
+}
+
+func (d *driver) newProxy() (*proxy.Proxy, error) {
+	host, ok := d.opt.Backends[d.req.GetBackend()].(cluster.Host)
+	if !ok {
+		return nil, fmt.Errorf("--managed is for engines that can run a cluster's driver, such as yarn: %s cannot", d.req.GetBackend())
+	}
+	if err := d.listenClients(); err != nil {
+		return nil, err
+	}
+	cfg := proxy.Config{
+		Name: d.name, Version: d.opt.Version, Since: d.since, Request: d.req, Begin: d.begin, Authority: d.authority, Host: host, StateDir: d.stateDir, Dir: d.dir, Program: d.opt.Program,
+		Old: d.old, Clients: d.clients, Log: d.log,
+		Remote: func() (spool.Remote, io.Closer, error) {
+			e, err := d.opt.Elsewhere(d.dir)
+			return e.Ask, e.Close, err
+		},
+		Save:   func(allocation string, saved []byte) error { return d.save(allocation, saved, d.lastRun, false) },
+		Record: d.recordApplication,
+	}
+	if d.opt.TensorBoard != nil {
+		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), d.name)
+	}
+	return proxy.New(cfg)
+}

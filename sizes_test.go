@@ -1,0 +1,132 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What a reader can hold in mind. Generated code is not counted.
+const (
+	maxFiles         = 30  // of a package, without tests
+	maxLines         = 400 // of a file, tests too
+	maxFields        = 15  // of a struct
+	maxConfigFields  = 20  // of a struct that is plain configuration
+	maxMethods       = 5   // of an interface
+	maxFunctionLines = 80  // of a function, without tests
+)
+
+// tooLarge are what has yet to be cut. Nothing is added here, and what has been cut is taken
+// out: TestSizes fails until it is.
+var tooLarge = map[string]bool{
+	"cluster.Allocation methods": true, "cluster.Hosting methods": true, "coordinator.Spool methods": true, "runfiles.Disk methods": true,
+	"spool.Remote methods": true, "kernel.Interceptor methods": true,
+	"agent.Agent fields": true, "agent.Config fields": true, "agent.controlMessage fields": true, "agent.taskContext fields": true, "agent.task fields": true,
+	"coordinator.Config fields": true, "coordinator.Coordinator fields": true, "coordinator.record fields": true, "lifecycle.Executor fields": true,
+	"spool.Spool fields": true, "spark.allocation fields": true, "yarn.allocation fields": true, "yarn.Attempt fields": true, "kernel.Kernel fields": true,
+	"lifecycle.Step lines": true, "magics files": true,
+	"coordinator/coordinator_test.go lines": true, "lifecycle/lifecycle_test.go lines": true, "yarn/yarn_test.go lines": true,
+	"protocol/master.go lines": true, "protocol/protocol_test.go lines": true,
+}
+
+// TestSizes: no package, file, type or function is larger than a reader can take in.
+func TestSizes(t *testing.T) {
+	t.Parallel()
+	s := sizes{t, map[string]bool{}}
+	for _, p := range list(t) {
+		name := path.Base(p.ImportPath)
+		sources := append(append([]string{}, p.GoFiles...), p.CgoFiles...)
+		s.check(name+" files", len(sources), maxFiles)
+		for _, f := range append(append(append([]string{}, sources...), p.TestGoFiles...), p.XTestGoFiles...) {
+			if strings.HasSuffix(f, ".pb.go") {
+				continue
+			}
+			n, err := lines(filepath.Join(p.Dir, f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.check(name+"/"+f+" lines", n, maxLines)
+			if !strings.HasSuffix(f, "_test.go") {
+				s.declarations(name, filepath.Join(p.Dir, f))
+			}
+		}
+	}
+	for what := range tooLarge {
+		if !s.found[what] {
+			t.Errorf("%s are within the limit now: take them out of tooLarge", what)
+		}
+	}
+}
+
+// sizes compares what it is given with the limits.
+type sizes struct {
+	t     *testing.T
+	found map[string]bool // of tooLarge
+}
+
+func (s sizes) check(what string, n, limit int) {
+	s.t.Helper()
+	switch {
+	case n <= limit:
+	case tooLarge[what]:
+		s.found[what] = true
+	default:
+		s.t.Errorf("%s: %d, want at most %d", what, n, limit)
+	}
+}
+
+// declarations checks the types and functions of a file.
+func (s sizes) declarations(pkg, file string) {
+	s.t.Helper()
+	fset := token.NewFileSet()
+	parsed, err := parser.ParseFile(fset, file, nil, 0)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		switch d := n.(type) {
+		case *ast.FuncDecl:
+			s.check(pkg+"."+d.Name.Name+" lines", fset.Position(d.End()).Line-fset.Position(d.Pos()).Line+1, maxFunctionLines)
+		case *ast.TypeSpec:
+			s.typeSpec(pkg+"."+d.Name.Name, d.Type)
+		}
+		return true
+	})
+}
+
+func (s sizes) typeSpec(name string, typ ast.Expr) {
+	s.t.Helper()
+	switch typ := typ.(type) {
+	case *ast.StructType:
+		limit := maxFields
+		if isConfiguration(name) {
+			limit = maxConfigFields
+		}
+		s.check(name+" fields", count(typ.Fields), limit)
+	case *ast.InterfaceType:
+		s.check(name+" methods", count(typ.Methods), maxMethods)
+	}
+}
+
+// isConfiguration returns whether a struct is plain configuration or a record of plain
+// values, by its name.
+func isConfiguration(name string) bool {
+	for _, suffix := range []string{"Config", "Options", "Limits", "Record", ".State", "Input"} {
+		if strings.HasSuffix(name, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+func count(fields *ast.FieldList) int {
+	n := 0
+	for _, f := range fields.List {
+		n += max(1, len(f.Names))
+	}
+	return n
+}
