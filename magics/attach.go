@@ -10,9 +10,9 @@ import (
 )
 
 // attach takes up a cluster that lives already, starting a driver where it died.
-func (s *Session) attach(ctx context.Context, inv *invocation) (Value, error) {
-	announced := s.Announcement(ctx)
-	st, err := s.attachTo(ctx, inv)
+func (inv *invocation) attach(ctx context.Context) (Value, error) {
+	announced := inv.session.Announcement(ctx)
+	st, err := inv.attachTo(ctx)
 	about := "cluster " + st.GetName() + ": "
 	for line := range strings.Lines(announced) {
 		if err != nil || !strings.HasPrefix(strings.TrimPrefix(line, attachedTo), about) {
@@ -26,7 +26,7 @@ func (s *Session) attach(ctx context.Context, inv *invocation) (Value, error) {
 	return clusterValue(st), nil
 }
 
-func (s *Session) attachTo(ctx context.Context, inv *invocation) (*clusterpb.ClusterStatus, error) {
+func (inv *invocation) attachTo(ctx context.Context) (*clusterpb.ClusterStatus, error) {
 	if len(inv.Words) > 0 {
 		if inv.Has("cluster") {
 			return nil, usagef(inv.Verb, "the name is given twice")
@@ -37,7 +37,7 @@ func (s *Session) attachTo(ctx context.Context, inv *invocation) (*clusterpb.Clu
 		}
 		inv.values["cluster"] = []value{v}
 	}
-	m, err := s.pickOrRecover(ctx, inv)
+	m, err := inv.session.pickOrRecover(ctx, inv)
 	if err != nil {
 		return nil, err
 	}
@@ -45,11 +45,11 @@ func (s *Session) attachTo(ctx context.Context, inv *invocation) (*clusterpb.Clu
 	if err != nil {
 		return nil, answered(err)
 	}
-	s.mu.Lock()
-	s.use(m.name)
+	inv.session.mu.Lock()
+	inv.session.use(m.name)
 	// Nobody else holds it: this notebook's end is its end from now on.
 	m.owned = m.owned || st.GetClients() <= 1
-	s.mu.Unlock()
+	inv.session.mu.Unlock()
 	return st, nil
 }
 

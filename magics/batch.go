@@ -12,7 +12,7 @@ import (
 )
 
 // batch is the command line's run: reserve, start, wait, shut down.
-func (s *Session) batch(ctx context.Context, inv *invocation) (Value, error) {
+func (inv *invocation) batch(ctx context.Context) (Value, error) {
 	req, err := inv.request(ctx)
 	if err != nil {
 		return nil, err
@@ -31,24 +31,24 @@ func (s *Session) batch(ctx context.Context, inv *invocation) (Value, error) {
 	if detach && req.GetEngine()[cluster.EngineManaged] != "" && proto.Size(start) <= mostSubmitted {
 		req.Begin = start
 	}
-	m, err := s.launch(ctx, req)
+	m, err := inv.session.launch(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	if req.Begin != nil {
-		return s.submit(ctx, inv, m, req)
+		return inv.submit(ctx, m, req)
 	}
-	value, err := s.batchRun(ctx, &progress, m, req, start)
+	value, err := progress.batchRun(ctx, m, req, start)
 	if detach && err == nil {
 		inv.out.Stdout(m.name + "\n")
 		return value, nil
 	}
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	if s.member(m.name) == nil {
+	if inv.session.member(m.name) == nil {
 		return value, err // the reservation failed and is released already
 	}
-	rerr := s.release(end, quiet{inv.out}, m, &clusterpb.ShutdownRequest{Force: true, Reason: "the batch run is over"})
+	rerr := inv.session.release(end, quiet{inv.out}, m, &clusterpb.ShutdownRequest{Force: true, Reason: "the batch run is over"})
 	return value, errors.Join(released(err), rerr)
 }
 
@@ -64,14 +64,14 @@ func released(err error) error {
 	return &RunFailed{Failure: failure, Run: failed.Run}
 }
 
-func (s *Session) batchRun(ctx context.Context, inv *invocation, m *member, req *clusterpb.ReserveRequest, start *clusterpb.StartRequest) (Value, error) {
-	if _, err := s.awaitReady(ctx, inv, m, req, true); err != nil {
+func (inv *invocation) batchRun(ctx context.Context, m *member, req *clusterpb.ReserveRequest, start *clusterpb.StartRequest) (Value, error) {
+	if _, err := inv.awaitReady(ctx, m, req, true); err != nil {
 		return nil, err
 	}
 	v := newView(inv.out)
-	run, err := s.enter(ctx, inv, m, start, v)
+	run, err := inv.enter(ctx, m, start, v)
 	follow := func(run *clusterpb.RunStatus) (Value, error) {
-		return s.follow(ctx, inv, m, &clusterpb.FollowRequest{Run: run.GetId(), Show: inv.Text("show"), FromStart: true}, v)
+		return inv.follow(ctx, m, &clusterpb.FollowRequest{Run: run.GetId(), Show: inv.Text("show"), FromStart: true}, v)
 	}
 	var failed *RunFailed
 	if errors.As(err, &failed) && failed.Run != nil && !inv.Has("detach") {

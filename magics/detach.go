@@ -7,8 +7,8 @@ import (
 )
 
 // detach lets the active run, and with it the cluster, go on without this kernel.
-func (s *Session) detach(ctx context.Context, inv *invocation) (Value, error) {
-	m, err := s.pick(ctx, inv.Command)
+func (inv *invocation) detach(ctx context.Context) (Value, error) {
+	m, err := inv.session.pick(ctx, inv.Command)
 	if err != nil {
 		return nil, err
 	}
@@ -18,6 +18,6 @@ func (s *Session) detach(ctx context.Context, inv *invocation) (Value, error) {
 	if err != nil {
 		return nil, answered(err)
 	}
-	inv.out.Stdout("run " + thousands(int64(run.GetId())) + " goes on when this kernel shuts down; " + s.say("attach "+m.name) + " takes cluster " + m.name + " up again\n")
+	inv.out.Stdout("run " + thousands(int64(run.GetId())) + " goes on when this kernel shuts down; " + inv.session.say("attach "+m.name) + " takes cluster " + m.name + " up again\n")
 	return runValue(m.name, run), nil
 }

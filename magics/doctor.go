@@ -24,13 +24,13 @@ type finding struct {
 const probeTimeout = 30 * time.Second
 
 // doctor says what this machine has and lacks, each lack with its remedy.
-func (s *Session) doctor(ctx context.Context, inv *invocation) (Value, error) {
-	findings := s.findPython(ctx)
-	findings = append(findings, findTensorBoard(ctx, s.opt.TensorBoardPython))
-	findings = append(findings, s.findGPUs(ctx), findDisk(inv.workingDir(ctx)), findRuntimeDir(), findState())
-	findings = append(findings, findSpark(ctx, s.interpreter())...)
-	findings = append(findings, s.findHadoop(ctx, inv)...)
-	display(inv.out, doctorView(findings, s.opt.Version))
+func (inv *invocation) doctor(ctx context.Context) (Value, error) {
+	findings := inv.session.findPython(ctx)
+	findings = append(findings, findTensorBoard(ctx, inv.session.opt.TensorBoardPython))
+	findings = append(findings, inv.session.findGPUs(ctx), findDisk(inv.workingDir(ctx)), findRuntimeDir(), findState())
+	findings = append(findings, findSpark(ctx, inv.session.interpreter())...)
+	findings = append(findings, inv.findHadoop(ctx)...)
+	display(inv.out, doctorView(findings, inv.session.opt.Version))
 	return nil, nil
 }
 

@@ -12,13 +12,13 @@ import (
 
 // gpus shows the GPUs and who uses them: the cluster's, or this machine's where
 // there is no cluster.
-func (s *Session) gpus(ctx context.Context, inv *invocation) (Value, error) {
+func (inv *invocation) gpus(ctx context.Context) (Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	if inv.Has("spark-discovery") {
-		return nil, s.sparkDiscovery(ctx, inv)
+		return nil, inv.sparkDiscovery(ctx)
 	}
-	r, err := s.findGPUReply(ctx, inv)
+	r, err := inv.findGPUReply(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -29,18 +29,18 @@ func (s *Session) gpus(ctx context.Context, inv *invocation) (Value, error) {
 	return nil, nil
 }
 
-func (s *Session) findGPUReply(ctx context.Context, inv *invocation) (*clusterpb.GPUsReply, error) {
-	m, err := s.pick(ctx, inv.Command)
+func (inv *invocation) findGPUReply(ctx context.Context) (*clusterpb.GPUsReply, error) {
+	m, err := inv.session.pick(ctx, inv.Command)
 	if err == nil {
 		r, err := m.client.GPUs(ctx, &clusterpb.GPUsRequest{})
 		return r, answered(err)
 	}
 	var none *ClusterError
-	if !errors.As(err, &none) || inv.Has("cluster") || s.opt.Inventory == nil {
+	if !errors.As(err, &none) || inv.Has("cluster") || inv.session.opt.Inventory == nil {
 		return nil, err
 	}
 	r := &clusterpb.GPUsReply{}
-	gpus, err := s.opt.Inventory(ctx)
+	gpus, err := inv.session.opt.Inventory(ctx)
 	if err != nil {
 		r.Errors = []string{err.Error()}
 	}
@@ -50,10 +50,10 @@ func (s *Session) findGPUReply(ctx context.Context, inv *invocation) (*clusterpb
 
 // sparkDiscovery answers as spark.worker.resource.gpu.discoveryScript is to:
 // {"name": "gpu", "addresses": ["0", "1"]}.
-func (s *Session) sparkDiscovery(ctx context.Context, inv *invocation) error {
+func (inv *invocation) sparkDiscovery(ctx context.Context) error {
 	addresses := []string{}
-	if s.opt.Inventory != nil {
-		gpus, err := s.opt.Inventory(ctx)
+	if inv.session.opt.Inventory != nil {
+		gpus, err := inv.session.opt.Inventory(ctx)
 		if err != nil {
 			inv.out.Stderr(err.Error() + "\n") // none is an answer too
 		}

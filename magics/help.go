@@ -7,12 +7,12 @@ import (
 )
 
 // help lists the verbs, or shows one.
-func (s *Session) help(_ context.Context, inv *invocation) (Value, error) {
+func (inv *invocation) help(_ context.Context) (Value, error) {
 	if len(inv.Words) == 0 {
-		inv.out.Stdout(s.table.Usage(s.opt.Shell))
+		inv.out.Stdout(inv.session.table.Usage(inv.session.opt.Shell))
 		return nil, nil
 	}
-	text, err := s.table.VerbUsage(inv.Words[0], s.opt.Shell)
+	text, err := inv.session.table.VerbUsage(inv.Words[0], inv.session.opt.Shell)
 	if err != nil {
 		return nil, err
 	}

@@ -13,15 +13,15 @@ import (
 )
 
 // history shows the cluster's runs, also those of a cluster that is over.
-func (s *Session) history(ctx context.Context, inv *invocation) (Value, error) {
-	h, p, err := s.recall(ctx, inv)
+func (inv *invocation) history(ctx context.Context) (Value, error) {
+	h, p, err := inv.recall(ctx)
 	if err != nil {
 		return nil, err
 	}
-	s.outcomes(ctx, inv, h, p)
+	inv.outcomes(ctx, h, p)
 	if !inv.Has("json") {
 		if p != nil {
-			inv.out.Stdout(s.pastLine(p) + "\n")
+			inv.out.Stdout(inv.session.pastLine(p) + "\n")
 		}
 		display(inv.out, historyView(h))
 		return nil, nil
@@ -38,18 +38,18 @@ func (s *Session) history(ctx context.Context, inv *invocation) (Value, error) {
 }
 
 // recall asks the cluster, or, where that is over, reads what it left: then p is not nil.
-func (s *Session) recall(ctx context.Context, inv *invocation) (h *clusterpb.HistoryReply, p *cluster.Past, err error) {
-	if name := inv.Text("cluster"); isLease(name) && s.opt.Archive != nil {
-		if live := s.opt.Archive.LivesAs(name); live != "" {
+func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p *cluster.Past, err error) {
+	if name := inv.Text("cluster"); isLease(name) && inv.session.opt.Archive != nil {
+		if live := inv.session.opt.Archive.LivesAs(name); live != "" {
 			inv.means(live)
-		} else if p = s.pastOf(name); p == nil {
+		} else if p = inv.session.pastOf(name); p == nil {
 			return nil, nil, &ClusterError{
-				Text: "no cluster of yours on this host was " + name, Remedy: s.say("logs -c "+name) + " shows what its containers wrote",
+				Text: "no cluster of yours on this host was " + name, Remedy: inv.session.say("logs -c "+name) + " shows what its containers wrote",
 			}
 		}
 	}
 	if p == nil {
-		m, err := s.pick(ctx, inv.Command)
+		m, err := inv.session.pick(ctx, inv.Command)
 		if err == nil {
 			if h, err = m.recall(ctx, inv.Has("all")); err == nil {
 				return h, nil, nil
@@ -58,11 +58,11 @@ func (s *Session) recall(ctx context.Context, inv *invocation) (h *clusterpb.His
 				return nil, nil, err
 			}
 		}
-		if p = s.past(inv.Command, err); p == nil {
+		if p = inv.session.past(inv.Command, err); p == nil {
 			return nil, nil, err
 		}
 	}
-	r, err := s.results(p)
+	r, err := inv.session.results(p)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -102,7 +102,7 @@ func (m *member) history(ctx context.Context, all bool) ([]*clusterpb.RunStatus,
 // outcomes says of each run how its lease stands or ended: as the engine has it, or else
 // as the cluster knew it, or an earlier one with the same directory. p is nil where the
 // cluster lives, which then knows its own best.
-func (s *Session) outcomes(ctx context.Context, inv *invocation, h *clusterpb.HistoryReply, p *cluster.Past) {
+func (inv *invocation) outcomes(ctx context.Context, h *clusterpb.HistoryReply, p *cluster.Past) {
 	known := map[string]string{}
 	var asked []string
 	ask := func(id string) {
@@ -121,16 +121,16 @@ func (s *Session) outcomes(ctx context.Context, inv *invocation, h *clusterpb.Hi
 	for _, r := range h.GetRuns() {
 		ask(r.GetAllocation())
 	}
-	if len(asked) > 0 && s.opt.Archive != nil {
+	if len(asked) > 0 && inv.session.opt.Archive != nil {
 		req := &clusterpb.ReserveRequest{Engine: map[string]string{}}
 		if p != nil {
 			req = requestOf(p)
 		} else if err := inv.hadoop(ctx, req); err != nil {
 			req = &clusterpb.ReserveRequest{}
 		}
-		now := s.opt.Archive.Outcomes(ctx, req, asked)
+		now := inv.session.opt.Archive.Outcomes(ctx, req, asked)
 		for _, id := range asked {
-			known[id] = cmp.Or(now[id], s.remembered(h, id), "not known to YARN any more")
+			known[id] = cmp.Or(now[id], inv.session.remembered(h, id), "not known to YARN any more")
 		}
 	}
 	for _, l := range h.GetLeases() {

@@ -14,15 +14,15 @@ const defaultLines = 100
 
 // logs shows what tasks wrote. With -f an interrupt ends the following only. Of a cluster
 // that is over it shows what that left.
-func (s *Session) logs(ctx context.Context, inv *invocation) (Value, error) {
+func (inv *invocation) logs(ctx context.Context) (Value, error) {
 	req, err := inv.logsRequest()
 	if err != nil {
 		return nil, err
 	}
-	if name := inv.Text("cluster"); isLease(name) && s.opt.Archive != nil {
-		live := s.opt.Archive.LivesAs(name)
+	if name := inv.Text("cluster"); isLease(name) && inv.session.opt.Archive != nil {
+		live := inv.session.opt.Archive.LivesAs(name)
 		if live == "" {
-			return nil, s.leaseLogs(ctx, inv, name, s.pastOf(name), req)
+			return nil, inv.leaseLogs(ctx, name, inv.session.pastOf(name), req)
 		}
 		inv.means(live)
 		req.Engine, req.Allocation = true, name
@@ -33,14 +33,14 @@ func (s *Session) logs(ctx context.Context, inv *invocation) (Value, error) {
 			return nil, err
 		}
 	}
-	m, err := s.pick(ctx, inv.Command)
+	m, err := inv.session.pick(ctx, inv.Command)
 	if err == nil {
-		if err = s.streamLogs(ctx, inv, m, req); !isOver(err) || req.GetFollow() {
+		if err = inv.streamLogs(ctx, m, req); !isOver(err) || req.GetFollow() {
 			return nil, err
 		}
 	}
-	if p := s.past(inv.Command, err); p != nil {
-		return nil, s.pastLogs(ctx, inv, p, req)
+	if p := inv.session.past(inv.Command, err); p != nil {
+		return nil, inv.pastLogs(ctx, p, req)
 	}
 	return nil, err
 }
@@ -64,7 +64,7 @@ func (inv *invocation) logsRequest() (*clusterpb.LogsRequest, error) {
 }
 
 // streamLogs shows what a cluster's driver sends.
-func (s *Session) streamLogs(ctx context.Context, inv *invocation, m *member, req *clusterpb.LogsRequest) error {
+func (inv *invocation) streamLogs(ctx context.Context, m *member, req *clusterpb.LogsRequest) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := m.client.Logs(ctx, req)

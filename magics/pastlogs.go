@@ -35,23 +35,23 @@ func reading(ctx context.Context, out Output) (_ context.Context, stop func()) {
 
 // pastLogs shows what a cluster that is over left: a run's lines, or, where it had none,
 // what its engine keeps of its executors.
-func (s *Session) pastLogs(ctx context.Context, inv *invocation, p *cluster.Past, req *clusterpb.LogsRequest) error {
+func (inv *invocation) pastLogs(ctx context.Context, p *cluster.Past, req *clusterpb.LogsRequest) error {
 	if !req.GetEngine() {
-		runs, err := s.pastRun(ctx, inv, p, req)
+		runs, err := inv.pastRun(ctx, p, req)
 		if err != nil || runs {
 			return err
 		}
 	}
 	if len(p.Leases) == 0 {
-		inv.out.Stdout(s.pastLine(p) + "; it had no run, and its engine keeps no logs that could be read here\n")
+		inv.out.Stdout(inv.session.pastLine(p) + "; it had no run, and its engine keeps no logs that could be read here\n")
 		return nil
 	}
-	return s.leaseLogs(ctx, inv, p.Leases[len(p.Leases)-1].ID, p, req)
+	return inv.leaseLogs(ctx, p.Leases[len(p.Leases)-1].ID, p, req)
 }
 
 // pastRun shows a run's lines; false where there is no run.
-func (s *Session) pastRun(ctx context.Context, inv *invocation, p *cluster.Past, req *clusterpb.LogsRequest) (bool, error) {
-	r, err := s.results(p)
+func (inv *invocation) pastRun(ctx context.Context, p *cluster.Past, req *clusterpb.LogsRequest) (bool, error) {
+	r, err := inv.session.results(p)
 	if err != nil {
 		return false, err
 	}
@@ -85,7 +85,7 @@ func (s *Session) pastRun(ctx context.Context, inv *invocation, p *cluster.Past,
 	out := inv.printer()
 	out.shows(p.Name, q.Run)
 	defer out.close()
-	out.heading(fmt.Sprintf("%s; run %d", s.pastLine(p), q.Run))
+	out.heading(fmt.Sprintf("%s; run %d", inv.session.pastLine(p), q.Run))
 	out.withGaps(lines, gaps)
 	if len(lines) == 0 {
 		out.put(false, noLines(req)+"\n")
@@ -95,7 +95,7 @@ func (s *Session) pastRun(ctx context.Context, inv *invocation, p *cluster.Past,
 
 // leaseLogs shows what the engine keeps of a lease; p is whose it was, nil where nobody
 // remembers.
-func (s *Session) leaseLogs(ctx context.Context, inv *invocation, lease string, p *cluster.Past, req *clusterpb.LogsRequest) error {
+func (inv *invocation) leaseLogs(ctx context.Context, lease string, p *cluster.Past, req *clusterpb.LogsRequest) error {
 	if err := onlyTasks(inv); err != nil {
 		return err
 	}
@@ -117,7 +117,7 @@ func (s *Session) leaseLogs(ctx context.Context, inv *invocation, lease string, 
 	out.shows(lease, 0)
 	defer out.close()
 	written := 0
-	err = s.opt.Archive.EngineLogs(ctx, r, places, q, func(heading string, lines []*clusterpb.Line) error {
+	err = inv.session.opt.Archive.EngineLogs(ctx, r, places, q, func(heading string, lines []*clusterpb.Line) error {
 		written += len(lines)
 		out.heading(heading)
 		out.lines(lines)

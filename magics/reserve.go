@@ -17,26 +17,26 @@ import (
 
 // reserve gives the cluster that was asked for: the one there is when its options
 // are equal, else a new one.
-func (s *Session) reserve(ctx context.Context, inv *invocation) (Value, error) {
+func (inv *invocation) reserve(ctx context.Context) (Value, error) {
 	req, err := inv.request(ctx)
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.existing(ctx, inv, req)
+	m, err := inv.existing(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	fresh := m == nil
 	if fresh {
 		inv.advise(req)
-		if m, err = s.launch(ctx, req); err != nil {
+		if m, err = inv.session.launch(ctx, req); err != nil {
 			return nil, err
 		}
 		if err := inv.lendSession(ctx, m, req); err != nil {
-			return nil, errors.Join(err, s.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "the notebook's SparkSession cannot be used"}))
+			return nil, errors.Join(err, inv.session.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "the notebook's SparkSession cannot be used"}))
 		}
 	}
-	return s.awaitReady(ctx, inv, m, req, fresh)
+	return inv.awaitReady(ctx, m, req, fresh)
 }
 
 // advise says beforehand what a person may not have meant.
@@ -49,17 +49,17 @@ func (inv *invocation) advise(req *clusterpb.ReserveRequest) {
 }
 
 // existing is the live cluster a reservation means, nil when a new one is wanted.
-func (s *Session) existing(ctx context.Context, inv *invocation, req *clusterpb.ReserveRequest) (*member, error) {
+func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveRequest) (*member, error) {
 	name := req.GetName()
 	if name == "" {
-		name = s.lastName()
+		name = inv.session.lastName()
 	}
 	if name == "" {
 		return nil, nil
 	}
-	m := s.member(name)
+	m := inv.session.member(name)
 	if m == nil {
-		infos, err := s.opt.Connector.List(ctx)
+		infos, err := inv.session.opt.Connector.List(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("find clusters: %w", err)
 		}
@@ -70,17 +70,17 @@ func (s *Session) existing(ctx context.Context, inv *invocation, req *clusterpb.
 		if !live {
 			return nil, nil
 		}
-		if m, err = s.reach(ctx, name); err != nil {
+		if m, err = inv.session.reach(ctx, name); err != nil {
 			return nil, err
 		}
 	}
 	st, err := m.status(ctx)
 	if err != nil {
-		s.forget(name) // its driver is gone: a new cluster takes its place
+		inv.session.forget(name) // its driver is gone: a new cluster takes its place
 		return nil, nil
 	}
 	if state := st.GetState(); state == "released" || state == "failed" || state == "releasing" {
-		s.forget(name)
+		inv.session.forget(name)
 		return nil, nil
 	}
 	if same(st.GetRequest(), req) {
@@ -89,7 +89,7 @@ func (s *Session) existing(ctx context.Context, inv *invocation, req *clusterpb.
 	if !inv.Has("replace") {
 		return nil, usagef(inv.Verb, "cluster %s lives with other options (%s): reserve --replace releases it first, --name makes another", name, differences(st.GetRequest(), req))
 	}
-	return nil, s.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "replaced by another reserve"})
+	return nil, inv.session.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "replaced by another reserve"})
 }
 
 func (m *member) status(ctx context.Context) (*clusterpb.ClusterStatus, error) {
@@ -159,7 +159,7 @@ func (s *Session) taken(ctx context.Context, name string) bool {
 
 // awaitReady shows the reservation until it is complete. An interrupt releases a
 // cluster that this call launched, and only stops waiting for an older one.
-func (s *Session) awaitReady(ctx context.Context, inv *invocation, m *member, req *clusterpb.ReserveRequest, fresh bool) (Value, error) {
+func (inv *invocation) awaitReady(ctx context.Context, m *member, req *clusterpb.ReserveRequest, fresh bool) (Value, error) {
 	// The driver keeps the reservation's timeout; this one is for a driver that hangs.
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
 	defer cancel()
@@ -174,29 +174,29 @@ func (s *Session) awaitReady(ctx context.Context, inv *invocation, m *member, re
 	for {
 		select {
 		case <-inv.out.Interrupts():
-			return nil, s.giveUp(inv, m, fresh)
+			return nil, inv.giveUp(m, fresh)
 		case u := <-updates:
 			if u.err != nil {
-				return nil, s.reserveBroke(m, fresh, u.err)
+				return nil, inv.session.reserveBroke(m, fresh, u.err)
 			}
-			if done, err := s.reserveUpdate(inv, v, m, req, u.msg, fresh); done || err != nil {
+			if done, err := inv.reserveUpdate(v, m, req, u.msg, fresh); done || err != nil {
 				if err != nil {
 					return nil, err
 				}
-				return s.readyValue(ctx, v, m, u.msg.GetSeconds(), fresh)
+				return inv.session.readyValue(ctx, v, m, u.msg.GetSeconds(), fresh)
 			}
 		}
 	}
 }
 
-func (s *Session) reserveUpdate(inv *invocation, v *view, m *member, req *clusterpb.ReserveRequest, u *clusterpb.ReserveUpdate, fresh bool) (ready bool, err error) {
+func (inv *invocation) reserveUpdate(v *view, m *member, req *clusterpb.ReserveRequest, u *clusterpb.ReserveUpdate, fresh bool) (ready bool, err error) {
 	for _, n := range u.GetNotes() {
 		inv.out.Stderr(noteText(n) + "\n")
 	}
 	if f := u.GetFailure(); f != nil {
 		v.show(true, func() bundle { return reservation(m.name, req.GetRoles(), u) })
 		if fresh {
-			s.forget(m.name)
+			inv.session.forget(m.name)
 		}
 		return false, &RunFailed{Failure: f}
 	}
@@ -229,13 +229,13 @@ func held(st *clusterpb.ClusterStatus) bundle {
 	return bundle{text: text + "\n", html: "<div><b>" + esc(text) + "</b></div>"}
 }
 
-func (s *Session) giveUp(inv *invocation, m *member, fresh bool) error {
+func (inv *invocation) giveUp(m *member, fresh bool) error {
 	if !fresh {
 		return &Interrupted{Text: "stopped waiting; cluster " + m.name + " is as it was"}
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, shutdownTimeout)
+	ctx, cancel := context.WithTimeout(inv.session.ctx, shutdownTimeout)
 	defer cancel()
-	if err := s.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "reserve was interrupted"}); err != nil {
+	if err := inv.session.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "reserve was interrupted"}); err != nil {
 		return err
 	}
 	return &Interrupted{Text: "the reservation was released"}

@@ -15,9 +15,9 @@ const resetTimeout = 5 * time.Minute
 
 // reset ends what hangs, was lost or orphaned, and waits until every executor is
 // back. A cluster whose driver died gets a new one first.
-func (s *Session) reset(ctx context.Context, inv *invocation) (Value, error) {
+func (inv *invocation) reset(ctx context.Context) (Value, error) {
 	begun := time.Now()
-	m, err := s.pickOrRecover(ctx, inv)
+	m, err := inv.session.pickOrRecover(ctx, inv)
 	if err != nil {
 		return nil, err
 	}

@@ -14,43 +14,43 @@ type invocation struct {
 }
 
 // verbFunc does one verb.
-type verbFunc func(*Session, context.Context, *invocation) (Value, error)
+type verbFunc func(*invocation, context.Context) (Value, error)
 
 // verbFunc finds what does a verb.
 func verbOf(name string) verbFunc {
 	switch name {
 	case "reserve":
-		return (*Session).reserve
+		return (*invocation).reserve
 	case "start":
-		return (*Session).start
+		return (*invocation).start
 	case "wait", "train":
-		return (*Session).wait
+		return (*invocation).wait
 	case "status":
-		return (*Session).status
+		return (*invocation).status
 	case "logs":
-		return (*Session).logs
+		return (*invocation).logs
 	case "tensorboard":
-		return (*Session).tensorboard
+		return (*invocation).tensorboard
 	case "gpus":
-		return (*Session).gpus
+		return (*invocation).gpus
 	case "stop":
-		return (*Session).stop
+		return (*invocation).stop
 	case "reset":
-		return (*Session).reset
+		return (*invocation).reset
 	case "detach":
-		return (*Session).detach
+		return (*invocation).detach
 	case "attach":
-		return (*Session).attach
+		return (*invocation).attach
 	case "history":
-		return (*Session).history
+		return (*invocation).history
 	case "shutdown":
-		return (*Session).shutdown
+		return (*invocation).shutdown
 	case "doctor":
-		return (*Session).doctor
+		return (*invocation).doctor
 	case "run":
-		return (*Session).batch
+		return (*invocation).batch
 	default:
-		return (*Session).help
+		return (*invocation).help
 	}
 }
 
@@ -124,7 +124,8 @@ func (s *Session) do(ctx context.Context, c *Command, out Output, py Python) (Va
 		s.greet(ctx, out)
 	}
 	if c.Help && c.Verb.Name != "help" {
-		return s.help(ctx, &invocation{Command: &Command{Verb: s.table.Verb("help"), Words: []string{c.Verb.Name}}, session: s, out: out})
+		about := &invocation{Command: &Command{Verb: s.table.Verb("help"), Words: []string{c.Verb.Name}}, session: s, out: out}
+		return about.help(ctx)
 	}
 	if err := inv.configure(ctx); err != nil {
 		return nil, err
@@ -134,11 +135,11 @@ func (s *Session) do(ctx context.Context, c *Command, out Output, py Python) (Va
 	}
 	run := verbOf(c.Verb.Name)
 	if !c.Verb.interruptible() {
-		return run(s, ctx, inv)
+		return run(inv, ctx)
 	}
 	ctx, cancel := breakable(ctx, out)
 	defer cancel()
-	return run(s, ctx, inv)
+	return run(inv, ctx)
 }
 
 // breakable is a context that an interrupt of the cell ends. cancel waits for its

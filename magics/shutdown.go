@@ -15,12 +15,12 @@ import (
 const shutdownTimeout = time.Minute
 
 // shutdown releases the cluster, also one whose driver died.
-func (s *Session) shutdown(ctx context.Context, inv *invocation) (Value, error) {
-	m, err := s.pickOrRecover(ctx, inv)
+func (inv *invocation) shutdown(ctx context.Context) (Value, error) {
+	m, err := inv.session.pickOrRecover(ctx, inv)
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: inv.Has("force"), Reason: "shutdown"})
+	return nil, inv.session.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: inv.Has("force"), Reason: "shutdown"})
 }
 
 // pickOrRecover finds the cluster a command means, starting a driver where it died.

@@ -14,8 +14,8 @@ import (
 )
 
 // start begins a run and returns once every task has entered the program.
-func (s *Session) start(ctx context.Context, inv *invocation) (Value, error) {
-	m, err := s.pick(ctx, inv.Command)
+func (inv *invocation) start(ctx context.Context) (Value, error) {
+	m, err := inv.session.pick(ctx, inv.Command)
 	if err != nil {
 		return nil, err
 	}
@@ -28,14 +28,14 @@ func (s *Session) start(ctx context.Context, inv *invocation) (Value, error) {
 		return nil, err
 	}
 	v := newView(inv.out)
-	run, err := s.enter(ctx, inv, m, req, v)
+	run, err := inv.enter(ctx, m, req, v)
 	if err != nil {
 		return nil, err
 	}
 	if inv.Has("wait") {
-		return s.follow(ctx, inv, m, &clusterpb.FollowRequest{Run: run.GetId(), Show: inv.Text("show"), FromStart: true}, v)
+		return inv.follow(ctx, m, &clusterpb.FollowRequest{Run: run.GetId(), Show: inv.Text("show"), FromStart: true}, v)
 	}
-	v.show(true, func() bundle { return entered(run, s.say) })
+	v.show(true, func() bundle { return entered(run, inv.session.say) })
 	return runValue(m.name, run), nil
 }
 
@@ -97,19 +97,19 @@ func (inv *invocation) startIn(notebook string, reserved *clusterpb.ReserveReque
 }
 
 // enter starts the run and shows it in v until every task is in the program.
-func (s *Session) enter(ctx context.Context, inv *invocation, m *member, req *clusterpb.StartRequest, v *view) (*clusterpb.RunStatus, error) {
+func (inv *invocation) enter(ctx context.Context, m *member, req *clusterpb.StartRequest, v *view) (*clusterpb.RunStatus, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stream, err := m.client.Start(ctx, req)
 	if err != nil {
 		return nil, answered(err)
 	}
-	s.remember(m.name, inv.Command)
+	inv.session.remember(m.name, inv.Command)
 	updates, stop := receive(stream.Recv)
 	defer stop()
 	defer cancel()
 	var run *clusterpb.RunStatus
-	broken := &breaker{session: s, member: m, out: inv.out, batch: inv.Verb.Name == "run"}
+	broken := &breaker{session: inv.session, member: m, out: inv.out, batch: inv.Verb.Name == "run"}
 	for {
 		select {
 		case <-inv.out.Interrupts():

@@ -12,16 +12,16 @@ import (
 )
 
 // status shows a cluster, one of its runs, or every cluster.
-func (s *Session) status(ctx context.Context, inv *invocation) (Value, error) {
+func (inv *invocation) status(ctx context.Context) (Value, error) {
 	if inv.Has("all") {
-		return nil, s.statusAll(ctx, inv)
+		return nil, inv.statusAll(ctx)
 	}
-	m, err := s.pick(ctx, inv.Command)
+	m, err := inv.session.pick(ctx, inv.Command)
 	if err != nil {
 		return nil, err
 	}
 	if n := int32(inv.Count("run", 0)); n > 0 {
-		return nil, s.statusRun(ctx, inv, m, n)
+		return nil, inv.statusRun(ctx, m, n)
 	}
 	st, err := m.status(ctx)
 	if err != nil {
@@ -33,11 +33,11 @@ func (s *Session) status(ctx context.Context, inv *invocation) (Value, error) {
 		}
 		return nil, printProto(inv.out, st)
 	}
-	display(inv.out, clusterView(st, s.say))
+	display(inv.out, clusterView(st, inv.session.say))
 	return nil, nil
 }
 
-func (s *Session) statusRun(ctx context.Context, inv *invocation, m *member, n int32) error {
+func (inv *invocation) statusRun(ctx context.Context, m *member, n int32) error {
 	runs, err := m.history(ctx, true)
 	if err != nil {
 		return err
@@ -60,22 +60,22 @@ func (s *Session) statusRun(ctx context.Context, inv *invocation, m *member, n i
 	return usagef(inv.Verb, "cluster %s has no run %d: history lists its %s", m.name, n, plural(int64(len(runs)), "run"))
 }
 
-func (s *Session) statusAll(ctx context.Context, inv *invocation) error {
+func (inv *invocation) statusAll(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	infos, err := s.opt.Connector.List(ctx)
+	infos, err := inv.session.opt.Connector.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list clusters: %w", err)
 	}
 	for i := range infos {
 		if infos[i].Live && infos[i].Note == "" {
-			infos[i].Note = s.glance(ctx, infos[i].Name)
+			infos[i].Note = inv.session.glance(ctx, infos[i].Name)
 		}
 	}
 	if inv.Has("json") {
 		return printJSON(inv.out, infos)
 	}
-	display(inv.out, clustersView(infos, s.lastName()))
+	display(inv.out, clustersView(infos, inv.session.lastName()))
 	return nil
 }
 

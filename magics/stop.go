@@ -11,8 +11,8 @@ import (
 
 // stop ends the active run and waits for its end; the executors stay, unless the cluster
 // was made for that run and began it by itself. An interrupt kills the run.
-func (s *Session) stop(ctx context.Context, inv *invocation) (Value, error) {
-	m, err := s.pick(ctx, inv.Command)
+func (inv *invocation) stop(ctx context.Context) (Value, error) {
+	m, err := inv.session.pick(ctx, inv.Command)
 	if err != nil {
 		return nil, err
 	}
@@ -21,7 +21,7 @@ func (s *Session) stop(ctx context.Context, inv *invocation) (Value, error) {
 		return nil, answered(err)
 	}
 	if !active(st.GetRun()) && yetToBegin(st) {
-		return nil, s.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "stopped on request"})
+		return nil, inv.session.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "stopped on request"})
 	}
 	if !active(st.GetRun()) {
 		inv.out.Stdout("no run is active: there is nothing to stop\n")

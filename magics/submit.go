@@ -16,7 +16,7 @@ const mostSubmitted = 256 << 10
 
 // submit waits until the engine has taken a cluster that begins its run by itself, and
 // says how that is followed.
-func (s *Session) submit(ctx context.Context, inv *invocation, m *member, req *clusterpb.ReserveRequest) (Value, error) {
+func (inv *invocation) submit(ctx context.Context, m *member, req *clusterpb.ReserveRequest) (Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
 	defer cancel()
 	stream, err := m.client.Reserve(ctx, req)
@@ -31,19 +31,19 @@ func (s *Session) submit(ctx context.Context, inv *invocation, m *member, req *c
 	for {
 		select {
 		case <-inv.out.Interrupts():
-			return nil, s.giveUp(&progress, m, true)
+			return nil, progress.giveUp(m, true)
 		case u := <-updates:
 			if u.err != nil {
-				return nil, s.reserveBroke(m, true, u.err)
+				return nil, inv.session.reserveBroke(m, true, u.err)
 			}
 			if f := u.msg.GetFailure(); f != nil {
-				s.forget(m.name)
+				inv.session.forget(m.name)
 				return nil, &RunFailed{Failure: f}
 			}
 			if id := u.msg.GetAllocation(); id != "" {
 				inv.out.Stdout(m.name + "\n")
 				inv.out.Stderr(id + " is submitted; its run needs this machine no more\n" +
-					s.say("logs -f -c "+m.name) + " follows it, " + s.say("wait -c "+m.name) + " ends as it does, " + s.say("stop -c "+m.name) + " ends it\n")
+					inv.session.say("logs -f -c "+m.name) + " follows it, " + inv.session.say("wait -c "+m.name) + " ends as it does, " + inv.session.say("stop -c "+m.name) + " ends it\n")
 				return nil, nil
 			}
 		}
@@ -52,8 +52,8 @@ func (s *Session) submit(ctx context.Context, inv *invocation, m *member, req *c
 
 // pastWait is what wait says of a cluster that is over: how its last run ended. err is
 // why it is not there.
-func (s *Session) pastWait(ctx context.Context, inv *invocation, p *cluster.Past, err error) (Value, error) {
-	r, rerr := s.results(p)
+func (inv *invocation) pastWait(ctx context.Context, p *cluster.Past, err error) (Value, error) {
+	r, rerr := inv.session.results(p)
 	if rerr != nil {
 		return nil, rerr
 	}
@@ -64,14 +64,14 @@ func (s *Session) pastWait(ctx context.Context, inv *invocation, p *cluster.Past
 	if rerr != nil {
 		return nil, rerr
 	}
-	inv.out.Stdout(s.pastLine(p) + "\n")
+	inv.out.Stdout(inv.session.pastLine(p) + "\n")
 	if n := len(runs); n == 0 || !ranIn(p, runs[n-1]) {
 		if n := len(p.Leases); n > 0 {
 			err = &ClusterError{Text: "cluster " + p.Name + " had no run: " + p.Leases[n-1].ID + " " + p.Leases[n-1].State}
 		}
 		return nil, err
 	}
-	f := &followed{session: s, inv: inv, member: &member{name: p.Name}, view: newView(inv.out), printer: &printer{out: inv.out, say: s.say}, status: runs[len(runs)-1]}
+	f := &followed{session: inv.session, inv: inv, member: &member{name: p.Name}, view: newView(inv.out), printer: &printer{out: inv.out, say: inv.session.say}, status: runs[len(runs)-1]}
 	v, err := f.end()
 	return v, released(err)
 }

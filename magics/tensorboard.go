@@ -19,8 +19,8 @@ const tensorBoardTimeout = 90 * time.Second
 
 // tensorboard shows TensorBoard in the cell, and native curves to front ends that
 // cannot.
-func (s *Session) tensorboard(ctx context.Context, inv *invocation) (Value, error) {
-	m, err := s.pick(ctx, inv.Command)
+func (inv *invocation) tensorboard(ctx context.Context) (Value, error) {
+	m, err := inv.session.pick(ctx, inv.Command)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (s *Session) tensorboard(ctx context.Context, inv *invocation) (Value, erro
 	fallback := tensorBoardFallback(m.name, r, pickRun(runs, req.GetRun()))
 	data := fallback.mime()
 	if r.GetError() == "" && r.GetId() != "" {
-		s.comms.know(r.GetId(), m.name, req)
+		inv.session.comms.know(r.GetId(), m.name, req)
 		data[tensorBoardType] = map[string]any{"id": r.GetId()}
 	}
 	inv.out.Display(rand.Text(), data, nil)

@@ -23,15 +23,15 @@ const stopGrace = 30 * time.Second
 
 // wait holds the cell until the run ends. It is train's work too, which feeds
 // nothing yet.
-func (s *Session) wait(ctx context.Context, inv *invocation) (Value, error) {
+func (inv *invocation) wait(ctx context.Context) (Value, error) {
 	if len(inv.Words) > 0 {
 		return nil, &NotYetError{notYetFeed}
 	}
-	m, err := s.pick(ctx, inv.Command)
+	m, err := inv.session.pick(ctx, inv.Command)
 	var v Value
 	if err == nil {
-		if v, err = s.waitLive(ctx, inv, m); !isOver(err) {
-			if s.opt.Shell { // which starts nothing on executors that are held
+		if v, err = inv.waitLive(ctx, m); !isOver(err) {
+			if inv.session.opt.Shell { // which starts nothing on executors that are held
 				err = released(err)
 			}
 			return v, err
@@ -39,25 +39,25 @@ func (s *Session) wait(ctx context.Context, inv *invocation) (Value, error) {
 	} else if !inv.Has("cluster") {
 		return nil, err
 	}
-	if p := s.past(inv.Command, err); p != nil && !p.Until.IsZero() { // it is over: what it left tells how its run ended
-		return s.pastWait(ctx, inv, p, err)
+	if p := inv.session.past(inv.Command, err); p != nil && !p.Until.IsZero() { // it is over: what it left tells how its run ended
+		return inv.pastWait(ctx, p, err)
 	}
 	return nil, err
 }
 
 // waitLive waits for a run of a cluster that is there.
-func (s *Session) waitLive(ctx context.Context, inv *invocation, m *member) (Value, error) {
+func (inv *invocation) waitLive(ctx context.Context, m *member) (Value, error) {
 	show := inv.Text("show")
 	if show == "" {
-		if sub := s.submission(m.name); sub != nil {
+		if sub := inv.session.submission(m.name); sub != nil {
 			show = sub.show
 		}
 	}
-	return s.follow(ctx, inv, m, &clusterpb.FollowRequest{Show: show}, newView(inv.out))
+	return inv.follow(ctx, m, &clusterpb.FollowRequest{Show: show}, newView(inv.out))
 }
 
 // follow shows a run in v until its end: run 0 is the active or last one.
-func (s *Session) follow(ctx context.Context, inv *invocation, m *member, req *clusterpb.FollowRequest, v *view) (Value, error) {
+func (inv *invocation) follow(ctx context.Context, m *member, req *clusterpb.FollowRequest, v *view) (Value, error) {
 	if req.GetShow() == "" {
 		req.Show = "all"
 	}
@@ -68,17 +68,17 @@ func (s *Session) follow(ctx context.Context, inv *invocation, m *member, req *c
 	if err != nil {
 		return nil, answered(err)
 	}
-	f := &followed{session: s, inv: inv, member: m, view: v, printer: &printer{out: inv.out, say: s.say}}
+	f := &followed{session: inv.session, inv: inv, member: m, view: v, printer: &printer{out: inv.out, say: inv.session.say}}
 	f.printer.shows(m.name, req.GetRun())
 	updates, stop := receive(stream.Recv)
 	defer stop()
 	defer cancel()
-	broken := &breaker{session: s, member: m, out: inv.out, batch: inv.Verb.Name == "run"}
+	broken := &breaker{session: inv.session, member: m, out: inv.out, batch: inv.Verb.Name == "run"}
 	for {
 		select {
 		case <-inv.out.Interrupts():
-			if s.opt.Shell && !broken.batch && f.needsNobody(ctx) {
-				return nil, &Interrupted{Text: "no longer waiting; the run goes on, and " + s.say("stop -c "+m.name) + " ends it"}
+			if inv.session.opt.Shell && !broken.batch && f.needsNobody(ctx) {
+				return nil, &Interrupted{Text: "no longer waiting; the run goes on, and " + inv.session.say("stop -c "+m.name) + " ends it"}
 			}
 			if err := broken.interrupt(f.status.GetId()); err != nil {
 				return nil, err

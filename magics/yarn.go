@@ -45,8 +45,8 @@ func (inv *invocation) hadoop(ctx context.Context, req *clusterpb.ReserveRequest
 }
 
 // findHadoop is doctor's part for YARN and HDFS.
-func (s *Session) findHadoop(ctx context.Context, inv *invocation) []finding {
-	if s.opt.Hadoop == nil {
+func (inv *invocation) findHadoop(ctx context.Context) []finding {
+	if inv.session.opt.Hadoop == nil {
 		return nil
 	}
 	req := &clusterpb.ReserveRequest{Engine: map[string]string{}}
@@ -54,7 +54,7 @@ func (s *Session) findHadoop(ctx context.Context, inv *invocation) []finding {
 		return []finding{{"Hadoop", err.Error(), "run the cell again when Python answers"}}
 	}
 	var findings []finding
-	for _, f := range s.opt.Hadoop(ctx, req) {
+	for _, f := range inv.session.opt.Hadoop(ctx, req) {
 		findings = append(findings, finding{f.What, f.Found, f.Remedy})
 	}
 	return findings
