@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -27,12 +26,6 @@ type Archive interface {
 	// Outcomes say how leases stand or ended, as far as their engine tells within a moment.
 	Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, leases []string) map[string]string
 }
-
-// isLease tells an engine's name, such as YARN's of an application, from a cluster's.
-func isLease(name string) bool { return strings.HasPrefix(name, "application_") }
-
-// isContainer tells an engine's name of an executor's container from a task's.
-func isContainer(name string) bool { return strings.HasPrefix(name, "container_") }
 
 // past is the cluster that a command means though it is over: err is why it was not found
 // among the live ones. nil where that is a better answer.

@@ -3,7 +3,6 @@ package magics
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -124,38 +123,6 @@ func failureCode(f *clusterpb.Failure) int {
 		return 130
 	}
 	return 1
-}
-
-// failureDetail is what follows the first line of a failure.
-func failureDetail(f *clusterpb.Failure) []string {
-	var lines []string
-	tail := f.GetLines()
-	if f.GetTraceback() != "" {
-		tail = strings.Split(strings.TrimRight(f.GetTraceback(), "\n"), "\n")
-	}
-	const most = 20
-	if cut := len(tail) - most; cut > 0 {
-		lines = append(lines, fmt.Sprintf("  … %d lines above", cut))
-		tail = tail[cut:]
-	}
-	for _, l := range tail {
-		lines = append(lines, "  "+l)
-	}
-	lines = append(lines, f.GetDetail()...)
-	if n := len(f.GetEchoes()); n > 0 {
-		lines = append(lines, fmt.Sprintf("After it, because of it: %s", shortList(f.GetEchoes(), 8)))
-	}
-	if f.GetRemedy() != "" {
-		lines = append(lines, "Next: "+f.GetRemedy())
-	}
-	return lines
-}
-
-func shortList(items []string, most int) string {
-	if len(items) <= most {
-		return strings.Join(items, ", ")
-	}
-	return strings.Join(items[:most], ", ") + fmt.Sprintf(" and %d more", len(items)-most)
 }
 
 // brokenTransport is by what one knows gRPC's own word that the driver is gone from

@@ -364,3 +364,14 @@ func (c *caller) gone() {
 		delete(c.waiting, id)
 	}
 }
+
+// engine answers Python's Cluster.spark(). What it says may hold a token: it goes to
+// Python and is shown to nobody.
+func (g *Gate) engine(c *caller, first *gateMessage) {
+	value, err := g.session.engineSession(g.ctx, first.Cluster)
+	if err != nil {
+		_ = c.send(map[string]any{"op": "done", "error": NewReport(err)}) // else the peer has gone
+		return
+	}
+	_ = c.send(map[string]any{"op": "done", "value": value})
+}

@@ -1,24 +1,9 @@
 package magics
 
 import (
-	"context"
 	"fmt"
 	"strings"
 )
-
-// help lists the verbs, or shows one.
-func (inv *invocation) help(_ context.Context) (Value, error) {
-	if len(inv.Words) == 0 {
-		inv.out.Stdout(inv.session.table.Usage(inv.session.opt.Shell))
-		return nil, nil
-	}
-	text, err := inv.session.table.VerbUsage(inv.Words[0], inv.session.opt.Shell)
-	if err != nil {
-		return nil, err
-	}
-	inv.out.Stdout(text)
-	return nil, nil
-}
 
 // Usage is the text of help: every verb in a line.
 func (t *Table) Usage(shell bool) string {

@@ -83,22 +83,6 @@ func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p
 	return h, p, nil
 }
 
-// recall asks for the runs of the cluster, or all that its directory holds.
-func (m *member) recall(ctx context.Context, all bool) (*clusterpb.HistoryReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	r, err := m.client.History(ctx, &clusterpb.HistoryRequest{All: all})
-	if err != nil {
-		return nil, answered(err)
-	}
-	return r, nil
-}
-
-func (m *member) history(ctx context.Context, all bool) ([]*clusterpb.RunStatus, error) {
-	h, err := m.recall(ctx, all)
-	return h.GetRuns(), err
-}
-
 // outcomes says of each run how its lease stands or ended: as the engine has it, or else
 // as the cluster knew it, or an earlier one with the same directory. p is nil where the
 // cluster lives, which then knows its own best.

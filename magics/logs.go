@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -109,3 +110,6 @@ func noLines(req *clusterpb.LogsRequest) string {
 	}
 	return "no lines yet"
 }
+
+// isLease tells an engine's name, such as YARN's of an application, from a cluster's.
+func isLease(name string) bool { return strings.HasPrefix(name, "application_") }

@@ -156,26 +156,3 @@ func noteText(n *clusterpb.Note) string {
 	}
 	return n.GetText()
 }
-
-// clustersView is the answer of status --all.
-func clustersView(infos []ClusterInfo, mine string) bundle {
-	if len(infos) == 0 {
-		return bundle{text: "no clusters of yours on this host\n", html: "<div>no clusters of yours on this host</div>"}
-	}
-	t := table{head: []string{"", "cluster", "backend", "driver", "since", "notebook", "note"}}
-	for _, i := range infos {
-		mark, live := "", cell{"alive", toneGood}
-		if i.Name == mine {
-			mark = "*"
-		}
-		if !i.Live {
-			live = cell{"dead", toneBad}
-		}
-		since := ""
-		if !i.Since.IsZero() {
-			since = i.Since.Format("2006-01-02 15:04")
-		}
-		t.rows = append(t.rows, []cell{{text: mark}, {text: i.Name}, {text: i.Backend}, live, {text: since}, {text: shorten(i.Owner, 28)}, {text: i.Note}})
-	}
-	return t.drop().bundle()
-}

@@ -5,11 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"strconv"
 	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -90,71 +86,6 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 		return nil, usagef(inv.Verb, "cluster %s lives with other options (%s): reserve --replace releases it first, --name makes another", name, differences(st.GetRequest(), req))
 	}
 	return nil, inv.session.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "replaced by another reserve"})
-}
-
-func (m *member) status(ctx context.Context) (*clusterpb.ClusterStatus, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	return m.client.Status(ctx, &clusterpb.StatusRequest{})
-}
-
-// launch starts a driver. Without a name the first free one is taken, and the
-// results go to a folder of that name: here, or on YARN where the driver chooses.
-func (s *Session) launch(ctx context.Context, req *clusterpb.ReserveRequest) (*member, error) {
-	req = proto.CloneOf(req)
-	named, placed := req.GetName() != "", req.GetDir() != ""
-	ctx, cancel := context.WithTimeout(ctx, recoverTimeout)
-	defer cancel()
-	var err error
-	for first := 1; first < 100; first++ {
-		if !named {
-			if req.Name, first, err = s.freeName(ctx, req.GetBackend(), first); err != nil {
-				return nil, err
-			}
-		}
-		if !placed && req.GetBackend() != "yarn" {
-			req.Dir = filepath.Join(req.GetWorkingDir(), runsFolder, req.GetName())
-		}
-		name, client, lerr := s.opt.Connector.Launch(ctx, req)
-		if lerr == nil {
-			return s.adopt(name, client, true), nil
-		}
-		err = lerr
-		if named || !s.taken(ctx, req.GetName()) {
-			break
-		}
-	}
-	return nil, &ClusterError{Text: "the driver did not start: " + err.Error(), Code: 69}
-}
-
-// freeName is the first of local-1, local-2, … from number first on that no cluster has.
-func (s *Session) freeName(ctx context.Context, backend string, first int) (string, int, error) {
-	infos, err := s.opt.Connector.List(ctx)
-	if err != nil {
-		return "", 0, fmt.Errorf("find clusters: %w", err)
-	}
-	used := map[string]bool{}
-	for _, i := range infos {
-		used[i.Name] = true
-	}
-	for n := first; ; n++ {
-		if name := backend + "-" + strconv.Itoa(n); !used[name] {
-			return name, n, nil
-		}
-	}
-}
-
-func (s *Session) taken(ctx context.Context, name string) bool {
-	infos, err := s.opt.Connector.List(ctx)
-	if err != nil {
-		return false
-	}
-	for _, i := range infos {
-		if i.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // awaitReady shows the reservation until it is complete. An interrupt releases a

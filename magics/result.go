@@ -133,11 +133,6 @@ func taskValue(r *clusterpb.TaskResult) TaskValue {
 	return v
 }
 
-// over is whether a task's state is final.
-func over(state string) bool {
-	return state == "exited" || state == "killed" || state == "lost" || state == "ended"
-}
-
 // Bundle is the value as an execute_result's data; nil for a nil value.
 func Bundle(v Value) map[string]any {
 	if v == nil {

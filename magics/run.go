@@ -5,17 +5,6 @@ import (
 	"strings"
 )
 
-// invocation is one command at work.
-type invocation struct {
-	*Command
-	session *Session
-	out     Output
-	py      Python
-}
-
-// verbFunc does one verb.
-type verbFunc func(*invocation, context.Context) (Value, error)
-
 // verbFunc finds what does a verb.
 func verbOf(name string) verbFunc {
 	switch name {
@@ -140,22 +129,6 @@ func (s *Session) do(ctx context.Context, c *Command, out Output, py Python) (Va
 	ctx, cancel := breakable(ctx, out)
 	defer cancel()
 	return run(inv, ctx)
-}
-
-// breakable is a context that an interrupt of the cell ends. cancel waits for its
-// watcher, so that the next interrupt is somebody else's.
-func breakable(ctx context.Context, out Output) (_ context.Context, cancel func()) {
-	ctx, end := context.WithCancel(ctx)
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		select {
-		case <-out.Interrupts():
-			end()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { end(); <-gone }
 }
 
 // interruptible is whether an interrupt simply ends the verb; the others say

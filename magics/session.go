@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -95,20 +94,6 @@ type Session struct {
 	submitted map[string]*submission // last start, by cluster: what wait and history call it
 }
 
-// member is a cluster the session holds.
-type member struct {
-	name   string
-	client clusterpb.ControlClient
-	owned  bool // released when the kernel is shut down
-	drop   context.CancelFunc
-}
-
-// submission is what the session knows of a cluster's last start beyond its run.
-type submission struct {
-	show    string
-	command *Command // to collect its program anew for --again; nil for a start from Python
-}
-
 // NewSession makes a session. With an owner it takes up, in the background, the
 // clusters that the last kernel of that name left; Close ends it.
 func NewSession(ctx context.Context, opt Options) *Session {
@@ -145,13 +130,6 @@ func (s *Session) Close() {
 	}
 }
 
-func (m *member) close() {
-	m.drop()
-	if c, ok := m.client.(io.Closer); ok {
-		_ = c.Close() // nothing is left to say over it
-	}
-}
-
 // adopt keeps a cluster: the session holds it, so that its idle clock stands still.
 func (s *Session) adopt(name string, client clusterpb.ControlClient, owned bool) *member {
 	ctx, drop := context.WithCancel(s.ctx)
@@ -166,22 +144,6 @@ func (s *Session) adopt(name string, client clusterpb.ControlClient, owned bool)
 	}
 	s.holds.Go(func() { hold(ctx, client, s.opt.Client) })
 	return m
-}
-
-// hold keeps the presence stream open until ctx or the driver ends.
-func hold(ctx context.Context, client clusterpb.ControlClient, who string) {
-	stream, err := client.Hold(ctx)
-	if err != nil {
-		return // the next call says why
-	}
-	if err := stream.Send(&clusterpb.HoldRequest{Client: who}); err != nil {
-		return
-	}
-	for {
-		if _, err := stream.Recv(); err != nil {
-			return
-		}
-	}
 }
 
 // forget lets go of a cluster that is over.

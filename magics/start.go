@@ -143,26 +143,6 @@ func (inv *invocation) enter(ctx context.Context, m *member, req *clusterpb.Star
 	}
 }
 
-// remember keeps what the run's waiters are to show, and what --again means.
-func (s *Session) remember(cluster string, c *Command) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sub := &submission{show: c.Text("show")}
-	switch last := s.submitted[cluster]; {
-	case c.Has("again") && last != nil:
-		sub.command = last.command
-	case c.typed:
-		sub.command = c
-	}
-	s.submitted[cluster] = sub
-}
-
-func (s *Session) submission(cluster string) *submission {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.submitted[cluster]
-}
-
 // entered is what start leaves behind.
 func entered(run *clusterpb.RunStatus, say func(string) string) bundle {
 	line := fmt.Sprintf("run %d · %s · entered on %s · %s follows it", run.GetId(), run.GetProgram(), plural(int64(len(run.GetTasks())), "task"), say("wait"))

@@ -7,8 +7,6 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-
-	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // status shows a cluster, one of its runs, or every cluster.
@@ -79,50 +77,6 @@ func (inv *invocation) statusAll(ctx context.Context) error {
 	return nil
 }
 
-// glance is a live cluster in a few words, "" when its driver is slow.
-func (s *Session) glance(ctx context.Context, name string) string {
-	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
-	defer cancel()
-	m := s.member(name)
-	client := clusterpb.ControlClient(nil)
-	if m != nil {
-		client = m.client
-	} else {
-		c, err := s.opt.Connector.Dial(ctx, name)
-		if err != nil {
-			return "does not answer"
-		}
-		defer closeClient(c)
-		client = c
-	}
-	st, err := client.Status(ctx, &clusterpb.StatusRequest{})
-	if err != nil {
-		return "does not answer"
-	}
-	return clusterWords(st)
-}
-
-// clusterWords is a cluster's state in a few words: "run 3 is running 00:12:31".
-func clusterWords(st *clusterpb.ClusterStatus) string {
-	r := st.GetRun()
-	if r == nil {
-		return st.GetState() + ", no run yet"
-	}
-	word := fmt.Sprintf("run %d %s", r.GetId(), r.GetState())
-	switch r.GetState() {
-	case "running", "starting", "stopping":
-		word = fmt.Sprintf("run %d is %s %s", r.GetId(), r.GetState(), clock(r.GetSeconds()))
-	case "failed":
-		if s := r.GetFailure().GetSummary(); s != "" {
-			word += ": " + s
-		}
-	}
-	if st.GetDetached() {
-		word += ", detached"
-	}
-	return word
-}
-
 func printProto(out Output, m proto.Message) error {
 	text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(m)
 	if err != nil {
@@ -138,4 +92,27 @@ func printJSON(out Output, v any) error {
 	}
 	out.Stdout(string(text) + "\n")
 	return nil
+}
+
+// clustersView is the answer of status --all.
+func clustersView(infos []ClusterInfo, mine string) bundle {
+	if len(infos) == 0 {
+		return bundle{text: "no clusters of yours on this host\n", html: "<div>no clusters of yours on this host</div>"}
+	}
+	t := table{head: []string{"", "cluster", "backend", "driver", "since", "notebook", "note"}}
+	for _, i := range infos {
+		mark, live := "", cell{"alive", toneGood}
+		if i.Name == mine {
+			mark = "*"
+		}
+		if !i.Live {
+			live = cell{"dead", toneBad}
+		}
+		since := ""
+		if !i.Since.IsZero() {
+			since = i.Since.Format("2006-01-02 15:04")
+		}
+		t.rows = append(t.rows, []cell{{text: mark}, {text: i.Name}, {text: i.Backend}, live, {text: since}, {text: shorten(i.Owner, 28)}, {text: i.Note}})
+	}
+	return t.drop().bundle()
 }

@@ -55,15 +55,6 @@ func yetToBegin(st *clusterpb.ClusterStatus) bool {
 	return st.GetRun() == nil || was != "" && was != st.GetAllocation()
 }
 
-// active is whether a run's tasks may still be there.
-func active(r *clusterpb.RunStatus) bool {
-	switch r.GetState() {
-	case "starting", "waiting", "running", "stopping", "restarting":
-		return true
-	}
-	return false
-}
-
 // awaitEnd waits for a run's end, within its grace and some more.
 func awaitEnd(ctx context.Context, m *member, run int32) (*clusterpb.RunStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*stopGrace)

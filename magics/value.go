@@ -267,3 +267,6 @@ func shorten(s string, most int) string {
 	}
 	return string(r[:most-1]) + "…"
 }
+
+// isContainer tells an engine's name of an executor's container from a task's.
+func isContainer(name string) bool { return strings.HasPrefix(name, "container_") }

@@ -1,0 +1,31 @@
+package magics
+
+import "strings"
+
+// Match is what becomes of a cell.
+type Match int
+
+// What becomes of a cell.
+const (
+	Pass  Match = iota // Python's
+	Queue              // ours, in its turn
+	Now                // ours, at once: every line of it says --now
+)
+
+// Match says whether a cell is made of magics alone. It asks nobody and is quick:
+// the kernel calls it for every cell.
+func (s *Session) Match(code string) Match {
+	if !strings.Contains(code, "%"+magicName) {
+		return Pass
+	}
+	cell, ok := readCell(code)
+	if !ok {
+		return Pass
+	}
+	for _, line := range cell.lines {
+		if !s.table.isNow(line) {
+			return Queue
+		}
+	}
+	return Now
+}
