@@ -29,7 +29,7 @@ type Archive interface {
 
 // past is the cluster that a command means though it is over: err is why it was not found
 // among the live ones. nil where that is a better answer.
-func (s *Session) past(c *Command, err error) *cluster.Past {
+func (s *State) past(c *Command, err error) *cluster.Past {
 	var usage *UsageError
 	if s.opt.Archive == nil || errors.As(err, &usage) {
 		return nil
@@ -51,7 +51,7 @@ func (s *Session) past(c *Command, err error) *cluster.Past {
 }
 
 // pastOf is the cluster that an engine knew by a name; nil if there was none.
-func (s *Session) pastOf(lease string) *cluster.Past {
+func (s *State) pastOf(lease string) *cluster.Past {
 	if s.opt.Archive == nil {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (s *Session) pastOf(lease string) *cluster.Past {
 const mostNames = 20
 
 // pastNames are the newest clusters that a verb knows though they are over.
-func (s *Session) pastNames(verb string) []string {
+func (s *State) pastNames(verb string) []string {
 	if s.opt.Archive == nil || verb != "logs" && verb != "history" {
 		return nil
 	}
@@ -95,7 +95,7 @@ func isOver(err error) bool {
 }
 
 // pastLine says of which cluster what follows is.
-func (s *Session) pastLine(p *cluster.Past) string {
+func (s *State) pastLine(p *cluster.Past) string {
 	line := "cluster " + p.Name
 	switch {
 	case p.Lives:
@@ -109,7 +109,7 @@ func (s *Session) pastLine(p *cluster.Past) string {
 }
 
 // results are a past cluster's own runs, to be closed by whoever asked.
-func (s *Session) results(p *cluster.Past) (*cluster.Results, error) {
+func (s *State) results(p *cluster.Past) (*cluster.Results, error) {
 	f, err := s.opt.Archive.Folder(p)
 	if err != nil {
 		return nil, fmt.Errorf("open what cluster %s left in %s: %w", p.Name, p.Dir, err)

@@ -29,13 +29,11 @@ func (inv *invocation) attachTo(ctx context.Context) (*clusterpb.ClusterStatus, 
 		if inv.Has("cluster") {
 			return nil, usagef(inv.Verb, "the name is given twice")
 		}
-		v, err := inv.Verb.option("cluster").read(inv.Words[0])
-		if err != nil {
-			return nil, usagef(inv.Verb, "%v", err)
+		if err := inv.name(inv.Words[0]); err != nil {
+			return nil, err
 		}
-		inv.values["cluster"] = []value{v}
 	}
-	m, err := inv.session.pickOrRecover(ctx, inv)
+	m, err := inv.session.pickOrRecover(ctx, inv.Command)
 	if err != nil {
 		return nil, err
 	}
@@ -43,10 +41,6 @@ func (inv *invocation) attachTo(ctx context.Context) (*clusterpb.ClusterStatus, 
 	if err != nil {
 		return nil, answered(err)
 	}
-	inv.session.mu.Lock()
-	inv.session.use(m.name)
-	// Nobody else holds it: this notebook's end is its end from now on.
-	m.owned = m.owned || st.GetClients() <= 1
-	inv.session.mu.Unlock()
+	inv.session.prefer(m, st.GetClients() <= 1) // nobody else holds it: this notebook's end is its end from now on
 	return st, nil
 }

@@ -37,6 +37,11 @@ type board struct {
 	request *clusterpb.TensorBoardRequest
 }
 
+// knowBoard remembers a TensorBoard that a cell shows, for when its front end asks for it.
+func (s *State) knowBoard(id, cluster string, req *clusterpb.TensorBoardRequest) {
+	s.comms.know(id, cluster, req)
+}
+
 func (c *comms) know(id, cluster string, req *clusterpb.TensorBoardRequest) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -66,7 +71,7 @@ type commMessage struct {
 //	what cannot be answered   →  {type:"error", message}
 //
 // jupyter-ext/testdata/comm.json holds the words that both sides are tested with.
-func (s *Session) ServeComm(ctx context.Context, messages <-chan json.RawMessage, send func(data any)) {
+func (s *State) ServeComm(ctx context.Context, messages <-chan json.RawMessage, send func(data any)) {
 	lease := time.NewTimer(commLease)
 	defer lease.Stop()
 	sequence := 0
@@ -89,7 +94,7 @@ func (s *Session) ServeComm(ctx context.Context, messages <-chan json.RawMessage
 	}
 }
 
-func (s *Session) answerComm(ctx context.Context, raw json.RawMessage, sequence int) map[string]any {
+func (s *State) answerComm(ctx context.Context, raw json.RawMessage, sequence int) map[string]any {
 	var m commMessage
 	if err := json.Unmarshal(raw, &m); err != nil {
 		return commError("not a message of " + CommTarget)
@@ -123,7 +128,7 @@ var (
 
 // findBoard is where a TensorBoard is, below the Jupyter server's base URL, and what
 // it shows.
-func (s *Session) findBoard(ctx context.Context, id string) (path, logdir string, err error) {
+func (s *State) findBoard(ctx context.Context, id string) (path, logdir string, err error) {
 	if !boardID().MatchString(id) {
 		return "", "", errors.New("not the id of a TensorBoard")
 	}
@@ -144,7 +149,7 @@ func (s *Session) findBoard(ctx context.Context, id string) (path, logdir string
 
 // openBoard opens the TensorBoard of that id again: one that a cell of this kernel
 // showed, or one of a cluster that this kernel took over from the last.
-func (s *Session) openBoard(ctx context.Context, id string) (*clusterpb.TensorBoardReply, error) {
+func (s *State) openBoard(ctx context.Context, id string) (*clusterpb.TensorBoardReply, error) {
 	if b, ok := s.comms.find(id); ok {
 		m, err := s.reach(ctx, b.cluster)
 		if err != nil {
@@ -173,7 +178,7 @@ func isBoardPath(path string) bool {
 }
 
 // snapshot is the last cluster's status as JSON, nil when there is none.
-func (s *Session) snapshot(ctx context.Context) json.RawMessage {
+func (s *State) snapshot(ctx context.Context) json.RawMessage {
 	m := s.member(s.lastName())
 	if m == nil {
 		return json.RawMessage("null")

@@ -1,11 +1,7 @@
 package magics
 
 import (
-	"context"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -20,18 +16,30 @@ type Completion struct {
 	End     int      `json:"end"`
 }
 
+// Source knows what the table does not: what there is of the values that a line may have.
+type Source interface {
+	// Clusters names those that a verb may mean.
+	Clusters(v *Verb) []string
+	// Tasks are the cluster's.
+	Tasks() []string
+	// Runs are the cluster's, the newest first.
+	Runs() []string
+	// Names are the notebook's.
+	Names() []string
+	// Paths are the files and folders that a word begins.
+	Paths(word string) []string
+}
+
 // Complete offers verbs, options, values, clusters, tasks, names and paths at a
-// position of a cell's code; nil where the line is not ours. py may be nil.
-func (s *Session) Complete(ctx context.Context, code string, cursor int, py Python) *Completion {
+// position of a cell's code; nil where the line is not ours.
+func (t *Table) Complete(code string, cursor int, shell bool, source Source) *Completion {
 	before, ok := magicAt(code, cursor)
 	if !ok {
 		return nil
 	}
 	word := before[strings.LastIndexAny(before, " \t\n")+1:]
 	head := strings.Fields(before[:len(before)-len(word)])
-	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
-	defer cancel()
-	c := &completer{session: s, ctx: ctx, py: py, word: word}
+	c := &completer{table: t, shell: shell, source: source, word: word}
 	found := c.find(head)
 	prefix := word
 	if i := strings.LastIndexByte(word, '='); i >= 0 && strings.HasPrefix(word, "--") {
@@ -77,17 +85,17 @@ func magicAt(code string, cursor int) (before string, ok bool) {
 
 // completer finds candidates for one word.
 type completer struct {
-	session *Session
-	ctx     context.Context // of one completion
-	py      Python
-	word    string
+	table  *Table
+	shell  bool
+	source Source
+	word   string
 }
 
 func (c *completer) find(head []string) []string {
 	if len(head) == 0 {
-		return c.session.table.names(c.session.opt.Shell)
+		return c.table.names(c.shell)
 	}
-	v := c.session.table.Verb(head[0])
+	v := c.table.Verb(head[0])
 	if v == nil {
 		return nil
 	}
@@ -96,27 +104,18 @@ func (c *completer) find(head []string) []string {
 	}
 	if last := head[len(head)-1]; len(head) > 1 && strings.HasPrefix(last, "-") && !strings.Contains(last, "=") {
 		if o := v.lookup(strings.TrimLeft(last, "-")); o != nil && o.takesValue() {
-			return c.values(o, head)
+			return c.values(v, o, head)
 		}
 	}
 	if name, _, ok := strings.Cut(strings.TrimPrefix(c.word, "--"), "="); ok && strings.HasPrefix(c.word, "--") {
 		if o := v.lookup(name); o != nil {
-			return c.values(o, head)
+			return c.values(v, o, head)
 		}
 	}
 	if strings.HasPrefix(c.word, "-") {
 		return c.options(v, head[1:])
 	}
 	return c.words(v)
-}
-
-// lookup finds an option, also one for a role.
-func (v *Verb) lookup(name string) *Option {
-	if o := v.option(name); o != nil {
-		return o
-	}
-	_, o := v.roleOption(name)
-	return o
 }
 
 // programGiven is whether the words before are the program's already.
@@ -169,20 +168,20 @@ func rolesIn(head []string) []string {
 	return roles
 }
 
-func (c *completer) values(o *Option, head []string) []string {
+func (c *completer) values(v *Verb, o *Option, head []string) []string {
 	switch o.Kind {
 	case KindChoice:
 		return o.Choices
 	case KindCluster:
-		return append(c.session.names(c.ctx), c.session.pastNames(head[0])...)
+		return c.source.Clusters(v)
 	case KindTask:
-		return c.tasks()
+		return c.source.Tasks()
 	case KindShow:
-		return append([]string{"all", "chief"}, c.tasks()...)
+		return append([]string{"all", "chief"}, c.source.Tasks()...)
 	case KindResume:
-		return append([]string{"last"}, c.runs()...)
+		return append([]string{"last"}, c.source.Runs()...)
 	case KindRun:
-		return c.runs()
+		return c.source.Runs()
 	case KindRoles:
 		return rolesIn(head)
 	case KindIdle:
@@ -192,7 +191,7 @@ func (c *completer) values(o *Option, head []string) []string {
 	case KindSize:
 		return []string{"512m", "2g", "4g", "8g"}
 	case KindObject:
-		return c.notebookNames()
+		return c.source.Names()
 	case KindPath:
 		return c.paths()
 	}
@@ -205,91 +204,24 @@ func (c *completer) words(v *Verb) []string {
 		if strings.Contains(c.word, "/") {
 			return c.paths()
 		}
-		return append(c.notebookNames(), slices.DeleteFunc(c.paths(), func(p string) bool {
+		return append(c.source.Names(), slices.DeleteFunc(c.paths(), func(p string) bool {
 			return !strings.HasSuffix(p, ".py") && !strings.HasSuffix(p, "/")
 		})...)
 	case "attach":
-		return c.session.names(c.ctx)
+		return c.source.Clusters(v)
 	case "help":
-		return c.session.table.names(c.session.opt.Shell)
+		return c.table.names(c.shell)
 	case "train", "evaluate", "inference":
-		return append(c.notebookNames(), c.paths()...)
+		return append(c.source.Names(), c.paths()...)
 	}
 	return nil
 }
 
-func (c *completer) tasks() []string {
-	m := c.session.member(c.session.lastName())
-	if m == nil {
-		return []string{"chief:0", "worker:0", "worker:1", "ps:0"}
-	}
-	st, err := m.status(c.ctx)
-	if err != nil {
-		return nil
-	}
-	var tasks []string
-	for _, x := range st.GetExecutors() {
-		tasks = append(tasks, x.GetTask())
-	}
-	return tasks
-}
-
-func (c *completer) runs() []string {
-	m := c.session.member(c.session.lastName())
-	if m == nil {
-		return nil
-	}
-	runs, err := m.history(c.ctx, true)
-	if err != nil {
-		return nil
-	}
-	var ids []string
-	for _, run := range slices.Backward(runs) {
-		ids = append(ids, strconv.Itoa(int(run.GetId())))
-	}
-	return ids
-}
-
-// notebookNames are the names of the notebook that begin as the word does.
-func (c *completer) notebookNames() []string {
-	var names []string
-	if err := ask(c.ctx, c.py, glanceTimeout, "names", map[string]any{}, &names); err != nil {
-		return nil
-	}
-	return names
-}
-
-// paths are the files and folders that the word begins.
+// paths are the files and folders that the word, or the value in it, begins.
 func (c *completer) paths() []string {
 	word := c.word
 	if i := strings.LastIndexByte(word, '='); i >= 0 && strings.HasPrefix(word, "--") {
 		word = word[i+1:]
 	}
-	base := c.session.opt.WorkingDir
-	if c.py != nil {
-		var cwd string
-		if err := ask(c.ctx, c.py, glanceTimeout, "cwd", map[string]any{}, &cwd); err == nil {
-			base = cwd
-		}
-	}
-	folder, start := filepath.Split(word)
-	entries, err := os.ReadDir(absolute(base, folder))
-	if err != nil {
-		return nil
-	}
-	var found []string
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), start) || (start == "" && strings.HasPrefix(e.Name(), ".")) {
-			continue
-		}
-		name := folder + e.Name()
-		if e.IsDir() {
-			name += "/"
-		}
-		found = append(found, name)
-		if len(found) >= 200 {
-			break
-		}
-	}
-	return found
+	return c.source.Paths(word)
 }

@@ -38,7 +38,7 @@ func (inv *invocation) configure(ctx context.Context) error {
 	}
 	profiles := map[string]settings{}
 	for _, file := range configFiles(inv.workingDir(ctx)) {
-		if err := inv.session.table.readConfig(file, found, profiles); err != nil {
+		if err := readConfig(file, found, profiles); err != nil {
 			return &UsageError{Text: file + ": " + err.Error()}
 		}
 	}
@@ -49,7 +49,7 @@ func (inv *invocation) configure(ctx context.Context) error {
 		}
 		maps.Copy(found, of)
 	}
-	for _, name := range inv.session.table.configurable() {
+	for _, name := range configurable() {
 		if v := os.Getenv("TFCLUSTER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))); v != "" {
 			found[name] = []string{v}
 		}
@@ -74,11 +74,11 @@ func configFiles(workingDir string) []string {
 }
 
 // configurable are the options a configuration may hold: reserve's and start's.
-func (t *Table) configurable() []string {
+func configurable() []string {
 	var names []string
-	for _, verb := range []string{"reserve", "start"} {
-		for _, o := range t.Verb(verb).Options {
-			if o.Name != "profile" && o.Name != "cluster" && o.Name != "again" && o.Name != "args" && o.PerRole != onlyFor {
+	for _, options := range [][]Option{reserveOptions(), startOptions()} {
+		for _, o := range options {
+			if o.Name != "profile" && o.Name != "again" && o.Name != "args" && o.PerRole != onlyFor {
 				names = append(names, o.Name)
 			}
 		}
@@ -87,7 +87,7 @@ func (t *Table) configurable() []string {
 }
 
 // readConfig adds one file's settings and profiles; a file that is not there adds none.
-func (t *Table) readConfig(file string, into settings, profiles map[string]settings) error {
+func readConfig(file string, into settings, profiles map[string]settings) error {
 	raw := map[string]any{}
 	if _, err := toml.DecodeFile(file, &raw); err != nil {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -104,20 +104,20 @@ func (t *Table) readConfig(file string, into settings, profiles map[string]setti
 			if profiles[name] == nil {
 				profiles[name] = settings{}
 			}
-			if err := t.addSettings(of, profiles[name]); err != nil {
+			if err := addSettings(of, profiles[name]); err != nil {
 				return err
 			}
 		}
 		delete(raw, profileTable)
 	}
-	return t.addSettings(raw, into)
+	return addSettings(raw, into)
 }
 
-func (t *Table) addSettings(raw map[string]any, into settings) error {
-	known := t.configurable()
+func addSettings(raw map[string]any, into settings) error {
+	known, reserve := configurable(), Verb{Options: reserveOptions()}
 	for key, v := range raw {
 		name := strings.ReplaceAll(key, "_", "-")
-		if _, o := t.Verb("reserve").roleOption(name); !slices.Contains(known, name) && o == nil {
+		if _, o := reserve.roleOption(name); !slices.Contains(known, name) && o == nil {
 			if near := nearest(name, known); near != "" {
 				return fmt.Errorf("no option %s: did you mean %s?", key, near)
 			}
@@ -202,27 +202,6 @@ func (inv *invocation) apply(found settings) error {
 			if err := inv.set(name, found[name]); err != nil {
 				return err
 			}
-		}
-	}
-	return nil
-}
-
-// set takes a setting as if the line had it.
-func (inv *invocation) set(name string, texts []string) error {
-	b := &binder{Command: inv.Command}
-	o, role := inv.Verb.option(name), ""
-	if o == nil {
-		role, o = inv.Verb.roleOption(name)
-	}
-	for _, text := range texts {
-		if o.Kind == KindFlag {
-			if text == "0" || text == "false" {
-				continue
-			}
-			text = ""
-		}
-		if err := b.take(o, role, name, text, o.Kind != KindFlag); err != nil {
-			return fmt.Errorf("configuration: %w", err)
 		}
 	}
 	return nil

@@ -25,10 +25,10 @@ const probeTimeout = 30 * time.Second
 
 // doctor says what this machine has and lacks, each lack with its remedy.
 func (inv *invocation) doctor(ctx context.Context) (Value, error) {
-	findings := inv.session.findPython(ctx)
+	findings := inv.findPython(ctx)
 	findings = append(findings, findTensorBoard(ctx, inv.session.opt.TensorBoardPython))
-	findings = append(findings, inv.session.findGPUs(ctx), findDisk(inv.workingDir(ctx)), findRuntimeDir(), findState())
-	findings = append(findings, findSpark(ctx, inv.session.interpreter())...)
+	findings = append(findings, inv.findGPUs(ctx), findDisk(inv.workingDir(ctx)), findRuntimeDir(), findState())
+	findings = append(findings, findSpark(ctx, inv.interpreter())...)
 	findings = append(findings, inv.findHadoop(ctx)...)
 	display(inv.out, doctorView(findings, inv.session.opt.Version))
 	return nil, nil
@@ -82,15 +82,15 @@ func packages(ctx context.Context, python string, names ...string) (map[string]s
 }
 
 // interpreter is the notebook's Python.
-func (s *Session) interpreter() string {
-	if s.opt.Python == "" {
+func (inv *invocation) interpreter() string {
+	if inv.session.opt.Python == "" {
 		return "python3"
 	}
-	return s.opt.Python
+	return inv.session.opt.Python
 }
 
-func (s *Session) findPython(ctx context.Context) []finding {
-	python := s.interpreter()
+func (inv *invocation) findPython(ctx context.Context) []finding {
+	python := inv.interpreter()
 	got, err := packages(ctx, python, "ipykernel", "cloudpickle", "tensorflow", "keras", "jupyter-server-proxy", "jupyterlab")
 	if err != nil {
 		return []finding{{"Python", err.Error(), "install Python 3.11 to 3.13, or name one: tfcluster install --python PATH"}}
@@ -162,14 +162,14 @@ func findTensorBoard(ctx context.Context, python string) finding {
 	return f
 }
 
-func (s *Session) findGPUs(ctx context.Context) finding {
+func (inv *invocation) findGPUs(ctx context.Context) finding {
 	f := finding{what: "GPUs", found: "none: tasks use CPUs"}
-	if s.opt.Inventory == nil {
+	if inv.session.opt.Inventory == nil {
 		return f
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	gpus, err := s.opt.Inventory(ctx)
+	gpus, err := inv.session.opt.Inventory(ctx)
 	switch {
 	case err != nil:
 		f.found += " (" + err.Error() + ")"

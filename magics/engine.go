@@ -6,8 +6,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// engineSession asks a cluster's driver for the engine's session it is on.
-func (s *Session) engineSession(ctx context.Context, name string) (map[string]string, error) {
+// EngineSession asks a cluster's driver for the engine's session it is on.
+func (s *State) EngineSession(ctx context.Context, name string) (map[string]string, error) {
 	m, err := s.reach(ctx, name)
 	if err != nil {
 		return nil, err

@@ -2,22 +2,29 @@ package magics
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 )
 
+// Expander knows what the names of a line stand for.
+type Expander interface {
+	// Expand gives each name's value as text, nil for one that there is not.
+	Expand(ctx context.Context, names []string) (map[string]*string, error)
+	// Evaluate gives an expression's value as text.
+	Evaluate(ctx context.Context, expr string) (string, error)
+}
+
 // tokens turns a line into words. A --now line is taken as it stands: it works
 // while Python is busy or dead.
-func (t *Table) tokens(ctx context.Context, line string, py Python) ([]token, error) {
+func (t *Table) tokens(ctx context.Context, line string, names Expander) ([]token, error) {
 	now := t.isNow(line)
 	words, err := lex(line, !now)
 	if err != nil {
 		return nil, &UsageError{Text: err.Error()}
 	}
-	names, err := lookup(ctx, words, py)
+	values, err := lookup(ctx, words, names)
 	if err != nil {
 		return nil, err
 	}
@@ -27,9 +34,9 @@ func (t *Table) tokens(ctx context.Context, line string, py Python) ([]token, er
 		for _, s := range w.segments {
 			switch s.kind {
 			case segName:
-				b.WriteString(names[s.text])
+				b.WriteString(values[s.text])
 			case segExpr:
-				text, err := evaluate(ctx, s.text, py)
+				text, err := names.Evaluate(ctx, s.text)
 				if err != nil {
 					return nil, err
 				}
@@ -45,7 +52,7 @@ func (t *Table) tokens(ctx context.Context, line string, py Python) ([]token, er
 }
 
 // lookup asks for every $name of a line at once.
-func lookup(ctx context.Context, words []word, py Python) (map[string]string, error) {
+func lookup(ctx context.Context, words []word, of Expander) (map[string]string, error) {
 	wanted := map[string]bool{}
 	for _, w := range words {
 		for _, s := range w.segments {
@@ -58,9 +65,9 @@ func lookup(ctx context.Context, words []word, py Python) (map[string]string, er
 		return nil, nil
 	}
 	names := slices.Sorted(maps.Keys(wanted))
-	found := map[string]*string{}
-	if err := ask(ctx, py, lookupTimeout, "expand", map[string]any{"names": names}, &found); err != nil {
-		return nil, expandError("$"+names[0], err)
+	found, err := of.Expand(ctx, names)
+	if err != nil {
+		return nil, err
 	}
 	texts := map[string]string{}
 	for _, n := range names {
@@ -70,19 +77,4 @@ func lookup(ctx context.Context, words []word, py Python) (map[string]string, er
 		texts[n] = *found[n]
 	}
 	return texts, nil
-}
-
-func evaluate(ctx context.Context, expr string, py Python) (string, error) {
-	var text string
-	if err := ask(ctx, py, lookupTimeout, "eval", map[string]any{"expr": expr}, &text); err != nil {
-		return "", expandError("{"+shorten(expr, 60)+"}", err)
-	}
-	return text, nil
-}
-
-func expandError(what string, err error) error {
-	if pe, ok := errors.AsType[*PythonError](err); ok {
-		return &UsageError{Text: what + ": " + pe.Error()}
-	}
-	return fmt.Errorf("expand %s: %w", what, err)
 }

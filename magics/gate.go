@@ -19,12 +19,26 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 )
 
+// Runner does what Python asks for.
+type Runner interface {
+	// RunLine does a magic from inside Python code, body being a cell magic's.
+	RunLine(ctx context.Context, line string, body *string, out Output, py Python) (Value, error)
+	// RunArgv does a command given as words.
+	RunArgv(ctx context.Context, argv []string, out Output, py Python) (Value, error)
+	// Complete offers what may stand at a position of a cell's code.
+	Complete(ctx context.Context, code string, cursor int, py Python) *Completion
+	// EngineSession is the engine's session that a cluster is on.
+	EngineSession(ctx context.Context, cluster string) (map[string]string, error)
+	// Shutdown answers the shutdown of the kernel.
+	Shutdown(ctx context.Context, restart bool)
+}
+
 // Gate is where the Python shim calls: a unix socket of this user alone. A
 // connection is the notebook's objects, which Go asks, or one command that runs
 // inside Python code.
 type Gate struct {
 	// static after construction
-	session  *Session
+	session  Runner
 	listener net.Listener
 	path     string
 	ctx      context.Context
@@ -39,7 +53,7 @@ type Gate struct {
 }
 
 // OpenGate listens on a socket in the runtime directory; Close ends it.
-func OpenGate(ctx context.Context, s *Session) (*Gate, error) {
+func OpenGate(ctx context.Context, r Runner) (*Gate, error) {
 	dir, err := cluster.RuntimeDir()
 	if err != nil {
 		return nil, err
@@ -51,7 +65,7 @@ func OpenGate(ctx context.Context, s *Session) (*Gate, error) {
 		return nil, fmt.Errorf("open the gate for Python: %w", err)
 	}
 	ctx, end := context.WithCancel(ctx)
-	g := &Gate{session: s, listener: ln, path: path, ctx: ctx, end: end, arrived: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	g := &Gate{session: r, listener: ln, path: path, ctx: ctx, end: end, arrived: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 	g.work.Go(g.accept)
 	return g, nil
 }
@@ -368,7 +382,7 @@ func (c *caller) gone() {
 // engine answers Python's Cluster.spark(). What it says may hold a token: it goes to
 // Python and is shown to nobody.
 func (g *Gate) engine(c *caller, first *gateMessage) {
-	value, err := g.session.engineSession(g.ctx, first.Cluster)
+	value, err := g.session.EngineSession(g.ctx, first.Cluster)
 	if err != nil {
 		_ = c.send(map[string]any{"op": "done", "error": NewReport(err)}) // else the peer has gone
 		return

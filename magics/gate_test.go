@@ -75,7 +75,7 @@ func (s *shim) until(op string) (m map[string]any, before string) {
 	}
 }
 
-func openTestGate(t *testing.T) (*Gate, *fakeDrivers) {
+func openTestGate(t *testing.T) (*Gate, *fakeDrivers, *Session) {
 	t.Helper()
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	t.Setenv("TMPDIR", t.TempDir())
@@ -86,12 +86,12 @@ func openTestGate(t *testing.T) (*Gate, *fakeDrivers) {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Close)
-	return g, d
+	return g, d, s
 }
 
 // TestGateCommand: a magic inside Python, its calls answered in place, its value.
 func TestGateCommand(t *testing.T) {
-	g, d := openTestGate(t)
+	g, d, _ := openTestGate(t)
 	fi, err := os.Stat(g.Path())
 	if err != nil || fi.Mode().Perm() != 0o600 {
 		t.Fatalf("the socket is %v, %v", fi.Mode(), err)
@@ -131,7 +131,7 @@ func TestGateCommand(t *testing.T) {
 
 // TestGateComplete: completion in a plain kernel knows the notebook's names.
 func TestGateComplete(t *testing.T) {
-	g, _ := openTestGate(t)
+	g, _, _ := openTestGate(t)
 	c := dialGate(t, g)
 	c.send(`{"op":"complete","code":"%tfcluster start ma","cursor":19}`)
 	call, _ := c.until("call")
@@ -148,11 +148,11 @@ func TestGateComplete(t *testing.T) {
 
 // TestGateInterrupt: Python hands interrupts on and reads until the end.
 func TestGateInterrupt(t *testing.T) {
-	g, d := openTestGate(t)
-	if _, err := g.session.RunArgv(t.Context(), []string{"reserve"}, newRecord(), &fakePython{}); err != nil {
+	g, d, s := openTestGate(t)
+	if _, err := s.RunArgv(t.Context(), []string{"reserve"}, newRecord(), &fakePython{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.session.RunArgv(t.Context(), []string{"start", "main_fun"}, newRecord(), &fakePython{}); err != nil {
+	if _, err := s.RunArgv(t.Context(), []string{"start", "main_fun"}, newRecord(), &fakePython{}); err != nil {
 		t.Fatal(err)
 	}
 	f := d.get("local-1")
@@ -172,9 +172,9 @@ func TestGateInterrupt(t *testing.T) {
 
 // TestGateGone: a Python that dies in a wait ends the wait and nothing else.
 func TestGateGone(t *testing.T) {
-	g, d := openTestGate(t)
+	g, d, s := openTestGate(t)
 	for _, argv := range [][]string{{"reserve"}, {"start", "main_fun"}} {
-		if _, err := g.session.RunArgv(t.Context(), argv, newRecord(), &fakePython{}); err != nil {
+		if _, err := s.RunArgv(t.Context(), argv, newRecord(), &fakePython{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,7 +195,7 @@ func TestGateGone(t *testing.T) {
 
 // TestGateObjects: Go asks the shim's thread; a dead one is said.
 func TestGateObjects(t *testing.T) {
-	g, _ := openTestGate(t)
+	g, _, _ := openTestGate(t)
 	c := dialGate(t, g)
 	c.send(`{"op":"objects"}`)
 	go func() {
@@ -239,7 +239,7 @@ func TestGateObjects(t *testing.T) {
 
 // TestGateNonsense: what is no message closes its own connection only.
 func TestGateNonsense(t *testing.T) {
-	g, _ := openTestGate(t)
+	g, _, _ := openTestGate(t)
 	for _, nonsense := range []string{"{", "null", "[]", `{"op":7}`, `{"op":"reboot"}`, strings.Repeat("[", 100_000)} {
 		c := dialGate(t, g)
 		c.send(nonsense)
@@ -259,7 +259,7 @@ func TestGateNonsense(t *testing.T) {
 
 // TestGateSweep: what killed gates left behind goes, what lives stays.
 func TestGateSweep(t *testing.T) {
-	g, _ := openTestGate(t)
+	g, _, _ := openTestGate(t)
 	dead := filepath.Join(filepath.Dir(g.Path()), "gate-DEAD.sock")
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead})
 	if err != nil {
@@ -273,7 +273,11 @@ func TestGateSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sweepGates(filepath.Dir(dead))
+	if other, err := OpenGate(t.Context(), nil); err != nil { // which sweeps
+		t.Error(err)
+	} else {
+		other.Close()
+	}
 	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the dead gate's socket: %v", err)
 	}

@@ -9,21 +9,21 @@ import (
 	"os"
 )
 
-// GateMain is `tfcluster gate [--owner NAME] [--python PATH]`: the engine of a plain
+// serveGate is `tfcluster gate [--owner NAME] [--python PATH]`: the engine of a plain
 // ipykernel, whose shim has started it with one end of a socket pair as descriptor
 // 3. It says there where the gate is, {"gate": PATH}, and ends when the other end
 // closes; clusters live on.
-func GateMain(ctx context.Context, argv []string, opt Options, lifeline *os.File) error {
+func serveGate(ctx context.Context, argv []string, lifeline *os.File, open func(owner, python string) (r Runner, end func())) error {
 	flags := flag.NewFlagSet("gate", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.StringVar(&opt.Owner, "owner", opt.Owner, "connection file's name of the kernel")
-	flags.StringVar(&opt.Python, "python", opt.Python, "the kernel's interpreter")
+	owner := flags.String("owner", "", "connection file's name of the kernel")
+	python := flags.String("python", "", "the kernel's interpreter")
 	if err := flags.Parse(argv); err != nil {
 		return &UsageError{Verb: "gate", Text: err.Error()}
 	}
-	s := NewSession(ctx, opt)
-	defer s.Close()
-	g, err := OpenGate(ctx, s)
+	r, end := open(*owner, *python)
+	defer end()
+	g, err := OpenGate(ctx, r)
 	if err != nil {
 		return err
 	}

@@ -5,10 +5,10 @@ import "context"
 // help lists the verbs, or shows one.
 func (inv *invocation) help(_ context.Context) (Value, error) {
 	if len(inv.Words) == 0 {
-		inv.out.Stdout(inv.session.table.Usage(inv.session.opt.Shell))
+		inv.out.Stdout(inv.table.Usage(inv.session.opt.Shell))
 		return nil, nil
 	}
-	text, err := inv.session.table.VerbUsage(inv.Words[0], inv.session.opt.Shell)
+	text, err := inv.table.VerbUsage(inv.Words[0], inv.session.opt.Shell)
 	if err != nil {
 		return nil, err
 	}

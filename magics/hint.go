@@ -2,7 +2,7 @@ package magics
 
 // NowHint is whether every line of a cell might say --now instead of waiting for its
 // turn, for the kernel to say so.
-func (s *Session) NowHint(code string) bool {
+func (t *Table) NowHint(code string) bool {
 	cell, ok := readCell(code)
 	if !ok {
 		return false
@@ -13,7 +13,7 @@ func (s *Session) NowHint(code string) bool {
 			return false
 		}
 		name, _ := words[0].literal()
-		if v := s.table.Verb(name); v == nil || !v.Now {
+		if v := t.Verb(name); v == nil || !v.Now {
 			return false
 		}
 	}

@@ -114,7 +114,7 @@ func (inv *invocation) outcomes(ctx context.Context, h *clusterpb.HistoryReply, 
 		}
 		now := inv.session.opt.Archive.Outcomes(ctx, req, asked)
 		for _, id := range asked {
-			known[id] = cmp.Or(now[id], inv.session.remembered(h, id), "not known to YARN any more")
+			known[id] = cmp.Or(now[id], inv.remembered(h, id), "not known to YARN any more")
 		}
 	}
 	for _, l := range h.GetLeases() {
@@ -126,13 +126,13 @@ func (inv *invocation) outcomes(ctx context.Context, h *clusterpb.HistoryReply, 
 }
 
 // remembered is how a lease ended as its cluster knew it.
-func (s *Session) remembered(h *clusterpb.HistoryReply, id string) string {
+func (inv *invocation) remembered(h *clusterpb.HistoryReply, id string) string {
 	for _, l := range h.GetLeases() {
 		if l.GetId() == id {
 			return l.GetState()
 		}
 	}
-	if p := s.pastOf(id); p != nil {
+	if p := inv.session.pastOf(id); p != nil {
 		for _, l := range p.Leases {
 			if l.ID == id {
 				return l.State

@@ -5,7 +5,8 @@ import "context"
 // invocation is one command at work.
 type invocation struct {
 	*Command
-	session *Session
+	session *State
+	table   *Table
 	out     Output
 	py      Python
 }

@@ -11,9 +11,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
+// runsFolder is where results go in the notebook's folder.
+const runsFolder = "tfcluster-runs"
+
 // launch starts a driver. Without a name the first free one is taken, and the
 // results go to a folder of that name: here, or on YARN where the driver chooses.
-func (s *Session) launch(ctx context.Context, req *clusterpb.ReserveRequest) (*member, error) {
+func (s *State) launch(ctx context.Context, req *clusterpb.ReserveRequest) (*member, error) {
 	req = proto.CloneOf(req)
 	named, placed := req.GetName() != "", req.GetDir() != ""
 	ctx, cancel := context.WithTimeout(ctx, recoverTimeout)
@@ -41,7 +44,7 @@ func (s *Session) launch(ctx context.Context, req *clusterpb.ReserveRequest) (*m
 }
 
 // freeName is the first of local-1, local-2, … from number first on that no cluster has.
-func (s *Session) freeName(ctx context.Context, backend string, first int) (string, int, error) {
+func (s *State) freeName(ctx context.Context, backend string, first int) (string, int, error) {
 	infos, err := s.opt.Connector.List(ctx)
 	if err != nil {
 		return "", 0, fmt.Errorf("find clusters: %w", err)
@@ -57,7 +60,7 @@ func (s *Session) freeName(ctx context.Context, backend string, first int) (stri
 	}
 }
 
-func (s *Session) taken(ctx context.Context, name string) bool {
+func (s *State) taken(ctx context.Context, name string) bool {
 	infos, err := s.opt.Connector.List(ctx)
 	if err != nil {
 		return false

@@ -10,7 +10,7 @@ import (
 
 // printer writes tasks' lines into a cell, many to a message. Owned by the verb.
 type printer struct {
-	out Output
+	out Writer
 	say func(string) string
 	// short cuts long lines; a driver has cut those of a run that is followed.
 	short cluster.Shortener
@@ -22,14 +22,10 @@ type printer struct {
 	bar    string // task whose progress bar stands without an end
 }
 
-// printer writes tasks' lines into the invocation's output, for logs: a shell gets each line
-// whole.
-func (inv *invocation) printer() *printer {
-	p := &printer{out: inv.out, say: inv.session.say}
-	if !inv.session.opt.Shell {
-		p.short.Limit = lineBytes
-	}
-	return p
+// newPrinter makes a printer that cuts lines at limit bytes, as JSON has them; 0 is no limit. say
+// writes a command as the user types it.
+func newPrinter(out Writer, say func(string) string, limit int) *printer {
+	return &printer{out: out, say: say, short: cluster.Shortener{Limit: limit}}
 }
 
 // shows sets whose lines follow, for the hints that name the command which shows all of them.

@@ -113,3 +113,13 @@ func noLines(req *clusterpb.LogsRequest) string {
 
 // isLease tells an engine's name, such as YARN's of an application, from a cluster's.
 func isLease(name string) bool { return strings.HasPrefix(name, "application_") }
+
+// printer writes tasks' lines into the invocation's output, for logs: a shell gets each line
+// whole.
+func (inv *invocation) printer() *printer {
+	limit := lineBytes
+	if inv.session.opt.Shell {
+		limit = 0
+	}
+	return newPrinter(inv.out, inv.session.say, limit)
+}

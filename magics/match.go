@@ -29,3 +29,7 @@ func (s *Session) Match(code string) Match {
 	}
 	return Now
 }
+
+// NowHint is whether every line of a cell might say --now instead of waiting for its
+// turn, for the kernel to say so.
+func (s *Session) NowHint(code string) bool { return s.table.NowHint(code) }

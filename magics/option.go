@@ -160,3 +160,12 @@ func (v *Verb) roleOption(name string) (role string, o *Option) {
 	}
 	return "", nil
 }
+
+// lookup finds an option, also one for a role.
+func (v *Verb) lookup(name string) *Option {
+	if o := v.option(name); o != nil {
+		return o
+	}
+	_, o := v.roleOption(name)
+	return o
+}

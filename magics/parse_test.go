@@ -11,7 +11,7 @@ import (
 
 func words(t *testing.T, line string, py Python) []string {
 	t.Helper()
-	tokens, err := NewTable().tokens(context.Background(), line, py)
+	tokens, err := NewTable().tokens(context.Background(), line, values{py})
 	if err != nil {
 		t.Fatalf("%q: %v", line, err)
 	}
@@ -74,7 +74,7 @@ func TestWordErrors(t *testing.T) {
 		`a $lr`:   "the notebook has no name lr",
 		`a {x+1}`: "NameError",
 	} {
-		_, err := NewTable().tokens(context.Background(), line, py)
+		_, err := NewTable().tokens(context.Background(), line, values{py})
 		var usage *UsageError
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q gave %v, want a usage error with %q", line, err, want)
@@ -83,14 +83,14 @@ func TestWordErrors(t *testing.T) {
 			t.Errorf("%q gave more than a line: %v", line, err)
 		}
 	}
-	if _, err := NewTable().tokens(context.Background(), "a $lr", nil); !errors.Is(err, ErrNoPython) {
+	if _, err := NewTable().tokens(context.Background(), "a $lr", values{}); !errors.Is(err, ErrNoPython) {
 		t.Errorf("without Python $lr gave %v, want ErrNoPython", err)
 	}
 }
 
 func parseLine(line string, cell *string, shell bool) (*Command, error) {
 	table := NewTable()
-	tokens, err := table.tokens(context.Background(), line, nil)
+	tokens, err := table.tokens(context.Background(), line, values{})
 	if err != nil {
 		return nil, err
 	}
@@ -242,114 +242,4 @@ func TestCells(t *testing.T) {
 			t.Errorf("Match(%q) is %d, want %d", tc.code, got, tc.want)
 		}
 	}
-	cell, ok := readCell("%%tfcluster start a \\\n b\nline 1\n\n  line 2\n")
-	if !ok || cell.body != "line 1\n\n  line 2\n" || strings.Join(strings.Fields(cell.lines[0]), " ") != "start a \\ b" {
-		t.Errorf("a cell magic over two lines is %+v, %v", cell, ok)
-	}
-}
-
-func TestValues(t *testing.T) {
-	t.Parallel()
-	for given, want := range map[string]int64{"512m": 512 << 20, "4g": 4 << 30, "1.5G": 3 << 29, "2GiB": 2 << 30, "1t": 1 << 40, "1048576": 1 << 20, "2048kb": 2 << 20} {
-		if got, err := ParseSize(given); err != nil || got != want {
-			t.Errorf("ParseSize(%q) is %d, %v; want %d", given, got, err, want)
-		}
-	}
-	for given, want := range map[string]time.Duration{"10m": 10 * time.Minute, "30": 30 * time.Second, "1h30m": 90 * time.Minute, "2d": 48 * time.Hour, "1.5h": 90 * time.Minute} {
-		if got, err := ParseDuration(given); err != nil || got != want {
-			t.Errorf("ParseDuration(%q) is %s, %v; want %s", given, got, err, want)
-		}
-	}
-	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
-	for given, want := range map[string]time.Time{
-		"10m": now.Add(-10 * time.Minute), "11:30": now.Add(-30 * time.Minute), "13:00": now.Add(-23 * time.Hour), "2026-03-04T11:00:00Z": now.Add(-time.Hour), "2026-03-04": now.Add(-12 * time.Hour),
-	} {
-		if got, err := parseSince(given, now); err != nil || !got.Equal(want) {
-			t.Errorf("parseSince(%q) is %s, %v; want %s", given, got, err, want)
-		}
-	}
-}
-
-// TestTable: what the table promises holds for every row.
-func TestTable(t *testing.T) {
-	t.Parallel()
-	table := NewTable()
-	for i := range table.Verbs {
-		v := &table.Verbs[i]
-		if verbOf(v.Name) == nil {
-			t.Errorf("nothing does %s", v.Name)
-		}
-		if v.Now != (v.option("now") != nil) {
-			t.Errorf("%s: --now is allowed %v and listed %v", v.Name, v.Now, v.option("now") != nil)
-		}
-		if v.option("cluster") == nil && v.NotYet == "" && v.Name != "run" {
-			t.Errorf("%s has no -c", v.Name)
-		}
-		seen := map[string]bool{}
-		for _, o := range v.Options {
-			if seen[o.Name] || o.Help == "" || (o.Kind == KindCount && o.Max == 0) {
-				t.Errorf("%s --%s is twice there, unexplained or unbounded", v.Name, o.Name)
-			}
-			seen[o.Name] = true
-		}
-		if _, err := table.VerbUsage(v.Name, v.Shell); err != nil {
-			t.Errorf("help %s: %v", v.Name, err)
-		}
-		if v.Example != "" {
-			tokens, err := table.tokens(context.Background(), v.Example, nil)
-			if err == nil {
-				_, err = table.parse(tokens, nil, !v.Magic)
-			}
-			if err != nil {
-				t.Errorf("the example of %s: %v", v.Name, err)
-			}
-		}
-	}
-	if ref := table.Reference(); !strings.Contains(ref, "## reserve") || !strings.Contains(ref, "`--workers N`") {
-		t.Errorf("the reference is\n%s", ref)
-	}
-}
-
-func FuzzLine(f *testing.F) {
-	for _, seed := range []string{"start main_fun $a {b} 'c' \"d\" # e", `a\ b {x['}']}`, "{{", "$", "logs -fn20 --now {", "reserve --ps-memory 4g --role=a=1 ?", "\\", "%%", "start é$ü{ü}"} {
-		f.Add(seed)
-	}
-	table := NewTable()
-	s := &Session{table: table}
-	f.Fuzz(func(t *testing.T, line string) {
-		for _, expand := range []bool{false, true} {
-			if _, err := lex(line, expand); err != nil && strings.Contains(err.Error(), "\n") {
-				t.Errorf("%q: more than a line: %v", line, err)
-			}
-		}
-		for _, cell := range []*string{nil, &line} {
-			if tokens, err := table.tokens(context.Background(), line, nil); err == nil {
-				if c, err := table.parse(tokens, cell, false); err == nil && c.Verb == nil {
-					t.Errorf("%q: no verb and no error", line)
-				}
-			}
-		}
-		for _, code := range []string{line, "%tfcluster " + line, "%%tfcluster " + line} {
-			s.Match(code)
-			if before, ok := magicAt(code, len(code)/2); ok && !strings.Contains(code, strings.TrimSpace(before)) {
-				t.Errorf("%q: before the cursor is %q", code, before)
-			}
-		}
-	})
-}
-
-// FuzzLiteral: what is quoted comes out as it went in, and is never expanded.
-func FuzzLiteral(f *testing.F) {
-	f.Add("$a {b} # c \\")
-	f.Add("")
-	f.Fuzz(func(t *testing.T, text string) {
-		quoted := "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-		got, err := lex(quoted, true)
-		if err != nil || len(got) != 1 {
-			t.Fatalf("lex(%q) is %v, %v", quoted, got, err)
-		}
-		if back, ok := got[0].literal(); !ok || back != text {
-			t.Errorf("lex(%q) is %q, want %q", quoted, back, text)
-		}
-	})
 }

@@ -15,14 +15,14 @@ import (
 const shutdownTimeout = time.Minute
 
 // pickOrRecover finds the cluster a command means, starting a driver where it died.
-func (s *Session) pickOrRecover(ctx context.Context, inv *invocation) (*member, error) {
-	m, err := s.pick(ctx, inv.Command)
+func (s *State) pickOrRecover(ctx context.Context, c *Command) (*member, error) {
+	m, err := s.pick(ctx, c)
 	if err == nil {
 		if _, serr := m.status(ctx); serr == nil {
 			return m, nil
 		}
 	}
-	name := inv.Text("cluster")
+	name := c.Text("cluster")
 	switch {
 	case m != nil:
 		name = m.name
@@ -43,14 +43,14 @@ func (s *Session) pickOrRecover(ctx context.Context, inv *invocation) (*member, 
 }
 
 // owns is whether the session's end is the cluster's.
-func (s *Session) owns(m *member) bool {
+func (s *State) owns(m *member) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return m != nil && m.owned
 }
 
 // onlyOne is the only cluster there is, live or dead.
-func (s *Session) onlyOne(ctx context.Context) string {
+func (s *State) onlyOne(ctx context.Context) string {
 	infos, err := s.opt.Connector.List(ctx)
 	if err != nil || len(infos) != 1 {
 		return ""
@@ -59,7 +59,7 @@ func (s *Session) onlyOne(ctx context.Context) string {
 }
 
 // release ends a cluster and waits until it is gone.
-func (s *Session) release(ctx context.Context, out Output, m *member, req *clusterpb.ShutdownRequest) error {
+func (s *State) release(ctx context.Context, out Output, m *member, req *clusterpb.ShutdownRequest) error {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, shutdownTimeout)
 	defer cancel()
@@ -92,7 +92,7 @@ func (s *Session) release(ctx context.Context, out Output, m *member, req *clust
 // Shutdown answers a kernel's shutdown request: without restart the session's own
 // clusters are released, unless a detached run is on. It is quick enough for a front
 // end that waits for the kernel; the drivers finish on their own.
-func (s *Session) Shutdown(ctx context.Context, restart bool) {
+func (s *State) Shutdown(ctx context.Context, restart bool) {
 	if !restart {
 		s.mu.Lock()
 		var own []*member

@@ -33,7 +33,7 @@ func esc(s string) string { return html.EscapeString(s) }
 
 // view is one display that is updated in place, at most five times a second.
 type view struct {
-	out  Output
+	out  Displayer
 	id   string
 	last time.Time
 	open bool
@@ -41,7 +41,7 @@ type view struct {
 
 const viewEvery = 200 * time.Millisecond
 
-func newView(out Output) *view { return &view{out: out, id: rand.Text()} }
+func newView(out Displayer) *view { return &view{out: out, id: rand.Text()} }
 
 // show draws the bundle; unless must, not more often than viewEvery.
 func (v *view) show(must bool, draw func() bundle) {
@@ -58,7 +58,7 @@ func (v *view) show(must bool, draw func() bundle) {
 }
 
 // display shows something once.
-func display(out Output, b bundle) { out.Display(rand.Text(), b.mime(), nil) }
+func display(out Displayer, b bundle) { out.Display(rand.Text(), b.mime(), nil) }
 
 // table is rows under a head; plain text is aligned, HTML a table.
 type table struct {

@@ -21,7 +21,6 @@ const (
 	defaultWorkers = 2
 	defaultTimeout = 10 * time.Minute
 	defaultIdle    = 30 * time.Minute
-	runsFolder     = "tfcluster-runs"
 )
 
 // request is the reservation that reserve's and run's options ask for. Its name and
@@ -94,11 +93,11 @@ func (inv *invocation) applies(backend string) error {
 }
 
 // gave is whether an option, or its form for one role, was given.
-func (c *Command) gave(name string) bool {
-	if c.Has(name) {
+func (inv *invocation) gave(name string) bool {
+	if inv.Has(name) {
 		return true
 	}
-	for _, of := range c.roles {
+	for _, of := range inv.roles {
 		if _, ok := of[name]; ok {
 			return true
 		}
@@ -153,15 +152,15 @@ func (inv *invocation) roleOf(name string, count int64) *clusterpb.Role {
 }
 
 // roleCounts is how many executors of each role are asked for.
-func (c *Command) roleCounts() map[string]int64 {
-	counts := map[string]int64{cluster.Worker: c.Count("workers", defaultWorkers), cluster.PS: c.Count("ps", 0)}
-	if c.Has("chief") {
+func (inv *invocation) roleCounts() map[string]int64 {
+	counts := map[string]int64{cluster.Worker: inv.Count("workers", defaultWorkers), cluster.PS: inv.Count("ps", 0)}
+	if inv.Has("chief") {
 		counts[cluster.Chief] = 1
 	}
-	if c.Has("evaluator") {
+	if inv.Has("evaluator") {
 		counts[cluster.Evaluator] = 1
 	}
-	for _, v := range c.values["role"] {
+	for _, v := range inv.values["role"] {
 		counts[v.key] = v.number
 	}
 	return counts

@@ -108,13 +108,13 @@ func (inv *invocation) awaitReady(ctx context.Context, m *member, req *clusterpb
 			return nil, inv.giveUp(m, fresh)
 		case u := <-updates:
 			if u.err != nil {
-				return nil, inv.session.reserveBroke(m, fresh, u.err)
+				return nil, inv.reserveBroke(m, fresh, u.err)
 			}
 			if done, err := inv.reserveUpdate(v, m, req, u.msg, fresh); done || err != nil {
 				if err != nil {
 					return nil, err
 				}
-				return inv.session.readyValue(ctx, v, m, u.msg.GetSeconds(), fresh)
+				return inv.readyValue(ctx, v, m, u.msg.GetSeconds(), fresh)
 			}
 		}
 	}
@@ -138,7 +138,7 @@ func (inv *invocation) reserveUpdate(v *view, m *member, req *clusterpb.ReserveR
 	return false, nil
 }
 
-func (s *Session) readyValue(ctx context.Context, v *view, m *member, seconds float64, fresh bool) (Value, error) {
+func (inv *invocation) readyValue(ctx context.Context, v *view, m *member, seconds float64, fresh bool) (Value, error) {
 	st, err := m.status(ctx)
 	if err != nil {
 		return nil, answered(err)
@@ -148,9 +148,7 @@ func (s *Session) readyValue(ctx context.Context, v *view, m *member, seconds fl
 	} else {
 		v.show(true, func() bundle { return held(st) })
 	}
-	s.mu.Lock()
-	s.use(m.name)
-	s.mu.Unlock()
+	inv.session.prefer(m, false)
 	return clusterValue(st), nil
 }
 
@@ -164,7 +162,7 @@ func (inv *invocation) giveUp(m *member, fresh bool) error {
 	if !fresh {
 		return &Interrupted{Text: "stopped waiting; cluster " + m.name + " is as it was"}
 	}
-	ctx, cancel := context.WithTimeout(inv.session.ctx, shutdownTimeout)
+	ctx, cancel := context.WithTimeout(inv.session.context(), shutdownTimeout)
 	defer cancel()
 	if err := inv.session.release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "reserve was interrupted"}); err != nil {
 		return err
@@ -172,12 +170,12 @@ func (inv *invocation) giveUp(m *member, fresh bool) error {
 	return &Interrupted{Text: "the reservation was released"}
 }
 
-func (s *Session) reserveBroke(m *member, fresh bool, err error) error {
+func (inv *invocation) reserveBroke(m *member, fresh bool, err error) error {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the driver ended without a word")
 	}
 	if fresh {
-		s.forget(m.name)
+		inv.session.forget(m.name)
 	}
 	return answered(err)
 }

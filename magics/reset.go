@@ -17,7 +17,7 @@ const resetTimeout = 5 * time.Minute
 // back. A cluster whose driver died gets a new one first.
 func (inv *invocation) reset(ctx context.Context) (Value, error) {
 	begun := time.Now()
-	m, err := inv.session.pickOrRecover(ctx, inv)
+	m, err := inv.session.pickOrRecover(ctx, inv.Command)
 	if err != nil {
 		return nil, err
 	}

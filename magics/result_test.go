@@ -2,7 +2,11 @@ package magics
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -29,5 +33,18 @@ func TestRunValueResults(t *testing.T) {
 	}
 	if said.Results["worker:0"]["result"] != 0.0 || said.Results["worker:1"]["result"] != nil || said.Results["worker:2"]["result_pickle"] != "cA==" || said.Results["worker:2"]["result_repr"] != "<X>" {
 		t.Errorf("the shim reads %s", text)
+	}
+}
+
+// TestDriverGoneInWords: however the connection to a killed driver broke.
+func TestDriverGoneInWords(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"error reading from server: EOF", "error reading from server: connection reset by peer", "connection error: desc = \"transport: Error while dialing\"", "transport is closing"} {
+		if got := NewReport(answered(status.Error(codes.Unavailable, text))); !strings.Contains(got.Value, "the cluster's driver is gone") {
+			t.Errorf("%s is told as %s", text, got.Value)
+		}
+	}
+	if got := NewReport(answered(status.Error(codes.Unavailable, "the cluster is being released"))); got.Value != "the cluster is being released" {
+		t.Errorf("the driver's own word is told as %s", got.Value)
 	}
 }

@@ -1,46 +1,37 @@
 package magics
 
 import (
+	"cmp"
 	"context"
+	"os"
 	"strings"
 )
 
-// verbFunc finds what does a verb.
-func verbOf(name string) verbFunc {
-	switch name {
-	case "reserve":
-		return (*invocation).reserve
-	case "start":
-		return (*invocation).start
-	case "wait", "train":
-		return (*invocation).wait
-	case "status":
-		return (*invocation).status
-	case "logs":
-		return (*invocation).logs
-	case "tensorboard":
-		return (*invocation).tensorboard
-	case "gpus":
-		return (*invocation).gpus
-	case "stop":
-		return (*invocation).stop
-	case "reset":
-		return (*invocation).reset
-	case "detach":
-		return (*invocation).detach
-	case "attach":
-		return (*invocation).attach
-	case "history":
-		return (*invocation).history
-	case "shutdown":
-		return (*invocation).shutdown
-	case "doctor":
-		return (*invocation).doctor
-	case "run":
-		return (*invocation).batch
-	default:
-		return (*invocation).help
-	}
+// Session is what one kernel, gate or command runs its lines with. Its methods may be called
+// from any goroutine.
+type Session struct {
+	*State
+	table *Table
+}
+
+// NewSession makes a session. With an owner it takes up, in the background, the
+// clusters that the last kernel of that name left; Close ends it.
+func NewSession(ctx context.Context, opt Options) *Session {
+	return &Session{State: newState(ctx, opt), table: NewTable()}
+}
+
+// Table is the session's table, for help and the reference in the documentation.
+func (s *Session) Table() *Table { return s.table }
+
+// GateMain is `tfcluster gate`: a session, and a gate to it for as long as the kernel lives that
+// holds the other end of lifeline.
+func GateMain(ctx context.Context, argv []string, opt Options, lifeline *os.File) error {
+	return serveGate(ctx, argv, lifeline, func(owner, python string) (Runner, func()) {
+		opt := opt
+		opt.Owner, opt.Python = cmp.Or(owner, opt.Owner), cmp.Or(python, opt.Python)
+		s := NewSession(ctx, opt)
+		return s, s.Close
+	})
 }
 
 // Run does a cell made of magics alone, line by line; the first error ends it. The
@@ -69,9 +60,9 @@ func (s *Session) Run(ctx context.Context, code string, out Output, py Python) (
 // %tfcluster, body a cell magic's.
 func (s *Session) RunLine(ctx context.Context, line string, body *string, out Output, py Python) (Value, error) {
 	if asked, ok := helpAsked(line); ok {
-		return s.do(ctx, &Command{Verb: s.table.Verb("help"), Words: asked}, out, py)
+		return do(ctx, s.State, s.table, &Command{Verb: s.table.Verb("help"), Words: asked}, out, py)
 	}
-	tokens, err := s.table.tokens(ctx, line, py)
+	tokens, err := s.table.tokens(ctx, line, values{py})
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +71,7 @@ func (s *Session) RunLine(ctx context.Context, line string, body *string, out Ou
 		return nil, err
 	}
 	c.typed = true
-	return s.do(ctx, c, out, py)
+	return do(ctx, s.State, s.table, c, out, py)
 }
 
 // helpAsked recognises "VERB ?" and "VERB?" before anything is expanded.
@@ -104,39 +95,5 @@ func (s *Session) RunArgv(ctx context.Context, argv []string, out Output, py Pyt
 	if err != nil {
 		return nil, err
 	}
-	return s.do(ctx, c, out, py)
-}
-
-func (s *Session) do(ctx context.Context, c *Command, out Output, py Python) (Value, error) {
-	inv := &invocation{Command: c, session: s, out: out, py: py}
-	if c.Verb.Name != "attach" {
-		s.greet(ctx, out)
-	}
-	if c.Help && c.Verb.Name != "help" {
-		about := &invocation{Command: &Command{Verb: s.table.Verb("help"), Words: []string{c.Verb.Name}}, session: s, out: out}
-		return about.help(ctx)
-	}
-	if err := inv.configure(ctx); err != nil {
-		return nil, err
-	}
-	for _, w := range c.Warnings {
-		out.Stderr("warning: " + w + "\n")
-	}
-	run := verbOf(c.Verb.Name)
-	if !c.Verb.interruptible() {
-		return run(inv, ctx)
-	}
-	ctx, cancel := breakable(ctx, out)
-	defer cancel()
-	return run(inv, ctx)
-}
-
-// interruptible is whether an interrupt simply ends the verb; the others say
-// themselves what it does.
-func (v *Verb) interruptible() bool {
-	switch v.Name {
-	case "reserve", "start", "wait", "train", "logs", "run":
-		return false
-	}
-	return true
+	return do(ctx, s.State, s.table, c, out, py)
 }

@@ -14,18 +14,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Output is where a verb shows what it does; a cell of the kernel satisfies it. Its
-// methods may be called from one goroutine at a time.
-type Output interface {
-	Stdout(text string)
-	Stderr(text string)
-	// Display shows a MIME bundle; Update replaces what was shown under the id.
-	Display(id string, data, metadata map[string]any)
-	Update(id string, data, metadata map[string]any)
-	// Interrupts yields one value for each interrupt of the cell; may be nil.
-	Interrupts() <-chan struct{}
-}
-
 // Connector finds and starts clusters. Connections that implement io.Closer are
 // closed when the session lets go of them.
 type Connector interface {
@@ -75,11 +63,11 @@ type Options struct {
 	Shell bool
 }
 
-// Session is what a notebook keeps. Its methods may be called from any goroutine.
-type Session struct {
+// State is what a notebook keeps: the clusters it is attached to, the last one, and who it is.
+// Its methods may be called from any goroutine.
+type State struct {
 	// static after construction
 	opt   Options
-	table *Table
 	ctx   context.Context // ends with Close; holds' streams live in it
 	end   context.CancelFunc
 	holds sync.WaitGroup
@@ -94,12 +82,12 @@ type Session struct {
 	submitted map[string]*submission // last start, by cluster: what wait and history call it
 }
 
-// NewSession makes a session. With an owner it takes up, in the background, the
+// newState makes a session's state. With an owner it takes up, in the background, the
 // clusters that the last kernel of that name left; Close ends it.
-func NewSession(ctx context.Context, opt Options) *Session {
+func newState(ctx context.Context, opt Options) *State {
 	ctx, end := context.WithCancel(ctx)
-	s := &Session{
-		opt: opt, table: NewTable(), ctx: ctx, end: end, began: make(chan struct{}),
+	s := &State{
+		opt: opt, ctx: ctx, end: end, began: make(chan struct{}),
 		comms: &comms{boards: map[string]board{}}, clusters: map[string]*member{}, submitted: map[string]*submission{},
 	}
 	if opt.Owner == "" {
@@ -113,12 +101,9 @@ func NewSession(ctx context.Context, opt Options) *Session {
 	return s
 }
 
-// Table is the session's table, for help and the reference in the documentation.
-func (s *Session) Table() *Table { return s.table }
-
 // Close lets go of every cluster, without releasing any, and waits for what the
 // session started.
-func (s *Session) Close() {
+func (s *State) Close() {
 	s.end()
 	s.mu.Lock()
 	members := s.clusters
@@ -131,7 +116,7 @@ func (s *Session) Close() {
 }
 
 // adopt keeps a cluster: the session holds it, so that its idle clock stands still.
-func (s *Session) adopt(name string, client clusterpb.ControlClient, owned bool) *member {
+func (s *State) adopt(name string, client clusterpb.ControlClient, owned bool) *member {
 	ctx, drop := context.WithCancel(s.ctx)
 	m := &member{name: name, client: client, owned: owned, drop: drop}
 	s.mu.Lock()
@@ -147,7 +132,7 @@ func (s *Session) adopt(name string, client clusterpb.ControlClient, owned bool)
 }
 
 // forget lets go of a cluster that is over.
-func (s *Session) forget(name string) {
+func (s *State) forget(name string) {
 	s.mu.Lock()
 	m := s.clusters[name]
 	delete(s.clusters, name)
@@ -158,13 +143,13 @@ func (s *Session) forget(name string) {
 	}
 }
 
-func (s *Session) member(name string) *member {
+func (s *State) member(name string) *member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.clusters[name]
 }
 
-func (s *Session) lastName() string {
+func (s *State) lastName() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.used) == 0 {
@@ -174,13 +159,25 @@ func (s *Session) lastName() string {
 }
 
 // use makes a cluster the one that a command without -c means. Caller holds mu.
-func (s *Session) use(name string) {
+func (s *State) use(name string) {
 	s.used = append(slices.DeleteFunc(s.used, func(n string) bool { return n == name }), name)
 }
 
+// prefer makes a cluster the one that a command without -c means. Where it is owned, it ends with
+// the session.
+func (s *State) prefer(m *member, owned bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.use(m.name)
+	m.owned = m.owned || owned
+}
+
+// context ends when the session lets go of its clusters.
+func (s *State) context() context.Context { return s.ctx }
+
 // pick finds the cluster a command means: -c, else the last one, else the only
 // live one.
-func (s *Session) pick(ctx context.Context, c *Command) (*member, error) {
+func (s *State) pick(ctx context.Context, c *Command) (*member, error) {
 	name := c.Text("cluster")
 	if name == "" {
 		name = s.lastName()
@@ -212,7 +209,7 @@ func (s *Session) pick(ctx context.Context, c *Command) (*member, error) {
 }
 
 // reach gives the member of that name, dialling it where the session has none yet.
-func (s *Session) reach(ctx context.Context, name string) (*member, error) {
+func (s *State) reach(ctx context.Context, name string) (*member, error) {
 	if m := s.member(name); m != nil {
 		return m, nil
 	}
@@ -230,9 +227,10 @@ const (
 	dialTimeout    = 10 * time.Second
 	answerTimeout  = 15 * time.Second // a question to a live driver
 	recoverTimeout = 30 * time.Second
+	quickTimeout   = 2 * time.Second // what is shown if it comes in time
 )
 
-func (s *Session) unreachable(name string, err error) error {
+func (s *State) unreachable(name string, err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		e := &ClusterError{Text: "there is no cluster " + name}
 		if infos, lerr := s.opt.Connector.List(s.ctx); lerr == nil && len(infos) > 0 {
@@ -248,7 +246,7 @@ func (s *Session) unreachable(name string, err error) error {
 }
 
 // names lists the clusters for completion: the session's first.
-func (s *Session) names(ctx context.Context) []string {
+func (s *State) names(ctx context.Context) []string {
 	s.mu.Lock()
 	var names []string
 	for n := range s.clusters {
@@ -269,7 +267,7 @@ func (s *Session) names(ctx context.Context) []string {
 }
 
 // say writes a command as this session's user types it.
-func (s *Session) say(words string) string {
+func (s *State) say(words string) string {
 	if s.opt.Shell {
 		return "tfcluster " + words
 	}
@@ -277,7 +275,7 @@ func (s *Session) say(words string) string {
 }
 
 // maker is the verb that reserves: the command line has no reserve.
-func (s *Session) maker() string {
+func (s *State) maker() string {
 	if s.opt.Shell {
 		return s.say("run")
 	}

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -251,6 +249,10 @@ func TestPick(t *testing.T) {
 	}
 }
 
+func sent(data []byte) *clusterpb.Blob {
+	return &clusterpb.Blob{Data: data, Size: int64(len(data))}
+}
+
 // TestStartRequest: what start asks of the driver.
 func TestStartRequest(t *testing.T) {
 	t.Parallel()
@@ -266,19 +268,19 @@ func TestStartRequest(t *testing.T) {
 	defer f.mu.Unlock()
 	want := []*clusterpb.StartRequest{
 		{
-			Program:     &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: blob([]byte("pickle")), Modules: blob([]byte("zip")), Words: []string{"a", "b c"}},
+			Program:     &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: sent([]byte("pickle")), Modules: sent([]byte("zip")), Words: []string{"a", "b c"}},
 			MaxRestarts: 2, Resume: "3", StepTimeoutMillis: 60_000, RunTimeoutMillis: 7_200_000, KerasPatch: true, Env: map[string]string{"A": "1"}, Show: "chief", Mode: "train", Epochs: 1, WorkingDir: "/work/dir",
 		},
 		{
-			Program:  &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: blob([]byte("pickle")), Modules: blob([]byte("zip")), Args: blob([]byte("args"))},
+			Program:  &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: sent([]byte("pickle")), Modules: sent([]byte("zip")), Args: sent([]byte("args"))},
 			Callback: true, KerasPatch: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir",
 		},
 		{
-			Program:  &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: blob([]byte("print(1)\n")), Modules: blob([]byte("zip")), Words: []string{"x", "y"}},
+			Program:  &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: sent([]byte("print(1)\n")), Modules: sent([]byte("zip")), Words: []string{"x", "y"}},
 			Callback: true, KerasPatch: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir",
 		},
 		{
-			Program:  &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: blob([]byte("print(1)\n")), Modules: blob([]byte("zip")), Words: []string{"x", "y"}},
+			Program:  &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: sent([]byte("print(1)\n")), Modules: sent([]byte("zip")), Words: []string{"x", "y"}},
 			Callback: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir",
 		},
 	}
@@ -356,34 +358,5 @@ func TestStatusJSONKeepsSecrets(t *testing.T) {
 	must(t, s, "%tfcluster reserve --env TOKEN=hunter2")
 	if text := must(t, s, "%tfcluster status --json").settle(); strings.Contains(text, "hunter2") || !strings.Contains(text, "TOKEN") {
 		t.Errorf("it shows\n%s", text)
-	}
-}
-
-// TestDriverGoneInWords: however the connection to a killed driver broke.
-func TestDriverGoneInWords(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"error reading from server: EOF", "error reading from server: connection reset by peer", "connection error: desc = \"transport: Error while dialing\"", "transport is closing"} {
-		if got := NewReport(answered(status.Error(codes.Unavailable, text))); !strings.Contains(got.Value, "the cluster's driver is gone") {
-			t.Errorf("%s is told as %s", text, got.Value)
-		}
-	}
-	if got := NewReport(answered(status.Error(codes.Unavailable, "the cluster is being released"))); got.Value != "the cluster is being released" {
-		t.Errorf("the driver's own word is told as %s", got.Value)
-	}
-}
-
-// TestLastUsed: after a shutdown, a command without -c means the cluster that was used
-// before, whatever the names are.
-func TestLastUsed(t *testing.T) {
-	t.Parallel()
-	s := &Session{clusters: map[string]*member{}}
-	for _, name := range []string{"c", "a", "b", "a", "z"} {
-		s.use(name)
-	}
-	for _, want := range []string{"z", "a", "b", "c", ""} {
-		if got := s.lastName(); got != want {
-			t.Errorf("the last used cluster is %q, want %q", got, want)
-		}
-		s.forget(want)
 	}
 }

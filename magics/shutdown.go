@@ -8,7 +8,7 @@ import (
 
 // shutdown releases the cluster, also one whose driver died.
 func (inv *invocation) shutdown(ctx context.Context) (Value, error) {
-	m, err := inv.session.pickOrRecover(ctx, inv)
+	m, err := inv.session.pickOrRecover(ctx, inv.Command)
 	if err != nil {
 		return nil, err
 	}

@@ -31,7 +31,7 @@ func TestSparkSession(t *testing.T) {
 			t.Errorf("%s: %v", c.line, err)
 			continue
 		}
-		if got := d.get("a").request.GetEngine()[engineSession]; got != c.want {
+		if got := d.get("a").request.GetEngine()["session"]; got != c.want {
 			t.Errorf("%s with %v is on the session %q", c.line, c.has, got)
 		}
 		if lent := slices.Contains(py.calls, "spark_lend"); lent != c.lent {

@@ -7,7 +7,7 @@ type submission struct {
 }
 
 // remember keeps what the run's waiters are to show, and what --again means.
-func (s *Session) remember(cluster string, c *Command) {
+func (s *State) remember(cluster string, c *Command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sub := &submission{show: c.Text("show")}
@@ -20,7 +20,7 @@ func (s *Session) remember(cluster string, c *Command) {
 	s.submitted[cluster] = sub
 }
 
-func (s *Session) submission(cluster string) *submission {
+func (s *State) submission(cluster string) *submission {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.submitted[cluster]

@@ -34,7 +34,7 @@ func (inv *invocation) submit(ctx context.Context, m *member, req *clusterpb.Res
 			return nil, progress.giveUp(m, true)
 		case u := <-updates:
 			if u.err != nil {
-				return nil, inv.session.reserveBroke(m, true, u.err)
+				return nil, inv.reserveBroke(m, true, u.err)
 			}
 			if f := u.msg.GetFailure(); f != nil {
 				inv.session.forget(m.name)
@@ -71,7 +71,7 @@ func (inv *invocation) pastWait(ctx context.Context, p *cluster.Past, err error)
 		}
 		return nil, err
 	}
-	f := &followed{session: inv.session, inv: inv, member: &member{name: p.Name}, view: newView(inv.out), printer: &printer{out: inv.out, say: inv.session.say}, status: runs[len(runs)-1]}
+	f := &followed{session: inv.session, inv: inv, member: &member{name: p.Name}, view: newView(inv.out), printer: newPrinter(inv.out, inv.session.say, 0), status: runs[len(runs)-1]}
 	v, err := f.end()
 	return v, released(err)
 }

@@ -19,7 +19,7 @@ func TestSubmit(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("pass\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "large.py"), []byte("# "+strings.Repeat("x", mostSubmitted)+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "large.py"), []byte("# "+strings.Repeat("x", 256<<10)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	const hints = "err| application_1_0001 is submitted; its run needs this machine no more\n" +

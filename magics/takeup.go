@@ -16,7 +16,7 @@ func attachedLine(st *clusterpb.ClusterStatus) string {
 
 // takeUp attaches to what the last kernel of this owner left, and notes what else
 // attach would find.
-func (s *Session) takeUp(ctx context.Context) {
+func (s *State) takeUp(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, recoverTimeout)
 	defer cancel()
 	infos, err := s.opt.Connector.List(ctx)
@@ -41,7 +41,7 @@ func (s *Session) takeUp(ctx context.Context) {
 	s.mu.Unlock()
 }
 
-func (s *Session) takeUpOne(ctx context.Context, i ClusterInfo) string {
+func (s *State) takeUpOne(ctx context.Context, i ClusterInfo) string {
 	client, err := s.opt.Connector.Recover(ctx, i.Name)
 	if err != nil {
 		return fmt.Sprintf("cluster %s cannot be taken up again: %v", i.Name, err)
@@ -55,12 +55,12 @@ func (s *Session) takeUpOne(ctx context.Context, i ClusterInfo) string {
 }
 
 // free is the line for a cluster that no notebook holds.
-func (s *Session) free(ctx context.Context, i ClusterInfo) string {
+func (s *State) free(ctx context.Context, i ClusterInfo) string {
 	say := "; " + s.say("attach "+i.Name) + " takes it up"
 	if !i.Live {
 		return "cluster " + i.Name + ": its driver died" + say
 	}
-	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, quickTimeout)
 	defer cancel()
 	client, err := s.opt.Connector.Dial(ctx, i.Name)
 	if err != nil {
@@ -76,8 +76,8 @@ func (s *Session) free(ctx context.Context, i ClusterInfo) string {
 
 // Announcement is, once, what the kernel's start found: a line a cluster. It waits
 // shortly for the search to end.
-func (s *Session) Announcement(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
+func (s *State) Announcement(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, quickTimeout)
 	defer cancel()
 	select {
 	case <-s.began:
@@ -93,15 +93,15 @@ func (s *Session) Announcement(ctx context.Context) string {
 
 // greet prints the announcement into the first cell. A cell that begins with attach
 // does so itself: it may be about to say the same.
-func (s *Session) greet(ctx context.Context, out Output) {
+func (s *State) greet(ctx context.Context, out Output) {
 	if text := s.Announcement(ctx); text != "" {
 		out.Stdout(text)
 	}
 }
 
 // glance is a live cluster in a few words, "" when its driver is slow.
-func (s *Session) glance(ctx context.Context, name string) string {
-	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
+func (s *State) glance(ctx context.Context, name string) string {
+	ctx, cancel := context.WithTimeout(ctx, quickTimeout)
 	defer cancel()
 	m := s.member(name)
 	client := clusterpb.ControlClient(nil)

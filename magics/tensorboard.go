@@ -43,7 +43,7 @@ func (inv *invocation) tensorboard(ctx context.Context) (Value, error) {
 	fallback := tensorBoardFallback(m.name, r, pickRun(runs, req.GetRun()))
 	data := fallback.mime()
 	if r.GetError() == "" && r.GetId() != "" {
-		inv.session.comms.know(r.GetId(), m.name, req)
+		inv.session.knowBoard(r.GetId(), m.name, req)
 		data[tensorBoardType] = map[string]any{"id": r.GetId()}
 	}
 	inv.out.Display(rand.Text(), data, nil)

@@ -259,6 +259,37 @@ func (c *Command) texts(name string) []string {
 	return texts
 }
 
+// set takes a setting as if the line had it.
+func (c *Command) set(name string, texts []string) error {
+	b := &binder{Command: c}
+	o, role := c.Verb.option(name), ""
+	if o == nil {
+		role, o = c.Verb.roleOption(name)
+	}
+	for _, text := range texts {
+		if o.Kind == KindFlag {
+			if text == "0" || text == "false" {
+				continue
+			}
+			text = ""
+		}
+		if err := b.take(o, role, name, text, o.Kind != KindFlag); err != nil {
+			return fmt.Errorf("configuration: %w", err)
+		}
+	}
+	return nil
+}
+
+// name has the command mean the cluster that was given as a word.
+func (c *Command) name(given string) error {
+	v, err := c.Verb.option("cluster").read(given)
+	if err != nil {
+		return usagef(c.Verb, "%v", err)
+	}
+	c.values["cluster"] = []value{v}
+	return nil
+}
+
 // shorten cuts what a person wrote so that an error stays one line.
 func shorten(s string, most int) string {
 	r := []rune(s)

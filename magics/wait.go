@@ -68,7 +68,7 @@ func (inv *invocation) follow(ctx context.Context, m *member, req *clusterpb.Fol
 	if err != nil {
 		return nil, answered(err)
 	}
-	f := &followed{session: inv.session, inv: inv, member: m, view: v, printer: &printer{out: inv.out, say: inv.session.say}}
+	f := &followed{session: inv.session, inv: inv, member: m, view: v, printer: newPrinter(inv.out, inv.session.say, 0)}
 	f.printer.shows(m.name, req.GetRun())
 	updates, stop := receive(stream.Recv)
 	defer stop()
@@ -98,7 +98,7 @@ func (inv *invocation) follow(ctx context.Context, m *member, req *clusterpb.Fol
 
 // followed is a run before the cell's eyes; owned by follow.
 type followed struct {
-	session *Session
+	session *State
 	inv     *invocation
 	member  *member
 	view    *view
@@ -157,7 +157,7 @@ func (f *followed) broke(err error) error {
 // breaker answers interrupts of a cell that waits for a run: the first stops the
 // run, the second kills it, a third leaves it to itself.
 type breaker struct {
-	session *Session
+	session *State
 	member  *member
 	out     Output
 	batch   bool // the executors are given back with the run
@@ -186,7 +186,7 @@ func (b *breaker) interrupt(run int32) error {
 		return &Interrupted{Text: "no longer waiting; " + b.session.say("status") + " shows the run"}
 	}
 	b.out.Stderr(word)
-	ctx, cancel := context.WithTimeout(b.session.ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(b.session.context(), answerTimeout)
 	defer cancel()
 	if _, err := b.member.client.Stop(ctx, &clusterpb.StopRequest{Run: run, GraceMillis: grace.Milliseconds()}); err != nil {
 		return fmt.Errorf("stop the run: %w", answered(err))
