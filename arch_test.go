@@ -20,7 +20,13 @@ const module = "github.com/tfcluster/tfcluster"
 // A part is a folder with everything below it, the longest that fits.
 var mayImport = map[string][]string{
 	"kernel":                   {},
-	"magics":                   {"cluster", "cluster/clusterpb", "cluster/ship"},
+	"magics":                   {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "magics/verbs", "cluster", "cluster/clusterpb"},
+	"magics/verbs":             {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "cluster", "cluster/clusterpb", "cluster/ship"},
+	"magics/session":           {"magics/command", "magics/render", "magics/result", "cluster", "cluster/clusterpb"},
+	"magics/bridge":            {"magics/command", "magics/render", "magics/result", "cluster"},
+	"magics/result":            {"magics/command", "magics/render", "cluster/clusterpb"},
+	"magics/render":            {"magics/command", "cluster", "cluster/clusterpb"},
+	"magics/command":           {"cluster"},
 	"cluster":                  {"cluster/clusterpb", "cluster/runfiles", "cluster/ship"},
 	"cluster/clusterpb":        {},
 	"cluster/python":           {},

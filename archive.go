@@ -10,21 +10,21 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
-	"github.com/tfcluster/tfcluster/magics"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // archive is what is left of this user's clusters: on this host, on HDFS, at YARN.
 type archive struct{}
 
-var _ magics.Archive = archive{}
+var _ session.Archive = archive{}
 
-// Pasts implements magics.Archive.
+// Pasts implements session.Archive.
 func (archive) Pasts() ([]*cluster.Past, error) { return cluster.Pasts() }
 
-// LivesAs implements magics.Archive.
+// LivesAs implements session.Archive.
 func (archive) LivesAs(lease string) string { return cluster.LivesAs(lease) }
 
-// Folder implements magics.Archive.
+// Folder implements session.Archive.
 func (archive) Folder(p *cluster.Past) (cluster.Folder, error) {
 	if !cluster.IsURI(p.Dir) {
 		return cluster.HereFolder(p.Dir), nil
@@ -54,12 +54,12 @@ func (f elsewhereFolder) Open(ctx context.Context, name string) (io.ReadCloser, 
 // Close implements cluster.Folder.
 func (f elsewhereFolder) Close() error { return f.Elsewhere.Close.Close() }
 
-// EngineLogs implements magics.Archive.
+// EngineLogs implements session.Archive.
 func (archive) EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(string, []*clusterpb.Line) error) error {
 	return yarn.ReadLogs(ctx, r, places, q, emit)
 }
 
-// Outcomes implements magics.Archive.
+// Outcomes implements session.Archive.
 func (archive) Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, leases []string) map[string]string {
 	return yarn.Outcomes(ctx, r, leases)
 }

@@ -13,6 +13,8 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // fakeArchive has folders of this host, and an engine that says what it is asked.
@@ -91,7 +93,7 @@ func TestOver(t *testing.T) {
 		},
 		now: map[string]string{"application_1_0002": "failed: AM expired"},
 	}
-	s := NewSession(t.Context(), Options{Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
+	s := NewSession(t.Context(), session.Options{Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
 	t.Cleanup(s.Close)
 	for _, tt := range []struct{ line, want string }{
 		{"logs -c yarn-2", "out| ── cluster yarn-2: released 2026-01-02 03:04:05; run 3\nout| [worker:0] first\nout| [worker:0] second\nout| [worker:0] third\n"},
@@ -117,7 +119,7 @@ see| application_1_0002 failed: AM expired, no run
 		out := newRecord()
 		_, err := s.Run(t.Context(), "%tfcluster "+tt.line, out, &fakePython{})
 		got := out.settle()
-		if r := NewReport(err); r != nil {
+		if r := result.NewReport(err); r != nil {
 			got += r.Lines[0]
 		}
 		if got != tt.want {
@@ -143,7 +145,7 @@ func TestLives(t *testing.T) {
 	f.lines = []*clusterpb.Line{{Task: "agent of worker:0", Text: "here"}}
 	f.run = &clusterpb.RunStatus{Id: 1, State: "running", Allocation: "application_1_0001"}
 	a := &fakeArchive{lives: map[string]string{"application_1_0001": "yarn-1"}, now: map[string]string{"application_1_0001": "running"}}
-	s := NewSession(t.Context(), Options{Connector: d, Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
+	s := NewSession(t.Context(), session.Options{Connector: d, Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
 	t.Cleanup(s.Close)
 	must(t, s, "%tfcluster logs -c application_1_0001 --task worker:0")
 	must(t, s, "%tfcluster logs --task container_1_0001_01_000002")

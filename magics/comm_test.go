@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // commTranscript is what kernel and front end say to one another, as the extension's
@@ -60,7 +61,7 @@ const boardType = "application/vnd.tfcluster.tensorboard.v1+json"
 func TestCommTranscript(t *testing.T) {
 	t.Parallel()
 	said := readTranscript(t)
-	if said.Target != CommTarget || said.Mime != boardType || len(said.Exchanges) == 0 {
+	if said.Target != session.CommTarget || said.Mime != boardType || len(said.Exchanges) == 0 {
 		t.Fatalf("the transcript is %+v", said)
 	}
 	board := said.Exchanges[0].Reply

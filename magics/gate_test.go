@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // shim is the Python side of a connection.
@@ -24,7 +27,7 @@ type shim struct {
 	in   *bufio.Scanner
 }
 
-func dialGate(t *testing.T, g *Gate) *shim {
+func dialGate(t *testing.T, g *bridge.Gate) *shim {
 	t.Helper()
 	conn, err := net.Dial("unix", g.Path())
 	if err != nil {
@@ -75,13 +78,13 @@ func (s *shim) until(op string) (m map[string]any, before string) {
 	}
 }
 
-func openTestGate(t *testing.T) (*Gate, *fakeDrivers, *Session) {
+func openTestGate(t *testing.T) (*bridge.Gate, *fakeDrivers, *Session) {
 	t.Helper()
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	t.Setenv("TMPDIR", t.TempDir())
 	d := newFakeDrivers(t)
 	s := newTestSession(t, d, "")
-	g, err := OpenGate(t.Context(), s)
+	g, err := bridge.OpenGate(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,7 +220,7 @@ func TestGateObjects(t *testing.T) {
 	if err := g.Call(t.Context(), "names", nil, &names); err != nil || len(names) != 2 {
 		t.Errorf("names are %v, %v", names, err)
 	}
-	var pe *PythonError
+	var pe *bridge.PythonError
 	if err := g.Call(t.Context(), "eval", nil, &names); !errors.As(err, &pe) || pe.Name != "NameError" {
 		t.Errorf("eval gives %v", err)
 	}
@@ -229,10 +232,10 @@ func TestGateObjects(t *testing.T) {
 	if err := g.Call(ctx, "busy", nil, &names); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("an answer that does not come gives %v", err)
 	}
-	if err := g.Call(t.Context(), "cwd", nil, &names); !errors.Is(err, ErrNoPython) {
+	if err := g.Call(t.Context(), "cwd", nil, &names); !errors.Is(err, bridge.ErrNoPython) {
 		t.Errorf("a Python that dies gives %v", err)
 	}
-	if err := g.Call(t.Context(), "cwd", nil, &names); !errors.Is(err, ErrNoPython) {
+	if err := g.Call(t.Context(), "cwd", nil, &names); !errors.Is(err, bridge.ErrNoPython) {
 		t.Errorf("a dead Python gives %v", err)
 	}
 }
@@ -273,7 +276,7 @@ func TestGateSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if other, err := OpenGate(t.Context(), nil); err != nil { // which sweeps
+	if other, err := bridge.OpenGate(t.Context(), nil); err != nil { // which sweeps
 		t.Error(err)
 	} else {
 		other.Close()
@@ -297,7 +300,7 @@ func TestGateMain(t *testing.T) {
 	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
 	ended := make(chan error, 1)
 	go func() {
-		ended <- GateMain(t.Context(), []string{"--owner", "kernel-9.json", "--python", "python3"}, Options{Connector: newFakeDrivers(t)}, theirs)
+		ended <- GateMain(t.Context(), []string{"--owner", "kernel-9.json", "--python", "python3"}, session.Options{Connector: newFakeDrivers(t)}, theirs)
 		_ = theirs.Close()
 	}()
 	var word map[string]string

@@ -13,6 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 var update = flag.Bool("update", false, "write the transcripts in testdata anew")
@@ -101,7 +104,7 @@ func TestTranscripts(t *testing.T) {
 			}
 			drivers := newFakeDrivers(t)
 			drivers.prep = scenes[strings.TrimSuffix(filepath.Base(file), ".txt")]
-			s := NewSession(t.Context(), Options{Connector: drivers, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
+			s := NewSession(t.Context(), session.Options{Connector: drivers, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
 			t.Cleanup(s.Close)
 			py := &fakePython{names: map[string]string{"lr": "0.1"}, exprs: map[string]string{"2*3": "6"}}
 			var got strings.Builder
@@ -144,7 +147,7 @@ func cellsOf(text string) []transcriptCell {
 	return cells
 }
 
-func transcript(s *Session, code string, py Python) string {
+func transcript(s *Session, code string, py bridge.Python) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	out := newRecord()
@@ -153,7 +156,7 @@ func transcript(s *Session, code string, py Python) string {
 	if v != nil {
 		text += "val| " + v.String() + "\n"
 	}
-	if r := NewReport(err); r != nil {
+	if r := result.NewReport(err); r != nil {
 		for _, line := range r.Lines {
 			text += strings.TrimRight("bad| "+line, " ") + "\n"
 		}

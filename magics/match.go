@@ -1,6 +1,10 @@
 package magics
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/tfcluster/tfcluster/magics/command"
+)
 
 // Match is what becomes of a cell.
 type Match int
@@ -15,15 +19,15 @@ const (
 // Match says whether a cell is made of magics alone. It asks nobody and is quick:
 // the kernel calls it for every cell.
 func (s *Session) Match(code string) Match {
-	if !strings.Contains(code, "%"+magicName) {
+	if !strings.Contains(code, "%"+command.MagicName) {
 		return Pass
 	}
-	cell, ok := readCell(code)
+	cell, ok := command.ReadCell(code)
 	if !ok {
 		return Pass
 	}
-	for _, line := range cell.lines {
-		if !s.table.isNow(line) {
+	for _, line := range cell.Lines {
+		if !s.table.IsNow(line) {
 			return Queue
 		}
 	}

@@ -7,17 +7,23 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+	"github.com/tfcluster/tfcluster/magics/verbs"
 )
 
-func words(t *testing.T, line string, py Python) []string {
+func words(t *testing.T, line string, py bridge.Python) []string {
 	t.Helper()
-	tokens, err := NewTable().tokens(context.Background(), line, values{py})
+	tokens, err := verbs.Table().Tokens(context.Background(), line, values{py})
 	if err != nil {
 		t.Fatalf("%q: %v", line, err)
 	}
 	var out []string
 	for _, k := range tokens {
-		out = append(out, k.text)
+		out = append(out, k.Text)
 	}
 	return out
 }
@@ -74,8 +80,8 @@ func TestWordErrors(t *testing.T) {
 		`a $lr`:   "the notebook has no name lr",
 		`a {x+1}`: "NameError",
 	} {
-		_, err := NewTable().tokens(context.Background(), line, values{py})
-		var usage *UsageError
+		_, err := verbs.Table().Tokens(context.Background(), line, values{py})
+		var usage *command.UsageError
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q gave %v, want a usage error with %q", line, err, want)
 		}
@@ -83,18 +89,18 @@ func TestWordErrors(t *testing.T) {
 			t.Errorf("%q gave more than a line: %v", line, err)
 		}
 	}
-	if _, err := NewTable().tokens(context.Background(), "a $lr", values{}); !errors.Is(err, ErrNoPython) {
+	if _, err := verbs.Table().Tokens(context.Background(), "a $lr", values{}); !errors.Is(err, bridge.ErrNoPython) {
 		t.Errorf("without Python $lr gave %v, want ErrNoPython", err)
 	}
 }
 
-func parseLine(line string, cell *string, shell bool) (*Command, error) {
-	table := NewTable()
-	tokens, err := table.tokens(context.Background(), line, values{})
+func parseLine(line string, cell *string, shell bool) (*command.Command, error) {
+	table := verbs.Table()
+	tokens, err := table.Tokens(context.Background(), line, values{})
 	if err != nil {
 		return nil, err
 	}
-	return table.parse(tokens, cell, shell)
+	return table.Parse(tokens, cell, shell)
 }
 
 func TestParseErrors(t *testing.T) {
@@ -148,7 +154,7 @@ func TestParseErrors(t *testing.T) {
 			t.Errorf("%q gave %v, want %q", line, err, want)
 			continue
 		}
-		r := NewReport(err)
+		r := result.NewReport(err)
 		if !r.Usage || len(r.Lines) != 1 || strings.Contains(r.Lines[0], "\n") || r.Code != 2 {
 			t.Errorf("%q is reported as %+v, want one line of usage", line, r)
 		}
@@ -161,7 +167,7 @@ func TestParseErrors(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	parse := func(line string) *Command {
+	parse := func(line string) *command.Command {
 		t.Helper()
 		c, err := parseLine(line, nil, false)
 		if err != nil {
@@ -181,14 +187,14 @@ func TestParse(t *testing.T) {
 	}
 	c = parse("logs -fn20 --task=worker:1 -c local-1")
 	if !c.Has("follow") || c.Count("lines", 0) != 20 || c.Text("task") != "worker:1" || c.Text("cluster") != "local-1" {
-		t.Errorf("logs is %+v", c.values)
+		t.Errorf("logs is %+v", c.Values)
 	}
 	c = parse("reserve --ps-memory 512m --worker-node-label gpu --idle never --env A=b=c --env HOME --timeout 90")
-	if c.roles["ps"]["memory"].number != 512<<20 || c.roles["worker"]["node-label"].text != "gpu" || c.Millis("idle", time.Hour) != 0 || c.Millis("timeout", 0) != 90_000 {
-		t.Errorf("reserve is %+v, %+v", c.roles, c.values)
+	if c.Roles["ps"]["memory"].Number != 512<<20 || c.Roles["worker"]["node-label"].Text != "gpu" || c.Millis("idle", time.Hour) != 0 || c.Millis("timeout", 0) != 90_000 {
+		t.Errorf("reserve is %+v, %+v", c.Roles, c.Values)
 	}
-	if env := c.values["env"]; len(env) != 2 || env[0].text != "b=c" || !env[0].hasValue || env[1].key != "HOME" || env[1].hasValue {
-		t.Errorf("--env is %+v", c.values["env"])
+	if env := c.Values["env"]; len(env) != 2 || env[0].Text != "b=c" || !env[0].HasValue || env[1].Key != "HOME" || env[1].HasValue {
+		t.Errorf("--env is %+v", c.Values["env"])
 	}
 	for _, line := range []string{"reserve ?", "reserve --workers ?", "reserve?", "reserve --workers?", "start ?"} {
 		if c := parse(line); !c.Help {
@@ -210,7 +216,7 @@ func TestParse(t *testing.T) {
 
 func TestCells(t *testing.T) {
 	t.Parallel()
-	s := NewSession(t.Context(), Options{Connector: newFakeDrivers(t)})
+	s := NewSession(t.Context(), session.Options{Connector: newFakeDrivers(t)})
 	t.Cleanup(s.Close)
 	for _, tc := range []struct {
 		code string

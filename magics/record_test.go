@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tfcluster/tfcluster/magics/bridge"
 )
 
 // record is an Output that keeps what it is given, as a transcript.
@@ -124,12 +126,12 @@ func (p *fakePython) Call(_ context.Context, fn string, args, reply any) error {
 	case "eval":
 		v, ok := p.exprs[given["expr"].(string)]
 		if !ok {
-			return &PythonError{Name: "NameError", Text: "name 'x' is not defined"}
+			return &bridge.PythonError{Name: "NameError", Text: "name 'x' is not defined"}
 		}
 		*reply.(*string) = v
 	case "program":
 		if given["name"] != "main_fun" {
-			return &PythonError{Name: "UsageError", Text: fmt.Sprintf("the notebook has no name %s", given["name"])}
+			return &bridge.PythonError{Name: "UsageError", Text: fmt.Sprintf("the notebook has no name %s", given["name"])}
 		}
 		return answer(reply, map[string]any{"pickle_b64": []byte("pickle"), "modules_b64": []byte("zip"), "qualname": "main_fun", "captured": []any{map[string]any{"name": "x_train", "bytes": 120 << 20}}})
 	case "args":

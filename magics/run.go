@@ -5,28 +5,35 @@ import (
 	"context"
 	"os"
 	"strings"
+
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+	"github.com/tfcluster/tfcluster/magics/verbs"
 )
 
 // Session is what one kernel, gate or command runs its lines with. Its methods may be called
 // from any goroutine.
 type Session struct {
-	*State
-	table *Table
+	*session.State
+	table *command.Table
 }
 
 // NewSession makes a session. With an owner it takes up, in the background, the
 // clusters that the last kernel of that name left; Close ends it.
-func NewSession(ctx context.Context, opt Options) *Session {
-	return &Session{State: newState(ctx, opt), table: NewTable()}
+func NewSession(ctx context.Context, opt session.Options) *Session {
+	return &Session{State: session.NewState(ctx, opt), table: verbs.Table()}
 }
 
 // Table is the session's table, for help and the reference in the documentation.
-func (s *Session) Table() *Table { return s.table }
+func (s *Session) Table() *command.Table { return s.table }
 
 // GateMain is `tfcluster gate`: a session, and a gate to it for as long as the kernel lives that
 // holds the other end of lifeline.
-func GateMain(ctx context.Context, argv []string, opt Options, lifeline *os.File) error {
-	return serveGate(ctx, argv, lifeline, func(owner, python string) (Runner, func()) {
+func GateMain(ctx context.Context, argv []string, opt session.Options, lifeline *os.File) error {
+	return bridge.Main(ctx, argv, lifeline, func(owner, python string) (bridge.Runner, func()) {
 		opt := opt
 		opt.Owner, opt.Python = cmp.Or(owner, opt.Owner), cmp.Or(python, opt.Python)
 		s := NewSession(ctx, opt)
@@ -36,17 +43,17 @@ func GateMain(ctx context.Context, argv []string, opt Options, lifeline *os.File
 
 // Run does a cell made of magics alone, line by line; the first error ends it. The
 // value is the last line's. Call it for cells that Match does not pass.
-func (s *Session) Run(ctx context.Context, code string, out Output, py Python) (Value, error) {
-	cell, ok := readCell(code)
+func (s *Session) Run(ctx context.Context, code string, out render.Output, py bridge.Python) (result.Value, error) {
+	cell, ok := command.ReadCell(code)
 	if !ok {
-		return nil, &UsageError{Text: "not a cell of %tfcluster lines"}
+		return nil, &command.UsageError{Text: "not a cell of %tfcluster lines"}
 	}
 	var body *string
-	if cell.hasBody {
-		body = &cell.body
+	if cell.HasBody {
+		body = &cell.Body
 	}
-	var value Value
-	for _, line := range cell.lines {
+	var value result.Value
+	for _, line := range cell.Lines {
 		v, err := s.RunLine(ctx, line, body, out, py)
 		if err != nil {
 			return nil, err
@@ -58,20 +65,20 @@ func (s *Session) Run(ctx context.Context, code string, out Output, py Python) (
 
 // RunLine does one magic from inside Python code: line is what follows
 // %tfcluster, body a cell magic's.
-func (s *Session) RunLine(ctx context.Context, line string, body *string, out Output, py Python) (Value, error) {
+func (s *Session) RunLine(ctx context.Context, line string, body *string, out render.Output, py bridge.Python) (result.Value, error) {
 	if asked, ok := helpAsked(line); ok {
-		return do(ctx, s.State, s.table, &Command{Verb: s.table.Verb("help"), Words: asked}, out, py)
+		return verbs.Do(ctx, s.State, s.table, &command.Command{Verb: s.table.Verb("help"), Words: asked}, out, py)
 	}
-	tokens, err := s.table.tokens(ctx, line, values{py})
+	tokens, err := s.table.Tokens(ctx, line, values{py})
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.table.parse(tokens, body, s.opt.Shell)
+	c, err := s.table.Parse(tokens, body, s.Options.Shell)
 	if err != nil {
 		return nil, err
 	}
-	c.typed = true
-	return do(ctx, s.State, s.table, c, out, py)
+	c.Typed = true
+	return verbs.Do(ctx, s.State, s.table, c, out, py)
 }
 
 // helpAsked recognises "VERB ?" and "VERB?" before anything is expanded.
@@ -90,10 +97,10 @@ func helpAsked(line string) ([]string, bool) {
 
 // RunArgv does one command given as words, which are taken as they are: for the
 // Python API and the command line.
-func (s *Session) RunArgv(ctx context.Context, argv []string, out Output, py Python) (Value, error) {
-	c, err := s.table.parse(plainTokens(argv), nil, s.opt.Shell)
+func (s *Session) RunArgv(ctx context.Context, argv []string, out render.Output, py bridge.Python) (result.Value, error) {
+	c, err := s.table.Parse(command.PlainTokens(argv), nil, s.Options.Shell)
 	if err != nil {
 		return nil, err
 	}
-	return do(ctx, s.State, s.table, c, out, py)
+	return verbs.Do(ctx, s.State, s.table, c, out, py)
 }

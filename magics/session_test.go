@@ -10,11 +10,13 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 func newTestSession(t *testing.T, d *fakeDrivers, owner string) *Session {
 	t.Helper()
-	s := NewSession(t.Context(), Options{Connector: d, Owner: owner, Python: "python3", WorkingDir: "/work/dir", Client: "test " + owner})
+	s := NewSession(t.Context(), session.Options{Connector: d, Owner: owner, Python: "python3", WorkingDir: "/work/dir", Client: "test " + owner})
 	t.Cleanup(s.Close)
 	return s
 }
@@ -69,8 +71,8 @@ func TestInterruptWait(t *testing.T) {
 	out.interrupts <- struct{}{}
 	out.await(t, "killing the run")
 	err := ended(t, done)
-	var broke *Interrupted
-	if !errors.As(err, &broke) || NewReport(err).Name != "KeyboardInterrupt" {
+	var broke *result.Interrupted
+	if !errors.As(err, &broke) || result.NewReport(err).Name != "KeyboardInterrupt" {
 		t.Errorf("the cell ended with %v, want an interrupt", err)
 	}
 	f.mu.Lock()
@@ -302,7 +304,7 @@ func TestDeadPython(t *testing.T) {
 	s := newTestSession(t, d, "")
 	must(t, s, "%tfcluster reserve")
 	_, err := s.Run(t.Context(), "%tfcluster start main_fun", newRecord(), nil)
-	if !errors.As(err, new(*ClusterError)) || !strings.Contains(err.Error(), "does not answer") {
+	if !errors.As(err, new(*result.ClusterError)) || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("start without Python says %v", err)
 	}
 	if _, err := s.Run(t.Context(), "%tfcluster status --now $x", newRecord(), nil); err == nil || !strings.Contains(err.Error(), "one word too many") {
@@ -335,7 +337,7 @@ func TestJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := JSON(v)
+	raw, err := result.JSON(v)
 	if err != nil {
 		t.Fatal(err)
 	}

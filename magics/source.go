@@ -7,41 +7,46 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/session"
+	"github.com/tfcluster/tfcluster/magics/verbs"
 )
 
 // Complete offers verbs, options, values, clusters, tasks, names and paths at a
 // position of a cell's code; nil where the line is not ours. py may be nil.
-func (s *Session) Complete(ctx context.Context, code string, cursor int, py Python) *Completion {
-	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
+func (s *Session) Complete(ctx context.Context, code string, cursor int, py bridge.Python) *command.Completion {
+	ctx, cancel := context.WithTimeout(ctx, bridge.GlanceTimeout)
 	defer cancel()
-	return s.table.Complete(code, cursor, s.opt.Shell, &source{session: s.State, ctx: ctx, py: py})
+	return s.table.Complete(code, cursor, s.Options.Shell, &source{session: s.State, ctx: ctx, py: py})
 }
 
 // Inspect is the help for the magic under the cursor, as Shift-Tab and
 // %tfcluster VERB? show it; nil where the line is not ours.
 func (s *Session) Inspect(code string, cursor int) map[string]any {
-	return s.table.Inspect(code, cursor, s.opt.Shell)
+	return s.table.Inspect(code, cursor, s.Options.Shell)
 }
 
 // source is what a completion finds outside the table.
 type source struct {
-	session *State
+	session *session.State
 	ctx     context.Context // of one completion
-	py      Python
+	py      bridge.Python
 }
 
 // Clusters implements Source.
-func (c *source) Clusters(v *Verb) []string {
-	return append(c.session.names(c.ctx), c.session.pastNames(v.Name)...)
+func (c *source) Clusters(v *command.Verb) []string {
+	return append(c.session.Names(c.ctx), c.session.PastNames(v.Name)...)
 }
 
 // Tasks implements Source.
 func (c *source) Tasks() []string {
-	m := c.session.member(c.session.lastName())
+	m := c.session.Find(c.session.LastName())
 	if m == nil {
 		return []string{"chief:0", "worker:0", "worker:1", "ps:0"}
 	}
-	st, err := m.status(c.ctx)
+	st, err := m.Status(c.ctx)
 	if err != nil {
 		return nil
 	}
@@ -54,11 +59,11 @@ func (c *source) Tasks() []string {
 
 // Runs implements Source.
 func (c *source) Runs() []string {
-	m := c.session.member(c.session.lastName())
+	m := c.session.Find(c.session.LastName())
 	if m == nil {
 		return nil
 	}
-	runs, err := m.history(c.ctx, true)
+	runs, err := m.History(c.ctx, true)
 	if err != nil {
 		return nil
 	}
@@ -72,7 +77,7 @@ func (c *source) Runs() []string {
 // Names implements Source.
 func (c *source) Names() []string {
 	var names []string
-	if err := ask(c.ctx, c.py, glanceTimeout, "names", map[string]any{}, &names); err != nil {
+	if err := bridge.Ask(c.ctx, c.py, bridge.GlanceTimeout, "names", map[string]any{}, &names); err != nil {
 		return nil
 	}
 	return names
@@ -80,15 +85,15 @@ func (c *source) Names() []string {
 
 // Paths implements Source.
 func (c *source) Paths(word string) []string {
-	base := c.session.opt.WorkingDir
+	base := c.session.Options.WorkingDir
 	if c.py != nil {
 		var cwd string
-		if err := ask(c.ctx, c.py, glanceTimeout, "cwd", map[string]any{}, &cwd); err == nil {
+		if err := bridge.Ask(c.ctx, c.py, bridge.GlanceTimeout, "cwd", map[string]any{}, &cwd); err == nil {
 			base = cwd
 		}
 	}
 	folder, start := filepath.Split(word)
-	entries, err := os.ReadDir(absolute(base, folder))
+	entries, err := os.ReadDir(verbs.Absolute(base, folder))
 	if err != nil {
 		return nil
 	}

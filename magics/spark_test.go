@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // TestSparkSession: a reservation is on the notebook's session where there is one,
@@ -57,7 +59,7 @@ func TestSparkSessionRefuses(t *testing.T) {
 		"--master local[2] --session any": "give one of them",
 	} {
 		_, err := s.Run(t.Context(), "%tfcluster reserve --backend spark "+given, newRecord(), py)
-		if r := NewReport(err); err == nil || r.Name != "UsageError" || !strings.Contains(err.Error(), want) {
+		if r := result.NewReport(err); err == nil || r.Name != "UsageError" || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", given, err)
 		}
 	}

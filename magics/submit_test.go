@@ -9,6 +9,8 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // TestSubmit: a detached run of a managed cluster is left to it once its engine has taken
@@ -44,7 +46,7 @@ func TestSubmit(t *testing.T) {
 			out := newRecord()
 			_, err := newTestShell(t, d, dir).RunArgv(t.Context(), []string{"run", "--backend", "yarn", "--managed", "--detach", "--name", "night", "--max-restarts", "2", tt.program}, out, nil)
 			code := 0
-			if r := NewReport(err); r != nil {
+			if r := result.NewReport(err); r != nil {
 				code = r.Code
 			}
 			if got := out.settle(); code != tt.code || got != tt.shows {
@@ -78,7 +80,7 @@ func TestWaitForPast(t *testing.T) {
 		over("good", pastDir(t), "application_1_0001", "finished"), over("bad", failed, "application_1_0002", "finished as failed"),
 		over("none", pastDir(t), "application_1_0003", "finished as failed: not reserved within 10m"), living,
 	}}
-	s := NewSession(t.Context(), Options{Connector: newFakeDrivers(t), Shell: true, Python: "python3", WorkingDir: t.TempDir(), Client: "test", Archive: a})
+	s := NewSession(t.Context(), session.Options{Connector: newFakeDrivers(t), Shell: true, Python: "python3", WorkingDir: t.TempDir(), Client: "test", Archive: a})
 	t.Cleanup(s.Close)
 	for _, tt := range []struct {
 		words []string
@@ -94,7 +96,7 @@ func TestWaitForPast(t *testing.T) {
 		out := newRecord()
 		_, err := s.RunArgv(t.Context(), tt.words, out, nil)
 		code, got := 0, out.settle()
-		if r := NewReport(err); r != nil {
+		if r := result.NewReport(err); r != nil {
 			code, got = r.Code, got+strings.Join(r.Lines, "\n")
 		}
 		if code != tt.code || !strings.Contains(got, tt.says) || strings.Contains(got, "held") {
@@ -135,7 +137,7 @@ func TestWaitForDetached(t *testing.T) {
 			out.interrupts <- struct{}{}
 		}
 		err := <-ended
-		if r := NewReport(err); r == nil || r.Code != 130 || !strings.Contains(r.Value, tt.says) {
+		if r := result.NewReport(err); r == nil || r.Code != 130 || !strings.Contains(r.Value, tt.says) {
 			t.Errorf("%s: it ends with %v", name, err)
 		}
 		f.mu.Lock()
@@ -154,7 +156,7 @@ func TestWaitBeforeBegin(t *testing.T) {
 	out := newRecord()
 	out.interrupts <- struct{}{}
 	_, err := newTestShell(t, d, t.TempDir()).RunArgv(t.Context(), []string{"wait", "-c", "night"}, out, nil)
-	if r := NewReport(err); r == nil || r.Code != 130 || !strings.Contains(r.Value, "the run goes on, and tfcluster stop -c night ends it") {
+	if r := result.NewReport(err); r == nil || r.Code != 130 || !strings.Contains(r.Value, "the run goes on, and tfcluster stop -c night ends it") {
 		t.Errorf("it ends with %v", err)
 	}
 	f.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // TestWorkingDirOption: a relative --working-dir is below the notebook's folder on this
@@ -36,7 +37,7 @@ func TestWorkingDirOption(t *testing.T) {
 		}
 		_, err := s.Run(t.Context(), line, newRecord(), &fakePython{})
 		if tt.refused != "" {
-			if r := NewReport(err); r == nil || r.Code != 2 || !strings.Contains(r.Value, tt.refused) {
+			if r := result.NewReport(err); r == nil || r.Code != 2 || !strings.Contains(r.Value, tt.refused) {
 				t.Errorf("%s on %s: %v, want %q", line, tt.backend, err, tt.refused)
 			}
 			continue

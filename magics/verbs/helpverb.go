@@ -1,0 +1,21 @@
+package verbs
+
+import (
+	"context"
+
+	"github.com/tfcluster/tfcluster/magics/result"
+)
+
+// help lists the verbs, or shows one.
+func (inv *invocation) help(_ context.Context) (result.Value, error) {
+	if len(inv.Words) == 0 {
+		inv.out.Stdout(inv.table.Usage(inv.session.Options.Shell))
+		return nil, nil
+	}
+	text, err := inv.table.VerbUsage(inv.Words[0], inv.session.Options.Shell)
+	if err != nil {
+		return nil, err
+	}
+	inv.out.Stdout(text)
+	return nil, nil
+}
