@@ -27,7 +27,7 @@ func (s *Session) Match(code string) Match {
 		return Pass
 	}
 	for _, line := range cell.Lines {
-		if !s.table.IsNow(line) {
+		if !s.verbs.Table.IsNow(line) {
 			return Queue
 		}
 	}
@@ -36,4 +36,4 @@ func (s *Session) Match(code string) Match {
 
 // NowHint is whether every line of a cell might say --now instead of waiting for its
 // turn, for the kernel to say so.
-func (s *Session) NowHint(code string) bool { return s.table.NowHint(code) }
+func (s *Session) NowHint(code string) bool { return s.verbs.Table.NowHint(code) }

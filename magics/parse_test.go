@@ -17,7 +17,7 @@ import (
 
 func words(t *testing.T, line string, py bridge.Python) []string {
 	t.Helper()
-	tokens, err := verbs.Table().Tokens(context.Background(), line, values{py})
+	tokens, err := verbs.NewSet().Table.Tokens(context.Background(), line, values{py})
 	if err != nil {
 		t.Fatalf("%q: %v", line, err)
 	}
@@ -80,7 +80,7 @@ func TestWordErrors(t *testing.T) {
 		`a $lr`:   "the notebook has no name lr",
 		`a {x+1}`: "NameError",
 	} {
-		_, err := verbs.Table().Tokens(context.Background(), line, values{py})
+		_, err := verbs.NewSet().Table.Tokens(context.Background(), line, values{py})
 		var usage *command.UsageError
 		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q gave %v, want a usage error with %q", line, err, want)
@@ -89,13 +89,13 @@ func TestWordErrors(t *testing.T) {
 			t.Errorf("%q gave more than a line: %v", line, err)
 		}
 	}
-	if _, err := verbs.Table().Tokens(context.Background(), "a $lr", values{}); !errors.Is(err, bridge.ErrNoPython) {
+	if _, err := verbs.NewSet().Table.Tokens(context.Background(), "a $lr", values{}); !errors.Is(err, bridge.ErrNoPython) {
 		t.Errorf("without Python $lr gave %v, want ErrNoPython", err)
 	}
 }
 
 func parseLine(line string, cell *string, shell bool) (*command.Command, error) {
-	table := verbs.Table()
+	table := verbs.NewSet().Table
 	tokens, err := table.Tokens(context.Background(), line, values{})
 	if err != nil {
 		return nil, err

@@ -18,17 +18,17 @@ import (
 // from any goroutine.
 type Session struct {
 	*session.State
-	table *command.Table
+	verbs *verbs.Set
 }
 
 // NewSession makes a session. With an owner it takes up, in the background, the
 // clusters that the last kernel of that name left; Close ends it.
 func NewSession(ctx context.Context, opt session.Options) *Session {
-	return &Session{State: session.NewState(ctx, opt), table: verbs.Table()}
+	return &Session{State: session.NewState(ctx, opt), verbs: verbs.NewSet()}
 }
 
 // Table is the session's table, for help and the reference in the documentation.
-func (s *Session) Table() *command.Table { return s.table }
+func (s *Session) Table() *command.Table { return s.verbs.Table }
 
 // GateMain is `tfcluster gate`: a session, and a gate to it for as long as the kernel lives that
 // holds the other end of lifeline.
@@ -67,18 +67,18 @@ func (s *Session) Run(ctx context.Context, code string, out render.Output, py br
 // %tfcluster, body a cell magic's.
 func (s *Session) RunLine(ctx context.Context, line string, body *string, out render.Output, py bridge.Python) (result.Value, error) {
 	if asked, ok := helpAsked(line); ok {
-		return verbs.Do(ctx, s.State, s.table, &command.Command{Verb: s.table.Verb("help"), Words: asked}, out, py)
+		return s.verbs.Do(ctx, s.State, &command.Command{Verb: s.verbs.Table.Help(), Words: asked}, out, py)
 	}
-	tokens, err := s.table.Tokens(ctx, line, values{py})
+	tokens, err := s.verbs.Table.Tokens(ctx, line, values{py})
 	if err != nil {
 		return nil, err
 	}
-	c, err := s.table.Parse(tokens, body, s.Options.Shell)
+	c, err := s.verbs.Table.Parse(tokens, body, s.Options.Shell)
 	if err != nil {
 		return nil, err
 	}
 	c.Typed = true
-	return verbs.Do(ctx, s.State, s.table, c, out, py)
+	return s.verbs.Do(ctx, s.State, c, out, py)
 }
 
 // helpAsked recognises "VERB ?" and "VERB?" before anything is expanded.
@@ -98,9 +98,9 @@ func helpAsked(line string) ([]string, bool) {
 // RunArgv does one command given as words, which are taken as they are: for the
 // Python API and the command line.
 func (s *Session) RunArgv(ctx context.Context, argv []string, out render.Output, py bridge.Python) (result.Value, error) {
-	c, err := s.table.Parse(command.PlainTokens(argv), nil, s.Options.Shell)
+	c, err := s.verbs.Table.Parse(command.PlainTokens(argv), nil, s.Options.Shell)
 	if err != nil {
 		return nil, err
 	}
-	return verbs.Do(ctx, s.State, s.table, c, out, py)
+	return s.verbs.Do(ctx, s.State, c, out, py)
 }

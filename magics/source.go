@@ -19,13 +19,13 @@ import (
 func (s *Session) Complete(ctx context.Context, code string, cursor int, py bridge.Python) *command.Completion {
 	ctx, cancel := context.WithTimeout(ctx, bridge.GlanceTimeout)
 	defer cancel()
-	return s.table.Complete(code, cursor, s.Options.Shell, &source{session: s.State, ctx: ctx, py: py})
+	return s.verbs.Table.Complete(code, cursor, s.Options.Shell, &source{session: s.State, ctx: ctx, py: py})
 }
 
 // Inspect is the help for the magic under the cursor, as Shift-Tab and
 // %tfcluster VERB? show it; nil where the line is not ours.
 func (s *Session) Inspect(code string, cursor int) map[string]any {
-	return s.table.Inspect(code, cursor, s.Options.Shell)
+	return s.verbs.Table.Inspect(code, cursor, s.Options.Shell)
 }
 
 // source is what a completion finds outside the table.
@@ -37,7 +37,11 @@ type source struct {
 
 // Clusters implements Source.
 func (c *source) Clusters(v *command.Verb) []string {
-	return append(c.session.Names(c.ctx), c.session.PastNames(v.Name)...)
+	names := c.session.Names(c.ctx)
+	if v.Past {
+		names = append(names, c.session.PastNames()...)
+	}
+	return names
 }
 
 // Tasks implements Source.

@@ -199,19 +199,19 @@ func (c *completer) values(v *Verb, o *Option, head []string) []string {
 }
 
 func (c *completer) words(v *Verb) []string {
-	switch v.Name {
-	case "start", "run":
+	switch v.Operand {
+	case OperandProgram:
 		if strings.Contains(c.word, "/") {
 			return c.paths()
 		}
 		return append(c.source.Names(), slices.DeleteFunc(c.paths(), func(p string) bool {
 			return !strings.HasSuffix(p, ".py") && !strings.HasSuffix(p, "/")
 		})...)
-	case "attach":
+	case OperandCluster:
 		return c.source.Clusters(v)
-	case "help":
+	case OperandVerb:
 		return c.table.names(c.shell)
-	case "train", "evaluate", "inference":
+	case OperandData:
 		return append(c.source.Names(), c.paths()...)
 	}
 	return nil

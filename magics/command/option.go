@@ -122,6 +122,18 @@ func (o *Option) meta() string {
 	}
 }
 
+// Operand is what a verb's words are, for completion.
+type Operand int
+
+// Operands of verbs.
+const (
+	OperandNone    Operand = iota
+	OperandProgram         // a name of the notebook, or a script
+	OperandData            // a name of the notebook, or a path
+	OperandCluster
+	OperandVerb
+)
+
 // Verb is one verb of %tfcluster and of the command line.
 type Verb struct {
 	Name    string
@@ -138,6 +150,10 @@ type Verb struct {
 	NotYet   string // not empty: what to answer instead
 	Shell    bool   // on the command line too
 	Magic    bool   // in a notebook
+	Past     bool   // -c takes the names of clusters that are over too
+	Operand  Operand
+	// Check is what options mean together; may be nil.
+	Check func(*Command) error
 }
 
 // Option finds an option by its long or short name.

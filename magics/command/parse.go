@@ -69,7 +69,7 @@ func PlainTokens(words []string) []token {
 // Parse understands a line's words. shell is the command line, which has other verbs.
 func (t *Table) Parse(tokens []token, cell *string, shell bool) (*Command, error) {
 	if len(tokens) == 0 || (!tokens[0].quoted && strings.Trim(tokens[0].Text, "?") == "") {
-		return &Command{Verb: t.Verb("help"), Help: true}, nil
+		return &Command{Verb: t.Help(), Help: true}, nil
 	}
 	name, help := tokens[0].Text, false
 	if !tokens[0].quoted {
@@ -285,10 +285,9 @@ func (b *binder) place() error {
 // check is what options mean together.
 func (c *Command) check() error {
 	v := c.Verb
-	switch v.Name {
-	case "reserve", "run":
-		if c.Has("timeout") && c.Has("reserve-timeout") {
-			return Usagef(v, "--timeout and --reserve-timeout are the same: give one")
+	if v.Check != nil {
+		if err := v.Check(c); err != nil {
+			return err
 		}
 	}
 	if !v.Program {

@@ -13,6 +13,9 @@ func (t *Table) Verb(name string) *Verb {
 	return nil
 }
 
+// Help is the verb that lists the others.
+func (t *Table) Help() *Verb { return t.Verb("help") }
+
 // names lists the verbs of the notebook (shell false) or the command line.
 func (t *Table) names(shell bool) []string {
 	var names []string

@@ -72,9 +72,9 @@ func (s *State) PastOf(lease string) *cluster.Past {
 // mostNames is how many clusters that are over are offered.
 const mostNames = 20
 
-// PastNames are the newest clusters that a verb knows though they are over.
-func (s *State) PastNames(verb string) []string {
-	if s.Options.Archive == nil || verb != "logs" && verb != "history" {
+// PastNames are the newest clusters that are over.
+func (s *State) PastNames() []string {
+	if s.Options.Archive == nil {
 		return nil
 	}
 	pasts, err := s.Options.Archive.Pasts()

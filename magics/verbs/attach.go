@@ -10,6 +10,17 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
+// attachVerb is the row of attach.
+func attachVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "attach", Summary: "take up a cluster that lives already", Magic: true, Shell: true, Now: true, Words: "[NAME]", MaxWords: 1,
+			Options: []command.Option{clusterOption(), nowOption()}, Example: "attach local-1", Operand: command.OperandCluster,
+		},
+		run: (*invocation).attach, announces: true,
+	}
+}
+
 // attach takes up a cluster that lives already, starting a driver where it died.
 func (inv *invocation) attach(ctx context.Context) (result.Value, error) {
 	announced := inv.session.Announcement(ctx)

@@ -3,19 +3,45 @@ package verbs
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
+// runVerb is the row of run.
+func runVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "run", Summary: "reserve, start, wait and shut down", Shell: true, Words: "PROGRAM [words]", Program: true, MaxWords: -1,
+			Options: runOptions(), Example: "run --workers 2 train.py --epochs 3",
+			Operand: command.OperandProgram, Check: checkTimeouts,
+		},
+		run: (*invocation).batch, ownInterrupts: true, configured: true,
+	}
+}
+
+// runOptions are reserve's and start's, each once.
+func runOptions() []command.Option {
+	options := reserveOptions()
+	for _, o := range startOptions() {
+		if !slices.ContainsFunc(options, func(have command.Option) bool { return have.Name == o.Name }) && o.Name != "again" && o.Name != "args" && o.Name != "wait" {
+			options = append(options, o)
+		}
+	}
+	return append(options, command.Option{Name: "detach", Kind: command.KindFlag, Help: "print the cluster's name and return once the program runs; with --managed once YARN has taken it"})
+}
+
 // batch is the command line's run: reserve, start, wait, shut down.
 func (inv *invocation) batch(ctx context.Context) (result.Value, error) {
+	inv.oneRun = true
 	req, err := inv.request(ctx)
 	if err != nil {
 		return nil, err

@@ -30,9 +30,6 @@ var alternatives = map[string]string{"timeout": "reserve-timeout", "reserve-time
 // the user's config.toml, the notebook folder's tfcluster.toml, the profile that is
 // asked for, and TFCLUSTER_OPTION of the environment, later over earlier.
 func (inv *invocation) configure(ctx context.Context) error {
-	if inv.Help || (inv.Verb.Option("profile") == nil && inv.Verb.Name != "start") {
-		return nil
-	}
 	found := settings{}
 	profile := os.Getenv("TFCLUSTER_PROFILE")
 	if inv.Has("profile") {

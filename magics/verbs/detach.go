@@ -4,10 +4,22 @@ import (
 	"context"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
+
+// detachVerb is the row of detach.
+func detachVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "detach", Summary: "let the run go on when this kernel shuts down", Magic: true, Now: true,
+			Options: []command.Option{clusterOption(), nowOption()}, Example: "detach",
+		},
+		run: (*invocation).detach,
+	}
+}
 
 // detach lets the active run, and with it the cluster, go on without this kernel.
 func (inv *invocation) detach(ctx context.Context) (result.Value, error) {

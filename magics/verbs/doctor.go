@@ -12,9 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
+
+// doctorVerb is the row of doctor.
+func doctorVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "doctor", Summary: "what this machine has and lacks, each with a remedy", Magic: true, Shell: true, Now: true,
+			Options: []command.Option{clusterOption(), nowOption()}, Example: "doctor",
+		},
+		run: (*invocation).doctor,
+	}
+}
 
 // finding is one thing doctor looked at.
 type finding struct {

@@ -14,6 +14,17 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
+// gpusVerb is the row of gpus.
+func gpusVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "gpus", Summary: "the GPUs, and who holds them", Magic: true, Shell: true, Now: true,
+			Options: []command.Option{jsonOption(), {Name: "spark-discovery", Kind: command.KindFlag, Help: "print this machine's GPUs as Spark's discovery script does"}, clusterOption(), nowOption()}, Example: "gpus",
+		},
+		run: (*invocation).gpus,
+	}
+}
+
 // gpus shows the GPUs and who uses them: the cluster's, or this machine's where
 // there is no cluster.
 func (inv *invocation) gpus(ctx context.Context) (result.Value, error) {

@@ -10,10 +10,23 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
+
+// historyVerb is the row of history.
+func historyVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true, Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "also the runs that earlier clusters left in its directory"}, jsonOption(), clusterOption(), nowOption()}, Example: "history",
+			Long: "Also of a cluster that is over; -c takes its name, or YARN's of its application.",
+			Past: true,
+		},
+		run: (*invocation).history,
+	}
+}
 
 // history shows the cluster's runs, also those of a cluster that is over.
 func (inv *invocation) history(ctx context.Context) (result.Value, error) {

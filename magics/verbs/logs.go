@@ -15,6 +15,25 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
+// logsVerb is the row of logs.
+func logsVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "logs", Summary: "the tasks' lines", Magic: true, Shell: true, Now: true, Options: []command.Option{
+				{Name: "lines", Short: "n", Kind: command.KindCount, Max: 10_000_000, Default: "100", Help: "the last N lines"},
+				{Name: "follow", Short: "f", Kind: command.KindFlag, Help: "go on as lines come; an interrupt ends the following only"},
+				{Name: "task", Kind: command.KindTask, Help: "one task's lines; a container of YARN's: what that wrote, container_…"},
+				{Name: "grep", Kind: command.KindPattern, Help: "lines that match"},
+				{Name: "since", Kind: command.KindSince, Help: "lines from then on: 10m, 14:30, 2026-01-02T15:04:05Z"},
+				runOption(), clusterOption(), nowOption(),
+			}, Example: "logs -f --task worker:1",
+			Long: "Also of a cluster that is over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, a managed cluster's driver.",
+			Past: true,
+		},
+		run: (*invocation).logs, ownInterrupts: true,
+	}
+}
+
 const defaultLines = 100
 
 // logs shows what tasks wrote. With -f an interrupt ends the following only. Of a cluster

@@ -8,9 +8,21 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
+
+// resetVerb is the row of reset.
+func resetVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "reset", Summary: "end what hangs, was lost or orphaned; free GPUs and ports; replace lost executors", Magic: true, Shell: true, Now: true,
+			Options: []command.Option{{Name: "hard", Kind: command.KindFlag, Help: "SIGKILL without grace, new agents and a new warm Python"}, clusterOption(), nowOption()}, Example: "reset",
+		},
+		run: (*invocation).reset,
+	}
+}
 
 // resetTimeout bounds a reset: grace, new executors and a warm Python.
 const resetTimeout = 5 * time.Minute

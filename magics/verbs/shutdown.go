@@ -4,8 +4,20 @@ import (
 	"context"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
+
+// shutdownVerb is the row of shutdown.
+func shutdownVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "shutdown", Summary: "release the cluster", Magic: true, Shell: true, Now: true,
+			Options: []command.Option{{Name: "force", Kind: command.KindFlag, Help: "although a run is active"}, clusterOption(), nowOption()}, Example: "shutdown",
+		},
+		run: (*invocation).shutdown,
+	}
+}
 
 // shutdown releases the cluster, also one whose driver died.
 func (inv *invocation) shutdown(ctx context.Context) (result.Value, error) {

@@ -17,6 +17,38 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
+// startVerb is the row of start.
+func startVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "start", Summary: "start a program on every task; returns when all have entered it", Magic: true,
+			Words: "PROGRAM [words]", Program: true, Cell: true, MaxWords: -1, Options: append(startOptions(), clusterOption()), Example: "start --wait main_fun 0.01",
+			Long: "PROGRAM is a function of the notebook (main_fun), a script (train.py, train.py:function), or with %%tfcluster start the cell's body. " +
+				"Options stand before it; every word after it is the program's.",
+			Operand: command.OperandProgram,
+		},
+		run: (*invocation).start, ownInterrupts: true, configured: true,
+	}
+}
+
+func startOptions() []command.Option {
+	return []command.Option{
+		{Name: "args", Kind: command.KindObject, Help: "object of the notebook given to main_fun instead of the words"},
+		{Name: "again", Kind: command.KindFlag, Help: "the last program and words"},
+		{Name: "resume", Kind: command.KindResume, Meta: "RUN|last", Bare: "last", Help: "take up the checkpoints of an older run"},
+		{Name: "wait", Kind: command.KindFlag, Help: "wait for the end, as the verb wait does"},
+		{Name: "max-restarts", Kind: command.KindCount, Max: 1000, Default: "0", Help: "restarts after a lost or failed task"},
+		{Name: "step-timeout", Kind: command.KindDuration, Help: "end the run when no step is reported for this long"},
+		{Name: "run-timeout", Kind: command.KindDuration, Help: "end the run after this long"},
+		{Name: "show", Kind: command.KindShow, Meta: "all|chief|TASK", Default: "all", Help: "whose lines the cell shows"},
+		{Name: "no-callback", Kind: command.KindFlag, Help: "do not add the Keras callback that reports progress"},
+		{Name: "no-keras-patch", Kind: command.KindFlag, Help: "leave Keras 3's fit under MultiWorkerMirroredStrategy as it is"},
+		{Name: "replace", Kind: command.KindFlag, Help: "end an active run first"},
+		{Name: "working-dir", Kind: command.KindPath, Help: "folder in which the tasks start, on a disk that every executor has; default: on this machine the notebook's, on Spark and YARN each task's own"},
+		{Name: "env", Kind: command.KindEnv, Repeat: true, Help: "environment variable of the tasks, for this run"},
+	}
+}
+
 // start begins a run and returns once every task has entered the program.
 func (inv *invocation) start(ctx context.Context) (result.Value, error) {
 	m, err := inv.session.Pick(ctx, inv.Command)
@@ -113,7 +145,7 @@ func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *cluste
 	defer stop()
 	defer cancel()
 	var run *clusterpb.RunStatus
-	broken := &breaker{session: inv.session, member: m, out: inv.out, batch: inv.Verb.Name == "run"}
+	broken := &breaker{session: inv.session, member: m, out: inv.out, batch: inv.oneRun}
 	for {
 		select {
 		case <-inv.out.Interrupts():

@@ -14,6 +14,17 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
+// statusVerb is the row of status.
+func statusVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "status", Summary: "the cluster, its executors and its run", Magic: true, Shell: true, Now: true,
+			Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "every cluster of yours on this host, live or dead"}, runOption(), jsonOption(), clusterOption(), nowOption()}, Example: "status",
+		},
+		run: (*invocation).status,
+	}
+}
+
 // status shows a cluster, one of its runs, or every cluster.
 func (inv *invocation) status(ctx context.Context) (result.Value, error) {
 	if inv.Has("all") {

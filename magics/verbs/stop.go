@@ -7,10 +7,22 @@ import (
 	"io"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
+
+// stopVerb is the row of stop.
+func stopVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "stop", Summary: "end the run; the executors stay", Magic: true, Shell: true, Now: true, Options: []command.Option{clusterOption(), nowOption()}, Example: "stop",
+			Long: "Programs that report steps (Keras fit, ctx.report) get SystemExit(143) at the same step on every task, others where they are. They have 30 s to save.",
+		},
+		run: (*invocation).stop,
+	}
+}
 
 // stop ends the active run and waits for its end; the executors stay, unless the cluster
 // was made for that run and began it by itself. An interrupt kills the run.

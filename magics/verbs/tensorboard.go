@@ -8,9 +8,21 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
+
+// tensorboardVerb is the row of tensorboard.
+func tensorboardVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "tensorboard", Summary: "TensorBoard in the cell", Magic: true, Now: true,
+			Options: []command.Option{{Name: "logdir", Kind: command.KindPath, Help: "another log directory"}, runOption(), clusterOption(), nowOption()}, Example: "tensorboard",
+		},
+		run: (*invocation).tensorboard,
+	}
+}
 
 // tensorBoardType is the display that the JupyterLab extension renders. It holds an
 // opaque id only: the path, with its token, is asked for over the comm.

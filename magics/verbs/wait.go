@@ -15,6 +15,17 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
+// waitVerb is the row of wait.
+func waitVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "wait", Summary: "wait until the run ends, showing progress and the tasks' lines", Magic: true, Shell: true,
+			Options: followOptions(), Example: "wait", Long: "The first interrupt stops the run (30 s to checkpoint), a second one kills it; the cluster stays. In a shell it only ends the waiting for a run of run --managed --detach.",
+		},
+		run: (*invocation).wait, ownInterrupts: true,
+	}
+}
+
 // What a cell shows of a burst at each end, and of a line: the sizes are those of JSON.
 const (
 	burst      = 200 // lines
@@ -77,7 +88,7 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 	updates, stop := receive(stream.Recv)
 	defer stop()
 	defer cancel()
-	broken := &breaker{session: inv.session, member: m, out: inv.out, batch: inv.Verb.Name == "run"}
+	broken := &breaker{session: inv.session, member: m, out: inv.out, batch: inv.oneRun}
 	for {
 		select {
 		case <-inv.out.Interrupts():

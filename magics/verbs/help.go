@@ -3,8 +3,20 @@ package verbs
 import (
 	"context"
 
+	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
+
+// helpVerb is the row of help.
+func helpVerb() Verb {
+	return Verb{
+		Verb: command.Verb{
+			Name: "help", Summary: "this list, or one verb", Magic: true, Shell: true, Now: true, Words: "[VERB]", MaxWords: 1,
+			Options: []command.Option{clusterOption(), nowOption()}, Example: "help start", Operand: command.OperandVerb,
+		},
+		run: (*invocation).help,
+	}
+}
 
 // help lists the verbs, or shows one.
 func (inv *invocation) help(_ context.Context) (result.Value, error) {
