@@ -19,6 +19,7 @@ import (
 	"github.com/tfcluster/tfcluster/kernel"
 	"github.com/tfcluster/tfcluster/magics"
 	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
@@ -46,7 +47,7 @@ func runKernel(ctx context.Context, args []string) error {
 	}
 	defer n.close()
 	k, err := kernel.New(kernel.Config{
-		ConnectionFile: *file, Python: *interpreter, Interceptor: n, Log: log,
+		ConnectionFile: *file, Python: *interpreter, Interceptor: n, ChildEnv: n.childEnv(), ChildArgs: []string{"--ext=tfcluster"}, Log: log,
 		Banner: "TFCluster " + version + " — %tfcluster? lists what a cell can do",
 	})
 	if err != nil {
@@ -126,19 +127,26 @@ func (n *notebook) close() {
 
 // Match implements kernel.Interceptor.
 func (n *notebook) Match(code string) kernel.Match {
-	switch n.session.Match(code) {
-	case magics.Now:
-		return kernel.Match{Mode: kernel.Now}
-	case magics.Queue:
-		return kernel.Match{Mode: kernel.Queue, NowHint: n.session.NowHint(code)}
-	default:
+	p := n.session.Read(code)
+	switch {
+	case p == nil:
 		return kernel.Match{}
+	case p.Now:
+		return kernel.Match{Mode: kernel.Now, Plan: plan{n, p}}
+	default:
+		return kernel.Match{Mode: kernel.Queue, NowHint: p.Hint, Plan: plan{n, p}}
 	}
 }
 
-// Run implements kernel.Interceptor.
-func (n *notebook) Run(ctx context.Context, c *kernel.Cell) kernel.Result {
-	v, err := n.session.Run(ctx, c.Code, c, n.gate)
+// plan is a cell of magics, read.
+type plan struct {
+	notebook *notebook
+	cell     *command.Plan
+}
+
+// Run implements kernel.Plan.
+func (p plan) Run(ctx context.Context, c *kernel.Cell) kernel.Result {
+	v, err := p.notebook.session.Run(ctx, p.cell, c, p.notebook.gate)
 	if r := result.NewReport(err); r != nil {
 		return kernel.Result{Err: &kernel.CellError{Name: r.Name, Value: r.Value, Traceback: []string{strings.Join(r.Lines, "\n")}}}
 	}
@@ -201,17 +209,14 @@ func (n *notebook) OpenComm(c *kernel.Comm) bool {
 	return true
 }
 
-// ChildEnv implements kernel.Interceptor.
-func (n *notebook) ChildEnv() []string {
+// childEnv is what Python needs to find the package and the gate.
+func (n *notebook) childEnv() []string {
 	path := n.path
 	if old := os.Getenv("PYTHONPATH"); old != "" {
 		path += string(os.PathListSeparator) + old
 	}
 	return []string{"PYTHONPATH=" + path, "TFCLUSTER_GATE=" + n.gate.Path(), "TFCLUSTER_BINARY=" + n.binary}
 }
-
-// ChildArgs implements kernel.Interceptor.
-func (n *notebook) ChildArgs() []string { return []string{"--ext=tfcluster"} }
 
 // Shutdown implements kernel.Interceptor.
 func (n *notebook) Shutdown(ctx context.Context, restart bool) { n.session.Shutdown(ctx, restart) }

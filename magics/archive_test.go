@@ -117,7 +117,7 @@ see| application_1_0002 failed: AM expired, no run
 		{"history", "out| cluster yarn-3: its driver died; %tfcluster attach yarn-3 takes it up again\nsee| no runs yet\nsee| application_1_0003 running, no run\n"},
 	} {
 		out := newRecord()
-		_, err := s.Run(t.Context(), "%tfcluster "+tt.line, out, &fakePython{})
+		_, err := runCode(t.Context(), s, "%tfcluster "+tt.line, out, &fakePython{})
 		got := out.settle()
 		if r := result.NewReport(err); r != nil {
 			got += r.Lines[0]
@@ -131,7 +131,7 @@ see| application_1_0002 failed: AM expired, no run
 		t.Errorf("offered are %v", c)
 	}
 	a.err = errors.New("the logs of application_1_0009 are not there yet")
-	if _, err := s.Run(t.Context(), "%tfcluster logs -c yarn-1", newRecord(), &fakePython{}); err == nil || err.Error() != a.err.Error() {
+	if _, err := runCode(t.Context(), s, "%tfcluster logs -c yarn-1", newRecord(), &fakePython{}); err == nil || err.Error() != a.err.Error() {
 		t.Errorf("the engine's own word is %v", err)
 	}
 }

@@ -106,7 +106,7 @@ func TestPrograms(t *testing.T) {
 	if p := started("%tfcluster start"); p != nil {
 		t.Errorf("no program is %v", p)
 	}
-	if _, err := s.Run(t.Context(), "%tfcluster start -c plain --args lr ./serve", newRecord(), &fakePython{}); err == nil || !strings.Contains(err.Error(), "--args is for Python programs") {
+	if _, err := runCode(t.Context(), s, "%tfcluster start -c plain --args lr ./serve", newRecord(), &fakePython{}); err == nil || !strings.Contains(err.Error(), "--args is for Python programs") {
 		t.Errorf("a command with --args: %v", err)
 	}
 }

@@ -29,7 +29,7 @@ func TestConfiguration(t *testing.T) {
 		d := newFakeDrivers(t)
 		s := NewSession(t.Context(), session.Options{Connector: d, WorkingDir: work})
 		t.Cleanup(s.Close)
-		_, err := s.Run(t.Context(), "%tfcluster reserve "+line+"\n%tfcluster start --show chief a.py", newRecord(), nil)
+		_, err := runCode(t.Context(), s, "%tfcluster reserve "+line+"\n%tfcluster start --show chief a.py", newRecord(), nil)
 		return d.get("local-1"), err
 	}
 	write(filepath.Join(work, "a.py"), "pass")

@@ -151,7 +151,7 @@ func transcript(s *Session, code string, py bridge.Python) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	out := newRecord()
-	v, err := s.Run(ctx, code, out, py)
+	v, err := runCode(ctx, s, code, out, py)
 	text := out.settle()
 	if v != nil {
 		text += "val| " + v.String() + "\n"

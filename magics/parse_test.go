@@ -15,92 +15,29 @@ import (
 	"github.com/tfcluster/tfcluster/magics/verbs"
 )
 
-func words(t *testing.T, line string, py bridge.Python) []string {
-	t.Helper()
-	tokens, err := verbs.NewSet().Table.Tokens(context.Background(), line, values{py})
-	if err != nil {
-		t.Fatalf("%q: %v", line, err)
-	}
-	var out []string
-	for _, k := range tokens {
-		out = append(out, k.Text)
-	}
-	return out
-}
-
-func TestWords(t *testing.T) {
-	t.Parallel()
-	py := &fakePython{
-		names: map[string]string{"lr": "0.1", "path": "/a b", "größe": "7"},
-		exprs: map[string]string{"n*2": "6", "d['}']": "x", "f(1, {2})": "y", "x:.2f": "1.50"},
-	}
-	for _, tc := range []struct {
-		name, line string
-		want       []string
-	}{
-		{"plain", "start main_fun 1 2", []string{"start", "main_fun", "1", "2"}},
-		{"spaces and tabs", "  a \t b  ", []string{"a", "b"}},
-		{"quotes", `a 'b c' "d e" f"g h"i`, []string{"a", "b c", "d e", "fg hi"}},
-		{"empty words", `a '' ""`, []string{"a", "", ""}},
-		{"escapes", `a\ b "c\"d" 'e\f' g\\h`, []string{"a b", `c"d`, `e\f`, `g\h`}},
-		{"comment", "a b # c $lr {", []string{"a", "b"}},
-		{"no comment inside a word", "a#b '#c'", []string{"a#b", "#c"}},
-		{"continuation", "a \\\n  b\\\nc", []string{"a", "bc"}},
-		{"name", "--lr $lr x$lr-", []string{"--lr", "0.1", "x0.1-"}},
-		{"a name's text is one word", "a $path", []string{"a", "/a b"}},
-		{"unicode name", "$größe", []string{"7"}},
-		{"in double quotes", `"lr is $lr"`, []string{"lr is 0.1"}},
-		{"not in single quotes", `'$lr {n*2} {{'`, []string{"$lr {n*2} {{"}},
-		{"literal", "$$lr {{a}} $1 $", []string{"$lr", "{a}", "$1", "$"}},
-		{"expression", "{n*2} a{ n*2 }b", []string{"6", "a6b"}},
-		{"braces in strings and nested", `{d['}']} {f(1, {2})}`, []string{"x", "y"}},
-		{"format", "{x:.2f}", []string{"1.50"}},
-		{"now is not expanded", "logs --now --grep $lr{x", []string{"logs", "--now", "--grep", "$lr{x"}},
-		{"empty", "", nil},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := words(t, tc.line, py); !slices.Equal(got, tc.want) {
-				t.Errorf("words of %q are %q, want %q", tc.line, got, tc.want)
-			}
-		})
-	}
-}
-
-func TestWordErrors(t *testing.T) {
-	t.Parallel()
-	py := &fakePython{}
-	for line, want := range map[string]string{
-		`a 'b`:    "' is not closed",
-		`a "b`:    `" is not closed`,
-		`a \`:     `needs another line`,
-		`a {b`:    "{ is not closed",
-		`a {}`:    "no expression",
-		`a {"b}`:  "not closed",
-		`a {b)}`:  "not closed",
-		`a $lr`:   "the notebook has no name lr",
-		`a {x+1}`: "NameError",
-	} {
-		_, err := verbs.NewSet().Table.Tokens(context.Background(), line, values{py})
-		var usage *command.UsageError
-		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q gave %v, want a usage error with %q", line, err, want)
-		}
-		if err != nil && strings.Contains(err.Error(), "\n") {
-			t.Errorf("%q gave more than a line: %v", line, err)
-		}
-	}
-	if _, err := verbs.NewSet().Table.Tokens(context.Background(), "a $lr", values{}); !errors.Is(err, bridge.ErrNoPython) {
-		t.Errorf("without Python $lr gave %v, want ErrNoPython", err)
-	}
-}
-
 func parseLine(line string, cell *string, shell bool) (*command.Command, error) {
 	table := verbs.NewSet().Table
-	tokens, err := table.Tokens(context.Background(), line, values{})
-	if err != nil {
-		return nil, err
+	return table.Command(context.Background(), table.Line(line, cell), values{}, shell)
+}
+
+// TestExpandErrors: what Python does not know is a usage error of one line; without Python it is said
+// that nobody can be asked.
+func TestExpandErrors(t *testing.T) {
+	t.Parallel()
+	s := newTestSession(t, newFakeDrivers(t), "")
+	for line, want := range map[string]string{
+		"status $lr":   "$lr: the notebook has no name lr",
+		"status {x+1}": "{x+1}: NameError",
+	} {
+		_, err := s.RunLine(t.Context(), line, nil, newRecord(), &fakePython{})
+		var usage *command.UsageError
+		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q gave %v, want a usage error with %q", line, err, want)
+		}
 	}
-	return table.Parse(tokens, cell, shell)
+	if _, err := s.RunLine(t.Context(), "status $lr", nil, newRecord(), nil); !errors.Is(err, bridge.ErrNoPython) {
+		t.Errorf("without Python $lr gave %v, want ErrNoPython", err)
+	}
 }
 
 func TestParseErrors(t *testing.T) {
@@ -197,7 +134,7 @@ func TestParse(t *testing.T) {
 		t.Errorf("--env is %+v", c.Values["env"])
 	}
 	for _, line := range []string{"reserve ?", "reserve --workers ?", "reserve?", "reserve --workers?", "start ?"} {
-		if c := parse(line); !c.Help {
+		if c := parse(line); !c.Help && c.Verb.Name != "help" {
 			t.Errorf("%q does not ask for help", line)
 		}
 	}
@@ -220,32 +157,50 @@ func TestCells(t *testing.T) {
 	t.Cleanup(s.Close)
 	for _, tc := range []struct {
 		code string
-		want Match
+		want string
 	}{
-		{"%tfcluster status", Queue},
-		{"%tfcluster status --now", Now},
-		{"\n# a comment\n%tfcluster status --now\n\n%tfcluster logs --now -n 3\n", Now},
-		{"%tfcluster status --now\n%tfcluster wait", Queue},
-		{"%tfcluster wait --now", Queue},
-		{"%tfcluster start main_fun --now", Queue},
-		{"%tfcluster logs --grep '--now'", Queue},
-		{"%%tfcluster start\nx = 1\n%tfcluster status", Queue},
-		{"%tfcluster", Queue},
-		{"%tfcluster?", Queue},
-		{"?%tfcluster", Queue},
-		{"%tfcluster reserve?", Queue},
-		{"%tfcluster reserve \\\n  --workers 2", Queue},
-		{"x = 1\n%tfcluster status", Pass},
-		{"r = %tfcluster wait", Pass},
-		{"if 1:\n    %tfcluster status", Pass},
-		{"%%time\n%tfcluster status", Pass},
-		{"%tfclusters", Pass},
-		{"# %tfcluster", Pass},
-		{"'''\n%tfcluster status\n'''", Pass},
-		{"", Pass},
+		{"%tfcluster status", "queue"},
+		{"%tfcluster status --now", "now"},
+		{"\n# a comment\n%tfcluster status --now\n\n%tfcluster logs --now -n 3\n", "now"},
+		{"%tfcluster status --now\n%tfcluster wait", "queue"},
+		{"%tfcluster wait --now", "queue"},
+		{"%tfcluster start main_fun --now", "queue"},
+		{"%tfcluster logs --grep '--now'", "queue"},
+		{"%%tfcluster start\nx = 1\n%tfcluster status", "queue"},
+		{"%tfcluster", "queue"},
+		{"%tfcluster?", "queue"},
+		{"?%tfcluster", "queue"},
+		{"%tfcluster reserve?", "queue"},
+		{"%tfcluster reserve \\\n  --workers 2", "queue"},
+		{"x = 1\n%tfcluster status", "pass"},
+		{"r = %tfcluster wait", "pass"},
+		{"if 1:\n    %tfcluster status", "pass"},
+		{"%%time\n%tfcluster status", "pass"},
+		{"%tfclusters", "pass"},
+		{"# %tfcluster", "pass"},
+		{"'''\n%tfcluster status\n'''", "pass"},
+		{"", "pass"},
 	} {
-		if got := s.Match(tc.code); got != tc.want {
-			t.Errorf("Match(%q) is %d, want %d", tc.code, got, tc.want)
+		got := "pass"
+		if p := s.Read(tc.code); p != nil {
+			got = map[bool]string{false: "queue", true: "now"}[p.Now]
+		}
+		if got != tc.want {
+			t.Errorf("%q: %s, want %s", tc.code, got, tc.want)
+		}
+	}
+}
+
+// TestHint: a cell whose every line could say --now is one to say so of.
+func TestHint(t *testing.T) {
+	t.Parallel()
+	s := newTestSession(t, newFakeDrivers(t), "")
+	for code, want := range map[string]bool{
+		"%tfcluster status": true, "%tfcluster status\n%tfcluster logs -n 3": true, "%tfcluster status --now": true,
+		"%tfcluster wait": false, "%tfcluster status\n%tfcluster wait": false, "%tfcluster 'status": false, "%tfcluster": false,
+	} {
+		if got := s.Read(code).Hint; got != want {
+			t.Errorf("%q: %v, want %v", code, got, want)
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // record is an Output that keeps what it is given, as a transcript.
@@ -154,4 +156,9 @@ func (p *fakePython) Call(_ context.Context, fn string, args, reply any) error {
 		}
 	}
 	return nil
+}
+
+// runCode runs a cell's code.
+func runCode(ctx context.Context, s *Session, code string, out render.Output, py bridge.Python) (result.Value, error) {
+	return s.Run(ctx, s.Read(code), out, py)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"os"
-	"strings"
 
 	"github.com/tfcluster/tfcluster/magics/bridge"
 	"github.com/tfcluster/tfcluster/magics/command"
@@ -41,20 +40,15 @@ func GateMain(ctx context.Context, argv []string, opt session.Options, lifeline 
 	})
 }
 
-// Run does a cell made of magics alone, line by line; the first error ends it. The
-// value is the last line's. Call it for cells that Match does not pass.
-func (s *Session) Run(ctx context.Context, code string, out render.Output, py bridge.Python) (result.Value, error) {
-	cell, ok := command.ReadCell(code)
-	if !ok {
-		return nil, &command.UsageError{Text: "not a cell of %tfcluster lines"}
-	}
-	var body *string
-	if cell.HasBody {
-		body = &cell.Body
-	}
+// Read reads a cell that is made of magics alone, for Run; nil is a cell of Python's. It asks
+// nobody and is quick: the kernel calls it for every cell.
+func (s *Session) Read(code string) *command.Plan { return s.verbs.Table.Read(code) }
+
+// Run does a cell line by line; the first error ends it. The value is the last line's.
+func (s *Session) Run(ctx context.Context, p *command.Plan, out render.Output, py bridge.Python) (result.Value, error) {
 	var value result.Value
-	for _, line := range cell.Lines {
-		v, err := s.RunLine(ctx, line, body, out, py)
+	for _, line := range p.Lines {
+		v, err := s.runLine(ctx, line, out, py)
 		if err != nil {
 			return nil, err
 		}
@@ -66,39 +60,21 @@ func (s *Session) Run(ctx context.Context, code string, out render.Output, py br
 // RunLine does one magic from inside Python code: line is what follows
 // %tfcluster, body a cell magic's.
 func (s *Session) RunLine(ctx context.Context, line string, body *string, out render.Output, py bridge.Python) (result.Value, error) {
-	if asked, ok := helpAsked(line); ok {
-		return s.verbs.Do(ctx, s.State, &command.Command{Verb: s.verbs.Table.Help(), Words: asked}, out, py)
-	}
-	tokens, err := s.verbs.Table.Tokens(ctx, line, values{py})
-	if err != nil {
-		return nil, err
-	}
-	c, err := s.verbs.Table.Parse(tokens, body, s.Options.Shell)
-	if err != nil {
-		return nil, err
-	}
-	c.Typed = true
-	return s.verbs.Do(ctx, s.State, c, out, py)
+	return s.runLine(ctx, s.verbs.Table.Line(line, body), out, py)
 }
 
-// helpAsked recognises "VERB ?" and "VERB?" before anything is expanded.
-func helpAsked(line string) ([]string, bool) {
-	words := strings.Fields(line)
-	switch {
-	case len(words) == 0 || strings.Trim(words[0], "?") == "":
-		return nil, true
-	case len(words) == 1 && strings.HasSuffix(words[0], "?"):
-		return []string{strings.TrimRight(words[0], "?")}, true
-	case len(words) == 2 && strings.Trim(words[1], "?") == "":
-		return words[:1], true
+func (s *Session) runLine(ctx context.Context, l *command.Line, out render.Output, py bridge.Python) (result.Value, error) {
+	c, err := s.verbs.Table.Command(ctx, l, values{py}, s.Options.Shell)
+	if err != nil {
+		return nil, err
 	}
-	return nil, false
+	return s.verbs.Do(ctx, s.State, c, out, py)
 }
 
 // RunArgv does one command given as words, which are taken as they are: for the
 // Python API and the command line.
 func (s *Session) RunArgv(ctx context.Context, argv []string, out render.Output, py bridge.Python) (result.Value, error) {
-	c, err := s.verbs.Table.Parse(command.PlainTokens(argv), nil, s.Options.Shell)
+	c, err := s.verbs.Table.Argv(argv, s.Options.Shell)
 	if err != nil {
 		return nil, err
 	}

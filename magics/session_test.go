@@ -26,7 +26,7 @@ func inCell(t *testing.T, s *Session, code string) (*record, <-chan error) {
 	t.Helper()
 	out, done := newRecord(), make(chan error, 1)
 	go func() {
-		_, err := s.Run(t.Context(), code, out, &fakePython{})
+		_, err := runCode(t.Context(), s, code, out, &fakePython{})
 		done <- err
 	}()
 	return out, done
@@ -35,7 +35,7 @@ func inCell(t *testing.T, s *Session, code string) (*record, <-chan error) {
 func must(t *testing.T, s *Session, code string) *record {
 	t.Helper()
 	out := newRecord()
-	if _, err := s.Run(t.Context(), code, out, &fakePython{}); err != nil {
+	if _, err := runCode(t.Context(), s, code, out, &fakePython{}); err != nil {
 		t.Fatalf("%s: %v", code, err)
 	}
 	return out
@@ -220,7 +220,7 @@ func TestAttachDead(t *testing.T) {
 			d.dead["local-1"] = true
 			s := newTestSession(t, d, "kernel-1.json")
 			out := newRecord()
-			if _, err := s.Run(t.Context(), "%tfcluster status", out, nil); err == nil || !strings.Contains(err.Error(), "%tfcluster attach local-1") {
+			if _, err := runCode(t.Context(), s, "%tfcluster status", out, nil); err == nil || !strings.Contains(err.Error(), "%tfcluster attach local-1") {
 				t.Errorf("status says %v", err)
 			}
 			if text := out.settle(); !strings.Contains(text, "cluster local-1: its driver died; %tfcluster attach local-1 takes it up") {
@@ -239,13 +239,13 @@ func TestPick(t *testing.T) {
 		d.add(&clusterpb.ReserveRequest{Name: n, Backend: "local", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}})
 	}
 	s := newTestSession(t, d, "")
-	_, err := s.Run(t.Context(), "%tfcluster stop --now", newRecord(), nil)
+	_, err := runCode(t.Context(), s, "%tfcluster stop --now", newRecord(), nil)
 	if err == nil || !strings.Contains(err.Error(), "There are a, b: name one with -c") {
 		t.Errorf("stop says %v", err)
 	}
 	must(t, s, "%tfcluster status -c b")
 	must(t, s, "%tfcluster stop")
-	_, err = s.Run(t.Context(), "%tfcluster status -c c", newRecord(), nil)
+	_, err = runCode(t.Context(), s, "%tfcluster status -c c", newRecord(), nil)
 	if err == nil || !strings.Contains(err.Error(), "there is no cluster c; there are a, b") {
 		t.Errorf("status -c c says %v", err)
 	}
@@ -303,14 +303,14 @@ func TestDeadPython(t *testing.T) {
 	d := newFakeDrivers(t)
 	s := newTestSession(t, d, "")
 	must(t, s, "%tfcluster reserve")
-	_, err := s.Run(t.Context(), "%tfcluster start main_fun", newRecord(), nil)
+	_, err := runCode(t.Context(), s, "%tfcluster start main_fun", newRecord(), nil)
 	if !errors.As(err, new(*result.ClusterError)) || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("start without Python says %v", err)
 	}
-	if _, err := s.Run(t.Context(), "%tfcluster status --now $x", newRecord(), nil); err == nil || !strings.Contains(err.Error(), "one word too many") {
+	if _, err := runCode(t.Context(), s, "%tfcluster status --now $x", newRecord(), nil); err == nil || !strings.Contains(err.Error(), "one word too many") {
 		t.Errorf("a --now line was expanded: %v", err)
 	}
-	if _, err := s.Run(t.Context(), "%tfcluster shutdown --now", newRecord(), nil); err != nil {
+	if _, err := runCode(t.Context(), s, "%tfcluster shutdown --now", newRecord(), nil); err != nil {
 		t.Errorf("shutdown --now says %v", err)
 	}
 }
@@ -325,7 +325,7 @@ func TestJSON(t *testing.T) {
 	must(t, s, "%tfcluster start main_fun")
 	for _, line := range []string{"status --json", "history --json", "gpus --json", "status --all --json", "status --run 1 --json"} {
 		out := newRecord()
-		if _, err := s.Run(t.Context(), "%tfcluster "+line, out, nil); err != nil {
+		if _, err := runCode(t.Context(), s, "%tfcluster "+line, out, nil); err != nil {
 			t.Fatal(err)
 		}
 		text := strings.ReplaceAll(out.settle(), "out| ", "")
@@ -333,7 +333,7 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s prints\n%s", line, text)
 		}
 	}
-	v, err := s.Run(t.Context(), "%tfcluster wait", newRecord(), nil)
+	v, err := runCode(t.Context(), s, "%tfcluster wait", newRecord(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

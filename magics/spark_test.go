@@ -29,7 +29,7 @@ func TestSparkSession(t *testing.T) {
 			py.names[name] = "a SparkSession"
 		}
 		s := newTestSession(t, d, "")
-		if _, err := s.Run(t.Context(), "%tfcluster reserve --name a "+c.line, newRecord(), py); err != nil {
+		if _, err := runCode(t.Context(), s, "%tfcluster reserve --name a "+c.line, newRecord(), py); err != nil {
 			t.Errorf("%s: %v", c.line, err)
 			continue
 		}
@@ -58,7 +58,7 @@ func TestSparkSessionRefuses(t *testing.T) {
 		"--session spark --master yarn":   "give one of them",
 		"--master local[2] --session any": "give one of them",
 	} {
-		_, err := s.Run(t.Context(), "%tfcluster reserve --backend spark "+given, newRecord(), py)
+		_, err := runCode(t.Context(), s, "%tfcluster reserve --backend spark "+given, newRecord(), py)
 		if r := result.NewReport(err); err == nil || r.Name != "UsageError" || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", given, err)
 		}

@@ -35,7 +35,7 @@ func TestWorkingDirOption(t *testing.T) {
 		if tt.given != "" {
 			line = "%tfcluster start -c c --working-dir " + tt.given + " main_fun"
 		}
-		_, err := s.Run(t.Context(), line, newRecord(), &fakePython{})
+		_, err := runCode(t.Context(), s, line, newRecord(), &fakePython{})
 		if tt.refused != "" {
 			if r := result.NewReport(err); r == nil || r.Code != 2 || !strings.Contains(r.Value, tt.refused) {
 				t.Errorf("%s on %s: %v, want %q", line, tt.backend, err, tt.refused)

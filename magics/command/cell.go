@@ -6,17 +6,17 @@ import (
 
 // script is a cell made of magics alone.
 type script struct {
-	Lines   []string // what follows %tfcluster, a logical line each
-	Body    string   // of %%tfcluster
-	HasBody bool
+	lines   []string // what follows %tfcluster, a logical line each
+	body    string   // of %%tfcluster
+	hasBody bool
 }
 
-// MagicName is what a line of ours begins with, after %.
-const MagicName = "tfcluster"
+// magicName is what a line of ours begins with, after %.
+const magicName = "tfcluster"
 
-// ReadCell takes a cell apart when every line of it is %tfcluster, blank or a
+// readCell takes a cell apart when every line of it is %tfcluster, blank or a
 // comment, or when it begins with %%tfcluster. Any other cell is Python's.
-func ReadCell(code string) (script, bool) {
+func readCell(code string) (script, bool) {
 	code = strings.ReplaceAll(code, "\r\n", "\n")
 	var s script
 	rest := code
@@ -27,10 +27,10 @@ func ReadCell(code string) (script, bool) {
 		if text == "" {
 			continue
 		}
-		if after, ok := magicLine(text, "%%"); ok && len(s.Lines) == 0 {
-			s.Lines, s.Body, s.HasBody = []string{after}, rest, true
+		if after, ok := magicLine(text, "%%"); ok && len(s.lines) == 0 {
+			s.lines, s.body, s.hasBody = []string{after}, rest, true
 			if strings.HasSuffix(strings.TrimSpace(after), "?") && strings.TrimSpace(rest) == "" {
-				s.HasBody = false
+				s.hasBody = false
 			}
 			return s, true
 		}
@@ -41,9 +41,9 @@ func ReadCell(code string) (script, bool) {
 		if !ok {
 			return script{}, false
 		}
-		s.Lines = append(s.Lines, after)
+		s.lines = append(s.lines, after)
 	}
-	return s, len(s.Lines) > 0
+	return s, len(s.lines) > 0
 }
 
 // logicalLine cuts the first line off, with those that \ continues it on.
@@ -72,7 +72,7 @@ func magicLine(text, mark string) (after string, ok bool) {
 		after, ok := magicLine(strings.TrimLeft(asked, "? "), mark)
 		return after + " ?", ok
 	}
-	after, ok = strings.CutPrefix(text, mark+MagicName)
+	after, ok = strings.CutPrefix(text, mark+magicName)
 	if !ok {
 		return "", false
 	}
@@ -80,23 +80,4 @@ func magicLine(text, mark string) (after string, ok bool) {
 		return after, true
 	}
 	return "", false
-}
-
-// IsNow is whether a line runs at once: --now on a verb that allows it.
-func (t *Table) IsNow(line string) bool {
-	words, err := lex(line, false)
-	if err != nil || len(words) == 0 {
-		return false
-	}
-	name, _ := words[0].literal()
-	v := t.Verb(name)
-	if v == nil || !v.Now {
-		return false
-	}
-	for _, w := range words[1:] {
-		if text, _ := w.literal(); text == "--now" && !w.quoted {
-			return true
-		}
-	}
-	return false
 }

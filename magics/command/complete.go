@@ -73,7 +73,7 @@ func magicAt(code string, cursor int) (before string, ok bool) {
 		if end := start + len(l); at <= end || end >= len(code) {
 			text := strings.TrimLeft(code[start:min(at, len(code))], " \t")
 			for _, mark := range []string{"%%", "%"} {
-				if after, found := strings.CutPrefix(text, mark+MagicName); found && (after == "" || strings.ContainsAny(after[:1], " \t\\")) {
+				if after, found := strings.CutPrefix(text, mark+magicName); found && (after == "" || strings.ContainsAny(after[:1], " \t\\")) {
 					return after, after != ""
 				}
 			}

@@ -16,19 +16,13 @@ type Expander interface {
 	Evaluate(ctx context.Context, expr string) (string, error)
 }
 
-// Tokens turns a line into words. A --now line is taken as it stands: it works
-// while Python is busy or dead.
-func (t *Table) Tokens(ctx context.Context, line string, names Expander) ([]token, error) {
-	now := t.IsNow(line)
-	words, err := lex(line, !now)
-	if err != nil {
-		return nil, &UsageError{Text: err.Error()}
-	}
+// tokens are a line's words, their names and expressions expanded.
+func tokens(ctx context.Context, words []word, names Expander) ([]token, error) {
 	values, err := lookup(ctx, words, names)
 	if err != nil {
 		return nil, err
 	}
-	tokens := make([]token, 0, len(words))
+	expanded := make([]token, 0, len(words))
 	for _, w := range words {
 		var b strings.Builder
 		for _, s := range w.segments {
@@ -46,9 +40,9 @@ func (t *Table) Tokens(ctx context.Context, line string, names Expander) ([]toke
 			}
 		}
 		_, literal := w.literal()
-		tokens = append(tokens, token{Text: b.String(), quoted: w.quoted || !literal})
+		expanded = append(expanded, token{text: b.String(), quoted: w.quoted || !literal})
 	}
-	return tokens, nil
+	return expanded, nil
 }
 
 // lookup asks for every $name of a line at once.

@@ -9,8 +9,8 @@ import (
 // TestCellMagic: a cell magic's line may go on over several, its body is all that follows.
 func TestCellMagic(t *testing.T) {
 	t.Parallel()
-	cell, ok := ReadCell("%%tfcluster start a \\\n b\nline 1\n\n  line 2\n")
-	if !ok || cell.Body != "line 1\n\n  line 2\n" || strings.Join(strings.Fields(cell.Lines[0]), " ") != "start a \\ b" {
+	cell, ok := readCell("%%tfcluster start a \\\n b\nline 1\n\n  line 2\n")
+	if !ok || cell.body != "line 1\n\n  line 2\n" || strings.Join(strings.Fields(cell.lines[0]), " ") != "start a \\ b" {
 		t.Errorf("a cell magic over two lines is %+v, %v", cell, ok)
 	}
 }
@@ -48,7 +48,7 @@ func FuzzLine(f *testing.F) {
 			}
 		}
 		for _, code := range []string{line, "%tfcluster " + line, "%%tfcluster " + line} {
-			ReadCell(code)
+			readCell(code)
 			if before, ok := magicAt(code, len(code)/2); ok && !strings.Contains(code, strings.TrimSpace(before)) {
 				t.Errorf("%q: before the cursor is %q", code, before)
 			}

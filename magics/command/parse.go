@@ -53,28 +53,32 @@ type Command struct {
 
 // token is a word after expansion.
 type token struct {
-	Text   string
+	text   string
 	quoted bool
 }
 
-// PlainTokens are words that are taken as they are.
-func PlainTokens(words []string) []token {
+func plainTokens(words []string) []token {
 	tokens := make([]token, len(words))
 	for i, w := range words {
-		tokens[i] = token{Text: w}
+		tokens[i] = token{text: w}
 	}
 	return tokens
 }
 
-// Parse understands a line's words. shell is the command line, which has other verbs.
-func (t *Table) Parse(tokens []token, cell *string, shell bool) (*Command, error) {
-	if len(tokens) == 0 || (!tokens[0].quoted && strings.Trim(tokens[0].Text, "?") == "") {
+// Argv understands a command given as words, which are taken as they are. shell is the command line.
+func (t *Table) Argv(words []string, shell bool) (*Command, error) {
+	return t.parse(plainTokens(words), nil, shell)
+}
+
+// parse understands a line's words. shell is the command line, which has other verbs.
+func (t *Table) parse(tokens []token, cell *string, shell bool) (*Command, error) {
+	if len(tokens) == 0 || (!tokens[0].quoted && strings.Trim(tokens[0].text, "?") == "") {
 		return &Command{Verb: t.Help(), Help: true}, nil
 	}
-	name, help := tokens[0].Text, false
+	name, help := tokens[0].text, false
 	if !tokens[0].quoted {
 		name = strings.TrimRight(name, "?")
-		help = name != tokens[0].Text
+		help = name != tokens[0].text
 	}
 	v := t.Verb(name)
 	if v == nil || (shell && !v.Shell) || (!shell && !v.Magic) {
@@ -125,8 +129,8 @@ func (b *binder) bind() error {
 		t := b.tokens[b.at]
 		b.at++
 		if b.programs() {
-			b.warn(t.Text)
-			b.names = append(b.names, t.Text)
+			b.warn(t.text)
+			b.names = append(b.names, t.text)
 			continue
 		}
 		if err := b.word(t); err != nil || b.Help {
@@ -143,16 +147,16 @@ func (b *binder) programs() bool {
 
 func (b *binder) word(t token) error {
 	switch {
-	case t.Text == "?" && !t.quoted:
+	case t.text == "?" && !t.quoted:
 		b.Help = true
-	case b.plain || t.Text == "-" || !strings.HasPrefix(t.Text, "-"):
-		b.names = append(b.names, t.Text)
-	case t.Text == "--":
+	case b.plain || t.text == "-" || !strings.HasPrefix(t.text, "-"):
+		b.names = append(b.names, t.text)
+	case t.text == "--":
 		b.plain = true
-	case strings.HasPrefix(t.Text, "--"):
-		return b.long(t.Text[2:])
+	case strings.HasPrefix(t.text, "--"):
+		return b.long(t.text[2:])
 	default:
-		return b.short(t.Text[1:])
+		return b.short(t.text[1:])
 	}
 	return nil
 }
@@ -205,11 +209,11 @@ func (b *binder) take(o *Option, role, name, given string, hasValue bool) error 
 		if b.at >= len(b.tokens) {
 			return Usagef(b.Verb, "--%s needs a value: --%s %s", name, name, o.meta())
 		}
-		if t := b.tokens[b.at]; t.Text == "?" && !t.quoted {
+		if t := b.tokens[b.at]; t.text == "?" && !t.quoted {
 			b.Help = true
 			return nil
 		}
-		given = b.tokens[b.at].Text
+		given = b.tokens[b.at].text
 		b.at++
 	case o.Bare != "" && !hasValue:
 		given = o.Bare

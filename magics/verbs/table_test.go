@@ -42,11 +42,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("help %s: %v", v.Name, err)
 		}
 		if v.Example != "" {
-			tokens, err := table.Tokens(context.Background(), v.Example, nobody{})
-			if err == nil {
-				_, err = table.Parse(tokens, nil, !v.Magic)
-			}
-			if err != nil {
+			if _, err := table.Command(context.Background(), table.Line(v.Example, nil), nobody{}, !v.Magic); err != nil {
 				t.Errorf("the example of %s: %v", v.Name, err)
 			}
 		}
@@ -64,10 +60,8 @@ func FuzzParse(f *testing.F) {
 	table := NewSet().Table
 	f.Fuzz(func(t *testing.T, line string) {
 		for _, cell := range []*string{nil, &line} {
-			if tokens, err := table.Tokens(context.Background(), line, nobody{}); err == nil {
-				if c, err := table.Parse(tokens, cell, false); err == nil && c.Verb == nil {
-					t.Errorf("%q: no verb and no error", line)
-				}
+			if c, err := table.Command(context.Background(), table.Line(line, cell), nobody{}, false); err == nil && c.Verb == nil {
+				t.Errorf("%q: no verb and no error", line)
 			}
 		}
 	})
