@@ -1,6 +1,8 @@
 package magics
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -47,5 +49,31 @@ func TestWorkingDirOption(t *testing.T) {
 			t.Errorf("%s on %s asks for %v: %v", line, tt.backend, f.starts, err)
 		}
 		f.mu.Unlock()
+	}
+}
+
+// TestWorkingDirIsAskedOnce: a verb asks Python for its folder once, however often it needs that: a
+// Python that hangs costs its time limit once.
+func TestWorkingDirIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("pass\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newTestSession(t, newFakeDrivers(t), "")
+	for _, line := range []string{"reserve", "start main_fun", "start " + dir + "/train.py", "start --again", "tensorboard --logdir logs"} {
+		py := &fakePython{}
+		if _, err := s.RunLine(t.Context(), line, nil, newRecord(), py); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		asked := 0
+		for _, fn := range py.calls {
+			if fn == "cwd" {
+				asked++
+			}
+		}
+		if asked != 1 {
+			t.Errorf("%s asks %d times", line, asked)
+		}
 	}
 }

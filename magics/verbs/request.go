@@ -247,8 +247,15 @@ func (inv *invocation) engine() map[string]string {
 	return engine
 }
 
-// workingDir is where the notebook's relative paths start.
+// workingDir is where the notebook's relative paths start. Python is asked once.
 func (inv *invocation) workingDir(ctx context.Context) string {
+	if inv.dir == "" {
+		inv.dir = inv.findWorkingDir(ctx)
+	}
+	return inv.dir
+}
+
+func (inv *invocation) findWorkingDir(ctx context.Context) string {
 	var dir string
 	if inv.py != nil {
 		if err := bridge.Ask(ctx, inv.py, bridge.GlanceTimeout, "cwd", map[string]any{}, &dir); err == nil && filepath.IsAbs(dir) {

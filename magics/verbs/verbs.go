@@ -97,7 +97,8 @@ type invocation struct {
 	table   *command.Table
 	out     render.Output
 	py      bridge.Python
-	oneRun  bool // the executors are for one run, and given back with it
+	dir     string // where relative paths start; "" before workingDir
+	oneRun  bool   // the executors are for one run, and given back with it
 }
 
 // breakable is a context that an interrupt of the cell ends. cancel waits for its
