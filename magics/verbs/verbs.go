@@ -43,6 +43,7 @@ func all() []Verb {
 		historyVerb(),
 		shutdownVerb(),
 		doctorVerb(),
+		versionVerb(),
 		helpVerb(),
 	}
 }
