@@ -36,9 +36,9 @@ type source struct {
 }
 
 // Clusters implements Source.
-func (c *source) Clusters(v *command.Verb) []string {
+func (c *source) Clusters(past bool) []string {
 	names := c.session.Names(c.ctx)
-	if v.Past {
+	if past {
 		names = append(names, c.session.PastNames()...)
 	}
 	return names

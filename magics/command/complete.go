@@ -18,8 +18,8 @@ type Completion struct {
 
 // Source knows what the table does not: what there is of the values that a line may have.
 type Source interface {
-	// Clusters names those that a verb may mean.
-	Clusters(v *Verb) []string
+	// Clusters names those that there are, with past also those that are over.
+	Clusters(past bool) []string
 	// Tasks are the cluster's.
 	Tasks() []string
 	// Runs are the cluster's, the newest first.
@@ -104,12 +104,12 @@ func (c *completer) find(head []string) []string {
 	}
 	if last := head[len(head)-1]; len(head) > 1 && strings.HasPrefix(last, "-") && !strings.Contains(last, "=") {
 		if o := v.Lookup(strings.TrimLeft(last, "-")); o != nil && o.takesValue() {
-			return c.values(v, o, head)
+			return c.values(o, head)
 		}
 	}
 	if name, _, ok := strings.Cut(strings.TrimPrefix(c.word, "--"), "="); ok && strings.HasPrefix(c.word, "--") {
 		if o := v.Lookup(name); o != nil {
-			return c.values(v, o, head)
+			return c.values(o, head)
 		}
 	}
 	if strings.HasPrefix(c.word, "-") {
@@ -168,12 +168,12 @@ func rolesIn(head []string) []string {
 	return roles
 }
 
-func (c *completer) values(v *Verb, o *Option, head []string) []string {
+func (c *completer) values(o *Option, head []string) []string {
 	switch o.Kind {
 	case KindChoice:
 		return o.Choices
-	case KindCluster:
-		return c.source.Clusters(v)
+	case KindCluster, KindPastCluster:
+		return c.source.Clusters(o.Kind == KindPastCluster)
 	case KindTask:
 		return c.source.Tasks()
 	case KindShow:
@@ -208,7 +208,7 @@ func (c *completer) words(v *Verb) []string {
 			return !strings.HasSuffix(p, ".py") && !strings.HasSuffix(p, "/")
 		})...)
 	case OperandCluster:
-		return c.source.Clusters(v)
+		return c.source.Clusters(false)
 	case OperandVerb:
 		return c.table.names(c.shell)
 	case OperandData:

@@ -10,27 +10,28 @@ type Kind int
 
 // Kinds of options.
 const (
-	KindFlag      Kind = iota // no value
-	KindText                  // any words
-	KindCount                 // whole number from 0 to Max
-	KindNumber                // number above 0
-	KindSize                  // bytes: 512m, 4g
-	KindDuration              // 30s, 10m, 2h
-	KindIdle                  // a duration or never
-	KindKeyValue              // K=V
-	KindEnv                   // K=V, or K alone: taken from the notebook's environment
-	KindRoleCount             // ROLE=N
-	KindRoles                 // roles' names: a,b
-	KindChoice                // one of Choices
-	KindTask                  // worker:1
-	KindShow                  // all, chief or a task
-	KindCluster               // a cluster's name
-	KindRun                   // number of a run
-	KindResume                // number of a run, or last
-	KindPattern               // regular expression (RE2)
-	KindSince                 // a duration back, or a time of day, or RFC 3339
-	KindObject                // a name of the notebook
-	KindPath                  // a file or folder of this machine
+	KindFlag        Kind = iota // no value
+	KindText                    // any words
+	KindCount                   // whole number from 0 to Max
+	KindNumber                  // number above 0
+	KindSize                    // bytes: 512m, 4g
+	KindDuration                // 30s, 10m, 2h
+	KindIdle                    // a duration or never
+	KindKeyValue                // K=V
+	KindEnv                     // K=V, or K alone: taken from the notebook's environment
+	KindRoleCount               // ROLE=N
+	KindRoles                   // roles' names: a,b
+	KindChoice                  // one of Choices
+	KindTask                    // worker:1
+	KindShow                    // all, chief or a task
+	KindCluster                 // a cluster's name
+	KindPastCluster             // a cluster's name, also of one that is over
+	KindRun                     // number of a run
+	KindResume                  // number of a run, or last
+	KindPattern                 // regular expression (RE2)
+	KindSince                   // a duration back, or a time of day, or RFC 3339
+	KindObject                  // a name of the notebook
+	KindPath                    // a file or folder of this machine
 )
 
 // Option is one row of the table.
@@ -150,7 +151,6 @@ type Verb struct {
 	NotYet   string // not empty: what to answer instead
 	Shell    bool   // on the command line too
 	Magic    bool   // in a notebook
-	Past     bool   // -c takes the names of clusters that are over too
 	Operand  Operand
 	// Check is what options mean together; may be nil.
 	Check func(*Command) error

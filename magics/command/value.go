@@ -61,7 +61,7 @@ func (o *Option) read(given string) (Value, error) {
 		if given != "all" && given != cluster.Chief {
 			_, err = cluster.ParseTask(given)
 		}
-	case KindCluster:
+	case KindCluster, KindPastCluster:
 		err = cluster.CheckName(given)
 	case KindResume:
 		if given != "last" {

@@ -20,9 +20,9 @@ import (
 func historyVerb() Verb {
 	return Verb{
 		Verb: command.Verb{
-			Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true, Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "also the runs that earlier clusters left in its directory"}, jsonOption(), clusterOption(), nowOption()}, Example: "history",
+			Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true,
+			Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "also the runs that earlier clusters left in its directory"}, jsonOption(), pastClusterOption(), nowOption()}, Example: "history",
 			Long: "Also of a cluster that is over; -c takes its name, or YARN's of its application.",
-			Past: true,
 		},
 		run: (*invocation).history,
 	}

@@ -25,10 +25,9 @@ func logsVerb() Verb {
 				{Name: "task", Kind: command.KindTask, Help: "one task's lines; a container of YARN's: what that wrote, container_…"},
 				{Name: "grep", Kind: command.KindPattern, Help: "lines that match"},
 				{Name: "since", Kind: command.KindSince, Help: "lines from then on: 10m, 14:30, 2026-01-02T15:04:05Z"},
-				runOption(), clusterOption(), nowOption(),
+				runOption(), pastClusterOption(), nowOption(),
 			}, Example: "logs -f --task worker:1",
 			Long: "Also of a cluster that is over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, a managed cluster's driver.",
-			Past: true,
 		},
 		run: (*invocation).logs, ownInterrupts: true,
 	}

@@ -6,6 +6,13 @@ func clusterOption() command.Option {
 	return command.Option{Name: "cluster", Short: "c", Kind: command.KindCluster, Help: "which cluster; default: this notebook's last, elsewhere the only live one"}
 }
 
+// pastClusterOption is for verbs that also tell of clusters that are over.
+func pastClusterOption() command.Option {
+	o := clusterOption()
+	o.Kind = command.KindPastCluster
+	return o
+}
+
 func nowOption() command.Option {
 	return command.Option{Name: "now", Kind: command.KindFlag, Help: "run at once, beside a cell that is busy or hangs; the line is not expanded"}
 }
