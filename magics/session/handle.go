@@ -8,6 +8,14 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
+// Handle is a cluster the session holds.
+type Handle struct {
+	Name   string
+	Client clusterpb.ControlClient
+	owned  bool // released when the kernel is shut down
+	drop   context.CancelFunc
+}
+
 func closeClient(c clusterpb.ControlClient) {
 	if c, ok := c.(io.Closer); ok {
 		_ = c.Close() // nothing is left to say over it
@@ -25,7 +33,7 @@ func (m *Handle) Recall(ctx context.Context, all bool) (*clusterpb.HistoryReply,
 	return r, nil
 }
 
-// History asks for the runs of the cluster, or all that its directory holds.
+// History is the runs of Recall's answer.
 func (m *Handle) History(ctx context.Context, all bool) ([]*clusterpb.RunStatus, error) {
 	h, err := m.Recall(ctx, all)
 	return h.GetRuns(), err
@@ -36,14 +44,6 @@ func (m *Handle) Status(ctx context.Context) (*clusterpb.ClusterStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	return m.Client.Status(ctx, &clusterpb.StatusRequest{})
-}
-
-// Handle is a cluster the session holds.
-type Handle struct {
-	Name   string
-	Client clusterpb.ControlClient
-	owned  bool // released when the kernel is shut down
-	drop   context.CancelFunc
 }
 
 func (m *Handle) close() {

@@ -11,8 +11,8 @@ import (
 )
 
 // attachVerb is the row of attach.
-func attachVerb() Verb {
-	return Verb{
+func attachVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "attach", Summary: "take up a cluster that lives already", Magic: true, Shell: true, Now: true, Words: "[NAME]", MaxWords: 1,
 			Options: []command.Option{clusterOption(), nowOption()}, Example: "attach local-1", Operand: command.OperandCluster,

@@ -17,8 +17,8 @@ import (
 )
 
 // runVerb is the row of run.
-func runVerb() Verb {
-	return Verb{
+func runVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "run", Summary: "reserve, start, wait and shut down", Shell: true, Words: "PROGRAM [words]", Program: true, MaxWords: -1,
 			Options: runOptions(), Example: "run --workers 2 train.py --epochs 3",

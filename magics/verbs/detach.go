@@ -11,8 +11,8 @@ import (
 )
 
 // detachVerb is the row of detach.
-func detachVerb() Verb {
-	return Verb{
+func detachVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "detach", Summary: "let the run go on when this kernel shuts down", Magic: true, Now: true,
 			Options: []command.Option{clusterOption(), nowOption()}, Example: "detach",

@@ -18,8 +18,8 @@ import (
 )
 
 // doctorVerb is the row of doctor.
-func doctorVerb() Verb {
-	return Verb{
+func doctorVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "doctor", Summary: "what this machine has and lacks, each with a remedy", Magic: true, Shell: true, Now: true,
 			Options: []command.Option{clusterOption(), nowOption()}, Example: "doctor",

@@ -6,8 +6,8 @@ import "github.com/tfcluster/tfcluster/magics/command"
 const notYetFeed = "not yet: this version does not feed data; read it in main_fun, with tf.data for instance, and use start and wait"
 
 // trainVerb is the row of train.
-func trainVerb() Verb {
-	return Verb{
+func trainVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "train", Summary: "feed data and wait; without DATA the same as wait", Magic: true, Words: "[DATA]", MaxWords: 1,
 			Options: append([]command.Option{
@@ -24,8 +24,8 @@ func trainVerb() Verb {
 }
 
 // evaluateVerb is the row of evaluate.
-func evaluateVerb() Verb {
-	return Verb{
+func evaluateVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "evaluate", Summary: "feed data with ctx.mode == \"evaluate\"", Magic: true,
 			Words: "DATA", MaxWords: -1, NotYet: notYetFeed, Operand: command.OperandData,
@@ -34,8 +34,8 @@ func evaluateVerb() Verb {
 }
 
 // inferenceVerb is the row of inference.
-func inferenceVerb() Verb {
-	return Verb{
+func inferenceVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "inference", Summary: "feed data and collect predictions", Magic: true,
 			Words: "DATA", MaxWords: -1, NotYet: notYetFeed, Operand: command.OperandData,

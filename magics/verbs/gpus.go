@@ -15,8 +15,8 @@ import (
 )
 
 // gpusVerb is the row of gpus.
-func gpusVerb() Verb {
-	return Verb{
+func gpusVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "gpus", Summary: "the GPUs, and who holds them", Magic: true, Shell: true, Now: true,
 			Options: []command.Option{jsonOption(), {Name: "spark-discovery", Kind: command.KindFlag, Help: "print this machine's GPUs as Spark's discovery script does"}, clusterOption(), nowOption()}, Example: "gpus",

@@ -8,8 +8,8 @@ import (
 )
 
 // helpVerb is the row of help.
-func helpVerb() Verb {
-	return Verb{
+func helpVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "help", Summary: "this list, or one verb", Magic: true, Shell: true, Now: true, Words: "[VERB]", MaxWords: 1,
 			Options: []command.Option{clusterOption(), nowOption()}, Example: "help start", Operand: command.OperandVerb,

@@ -17,8 +17,8 @@ import (
 )
 
 // historyVerb is the row of history.
-func historyVerb() Verb {
-	return Verb{
+func historyVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true,
 			Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "also the runs that earlier clusters left in its directory"}, jsonOption(), pastClusterOption(), nowOption()}, Example: "history",

@@ -16,8 +16,8 @@ import (
 )
 
 // logsVerb is the row of logs.
-func logsVerb() Verb {
-	return Verb{
+func logsVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "logs", Summary: "the tasks' lines", Magic: true, Shell: true, Now: true, Options: []command.Option{
 				{Name: "lines", Short: "n", Kind: command.KindCount, Max: 10_000_000, Default: "100", Help: "the last N lines"},

@@ -16,8 +16,8 @@ import (
 )
 
 // reserveVerb is the row of reserve.
-func reserveVerb() Verb {
-	return Verb{
+func reserveVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "reserve", Summary: "reserve executors and wait until every one is ready", Magic: true,
 			Options: append(reserveOptions(), clusterOption()), Example: "reserve --workers 4 --gpus 1",

@@ -14,8 +14,8 @@ import (
 )
 
 // resetVerb is the row of reset.
-func resetVerb() Verb {
-	return Verb{
+func resetVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "reset", Summary: "end what hangs, was lost or orphaned; free GPUs and ports; replace lost executors", Magic: true, Shell: true, Now: true,
 			Options: []command.Option{{Name: "hard", Kind: command.KindFlag, Help: "SIGKILL without grace, new agents and a new warm Python"}, clusterOption(), nowOption()}, Example: "reset",

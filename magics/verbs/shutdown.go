@@ -9,8 +9,8 @@ import (
 )
 
 // shutdownVerb is the row of shutdown.
-func shutdownVerb() Verb {
-	return Verb{
+func shutdownVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "shutdown", Summary: "release the cluster", Magic: true, Shell: true, Now: true,
 			Options: []command.Option{{Name: "force", Kind: command.KindFlag, Help: "although a run is active"}, clusterOption(), nowOption()}, Example: "shutdown",

@@ -18,8 +18,8 @@ import (
 )
 
 // startVerb is the row of start.
-func startVerb() Verb {
-	return Verb{
+func startVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "start", Summary: "start a program on every task; returns when all have entered it", Magic: true,
 			Words: "PROGRAM [words]", Program: true, Cell: true, MaxWords: -1, Options: append(startOptions(), clusterOption()), Example: "start --wait main_fun 0.01",

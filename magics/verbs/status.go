@@ -15,8 +15,8 @@ import (
 )
 
 // statusVerb is the row of status.
-func statusVerb() Verb {
-	return Verb{
+func statusVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "status", Summary: "the cluster, its executors and its run", Magic: true, Shell: true, Now: true,
 			Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "every cluster of yours on this host, live or dead"}, runOption(), jsonOption(), clusterOption(), nowOption()}, Example: "status",

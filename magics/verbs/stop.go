@@ -14,8 +14,8 @@ import (
 )
 
 // stopVerb is the row of stop.
-func stopVerb() Verb {
-	return Verb{
+func stopVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "stop", Summary: "end the run; the executors stay", Magic: true, Shell: true, Now: true, Options: []command.Option{clusterOption(), nowOption()}, Example: "stop",
 			Long: "Programs that report steps (Keras fit, ctx.report) get SystemExit(143) at the same step on every task, others where they are. They have 30 s to save.",

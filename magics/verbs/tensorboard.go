@@ -14,8 +14,8 @@ import (
 )
 
 // tensorboardVerb is the row of tensorboard.
-func tensorboardVerb() Verb {
-	return Verb{
+func tensorboardVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "tensorboard", Summary: "TensorBoard in the cell", Magic: true, Now: true,
 			Options: []command.Option{{Name: "logdir", Kind: command.KindPath, Help: "another log directory"}, runOption(), clusterOption(), nowOption()}, Example: "tensorboard",

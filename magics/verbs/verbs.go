@@ -10,8 +10,8 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// Verb is a row of the table: what a verb is called and takes, and what does it.
-type Verb struct {
+// row is a verb: what it is called and takes, and what does it.
+type row struct {
 	command.Verb
 	run func(*invocation, context.Context) (result.Value, error) // nil where the row says "not yet"
 	// ownInterrupts: the verb says itself what an interrupt does. Any other is ended by one.
@@ -23,8 +23,8 @@ type Verb struct {
 }
 
 // all are the verbs in the order in which help lists them.
-func all() []Verb {
-	return []Verb{
+func all() []row {
+	return []row{
 		reserveVerb(),
 		startVerb(),
 		waitVerb(),
@@ -51,12 +51,12 @@ func all() []Verb {
 // Set is every verb there is.
 type Set struct {
 	Table *command.Table
-	rows  map[string]*Verb
+	rows  map[string]*row
 }
 
 // NewSet makes the set.
 func NewSet() *Set {
-	s := &Set{Table: &command.Table{}, rows: map[string]*Verb{}}
+	s := &Set{Table: &command.Table{}, rows: map[string]*row{}}
 	for _, v := range all() {
 		s.Table.Verbs = append(s.Table.Verbs, v.Verb)
 		s.rows[v.Name] = &v

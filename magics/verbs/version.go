@@ -14,8 +14,8 @@ import (
 )
 
 // versionVerb is the row of version. The command line has a version of its own, which asks nobody.
-func versionVerb() Verb {
-	return Verb{
+func versionVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "version", Summary: "the version of this program, and of the cluster's driver", Magic: true, Now: true,
 			Options: []command.Option{clusterOption(), nowOption()}, Example: "version",

@@ -16,8 +16,8 @@ import (
 )
 
 // waitVerb is the row of wait.
-func waitVerb() Verb {
-	return Verb{
+func waitVerb() row {
+	return row{
 		Verb: command.Verb{
 			Name: "wait", Summary: "wait until the run ends, showing progress and the tasks' lines", Magic: true, Shell: true,
 			Options: followOptions(), Example: "wait", Long: "The first interrupt stops the run (30 s to checkpoint), a second one kills it; the cluster stays. In a shell it only ends the waiting for a run of run --managed --detach.",
