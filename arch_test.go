@@ -20,7 +20,13 @@ const module = "github.com/tfcluster/tfcluster"
 // A part is a folder with everything below it, the longest that fits.
 var mayImport = map[string][]string{
 	"kernel":                    {},
-	"magics":                    {"cluster", "cluster/client", "cluster/clusterpb", "cluster/logstore", "cluster/results", "cluster/rundir", "cluster/ship", "cluster/state", "cluster/unixsock"},
+	"magics":                    {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "magics/verbs", "cluster", "cluster/client", "cluster/clusterpb"},
+	"magics/verbs":              {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "cluster", "cluster/client", "cluster/clusterpb", "cluster/logstore", "cluster/results", "cluster/rundir", "cluster/ship", "cluster/state"},
+	"magics/session":            {"magics/command", "magics/render", "magics/result", "cluster", "cluster/client", "cluster/clusterpb", "cluster/results", "cluster/state"},
+	"magics/bridge":             {"magics/command", "magics/render", "magics/result", "cluster", "cluster/state", "cluster/unixsock"},
+	"magics/result":             {"magics/command", "magics/render", "cluster/clusterpb"},
+	"magics/render":             {"magics/command", "cluster", "cluster/clusterpb", "cluster/logstore"},
+	"magics/command":            {"cluster"},
 	"cluster":                   {"cluster/clusterpb"},
 	"cluster/rundir":            {},
 	"cluster/atomicfile":        {},

@@ -13,21 +13,21 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
-	"github.com/tfcluster/tfcluster/magics"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // archive is what is left of this user's clusters: on this host, on HDFS, at YARN.
 type archive struct{}
 
-var _ magics.Archive = archive{}
+var _ session.Archive = archive{}
 
-// History implements magics.Archive.
+// Pasts implements session.Archive.
 func (archive) Pasts() ([]*state.ClusterRecord, error) { return state.History() }
 
-// FindByApplication implements magics.Archive.
+// LivesAs implements session.Archive.
 func (archive) LivesAs(lease string) string { return state.FindByApplication(lease) }
 
-// Folder implements magics.Archive.
+// Folder implements session.Archive.
 func (archive) Folder(p *state.ClusterRecord) (results.Folder, error) {
 	if !rundir.IsURI(p.Dir) {
 		return results.LocalFolder(p.Dir), nil
@@ -44,25 +44,25 @@ type elsewhereFolder struct{ driver.Elsewhere }
 
 func (f elsewhereFolder) name(below string) string { return strings.TrimRight(f.Dir+"/"+below, "/") }
 
-// List implements cluster.Folder.
+// List implements results.Folder.
 func (f elsewhereFolder) List(ctx context.Context, name string) ([]fs.FileInfo, error) {
 	return f.Ask.List(ctx, f.name(name))
 }
 
-// Open implements cluster.Folder.
+// Open implements results.Folder.
 func (f elsewhereFolder) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return f.Ask.Open(ctx, f.name(name))
 }
 
-// Close implements cluster.Folder.
+// Close implements results.Folder.
 func (f elsewhereFolder) Close() error { return f.Elsewhere.Close.Close() }
 
-// EngineLogs implements magics.Archive.
+// EngineLogs implements session.Archive.
 func (archive) EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(string, []*clusterpb.Line) error) error {
 	return yarn.ReadLogs(ctx, r, places, q, emit)
 }
 
-// Outcomes implements magics.Archive.
+// Outcomes implements session.Archive.
 func (archive) Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, leases []string) map[string]string {
 	return yarn.Outcomes(ctx, r, leases)
 }

@@ -18,6 +18,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/kernel"
 	"github.com/tfcluster/tfcluster/magics"
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // runKernel is `tfcluster kernel -f FILE [--python PATH]`: the proxy kernel with the
@@ -43,7 +47,7 @@ func runKernel(ctx context.Context, args []string) error {
 	}
 	defer n.close()
 	k, err := kernel.New(kernel.Config{
-		ConnectionFile: *file, Python: *interpreter, Interceptor: n, Log: log,
+		ConnectionFile: *file, Python: *interpreter, Interceptor: n, ChildEnv: n.childEnv(), ChildArgs: []string{"--ext=tfcluster"}, Log: log,
 		Banner: "TFCluster " + version + " — %tfcluster? lists what a cell can do",
 	})
 	if err != nil {
@@ -55,7 +59,7 @@ func runKernel(ctx context.Context, args []string) error {
 // notebook joins the kernel and the magics, which know nothing of one another.
 type notebook struct {
 	session *magics.Session
-	gate    *magics.Gate
+	gate    *bridge.Gate
 	path    string // of the Python package
 	binary  string
 	ctx     context.Context
@@ -77,7 +81,7 @@ func newNotebook(ctx context.Context, connectionFile, interpreter string) (*note
 		return nil, err
 	}
 	s := magics.NewSession(ctx, opt)
-	gate, err := magics.OpenGate(ctx, s)
+	gate, err := bridge.OpenGate(ctx, s)
 	if err != nil {
 		s.Close()
 		return nil, err
@@ -87,16 +91,16 @@ func newNotebook(ctx context.Context, connectionFile, interpreter string) (*note
 
 // sessionOptions is what a notebook's session is given. TensorBoard runs in the
 // notebook's own environment, where TensorFlow brought it, unless there is another.
-func sessionOptions(connectionFile, interpreter string) (magics.Options, error) {
+func sessionOptions(connectionFile, interpreter string) (session.Options, error) {
 	binary, err := os.Executable()
 	if err != nil {
-		return magics.Options{}, fmt.Errorf("find this program: %w", err)
+		return session.Options{}, fmt.Errorf("find this program: %w", err)
 	}
 	owner := ""
 	if connectionFile != "" {
 		owner = filepath.Base(connectionFile)
 	}
-	return magics.Options{
+	return session.Options{
 		Connector: magics.LocalDrivers{Program: binary}, Owner: owner, Client: "kernel " + owner, Python: interpreter,
 		TensorBoardPython: cmp.Or(os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), interpreter), Version: version, Inventory: gpu.Inventory, Hadoop: yarn.Diagnose,
 		Archive: archive{},
@@ -123,31 +127,38 @@ func (n *notebook) close() {
 
 // Match implements kernel.Interceptor.
 func (n *notebook) Match(code string) kernel.Match {
-	switch n.session.Match(code) {
-	case magics.Now:
-		return kernel.Match{Mode: kernel.Now}
-	case magics.Queue:
-		return kernel.Match{Mode: kernel.Queue, NowHint: n.session.NowHint(code)}
-	default:
+	p := n.session.Read(code)
+	switch {
+	case p == nil:
 		return kernel.Match{}
+	case p.Now:
+		return kernel.Match{Mode: kernel.Now, Plan: plan{n, p}}
+	default:
+		return kernel.Match{Mode: kernel.Queue, NowHint: p.Hint, Plan: plan{n, p}}
 	}
 }
 
-// Run implements kernel.Interceptor.
-func (n *notebook) Run(ctx context.Context, c *kernel.Cell) kernel.Result {
-	v, err := n.session.Run(ctx, c.Code, c, n.gate)
-	if r := magics.NewReport(err); r != nil {
+// plan is a cell of magics, read.
+type plan struct {
+	notebook *notebook
+	cell     *command.Plan
+}
+
+// Run implements kernel.Plan.
+func (p plan) Run(ctx context.Context, c *kernel.Cell) kernel.Result {
+	v, err := p.notebook.session.Run(ctx, p.cell, c, p.notebook.gate)
+	if r := result.NewReport(err); r != nil {
 		return kernel.Result{Err: &kernel.CellError{Name: r.Name, Value: r.Value, Traceback: []string{strings.Join(r.Lines, "\n")}}}
 	}
-	raw, err := magics.JSON(v)
+	raw, err := result.JSON(v)
 	if err != nil || v == nil {
 		return kernel.Result{}
 	}
 	word, err := json.Marshal(string(raw))
 	if err != nil {
-		return kernel.Result{Data: magics.Bundle(v)}
+		return kernel.Result{Data: result.Bundle(v)}
 	}
-	return kernel.Result{Data: magics.Bundle(v), After: "__import__('tfcluster')._store(__count__, " + string(word) + ")"}
+	return kernel.Result{Data: result.Bundle(v), After: "__import__('tfcluster')._store(__count__, " + string(word) + ")"}
 }
 
 // Complete implements kernel.Interceptor.
@@ -170,7 +181,7 @@ const commBacklog = 16
 
 // OpenComm implements kernel.Interceptor: the extension's comm is served beside any cell.
 func (n *notebook) OpenComm(c *kernel.Comm) bool {
-	if c.Target != magics.CommTarget {
+	if c.Target != session.CommTarget {
 		return false
 	}
 	ctx, cancel := context.WithCancel(n.ctx)
@@ -198,17 +209,14 @@ func (n *notebook) OpenComm(c *kernel.Comm) bool {
 	return true
 }
 
-// ChildEnv implements kernel.Interceptor.
-func (n *notebook) ChildEnv() []string {
+// childEnv is what Python needs to find the package and the gate.
+func (n *notebook) childEnv() []string {
 	path := n.path
 	if old := os.Getenv("PYTHONPATH"); old != "" {
 		path += string(os.PathListSeparator) + old
 	}
 	return []string{"PYTHONPATH=" + path, "TFCLUSTER_GATE=" + n.gate.Path(), "TFCLUSTER_BINARY=" + n.binary}
 }
-
-// ChildArgs implements kernel.Interceptor.
-func (n *notebook) ChildArgs() []string { return []string{"--ext=tfcluster"} }
 
 // Shutdown implements kernel.Interceptor.
 func (n *notebook) Shutdown(ctx context.Context, restart bool) { n.session.Shutdown(ctx, restart) }

@@ -63,7 +63,7 @@ func runMaster(ctx context.Context) error {
 	return errors.Join(err, attempt.Close())
 }
 
-// runDriver is `tfcluster driver`: its input and its one word are cluster.Launch's.
+// runDriver is `tfcluster driver`: its input and its one word are client.Launch's.
 func runDriver(ctx context.Context) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -108,7 +108,7 @@ func newBoard(python, stateDir, socketDir, name string) coordinator.TensorBoards
 	return board{tensorboard.New(name, python, socketDir, filepath.Join(stateDir, "tensorboard.log"))}
 }
 
-// Open implements cluster.TensorBoards.
+// Open implements coordinator.TensorBoards.
 func (b board) Open(ctx context.Context, logdir string) (*clusterpb.TensorBoardReply, error) {
 	a, err := b.Board.Open(ctx, logdir)
 	if err != nil {

@@ -14,6 +14,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/agent/gpu"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/magics"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // runShell does one of the verbs for people from a shell: the same session, table and
@@ -25,7 +27,7 @@ func runShell(ctx context.Context, args []string) int {
 		return 1
 	}
 	tasks, tensorboard := shellPython()
-	s := magics.NewSession(ctx, magics.Options{
+	s := magics.NewSession(ctx, session.Options{
 		Connector: magics.LocalDrivers{Program: program}, Client: fmt.Sprintf("shell %d", os.Getpid()), Python: tasks,
 		TensorBoardPython: tensorboard, Version: version, Shell: true,
 		Inventory: gpu.Inventory, Hadoop: yarn.Diagnose, Archive: archive{},
@@ -53,7 +55,7 @@ func runShell(ctx context.Context, args []string) int {
 	}()
 	_, err = s.RunArgv(ctx, args, t, nil)
 	t.finish()
-	r := magics.NewReport(err)
+	r := result.NewReport(err)
 	if r == nil {
 		return 0
 	}

@@ -17,6 +17,7 @@ import (
 type Cell struct {
 	// Static after construction.
 	Code       string
+	plan       Plan
 	k          *Kernel
 	msg        *wire.Message
 	exec       wire.ExecuteRequest
@@ -160,7 +161,7 @@ func (c *Cell) interrupt() {
 }
 
 func (k *Kernel) newCell(r *request) *Cell {
-	return &Cell{Code: r.exec.Code, k: k, msg: r.msg, exec: r.exec, interrupts: make(chan struct{}, 2)}
+	return &Cell{Code: r.exec.Code, plan: r.match.Plan, k: k, msg: r.msg, exec: r.exec, interrupts: make(chan struct{}, 2)}
 }
 
 // runQueued runs a matched cell whose turn has come. Caller holds mu.
@@ -246,7 +247,7 @@ func (k *Kernel) run(c *Cell) (reply any, failed bool) {
 	return reply, res.Err != nil
 }
 
-// guard runs the Interceptor; a panic fails the cell and not the kernel.
+// guard runs the cell's plan; a panic fails the cell and not the kernel.
 func (k *Kernel) guard(c *Cell) (res Result) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -254,5 +255,5 @@ func (k *Kernel) guard(c *Cell) (res Result) {
 			res = Result{Err: &CellError{Name: "InternalError", Value: fmt.Sprint(p), Traceback: []string{fmt.Sprintf("InternalError: %v (a defect of this kernel; the cluster is untouched)", p)}}}
 		}
 	}()
-	return k.cfg.Interceptor.Run(k.ctx, c)
+	return c.plan.Run(k.ctx, c)
 }

@@ -93,9 +93,9 @@ func (k *Kernel) startChild() (*child, error) {
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("write the child's connection file: %w", err), dir.remove())
 	}
-	args := append([]string{"-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", file}, k.cfg.Interceptor.ChildArgs()...)
+	args := append([]string{"-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", file}, k.cfg.ChildArgs...)
 	c.cmd = exec.Command(k.cfg.Python, args...)
-	c.cmd.Env = append(append(os.Environ(), "JPY_PARENT_PID="+strconv.Itoa(os.Getpid())), k.cfg.Interceptor.ChildEnv()...)
+	c.cmd.Env = append(append(os.Environ(), "JPY_PARENT_PID="+strconv.Itoa(os.Getpid())), k.cfg.ChildEnv...)
 	c.cmd.Stdout, c.cmd.Stderr = os.Stdout, io.MultiWriter(os.Stderr, c.tail)
 	c.cmd.WaitDelay = time.Second // a grandchild may keep the pipe open
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}

@@ -8,7 +8,7 @@ import (
 
 // guarded calls an Interceptor. A panic in one of its methods costs the answer that the method
 // owed and is logged; none of them runs while the kernel holds a lock or is halfway through a
-// change, so the kernel's state is whole. Run has a guard of its own, which fails the cell.
+// change, so the kernel's state is whole. A Plan has a guard of its own, which fails the cell.
 type guarded struct {
 	Interceptor
 	log *slog.Logger

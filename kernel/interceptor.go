@@ -17,6 +17,15 @@ type Match struct {
 	Mode Mode
 	// NowHint: while it waits behind a busy cell, say that it could run at once with --now.
 	NowHint bool
+	// Plan runs the cell, unless it passes.
+	Plan Plan
+}
+
+// Plan is a cell as the Interceptor has read it. The kernel calls Run once, or, where the cell is
+// aborted, never.
+type Plan interface {
+	// Run runs the cell. ctx ends when the kernel does; an interrupt comes through the cell.
+	Run(ctx context.Context, cell *Cell) Result
 }
 
 // Interceptor runs the cells that are not Python's. Its methods may be called from any
@@ -24,17 +33,12 @@ type Match struct {
 type Interceptor interface {
 	// Match decides from a cell's code alone; it must not wait.
 	Match(code string) Match
-	// Run runs a cell. ctx ends when the kernel does; an interrupt comes through the cell.
-	Run(ctx context.Context, cell *Cell) Result
 	// Complete answers a completion at a cursor in code points; false asks the child.
 	Complete(ctx context.Context, code string, cursor int) (Completion, bool)
 	// Inspect answers Shift-Tab with a MIME bundle; false asks the child.
 	Inspect(ctx context.Context, code string, cursor int) (map[string]any, bool)
 	// OpenComm takes a comm that a client opens; false leaves it to the child.
 	OpenComm(c *Comm) bool
-	// ChildEnv and ChildArgs are added to the child's environment and command line.
-	ChildEnv() []string
-	ChildArgs() []string
 	// Shutdown tells that the kernel ends: for good, or to be started again.
 	Shutdown(ctx context.Context, restart bool)
 }

@@ -22,6 +22,8 @@ type Config struct {
 	// Python runs the child: an interpreter with ipykernel.
 	Python      string
 	Interceptor Interceptor
+	// ChildEnv and ChildArgs are added to the child's environment and command line.
+	ChildEnv, ChildArgs []string
 	// Banner stands before the child's in kernel_info.
 	Banner string
 	Log    *slog.Logger

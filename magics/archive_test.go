@@ -16,6 +16,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/logstore"
 	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // fakeArchive has folders of this host, and an engine that says what it is asked.
@@ -94,7 +96,7 @@ func TestOver(t *testing.T) {
 		},
 		now: map[string]string{"application_1_0002": "failed: AM expired"},
 	}
-	s := NewSession(t.Context(), Options{Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
+	s := NewSession(t.Context(), session.Options{Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
 	t.Cleanup(s.Close)
 	for _, tt := range []struct{ line, want string }{
 		{"logs -c yarn-2", "out| ── cluster yarn-2: released 2026-01-02 03:04:05; run 3\nout| [worker:0] first\nout| [worker:0] second\nout| [worker:0] third\n"},
@@ -118,9 +120,9 @@ see| application_1_0002 failed: AM expired, no run
 		{"history", "out| cluster yarn-3: its driver died; %tfcluster attach yarn-3 takes it up again\nsee| no runs yet\nsee| application_1_0003 running, no run\n"},
 	} {
 		out := newRecord()
-		_, err := s.Run(t.Context(), "%tfcluster "+tt.line, out, &fakePython{})
+		_, err := runCode(t.Context(), s, "%tfcluster "+tt.line, out, &fakePython{})
 		got := out.settle()
-		if r := NewReport(err); r != nil {
+		if r := result.NewReport(err); r != nil {
 			got += r.Lines[0]
 		}
 		if got != tt.want {
@@ -132,7 +134,7 @@ see| application_1_0002 failed: AM expired, no run
 		t.Errorf("offered are %v", c)
 	}
 	a.err = errors.New("the logs of application_1_0009 are not there yet")
-	if _, err := s.Run(t.Context(), "%tfcluster logs -c yarn-1", newRecord(), &fakePython{}); err == nil || err.Error() != a.err.Error() {
+	if _, err := runCode(t.Context(), s, "%tfcluster logs -c yarn-1", newRecord(), &fakePython{}); err == nil || err.Error() != a.err.Error() {
 		t.Errorf("the engine's own word is %v", err)
 	}
 }
@@ -146,7 +148,7 @@ func TestLives(t *testing.T) {
 	f.lines = []*clusterpb.Line{{Task: "agent of worker:0", Text: "here"}}
 	f.run = &clusterpb.RunStatus{Id: 1, State: "running", Allocation: "application_1_0001"}
 	a := &fakeArchive{lives: map[string]string{"application_1_0001": "yarn-1"}, now: map[string]string{"application_1_0001": "running"}}
-	s := NewSession(t.Context(), Options{Connector: d, Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
+	s := NewSession(t.Context(), session.Options{Connector: d, Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
 	t.Cleanup(s.Close)
 	must(t, s, "%tfcluster logs -c application_1_0001 --task worker:0")
 	must(t, s, "%tfcluster logs --task container_1_0001_01_000002")

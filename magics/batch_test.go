@@ -9,11 +9,13 @@ import (
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 func newTestShell(t *testing.T, d *fakeDrivers, dir string) *Session {
 	t.Helper()
-	s := NewSession(t.Context(), Options{Connector: d, Shell: true, Python: "python3", WorkingDir: dir, Client: "test"})
+	s := NewSession(t.Context(), session.Options{Connector: d, Shell: true, Python: "python3", WorkingDir: dir, Client: "test"})
 	t.Cleanup(s.Close)
 	return s
 }
@@ -24,7 +26,7 @@ func TestBatchWithoutProgram(t *testing.T) {
 	d := newFakeDrivers(t)
 	s := newTestShell(t, d, t.TempDir())
 	_, err := s.RunArgv(t.Context(), []string{"run", "nosuch.py"}, newRecord(), nil)
-	if err == nil || !strings.Contains(err.Error(), "nosuch.py") || NewReport(err).Code != 2 {
+	if err == nil || !strings.Contains(err.Error(), "nosuch.py") || result.NewReport(err).Code != 2 {
 		t.Errorf("run of a script that is not there: %v", err)
 	}
 	if len(d.order) > 0 {
@@ -52,13 +54,13 @@ func TestBatchFailure(t *testing.T) {
 	}
 	out := newRecord()
 	_, err := newTestShell(t, d, dir).RunArgv(t.Context(), []string{"run", "fail.py"}, out, nil)
-	if _, ok := errors.AsType[*RunFailed](err); !ok {
+	if _, ok := errors.AsType[*result.RunFailed](err); !ok {
 		t.Fatalf("got %v, want the run's failure", err)
 	}
 	if text := out.settle(); strings.Count(text, "its last words") != 1 || strings.Count(text, "see| run 1") != 1 {
 		t.Errorf("it showed\n%s", text)
 	}
-	r := NewReport(err)
+	r := result.NewReport(err)
 	if last := r.Lines[len(r.Lines)-1]; r.Code != 17 || strings.Contains(last, "held") || !strings.Contains(last, "run-001/logs") {
 		t.Errorf("exit code %d, %q", r.Code, last)
 	}
@@ -104,7 +106,7 @@ func TestPrograms(t *testing.T) {
 	if p := started("%tfcluster start"); p != nil {
 		t.Errorf("no program is %v", p)
 	}
-	if _, err := s.Run(t.Context(), "%tfcluster start -c plain --args lr ./serve", newRecord(), &fakePython{}); err == nil || !strings.Contains(err.Error(), "--args is for Python programs") {
+	if _, err := runCode(t.Context(), s, "%tfcluster start -c plain --args lr ./serve", newRecord(), &fakePython{}); err == nil || !strings.Contains(err.Error(), "--args is for Python programs") {
 		t.Errorf("a command with --args: %v", err)
 	}
 }

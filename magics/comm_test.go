@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // commTranscript is what kernel and front end say to one another, as the extension's
@@ -22,7 +23,6 @@ type commTranscript struct {
 		Request json.RawMessage
 		Reply   map[string]any
 	}
-	Paths struct{ Good, Bad []string }
 }
 
 func readTranscript(t *testing.T) commTranscript {
@@ -54,11 +54,14 @@ func talk(t *testing.T, s *Session, requests ...json.RawMessage) []map[string]an
 	return answers
 }
 
+// boardType is the display that the extension renders.
+const boardType = "application/vnd.tfcluster.tensorboard.v1+json"
+
 // TestCommTranscript: the words of the comm are those that the extension expects.
 func TestCommTranscript(t *testing.T) {
 	t.Parallel()
 	said := readTranscript(t)
-	if said.Target != CommTarget || said.Mime != tensorBoardType || len(said.Exchanges) == 0 {
+	if said.Target != session.CommTarget || said.Mime != boardType || len(said.Exchanges) == 0 {
 		t.Fatalf("the transcript is %+v", said)
 	}
 	board := said.Exchanges[0].Reply
@@ -70,20 +73,13 @@ func TestCommTranscript(t *testing.T) {
 	f.board = &clusterpb.TensorBoardReply{Id: board["id"].(string), Path: board["path"].(string), Logdir: board["logdir"].(string)}
 	f.mu.Unlock()
 	out := must(t, s, "%tfcluster tensorboard")
-	shown, err := json.Marshal(out.mime[len(out.mime)-1][tensorBoardType])
+	shown, err := json.Marshal(out.mime[len(out.mime)-1][boardType])
 	if err != nil || !sameJSON(t, shown, said.Output) {
 		t.Errorf("the cell's output holds %s, want %s (%v)", shown, said.Output, err)
 	}
 	for _, e := range said.Exchanges {
 		if got := talk(t, s, e.Request)[0]; !reflect.DeepEqual(got, e.Reply) {
 			t.Errorf("%s: the answer is %v, want %v", e.Name, got, e.Reply)
-		}
-	}
-	for want, paths := range map[bool][]string{true: said.Paths.Good, false: said.Paths.Bad} {
-		for _, path := range paths {
-			if isBoardPath(path) != want {
-				t.Errorf("isBoardPath(%q) is %v", path, !want)
-			}
 		}
 	}
 }
@@ -112,7 +108,7 @@ func TestComm(t *testing.T) {
 		t.Fatal(err)
 	}
 	const path = "tfcluster/local-1/00112233445566778899aabbccddeeff/"
-	if strings.Contains(string(shown), path) || data[tensorBoardType] == nil {
+	if strings.Contains(string(shown), path) || data[boardType] == nil {
 		t.Errorf("the cell's output is %s", shown)
 	}
 	var requests []json.RawMessage

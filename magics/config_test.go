@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // TestConfiguration: files, profile, environment and options, later over earlier.
@@ -24,9 +27,9 @@ func TestConfiguration(t *testing.T) {
 	write(filepath.Join(work, "tfcluster.toml"), "idle = \"never\"\nreserve-timeout = \"3m\"\n[profile.big]\nps = 2\n")
 	reserve := func(line string) (*fakeCluster, error) {
 		d := newFakeDrivers(t)
-		s := NewSession(t.Context(), Options{Connector: d, WorkingDir: work})
+		s := NewSession(t.Context(), session.Options{Connector: d, WorkingDir: work})
 		t.Cleanup(s.Close)
-		_, err := s.Run(t.Context(), "%tfcluster reserve "+line+"\n%tfcluster start --show chief a.py", newRecord(), nil)
+		_, err := runCode(t.Context(), s, "%tfcluster reserve "+line+"\n%tfcluster start --show chief a.py", newRecord(), nil)
 		return d.get("local-1"), err
 	}
 	write(filepath.Join(work, "a.py"), "pass")
@@ -56,11 +59,11 @@ func TestConfiguration(t *testing.T) {
 		t.Errorf("an unknown option gives %v", err)
 	}
 	write(filepath.Join(work, "tfcluster.toml"), "workers = \"many\"\n")
-	if _, err := reserve(""); err == nil || !NewReport(err).Usage {
+	if _, err := reserve(""); err == nil || !result.NewReport(err).Usage {
 		t.Errorf("a bad value gives %v", err)
 	}
 	write(filepath.Join(work, "tfcluster.toml"), "workers = = 3\n")
-	if _, err := reserve(""); err == nil || strings.Contains(err.Error(), "\n") || !NewReport(err).Usage {
+	if _, err := reserve(""); err == nil || strings.Contains(err.Error(), "\n") || !result.NewReport(err).Usage {
 		t.Errorf("a broken file gives %v", err)
 	}
 }

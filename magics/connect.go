@@ -7,6 +7,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // LocalDrivers finds and starts drivers of this user on this host: the Connector of
@@ -47,14 +48,14 @@ func (d LocalDrivers) Recover(ctx context.Context, name string) (clusterpb.Contr
 }
 
 // List names the clusters.
-func (d LocalDrivers) List(context.Context) ([]ClusterInfo, error) {
+func (d LocalDrivers) List(context.Context) ([]session.ClusterInfo, error) {
 	found, err := client.List()
 	if err != nil {
 		return nil, err
 	}
-	infos := make([]ClusterInfo, 0, len(found))
+	infos := make([]session.ClusterInfo, 0, len(found))
 	for _, f := range found {
-		i := ClusterInfo{Name: f.Name, Backend: f.Backend, Owner: f.Owner, Dir: f.Dir, Live: f.Live, Since: f.Since}
+		i := session.ClusterInfo{Name: f.Name, Backend: f.Backend, Owner: f.Owner, Dir: f.Dir, Live: f.Live, Since: f.Since}
 		switch {
 		case !f.Live && f.Hosted:
 			i.Hosted, i.Note = true, fmt.Sprintf("its driver is its engine's; status -c %s asks it", f.Name)

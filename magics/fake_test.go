@@ -20,6 +20,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // fakeCluster is a driver without executors: it answers as its fields say.
@@ -299,17 +300,17 @@ func (d *fakeDrivers) Dial(_ context.Context, name string) (clusterpb.ControlCli
 	return clusterpb.NewControlClient(conn), nil
 }
 
-func (d *fakeDrivers) List(context.Context) ([]ClusterInfo, error) {
+func (d *fakeDrivers) List(context.Context) ([]session.ClusterInfo, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	var infos []ClusterInfo
+	var infos []session.ClusterInfo
 	for _, n := range d.order {
 		select {
 		case <-d.clusters[n].over:
 			continue
 		default:
 		}
-		infos = append(infos, ClusterInfo{Name: n, Backend: "local", Owner: d.clusters[n].request.GetOwner(), Live: !d.dead[n]})
+		infos = append(infos, session.ClusterInfo{Name: n, Backend: "local", Owner: d.clusters[n].request.GetOwner(), Live: !d.dead[n]})
 	}
 	return infos, nil
 }

@@ -15,6 +15,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // shim is the Python side of a connection.
@@ -24,7 +27,7 @@ type shim struct {
 	in   *bufio.Scanner
 }
 
-func dialGate(t *testing.T, g *Gate) *shim {
+func dialGate(t *testing.T, g *bridge.Gate) *shim {
 	t.Helper()
 	conn, err := net.Dial("unix", g.Path())
 	if err != nil {
@@ -75,23 +78,23 @@ func (s *shim) until(op string) (m map[string]any, before string) {
 	}
 }
 
-func openTestGate(t *testing.T) (*Gate, *fakeDrivers) {
+func openTestGate(t *testing.T) (*bridge.Gate, *fakeDrivers, *Session) {
 	t.Helper()
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	t.Setenv("TMPDIR", t.TempDir())
 	d := newFakeDrivers(t)
 	s := newTestSession(t, d, "")
-	g, err := OpenGate(t.Context(), s)
+	g, err := bridge.OpenGate(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Close)
-	return g, d
+	return g, d, s
 }
 
 // TestGateCommand: a magic inside Python, its calls answered in place, its value.
 func TestGateCommand(t *testing.T) {
-	g, d := openTestGate(t)
+	g, d, _ := openTestGate(t)
 	fi, err := os.Stat(g.Path())
 	if err != nil || fi.Mode().Perm() != 0o600 {
 		t.Fatalf("the socket is %v, %v", fi.Mode(), err)
@@ -131,7 +134,7 @@ func TestGateCommand(t *testing.T) {
 
 // TestGateComplete: completion in a plain kernel knows the notebook's names.
 func TestGateComplete(t *testing.T) {
-	g, _ := openTestGate(t)
+	g, _, _ := openTestGate(t)
 	c := dialGate(t, g)
 	c.send(`{"op":"complete","code":"%tfcluster start ma","cursor":19}`)
 	call, _ := c.until("call")
@@ -148,11 +151,11 @@ func TestGateComplete(t *testing.T) {
 
 // TestGateInterrupt: Python hands interrupts on and reads until the end.
 func TestGateInterrupt(t *testing.T) {
-	g, d := openTestGate(t)
-	if _, err := g.session.RunArgv(t.Context(), []string{"reserve"}, newRecord(), &fakePython{}); err != nil {
+	g, d, s := openTestGate(t)
+	if _, err := s.RunArgv(t.Context(), []string{"reserve"}, newRecord(), &fakePython{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.session.RunArgv(t.Context(), []string{"start", "main_fun"}, newRecord(), &fakePython{}); err != nil {
+	if _, err := s.RunArgv(t.Context(), []string{"start", "main_fun"}, newRecord(), &fakePython{}); err != nil {
 		t.Fatal(err)
 	}
 	f := d.get("local-1")
@@ -172,9 +175,9 @@ func TestGateInterrupt(t *testing.T) {
 
 // TestGateGone: a Python that dies in a wait ends the wait and nothing else.
 func TestGateGone(t *testing.T) {
-	g, d := openTestGate(t)
+	g, d, s := openTestGate(t)
 	for _, argv := range [][]string{{"reserve"}, {"start", "main_fun"}} {
-		if _, err := g.session.RunArgv(t.Context(), argv, newRecord(), &fakePython{}); err != nil {
+		if _, err := s.RunArgv(t.Context(), argv, newRecord(), &fakePython{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,7 +198,7 @@ func TestGateGone(t *testing.T) {
 
 // TestGateObjects: Go asks the shim's thread; a dead one is said.
 func TestGateObjects(t *testing.T) {
-	g, _ := openTestGate(t)
+	g, _, _ := openTestGate(t)
 	c := dialGate(t, g)
 	c.send(`{"op":"objects"}`)
 	go func() {
@@ -217,7 +220,7 @@ func TestGateObjects(t *testing.T) {
 	if err := g.Call(t.Context(), "names", nil, &names); err != nil || len(names) != 2 {
 		t.Errorf("names are %v, %v", names, err)
 	}
-	var pe *PythonError
+	var pe *bridge.PythonError
 	if err := g.Call(t.Context(), "eval", nil, &names); !errors.As(err, &pe) || pe.Name != "NameError" {
 		t.Errorf("eval gives %v", err)
 	}
@@ -229,17 +232,17 @@ func TestGateObjects(t *testing.T) {
 	if err := g.Call(ctx, "busy", nil, &names); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("an answer that does not come gives %v", err)
 	}
-	if err := g.Call(t.Context(), "cwd", nil, &names); !errors.Is(err, ErrNoPython) {
+	if err := g.Call(t.Context(), "cwd", nil, &names); !errors.Is(err, bridge.ErrNoPython) {
 		t.Errorf("a Python that dies gives %v", err)
 	}
-	if err := g.Call(t.Context(), "cwd", nil, &names); !errors.Is(err, ErrNoPython) {
+	if err := g.Call(t.Context(), "cwd", nil, &names); !errors.Is(err, bridge.ErrNoPython) {
 		t.Errorf("a dead Python gives %v", err)
 	}
 }
 
 // TestGateNonsense: what is no message closes its own connection only.
 func TestGateNonsense(t *testing.T) {
-	g, _ := openTestGate(t)
+	g, _, _ := openTestGate(t)
 	for _, nonsense := range []string{"{", "null", "[]", `{"op":7}`, `{"op":"reboot"}`, strings.Repeat("[", 100_000)} {
 		c := dialGate(t, g)
 		c.send(nonsense)
@@ -259,7 +262,7 @@ func TestGateNonsense(t *testing.T) {
 
 // TestGateSweep: what killed gates left behind goes, what lives stays.
 func TestGateSweep(t *testing.T) {
-	g, _ := openTestGate(t)
+	g, _, _ := openTestGate(t)
 	dead := filepath.Join(filepath.Dir(g.Path()), "gate-DEAD.sock")
 	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: dead})
 	if err != nil {
@@ -273,7 +276,11 @@ func TestGateSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	sweepGates(filepath.Dir(dead))
+	if other, err := bridge.OpenGate(t.Context(), nil); err != nil { // which sweeps
+		t.Error(err)
+	} else {
+		other.Close()
+	}
 	if _, err := os.Stat(dead); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the dead gate's socket: %v", err)
 	}
@@ -293,7 +300,7 @@ func TestGateMain(t *testing.T) {
 	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
 	ended := make(chan error, 1)
 	go func() {
-		ended <- GateMain(t.Context(), []string{"--owner", "kernel-9.json", "--python", "python3"}, Options{Connector: newFakeDrivers(t)}, theirs)
+		ended <- GateMain(t.Context(), []string{"--owner", "kernel-9.json", "--python", "python3"}, session.Options{Connector: newFakeDrivers(t)}, theirs)
 		_ = theirs.Close()
 	}()
 	var word map[string]string

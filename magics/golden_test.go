@@ -3,7 +3,6 @@ package magics
 import (
 	"context"
 	"flag"
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,6 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 var update = flag.Bool("update", false, "write the transcripts in testdata anew")
@@ -61,7 +63,7 @@ func trainingUpdates() []*clusterpb.RunUpdate {
 	status := func(state string, step int64) *clusterpb.RunStatus {
 		ps := &clusterpb.TaskStatus{Task: "ps:0", State: state, Host: "host2"}
 		if state == "finished" {
-			ps.State, ps.ExitCode = "ended", exitTerminated
+			ps.State, ps.ExitCode = "ended", 128+int32(unix.SIGTERM)
 		}
 		return &clusterpb.RunStatus{
 			Id: 1, State: state, Program: "main_fun", Seconds: float64(step), Dir: "/work/dir/tfcluster-runs/local-1/run-001", LogDir: "/work/dir/tfcluster-runs/local-1/run-001/logs",
@@ -102,7 +104,7 @@ func TestTranscripts(t *testing.T) {
 			}
 			drivers := newFakeDrivers(t)
 			drivers.prep = scenes[strings.TrimSuffix(filepath.Base(file), ".txt")]
-			s := NewSession(t.Context(), Options{Connector: drivers, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
+			s := NewSession(t.Context(), session.Options{Connector: drivers, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
 			t.Cleanup(s.Close)
 			py := &fakePython{names: map[string]string{"lr": "0.1"}, exprs: map[string]string{"2*3": "6"}}
 			var got strings.Builder
@@ -145,84 +147,19 @@ func cellsOf(text string) []transcriptCell {
 	return cells
 }
 
-func transcript(s *Session, code string, py Python) string {
+func transcript(s *Session, code string, py bridge.Python) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	out := newRecord()
-	v, err := s.Run(ctx, code, out, py)
+	v, err := runCode(ctx, s, code, out, py)
 	text := out.settle()
 	if v != nil {
 		text += "val| " + v.String() + "\n"
 	}
-	if r := NewReport(err); r != nil {
+	if r := result.NewReport(err); r != nil {
 		for _, line := range r.Lines {
 			text += strings.TrimRight("bad| "+line, " ") + "\n"
 		}
 	}
 	return took.ReplaceAllString(text, "in T s") + "\n"
-}
-
-// TestHTML: nothing that a task writes or a path holds becomes markup, and nothing
-// shown is script.
-func TestHTML(t *testing.T) {
-	t.Parallel()
-	evil := `<script>alert(1)</script>"'&`
-	run := &clusterpb.RunStatus{
-		Id: 1, State: "failed", Program: evil, Dir: evil, LogDir: evil, ResumedFrom: evil, Failure: &clusterpb.Failure{Summary: evil, Lines: []string{evil}, Remedy: evil, Detail: []string{evil}, Echoes: []string{evil}},
-		Tasks:  []*clusterpb.TaskStatus{{Task: evil, Host: evil, State: evil, Reason: evil, ExitCode: 1}},
-		Series: []*clusterpb.Series{{Name: evil, Steps: []int64{1, 2}, Values: []float64{1, 2}}}, Progress: &clusterpb.Report{Step: 1, TotalSteps: 2, Metrics: map[string]float64{evil: 1}},
-		Result: &clusterpb.TaskResult{Repr: evil}, Words: []string{evil},
-	}
-	st := &clusterpb.ClusterStatus{
-		Name: evil, Backend: evil, State: evil, Dir: evil, Host: evil, Run: run, Notes: []*clusterpb.Note{{Text: evil}},
-		Executors: []*clusterpb.ExecutorStatus{{Id: evil, Task: evil, Host: evil, State: evil, Cause: evil, Python: &clusterpb.Python{Error: evil}}},
-	}
-	say := func(s string) string { return s }
-	for name, b := range map[string]bundle{
-		"status": clusterView(st, say), "run": runView(run), "summary": summary(run), "entered": entered(run, say), "reserved": reserved(st, 1), "held": held(st),
-		"reservation": reservation(evil, nil, &clusterpb.ReserveUpdate{Executors: st.GetExecutors(), Waiting: evil}), "history": historyView(&clusterpb.HistoryReply{Runs: []*clusterpb.RunStatus{run}, Leases: []*clusterpb.Lease{{Id: evil, State: evil}}}),
-		"clusters": clustersView([]ClusterInfo{{Name: evil, Backend: evil, Owner: evil, Note: evil}}, ""), "doctor": doctorView([]finding{{evil, evil, evil}}, evil),
-		"gpus":        gpusView(&clusterpb.GPUsReply{Gpus: []*clusterpb.GPU{{Name: evil, Host: evil, Holder: evil, Processes: []*clusterpb.GPUProcess{{Command: evil}}}}, Errors: []string{evil}}),
-		"tensorboard": tensorBoardFallback(evil, &clusterpb.TensorBoardReply{Logdir: evil, Error: evil}, run), "reset": resetView(evil, &clusterpb.ResetUpdate{Text: evil, Executors: st.GetExecutors()}, 0),
-	} {
-		if strings.Contains(b.html, "<script") || strings.Contains(b.html, evil) {
-			t.Errorf("%s: not escaped: %s", name, b.html)
-		}
-		if !strings.Contains(b.text, "script") {
-			t.Errorf("%s: the text says less than the HTML: %s", name, b.text)
-		}
-	}
-}
-
-func TestNumbers(t *testing.T) {
-	t.Parallel()
-	for _, tc := range []struct{ got, want string }{
-		{thousands(0), "0"},
-		{thousands(999), "999"},
-		{thousands(1234567), "1,234,567"},
-		{thousands(-1234), "-1,234"},
-		{clock(45296), "12:34:56"},
-		{clock(-1), "00:00:00"},
-		{bytesText(1023), "1023 B"},
-		{bytesText(4 << 30), "4.0 GiB"},
-		{number(0.31234), "0.3123"},
-		{number(31.42), "31.42"},
-		{number(1e-7), "1e-07"},
-		{number(12), "12"},
-		{plural(1, "line"), "1 line"},
-		{plural(1200, "line"), "1,200 lines"},
-		{sparkline([]float64{0, 1}, 10), "▁█"},
-		{sparkline([]float64{1}, 10), ""},
-		{taskState(&clusterpb.TaskStatus{State: "exited", ExitCode: -1}), "lost"},
-		{taskState(&clusterpb.TaskStatus{State: "exited", ExitCode: 3}), "exited, code 3"},
-		{taskState(&clusterpb.TaskStatus{State: "ended", ExitCode: exitTerminated}), "ended"},
-		{taskState(&clusterpb.TaskStatus{State: "ended", Signal: int32(unix.SIGTERM)}), "ended"},
-		{taskState(&clusterpb.TaskStatus{State: "ended", Signal: int32(unix.SIGKILL)}), "ended by signal 9"},
-		{taskState(&clusterpb.TaskStatus{State: "ended", ExitCode: 1}), "ended, code 1"},
-		{fmt.Sprint(metricNames(map[string]float64{"z": 1, "val_loss": 1, "acc": 1, "loss": 1})), "[loss val_loss acc z]"},
-	} {
-		if tc.got != tc.want {
-			t.Errorf("%q, want %q", tc.got, tc.want)
-		}
-	}
 }

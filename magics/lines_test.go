@@ -7,6 +7,8 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // TestLogsOfLongLines: a cell gets the start of a long line and how to see it whole, a
@@ -18,9 +20,9 @@ func TestLogsOfLongLines(t *testing.T) {
 	for _, shell := range []bool{false, true} {
 		drivers := newFakeDrivers(t)
 		drivers.prep = func(f *fakeCluster) { f.lines = lines }
-		s := NewSession(t.Context(), Options{Connector: drivers, Shell: shell, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
+		s := NewSession(t.Context(), session.Options{Connector: drivers, Shell: shell, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
 		t.Cleanup(s.Close)
-		if _, err := s.launch(t.Context(), &clusterpb.ReserveRequest{Name: "here"}); err != nil {
+		if _, err := s.Launch(t.Context(), &clusterpb.ReserveRequest{Name: "here"}); err != nil {
 			t.Fatal(err)
 		}
 		out := newRecord()
@@ -28,7 +30,7 @@ func TestLogsOfLongLines(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := out.settle()
-		want := "out| [worker:1] " + long[:lineBytes] + "… 2.0 MiB more: tfcluster logs -c here --run 3 --task worker:1\nout| [worker:1] next\n"
+		want := "out| [worker:1] " + long[:4<<10] + "… 2.0 MiB more: tfcluster logs -c here --run 3 --task worker:1\nout| [worker:1] next\n"
 		if shell {
 			want = "out| [worker:1] " + long + "\nout| [worker:1] " + long + "\nout| [worker:1] next\n"
 		}
@@ -43,27 +45,13 @@ func TestPrinterGaps(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 15, 12, 3, 0, time.Local)
 	out := newRecord()
-	p := &printer{out: out}
-	p.withGaps([]*clusterpb.Line{{Task: "worker:0", Text: "1/3", Carriage: true}, {Task: "worker:0", Text: "behind"}}, []logstore.Gap{
+	p := render.NewPrinter(out, nil, 0)
+	p.WithGaps([]*clusterpb.Line{{Task: "worker:0", Text: "1/3", Carriage: true}, {Task: "worker:0", Text: "behind"}}, []logstore.Gap{
 		{Task: "worker:0", Lines: 123, From: at, To: at.Add(5 * time.Second), Why: "no space left on device", Before: 1},
 	})
-	p.close()
+	p.Close()
 	want := "out| [worker:0] 1/3\r\nout| … worker:0: 123 lines were not kept: no space left on device, 15:12:03 to 15:12:08\nout| [worker:0] behind\n"
 	if got := out.settle(); got != want {
 		t.Errorf("it shows\n%q", got)
-	}
-}
-
-// TestFirstTask: the hint behind a line that several tasks wrote names a task of which logs
-// has lines.
-func TestFirstTask(t *testing.T) {
-	t.Parallel()
-	for label, want := range map[string]string{
-		"worker:1": "worker:1", "worker:0-3 ×4": "worker:0", "worker:7-8,10,ps:0-1 ×5": "worker:7", "chief,worker:0,2 ×3": "chief:0",
-		"my-role:2,4-5 ×3": "my-role:2", "container_1_0001_01_000002": "container_1_0001_01_000002",
-	} {
-		if got := firstTask(label); got != want {
-			t.Errorf("the first task of %q is %q, not %q", label, got, want)
-		}
 	}
 }

@@ -7,94 +7,37 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+	"github.com/tfcluster/tfcluster/magics/verbs"
 )
 
-func words(t *testing.T, line string, py Python) []string {
-	t.Helper()
-	tokens, err := NewTable().tokens(context.Background(), line, py)
-	if err != nil {
-		t.Fatalf("%q: %v", line, err)
-	}
-	var out []string
-	for _, k := range tokens {
-		out = append(out, k.text)
-	}
-	return out
+func parseLine(line string, cell *string, shell bool) (*command.Command, error) {
+	table := verbs.NewSet().Table
+	return table.Command(context.Background(), table.Line(line, cell), values{}, shell)
 }
 
-func TestWords(t *testing.T) {
+// TestExpandErrors: what Python does not know is a usage error of one line; without Python it is said
+// that nobody can be asked.
+func TestExpandErrors(t *testing.T) {
 	t.Parallel()
-	py := &fakePython{
-		names: map[string]string{"lr": "0.1", "path": "/a b", "größe": "7"},
-		exprs: map[string]string{"n*2": "6", "d['}']": "x", "f(1, {2})": "y", "x:.2f": "1.50"},
-	}
-	for _, tc := range []struct {
-		name, line string
-		want       []string
-	}{
-		{"plain", "start main_fun 1 2", []string{"start", "main_fun", "1", "2"}},
-		{"spaces and tabs", "  a \t b  ", []string{"a", "b"}},
-		{"quotes", `a 'b c' "d e" f"g h"i`, []string{"a", "b c", "d e", "fg hi"}},
-		{"empty words", `a '' ""`, []string{"a", "", ""}},
-		{"escapes", `a\ b "c\"d" 'e\f' g\\h`, []string{"a b", `c"d`, `e\f`, `g\h`}},
-		{"comment", "a b # c $lr {", []string{"a", "b"}},
-		{"no comment inside a word", "a#b '#c'", []string{"a#b", "#c"}},
-		{"continuation", "a \\\n  b\\\nc", []string{"a", "bc"}},
-		{"name", "--lr $lr x$lr-", []string{"--lr", "0.1", "x0.1-"}},
-		{"a name's text is one word", "a $path", []string{"a", "/a b"}},
-		{"unicode name", "$größe", []string{"7"}},
-		{"in double quotes", `"lr is $lr"`, []string{"lr is 0.1"}},
-		{"not in single quotes", `'$lr {n*2} {{'`, []string{"$lr {n*2} {{"}},
-		{"literal", "$$lr {{a}} $1 $", []string{"$lr", "{a}", "$1", "$"}},
-		{"expression", "{n*2} a{ n*2 }b", []string{"6", "a6b"}},
-		{"braces in strings and nested", `{d['}']} {f(1, {2})}`, []string{"x", "y"}},
-		{"format", "{x:.2f}", []string{"1.50"}},
-		{"now is not expanded", "logs --now --grep $lr{x", []string{"logs", "--now", "--grep", "$lr{x"}},
-		{"empty", "", nil},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if got := words(t, tc.line, py); !slices.Equal(got, tc.want) {
-				t.Errorf("words of %q are %q, want %q", tc.line, got, tc.want)
-			}
-		})
-	}
-}
-
-func TestWordErrors(t *testing.T) {
-	t.Parallel()
-	py := &fakePython{}
+	s := newTestSession(t, newFakeDrivers(t), "")
 	for line, want := range map[string]string{
-		`a 'b`:    "' is not closed",
-		`a "b`:    `" is not closed`,
-		`a \`:     `needs another line`,
-		`a {b`:    "{ is not closed",
-		`a {}`:    "no expression",
-		`a {"b}`:  "not closed",
-		`a {b)}`:  "not closed",
-		`a $lr`:   "the notebook has no name lr",
-		`a {x+1}`: "NameError",
+		"status $lr":   "$lr: the notebook has no name lr",
+		"status {x+1}": "{x+1}: NameError",
 	} {
-		_, err := NewTable().tokens(context.Background(), line, py)
-		var usage *UsageError
-		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
+		_, err := s.RunLine(t.Context(), line, nil, newRecord(), &fakePython{})
+		var usage *command.UsageError
+		if !errors.As(err, &usage) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q gave %v, want a usage error with %q", line, err, want)
 		}
-		if err != nil && strings.Contains(err.Error(), "\n") {
-			t.Errorf("%q gave more than a line: %v", line, err)
-		}
 	}
-	if _, err := NewTable().tokens(context.Background(), "a $lr", nil); !errors.Is(err, ErrNoPython) {
+	if _, err := s.RunLine(t.Context(), "status $lr", nil, newRecord(), nil); !errors.Is(err, bridge.ErrNoPython) {
 		t.Errorf("without Python $lr gave %v, want ErrNoPython", err)
 	}
-}
-
-func parseLine(line string, cell *string, shell bool) (*Command, error) {
-	table := NewTable()
-	tokens, err := table.tokens(context.Background(), line, nil)
-	if err != nil {
-		return nil, err
-	}
-	return table.parse(tokens, cell, shell)
 }
 
 func TestParseErrors(t *testing.T) {
@@ -148,7 +91,7 @@ func TestParseErrors(t *testing.T) {
 			t.Errorf("%q gave %v, want %q", line, err, want)
 			continue
 		}
-		r := NewReport(err)
+		r := result.NewReport(err)
 		if !r.Usage || len(r.Lines) != 1 || strings.Contains(r.Lines[0], "\n") || r.Code != 2 {
 			t.Errorf("%q is reported as %+v, want one line of usage", line, r)
 		}
@@ -161,7 +104,7 @@ func TestParseErrors(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	parse := func(line string) *Command {
+	parse := func(line string) *command.Command {
 		t.Helper()
 		c, err := parseLine(line, nil, false)
 		if err != nil {
@@ -181,17 +124,17 @@ func TestParse(t *testing.T) {
 	}
 	c = parse("logs -fn20 --task=worker:1 -c local-1")
 	if !c.Has("follow") || c.Count("lines", 0) != 20 || c.Text("task") != "worker:1" || c.Text("cluster") != "local-1" {
-		t.Errorf("logs is %+v", c.values)
+		t.Errorf("logs is %+v", c.Values)
 	}
 	c = parse("reserve --ps-memory 512m --worker-node-label gpu --idle never --env A=b=c --env HOME --timeout 90")
-	if c.roles["ps"]["memory"].number != 512<<20 || c.roles["worker"]["node-label"].text != "gpu" || c.Millis("idle", time.Hour) != 0 || c.Millis("timeout", 0) != 90_000 {
-		t.Errorf("reserve is %+v, %+v", c.roles, c.values)
+	if c.Roles["ps"]["memory"].Number != 512<<20 || c.Roles["worker"]["node-label"].Text != "gpu" || c.Millis("idle", time.Hour) != 0 || c.Millis("timeout", 0) != 90_000 {
+		t.Errorf("reserve is %+v, %+v", c.Roles, c.Values)
 	}
-	if env := c.values["env"]; len(env) != 2 || env[0].text != "b=c" || !env[0].hasValue || env[1].key != "HOME" || env[1].hasValue {
-		t.Errorf("--env is %+v", c.values["env"])
+	if env := c.Values["env"]; len(env) != 2 || env[0].Text != "b=c" || !env[0].HasValue || env[1].Key != "HOME" || env[1].HasValue {
+		t.Errorf("--env is %+v", c.Values["env"])
 	}
 	for _, line := range []string{"reserve ?", "reserve --workers ?", "reserve?", "reserve --workers?", "start ?"} {
-		if c := parse(line); !c.Help {
+		if c := parse(line); !c.Help && c.Verb.Name != "help" {
 			t.Errorf("%q does not ask for help", line)
 		}
 	}
@@ -210,146 +153,54 @@ func TestParse(t *testing.T) {
 
 func TestCells(t *testing.T) {
 	t.Parallel()
-	s := NewSession(t.Context(), Options{Connector: newFakeDrivers(t)})
+	s := NewSession(t.Context(), session.Options{Connector: newFakeDrivers(t)})
 	t.Cleanup(s.Close)
 	for _, tc := range []struct {
 		code string
-		want Match
+		want string
 	}{
-		{"%tfcluster status", Queue},
-		{"%tfcluster status --now", Now},
-		{"\n# a comment\n%tfcluster status --now\n\n%tfcluster logs --now -n 3\n", Now},
-		{"%tfcluster status --now\n%tfcluster wait", Queue},
-		{"%tfcluster wait --now", Queue},
-		{"%tfcluster start main_fun --now", Queue},
-		{"%tfcluster logs --grep '--now'", Queue},
-		{"%%tfcluster start\nx = 1\n%tfcluster status", Queue},
-		{"%tfcluster", Queue},
-		{"%tfcluster?", Queue},
-		{"?%tfcluster", Queue},
-		{"%tfcluster reserve?", Queue},
-		{"%tfcluster reserve \\\n  --workers 2", Queue},
-		{"x = 1\n%tfcluster status", Pass},
-		{"r = %tfcluster wait", Pass},
-		{"if 1:\n    %tfcluster status", Pass},
-		{"%%time\n%tfcluster status", Pass},
-		{"%tfclusters", Pass},
-		{"# %tfcluster", Pass},
-		{"'''\n%tfcluster status\n'''", Pass},
-		{"", Pass},
+		{"%tfcluster status", "queue"},
+		{"%tfcluster status --now", "now"},
+		{"\n# a comment\n%tfcluster status --now\n\n%tfcluster logs --now -n 3\n", "now"},
+		{"%tfcluster status --now\n%tfcluster wait", "queue"},
+		{"%tfcluster wait --now", "queue"},
+		{"%tfcluster start main_fun --now", "queue"},
+		{"%tfcluster logs --grep '--now'", "queue"},
+		{"%%tfcluster start\nx = 1\n%tfcluster status", "queue"},
+		{"%tfcluster", "queue"},
+		{"%tfcluster?", "queue"},
+		{"?%tfcluster", "queue"},
+		{"%tfcluster reserve?", "queue"},
+		{"%tfcluster reserve \\\n  --workers 2", "queue"},
+		{"x = 1\n%tfcluster status", "pass"},
+		{"r = %tfcluster wait", "pass"},
+		{"if 1:\n    %tfcluster status", "pass"},
+		{"%%time\n%tfcluster status", "pass"},
+		{"%tfclusters", "pass"},
+		{"# %tfcluster", "pass"},
+		{"'''\n%tfcluster status\n'''", "pass"},
+		{"", "pass"},
 	} {
-		if got := s.Match(tc.code); got != tc.want {
-			t.Errorf("Match(%q) is %d, want %d", tc.code, got, tc.want)
+		got := "pass"
+		if p := s.Read(tc.code); p != nil {
+			got = map[bool]string{false: "queue", true: "now"}[p.Now]
 		}
-	}
-	cell, ok := readCell("%%tfcluster start a \\\n b\nline 1\n\n  line 2\n")
-	if !ok || cell.body != "line 1\n\n  line 2\n" || strings.Join(strings.Fields(cell.lines[0]), " ") != "start a \\ b" {
-		t.Errorf("a cell magic over two lines is %+v, %v", cell, ok)
+		if got != tc.want {
+			t.Errorf("%q: %s, want %s", tc.code, got, tc.want)
+		}
 	}
 }
 
-func TestValues(t *testing.T) {
+// TestHint: a cell whose every line could say --now is one to say so of.
+func TestHint(t *testing.T) {
 	t.Parallel()
-	for given, want := range map[string]int64{"512m": 512 << 20, "4g": 4 << 30, "1.5G": 3 << 29, "2GiB": 2 << 30, "1t": 1 << 40, "1048576": 1 << 20, "2048kb": 2 << 20} {
-		if got, err := ParseSize(given); err != nil || got != want {
-			t.Errorf("ParseSize(%q) is %d, %v; want %d", given, got, err, want)
-		}
-	}
-	for given, want := range map[string]time.Duration{"10m": 10 * time.Minute, "30": 30 * time.Second, "1h30m": 90 * time.Minute, "2d": 48 * time.Hour, "1.5h": 90 * time.Minute} {
-		if got, err := ParseDuration(given); err != nil || got != want {
-			t.Errorf("ParseDuration(%q) is %s, %v; want %s", given, got, err, want)
-		}
-	}
-	now := time.Date(2026, 3, 4, 12, 0, 0, 0, time.UTC)
-	for given, want := range map[string]time.Time{
-		"10m": now.Add(-10 * time.Minute), "11:30": now.Add(-30 * time.Minute), "13:00": now.Add(-23 * time.Hour), "2026-03-04T11:00:00Z": now.Add(-time.Hour), "2026-03-04": now.Add(-12 * time.Hour),
+	s := newTestSession(t, newFakeDrivers(t), "")
+	for code, want := range map[string]bool{
+		"%tfcluster status": true, "%tfcluster status\n%tfcluster logs -n 3": true, "%tfcluster status --now": true,
+		"%tfcluster wait": false, "%tfcluster status\n%tfcluster wait": false, "%tfcluster 'status": false, "%tfcluster": false,
 	} {
-		if got, err := parseSince(given, now); err != nil || !got.Equal(want) {
-			t.Errorf("parseSince(%q) is %s, %v; want %s", given, got, err, want)
+		if got := s.Read(code).Hint; got != want {
+			t.Errorf("%q: %v, want %v", code, got, want)
 		}
 	}
-}
-
-// TestTable: what the table promises holds for every row.
-func TestTable(t *testing.T) {
-	t.Parallel()
-	table := NewTable()
-	for i := range table.Verbs {
-		v := &table.Verbs[i]
-		if verbOf(v.Name) == nil {
-			t.Errorf("nothing does %s", v.Name)
-		}
-		if v.Now != (v.option("now") != nil) {
-			t.Errorf("%s: --now is allowed %v and listed %v", v.Name, v.Now, v.option("now") != nil)
-		}
-		if v.option("cluster") == nil && v.NotYet == "" && v.Name != "run" {
-			t.Errorf("%s has no -c", v.Name)
-		}
-		seen := map[string]bool{}
-		for _, o := range v.Options {
-			if seen[o.Name] || o.Help == "" || (o.Kind == KindCount && o.Max == 0) {
-				t.Errorf("%s --%s is twice there, unexplained or unbounded", v.Name, o.Name)
-			}
-			seen[o.Name] = true
-		}
-		if _, err := table.VerbUsage(v.Name, v.Shell); err != nil {
-			t.Errorf("help %s: %v", v.Name, err)
-		}
-		if v.Example != "" {
-			tokens, err := table.tokens(context.Background(), v.Example, nil)
-			if err == nil {
-				_, err = table.parse(tokens, nil, !v.Magic)
-			}
-			if err != nil {
-				t.Errorf("the example of %s: %v", v.Name, err)
-			}
-		}
-	}
-	if ref := table.Reference(); !strings.Contains(ref, "## reserve") || !strings.Contains(ref, "`--workers N`") {
-		t.Errorf("the reference is\n%s", ref)
-	}
-}
-
-func FuzzLine(f *testing.F) {
-	for _, seed := range []string{"start main_fun $a {b} 'c' \"d\" # e", `a\ b {x['}']}`, "{{", "$", "logs -fn20 --now {", "reserve --ps-memory 4g --role=a=1 ?", "\\", "%%", "start é$ü{ü}"} {
-		f.Add(seed)
-	}
-	table := NewTable()
-	s := &Session{table: table}
-	f.Fuzz(func(t *testing.T, line string) {
-		for _, expand := range []bool{false, true} {
-			if _, err := lex(line, expand); err != nil && strings.Contains(err.Error(), "\n") {
-				t.Errorf("%q: more than a line: %v", line, err)
-			}
-		}
-		for _, cell := range []*string{nil, &line} {
-			if tokens, err := table.tokens(context.Background(), line, nil); err == nil {
-				if c, err := table.parse(tokens, cell, false); err == nil && c.Verb == nil {
-					t.Errorf("%q: no verb and no error", line)
-				}
-			}
-		}
-		for _, code := range []string{line, "%tfcluster " + line, "%%tfcluster " + line} {
-			s.Match(code)
-			if before, ok := magicAt(code, len(code)/2); ok && !strings.Contains(code, strings.TrimSpace(before)) {
-				t.Errorf("%q: before the cursor is %q", code, before)
-			}
-		}
-	})
-}
-
-// FuzzLiteral: what is quoted comes out as it went in, and is never expanded.
-func FuzzLiteral(f *testing.F) {
-	f.Add("$a {b} # c \\")
-	f.Add("")
-	f.Fuzz(func(t *testing.T, text string) {
-		quoted := "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-		got, err := lex(quoted, true)
-		if err != nil || len(got) != 1 {
-			t.Fatalf("lex(%q) is %v, %v", quoted, got, err)
-		}
-		if back, ok := got[0].literal(); !ok || back != text {
-			t.Errorf("lex(%q) is %q, want %q", quoted, back, text)
-		}
-	})
 }

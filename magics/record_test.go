@@ -8,6 +8,10 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // record is an Output that keeps what it is given, as a transcript.
@@ -94,6 +98,15 @@ func (r *record) await(t testing.TB, text string) {
 	}
 }
 
+// answer decodes what Python would write into reply.
+func answer(reply, value any) error {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, reply)
+}
+
 // fakePython answers from maps.
 type fakePython struct {
 	names map[string]string
@@ -115,18 +128,18 @@ func (p *fakePython) Call(_ context.Context, fn string, args, reply any) error {
 	case "eval":
 		v, ok := p.exprs[given["expr"].(string)]
 		if !ok {
-			return &PythonError{"NameError", "name 'x' is not defined"}
+			return &bridge.PythonError{Name: "NameError", Text: "name 'x' is not defined"}
 		}
 		*reply.(*string) = v
 	case "program":
 		if given["name"] != "main_fun" {
-			return &PythonError{"UsageError", fmt.Sprintf("the notebook has no name %s", given["name"])}
+			return &bridge.PythonError{Name: "UsageError", Text: fmt.Sprintf("the notebook has no name %s", given["name"])}
 		}
-		*reply.(*pickled) = pickled{Pickle: []byte("pickle"), Modules: []byte("zip"), Qualname: "main_fun", Captured: []capture{{"x_train", 120 << 20}}}
+		return answer(reply, map[string]any{"pickle_b64": []byte("pickle"), "modules_b64": []byte("zip"), "qualname": "main_fun", "captured": []any{map[string]any{"name": "x_train", "bytes": 120 << 20}}})
 	case "args":
-		*reply.(*pickled) = pickled{Pickle: []byte("args")}
+		return answer(reply, map[string]any{"pickle_b64": []byte("args")})
 	case "modules":
-		*reply.(*pickled) = pickled{Modules: []byte("zip")}
+		return answer(reply, map[string]any{"modules_b64": []byte("zip")})
 	case "names":
 		*reply.(*[]string) = []string{"main_fun", "other"}
 	case "cwd":
@@ -143,4 +156,9 @@ func (p *fakePython) Call(_ context.Context, fn string, args, reply any) error {
 		}
 	}
 	return nil
+}
+
+// runCode runs a cell's code.
+func runCode(ctx context.Context, s *Session, code string, out render.Output, py bridge.Python) (result.Value, error) {
+	return s.Run(ctx, s.Read(code), out, py)
 }

@@ -1,73 +1,54 @@
 package magics
 
 import (
+	"cmp"
 	"context"
-	"strings"
+	"os"
+
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+	"github.com/tfcluster/tfcluster/magics/verbs"
 )
 
-// invocation is one command at work.
-type invocation struct {
-	*Command
-	session *Session
-	out     Output
-	py      Python
+// Session is what one kernel, gate or command runs its lines with. Its methods may be called
+// from any goroutine.
+type Session struct {
+	*session.State
+	verbs *verbs.Set
 }
 
-// verbFunc does one verb.
-type verbFunc func(*Session, context.Context, *invocation) (Value, error)
-
-// verbFunc finds what does a verb.
-func verbOf(name string) verbFunc {
-	switch name {
-	case "reserve":
-		return (*Session).reserve
-	case "start":
-		return (*Session).start
-	case "wait", "train":
-		return (*Session).wait
-	case "status":
-		return (*Session).status
-	case "logs":
-		return (*Session).logs
-	case "tensorboard":
-		return (*Session).tensorboard
-	case "gpus":
-		return (*Session).gpus
-	case "stop":
-		return (*Session).stop
-	case "reset":
-		return (*Session).reset
-	case "detach":
-		return (*Session).detach
-	case "attach":
-		return (*Session).attach
-	case "history":
-		return (*Session).history
-	case "shutdown":
-		return (*Session).shutdown
-	case "doctor":
-		return (*Session).doctor
-	case "run":
-		return (*Session).batch
-	default:
-		return (*Session).help
-	}
+// NewSession makes a session. With an owner it takes up, in the background, the
+// clusters that the last kernel of that name left; Close ends it.
+func NewSession(ctx context.Context, opt session.Options) *Session {
+	return &Session{State: session.NewState(ctx, opt), verbs: verbs.NewSet()}
 }
 
-// Run does a cell made of magics alone, line by line; the first error ends it. The
-// value is the last line's. Call it for cells that Match does not pass.
-func (s *Session) Run(ctx context.Context, code string, out Output, py Python) (Value, error) {
-	cell, ok := readCell(code)
-	if !ok {
-		return nil, &UsageError{Text: "not a cell of %tfcluster lines"}
-	}
-	var body *string
-	if cell.hasBody {
-		body = &cell.body
-	}
-	var value Value
-	for _, line := range cell.lines {
-		v, err := s.RunLine(ctx, line, body, out, py)
+// Table is the session's table, for help and the reference in the documentation.
+func (s *Session) Table() *command.Table { return s.verbs.Table }
+
+// GateMain is `tfcluster gate`: a session, and a gate to it for as long as the kernel lives that
+// holds the other end of lifeline.
+func GateMain(ctx context.Context, argv []string, opt session.Options, lifeline *os.File) error {
+	return bridge.Main(ctx, argv, lifeline, func(owner, python string) (bridge.Runner, func()) {
+		opt := opt
+		opt.Owner, opt.Python = cmp.Or(owner, opt.Owner), cmp.Or(python, opt.Python)
+		s := NewSession(ctx, opt)
+		return s, s.Close
+	})
+}
+
+// Read reads a cell that is made of magics alone, for Run; nil is a cell of Python's. It asks
+// nobody and is quick: the kernel calls it for every cell.
+func (s *Session) Read(code string) *command.Plan { return s.verbs.Table.Read(code) }
+
+// Run does a cell line by line; the first error ends it. The value is the last line's.
+func (s *Session) Run(ctx context.Context, p *command.Plan, out render.Output, py bridge.Python) (result.Value, error) {
+	var value result.Value
+	for _, line := range p.Lines {
+		v, err := s.runLine(ctx, line, out, py)
 		if err != nil {
 			return nil, err
 		}
@@ -78,91 +59,24 @@ func (s *Session) Run(ctx context.Context, code string, out Output, py Python) (
 
 // RunLine does one magic from inside Python code: line is what follows
 // %tfcluster, body a cell magic's.
-func (s *Session) RunLine(ctx context.Context, line string, body *string, out Output, py Python) (Value, error) {
-	if asked, ok := helpAsked(line); ok {
-		return s.do(ctx, &Command{Verb: s.table.Verb("help"), Words: asked}, out, py)
-	}
-	tokens, err := s.table.tokens(ctx, line, py)
-	if err != nil {
-		return nil, err
-	}
-	c, err := s.table.parse(tokens, body, s.opt.Shell)
-	if err != nil {
-		return nil, err
-	}
-	c.typed = true
-	return s.do(ctx, c, out, py)
+func (s *Session) RunLine(ctx context.Context, line string, body *string, out render.Output, py bridge.Python) (result.Value, error) {
+	return s.runLine(ctx, s.verbs.Table.Line(line, body), out, py)
 }
 
-// helpAsked recognises "VERB ?" and "VERB?" before anything is expanded.
-func helpAsked(line string) ([]string, bool) {
-	words := strings.Fields(line)
-	switch {
-	case len(words) == 0 || strings.Trim(words[0], "?") == "":
-		return nil, true
-	case len(words) == 1 && strings.HasSuffix(words[0], "?"):
-		return []string{strings.TrimRight(words[0], "?")}, true
-	case len(words) == 2 && strings.Trim(words[1], "?") == "":
-		return words[:1], true
+func (s *Session) runLine(ctx context.Context, l *command.Line, out render.Output, py bridge.Python) (result.Value, error) {
+	c, err := s.verbs.Table.Command(ctx, l, values{py}, s.Options.Shell)
+	if err != nil {
+		return nil, err
 	}
-	return nil, false
+	return s.verbs.Do(ctx, s.State, c, out, py)
 }
 
 // RunArgv does one command given as words, which are taken as they are: for the
 // Python API and the command line.
-func (s *Session) RunArgv(ctx context.Context, argv []string, out Output, py Python) (Value, error) {
-	c, err := s.table.parse(plainTokens(argv), nil, s.opt.Shell)
+func (s *Session) RunArgv(ctx context.Context, argv []string, out render.Output, py bridge.Python) (result.Value, error) {
+	c, err := s.verbs.Table.Argv(argv, s.Options.Shell)
 	if err != nil {
 		return nil, err
 	}
-	return s.do(ctx, c, out, py)
-}
-
-func (s *Session) do(ctx context.Context, c *Command, out Output, py Python) (Value, error) {
-	inv := &invocation{Command: c, session: s, out: out, py: py}
-	if c.Verb.Name != "attach" {
-		s.greet(ctx, out)
-	}
-	if c.Help && c.Verb.Name != "help" {
-		return s.help(ctx, &invocation{Command: &Command{Verb: s.table.Verb("help"), Words: []string{c.Verb.Name}}, session: s, out: out})
-	}
-	if err := inv.configure(ctx); err != nil {
-		return nil, err
-	}
-	for _, w := range c.Warnings {
-		out.Stderr("warning: " + w + "\n")
-	}
-	run := verbOf(c.Verb.Name)
-	if !c.Verb.interruptible() {
-		return run(s, ctx, inv)
-	}
-	ctx, cancel := breakable(ctx, out)
-	defer cancel()
-	return run(s, ctx, inv)
-}
-
-// breakable is a context that an interrupt of the cell ends. cancel waits for its
-// watcher, so that the next interrupt is somebody else's.
-func breakable(ctx context.Context, out Output) (_ context.Context, cancel func()) {
-	ctx, end := context.WithCancel(ctx)
-	gone := make(chan struct{})
-	go func() {
-		defer close(gone)
-		select {
-		case <-out.Interrupts():
-			end()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { end(); <-gone }
-}
-
-// interruptible is whether an interrupt simply ends the verb; the others say
-// themselves what it does.
-func (v *Verb) interruptible() bool {
-	switch v.Name {
-	case "reserve", "start", "wait", "train", "logs", "run":
-		return false
-	}
-	return true
+	return s.verbs.Do(ctx, s.State, c, out, py)
 }

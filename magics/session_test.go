@@ -7,16 +7,16 @@ import (
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 func newTestSession(t *testing.T, d *fakeDrivers, owner string) *Session {
 	t.Helper()
-	s := NewSession(t.Context(), Options{Connector: d, Owner: owner, Python: "python3", WorkingDir: "/work/dir", Client: "test " + owner})
+	s := NewSession(t.Context(), session.Options{Connector: d, Owner: owner, Python: "python3", WorkingDir: "/work/dir", Client: "test " + owner})
 	t.Cleanup(s.Close)
 	return s
 }
@@ -26,7 +26,7 @@ func inCell(t *testing.T, s *Session, code string) (*record, <-chan error) {
 	t.Helper()
 	out, done := newRecord(), make(chan error, 1)
 	go func() {
-		_, err := s.Run(t.Context(), code, out, &fakePython{})
+		_, err := runCode(t.Context(), s, code, out, &fakePython{})
 		done <- err
 	}()
 	return out, done
@@ -35,7 +35,7 @@ func inCell(t *testing.T, s *Session, code string) (*record, <-chan error) {
 func must(t *testing.T, s *Session, code string) *record {
 	t.Helper()
 	out := newRecord()
-	if _, err := s.Run(t.Context(), code, out, &fakePython{}); err != nil {
+	if _, err := runCode(t.Context(), s, code, out, &fakePython{}); err != nil {
 		t.Fatalf("%s: %v", code, err)
 	}
 	return out
@@ -71,8 +71,8 @@ func TestInterruptWait(t *testing.T) {
 	out.interrupts <- struct{}{}
 	out.await(t, "killing the run")
 	err := ended(t, done)
-	var broke *Interrupted
-	if !errors.As(err, &broke) || NewReport(err).Name != "KeyboardInterrupt" {
+	var broke *result.Interrupted
+	if !errors.As(err, &broke) || result.NewReport(err).Name != "KeyboardInterrupt" {
 		t.Errorf("the cell ended with %v, want an interrupt", err)
 	}
 	f.mu.Lock()
@@ -220,7 +220,7 @@ func TestAttachDead(t *testing.T) {
 			d.dead["local-1"] = true
 			s := newTestSession(t, d, "kernel-1.json")
 			out := newRecord()
-			if _, err := s.Run(t.Context(), "%tfcluster status", out, nil); err == nil || !strings.Contains(err.Error(), "%tfcluster attach local-1") {
+			if _, err := runCode(t.Context(), s, "%tfcluster status", out, nil); err == nil || !strings.Contains(err.Error(), "%tfcluster attach local-1") {
 				t.Errorf("status says %v", err)
 			}
 			if text := out.settle(); !strings.Contains(text, "cluster local-1: its driver died; %tfcluster attach local-1 takes it up") {
@@ -239,16 +239,20 @@ func TestPick(t *testing.T) {
 		d.add(&clusterpb.ReserveRequest{Name: n, Backend: "local", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}})
 	}
 	s := newTestSession(t, d, "")
-	_, err := s.Run(t.Context(), "%tfcluster stop --now", newRecord(), nil)
+	_, err := runCode(t.Context(), s, "%tfcluster stop --now", newRecord(), nil)
 	if err == nil || !strings.Contains(err.Error(), "There are a, b: name one with -c") {
 		t.Errorf("stop says %v", err)
 	}
 	must(t, s, "%tfcluster status -c b")
 	must(t, s, "%tfcluster stop")
-	_, err = s.Run(t.Context(), "%tfcluster status -c c", newRecord(), nil)
+	_, err = runCode(t.Context(), s, "%tfcluster status -c c", newRecord(), nil)
 	if err == nil || !strings.Contains(err.Error(), "there is no cluster c; there are a, b") {
 		t.Errorf("status -c c says %v", err)
 	}
+}
+
+func sent(data []byte) *clusterpb.Blob {
+	return &clusterpb.Blob{Data: data, Size: int64(len(data))}
 }
 
 // TestStartRequest: what start asks of the driver.
@@ -266,19 +270,19 @@ func TestStartRequest(t *testing.T) {
 	defer f.mu.Unlock()
 	want := []*clusterpb.StartRequest{
 		{
-			Program:     &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: blob([]byte("pickle")), Modules: blob([]byte("zip")), Words: []string{"a", "b c"}},
+			Program:     &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: sent([]byte("pickle")), Modules: sent([]byte("zip")), Words: []string{"a", "b c"}},
 			MaxRestarts: 2, Resume: "3", StepTimeoutMillis: 60_000, RunTimeoutMillis: 7_200_000, KerasPatch: true, Env: map[string]string{"A": "1"}, Show: "chief", Mode: "train", Epochs: 1, WorkingDir: "/work/dir",
 		},
 		{
-			Program:  &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: blob([]byte("pickle")), Modules: blob([]byte("zip")), Args: blob([]byte("args"))},
+			Program:  &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: sent([]byte("pickle")), Modules: sent([]byte("zip")), Args: sent([]byte("args"))},
 			Callback: true, KerasPatch: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir",
 		},
 		{
-			Program:  &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: blob([]byte("print(1)\n")), Modules: blob([]byte("zip")), Words: []string{"x", "y"}},
+			Program:  &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: sent([]byte("print(1)\n")), Modules: sent([]byte("zip")), Words: []string{"x", "y"}},
 			Callback: true, KerasPatch: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir",
 		},
 		{
-			Program:  &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: blob([]byte("print(1)\n")), Modules: blob([]byte("zip")), Words: []string{"x", "y"}},
+			Program:  &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: sent([]byte("print(1)\n")), Modules: sent([]byte("zip")), Words: []string{"x", "y"}},
 			Callback: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir",
 		},
 	}
@@ -299,14 +303,14 @@ func TestDeadPython(t *testing.T) {
 	d := newFakeDrivers(t)
 	s := newTestSession(t, d, "")
 	must(t, s, "%tfcluster reserve")
-	_, err := s.Run(t.Context(), "%tfcluster start main_fun", newRecord(), nil)
-	if !errors.As(err, new(*ClusterError)) || !strings.Contains(err.Error(), "does not answer") {
+	_, err := runCode(t.Context(), s, "%tfcluster start main_fun", newRecord(), nil)
+	if !errors.As(err, new(*result.ClusterError)) || !strings.Contains(err.Error(), "does not answer") {
 		t.Errorf("start without Python says %v", err)
 	}
-	if _, err := s.Run(t.Context(), "%tfcluster status --now $x", newRecord(), nil); err == nil || !strings.Contains(err.Error(), "one word too many") {
+	if _, err := runCode(t.Context(), s, "%tfcluster status --now $x", newRecord(), nil); err == nil || !strings.Contains(err.Error(), "one word too many") {
 		t.Errorf("a --now line was expanded: %v", err)
 	}
-	if _, err := s.Run(t.Context(), "%tfcluster shutdown --now", newRecord(), nil); err != nil {
+	if _, err := runCode(t.Context(), s, "%tfcluster shutdown --now", newRecord(), nil); err != nil {
 		t.Errorf("shutdown --now says %v", err)
 	}
 }
@@ -321,7 +325,7 @@ func TestJSON(t *testing.T) {
 	must(t, s, "%tfcluster start main_fun")
 	for _, line := range []string{"status --json", "history --json", "gpus --json", "status --all --json", "status --run 1 --json"} {
 		out := newRecord()
-		if _, err := s.Run(t.Context(), "%tfcluster "+line, out, nil); err != nil {
+		if _, err := runCode(t.Context(), s, "%tfcluster "+line, out, nil); err != nil {
 			t.Fatal(err)
 		}
 		text := strings.ReplaceAll(out.settle(), "out| ", "")
@@ -329,11 +333,11 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s prints\n%s", line, text)
 		}
 	}
-	v, err := s.Run(t.Context(), "%tfcluster wait", newRecord(), nil)
+	v, err := runCode(t.Context(), s, "%tfcluster wait", newRecord(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	raw, err := JSON(v)
+	raw, err := result.JSON(v)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,34 +360,5 @@ func TestStatusJSONKeepsSecrets(t *testing.T) {
 	must(t, s, "%tfcluster reserve --env TOKEN=hunter2")
 	if text := must(t, s, "%tfcluster status --json").settle(); strings.Contains(text, "hunter2") || !strings.Contains(text, "TOKEN") {
 		t.Errorf("it shows\n%s", text)
-	}
-}
-
-// TestDriverGoneInWords: however the connection to a killed driver broke.
-func TestDriverGoneInWords(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"error reading from server: EOF", "error reading from server: connection reset by peer", "connection error: desc = \"transport: Error while dialing\"", "transport is closing"} {
-		if got := NewReport(answered(status.Error(codes.Unavailable, text))); !strings.Contains(got.Value, "the cluster's driver is gone") {
-			t.Errorf("%s is told as %s", text, got.Value)
-		}
-	}
-	if got := NewReport(answered(status.Error(codes.Unavailable, "the cluster is being released"))); got.Value != "the cluster is being released" {
-		t.Errorf("the driver's own word is told as %s", got.Value)
-	}
-}
-
-// TestLastUsed: after a shutdown, a command without -c means the cluster that was used
-// before, whatever the names are.
-func TestLastUsed(t *testing.T) {
-	t.Parallel()
-	s := &Session{clusters: map[string]*member{}}
-	for _, name := range []string{"c", "a", "b", "a", "z"} {
-		s.use(name)
-	}
-	for _, want := range []string{"z", "a", "b", "c", ""} {
-		if got := s.lastName(); got != want {
-			t.Errorf("the last used cluster is %q, want %q", got, want)
-		}
-		s.forget(want)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // TestSparkSession: a reservation is on the notebook's session where there is one,
@@ -27,11 +29,11 @@ func TestSparkSession(t *testing.T) {
 			py.names[name] = "a SparkSession"
 		}
 		s := newTestSession(t, d, "")
-		if _, err := s.Run(t.Context(), "%tfcluster reserve --name a "+c.line, newRecord(), py); err != nil {
+		if _, err := runCode(t.Context(), s, "%tfcluster reserve --name a "+c.line, newRecord(), py); err != nil {
 			t.Errorf("%s: %v", c.line, err)
 			continue
 		}
-		if got := d.get("a").request.GetEngine()[engineSession]; got != c.want {
+		if got := d.get("a").request.GetEngine()["session"]; got != c.want {
 			t.Errorf("%s with %v is on the session %q", c.line, c.has, got)
 		}
 		if lent := slices.Contains(py.calls, "spark_lend"); lent != c.lent {
@@ -56,8 +58,8 @@ func TestSparkSessionRefuses(t *testing.T) {
 		"--session spark --master yarn":   "give one of them",
 		"--master local[2] --session any": "give one of them",
 	} {
-		_, err := s.Run(t.Context(), "%tfcluster reserve --backend spark "+given, newRecord(), py)
-		if r := NewReport(err); err == nil || r.Name != "UsageError" || !strings.Contains(err.Error(), want) {
+		_, err := runCode(t.Context(), s, "%tfcluster reserve --backend spark "+given, newRecord(), py)
+		if r := result.NewReport(err); err == nil || r.Name != "UsageError" || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", given, err)
 		}
 	}

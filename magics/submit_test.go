@@ -10,6 +10,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // TestSubmit: a detached run of a managed cluster is left to it once its engine has taken
@@ -20,7 +22,7 @@ func TestSubmit(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("pass\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "large.py"), []byte("# "+strings.Repeat("x", mostSubmitted)+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "large.py"), []byte("# "+strings.Repeat("x", 256<<10)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	const hints = "err| application_1_0001 is submitted; its run needs this machine no more\n" +
@@ -45,7 +47,7 @@ func TestSubmit(t *testing.T) {
 			out := newRecord()
 			_, err := newTestShell(t, d, dir).RunArgv(t.Context(), []string{"run", "--backend", "yarn", "--managed", "--detach", "--name", "night", "--max-restarts", "2", tt.program}, out, nil)
 			code := 0
-			if r := NewReport(err); r != nil {
+			if r := result.NewReport(err); r != nil {
 				code = r.Code
 			}
 			if got := out.settle(); code != tt.code || got != tt.shows {
@@ -66,8 +68,8 @@ func TestSubmit(t *testing.T) {
 func TestWaitForPast(t *testing.T) {
 	t.Parallel()
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
-	over := func(name, dir, lease, appState string) *state.ClusterRecord {
-		return &state.ClusterRecord{Name: name, Dir: dir, Until: until, Leases: []cluster.Lease{{ID: lease, State: appState}}}
+	over := func(name, dir, lease, ended string) *state.ClusterRecord {
+		return &state.ClusterRecord{Name: name, Dir: dir, Until: until, Leases: []cluster.Lease{{ID: lease, State: ended}}}
 	}
 	failed := filepath.Join(t.TempDir(), "runs")
 	if err := os.MkdirAll(filepath.Join(failed, "run-001"), 0o700); err != nil { // one that has no record was cut off
@@ -79,7 +81,7 @@ func TestWaitForPast(t *testing.T) {
 		over("good", pastDir(t), "application_1_0001", "finished"), over("bad", failed, "application_1_0002", "finished as failed"),
 		over("none", pastDir(t), "application_1_0003", "finished as failed: not reserved within 10m"), living,
 	}}
-	s := NewSession(t.Context(), Options{Connector: newFakeDrivers(t), Shell: true, Python: "python3", WorkingDir: t.TempDir(), Client: "test", Archive: a})
+	s := NewSession(t.Context(), session.Options{Connector: newFakeDrivers(t), Shell: true, Python: "python3", WorkingDir: t.TempDir(), Client: "test", Archive: a})
 	t.Cleanup(s.Close)
 	for _, tt := range []struct {
 		words []string
@@ -95,7 +97,7 @@ func TestWaitForPast(t *testing.T) {
 		out := newRecord()
 		_, err := s.RunArgv(t.Context(), tt.words, out, nil)
 		code, got := 0, out.settle()
-		if r := NewReport(err); r != nil {
+		if r := result.NewReport(err); r != nil {
 			code, got = r.Code, got+strings.Join(r.Lines, "\n")
 		}
 		if code != tt.code || !strings.Contains(got, tt.says) || strings.Contains(got, "held") {
@@ -136,7 +138,7 @@ func TestWaitForDetached(t *testing.T) {
 			out.interrupts <- struct{}{}
 		}
 		err := <-ended
-		if r := NewReport(err); r == nil || r.Code != 130 || !strings.Contains(r.Value, tt.says) {
+		if r := result.NewReport(err); r == nil || r.Code != 130 || !strings.Contains(r.Value, tt.says) {
 			t.Errorf("%s: it ends with %v", name, err)
 		}
 		f.mu.Lock()
@@ -155,7 +157,7 @@ func TestWaitBeforeBegin(t *testing.T) {
 	out := newRecord()
 	out.interrupts <- struct{}{}
 	_, err := newTestShell(t, d, t.TempDir()).RunArgv(t.Context(), []string{"wait", "-c", "night"}, out, nil)
-	if r := NewReport(err); r == nil || r.Code != 130 || !strings.Contains(r.Value, "the run goes on, and tfcluster stop -c night ends it") {
+	if r := result.NewReport(err); r == nil || r.Code != 130 || !strings.Contains(r.Value, "the run goes on, and tfcluster stop -c night ends it") {
 		t.Errorf("it ends with %v", err)
 	}
 	f.mu.Lock()

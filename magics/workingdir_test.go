@@ -1,10 +1,13 @@
 package magics
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // TestWorkingDirOption: a relative --working-dir is below the notebook's folder on this
@@ -34,9 +37,9 @@ func TestWorkingDirOption(t *testing.T) {
 		if tt.given != "" {
 			line = "%tfcluster start -c c --working-dir " + tt.given + " main_fun"
 		}
-		_, err := s.Run(t.Context(), line, newRecord(), &fakePython{})
+		_, err := runCode(t.Context(), s, line, newRecord(), &fakePython{})
 		if tt.refused != "" {
-			if r := NewReport(err); r == nil || r.Code != 2 || !strings.Contains(r.Value, tt.refused) {
+			if r := result.NewReport(err); r == nil || r.Code != 2 || !strings.Contains(r.Value, tt.refused) {
 				t.Errorf("%s on %s: %v, want %q", line, tt.backend, err, tt.refused)
 			}
 			continue
@@ -46,5 +49,31 @@ func TestWorkingDirOption(t *testing.T) {
 			t.Errorf("%s on %s asks for %v: %v", line, tt.backend, f.starts, err)
 		}
 		f.mu.Unlock()
+	}
+}
+
+// TestWorkingDirIsAskedOnce: a verb asks Python for its folder once, however often it needs that: a
+// Python that hangs costs its time limit once.
+func TestWorkingDirIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("pass\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := newTestSession(t, newFakeDrivers(t), "")
+	for _, line := range []string{"reserve", "start main_fun", "start " + dir + "/train.py", "start --again", "tensorboard --logdir logs"} {
+		py := &fakePython{}
+		if _, err := s.RunLine(t.Context(), line, nil, newRecord(), py); err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		asked := 0
+		for _, fn := range py.calls {
+			if fn == "cwd" {
+				asked++
+			}
+		}
+		if asked != 1 {
+			t.Errorf("%s asks %d times", line, asked)
+		}
 	}
 }

@@ -21,7 +21,7 @@ func TestHadoopOfTheNotebook(t *testing.T) {
 	} {
 		d := newFakeDrivers(t)
 		s := newTestSession(t, d, "")
-		if _, err := s.Run(t.Context(), "%tfcluster reserve --backend yarn --queue ml --name y", newRecord(), &fakePython{names: tt.notebook}); err != nil {
+		if _, err := runCode(t.Context(), s, "%tfcluster reserve --backend yarn --queue ml --name y", newRecord(), &fakePython{names: tt.notebook}); err != nil {
 			t.Fatal(err)
 		}
 		if r := d.get("y").request; !maps.Equal(r.GetEngine(), tt.want) {

@@ -57,7 +57,7 @@ type pair struct {
 func newPair(t testing.TB) *pair {
 	p := &pair{t: t}
 	var work sync.WaitGroup
-	ours := kerneltest.Start(t, &kerneltest.Toy{Args: []string{"--log-level=50"}})
+	ours := kerneltest.Start(t, &kerneltest.Toy{}, "--log-level=50")
 	work.Go(func() { ours.Ready().Run("''") })
 	p.startPlain()
 	work.Wait()

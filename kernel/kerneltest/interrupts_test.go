@@ -17,7 +17,7 @@ func TestInterruptsAtRandom(t *testing.T) {
 	t.Parallel()
 	const seed, interrupts = 1, 200
 	random := rand.New(rand.NewPCG(seed, 2)) //nolint:gosec // reproducible
-	f := kerneltest.Start(t, &kerneltest.Toy{Args: []string{"--log-level=50"}}).Ready()
+	f := kerneltest.Start(t, &kerneltest.Toy{}, "--log-level=50").Ready()
 	p := newPlayer(t, "tfcluster", f, "%toy lines 0 0", nil)
 	ends := map[string]int{}
 	cells := []string{"1+1", "x = 1", "print('a')", "import time; time.sleep(0.01)", "1/0", "%toy lines 2 3", "%toy value v", "await __import__('asyncio').sleep(0.01)"}

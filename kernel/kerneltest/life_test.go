@@ -83,8 +83,7 @@ func TestHangingChild(t *testing.T) {
 // matched cells.
 func TestPythonMissing(t *testing.T) {
 	t.Parallel()
-	toy := &kerneltest.Toy{Args: []string{"--no-such-option-of-ipykernel", "--IPKernelApp.connection_file=/nowhere/at/all.json"}}
-	f := kerneltest.Start(t, toy)
+	f := kerneltest.Start(t, &kerneltest.Toy{}, "--no-such-option-of-ipykernel", "--IPKernelApp.connection_file=/nowhere/at/all.json")
 	id := f.Send("kernel_info_request", map[string]any{})
 	if m := f.Reply("kernel_info_reply", id); !strings.Contains(string(m.Content()), "Python does not stay") {
 		t.Errorf("kernel_info: %s", m.Content())

@@ -34,12 +34,12 @@ func Python(t testing.TB) string {
 const endLimit = 60 * time.Second
 
 // Start runs a kernel with an Interceptor in this process until the test ends, and
-// connects to it.
-func Start(t testing.TB, i kernel.Interceptor) *Frontend {
+// connects to it. args are added to the child's command line.
+func Start(t testing.TB, i kernel.Interceptor, args ...string) *Frontend {
 	t.Helper()
 	python := Python(t)
 	file, conn := NewConnection(t)
-	k, err := kernel.New(kernel.Config{ConnectionFile: file, Python: python, Interceptor: i, Banner: "toy"})
+	k, err := kernel.New(kernel.Config{ConnectionFile: file, Python: python, Interceptor: i, ChildArgs: args, Banner: "toy"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,27 +24,28 @@ import (
 //	%toy value X        is X: Out[n] and _ hold it
 //	… --now             runs beside whatever is busy
 type Toy struct {
-	Args []string // of the child, added to its command line
-
 	mu    sync.Mutex
 	ended []bool // guarded by mu: restart, of each Shutdown
 }
 
-var _ kernel.Interceptor = (*Toy)(nil)
+var (
+	_ kernel.Interceptor = (*Toy)(nil)
+	_ kernel.Plan        = (*Toy)(nil)
+)
 
 // Match takes %toy.
-func (*Toy) Match(code string) kernel.Match {
+func (t *Toy) Match(code string) kernel.Match {
 	code = strings.TrimSpace(code)
 	switch {
 	case !strings.HasPrefix(code, "%toy"):
 		return kernel.Match{}
 	case strings.HasSuffix(code, "--now"):
-		return kernel.Match{Mode: kernel.Now}
+		return kernel.Match{Mode: kernel.Now, Plan: t}
 	}
-	return kernel.Match{Mode: kernel.Queue, NowHint: true}
+	return kernel.Match{Mode: kernel.Queue, NowHint: true, Plan: t}
 }
 
-// Run runs one line.
+// Run implements kernel.Plan: it runs one line.
 func (t *Toy) Run(ctx context.Context, c *kernel.Cell) kernel.Result {
 	words := append(strings.Fields(c.Code), "", "", "")
 	num := func(i int) int { n, _ := strconv.Atoi(words[i]); return n } // 0 for what is no number
@@ -118,12 +119,6 @@ func (*Toy) OpenComm(c *kernel.Comm) bool {
 	c.OnMessage = func(data map[string]any) { c.Send(data) }
 	return true
 }
-
-// ChildEnv adds nothing.
-func (*Toy) ChildEnv() []string { return nil }
-
-// ChildArgs adds Args.
-func (t *Toy) ChildArgs() []string { return t.Args }
 
 // Shutdown remembers.
 func (t *Toy) Shutdown(_ context.Context, restart bool) {

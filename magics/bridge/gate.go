@@ -1,0 +1,395 @@
+package bridge
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/cluster/unixsock"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+)
+
+// Runner does what Python asks for.
+type Runner interface {
+	// RunLine does a magic from inside Python code, body being a cell magic's.
+	RunLine(ctx context.Context, line string, body *string, out render.Output, py Python) (result.Value, error)
+	// RunArgv does a command given as words.
+	RunArgv(ctx context.Context, argv []string, out render.Output, py Python) (result.Value, error)
+	// Complete offers what may stand at a position of a cell's code.
+	Complete(ctx context.Context, code string, cursor int, py Python) *command.Completion
+	// EngineSession is the engine's session that a cluster is on.
+	EngineSession(ctx context.Context, cluster string) (map[string]string, error)
+	// Shutdown answers the shutdown of the kernel.
+	Shutdown(ctx context.Context, restart bool)
+}
+
+// Gate is where the Python shim calls: a unix socket of this user alone. A
+// connection is the notebook's objects, which Go asks, or one command that runs
+// inside Python code.
+type Gate struct {
+	// static after construction
+	session  Runner
+	listener net.Listener
+	path     string
+	ctx      context.Context
+	end      context.CancelFunc
+	work     sync.WaitGroup // the accept loop and each connection
+
+	mu sync.Mutex
+	// guarded by mu
+	objects *caller       // the notebook's objects; nil before the shim has called
+	arrived chan struct{} // closed once there has been one
+	conns   map[net.Conn]struct{}
+}
+
+// OpenGate listens on a socket in the runtime directory; Close ends it.
+func OpenGate(ctx context.Context, r Runner) (*Gate, error) {
+	dir, err := state.RuntimeDir()
+	if err != nil {
+		return nil, err
+	}
+	sweepGates(dir)
+	path := filepath.Join(dir, "gate-"+rand.Text()[:16]+".sock")
+	ln, err := unixsock.Listen(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the gate for Python: %w", err)
+	}
+	ctx, end := context.WithCancel(ctx)
+	g := &Gate{session: r, listener: ln, path: path, ctx: ctx, end: end, arrived: make(chan struct{}), conns: map[net.Conn]struct{}{}}
+	g.work.Go(g.accept)
+	return g, nil
+}
+
+// sweepGates removes the sockets of gates that were killed. One that is younger than
+// a minute may be about to listen.
+func sweepGates(dir string) {
+	left, err := filepath.Glob(filepath.Join(dir, "gate-*.sock"))
+	if err != nil {
+		return
+	}
+	for _, path := range left {
+		if fi, err := os.Stat(path); err != nil || time.Since(fi.ModTime()) < time.Minute {
+			continue
+		}
+		conn, err := net.DialTimeout("unix", path, time.Second)
+		if err == nil {
+			_ = conn.Close() // it lives
+		} else if errors.Is(err, unix.ECONNREFUSED) {
+			_ = os.Remove(path) // else it stays, and harms nobody
+		}
+	}
+}
+
+// Path is the socket's, for TFCLUSTER_GATE.
+func (g *Gate) Path() string { return g.path }
+
+// Close ends every connection, waits for what they ran and removes the socket.
+func (g *Gate) Close() {
+	g.end()
+	_ = g.listener.Close() // removes the socket; there is nobody to tell otherwise
+	g.mu.Lock()
+	for c := range g.conns {
+		_ = c.Close() // wakes its reader
+	}
+	g.mu.Unlock()
+	g.work.Wait()
+}
+
+func (g *Gate) accept() {
+	for {
+		conn, err := g.listener.Accept()
+		if err != nil {
+			if g.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			time.Sleep(50 * time.Millisecond) // out of descriptors: later there may be some
+			continue
+		}
+		g.mu.Lock()
+		if g.ctx.Err() != nil {
+			g.mu.Unlock()
+			_ = conn.Close()
+			return
+		}
+		g.conns[conn] = struct{}{}
+		g.mu.Unlock()
+		g.work.Go(func() {
+			g.serve(conn)
+			g.mu.Lock()
+			delete(g.conns, conn)
+			g.mu.Unlock()
+			_ = conn.Close() // the peer has its answer
+		})
+	}
+}
+
+// gateMessage is a line from Python.
+type gateMessage struct {
+	Op      string          `json:"op"`
+	Line    string          `json:"line"`
+	Cell    *string         `json:"cell"`
+	Argv    []string        `json:"argv"`
+	ID      uint64          `json:"id"`
+	Value   json.RawMessage `json:"value"`
+	Error   string          `json:"error"`
+	Ename   string          `json:"ename"`
+	Restart bool            `json:"restart"`
+	Code    string          `json:"code"`
+	Cursor  int             `json:"cursor"`
+	Cluster string          `json:"cluster"`
+}
+
+// helloTimeout bounds a connection's first word.
+const helloTimeout = 10 * time.Second
+
+func (g *Gate) serve(conn net.Conn) {
+	in := json.NewDecoder(bufio.NewReader(conn))
+	if err := conn.SetReadDeadline(time.Now().Add(helloTimeout)); err != nil {
+		return
+	}
+	var first gateMessage
+	if err := in.Decode(&first); err != nil {
+		return
+	}
+	if err := conn.SetReadDeadline(time.Time{}); err != nil {
+		return
+	}
+	c := newCaller(conn)
+	switch first.Op {
+	case "objects":
+		g.serveObjects(c, in)
+	case "magic", "verb":
+		g.command(c, in, &first)
+	case "engine":
+		g.engine(c, &first)
+	case "complete":
+		g.complete(c, in, &first)
+	case "shutdown":
+		g.session.Shutdown(g.ctx, first.Restart)
+		_ = c.send(map[string]any{"op": "done"})
+	}
+}
+
+// serveObjects keeps the shim's thread; the newest connection is the one asked.
+func (g *Gate) serveObjects(c *caller, in *json.Decoder) {
+	g.mu.Lock()
+	g.objects = c
+	select {
+	case <-g.arrived:
+	default:
+		close(g.arrived)
+	}
+	g.mu.Unlock()
+	c.listen(in, func() {})
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.objects == c {
+		g.objects = nil
+	}
+}
+
+// Call implements Python over the shim's thread. It waits shortly for a shim that
+// is being loaded.
+func (g *Gate) Call(ctx context.Context, fn string, args, reply any) error {
+	wait := time.NewTimer(GlanceTimeout)
+	defer wait.Stop()
+	select {
+	case <-g.arrived:
+	case <-wait.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	g.mu.Lock()
+	c := g.objects
+	g.mu.Unlock()
+	if c == nil {
+		return ErrNoPython
+	}
+	return c.Call(ctx, fn, args, reply)
+}
+
+// complete offers completions, among them the notebook's names, which are asked for
+// over the same line.
+func (g *Gate) complete(c *caller, in *json.Decoder, first *gateMessage) {
+	reader := make(chan struct{})
+	go func() { // ends with the connection
+		defer close(reader)
+		c.listen(in, func() {})
+	}()
+	found := g.session.Complete(g.ctx, first.Code, first.Cursor, c)
+	_ = c.send(map[string]any{"op": "done", "value": found}) // else the peer has gone
+	_ = c.conn.Close()                                       // wakes the reader
+	<-reader
+}
+
+// command runs one magic or verb; its answers in place come over the same line.
+func (g *Gate) command(c *caller, in *json.Decoder, first *gateMessage) {
+	ctx, cancel := context.WithCancel(g.ctx)
+	defer cancel()
+	out := &gateOutput{caller: c, interrupts: make(chan struct{}, 8)}
+	reader := make(chan struct{})
+	go func() { // ends with the connection, which serve's caller closes
+		defer close(reader)
+		defer cancel() // the caller is gone: what it asked for ends, runs go on
+		c.listen(in, func() {
+			select {
+			case out.interrupts <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	var value result.Value
+	var err error
+	if first.Op == "magic" {
+		value, err = g.session.RunLine(ctx, first.Line, first.Cell, out, c)
+	} else {
+		value, err = g.session.RunArgv(ctx, first.Argv, out, c)
+	}
+	raw, jerr := result.JSON(value)
+	if jerr != nil && err == nil {
+		err = fmt.Errorf("encode the value: %w", jerr)
+	}
+	if err != nil {
+		raw = []byte("null")
+	}
+	_ = c.send(map[string]any{"op": "done", "value": json.RawMessage(raw), "error": result.NewReport(err)}) // else the peer has gone
+	_ = c.conn.Close()                                                                                      // wakes the reader
+	<-reader
+}
+
+// caller is one connection to the shim: what is sent, and calls that wait.
+type caller struct {
+	conn io.WriteCloser
+
+	mu      sync.Mutex // one line at a time; guards next, waiting, dead
+	next    uint64
+	waiting map[uint64]chan *gateMessage
+	dead    bool
+}
+
+func newCaller(conn net.Conn) *caller {
+	return &caller{conn: conn, waiting: map[uint64]chan *gateMessage{}}
+}
+
+// sendTimeout bounds one line to a Python that does not read.
+const sendTimeout = 30 * time.Second
+
+func (c *caller) send(message any) error {
+	line, err := json.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("encode for Python: %w", err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if d, ok := c.conn.(interface{ SetWriteDeadline(time.Time) error }); ok {
+		if err := d.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+			return fmt.Errorf("write to Python: %w", err)
+		}
+	}
+	if _, err := c.conn.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("write to Python: %w", err)
+	}
+	return nil
+}
+
+// Call implements Python in the caller's frame.
+func (c *caller) Call(ctx context.Context, fn string, args, reply any) error {
+	answer := make(chan *gateMessage, 1)
+	c.mu.Lock()
+	if c.dead {
+		c.mu.Unlock()
+		return ErrNoPython
+	}
+	c.next++
+	id := c.next
+	c.waiting[id] = answer
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		delete(c.waiting, id)
+		c.mu.Unlock()
+	}()
+	if err := c.send(map[string]any{"op": "call", "id": id, "fn": fn, "args": args}); err != nil {
+		return fmt.Errorf("%w: %w", ErrNoPython, err)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case m := <-answer:
+		switch {
+		case m == nil:
+			return ErrNoPython
+		case m.Error != "" || m.Ename != "":
+			return &PythonError{Name: m.Ename, Text: m.Error}
+		case reply == nil:
+			return nil
+		}
+		if err := json.Unmarshal(m.Value, reply); err != nil {
+			return fmt.Errorf("read Python's answer to %s: %w", fn, err)
+		}
+		return nil
+	}
+}
+
+// listen reads what Python says until the connection ends: answers go to the calls
+// that wait for them.
+func (c *caller) listen(in *json.Decoder, interrupted func()) {
+	defer c.gone()
+	for {
+		var m gateMessage
+		if err := in.Decode(&m); err != nil {
+			return
+		}
+		switch m.Op {
+		case "reply":
+			c.replied(&m)
+		case "interrupt":
+			interrupted()
+		}
+	}
+}
+
+func (c *caller) replied(m *gateMessage) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if ch := c.waiting[m.ID]; ch != nil {
+		ch <- m // holds one; an id is answered once
+		delete(c.waiting, m.ID)
+	}
+}
+
+// gone wakes every call that waits.
+func (c *caller) gone() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.dead = true
+	for id, ch := range c.waiting {
+		ch <- nil
+		delete(c.waiting, id)
+	}
+}
+
+// engine answers Python's Cluster.spark(). What it says may hold a token: it goes to
+// Python and is shown to nobody.
+func (g *Gate) engine(c *caller, first *gateMessage) {
+	value, err := g.session.EngineSession(g.ctx, first.Cluster)
+	if err != nil {
+		_ = c.send(map[string]any{"op": "done", "error": result.NewReport(err)}) // else the peer has gone
+		return
+	}
+	_ = c.send(map[string]any{"op": "done", "value": value})
+}

@@ -1,0 +1,48 @@
+package bridge
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/tfcluster/tfcluster/magics/command"
+)
+
+// Main is `tfcluster gate [--owner NAME] [--python PATH]`: the engine of a plain
+// ipykernel, whose shim has started it with one end of a socket pair as descriptor
+// 3. It says there where the gate is, {"gate": PATH}, and ends when the other end
+// closes; clusters live on.
+func Main(ctx context.Context, argv []string, lifeline *os.File, open func(owner, python string) (r Runner, end func())) error {
+	flags := flag.NewFlagSet("gate", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	owner := flags.String("owner", "", "connection file's name of the kernel")
+	python := flags.String("python", "", "the kernel's interpreter")
+	if err := flags.Parse(argv); err != nil {
+		return &command.UsageError{Verb: "gate", Text: err.Error()}
+	}
+	r, end := open(*owner, *python)
+	defer end()
+	g, err := OpenGate(ctx, r)
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	if err := json.NewEncoder(lifeline).Encode(map[string]string{"gate": g.Path()}); err != nil {
+		return fmt.Errorf("tell the kernel where the gate is: %w", err)
+	}
+	ended := make(chan struct{})
+	go func() { // ends with the kernel or with lifeline's close
+		defer close(ended)
+		_, _ = io.Copy(io.Discard, lifeline) // however it ended, the kernel is gone
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		_ = lifeline.Close() // wakes the reader
+		<-ended
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package command
+
+import (
+	"strings"
+)
+
+// script is a cell made of magics alone.
+type script struct {
+	lines   []string // what follows %tfcluster, a logical line each
+	body    string   // of %%tfcluster
+	hasBody bool
+}
+
+// magicName is what a line of ours begins with, after %.
+const magicName = "tfcluster"
+
+// readCell takes a cell apart when every line of it is %tfcluster, blank or a
+// comment, or when it begins with %%tfcluster. Any other cell is Python's.
+func readCell(code string) (script, bool) {
+	code = strings.ReplaceAll(code, "\r\n", "\n")
+	var s script
+	rest := code
+	for rest != "" {
+		var line string
+		line, rest = logicalLine(rest)
+		text := strings.TrimSpace(line)
+		if text == "" {
+			continue
+		}
+		if after, ok := magicLine(text, "%%"); ok && len(s.lines) == 0 {
+			s.lines, s.body, s.hasBody = []string{after}, rest, true
+			if strings.HasSuffix(strings.TrimSpace(after), "?") && strings.TrimSpace(rest) == "" {
+				s.hasBody = false
+			}
+			return s, true
+		}
+		if strings.HasPrefix(text, "#") {
+			continue
+		}
+		after, ok := magicLine(text, "%")
+		if !ok {
+			return script{}, false
+		}
+		s.lines = append(s.lines, after)
+	}
+	return s, len(s.lines) > 0
+}
+
+// logicalLine cuts the first line off, with those that \ continues it on.
+func logicalLine(code string) (line, rest string) {
+	at := 0
+	for {
+		end := strings.IndexByte(code[at:], '\n')
+		if end < 0 {
+			return code, ""
+		}
+		end += at
+		n := 0
+		for end-n > at && code[end-n-1] == '\\' {
+			n++
+		}
+		if n%2 == 0 || strings.HasPrefix(strings.TrimSpace(code[at:end]), "#") {
+			return code[:end], code[end+1:]
+		}
+		at = end + 1
+	}
+}
+
+// magicLine gives what follows %tfcluster. %tfcluster? and ?%tfcluster ask for help.
+func magicLine(text, mark string) (after string, ok bool) {
+	if asked, found := strings.CutPrefix(text, "?"); found {
+		after, ok := magicLine(strings.TrimLeft(asked, "? "), mark)
+		return after + " ?", ok
+	}
+	after, ok = strings.CutPrefix(text, mark+magicName)
+	if !ok {
+		return "", false
+	}
+	if after == "" || strings.ContainsAny(after[:1], " \t\\?") {
+		return after, true
+	}
+	return "", false
+}

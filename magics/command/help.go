@@ -1,0 +1,136 @@
+package command
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Usage is the text of help: every verb in a line.
+func (t *Table) Usage(shell bool) string {
+	var b strings.Builder
+	b.WriteString(prefix(shell) + "VERB [options] [words]\n\n")
+	for i := range t.Verbs {
+		v := &t.Verbs[i]
+		if (shell && !v.Shell) || (!shell && !v.Magic) {
+			continue
+		}
+		summary := v.Summary
+		if v.NotYet != "" {
+			summary += " (not yet)"
+		}
+		fmt.Fprintf(&b, "  %-12s %s\n", v.Name, summary)
+	}
+	b.WriteString("\n")
+	if shell {
+		b.WriteString("tfcluster help VERB shows a verb's options.\n")
+		return b.String()
+	}
+	b.WriteString("%tfcluster VERB ? shows a verb's options. $name and {expression} stand for the notebook's values, each one word;\n" +
+		"inside single quotes they are literal, as $$, {{ and }} are elsewhere. -c NAME picks a cluster. --now runs a line at\n" +
+		"once, beside a cell that is busy.\n")
+	return b.String()
+}
+
+func prefix(shell bool) string {
+	if shell {
+		return "tfcluster "
+	}
+	return "%tfcluster "
+}
+
+// VerbUsage is one verb's help.
+func (t *Table) VerbUsage(name string, shell bool) (string, error) {
+	v := t.Verb(name)
+	if v == nil {
+		return "", t.unknownVerb(name, shell)
+	}
+	var b strings.Builder
+	b.WriteString(prefix(shell) + v.Synopsis() + "\n")
+	if v.Cell && !shell {
+		b.WriteString("%%tfcluster " + v.Name + " [options] [words]      the cell's body is the program\n")
+	}
+	b.WriteString("\n" + capital(v.Summary) + ".")
+	if v.Long != "" {
+		b.WriteString(" " + v.Long)
+	}
+	b.WriteString("\n")
+	if v.NotYet != "" {
+		b.WriteString("\n" + v.NotYet + "\n")
+	}
+	group := ""
+	for i := range v.Options {
+		o := &v.Options[i]
+		if o.Group != group || i == 0 {
+			if o.Group == "" {
+				b.WriteString("\n")
+			} else {
+				b.WriteString("\n" + o.Group + ":\n")
+			}
+			group = o.Group
+		}
+		b.WriteString(optionLine(o))
+	}
+	if v.Example != "" {
+		b.WriteString("\nFor example: " + prefix(shell) + v.Example + "\n")
+	}
+	return b.String(), nil
+}
+
+func optionLine(o *Option) string {
+	help := o.Help
+	if o.Default != "" {
+		help += "; default " + o.Default
+	}
+	if o.Repeat {
+		help += " (may be repeated)"
+	}
+	switch {
+	case o.NotYet != "":
+		help += " (not yet)"
+	case o.Only != "":
+		help += " (--backend " + strings.ReplaceAll(o.Only, " ", ", ") + ")"
+	}
+	return fmt.Sprintf("  %-34s %s\n", o.usage(), help)
+}
+
+func capital(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}
+
+// Reference is the table in Markdown, for the documentation.
+func (t *Table) Reference() string {
+	var b strings.Builder
+	for i := range t.Verbs {
+		v := &t.Verbs[i]
+		var where []string
+		if v.Magic {
+			where = append(where, "notebook")
+		}
+		if v.Shell {
+			where = append(where, "command line")
+		}
+		fmt.Fprintf(&b, "## %s\n\n`%s` (%s). %s.", v.Name, v.Synopsis(), strings.Join(where, ", "), capital(v.Summary))
+		if v.Long != "" {
+			b.WriteString(" " + v.Long)
+		}
+		b.WriteString("\n\n")
+		if v.NotYet != "" {
+			b.WriteString("*" + v.NotYet + "*\n\n")
+		}
+		if len(v.Options) == 0 {
+			continue
+		}
+		b.WriteString("| option | default | |\n|---|---|---|\n")
+		for j := range v.Options {
+			o := &v.Options[j]
+			help := strings.TrimSpace(strings.TrimPrefix(optionLine(o), "  "+o.usage()))
+			help = strings.Replace(help, "; default "+o.Default, "", 1)
+			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", strings.ReplaceAll(o.usage(), "|", `\|`), o.Default, strings.ReplaceAll(help, "|", `\|`))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}

@@ -1,0 +1,267 @@
+package command
+
+import (
+	"errors"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// segment is a part of a word: literal text, a name or an expression to expand.
+type segment struct {
+	kind segmentKind
+	text string // the literal, the name or the expression
+}
+
+type segmentKind int
+
+const (
+	segLiteral segmentKind = iota
+	segName                // $name
+	segExpr                // {expr}
+)
+
+// word is one word of a line, quotes removed.
+type word struct {
+	segments []segment
+	quoted   bool // some of it was quoted: never help, never a comment
+}
+
+// literal is the word's text when nothing in it is to be expanded.
+func (w word) literal() (string, bool) {
+	var b strings.Builder
+	for _, s := range w.segments {
+		if s.kind != segLiteral {
+			return "", false
+		}
+		b.WriteString(s.text)
+	}
+	return b.String(), true
+}
+
+// lexer reads one logical line: shell quoting, # comments, \ continuation.
+type lexer struct {
+	in     string
+	at     int
+	expand bool
+
+	words []word
+	word  *word           // nil between words
+	text  strings.Builder // literal text not yet in word
+}
+
+// lex splits a line into words. With expand, {expr} and $name become segments of
+// their own outside single quotes, and {{, }} and $$ stand for {, } and $.
+func lex(line string, expand bool) ([]word, error) {
+	l := &lexer{in: line, expand: expand}
+	for l.at < len(l.in) {
+		if err := l.step(); err != nil {
+			return nil, err
+		}
+		if l.word == nil && strings.HasPrefix(l.in[l.at:], "#") {
+			l.comment()
+		}
+	}
+	l.endWord()
+	return l.words, nil
+}
+
+func (l *lexer) comment() {
+	if i := strings.IndexByte(l.in[l.at:], '\n'); i >= 0 {
+		l.at += i
+		return
+	}
+	l.at = len(l.in)
+}
+
+func (l *lexer) begin() {
+	if l.word == nil {
+		l.word = &word{}
+	}
+}
+
+func (l *lexer) flush() {
+	if l.text.Len() > 0 {
+		l.word.segments = append(l.word.segments, segment{segLiteral, l.text.String()})
+		l.text.Reset()
+	}
+}
+
+func (l *lexer) endWord() {
+	if l.word == nil {
+		return
+	}
+	l.flush()
+	l.words = append(l.words, *l.word)
+	l.word = nil
+}
+
+// step takes the next character outside quotes, or a whole quotation.
+func (l *lexer) step() error {
+	r, size := utf8.DecodeRuneInString(l.in[l.at:])
+	switch {
+	case unicode.IsSpace(r):
+		l.endWord()
+		l.at += size
+		return nil
+	case r == '#' && l.word == nil:
+		l.comment()
+		return nil
+	case r == '\\':
+		return l.escape()
+	case r == '\'':
+		return l.single()
+	case r == '"':
+		return l.double()
+	}
+	l.begin()
+	return l.plain()
+}
+
+func (l *lexer) escape() error {
+	rest := l.in[l.at+1:]
+	switch {
+	case strings.HasPrefix(rest, "\r\n"):
+		l.at += 3
+	case strings.HasPrefix(rest, "\n"):
+		l.at += 2
+	case rest == "":
+		return errors.New(`a \ at the end of the line needs another line`)
+	default:
+		l.begin()
+		_, size := utf8.DecodeRuneInString(rest)
+		l.text.WriteString(rest[:size])
+		l.at += 1 + size
+	}
+	return nil
+}
+
+func (l *lexer) single() error {
+	l.begin()
+	l.word.quoted = true
+	end := strings.IndexByte(l.in[l.at+1:], '\'')
+	if end < 0 {
+		return errors.New("a ' is not closed")
+	}
+	l.text.WriteString(l.in[l.at+1 : l.at+1+end])
+	l.at += end + 2
+	return nil
+}
+
+func (l *lexer) double() error {
+	l.begin()
+	l.word.quoted = true
+	l.at++
+	for l.at < len(l.in) {
+		switch c := l.in[l.at]; {
+		case c == '"':
+			l.at++
+			return nil
+		case c == '\\' && l.at+1 < len(l.in) && strings.IndexByte("\"\\\n$`", l.in[l.at+1]) >= 0:
+			if l.in[l.at+1] != '\n' {
+				l.text.WriteByte(l.in[l.at+1])
+			}
+			l.at += 2
+		default:
+			if err := l.plain(); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.New(`a " is not closed`)
+}
+
+// plain takes one character that quoting does not touch, or an expansion.
+func (l *lexer) plain() error {
+	rest := l.in[l.at:]
+	if l.expand {
+		switch {
+		case strings.HasPrefix(rest, "{{"), strings.HasPrefix(rest, "}}"), strings.HasPrefix(rest, "$$"):
+			l.text.WriteByte(rest[0])
+			l.at += 2
+			return nil
+		case rest[0] == '$':
+			if name := identifier(rest[1:]); name != "" {
+				l.cut(segment{segName, name}, 1+len(name))
+				return nil
+			}
+		case rest[0] == '{':
+			expr, size, err := braces(rest)
+			if err != nil {
+				return err
+			}
+			l.cut(segment{segExpr, expr}, size)
+			return nil
+		}
+	}
+	_, size := utf8.DecodeRuneInString(rest)
+	l.text.WriteString(rest[:size])
+	l.at += size
+	return nil
+}
+
+func (l *lexer) cut(s segment, size int) {
+	l.flush()
+	l.word.segments = append(l.word.segments, s)
+	l.at += size
+}
+
+// identifier is the Python name that s begins with, or "".
+func identifier(s string) string {
+	for i, r := range s {
+		if r == '_' || unicode.IsLetter(r) || (i > 0 && (unicode.IsDigit(r) || unicode.Is(unicode.Mn, r))) {
+			continue
+		}
+		return s[:i]
+	}
+	return s
+}
+
+// IsIdentifier is whether s is a Python name.
+func IsIdentifier(s string) bool { return s != "" && identifier(s) == s }
+
+// braces reads {expr} at the start of s: brackets inside it balance, and those in
+// Python strings do not count.
+func braces(s string) (expr string, size int, err error) {
+	depth := 0
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; c {
+		case '{', '[', '(':
+			depth++
+		case ']', ')':
+			depth--
+		case '\'', '"':
+			end := quotation(s[i:])
+			if end < 0 {
+				return "", 0, errors.New("a string in {…} is not closed; inside single quotes { is literal, elsewhere {{ is")
+			}
+			i += end - 1
+		case '}':
+			if depth--; depth > 0 {
+				continue
+			}
+			expr := strings.TrimSpace(s[1:i])
+			if expr == "" {
+				return "", 0, errors.New("{} holds no expression; inside single quotes { is literal, elsewhere {{ is")
+			}
+			return expr, i + 1, nil
+		}
+		if depth <= 0 {
+			break
+		}
+	}
+	return "", 0, errors.New("a { is not closed; inside single quotes { is literal, elsewhere {{ is")
+}
+
+// quotation is the length of the Python string at the start of s, or -1.
+func quotation(s string) int {
+	for i := 1; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case s[0]:
+			return i + 1
+		}
+	}
+	return -1
+}

@@ -1,0 +1,188 @@
+package command
+
+import (
+	"slices"
+	"strings"
+)
+
+// Kind is what an option's value is, and so how it is read, checked and completed.
+type Kind int
+
+// Kinds of options.
+const (
+	KindFlag        Kind = iota // no value
+	KindText                    // any words
+	KindCount                   // whole number from 0 to Max
+	KindNumber                  // number above 0
+	KindSize                    // bytes: 512m, 4g
+	KindDuration                // 30s, 10m, 2h
+	KindIdle                    // a duration or never
+	KindKeyValue                // K=V
+	KindEnv                     // K=V, or K alone: taken from the notebook's environment
+	KindRoleCount               // ROLE=N
+	KindRoles                   // roles' names: a,b
+	KindChoice                  // one of Choices
+	KindTask                    // worker:1
+	KindShow                    // all, chief or a task
+	KindCluster                 // a cluster's name
+	KindPastCluster             // a cluster's name, also of one that is over
+	KindRun                     // number of a run
+	KindResume                  // number of a run, or last
+	KindPattern                 // regular expression (RE2)
+	KindSince                   // a duration back, or a time of day, or RFC 3339
+	KindObject                  // a name of the notebook
+	KindPath                    // a file or folder of this machine
+)
+
+// Option is one row of the table.
+type Option struct {
+	Name    string // without dashes
+	Short   string // one letter, or ""
+	Kind    Kind
+	Meta    string // what stands for the value in help
+	Default string // for people; what it means is the verb's
+	Choices []string
+	Max     int64  // of KindCount
+	Bare    string // value when given without "="; not "": a value is given with "=" only
+	Repeat  bool
+	Help    string
+	Engine  string  // key handed to the backend, "" = ours
+	Only    string  // backends this option belongs to, "" = any
+	NotYet  string  // not empty: what to answer instead
+	Group   string  // heading in help, "" = the verb's own
+	PerRole PerRole // whether there is a form for one role: --ps-memory
+}
+
+// PerRole says how an option is given for one role.
+type PerRole int
+
+// How an option is given for one role.
+const (
+	ForAll  PerRole = iota // it is not
+	AlsoFor                // for all that it concerns, and for one
+	OnlyFor                // for one role only
+)
+
+// IsFor is whether the option says anything on a backend.
+func (o *Option) IsFor(backend string) bool {
+	return o.Only == "" || slices.Contains(strings.Fields(o.Only), backend)
+}
+
+// takesValue is whether the next word belongs to the option.
+func (o *Option) takesValue() bool { return o.Kind != KindFlag && o.Bare == "" }
+
+// Flag is the option as people write it, with its value's place.
+func (o *Option) usage() string {
+	s := "--" + o.Name
+	if o.PerRole == OnlyFor {
+		s = "--ROLE-" + o.Name
+	}
+	if o.Short != "" {
+		s = "-" + o.Short + ", " + s
+	}
+	switch {
+	case o.Kind == KindFlag:
+		return s
+	case o.Bare != "":
+		return s + "[=" + o.meta() + "]"
+	default:
+		return s + " " + o.meta()
+	}
+}
+
+func (o *Option) meta() string {
+	switch {
+	case o.Meta != "":
+		return o.Meta
+	case len(o.Choices) > 0:
+		return strings.Join(o.Choices, "|")
+	}
+	switch o.Kind {
+	case KindCount, KindNumber, KindRun:
+		return "N"
+	case KindSize:
+		return "SIZE"
+	case KindDuration, KindIdle, KindSince:
+		return "T"
+	case KindKeyValue:
+		return "K=V"
+	case KindEnv:
+		return "K=V|K"
+	case KindRoleCount:
+		return "ROLE=N"
+	case KindRoles:
+		return "ROLE,…"
+	case KindTask, KindShow:
+		return "TASK"
+	case KindPath:
+		return "PATH"
+	case KindPattern:
+		return "RE"
+	default:
+		return "NAME"
+	}
+}
+
+// Operand is what a verb's words are, for completion.
+type Operand int
+
+// Operands of verbs.
+const (
+	OperandNone    Operand = iota
+	OperandProgram         // a name of the notebook, or a script
+	OperandData            // a name of the notebook, or a path
+	OperandCluster
+	OperandVerb
+)
+
+// Verb is one verb of %tfcluster and of the command line.
+type Verb struct {
+	Name    string
+	Summary string // one line
+	Words   string // positional words in help: "PROGRAM [words]"
+	Long    string // paragraphs for help
+	Options []Option
+	Example string
+
+	Now      bool   // --now is allowed
+	Program  bool   // options stand before the first word; what follows is the program's
+	Cell     bool   // %%tfcluster VERB takes the cell's body
+	MaxWords int    // positional words at most; -1 = any number
+	NotYet   string // not empty: what to answer instead
+	Shell    bool   // on the command line too
+	Magic    bool   // in a notebook
+	Operand  Operand
+	// Check is what options mean together; may be nil.
+	Check func(*Command) error
+}
+
+// Option finds an option by its long or short name.
+func (v *Verb) Option(name string) *Option {
+	for i := range v.Options {
+		if v.Options[i].Name == name || (len(name) == 1 && v.Options[i].Short == name) {
+			return &v.Options[i]
+		}
+	}
+	return nil
+}
+
+// RoleOption finds the option behind --ps-memory: the role it names and the plain
+// option whose kind it has.
+func (v *Verb) RoleOption(name string) (role string, o *Option) {
+	for i := range v.Options {
+		o := &v.Options[i]
+		if role, ok := strings.CutSuffix(name, "-"+o.Name); ok && role != "" && o.PerRole != ForAll {
+			return role, o
+		}
+	}
+	return "", nil
+}
+
+// Lookup finds an option, also one for a role.
+func (v *Verb) Lookup(name string) *Option {
+	if o := v.Option(name); o != nil {
+		return o
+	}
+	_, o := v.RoleOption(name)
+	return o
+}

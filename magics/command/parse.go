@@ -1,0 +1,371 @@
+package command
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// UsageError is a line that cannot be understood: one line, never a traceback.
+type UsageError struct {
+	Verb string // "" when the verb itself is wrong
+	Text string
+}
+
+// Error is the line.
+func (e *UsageError) Error() string {
+	if e.Verb == "" {
+		return e.Text
+	}
+	return e.Verb + ": " + e.Text
+}
+
+// Usagef makes a UsageError of a verb; v may be nil.
+func Usagef(v *Verb, format string, a ...any) error {
+	e := &UsageError{Text: fmt.Sprintf(format, a...)}
+	if v != nil {
+		e.Verb = v.Name
+	}
+	return e
+}
+
+// NotYetError is a verb or option that this version answers with "not yet".
+type NotYetError struct{ Text string }
+
+// Error is the line, beginning with "not yet".
+func (e *NotYetError) Error() string { return e.Text }
+
+// Command is one line, understood.
+type Command struct {
+	Verb     *Verb
+	Words    []string // positional; for start and run the program's, without the program
+	Program  string   // of start and run
+	Cell     string   // body of %%tfcluster
+	HasCell  bool
+	Help     bool // the line asked for help
+	Typed    bool // a line of a cell's: its names are the notebook's
+	Warnings []string
+
+	Values map[string][]Value          // by option's name
+	Roles  map[string]map[string]Value // --ps-memory: by role, then by plain option
+	Seen   map[string]bool             // options given, role options by full name
+}
+
+// token is a word after expansion.
+type token struct {
+	text   string
+	quoted bool
+}
+
+func plainTokens(words []string) []token {
+	tokens := make([]token, len(words))
+	for i, w := range words {
+		tokens[i] = token{text: w}
+	}
+	return tokens
+}
+
+// Argv understands a command given as words, which are taken as they are. shell is the command line.
+func (t *Table) Argv(words []string, shell bool) (*Command, error) {
+	return t.parse(plainTokens(words), nil, shell)
+}
+
+// parse understands a line's words. shell is the command line, which has other verbs.
+func (t *Table) parse(tokens []token, cell *string, shell bool) (*Command, error) {
+	if len(tokens) == 0 || (!tokens[0].quoted && strings.Trim(tokens[0].text, "?") == "") {
+		return &Command{Verb: t.Help(), Help: true}, nil
+	}
+	name, help := tokens[0].text, false
+	if !tokens[0].quoted {
+		name = strings.TrimRight(name, "?")
+		help = name != tokens[0].text
+	}
+	v := t.Verb(name)
+	if v == nil || (shell && !v.Shell) || (!shell && !v.Magic) {
+		return nil, t.unknownVerb(name, shell)
+	}
+	c := &Command{Verb: v, Help: help, Values: map[string][]Value{}, Roles: map[string]map[string]Value{}, Seen: map[string]bool{}}
+	if cell != nil && !help {
+		if !v.Cell {
+			return nil, Usagef(v, "%%%%tfcluster takes a cell's body for start only; write %%tfcluster %s", v.Name)
+		}
+		c.Cell, c.HasCell = *cell, true
+	}
+	b := &binder{Command: c, tokens: tokens[1:]}
+	if err := b.bind(); err != nil {
+		return nil, err
+	}
+	if c.Help {
+		return c, nil
+	}
+	if v.NotYet != "" {
+		return nil, &NotYetError{v.NotYet}
+	}
+	return c, c.check()
+}
+
+func (t *Table) unknownVerb(name string, shell bool) error {
+	if shell && slices.Contains(t.names(false), name) {
+		return Usagef(nil, "%s is a notebook's verb: in a shell, tfcluster run reserves, starts, waits and shuts down", name)
+	}
+	names := t.names(shell)
+	if near := Nearest(name, names); near != "" {
+		return Usagef(nil, "no verb %q: did you mean %s?", name, near)
+	}
+	return Usagef(nil, "no verb %q: there are %s", name, strings.Join(names, ", "))
+}
+
+// binder distributes words over options and positions.
+type binder struct {
+	*Command
+	tokens []token
+	at     int
+	names  []string // words that are no options, the program first
+	plain  bool     // after --
+}
+
+func (b *binder) bind() error {
+	for b.at < len(b.tokens) {
+		t := b.tokens[b.at]
+		b.at++
+		if b.programs() {
+			b.warn(t.text)
+			b.names = append(b.names, t.text)
+			continue
+		}
+		if err := b.word(t); err != nil || b.Help {
+			return err
+		}
+	}
+	return b.place()
+}
+
+// programs is whether the words that follow are the program's.
+func (b *binder) programs() bool {
+	return b.Verb.Program && (len(b.names) > 0 || (b.plain && b.HasCell))
+}
+
+func (b *binder) word(t token) error {
+	switch {
+	case t.text == "?" && !t.quoted:
+		b.Help = true
+	case b.plain || t.text == "-" || !strings.HasPrefix(t.text, "-"):
+		b.names = append(b.names, t.text)
+	case t.text == "--":
+		b.plain = true
+	case strings.HasPrefix(t.text, "--"):
+		return b.long(t.text[2:])
+	default:
+		return b.short(t.text[1:])
+	}
+	return nil
+}
+
+func (b *binder) long(text string) error {
+	name, given, hasValue := strings.Cut(text, "=")
+	if strings.HasSuffix(name, "?") {
+		b.Help = true
+		return nil
+	}
+	o := b.Verb.Option(name)
+	if len(name) == 1 {
+		o = nil
+	}
+	role := ""
+	if o == nil {
+		role, o = b.Verb.RoleOption(name)
+	}
+	if o == nil {
+		return b.unknownOption("--" + name)
+	}
+	if o.PerRole == OnlyFor && role == "" {
+		return Usagef(b.Verb, "--%s is for one role: --worker-%s %s", name, name, o.meta())
+	}
+	return b.take(o, role, name, given, hasValue)
+}
+
+// short reads -f, -n 100, -n100 and -fn 100.
+func (b *binder) short(text string) error {
+	for i := range len(text) {
+		o := b.Verb.Option(text[i : i+1])
+		if o == nil || o.Short == "" {
+			return b.unknownOption("-" + text)
+		}
+		if o.takesValue() && i+1 < len(text) {
+			return b.take(o, "", o.Name, strings.TrimPrefix(text[i+1:], "="), true)
+		}
+		if err := b.take(o, "", o.Name, "", false); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *binder) take(o *Option, role, name, given string, hasValue bool) error {
+	switch {
+	case o.Kind == KindFlag && hasValue:
+		return Usagef(b.Verb, "--%s takes no value", name)
+	case o.takesValue() && !hasValue:
+		if b.at >= len(b.tokens) {
+			return Usagef(b.Verb, "--%s needs a value: --%s %s", name, name, o.meta())
+		}
+		if t := b.tokens[b.at]; t.text == "?" && !t.quoted {
+			b.Help = true
+			return nil
+		}
+		given = b.tokens[b.at].text
+		b.at++
+	case o.Bare != "" && !hasValue:
+		given = o.Bare
+	}
+	if o.NotYet != "" {
+		return &NotYetError{o.NotYet}
+	}
+	if b.Seen[name] && !o.Repeat {
+		return Usagef(b.Verb, "--%s is given twice", name)
+	}
+	b.Seen[name] = true
+	val, err := o.read(given)
+	if err != nil {
+		return Usagef(b.Verb, "--%s: %v", name, err)
+	}
+	if role != "" {
+		if b.Roles[role] == nil {
+			b.Roles[role] = map[string]Value{}
+		}
+		b.Roles[role][o.Name] = val
+		return nil
+	}
+	b.Values[o.Name] = append(b.Values[o.Name], val)
+	return nil
+}
+
+func (b *binder) unknownOption(given string) error {
+	var names []string
+	for i := range b.Verb.Options {
+		if b.Verb.Options[i].PerRole != OnlyFor {
+			names = append(names, "--"+b.Verb.Options[i].Name)
+		}
+	}
+	if near := Nearest(given, names); near != "" {
+		return Usagef(b.Verb, "no option %s: did you mean %s?", given, near)
+	}
+	if len(names) == 0 {
+		return Usagef(b.Verb, "no option %s: %s takes none", given, b.Verb.Name)
+	}
+	return Usagef(b.Verb, "no option %s; help %s lists them", given, b.Verb.Name)
+}
+
+// warn notes a word of the program that looks like an option of ours.
+func (b *binder) warn(text string) {
+	name, ok := strings.CutPrefix(text, "--")
+	if !ok {
+		return
+	}
+	name, _, _ = strings.Cut(name, "=")
+	if o := b.Verb.Option(name); o != nil && o.Name == name {
+		program := "the program"
+		if len(b.names) > 0 && !b.HasCell {
+			program = b.names[0]
+		}
+		b.Warnings = append(b.Warnings, fmt.Sprintf("--%s goes to %s as its word, since it stands after it; to give it to %s, write it before %s", name, program, b.Verb.Name, program))
+	}
+}
+
+// place gives the words their meaning.
+func (b *binder) place() error {
+	b.Words = b.names
+	v := b.Verb
+	if v.Program && !b.HasCell && len(b.names) > 0 {
+		b.Program, b.Words = b.names[0], b.names[1:]
+		return nil
+	}
+	if v.MaxWords >= 0 && len(b.names) > v.MaxWords {
+		return Usagef(v, "%q is one word too many: %s", b.names[v.MaxWords], v.Synopsis())
+	}
+	return nil
+}
+
+// check is what options mean together.
+func (c *Command) check() error {
+	v := c.Verb
+	if v.Check != nil {
+		if err := v.Check(c); err != nil {
+			return err
+		}
+	}
+	if !v.Program {
+		return nil
+	}
+	again := c.Has("again")
+	switch {
+	case again && (c.Program != "" || c.HasCell || len(c.Words) > 0):
+		return Usagef(v, "--again takes the last program and its words: give no others")
+	case again && c.Has("args"):
+		return Usagef(v, "--again takes the last arguments too: leave --args out")
+	case c.Has("args") && len(c.Words) > 0:
+		return Usagef(v, "--args %s and words (%s) exclude one another", c.Text("args"), strings.Join(c.Words, " "))
+	case c.HasCell && strings.TrimSpace(c.Cell) == "":
+		return Usagef(v, "the cell has no body to run")
+	}
+	return nil
+}
+
+// Synopsis is the verb's usage in one line.
+func (v *Verb) Synopsis() string {
+	s := v.Name
+	if len(v.Options) > 0 {
+		s += " [options]"
+	}
+	if v.Words != "" {
+		s += " " + v.Words
+	}
+	return s
+}
+
+// Nearest is the name closest to what was written, or "" when none is close.
+func Nearest(given string, names []string) string {
+	best, at := 3, ""
+	if len(strings.TrimLeft(given, "-")) <= 3 {
+		best = 2
+	}
+	for _, n := range names {
+		if d := distance(given, n); d < best {
+			best, at = d, n
+		}
+	}
+	if at == "" && len(strings.TrimLeft(given, "-")) >= 3 {
+		if i := slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, given) }); i >= 0 {
+			return names[i]
+		}
+	}
+	return at
+}
+
+// distance counts the slips between two words short enough to be names: a letter
+// too many, too few, wrong, or two exchanged.
+func distance(a, b string) int {
+	const longest = 64
+	if len(a) > longest || len(b) > longest {
+		return longest
+	}
+	var before, last, row [longest + 1]int
+	for j := range len(b) + 1 {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before, last = last, row
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := last[j]
+			if a[i] != b[j] {
+				cost++
+			}
+			row[j+1] = min(cost, last[j+1]+1, row[j]+1)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,304 @@
+package command
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+)
+
+// Value is one option's value, read.
+type Value struct {
+	Text     string
+	Number   int64 // KindCount, KindSize (bytes), KindRun, KindRoleCount
+	Float    float64
+	Duration time.Duration // 0 for never
+	Key      string        // K of K=V, ROLE of ROLE=N
+	HasValue bool          // K=V rather than K
+}
+
+// read understands what was given for the option.
+func (o *Option) read(given string) (Value, error) {
+	v := Value{Text: given}
+	var err error
+	switch o.Kind {
+	case KindFlag:
+		v.Text = "true"
+	case KindCount:
+		v.Number, err = readCount(given, 0, o.Max)
+	case KindRun:
+		v.Number, err = readCount(given, 1, math.MaxInt32)
+	case KindNumber:
+		v.Float, err = readNumber(given, float64(o.Max))
+	case KindSize:
+		v.Number, err = ParseSize(given)
+	case KindDuration:
+		v.Duration, err = ParseDuration(given)
+	case KindIdle:
+		if given != "never" {
+			v.Duration, err = ParseDuration(given)
+		}
+	case KindKeyValue, KindEnv:
+		err = v.keyValue(given, o.Kind == KindEnv)
+	case KindRoleCount:
+		err = v.roleCount(given)
+	case KindRoles:
+		err = readRoles(given)
+	case KindChoice:
+		err = readChoice(given, o.Choices)
+	case KindTask:
+		if !IsContainer(given) {
+			_, err = cluster.ParseTask(given)
+		}
+	case KindShow:
+		if given != "all" && given != cluster.Chief {
+			_, err = cluster.ParseTask(given)
+		}
+	case KindCluster, KindPastCluster:
+		err = cluster.CheckName(given)
+	case KindResume:
+		if given != "last" {
+			_, err = readCount(given, 1, math.MaxInt32)
+		}
+	case KindPattern:
+		_, err = regexp.Compile(given)
+	case KindSince:
+		_, err = ParseSince(given, time.Now())
+	case KindObject:
+		if !IsIdentifier(given) {
+			err = fmt.Errorf("%q is not a name of the notebook", given)
+		}
+	case KindText, KindPath:
+		if given == "" {
+			err = errors.New("the value is empty")
+		}
+	}
+	return v, err
+}
+
+func readCount(s string, low, high int64) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || n < low || n > high {
+		return 0, fmt.Errorf("want a whole number from %d to %d, not %q", low, high, Shorten(s, 40))
+	}
+	return n, nil
+}
+
+func readNumber(s string, high float64) (float64, error) {
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(f > 0) || f > high {
+		return 0, fmt.Errorf("want a number above 0, at most %g, not %q", high, Shorten(s, 40))
+	}
+	return f, nil
+}
+
+var sizePattern = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?)(i?b)?$`)
+})
+
+// maxSize bounds a size: a petabyte is a slip of the keyboard.
+const maxSize = 1 << 50
+
+// ParseSize reads bytes: 512m, 4g, 1.5G, 1GiB. Units are powers of 1024.
+func ParseSize(s string) (int64, error) {
+	m := sizePattern().FindStringSubmatch(strings.ToLower(s))
+	if m == nil {
+		return 0, fmt.Errorf("want a size like 512m or 4g, not %q", Shorten(s, 40))
+	}
+	f, err := strconv.ParseFloat(m[1], 64)
+	shift := 10 * (1 + strings.Index("kmgt", m[2]))
+	if m[2] == "" {
+		shift = 0
+	}
+	f = math.Ldexp(f, shift)
+	switch {
+	case err != nil || f > maxSize:
+		return 0, fmt.Errorf("%s is more than there can be", Shorten(s, 40))
+	case f < 1<<20:
+		return 0, fmt.Errorf("%s is less than a megabyte: did you forget the unit? Like 512m or 4g", Shorten(s, 40))
+	}
+	return int64(f), nil
+}
+
+// maxDuration bounds a duration.
+const maxDuration = 365 * 24 * time.Hour
+
+// ParseDuration reads 30s, 10m, 1h30m, 2d; a bare number is seconds.
+func ParseDuration(s string) (time.Duration, error) {
+	text := s
+	if _, err := strconv.ParseFloat(s, 64); err == nil {
+		text += "s"
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if f, err := strconv.ParseFloat(days, 64); err == nil {
+			text = strconv.FormatFloat(f*24, 'f', -1, 64) + "h"
+		}
+	}
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("want a duration like 30s, 10m or 2h, not %q", Shorten(s, 40))
+	case d <= 0 || d > maxDuration:
+		return 0, fmt.Errorf("%s is out of range: want more than 0 and at most a year", Shorten(s, 40))
+	case d < time.Millisecond:
+		return 0, fmt.Errorf("%s is less than a millisecond", Shorten(s, 40))
+	}
+	return d, nil
+}
+
+// ParseSince reads a moment in the past: a duration back, a time of day, RFC 3339.
+func ParseSince(s string, now time.Time) (time.Time, error) {
+	if d, err := ParseDuration(s); err == nil {
+		return now.Add(-d), nil
+	}
+	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05", "2006-01-02 15:04:05", "2006-01-02 15:04", "2006-01-02"} {
+		if t, err := time.ParseInLocation(layout, s, now.Location()); err == nil {
+			return t, nil
+		}
+	}
+	for _, layout := range []string{"15:04:05", "15:04"} {
+		t, err := time.ParseInLocation(layout, s, now.Location())
+		if err != nil {
+			continue
+		}
+		t = time.Date(now.Year(), now.Month(), now.Day(), t.Hour(), t.Minute(), t.Second(), 0, now.Location())
+		if t.After(now) {
+			t = t.AddDate(0, 0, -1)
+		}
+		return t, nil
+	}
+	return time.Time{}, fmt.Errorf("want a duration back (10m), a time (14:30) or a date, not %q", Shorten(s, 40))
+}
+
+func (v *Value) keyValue(given string, bare bool) error {
+	k, val, ok := strings.Cut(given, "=")
+	if k == "" || (!ok && !bare) || strings.ContainsRune(k, 0) || strings.ContainsRune(val, 0) {
+		return fmt.Errorf("want K=V, not %q", Shorten(given, 40))
+	}
+	v.Key, v.Text, v.HasValue = k, val, ok
+	return nil
+}
+
+func (v *Value) roleCount(given string) error {
+	role, n, ok := strings.Cut(given, "=")
+	if !ok || role == "" {
+		return fmt.Errorf("want ROLE=N, like sidecar=1, not %q", Shorten(given, 40))
+	}
+	if _, err := cluster.ParseTask(role); err != nil || strings.Contains(role, ":") {
+		return fmt.Errorf("a role's name is lower-case letters, digits, - and _, not %q", Shorten(role, 40))
+	}
+	count, err := readCount(n, 0, MaxExecutors)
+	v.Key, v.Number = role, count
+	return err
+}
+
+func readRoles(given string) error {
+	for role := range strings.SplitSeq(given, ",") {
+		if _, err := cluster.ParseTask(role); err != nil || strings.Contains(role, ":") {
+			return fmt.Errorf("want roles, like ps,db, not %q", Shorten(given, 40))
+		}
+	}
+	return nil
+}
+
+func readChoice(given string, choices []string) error {
+	if slices.Contains(choices, given) {
+		return nil
+	}
+	if near := Nearest(given, choices); near != "" {
+		return fmt.Errorf("no %q: did you mean %s?", Shorten(given, 40), near)
+	}
+	return fmt.Errorf("want one of %s, not %q", strings.Join(choices, ", "), Shorten(given, 40))
+}
+
+// Has is whether the option was given.
+func (c *Command) Has(name string) bool { return c.Seen[name] }
+
+// Last is the value given for an option that is not repeated.
+func (c *Command) Last(name string) Value {
+	if vs := c.Values[name]; len(vs) > 0 {
+		return vs[len(vs)-1]
+	}
+	return Value{}
+}
+
+// Text is the option's value as given, "" when it was not.
+func (c *Command) Text(name string) string { return c.Last(name).Text }
+
+// Means has the command mean another cluster.
+func (c *Command) Means(name string) { c.Values["cluster"] = []Value{{Text: name}} }
+
+// Count is the option's number, or otherwise.
+func (c *Command) Count(name string, otherwise int64) int64 {
+	if !c.Has(name) {
+		return otherwise
+	}
+	return c.Last(name).Number
+}
+
+// Millis is the option's duration, or otherwise; never is 0.
+func (c *Command) Millis(name string, otherwise time.Duration) int64 {
+	if !c.Has(name) {
+		return otherwise.Milliseconds()
+	}
+	return c.Last(name).Duration.Milliseconds()
+}
+
+// Texts are the option's values as given.
+func (c *Command) Texts(name string) []string {
+	var texts []string
+	for _, v := range c.Values[name] {
+		texts = append(texts, v.Text)
+	}
+	return texts
+}
+
+// Set takes a setting as if the line had it.
+func (c *Command) Set(name string, texts []string) error {
+	b := &binder{Command: c}
+	o, role := c.Verb.Option(name), ""
+	if o == nil {
+		role, o = c.Verb.RoleOption(name)
+	}
+	for _, text := range texts {
+		if o.Kind == KindFlag {
+			if text == "0" || text == "false" {
+				continue
+			}
+			text = ""
+		}
+		if err := b.take(o, role, name, text, o.Kind != KindFlag); err != nil {
+			return fmt.Errorf("configuration: %w", err)
+		}
+	}
+	return nil
+}
+
+// Name has the command mean the cluster that was given as a word.
+func (c *Command) Name(given string) error {
+	v, err := c.Verb.Option("cluster").read(given)
+	if err != nil {
+		return Usagef(c.Verb, "%v", err)
+	}
+	c.Values["cluster"] = []Value{v}
+	return nil
+}
+
+// Shorten cuts what a person wrote so that an error stays one line.
+func Shorten(s string, most int) string {
+	r := []rune(s)
+	if len(r) <= most {
+		return s
+	}
+	return string(r[:most-1]) + "…"
+}
+
+// IsContainer tells an engine's name of an executor's container from a task's.
+func IsContainer(name string) bool { return strings.HasPrefix(name, "container_") }

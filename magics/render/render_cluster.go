@@ -1,0 +1,159 @@
+package render
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// ExecutorRows is a row an executor, in people's order.
+func ExecutorRows(executors []*clusterpb.ExecutorStatus) Table {
+	t := Table{Head: []string{"executor", "task", "host", "state", "gpus", "python", "why"}}
+	sorted := slices.Clone(executors)
+	slices.SortStableFunc(sorted, func(a, b *clusterpb.ExecutorStatus) int {
+		x, xerr := cluster.ParseTask(a.GetTask())
+		y, yerr := cluster.ParseTask(b.GetTask())
+		if xerr != nil || yerr != nil {
+			return strings.Compare(a.GetTask(), b.GetTask())
+		}
+		return cluster.CompareTasks(x, y)
+	})
+	const most = 40
+	hidden := 0
+	for _, x := range sorted {
+		if len(t.Rows) >= most && x.GetState() == "ready" {
+			hidden++
+			continue
+		}
+		t.Rows = append(t.Rows, []Cell{
+			{Text: x.GetId()},
+			{Text: x.GetTask()},
+			{Text: x.GetHost()},
+			{Text: x.GetState(), Tone: executorTone(x.GetState())},
+			{Text: gpuNames(x.GetGpus())},
+			{Text: pythonText(x.GetPython())},
+			{Text: x.GetCause(), Tone: ToneFaint},
+		})
+	}
+	if hidden > 0 {
+		t.Rows = append(t.Rows, Row("…", "", "", fmt.Sprintf("%d more are ready", hidden), "", "", ""))
+	}
+	return t.Drop()
+}
+
+func executorTone(state string) Tone {
+	switch state {
+	case "ready":
+		return ToneGood
+	case "lost":
+		return ToneBad
+	default:
+		return ToneBusy
+	}
+}
+
+func gpuNames(gpus []*clusterpb.GPU) string {
+	var parts []string
+	for _, g := range gpus {
+		parts = append(parts, fmt.Sprintf("%d", g.GetIndex()))
+	}
+	return strings.Join(parts, ",")
+}
+
+func pythonText(p *clusterpb.Python) string {
+	switch {
+	case p == nil:
+		return ""
+	case p.GetError() != "":
+		return p.GetError()
+	case p.GetTensorflow() == "":
+		return p.GetVersion() // the cluster is for others: else it were an error
+	}
+	s := p.GetVersion() + ", TensorFlow " + p.GetTensorflow()
+	if p.GetKeras() != "" {
+		s += ", Keras " + p.GetKeras()
+	}
+	return s
+}
+
+// Reservation is how a reservation stands.
+func Reservation(name string, roles []*clusterpb.Role, u *clusterpb.ReserveUpdate) Bundle {
+	ready := 0
+	for _, x := range u.GetExecutors() {
+		if x.GetState() == "ready" {
+			ready++
+		}
+	}
+	title := fmt.Sprintf("cluster %s: %s · %d ready · %s", name, cluster.Describe(roles), ready, Clock(u.GetSeconds()))
+	b := ExecutorRows(u.GetExecutors()).Bundle()
+	out := Bundle{Text: title + "\n" + b.Text, HTML: "<div><b>" + Escape(title) + "</b></div>" + b.HTML}
+	if w := u.GetWaiting(); w != "" && !u.GetReady() {
+		out.Text += "waiting: " + w + "\n"
+		out.HTML += `<div style="` + ToneBusy.Style() + `">waiting: ` + Escape(w) + "</div>"
+	}
+	return out
+}
+
+// Reserved is the one line that a complete reservation leaves behind.
+func Reserved(st *clusterpb.ClusterStatus, seconds float64) Bundle {
+	title := fmt.Sprintf("cluster %s: %s, ready in %.1f s", st.GetName(), cluster.Describe(st.GetRoles()), seconds)
+	b := ExecutorRows(st.GetExecutors()).Bundle()
+	dir := "results: " + st.GetDir()
+	return Bundle{
+		Text: title + "\n" + b.Text + dir + "\n",
+		HTML: `<div><b>` + Escape(title) + `</b></div><details><summary style="opacity:.65;cursor:pointer">executors</summary>` + b.HTML + `</details><div style="opacity:.65">` + Escape(dir) + `</div>`,
+	}
+}
+
+// ClusterView is the answer of status.
+func ClusterView(st *clusterpb.ClusterStatus, say func(string) string) Bundle {
+	title := fmt.Sprintf("cluster %s on %s: %s, %s", st.GetName(), st.GetBackend(), cluster.Describe(st.GetRoles()), st.GetState())
+	var facts []string
+	if st.GetSinceUnix() > 0 {
+		facts = append(facts, "since "+time.Unix(st.GetSinceUnix(), 0).Format("2006-01-02 15:04"))
+	}
+	facts = append(facts, fmt.Sprintf("driver %d on %s", st.GetDriverPid(), st.GetHost()), Plural(int64(st.GetClients()), "client"))
+	switch {
+	case st.GetIdleLeftMillis() > 0:
+		facts = append(facts, "idle: released in "+Clock(float64(st.GetIdleLeftMillis())/1000))
+	case st.GetIdleMillis() == 0:
+		facts = append(facts, "never released for idleness")
+	}
+	if st.GetDetached() {
+		facts = append(facts, "detached")
+	}
+	b := ExecutorRows(st.GetExecutors()).Bundle()
+	out := Bundle{
+		Text: title + "\n" + strings.Join(facts, " · ") + "\nresults: " + st.GetDir() + "\n" + b.Text,
+		HTML: "<div><b>" + Escape(title) + `</b></div><div style="opacity:.65">` + Escape(strings.Join(facts, " · ")) + "<br>results: " + Escape(st.GetDir()) + "</div>" + b.HTML,
+	}
+	for _, n := range st.GetNotes() {
+		out.Text += NoteText(n) + "\n"
+		out.HTML += "<div>" + Escape(NoteText(n)) + "</div>"
+	}
+	if st.GetRun() == nil {
+		line := "no run yet: " + say("start main_fun")
+		if st.GetRequest().GetOneRun() {
+			line = "no run yet"
+		}
+		out.Text += line + "\n"
+		out.HTML += "<div>" + Escape(line) + "</div>"
+		return out
+	}
+	r := RunView(st.GetRun())
+	out.Text += r.Text
+	out.HTML += r.HTML
+	return out
+}
+
+// NoteText is a note in one line.
+func NoteText(n *clusterpb.Note) string {
+	if n.GetWarning() {
+		return "warning: " + n.GetText()
+	}
+	return n.GetText()
+}

@@ -1,0 +1,301 @@
+package render
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
+)
+
+// RunTitle is the run in one line.
+func RunTitle(st *clusterpb.RunStatus) string {
+	s := fmt.Sprintf("run %d · %s · %s · %s", st.GetId(), st.GetProgram(), st.GetState(), Clock(st.GetSeconds()))
+	if st.GetResumedFrom() != "" {
+		s += " · resumed from " + st.GetResumedFrom()
+	}
+	if n := st.GetRestarts(); n > 0 {
+		s += fmt.Sprintf(" · restarted %d of %d", n, st.GetMaxRestarts())
+	}
+	if st.GetDetached() {
+		s += " · detached"
+	}
+	return s
+}
+
+func runTone(state string) Tone {
+	switch state {
+	case "finished":
+		return ToneGood
+	case "failed":
+		return ToneBad
+	case "running":
+		return ToneNone
+	default:
+		return ToneBusy
+	}
+}
+
+// done is how much of the run is over, from 0 to 1, or -1 where it is not known.
+func done(p *clusterpb.Report) float64 {
+	total, at := float64(p.GetTotalSteps()), float64(p.GetStep())
+	if total > 0 {
+		return math.Min(1, at/total)
+	}
+	if p.GetTotalEpochs() > 0 && p.GetEpoch() > 0 {
+		return math.Min(1, float64(p.GetEpoch()-1)/float64(p.GetTotalEpochs()))
+	}
+	return -1
+}
+
+// progressText is "step 120 of 600 · epoch 2 of 10 · 31.4 steps/s · 00:00:15 left".
+func progressText(st *clusterpb.RunStatus) string {
+	p := st.GetProgress()
+	if p == nil {
+		return ""
+	}
+	var parts []string
+	of := func(noun string, at, total int64) {
+		switch {
+		case total > 0:
+			parts = append(parts, fmt.Sprintf("%s %s of %s", noun, Thousands(at), Thousands(total)))
+		case at > 0:
+			parts = append(parts, noun+" "+Thousands(at))
+		}
+	}
+	of("step", p.GetStep(), p.GetTotalSteps())
+	of("epoch", p.GetEpoch(), p.GetTotalEpochs())
+	if r := st.GetStepsPerSecond(); r > 0 {
+		parts = append(parts, Number(r)+" steps/s")
+		if left := p.GetTotalSteps() - p.GetStep(); left > 0 && st.GetState() == "running" {
+			parts = append(parts, Clock(float64(left)/r)+" left")
+		}
+	}
+	return strings.Join(parts, " · ")
+}
+
+func bar(share float64) (text, html string) {
+	const columns = 30
+	full := int(math.Round(share * columns))
+	text = "[" + strings.Repeat("█", full) + strings.Repeat("·", columns-full) + "] " + fmt.Sprintf("%3.0f %%", share*100)
+	html = fmt.Sprintf(`<div style="width:320px;max-width:100%%;height:8px;border-radius:4px;background:rgba(128,128,128,.25);margin:4px 0">`+
+		`<div style="width:%.1f%%;height:8px;border-radius:4px;background:#3b82f6"></div></div>`, share*100)
+	return text, html
+}
+
+// RunView is a run as wait keeps it before one's eyes.
+func RunView(st *clusterpb.RunStatus) Bundle {
+	title := RunTitle(st)
+	b := Bundle{Text: title + "\n", HTML: `<div><b style="` + runTone(st.GetState()).Style() + `">` + Escape(title) + "</b></div>"}
+	p := st.GetProgress()
+	if share := done(p); share >= 0 {
+		if st.GetState() == "finished" {
+			share = 1
+		}
+		t, h := bar(share)
+		b.Text += t + "\n"
+		b.HTML += h
+	}
+	for _, line := range []string{progressText(st), metricsText(Finite(p.GetMetrics()))} {
+		if line != "" {
+			b.Text += line + "\n"
+			b.HTML += "<div>" + Escape(line) + "</div>"
+		}
+	}
+	for i, s := range SortSeries(st.GetSeries()) {
+		if line := Sparkline(s.GetValues(), 40); line != "" && i < 3 {
+			b.Text += fmt.Sprintf("%-12s %s\n", s.GetName(), line)
+		}
+	}
+	b.HTML += Curves(st.GetSeries(), 3)
+	t := TaskRows(st, false)
+	if len(t.Rows) > 0 {
+		tb := t.Bundle()
+		b.Text += tb.Text
+		b.HTML += tb.HTML
+	}
+	if f := st.GetFailure(); f != nil {
+		fb := failureView(f)
+		b.Text += fb.Text
+		b.HTML += fb.HTML
+	}
+	return b
+}
+
+// TaskRows is a row a task. Of a run that is over only those are shown, unless all,
+// that did not end well.
+func TaskRows(st *clusterpb.RunStatus, all bool) Table {
+	t := Table{Head: []string{"task", "state", "host", "step", "memory", "cpu", "restarts", "why"}, Right: []int{3, 4, 5, 6}}
+	ended := !Active(st)
+	const most = 24
+	hidden := 0
+	for _, x := range st.GetTasks() {
+		bad := endedBadly(x)
+		if ended && !all && (!bad || st.GetState() == "stopped") {
+			continue
+		}
+		if len(t.Rows) >= most && !bad {
+			hidden++
+			continue
+		}
+		t.Rows = append(t.Rows, taskRow(x, bad))
+	}
+	if hidden > 0 {
+		t.Rows = append(t.Rows, Row("…", fmt.Sprintf("%d more", hidden), "", "", "", "", "", ""))
+	}
+	return t.Drop()
+}
+
+// endedBadly is whether a task's end is news: that of one which the cluster ended by a
+// signal, as it does behind the training or after another's failure, is none.
+func endedBadly(x *clusterpb.TaskStatus) bool {
+	if x.GetReason() == "" && !x.GetEcho() && (endedAsAsked(x) || endedByUs(x) && x.GetSignal() == int32(unix.SIGKILL)) {
+		return false
+	}
+	return x.GetSignal() > 0 || x.GetExitCode() != 0 || x.GetState() == "lost"
+}
+
+func endedByUs(x *clusterpb.TaskStatus) bool { return x.GetState() == "ended" }
+
+// endedAsAsked is whether a task ended by the SIGTERM that the cluster sent it.
+func endedAsAsked(x *clusterpb.TaskStatus) bool {
+	return endedByUs(x) && (x.GetSignal() == int32(unix.SIGTERM) || x.GetExitCode() == exitTerminated)
+}
+
+func taskRow(x *clusterpb.TaskStatus, bad bool) []Cell {
+	state := Cell{Text: taskState(x), Tone: ToneNone}
+	if bad {
+		state.Tone = ToneBad
+	}
+	why := x.GetReason()
+	if x.GetEcho() {
+		why = strings.TrimPrefix(why+"; because a peer had failed", "; ")
+	}
+	step, memory, cpu, restarts := "", "", "", ""
+	if x.GetStep() > 0 {
+		step = Thousands(x.GetStep())
+	}
+	if x.GetRssBytes() > 0 && !Over(x.GetState()) {
+		memory, cpu = BytesText(x.GetRssBytes()), Clock(x.GetCpuSeconds())
+	}
+	if x.GetRestarts() > 0 {
+		restarts = strconv.Itoa(int(x.GetRestarts()))
+	}
+	return []Cell{{Text: x.GetTask()}, state, {Text: x.GetHost()}, {Text: step}, {Text: memory}, {Text: cpu}, {Text: restarts}, {Text: why, Tone: ToneFaint}}
+}
+
+// exitTerminated is the exit code of a program that ends because of SIGTERM.
+const exitTerminated = 128 + int32(unix.SIGTERM)
+
+func taskState(x *clusterpb.TaskStatus) string {
+	switch {
+	case endedAsAsked(x):
+		return x.GetState()
+	case x.GetSignal() > 0:
+		return fmt.Sprintf("%s by signal %d", x.GetState(), x.GetSignal())
+	case Over(x.GetState()) && x.GetExitCode() < 0:
+		return "lost" // nobody saw how it ended
+	case Over(x.GetState()) && x.GetExitCode() != 0:
+		return fmt.Sprintf("%s, code %d", x.GetState(), x.GetExitCode())
+	default:
+		return x.GetState()
+	}
+}
+
+// failureView is a failure in full.
+func failureView(f *clusterpb.Failure) Bundle {
+	detail := FailureDetail(f)
+	b := Bundle{Text: f.GetSummary() + "\n", HTML: `<div style="` + ToneBad.Style() + `">` + Escape(f.GetSummary()) + "</div>"}
+	if len(detail) > 0 {
+		b.Text += strings.Join(detail, "\n") + "\n"
+		b.HTML += `<pre style="margin:4px 0;white-space:pre-wrap;color:inherit;background:none">` + Escape(strings.Join(detail, "\n")) + "</pre>"
+	}
+	return b
+}
+
+// Summary is what wait leaves behind: the run, and where its results are.
+func Summary(st *clusterpb.RunStatus) Bundle {
+	b := RunView(WithoutFailure(st))
+	var lines []string
+	if r := st.GetResult().GetRepr(); r != "" && st.GetState() == "finished" {
+		lines = append(lines, "result "+command.Shorten(strings.ReplaceAll(r, "\n", " "), 200))
+	}
+	if st.GetDir() != "" {
+		lines = append(lines, "results: "+st.GetDir())
+	}
+	for _, l := range lines {
+		b.Text += l + "\n"
+		b.HTML += `<div style="opacity:.65">` + Escape(l) + "</div>"
+	}
+	return b
+}
+
+// WithoutFailure is for a cell that ends with the failure as its error.
+func WithoutFailure(st *clusterpb.RunStatus) *clusterpb.RunStatus {
+	if st.GetFailure() == nil {
+		return st
+	}
+	st = proto.CloneOf(st)
+	st.Failure = nil
+	return st
+}
+
+// HistoryView is a row a run, and a line for what the cluster was at its engine and no
+// run was in.
+func HistoryView(h *clusterpb.HistoryReply) Bundle {
+	runs, in := h.GetRuns(), map[string]bool{}
+	t := Table{Head: []string{"run", "program", "words", "state", "started", "took", "step", "metrics", "application", "failure"}, Right: []int{0, 6}}
+	for _, r := range runs {
+		started, step := "", ""
+		if r.GetStartedUnix() > 0 {
+			started = time.Unix(r.GetStartedUnix(), 0).Format("2006-01-02 15:04:05")
+		}
+		if r.GetProgress().GetStep() > 0 {
+			step = Thousands(r.GetProgress().GetStep())
+		}
+		in[r.GetAllocation()] = true
+		t.Rows = append(t.Rows, []Cell{
+			{Text: strconv.Itoa(int(r.GetId()))},
+			{Text: r.GetProgram()},
+			{Text: command.Shorten(strings.Join(r.GetWords(), " "), 40)},
+			{Text: r.GetState(), Tone: runTone(r.GetState())},
+			{Text: started},
+			{Text: Clock(r.GetSeconds())},
+			{Text: step},
+			{Text: metricsText(Finite(r.GetProgress().GetMetrics()))},
+			{Text: leaseText(r.GetAllocation(), r.GetAllocationState())},
+			{Text: command.Shorten(r.GetFailure().GetSummary(), 100), Tone: ToneFaint},
+		})
+	}
+	b := t.Drop().Bundle()
+	if len(runs) == 0 {
+		b = Bundle{Text: "no runs yet\n", HTML: "<div>no runs yet</div>"}
+	}
+	if n := h.GetEarlier(); n > 0 {
+		line := fmt.Sprintf("%s of earlier clusters in the same directory: history --all", Plural(int64(n), "run"))
+		b.Text += line + "\n"
+		b.HTML += `<div style="opacity:.65">` + Escape(line) + "</div>"
+	}
+	for _, l := range h.GetLeases() {
+		if !in[l.GetId()] {
+			line := leaseText(l.GetId(), l.GetState()) + ", no run"
+			b.Text += line + "\n"
+			b.HTML += "<div>" + Escape(line) + "</div>"
+		}
+	}
+	return b
+}
+
+// leaseText is an engine's name for an allocation, and how that ended.
+func leaseText(id, state string) string {
+	if id == "" || state == "" {
+		return id
+	}
+	return id + " " + command.Shorten(state, 120)
+}

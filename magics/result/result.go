@@ -1,0 +1,153 @@
+package result
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/render"
+)
+
+// Value is what a verb gives the cell: a *ClusterValue, a *RunValue, or nil. Its
+// JSON has a "type" by which the shim makes a tfcluster.Cluster or tfcluster.Run.
+type Value interface {
+	json.Marshaler
+	// String is what Out[n] shows.
+	String() string
+}
+
+// ClusterValue is a reserved cluster.
+type ClusterValue struct {
+	Name      string         `json:"name"`
+	Backend   string         `json:"backend"`
+	Dir       string         `json:"dir"`
+	Executors int            `json:"executors"`
+	Roles     map[string]int `json:"roles"`
+}
+
+// MarshalJSON implements Value.
+func (v *ClusterValue) MarshalJSON() ([]byte, error) {
+	type plain ClusterValue
+	return json.Marshal(struct {
+		Type string `json:"type"`
+		*plain
+	}{"Cluster", (*plain)(v)})
+}
+
+// String implements Value.
+func (v *ClusterValue) String() string {
+	return fmt.Sprintf("Cluster(name='%s', backend='%s', executors=%d)", v.Name, v.Backend, v.Executors)
+}
+
+// OfCluster is the value of a cluster.
+func OfCluster(st *clusterpb.ClusterStatus) *ClusterValue {
+	v := &ClusterValue{Name: st.GetName(), Backend: st.GetBackend(), Dir: st.GetDir(), Executors: len(st.GetExecutors()), Roles: map[string]int{}}
+	for _, r := range st.GetRoles() {
+		if r.GetCount() > 0 {
+			v.Roles[r.GetName()] = int(r.GetCount())
+		}
+	}
+	return v
+}
+
+// RunValue is a run as it stood when the verb returned.
+type RunValue struct {
+	Cluster       string               `json:"cluster"`
+	ID            int                  `json:"id"`
+	State         string               `json:"state"`
+	Program       string               `json:"program"`
+	Metrics       map[string]float64   `json:"metrics"`
+	History       map[string][]float64 `json:"history"`
+	LogDir        string               `json:"log_dir"`
+	CheckpointDir string               `json:"checkpoint_dir"`
+	ExportDir     string               `json:"export_dir"`
+	// Result is what main_fun returned on the chief, or worker 0, or, where a cluster has
+	// neither, on the first task of the first role that the run waits for: as JSON where it can
+	// be said so, else pickled (base64), else its repr.
+	Result       json.RawMessage `json:"result"`
+	ResultPickle []byte          `json:"result_pickle,omitempty"`
+	ResultRepr   string          `json:"result_repr,omitempty"`
+	// Results are what main_fun returned on each task that ended well, once the run is over.
+	Results map[string]TaskValue `json:"results"`
+	// ExitCodes by task; a task ended by signal n has -n.
+	ExitCodes map[string]int `json:"exit_codes"`
+	Seconds   float64        `json:"seconds"`
+}
+
+// TaskValue is what one task returned, in the forms of RunValue's Result.
+type TaskValue struct {
+	Result json.RawMessage `json:"result"`
+	Pickle []byte          `json:"result_pickle,omitempty"`
+	Repr   string          `json:"result_repr,omitempty"`
+}
+
+// MarshalJSON implements Value.
+func (v *RunValue) MarshalJSON() ([]byte, error) {
+	type plain RunValue
+	return json.Marshal(struct {
+		Type string `json:"type"`
+		*plain
+	}{"Run", (*plain)(v)})
+}
+
+// String implements Value.
+func (v *RunValue) String() string {
+	s := fmt.Sprintf("Run(id=%d, state='%s'", v.ID, v.State)
+	for _, name := range render.MetricNames(v.Metrics) {
+		s += fmt.Sprintf(", %s=%s", name, strconv.FormatFloat(v.Metrics[name], 'g', 4, 64))
+	}
+	return s + ")"
+}
+
+// OfRun is the value of a run of that cluster.
+func OfRun(cluster string, st *clusterpb.RunStatus) *RunValue {
+	v := &RunValue{
+		Cluster: cluster, ID: int(st.GetId()), State: st.GetState(), Program: st.GetProgram(), Metrics: render.Finite(st.GetProgress().GetMetrics()),
+		History: map[string][]float64{}, LogDir: st.GetLogDir(), CheckpointDir: st.GetCheckpointDir(), ExportDir: st.GetExportDir(),
+		ExitCodes: map[string]int{}, Seconds: st.GetSeconds(), Results: map[string]TaskValue{},
+	}
+	for _, s := range st.GetSeries() {
+		if _, taken := v.History[s.GetName()]; !taken {
+			v.History[s.GetName()] = render.FiniteValues(s.GetValues())
+		}
+	}
+	for _, t := range st.GetTasks() {
+		switch {
+		case t.GetSignal() > 0:
+			v.ExitCodes[t.GetTask()] = -int(t.GetSignal())
+		case render.Over(t.GetState()):
+			v.ExitCodes[t.GetTask()] = int(t.GetExitCode())
+		}
+	}
+	result := taskValue(st.GetResult())
+	v.Result, v.ResultPickle, v.ResultRepr = result.Result, result.Pickle, result.Repr
+	for task, r := range st.GetResults() {
+		v.Results[task] = taskValue(r)
+	}
+	return v
+}
+
+func taskValue(r *clusterpb.TaskResult) TaskValue {
+	v := TaskValue{Pickle: r.GetPickled(), Repr: r.GetRepr()}
+	if json.Valid([]byte(r.GetJson())) {
+		v.Result = json.RawMessage(r.GetJson())
+	}
+	return v
+}
+
+// Bundle is the value as an execute_result's data; nil for a nil value.
+func Bundle(v Value) map[string]any {
+	if v == nil {
+		return nil
+	}
+	return map[string]any{"text/plain": v.String()}
+}
+
+// JSON is the value for the shim; "null" for a nil value.
+func JSON(v Value) ([]byte, error) {
+	if v == nil {
+		return []byte("null"), nil
+	}
+	return v.MarshalJSON()
+}

@@ -1,0 +1,50 @@
+package result
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// TestRunValueResults: the value has what every task returned, in the forms that the shim
+// reads.
+func TestRunValueResults(t *testing.T) {
+	t.Parallel()
+	text, err := JSON(OfRun("c", &clusterpb.RunStatus{
+		Result: &clusterpb.TaskResult{Json: "0", Repr: "0"},
+		Results: map[string]*clusterpb.TaskResult{
+			"worker:0": {Json: "0", Repr: "0"}, "worker:1": {Json: "null"}, "worker:2": {Pickled: []byte("p"), Repr: "<X>"},
+		},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said struct {
+		Result  int
+		Results map[string]map[string]any
+	}
+	if err := json.Unmarshal(text, &said); err != nil {
+		t.Fatal(err)
+	}
+	if said.Results["worker:0"]["result"] != 0.0 || said.Results["worker:1"]["result"] != nil || said.Results["worker:2"]["result_pickle"] != "cA==" || said.Results["worker:2"]["result_repr"] != "<X>" {
+		t.Errorf("the shim reads %s", text)
+	}
+}
+
+// TestDriverGoneInWords: however the connection to a killed driver broke.
+func TestDriverGoneInWords(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"error reading from server: EOF", "error reading from server: connection reset by peer", "connection error: desc = \"transport: Error while dialing\"", "transport is closing"} {
+		if got := NewReport(Answered(status.Error(codes.Unavailable, text))); !strings.Contains(got.Value, "the cluster's driver is gone") {
+			t.Errorf("%s is told as %s", text, got.Value)
+		}
+	}
+	if got := NewReport(Answered(status.Error(codes.Unavailable, "the cluster is being released"))); got.Value != "the cluster is being released" {
+		t.Errorf("the driver's own word is told as %s", got.Value)
+	}
+}

@@ -1,0 +1,198 @@
+package session
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/result"
+)
+
+// CommTarget is the target name of the comm that the JupyterLab extension opens.
+const CommTarget = "tfcluster.v1"
+
+// commLease is how long an open comm lives without a word from its front end: a
+// page that was reloaded never closes its comm. The front end pings each 10 s.
+const commLease = 45 * time.Second
+
+// comms answers the front end's questions; one a session.
+type comms struct {
+	mu sync.Mutex
+	// guarded by mu
+	boards map[string]board // TensorBoards shown, by their opaque id
+}
+
+// board is a TensorBoard that a cell shows.
+type board struct {
+	cluster string
+	request *clusterpb.TensorBoardRequest
+}
+
+// KnowBoard remembers a TensorBoard that a cell shows, for when its front end asks for it.
+func (s *State) KnowBoard(id, cluster string, req *clusterpb.TensorBoardRequest) {
+	s.comms.know(id, cluster, req)
+}
+
+func (c *comms) know(id, cluster string, req *clusterpb.TensorBoardRequest) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.boards[id] = board{cluster, req}
+}
+
+func (c *comms) find(id string) (board, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	b, ok := c.boards[id]
+	return b, ok
+}
+
+// commMessage is what a front end says: {type:"tensorboard", id}, {type:"status"},
+// {type:"ping"}.
+type commMessage struct {
+	Type string `json:"type"`
+	ID   string `json:"id"`
+}
+
+// ServeComm answers one comm until messages is closed, ctx ends or the front end
+// has been silent for 45 s. send may be called until it returns.
+//
+//	{type:"tensorboard", id}  →  {type:"tensorboard", id, path, logdir}
+//	{type:"status"}           →  {type:"status", sequence, cluster}; cluster null when there is none
+//	{type:"ping"}             →  {type:"pong"}
+//	what cannot be answered   →  {type:"error", message}
+//
+// jupyter-ext/testdata/comm.json holds the words that both sides are tested with.
+func (s *State) ServeComm(ctx context.Context, messages <-chan json.RawMessage, send func(data any)) {
+	lease := time.NewTimer(commLease)
+	defer lease.Stop()
+	sequence := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.ctx.Done():
+			return
+		case <-lease.C:
+			return
+		case raw, ok := <-messages:
+			if !ok {
+				return
+			}
+			lease.Reset(commLease)
+			sequence++
+			send(s.answerComm(ctx, raw, sequence))
+		}
+	}
+}
+
+func (s *State) answerComm(ctx context.Context, raw json.RawMessage, sequence int) map[string]any {
+	var m commMessage
+	if err := json.Unmarshal(raw, &m); err != nil {
+		return commError("not a message of " + CommTarget)
+	}
+	switch m.Type {
+	case "ping":
+		return map[string]any{"type": "pong"}
+	case "tensorboard":
+		path, logdir, err := s.findBoard(ctx, m.ID)
+		if err != nil {
+			return commError(err.Error())
+		}
+		return map[string]any{"type": "tensorboard", "id": m.ID, "path": path, "logdir": logdir}
+	case "status":
+		return map[string]any{"type": "status", "sequence": sequence, "cluster": s.snapshot(ctx)}
+	default:
+		return commError(fmt.Sprintf("no message %q", command.Shorten(m.Type, 40)))
+	}
+}
+
+func commError(text string) map[string]any { return map[string]any{"type": "error", "message": text} }
+
+var (
+	boardID = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+	})
+	boardBase = sync.OnceValue(func() *regexp.Regexp {
+		return regexp.MustCompile(`^tfcluster/([A-Za-z0-9._-]+)/[0-9a-f]{32}/$`)
+	})
+)
+
+// findBoard is where a TensorBoard is, below the Jupyter server's base URL, and what
+// it shows.
+func (s *State) findBoard(ctx context.Context, id string) (path, logdir string, err error) {
+	if !boardID().MatchString(id) {
+		return "", "", errors.New("not the id of a TensorBoard")
+	}
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	defer cancel()
+	r, err := s.openBoard(ctx, id)
+	switch {
+	case err != nil:
+		return "", "", result.Answered(err)
+	case r.GetError() != "":
+		return "", "", errors.New(r.GetError())
+	}
+	if path = strings.TrimPrefix(r.GetPath(), "/"); !isBoardPath(path) {
+		return "", "", fmt.Errorf("TensorBoard has no path here: is jupyter-server-proxy installed? %s says", s.Say("doctor"))
+	}
+	return path, r.GetLogdir(), nil
+}
+
+// openBoard opens the TensorBoard of that id again: one that a cell of this kernel
+// showed, or one of a cluster that this kernel took over from the last.
+func (s *State) openBoard(ctx context.Context, id string) (*clusterpb.TensorBoardReply, error) {
+	if b, ok := s.comms.find(id); ok {
+		m, err := s.Reach(ctx, b.cluster)
+		if err != nil {
+			return nil, err
+		}
+		return m.Client.TensorBoard(ctx, b.request)
+	}
+	s.mu.Lock()
+	members := slices.Collect(maps.Values(s.clusters))
+	s.mu.Unlock()
+	for _, m := range members {
+		req := &clusterpb.TensorBoardRequest{}
+		if r, err := m.Client.TensorBoard(ctx, req); err == nil && r.GetId() == id {
+			s.comms.know(id, m.Name, req)
+			return r, nil
+		}
+	}
+	return nil, &result.ClusterError{Text: "the cluster is gone", Remedy: s.Say("tensorboard") + " opens another"}
+}
+
+// isBoardPath is whether a path below the base URL is a board's and nothing else's:
+// it becomes an iframe's source.
+func isBoardPath(path string) bool {
+	m := boardBase().FindStringSubmatch(path)
+	return m != nil && m[1] != "." && m[1] != ".."
+}
+
+// snapshot is the last cluster's status as JSON, nil when there is none.
+func (s *State) snapshot(ctx context.Context) json.RawMessage {
+	m := s.Find(s.LastName())
+	if m == nil {
+		return json.RawMessage("null")
+	}
+	st, err := m.Status(ctx)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	st.Request = nil // it holds the tasks' environment, which is not the page's business
+	text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(st)
+	if err != nil {
+		return json.RawMessage("null")
+	}
+	return text
+}

@@ -1,0 +1,23 @@
+package session
+
+import (
+	"context"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/result"
+)
+
+// EngineSession asks a cluster's driver for the engine's session it is on.
+func (s *State) EngineSession(ctx context.Context, name string) (map[string]string, error) {
+	m, err := s.Reach(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, RecoverTimeout)
+	defer cancel()
+	reply, err := m.Client.EngineSession(ctx, &clusterpb.EngineSessionRequest{})
+	if err != nil {
+		return nil, result.Answered(err)
+	}
+	return map[string]string{"name": reply.GetName(), "remote": reply.GetRemote()}, nil
+}

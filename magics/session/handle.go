@@ -1,0 +1,70 @@
+package session
+
+import (
+	"context"
+	"io"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/result"
+)
+
+// Handle is a cluster the session holds.
+type Handle struct {
+	Name   string
+	Client clusterpb.ControlClient
+	owned  bool // released when the kernel is shut down
+	drop   context.CancelFunc
+}
+
+func closeClient(c clusterpb.ControlClient) {
+	if c, ok := c.(io.Closer); ok {
+		_ = c.Close() // nothing is left to say over it
+	}
+}
+
+// Recall asks for the runs of the cluster, or all that its directory holds.
+func (m *Handle) Recall(ctx context.Context, all bool) (*clusterpb.HistoryReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	defer cancel()
+	r, err := m.Client.History(ctx, &clusterpb.HistoryRequest{All: all})
+	if err != nil {
+		return nil, result.Answered(err)
+	}
+	return r, nil
+}
+
+// History is the runs of Recall's answer.
+func (m *Handle) History(ctx context.Context, all bool) ([]*clusterpb.RunStatus, error) {
+	h, err := m.Recall(ctx, all)
+	return h.GetRuns(), err
+}
+
+// Status asks for the cluster's state.
+func (m *Handle) Status(ctx context.Context) (*clusterpb.ClusterStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	defer cancel()
+	return m.Client.Status(ctx, &clusterpb.StatusRequest{})
+}
+
+func (m *Handle) close() {
+	m.drop()
+	if c, ok := m.Client.(io.Closer); ok {
+		_ = c.Close() // nothing is left to say over it
+	}
+}
+
+// hold keeps the presence stream open until ctx or the driver ends.
+func hold(ctx context.Context, client clusterpb.ControlClient, who string) {
+	stream, err := client.Hold(ctx)
+	if err != nil {
+		return // the next call says why
+	}
+	if err := stream.Send(&clusterpb.HoldRequest{Client: who}); err != nil {
+		return
+	}
+	for {
+		if _, err := stream.Recv(); err != nil {
+			return
+		}
+	}
+}

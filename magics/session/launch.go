@@ -1,0 +1,75 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strconv"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/result"
+)
+
+// runsFolder is where results go in the notebook's folder.
+const runsFolder = "tfcluster-runs"
+
+// Launch starts a driver. Without a name the first free one is taken, and the
+// results go to a folder of that name: here, or on YARN where the driver chooses.
+func (s *State) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (*Handle, error) {
+	req = proto.CloneOf(req)
+	named, placed := req.GetName() != "", req.GetDir() != ""
+	ctx, cancel := context.WithTimeout(ctx, RecoverTimeout)
+	defer cancel()
+	var err error
+	for first := 1; first < 100; first++ {
+		if !named {
+			if req.Name, first, err = s.freeName(ctx, req.GetBackend(), first); err != nil {
+				return nil, err
+			}
+		}
+		if !placed && req.GetBackend() != "yarn" {
+			req.Dir = filepath.Join(req.GetWorkingDir(), runsFolder, req.GetName())
+		}
+		name, client, lerr := s.Options.Connector.Launch(ctx, req)
+		if lerr == nil {
+			return s.adopt(name, client, true), nil
+		}
+		err = lerr
+		if named || !s.taken(ctx, req.GetName()) {
+			break
+		}
+	}
+	return nil, &result.ClusterError{Text: "the driver did not start: " + err.Error(), Code: 69}
+}
+
+// freeName is the first of local-1, local-2, … from number first on that no cluster has.
+func (s *State) freeName(ctx context.Context, backend string, first int) (string, int, error) {
+	infos, err := s.Options.Connector.List(ctx)
+	if err != nil {
+		return "", 0, fmt.Errorf("find clusters: %w", err)
+	}
+	used := map[string]bool{}
+	for _, i := range infos {
+		used[i.Name] = true
+	}
+	for n := first; ; n++ {
+		if name := backend + "-" + strconv.Itoa(n); !used[name] {
+			return name, n, nil
+		}
+	}
+}
+
+func (s *State) taken(ctx context.Context, name string) bool {
+	infos, err := s.Options.Connector.List(ctx)
+	if err != nil {
+		return false
+	}
+	for _, i := range infos {
+		if i.Name == name {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,207 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+
+	"github.com/tfcluster/tfcluster/magics/command"
+)
+
+// settings are options' values by name, as a person would write them on a line.
+type settings map[string][]string
+
+// profileTable is the table of a configuration file that holds the profiles.
+const profileTable = "profile"
+
+// alternatives are options of which a line gives one: a setting of the other does
+// not count then.
+var alternatives = map[string]string{"timeout": "reserve-timeout", "reserve-timeout": "timeout", "python": "venv", "venv": "python"}
+
+// configure gives a command what its line leaves out: from /etc/tfcluster/config.toml,
+// the user's config.toml, the notebook folder's tfcluster.toml, the profile that is
+// asked for, and TFCLUSTER_OPTION of the environment, later over earlier.
+func (inv *invocation) configure(ctx context.Context) error {
+	found := settings{}
+	profile := os.Getenv("TFCLUSTER_PROFILE")
+	if inv.Has("profile") {
+		profile = inv.Text("profile")
+	}
+	profiles := map[string]settings{}
+	for _, file := range configFiles(inv.workingDir(ctx)) {
+		if err := readConfig(file, found, profiles); err != nil {
+			return &command.UsageError{Text: file + ": " + err.Error()}
+		}
+	}
+	if profile != "" {
+		of, ok := profiles[profile]
+		if !ok {
+			return command.Usagef(inv.Verb, "--profile %s: no configuration file has a table [profile.%s]; there are %s", profile, profile, orNone(slices.Sorted(maps.Keys(profiles))))
+		}
+		maps.Copy(found, of)
+	}
+	for _, name := range configurable() {
+		if v := os.Getenv("TFCLUSTER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))); v != "" {
+			found[name] = []string{v}
+		}
+	}
+	return inv.apply(found)
+}
+
+func orNone(names []string) string {
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// configFiles are those that are read, the weakest first.
+func configFiles(workingDir string) []string {
+	files := []string{"/etc/tfcluster/config.toml"}
+	if dir, err := os.UserConfigDir(); err == nil {
+		files = append(files, filepath.Join(dir, "tfcluster", "config.toml"))
+	}
+	return append(files, filepath.Join(workingDir, "tfcluster.toml"))
+}
+
+// configurable are the options a configuration may hold: reserve's and start's.
+func configurable() []string {
+	var names []string
+	for _, options := range [][]command.Option{reserveOptions(), startOptions()} {
+		for _, o := range options {
+			if o.Name != "profile" && o.Name != "again" && o.Name != "args" && o.PerRole != command.OnlyFor {
+				names = append(names, o.Name)
+			}
+		}
+	}
+	return names
+}
+
+// readConfig adds one file's settings and profiles; a file that is not there adds none.
+func readConfig(file string, into settings, profiles map[string]settings) error {
+	raw := map[string]any{}
+	if _, err := toml.DecodeFile(file, &raw); err != nil {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+			return nil
+		}
+		return errors.New(strings.SplitN(err.Error(), "\n", 2)[0])
+	}
+	if tables, ok := raw[profileTable].(map[string]any); ok {
+		for name, table := range tables {
+			of, ok := table.(map[string]any)
+			if !ok {
+				return fmt.Errorf("profile.%s is not a table", name)
+			}
+			if profiles[name] == nil {
+				profiles[name] = settings{}
+			}
+			if err := addSettings(of, profiles[name]); err != nil {
+				return err
+			}
+		}
+		delete(raw, profileTable)
+	}
+	return addSettings(raw, into)
+}
+
+func addSettings(raw map[string]any, into settings) error {
+	known, reserve := configurable(), command.Verb{Options: reserveOptions()}
+	for key, v := range raw {
+		name := strings.ReplaceAll(key, "_", "-")
+		if _, o := reserve.RoleOption(name); !slices.Contains(known, name) && o == nil {
+			if near := command.Nearest(name, known); near != "" {
+				return fmt.Errorf("no option %s: did you mean %s?", key, near)
+			}
+			return fmt.Errorf("no option %s", key)
+		}
+		texts, err := settingTexts(v)
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		into[name] = texts
+	}
+	return nil
+}
+
+// settingTexts is a value of a file as a line would have it: a flag that is false is
+// no value, a table is K=V each.
+func settingTexts(v any) ([]string, error) {
+	switch v := v.(type) {
+	case string:
+		return []string{v}, nil
+	case bool:
+		if !v {
+			return nil, nil
+		}
+		return []string{""}, nil
+	case int64, float64:
+		return []string{fmt.Sprint(v)}, nil
+	case []any:
+		var texts []string
+		for _, item := range v {
+			t, err := settingTexts(item)
+			if err != nil {
+				return nil, err
+			}
+			texts = append(texts, t...)
+		}
+		return texts, nil
+	case map[string]any:
+		var texts []string
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			t, err := settingTexts(v[k])
+			if err != nil || len(t) != 1 {
+				return nil, fmt.Errorf("%s is not a single value", k)
+			}
+			texts = append(texts, k+"="+t[0])
+		}
+		return texts, nil
+	default:
+		return nil, fmt.Errorf("a %T says nothing here", v)
+	}
+}
+
+// apply gives the command every setting that its verb knows, its line leaves out and
+// its backend can have.
+func (inv *invocation) apply(found settings) error {
+	if texts := found["backend"]; len(texts) == 1 && !inv.Has("backend") && inv.Verb.Option("backend") != nil {
+		if err := inv.Set("backend", texts); err != nil {
+			return err
+		}
+	}
+	backend := inv.Text("backend")
+	if backend == "" {
+		backend = "local"
+	}
+	given := maps.Clone(inv.Seen)
+	var later []string // for one role: which there are is known at the end
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		o := inv.Verb.Lookup(name)
+		if o == nil || given[name] || given[alternatives[name]] || !o.IsFor(backend) || len(found[name]) == 0 {
+			continue
+		}
+		if inv.Verb.Option(name) == nil {
+			later = append(later, name)
+			continue
+		}
+		if err := inv.Set(name, found[name]); err != nil {
+			return err
+		}
+	}
+	for _, name := range later {
+		if role, _ := inv.Verb.RoleOption(name); inv.roleCounts()[role] > 0 {
+			if err := inv.Set(name, found[name]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

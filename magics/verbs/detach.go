@@ -1,0 +1,38 @@
+package verbs
+
+import (
+	"context"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+)
+
+// detachVerb is the row of detach.
+func detachVerb() row {
+	return row{
+		Verb: command.Verb{
+			Name: "detach", Summary: "let the run go on when this kernel shuts down", Magic: true, Now: true,
+			Options: []command.Option{clusterOption(), nowOption()}, Example: "detach",
+		},
+		run: (*invocation).detach,
+	}
+}
+
+// detach lets the active run, and with it the cluster, go on without this kernel.
+func (inv *invocation) detach(ctx context.Context) (result.Value, error) {
+	m, err := inv.session.Pick(ctx, inv.Command)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
+	defer cancel()
+	run, err := m.Client.Detach(ctx, &clusterpb.DetachRequest{})
+	if err != nil {
+		return nil, result.Answered(err)
+	}
+	inv.out.Stdout("run " + render.Thousands(int64(run.GetId())) + " goes on when this kernel shuts down; " + inv.session.Say("attach "+m.Name) + " takes cluster " + m.Name + " up again\n")
+	return result.OfRun(m.Name, run), nil
+}

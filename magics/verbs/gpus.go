@@ -1,0 +1,109 @@
+package verbs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+)
+
+// gpusVerb is the row of gpus.
+func gpusVerb() row {
+	return row{
+		Verb: command.Verb{
+			Name: "gpus", Summary: "the GPUs, and who holds them", Magic: true, Shell: true, Now: true,
+			Options: []command.Option{jsonOption(), {Name: "spark-discovery", Kind: command.KindFlag, Help: "print this machine's GPUs as Spark's discovery script does"}, clusterOption(), nowOption()}, Example: "gpus",
+		},
+		run: (*invocation).gpus,
+	}
+}
+
+// gpus shows the GPUs and who uses them: the cluster's, or this machine's where
+// there is no cluster.
+func (inv *invocation) gpus(ctx context.Context) (result.Value, error) {
+	ctx, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
+	defer cancel()
+	if inv.Has("spark-discovery") {
+		return nil, inv.sparkDiscovery(ctx)
+	}
+	r, err := inv.findGPUReply(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if inv.Has("json") {
+		return nil, printProto(inv.out, r)
+	}
+	render.Display(inv.out, gpusView(r))
+	return nil, nil
+}
+
+func (inv *invocation) findGPUReply(ctx context.Context) (*clusterpb.GPUsReply, error) {
+	m, err := inv.session.Pick(ctx, inv.Command)
+	if err == nil {
+		r, err := m.Client.GPUs(ctx, &clusterpb.GPUsRequest{})
+		return r, result.Answered(err)
+	}
+	var none *result.ClusterError
+	if !errors.As(err, &none) || inv.Has("cluster") || inv.session.Options.Inventory == nil {
+		return nil, err
+	}
+	r := &clusterpb.GPUsReply{}
+	gpus, err := inv.session.Options.Inventory(ctx)
+	if err != nil {
+		r.Errors = []string{err.Error()}
+	}
+	r.Gpus = gpus
+	return r, nil
+}
+
+// sparkDiscovery answers as spark.worker.resource.gpu.discoveryScript is to:
+// {"name": "gpu", "addresses": ["0", "1"]}.
+func (inv *invocation) sparkDiscovery(ctx context.Context) error {
+	addresses := []string{}
+	if inv.session.Options.Inventory != nil {
+		gpus, err := inv.session.Options.Inventory(ctx)
+		if err != nil {
+			inv.out.Stderr(err.Error() + "\n") // none is an answer too
+		}
+		for _, g := range gpus {
+			addresses = append(addresses, strconv.Itoa(int(g.GetIndex())))
+		}
+	}
+	text, err := json.Marshal(map[string]any{"name": "gpu", "addresses": addresses})
+	if err != nil {
+		return fmt.Errorf("encode JSON: %w", err)
+	}
+	inv.out.Stdout(string(text) + "\n")
+	return nil
+}
+
+func gpusView(r *clusterpb.GPUsReply) render.Bundle {
+	t := render.Table{Head: []string{"host", "gpu", "name", "memory", "used", "busy", "held by", "processes"}, Right: []int{1, 3, 4, 5}}
+	for _, g := range r.GetGpus() {
+		processes := ""
+		for i, p := range g.GetProcesses() {
+			if i > 0 {
+				processes += "; "
+			}
+			processes += fmt.Sprintf("%d %s %s", p.GetPid(), p.GetUser(), command.Shorten(p.GetCommand(), 40))
+		}
+		t.Rows = append(t.Rows, render.Row(g.GetHost(), strconv.Itoa(int(g.GetIndex())), g.GetName(), render.BytesText(g.GetMemoryBytes()), render.BytesText(g.GetUsedBytes()),
+			fmt.Sprintf("%d %%", g.GetUtilization()), g.GetHolder(), processes))
+	}
+	b := render.Bundle{Text: "no GPUs\n", HTML: "<div>no GPUs</div>"}
+	if len(t.Rows) > 0 {
+		b = t.Drop().Bundle()
+	}
+	for _, e := range r.GetErrors() {
+		b.Text += e + "\n"
+		b.HTML += `<div style="opacity:.65">` + render.Escape(e) + "</div>"
+	}
+	return b
+}

@@ -1,0 +1,33 @@
+package verbs
+
+import (
+	"context"
+
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/result"
+)
+
+// helpVerb is the row of help.
+func helpVerb() row {
+	return row{
+		Verb: command.Verb{
+			Name: "help", Summary: "this list, or one verb", Magic: true, Shell: true, Now: true, Words: "[VERB]", MaxWords: 1,
+			Options: []command.Option{clusterOption(), nowOption()}, Example: "help start", Operand: command.OperandVerb,
+		},
+		run: (*invocation).help,
+	}
+}
+
+// help lists the verbs, or shows one.
+func (inv *invocation) help(_ context.Context) (result.Value, error) {
+	if len(inv.Words) == 0 {
+		inv.out.Stdout(inv.table.Usage(inv.session.Options.Shell))
+		return nil, nil
+	}
+	text, err := inv.table.VerbUsage(inv.Words[0], inv.session.Options.Shell)
+	if err != nil {
+		return nil, err
+	}
+	inv.out.Stdout(text)
+	return nil, nil
+}

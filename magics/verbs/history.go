@@ -1,0 +1,159 @@
+package verbs
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+)
+
+// historyVerb is the row of history.
+func historyVerb() row {
+	return row{
+		Verb: command.Verb{
+			Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true,
+			Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "also the runs that earlier clusters left in its directory"}, jsonOption(), pastClusterOption(), nowOption()}, Example: "history",
+			Long: "Also of a cluster that is over; -c takes its name, or YARN's of its application.",
+		},
+		run: (*invocation).history,
+	}
+}
+
+// history shows the cluster's runs, also those of a cluster that is over.
+func (inv *invocation) history(ctx context.Context) (result.Value, error) {
+	h, p, err := inv.recall(ctx)
+	if err != nil {
+		return nil, err
+	}
+	inv.outcomes(ctx, h, p)
+	if !inv.Has("json") {
+		if p != nil {
+			inv.out.Stdout(inv.session.PastLine(p) + "\n")
+		}
+		render.Display(inv.out, render.HistoryView(h))
+		return nil, nil
+	}
+	list := make([]json.RawMessage, 0, len(h.GetRuns()))
+	for _, r := range h.GetRuns() {
+		text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(r)
+		if err != nil {
+			return nil, fmt.Errorf("encode JSON: %w", err)
+		}
+		list = append(list, text)
+	}
+	return nil, printJSON(inv.out, list)
+}
+
+// recall asks the cluster, or, where that is over, reads what it left: then p is not nil.
+func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p *state.ClusterRecord, err error) {
+	if name := inv.Text("cluster"); isLease(name) && inv.session.Options.Archive != nil {
+		if live := inv.session.Options.Archive.LivesAs(name); live != "" {
+			inv.Means(live)
+		} else if p = inv.session.PastOf(name); p == nil {
+			return nil, nil, &result.ClusterError{
+				Text: "no cluster of yours on this host was " + name, Remedy: inv.session.Say("logs -c "+name) + " shows what its containers wrote",
+			}
+		}
+	}
+	if p == nil {
+		m, err := inv.session.Pick(ctx, inv.Command)
+		if err == nil {
+			if h, err = m.Recall(ctx, inv.Has("all")); err == nil {
+				return h, nil, nil
+			}
+			if !session.IsOver(err) {
+				return nil, nil, err
+			}
+		}
+		if p = inv.session.Past(inv.Command, err); p == nil {
+			return nil, nil, err
+		}
+	}
+	r, err := inv.session.Results(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer r.Folder.Close()
+	if inv.Has("all") {
+		r.Of = nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, session.RecoverTimeout)
+	defer cancel()
+	runs, err := r.Runs(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	h = &clusterpb.HistoryReply{Runs: runs}
+	for _, l := range p.Leases {
+		h.Leases = append(h.Leases, &clusterpb.Lease{Id: l.ID, State: l.State, SinceUnix: l.Since.Unix()})
+	}
+	return h, p, nil
+}
+
+// outcomes says of each run how its lease stands or ended: as the engine has it, or else
+// as the cluster knew it, or an earlier one with the same directory. p is nil where the
+// cluster lives, which then knows its own best.
+func (inv *invocation) outcomes(ctx context.Context, h *clusterpb.HistoryReply, p *state.ClusterRecord) {
+	known := map[string]string{}
+	var asked []string
+	ask := func(id string) {
+		if _, have := known[id]; id != "" && !have {
+			known[id] = ""
+			asked = append(asked, id)
+		}
+	}
+	for _, l := range h.GetLeases() {
+		if p == nil && l.GetState() == "running" {
+			known[l.GetId()] = l.GetState()
+		} else {
+			ask(l.GetId())
+		}
+	}
+	for _, r := range h.GetRuns() {
+		ask(r.GetAllocation())
+	}
+	if len(asked) > 0 && inv.session.Options.Archive != nil {
+		req := &clusterpb.ReserveRequest{Engine: map[string]string{}}
+		if p != nil {
+			req = session.RequestOf(p)
+		} else if err := inv.hadoop(ctx, req); err != nil {
+			req = &clusterpb.ReserveRequest{}
+		}
+		now := inv.session.Options.Archive.Outcomes(ctx, req, asked)
+		for _, id := range asked {
+			known[id] = cmp.Or(now[id], inv.remembered(h, id), "not known to YARN any more")
+		}
+	}
+	for _, l := range h.GetLeases() {
+		l.State = cmp.Or(known[l.GetId()], l.GetState())
+	}
+	for _, r := range h.GetRuns() {
+		r.AllocationState = known[r.GetAllocation()]
+	}
+}
+
+// remembered is how a lease ended as its cluster knew it.
+func (inv *invocation) remembered(h *clusterpb.HistoryReply, id string) string {
+	for _, l := range h.GetLeases() {
+		if l.GetId() == id {
+			return l.GetState()
+		}
+	}
+	if p := inv.session.PastOf(id); p != nil {
+		for _, l := range p.Leases {
+			if l.ID == id {
+				return l.State
+			}
+		}
+	}
+	return ""
+}

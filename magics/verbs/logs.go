@@ -1,0 +1,147 @@
+package verbs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+)
+
+// logsVerb is the row of logs.
+func logsVerb() row {
+	return row{
+		Verb: command.Verb{
+			Name: "logs", Summary: "the tasks' lines", Magic: true, Shell: true, Now: true, Options: []command.Option{
+				{Name: "lines", Short: "n", Kind: command.KindCount, Max: 10_000_000, Default: "100", Help: "the last N lines"},
+				{Name: "follow", Short: "f", Kind: command.KindFlag, Help: "go on as lines come; an interrupt ends the following only"},
+				{Name: "task", Kind: command.KindTask, Help: "one task's lines; a container of YARN's: what that wrote, container_…"},
+				{Name: "grep", Kind: command.KindPattern, Help: "lines that match"},
+				{Name: "since", Kind: command.KindSince, Help: "lines from then on: 10m, 14:30, 2026-01-02T15:04:05Z"},
+				runOption(), pastClusterOption(), nowOption(),
+			}, Example: "logs -f --task worker:1",
+			Long: "Also of a cluster that is over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, a managed cluster's driver.",
+		},
+		run: (*invocation).logs, ownInterrupts: true,
+	}
+}
+
+const defaultLines = 100
+
+// logs shows what tasks wrote. With -f an interrupt ends the following only. Of a cluster
+// that is over it shows what that left.
+func (inv *invocation) logs(ctx context.Context) (result.Value, error) {
+	req, err := inv.logsRequest()
+	if err != nil {
+		return nil, err
+	}
+	if name := inv.Text("cluster"); isLease(name) && inv.session.Options.Archive != nil {
+		live := inv.session.Options.Archive.LivesAs(name)
+		if live == "" {
+			return nil, inv.leaseLogs(ctx, name, inv.session.PastOf(name), req)
+		}
+		inv.Means(live)
+		req.Engine, req.Allocation = true, name
+	}
+	req.Engine = req.Engine || command.IsContainer(req.GetTask())
+	if req.GetEngine() {
+		if err := onlyTasks(inv); err != nil {
+			return nil, err
+		}
+	}
+	m, err := inv.session.Pick(ctx, inv.Command)
+	if err == nil {
+		if err = inv.streamLogs(ctx, m, req); !session.IsOver(err) || req.GetFollow() {
+			return nil, err
+		}
+	}
+	if p := inv.session.Past(inv.Command, err); p != nil {
+		return nil, inv.pastLogs(ctx, p, req)
+	}
+	return nil, err
+}
+
+// logsRequest is what the line asks for.
+func (inv *invocation) logsRequest() (*clusterpb.LogsRequest, error) {
+	req := &clusterpb.LogsRequest{
+		Run: int32(inv.Count("run", 0)), Last: int32(inv.Count("lines", defaultLines)), Follow: inv.Has("follow"), Task: inv.Text("task"), Grep: inv.Text("grep"),
+	}
+	if given := inv.Text("since"); given != "" {
+		at, err := command.ParseSince(given, time.Now())
+		if err != nil {
+			return nil, command.Usagef(inv.Verb, "--since: %v", err)
+		}
+		req.SinceUnixNano = at.UnixNano()
+		if !inv.Has("lines") {
+			req.Last = 0
+		}
+	}
+	return req, nil
+}
+
+// streamLogs shows what a cluster's driver sends.
+func (inv *invocation) streamLogs(ctx context.Context, m *session.Handle, req *clusterpb.LogsRequest) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := m.Client.Logs(ctx, req)
+	if err != nil {
+		return result.Answered(err)
+	}
+	updates, stop := receive(stream.Recv)
+	defer stop()
+	defer cancel()
+	p := inv.printer()
+	p.Shows(cmp.Or(req.GetAllocation(), m.Name), req.GetRun())
+	defer p.Close()
+	written := 0
+	for {
+		select {
+		case <-inv.out.Interrupts():
+			return nil
+		case u := <-updates:
+			switch {
+			case errors.Is(u.err, io.EOF):
+				if written == 0 && !req.GetFollow() {
+					inv.out.Stdout(noLines(req) + "\n")
+				}
+				return nil
+			case u.err != nil:
+				return result.Answered(u.err)
+			}
+			if gap := u.msg.GetGap(); gap != "" {
+				p.Gap(gap)
+			}
+			p.Heading(u.msg.GetHeading())
+			written += len(u.msg.GetLines())
+			p.Lines(u.msg.GetLines())
+			p.Flush()
+		}
+	}
+}
+
+func noLines(req *clusterpb.LogsRequest) string {
+	if req.GetGrep() != "" || req.GetTask() != "" || req.GetSinceUnixNano() > 0 {
+		return "no lines match"
+	}
+	return "no lines yet"
+}
+
+// isLease tells an engine's name, such as YARN's of an application, from a cluster's.
+func isLease(name string) bool { return strings.HasPrefix(name, "application_") }
+
+// printer writes tasks' lines into the invocation's output, for logs: a shell gets each line
+// whole.
+func (inv *invocation) printer() *render.Printer {
+	limit := lineBytes
+	if inv.session.Options.Shell {
+		limit = 0
+	}
+	return render.NewPrinter(inv.out, inv.session.Say, limit)
+}

@@ -1,0 +1,164 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+)
+
+// pastTimeout bounds the reading of what is left somewhere.
+const pastTimeout = 30 * time.Minute
+
+// reading is for what is read until stop, or an interrupt.
+func reading(ctx context.Context, out render.Output) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithTimeout(ctx, pastTimeout)
+	done := make(chan struct{})
+	go func() { // ends by stop, which waits
+		defer close(done)
+		select {
+		case <-out.Interrupts():
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		cancel()
+		<-done
+	}
+}
+
+// pastLogs shows what a cluster that is over left: a run's lines, or, where it had none,
+// what its engine keeps of its executors.
+func (inv *invocation) pastLogs(ctx context.Context, p *state.ClusterRecord, req *clusterpb.LogsRequest) error {
+	if !req.GetEngine() {
+		runs, err := inv.pastRun(ctx, p, req)
+		if err != nil || runs {
+			return err
+		}
+	}
+	if len(p.Leases) == 0 {
+		inv.out.Stdout(inv.session.PastLine(p) + "; it had no run, and its engine keeps no logs that could be read here\n")
+		return nil
+	}
+	return inv.leaseLogs(ctx, p.Leases[len(p.Leases)-1].ID, p, req)
+}
+
+// pastRun shows a run's lines; false where there is no run.
+func (inv *invocation) pastRun(ctx context.Context, p *state.ClusterRecord, req *clusterpb.LogsRequest) (bool, error) {
+	r, err := inv.session.Results(p)
+	if err != nil {
+		return false, err
+	}
+	defer r.Folder.Close()
+	ctx, stop := reading(ctx, inv.out)
+	defer stop()
+	if req.GetRun() > 0 { // the user named this run: show it even if another cluster did it
+		r.Of = nil
+	}
+	runs, err := r.Runs(ctx)
+	if err != nil || len(runs) == 0 {
+		return false, err
+	}
+	q := logstore.Query{Run: runs[len(runs)-1].GetId(), Task: req.GetTask(), Last: int(req.GetLast())}
+	if n := req.GetRun(); n > 0 {
+		q.Run = n
+		if !slices.ContainsFunc(runs, func(st *clusterpb.RunStatus) bool { return st.GetId() == n }) {
+			return false, command.Usagef(inv.Verb, "cluster %s had no run %d: history lists its %s", p.Name, n, render.Plural(int64(len(runs)), "run"))
+		}
+	}
+	if q.Grep, err = grepOf(req); err != nil {
+		return false, command.Usagef(inv.Verb, "%v", err)
+	}
+	if ns := req.GetSinceUnixNano(); ns > 0 {
+		q.Since = time.Unix(0, ns)
+	}
+	lines, gaps, err := r.Lines(ctx, q)
+	if err != nil {
+		return false, err
+	}
+	out := inv.printer()
+	out.Shows(p.Name, q.Run)
+	defer out.Close()
+	out.Heading(fmt.Sprintf("%s; run %d", inv.session.PastLine(p), q.Run))
+	out.WithGaps(lines, gaps)
+	if len(lines) == 0 {
+		out.Put(false, noLines(req)+"\n")
+	}
+	return true, nil
+}
+
+// leaseLogs shows what the engine keeps of a lease; p is whose it was, nil where nobody
+// remembers.
+func (inv *invocation) leaseLogs(ctx context.Context, lease string, p *state.ClusterRecord, req *clusterpb.LogsRequest) error {
+	if err := onlyTasks(inv); err != nil {
+		return err
+	}
+	r := &clusterpb.ReserveRequest{Engine: map[string]string{}}
+	var places []byte
+	if p != nil {
+		r, places = session.RequestOf(p), p.Places
+	} else if err := inv.hadoop(ctx, r); err != nil {
+		return err
+	}
+	q := cluster.EngineQuery{Allocation: lease, Task: req.GetTask(), Last: int(req.GetLast())}
+	var err error
+	if q.Grep, err = grepOf(req); err != nil {
+		return command.Usagef(inv.Verb, "%v", err)
+	}
+	ctx, stop := reading(ctx, inv.out)
+	defer stop()
+	out := inv.printer()
+	out.Shows(lease, 0)
+	defer out.Close()
+	written := 0
+	err = inv.session.Options.Archive.EngineLogs(ctx, r, places, q, func(heading string, lines []*clusterpb.Line) error {
+		written += len(lines)
+		out.Heading(heading)
+		out.Lines(lines)
+		out.Flush()
+		return ctx.Err()
+	})
+	switch {
+	case errors.Is(err, context.Canceled): // an interrupt
+		return nil
+	case err != nil:
+		return &result.ClusterError{Text: err.Error()}
+	case written == 0:
+		out.Put(false, noLines(req)+"\n")
+	}
+	return nil
+}
+
+// onlyTasks refuses what cannot be asked of what an engine keeps: its lines bear no time,
+// and do not follow.
+func onlyTasks(inv *invocation) error {
+	for _, name := range []string{"follow", "since", "run"} {
+		if inv.Has(name) {
+			return command.Usagef(inv.Verb, "--%s picks tasks' lines; what the engine keeps of containers is picked by --task, --grep and --lines", name)
+		}
+	}
+	return nil
+}
+
+func grepOf(req *clusterpb.LogsRequest) (*regexp.Regexp, error) {
+	if req.GetGrep() == "" {
+		return nil, nil
+	}
+	re, err := regexp.Compile(req.GetGrep())
+	if err != nil {
+		return nil, fmt.Errorf("--grep: %w", err)
+	}
+	return re, nil
+}

@@ -1,0 +1,175 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+)
+
+const (
+	// maxProgram bounds what is shipped: beyond it a program holds data by mistake.
+	maxProgram = 1 << 30
+	// bigCapture is from where a captured global is named.
+	bigCapture = 10 << 20
+	// maxScript bounds a script's text.
+	maxScript = 16 << 20
+)
+
+// pickled is the shim's answer to "program" and "args".
+type pickled struct {
+	Pickle   []byte    `json:"pickle_b64"`
+	Modules  []byte    `json:"modules_b64"`
+	Captured []capture `json:"captured"`
+	Module   string    `json:"module"`
+	Qualname string    `json:"qualname"`
+}
+
+// capture is a global that a program takes along.
+type capture struct {
+	Name  string `json:"name"`
+	Bytes uint64 `json:"bytes"`
+}
+
+// program collects what a start enters, as it is now: the notebook's function, the
+// script on disk, the cell's body, and the modules each imports.
+// It is nil where every role of the reservation has a command of its own.
+func (inv *invocation) program(ctx context.Context, r *clusterpb.ReserveRequest) (*clusterpb.Program, error) {
+	var p *clusterpb.Program
+	var err error
+	file, function, isScript := scriptName(inv.Program)
+	pyFiles := r.GetPyFiles()
+	switch {
+	case inv.Program == "" && !inv.HasCell:
+		if !cluster.CommandsOnly(r.GetRoles()) {
+			return nil, command.Usagef(inv.Verb, "which program? %s", inv.Verb.Synopsis())
+		}
+		return nil, nil
+	case !inv.HasCell && r.GetFramework() == cluster.Plain && inv.isCommand(file):
+		if inv.Has("args") {
+			return nil, command.Usagef(inv.Verb, "--args is for Python programs: %s is a command", command.Shorten(inv.Program, 60))
+		}
+		return &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Name: inv.Program, Words: append([]string{inv.Program}, inv.Words...)}, nil
+	case inv.HasCell:
+		p = &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: blob([]byte(inv.Cell))}
+		err = inv.modules(ctx, p, inv.Cell, "", pyFiles)
+	case isScript:
+		p, err = inv.script(ctx, file, function, pyFiles)
+	case command.IsIdentifier(inv.Program):
+		p, err = inv.function(ctx, pyFiles)
+	default:
+		return nil, command.Usagef(inv.Verb, "program %q: want a function's name, a script (train.py, train.py:function) or a path", command.Shorten(inv.Program, 60))
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.Words = inv.Words
+	if name := inv.Text("args"); name != "" {
+		var args pickled
+		if err := bridge.Ask(ctx, inv.py, bridge.ProgramTimeout, "args", map[string]any{"name": name}, &args); err != nil {
+			return nil, inv.cannot("take --args "+name, err)
+		}
+		p.Args = blob(args.Pickle)
+	}
+	return p, nil
+}
+
+// isCommand is whether a program of a cluster without a framework is a command rather
+// than a Python script or a function of the notebook.
+func (inv *invocation) isCommand(file string) bool {
+	return !strings.HasSuffix(file, ".py") && (inv.py == nil || !command.IsIdentifier(inv.Program))
+}
+
+// scriptName takes train.py:function apart. A word that ends in .py or holds a
+// slash is a script.
+func scriptName(word string) (file, function string, ok bool) {
+	if i := strings.LastIndex(word, ".py:"); i >= 0 && command.IsIdentifier(word[i+4:]) {
+		return word[:i+3], word[i+4:], true
+	}
+	return word, "", strings.HasSuffix(word, ".py") || strings.Contains(word, "/")
+}
+
+func blob(data []byte) *clusterpb.Blob {
+	if len(data) == 0 {
+		return nil
+	}
+	return &clusterpb.Blob{Data: data, Size: int64(len(data))}
+}
+
+func (inv *invocation) script(ctx context.Context, file, function string, pyFiles []string) (*clusterpb.Program, error) {
+	path := Absolute(inv.workingDir(ctx), file)
+	fi, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, command.Usagef(inv.Verb, "there is no script %s", path)
+	case fi.IsDir():
+		return nil, command.Usagef(inv.Verb, "%s is a folder: name a script in it", path)
+	case fi.Size() > maxScript:
+		return nil, command.Usagef(inv.Verb, "%s has %s: not a script", path, render.BytesText(uint64(fi.Size())))
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read the script: %w", err)
+	}
+	name := filepath.Base(file)
+	if function != "" {
+		name += ":" + function
+	}
+	p := &clusterpb.Program{Kind: clusterpb.Program_SCRIPT, Name: name, Body: blob(text), Function: function, Path: path}
+	if p.Body == nil {
+		return nil, command.Usagef(inv.Verb, "%s is empty", path)
+	}
+	return p, inv.modules(ctx, p, "", path, pyFiles)
+}
+
+// modules adds the modules that source text, or a script, imports.
+func (inv *invocation) modules(ctx context.Context, p *clusterpb.Program, source, path string, pyFiles []string) error {
+	if inv.py == nil {
+		return nil // the command line: the tasks find them beside the script
+	}
+	var got pickled
+	args := map[string]any{"source": source, "path": path, "py_files": pyFiles, "max_bytes": maxProgram}
+	if err := bridge.Ask(ctx, inv.py, bridge.ProgramTimeout, "modules", args, &got); err != nil {
+		return inv.cannot("collect the modules of "+p.GetName(), err)
+	}
+	p.Modules = blob(got.Modules)
+	return nil
+}
+
+func (inv *invocation) function(ctx context.Context, pyFiles []string) (*clusterpb.Program, error) {
+	var got pickled
+	args := map[string]any{"name": inv.Program, "py_files": pyFiles, "max_bytes": maxProgram, "big": bigCapture}
+	if err := bridge.Ask(ctx, inv.py, bridge.ProgramTimeout, "program", args, &got); err != nil {
+		return nil, inv.cannot("take "+inv.Program, err)
+	}
+	for _, c := range got.Captured {
+		inv.out.Stderr(fmt.Sprintf("warning: %s takes the notebook's %s along (%s) to every task: load it in the program instead\n", inv.Program, c.Name, render.BytesText(c.Bytes)))
+	}
+	name := inv.Program
+	if got.Qualname != "" {
+		name = got.Qualname
+	}
+	return &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: name, Body: blob(got.Pickle), Modules: blob(got.Modules)}, nil
+}
+
+// cannot tells why the notebook's objects were not to be had.
+func (inv *invocation) cannot(what string, err error) error {
+	var pe *bridge.PythonError
+	switch {
+	case errors.As(err, &pe):
+		return command.Usagef(inv.Verb, "%s", pe.Error())
+	case errors.Is(err, bridge.ErrNoPython):
+		return &result.ClusterError{Text: "cannot " + what + ": " + err.Error(), Remedy: "a script (train.py) needs no notebook"}
+	default:
+		return fmt.Errorf("%s: %w", what, err)
+	}
+}

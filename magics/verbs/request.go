@@ -1,0 +1,369 @@
+package verbs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/command"
+)
+
+// Defaults of a reservation.
+const (
+	defaultWorkers = 2
+	defaultTimeout = 10 * time.Minute
+	defaultIdle    = 30 * time.Minute
+)
+
+// request is the reservation that reserve's and run's options ask for. Its name and
+// folder are those given; place fills in what was left out.
+func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, error) {
+	backend := inv.Text("backend")
+	if backend == "" {
+		backend = "local"
+	}
+	if err := inv.applies(backend); err != nil {
+		return nil, err
+	}
+	if inv.Has("managed") && inv.Has("advertise") {
+		return nil, command.Usagef(inv.Verb, "--advertise says nothing with --managed: executors dial the node that runs the driver")
+	}
+	if inv.Has("tensorboard") && !inv.Has("managed") {
+		return nil, command.Usagef(inv.Verb, "--tensorboard is for the page of a --managed cluster: the verb tensorboard shows this one's here")
+	}
+	roles, err := inv.requestRoles()
+	if err != nil {
+		return nil, err
+	}
+	dir := inv.workingDir(ctx)
+	env, err := inv.environment(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limit := "reserve-timeout"
+	if inv.Has("timeout") {
+		limit = "timeout"
+	}
+	req := &clusterpb.ReserveRequest{
+		Name: inv.Text("name"), Backend: backend, Roles: roles, Python: inv.session.Options.Python, Env: env, Zygote: !inv.Has("no-zygote"),
+		TimeoutMillis: inv.Millis(limit, defaultTimeout), IdleMillis: inv.Millis("idle", defaultIdle), WorkingDir: dir, Owner: inv.session.Options.Owner,
+		Advertise: inv.Text("advertise"), Framework: inv.Text("framework"), TensorboardPython: inv.session.Options.TensorBoardPython, Engine: inv.engine(),
+	}
+	if p := inv.Text("python"); p != "" {
+		req.Python = interpreter(dir, p)
+	}
+	switch backend {
+	case "spark":
+		err = inv.sparkSession(ctx, req)
+	case "yarn":
+		err = inv.hadoop(ctx, req)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := inv.shipping(req, dir); err != nil {
+		return nil, err
+	}
+	if d := inv.Text("dir"); d != "" {
+		if req.Dir, err = inv.results(dir, d); err != nil {
+			return nil, err
+		}
+	}
+	return req, nil
+}
+
+// applies says which options cannot be for this backend.
+func (inv *invocation) applies(backend string) error {
+	for i := range inv.Verb.Options {
+		o := &inv.Verb.Options[i]
+		if o.IsFor(backend) || !inv.gave(o.Name) {
+			continue
+		}
+		return command.Usagef(inv.Verb, "--%s is for --backend %s: it says nothing on %s", o.Name, strings.ReplaceAll(o.Only, " ", " or "), backend)
+	}
+	return nil
+}
+
+// gave is whether an option, or its form for one role, was given.
+func (inv *invocation) gave(name string) bool {
+	if inv.Has(name) {
+		return true
+	}
+	for _, of := range inv.Roles {
+		if _, ok := of[name]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// requestRoles counts roles and gives each its resources.
+func (inv *invocation) requestRoles() ([]*clusterpb.Role, error) {
+	counts := inv.roleCounts()
+	seen := map[string]bool{}
+	for _, v := range inv.Values["role"] {
+		if slices.Contains([]string{cluster.Worker, cluster.PS, cluster.Chief, cluster.Evaluator}, v.Key) {
+			return nil, command.Usagef(inv.Verb, "--role %s=%d: for %s there is an option of its own", v.Key, v.Number, v.Key)
+		}
+		if seen[v.Key] {
+			return nil, command.Usagef(inv.Verb, "--role %s is given twice", v.Key)
+		}
+		seen[v.Key] = true
+	}
+	for _, role := range slices.Sorted(maps.Keys(inv.Roles)) {
+		if counts[role] == 0 {
+			return nil, inv.strayRole(role, counts)
+		}
+	}
+	var roles []*clusterpb.Role
+	for name, n := range counts {
+		if n > 0 {
+			roles = append(roles, inv.roleOf(name, n))
+		}
+	}
+	slices.SortFunc(roles, func(a, b *clusterpb.Role) int {
+		return cluster.CompareTasks(cluster.TaskID{Role: a.GetName()}, cluster.TaskID{Role: b.GetName()})
+	})
+	if err := cluster.Validate(roles); err != nil {
+		return nil, command.Usagef(inv.Verb, "%v", err)
+	}
+	return roles, nil
+}
+
+// roleOf is a role with what was asked for it.
+func (inv *invocation) roleOf(name string, count int64) *clusterpb.Role {
+	of := inv.Roles[name]
+	r := &clusterpb.Role{
+		Name: name, Count: int32(count), Each: inv.resources(name), Kind: of["kind"].Text, Command: of["command"].Text,
+		EndWithinMillis: of["end-within"].Duration.Milliseconds(),
+	}
+	if after := of["depends-on"].Text; after != "" {
+		r.DependsOn = strings.Split(after, ",")
+	}
+	return r
+}
+
+// roleCounts is how many executors of each role are asked for.
+func (inv *invocation) roleCounts() map[string]int64 {
+	counts := map[string]int64{cluster.Worker: inv.Count("workers", defaultWorkers), cluster.PS: inv.Count("ps", 0)}
+	if inv.Has("chief") {
+		counts[cluster.Chief] = 1
+	}
+	if inv.Has("evaluator") {
+		counts[cluster.Evaluator] = 1
+	}
+	for _, v := range inv.Values["role"] {
+		counts[v.Key] = v.Number
+	}
+	return counts
+}
+
+func (inv *invocation) strayRole(role string, counts map[string]int64) error {
+	option := ""
+	for o := range inv.Roles[role] {
+		option = "--" + role + "-" + o
+	}
+	if near := command.Nearest(role, slices.Collect(maps.Keys(counts))); near != "" && near != role && counts[near] > 0 {
+		return command.Usagef(inv.Verb, "%s: no executor has the role %s; did you mean --%s%s?", option, role, near, strings.TrimPrefix(option, "--"+role))
+	}
+	return command.Usagef(inv.Verb, "%s: no executor has the role %s", option, role)
+}
+
+// resources of a role: its own option, else the plain one. Parameter servers and
+// the evaluator get no GPU unless asked.
+func (inv *invocation) resources(role string) *clusterpb.Resources {
+	trains := role == cluster.Chief || role == cluster.Worker
+	of := func(name string) command.Value {
+		if v, ok := inv.Roles[role][name]; ok {
+			return v
+		}
+		if name == "gpus" && !trains {
+			return command.Value{}
+		}
+		return inv.Last(name)
+	}
+	return &clusterpb.Resources{Gpus: int32(of("gpus").Number), Cpus: of("cpus").Float, MemoryBytes: of("memory").Number, NodeLabel: of("node-label").Text}
+}
+
+// environment of the tasks: --env K=V, or K as the notebook has it.
+func (inv *invocation) environment(ctx context.Context) (map[string]string, error) {
+	env := map[string]string{}
+	var names []string
+	for _, v := range inv.Values["env"] {
+		if v.HasValue {
+			env[v.Key] = v.Text
+		} else {
+			names = append(names, v.Key)
+		}
+	}
+	if len(names) == 0 {
+		return env, nil
+	}
+	found := map[string]*string{}
+	if inv.py != nil {
+		if err := bridge.Ask(ctx, inv.py, bridge.LookupTimeout, "environ", map[string]any{"names": names}, &found); err != nil {
+			return nil, fmt.Errorf("look up --env %s: %w", strings.Join(names, ", "), err)
+		}
+	}
+	for _, n := range names {
+		v, ok := os.LookupEnv(n)
+		if p := found[n]; p != nil {
+			v, ok = *p, true
+		}
+		if !ok {
+			return nil, command.Usagef(inv.Verb, "--env %s: the notebook's environment has no %s; --env %s=VALUE gives one", n, n, n)
+		}
+		env[n] = v
+	}
+	return env, nil
+}
+
+// engine is what goes to the backend as it is.
+func (inv *invocation) engine() map[string]string {
+	engine := map[string]string{}
+	for i := range inv.Verb.Options {
+		o := &inv.Verb.Options[i]
+		if o.Engine == "" {
+			continue
+		}
+		for _, v := range inv.Values[o.Name] {
+			if v.Key != "" {
+				engine[o.Engine+"."+v.Key] = v.Text
+			} else {
+				engine[o.Engine] = v.Text
+			}
+		}
+	}
+	return engine
+}
+
+// workingDir is where the notebook's relative paths start. Python is asked once.
+func (inv *invocation) workingDir(ctx context.Context) string {
+	if inv.dir == "" {
+		inv.dir = inv.findWorkingDir(ctx)
+	}
+	return inv.dir
+}
+
+func (inv *invocation) findWorkingDir(ctx context.Context) string {
+	var dir string
+	if inv.py != nil {
+		if err := bridge.Ask(ctx, inv.py, bridge.GlanceTimeout, "cwd", map[string]any{}, &dir); err == nil && filepath.IsAbs(dir) {
+			return dir
+		}
+	}
+	if inv.session.Options.WorkingDir != "" {
+		return inv.session.Options.WorkingDir
+	}
+	dir, err := os.Getwd()
+	if err != nil {
+		return "/"
+	}
+	return dir
+}
+
+// results makes --dir absolute.
+func (inv *invocation) results(base, dir string) (string, error) {
+	scheme, rest, ok := strings.Cut(dir, "://")
+	switch {
+	case ok && scheme == "file":
+		dir = rest
+	case ok && scheme == "hdfs":
+		return dir, nil
+	case ok:
+		return "", command.Usagef(inv.Verb, "%s:// cannot be used here: a folder of this machine, or hdfs://", scheme)
+	}
+	return Absolute(base, dir), nil
+}
+
+// Absolute makes a path absolute against the notebook's folder; ~ is the home.
+func Absolute(base, path string) string {
+	if rest, ok := strings.CutPrefix(path, "~/"); ok || path == "~" {
+		if home, err := os.UserHomeDir(); err == nil {
+			return filepath.Join(home, rest)
+		}
+	}
+	if filepath.IsAbs(path) {
+		return filepath.Clean(path)
+	}
+	return filepath.Join(base, path)
+}
+
+// interpreter makes --python absolute unless it is to be looked up on PATH.
+func interpreter(base, python string) string {
+	if strings.Contains(python, "/") {
+		return Absolute(base, python)
+	}
+	return python
+}
+
+// same is whether a cluster's request asks for what this one does. What says how
+// to wait, and what was left to a default that depends on the name, does not count.
+func same(have, want *clusterpb.ReserveRequest) bool {
+	clean := func(r *clusterpb.ReserveRequest) *clusterpb.ReserveRequest {
+		r = proto.CloneOf(r)
+		r.TimeoutMillis, r.Owner, r.WorkingDir, r.TensorboardPython = 0, "", "", ""
+		if want.GetName() == "" {
+			r.Name = ""
+		}
+		if want.GetDir() == "" {
+			r.Dir = ""
+		}
+		if len(r.GetEnv()) == 0 {
+			r.Env = nil
+		}
+		if len(r.GetEngine()) == 0 {
+			r.Engine = nil
+		}
+		return r
+	}
+	return proto.Equal(clean(have), clean(want))
+}
+
+// conduct is what a role is to the others, without what it needs.
+func conduct(r *clusterpb.Role) *clusterpb.Role {
+	c := proto.CloneOf(r)
+	c.Each, c.Count = nil, 0
+	return c
+}
+
+// differences names the options in which two requests differ.
+func differences(have, want *clusterpb.ReserveRequest) string {
+	var names []string
+	add := func(differs bool, name string) {
+		if differs {
+			names = append(names, name)
+		}
+	}
+	add(have.GetBackend() != want.GetBackend(), "backend")
+	count := func(r *clusterpb.ReserveRequest) string { return cluster.Describe(r.GetRoles()) }
+	if count(have) != count(want) {
+		names = append(names, fmt.Sprintf("it has %s, asked for are %s", count(have), count(want)))
+	} else {
+		add(!slices.EqualFunc(have.GetRoles(), want.GetRoles(), func(a, b *clusterpb.Role) bool { return proto.Equal(a.GetEach(), b.GetEach()) }), "resources")
+		add(!slices.EqualFunc(have.GetRoles(), want.GetRoles(), func(a, b *clusterpb.Role) bool { return proto.Equal(conduct(a), conduct(b)) }), "kind, depends-on, end-within or command of a role")
+	}
+	add(have.GetFramework() != want.GetFramework(), "framework")
+	add(have.GetPython() != want.GetPython(), "python")
+	add(!maps.Equal(have.GetEnv(), want.GetEnv()), "env")
+	add(have.GetVenv() != want.GetVenv(), "venv")
+	add(!slices.Equal(have.GetPyFiles(), want.GetPyFiles()), "py-files")
+	add(!slices.Equal(have.GetFiles(), want.GetFiles()), "files")
+	add(have.GetZygote() != want.GetZygote(), "no-zygote")
+	add(have.GetIdleMillis() != want.GetIdleMillis(), "idle")
+	add(want.GetDir() != "" && have.GetDir() != want.GetDir(), "dir")
+	if len(names) == 0 {
+		return "other options"
+	}
+	return strings.Join(names, ", ")
+}

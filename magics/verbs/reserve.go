@@ -1,0 +1,283 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+)
+
+// reserveVerb is the row of reserve.
+func reserveVerb() row {
+	return row{
+		Verb: command.Verb{
+			Name: "reserve", Summary: "reserve executors and wait until every one is ready", Magic: true,
+			Options: append(reserveOptions(), clusterOption()), Example: "reserve --workers 4 --gpus 1",
+			Long:  "Equal options while that cluster lives return it at once.",
+			Check: checkTimeouts,
+		},
+		run: (*invocation).reserve, ownInterrupts: true, configured: true,
+	}
+}
+
+func reserveOptions() []command.Option {
+	const res, rol, env, eng, life = "Resources, each also for one role: --ps-memory, --worker-node-label", "For one role: --worker-depends-on ps, --db-kind sidecar", "Environment", "Engine", "Lifetime"
+	return []command.Option{
+		{Name: "backend", Kind: command.KindChoice, Choices: []string{"local", "spark", "yarn"}, Default: "local", Help: "where executors run"},
+		{Name: "workers", Kind: command.KindCount, Max: command.MaxExecutors, Default: "2", Help: "workers"},
+		{Name: "ps", Kind: command.KindCount, Max: command.MaxExecutors, Default: "0", Help: "parameter servers, for ParameterServerStrategy"},
+		{Name: "chief", Kind: command.KindFlag, Help: "one executor more, the chief"},
+		{Name: "evaluator", Kind: command.KindFlag, Help: "one executor more, which evaluates checkpoints"},
+		{Name: "role", Kind: command.KindRoleCount, Repeat: true, Help: "executors of a role of your own"},
+
+		{Name: "gpus", Kind: command.KindCount, Max: 64, PerRole: command.AlsoFor, Group: res, Help: "GPUs a chief and worker; ps and evaluator get none unless asked"},
+		{Name: "cpus", Kind: command.KindNumber, Max: 4096, PerRole: command.AlsoFor, Group: res, Help: "CPUs a chief and worker; on local the default is a fair share"},
+		{Name: "memory", Kind: command.KindSize, PerRole: command.AlsoFor, Group: res, Help: "memory a chief and worker: 512m, 4g"},
+		{Name: "node-label", Kind: command.KindText, Only: "yarn", PerRole: command.AlsoFor, Group: res, Help: "YARN node label"},
+
+		{Name: "kind", Kind: command.KindChoice, Choices: cluster.Kinds(), PerRole: command.OnlyFor, Group: rol, Help: "the run waits for tracked tasks and fails with them, ends untracked ones but fails with them, and only tells of a sidecar's failure; ps is untracked, evaluator, sidecar and tensorboard are sidecars, others are tracked"},
+		{Name: "depends-on", Kind: command.KindRoles, PerRole: command.OnlyFor, Group: rol, Help: "launched once these are there: tracked ones have ended well, others are in their program"},
+		{Name: "end-within", Kind: command.KindDuration, PerRole: command.OnlyFor, Group: rol, Help: "it has this long when the tracked roles without this have ended; then a tracked one fails the run, another is ended. 2m for the evaluator"},
+		{Name: "command", Kind: command.KindText, Meta: "'COMMAND'", PerRole: command.OnlyFor, Group: rol, Help: "what its tasks run instead of the program, by sh -c; where every role has one, no program is needed"},
+
+		{Name: "framework", Kind: command.KindChoice, Choices: cluster.Frameworks(), Default: cluster.TensorFlow, Group: env, Help: "by what tasks find one another: TF_CONFIG, MASTER_ADDR and RANK, or JAX_COORDINATOR_ADDRESS; with none a program that is not Python's is a command"},
+		{Name: "python", Kind: command.KindPath, Group: env, Help: "interpreter of the tasks; default: the notebook's"},
+		{Name: "venv", Kind: command.KindPath, Meta: "ARCHIVE|DIR|.", Group: env, Help: "environment of the tasks, a folder or conda-pack's or venv-pack's archive; . is this notebook's. Where executors share no disk it is packed, and unpacked once a host"},
+		{Name: "py-files", Kind: command.KindPath, Repeat: true, Group: env, Help: "Python files, packages or zips for the tasks, read again at each start"},
+		{Name: "files", Kind: command.KindPath, Meta: "PATH[::NAME][#archive]", Repeat: true, Group: env, Help: "files and folders for the tasks' working directory, read again at each start; #archive unpacks a zip or tar.gz. On local they are read where they lie"},
+		{Name: "env", Kind: command.KindEnv, Repeat: true, Group: env, Help: "environment variable of the tasks; K alone takes the notebook's"},
+		{Name: "no-zygote", Kind: command.KindFlag, Group: env, Help: "a fresh interpreter for each task instead of a fork of a warm one"},
+
+		{Name: "master", Kind: command.KindText, Meta: "URL", Only: "spark", Engine: "master", Group: eng, Help: "Spark master: spark://HOST:7077, yarn, k8s://…, local[N]; a session of the cluster's own is made there"},
+		{Name: "session", Kind: command.KindObject, Only: "spark", Engine: "session", Group: eng, Help: "SparkSession of the notebook to run on; default: spark, where there is one and no --master"},
+		{Name: "conf", Kind: command.KindKeyValue, Repeat: true, Only: "spark", Engine: "conf", Group: eng, Help: "Spark setting"},
+		{Name: "packages", Kind: command.KindText, Only: "spark", Engine: "packages", Group: eng, Help: "Spark packages"},
+		{Name: "queue", Kind: command.KindText, Only: "spark yarn", Engine: "queue", Group: eng, Help: "YARN queue"},
+		{Name: "priority", Kind: command.KindCount, Max: 1_000_000, Only: "yarn", Engine: "priority", Group: eng, Help: "YARN priority among the queue's applications"},
+		{Name: "tags", Kind: command.KindText, Only: "yarn", Engine: "tags", Group: eng, Help: "YARN application tags: A,B"},
+		{Name: "managed", Kind: command.KindFlag, Only: "yarn", Engine: "managed", Group: eng, Help: "YARN runs the cluster's driver too, in a container: the cluster does not need this machine, nor a road from the nodes to it"},
+		{Name: "tensorboard", Kind: command.KindFlag, Only: "yarn", Engine: "tensorboard", Group: eng, Help: "with --managed: TensorBoard on the application's page too, for whoever YARN shows that to"},
+		{Name: "advertise", Kind: command.KindText, Meta: "HOST[:PORTS]", Group: eng, Help: "address that executors dial"},
+
+		{Name: "reserve-timeout", Kind: command.KindDuration, Default: "10m", Group: life, Help: "give up, with the reason, after this long"},
+		{Name: "timeout", Kind: command.KindDuration, Group: life, Help: "the same as --reserve-timeout"},
+		{Name: "idle", Kind: command.KindIdle, Meta: "T|never", Default: "30m", Group: life, Help: "released after this long without a run or a client"},
+		{Name: "name", Kind: command.KindCluster, Group: life, Help: "name of the cluster; default: local-1, …"},
+		{Name: "dir", Kind: command.KindPath, Meta: "URI", Group: life, Help: "results: a folder, hdfs://HOST/PATH or hdfs:///PATH; default ./tfcluster-runs/NAME"},
+		{Name: "replace", Kind: command.KindFlag, Group: life, Help: "release this notebook's cluster first if its options differ"},
+		{Name: "profile", Kind: command.KindText, Meta: "NAME", Group: life, Help: "take the table [profile.NAME] of the configuration files"},
+	}
+}
+
+// checkTimeouts refuses both names of one option.
+func checkTimeouts(c *command.Command) error {
+	if c.Has("timeout") && c.Has("reserve-timeout") {
+		return command.Usagef(c.Verb, "--timeout and --reserve-timeout are the same: give one")
+	}
+	return nil
+}
+
+// reserve gives the cluster that was asked for: the one there is when its options
+// are equal, else a new one.
+func (inv *invocation) reserve(ctx context.Context) (result.Value, error) {
+	req, err := inv.request(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, err := inv.existing(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	fresh := m == nil
+	if fresh {
+		inv.advise(req)
+		if m, err = inv.session.Launch(ctx, req); err != nil {
+			return nil, err
+		}
+		if err := inv.lendSession(ctx, m, req); err != nil {
+			return nil, errors.Join(err, inv.session.Release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "the notebook's SparkSession cannot be used"}))
+		}
+	}
+	return inv.awaitReady(ctx, m, req, fresh)
+}
+
+// advise says beforehand what a person may not have meant.
+func (inv *invocation) advise(req *clusterpb.ReserveRequest) {
+	inv.out.Stdout(cluster.Describe(req.GetRoles()) + "\n")
+	tensorFlow := req.GetFramework() == "" || req.GetFramework() == cluster.TensorFlow
+	if inv.Count("ps", 0) > 0 && !inv.Has("chief") && tensorFlow {
+		inv.out.Stdout("note: --ps without --chief is for programs whose worker 0 coordinates (TF1 sessions, between-graph replication); ParameterServerStrategy needs --chief\n")
+	}
+}
+
+// existing is the live cluster a reservation means, nil when a new one is wanted.
+func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveRequest) (*session.Handle, error) {
+	name := req.GetName()
+	if name == "" {
+		name = inv.session.LastName()
+	}
+	if name == "" {
+		return nil, nil
+	}
+	m := inv.session.Find(name)
+	if m == nil {
+		infos, err := inv.session.Options.Connector.List(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("find clusters: %w", err)
+		}
+		live := false
+		for _, i := range infos {
+			live = live || (i.Name == name && i.Live)
+		}
+		if !live {
+			return nil, nil
+		}
+		if m, err = inv.session.Reach(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	st, err := m.Status(ctx)
+	if err != nil {
+		inv.session.Forget(name) // its driver is gone: a new cluster takes its place
+		return nil, nil
+	}
+	if state := st.GetState(); state == "released" || state == "failed" || state == "releasing" {
+		inv.session.Forget(name)
+		return nil, nil
+	}
+	if same(st.GetRequest(), req) {
+		return m, nil
+	}
+	if !inv.Has("replace") {
+		return nil, command.Usagef(inv.Verb, "cluster %s lives with other options (%s): reserve --replace releases it first, --name makes another", name, differences(st.GetRequest(), req))
+	}
+	return nil, inv.session.Release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "replaced by another reserve"})
+}
+
+// awaitReady shows the reservation until it is complete. An interrupt releases a
+// cluster that this call launched, and only stops waiting for an older one.
+func (inv *invocation) awaitReady(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest, fresh bool) (result.Value, error) {
+	// The driver keeps the reservation's timeout; this one is for a driver that hangs.
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
+	defer cancel()
+	stream, err := m.Client.Reserve(ctx, req)
+	if err != nil {
+		return nil, result.Answered(err)
+	}
+	v := render.NewView(inv.out)
+	updates, stop := receive(stream.Recv)
+	defer stop()
+	defer cancel() // before stop, which waits for the stream's end
+	for {
+		select {
+		case <-inv.out.Interrupts():
+			return nil, inv.giveUp(m, fresh)
+		case u := <-updates:
+			if u.err != nil {
+				return nil, inv.reserveBroke(m, fresh, u.err)
+			}
+			if done, err := inv.reserveUpdate(v, m, req, u.msg, fresh); done || err != nil {
+				if err != nil {
+					return nil, err
+				}
+				return inv.readyValue(ctx, v, m, u.msg.GetSeconds(), fresh)
+			}
+		}
+	}
+}
+
+func (inv *invocation) reserveUpdate(v *render.View, m *session.Handle, req *clusterpb.ReserveRequest, u *clusterpb.ReserveUpdate, fresh bool) (ready bool, err error) {
+	for _, n := range u.GetNotes() {
+		inv.out.Stderr(render.NoteText(n) + "\n")
+	}
+	if f := u.GetFailure(); f != nil {
+		v.Show(true, func() render.Bundle { return render.Reservation(m.Name, req.GetRoles(), u) })
+		if fresh {
+			inv.session.Forget(m.Name)
+		}
+		return false, &result.RunFailed{Failure: f}
+	}
+	if u.GetReady() {
+		return true, nil
+	}
+	v.Show(false, func() render.Bundle { return render.Reservation(m.Name, req.GetRoles(), u) })
+	return false, nil
+}
+
+func (inv *invocation) readyValue(ctx context.Context, v *render.View, m *session.Handle, seconds float64, fresh bool) (result.Value, error) {
+	st, err := m.Status(ctx)
+	if err != nil {
+		return nil, result.Answered(err)
+	}
+	if fresh {
+		v.Show(true, func() render.Bundle { return render.Reserved(st, seconds) })
+	} else {
+		v.Show(true, func() render.Bundle { return held(st) })
+	}
+	inv.session.Prefer(m, false)
+	return result.OfCluster(st), nil
+}
+
+// held is the line for a cluster that lived already.
+func held(st *clusterpb.ClusterStatus) render.Bundle {
+	text := fmt.Sprintf("cluster %s lives already with these options: %s", st.GetName(), cluster.Describe(st.GetRoles()))
+	return render.Bundle{Text: text + "\n", HTML: "<div><b>" + render.Escape(text) + "</b></div>"}
+}
+
+func (inv *invocation) giveUp(m *session.Handle, fresh bool) error {
+	if !fresh {
+		return &result.Interrupted{Text: "stopped waiting; cluster " + m.Name + " is as it was"}
+	}
+	ctx, cancel := context.WithTimeout(inv.session.Context(), session.ShutdownTimeout)
+	defer cancel()
+	if err := inv.session.Release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "reserve was interrupted"}); err != nil {
+		return err
+	}
+	return &result.Interrupted{Text: "the reservation was released"}
+}
+
+func (inv *invocation) reserveBroke(m *session.Handle, fresh bool, err error) error {
+	if errors.Is(err, io.EOF) {
+		err = errors.New("the driver ended without a word")
+	}
+	if fresh {
+		inv.session.Forget(m.Name)
+	}
+	return result.Answered(err)
+}
+
+// received is one message of a stream, or its end.
+type received[T any] struct {
+	msg T
+	err error
+}
+
+// receive reads a stream into a channel, so that it can be waited for beside an
+// interrupt. The last value has the error. stop, which must be called after the
+// stream's context is cancelled, waits for the reader.
+func receive[T any](recv func() (T, error)) (values <-chan received[T], stop func()) {
+	ch, quit, gone := make(chan received[T]), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		for {
+			msg, err := recv()
+			select {
+			case ch <- received[T]{msg, err}:
+			case <-quit:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return ch, func() { close(quit); <-gone }
+}

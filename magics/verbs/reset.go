@@ -1,0 +1,75 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+)
+
+// resetVerb is the row of reset.
+func resetVerb() row {
+	return row{
+		Verb: command.Verb{
+			Name: "reset", Summary: "end what hangs, was lost or orphaned; free GPUs and ports; replace lost executors", Magic: true, Shell: true, Now: true,
+			Options: []command.Option{{Name: "hard", Kind: command.KindFlag, Help: "SIGKILL without grace, new agents and a new warm Python"}, clusterOption(), nowOption()}, Example: "reset",
+		},
+		run: (*invocation).reset,
+	}
+}
+
+// resetTimeout bounds a reset: grace, new executors and a warm Python.
+const resetTimeout = 5 * time.Minute
+
+// reset ends what hangs, was lost or orphaned, and waits until every executor is
+// back. A cluster whose driver died gets a new one first.
+func (inv *invocation) reset(ctx context.Context) (result.Value, error) {
+	begun := time.Now()
+	m, err := inv.session.PickOrRecover(ctx, inv.Command)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, resetTimeout)
+	defer cancel()
+	stream, err := m.Client.Reset(ctx, &clusterpb.ResetRequest{Hard: inv.Has("hard")})
+	if err != nil {
+		return nil, result.Answered(err)
+	}
+	v := render.NewView(inv.out)
+	for {
+		u, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, &result.ClusterError{Text: "the driver ended the reset without a word"}
+		case err != nil:
+			return nil, result.Answered(err)
+		case u.GetFailure() != nil:
+			return nil, &result.RunFailed{Failure: u.GetFailure()}
+		}
+		v.Show(u.GetDone(), func() render.Bundle { return resetView(m.Name, u, time.Since(begun)) })
+		if u.GetDone() {
+			return nil, nil
+		}
+	}
+}
+
+func resetView(name string, u *clusterpb.ResetUpdate, took time.Duration) render.Bundle {
+	if u.GetDone() {
+		line := fmt.Sprintf("cluster %s: reset in %.1f s, %s ready", name, took.Seconds(), render.Plural(int64(len(u.GetExecutors())), "executor"))
+		return render.Bundle{Text: line + "\n", HTML: "<div><b>" + render.Escape(line) + "</b></div>"}
+	}
+	title := fmt.Sprintf("cluster %s: resetting · %s", name, render.Clock(took.Seconds()))
+	t := render.ExecutorRows(u.GetExecutors()).Bundle()
+	b := render.Bundle{Text: title + "\n" + t.Text, HTML: "<div><b>" + render.Escape(title) + "</b></div>" + t.HTML}
+	if u.GetText() != "" {
+		b.Text += u.GetText() + "\n"
+		b.HTML += "<div>" + render.Escape(u.GetText()) + "</div>"
+	}
+	return b
+}

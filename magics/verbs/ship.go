@@ -1,0 +1,157 @@
+package verbs
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/ship"
+	"github.com/tfcluster/tfcluster/magics/command"
+)
+
+// unpackMark ends what is given to --files that is to be unpacked.
+const unpackMark = "#archive"
+
+// shipping checks --venv, --py-files and --files as far as this machine can tell, and
+// has those that executors cannot reach carried to them. On local, tasks run here.
+func (inv *invocation) shipping(req *clusterpb.ReserveRequest, base string) error {
+	for _, p := range inv.Texts("py-files") {
+		p = Absolute(base, p)
+		if _, err := os.Stat(p); err != nil {
+			return command.Usagef(inv.Verb, "--py-files: there is no %s", p)
+		}
+		req.PyFiles = append(req.PyFiles, p)
+	}
+	if req.GetBackend() != "local" {
+		if err := inv.shipFiles(req, base); err != nil {
+			return err
+		}
+		return inv.shipVenv(req, base)
+	}
+	if err := inv.localFiles(req, base); err != nil {
+		return err
+	}
+	return inv.localVenv(req, base)
+}
+
+// localFiles checks --files where they are read in their place.
+func (inv *invocation) localFiles(req *clusterpb.ReserveRequest, base string) error {
+	for _, given := range inv.Texts("files") {
+		path, _, _ := strings.Cut(given, "#")
+		path, name, renamed := strings.Cut(path, "::")
+		p := Absolute(base, path)
+		if _, err := os.Stat(p); err != nil {
+			return command.Usagef(inv.Verb, "--files: there is no %s", p)
+		}
+		if renamed && Absolute(base, name) != p {
+			return command.Usagef(inv.Verb, "--files %s: on local, tasks run in the notebook's folder and read files where they lie; leave ::%s out, or link it there", given, name)
+		}
+		req.Files = append(req.Files, p)
+	}
+	return nil
+}
+
+// shipFiles names the files that travel.
+func (inv *invocation) shipFiles(req *clusterpb.ReserveRequest, base string) error {
+	var names []string
+	for _, given := range inv.Texts("files") {
+		f, err := givenFile(given, base)
+		if err != nil {
+			return command.Usagef(inv.Verb, "--files %s: %v", given, err)
+		}
+		names = append(names, f.GetName())
+		req.Ship, req.Files = append(req.Ship, f), append(req.Files, given)
+	}
+	if err := ship.CheckNames(names); err != nil {
+		return command.Usagef(inv.Verb, "--files: %v: ::NAME gives another", err)
+	}
+	return nil
+}
+
+// givenFile reads PATH[::NAME][#archive].
+func givenFile(given, base string) (*clusterpb.GivenFile, error) {
+	rest, unpack := strings.CutSuffix(given, unpackMark)
+	path, name, renamed := strings.Cut(rest, "::")
+	f := &clusterpb.GivenFile{Path: Absolute(base, path), Name: strings.TrimSuffix(filepath.ToSlash(name), "/"), Unpack: unpack}
+	info, err := os.Stat(f.GetPath())
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errors.New("there is no " + f.GetPath())
+	case err != nil:
+		return nil, err
+	case unpack && info.IsDir():
+		return nil, errors.New("a folder travels as it is: leave " + unpackMark + " out")
+	}
+	own, err := ship.NameOf(f.GetPath(), unpack)
+	if err != nil {
+		return nil, err
+	}
+	if !renamed {
+		f.Name = own
+	}
+	return f, ship.CheckName(f.GetName())
+}
+
+// shipVenv names the environment that travels.
+func (inv *invocation) shipVenv(req *clusterpb.ReserveRequest, base string) error {
+	given := inv.Text("venv")
+	if given == "" {
+		return nil
+	}
+	if inv.Has("python") {
+		return command.Usagef(inv.Verb, "--venv and --python exclude one another: an environment brings its interpreter")
+	}
+	path := Absolute(base, given)
+	if given == "." {
+		if path = environmentOf(inv.session.Options.Python); path == "" {
+			return command.Usagef(inv.Verb, "--venv .: the notebook's Python %s is of no environment (venv, conda): --venv ARCHIVE or DIR gives one", inv.session.Options.Python)
+		}
+	}
+	if err := ship.CheckEnvironment(path); err != nil {
+		return command.Usagef(inv.Verb, "--venv %s: %v", given, err)
+	}
+	req.Venv, req.ShipEnvironment = path, path
+	return nil
+}
+
+// environmentOf is the folder of the virtual or conda environment that an interpreter
+// is of; "" where there is none.
+func environmentOf(python string) string {
+	if !filepath.IsAbs(python) {
+		return ""
+	}
+	dir := filepath.Dir(filepath.Dir(python))
+	for _, mark := range []string{"pyvenv.cfg", "conda-meta"} {
+		if _, err := os.Stat(filepath.Join(dir, mark)); err == nil {
+			return dir
+		}
+	}
+	return ""
+}
+
+// localVenv checks --venv where an environment is used in its place.
+func (inv *invocation) localVenv(req *clusterpb.ReserveRequest, base string) error {
+	given := inv.Text("venv")
+	if given == "" {
+		return nil
+	}
+	if inv.Has("python") {
+		return command.Usagef(inv.Verb, "--venv and --python exclude one another: an environment brings its interpreter")
+	}
+	if given == "." {
+		return nil // on this machine the notebook's interpreter is that environment's
+	}
+	dir := Absolute(base, given)
+	python := filepath.Join(dir, "bin", "python")
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		return command.Usagef(inv.Verb, "--venv %s: on local it is an environment's folder; an archive is unpacked on other machines only", given)
+	}
+	if _, err := os.Stat(python); err != nil {
+		return command.Usagef(inv.Verb, "--venv %s: there is no bin/python in it", given)
+	}
+	req.Venv, req.Python = dir, python
+	return nil
+}

@@ -1,0 +1,94 @@
+package verbs
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// TestGivenFiles: PATH[::NAME][#archive].
+func TestGivenFiles(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	for _, name := range []string{"a.txt", "b.tar.gz", "c#archive"} {
+		if err := os.WriteFile(filepath.Join(base, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Mkdir(filepath.Join(base, "folder"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ given, path, name, problem string }{
+		{"a.txt", "a.txt", "a.txt", ""},
+		{"./folder/", "folder", "folder", ""},
+		{"a.txt::conf/b.txt", "a.txt", "conf/b.txt", ""},
+		{"folder::data/", "folder", "data", ""},
+		{"b.tar.gz", "b.tar.gz", "b.tar.gz", ""},
+		{"b.tar.gz#archive", "b.tar.gz", "b", ""},
+		{"b.tar.gz::data#archive", "b.tar.gz", "data", ""},
+		{"c#archive#archive", "", "", "#archive is for .zip"},
+		{"none", "", "", "there is no " + filepath.Join(base, "none")},
+		{"folder#archive", "", "", "a folder travels as it is"},
+		{"a.txt::../x", "", "", "no name below"},
+		{"a.txt::/x", "", "", "no name below"},
+		{"a.txt::", "", "", "no name below"},
+	} {
+		got, err := givenFile(c.given, base)
+		if c.problem != "" {
+			if err == nil || !strings.Contains(err.Error(), c.problem) {
+				t.Errorf("%s: %v, %v, want %q", c.given, got, err, c.problem)
+			}
+			continue
+		}
+		want := &clusterpb.GivenFile{Path: filepath.Join(base, c.path), Name: c.name, Unpack: strings.HasSuffix(c.given, unpackMark)}
+		if err != nil || !proto.Equal(got, want) {
+			t.Errorf("%s: %v, %v, want %v", c.given, got, err, want)
+		}
+	}
+}
+
+// TestTheNotebooksEnvironment is what --venv . packs.
+func TestTheNotebooksEnvironment(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	python := filepath.Join(dir, "bin", "python")
+	if got := environmentOf(python); got != "" {
+		t.Errorf("a Python of no environment is of %s", got)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "pyvenv.cfg"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := environmentOf(python); got != dir {
+		t.Errorf("it is of %q", got)
+	}
+	if got := environmentOf("python3"); got != "" {
+		t.Errorf("a name is of %s", got)
+	}
+}
+
+// TestOtherFilesDiffer: a cluster that carries other things is another, and it is said
+// in what they differ.
+func TestOtherFilesDiffer(t *testing.T) {
+	t.Parallel()
+	have := &clusterpb.ReserveRequest{Backend: "spark", Files: []string{"a"}, Ship: []*clusterpb.GivenFile{{Path: "/x/a", Name: "a"}}, Venv: "/v", ShipEnvironment: "/v"}
+	if !same(have, proto.CloneOf(have)) {
+		t.Error("equal requests differ")
+	}
+	for want, change := range map[string]func(*clusterpb.ReserveRequest){
+		"files": func(r *clusterpb.ReserveRequest) {
+			r.Files, r.Ship = []string{"b"}, []*clusterpb.GivenFile{{Path: "/x/b", Name: "b"}}
+		},
+		"venv": func(r *clusterpb.ReserveRequest) { r.Venv, r.ShipEnvironment = "", "" },
+	} {
+		other := proto.CloneOf(have)
+		change(other)
+		if got := differences(have, other); same(have, other) || got != want {
+			t.Errorf("they differ in %q, want %q", got, want)
+		}
+	}
+}

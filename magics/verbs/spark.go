@@ -1,0 +1,105 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/magics/bridge"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/session"
+)
+
+// How long the notebook's Python may take about its SparkSession: another cell may hold it.
+const (
+	sessionTimeout = 15 * time.Second
+	defaultSession = "spark" // as notebooks of Spark and Databricks call theirs
+)
+
+// Keys of a request for the notebook's own session, as cluster/spark reads them.
+const (
+	engineSession = "session"
+	engineMaster  = "master"
+	engineHost    = "host"
+)
+
+// sparkSession settles whose SparkSession the cluster is on: the notebook's, when it
+// has one and no --master was given, or one that the driver makes.
+func (inv *invocation) sparkSession(ctx context.Context, req *clusterpb.ReserveRequest) error {
+	asked := req.GetEngine()[engineSession]
+	if asked != "" && req.GetEngine()[engineMaster] != "" {
+		return command.Usagef(inv.Verb, "--session is the notebook's SparkSession, --master makes another: give one of them")
+	}
+	if req.GetEngine()[engineMaster] != "" {
+		return nil
+	}
+	name := asked
+	if name == "" {
+		name = defaultSession
+	}
+	var found struct {
+		Found bool   `json:"found"`
+		Host  string `json:"host"`
+	}
+	err := bridge.Ask(ctx, inv.py, sessionTimeout, "spark_session", map[string]any{"name": name, "asked": asked != ""}, &found)
+	switch {
+	case errors.Is(err, bridge.ErrNoPython) && asked == "":
+		return nil // the command line, which has no names
+	case err != nil:
+		return fmt.Errorf("look at the notebook's SparkSession %s: %w", name, err)
+	case !found.Found:
+		return nil
+	}
+	if err := inv.suitsSession(req); err != nil {
+		return err
+	}
+	req.Engine[engineSession] = name
+	if found.Host != "" {
+		req.Engine[engineHost] = found.Host
+	}
+	if !inv.Has("python") {
+		req.Python = "" // executors have their own, as PYSPARK_PYTHON says
+	}
+	return nil
+}
+
+// suitsSession refuses what cannot be changed in a session that exists, naming Spark's own setting.
+func (inv *invocation) suitsSession(req *clusterpb.ReserveRequest) error {
+	var cpus float64
+	for _, role := range req.GetRoles() {
+		cpus = max(cpus, role.GetEach().GetCpus())
+	}
+	for _, refused := range []struct {
+		is              bool
+		option, setting string
+	}{
+		{inv.gave("memory"), "memory", "spark.executor.memory and spark.executor.memoryOverhead"},
+		{cpus > 1, "cpus", "spark.executor.cores and spark.task.cpus"},
+		{inv.Has("packages"), "packages", "spark.jars.packages"},
+		{inv.Has("queue"), "queue", "spark.yarn.queue"},
+		{inv.Has("conf"), "conf", "those settings"},
+	} {
+		if refused.is {
+			return command.Usagef(inv.Verb, "--%s cannot change a SparkSession that exists: set %s where the session is made, or give --master for another", refused.option, refused.setting)
+		}
+	}
+	return nil
+}
+
+// lendSession has the notebook's SparkSession serve the driver of a cluster that was
+// just launched on it.
+func (inv *invocation) lendSession(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest) error {
+	session := req.GetEngine()[engineSession]
+	if req.GetBackend() != "spark" || session == "" {
+		return nil
+	}
+	socket, err := state.HostSocket(m.Name)
+	if err != nil {
+		return err
+	}
+	var lent bool
+	return bridge.Ask(ctx, inv.py, sessionTimeout, "spark_lend", map[string]any{"name": session, "socket": socket}, &lent)
+}

@@ -1,0 +1,190 @@
+package verbs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+)
+
+// startVerb is the row of start.
+func startVerb() row {
+	return row{
+		Verb: command.Verb{
+			Name: "start", Summary: "start a program on every task; returns when all have entered it", Magic: true,
+			Words: "PROGRAM [words]", Program: true, Cell: true, MaxWords: -1, Options: append(startOptions(), clusterOption()), Example: "start --wait main_fun 0.01",
+			Long: "PROGRAM is a function of the notebook (main_fun), a script (train.py, train.py:function), or with %%tfcluster start the cell's body. " +
+				"Options stand before it; every word after it is the program's.",
+			Operand: command.OperandProgram,
+		},
+		run: (*invocation).start, ownInterrupts: true, configured: true,
+	}
+}
+
+func startOptions() []command.Option {
+	return []command.Option{
+		{Name: "args", Kind: command.KindObject, Help: "object of the notebook given to main_fun instead of the words"},
+		{Name: "again", Kind: command.KindFlag, Help: "the last program and words"},
+		{Name: "resume", Kind: command.KindResume, Meta: "RUN|last", Bare: "last", Help: "take up the checkpoints of an older run"},
+		{Name: "wait", Kind: command.KindFlag, Help: "wait for the end, as the verb wait does"},
+		{Name: "max-restarts", Kind: command.KindCount, Max: 1000, Default: "0", Help: "restarts after a lost or failed task"},
+		{Name: "step-timeout", Kind: command.KindDuration, Help: "end the run when no step is reported for this long"},
+		{Name: "run-timeout", Kind: command.KindDuration, Help: "end the run after this long"},
+		{Name: "show", Kind: command.KindShow, Meta: "all|chief|TASK", Default: "all", Help: "whose lines the cell shows"},
+		{Name: "no-callback", Kind: command.KindFlag, Help: "do not add the Keras callback that reports progress"},
+		{Name: "no-keras-patch", Kind: command.KindFlag, Help: "leave Keras 3's fit under MultiWorkerMirroredStrategy as it is"},
+		{Name: "replace", Kind: command.KindFlag, Help: "end an active run first"},
+		{Name: "working-dir", Kind: command.KindPath, Help: "folder in which the tasks start, on a disk that every executor has; default: on this machine the notebook's, on Spark and YARN each task's own"},
+		{Name: "env", Kind: command.KindEnv, Repeat: true, Help: "environment variable of the tasks, for this run"},
+	}
+}
+
+// start begins a run and returns once every task has entered the program.
+func (inv *invocation) start(ctx context.Context) (result.Value, error) {
+	m, err := inv.session.Pick(ctx, inv.Command)
+	if err != nil {
+		return nil, err
+	}
+	st, err := m.Status(ctx)
+	if err != nil {
+		return nil, result.Answered(err)
+	}
+	req, err := inv.prepare(ctx, st)
+	if err != nil {
+		return nil, err
+	}
+	v := render.NewView(inv.out)
+	run, err := inv.enter(ctx, m, req, v)
+	if err != nil {
+		return nil, err
+	}
+	if inv.Has("wait") {
+		return inv.follow(ctx, m, &clusterpb.FollowRequest{Run: run.GetId(), Show: inv.Text("show"), FromStart: true}, v)
+	}
+	v.Show(true, func() render.Bundle { return entered(run, inv.session.Say) })
+	return result.OfRun(m.Name, run), nil
+}
+
+// prepare collects what is to be started; an interrupt ends that.
+func (inv *invocation) prepare(ctx context.Context, st *clusterpb.ClusterStatus) (*clusterpb.StartRequest, error) {
+	ctx, cancel := breakable(ctx, inv.out)
+	defer cancel()
+	req, err := inv.startRequest(ctx, st.GetName(), st.GetRequest())
+	if ctx.Err() != nil && err != nil {
+		return nil, &result.Interrupted{Text: "nothing was started"}
+	}
+	return req, err
+}
+
+// startRequest is what the driver is asked for: on the cluster of that name, which was reserved so.
+func (inv *invocation) startRequest(ctx context.Context, cluster string, reserved *clusterpb.ReserveRequest) (*clusterpb.StartRequest, error) {
+	env, err := inv.environment(ctx)
+	if err != nil {
+		return nil, err
+	}
+	req := &clusterpb.StartRequest{
+		Again: inv.Has("again"), Resume: inv.Text("resume"), MaxRestarts: int32(inv.Count("max-restarts", 0)), StepTimeoutMillis: inv.Millis("step-timeout", 0),
+		RunTimeoutMillis: inv.Millis("run-timeout", 0), Callback: !inv.Has("no-callback"), KerasPatch: !inv.Has("no-keras-patch"), Replace: inv.Has("replace"),
+		Env: env, Mode: "train", Epochs: 1, WorkingDir: inv.workingDir(ctx), Show: inv.Text("show"),
+	}
+	if req.StartIn, err = inv.startIn(req.GetWorkingDir(), reserved); err != nil {
+		return nil, err
+	}
+	if !req.GetAgain() {
+		req.Program, err = inv.program(ctx, reserved)
+		return req, err
+	}
+	last := inv.session.Submission(cluster)
+	if last == nil || last.Command == nil {
+		return req, nil // the driver knows what it was sent
+	}
+	// As it is now: the cell or the script may have been edited since.
+	was := *inv
+	was.Command = last.Command
+	req.Again = false
+	req.Program, err = was.program(ctx, reserved)
+	return req, err
+}
+
+// startIn is --working-dir as the executors are to find it.
+func (inv *invocation) startIn(notebook string, reserved *clusterpb.ReserveRequest) (string, error) {
+	given, backend := inv.Text("working-dir"), cmp.Or(reserved.GetBackend(), "local")
+	switch {
+	case given == "":
+		return "", nil
+	case backend == "local":
+		return Absolute(notebook, given), nil
+	case !filepath.IsAbs(given):
+		return "", command.Usagef(inv.Verb, "--working-dir %s: on %s it must be absolute, a folder that every executor has", given, backend)
+	case len(reserved.GetShip()) > 0:
+		return "", command.Usagef(inv.Verb, "--working-dir: the files of --files lie in each task's own folder on %s; give one of the two", backend)
+	}
+	return filepath.Clean(given), nil
+}
+
+// enter starts the run and shows it in v until every task is in the program.
+func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *clusterpb.StartRequest, v *render.View) (*clusterpb.RunStatus, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := m.Client.Start(ctx, req)
+	if err != nil {
+		return nil, result.Answered(err)
+	}
+	inv.session.Remember(m.Name, inv.Command)
+	updates, stop := receive(stream.Recv)
+	defer stop()
+	defer cancel()
+	var run *clusterpb.RunStatus
+	broken := &breaker{session: inv.session, member: m, out: inv.out, batch: inv.oneRun}
+	for {
+		select {
+		case <-inv.out.Interrupts():
+			if err := broken.interrupt(run.GetId()); err != nil {
+				return nil, err
+			}
+		case u := <-updates:
+			if errors.Is(u.err, io.EOF) {
+				return nil, &result.ClusterError{Text: "the driver ended the start without a word"}
+			}
+			if u.err != nil {
+				return nil, result.Answered(u.err)
+			}
+			for _, n := range u.msg.GetNotes() {
+				inv.out.Stderr(render.NoteText(n) + "\n")
+			}
+			run = u.msg.GetRun()
+			if f := u.msg.GetFailure(); f != nil {
+				run = proto.CloneOf(run)
+				run.State = "failed"
+				if !broken.batch { // which shows first what the tasks wrote
+					v.Show(true, func() render.Bundle { return render.Summary(run) })
+				}
+				return nil, broken.reason(&result.RunFailed{Failure: f, Run: run})
+			}
+			if u.msg.GetEntered() {
+				return run, broken.reason(nil)
+			}
+			v.Show(false, func() render.Bundle { return render.RunView(run) })
+		}
+	}
+}
+
+// entered is what start leaves behind.
+func entered(run *clusterpb.RunStatus, say func(string) string) render.Bundle {
+	line := fmt.Sprintf("run %d · %s · entered on %s · %s follows it", run.GetId(), run.GetProgram(), render.Plural(int64(len(run.GetTasks())), "task"), say("wait"))
+	if render.Over(run.GetState()) || run.GetState() == "finished" || run.GetState() == "stopped" {
+		line = render.RunTitle(run)
+	}
+	logs := "logs: " + run.GetLogDir()
+	return render.Bundle{Text: line + "\n" + logs + "\n", HTML: "<div><b>" + render.Escape(line) + `</b></div><div style="opacity:.65">` + render.Escape(logs) + "</div>"}
+}

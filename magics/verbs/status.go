@@ -1,0 +1,134 @@
+package verbs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+)
+
+// statusVerb is the row of status.
+func statusVerb() row {
+	return row{
+		Verb: command.Verb{
+			Name: "status", Summary: "the cluster, its executors and its run", Magic: true, Shell: true, Now: true,
+			Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "every cluster of yours on this host, live or dead"}, runOption(), jsonOption(), clusterOption(), nowOption()}, Example: "status",
+		},
+		run: (*invocation).status,
+	}
+}
+
+// status shows a cluster, one of its runs, or every cluster.
+func (inv *invocation) status(ctx context.Context) (result.Value, error) {
+	if inv.Has("all") {
+		return nil, inv.statusAll(ctx)
+	}
+	m, err := inv.session.Pick(ctx, inv.Command)
+	if err != nil {
+		return nil, err
+	}
+	if n := int32(inv.Count("run", 0)); n > 0 {
+		return nil, inv.statusRun(ctx, m, n)
+	}
+	st, err := m.Status(ctx)
+	if err != nil {
+		return nil, result.Answered(err)
+	}
+	if inv.Has("json") {
+		for name := range st.GetRequest().GetEnv() {
+			st.Request.Env[name] = "" // it may be a secret, and a notebook keeps what it shows
+		}
+		return nil, printProto(inv.out, st)
+	}
+	render.Display(inv.out, render.ClusterView(st, inv.session.Say))
+	return nil, nil
+}
+
+func (inv *invocation) statusRun(ctx context.Context, m *session.Handle, n int32) error {
+	runs, err := m.History(ctx, true)
+	if err != nil {
+		return err
+	}
+	for _, r := range runs {
+		if r.GetId() != n {
+			continue
+		}
+		if inv.Has("json") {
+			return printProto(inv.out, r)
+		}
+		b := render.RunView(r)
+		if t := render.TaskRows(r, true); r.GetState() == "finished" && len(t.Rows) > 0 {
+			b.Text += t.Plain()
+			b.HTML += t.HTML()
+		}
+		render.Display(inv.out, b)
+		return nil
+	}
+	return command.Usagef(inv.Verb, "cluster %s has no run %d: history lists its %s", m.Name, n, render.Plural(int64(len(runs)), "run"))
+}
+
+func (inv *invocation) statusAll(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
+	defer cancel()
+	infos, err := inv.session.Options.Connector.List(ctx)
+	if err != nil {
+		return fmt.Errorf("list clusters: %w", err)
+	}
+	for i := range infos {
+		if infos[i].Live && infos[i].Note == "" {
+			infos[i].Note = inv.session.Glance(ctx, infos[i].Name)
+		}
+	}
+	if inv.Has("json") {
+		return printJSON(inv.out, infos)
+	}
+	render.Display(inv.out, clustersView(infos, inv.session.LastName()))
+	return nil
+}
+
+func printProto(out render.Output, m proto.Message) error {
+	text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("encode JSON: %w", err)
+	}
+	return printJSON(out, json.RawMessage(text))
+}
+
+func printJSON(out render.Output, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode JSON: %w", err)
+	}
+	out.Stdout(string(text) + "\n")
+	return nil
+}
+
+// clustersView is the answer of status --all.
+func clustersView(infos []session.ClusterInfo, mine string) render.Bundle {
+	if len(infos) == 0 {
+		return render.Bundle{Text: "no clusters of yours on this host\n", HTML: "<div>no clusters of yours on this host</div>"}
+	}
+	t := render.Table{Head: []string{"", "cluster", "backend", "driver", "since", "notebook", "note"}}
+	for _, i := range infos {
+		mark, live := "", render.Cell{Text: "alive", Tone: render.ToneGood}
+		if i.Name == mine {
+			mark = "*"
+		}
+		if !i.Live {
+			live = render.Cell{Text: "dead", Tone: render.ToneBad}
+		}
+		since := ""
+		if !i.Since.IsZero() {
+			since = i.Since.Format("2006-01-02 15:04")
+		}
+		t.Rows = append(t.Rows, []render.Cell{{Text: mark}, {Text: i.Name}, {Text: i.Backend}, live, {Text: since}, {Text: command.Shorten(i.Owner, 28)}, {Text: i.Note}})
+	}
+	return t.Drop().Bundle()
+}

@@ -1,0 +1,98 @@
+package verbs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+)
+
+// stopVerb is the row of stop.
+func stopVerb() row {
+	return row{
+		Verb: command.Verb{
+			Name: "stop", Summary: "end the run; the executors stay", Magic: true, Shell: true, Now: true, Options: []command.Option{clusterOption(), nowOption()}, Example: "stop",
+			Long: "Programs that report steps (Keras fit, ctx.report) get SystemExit(143) at the same step on every task, others where they are. They have 30 s to save.",
+		},
+		run: (*invocation).stop,
+	}
+}
+
+// stop ends the active run and waits for its end; the executors stay, unless the cluster
+// was made for that run and began it by itself. An interrupt kills the run.
+func (inv *invocation) stop(ctx context.Context) (result.Value, error) {
+	m, err := inv.session.Pick(ctx, inv.Command)
+	if err != nil {
+		return nil, err
+	}
+	st, err := m.Status(ctx)
+	if err != nil {
+		return nil, result.Answered(err)
+	}
+	if !render.Active(st.GetRun()) && yetToBegin(st) {
+		return nil, inv.session.Release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "stopped on request"})
+	}
+	if !render.Active(st.GetRun()) {
+		inv.out.Stdout("no run is active: there is nothing to stop\n")
+		return nil, nil
+	}
+	run := st.GetRun().GetId()
+	asked, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
+	defer cancel()
+	if _, err := m.Client.Stop(asked, &clusterpb.StopRequest{Run: run, GraceMillis: stopGrace.Milliseconds()}); err != nil {
+		return nil, result.Answered(err)
+	}
+	ended, err := awaitEnd(ctx, m, run)
+	if err != nil {
+		return nil, err
+	}
+	stay := "the executors stay"
+	if st.GetBeginsItself() {
+		stay = "its executors are released"
+	}
+	inv.out.Stdout(fmt.Sprintf("run %d %s after %s; %s\n", run, ended.GetState(), render.Clock(ended.GetSeconds()), stay))
+	return nil, nil
+}
+
+// yetToBegin is whether the one run that a cluster was made for is still to come. Its
+// directory may hold earlier clusters' runs.
+func yetToBegin(st *clusterpb.ClusterStatus) bool {
+	if state := st.GetState(); state != "reserving" && state != "ready" || !st.GetRequest().GetOneRun() {
+		return false
+	}
+	was := st.GetRun().GetAllocation()
+	return st.GetRun() == nil || was != "" && was != st.GetAllocation()
+}
+
+// awaitEnd waits for a run's end, within its grace and some more.
+func awaitEnd(ctx context.Context, m *session.Handle, run int32) (*clusterpb.RunStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*stopGrace)
+	defer cancel()
+	// burst 1 and one task: the lines are for the next wait, as few as can be are sent
+	stream, err := m.Client.Follow(ctx, &clusterpb.FollowRequest{Run: run, Show: "chief", Burst: 1})
+	if err != nil {
+		return nil, result.Answered(err)
+	}
+	var last *clusterpb.RunStatus
+	for {
+		u, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF) && last != nil:
+			return last, nil
+		case err != nil:
+			return nil, result.Answered(err)
+		}
+		if u.GetStatus() != nil {
+			last = u.GetStatus()
+		}
+		if u.GetFinal() {
+			return last, nil
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package verbs
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+)
+
+// mostSubmitted bounds a start that travels with what its engine is asked for, which
+// keeps it: the ResourceManager's store takes less than a megabyte. A larger one is given
+// to the driver once that is there.
+const mostSubmitted = 256 << 10
+
+// submit waits until the engine has taken a cluster that begins its run by itself, and
+// says how that is followed.
+func (inv *invocation) submit(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest) (result.Value, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
+	defer cancel()
+	stream, err := m.Client.Reserve(ctx, req)
+	if err != nil {
+		return nil, result.Answered(err)
+	}
+	updates, stop := receive(stream.Recv)
+	defer stop()
+	defer cancel()
+	progress := *inv
+	progress.out = quiet{inv.out}
+	for {
+		select {
+		case <-inv.out.Interrupts():
+			return nil, progress.giveUp(m, true)
+		case u := <-updates:
+			if u.err != nil {
+				return nil, inv.reserveBroke(m, true, u.err)
+			}
+			if f := u.msg.GetFailure(); f != nil {
+				inv.session.Forget(m.Name)
+				return nil, &result.RunFailed{Failure: f}
+			}
+			if id := u.msg.GetAllocation(); id != "" {
+				inv.out.Stdout(m.Name + "\n")
+				inv.out.Stderr(id + " is submitted; its run needs this machine no more\n" +
+					inv.session.Say("logs -f -c "+m.Name) + " follows it, " + inv.session.Say("wait -c "+m.Name) + " ends as it does, " + inv.session.Say("stop -c "+m.Name) + " ends it\n")
+				return nil, nil
+			}
+		}
+	}
+}
+
+// pastWait is what wait says of a cluster that is over: how its last run ended. err is
+// why it is not there.
+func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err error) (result.Value, error) {
+	r, rerr := inv.session.Results(p)
+	if rerr != nil {
+		return nil, rerr
+	}
+	defer r.Folder.Close()
+	ctx, stop := reading(ctx, inv.out)
+	defer stop()
+	runs, rerr := r.Runs(ctx)
+	if rerr != nil {
+		return nil, rerr
+	}
+	inv.out.Stdout(inv.session.PastLine(p) + "\n")
+	if n := len(runs); n == 0 || !ranIn(p, runs[n-1]) {
+		if n := len(p.Leases); n > 0 {
+			err = &result.ClusterError{Text: "cluster " + p.Name + " had no run: " + p.Leases[n-1].ID + " " + p.Leases[n-1].State}
+		}
+		return nil, err
+	}
+	f := &followed{session: inv.session, inv: inv, member: &session.Handle{Name: p.Name}, view: render.NewView(inv.out), printer: render.NewPrinter(inv.out, inv.session.Say, 0), status: runs[len(runs)-1]}
+	v, err := f.end()
+	return v, released(err)
+}
+
+// ranIn is whether a run was of this cluster: its directory may hold others'. One that its
+// driver's death cut off says nothing of itself.
+func ranIn(p *state.ClusterRecord, st *clusterpb.RunStatus) bool {
+	if st.GetAllocation() == "" || len(p.Leases) == 0 {
+		return st.GetStartedUnix() == 0 || st.GetStartedUnix() >= p.Since.Unix()
+	}
+	return slices.ContainsFunc(p.Leases, func(l cluster.Lease) bool { return l.ID == st.GetAllocation() })
+}

@@ -1,0 +1,42 @@
+package verbs
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/session"
+)
+
+// TestHTML: nothing that a task writes or a path holds becomes markup, and nothing
+// shown is script.
+func TestHTML(t *testing.T) {
+	t.Parallel()
+	evil := `<script>alert(1)</script>"'&`
+	run := &clusterpb.RunStatus{
+		Id: 1, State: "failed", Program: evil, Dir: evil, LogDir: evil, ResumedFrom: evil, Failure: &clusterpb.Failure{Summary: evil, Lines: []string{evil}, Remedy: evil, Detail: []string{evil}, Echoes: []string{evil}},
+		Tasks:  []*clusterpb.TaskStatus{{Task: evil, Host: evil, State: evil, Reason: evil, ExitCode: 1}},
+		Series: []*clusterpb.Series{{Name: evil, Steps: []int64{1, 2}, Values: []float64{1, 2}}}, Progress: &clusterpb.Report{Step: 1, TotalSteps: 2, Metrics: map[string]float64{evil: 1}},
+		Result: &clusterpb.TaskResult{Repr: evil}, Words: []string{evil},
+	}
+	st := &clusterpb.ClusterStatus{
+		Name: evil, Backend: evil, State: evil, Dir: evil, Host: evil, Run: run, Notes: []*clusterpb.Note{{Text: evil}},
+		Executors: []*clusterpb.ExecutorStatus{{Id: evil, Task: evil, Host: evil, State: evil, Cause: evil, Python: &clusterpb.Python{Error: evil}}},
+	}
+	say := func(s string) string { return s }
+	for name, b := range map[string]render.Bundle{
+		"status": render.ClusterView(st, say), "run": render.RunView(run), "summary": render.Summary(run), "entered": entered(run, say), "reserved": render.Reserved(st, 1), "held": held(st),
+		"reservation": render.Reservation(evil, nil, &clusterpb.ReserveUpdate{Executors: st.GetExecutors(), Waiting: evil}), "history": render.HistoryView(&clusterpb.HistoryReply{Runs: []*clusterpb.RunStatus{run}, Leases: []*clusterpb.Lease{{Id: evil, State: evil}}}),
+		"clusters": clustersView([]session.ClusterInfo{{Name: evil, Backend: evil, Owner: evil, Note: evil}}, ""), "doctor": doctorView([]finding{{evil, evil, evil}}, evil),
+		"gpus":        gpusView(&clusterpb.GPUsReply{Gpus: []*clusterpb.GPU{{Name: evil, Host: evil, Holder: evil, Processes: []*clusterpb.GPUProcess{{Command: evil}}}}, Errors: []string{evil}}),
+		"tensorboard": tensorBoardFallback(evil, &clusterpb.TensorBoardReply{Logdir: evil, Error: evil}, run), "reset": resetView(evil, &clusterpb.ResetUpdate{Text: evil, Executors: st.GetExecutors()}, 0),
+	} {
+		if strings.Contains(b.HTML, "<script") || strings.Contains(b.HTML, evil) {
+			t.Errorf("%s: not escaped: %s", name, b.HTML)
+		}
+		if !strings.Contains(b.Text, "script") {
+			t.Errorf("%s: the text says less than the HTML: %s", name, b.Text)
+		}
+	}
+}
