@@ -387,7 +387,7 @@ func TestBarrierOfEnded(t *testing.T) {
 func TestBarrierOfStages(t *testing.T) {
 	t.Parallel()
 	for before, want := range map[string]string{Chief: "worker:0 begins when the chief has ended (--worker-depends-on), and cannot come before", "loader": ""} {
-		p := &player{}
+		p := &player{t: t}
 		for _, line := range []string{"cluster chief=1 worker=1 loader=1 worker.after=" + before, "up", "start", "prepared", "entered chief:0"} {
 			if err := p.do(line); err != nil {
 				t.Fatal(err)

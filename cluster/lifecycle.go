@@ -16,6 +16,8 @@ type lifecycle struct {
 	limits limits
 	state  clusterState
 	execs  []*executor
+	byID   map[ExecutorID]*executor
+	count  execCounts
 	roles  map[string]rolePolicy
 	run    *run // the active or the last one; nil before the first
 	next   *runSpec
@@ -85,6 +87,7 @@ func newLifecycle(execs []ExecutorRequest, roles []*clusterpb.Role, lim limits) 
 	for _, e := range execs {
 		l.execs = append(l.execs, &executor{id: e.ID, task: e.Task, why: "asked for"})
 	}
+	l.index()
 	return l
 }
 
@@ -118,7 +121,8 @@ func (l *lifecycle) step(e event) []action {
 		l.returned(e)
 	case evGranted:
 		if x := l.exec(e.exec); x != nil && e.attempt >= x.attempt && (x.state == execPending || x.state == execLost) {
-			x.state, x.attempt, x.host, x.why = execGranted, e.attempt, e.host, "its agent has not called yet"
+			l.setState(x, execGranted)
+			x.attempt, x.host, x.why = e.attempt, e.host, "its agent has not called yet"
 			x.kept = e.kept
 		}
 	case evSaid:
@@ -133,8 +137,8 @@ func (l *lifecycle) step(e event) []action {
 		l.joined(e)
 	case evWarmed:
 		if x := l.exec(e.exec); x != nil && x.state == execJoined {
-			x.warm = true
-			x.state, x.why = execReady, ""
+			l.setState(x, execReady)
+			x.warm, x.why = true, ""
 			l.launchDue()
 			l.becomeReady()
 		}
@@ -148,8 +152,8 @@ func (l *lifecycle) step(e event) []action {
 		}
 	case evDisconnected:
 		if x := l.exec(e.exec); x != nil && x.incarnation == e.incarnation && (x.state == execJoined || x.state == execReady) {
-			x.state, x.why = execSilent, "its connection broke"
-			x.sudden = e.sudden
+			l.setState(x, execSilent)
+			x.why, x.sudden = "its connection broke", e.sudden
 			wait := l.limits.heartbeat
 			if e.sudden {
 				wait = min(wait, l.limits.sudden)

@@ -56,10 +56,8 @@ func (l *lifecycle) end(x *executor, grace time.Duration) {
 
 // gone tells when no process of a closed run is left, and lets the next one begin.
 func (l *lifecycle) gone() {
-	for _, x := range l.execs {
-		if x.busy {
-			return
-		}
+	if l.count.busy > 0 {
+		return
 	}
 	l.do(actTimer{"ending", 0})
 	if l.run != nil && !l.run.state.open() {

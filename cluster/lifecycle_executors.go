@@ -47,15 +47,6 @@ type executor struct {
 	left    bool // the attempt goes on without it: a sidecar's that did not come back
 }
 
-func (l *lifecycle) exec(id ExecutorID) *executor {
-	for _, x := range l.execs {
-		if x.id == id {
-			return x
-		}
-	}
-	return nil
-}
-
 // expects is whether an agent may join: not one that has been replaced, nor any once
 // the cluster is given back.
 func (l *lifecycle) expects(id ExecutorID, attempt int) bool {
@@ -75,9 +66,11 @@ func (l *lifecycle) joined(e evJoined) {
 		l.taskGone(x, "its agent was replaced")
 	}
 	x.attempt, x.incarnation, x.host, x.address, x.warm = e.attempt, e.incarnation, e.host, e.address, e.warm
-	x.state, x.why, x.said = execJoined, "Python is warming up", nil
+	l.setState(x, execJoined)
+	x.why, x.said = "Python is warming up", nil
 	if e.warm {
-		x.state, x.why = execReady, ""
+		l.setState(x, execReady)
+		x.why = ""
 	}
 	l.rejoined(x, e.tasks)
 	l.launchDue()
@@ -94,7 +87,8 @@ func (l *lifecycle) anew(x *executor, attempt int, reason, awaited string) {
 		l.do(actSend{x.id, release(reason)}, actTimer{"silent " + string(x.id), 0})
 	}
 	x.attempt, x.incarnation, x.warm, x.host = attempt, "", false, ""
-	x.state, x.why = execPending, awaited
+	l.setState(x, execPending)
+	x.why = awaited
 }
 
 // returned gives up all that a reservation has got so far. What it takes its time for is
@@ -118,10 +112,8 @@ func (l *lifecycle) becomeReady() {
 		return
 	}
 	if l.state == stateReserving {
-		for _, x := range l.execs {
-			if x.state != execReady {
-				return
-			}
+		if l.count.unready > 0 {
+			return
 		}
 		l.state = stateReady
 		l.do(actTimer{"reserve", 0})
@@ -137,10 +129,11 @@ func (l *lifecycle) lose(x *executor, cause string) {
 		return
 	}
 	wasHere := x.state == execReady || x.state == execJoined || x.state == execSilent
-	x.state, x.why, x.warm, x.incarnation = execLost, cause, false, ""
+	l.setState(x, execLost)
+	x.why, x.warm, x.incarnation = cause, false, ""
 	l.do(actTimer{"silent " + string(x.id), 0})
 	if l.state >= stateReleasing {
-		x.busy = false
+		l.setBusy(x, false)
 		return
 	}
 	l.taskGone(x, "executor lost: "+cause)
@@ -187,7 +180,7 @@ func (r *run) awaitsExecutors() bool { return r.state == runRestarting || r.stat
 // the address it had, where nobody answers: they would find no other if it died later.
 func (l *lifecycle) leave(x *executor) {
 	if !x.left {
-		x.left = true
+		l.setLeft(x, true)
 		l.note(true, "%s is not waited for: executor %s %s; training goes on without it", x.task, x.id, x.whyNot())
 	}
 }
@@ -245,8 +238,9 @@ func (l *lifecycle) notKept(x *executor) *clusterpb.Failure {
 func (l *lifecycle) replace(x *executor) {
 	x.replaced++
 	x.attempt++
-	x.busy = false
-	x.state, x.incarnation, x.warm = execPending, "", false
+	l.setBusy(x, false)
+	l.setState(x, execPending)
+	x.incarnation, x.warm = "", false
 	l.do(actReplace{x.id})
 }
 

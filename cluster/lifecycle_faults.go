@@ -53,7 +53,7 @@ func (l *lifecycle) unknown(x *executor) {
 // taskGone is a task's end that no exit report tells.
 func (l *lifecycle) taskGone(x *executor, reason string) {
 	if l.run == nil || !(x.busy || l.waits(x)) {
-		x.busy = false
+		l.setBusy(x, false)
 		return
 	}
 	l.exited(evExited{
@@ -69,12 +69,13 @@ func (l *lifecycle) exited(e evExited) {
 		return
 	}
 	x := l.exec(t.exec)
-	x.busy = false
-	t.exit = e.exit
-	t.state = taskExited
-	if t.asked {
-		t.state = taskEnded
-	}
+	l.setBusy(x, false)
+	r.setTask(t, func() {
+		t.exit, t.state = e.exit, taskExited
+		if t.asked {
+			t.state = taskEnded
+		}
+	})
 	l.do(actRunChanged{})
 	switch {
 	case !r.state.open():
@@ -202,11 +203,9 @@ func (l *lifecycle) worker(t *task, summary string) bool {
 		l.launch(x, false)
 		return true
 	}
-	others := 0
-	for _, o := range r.tasks {
-		if o.id.Role == Worker && o != t && (o.state == taskRunning || o.state == taskLaunching) {
-			others++
-		}
+	others := r.count[Worker].running + r.count[Worker].launching
+	if t.state == taskRunning || t.state == taskLaunching {
+		others-- // this one
 	}
 	if others == 0 {
 		return false

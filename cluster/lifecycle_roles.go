@@ -29,13 +29,16 @@ func (l *lifecycle) launchDue() {
 	if r == nil || (r.state != runLaunching && r.state != runRunning) || r.stopping {
 		return
 	}
+	if !l.turns() {
+		return
+	}
 	late := false
 	for _, x := range l.execs {
 		t := r.task(x.task)
 		if t.state != taskWaiting {
 			continue
 		}
-		t.awaits = l.awaits(t)
+		t.awaits = r.count[t.id.Role].awaits
 		if t.awaits == "" && x.state == execReady { // one that is silent may come back, and is given it then
 			l.launch(x, true)
 			late = late || r.state == runRunning
@@ -66,33 +69,42 @@ func (r *run) training() bool {
 	return theirs
 }
 
-// awaits is the role that a task waits for, "" when those before it are where they must
-// be: the tasks of a tracked role have ended well, those of another, which never ends by
-// itself, are in their program. One of those that failed is no reason to wait.
-func (l *lifecycle) awaits(t *task) string {
-	for _, role := range l.policy(t.id.Role).after {
-		tracked := l.policy(role).kind == Tracked
-		for _, o := range l.run.tasks {
-			switch {
-			case o.id.Role != role:
-			case tracked && !l.through(o):
-				return role
-			case o.state == taskWaiting, o.state == taskLaunching:
-				return role
-			}
+// turns looks for whom the tasks wait that are to be launched, and tells whether it is
+// some role's turn, or another's to be waited for.
+func (l *lifecycle) turns() bool {
+	changed := false
+	for role, n := range l.run.count {
+		if n.waiting == 0 {
+			continue
+		}
+		before := n.awaits
+		n.awaits = l.awaits(role)
+		changed = changed || n.awaits == "" || n.awaits != before
+	}
+	return changed
+}
+
+// awaits is the role that the tasks of a role wait for, "" when those before it are where
+// they must be: the tasks of a tracked role have ended well, those of another, which never
+// ends by itself, are in their program. One of those that failed is no reason to wait.
+func (l *lifecycle) awaits(role string) string {
+	for _, before := range l.policy(role).after {
+		n := l.run.count[before]
+		switch {
+		case n == nil:
+		case n.waiting+n.launching > 0, l.policy(before).kind == Tracked && !l.through(before):
+			return before
 		}
 	}
 	return ""
 }
 
-// through is whether nobody waits for the end of a tracked task any more: it has ended,
-// or never will by itself. A failure that has not closed the run is one that it goes on
-// without, unless the verdict is still to come.
-func (l *lifecycle) through(t *task) bool {
-	if t.alive() {
-		return l.serves(t)
-	}
-	return !slices.Contains(l.run.echoes, t)
+// through is whether nobody waits for the ends of a tracked role's tasks any more: they
+// have ended, or never will by themselves. A failure that has not closed the run is one
+// that it goes on without, unless the verdict is still to come.
+func (l *lifecycle) through(role string) bool {
+	r := l.run
+	return r.count[role].alive() == r.serving(role) && !slices.ContainsFunc(r.echoes, func(t *task) bool { return t.id.Role == role })
 }
 
 // serves is whether a worker is in tf.distribute.Server.join(), for a chief that has ended.
@@ -113,36 +125,39 @@ func (l *lifecycle) checkDone() {
 	if chief != nil && !(chief.state == taskExited && succeeded(chief.exit)) {
 		return
 	}
-	var last []*task // alive, and given a while
-	for _, t := range r.tasks {
-		p := l.policy(t.id.Role)
+	last := 0 // alive, and given a while
+	for role, n := range r.count {
+		p, alive := l.policy(role), n.alive()-r.serving(role)
 		switch {
-		case !t.alive() || t.overdue || l.serves(t):
+		case alive == 0 || n.overdue:
 		case p.endWithin > 0:
-			last = append(last, t)
+			last += alive
 		case p.kind == Tracked:
 			return
 		}
 	}
 	switch {
 	case len(r.echoes) > 0:
-	case len(last) == 0:
+	case last == 0:
 		l.outcome("finished", nil, l.limits.failGrace)
 	case !r.over:
-		l.lastOnes(last)
+		l.lastOnes()
 	}
 }
 
 // lastOnes starts the clocks of the tasks that are left when training is over. The
 // others are ended, unless one of the former may still need them.
-func (l *lifecycle) lastOnes(last []*task) {
+func (l *lifecycle) lastOnes() {
 	r := l.run
 	r.over = true
 	l.do(actTimer{"step", 0})
 	var roles []string
 	needed := false
-	for _, t := range last {
+	for _, t := range r.tasks {
 		p := l.policy(t.id.Role)
+		if !t.alive() || p.endWithin == 0 || l.serves(t) {
+			continue
+		}
 		needed = needed || p.kind != Sidecar
 		if !slices.Contains(roles, t.id.Role) {
 			roles = append(roles, t.id.Role)
@@ -169,11 +184,13 @@ func (l *lifecycle) notEnded(role string) {
 		return
 	}
 	p := l.policy(role)
+	if r.count[role].overdue {
+		return
+	}
 	var left []string
 	var first *task
 	for _, t := range r.tasks {
-		if t.id.Role == role && t.alive() && !t.overdue {
-			t.overdue = true
+		if t.id.Role == role && t.alive() {
 			left = append(left, t.id.String())
 			if first == nil {
 				first = t
@@ -183,6 +200,7 @@ func (l *lifecycle) notEnded(role string) {
 	if first == nil {
 		return
 	}
+	r.count[role].overdue = true
 	if p.kind == Tracked {
 		l.outcome("failed", &clusterpb.Failure{
 			Kind: "run_timeout", ExitCode: 124, Task: first.id.String(), Host: l.exec(first.exec).host,
@@ -229,7 +247,14 @@ func (l *lifecycle) waits(x *executor) bool {
 }
 
 // launching is whether a task has not entered its program though its turn has come.
-func (r *run) launching() bool { return slices.ContainsFunc(r.tasks, (*task).entering) }
+func (r *run) launching() bool {
+	for _, n := range r.count {
+		if n.launching > 0 || (n.waiting > 0 && n.awaits == "") {
+			return true
+		}
+	}
+	return false
+}
 
 func (t *task) entering() bool {
 	return t.state == taskLaunching || (t.state == taskWaiting && t.awaits == "")

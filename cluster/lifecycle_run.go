@@ -44,6 +44,8 @@ type run struct {
 	attempt  int
 	restarts int
 	tasks    []*task
+	byID     map[TaskID]*task
+	count    map[string]*taskCounts // by role
 	cluster  Spec
 	failure  *clusterpb.Failure
 	entered  bool // every task of the first attempt has
@@ -83,7 +85,6 @@ type task struct {
 	signaled     bool   // by SIGTERM or SIGKILL
 	leaving      bool   // its program has been reached by the request to stop
 	awaits       string // the role whose tasks come first, while it waits for them
-	overdue      bool   // the while it had behind the training's end is over
 }
 
 func (l *lifecycle) stepRun(e event) {
@@ -103,7 +104,10 @@ func (l *lifecycle) stepRun(e event) {
 		l.prepared(e)
 	case evEntered:
 		if t := l.openTask(e.run, e.task); t != nil && t.state == taskLaunching {
-			t.state, t.entered = taskRunning, true
+			l.run.setTask(t, func() { t.state, t.entered = taskRunning, true })
+			if l.run.stop != nil {
+				l.run.stop.seen = [stopScans]int{}
+			}
 			l.exec(t.exec).unknown = 0
 			l.do(actRunChanged{})
 			l.launchDue()
@@ -111,7 +115,7 @@ func (l *lifecycle) stepRun(e event) {
 		}
 	case evServerJoin:
 		if t := l.openTask(e.run, e.task); t != nil {
-			t.joinedServer = true
+			l.run.setTask(t, func() { t.joinedServer = true })
 			l.launchDue()
 			l.checkDone()
 		}
@@ -123,12 +127,9 @@ func (l *lifecycle) stepRun(e event) {
 				x.unknown = 0 // it was being launched when its agent came back
 			}
 		}
-		if l.run != nil {
-			for _, t := range l.run.tasks {
-				if t.exec == e.exec {
-					t.stopped = e.stopped[t.id]
-				}
-			}
+		if x := l.exec(e.exec); x != nil && l.run != nil {
+			t := l.run.task(x.task)
+			t.stopped = e.stopped[t.id]
 		}
 	case evStep:
 		if r := l.run; r != nil && r.state.open() && r.spec.stepTimeout > 0 && !r.stopping {
@@ -153,15 +154,6 @@ func (l *lifecycle) openTask(run int32, id TaskID) *task {
 	return l.run.task(id)
 }
 
-func (r *run) task(id TaskID) *task {
-	for _, t := range r.tasks {
-		if t.id == id {
-			return t
-		}
-	}
-	return nil
-}
-
 // advance lets the start that waits begin, or a restart go on, as soon as every
 // executor is whole and free.
 func (l *lifecycle) advance() {
@@ -175,8 +167,11 @@ func (l *lifecycle) advance() {
 	if !restart && l.active() {
 		return
 	}
+	if l.count.left == 0 && l.count.unready+l.count.busy > 0 {
+		return
+	}
 	for _, x := range l.execs {
-		x.left = x.left && restart && x.state != execReady
+		l.setLeft(x, x.left && restart && x.state != execReady)
 		if !x.left && (x.state != execReady || x.busy) {
 			return
 		}
@@ -198,13 +193,16 @@ func (l *lifecycle) advance() {
 	for _, t := range r.tasks {
 		*t = task{id: t.id, exec: t.exec, restarts: t.restarts}
 	}
+	r.index()
+	l.count.unprepared = 0
 	for _, x := range l.execs {
 		if x.left {
 			t := r.task(x.task)
-			t.state, t.exit = taskExited, &clusterpb.Exited{Code: -1, Reason: "executor lost: " + x.why}
+			r.setTask(t, func() { t.state, t.exit = taskExited, &clusterpb.Exited{Code: -1, Reason: "executor lost: " + x.why} })
 			continue
 		}
 		x.port = 0
+		l.count.unprepared++
 		l.do(actSend{x.id, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Prepare{
 			Prepare: &clusterpb.Prepare{Run: r.spec.id, Attempt: int32(r.attempt)},
 		}}})
@@ -225,12 +223,15 @@ func (l *lifecycle) prepared(e evPrepared) {
 		}, 0)
 		return
 	}
+	if x.port == 0 && e.port != 0 {
+		l.count.unprepared--
+	}
 	x.port = e.port
+	if l.count.unprepared > 0 {
+		return
+	}
 	addresses := map[TaskID]string{}
 	for _, x := range l.execs {
-		if x.port == 0 && !x.left {
-			return
-		}
 		addresses[x.task] = HostPort(x.address, x.port)
 	}
 	spec, err := NewSpec(addresses)
@@ -255,9 +256,9 @@ func (l *lifecycle) launch(x *executor, fresh bool) {
 	r := l.run
 	t := r.task(x.task)
 	t.attempt = r.attempt + loneRestart*t.restarts
-	t.state, t.exit, t.entered, t.joinedServer = taskLaunching, nil, false, false
+	r.setTask(t, func() { t.state, t.exit, t.entered, t.joinedServer = taskLaunching, nil, false, false })
 	t.asked, t.signaled, t.leaving = false, false, false
-	x.busy = true
+	l.setBusy(x, true)
 	l.do(actLaunch{exec: x.id, task: x.task, attempt: t.attempt, spec: r.cluster, fresh: fresh})
 }
 

@@ -32,6 +32,30 @@ type stopPlan struct {
 	named *clusterpb.ActAtStep       // the step that they are to leave at
 	ready map[TaskID]bool            // who will
 	ended bool                       // a task has ended, and the clock for the others runs
+	seen  [stopScans]int             // executors that anyBusy need not look at again
+}
+
+// What anyBusy looks for, so that it looks at each executor once.
+const (
+	scanUnanswered = iota
+	scanUnready
+	scanTraining
+	scanUnasked
+	scanUnsignaled
+	stopScans
+)
+
+// anyBusy is whether a task with a living process matches. Once a task does not match, it is
+// not looked at again before seen is cleared: when something else is asked of the tasks, or
+// one enters its program, which may have something to save from then on.
+func (l *lifecycle) anyBusy(scan int, matches func(*task) bool) bool {
+	s := l.run.stop
+	for ; s.seen[scan] < len(l.execs); s.seen[scan]++ {
+		if x := l.execs[s.seen[scan]]; x.busy && matches(l.run.task(x.task)) {
+			return true
+		}
+	}
+	return false
 }
 
 type stopPhase int
@@ -106,7 +130,7 @@ func (l *lifecycle) trains(t *task) bool {
 // askSteps asks those who train for their step and signals those who need not be waited for.
 func (l *lifecycle) askSteps() {
 	s := l.run.stop
-	s.phase, s.steps = stopAsking, map[TaskID]*clusterpb.Step{}
+	s.phase, s.steps, s.seen = stopAsking, map[TaskID]*clusterpb.Step{}, [stopScans]int{}
 	s.round++
 	asked := false
 	for _, t := range l.busyTasks(func(t *task) bool { return !t.asked }) {
@@ -151,20 +175,22 @@ func (l *lifecycle) stepAnswered(e evStepAnswer) {
 
 // nameOnceAnswered goes on when no answer is missing any more.
 func (l *lifecycle) nameOnceAnswered() {
-	missing := l.busyTasks(func(t *task) bool { return l.trains(t) && l.run.stop.steps[t.id] == nil })
-	if len(missing) == 0 {
+	if !l.anyBusy(scanUnanswered, func(t *task) bool { return l.trains(t) && l.run.stop.steps[t.id] == nil }) {
 		l.name()
 	}
 }
 
 // reporters are the tasks that have said where they are.
-func (l *lifecycle) reporters() []*task {
-	return l.busyTasks(func(t *task) bool { return l.trains(t) && !t.leaving && l.run.stop.steps[t.id].GetCounter() != "" })
+func (l *lifecycle) reporters() []*task { return l.busyTasks(l.reports) }
+
+func (l *lifecycle) reports(t *task) bool {
+	return l.trains(t) && !t.leaving && l.run.stop.steps[t.id].GetCounter() != ""
 }
 
 // name tells those who report steps at the end of which one they are to leave.
 func (l *lifecycle) name() {
 	s := l.run.stop
+	s.seen = [stopScans]int{}
 	reporters := l.reporters()
 	counters := map[string]bool{}
 	var answers []*clusterpb.Step
@@ -195,14 +221,14 @@ func (l *lifecycle) name() {
 // confirmOnceReady lets the tasks leave at the named step once each has said that it will.
 func (l *lifecycle) confirmOnceReady() {
 	s := l.run.stop
+	if l.anyBusy(scanUnready, func(t *task) bool { return l.reports(t) && !s.ready[t.id] }) {
+		return
+	}
 	var names []string
 	for _, t := range l.reporters() {
-		if !s.ready[t.id] {
-			return
-		}
 		names = append(names, t.id.String())
 	}
-	s.phase = stopAgreed
+	s.phase, s.seen = stopAgreed, [stopScans]int{}
 	confirmed := proto.CloneOf(s.named)
 	confirmed.Confirmed = true
 	for _, t := range l.reporters() {
@@ -246,7 +272,7 @@ func agreedStep(answers []*clusterpb.Step, lead time.Duration) (step int64, with
 // signalTrainers sends SIGTERM to those who train and are not leaving yet.
 func (l *lifecycle) signalTrainers() {
 	s := l.run.stop
-	s.phase = stopSignaled
+	s.phase, s.seen = stopSignaled, [stopScans]int{}
 	l.signal(l.busyTasks(func(t *task) bool { return l.trains(t) && !t.leaving && !t.signaled }))
 	l.do(actTimer{"stop step", 0})
 	l.signalServers()
@@ -254,10 +280,11 @@ func (l *lifecycle) signalTrainers() {
 
 // signalServers sends SIGTERM to everyone else once no task trains any more.
 func (l *lifecycle) signalServers() {
-	if len(l.busyTasks(l.trains)) > 0 {
+	unsignaled := func(t *task) bool { return !t.signaled }
+	if l.anyBusy(scanTraining, l.trains) || !l.anyBusy(scanUnsignaled, unsignaled) {
 		return
 	}
-	l.signal(l.busyTasks(func(t *task) bool { return !t.signaled }))
+	l.signal(l.busyTasks(unsignaled))
 }
 
 // signal sends SIGTERM to tasks. Those that do not react have the same time from now on
@@ -275,7 +302,7 @@ func (l *lifecycle) signal(ts []*task) {
 // stoppedOne goes on with a stop after a task's end, and closes the run with the last one.
 func (l *lifecycle) stoppedOne() {
 	s := l.run.stop
-	if len(l.busyTasks(func(*task) bool { return true })) == 0 {
+	if l.count.busy == 0 {
 		l.outcome("stopped", l.run.failure, 0)
 		return
 	}
@@ -290,7 +317,10 @@ func (l *lifecycle) stoppedOne() {
 	case stopNamed:
 		l.signalTrainers()
 	case stopAgreed: // its peers leave too in a moment, or never reach the step without it
-		l.signal(l.busyTasks(func(t *task) bool { return l.trains(t) && !t.asked }))
+		unasked := func(t *task) bool { return l.trains(t) && !t.asked }
+		if l.anyBusy(scanUnasked, unasked) {
+			l.signal(l.busyTasks(unasked))
+		}
 		if first {
 			l.do(actTimer{"stop step", l.limits.straggle})
 		}

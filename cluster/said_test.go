@@ -12,7 +12,7 @@ import (
 func TestSaid(t *testing.T) {
 	t.Parallel()
 	begin := func() *lifecycle {
-		p := &player{}
+		p := &player{t: t}
 		if err := p.cluster(map[string]string{"worker": "2"}); err != nil {
 			t.Fatal(err)
 		}
