@@ -33,6 +33,7 @@ type figures struct {
 	EndedCPU     float64 `json:"ended_cpu_seconds"`
 	PeakRSS      int64   `json:"peak_rss_bytes"`
 	Lines        int64   `json:"lines"`
+	Rejoined     int64   `json:"rejoined"` // streams that broke, as on a machine that is too busy
 }
 
 // atOnce is how many agents may be joining at a time: all share this process's share of
@@ -46,13 +47,15 @@ type simulation struct {
 	client *cluster.Client
 	pid    int // of the driver
 
-	configs  []config
-	received atomic.Int64  // bytes, by all agents
-	finish   chan struct{} // closed when tasks are to end
-	dialing  chan struct{} // holds a token for each agent that is joining
-	agents   sync.WaitGroup
-	failed   chan error // of the first agent that fails; cap 1
-	stop     context.CancelFunc
+	configs    []config
+	received   atomic.Int64  // bytes, by all agents
+	rejoined   atomic.Int64  // streams that broke
+	finish     chan struct{} // closed by finishOnce, when tasks are to end
+	finishOnce func()
+	dialing    chan struct{} // holds a token for each agent that is joining
+	agents     sync.WaitGroup
+	failed     chan error // of the first agent that fails; cap 1
+	stop       context.CancelFunc
 }
 
 // measure plays the life of a cluster of n agents.
@@ -107,13 +110,14 @@ func (s *simulation) playRun(ctx context.Context, f *figures) error {
 	if err != nil {
 		return err
 	}
-	f.EndedCPU, f.PeakRSS = ended.cpu-entered.cpu, ended.peak
+	f.EndedCPU, f.PeakRSS, f.Rejoined = ended.cpu-entered.cpu, ended.peak, s.rejoined.Load()
 	return nil
 }
 
 // reserve starts the driver and takes the agents' configurations.
 func reserve(ctx context.Context, n int) (_ *simulation, err error) {
-	s := &simulation{n: n, finish: make(chan struct{}), dialing: make(chan struct{}, atOnce), failed: make(chan error, 1), stop: func() {}}
+	finish := make(chan struct{})
+	s := &simulation{n: n, finish: finish, finishOnce: sync.OnceFunc(func() { close(finish) }), dialing: make(chan struct{}, atOnce), failed: make(chan error, 1), stop: func() {}}
 	if s.folder, err = os.MkdirTemp("", "tfsim-"); err != nil {
 		return nil, fmt.Errorf("make the simulation's folder: %w", err)
 	}
@@ -175,7 +179,7 @@ func (s *simulation) join(ctx context.Context, configs []config) {
 	ctx, cancel := context.WithCancel(ctx)
 	s.stop = func() { stop(); cancel() }
 	for _, c := range configs {
-		a := &agent{cfg: c, received: &s.received, finish: s.finish, dialing: s.dialing}
+		a := &agent{cfg: c, received: &s.received, rejoined: &s.rejoined, finish: s.finish, dialing: s.dialing}
 		s.agents.Go(func() {
 			if err := a.run(ctx); err != nil && ctx.Err() == nil {
 				select {
@@ -210,14 +214,10 @@ func (s *simulation) start(ctx context.Context) error {
 
 // end has every task write a line and end, and follows the run to its end.
 func (s *simulation) end(ctx context.Context) (lines int64, err error) {
-	followed := false
 	err = watch(ctx, s, func(ctx context.Context) (grpc.ServerStreamingClient[clusterpb.RunUpdate], error) {
 		return s.client.Follow(ctx, &clusterpb.FollowRequest{Show: "all", FromStart: true, Burst: 200, BurstBytes: 256 << 10, LineBytes: 4 << 10})
 	}, func(u *clusterpb.RunUpdate) (bool, error) {
-		if !followed {
-			followed = true
-			close(s.finish)
-		}
+		s.finishOnce() // it is followed from the first line on
 		if u.GetStatus() != nil {
 			lines = u.GetStatus().GetLines()
 		}
@@ -274,6 +274,7 @@ func (s *simulation) close() error {
 		err = errors.Join(s.shutdown(), s.client.Close())
 	}
 	s.stop()
+	s.finishOnce()
 	s.agents.Wait()
 	if rerr := os.RemoveAll(s.folder); rerr != nil {
 		err = errors.Join(err, fmt.Errorf("remove the simulation's folder: %w", rerr))
