@@ -100,6 +100,7 @@ type Coordinator struct {
 	program   *clusterpb.StartRequest
 	blobs     map[string][]byte
 	given     []*clusterpb.Shipped     // files of the last start
+	launches  *launches                // of the last attempt
 	reserve   *clusterpb.ReserveUpdate // the end of the reservation, nil before
 	notes     notes
 	planning  bool // a start's folders are being made

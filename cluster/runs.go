@@ -28,26 +28,21 @@ func (c *Coordinator) launch(a actLaunch) {
 	for _, from := range []map[string]string{c.cfg.Request.GetEnv(), start.GetEnv(), a.spec.coordinates(c.cfg.Request.GetFramework(), a.task)} {
 		maps.Copy(env, from)
 	}
-	x := c.lc.exec(a.exec)
-	var number int32
-	for i, t := range c.lc.sortedTasks() {
-		if t == x.task {
-			number = int32(i)
-		}
-	}
+	own := func(name string) bool { _, ok := env[name]; return ok }
+	shared, x := c.launchesOf(a.spec), c.lc.exec(a.exec)
 	rec.started(a.task, x)
 	rec.writes(a.task, int32(a.attempt), x)
 	rec.values.drop(a.task, a.task == resultTask(c.cfg.Request.GetRoles()))
 	c.owes(x, rec.status.GetId(), int32(a.attempt))
 	conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Launch{Launch: &clusterpb.Launch{
-		Run: rec.status.GetId(), Attempt: int32(a.attempt), Task: a.task.String(), Program: c.programOf(a.task.Role), Env: env,
+		Run: rec.status.GetId(), Attempt: int32(a.attempt), Task: a.task.String(), Program: shared.programs[a.task.Role], Env: env,
 		Directories: &clusterpb.Directories{
 			Dir: rec.status.GetDir(), Logs: rec.status.GetLogDir(), Checkpoints: rec.status.GetCheckpointDir(), Export: rec.status.GetExportDir(),
 			Working: c.startsIn(start), Given: start.GetStartIn(), Notebook: start.GetWorkingDir(),
 		},
-		Mode: start.GetMode(), Epochs: start.GetEpochs(), NumWorkers: int32(len(a.spec[Worker]) + len(a.spec[Chief])), ClusterSpec: a.spec.JSON(),
+		Mode: start.GetMode(), Epochs: start.GetEpochs(), NumWorkers: int32(len(a.spec[Worker]) + len(a.spec[Chief])), ClusterSpec: shared.spec,
 		Callback: start.GetCallback(), KerasPatch: start.GetKerasPatch(), DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"), Resumed: start.GetResume() != "" || a.attempt > 1,
-		ExecutorNumber: number, Files: c.given,
+		ExecutorNumber: shared.numbers[a.task], Files: c.given, SpecVariables: specVariables(c.cfg.Request.GetFramework(), a.task, own),
 	}}})
 }
 

@@ -17,13 +17,21 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSimulation: the simulated agents live through a cluster's whole life.
+// TestSimulation: the simulated agents live through a cluster's whole life. Each is sent
+// the addresses of all once.
 func TestSimulation(t *testing.T) {
-	f, err := measure(t.Context(), 12)
+	const n = 200
+	f, err := measure(t.Context(), n)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.Agents != 12 || f.Lines != 12 || f.ReadyRSS == 0 || f.EnteredBytes == 0 {
+	if f.Agents != n || f.Lines != n || f.ReadyRSS == 0 || f.EnteredBytes == 0 {
 		t.Errorf("it measured %+v", f)
+	}
+	spec := n * int64(len(`"10.11.12.13:20000",`))
+	if each := f.EnteredBytes / n; each > 2*spec {
+		t.Errorf("an agent got %d bytes at a start, the addresses are %d", each, spec)
+	} else {
+		t.Logf("an agent got %d bytes at a start, the addresses are %d", each, spec)
 	}
 }

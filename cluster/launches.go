@@ -1,0 +1,32 @@
+package cluster
+
+import (
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// launches is what the launches of one attempt have in common: it is made once and shared
+// by their messages. Owned by the coordinator's loop.
+type launches struct {
+	run      int32
+	attempt  int
+	spec     string // as JSON
+	numbers  map[TaskID]int32
+	programs map[string]*clusterpb.Program // by role
+}
+
+// launchesOf is what the launches of the active attempt share. Loop only.
+func (c *Coordinator) launchesOf(spec Spec) *launches {
+	r := c.lc.run
+	if l := c.launches; l != nil && l.run == r.spec.id && l.attempt == r.attempt {
+		return l
+	}
+	l := &launches{run: r.spec.id, attempt: r.attempt, spec: spec.JSON(), numbers: map[TaskID]int32{}, programs: map[string]*clusterpb.Program{}}
+	for i, t := range c.lc.sortedTasks() {
+		l.numbers[t] = int32(i)
+		if l.programs[t.Role] == nil {
+			l.programs[t.Role] = c.programOf(t.Role)
+		}
+	}
+	c.launches = l
+	return l
+}
