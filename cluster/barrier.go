@@ -12,6 +12,7 @@ type barrier struct {
 	attempt int
 	name    string
 	arrived map[TaskID]bool
+	came    int // chiefs and workers among them
 }
 
 // arrive notes that a task waits at a barrier. Loop only.
@@ -25,8 +26,32 @@ func (c *Coordinator) arrive(b *clusterpb.BarrierArrived) {
 	if c.barriers[key] == nil {
 		c.barriers[key] = &barrier{run: b.GetRun(), attempt: r.attempt, name: b.GetName(), arrived: map[TaskID]bool{}}
 	}
-	c.barriers[key].arrived[id] = true
+	c.barriers[key].arrive(id)
 	c.openBarriers()
+}
+
+func (b *barrier) arrive(id TaskID) {
+	if !b.arrived[id] && (id.Role == Chief || id.Role == Worker) {
+		b.came++
+	}
+	b.arrived[id] = true
+}
+
+// awaits is whether somebody is missing who will come in any case, as far as the counts of
+// tasks tell: it spares a look at each task for each that arrives.
+func (b *barrier) awaits(r *run) bool {
+	missing := -b.came
+	for _, role := range []string{Chief, Worker} {
+		n := r.count[role]
+		switch {
+		case n == nil:
+		case n.alive() < n.total, n.waiting > 0 && n.awaits != "":
+			return false
+		default:
+			missing += n.total
+		}
+	}
+	return missing > 0
 }
 
 // openBarriers releases those who wait at a barrier once every chief and worker has
@@ -49,6 +74,9 @@ func (c *Coordinator) openBarriers() {
 // opens is whether nobody is waited for any more; problem says who never comes. One that
 // begins only when tasks that may wait here have ended is among those.
 func (b *barrier) opens(l *lifecycle) (problem string, open bool) {
+	if b.awaits(l.run) {
+		return "", false
+	}
 	open = true
 	for _, t := range l.run.tasks {
 		if (t.id.Role != Chief && t.id.Role != Worker) || b.arrived[t.id] {

@@ -113,6 +113,7 @@ type Coordinator struct {
 	parting   string // what a shutdown tells at its end
 	unbegun   string // why the run that the cluster was made for could not be begun
 	hellos    map[ExecutorID]*clusterpb.Hello
+	pythons   pythons // that they tell of
 	granted   map[ExecutorID]Granted
 	barriers  map[string]*barrier
 	owed      map[ExecutorID]owing // files of the last task, to be sent by executors with disks of their own

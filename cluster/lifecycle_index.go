@@ -14,6 +14,7 @@ type execCounts struct {
 
 // taskCounts counts the tasks of one role by state.
 type taskCounts struct {
+	total                       int
 	waiting, launching, running int
 	joined                      int    // of those three: in tf.distribute.Server.join()
 	awaits                      string // the role that those in waiting wait for; "": it is their turn
@@ -105,6 +106,7 @@ func (r *run) index() {
 			n = &taskCounts{}
 			r.count[t.id.Role] = n
 		}
+		n.total++
 		n.add(t, 1)
 	}
 }

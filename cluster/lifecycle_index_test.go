@@ -46,6 +46,7 @@ func checkCounts(t *testing.T, l *lifecycle) {
 			n = &taskCounts{awaits: l.run.count[k.id.Role].awaits, overdue: l.run.count[k.id.Role].overdue}
 			roles[k.id.Role] = n
 		}
+		n.total++
 		n.waiting += one(k.state == taskWaiting)
 		n.launching += one(k.state == taskLaunching)
 		n.running += one(k.state == taskRunning)
