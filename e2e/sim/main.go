@@ -11,6 +11,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -59,10 +60,7 @@ func run() error {
 		}
 	}
 	figures, err := measure(ctx, *agents)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(figures)
+	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(figures)) // also those of a life that was cut short
 }
 
 // runDriver is the driver process, with the simulated engine for a backend.
