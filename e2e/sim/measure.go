@@ -40,6 +40,9 @@ type figures struct {
 // the machine, and a handshake has its limit in time.
 const atOnce = 128
 
+// clusterName is short, as sockets' paths must be.
+const clusterName = "s"
+
 // simulation is a driver and its simulated agents.
 type simulation struct {
 	n      int
@@ -118,7 +121,7 @@ func (s *simulation) playRun(ctx context.Context, f *figures) error {
 func reserve(ctx context.Context, n int) (_ *simulation, err error) {
 	finish := make(chan struct{})
 	s := &simulation{n: n, finish: finish, finishOnce: sync.OnceFunc(func() { close(finish) }), dialing: make(chan struct{}, atOnce), failed: make(chan error, 1), stop: func() {}}
-	if s.folder, err = os.MkdirTemp("", "tfsim-"); err != nil {
+	if s.folder, err = os.MkdirTemp("", "sim-"); err != nil {
 		return nil, fmt.Errorf("make the simulation's folder: %w", err)
 	}
 	defer func() {
@@ -141,7 +144,7 @@ func reserve(ctx context.Context, n int) (_ *simulation, err error) {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
 	s.client, err = cluster.Launch(ctx, program, &clusterpb.ReserveRequest{
-		Name: "sim", Backend: engineName, Roles: []*clusterpb.Role{{Name: cluster.Worker, Count: int32(n)}}, Dir: filepath.Join(s.folder, "runs"),
+		Name: clusterName, Backend: engineName, Roles: []*clusterpb.Role{{Name: cluster.Worker, Count: int32(n)}}, Dir: filepath.Join(s.folder, "runs"),
 		TimeoutMillis: (10 * time.Minute).Milliseconds(), Engine: map[string]string{engineSocket: ln.Addr().String()},
 	})
 	if err != nil {

@@ -34,7 +34,7 @@ func TestStrangers(t *testing.T) {
 		defer idle.Close()
 	}
 	time.Sleep(500 * time.Millisecond) // the driver has accepted what it accepts
-	client, err := cluster.Dial(ctx, "sim")
+	client, err := cluster.Dial(ctx, clusterName)
 	if err != nil {
 		t.Fatalf("a client is not answered: %v", err)
 	}
