@@ -2,8 +2,9 @@ package coordinator
 
 import (
 	"cmp"
-	"github.com/tfcluster/tfcluster/cluster"
 	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
 )
 
 // conclude tells an engine that wants to know how the cluster ends, before its release.

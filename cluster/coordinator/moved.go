@@ -3,9 +3,10 @@ package coordinator
 import (
 	"context"
 	"fmt"
-	"github.com/tfcluster/tfcluster/cluster"
 	"strings"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
 )
 
 // Times of a driver that agents have to look for.

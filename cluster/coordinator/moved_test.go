@@ -2,9 +2,10 @@ package coordinator
 
 import (
 	"context"
-	"github.com/tfcluster/tfcluster/cluster"
 	"testing"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
 )
 
 // slowly is an engine that takes its time to write the first address down, until the

@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
 // Load takes up what an earlier driver's store kept of a run.

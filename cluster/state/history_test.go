@@ -2,10 +2,11 @@ package state
 
 import (
 	"fmt"
-	"github.com/tfcluster/tfcluster/cluster"
 	"os"
 	"testing"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
 )
 
 // TestPasts: what was known of clusters is found again, the newest alone, and not of those

@@ -5,12 +5,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"github.com/tfcluster/tfcluster/cluster"
 	"os"
 	"os/user"
 	"path/filepath"
 	"strconv"
 	"syscall"
+
+	"github.com/tfcluster/tfcluster/cluster"
 )
 
 // StateHome is where clusters of this user on this host keep their state. A home

@@ -9,8 +9,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster"
 )
 
 // claimWait is how long a driver that comes second waits for the first one's state, so
