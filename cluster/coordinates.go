@@ -3,45 +3,47 @@ package cluster
 import (
 	"net"
 	"strconv"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// PlaceEnv is what every task's environment says of where it stands, whatever it runs;
-// a person's own variables of these names win.
+// clusterSpec is the variable that has the whole specification, as every task's
+// environment has it unless a person's own variable is called so.
+const clusterSpec = "CLUSTER_SPEC"
+
+// PlaceEnv is what every task's environment says of where it stands, whatever it runs, beside
+// clusterSpec; a person's own variables of these names win.
 func (s Spec) PlaceEnv(task TaskID) map[string]string {
 	return map[string]string{
-		"JOB_NAME": task.Role, "TASK_INDEX": strconv.Itoa(task.Index), "TASK_NUM": strconv.Itoa(max(1, len(s[task.Role]))), "CLUSTER_SPEC": s.JSON(),
+		"JOB_NAME": task.Role, "TASK_INDEX": strconv.Itoa(task.Index), "TASK_NUM": strconv.Itoa(max(1, len(s[task.Role]))),
 	}
 }
 
 // trainers are the tasks that train together, in the order of their ranks: the chief,
-// then the workers.
-func (s Spec) trainers() (tasks []TaskID, addresses []string) {
+// then the workers. rank is a task's, -1 where it is none of them; first is the address of
+// the first, "" where there are none.
+func (s Spec) trainers(task TaskID) (rank, size int, first string) {
+	rank = -1
 	for _, role := range []string{Chief, Worker} {
-		for i, a := range s[role] {
-			tasks, addresses = append(tasks, TaskID{Role: role, Index: i}), append(addresses, a)
+		if task.Role == role && task.Index < len(s[role]) {
+			rank = size + task.Index
 		}
+		if size == 0 && len(s[role]) > 0 {
+			first = s[role][0]
+		}
+		size += len(s[role])
 	}
-	return tasks, addresses
+	return rank, size, first
 }
 
-// FrameworkEnv are by what a framework's processes find one another. Those that do not
-// train are told where the first that does is, and how many there are; they have no rank.
+// FrameworkEnv are by what a framework's processes find one another, but for what SpecVariables
+// has. Those that do not train are told where the first that does is, and how many there are;
+// they have no rank.
 func (s Spec) FrameworkEnv(framework string, task TaskID) map[string]string {
-	tasks, addresses := s.trainers()
-	rank, size := -1, strconv.Itoa(len(tasks))
-	for i, t := range tasks {
-		if t == task {
-			rank = i
-		}
-	}
+	rank, trainers, first := s.trainers(task)
+	size := strconv.Itoa(trainers)
 	env := map[string]string{}
-	first := ""
-	if len(addresses) > 0 {
-		first = addresses[0]
-	}
 	switch framework {
-	case "", TensorFlow:
-		env["TF_CONFIG"] = s.TFConfig(task)
 	case PyTorch:
 		if first == "" {
 			break
@@ -67,4 +69,17 @@ func (s Spec) FrameworkEnv(framework string, task TaskID) map[string]string {
 		}
 	}
 	return env
+}
+
+// SpecVariables are the variables of a task's environment that have the specification in
+// them. own is whether a person's own variable is called so.
+func SpecVariables(framework string, task TaskID, own func(name string) bool) []*clusterpb.SpecVariable {
+	var variables []*clusterpb.SpecVariable
+	if !own(clusterSpec) {
+		variables = append(variables, &clusterpb.SpecVariable{Name: clusterSpec})
+	}
+	if framework == "" || framework == TensorFlow {
+		variables = append(variables, tfConfig(task))
+	}
+	return variables
 }

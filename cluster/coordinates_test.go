@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"strings"
@@ -42,15 +41,54 @@ func TestCoordinates(t *testing.T) {
 		t.Errorf("without trainers: %v", got)
 	}
 	place := spec.PlaceEnv(worker)
-	if place["JOB_NAME"] != "worker" || place["TASK_INDEX"] != "1" || place["TASK_NUM"] != "2" || place["CLUSTER_SPEC"] != spec.JSON() {
+	if place["JOB_NAME"] != "worker" || place["TASK_INDEX"] != "1" || place["TASK_NUM"] != "2" {
 		t.Errorf("place %v", place)
 	}
-	var config struct{ Cluster Spec }
-	if err := json.Unmarshal([]byte(spec.FrameworkEnv("", db)["TF_CONFIG"]), &config); err != nil {
-		t.Fatal(err)
-	}
-	if len(config.Cluster) != 3 || config.Cluster["db"] != nil { // TensorFlow's strategies refuse others
-		t.Errorf("TF_CONFIG's cluster is %v", config.Cluster)
+}
+
+// TestSpecVariables: the variables that a task is given are made of one specification.
+func TestSpecVariables(t *testing.T) {
+	t.Parallel()
+	spec := Spec{Chief: {"h0:7000"}, Worker: {"h1:7001", "[::1]:7002"}, PS: {"h3:7003"}}
+	const tensorflow = `"chief":["h0:7000"],"ps":["h3:7003"],"worker":["h1:7001","[::1]:7002"]`
+	more := Spec{"db": {"h4:7004"}}
+	maps.Copy(more, spec)
+	for _, c := range []struct {
+		name, framework string
+		spec            Spec
+		task            TaskID
+		own             map[string]string
+		want            map[string]string
+	}{
+		{
+			"of TensorFlow's roles", "", spec,
+			TaskID{Role: Worker, Index: 1},
+			nil,
+			map[string]string{"CLUSTER_SPEC": "{" + tensorflow + "}", "TF_CONFIG": `{"cluster":{` + tensorflow + `},"task":{"type":"worker","index":1}}`},
+		},
+		{
+			"beside others", TensorFlow, more, TaskID{Role: "db"}, nil, // which TensorFlow's strategies refuse
+			map[string]string{
+				"CLUSTER_SPEC": `{"chief":["h0:7000"],"db":["h4:7004"],` + strings.TrimPrefix(tensorflow, `"chief":["h0:7000"],`) + "}",
+				"TF_CONFIG":    `{"cluster":{` + tensorflow + `},"task":{"type":"db","index":0}}`,
+			},
+		},
+		{
+			"a person's own", TensorFlow, spec,
+			TaskID{Role: Evaluator},
+			map[string]string{"CLUSTER_SPEC": "mine", "TF_CONFIG": "mine"},
+			map[string]string{"CLUSTER_SPEC": "mine", "TF_CONFIG": `{"cluster":{` + tensorflow + `},"task":{"type":"evaluator","index":0}}`},
+		},
+		{"of another framework", PyTorch, spec, TaskID{Role: Worker}, nil, map[string]string{"CLUSTER_SPEC": "{" + tensorflow + "}"}},
+	} {
+		launch := &clusterpb.Launch{
+			Env: c.own, ClusterSpec: c.spec.JSON(),
+			SpecVariables: SpecVariables(c.framework, c.task, func(name string) bool { return c.own[name] != "" }),
+		}
+		got, err := launch.Environment()
+		if err != nil || !maps.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v: %v", c.name, got, c.want, err)
+		}
 	}
 }
 

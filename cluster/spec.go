@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // Spec is a cluster specification as tf.train.ClusterSpec takes it: for each role
@@ -47,25 +49,18 @@ func NewSpec(addresses map[TaskID]string) (Spec, error) {
 // JSON is the specification alone, for ctx.cluster_spec.
 func (s Spec) JSON() string { return mustJSON(s) }
 
-// TFConfig is the value of TF_CONFIG for a task. An evaluator stands outside the
-// cluster it watches, so it is in its own TF_CONFIG's task but not among the
-// roles (tf.estimator's and Keras's rule); nor are roles that TensorFlow does not
-// know, for which its strategies would refuse the whole.
-func (s Spec) TFConfig(task TaskID) string {
+// tfConfig is TF_CONFIG for a task. An evaluator stands outside the cluster it watches,
+// so it is in its own TF_CONFIG's task but not among the roles (tf.estimator's and Keras's
+// rule); nor are roles that TensorFlow does not know, for which its strategies would refuse
+// the whole.
+func tfConfig(task TaskID) *clusterpb.SpecVariable {
 	type taskConfig struct {
 		Type  string `json:"type"`
 		Index int    `json:"index"`
 	}
-	known := Spec{}
-	for _, role := range []string{Chief, Worker, PS} {
-		if at, ok := s[role]; ok {
-			known[role] = at
-		}
+	return &clusterpb.SpecVariable{
+		Name: "TF_CONFIG", Before: `{"cluster":`, Roles: []string{Chief, Worker, PS}, After: `,"task":` + mustJSON(taskConfig{task.Role, task.Index}) + "}",
 	}
-	return mustJSON(struct {
-		Cluster Spec       `json:"cluster"`
-		Task    taskConfig `json:"task"`
-	}{known, taskConfig{task.Role, task.Index}})
 }
 
 // HostPort joins what a peer dials.

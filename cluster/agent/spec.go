@@ -70,7 +70,11 @@ func (a *Agent) prepare(ctx context.Context, t *task) (interpreter.SpawnRequest,
 	if err != nil {
 		return interpreter.SpawnRequest{}, err
 	}
-	request := interpreter.SpawnRequest{ID: t.id, Env: a.taskEnv(l), Cwd: cwd}
+	env, err := a.taskEnv(l)
+	if err != nil {
+		return interpreter.SpawnRequest{}, err
+	}
+	request := interpreter.SpawnRequest{ID: t.id, Env: env, Cwd: cwd}
 	for _, dir := range []string{directories.GetLogs(), directories.GetCheckpoints(), directories.GetExport()} {
 		if local, ok := localDir(dir); ok {
 			if err := os.MkdirAll(local, 0o700); err != nil {
@@ -152,15 +156,19 @@ func (a *Agent) fetch(ctx context.Context, t *task, spec *runnerSpec) error {
 }
 
 // taskEnv is a task's environment over its zygote's: ours, then the launch's.
-func (a *Agent) taskEnv(l *clusterpb.Launch) map[string]string {
+func (a *Agent) taskEnv(l *clusterpb.Launch) (map[string]string, error) {
 	env := map[string]string{
 		"TF_GRPC_REUSE_PORT":   "true", // else TensorFlow cannot bind the port that is held for it
 		"CUDA_VISIBLE_DEVICES": a.gpus.Visible(),
 		"CUDA_DEVICE_ORDER":    "PCI_BUS_ID",
 	}
 	setThreads(env, a.cfg.Threads, runtime.NumCPU())
-	maps.Copy(env, l.GetEnv())
-	return env
+	theirs, err := l.Environment()
+	if err != nil {
+		return nil, fmt.Errorf("make the task's environment: %w", err)
+	}
+	maps.Copy(env, theirs)
+	return env, nil
 }
 
 // leastInterOp is the fewest inter-op threads a task is given. With one, a program under

@@ -35,7 +35,8 @@ func TestTaskThreads(t *testing.T) {
 		})
 	}
 	a := &Agent{cfg: Config{Threads: 2}, gpus: &gpu.Held{}}
-	if env := a.taskEnv(&clusterpb.Launch{Env: map[string]string{intra: "5"}}); env[intra] != "5" {
-		t.Errorf("the launch's number became %q", env[intra])
+	env, err := a.taskEnv(&clusterpb.Launch{Env: map[string]string{intra: "5"}})
+	if err != nil || env[intra] != "5" {
+		t.Errorf("the launch's number became %q: %v", env[intra], err)
 	}
 }

@@ -14,6 +14,7 @@ type barrier struct {
 	attempt int
 	name    string
 	arrived map[cluster.TaskID]bool
+	came    int // chiefs and workers among them
 }
 
 // arrive notes that a task waits at a barrier. Loop only.
@@ -27,8 +28,15 @@ func (c *Coordinator) arrive(b *clusterpb.BarrierArrived) {
 	if c.barriers[key] == nil {
 		c.barriers[key] = &barrier{run: b.GetRun(), attempt: r.Attempt, name: b.GetName(), arrived: map[cluster.TaskID]bool{}}
 	}
-	c.barriers[key].arrived[id] = true
+	c.barriers[key].arrive(id)
 	c.openBarriers()
+}
+
+func (b *barrier) arrive(id cluster.TaskID) {
+	if !b.arrived[id] && (id.Role == cluster.Chief || id.Role == cluster.Worker) {
+		b.came++
+	}
+	b.arrived[id] = true
 }
 
 // openBarriers releases those who wait at a barrier once every chief and worker has
@@ -41,7 +49,7 @@ func (c *Coordinator) openBarriers() {
 			delete(c.barriers, key)
 			continue
 		}
-		if problem, open := c.lc.BarrierOpens(b.arrived); open {
+		if problem, open := c.lc.BarrierOpens(b.arrived, b.came); open {
 			c.releaseBarrier(b, problem)
 			delete(c.barriers, key)
 		}

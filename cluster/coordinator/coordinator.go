@@ -106,6 +106,7 @@ type Coordinator struct {
 	program   *clusterpb.StartRequest
 	blobs     map[string][]byte
 	given     []*clusterpb.Shipped     // files of the last start
+	launches  *launches                // of the last attempt
 	reserve   *clusterpb.ReserveUpdate // the end of the reservation, nil before
 	notes     notes
 	planning  bool // a start's folders are being made
@@ -118,6 +119,7 @@ type Coordinator struct {
 	parting   string // what a shutdown tells at its end
 	unbegun   string // why the run that the cluster was made for could not be begun
 	hellos    map[cluster.ExecutorID]*clusterpb.Hello
+	pythons   pythons // that they tell of
 	granted   map[cluster.ExecutorID]cluster.Granted
 	barriers  map[string]*barrier
 	owed      map[cluster.ExecutorID]owing // files of the last task, to be sent by executors with disks of their own

@@ -22,17 +22,26 @@ type output struct {
 	exit     *clusterpb.Exited // nil until the agent has reported the end
 }
 
+// launchID names a launch of a run.
+type launchID struct {
+	task    cluster.TaskID
+	attempt int32
+}
+
 // writes notes a launch: lines will come. Loop only.
 func (r *record) writes(id cluster.TaskID, attempt int32, x *lifecycle.Executor) {
-	r.outputs = append(r.outputs, &output{task: id, attempt: attempt, exec: x.ID, executor: x.Attempt})
+	o := &output{task: id, attempt: attempt, exec: x.ID, executor: x.Attempt}
+	r.outputs = append(r.outputs, o)
+	if r.byLaunch == nil {
+		r.byLaunch = map[launchID]*output{}
+	}
+	r.byLaunch[launchID{id, attempt}] = o
 }
 
 // wrote notes the end of a launch, as its agent reported it. Loop only.
 func (r *record) wrote(id cluster.TaskID, attempt int32, exit *clusterpb.Exited) {
-	for _, o := range r.outputs {
-		if o.task == id && o.attempt == attempt {
-			o.exit = exit
-		}
+	if o := r.byLaunch[launchID{id, attempt}]; o != nil {
+		o.exit = exit
 	}
 }
 
@@ -112,6 +121,7 @@ const (
 	failedQuiet = 500 * time.Millisecond
 	failedMost  = 20 * time.Second
 	linesPoll   = 5 * time.Millisecond
+	linesShare  = 4 // the pause before the next look is at least so many times as long as a look
 )
 
 // awaitLines waits until every line of a run that is over has been given to its followers.
@@ -129,7 +139,10 @@ func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus, b
 	moved := time.Now()
 	for {
 		var over bool
+		var took time.Duration
 		err := c.call(ctx, func() {
+			began := time.Now()
+			defer func() { took = time.Since(began) }()
 			rec := c.find(st.GetId())
 			d := c.delivery(rec, failed)
 			if d.progress(before) {
@@ -151,7 +164,7 @@ func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus, b
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(linesPoll):
+		case <-time.After(max(linesPoll, linesShare*took)):
 		}
 	}
 }

@@ -147,6 +147,7 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 	c.agents[conn.exec] = conn
 	hello.Python = c.concerning(hello.GetPython())
 	c.hellos[conn.exec] = hello
+	c.pythons.set(conn.exec, hello.GetHost(), hello.GetPython())
 	c.came(hello, "")
 	c.log.Info("joined", "executor", conn.exec, "host", hello.GetHost(), "pid", hello.GetPid(), "attempt", hello.GetAttempt())
 	c.handle(lifecycle.AgentJoined{
@@ -186,6 +187,7 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 	case *clusterpb.AgentMessage_Warmed:
 		python := c.concerning(m.Warmed.GetPython())
 		c.hellos[conn.exec].Python = python
+		c.pythons.set(conn.exec, c.hellos[conn.exec].GetHost(), python)
 		if c.lacksEnvironment(python) {
 			return
 		}
@@ -225,20 +227,8 @@ func (c *Coordinator) checkPython(id cluster.ExecutorID, p *clusterpb.Python) {
 	if p.GetError() != "" {
 		c.noteOnce(fmt.Sprintf("Python on %s: %s", x.Host, p.GetError()))
 	}
-	for other, h := range c.hellos {
-		q := h.GetPython()
-		if other == id || q == nil {
-			continue
-		}
-		for _, d := range []struct{ what, a, b string }{
-			{"Python", p.GetVersion(), q.GetVersion()},
-			{"TensorFlow", p.GetTensorflow(), q.GetTensorflow()},
-			{"Keras", p.GetKeras(), q.GetKeras()},
-		} {
-			if d.a != d.b {
-				c.noteOnce(fmt.Sprintf("%s differs: %q on %s, %q on %s; one environment everywhere avoids errors that are hard to read", d.what, d.a, x.Host, d.b, h.GetHost()))
-			}
-		}
+	for _, text := range c.pythons.differences(id) {
+		c.noteOnce(text)
 	}
 }
 

@@ -15,22 +15,23 @@ import (
 // record is what a run shows: its state, its tasks, its metrics by step. Owned by
 // the coordinator's loop.
 type record struct {
-	status  *clusterpb.RunStatus
-	began   time.Time
-	over    time.Time // zero while the outcome is open
-	entered bool
-	gone    bool // no process of it is left
-	loaded  bool // from an earlier driver: its status does not change
-	seen    int64
-	told    int // of the cluster's notes, how many had been said when its cells last showed them
-	said    int // of the cluster's notes, how many there were at its end
-	tasks   map[cluster.TaskID]*taskRecord
-	outputs []*output // of the launches, in their order
-	missed  bool      // a note says which lines may be missing
-	lead    string    // the task whose steps are the run's
-	values  values
-	rateAt  time.Time
-	rateBy  int64
+	status   *clusterpb.RunStatus
+	began    time.Time
+	over     time.Time // zero while the outcome is open
+	entered  bool
+	gone     bool // no process of it is left
+	loaded   bool // from an earlier driver: its status does not change
+	seen     int64
+	told     int // of the cluster's notes, how many had been said when its cells last showed them
+	said     int // of the cluster's notes, how many there were at its end
+	tasks    map[cluster.TaskID]*taskRecord
+	outputs  []*output // of the launches, in their order
+	byLaunch map[launchID]*output
+	missed   bool   // a note says which lines may be missing
+	lead     string // the task whose steps are the run's
+	values   values
+	rateAt   time.Time
+	rateBy   int64
 }
 
 type taskRecord struct {
@@ -194,7 +195,7 @@ func (r *record) fill(lr *lifecycle.Run, lines int64) {
 		}
 	}
 	st.Tasks = nil
-	for _, t := range lr.Tasks {
+	for _, t := range slices.SortedFunc(slices.Values(lr.Tasks), func(a, b *lifecycle.Task) int { return cluster.CompareTasks(a.ID, b.ID) }) {
 		tr := r.task(t.ID)
 		ts := proto.CloneOf(tr.status)
 		ts.State, ts.Echo, ts.Restarts = t.State.String(), t.Echo, int32(t.Restarts)
@@ -215,9 +216,4 @@ func (r *record) fill(lr *lifecycle.Run, lines int64) {
 		}
 		st.Tasks = append(st.Tasks, ts)
 	}
-	slices.SortFunc(st.Tasks, func(a, b *clusterpb.TaskStatus) int {
-		x, _ := cluster.ParseTask(a.GetTask()) // names of ours parse
-		y, _ := cluster.ParseTask(b.GetTask())
-		return cluster.CompareTasks(x, y)
-	})
 }

@@ -27,26 +27,21 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 	for _, from := range []map[string]string{c.cfg.Request.GetEnv(), start.GetEnv(), a.Spec.FrameworkEnv(c.cfg.Request.GetFramework(), a.Task)} {
 		maps.Copy(env, from)
 	}
-	x := c.lc.Executor(a.Exec)
-	var number int32
-	for i, t := range c.lc.Tasks() {
-		if t == x.Task {
-			number = int32(i)
-		}
-	}
+	own := func(name string) bool { _, ok := env[name]; return ok }
+	shared, x := c.launchesOf(a.Spec), c.lc.Executor(a.Exec)
 	rec.started(a.Task, x)
 	rec.writes(a.Task, int32(a.Attempt), x)
 	rec.values.drop(a.Task, a.Task == resultTask(c.cfg.Request.GetRoles()))
 	c.owes(x, rec.status.GetId(), int32(a.Attempt))
 	conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Launch{Launch: &clusterpb.Launch{
-		Run: rec.status.GetId(), Attempt: int32(a.Attempt), Task: a.Task.String(), Program: c.programOf(a.Task.Role), Env: env,
+		Run: rec.status.GetId(), Attempt: int32(a.Attempt), Task: a.Task.String(), Program: shared.programs[a.Task.Role], Env: env,
 		Directories: &clusterpb.Directories{
 			Dir: rec.status.GetDir(), Logs: rec.status.GetLogDir(), Checkpoints: rec.status.GetCheckpointDir(), Export: rec.status.GetExportDir(),
 			Working: c.startsIn(start), Given: start.GetStartIn(), Notebook: start.GetWorkingDir(),
 		},
-		Mode: start.GetMode(), Epochs: start.GetEpochs(), NumWorkers: int32(len(a.Spec[cluster.Worker]) + len(a.Spec[cluster.Chief])), ClusterSpec: a.Spec.JSON(),
+		Mode: start.GetMode(), Epochs: start.GetEpochs(), NumWorkers: int32(len(a.Spec[cluster.Worker]) + len(a.Spec[cluster.Chief])), ClusterSpec: shared.spec,
 		Callback: start.GetCallback(), KerasPatch: start.GetKerasPatch(), DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"), Resumed: start.GetResume() != "" || a.Attempt > 1,
-		ExecutorNumber: number, Files: c.given,
+		ExecutorNumber: shared.numbers[a.Task], Files: c.given, SpecVariables: cluster.SpecVariables(c.cfg.Request.GetFramework(), a.Task, own),
 	}}})
 }
 

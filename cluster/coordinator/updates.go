@@ -17,6 +17,7 @@ func updates[U any](c *Coordinator, stream grpc.ServerStreamingServer[U], look f
 	changed, leave := c.watch()
 	defer leave()
 	for {
+		began := time.Now()
 		u := new(U)
 		var last bool
 		if err := c.call(ctx, func() { last = look(u) }); err != nil {
@@ -28,9 +29,32 @@ func updates[U any](c *Coordinator, stream grpc.ServerStreamingServer[U], look f
 		if err := stream.Send(u); err != nil || last {
 			return err
 		}
+		if err := c.rest(ctx, min(updatesShare*time.Since(began), updatesRest)); err != nil {
+			return err
+		}
 		if err := c.pause(ctx, changed); err != nil {
 			return err
 		}
+	}
+}
+
+// The pause behind an update is at least updatesShare times as long as the update took, up
+// to updatesRest: of thousands of executors one takes many milliseconds, and something
+// changes all the time.
+const (
+	updatesShare = 4
+	updatesRest  = 100 * time.Millisecond
+)
+
+// rest waits for a while.
+func (c *Coordinator) rest(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.done:
+		return status.Error(codes.Unavailable, ErrOver.Error())
 	}
 }
 

@@ -18,7 +18,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -273,8 +272,8 @@ func (d *driver) serve(ctx context.Context) error {
 	d.hadoop(&cfg)
 	d.coord = coordinator.New(cfg)
 	limit := []grpc.ServerOption{grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32)}
-	clients := grpc.NewServer(limit...)
-	agents := grpc.NewServer(append(append(limit, auth.OwnersOnly()...), grpc.Creds(credentials.NewTLS(tlsConfig)), grpc.KeepaliveParams(keepalive.ServerParameters{
+	clients, pending := grpc.NewServer(limit...), newHandshakes(handshakesAtOnce(), handshakeMinimum)
+	agents := grpc.NewServer(append(append(append(limit, auth.OwnersOnly()...), pending.options(tlsConfig)...), grpc.KeepaliveParams(keepalive.ServerParameters{
 		Time: 5 * time.Second, Timeout: 5 * time.Second,
 	}), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))...)
 	clusterpb.RegisterCoordinatorServer(agents, d.coord)
@@ -285,10 +284,12 @@ func (d *driver) serve(ctx context.Context) error {
 		clusterpb.RegisterControlServer(clients, d.coord.Control())
 		g.Go(func() error { return serving.Serve("clients", clients, d.clients) })
 	}
-	g.Go(func() error { return serving.Serve("agents", agents, d.agents) })
+	serve := func(ln net.Listener) {
+		g.Go(func() error { return serving.Serve("agents", agents, pending.listen(ln)) })
+	}
+	serve(d.agents)
 	watching, unwatch := context.WithCancel(ctx)
 	if d.bind != "" && d.hosting == nil {
-		serve := func(ln net.Listener) { g.Go(func() error { return serving.Serve("agents", agents, ln) }) }
 		g.Go(func() error { d.watchAddress(watching, addressEvery, serve); return nil })
 	}
 	if d.pages != nil {

@@ -56,10 +56,8 @@ func (l *Machine) end(x *Executor, grace time.Duration) {
 
 // gone tells when no process of a closed run is left, and lets the next one begin.
 func (l *Machine) gone() {
-	for _, x := range l.execs {
-		if x.Busy {
-			return
-		}
+	if l.count.busy > 0 {
+		return
 	}
 	l.do(SetTimer{"ending", 0})
 	if l.run != nil && !l.run.State.Open() {

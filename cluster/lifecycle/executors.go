@@ -50,16 +50,6 @@ type Executor struct {
 	left    bool // the attempt goes on without it: a sidecar's that did not come back
 }
 
-// Executor returns the executor with an id; nil if there is none.
-func (l *Machine) Executor(id cluster.ExecutorID) *Executor {
-	for _, x := range l.execs {
-		if x.ID == id {
-			return x
-		}
-	}
-	return nil
-}
-
 // Expects is whether an agent may join: not one that has been replaced, nor any once
 // the cluster is given back.
 func (l *Machine) Expects(id cluster.ExecutorID, attempt int) bool {
@@ -79,9 +69,11 @@ func (l *Machine) joined(e AgentJoined) {
 		l.taskGone(x, "its agent was replaced")
 	}
 	x.Attempt, x.incarnation, x.Host, x.address, x.warm = e.Attempt, e.Incarnation, e.Host, e.Address, e.Warm
-	x.State, x.Why, x.said = ExecutorJoined, "Python is warming up", nil
+	l.setState(x, ExecutorJoined)
+	x.Why, x.said = "Python is warming up", nil
 	if e.Warm {
-		x.State, x.Why = ExecutorReady, ""
+		l.setState(x, ExecutorReady)
+		x.Why = ""
 	}
 	l.rejoined(x, e.Tasks)
 	l.launchDue()
@@ -98,7 +90,8 @@ func (l *Machine) anew(x *Executor, attempt int, reason, awaited string) {
 		l.do(SendInstruction{x.ID, ReleaseInstruction(reason)}, SetTimer{"silent " + string(x.ID), 0})
 	}
 	x.Attempt, x.incarnation, x.warm, x.Host = attempt, "", false, ""
-	x.State, x.Why = ExecutorPending, awaited
+	l.setState(x, ExecutorPending)
+	x.Why = awaited
 }
 
 // returned gives up all that a reservation has got so far. What it takes its time for is
@@ -122,10 +115,8 @@ func (l *Machine) becomeReady() {
 		return
 	}
 	if l.state == Reserving {
-		for _, x := range l.execs {
-			if x.State != ExecutorReady {
-				return
-			}
+		if l.count.unready > 0 {
+			return
 		}
 		l.state = Ready
 		l.do(SetTimer{"reserve", 0})
@@ -141,10 +132,11 @@ func (l *Machine) lose(x *Executor, cause string) {
 		return
 	}
 	wasHere := x.State == ExecutorReady || x.State == ExecutorJoined || x.State == ExecutorSilent
-	x.State, x.Why, x.warm, x.incarnation = ExecutorLost, cause, false, ""
+	l.setState(x, ExecutorLost)
+	x.Why, x.warm, x.incarnation = cause, false, ""
 	l.do(SetTimer{"silent " + string(x.ID), 0})
 	if l.state >= Releasing {
-		x.Busy = false
+		l.setBusy(x, false)
 		return
 	}
 	l.taskGone(x, "executor lost: "+cause)
@@ -191,7 +183,7 @@ func (r *Run) awaitsExecutors() bool { return r.State == RunRestarting || r.Stat
 // the address it had, where nobody answers: they would find no other if it died later.
 func (l *Machine) leave(x *Executor) {
 	if !x.left {
-		x.left = true
+		l.setLeft(x, true)
 		l.note(true, "%s is not waited for: executor %s %s; training goes on without it", x.Task, x.ID, x.whyNot())
 	}
 }
@@ -249,8 +241,9 @@ func (l *Machine) notKept(x *Executor) *clusterpb.Failure {
 func (l *Machine) replace(x *Executor) {
 	x.replaced++
 	x.Attempt++
-	x.Busy = false
-	x.State, x.incarnation, x.warm = ExecutorPending, "", false
+	l.setBusy(x, false)
+	l.setState(x, ExecutorPending)
+	x.incarnation, x.warm = "", false
 	l.do(ReplaceExecutor{x.ID})
 }
 

@@ -54,7 +54,7 @@ func (l *Machine) unknown(x *Executor) {
 // taskGone is a task's end that no exit report tells.
 func (l *Machine) taskGone(x *Executor, reason string) {
 	if l.run == nil || !(x.Busy || l.waits(x)) {
-		x.Busy = false
+		l.setBusy(x, false)
 		return
 	}
 	l.exited(ProgramExited{
@@ -70,12 +70,13 @@ func (l *Machine) exited(e ProgramExited) {
 		return
 	}
 	x := l.Executor(t.exec)
-	x.Busy = false
-	t.Exit = e.Exit
-	t.State = TaskExited
-	if t.asked {
-		t.State = TaskEnded
-	}
+	l.setBusy(x, false)
+	r.setTask(t, func() {
+		t.Exit, t.State = e.Exit, TaskExited
+		if t.asked {
+			t.State = TaskEnded
+		}
+	})
 	l.do(RunChanged{})
 	switch {
 	case !r.State.Open():
@@ -203,11 +204,9 @@ func (l *Machine) worker(t *Task, summary string) bool {
 		l.launch(x, false)
 		return true
 	}
-	others := 0
-	for _, o := range r.Tasks {
-		if o.ID.Role == cluster.Worker && o != t && (o.State == TaskRunning || o.State == TaskLaunching) {
-			others++
-		}
+	others := r.count[cluster.Worker].running + r.count[cluster.Worker].launching
+	if t.State == TaskRunning || t.State == TaskLaunching {
+		others-- // this one
 	}
 	if others == 0 {
 		return false

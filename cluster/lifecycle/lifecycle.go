@@ -28,6 +28,8 @@ type Machine struct {
 	limits Limits
 	state  State
 	execs  []*Executor
+	byID   map[cluster.ExecutorID]*Executor
+	count  execCounts
 	roles  map[string]Policy
 	run    *Run // the active or the last one; nil before the first
 	next   *RunSpec
@@ -101,6 +103,7 @@ func New(execs []cluster.ExecutorRequest, roles []*clusterpb.Role, lim Limits, t
 	for _, e := range execs {
 		l.execs = append(l.execs, &Executor{ID: e.ID, Task: e.Task, Why: "asked for"})
 	}
+	l.index()
 	return l
 }
 
@@ -134,7 +137,8 @@ func (l *Machine) Step(e Event) []Action {
 		l.returned(e)
 	case Granted:
 		if x := l.Executor(e.Exec); x != nil && e.Attempt >= x.Attempt && (x.State == ExecutorPending || x.State == ExecutorLost) {
-			x.State, x.Attempt, x.Host, x.Why = ExecutorGranted, e.Attempt, e.Host, "its agent has not called yet"
+			l.setState(x, ExecutorGranted)
+			x.Attempt, x.Host, x.Why = e.Attempt, e.Host, "its agent has not called yet"
 			x.kept = e.Kept
 		}
 	case LastLines:
@@ -149,8 +153,8 @@ func (l *Machine) Step(e Event) []Action {
 		l.joined(e)
 	case AgentWarm:
 		if x := l.Executor(e.Exec); x != nil && x.State == ExecutorJoined {
-			x.warm = true
-			x.State, x.Why = ExecutorReady, ""
+			l.setState(x, ExecutorReady)
+			x.warm, x.Why = true, ""
 			l.launchDue()
 			l.becomeReady()
 		}
@@ -164,8 +168,8 @@ func (l *Machine) Step(e Event) []Action {
 		}
 	case AgentDisconnected:
 		if x := l.Executor(e.Exec); x != nil && x.incarnation == e.Incarnation && (x.State == ExecutorJoined || x.State == ExecutorReady) {
-			x.State, x.Why = ExecutorSilent, "its connection broke"
-			x.sudden = e.Sudden
+			l.setState(x, ExecutorSilent)
+			x.Why, x.sudden = "its connection broke", e.Sudden
 			wait := l.limits.Heartbeat
 			if e.Sudden {
 				wait = min(wait, l.limits.Sudden)

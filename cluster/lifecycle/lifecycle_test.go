@@ -68,6 +68,7 @@ func TestLifecycle(t *testing.T) {
 
 // player holds a lifecycle and turns words into events.
 type player struct {
+	t   *testing.T
 	l   *Machine
 	run int32
 	out bytes.Buffer
@@ -78,7 +79,7 @@ type player struct {
 func play(t *testing.T, script string) string {
 	t.Helper()
 	var out strings.Builder
-	p := &player{}
+	p := &player{t: t}
 	for block := range strings.SplitSeq(strings.TrimRight(script, "\n"), "\n\n") {
 		input, _, _ := strings.Cut(block, "\n----")
 		p.out.Reset()
@@ -302,7 +303,10 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 	return nil
 }
 
-func (p *player) step(e Event) { p.print(p.l.Step(e)) }
+func (p *player) step(e Event) {
+	p.print(p.l.Step(e))
+	checkCounts(p.t, p.l)
+}
 
 func (p *player) print(actions []Action) {
 	for _, a := range actions {

@@ -35,9 +35,12 @@ func (l *Machine) HasRole(role string) bool {
 }
 
 // BarrierOpens is whether nobody is waited for any more at a barrier of the run where these tasks
-// have arrived; problem says who never comes. One that
+// have arrived, of which came are chiefs and workers; problem says who never comes. One that
 // begins only when tasks that may wait here have ended is among those.
-func (l *Machine) BarrierOpens(arrived map[cluster.TaskID]bool) (problem string, open bool) {
+func (l *Machine) BarrierOpens(arrived map[cluster.TaskID]bool, came int) (problem string, open bool) {
+	if l.run.missesAtBarrier(came) {
+		return "", false
+	}
 	open = true
 	for _, t := range l.run.Tasks {
 		if (t.ID.Role != cluster.Chief && t.ID.Role != cluster.Worker) || arrived[t.ID] {
@@ -52,4 +55,21 @@ func (l *Machine) BarrierOpens(arrived map[cluster.TaskID]bool) (problem string,
 		open = false
 	}
 	return "", open
+}
+
+// missesAtBarrier is whether somebody is missing at a barrier who will come in any case, as far as the counts of
+// tasks tell: it spares a look at each task for each that arrives.
+func (r *Run) missesAtBarrier(came int) bool {
+	missing := -came
+	for _, role := range []string{cluster.Chief, cluster.Worker} {
+		n := r.count[role]
+		switch {
+		case n == nil:
+		case n.alive() < n.total, n.waiting > 0 && n.awaits != "":
+			return false
+		default:
+			missing += n.total
+		}
+	}
+	return missing > 0
 }

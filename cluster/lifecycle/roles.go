@@ -30,13 +30,16 @@ func (l *Machine) launchDue() {
 	if r == nil || (r.State != RunLaunching && r.State != RunRunning) || r.Stopping {
 		return
 	}
+	if !l.turns() {
+		return
+	}
 	late := false
 	for _, x := range l.execs {
 		t := r.task(x.Task)
 		if t.State != TaskWaiting {
 			continue
 		}
-		t.Awaits = l.awaits(t)
+		t.Awaits = r.count[t.ID.Role].awaits
 		if t.Awaits == "" && x.State == ExecutorReady { // one that is silent may come back, and is given it then
 			l.launch(x, true)
 			late = late || r.State == RunRunning
@@ -67,33 +70,42 @@ func (r *Run) training() bool {
 	return theirs
 }
 
-// awaits is the role that a task waits for, "" when those before it are where they must
-// be: the tasks of a tracked role have ended well, those of another, which never ends by
-// itself, are in their program. One of those that failed is no reason to wait.
-func (l *Machine) awaits(t *Task) string {
-	for _, role := range l.policy(t.ID.Role).after {
-		tracked := l.policy(role).kind == cluster.Tracked
-		for _, o := range l.run.Tasks {
-			switch {
-			case o.ID.Role != role:
-			case tracked && !l.through(o):
-				return role
-			case o.State == TaskWaiting, o.State == TaskLaunching:
-				return role
-			}
+// turns looks for whom the tasks wait that are to be launched, and tells whether it is
+// some role's turn, or another's to be waited for.
+func (l *Machine) turns() bool {
+	changed := false
+	for role, n := range l.run.count {
+		if n.waiting == 0 {
+			continue
+		}
+		before := n.awaits
+		n.awaits = l.awaits(role)
+		changed = changed || n.awaits == "" || n.awaits != before
+	}
+	return changed
+}
+
+// awaits is the role that the tasks of a role wait for, "" when those before it are where
+// they must be: the tasks of a tracked role have ended well, those of another, which never
+// ends by itself, are in their program. One of those that failed is no reason to wait.
+func (l *Machine) awaits(role string) string {
+	for _, before := range l.policy(role).after {
+		n := l.run.count[before]
+		switch {
+		case n == nil:
+		case n.waiting+n.launching > 0, l.policy(before).kind == cluster.Tracked && !l.through(before):
+			return before
 		}
 	}
 	return ""
 }
 
-// through is whether nobody waits for the end of a tracked task any more: it has ended,
-// or never will by itself. A failure that has not closed the run is one that it goes on
-// without, unless the verdict is still to come.
-func (l *Machine) through(t *Task) bool {
-	if t.alive() {
-		return l.serves(t)
-	}
-	return !slices.Contains(l.run.echoes, t)
+// through is whether nobody waits for the ends of a tracked role's tasks any more: they
+// have ended, or never will by themselves. A failure that has not closed the run is one
+// that it goes on without, unless the verdict is still to come.
+func (l *Machine) through(role string) bool {
+	r := l.run
+	return r.count[role].alive() == r.serving(role) && !slices.ContainsFunc(r.echoes, func(t *Task) bool { return t.ID.Role == role })
 }
 
 // serves is whether a worker is in tf.distribute.Server.join(), for a chief that has ended.
@@ -114,36 +126,39 @@ func (l *Machine) checkDone() {
 	if chief != nil && !(chief.State == TaskExited && succeeded(chief.Exit)) {
 		return
 	}
-	var last []*Task // alive, and given a while
-	for _, t := range r.Tasks {
-		p := l.policy(t.ID.Role)
+	last := 0 // alive, and given a while
+	for role, n := range r.count {
+		p, alive := l.policy(role), n.alive()-r.serving(role)
 		switch {
-		case !t.alive() || t.overdue || l.serves(t):
+		case alive == 0 || n.overdue:
 		case p.endWithin > 0:
-			last = append(last, t)
+			last += alive
 		case p.kind == cluster.Tracked:
 			return
 		}
 	}
 	switch {
 	case len(r.echoes) > 0:
-	case len(last) == 0:
+	case last == 0:
 		l.outcome("finished", nil, l.limits.failGrace)
 	case !r.over:
-		l.lastOnes(last)
+		l.lastOnes()
 	}
 }
 
 // lastOnes starts the clocks of the tasks that are left when training is over. The
 // others are ended, unless one of the former may still need them.
-func (l *Machine) lastOnes(last []*Task) {
+func (l *Machine) lastOnes() {
 	r := l.run
 	r.over = true
 	l.do(SetTimer{"step", 0})
 	var roles []string
 	needed := false
-	for _, t := range last {
+	for _, t := range r.Tasks {
 		p := l.policy(t.ID.Role)
+		if !t.alive() || p.endWithin == 0 || l.serves(t) {
+			continue
+		}
 		needed = needed || p.kind != cluster.Sidecar
 		if !slices.Contains(roles, t.ID.Role) {
 			roles = append(roles, t.ID.Role)
@@ -170,11 +185,13 @@ func (l *Machine) notEnded(role string) {
 		return
 	}
 	p := l.policy(role)
+	if r.count[role].overdue {
+		return
+	}
 	var left []string
 	var first *Task
 	for _, t := range r.Tasks {
-		if t.ID.Role == role && t.alive() && !t.overdue {
-			t.overdue = true
+		if t.ID.Role == role && t.alive() {
 			left = append(left, t.ID.String())
 			if first == nil {
 				first = t
@@ -184,6 +201,7 @@ func (l *Machine) notEnded(role string) {
 	if first == nil {
 		return
 	}
+	r.count[role].overdue = true
 	if p.kind == cluster.Tracked {
 		l.outcome("failed", &clusterpb.Failure{
 			Kind: "run_timeout", ExitCode: 124, Task: first.ID.String(), Host: l.Executor(first.exec).Host,
@@ -221,7 +239,14 @@ func (l *Machine) waits(x *Executor) bool {
 }
 
 // launching is whether a task has not entered its program though its turn has come.
-func (r *Run) launching() bool { return slices.ContainsFunc(r.Tasks, (*Task).entering) }
+func (r *Run) launching() bool {
+	for _, n := range r.count {
+		if n.launching > 0 || (n.waiting > 0 && n.awaits == "") {
+			return true
+		}
+	}
+	return false
+}
 
 func (t *Task) entering() bool {
 	return t.State == TaskLaunching || (t.State == TaskWaiting && t.Awaits == "")

@@ -47,6 +47,8 @@ type Run struct {
 	Attempt  int
 	Restarts int
 	Tasks    []*Task
+	byID     map[cluster.TaskID]*Task
+	count    map[string]*taskCounts // by role
 	cluster  cluster.Spec
 	Failure  *clusterpb.Failure
 	entered  bool // every task of the first attempt has
@@ -89,7 +91,6 @@ type Task struct {
 	signaled     bool   // by SIGTERM or SIGKILL
 	leaving      bool   // its program has been reached by the request to stop
 	Awaits       string // the role whose tasks come first, while it waits for them
-	overdue      bool   // the while it had behind the training's end is over
 }
 
 func (l *Machine) stepRun(e Event) {
@@ -109,7 +110,10 @@ func (l *Machine) stepRun(e Event) {
 		l.prepared(e)
 	case ProgramEntered:
 		if t := l.OpenTask(e.Run, e.Task); t != nil && t.State == TaskLaunching {
-			t.State, t.entered = TaskRunning, true
+			l.run.setTask(t, func() { t.State, t.entered = TaskRunning, true })
+			if l.run.stop != nil {
+				l.run.stop.seen = [stopScans]int{}
+			}
 			l.Executor(t.exec).unknown = 0
 			l.do(RunChanged{})
 			l.launchDue()
@@ -117,7 +121,7 @@ func (l *Machine) stepRun(e Event) {
 		}
 	case ServerJoined:
 		if t := l.OpenTask(e.Run, e.Task); t != nil {
-			t.joinedServer = true
+			l.run.setTask(t, func() { t.joinedServer = true })
 			l.launchDue()
 			l.checkDone()
 		}
@@ -129,12 +133,9 @@ func (l *Machine) stepRun(e Event) {
 				x.unknown = 0 // it was being launched when its agent came back
 			}
 		}
-		if l.run != nil {
-			for _, t := range l.run.Tasks {
-				if t.exec == e.Exec {
-					t.Stopped = e.Stopped[t.ID]
-				}
-			}
+		if x := l.Executor(e.Exec); x != nil && l.run != nil {
+			t := l.run.task(x.Task)
+			t.Stopped = e.Stopped[t.ID]
 		}
 	case StepMoved:
 		if r := l.run; r != nil && r.State.Open() && r.Spec.StepTimeout > 0 && !r.Stopping {
@@ -160,15 +161,6 @@ func (l *Machine) OpenTask(run int32, id cluster.TaskID) *Task {
 	return l.run.task(id)
 }
 
-func (r *Run) task(id cluster.TaskID) *Task {
-	for _, t := range r.Tasks {
-		if t.ID == id {
-			return t
-		}
-	}
-	return nil
-}
-
 // advance lets the start that waits begin, or a restart go on, as soon as every
 // executor is whole and free.
 func (l *Machine) advance() {
@@ -182,8 +174,11 @@ func (l *Machine) advance() {
 	if !restart && l.Active() {
 		return
 	}
+	if l.count.left == 0 && l.count.unready+l.count.busy > 0 {
+		return
+	}
 	for _, x := range l.execs {
-		x.left = x.left && restart && x.State != ExecutorReady
+		l.setLeft(x, x.left && restart && x.State != ExecutorReady)
 		if !x.left && (x.State != ExecutorReady || x.Busy) {
 			return
 		}
@@ -205,13 +200,16 @@ func (l *Machine) advance() {
 	for _, t := range r.Tasks {
 		*t = Task{ID: t.ID, exec: t.exec, Restarts: t.Restarts}
 	}
+	r.index()
+	l.count.unprepared = 0
 	for _, x := range l.execs {
 		if x.left {
 			t := r.task(x.Task)
-			t.State, t.Exit = TaskExited, &clusterpb.Exited{Code: -1, Reason: "executor lost: " + x.Why}
+			r.setTask(t, func() { t.State, t.Exit = TaskExited, &clusterpb.Exited{Code: -1, Reason: "executor lost: " + x.Why} })
 			continue
 		}
 		x.Port = 0
+		l.count.unprepared++
 		l.do(SendInstruction{x.ID, &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Prepare{
 			Prepare: &clusterpb.Prepare{Run: r.Spec.ID, Attempt: int32(r.Attempt)},
 		}}})
@@ -232,12 +230,15 @@ func (l *Machine) prepared(e PortPrepared) {
 		}, 0)
 		return
 	}
+	if x.Port == 0 && e.Port != 0 {
+		l.count.unprepared--
+	}
 	x.Port = e.Port
+	if l.count.unprepared > 0 {
+		return
+	}
 	addresses := map[cluster.TaskID]string{}
 	for _, x := range l.execs {
-		if x.Port == 0 && !x.left {
-			return
-		}
 		addresses[x.Task] = cluster.HostPort(x.address, x.Port)
 	}
 	spec, err := cluster.NewSpec(addresses)
@@ -262,9 +263,9 @@ func (l *Machine) launch(x *Executor, fresh bool) {
 	r := l.run
 	t := r.task(x.Task)
 	t.Attempt = r.Attempt + LoneRestart*t.Restarts
-	t.State, t.Exit, t.entered, t.joinedServer = TaskLaunching, nil, false, false
+	r.setTask(t, func() { t.State, t.Exit, t.entered, t.joinedServer = TaskLaunching, nil, false, false })
 	t.asked, t.signaled, t.leaving = false, false, false
-	x.Busy = true
+	l.setBusy(x, true)
 	l.do(LaunchTask{Exec: x.ID, Task: x.Task, Attempt: t.Attempt, Spec: r.cluster, fresh: fresh})
 }
 

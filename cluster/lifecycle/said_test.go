@@ -13,7 +13,7 @@ import (
 func TestSaid(t *testing.T) {
 	t.Parallel()
 	begin := func() *Machine {
-		p := &player{}
+		p := &player{t: t}
 		if err := p.cluster(map[string]string{"worker": "2"}); err != nil {
 			t.Fatal(err)
 		}
@@ -61,13 +61,13 @@ func TestSaid(t *testing.T) {
 func TestBarrierOfStages(t *testing.T) {
 	t.Parallel()
 	for before, want := range map[string]string{cluster.Chief: "worker:0 begins when the chief has ended (--worker-depends-on), and cannot come before", "loader": ""} {
-		p := &player{}
+		p := &player{t: t}
 		for _, line := range []string{"cluster chief=1 worker=1 loader=1 worker.after=" + before, "up", "start", "prepared", "entered chief:0"} {
 			if err := p.do(line); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if problem, open := p.l.BarrierOpens(map[cluster.TaskID]bool{{Role: cluster.Chief}: true}); problem != want || open != (want != "") {
+		if problem, open := p.l.BarrierOpens(map[cluster.TaskID]bool{{Role: cluster.Chief}: true}, 1); problem != want || open != (want != "") {
 			t.Errorf("worker behind %s: %q, %t", before, problem, open)
 		}
 	}

@@ -33,6 +33,30 @@ type stopPlan struct {
 	named *clusterpb.ActAtStep               // the step that they are to leave at
 	ready map[cluster.TaskID]bool            // who will
 	ended bool                               // a task has ended, and the clock for the others runs
+	seen  [stopScans]int                     // executors that anyBusy need not look at again
+}
+
+// What anyBusy looks for, so that it looks at each executor once.
+const (
+	scanUnanswered = iota
+	scanUnready
+	scanTraining
+	scanUnasked
+	scanUnsignaled
+	stopScans
+)
+
+// anyBusy is whether a task with a living process matches. Once a task does not match, it is
+// not looked at again before seen is cleared: when something else is asked of the tasks, or
+// one enters its program, which may have something to save from then on.
+func (l *Machine) anyBusy(scan int, matches func(*Task) bool) bool {
+	s := l.run.stop
+	for ; s.seen[scan] < len(l.execs); s.seen[scan]++ {
+		if x := l.execs[s.seen[scan]]; x.Busy && matches(l.run.task(x.Task)) {
+			return true
+		}
+	}
+	return false
 }
 
 type stopPhase int
@@ -107,7 +131,7 @@ func (l *Machine) trains(t *Task) bool {
 // askSteps asks those who train for their step and signals those who need not be waited for.
 func (l *Machine) askSteps() {
 	s := l.run.stop
-	s.phase, s.steps = stopAsking, map[cluster.TaskID]*clusterpb.Step{}
+	s.phase, s.steps, s.seen = stopAsking, map[cluster.TaskID]*clusterpb.Step{}, [stopScans]int{}
 	s.round++
 	asked := false
 	for _, t := range l.busyTasks(func(t *Task) bool { return !t.asked }) {
@@ -152,20 +176,22 @@ func (l *Machine) stepAnswered(e StepAnswered) {
 
 // nameOnceAnswered goes on when no answer is missing any more.
 func (l *Machine) nameOnceAnswered() {
-	missing := l.busyTasks(func(t *Task) bool { return l.trains(t) && l.run.stop.steps[t.ID] == nil })
-	if len(missing) == 0 {
+	if !l.anyBusy(scanUnanswered, func(t *Task) bool { return l.trains(t) && l.run.stop.steps[t.ID] == nil }) {
 		l.name()
 	}
 }
 
 // reporters are the tasks that have said where they are.
-func (l *Machine) reporters() []*Task {
-	return l.busyTasks(func(t *Task) bool { return l.trains(t) && !t.leaving && l.run.stop.steps[t.ID].GetCounter() != "" })
+func (l *Machine) reporters() []*Task { return l.busyTasks(l.reports) }
+
+func (l *Machine) reports(t *Task) bool {
+	return l.trains(t) && !t.leaving && l.run.stop.steps[t.ID].GetCounter() != ""
 }
 
 // name tells those who report steps at the end of which one they are to leave.
 func (l *Machine) name() {
 	s := l.run.stop
+	s.seen = [stopScans]int{}
 	reporters := l.reporters()
 	counters := map[string]bool{}
 	var answers []*clusterpb.Step
@@ -196,14 +222,14 @@ func (l *Machine) name() {
 // confirmOnceReady lets the tasks leave at the named step once each has said that it will.
 func (l *Machine) confirmOnceReady() {
 	s := l.run.stop
+	if l.anyBusy(scanUnready, func(t *Task) bool { return l.reports(t) && !s.ready[t.ID] }) {
+		return
+	}
 	var names []string
 	for _, t := range l.reporters() {
-		if !s.ready[t.ID] {
-			return
-		}
 		names = append(names, t.ID.String())
 	}
-	s.phase = stopAgreed
+	s.phase, s.seen = stopAgreed, [stopScans]int{}
 	confirmed := proto.CloneOf(s.named)
 	confirmed.Confirmed = true
 	for _, t := range l.reporters() {
@@ -247,7 +273,7 @@ func agreedStep(answers []*clusterpb.Step, lead time.Duration) (step int64, with
 // signalTrainers sends SIGTERM to those who train and are not leaving yet.
 func (l *Machine) signalTrainers() {
 	s := l.run.stop
-	s.phase = stopSignaled
+	s.phase, s.seen = stopSignaled, [stopScans]int{}
 	l.signal(l.busyTasks(func(t *Task) bool { return l.trains(t) && !t.leaving && !t.signaled }))
 	l.do(SetTimer{"stop step", 0})
 	l.signalServers()
@@ -255,10 +281,11 @@ func (l *Machine) signalTrainers() {
 
 // signalServers sends SIGTERM to everyone else once no task trains any more.
 func (l *Machine) signalServers() {
-	if len(l.busyTasks(l.trains)) > 0 {
+	unsignaled := func(t *Task) bool { return !t.signaled }
+	if l.anyBusy(scanTraining, l.trains) || !l.anyBusy(scanUnsignaled, unsignaled) {
 		return
 	}
-	l.signal(l.busyTasks(func(t *Task) bool { return !t.signaled }))
+	l.signal(l.busyTasks(unsignaled))
 }
 
 // signal sends SIGTERM to tasks. Those that do not react have the same time from now on
@@ -276,7 +303,7 @@ func (l *Machine) signal(ts []*Task) {
 // stoppedOne goes on with a stop after a task's end, and closes the run with the last one.
 func (l *Machine) stoppedOne() {
 	s := l.run.stop
-	if len(l.busyTasks(func(*Task) bool { return true })) == 0 {
+	if l.count.busy == 0 {
 		l.outcome("stopped", l.run.Failure, 0)
 		return
 	}
@@ -291,7 +318,10 @@ func (l *Machine) stoppedOne() {
 	case stopNamed:
 		l.signalTrainers()
 	case stopAgreed: // its peers leave too in a moment, or never reach the step without it
-		l.signal(l.busyTasks(func(t *Task) bool { return l.trains(t) && !t.asked }))
+		unasked := func(t *Task) bool { return l.trains(t) && !t.asked }
+		if l.anyBusy(scanUnasked, unasked) {
+			l.signal(l.busyTasks(unasked))
+		}
 		if first {
 			l.do(SetTimer{"stop step", l.limits.straggle})
 		}

@@ -3,7 +3,8 @@
     python e2e/bench/bench.py --prefix PREFIX [--rows 1,3,spark] [--quick] [--pairs N] [--json FILE]
 
 PREFIX is where the kernel tfcluster is installed. Rows are named as the design numbers them; spark is row 4 on a
-standalone Spark, stop the stop of a fit, yarn row 7 on a Hadoop of its own.
+standalone Spark, stop the stop of a fit, yarn row 7 on a Hadoop of its own, scale a driver with thousands of
+simulated agents.
 Nothing is asserted: a figure depends on the machine. The exit code is 0 when every row asked for was
 measured, whether or not its bar holds, or skipped for want of what it needs.
 """
@@ -18,6 +19,7 @@ import time
 
 import rows_cluster
 import rows_kernel
+import rows_scale
 import rows_spark
 import rows_steps
 import rows_yarn
@@ -34,6 +36,7 @@ ROWS = {
     "stop": rows_cluster.stopped,
     "6": rows_steps.steps,
     "yarn": rows_yarn.submit,
+    "scale": rows_scale.scale,
 }
 
 

@@ -1,0 +1,49 @@
+package clusterpb
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+)
+
+// Environment is the task's environment as the launch has it, with the variables that
+// have the cluster's specification in them.
+func (x *Launch) Environment() (map[string]string, error) {
+	env := maps.Clone(x.GetEnv())
+	if env == nil {
+		env = map[string]string{}
+	}
+	for _, v := range x.GetSpecVariables() {
+		spec, err := ofRoles(x.GetClusterSpec(), v.GetRoles())
+		if err != nil {
+			return nil, fmt.Errorf("make %s: %w", v.GetName(), err)
+		}
+		env[v.GetName()] = v.GetBefore() + spec + v.GetAfter()
+	}
+	return env, nil
+}
+
+// ofRoles is what a specification says of some roles; of none: the whole.
+func ofRoles(spec string, roles []string) (string, error) {
+	if len(roles) == 0 {
+		return spec, nil
+	}
+	var all map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(spec), &all); err != nil {
+		return "", fmt.Errorf("read the cluster's specification: %w", err)
+	}
+	some := map[string]json.RawMessage{}
+	for _, role := range roles {
+		if at, ok := all[role]; ok {
+			some[role] = at
+		}
+	}
+	if len(some) == len(all) {
+		return spec, nil
+	}
+	b, err := json.Marshal(some)
+	if err != nil {
+		return "", fmt.Errorf("write the cluster's specification: %w", err)
+	}
+	return string(b), nil
+}

@@ -1,0 +1,33 @@
+package coordinator
+
+import (
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// launches is what the launches of one attempt have in common: it is made once and shared
+// by their messages. Owned by the coordinator's loop.
+type launches struct {
+	run      int32
+	attempt  int
+	spec     string // as JSON
+	numbers  map[cluster.TaskID]int32
+	programs map[string]*clusterpb.Program // by role
+}
+
+// launchesOf is what the launches of the active attempt share. Loop only.
+func (c *Coordinator) launchesOf(spec cluster.Spec) *launches {
+	r := c.lc.Run()
+	if l := c.launches; l != nil && l.run == r.Spec.ID && l.attempt == r.Attempt {
+		return l
+	}
+	l := &launches{run: r.Spec.ID, attempt: r.Attempt, spec: spec.JSON(), numbers: map[cluster.TaskID]int32{}, programs: map[string]*clusterpb.Program{}}
+	for i, t := range c.lc.Tasks() {
+		l.numbers[t] = int32(i)
+		if l.programs[t.Role] == nil {
+			l.programs[t.Role] = c.programOf(t.Role)
+		}
+	}
+	c.launches = l
+	return l
+}

@@ -1,0 +1,174 @@
+package driver
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/tfcluster/tfcluster/cluster/auth"
+)
+
+// handshakeServer accepts connections as a gRPC server does, and counts those whose
+// handshake succeeded.
+type handshakeServer struct {
+	ln       net.Listener
+	pending  *handshakes
+	accepted chan struct{}
+	entered  chan net.Conn
+}
+
+func serveHandshakes(t *testing.T, limit int, minimum time.Duration, config *tls.Config) *handshakeServer {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHandshakes(limit, minimum)
+	s := &handshakeServer{h.listen(ln), h, make(chan struct{}, 100), make(chan net.Conn, 100)}
+	creds := h.credentials(credentials.NewTLS(config))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			conn, err := s.ln.Accept()
+			if err != nil {
+				return
+			}
+			s.accepted <- struct{}{}
+			go func() { // ends with the connection
+				secure, _, err := creds.ServerHandshake(conn)
+				if err != nil {
+					_ = conn.Close()
+					return
+				}
+				s.entered <- secure
+			}()
+		}
+	}()
+	t.Cleanup(func() { s.ln.Close(); <-ended })
+	return s
+}
+
+func (s *handshakeServer) dial(t *testing.T) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func within[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%s: not within 10 s", what)
+		panic("unreachable")
+	}
+}
+
+// authority gives both ends' configurations.
+func authority(t *testing.T) (server, client *tls.Config) {
+	t.Helper()
+	a, err := auth.NewAuthority("c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err = a.ServerTLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, key, err := a.Issue("0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server, &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: server.ClientCAs, ServerName: "coordinator", NextProtos: []string{"h2"}}
+}
+
+// TestHandshakesLimited: the oldest connection that does not authenticate makes room for
+// another, and not before it had its time.
+func TestHandshakesLimited(t *testing.T) {
+	t.Parallel()
+	config, _ := authority(t)
+	const minimum = 300 * time.Millisecond
+	s := serveHandshakes(t, 3, minimum, config)
+	began := time.Now()
+	first := s.dial(t)
+	for range 2 {
+		s.dial(t)
+	}
+	for range 3 {
+		within(t, "accept", s.accepted)
+	}
+	s.dial(t)
+	within(t, "accept one too many", s.accepted)
+	if took := time.Since(began); took < minimum {
+		t.Errorf("it was accepted after %s: the oldest had less than %s", took, minimum)
+	}
+	if err := first.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := first.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !isReset(err) {
+		t.Errorf("the oldest is not closed: %v", err)
+	}
+	s.pending.mu.Lock()
+	defer s.pending.mu.Unlock()
+	if n := s.pending.pending.Len(); n != 3 {
+		t.Errorf("%d connections are in their handshake, want 3", n)
+	}
+}
+
+func isReset(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && !op.Timeout()
+}
+
+// TestHandshakesDone: a connection that has authenticated takes no room, and one that is
+// refused none either.
+func TestHandshakesDone(t *testing.T) {
+	t.Parallel()
+	config, client := authority(t)
+	s := serveHandshakes(t, 1, time.Hour, config) // none is closed for another
+	for range 3 {
+		conn := tls.Client(s.dial(t), client)
+		if err := conn.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		within(t, "a handshake", s.entered)
+		stranger := tls.Client(s.dial(t), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
+		if err := stranger.Handshake(); err == nil {
+			_, err = stranger.Read(make([]byte, 1)) // of TLS 1.3 the client hears of it so
+			if err == nil {
+				t.Error("one without a certificate is let in")
+			}
+		}
+		stranger.Close()
+	}
+}
+
+// TestHandshakesClose: a listener that waits for room is closed all the same.
+func TestHandshakesClose(t *testing.T) {
+	t.Parallel()
+	config, _ := authority(t)
+	s := serveHandshakes(t, 1, time.Hour, config)
+	s.dial(t)
+	within(t, "accept", s.accepted)
+	s.dial(t)
+	time.Sleep(50 * time.Millisecond) // it waits for room
+	closed := make(chan struct{})
+	go func() { s.ln.Close(); close(closed) }()
+	within(t, "close", closed)
+	within(t, "the one that waited", s.accepted)
+}

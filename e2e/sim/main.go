@@ -1,0 +1,101 @@
+// Command sim measures how a cluster's driver scales. It starts a real driver process,
+// which has the real coordinator, lifecycle, store and gRPC with mTLS, and simulates N
+// agents in its own process, each with a connection and a certificate of its own.
+//
+//	sim [-agents N] [-profile FILE]     prints its figures as one line of JSON
+//
+// The driver's figures are its own process's. Wall times depend on the simulation too,
+// which shares the machine.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/pprof"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/driver"
+)
+
+// version is the driver's and the agents'.
+const version = "sim"
+
+// Variables by which the simulation sets a driver up.
+const (
+	profileVar     = "TFCLUSTER_SIM_PROFILE"     // the file for a CPU profile of the driver
+	descriptorsVar = "TFCLUSTER_SIM_DESCRIPTORS" // the limit on its descriptors
+)
+
+func main() {
+	err := run()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "sim:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if len(os.Args) == 2 && os.Args[1] == "driver" { // as cluster.Launch starts it
+		stop() // the driver takes signals itself
+		return runDriver(context.Background())
+	}
+	agents := flag.Int("agents", 1000, "how many agents join")
+	profile := flag.String("profile", "", "write a CPU profile of the driver here")
+	flag.Parse()
+	if *profile != "" {
+		if err := os.Setenv(profileVar, *profile); err != nil {
+			return fmt.Errorf("ask for a profile: %w", err)
+		}
+	}
+	figures, err := measure(ctx, *agents)
+	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(figures)) // also those of a life that was cut short
+}
+
+// runDriver is the driver process, with the simulated engine for a backend.
+func runDriver(ctx context.Context) (err error) {
+	if n, err := strconv.ParseUint(os.Getenv(descriptorsVar), 10, 64); err == nil {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: n}); err != nil {
+			return fmt.Errorf("limit the driver's descriptors: %w", err)
+		}
+	}
+	if path := os.Getenv(profileVar); path != "" {
+		stop, err := startProfile(path)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	return driver.Main(ctx, driver.Options{
+		Version: version, Program: program, Backends: map[string]cluster.Backend{engineName: backend{}},
+	}, io.Reader(os.Stdin), os.NewFile(3, "word"))
+}
+
+func startProfile(path string) (stop func(), err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, fmt.Errorf("write a profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, fmt.Errorf("write a profile: %w", err)
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		_ = f.Close() // what is missing is seen by who reads it
+	}, nil
+}

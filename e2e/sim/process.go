@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// usage is what a process has used.
+type usage struct {
+	cpu       float64 // seconds, user and system
+	rss, peak int64   // bytes
+}
+
+// ticks is USER_HZ, which Linux fixes for what /proc tells.
+const ticks = 100
+
+// usageOf reads a process's usage from /proc.
+func usageOf(pid int) (usage, error) {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return usage{}, fmt.Errorf("look at the driver: %w", err)
+	}
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	const userTime, systemTime = 11, 12
+	if len(fields) <= systemTime {
+		return usage{}, fmt.Errorf("look at the driver: %q", stat)
+	}
+	var u usage
+	for _, f := range fields[userTime : systemTime+1] {
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return usage{}, fmt.Errorf("look at the driver: %w", err)
+		}
+		u.cpu += float64(n) / ticks
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return usage{}, fmt.Errorf("look at the driver: %w", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		name, value, _ := strings.Cut(line, ":")
+		var kB int64
+		if _, err := fmt.Sscan(value, &kB); err != nil {
+			continue
+		}
+		switch name {
+		case "VmRSS":
+			u.rss = kB << 10
+		case "VmHWM":
+			u.peak = kB << 10
+		}
+	}
+	return u, nil
+}
