@@ -196,6 +196,13 @@ func (c *Cluster) stop() {
 	daemons := append([]*Daemon{c.NameNode, c.DataNode, c.ResourceManager}, c.NodeManagers...)
 	failed := c.t.Failed()
 	c.leftovers() // before NodeManagers end: they would end their containers
+	var g errgroup.Group
+	for _, d := range daemons {
+		if d != nil {
+			g.Go(func() error { d.leave(); return nil })
+		}
+	}
+	_ = g.Wait() // none fails
 	for _, d := range daemons {
 		if d != nil {
 			d.Kill()
