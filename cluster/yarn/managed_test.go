@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,11 +37,7 @@ func managed(t testing.TB, y *hadooptest.Cluster) clustertest.Harness {
 // TestManaged: a cluster whose driver runs in a container passes what others do, outlives
 // whoever stands before it, and leaves nothing.
 func TestManaged(t *testing.T) {
-	environments := filepath.Join(t.TempDir(), "environments")
-	h := start(t, hadooptest.Options{
-		HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute, Site: map[string]string{"yarn.nodemanager.admin-env": "TFCLUSTER_CACHE=" + environments},
-	})
-	t.Cleanup(func() { leavesNothing(t, h) })
+	h, environments := onShared(t)
 	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, managed(t, h)) })
 	t.Run("its page is shown by the proxy alone", func(t *testing.T) { t.Parallel(); showsPage(t, h) })
 	t.Run("TensorBoard comes through the proxy", func(t *testing.T) { t.Parallel(); showsBoard(t, h) })
@@ -65,7 +62,7 @@ func hadoop(t testing.TB, h *hadooptest.Cluster) (conf *hadoopconf.Conf, user st
 	return conf, user
 }
 
-func openHDFS(t *testing.T, h *hadooptest.Cluster) *hdfs.FS {
+func openHDFS(t testing.TB, h *hadooptest.Cluster) *hdfs.FS {
 	t.Helper()
 	conf, user := hadoop(t, h)
 	store, err := hdfs.New(hdfs.Config{Conf: conf, User: user})
@@ -76,7 +73,8 @@ func openHDFS(t *testing.T, h *hadooptest.Cluster) *hdfs.FS {
 }
 
 // leavesNothing: every application has finished, and what it kept on HDFS is gone.
-func leavesNothing(t *testing.T, h *hadooptest.Cluster) {
+func leavesNothing(t testing.TB, h *hadooptest.Cluster) {
+	t.Helper()
 	conf, user := hadoop(t, h)
 	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
 	defer cancel()
@@ -85,7 +83,11 @@ func leavesNothing(t *testing.T, h *hadooptest.Cluster) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	apps, err := client.Applications(ctx)
+	var apps []*yarnpb.ApplicationReport
+	clustertest.WaitFor(t, "the end of the applications", func() bool {
+		apps, err = client.Applications(ctx)
+		return err == nil && !slices.ContainsFunc(apps, func(a *yarnpb.ApplicationReport) bool { return !protocol.Ended(a.GetYarnApplicationState()) })
+	})
 	if err != nil || len(apps) == 0 {
 		t.Errorf("the applications are %v: %v", apps, err)
 	}

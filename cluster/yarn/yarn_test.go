@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -39,7 +40,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := clustertest.Main(m)
+	code := clustertest.Main(m, engine)
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
@@ -75,12 +76,37 @@ func harness(t testing.TB, h *hadooptest.Cluster) clustertest.Harness {
 	}
 }
 
+// shared is the Hadoop of tests that neither kill its daemons nor need other settings.
+type shared struct {
+	*hadooptest.Cluster
+	environments string // where agents unpack what they were given
+}
+
+var engine = clustertest.Share(func(t testing.TB) shared {
+	environments := filepath.Join(t.TempDir(), "environments")
+	h := hadooptest.Start(t, hadooptest.Options{
+		// A driver that died is missed for a minute before its tasks are ended.
+		HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute, Site: map[string]string{"yarn.nodemanager.admin-env": "TFCLUSTER_CACHE=" + environments},
+	})
+	t.Cleanup(func() { leavesNothing(t, h) })
+	return shared{h, environments}
+})
+
+// onShared is the Hadoop that tests share, and where its agents unpack what they were given.
+func onShared(t *testing.T) (h *hadooptest.Cluster, environments string) {
+	t.Helper()
+	clustertest.FindPython(t) // else there is nothing to start Hadoop for
+	t.Parallel()
+	s := engine.Get(t)
+	return s.Cluster, s.environments
+}
+
 func TestSuite(t *testing.T) {
-	// A driver that died is missed for a minute before its tasks are ended.
-	h := start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute, Site: indexed})
+	h, _ := onShared(t)
 	clustertest.Suite(t, harness(t, h))
 	t.Run("own folder", func(t *testing.T) { clustertest.OwnFolder(t, harness(t, h)) })
-	t.Run("logs of the other format are read", func(t *testing.T) { readsLogs(t, h) })
+	t.Run("what containers wrote is read", func(t *testing.T) { readsLogs(t, h) })
+	t.Run("a batch run is remembered", func(t *testing.T) { remembersPlain(t, h) })
 	t.Run("a driver that is elsewhere is found", func(t *testing.T) { findsMoved(t, h) })
 }
 
@@ -92,13 +118,14 @@ const forever = "import time\nprint('here', flush=True)\nwhile True: time.sleep(
 
 // TestRefusals: what this YARN can never give is refused at once, in one line.
 func TestRefusals(t *testing.T) {
-	h := start(t, hadooptest.Options{
-		HDFS: true, NodeManagers: 2, GPUs: 2, GPUPlugins: 1, Labels: []string{"", "fast"},
+	site := maps.Clone(indexed)
+	maps.Copy(site, map[string]string{
 		// The queue ml lets one application begin.
-		Site: map[string]string{
-			"yarn.scheduler.capacity.root.ml.maximum-am-resource-percent": "0.0001",
-			"yarn.scheduler.maximum-allocation-vcores":                    "4",
-		},
+		"yarn.scheduler.capacity.root.ml.maximum-am-resource-percent": "0.0001",
+		"yarn.scheduler.maximum-allocation-vcores":                    "4",
+	})
+	h := start(t, hadooptest.Options{
+		HDFS: true, NodeManagers: 2, GPUs: 2, GPUPlugins: 1, Labels: []string{"", "fast"}, Site: site,
 	})
 	t.Run("what was shipped long ago goes", func(t *testing.T) { cleansCache(t, h) })
 	t.Run("a node whose GPUs are not there", func(t *testing.T) { missesGPUs(t, h, 1, "fast") })
@@ -125,8 +152,7 @@ func TestRefusals(t *testing.T) {
 	}
 	t.Run("a full queue", func(t *testing.T) { waitsForQueue(t, h) })
 	t.Run("an address that no node can dial", func(t *testing.T) { provesReach(t, h) })
-	t.Run("what containers wrote is read", func(t *testing.T) { readsLogs(t, h) })
-	t.Run("a batch run is remembered", func(t *testing.T) { remembersPlain(t, h) })
+	t.Run("logs of the other format are read", func(t *testing.T) { readsLogs(t, h) })
 	t.Run("an application that cannot be taken over is ended", func(t *testing.T) { endsWhatItCannotTake(t, h) })
 }
 
