@@ -45,7 +45,7 @@ func archive(t testing.TB, python, java, home string) string {
 	if err != nil {
 		return ""
 	}
-	sum := sha256.Sum256(fmt.Append(nil, real, info.ModTime(), home)) // Java refuses one of another Java or of other paths
+	sum := sha256.Sum256(fmt.Append(nil, real, info.ModTime(), home)) // Java refuses one of another Java
 	path := filepath.Join(environment, fmt.Sprintf("sparktest-%x.jsa", sum[:4]))
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -40,7 +40,7 @@ func (c *Cluster) archiveOf(name, class string) archive {
 	if err != nil {
 		return archive{}
 	}
-	sum := sha256.Sum256(fmt.Append(nil, java, info.ModTime(), c.jars)) // Java refuses one of another Java or of other paths
+	sum := sha256.Sum256(fmt.Append(nil, java, info.ModTime(), c.jars)) // Java refuses one of another Java
 	a := archive{path: filepath.Join(c.jars, fmt.Sprintf("%s-%x.jsa", class, sum[:4]))}
 	if _, err := os.Stat(a.path); !errors.Is(err, os.ErrNotExist) {
 		return a
