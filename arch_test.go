@@ -63,7 +63,7 @@ var mayImport = map[string][]string{
 	"rdma":                      {},
 	"jupyter-ext":               {},
 	"e2e":                       {"cluster", "cluster/clusterpb", "cluster/clustertest", "cluster/spark/sparktest", "cluster/yarn/hadooptest"},
-	"e2e/sim":                  {"cluster", "cluster/client", "cluster/clusterpb", "cluster/coordinator", "cluster/driver", "cluster/state"},
+	"e2e/sim":                   {"cluster", "cluster/client", "cluster/clusterpb", "cluster/coordinator", "cluster/driver", "cluster/state"},
 	"cluster/yarn/protocol":     {"cluster/hdfs", "cluster/yarn/ipc", "cluster/yarn/credentials", "cluster/yarn/yarnpb"},
 	"cluster/yarn/ipc":          {"cluster/yarn/credentials", "cluster/yarn/yarnpb"},
 	"cluster/yarn/credentials":  {"cluster/yarn/yarnpb"},

@@ -49,6 +49,7 @@ func (n *taskCounts) add(t *Task, by int) {
 	}
 }
 
+// Executor returns the executor with an id; nil if there is none.
 func (l *Machine) Executor(id cluster.ExecutorID) *Executor { return l.byID[id] }
 
 // setState gives an executor another state.

@@ -104,8 +104,8 @@ func freePort(t testing.TB) string {
 // neither an RDD nor a JVM beside the notebook.
 func TestSuiteOnConnect(t *testing.T) {
 	t.Parallel()
-	c := sparktest.Start(t, sparktest.Options{Cores: 16})
-	s := startNotebook(t, c, "remote="+connectServer(t, c, many(c)...))
+	c := engine.Get(t)
+	s := startNotebook(t, c, "remote="+connectServer(t, c, many(t, c)...))
 	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, s.lent(c)) })
 	s.say("sum", "10")
 	if got := s.hear("sum"); got != "sum 45" {

@@ -28,8 +28,8 @@ const forever = "import time\nprint('here', flush=True)\nwhile True:\n    time.s
 // own, with executors of one core.
 func TestOwnExecutors(t *testing.T) {
 	t.Parallel()
-	c := sparktest.Start(t, sparktest.Options{Cores: 8, MemoryMiB: 8192})
-	clustertest.Cases(t, own(c), clustertest.Executors)
+	c := engine.Get(t)
+	clustertest.Cases(t, own(t, c), clustertest.Executors)
 }
 
 // again runs a program after a fault: start works in the same cluster.
@@ -48,7 +48,7 @@ func again(t *testing.T, cl *clustertest.Cluster) {
 // next start goes on.
 func TestKilled(t *testing.T) {
 	t.Parallel()
-	c := sparktest.Start(t, sparktest.Options{Cores: 8, MemoryMiB: 8192})
+	c := engine.Get(t)
 	for _, fault := range []struct {
 		name string
 		kill func(t *testing.T, cl *clustertest.Cluster)
@@ -66,7 +66,7 @@ func TestKilled(t *testing.T) {
 	} {
 		t.Run(fault.name, func(t *testing.T) {
 			t.Parallel()
-			cl := own(c).Start(t, "worker=2")
+			cl := own(t, c).Start(t, "worker=2")
 			r := cl.Script(forever)
 			r.Line("[worker:1] here")
 			fault.kill(t, cl)
@@ -125,7 +125,7 @@ func kill(t *testing.T, pid int) {
 func TestWorkerDaemonKilled(t *testing.T) {
 	t.Parallel()
 	c := sparktest.Start(t, sparktest.Options{Cores: 2})
-	cl := own(c).Start(t, "worker=2")
+	cl := own(t, c).Start(t, "worker=2")
 	r := cl.Script(forever)
 	r.Line("[worker:1] here")
 	c.KillWorker(0)
@@ -141,7 +141,7 @@ func TestTooFew(t *testing.T) {
 	t.Parallel()
 	c := sparktest.Start(t, sparktest.Options{Cores: 1})
 	began := time.Now()
-	cl := own(c).Launch(t, "worker=3", func(r *clusterpb.ReserveRequest) { r.TimeoutMillis = 45_000 })
+	cl := own(t, c).Launch(t, "worker=3", func(r *clusterpb.ReserveRequest) { r.TimeoutMillis = 45_000 })
 	f := cl.Reserved()
 	for _, want := range []string{"not reserved within 45s", "Spark has 2 slots of 3", "2 executors of 1 core on 127.0.0.1", "spark.cores.max"} {
 		if !strings.Contains(f.GetSummary(), want) {
@@ -157,7 +157,7 @@ func TestTooFew(t *testing.T) {
 // TestRefused: what cannot be is said in one line, with what to do.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	c := sparktest.Start(t, sparktest.Options{Workers: 1})
+	c := engine.Get(t)
 	for _, refused := range []struct {
 		name   string
 		change func(*clusterpb.ReserveRequest)
@@ -175,7 +175,7 @@ func TestRefused(t *testing.T) {
 			if refused.name == "a driver out of reach" {
 				refused.change = also(refused.change, func(r *clusterpb.ReserveRequest) { r.Engine["conf.spark.driver.host"] = "127.0.0.1" })
 			}
-			f := own(c).Launch(t, "worker=1", copied, refused.change).Reserved()
+			f := own(t, c).Launch(t, "worker=1", copied, refused.change).Reserved()
 			for _, want := range refused.want {
 				if !strings.Contains(f.GetSummary(), want) {
 					t.Errorf("failure %v lacks %q", f, want)
@@ -204,8 +204,8 @@ func also(changes ...func(*clusterpb.ReserveRequest)) func(*clusterpb.ReserveReq
 // TestSessionStopped: a cluster on the notebook's session ends with it, and says so.
 func TestSessionStopped(t *testing.T) {
 	t.Parallel()
-	c := sparktest.Start(t, sparktest.Options{})
-	s := startNotebook(t, c, append(many(c), "spark.executor.cores=1", "spark.cores.max=2")...)
+	c := engine.Get(t)
+	s := startNotebook(t, c, append(many(t, c), "spark.executor.cores=1", "spark.cores.max=2")...)
 	cl := s.lent(c).Start(t, "worker=2")
 	r := cl.Script(forever)
 	r.Line("[worker:1] here")

@@ -9,13 +9,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/hdfs"
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
-	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
 // runsOnHDFS: what tasks on Spark's executors leave is on HDFS when the run is over,
 // and comes back to the next run.
 func runsOnHDFS(t *testing.T, h clustertest.Harness) {
-	hadoop := hadooptest.Start(t, hadooptest.Options{HDFS: true})
+	hadoop := engineHadoop.Get(t)
 	dir := fmt.Sprintf("hdfs://%s:8020/user/me/x", hadoop.Host)
 	user, err := hadoopconf.User()
 	if err != nil {

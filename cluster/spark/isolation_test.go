@@ -13,7 +13,6 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
-	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
 )
 
 // showing is a program that shows what it sees of both clusters' environments, once the
@@ -33,7 +32,7 @@ print("sees", os.environ.get("WHOSE"), sorted(k for k in os.environ if k.startsw
 // environment.
 func TestSameNameTwoHomes(t *testing.T) {
 	t.Parallel()
-	c := sparktest.Start(t, sparktest.Options{})
+	c := engine.Get(t)
 	both, script := t.TempDir(), filepath.Join(t.TempDir(), "showing.py")
 	if err := os.WriteFile(script, []byte(showing), 0o600); err != nil {
 		t.Fatal(err)
@@ -44,7 +43,7 @@ func TestSameNameTwoHomes(t *testing.T) {
 	var g errgroup.Group
 	for i, whose := range []string{"A", "B"} {
 		args := []string{"run", "--backend", "spark", "--name", "spark-1", "--workers", "2", "--master", c.URL, "--python", c.Python}
-		conf := own(c).Reserve.GetEngine()
+		conf := own(t, c).Reserve.GetEngine()
 		conf["conf.spark.cores.max"], conf["conf.spark.executor.cores"] = "2", "1"
 		conf["conf.spark.executorEnv.WHOSE"], conf["conf.spark.executorEnv.SECRET_OF_"+whose] = whose, "1"
 		for key, value := range conf {
@@ -82,8 +81,8 @@ func TestSameNameTwoHomes(t *testing.T) {
 // agents of a cluster on the same session, whatever the job's group is called.
 func TestJobsOfOthers(t *testing.T) {
 	t.Parallel()
-	c := sparktest.Start(t, sparktest.Options{})
-	s := startNotebook(t, c, "spark.master="+c.URL, "spark.executor.cores=1", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.ui.enabled=false")
+	c := engine.Get(t)
+	s := startNotebook(t, c, "spark.app.name="+named(t, c), "spark.master="+c.URL, "spark.executor.cores=1", "spark.cores.max=4", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1", "spark.ui.enabled=false")
 	h := s.lent(c)
 	name := func(r *clusterpb.ReserveRequest) { r.Name = "jobs-of-others" }
 	s.say("retry", "tfcluster-jobs-of-others-1")

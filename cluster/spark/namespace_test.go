@@ -31,7 +31,7 @@ func TestNothingShared(t *testing.T) {
 	c := sparktest.Start(t, sparktest.Options{Host: here, Wrap: func(int) ([]string, string) {
 		return []string{"ip", "netns", "exec", ns, "unshare", "--mount", "sh", "-ec", hide, "sh"}, there
 	}})
-	cl := own(c).Start(t, "worker=2", copied, func(r *clusterpb.ReserveRequest) {
+	cl := own(t, c).Start(t, "worker=2", copied, func(r *clusterpb.ReserveRequest) {
 		r.Dir = dir
 		r.Engine["conf.spark.driver.host"], r.Engine["conf.spark.driver.bindAddress"] = here, here
 	})

@@ -1,25 +1,38 @@
 package spark_test
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
-	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
-// TestOnYARN: Spark's executors may be YARN's containers. It sets a variable for all of
-// the process, and so runs before the parallel tests.
+// with is the program with one more variable in its environment, which this process's has not.
+func with(t *testing.T, name, value string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "tfcluster")
+	script := fmt.Sprintf("#!/bin/sh\nexport %s='%s'\nexec '%s' \"$@\"\n", name, value, program)
+	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestOnYARN: Spark's executors may be YARN's containers.
 func TestOnYARN(t *testing.T) {
-	hadoop := hadooptest.Start(t, hadooptest.Options{HDFS: true, NodeManagers: 2})
-	t.Setenv("HADOOP_CONF_DIR", hadoop.Conf)
+	t.Parallel()
+	hadoop := engineHadoop.Get(t)
 	c := &sparktest.Cluster{URL: "yarn", Python: clustertest.FindPython(t)}
-	h := own(c)
+	h := own(t, c)
+	h.Program = with(t, "HADOOP_CONF_DIR", hadoop.Conf)
 	for key, value := range map[string]string{
 		"spark.yarn.jars":                "local:" + sparktest.Home(t, c.Python) + "/jars/*", // not through HDFS
 		"spark.yarn.am.memory":           "512m",
-		"spark.yarn.am.extraJavaOptions": cheap,
+		"spark.yarn.am.extraJavaOptions": c.JVM(),
 	} {
 		h.Reserve.Engine["conf."+key] = value
 	}

@@ -8,7 +8,6 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
-	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
 )
 
 // client uses a session over Spark Connect, as Cluster.spark() in a notebook does.
@@ -22,8 +21,8 @@ print("sum", SparkSession.builder.remote(sys.stdin.readline().strip()).create().
 // token does.
 func TestShare(t *testing.T) {
 	t.Parallel()
-	c := sparktest.Start(t, sparktest.Options{})
-	cl := own(c).Start(t, "worker=1")
+	c := engine.Get(t)
+	cl := own(t, c).Start(t, "worker=1")
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
 	reply, err := cl.EngineSession(ctx, &clusterpb.EngineSessionRequest{})

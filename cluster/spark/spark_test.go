@@ -2,6 +2,7 @@ package spark_test
 
 import (
 	"bufio"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
 	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
 // program is the binary under test, built once.
@@ -34,20 +36,41 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := m.Run()
+	code := clustertest.Main(m, engine, engineHadoop)
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(code)
 }
 
+// engine is the Spark of all tests that neither kill its daemons nor need other settings.
+// It has more room than those that run at once ask for.
+var engine = clustertest.Share(func(t testing.TB) *sparktest.Cluster {
+	return sparktest.Start(t, sparktest.Options{Cores: 128, MemoryMiB: 128 << 10})
+})
+
+// engineHadoop is the Hadoop of the tests that need one.
+var engineHadoop = clustertest.Share(func(t testing.TB) *hadooptest.Cluster {
+	return hadooptest.Start(t, hadooptest.Options{HDFS: true, NodeManagers: 2})
+})
+
+// named gives the test's applications a name, and has the test answer for what is left of
+// them.
+func named(t testing.TB, c *sparktest.Cluster) string {
+	t.Helper()
+	name := "of a test " + rand.Text()
+	c.Own(t, name)
+	return name
+}
+
 // own is a harness whose clusters each make a session of their own. A standalone
 // executor takes a second or two, so drivers in tests keep to cheap JVMs.
-func own(c *sparktest.Cluster) clustertest.Harness {
-	engine := map[string]string{"master": c.URL}
+func own(t testing.TB, c *sparktest.Cluster) clustertest.Harness {
+	t.Helper()
+	engine := map[string]string{"master": c.URL, "conf.spark.app.name": named(t, c)}
 	for key, value := range map[string]string{
 		"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false", "spark.driver.memory": "512m",
-		"spark.executor.memory": "512m", "spark.driver.extraJavaOptions": cheap, "spark.executor.extraJavaOptions": cheap,
+		"spark.executor.memory": "512m", "spark.driver.extraJavaOptions": c.JVM(), "spark.executor.extraJavaOptions": c.JVM(),
 	} {
 		engine["conf."+key] = value
 	}
@@ -55,8 +78,6 @@ func own(c *sparktest.Cluster) clustertest.Harness {
 		Program: program, Python: c.Python, Reserve: &clusterpb.ReserveRequest{Backend: "spark", IdleMillis: 60_000, Engine: engine},
 	}
 }
-
-const cheap = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 // notebook is a process with a SparkSession that lends it as the shim in a notebook
 // does; lines on its stdin are sockets of drivers.
@@ -168,9 +189,10 @@ func (s *session) lent(c *sparktest.Cluster) clustertest.Harness {
 
 // many are settings of a session whose executors have room for all that the suite
 // runs side by side.
-func many(c *sparktest.Cluster) []string {
+func many(t testing.TB, c *sparktest.Cluster) []string {
+	t.Helper()
 	return []string{
-		"spark.master=" + c.URL, "spark.executor.cores=16", "spark.cores.max=32", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1",
+		"spark.app.name=" + named(t, c), "spark.master=" + c.URL, "spark.executor.cores=16", "spark.cores.max=32", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1",
 		"spark.ui.enabled=false",
 	}
 }
@@ -178,8 +200,8 @@ func many(c *sparktest.Cluster) []string {
 // TestSuiteOnASession: every case on the notebook's own session.
 func TestSuiteOnASession(t *testing.T) {
 	t.Parallel()
-	c := sparktest.Start(t, sparktest.Options{Cores: 16})
-	s := startNotebook(t, c, many(c)...)
+	c := engine.Get(t)
+	s := startNotebook(t, c, many(t, c)...)
 	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, s.lent(c)) })
 	t.Run("hdfs", func(t *testing.T) { runsOnHDFS(t, s.lent(c)) })
 	t.Run("own folder", func(t *testing.T) { clustertest.OwnFolder(t, s.lent(c)) })
@@ -193,8 +215,8 @@ func TestSuiteOnASession(t *testing.T) {
 // could run none of its Python workers, and needs none.
 func TestOwnSession(t *testing.T) {
 	t.Parallel()
-	c := sparktest.Start(t, sparktest.Options{})
-	h := own(c)
+	c := engine.Get(t)
+	h := own(t, c)
 	h.Reserve.Engine["conf.spark.pyspark.python"] = "/no/python"
 	cl := h.Start(t, "worker=2")
 	r := cl.Script("import os, sys\nprint('pyspark' in sys.modules, os.environ.get('OMP_NUM_THREADS'), flush=True)\n")

@@ -55,7 +55,7 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 				args = append(args, "--managed")
 			}
 			cmd := exec.CommandContext(ctx, program, append(args, tt.program, "there")...)
-			cmd.Dir = dir
+			cmd.Dir, cmd.Env = dir, environment(h)
 			out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 			if err != nil {
 				t.Fatal(err)
@@ -84,15 +84,15 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 			}
 			endsAs(ctx, t, h, tt.name, tt.status, tt.why)
 			if tt.code == 17 {
-				remembersDriver(ctx, t, "batch-"+tt.name, tt.managed)
+				remembersDriver(ctx, t, h, "batch-"+tt.name, tt.managed)
 			}
 		})
 	}
 	t.Run("a detached run needs nobody here", func(t *testing.T) { t.Parallel(); runsAlone(t, h, dir) })
 	t.Run("an interactive cluster has done what it was for", func(t *testing.T) {
 		t.Parallel()
-		c := managed(t).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) {
-			r.Engine = map[string]string{"managed": "true", "tags": "interactive"}
+		c := managed(t, h).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) {
+			r.Engine = on(h, "managed", "true", "tags", "interactive")
 		})
 		run, early := c.TryScript("raise SystemExit(17)") // its end may come before the start's answer
 		var st *clusterpb.RunStatus
@@ -111,14 +111,14 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 
 // remembersDriver: of a batch run that is over there is all that was said, also by its
 // driver where that was in a container.
-func remembersDriver(ctx context.Context, t *testing.T, name string, managed bool) {
+func remembersDriver(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name string, managed bool) {
 	t.Helper()
-	application := remembersBatch(ctx, t, name)
+	application := remembersBatch(ctx, t, h, name)
 	if !managed {
 		return
 	}
 	clustertest.WaitFor(t, "the driver's logs", func() bool {
-		lines, err := say(ctx, "logs", "-c", application)
+		lines, err := say(ctx, h, "logs", "-c", application)
 		if err != nil && !strings.Contains(lines, "are not there yet") {
 			t.Fatalf("logs of %s: %v\n%s", application, err, lines)
 		}
@@ -156,7 +156,7 @@ func runsAlone(t *testing.T, h *hadooptest.Cluster, dir string) {
 	const name = "batch-alone"
 	cmd := exec.CommandContext(ctx, program, "run", "--backend", "yarn", "--managed", "--detach", "--tags", "alone", "--name", name, "--workers", "1", "--memory", "1g",
 		"--python", clustertest.FindPython(t), "--no-zygote", "fails.py", "there")
-	cmd.Dir = dir
+	cmd.Dir, cmd.Env = dir, environment(h)
 	var hints strings.Builder
 	cmd.Stderr = &hints
 	out, err := cmd.Output()
@@ -174,7 +174,7 @@ func runsAlone(t *testing.T, h *hadooptest.Cluster, dir string) {
 	endsAs(ctx, t, h, "alone", yarnpb.FinalApplicationStatus_APP_FAILED, "exited with code 17")
 	// Another process here learns that it is over, and leaves nothing.
 	for range 2 {
-		said, err := say(ctx, "wait", "-c", name)
+		said, err := say(ctx, h, "wait", "-c", name)
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != 17 || !strings.Contains(said, "exited with code 17") {
 			t.Errorf("wait ends with %v:\n%s", err, said)
@@ -184,5 +184,5 @@ func runsAlone(t *testing.T, h *hadooptest.Cluster, dir string) {
 		_, err := state.Load(name)
 		return errors.Is(err, fs.ErrNotExist)
 	})
-	remembersDriver(ctx, t, name, true)
+	remembersDriver(ctx, t, h, name, true)
 }

@@ -42,10 +42,9 @@ func BenchmarkSubmit(b *testing.B) {
 		HDFS: true, NodeManagers: 2, MasterExpiry: time.Minute,
 		Site: map[string]string{"yarn.scheduler.capacity.node-locality-delay": "-1"}, // as TonY was measured
 	})
-	b.Setenv("HADOOP_CONF_DIR", y.Conf)
 	ways := map[string]func(*samples){
-		"unmanaged": func(s *samples) { s.take(b, y, harness(b), reserveAndStart) },
-		"managed":   func(s *samples) { s.take(b, y, managed(b), submitRun) },
+		"unmanaged": func(s *samples) { s.take(b, y, harness(b, y), reserveAndStart) },
+		"managed":   func(s *samples) { s.take(b, y, managed(b, y), submitRun) },
 	}
 	warming := map[string]*samples{"unmanaged": {}, "managed": {}}
 	for range warmUps {

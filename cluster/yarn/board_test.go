@@ -37,8 +37,8 @@ func proxied(t *testing.T, h *hadooptest.Cluster, c *clustertest.Cluster) *url.U
 
 // showsBoard: TensorBoard comes through the ResourceManager's proxy, which only fetches.
 func showsBoard(t *testing.T, h *hadooptest.Cluster) {
-	c := managed(t).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) {
-		r.Engine = map[string]string{"managed": "true", "tensorboard": "true"}
+	c := managed(t, h).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) {
+		r.Engine = on(h, "managed", "true", "tensorboard", "true")
 	})
 	if st := c.Script(scalars).Wait(); st.GetState() != "finished" {
 		t.Fatalf("the run is %s: %v", st.GetState(), st.GetFailure())

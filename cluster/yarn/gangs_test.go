@@ -3,6 +3,7 @@ package yarn_test
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"syscall"
@@ -22,11 +23,8 @@ import (
 // sized asks for containers of so many GiB in a queue.
 func sized(queue string, gib int64) func(*clusterpb.ReserveRequest) {
 	return func(r *clusterpb.ReserveRequest) {
-		engine := map[string]string{"queue": queue}
-		if r.GetEngine()["managed"] != "" {
-			engine["managed"] = "true"
-		}
-		r.Engine = engine
+		r.Engine = maps.Clone(r.GetEngine())
+		r.Engine["queue"] = queue
 		r.TimeoutMillis = 4 * time.Minute.Milliseconds() // a turn takes 6 seconds at least, in which it is looked at
 		r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: gib << 30}
 	}
@@ -37,9 +35,9 @@ func sized(queue string, gib int64) func(*clusterpb.ReserveRequest) {
 // containers fit on each of the two nodes beside a master: the older's queue lets it have
 // two, the younger has what is left, and then the older's queue lets it have them all.
 func inTurn(t *testing.T, h *hadooptest.Cluster) {
-	older := harness(t).Launch(t, "worker=3", sized("ml", 3))
+	older := harness(t, h).Launch(t, "worker=3", sized("ml", 3))
 	clustertest.WaitFor(t, "the older one's half", func() bool { return kept(older) == 2 })
-	younger := managed(t).Launch(t, "worker=3", sized("default", 3))
+	younger := managed(t, h).Launch(t, "worker=3", sized("default", 3))
 	clustertest.WaitFor(t, "the younger one's half", func() bool { return came(t, younger) == 2 })
 	h.Set(map[string]string{"yarn.scheduler.capacity.root.ml.maximum-capacity": "100"})
 	refreshQueues(t, h)
@@ -68,7 +66,7 @@ func inTurn(t *testing.T, h *hadooptest.Cluster) {
 	}
 	older.Ready()
 	// One that has nothing yet keeps its place in the queue too.
-	waiting := harness(t).Launch(t, "worker=1", sized("default", 7))
+	waiting := harness(t, h).Launch(t, "worker=1", sized("default", 7))
 	awaits(t, waiting, "it needs 7168 MiB and 1 vcores")
 	sameApplication(t, waiting)
 	waiting.End()

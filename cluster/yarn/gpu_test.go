@@ -74,7 +74,7 @@ func halt(t *testing.T, c *clustertest.Cluster) {
 func sharesGPUs(t *testing.T, h *hadooptest.Cluster, node int, label string) {
 	ownGPUs(t)
 	t.Parallel()
-	c := harness(t).Start(t, "worker=2 ps=1", onGPUs(label))
+	c := harness(t, h).Start(t, "worker=2 ps=1", onGPUs(label))
 	all := func(when string) {
 		t.Helper()
 		got := look(t, c, 3)
@@ -114,7 +114,7 @@ func sharesGPUs(t *testing.T, h *hadooptest.Cluster, node int, label string) {
 	halt(t, c)
 	all("after an agent was killed")
 	c.End()
-	first, second := harness(t).Start(t, "worker=1", onGPUs(label)), harness(t).Start(t, "worker=1", onGPUs(label))
+	first, second := harness(t, h).Start(t, "worker=1", onGPUs(label)), harness(t, h).Start(t, "worker=1", onGPUs(label))
 	gpus := []string{look(t, first, 1)["worker:0"], look(t, second, 1)["worker:0"]}
 	slices.Sort(gpus)
 	if !slices.Equal(gpus, h.GPUs(node)) {
@@ -127,7 +127,7 @@ func missesGPUs(t *testing.T, h *hadooptest.Cluster, node int, label string) {
 	ownGPUs(t)
 	h.BreakGPUs(node)
 	defer h.MendGPUs(node)
-	f := harness(t).Launch(t, "worker=1", onGPUs(label)).Reserved()
+	f := harness(t, h).Launch(t, "worker=1", onGPUs(label)).Reserved()
 	on, _, _ := strings.Cut(h.NodeID(node), ":")
 	for _, want := range []string{"worker:0", on + " gives it no GPU: list the GPUs: ", "nvidia-smi (exit status 9): NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."} {
 		if !strings.Contains(f.GetSummary(), want) || strings.Contains(f.GetSummary(), "\n") {

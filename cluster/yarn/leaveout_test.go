@@ -26,7 +26,7 @@ func leavesOut(t *testing.T, h *hadooptest.Cluster) {
 	most := func(r *clusterpb.ReserveRequest) { // of a node, so that a second one finds no room there
 		r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 5 << 30}
 	}
-	first := harness(t).Start(t, "worker=1", most)
+	first := harness(t, h).Start(t, "worker=1", most)
 	if got := hostOf(t, first, "worker:0"); got != host(1) {
 		t.Errorf("worker:0 is on %s, whose disk is broken", got)
 	}
@@ -39,14 +39,14 @@ func leavesOut(t *testing.T, h *hadooptest.Cluster) {
 			})
 		})
 	}
-	second := harness(t).Launch(t, "worker=1", most)
+	second := harness(t, h).Launch(t, "worker=1", most)
 	waits(second)
 	first.End()
 	second.Ready()
 	if got := hostOf(t, second, "worker:0"); got != host(1) {
 		t.Errorf("worker:0 is on %s, which was left out", got)
 	}
-	third := harness(t).Launch(t, "worker=1", most)
+	third := harness(t, h).Launch(t, "worker=1", most)
 	waits(third)
 	mend = false
 	h.MendDisk(broken)

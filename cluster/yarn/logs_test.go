@@ -16,6 +16,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
+	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
 // deadAddress is one of this machine at which nobody listens.
@@ -31,12 +32,12 @@ func deadAddress(t *testing.T) string {
 
 // doomed are containers of two workers whose agents end before they join: they cannot
 // dial their driver.
-func doomed(ctx context.Context, t *testing.T) (a cluster.Allocation, driver string) {
+func doomed(ctx context.Context, t *testing.T, h *hadooptest.Cluster) (a cluster.Allocation, driver string) {
 	t.Helper()
 	driver = deadAddress(t)
 	each := &clusterpb.Resources{MemoryBytes: 256 << 20}
 	a, err := (&yarn.Backend{}).Allocate(ctx, cluster.Request{
-		Cluster: "doomed", Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn"},
+		Cluster: "doomed", Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: on(h)},
 		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: each}, {ID: "1", Task: cluster.TaskID{Role: "worker", Index: 1}, Each: each}},
 		AgentConfig: func(id cluster.ExecutorID, attempt int) ([]byte, error) {
 			return json.Marshal(map[string]any{"executor_id": id, "attempt": attempt, "coordinator": driver})
@@ -68,11 +69,11 @@ func (l *logText) emit(heading string, lines []*clusterpb.Line) error {
 
 // readsLogs: what containers wrote that ended before their agents joined is read from
 // their nodes while the application lives, and from HDFS when it has ended.
-func readsLogs(t *testing.T) {
+func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	a, driver := doomed(ctx, t)
+	a, driver := doomed(ctx, t, h)
 	why := "tfcluster agent: cannot dial the cluster's driver at " + driver
 	for lost := 0; lost < 2; {
 		select {
@@ -146,21 +147,21 @@ func readsLogs(t *testing.T) {
 	}
 	// Until the nodes have put them on HDFS that is said, or they are the nodes' own.
 	var early logText
-	if err := read(&clusterpb.ReserveRequest{}, application, places)(cluster.EngineQuery{}, &early); err != nil && !strings.Contains(err.Error(), "are not there yet") {
+	if err := read(&clusterpb.ReserveRequest{Engine: on(h)}, application, places)(cluster.EngineQuery{}, &early); err != nil && !strings.Contains(err.Error(), "are not there yet") {
 		t.Errorf("at once: %v", err)
 	}
 	clustertest.WaitFor(t, "the logs on HDFS", func() bool {
 		var out logText
-		err := read(&clusterpb.ReserveRequest{}, application, nil)(cluster.EngineQuery{}, &out)
+		err := read(&clusterpb.ReserveRequest{Engine: on(h)}, application, nil)(cluster.EngineQuery{}, &out)
 		if err != nil && !strings.Contains(err.Error(), "are not there yet") {
 			t.Errorf("it has ended: %v", err)
 		}
 		return err == nil && strings.Count(out.String(), why) == 2
 	})
-	if ended := check("it has ended", read(&clusterpb.ReserveRequest{}, application, nil)); ended != living {
+	if ended := check("it has ended", read(&clusterpb.ReserveRequest{Engine: on(h)}, application, nil)); ended != living {
 		t.Errorf("worker:1 was %s, and is %s", living, ended)
 	}
-	if o := yarn.Outcomes(ctx, &clusterpb.ReserveRequest{}, []string{application}); o[application] != "finished" {
+	if o := yarn.Outcomes(ctx, &clusterpb.ReserveRequest{Engine: on(h)}, []string{application}); o[application] != "finished" {
 		t.Errorf("it ended as %v", o)
 	}
 	// Which are not there, or for others.
@@ -173,7 +174,7 @@ func readsLogs(t *testing.T) {
 		{"application_x", "", "is no application"},
 	} {
 		var out logText
-		err := read(&clusterpb.ReserveRequest{Engine: map[string]string{"user": tt.user}}, tt.id, nil)(cluster.EngineQuery{}, &out)
+		err := read(&clusterpb.ReserveRequest{Engine: on(h, "user", tt.user)}, tt.id, nil)(cluster.EngineQuery{}, &out)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") || out.Len() > 0 {
 			t.Errorf("%s for %q: %v\n%s", tt.id, tt.user, err, out.String())
 		}
@@ -181,9 +182,9 @@ func readsLogs(t *testing.T) {
 }
 
 // losesLogs: where YARN keeps no logs that is said.
-func losesLogs(t *testing.T) {
+func losesLogs(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
-	tellsWhy(t, "yarn.log-aggregation-enable=true")
+	tellsWhy(t, h, "yarn.log-aggregation-enable=true")
 }
 
 // indexed has nodes keep logs in Hadoop's other format.
@@ -193,11 +194,11 @@ var indexed = map[string]string{
 }
 
 // tellsWhy awaits the word that an application's logs are not to be had.
-func tellsWhy(t *testing.T, wanted ...string) {
+func tellsWhy(t *testing.T, h *hadooptest.Cluster, wanted ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	a, _ := doomed(ctx, t)
+	a, _ := doomed(ctx, t, h)
 	application := a.ID()
 	for ended := false; !ended; {
 		select {
@@ -213,7 +214,7 @@ func tellsWhy(t *testing.T, wanted ...string) {
 	var err error
 	var out logText
 	clustertest.WaitFor(t, "a word on the logs", func() bool {
-		err = yarn.ReadLogs(ctx, &clusterpb.ReserveRequest{}, nil, cluster.EngineQuery{Allocation: application}, out.emit)
+		err = yarn.ReadLogs(ctx, &clusterpb.ReserveRequest{Engine: on(h)}, nil, cluster.EngineQuery{Allocation: application}, out.emit)
 		return err != nil && !strings.Contains(err.Error(), "are not there yet")
 	})
 	for _, want := range wanted {
@@ -224,18 +225,20 @@ func tellsWhy(t *testing.T, wanted ...string) {
 }
 
 // say runs the command line.
-func say(ctx context.Context, words ...string) (string, error) {
-	out, err := exec.CommandContext(ctx, program, words...).CombinedOutput()
+func say(ctx context.Context, h *hadooptest.Cluster, words ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, program, words...)
+	cmd.Env = environment(h)
+	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
 // remembersBatch: of a batch run that is over the command line tells how it ended, what it
 // wrote, and what its application's containers wrote.
-func remembersBatch(ctx context.Context, t *testing.T, name string) (application string) {
+func remembersBatch(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name string) (application string) {
 	t.Helper()
 	over := regexp.MustCompile(`(?m)^cluster ` + name + `: released .*\n(?s:.*) fails.py .* (application_\d+_\d+) finished`)
 	clustertest.WaitFor(t, "the application's end", func() bool {
-		history, err := say(ctx, "history", "-c", name)
+		history, err := say(ctx, h, "history", "-c", name)
 		if err != nil {
 			t.Fatalf("history: %v\n%s", err, history)
 		}
@@ -245,11 +248,11 @@ func remembersBatch(ctx context.Context, t *testing.T, name string) (application
 		}
 		return found != nil
 	})
-	if lines, err := say(ctx, "logs", "-c", name, "--task", "worker:0"); err != nil || !strings.Contains(lines, "[worker:0] in a container there\n") {
+	if lines, err := say(ctx, h, "logs", "-c", name, "--task", "worker:0"); err != nil || !strings.Contains(lines, "[worker:0] in a container there\n") {
 		t.Errorf("logs: %v\n%s", err, lines)
 	}
 	clustertest.WaitFor(t, "the agent's logs", func() bool {
-		some, err := say(ctx, "logs", "-c", application, "--task", "worker:0", "-n", "1")
+		some, err := say(ctx, h, "logs", "-c", application, "--task", "worker:0", "-n", "1")
 		if strings.Contains(some, "[driver]") || err != nil && !strings.Contains(some, "are not there yet") {
 			t.Fatalf("the agent's logs: %v\n%s", err, some)
 		}
@@ -259,18 +262,18 @@ func remembersBatch(ctx context.Context, t *testing.T, name string) (application
 }
 
 // tellsBoth: a live cluster tells of the application that it was and of the one that it is.
-func tellsBoth(ctx context.Context, t *testing.T, name, before, now string) {
+func tellsBoth(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name, before, now string) {
 	t.Helper()
-	if out, err := say(ctx, "history", "-c", name); err != nil || !strings.Contains(out, before+" killed: by user ") || !strings.Contains(out, now+" running") {
+	if out, err := say(ctx, h, "history", "-c", name); err != nil || !strings.Contains(out, before+" killed: by user ") || !strings.Contains(out, now+" running") {
 		t.Errorf("history: %v\n%s", err, out)
 	}
-	if out, err := say(ctx, "logs", "-c", now, "--task", "worker:0"); err != nil || strings.Contains(out, "worker:1") {
+	if out, err := say(ctx, h, "logs", "-c", now, "--task", "worker:0"); err != nil || strings.Contains(out, "worker:1") {
 		t.Errorf("logs of %s: %v\n%s", now, err, out)
 	}
 }
 
 // batch runs a program that fails.
-func batch(ctx context.Context, t *testing.T, name string, words ...string) {
+func batch(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name string, words ...string) {
 	t.Helper()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "fails.py"), []byte("import sys\nprint('in a container', sys.argv[1])\nsys.exit(17)\n"), 0o600); err != nil {
@@ -278,7 +281,7 @@ func batch(ctx context.Context, t *testing.T, name string, words ...string) {
 	}
 	words = append([]string{"run", "--backend", "yarn", "--name", name, "--workers", "1", "--memory", "1g", "--python", clustertest.FindPython(t), "--no-zygote"}, words...)
 	cmd := exec.CommandContext(ctx, program, append(words, "fails.py", "there")...)
-	cmd.Dir = dir
+	cmd.Dir, cmd.Env = dir, environment(h)
 	out, err := cmd.CombinedOutput()
 	if cmd.ProcessState.ExitCode() != 17 || !strings.Contains(string(out), "in a container there") {
 		t.Errorf("it ended with %v:\n%s", err, out)
@@ -286,10 +289,10 @@ func batch(ctx context.Context, t *testing.T, name string, words ...string) {
 }
 
 // remembersPlain: the same where the driver was not YARN's.
-func remembersPlain(t *testing.T) {
+func remembersPlain(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	batch(ctx, t, "batch-plain")
-	remembersBatch(ctx, t, "batch-plain")
+	batch(ctx, t, h, "batch-plain")
+	remembersBatch(ctx, t, h, "batch-plain")
 }

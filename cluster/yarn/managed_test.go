@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -27,9 +28,9 @@ import (
 )
 
 // managed is for clusters whose driver is a managed ApplicationMaster.
-func managed(t testing.TB) clustertest.Harness {
-	h := harness(t)
-	h.Reserve.Engine = map[string]string{"managed": "true"}
+func managed(t testing.TB, y *hadooptest.Cluster) clustertest.Harness {
+	h := harness(t, y)
+	h.Reserve.Engine["managed"] = "true"
 	h.Elsewhere = true
 	return h
 }
@@ -37,21 +38,17 @@ func managed(t testing.TB) clustertest.Harness {
 // TestManaged: a cluster whose driver runs in a container passes what others do, outlives
 // whoever stands before it, and leaves nothing.
 func TestManaged(t *testing.T) {
-	environments := filepath.Join(t.TempDir(), "environments")
-	h := start(t, hadooptest.Options{
-		HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute, Site: map[string]string{"yarn.nodemanager.admin-env": "TFCLUSTER_CACHE=" + environments},
-	})
-	t.Cleanup(func() { leavesNothing(t, h) })
-	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, managed(t)) })
+	h, environments := onShared(t)
+	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, managed(t, h)) })
 	t.Run("its page is shown by the proxy alone", func(t *testing.T) { t.Parallel(); showsPage(t, h) })
 	t.Run("TensorBoard comes through the proxy", func(t *testing.T) { t.Parallel(); showsBoard(t, h) })
-	t.Run("a run goes on without whoever stands before its driver", goesOn)
+	t.Run("a run goes on without whoever stands before its driver", func(t *testing.T) { goesOn(t, h) })
 	t.Run("what a killed ApplicationMaster had carried is there", func(t *testing.T) { t.Parallel(); keepsLines(t, h) })
-	t.Run("event files follow to this machine", showsEvents)
+	t.Run("event files follow to this machine", func(t *testing.T) { showsEvents(t, h) })
 	t.Run("an application that is killed is told as such", func(t *testing.T) { t.Parallel(); tellsKilled(t, h) })
-	t.Run("what is given travels", func(t *testing.T) { t.Parallel(); clustertest.Shipped(t, managed(t), false, environments) })
+	t.Run("what is given travels", func(t *testing.T) { t.Parallel(); clustertest.Shipped(t, managed(t, h), false, environments) })
 	t.Run("the command line gives the program's exit code, and YARN the run's end", func(t *testing.T) { t.Parallel(); runsBatch(t, h) })
-	t.Run("results are not on this machine", refusesFolder)
+	t.Run("results are not on this machine", func(t *testing.T) { refusesFolder(t, h) })
 }
 
 func hadoop(t testing.TB, h *hadooptest.Cluster) (conf *hadoopconf.Conf, user string) {
@@ -66,7 +63,7 @@ func hadoop(t testing.TB, h *hadooptest.Cluster) (conf *hadoopconf.Conf, user st
 	return conf, user
 }
 
-func openHDFS(t *testing.T, h *hadooptest.Cluster) *hdfs.FS {
+func openHDFS(t testing.TB, h *hadooptest.Cluster) *hdfs.FS {
 	t.Helper()
 	conf, user := hadoop(t, h)
 	store, err := hdfs.New(hdfs.Config{Conf: conf, User: user})
@@ -77,7 +74,8 @@ func openHDFS(t *testing.T, h *hadooptest.Cluster) *hdfs.FS {
 }
 
 // leavesNothing: every application has finished, and what it kept on HDFS is gone.
-func leavesNothing(t *testing.T, h *hadooptest.Cluster) {
+func leavesNothing(t testing.TB, h *hadooptest.Cluster) {
+	t.Helper()
 	conf, user := hadoop(t, h)
 	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
 	defer cancel()
@@ -86,7 +84,11 @@ func leavesNothing(t *testing.T, h *hadooptest.Cluster) {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	apps, err := client.Applications(ctx)
+	var apps []*yarnpb.ApplicationReport
+	clustertest.WaitFor(t, "the end of the applications", func() bool {
+		apps, err = client.Applications(ctx)
+		return err == nil && !slices.ContainsFunc(apps, func(a *yarnpb.ApplicationReport) bool { return !protocol.Ended(a.GetYarnApplicationState()) })
+	})
 	if err != nil || len(apps) == 0 {
 		t.Errorf("the applications are %v: %v", apps, err)
 	}
@@ -149,7 +151,7 @@ func get(t *testing.T, url, from string) (code int, body string) {
 }
 
 func showsPage(t *testing.T, h *hadooptest.Cluster) {
-	c := managed(t).Start(t, "worker=2")
+	c := managed(t, h).Start(t, "worker=2")
 	shown := proxied(t, h, c)
 	code, body := get(t, shown.String(), h.Host)
 	for _, want := range []string{"tfcluster " + c.Name, "<td>worker:1</td>", "/node/containerlogs/container_"} {
@@ -166,9 +168,9 @@ func showsPage(t *testing.T, h *hadooptest.Cluster) {
 }
 
 // goesOn: the process on this host is of no use to a run.
-func goesOn(t *testing.T) {
+func goesOn(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
-	c := managed(t).Start(t, "worker=2")
+	c := managed(t, h).Start(t, "worker=2")
 	r := c.Script(forever)
 	r.Line("[worker:1] here")
 	before := c.Task("worker:0").GetPid()
@@ -197,7 +199,7 @@ func goesOn(t *testing.T) {
 }
 
 func tellsKilled(t *testing.T, h *hadooptest.Cluster) {
-	c := managed(t).Launch(t, "worker=1")
+	c := managed(t, h).Launch(t, "worker=1")
 	awaitApplication(t, c.Name)
 	s, err := state.Load(c.Name)
 	if err != nil {
@@ -209,13 +211,13 @@ func tellsKilled(t *testing.T, h *hadooptest.Cluster) {
 	}
 }
 
-func refusesFolder(t *testing.T) {
+func refusesFolder(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
-	h := managed(t)
+	m := managed(t, h)
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
 	_, err := client.Launch(ctx, program, &clusterpb.ReserveRequest{
-		Name: "folder", Backend: "yarn", Dir: t.TempDir(), Engine: maps.Clone(h.Reserve.Engine), Roles: []*clusterpb.Role{{Name: "worker", Count: 1}},
+		Name: "folder", Backend: "yarn", Dir: t.TempDir(), Engine: maps.Clone(m.Reserve.Engine), Roles: []*clusterpb.Role{{Name: "worker", Count: 1}},
 	})
 	if err == nil || !strings.Contains(err.Error(), "give a folder on hdfs://") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("a folder of this machine: %v", err)
@@ -226,9 +228,9 @@ func refusesFolder(t *testing.T) {
 }
 
 // showsEvents: who asks for TensorBoard has the event files on this machine, as they grow.
-func showsEvents(t *testing.T) {
+func showsEvents(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
-	c := managed(t).Start(t, "worker=1")
+	c := managed(t, h).Start(t, "worker=1")
 	r := c.Script(`
 import os, time, tfcluster
 name = os.path.join(tfcluster.context().log_dir, "events.out.tfevents.1.test")
@@ -258,7 +260,7 @@ while True: time.sleep(0.05)
 
 // keepsLines: the next ApplicationMaster goes on with the lines that the killed one had.
 func keepsLines(t *testing.T, h *hadooptest.Cluster) {
-	c := managed(t).Start(t, "worker=1")
+	c := managed(t, h).Start(t, "worker=1")
 	r := c.Script("import time\nprint('first', flush=True)\ntime.sleep(600)")
 	r.Line("[worker:0] first")
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)

@@ -20,7 +20,7 @@ func findsMoved(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	c := harness(t).Start(t, "worker=2")
+	c := harness(t, h).Start(t, "worker=2")
 	agents := func() (pids [2]int32, ready bool) {
 		st, err := c.Status(ctx, &clusterpb.StatusRequest{})
 		if err != nil {

@@ -20,7 +20,7 @@ import (
 )
 
 // hollow is a reservation whose agent reaches a driver that says nothing.
-func hollow(t *testing.T, name string) cluster.Request {
+func hollow(t *testing.T, h *hadooptest.Cluster, name string) cluster.Request {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -28,7 +28,7 @@ func hollow(t *testing.T, name string) cluster.Request {
 	}
 	t.Cleanup(func() { ln.Close() })
 	return cluster.Request{
-		Cluster: name, Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn"},
+		Cluster: name, Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: on(h)},
 		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: &clusterpb.Resources{MemoryBytes: 256 << 20}}},
 		AgentConfig: func(id cluster.ExecutorID, attempt int) ([]byte, error) {
 			return json.Marshal(map[string]any{"executor_id": id, "attempt": attempt, "coordinator": ln.Addr().String()})
@@ -96,7 +96,7 @@ func endsWhatItCannotTake(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	req := hollow(t, "old-token")
+	req := hollow(t, h, "old-token")
 	first, err := (&yarn.Backend{}).Allocate(ctx, req)
 	if err != nil {
 		t.Fatal(err)
@@ -137,7 +137,7 @@ func endsWhatItCannotTake(t *testing.T, h *hadooptest.Cluster) {
 func bearsWithSilence(t *testing.T, h *hadooptest.Cluster) {
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	a, err := (&yarn.Backend{}).Allocate(ctx, hollow(t, "silence"))
+	a, err := (&yarn.Backend{}).Allocate(ctx, hollow(t, h, "silence"))
 	if err != nil {
 		t.Fatal(err)
 	}

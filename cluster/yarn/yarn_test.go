@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -41,34 +42,73 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	code := m.Run()
+	code := clustertest.Main(m, engine)
 	if err := os.RemoveAll(dir); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	os.Exit(code)
 }
 
-// start runs a real Hadoop for the drivers that the test starts.
+// start runs a real Hadoop for the drivers that the test starts, beside those of other tests.
 func start(t *testing.T, o hadooptest.Options) *hadooptest.Cluster {
 	t.Helper()
 	clustertest.FindPython(t) // else there is nothing to start Hadoop for
-	h := hadooptest.Start(t, o)
-	t.Setenv("HADOOP_CONF_DIR", h.Conf)
-	return h
+	t.Parallel()
+	return hadooptest.Start(t, o)
 }
 
-func harness(t testing.TB) clustertest.Harness {
+// on are options of the engine, by name and value, on a test's own Hadoop.
+func on(h *hadooptest.Cluster, more ...string) map[string]string {
+	engine := map[string]string{"conf-dir": h.Conf}
+	for i := 0; i+1 < len(more); i += 2 {
+		engine[more[i]] = more[i+1]
+	}
+	return engine
+}
+
+// environment is that of a command on a test's own Hadoop.
+func environment(h *hadooptest.Cluster) []string {
+	return append(os.Environ(), "HADOOP_CONF_DIR="+h.Conf)
+}
+
+func harness(t testing.TB, h *hadooptest.Cluster) clustertest.Harness {
+	t.Helper()
 	return clustertest.Harness{
-		Program: program, Python: clustertest.FindPython(t), Reserve: &clusterpb.ReserveRequest{Backend: "yarn", IdleMillis: 60_000},
+		Program: program, Python: clustertest.FindPython(t), Reserve: &clusterpb.ReserveRequest{Backend: "yarn", IdleMillis: 60_000, Engine: on(h)},
 	}
 }
 
+// shared is the Hadoop of tests that neither kill its daemons nor need other settings.
+type shared struct {
+	*hadooptest.Cluster
+	environments string // where agents unpack what they were given
+}
+
+var engine = clustertest.Share(func(t testing.TB) shared {
+	environments := filepath.Join(t.TempDir(), "environments")
+	h := hadooptest.Start(t, hadooptest.Options{
+		// A driver that died is missed for a minute before its tasks are ended.
+		HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute, Site: map[string]string{"yarn.nodemanager.admin-env": "TFCLUSTER_CACHE=" + environments},
+	})
+	t.Cleanup(func() { leavesNothing(t, h) })
+	return shared{h, environments}
+})
+
+// onShared is the Hadoop that tests share, and where its agents unpack what they were given.
+func onShared(t *testing.T) (h *hadooptest.Cluster, environments string) {
+	t.Helper()
+	clustertest.FindPython(t) // else there is nothing to start Hadoop for
+	t.Parallel()
+	s := engine.Get(t)
+	return s.Cluster, s.environments
+}
+
 func TestSuite(t *testing.T) {
-	// A driver that died is missed for a minute before its tasks are ended.
-	h := start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute, Site: indexed})
-	clustertest.Suite(t, harness(t))
-	t.Run("own folder", func(t *testing.T) { clustertest.OwnFolder(t, harness(t)) })
-	t.Run("logs of the other format are read", readsLogs)
+	h, _ := onShared(t)
+	clustertest.Suite(t, harness(t, h))
+	t.Run("own folder", func(t *testing.T) { clustertest.OwnFolder(t, harness(t, h)) })
+	t.Run("what containers wrote is read", func(t *testing.T) { readsLogs(t, h) })
+	t.Run("a batch run is remembered", func(t *testing.T) { remembersPlain(t, h) })
 	t.Run("a driver that is elsewhere is found", func(t *testing.T) { findsMoved(t, h) })
 }
 
@@ -80,13 +120,14 @@ const forever = "import time\nprint('here', flush=True)\nwhile True: time.sleep(
 
 // TestRefusals: what this YARN can never give is refused at once, in one line.
 func TestRefusals(t *testing.T) {
-	h := start(t, hadooptest.Options{
-		HDFS: true, NodeManagers: 2, GPUs: 2, GPUPlugins: 1, Labels: []string{"", "fast"},
+	site := maps.Clone(indexed)
+	maps.Copy(site, map[string]string{
 		// The queue ml lets one application begin.
-		Site: map[string]string{
-			"yarn.scheduler.capacity.root.ml.maximum-am-resource-percent": "0.0001",
-			"yarn.scheduler.maximum-allocation-vcores":                    "4",
-		},
+		"yarn.scheduler.capacity.root.ml.maximum-am-resource-percent": "0.0001",
+		"yarn.scheduler.maximum-allocation-vcores":                    "4",
+	})
+	h := start(t, hadooptest.Options{
+		HDFS: true, NodeManagers: 2, GPUs: 2, GPUPlugins: 1, Labels: []string{"", "fast"}, Site: site,
 	})
 	t.Run("what was shipped long ago goes", func(t *testing.T) { cleansCache(t, h) })
 	t.Run("a node whose GPUs are not there", func(t *testing.T) { missesGPUs(t, h, 1, "fast") })
@@ -101,30 +142,29 @@ func TestRefusals(t *testing.T) {
 		{"cores", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Cpus: 5} }, "asks for 5 vcores, a container of this YARN may have 4 (yarn.scheduler.maximum-allocation-vcores)"},
 		{"GPUs", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 3} }, "no node has as much: the largest has 8192 MiB and 8 vcores and 2 GPUs"},
 		{"label", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{NodeLabel: "slow"} }, "it knows fast"},
-		{"queue", func(r *clusterpb.ReserveRequest) { r.Engine = map[string]string{"queue": "nobody"} }, "nobody"},
+		{"queue", func(r *clusterpb.ReserveRequest) { r.Engine = on(h, "queue", "nobody") }, "nobody"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := harness(t).Launch(t, "worker=1", tt.change).Reserved()
+			f := harness(t, h).Launch(t, "worker=1", tt.change).Reserved()
 			if !strings.Contains(f.GetSummary(), tt.want) || strings.Contains(f.GetSummary(), "\n") {
 				t.Errorf("the failure is %v, want %q", f, tt.want)
 			}
 		})
 	}
-	t.Run("a full queue", waitsForQueue)
-	t.Run("an address that no node can dial", provesReach)
-	t.Run("what containers wrote is read", readsLogs)
-	t.Run("a batch run is remembered", remembersPlain)
+	t.Run("a full queue", func(t *testing.T) { waitsForQueue(t, h) })
+	t.Run("an address that no node can dial", func(t *testing.T) { provesReach(t, h) })
+	t.Run("logs of the other format are read", func(t *testing.T) { readsLogs(t, h) })
 	t.Run("an application that cannot be taken over is ended", func(t *testing.T) { endsWhatItCannotTake(t, h) })
 }
 
 // waitsForQueue: who waits for a queue that is full, and why, is in the one line at the
 // timeout, and everything is released.
-func waitsForQueue(t *testing.T) {
+func waitsForQueue(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
 	ml := func(limit time.Duration) func(*clusterpb.ReserveRequest) {
 		return func(r *clusterpb.ReserveRequest) {
-			r.Engine, r.TimeoutMillis = map[string]string{"queue": "ml"}, limit.Milliseconds()
+			r.Engine, r.TimeoutMillis = on(h, "queue", "ml"), limit.Milliseconds()
 			r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 3 << 30}
 		}
 	}
@@ -136,7 +176,7 @@ func waitsForQueue(t *testing.T) {
 			}
 		}
 	}
-	first := harness(t).Launch(t, "worker=2", ml(clustertest.Deadline)) // a queue has room for one of its containers
+	first := harness(t, h).Launch(t, "worker=2", ml(clustertest.Deadline)) // a queue has room for one of its containers
 	awaitApplication(t, first.Name)
 	clustertest.WaitFor(t, "the word that the queue is full", func() bool {
 		st, err := first.Status(t.Context(), &clusterpb.StatusRequest{})
@@ -144,9 +184,9 @@ func waitsForQueue(t *testing.T) {
 			return strings.Contains(x.GetCause(), "queue ml has") && strings.Contains(x.GetCause(), "it needs 3072 MiB and 1 vcores")
 		})
 	})
-	refused(harness(t).Launch(t, "worker=1", ml(10*time.Second)), "worker:0", "queue ml runs as many applications as its limits allow")
-	second := managed(t).Launch(t, "worker=1", func(r *clusterpb.ReserveRequest) {
-		r.Engine, r.TimeoutMillis = map[string]string{"queue": "ml", "managed": "true"}, 10_000
+	refused(harness(t, h).Launch(t, "worker=1", ml(10*time.Second)), "worker:0", "queue ml runs as many applications as its limits allow")
+	second := managed(t, h).Launch(t, "worker=1", func(r *clusterpb.ReserveRequest) {
+		r.Engine, r.TimeoutMillis = on(h, "queue", "ml", "managed", "true"), 10_000
 	})
 	refused(second, "not reserved after 10s", "waits to begin in queue ml")
 }
@@ -164,7 +204,7 @@ func awaitApplication(t *testing.T, name string) {
 
 // provesReach: agents that cannot dial the driver end everything at once, in one line
 // that names both hosts, and what they wrote can be read.
-func provesReach(t *testing.T) {
+func provesReach(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -176,7 +216,7 @@ func provesReach(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
 	a, err := (&yarn.Backend{}).Allocate(ctx, cluster.Request{
-		Cluster: "unreachable", Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn"},
+		Cluster: "unreachable", Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: on(h)},
 		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: each}, {ID: "1", Task: cluster.TaskID{Role: "worker", Index: 1}, Each: each}},
 		AgentConfig: func(id cluster.ExecutorID, attempt int) ([]byte, error) {
 			return json.Marshal(map[string]any{"executor_id": id, "attempt": attempt, "coordinator": dead})
@@ -269,9 +309,9 @@ func TestFaults(t *testing.T) {
 		Site: map[string]string{"yarn.log-aggregation-enable": "false"},
 	})
 	t.Run("two half-filled reservations are filled in turn", func(t *testing.T) { inTurn(t, h) })
-	c := harness(t).Start(t, "worker=2")
+	c := harness(t, h).Start(t, "worker=2")
 	t.Run("the ResourceManager's restart is not noticed", func(t *testing.T) {
-		clusters := []*clustertest.Cluster{c, managed(t).Start(t, "worker=2")}
+		clusters := []*clustertest.Cluster{c, managed(t, h).Start(t, "worker=2")}
 		var runs []*clustertest.Run
 		for i, c := range clusters {
 			runs = append(runs, c.Script(forever))
@@ -332,7 +372,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
 		}
 	})
-	t.Run("logs that YARN does not keep are told as such", losesLogs)
+	t.Run("logs that YARN does not keep are told as such", func(t *testing.T) { losesLogs(t, h) })
 	t.Run("an application that ended with its driver is followed by another", func(t *testing.T) {
 		s, err := state.Load(c.Name)
 		if err != nil {
@@ -358,7 +398,7 @@ func TestFaults(t *testing.T) {
 		if err != nil || now.Allocation == s.Allocation {
 			t.Errorf("the state is %v: %v", now, err)
 		}
-		tellsBoth(ctx, t, c.Name, s.Allocation, now.Allocation)
+		tellsBoth(ctx, t, h, c.Name, s.Allocation, now.Allocation)
 	})
 	c.End()
 	t.Run("a node that prepares no container is left out", func(t *testing.T) { leavesOut(t, h) })

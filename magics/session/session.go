@@ -81,7 +81,7 @@ type State struct {
 	clusters  map[string]*Handle
 	used      []string // clusters, the last used one last
 	announce  string
-	submitted map[string]*submission // last start, by cluster: what wait and history call it
+	submitted map[string]*Submission // last start, by cluster: what wait and history call it
 }
 
 // NewState makes a session's state. With an owner it takes up, in the background, the
@@ -90,7 +90,7 @@ func NewState(ctx context.Context, opt Options) *State {
 	ctx, end := context.WithCancel(ctx)
 	s := &State{
 		Options: opt, ctx: ctx, end: end, began: make(chan struct{}),
-		comms: &comms{boards: map[string]board{}}, clusters: map[string]*Handle{}, submitted: map[string]*submission{},
+		comms: &comms{boards: map[string]board{}}, clusters: map[string]*Handle{}, submitted: map[string]*Submission{},
 	}
 	if opt.Owner == "" {
 		close(s.began)

@@ -2,8 +2,8 @@ package session
 
 import "github.com/tfcluster/tfcluster/magics/command"
 
-// submission is what the session knows of a cluster's last start beyond its run.
-type submission struct {
+// Submission is what the session knows of a cluster's last start beyond its run.
+type Submission struct {
 	Show    string
 	Command *command.Command // to collect its program anew for --again; nil for a start from Python
 }
@@ -12,7 +12,7 @@ type submission struct {
 func (s *State) Remember(cluster string, c *command.Command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	sub := &submission{Show: c.Text("show")}
+	sub := &Submission{Show: c.Text("show")}
 	switch last := s.submitted[cluster]; {
 	case c.Has("again") && last != nil:
 		sub.Command = last.Command
@@ -23,7 +23,7 @@ func (s *State) Remember(cluster string, c *command.Command) {
 }
 
 // Submission is what is known of a cluster's last start; nil if nothing is.
-func (s *State) Submission(cluster string) *submission {
+func (s *State) Submission(cluster string) *Submission {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.submitted[cluster]

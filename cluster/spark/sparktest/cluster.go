@@ -58,6 +58,7 @@ type Cluster struct {
 	opts    Options
 	java    string
 	home    string // pyspark's folder, which is laid out as a SPARK_HOME
+	archive string // of Spark's classes; "" for none
 	scala   string // the Scala that its jars are for
 	dir     string
 	mark    string // stands in the environment of everything that the daemons start
@@ -73,6 +74,7 @@ func Start(t testing.TB, opts Options) *Cluster {
 	c := &Cluster{t: t, opts: opts.filled(t), mark: "TFCLUSTER_SPARKTEST=" + rand.Text()}
 	c.Python, c.java, c.home = c.opts.Python, findJava(t), Home(t, c.opts.Python)
 	c.scala = scalaOf(t, c.home)
+	c.archive = archive(t, c.Python, c.java, c.home)
 	c.dir = t.TempDir()
 	if err := c.configure(); err != nil {
 		t.Fatalf("set up Spark: %v", err)
@@ -188,7 +190,7 @@ func (c *Cluster) configure() error {
 			return err
 		}
 	}
-	settings := map[string]string{"spark.driver.extraJavaOptions": cheap, "spark.executor.extraJavaOptions": cheap, "spark.ui.port": "0"}
+	settings := map[string]string{"spark.driver.extraJavaOptions": cheap, "spark.executor.extraJavaOptions": c.JVM(), "spark.ui.port": "0"}
 	maps.Copy(settings, c.opts.Defaults)
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
@@ -238,11 +240,11 @@ func (c *Cluster) worker() *daemon {
 }
 
 func (c *Cluster) command(class, host string) []string {
-	words := append([]string{c.java, "-Xmx256m"}, strings.Fields(cheap)...)
+	words := append([]string{c.java, "-Xmx256m"}, strings.Fields(c.JVM())...)
 	for _, name := range slices.Sorted(maps.Keys(c.opts.Conf)) {
 		words = append(words, "-D"+name+"="+c.opts.Conf[name])
 	}
-	return append(words, "-cp", filepath.Join(c.home, "jars", "*"), class, "--host", host, "--port", "0", "--webui-port", "0")
+	return append(words, "-cp", c.classPath(), class, "--host", host, "--port", "0", "--webui-port", "0")
 }
 
 func (c *Cluster) daemonEnvironment(host string) []string {

@@ -13,6 +13,8 @@ type State struct {
 	Workers []Worker `json:"workers"`
 	// Active are the applications that have not ended.
 	Active []Application `json:"activeapps"`
+	// Completed are those that have, of whom the master keeps the newest 200.
+	Completed []Application `json:"completedapps"`
 }
 
 // Worker is a worker as the master sees it; memory is in MiB.

@@ -18,10 +18,11 @@ type Daemon struct {
 	Name string // NameNode, NodeManager-0, …
 	Log  string // its log file, which restarts extend
 
-	c     *Cluster
-	args  []string
-	env   []string
-	ready func() error
+	c       *Cluster
+	archive archive
+	args    []string
+	env     []string
+	ready   func() error
 
 	cmd  *exec.Cmd     // nil while it does not run
 	done chan struct{} // closed when it has ended
@@ -29,9 +30,10 @@ type Daemon struct {
 
 // daemon makes one that start runs.
 func (c *Cluster) daemon(name, class, conf string, heap int, ready func() error) *Daemon {
+	a := c.archiveOf(name, class)
 	return &Daemon{
-		Name: name, Log: filepath.Join(c.dir, "log", name+".log"), c: c,
-		args: c.javaArgs(conf, heap, class), env: append(os.Environ(), "HADOOP_CONF_DIR="+conf), ready: ready,
+		Name: name, Log: filepath.Join(c.dir, "log", name+".log"), c: c, archive: a,
+		args: append(a.words(), c.javaArgs(conf, heap, class)...), env: append(os.Environ(), "HADOOP_CONF_DIR="+conf), ready: ready,
 	}
 }
 
@@ -46,7 +48,8 @@ func (c *Cluster) javaArgs(conf string, heap int, class string, words ...string)
 	for _, p := range []string{"java.lang", "java.net", "java.util", "java.util.concurrent", "java.io", "sun.nio.ch"} {
 		args = append(args, "--add-opens=java.base/"+p+"=ALL-UNNAMED")
 	}
-	path := strings.Join([]string{conf, filepath.Join(c.dir, "webroot"), filepath.Join(c.jars, "*")}, ":")
+	// The jars first: an archive is of the beginning of the class path.
+	path := strings.Join([]string{filepath.Join(c.jars, "*"), conf, filepath.Join(c.dir, "webroot")}, ":")
 	return append(append(args, "-cp", path, class), words...)
 }
 

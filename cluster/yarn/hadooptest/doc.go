@@ -4,9 +4,12 @@
 // or no java is skipped with a word.
 //
 //	c := hadooptest.Start(t, hadooptest.Options{HDFS: true, NodeManagers: 2})
-//	t.Setenv("HADOOP_CONF_DIR", c.Conf)
+//	request.Engine["conf-dir"] = c.Conf // a variable of the process would forbid parallel tests
 //	c.NameNode.Kill()
 //	c.NameNode.Start()
+//
+// The first daemon of each kind leaves an archive of its loaded classes (Java's AppCDS)
+// beside the jars; those that follow start in half the time.
 //
 // Daemons end with the test, also when it is killed. A test that leaves a container's
 // process behind fails.

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -75,10 +76,24 @@ func Start(t testing.TB, o Options) *Cluster {
 	if err := c.write(); err != nil {
 		t.Fatalf("write Hadoop's configuration: %v", err)
 	}
-	if err := c.start(); err != nil {
+	if err := c.startAlone(); err != nil {
 		t.Fatalf("start Hadoop: %v", err)
 	}
 	return c
+}
+
+// startAlone starts the daemons while no other Hadoop of this machine's tests starts: several
+// at once would all be late.
+func (c *Cluster) startAlone() error {
+	lock, err := os.OpenFile(filepath.Join(c.jars, ".starting"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer lock.Close() // and others go on
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
+		return fmt.Errorf("wait for Hadoops that start: %w", err)
+	}
+	return c.start()
 }
 
 // reserve finds a network of loopback addresses that no other cluster has, and holds
@@ -196,6 +211,13 @@ func (c *Cluster) stop() {
 	daemons := append([]*Daemon{c.NameNode, c.DataNode, c.ResourceManager}, c.NodeManagers...)
 	failed := c.t.Failed()
 	c.leftovers() // before NodeManagers end: they would end their containers
+	var g errgroup.Group
+	for _, d := range daemons {
+		if d != nil {
+			g.Go(func() error { d.leave(); return nil })
+		}
+	}
+	_ = g.Wait() // none fails
 	for _, d := range daemons {
 		if d != nil {
 			d.Kill()
