@@ -12,7 +12,7 @@ GOFLAGS_BUILD := -trimpath -ldflags "-s -w -X main.version=$(VERSION)" # without
 SOURCES := $(shell find . -name '*.go' -not -path './jupyter-ext/node_modules/*') $(wildcard cluster/python/tfcluster/*.py) go.mod go.sum
 NOTEBOOKS := notebooks/01-quickstart.ipynb notebooks/03-failure-and-rerun.ipynb
 
-.PHONY: help build release venv install demo lab test test-matrix test-go test-long test-python lint fmt bench notebooks proto ext lock clean hadoop
+.PHONY: help build release venv install demo lab test prepare test-matrix test-go test-ext test-long test-python lint fmt bench notebooks proto ext check-proto lock clean hadoop
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,13 +51,20 @@ demo: install ## reserve, train, fail, run again: the notebooks, executed headle
 lab: install ## JupyterLab with the kernel
 	$(VENV)/bin/jupyter lab --notebook-dir notebooks
 
-test: venv e2e/lab/node_modules hadoop ## all tests
-	$(MAKE) --no-print-directory test-go test-python
+test: prepare ## all tests
+	$(MAKE) --no-print-directory lint check-proto test-ext test-go test-python
+
+# What the tests need and a fresh machine lacks; make -j makes it side by side.
+prepare: venv e2e/lab/node_modules jupyter-ext/node_modules hadoop .bin/golangci-lint .bin/protoc-gen-go .bin/protoc-gen-go-grpc .venv-proto/.done
 
 # The browser's driver; where there is no npm the tests say that it is missing.
 e2e/lab/node_modules: e2e/lab/package-lock.json
 	@command -v npm >/dev/null || { echo "npm is missing: the browser tests are skipped"; exit 0; }; \
 	cd e2e/lab && npm ci --no-audit --no-fund --silent && touch node_modules
+
+jupyter-ext/node_modules: jupyter-ext/package-lock.json
+	@command -v npm >/dev/null || { echo "npm is missing: the extension is not checked"; exit 0; }; \
+	cd jupyter-ext && npm ci --no-audit --no-fund --silent && touch node_modules
 
 # Hadoop's jars, for tests on a real one; where Maven cannot fetch them the tests say that they are missing.
 HADOOP_VERSION ?= 3.3.6
@@ -69,9 +76,13 @@ hadoop: ## Hadoop's jars for the tests of HDFS and YARN (needs Maven)
 
 test-go:
 	@command -v /usr/bin/chromium >/dev/null || echo "chromium is missing: the browser tests are skipped"
-	go vet ./...
-	@$(MAKE) --no-print-directory check-fmt
 	.ci/go-test -race -timeout 20m ./...
+
+# The committed bundle is what the sources give, byte for byte.
+test-ext: jupyter-ext/node_modules ## the JupyterLab extension: types, eslint, prettier, jest, its bundle
+	@test -d jupyter-ext/node_modules || exit 0; set -e; cd jupyter-ext; npm run --silent lint; npx jest --silent; \
+	aside=$$(mktemp -d); trap 'rm -rf "$$aside"' EXIT; cp -r labextension "$$aside"; npm run --silent build >/dev/null; \
+	diff -r labextension "$$aside/labextension" || { echo "jupyter-ext/labextension is not what its sources give: run make ext"; exit 1; }
 
 # The backends against the other versions of their engines, whole.
 OTHER_HADOOP := 3.4.3
@@ -89,26 +100,19 @@ test-long: $(VENV)/.done ## the tests that take long: 10,000 message sequences a
 	TFCLUSTER_TEST_SEQUENCES=10000 .ci/go-test -timeout 60m -count=1 -v -run 'TestSequences$$' ./kernel/kerneltest
 
 test-python:
-	$(VENV)/bin/ruff check cluster/python notebooks tensorboard kernel e2e
-	$(VENV)/bin/ruff format --check cluster/python notebooks tensorboard kernel e2e
 	$(PY) -m pytest -q cluster/python/tests
 	$(PY) -m pytest -q e2e/tests
-
-.PHONY: check-fmt
-check-fmt: .bin/gofumpt
-	@out=$$(.bin/gofumpt -l $$(git ls-files '*.go' | grep -v '\.pb\.go')); test -z "$$out" || { echo "not gofumpt: $$out"; exit 1; }
-
-.bin/gofumpt:
-	GOBIN=$(CURDIR)/.bin go install mvdan.cc/gofumpt@v0.12.0
 
 .bin/golangci-lint:
 	GOBIN=$(CURDIR)/.bin go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-lint: .bin/golangci-lint ## golangci-lint with the project's file
+lint: .bin/golangci-lint $(VENV)/.done ## golangci-lint with the project's file (vet and gofumpt are in it), ruff
 	.bin/golangci-lint run ./...
+	$(VENV)/bin/ruff check cluster/python notebooks tensorboard kernel e2e
+	$(VENV)/bin/ruff format --check cluster/python notebooks tensorboard kernel e2e
 
-fmt: .bin/gofumpt ## gofumpt and ruff format
-	.bin/gofumpt -w $$(git ls-files '*.go' | grep -v '\.pb\.go')
+fmt: .bin/golangci-lint ## the formatters of golangci-lint, ruff and the extension
+	.bin/golangci-lint fmt ./...
 	$(VENV)/bin/ruff format cluster/python notebooks tensorboard kernel e2e
 
 bench: install hadoop ## the figures of DESIGN §5, each beside its reference in one run
@@ -119,11 +123,27 @@ notebooks: install hadoop ## execute the notebooks and keep their outputs, witho
 	$(PY) notebooks/run.py --prefix $(VENV) --clean --output notebooks "$$d"/0[1-4]*.ipynb
 	TFCLUSTER_NOTEBOOKS=$(CURDIR)/notebooks go test -count=1 -run TestOvernight ./e2e/yarn
 
-proto: ## clusterpb and yarnpb from their .proto files (needs protoc)
+# protoc is a wheel of a fixed version, so that what it gives is the same on every machine.
+.venv-proto/.done: requirements/proto.txt
+	$(PYTHON) -m venv .venv-proto
+	.venv-proto/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/proto.txt
+	touch $@
+
+.bin/protoc-gen-go:
 	GOBIN=$(CURDIR)/.bin go install google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12
+
+.bin/protoc-gen-go-grpc:
 	GOBIN=$(CURDIR)/.bin go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.1
-	PATH=$(CURDIR)/.bin:$$PATH protoc --go_out=. --go_opt=module=github.com/tfcluster/tfcluster --go-grpc_out=. --go-grpc_opt=module=github.com/tfcluster/tfcluster cluster/clusterpb/cluster.proto
-	PATH=$(CURDIR)/.bin:$$PATH protoc --go_out=. --go_opt=module=github.com/tfcluster/tfcluster cluster/yarn/yarnpb/*.proto
+
+PROTOC := .venv-proto/bin/python -m grpc_tools.protoc -I. --plugin=.bin/protoc-gen-go --plugin=.bin/protoc-gen-go-grpc
+GO_MODULE := github.com/tfcluster/tfcluster
+proto: .venv-proto/.done .bin/protoc-gen-go .bin/protoc-gen-go-grpc ## clusterpb and yarnpb from their .proto files
+	$(PROTOC) --go_out=$(or $(OUT),.) --go_opt=module=$(GO_MODULE) --go-grpc_out=$(or $(OUT),.) --go-grpc_opt=module=$(GO_MODULE) cluster/clusterpb/cluster.proto
+	$(PROTOC) --go_out=$(or $(OUT),.) --go_opt=module=$(GO_MODULE) cluster/yarn/yarnpb/*.proto
+
+check-proto: ## that the committed code is what the .proto files give, byte for byte
+	@out=$$(mktemp -d); trap 'rm -rf "$$out"' EXIT; $(MAKE) --no-print-directory --silent proto OUT=$$out && \
+	(cd $$out && find . -name '*.pb.go') | while read -r f; do cmp "$$f" "$$out/$$f" || { echo "$$f is not what its .proto file gives: run make proto"; exit 1; }; done
 
 ext: ## the JupyterLab extension (needs Node.js)
 	cd jupyter-ext && npm ci --no-audit --no-fund && npm run build
@@ -135,6 +155,7 @@ lock: ## requirements/*.txt from *.in (needs uv)
 	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/tensorboard.in -o requirements/tensorboard.txt
 	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/data.in -o requirements/data.txt
 	uv pip compile -q --no-deps --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/tfos.in -o requirements/tfos.txt
+	uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate requirements/proto.in -o requirements/proto.txt
 
 clean: ## what was built and installed here
-	rm -rf bin .bin .hadoop .tfos $(VENV) $(TBVENV) .venv-spark35 notebooks/tfcluster-runs tfcluster-runs
+	rm -rf bin .bin .hadoop .tfos $(VENV) $(TBVENV) .venv-spark35 .venv-proto notebooks/tfcluster-runs tfcluster-runs
