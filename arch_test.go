@@ -42,6 +42,7 @@ var mayImport = map[string][]string{
 	"cluster/clusterpb":         {},
 	"cluster/python":            {},
 	"cluster/hdfs":              {},
+	"cluster/hdfsdir":           {"cluster/driver", "cluster/hdfs"},
 	"cluster/runfiles":          {"cluster/clusterpb", "cluster/lockfile"},
 	"cluster/ship":              {"cluster/clusterpb", "cluster/lockfile"},
 	"cluster/local":             {"cluster", "cluster/clusterpb", "cluster/rundir", "cluster/state"},

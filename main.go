@@ -6,15 +6,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tfcluster/tfcluster/cluster/spark/slot"
-	"github.com/tfcluster/tfcluster/cluster/yarn"
 )
 
 // version is set by the build: -ldflags "-X main.version=…".
@@ -37,38 +33,14 @@ func run(ctx context.Context, args []string) int {
 	if len(args) == 0 {
 		args = []string{"help"}
 	}
-	if code, ok := help(ctx, args); ok {
+	if code, answered := help(ctx, args); answered {
 		return code
 	}
-	var err error
-	switch rest := args[1:]; args[0] {
-	case "kernel":
-		err = runKernel(ctx, rest)
-	case "gate":
-		err = runGate(ctx, rest)
-	case "driver":
-		err = runDriver(ctx)
-	case "appmaster":
-		err = runMaster(ctx)
-	case "agent":
-		err = runAgent(ctx, rest)
-	case "spark-slot":
-		err = slot.Main(ctx, os.Stdin, os.Stdout)
-	case "broker":
-		err = runBroker(ctx, rest)
-	case "install", "uninstall":
-		return runSetup(args[0], rest)
-	case "version", "--version":
-		fmt.Println("tfcluster", version)
-	default:
-		return runShell(ctx, args)
+	if s := find(args[0]); s != nil && s.run != nil {
+		return s.run(ctx, args[1:])
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "tfcluster "+args[0]+":", err)
-		if errors.Is(err, yarn.ErrDriver) {
-			return yarn.UnreachableCode
-		}
-		return 1
-	}
-	return 0
+	return runShell(ctx, args)
 }
+
+// complain says why a part of the program failed.
+func complain(part string, err error) { fmt.Fprintln(os.Stderr, "tfcluster "+part+":", err) }

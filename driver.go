@@ -6,34 +6,27 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"syscall"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/agent"
-	"github.com/tfcluster/tfcluster/cluster/agent/gpu"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver"
-	"github.com/tfcluster/tfcluster/cluster/local"
-	"github.com/tfcluster/tfcluster/cluster/python"
-	"github.com/tfcluster/tfcluster/cluster/spark"
+	"github.com/tfcluster/tfcluster/cluster/hdfsdir"
 	"github.com/tfcluster/tfcluster/cluster/state"
-	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/tensorboard"
 	"github.com/tfcluster/tfcluster/tensorboard/events"
 )
 
 // runMaster is `tfcluster appmaster`: the driver as a managed ApplicationMaster of YARN. All
 // that it needs comes with its container, and all that it writes goes with it.
-func runMaster(ctx context.Context) error {
+func runMaster(ctx context.Context, _ []string) error {
 	dir, err := os.Getwd()
 	if err == nil {
 		err = os.Setenv("TFCLUSTER_HOME", filepath.Join(dir, "home"))
@@ -41,16 +34,16 @@ func runMaster(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find the container's folder: %w", err)
 	}
-	attempt, err := yarn.TakeAttempt(ctx, dir, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	attempt, err := takeAttempt(ctx, dir)
 	if err != nil {
 		return err
 	}
 	input, state := attempt.Input()
 	err = driver.Hosted(ctx, driver.Options{
 		Version: version, Program: filepath.Join(dir, "tfcluster"),
-		Backends:  map[string]cluster.Backend{"yarn": &yarn.Backend{Attempt: attempt}},
-		Elsewhere: onElsewhere,
-		Hadoop:    readHadoop,
+		Backends:  managedBackends(attempt),
+		Elsewhere: hdfsdir.Open,
+		Hadoop:    hdfsdir.Configuration,
 		Events:    readEvents,
 		TensorBoard: func(python, stateDir, _, name string) coordinator.TensorBoards {
 			// A container's folder has too long a path for a socket's; this is the same folder.
@@ -64,21 +57,17 @@ func runMaster(ctx context.Context) error {
 }
 
 // runDriver is `tfcluster driver`: its input and its one word are client.Launch's.
-func runDriver(ctx context.Context) error {
+func runDriver(ctx context.Context, _ []string) error {
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	return driver.Main(ctx, driver.Options{
 		Version: version, Program: program,
-		Backends: map[string]cluster.Backend{
-			"local": &local.Backend{Inventory: gpu.Inventory},
-			"spark": &spark.Backend{PythonPath: python.Extract},
-			"yarn":  &yarn.Backend{},
-		},
+		Backends:    backends(),
 		TensorBoard: newBoard,
-		Elsewhere:   onElsewhere,
-		Hadoop:      readHadoop,
+		Elsewhere:   hdfsdir.Open,
+		Hadoop:      hdfsdir.Configuration,
 		Events:      readEvents,
 	}, os.Stdin, os.NewFile(3, "word"))
 }
@@ -91,12 +80,9 @@ const agentGC = 200
 // a container of YARN, with the container.
 func runAgent(ctx context.Context, args []string) error {
 	debug.SetGCPercent(agentGC)
-	input := io.Reader(os.Stdin)
-	if slices.Contains(args, yarn.AgentCommand) {
-		var err error
-		if input, err = yarn.AgentInput(); err != nil {
-			return err
-		}
+	input, err := agentInput(args)
+	if err != nil {
+		return err
 	}
 	return agent.Main(ctx, input, version)
 }

@@ -12,7 +12,6 @@ import (
 	"syscall"
 
 	"github.com/tfcluster/tfcluster/cluster/agent/gpu"
-	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/magics"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
@@ -30,7 +29,7 @@ func runShell(ctx context.Context, args []string) int {
 	s := magics.NewSession(ctx, session.Options{
 		Connector: magics.LocalDrivers{Program: program}, Client: fmt.Sprintf("shell %d", os.Getpid()), Python: tasks,
 		TensorBoardPython: tensorboard, Version: version, Shell: true,
-		Inventory: gpu.Inventory, Hadoop: yarn.Diagnose, Archive: archive{},
+		Inventory: gpu.Inventory, Hadoop: diagnoseHadoop, Archive: history{},
 	})
 	defer s.Close()
 	t := newTerminal(os.Stdout, os.Stderr)

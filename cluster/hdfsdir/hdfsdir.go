@@ -1,4 +1,6 @@
-package main
+// Package hdfsdir gives the driver, and whoever reads what a cluster left, a directory on HDFS:
+// its file system under the names that they know, and Hadoop's configuration for tasks.
+package hdfsdir
 
 import (
 	"context"
@@ -14,11 +16,11 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 )
 
-// onHDFS is HDFS as the driver uses it.
-type onHDFS struct{ *hdfs.FS }
+// fileSystem is HDFS as the driver uses it.
+type fileSystem struct{ *hdfs.FS }
 
 // Open implements spool.Remote.
-func (h onHDFS) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+func (h fileSystem) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return h.FS.Open(ctx, name)
 }
 
@@ -30,13 +32,13 @@ const (
 	carryStall  = 10 * time.Second
 )
 
-// onElsewhere gives the file system of a --dir that is a URI, or a path below the
-// user's home on HDFS.
-func onElsewhere(dir string) (driver.Elsewhere, error) { return elsewhereOf(dir, "", "") }
+// Open gives the file system of a --dir that is a URI, or a path below the user's home on
+// HDFS, by the configuration and as the user of the environment.
+func Open(dir string) (driver.Elsewhere, error) { return OpenAs(dir, "", "") }
 
-// elsewhereOf is onElsewhere of another configuration and user than the environment's,
-// where they are not "".
-func elsewhereOf(dir, confDir, user string) (driver.Elsewhere, error) {
+// OpenAs is Open by another configuration and as another user than the environment's, where
+// they are not "".
+func OpenAs(dir, confDir, user string) (driver.Elsewhere, error) {
 	if scheme, _, ok := strings.Cut(dir, "://"); ok && scheme != "hdfs" {
 		return driver.Elsewhere{}, fmt.Errorf("results are kept in a folder of this machine or on hdfs://, not on %s://", scheme)
 	}
@@ -68,7 +70,7 @@ func elsewhereOf(dir, confDir, user string) (driver.Elsewhere, error) {
 		}
 		return driver.Elsewhere{}, err
 	}
-	return driver.Elsewhere{Carry: onHDFS{carry}, Ask: onHDFS{ask}, Dir: full, Close: closers{ask, carry}}, nil
+	return driver.Elsewhere{Carry: fileSystem{carry}, Ask: fileSystem{ask}, Dir: full, Close: closers{ask, carry}}, nil
 }
 
 // forClients begin the names of the properties that a client of HDFS needs.
@@ -77,9 +79,9 @@ var forClients = []string{
 	"dfs.data.transfer.protection", "dfs.encrypt.data.transfer", "hadoop.security.authentication",
 }
 
-// readHadoop is the configuration of this host as programs and agents are told of it.
+// Configuration is the configuration of this host as programs and agents are told of it.
 // Where there is none, a directory on HDFS says which HDFS is the default.
-func readHadoop(dir string) (driver.Hadoop, error) {
+func Configuration(dir string) (driver.Hadoop, error) {
 	conf, err := hadoopconf.FromEnvironment()
 	if errors.Is(err, hadoopconf.ErrNone) {
 		conf, err = hadoopconf.New(nil), nil

@@ -15,7 +15,6 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/agent/gpu"
 	"github.com/tfcluster/tfcluster/cluster/python"
-	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/kernel"
 	"github.com/tfcluster/tfcluster/magics"
 	"github.com/tfcluster/tfcluster/magics/bridge"
@@ -102,8 +101,8 @@ func sessionOptions(connectionFile, interpreter string) (session.Options, error)
 	}
 	return session.Options{
 		Connector: magics.LocalDrivers{Program: binary}, Owner: owner, Client: "kernel " + owner, Python: interpreter,
-		TensorBoardPython: cmp.Or(os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), interpreter), Version: version, Inventory: gpu.Inventory, Hadoop: yarn.Diagnose,
-		Archive: archive{},
+		TensorBoardPython: cmp.Or(os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON"), interpreter), Version: version, Inventory: gpu.Inventory, Hadoop: diagnoseHadoop,
+		Archive: history{},
 	}, nil
 }
 

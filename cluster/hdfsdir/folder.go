@@ -1,0 +1,38 @@
+package hdfsdir
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster/driver"
+)
+
+// Folder is a directory on HDFS as results reads it.
+type Folder struct{ remote driver.Elsewhere }
+
+// OpenFolder opens a directory by a configuration and as a user; "" means those of the
+// environment.
+func OpenFolder(dir, confDir, user string) (*Folder, error) {
+	remote, err := OpenAs(dir, confDir, user)
+	if err != nil {
+		return nil, err
+	}
+	return &Folder{remote}, nil
+}
+
+func (f *Folder) name(below string) string { return strings.TrimRight(f.remote.Dir+"/"+below, "/") }
+
+// List implements results.Folder.
+func (f *Folder) List(ctx context.Context, name string) ([]fs.FileInfo, error) {
+	return f.remote.Ask.List(ctx, f.name(name))
+}
+
+// Open implements results.Folder.
+func (f *Folder) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	return f.remote.Ask.Open(ctx, f.name(name))
+}
+
+// Close implements results.Folder.
+func (f *Folder) Close() error { return f.remote.Close.Close() }

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"context"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/hdfsdir"
+	"github.com/tfcluster/tfcluster/cluster/results"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/magics/session"
+)
+
+// history is what is left of this user's clusters: on this host, on HDFS, at YARN.
+type history struct{}
+
+var _ session.Archive = history{}
+
+// Pasts implements session.Archive.
+func (history) Pasts() ([]*state.ClusterRecord, error) { return state.History() }
+
+// LivesAs implements session.Archive.
+func (history) LivesAs(lease string) string { return state.FindByApplication(lease) }
+
+// Folder implements session.Archive.
+func (history) Folder(p *state.ClusterRecord) (results.Folder, error) {
+	if !rundir.IsURI(p.Dir) {
+		return results.LocalFolder(p.Dir), nil
+	}
+	return hdfsdir.OpenFolder(p.Dir, p.Engine["conf-dir"], p.Engine["user"])
+}
+
+// EngineLogs implements session.Archive.
+func (history) EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(string, []*clusterpb.Line) error) error {
+	return readContainerLogs(ctx, r, places, q, emit)
+}
+
+// Outcomes implements session.Archive.
+func (history) Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, leases []string) map[string]string {
+	return applicationOutcomes(ctx, r, leases)
+}
