@@ -4,7 +4,7 @@
 
 PREFIX is where the kernel tfcluster is installed. Rows are named as the design numbers them; spark is row 4 on a
 standalone Spark, stop the stop of a fit, yarn row 7 on a Hadoop of its own, scale a driver with thousands of
-simulated agents.
+simulated agents, attach to a cluster with 5 GB of lines.
 Nothing is asserted: a figure depends on the machine. The exit code is 0 when every row asked for was
 measured, whether or not its bar holds, or skipped for want of what it needs.
 """
@@ -17,6 +17,7 @@ import pathlib
 import sys
 import time
 
+import rows_attach
 import rows_cluster
 import rows_kernel
 import rows_scale
@@ -37,6 +38,7 @@ ROWS = {
     "6": rows_steps.steps,
     "yarn": rows_yarn.submit,
     "scale": rows_scale.scale,
+    "attach": rows_attach.attach,
 }
 
 
