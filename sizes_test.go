@@ -27,7 +27,7 @@ var tooLarge = map[string]bool{
 	"spool.Remote methods": true,
 	"agent.Agent fields":   true, "agent.Config fields": true, "agent.controlMessage fields": true, "agent.taskContext fields": true, "agent.task fields": true,
 	"coordinator.Config fields": true, "coordinator.Coordinator fields": true, "coordinator.record fields": true, "lifecycle.Executor fields": true,
-	"spool.Spool fields": true, "spark.allocation fields": true, "yarn.allocation fields": true, "yarn.Attempt fields": true, "kernel.Kernel fields": true,
+	"spool.Spool fields": true, "spark.allocation fields": true, "yarn.allocation fields": true, "yarn.Attempt fields": true,
 	"lifecycle.Step lines":                  true,
 	"coordinator/coordinator_test.go lines": true, "lifecycle/lifecycle_test.go lines": true, "yarn/yarn_test.go lines": true,
 	"protocol/master.go lines": true, "protocol/protocol_test.go lines": true,

@@ -11,6 +11,18 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
 
+// cellState is what is known of the cells that wait and of those that this kernel runs itself.
+type cellState struct {
+	queue    []*request             // cells that wait
+	running  *Cell                  // the matched cell whose turn it is
+	beside   map[*Cell]struct{}     // matched cells that run at once
+	count    int                    // the last execution count
+	ticks    []tick                 // what the child has yet to make up for
+	hidden   map[string]tick        // ticks on their way, by message id
+	inputs   map[string]chan string // matched cells that ask, by client
+	lastCell time.Time              // when one came that takes its turn
+}
+
 // Cell is a matched cell while it runs: where its output goes. Every output carries the
 // cell's own header, so it never lands in another. Its methods may be called from any
 // goroutine, until Run has returned.

@@ -37,36 +37,17 @@ type Kernel struct {
 	conn   *Connection
 	signer *wire.Signer
 
-	// Open from Run's beginning to its end.
-	shell, control, stdin, heartbeat *zmtp.Router
-	iopub                            *zmtp.XPub
-	ctx                              context.Context // ends with Run
-	end                              context.CancelCauseFunc
-	opened                           chan struct{} // closed once every socket is there
-	work                             sync.WaitGroup
+	sockets
+	ctx    context.Context // ends with Run
+	end    context.CancelCauseFunc
+	opened chan struct{} // closed once every socket is there
+	work   sync.WaitGroup
 
-	mu          sync.Mutex
-	child       *child                 // guarded by mu; nil while none is ready
-	waiting     []outgoing             // guarded by mu: for a child that is not ready
-	queue       []*request             // guarded by mu: cells that wait
-	outstanding []*request             // guarded by mu: cells forwarded and not finished, in order
-	seq         uint64                 // guarded by mu: of what was sent to the child last
-	marks       markers                // guarded by mu
-	childBusy   busyRequests           // guarded by mu
-	repair      string                 // guarded by mu: the request that ends the child's aborting
-	lookout     lookout                // guarded by mu: when checkLost is due
-	watchTimer  *time.Timer            // guarded by mu: runs checkLost
-	running     *Cell                  // guarded by mu: the matched cell whose turn it is
-	beside      map[*Cell]struct{}     // guarded by mu: matched cells that run at once
-	count       int                    // guarded by mu: the last execution count
-	ticks       []tick                 // guarded by mu: what the child has yet to make up for
-	hidden      map[string]tick        // guarded by mu: ticks on their way, by message id
-	inputs      map[string]chan string // guarded by mu: matched cells that ask, by client
-	comms       map[string]*Comm       // guarded by mu
-	broken      string                 // guarded by mu: why there will be no child
-	dying       bool                   // guarded by mu
-	lastCell    time.Time              // guarded by mu: when one came that takes its turn
-	deaths      int                    // guarded by mu: of children that hardly lived
+	mu         sync.Mutex
+	childState                  // guarded by mu
+	cellState                   // guarded by mu
+	comms      map[string]*Comm // guarded by mu
+	dying      bool             // guarded by mu
 }
 
 // errEnd is Run's ordinary end.
@@ -83,8 +64,9 @@ func New(cfg Config) (*Kernel, error) {
 	}
 	cfg.Interceptor = guarded{cfg.Interceptor, cfg.Log}
 	return &Kernel{
-		cfg: cfg, log: cfg.Log, conn: conn, signer: wire.NewSigner(conn.Key), beside: map[*Cell]struct{}{},
-		inputs: map[string]chan string{}, comms: map[string]*Comm{}, childBusy: busyRequests{}, opened: make(chan struct{}),
+		cfg: cfg, log: cfg.Log, conn: conn, signer: wire.NewSigner(conn.Key), opened: make(chan struct{}), comms: map[string]*Comm{},
+		childState: childState{childBusy: busyRequests{}},
+		cellState:  cellState{beside: map[*Cell]struct{}{}, inputs: map[string]chan string{}},
 	}, nil
 }
 

@@ -1,5 +1,7 @@
 package kernel
 
+import "time"
+
 // progress is which of a cell's signs of life have come from the child.
 type progress uint8
 
@@ -12,6 +14,21 @@ const (
 
 	unchecked progress = 1 << 7 // no sign: what request.checked holds at first
 )
+
+// childState is what is known of the child, ipykernel, and of what was sent to it.
+type childState struct {
+	child       *child       // nil while none is ready
+	waiting     []outgoing   // for a child that is not ready
+	outstanding []*request   // cells forwarded and not finished, in order
+	seq         uint64       // of what was sent to the child last
+	marks       markers      // which replies may be lost
+	childBusy   busyRequests // what the child says that it works on
+	repair      string       // the request that ends the child's aborting
+	lookout     lookout      // when checkLost is due
+	watchTimer  *time.Timer  // runs checkLost
+	broken      string       // why there will be no child
+	deaths      int          // of children that hardly lived
+}
 
 // track remembers a cell that goes to the child. Caller holds mu.
 func (k *Kernel) track(r *request) {

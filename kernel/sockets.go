@@ -8,6 +8,12 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
 
+// sockets are open from Run's beginning to its end.
+type sockets struct {
+	shell, control, stdin, heartbeat *zmtp.Router
+	iopub                            *zmtp.XPub
+}
+
 // Bounds of what those may send and leave unread who have not shown that they hold the connection
 // file's key. On the heartbeat and on IOPub clients sign nothing, and send a few bytes.
 const (
