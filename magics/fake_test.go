@@ -43,6 +43,7 @@ type fakeCluster struct {
 	detached  bool
 	clients   int
 	failStart *clusterpb.Failure
+	protocol  int32 // of its driver
 	stopped   chan struct{}
 	over      chan struct{}
 }
@@ -93,6 +94,7 @@ func (f *fakeCluster) Status(context.Context, *clusterpb.StatusRequest) (*cluste
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return &clusterpb.ClusterStatus{
+		Protocol: f.protocol, Version: "9.9",
 		Name: f.request.GetName(), Backend: f.request.GetBackend(), State: "ready", Executors: executors(f.request.GetRoles(), "ready"), Run: f.run, Dir: f.request.GetDir(),
 		IdleMillis: f.request.GetIdleMillis(), Roles: f.request.GetRoles(), Host: "edge", DriverPid: 4711, Clients: 1, Request: f.request, Detached: f.detached,
 		BeginsItself: f.request.GetBegin() != nil,
@@ -244,7 +246,7 @@ func newFakeDrivers(t testing.TB) *fakeDrivers {
 }
 
 func (d *fakeDrivers) add(req *clusterpb.ReserveRequest) *fakeCluster {
-	f := &fakeCluster{request: req, stopped: make(chan struct{}), over: make(chan struct{})}
+	f := &fakeCluster{request: req, protocol: cluster.Protocol, stopped: make(chan struct{}), over: make(chan struct{})}
 	if d.prep != nil {
 		d.prep(f)
 	}

@@ -5477,6 +5477,7 @@ type ClusterStatus struct {
 	Request        *ReserveRequest        `protobuf:"bytes,19,opt,name=request,proto3" json:"request,omitempty"` // as given, to compare equal options
 	LogBytes       int64                  `protobuf:"varint,20,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"`
 	BeginsItself   bool                   `protobuf:"varint,21,opt,name=begins_itself,json=beginsItself,proto3" json:"begins_itself,omitempty"` // no client begins the one run that it was made for, and it is given back when that is over
+	Protocol       int32                  `protobuf:"varint,22,opt,name=protocol,proto3" json:"protocol,omitempty"`                             // of the driver: cluster.Protocol; 0 in versions before it had a number
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -5656,6 +5657,13 @@ func (x *ClusterStatus) GetBeginsItself() bool {
 		return x.BeginsItself
 	}
 	return false
+}
+
+func (x *ClusterStatus) GetProtocol() int32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
 }
 
 type StartRequest struct {
@@ -8125,7 +8133,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"HoldUpdate\x12\x12\n" +
 	"\x04note\x18\x01 \x01(\tR\x04note\"\x0f\n" +
-	"\rStatusRequest\"\xbd\x05\n" +
+	"\rStatusRequest\"\xd9\x05\n" +
 	"\rClusterStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12\x14\n" +
@@ -8153,7 +8161,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05notes\x18\x12 \x03(\v2\x12.tfcluster.v1.NoteR\x05notes\x126\n" +
 	"\arequest\x18\x13 \x01(\v2\x1c.tfcluster.v1.ReserveRequestR\arequest\x12\x1b\n" +
 	"\tlog_bytes\x18\x14 \x01(\x03R\blogBytes\x12#\n" +
-	"\rbegins_itself\x18\x15 \x01(\bR\fbeginsItself\"\xdd\x04\n" +
+	"\rbegins_itself\x18\x15 \x01(\bR\fbeginsItself\x12\x1a\n" +
+	"\bprotocol\x18\x16 \x01(\x05R\bprotocol\"\xdd\x04\n" +
 	"\fStartRequest\x12/\n" +
 	"\aprogram\x18\x01 \x01(\v2\x15.tfcluster.v1.ProgramR\aprogram\x12\x14\n" +
 	"\x05again\x18\x02 \x01(\bR\x05again\x12\x16\n" +

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
@@ -58,6 +59,9 @@ func (inv *invocation) start(ctx context.Context) (result.Value, error) {
 	st, err := m.Status(ctx)
 	if err != nil {
 		return nil, result.Answered(err)
+	}
+	if err := understands(st, inv.session.Options.Version); err != nil {
+		return nil, err
 	}
 	req, err := inv.prepare(ctx, st)
 	if err != nil {
@@ -114,6 +118,18 @@ func (inv *invocation) startRequest(ctx context.Context, cluster string, reserve
 	req.Again = false
 	req.Program, err = was.program(ctx, reserved)
 	return req, err
+}
+
+// understands refuses to start on a cluster whose driver is of an earlier version, and would
+// pass over a part of what it is sent.
+func understands(st *clusterpb.ClusterStatus, version string) error {
+	if st.GetProtocol() >= cluster.Protocol {
+		return nil
+	}
+	return &result.ClusterError{Code: 69, Text: fmt.Sprintf(
+		"cluster %s was reserved by tfcluster %s, whose driver does not understand all that tfcluster %s asks for: shutdown and reserve it again, or start with tfcluster %[2]s",
+		st.GetName(), cmp.Or(st.GetVersion(), "of an earlier version"), cmp.Or(version, "here"),
+	)}
 }
 
 // startIn is --working-dir as the executors are to find it.
