@@ -1,7 +1,8 @@
 // Package logstore keeps the lines that tasks wrote, and reads them back.
 //
 //	store.go       the lines that arrive, and who is given them
-//	storewrite.go  segments on disk; the quota; a disk that is full
+//	storewrite.go  segments on disk; a disk that is full
+//	quota.go       when a segment is full, and which goes for a new one
 //	storeload.go   segments that an earlier driver wrote
 //	segment.go     the format of a segment
 //	query.go       lines by task, time and pattern
@@ -46,16 +47,6 @@ type Store struct {
 
 // subscriber is called with lines under the store's lock.
 type subscriber struct{ lines func([]*clusterpb.Line) }
-
-// Quota bounds what a store keeps, in bytes.
-type Quota struct {
-	Task    int64
-	Cluster int64
-	Segment int64
-}
-
-// DefaultQuota is 1 GB a task, 5 GB a cluster.
-func DefaultQuota() Quota { return Quota{Task: 1 << 30, Cluster: 5 << 30, Segment: 16 << 20} }
 
 type streamKey struct {
 	run  int32

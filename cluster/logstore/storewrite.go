@@ -226,13 +226,6 @@ func (s *Store) recovered(st *stream) {
 	}
 }
 
-// full is whether the last segment takes no more.
-func (s *Store) full(st *stream) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return st.segments[len(st.segments)-1].bytes >= s.quota.Segment
-}
-
 // roll begins a new segment and makes room for it. Caller holds writing, not mu.
 func (s *Store) roll(st *stream, lines []*clusterpb.Line) error {
 	if err := st.close(); err != nil {
@@ -285,32 +278,6 @@ func (s *Store) dropEmpty(st *stream, n int) {
 		_ = st.close()
 		_ = os.Remove(g.path) // what is left of it holds no line
 	}
-}
-
-// makeRoom drops the oldest segments until another one fits the quota, and returns the
-// files to be removed. Caller holds mu.
-func (s *Store) makeRoom(st *stream) (gone []string) {
-	var of int64
-	for _, g := range st.segments {
-		of += g.bytes
-	}
-	for of+s.quota.Segment > s.quota.Task && len(st.segments) > 0 {
-		of -= st.segments[0].bytes
-		gone = append(gone, s.dropOldest(st))
-	}
-	for s.bytes+s.quota.Segment > s.quota.Cluster {
-		oldest := st
-		for _, o := range s.streams {
-			if len(o.segments) > 1 && (len(oldest.segments) == 0 || o.segments[0].last.Before(oldest.segments[0].last)) {
-				oldest = o
-			}
-		}
-		if len(oldest.segments) == 0 {
-			break
-		}
-		gone = append(gone, s.dropOldest(oldest))
-	}
-	return gone
 }
 
 // dropOldest forgets a stream's first segment. Caller holds mu.
