@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 import tfcluster
-from tfcluster import gate, notebook, values
+from tfcluster import frontend, gate, notebook, values
 
 PACKAGES = str(Path(__file__).resolve().parent.parent)
 Script = Callable[[dict[str, Any], Callable[..., Any]], None]
@@ -76,7 +76,7 @@ class Engine:
 def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
     it = Engine()
     monkeypatch.setattr(gate, "_path", it.path)
-    monkeypatch.setattr(notebook, "_shell", None)
+    monkeypatch.setattr(frontend, "_shell", None)
     yield it
     it.close()
 

@@ -10,71 +10,24 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tfcluster import gate
-from tfcluster.errors import ClusterError, raised
+from tfcluster import frontend, gate, values
 from tfcluster.objects import Objects
 
 _ASKS = re.compile(r"^(\s*)%{1,2}tfcluster(\s+(\w+))?\s*\?+\s*$")
 _LINE = re.compile(r"^\s*%{1,2}tfcluster\b")
 _RETRY = 1.0  # seconds between two tries to reach the engine
 
-_shell: Any = None
 _over: threading.Event | None = None  # ends the objects thread
-
-
-def user_namespace() -> dict[str, Any]:
-    """The names of the notebook, or of the program that was started."""
-    return _shell.user_ns if _shell is not None else vars(sys.modules["__main__"])
-
-
-class Screen:
-    """Shows what a command emits: through IPython where it runs, else as text."""
-
-    def __init__(self) -> None:
-        self._ipython = _shell is not None
-        self._pending: dict[str, str] = {}
-
-    def stream(self, name: str, text: str) -> None:
-        """Text of the command's."""
-        to = sys.stderr if name == "stderr" else sys.stdout
-        to.write(text)
-        to.flush()
-
-    def display(self, id: str, data: Mapping[str, Any], metadata: Mapping[str, Any], update: bool) -> None:
-        """A MIME bundle, or a new one in place of what was shown under id."""
-        if self._ipython:
-            from IPython.display import display
-
-            display(dict(data), raw=True, metadata=dict(metadata), display_id=id, update=update)
-            return
-        text = str(data.get("text/plain", ""))
-        if update:
-            self._pending[id] = text
-        else:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-
-    def close(self) -> None:
-        """The command is over: text that could not be updated in place is written once more."""
-        for text in self._pending.values():
-            sys.stdout.write(text)
-        self._pending.clear()
-        sys.stdout.flush()
-
-
-def screen() -> Screen:
-    """Where a command shows what it does."""
-    return Screen()
 
 
 def load(shell: Any) -> None:
     """Registers everything. Says nothing: in our own kernel it is loaded before the first cell."""
-    global _shell, _over
+    global _over
     from IPython.core.magic import no_var_expand
 
-    if _shell is shell:
+    if frontend.shell() is shell:
         return
-    _shell = shell
+    frontend.use(shell)
     ours = gate.adopt_environment()
     _magic.__doc__ = _DOC
     shell.register_magic_function(no_var_expand(_magic), "line_cell", "tfcluster")
@@ -90,7 +43,6 @@ def load(shell: Any) -> None:
 
 def unload(shell: Any) -> None:
     """Takes the magic away again; an engine of ours ends, clusters live on."""
-    global _shell
     if _over is not None:
         _over.set()
     shell.magics_manager.magics["line"].pop("tfcluster", None)
@@ -98,7 +50,7 @@ def unload(shell: Any) -> None:
     if _transform in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.remove(_transform)
     gate.stop()
-    _shell = None
+    frontend.use(None)
 
 
 _DOC = """%tfcluster VERB [options] [words]: distributed TensorFlow from a cell.
@@ -108,13 +60,11 @@ _DOC = """%tfcluster VERB [options] [words]: distributed TensorFlow from a cell.
 
 
 def _magic(line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> Any:
-    from tfcluster.values import make
-
     sys.stdout.flush()
     sys.stderr.flush()
     request = {"op": "magic", "line": line, "cell": cell}
-    objects = Objects(user_namespace(), local_ns)
-    return make(gate.command(request, objects, screen()))
+    objects = Objects(frontend.user_namespace(), local_ns)
+    return values.make(gate.command(request, objects, frontend.Screen()))
 
 
 _magic.needs_local_scope = True  # type: ignore[attr-defined]
@@ -145,7 +95,7 @@ def _complete(_shell_again: Any, event: Any) -> list[str]:
     with contextlib.suppress(Exception), contextlib.closing(gate.connect()) as conn:
         conn.settimeout(5)
         gate.send(conn, {"op": "complete", "code": line, "cursor": len(line)})
-        objects = Objects(user_namespace())
+        objects = Objects(frontend.user_namespace())
         for message in gate.lines(conn):
             if message["op"] == "call":
                 gate.answer(conn, message, objects)
@@ -155,23 +105,6 @@ def _complete(_shell_again: Any, event: Any) -> list[str]:
                 symbol = str(event.symbol)
                 return [symbol[: len(symbol) - len(keep)] + m for m in found.get("matches") or ()]
     return []
-
-
-def engine_session(cluster: str) -> Any:
-    """The SparkSession of a cluster on Spark."""
-    with contextlib.closing(gate.connect()) as conn:
-        conn.settimeout(60)
-        gate.send(conn, {"op": "engine", "cluster": cluster})
-        for message in gate.lines(conn):
-            if message.get("error"):
-                raise raised(message["error"])
-            found = message["value"]
-            if found.get("name"):
-                return user_namespace()[found["name"]]
-            from pyspark.sql import SparkSession
-
-            return SparkSession.builder.remote(found["remote"]).create()
-    raise ClusterError("the tfcluster engine ended; clusters live on: run this again, or restart the kernel")
 
 
 def _answer(shell: Any, over: threading.Event) -> None:
@@ -211,17 +144,16 @@ def _serve_plain_kernel(shell: Any) -> None:
 
 def _store(number: int, text: str) -> None:
     """Puts the value of a cell that Go ran into Out[number] and _; called by the kernel, silently."""
-    from tfcluster.values import from_json
-
-    if _shell is None:
+    shell = frontend.shell()
+    if shell is None:
         return
-    value = from_json(text)
+    value = values.from_json(text)
     if value is None:
         return
-    count = _shell.execution_count
-    ahead = count - _shell.displayhook.prompt_count  # 1 or 0, by IPython's version
+    count = shell.execution_count
+    ahead = count - shell.displayhook.prompt_count  # 1 or 0, by IPython's version
     try:
-        _shell.execution_count = number + ahead
-        _shell.displayhook.update_user_ns(value)
+        shell.execution_count = number + ahead
+        shell.displayhook.update_user_ns(value)
     finally:
-        _shell.execution_count = count
+        shell.execution_count = count

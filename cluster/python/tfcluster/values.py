@@ -7,13 +7,14 @@ option takes a list, K=V takes a dict, a flag True.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tfcluster import gate, notebook
-from tfcluster.errors import UsageError
+from tfcluster import frontend, gate
+from tfcluster.errors import ClusterError, UsageError, raised
 from tfcluster.objects import Objects
 
 
@@ -125,9 +126,7 @@ class Cluster:
 
     def spark(self) -> Any:
         """The SparkSession that the cluster is on: the notebook's own, or over Spark Connect the cluster's."""
-        from tfcluster.notebook import engine_session
-
-        return engine_session(self.name)
+        return _engine_session(self.name)
 
     def shutdown(self, *, force: bool = False) -> None:
         """Releases the cluster."""
@@ -232,9 +231,9 @@ def _command(
     positional = [str(w) for w in words]
     if positional and positional[0].startswith("-"):
         raise UsageError(f"{positional[0]!r} is not a program: options are keyword arguments")
-    namespace = notebook.user_namespace()
+    namespace = frontend.user_namespace()
     request = {"op": "verb", "argv": [*argv, *positional]}
-    return make(gate.command(request, Objects(namespace, given=given), notebook.screen()))
+    return make(gate.command(request, Objects(namespace, given=given), frontend.Screen()))
 
 
 def _roles(roles: Mapping[str, Any]) -> dict[str, Any]:
@@ -282,3 +281,20 @@ def _argv(options: Mapping[str, Any]) -> list[str]:
 def from_json(text: str) -> Any:
     """The object for a value of Go's, as text."""
     return make(json.loads(text))
+
+
+def _engine_session(cluster: str) -> Any:
+    """The SparkSession of a cluster on Spark."""
+    with contextlib.closing(gate.connect()) as conn:
+        conn.settimeout(60)
+        gate.send(conn, {"op": "engine", "cluster": cluster})
+        for message in gate.lines(conn):
+            if message.get("error"):
+                raise raised(message["error"])
+            found = message["value"]
+            if found.get("name"):
+                return frontend.user_namespace()[found["name"]]
+            from pyspark.sql import SparkSession
+
+            return SparkSession.builder.remote(found["remote"]).create()
+    raise ClusterError("the tfcluster engine ended; clusters live on: run this again, or restart the kernel")

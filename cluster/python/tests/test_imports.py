@@ -1,0 +1,37 @@
+"""The modules of the package import one way: no module is, by what it imports, below itself."""
+
+from __future__ import annotations
+
+import ast
+import graphlib
+import pathlib
+
+PACKAGE = pathlib.Path(__file__).parents[1] / "tfcluster"
+
+
+def imported(source: str, modules: set[str]) -> set[str]:
+    """The modules of the package that a source imports, wherever it does."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module == "tfcluster":
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tfcluster."):
+            found.add((node.module or "").removeprefix("tfcluster."))
+        elif isinstance(node, ast.Import):
+            found |= {alias.name.removeprefix("tfcluster.") for alias in node.names}
+    return found & modules
+
+
+def test_imports_have_no_cycle() -> None:
+    modules = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
+    graph = {name: imported((PACKAGE / f"{name}.py").read_text(), modules) for name in modules}
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
+
+
+def test_a_cycle_is_found() -> None:
+    graph = {"a": imported("from tfcluster import b", {"a", "b"}), "b": imported("import tfcluster.a", {"a", "b"})}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError:
+        return
+    raise AssertionError("a cycle was not found")
