@@ -58,7 +58,7 @@ func (f elsewhereFolder) Open(ctx context.Context, name string) (io.ReadCloser, 
 func (f elsewhereFolder) Close() error { return f.Elsewhere.Close.Close() }
 
 // EngineLogs implements session.Archive.
-func (archive) EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(string, []*clusterpb.Line) error) error {
+func (archive) EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
 	return yarn.ReadLogs(ctx, r, places, q, emit)
 }
 

@@ -45,9 +45,9 @@ type Allocation interface {
 	Release(ctx context.Context) error
 }
 
-// Finding is one thing that was looked at for a person: what it is, what was found, and
+// Check is one thing that was looked at for a person: what it is, what was found, and
 // how what is missing is had.
-type Finding struct {
+type Check struct {
 	What, Found string
 	Remedy      string // "": nothing is missing
 }
@@ -94,7 +94,7 @@ func resourcesOf(roles []*clusterpb.Role, name string) *clusterpb.Resources {
 	return nil
 }
 
-// Event is one of Pending, Anew, Granted, Returned, Renewed, Lost, Warned, Over.
+// Event is one of Pending, Reallocated, Granted, BackedOff, StateChanged, Lost, Warning, Terminated.
 type Event interface{ event() }
 
 // Pending says in the engine's words what an executor waits for.
@@ -103,10 +103,10 @@ type Pending struct {
 	Why      string
 }
 
-// Anew says that nothing is left to take back of an earlier driver's executor, and that
+// Reallocated says that nothing is left to take back of an earlier driver's executor, and that
 // the engine is asked for this attempt in its place. An agent of it that still speaks is
 // about to be ended. Recover tells it before it returns.
-type Anew struct {
+type Reallocated struct {
 	Executor ExecutorID
 	Attempt  int
 }
@@ -117,42 +117,42 @@ type Granted struct {
 	Attempt  int
 	Host     string
 	PID      int // of the agent, where it is known
-	// Kept is whether its agent is an earlier driver's, which is to come back.
-	Kept bool
+	// Recovered is whether its agent is an earlier driver's, which is to come back.
+	Recovered bool
 }
 
-// Returned says that a reservation that is not whole gave back to the engine what it
+// BackedOff says that a reservation that is not whole gave back to the engine what it
 // held, and asks again in a while: whose attempts these are then. Agents of earlier ones
 // are about to be ended. No cluster is told so that was ready with what it holds.
-type Returned struct {
+type BackedOff struct {
 	Attempts map[ExecutorID]int
 	Why      string // for the person who waits, in a line
 }
 
-// Renewed says that what Saved gives is another though no executor is, such as the secret
+// StateChanged says that what Saved gives is another though no executor is, such as the secret
 // by which another driver goes on.
-type Renewed struct{}
+type StateChanged struct{}
 
 // Lost says that an executor is gone, with the engine's reason.
 type Lost struct {
-	Executor ExecutorID
-	Attempt  int
-	Cause    string   // one line
-	Said     []string // the last lines that its agent wrote, where the engine knows them
+	Executor  ExecutorID
+	Attempt   int
+	Cause     string   // one line
+	LastLines []string // the last lines that its agent wrote, where the engine knows them
 }
 
-// Warned says what a person should know of the engine, in one line.
-type Warned struct{ Text string }
+// Warning says what a person should know of the engine, in one line.
+type Warning struct{ Text string }
 
-// Over says that what the whole allocation lived in is gone, and no executor can be
+// Terminated says that what the whole allocation lived in is gone, and no executor can be
 // had any more: the cluster ends.
-type Over struct{ Cause string }
+type Terminated struct{ Cause string }
 
-func (Pending) event()  {}
-func (Anew) event()     {}
-func (Granted) event()  {}
-func (Returned) event() {}
-func (Renewed) event()  {}
-func (Lost) event()     {}
-func (Warned) event()   {}
-func (Over) event()     {}
+func (Pending) event()      {}
+func (Reallocated) event()  {}
+func (Granted) event()      {}
+func (BackedOff) event()    {}
+func (StateChanged) event() {}
+func (Lost) event()         {}
+func (Warning) event()      {}
+func (Terminated) event()   {}

@@ -17,8 +17,8 @@ type Advertiser interface {
 // Announcer is a Backend whose Allocate takes a while, such as one that makes a session
 // of the engine's first.
 type Announcer interface {
-	// Announce says what is awaited meanwhile, in a few words.
-	Announce(r *clusterpb.ReserveRequest) string
+	// InitialStatus says what is awaited meanwhile, in a few words.
+	InitialStatus(r *clusterpb.ReserveRequest) string
 }
 
 // SessionSharer is an Allocation whose engine's session a notebook can use beside the
@@ -28,41 +28,41 @@ type SessionSharer interface {
 	Session(ctx context.Context) (*clusterpb.EngineSessionReply, error)
 }
 
-// Chooser is an Allocation that leaves out places from which agents do not come.
-type Chooser interface {
-	// Came says that the agent of an executor's attempt is here. unfit is why it is of no
+// NodeExcluder is an Allocation that leaves out places from which agents do not come.
+type NodeExcluder interface {
+	// AgentJoined says that the agent of an executor's attempt is here. unfit is why it is of no
 	// use, so that another is about to be asked for; "": it is.
-	Came(id ExecutorID, attempt int, unfit string)
-	// Forgive has it ask for every place again: somebody may have mended what was wrong.
-	Forgive()
+	AgentJoined(id ExecutorID, attempt int, unfit string)
+	// ClearExclusions has it ask for every place again: somebody may have mended what was wrong.
+	ClearExclusions()
 }
 
-// Mover is an Allocation whose executors, where they cannot dial the driver any more at the
+// AddressPublisher is an Allocation whose executors, where they cannot dial the driver any more at the
 // address that they were given, look elsewhere for another.
-type Mover interface {
-	// Moved says at which HOST:PORT they find it from now on.
-	Moved(ctx context.Context, address string) error
+type AddressPublisher interface {
+	// PublishAddress says at which HOST:PORT they find it from now on.
+	PublishAddress(ctx context.Context, address string) error
 }
 
 // Teller is a Backend whose engine notices an agent's end, and knows why.
 type Teller interface {
-	// TellsWithin is how long after such an end Lost comes, as a rule.
-	TellsWithin() time.Duration
+	// FailureDetectionDelay is how long after such an end Lost comes, as a rule.
+	FailureDetectionDelay() time.Duration
 }
 
 // Concluder is an Allocation whose engine shows how what it was reserved for has ended.
 type Concluder interface {
 	// Conclude says it, before Release. why is a line, "" where all went well.
-	Conclude(how Conclusion, why string)
+	Conclude(how FinalStatus, why string)
 }
 
-// Conclusion is how what a cluster was reserved for has ended.
-type Conclusion int
+// FinalStatus is how what a cluster was reserved for has ended.
+type FinalStatus int
 
 // A cluster that was made for one run ends as that run does. Another has Succeeded
 // wherever it was reserved, whatever its runs have come to.
 const (
-	Succeeded Conclusion = iota
+	Succeeded FinalStatus = iota
 	Failed
-	Stopped // by a person or a signal
+	Killed // by a person or a signal
 )

@@ -24,7 +24,7 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 	defer cancel()
 	if a, ok := c.cfg.Backend.(cluster.Announcer); ok {
 		for _, e := range execs {
-			c.handle(lifecycle.Pending{Exec: e.ID, Why: a.Announce(c.cfg.Request)})
+			c.handle(lifecycle.Pending{Exec: e.ID, Why: a.InitialStatus(c.cfg.Request)})
 		}
 	}
 	answers := make(chan answer, 1)
@@ -105,25 +105,25 @@ func (c *Coordinator) engineEvent(e cluster.Event) {
 	switch e := e.(type) {
 	case cluster.Pending:
 		c.handle(lifecycle.Pending{Exec: e.Executor, Why: e.Why})
-	case cluster.Anew:
+	case cluster.Reallocated:
 		c.handle(lifecycle.Reallocated{Exec: e.Executor, Attempt: e.Attempt})
 	case cluster.Granted:
 		c.granted[e.Executor] = e
 		c.saveSoon() // what was granted is what a later driver must find
-		c.handle(lifecycle.Granted{Exec: e.Executor, Attempt: e.Attempt, Host: e.Host, Kept: e.Kept})
-	case cluster.Warned:
+		c.handle(lifecycle.Granted{Exec: e.Executor, Attempt: e.Attempt, Host: e.Host, Kept: e.Recovered})
+	case cluster.Warning:
 		c.saveSoon() // such as which nodes are left out
 		c.note(e.Text, true)
 		c.wake()
-	case cluster.Renewed:
+	case cluster.StateChanged:
 		c.saveSoon()
-	case cluster.Returned:
+	case cluster.BackedOff:
 		c.saveSoon()
 		c.handle(lifecycle.BackedOff{Attempts: e.Attempts, Why: e.Why})
-	case cluster.Over:
+	case cluster.Terminated:
 		c.handle(lifecycle.EngineEnded{Cause: e.Cause})
 	case cluster.Lost:
-		c.handle(lifecycle.LastLines{Exec: e.Executor, Attempt: e.Attempt, Lines: e.Said})
+		c.handle(lifecycle.LastLines{Exec: e.Executor, Attempt: e.Attempt, Lines: e.LastLines})
 		c.handle(lifecycle.EngineLost{Exec: e.Executor, Attempt: e.Attempt, Cause: e.Cause})
 	}
 }
@@ -221,7 +221,7 @@ func (c *Coordinator) record(over bool) {
 	}
 	var places []byte
 	if k, ok := c.alloc.(cluster.LogKeeper); ok {
-		places = k.Places()
+		places = k.LogLocations()
 	}
 	if err := c.cfg.Record(leases(c.alloc), places, c.lastRun, over); err != nil {
 		c.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
@@ -229,9 +229,9 @@ func (c *Coordinator) record(over bool) {
 }
 
 // leases are those of an allocation; nil where its engine has no names for people.
-func leases(a cluster.Allocation) []cluster.Lease {
-	if l, ok := a.(cluster.Leaser); ok {
-		return l.Leases()
+func leases(a cluster.Allocation) []cluster.Application {
+	if l, ok := a.(cluster.ApplicationHistory); ok {
+		return l.Applications()
 	}
 	return nil
 }

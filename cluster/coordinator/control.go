@@ -50,8 +50,8 @@ func (c *Coordinator) reset(hard bool) {
 	if hard {
 		c.generation.Add(1)
 	}
-	if chooser, ok := c.alloc.(cluster.Chooser); ok {
-		chooser.Forgive()
+	if chooser, ok := c.alloc.(cluster.NodeExcluder); ok {
+		chooser.ClearExclusions()
 		c.saveState() // a later driver forgives too
 	}
 	c.handle(lifecycle.ResetRequested{Hard: hard})

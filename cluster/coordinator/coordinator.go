@@ -68,7 +68,7 @@ type Config struct {
 	Kept func(context.Context) error
 	// Record is called when what a Past holds has changed, and once at the end, when the
 	// cluster is over; nil: nobody keeps one here.
-	Record func(leases []cluster.Lease, places []byte, lastRun int32, over bool) error
+	Record func(leases []cluster.Application, places []byte, lastRun int32, over bool) error
 	Log    *slog.Logger
 }
 
@@ -213,7 +213,7 @@ func (c *Coordinator) limits() lifecycle.Limits {
 	}
 	lim.Idle = time.Duration(c.cfg.Request.GetIdleMillis()) * time.Millisecond
 	if t, ok := c.cfg.Backend.(cluster.Teller); ok {
-		lim.Sudden = t.TellsWithin()
+		lim.Sudden = t.FailureDetectionDelay()
 	}
 	return lim
 }

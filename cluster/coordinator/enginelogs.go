@@ -36,7 +36,7 @@ func (c *control) engineKeeps(ctx context.Context, req *clusterpb.LogsRequest, s
 	if !ok {
 		return status.Error(codes.FailedPrecondition, "this cluster's engine keeps no logs of its executors that could be read here")
 	}
-	q := cluster.EngineQuery{Allocation: req.GetAllocation(), Task: req.GetTask(), Last: int(req.GetLast())}
+	q := cluster.LogQuery{Allocation: req.GetAllocation(), Task: req.GetTask(), Last: int(req.GetLast())}
 	if req.GetGrep() != "" {
 		re, err := regexp.Compile(req.GetGrep())
 		if err != nil {
@@ -46,7 +46,7 @@ func (c *control) engineKeeps(ctx context.Context, req *clusterpb.LogsRequest, s
 	}
 	ctx, cancel := context.WithTimeout(ctx, engineReading)
 	defer cancel()
-	err := keeper.EngineLogs(ctx, q, func(heading string, lines []*clusterpb.Line) error {
+	err := keeper.ContainerLogs(ctx, q, func(heading string, lines []*clusterpb.Line) error {
 		return stream.Send(&clusterpb.LinesReply{Heading: heading, Lines: lines})
 	})
 	if err != nil && status.Code(err) == codes.Unknown {

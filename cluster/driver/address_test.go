@@ -46,7 +46,7 @@ func (r *roaming) Advertise(context.Context, *clusterpb.ReserveRequest) (string,
 	return r.at, nil
 }
 
-func (r *roaming) Moved(_ context.Context, address string) error {
+func (r *roaming) PublishAddress(_ context.Context, address string) error {
 	r.told <- address
 	return nil
 }

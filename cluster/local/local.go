@@ -56,7 +56,7 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, saved []byte
 			a.adopt(e.ID, left)
 			continue
 		}
-		a.tell(cluster.Anew{Executor: e.ID, Attempt: left.Attempt + 1})
+		a.tell(cluster.Reallocated{Executor: e.ID, Attempt: left.Attempt + 1})
 		if err := a.start(e.ID, left.Attempt+1); err != nil {
 			return nil, errors.Join(err, a.Release(ctx))
 		}

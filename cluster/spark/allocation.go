@@ -129,7 +129,7 @@ func (a *allocation) hear(h *host, e hostEvent) {
 		}
 	case "ended":
 		if borrowed(a.req.Reserve) {
-			a.tell(cluster.Over{Cause: e.Why})
+			a.tell(cluster.Terminated{Cause: e.Why})
 			return
 		}
 		a.mu.Lock()
@@ -173,7 +173,7 @@ func (a *allocation) left(h *host) {
 	switch {
 	case over:
 	case borrowed(a.req.Reserve):
-		a.tell(cluster.Over{Cause: "the notebook's SparkSession that it was on is over"})
+		a.tell(cluster.Terminated{Cause: "the notebook's SparkSession that it was on is over"})
 	default:
 		a.lost("the Spark session is over: " + a.gone())
 	}

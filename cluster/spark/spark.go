@@ -23,8 +23,8 @@ var (
 	_ cluster.Announcer  = (*Backend)(nil)
 )
 
-// Announce says whose session is awaited.
-func (b *Backend) Announce(r *clusterpb.ReserveRequest) string {
+// InitialStatus says whose session is awaited.
+func (b *Backend) InitialStatus(r *clusterpb.ReserveRequest) string {
 	switch e := r.GetEngine(); {
 	case borrowed(r):
 		return "the notebook's SparkSession " + e[engineSession] + " is asked"
@@ -73,13 +73,13 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) 
 	if !kept {
 		for _, e := range req.Executors {
 			a.attempts[e.ID]++
-			a.tell(cluster.Anew{Executor: e.ID, Attempt: a.attempts[e.ID]})
+			a.tell(cluster.Reallocated{Executor: e.ID, Attempt: a.attempts[e.ID]})
 		}
 		a.launch(a.all())
 		return a, nil
 	}
 	for _, e := range req.Executors {
-		a.tell(cluster.Granted{Executor: e.ID, Attempt: a.attempts[e.ID], Kept: true})
+		a.tell(cluster.Granted{Executor: e.ID, Attempt: a.attempts[e.ID], Recovered: true})
 	}
 	return a, nil
 }

@@ -209,7 +209,7 @@ func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
 			if c := living[name]; c != nil {
 				delete(living, name)
 				x.container, x.came, x.wish = c, true, 0
-				a.tell(cluster.Granted{Executor: id, Attempt: x.attempt, Host: c.GetNodeId().GetHost(), Kept: true})
+				a.tell(cluster.Granted{Executor: id, Attempt: x.attempt, Host: c.GetNodeId().GetHost(), Recovered: true})
 				continue
 			}
 		}
@@ -218,7 +218,7 @@ func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
 			x.wish = 0
 		}
 		a.want(id)
-		a.tell(cluster.Anew{Executor: id, Attempt: x.attempt})
+		a.tell(cluster.Reallocated{Executor: id, Attempt: x.attempt})
 	}
 	for _, c := range living { // nobody knows what runs there
 		a.app.master.Release(c.GetId())
@@ -313,7 +313,7 @@ func (a *allocation) Saved() []byte {
 }
 
 // Conclude says how the application is to have ended: it is what YARN shows of it.
-func (a *allocation) Conclude(how cluster.Conclusion, why string) {
+func (a *allocation) Conclude(how cluster.FinalStatus, why string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ending = endingOf(how, why)

@@ -106,11 +106,11 @@ type ending struct {
 var released = ending{yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released"}
 
 // endingOf is what a cluster's conclusion is to YARN.
-func endingOf(how cluster.Conclusion, why string) ending {
+func endingOf(how cluster.FinalStatus, why string) ending {
 	switch how {
 	case cluster.Failed:
 		return ending{yarnpb.FinalApplicationStatus_APP_FAILED, why}
-	case cluster.Stopped:
+	case cluster.Killed:
 		return ending{yarnpb.FinalApplicationStatus_APP_KILLED, why}
 	}
 	return released
@@ -181,7 +181,7 @@ func (a *allocation) run() {
 			return
 		}
 		if err != nil {
-			a.tell(cluster.Over{Cause: err.Error()})
+			a.tell(cluster.Terminated{Cause: err.Error()})
 			return
 		}
 	}
@@ -224,7 +224,7 @@ func (a *allocation) admit() error {
 		}
 	}
 	a.mu.Unlock()
-	a.tell(cluster.Renewed{}) // another driver goes on in the same application, which keeps its place in the queue
+	a.tell(cluster.StateChanged{}) // another driver goes on in the same application, which keeps its place in the queue
 	return nil
 }
 

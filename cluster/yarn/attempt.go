@@ -24,7 +24,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-var _ cluster.Hosting = (*Attempt)(nil)
+var _ cluster.DriverHost = (*Attempt)(nil)
 
 // Attempt is a managed ApplicationMaster's process: one attempt of its application,
 // which an earlier one's may have preceded. TakeAttempt makes it.
@@ -217,8 +217,8 @@ func (a *Attempt) recall(ctx context.Context) error {
 	return nil
 }
 
-// Given opens a content that lies in the cache on HDFS.
-func (a *Attempt) Given(ctx context.Context, digest string) (io.ReadCloser, error) {
+// OpenArtifact opens a content that lies in the cache on HDFS.
+func (a *Attempt) OpenArtifact(ctx context.Context, digest string) (io.ReadCloser, error) {
 	dir := folderOf(digest)
 	infos, err := a.store.List(ctx, dir)
 	if err != nil {

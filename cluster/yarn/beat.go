@@ -127,7 +127,7 @@ func (a *allocation) heard(app application, b protocol.Beat) {
 		a.ended(s)
 	}
 	if b.Renewed { // another token
-		a.tell(cluster.Renewed{})
+		a.tell(cluster.StateChanged{})
 	}
 	a.heldBack(b.GetLimit())
 	gives := a.giveWay(app, time.Now())
@@ -181,7 +181,7 @@ func (a *allocation) ended(s *yarnpb.ContainerStatus) {
 	if s.GetExitStatus() == UnreachableCode {
 		var over bool
 		if cause, over = a.cutOff(s); over {
-			a.tell(cluster.Over{Cause: cause})
+			a.tell(cluster.Terminated{Cause: cause})
 		}
 	}
 	a.lose(s.GetContainerId(), cause, !others[s.GetExitStatus()], said...)
@@ -200,7 +200,7 @@ func (a *allocation) lose(container *yarnpb.ContainerId, cause string, blamed bo
 				node = x.useless()
 			}
 			x.container = nil
-			lost = cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause, Said: said}
+			lost = cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause, LastLines: said}
 		}
 	}
 	a.mu.Unlock()

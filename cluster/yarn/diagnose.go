@@ -16,19 +16,19 @@ import (
 
 // Diagnose says what there is of the Hadoop that a request means, and what is missing.
 // It asks YARN and HDFS, a few seconds each where they do not answer.
-func Diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Finding {
+func Diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check {
 	s, err := findSite(r)
 	if errors.Is(err, hadoopconf.ErrNone) && r.GetEngine()[engineConf] == "" {
-		return []cluster.Finding{{What: "Hadoop", Found: "not configured (needed for --backend yarn: HADOOP_CONF_DIR)"}}
+		return []cluster.Check{{What: "Hadoop", Found: "not configured (needed for --backend yarn: HADOOP_CONF_DIR)"}}
 	}
 	if err != nil {
-		return []cluster.Finding{{What: "Hadoop", Found: err.Error(), Remedy: "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml"}}
+		return []cluster.Check{{What: "Hadoop", Found: err.Error(), Remedy: "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml"}}
 	}
 	found := fmt.Sprintf("%s, as %s", s.conf.Dir(), s.user)
 	if p := s.conf.Get("hadoop.rpc.protection"); p != "" {
 		found += ", hadoop.rpc.protection " + p
 	}
-	findings := []cluster.Finding{{What: "Hadoop", Found: found}}
+	findings := []cluster.Check{{What: "Hadoop", Found: found}}
 	if s.conf.Get("hadoop.security.authentication") == "kerberos" {
 		findings[0].Found += ", Kerberos"
 		findings[0].Remedy = "tfcluster does not know Kerberos yet: --backend spark --master yarn does"
@@ -37,8 +37,8 @@ func Diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Findin
 	return append(findings, diagnoseYARN(ctx, s, r), diagnoseHDFS(ctx, s))
 }
 
-func diagnoseYARN(ctx context.Context, s site, r *clusterpb.ReserveRequest) cluster.Finding {
-	f := cluster.Finding{What: "YARN"}
+func diagnoseYARN(ctx context.Context, s site, r *clusterpb.ReserveRequest) cluster.Check {
+	f := cluster.Check{What: "YARN"}
 	managers, err := protocol.ResourceManagers(s.conf)
 	if err != nil {
 		f.Found, f.Remedy = err.Error(), "take yarn-site.xml from the cluster"
@@ -88,8 +88,8 @@ func diagnoseYARN(ctx context.Context, s site, r *clusterpb.ReserveRequest) clus
 	return f
 }
 
-func diagnoseHDFS(ctx context.Context, s site) cluster.Finding {
-	f := cluster.Finding{What: "HDFS"}
+func diagnoseHDFS(ctx context.Context, s site) cluster.Check {
+	f := cluster.Check{What: "HDFS"}
 	ctx, cancel := context.WithTimeout(ctx, 2*reachLimit)
 	defer cancel()
 	store, err := newHDFS(s)

@@ -293,11 +293,11 @@ func (a *allocation) giveWay(app application, now time.Time) string {
 }
 
 // giveUpHalf gives back what there is, takes back what is asked for, and rests.
-func (a *allocation) giveUpHalf(app application, now time.Time, rest time.Duration) cluster.Returned {
+func (a *allocation) giveUpHalf(app application, now time.Time, rest time.Duration) cluster.BackedOff {
 	a.standoff.over()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	e := cluster.Returned{Attempts: map[cluster.ExecutorID]int{}}
+	e := cluster.BackedOff{Attempts: map[cluster.ExecutorID]int{}}
 	held := 0
 	for id, x := range a.executors {
 		if x.container != nil {

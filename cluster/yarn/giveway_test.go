@@ -218,7 +218,7 @@ func TestGiveUpHalf(t *testing.T) {
 		a.want(e.ID)
 	}
 	a.executors["0"].container, a.executors["0"].wish = container(1), 0
-	a.Came("0", 0, "")
+	a.AgentJoined("0", 0, "")
 	a.executors["2"].unfit = "no GPU"
 	if got := a.progress(); got != float32(1)/3 {
 		t.Errorf("it says %v of itself", got)

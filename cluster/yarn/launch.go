@@ -107,7 +107,7 @@ func (a *allocation) Logs(ctx context.Context, id cluster.ExecutorID) (io.ReadCl
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	var text bytes.Buffer
-	q := cluster.EngineQuery{Task: last.Container, Last: logLines}
+	q := cluster.LogQuery{Task: last.Container, Last: logLines}
 	err = readLogs(ctx, a.site, app, []place{*last}, q, func(_ string, lines []*clusterpb.Line) error {
 		for _, l := range lines {
 			text.WriteString(l.GetText() + "\n")
@@ -123,9 +123,9 @@ func (a *allocation) Logs(ctx context.Context, id cluster.ExecutorID) (io.ReadCl
 // logLines is how much of each of a container's logs says why its agent did not come.
 const logLines = 100
 
-// EngineLogs gives what the containers of this allocation wrote, also of those that
+// ContainerLogs gives what the containers of this allocation wrote, also of those that
 // ended, application by application.
-func (a *allocation) EngineLogs(ctx context.Context, q cluster.EngineQuery, emit func(string, []*clusterpb.Line) error) error {
+func (a *allocation) ContainerLogs(ctx context.Context, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
 	a.mu.Lock()
 	places := slices.Clone(a.places)
 	a.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 // ReadLogs gives what the containers of an application wrote, whether it lives or not, and
 // whoever it is of. r says which YARN is meant; places is what a LogKeeper's Places gave,
 // or nil. emit is called in turn with a heading, or with lines.
-func ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(heading string, lines []*clusterpb.Line) error) error {
+func ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(heading string, lines []*clusterpb.Line) error) error {
 	s, err := findSite(r)
 	if err != nil {
 		return err
@@ -36,7 +36,7 @@ func ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q
 type logReader struct {
 	site   site
 	id     *yarnpb.ApplicationId
-	query  cluster.EngineQuery
+	query  cluster.LogQuery
 	emit   func(heading string, lines []*clusterpb.Line) error
 	client *protocol.Client
 	web    *http.Client
@@ -47,7 +47,7 @@ type logReader struct {
 
 // readLogs reads what the nodes have, as long as they have it, and what they have put on
 // HDFS: while an application lives the nodes first, else HDFS.
-func readLogs(ctx context.Context, s site, id *yarnpb.ApplicationId, places []place, q cluster.EngineQuery, emit func(string, []*clusterpb.Line) error) error {
+func readLogs(ctx context.Context, s site, id *yarnpb.ApplicationId, places []place, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
 	r := &logReader{site: s, id: id, query: q, emit: emit, seen: map[string]bool{}, web: &http.Client{CheckRedirect: stay}}
 	defer r.web.CloseIdleConnections()
 	client, err := protocol.NewClient(s.conf, s.user, reachLimit)

@@ -121,16 +121,16 @@ func TestLogLines(t *testing.T) {
 	}
 	text.WriteString("\xffend")
 	for _, tt := range []struct {
-		q           cluster.EngineQuery
+		q           cluster.LogQuery
 		cut         bool
 		n           int
 		first, last string
 	}{
-		{cluster.EngineQuery{}, false, 3*batch + 1, "line 0", "\uFFFDend"},
-		{cluster.EngineQuery{}, true, 3 * batch, "line 1", "\uFFFDend"},
-		{cluster.EngineQuery{Last: 2}, false, 2, "line 2999", "\uFFFDend"},
-		{cluster.EngineQuery{Last: 3, Grep: regexp.MustCompile("line .*7$")}, false, 3, "line 2977", "line 2997"},
-		{cluster.EngineQuery{Grep: regexp.MustCompile("nothing")}, false, 0, "", ""},
+		{cluster.LogQuery{}, false, 3*batch + 1, "line 0", "\uFFFDend"},
+		{cluster.LogQuery{}, true, 3 * batch, "line 1", "\uFFFDend"},
+		{cluster.LogQuery{Last: 2}, false, 2, "line 2999", "\uFFFDend"},
+		{cluster.LogQuery{Last: 3, Grep: regexp.MustCompile("line .*7$")}, false, 3, "line 2977", "line 2997"},
+		{cluster.LogQuery{Grep: regexp.MustCompile("nothing")}, false, 0, "", ""},
 	} {
 		var headings []string
 		var lines []*clusterpb.Line

@@ -9,7 +9,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 )
 
-var _ cluster.Mover = (*allocation)(nil)
+var _ cluster.AddressPublisher = (*allocation)(nil)
 
 // folderOn is an application's folder on HDFS.
 func folderOn(application string) string { return applicationsDir + "/" + application }
@@ -33,8 +33,8 @@ func (a *allocation) findable(app application, config []byte) ([]byte, error) {
 	return json.Marshal(c)
 }
 
-// Moved writes down where the driver is dialled now.
-func (a *allocation) Moved(ctx context.Context, address string) error {
+// PublishAddress writes down where the driver is dialled now.
+func (a *allocation) PublishAddress(ctx context.Context, address string) error {
 	a.moving.Lock() // nothing is written behind forgetMoved
 	defer a.moving.Unlock()
 	a.mu.Lock()
@@ -60,7 +60,7 @@ func (a *allocation) Moved(ctx context.Context, address string) error {
 	return store.Write(ctx, folder+"/"+addressFile, strings.NewReader(address))
 }
 
-// forgetMoved removes what Moved has written of an application that has ended.
+// forgetMoved removes what PublishAddress has written of an application that has ended.
 func (a *allocation) forgetMoved(ctx context.Context, app application) error {
 	a.moving.Lock()
 	defer a.moving.Unlock()

@@ -32,9 +32,9 @@ func (a *Attempt) LogPage(id cluster.ExecutorID) string {
 	return fmt.Sprintf("http://%s/node/containerlogs/%s/%s", x.web, protocol.ContainerName(x.last), a.site.user)
 }
 
-// Guard lets only YARN's proxy in, which runs with the ResourceManager or alone: it has
+// Authorize lets only YARN's proxy in, which runs with the ResourceManager or alone: it has
 // asked who looks, where that is configured, and whether they may see this application.
-func (a *Attempt) Guard(page http.Handler) http.Handler {
+func (a *Attempt) Authorize(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), lookupLimit)
 		defer cancel()

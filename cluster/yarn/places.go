@@ -34,8 +34,8 @@ func (a *allocation) used(x *executor, c *yarnpb.Container) {
 	a.places = a.places[max(0, len(a.places)-mostPlaces):]
 }
 
-// Places are the containers that were used.
-func (a *allocation) Places() []byte {
+// LogLocations are the containers that were used.
+func (a *allocation) LogLocations() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	b, err := json.Marshal(a.places)
@@ -76,13 +76,13 @@ func (a *allocation) leaseOver(state string) {
 	}
 }
 
-// Leases are the applications that this allocation has been.
-func (a *allocation) Leases() []cluster.Lease {
+// Applications are the applications that this allocation has been.
+func (a *allocation) Applications() []cluster.Application {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var all []cluster.Lease
+	var all []cluster.Application
 	for _, l := range a.leases {
-		all = append(all, cluster.Lease{ID: l.ID, State: l.State, Since: l.Since})
+		all = append(all, cluster.Application{ID: l.ID, State: l.State, Since: l.Since})
 	}
 	return all
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Announce says what is awaited before YARN has taken the request.
-func (b *Backend) Announce(r *clusterpb.ReserveRequest) string {
+// InitialStatus says what is awaited before YARN has taken the request.
+func (b *Backend) InitialStatus(r *clusterpb.ReserveRequest) string {
 	if q := r.GetEngine()["queue"]; q != "" {
 		return "YARN is asked for an application in queue " + q
 	}

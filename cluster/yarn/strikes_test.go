@@ -34,7 +34,7 @@ func TestStrikes(t *testing.T) {
 		id := &yarnpb.ContainerId{Id: proto.Int64(1)}
 		a.executors["0"].container = &yarnpb.Container{Id: id, NodeId: &yarnpb.NodeId{Host: new("n7")}}
 		if tt.came {
-			a.Came("0", -1, tt.unfit)
+			a.AgentJoined("0", -1, tt.unfit)
 		}
 		a.ended(&yarnpb.ContainerStatus{ContainerId: id, ExitStatus: &tt.status})
 		if got := a.strikes["n7"]; got != tt.strikes {
@@ -57,11 +57,11 @@ func TestForgive(t *testing.T) {
 		t.Errorf("without a word of YARN n7 is left out: %v", a.leftOut)
 	}
 	a.executors["0"].container = &yarnpb.Container{NodeId: &yarnpb.NodeId{Host: new("n7")}}
-	a.Came("0", 5, "") // another's word
+	a.AgentJoined("0", 5, "") // another's word
 	if a.strikes["n7"] == 0 {
 		t.Error("another attempt's agent speaks for the node")
 	}
-	a.Came("0", -1, "")
+	a.AgentJoined("0", -1, "")
 	if a.strikes["n7"] != 0 {
 		t.Error("the strikes are kept of a node that works")
 	}
@@ -71,7 +71,7 @@ func TestForgive(t *testing.T) {
 	if !strings.Contains(string(a.Saved()), `"left_out":["n8","n9"]`) {
 		t.Errorf("saved is %s", a.Saved())
 	}
-	a.Forgive()
+	a.ClearExclusions()
 	if words := a.leftOutWords(); words != "" {
 		t.Errorf("after a reset the words are %q", words)
 	}
@@ -88,7 +88,7 @@ func TestReplaceBlamesNobody(t *testing.T) {
 		x := a.executors["0"]
 		x.container = &yarnpb.Container{NodeId: &yarnpb.NodeId{Host: new("n7")}}
 		if unfit != "" {
-			a.Came("0", x.attempt, unfit)
+			a.AgentJoined("0", x.attempt, unfit)
 		}
 		if err := a.Replace(t.Context(), "0"); err != nil {
 			t.Fatal(err)

@@ -164,7 +164,7 @@ func bearsWithSilence(t *testing.T, h *hadooptest.Cluster) {
 				if e.Attempt == 1 {
 					return
 				}
-			case cluster.Over:
+			case cluster.Terminated:
 				t.Fatalf("it is over: %s", e.Cause)
 			}
 		case <-ctx.Done():

@@ -244,7 +244,7 @@ func TestNoYARN(t *testing.T) {
 		if got := errorText(err); !strings.Contains(got, tt.want) || strings.Contains(got, "\n") {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
-		if fs := Diagnose(t.Context(), r); !slices.ContainsFunc(fs, func(f cluster.Finding) bool { return strings.Contains(f.Found, tt.want) && f.Remedy != "" }) {
+		if fs := Diagnose(t.Context(), r); !slices.ContainsFunc(fs, func(f cluster.Check) bool { return strings.Contains(f.Found, tt.want) && f.Remedy != "" }) {
 			t.Errorf("%s: diagnosed as %v", tt.name, fs)
 		}
 	}

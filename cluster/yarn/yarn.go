@@ -71,8 +71,8 @@ func findSite(r *clusterpb.ReserveRequest) (s site, err error) {
 	return s, err
 }
 
-// TellsWithin is a NodeManager's heartbeat, a second unless configured, and ours.
-func (b *Backend) TellsWithin() time.Duration { return 4 * time.Second }
+// FailureDetectionDelay is a NodeManager's heartbeat, a second unless configured, and ours.
+func (b *Backend) FailureDetectionDelay() time.Duration { return 4 * time.Second }
 
 // Allocate checks what is asked for and submits an application. That its queue lets it
 // wait, and each executor's container, is told by events.
@@ -99,7 +99,7 @@ func allocate(ctx context.Context, s site, req cluster.Request, old saved) (clus
 	for _, e := range req.Executors {
 		a.want(e.ID)
 		if _, was := old.Executors[e.ID]; was {
-			a.tell(cluster.Anew{Executor: e.ID, Attempt: a.executors[e.ID].attempt})
+			a.tell(cluster.Reallocated{Executor: e.ID, Attempt: a.executors[e.ID].attempt})
 		}
 	}
 	a.begin()

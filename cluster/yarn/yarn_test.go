@@ -237,7 +237,7 @@ func provesReach(t *testing.T, h *hadooptest.Cluster) {
 	for over := false; !over; {
 		select {
 		case e := <-a.Events():
-			o, ok := e.(cluster.Over)
+			o, ok := e.(cluster.Terminated)
 			over = ok
 			for _, want := range []string{"node 127.", "cannot dial the cluster's driver at " + dead + " on " + here, "connection refused", "--advertise HOST[:PORTS]"} {
 				if ok && !strings.Contains(o.Cause, want) {

@@ -19,7 +19,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-var _ cluster.Host = (*Backend)(nil)
+var _ cluster.DriverLauncher = (*Backend)(nil)
 
 // masterSecret names what a managed ApplicationMaster reads among its container's
 // credentials.
@@ -54,7 +54,7 @@ const (
 const sweepLimit = 5 * time.Second
 
 // Submit submits an application whose ApplicationMaster is a driver in a container.
-func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte) (cluster.Hosted, error) {
+func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte) (cluster.RemoteDriver, error) {
 	s, err := findSite(req.Reserve)
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte)
 		return nil, err
 	}
 	_ = app.nodes.Close() // the ApplicationMaster's are its own
-	h, err := newHosted(s, app.id, queue(req))
+	h, err := newRemoteDriver(s, app.id, queue(req))
 	if err != nil {
 		return nil, errors.Join(err, kill(s, app.id))
 	}
@@ -75,7 +75,7 @@ func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte)
 }
 
 // sweep removes what applications kept on HDFS that ended while nobody looked.
-func (h *hosted) sweep(ctx context.Context) error {
+func (h *remoteDriver) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepLimit)
 	defer cancel()
 	store, err := newHDFS(h.site)
@@ -131,8 +131,8 @@ func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, boar
 	return nil
 }
 
-// Give puts a content into the cache on HDFS.
-func (b *Backend) Give(ctx context.Context, r *clusterpb.ReserveRequest, content *clusterpb.Blob, from io.ReadSeeker) error {
+// Upload puts a content into the cache on HDFS.
+func (b *Backend) Upload(ctx context.Context, r *clusterpb.ReserveRequest, content *clusterpb.Blob, from io.ReadSeeker) error {
 	s, err := findSite(r)
 	if err != nil {
 		return err
@@ -146,35 +146,35 @@ func (b *Backend) Give(ctx context.Context, r *clusterpb.ReserveRequest, content
 	return err
 }
 
-// savedHosted is what another process needs to find a managed ApplicationMaster.
-type savedHosted struct {
+// savedDriver is what another process needs to find a managed ApplicationMaster.
+type savedDriver struct {
 	Application string `json:"application"`
 	Queue       string `json:"queue"`
 }
 
-// hosted is a managed ApplicationMaster as its submitter sees it.
-type hosted struct {
+// remoteDriver is a managed ApplicationMaster as its submitter sees it.
+type remoteDriver struct {
 	site   site
 	id     *yarnpb.ApplicationId
 	queue  string
 	client *protocol.Client
 }
 
-func newHosted(s site, id *yarnpb.ApplicationId, queue string) (*hosted, error) {
+func newRemoteDriver(s site, id *yarnpb.ApplicationId, queue string) (*remoteDriver, error) {
 	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
 	if err != nil {
 		return nil, err
 	}
-	return &hosted{site: s, id: id, queue: queue, client: client}, nil
+	return &remoteDriver{site: s, id: id, queue: queue, client: client}, nil
 }
 
 // Find takes up a managed ApplicationMaster that was submitted.
-func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.Hosted, error) {
+func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.RemoteDriver, error) {
 	s, err := findSite(r)
 	if err != nil {
 		return nil, err
 	}
-	var old savedHosted
+	var old savedDriver
 	if err := json.Unmarshal(saved, &old); err != nil {
 		return nil, fmt.Errorf("read which application the cluster is: %w", err)
 	}
@@ -182,23 +182,23 @@ func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.Hoste
 	if err != nil {
 		return nil, err
 	}
-	return newHosted(s, id, old.Queue)
+	return newRemoteDriver(s, id, old.Queue)
 }
 
 // ID is the application's name.
-func (h *hosted) ID() string { return protocol.ApplicationName(h.id) }
+func (h *remoteDriver) ID() string { return protocol.ApplicationName(h.id) }
 
 // Saved is for another process.
-func (h *hosted) Saved() []byte {
-	b, err := json.Marshal(savedHosted{h.ID(), h.queue})
+func (h *remoteDriver) Saved() []byte {
+	b, err := json.Marshal(savedDriver{h.ID(), h.queue})
 	if err != nil {
 		panic(err) // plain data
 	}
 	return b
 }
 
-// Where asks for the application's master.
-func (h *hosted) Where(ctx context.Context) (address, waits string, err error) {
+// Endpoint asks for the application's master.
+func (h *remoteDriver) Endpoint(ctx context.Context) (address, waits string, err error) {
 	r, err := h.client.Report(ctx, h.id)
 	if errors.Is(err, protocol.ErrGone) {
 		return "", "", fmt.Errorf("%w: %w", cluster.ErrEnded, err)
@@ -228,8 +228,8 @@ func masterWords(diagnostics string) string {
 	return first
 }
 
-// End kills the application and removes what it kept on HDFS.
-func (h *hosted) End(ctx context.Context) error {
+// Kill kills the application and removes what it kept on HDFS.
+func (h *remoteDriver) Kill(ctx context.Context) error {
 	err := h.client.Kill(ctx, h.id, "the cluster was shut down")
 	if errors.Is(err, protocol.ErrGone) {
 		err = nil
@@ -243,7 +243,7 @@ func (h *hosted) End(ctx context.Context) error {
 }
 
 // Close ends the connection; the application goes on.
-func (h *hosted) Close() error { return h.client.Close() }
+func (h *remoteDriver) Close() error { return h.client.Close() }
 
 // applicationsDir is below the user's home on HDFS. It holds a folder for each managed
 // application, as long as it lives.
