@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -14,7 +13,8 @@ import (
 type ExecutorID string
 
 // Backend asks an engine for executors. Implementations: cluster/local,
-// cluster/spark, cluster/yarn; every one passes cluster/clustertest.
+// cluster/spark, cluster/yarn; every one passes cluster/clustertest. What else an engine can
+// do it says by the interfaces of optional.go.
 type Backend interface {
 	// Allocate returns once the engine has accepted the request; agents then dial
 	// in. An error says in one line what the engine cannot give.
@@ -27,7 +27,7 @@ type Backend interface {
 // ErrEngineAway says that an engine does not answer. What it runs for the cluster may live.
 var ErrEngineAway = errors.New("the cluster may live: %tfcluster attach asks for it again, shutdown gives it up")
 
-// Allocation is what an engine granted. Its methods may be called from any goroutine.
+// Allocation is what an engine granted; optional.go has what it may do besides. Its methods may be called from any goroutine.
 type Allocation interface {
 	// ID is the engine's name for it: application_…, app-…, local-4711.
 	ID() string
@@ -37,13 +37,23 @@ type Allocation interface {
 	// Replace ends what is left of an executor and asks for another in its place,
 	// whose agent joins under the same ID with a higher attempt.
 	Replace(ctx context.Context, id ExecutorID) error
-	// Logs is what an agent that never joined had to say.
-	Logs(ctx context.Context, id ExecutorID) (io.ReadCloser, error)
 	// Saved is what Recover needs; it holds no secret beyond what the 0600 state file may.
 	Saved() []byte
-	// Release gives everything back. It may be called again.
-	Release(ctx context.Context) error
+	// Release gives everything back. It may be called again. status, with a line that
+	// explains it, is what an engine shows that shows how an allocation ended.
+	Release(ctx context.Context, status FinalStatus, diagnostics string) error
 }
+
+// FinalStatus is how what a cluster was reserved for has ended.
+type FinalStatus int
+
+// A cluster that was made for one run ends as that run does. Another has Succeeded
+// wherever it was reserved, whatever its runs have come to.
+const (
+	Succeeded FinalStatus = iota
+	Failed
+	Killed // by a person or a signal
+)
 
 // Check is one thing that was looked at for a person: what it is, what was found, and
 // how what is missing is had.

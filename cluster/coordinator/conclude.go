@@ -7,16 +7,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 )
 
-// conclude tells an engine that wants to know how the cluster ends, before its release.
-// Loop only.
-func (c *Coordinator) conclude(alloc cluster.Allocation, reason string) {
-	if e, ok := alloc.(cluster.Concluder); ok {
-		e.Conclude(c.conclusion(reason))
-	}
-}
-
-// conclusion is how the cluster ends, which is given back for a reason. Loop only.
-func (c *Coordinator) conclusion(reason string) (how cluster.FinalStatus, why string) {
+// finalStatus is how the cluster ends, which is given back for a reason. Loop only.
+func (c *Coordinator) finalStatus(reason string) (how cluster.FinalStatus, why string) {
 	if f := c.reserve.GetFailure(); f != nil {
 		return cluster.Failed, summary(f.GetSummary())
 	}

@@ -45,7 +45,7 @@ func TestConclusion(t *testing.T) {
 		if tt.run != nil {
 			c.records = []*record{{status: tt.run, loaded: true}}
 		}
-		if how, why := c.conclusion("shut down"); how != tt.how || why != tt.why {
+		if how, why := c.finalStatus("shut down"); how != tt.how || why != tt.why {
 			t.Errorf("%s: %d %q, want %d %q", tt.name, how, why, tt.how, tt.why)
 		}
 		c.depot.Close()
@@ -72,7 +72,10 @@ func (l *late) Recover(ctx context.Context, req cluster.Request, _ []byte) (clus
 	return l.Allocate(ctx, req)
 }
 
-func (l *late) Conclude(how cluster.FinalStatus, why string) { l.how, l.why = how, why }
+func (l *late) Release(ctx context.Context, how cluster.FinalStatus, why string) error {
+	l.how, l.why = how, why
+	return l.engine.Release(ctx, how, why)
+}
 
 // TestLateEngine: a cluster that was given up before its engine answered has come to
 // nothing, and what may be left of an earlier driver's is told.

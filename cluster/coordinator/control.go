@@ -266,7 +266,7 @@ func (c *control) History(ctx context.Context, req *clusterpb.HistoryRequest) (*
 			}
 			h.Runs = append(h.Runs, c.status(r))
 		}
-		for _, l := range leases(c.alloc) {
+		for _, l := range applications(c.alloc) {
 			h.Leases = append(h.Leases, &clusterpb.Lease{Id: l.ID, State: l.State, SinceUnix: l.Since.Unix()})
 		}
 	})

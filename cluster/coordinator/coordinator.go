@@ -4,6 +4,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -212,8 +213,8 @@ func (c *Coordinator) limits() lifecycle.Limits {
 		lim.Reserve = time.Duration(ms) * time.Millisecond
 	}
 	lim.Idle = time.Duration(c.cfg.Request.GetIdleMillis()) * time.Millisecond
-	if t, ok := c.cfg.Backend.(cluster.Teller); ok {
-		lim.Sudden = t.FailureDetectionDelay()
+	if r, ok := c.cfg.Backend.(cluster.RemoteEngine); ok {
+		lim.Sudden = cmp.Or(r.FailureDetectionDelay(), lim.Sudden)
 	}
 	return lim
 }

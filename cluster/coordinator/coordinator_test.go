@@ -71,7 +71,7 @@ func (e *engine) Saved() []byte {
 	return fmt.Append(nil, e.replaced)
 }
 
-func (e *engine) Release(context.Context) error {
+func (e *engine) Release(context.Context, cluster.FinalStatus, string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.released = true

@@ -370,7 +370,7 @@ func (a *allocation) Saved() []byte {
 
 // Release tells the host that the cluster is over. A session of our own ends by
 // itself from then on; the notebook's goes on without us.
-func (a *allocation) Release(ctx context.Context) error {
+func (a *allocation) Release(ctx context.Context, _ cluster.FinalStatus, _ string) error {
 	a.mu.Lock()
 	if a.released {
 		a.mu.Unlock()

@@ -26,7 +26,7 @@ type saved struct {
 	Executors   map[cluster.ExecutorID]savedExecutor `json:"executors"`
 	LeftOut     []string                             `json:"left_out,omitempty"` // nodes
 	Places      []place                              `json:"places,omitempty"`
-	Leases      []lease                              `json:"leases,omitempty"`
+	Leases      []cluster.Application                `json:"leases,omitempty"`
 	Folder      bool                                 `json:"folder,omitempty"`
 	Turns       turns                                `json:"turns"`
 }
@@ -57,8 +57,6 @@ type executor struct {
 	last      *yarnpb.ContainerId
 }
 
-var _ cluster.Concluder = (*allocation)(nil)
-
 // allocation is one application, and after its end another, unless it is managed.
 type allocation struct {
 	site    site
@@ -82,9 +80,8 @@ type allocation struct {
 	shipped   time.Time                        // guarded by mu: when program was; zero for an earlier driver's
 	executors map[cluster.ExecutorID]*executor // guarded by mu
 	wishes    int64                            // guarded by mu: the last wish's name
-	ending    ending                           // guarded by mu
 	places    []place                          // guarded by mu: containers that were used, oldest first
-	leases    []lease                          // guarded by mu: applications that it has been, oldest first
+	leases    []cluster.Application            // guarded by mu: applications that it has been, oldest first
 	turns     turns                            // guarded by mu
 	released  bool                             // guarded by mu
 	strikes   map[string]int                   // guarded by mu: containers of a node in a row from which no agent came
@@ -99,7 +96,7 @@ func newAllocation(s site, req cluster.Request, app application, from saved) *al
 		places: from.Places, leases: from.Leases, folder: from.Folder,
 		wishes: time.Now().UnixMilli(), // another than an earlier driver's
 		turns:  from.Turns, standoff: newStandoff(req),
-		ending: released, strikes: map[string]int{}, leftOut: map[string]bool{},
+		strikes: map[string]int{}, leftOut: map[string]bool{},
 	}
 	for _, node := range from.LeftOut {
 		a.leftOut[node] = true
@@ -312,22 +309,14 @@ func (a *allocation) Saved() []byte {
 	return b
 }
 
-// Conclude says how the application is to have ended: it is what YARN shows of it.
-func (a *allocation) Conclude(how cluster.FinalStatus, why string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ending = endingOf(how, why)
-}
-
-// Release finishes the application, with which its containers end.
-func (a *allocation) Release(ctx context.Context) error {
+// Release finishes the application, with which its containers end. YARN shows how it ended.
+func (a *allocation) Release(ctx context.Context, status cluster.FinalStatus, diagnostics string) error {
 	a.mu.Lock()
 	if a.released {
 		a.mu.Unlock()
 		return nil
 	}
 	a.released = true
-	as := a.ending
 	a.mu.Unlock()
 	a.stop()
 	a.work.Wait()
@@ -339,7 +328,7 @@ func (a *allocation) Release(ctx context.Context) error {
 		// First what is kept: YARN may end this process when the application is finished.
 		a.attempt.ended(ctx)
 	}
-	err := errors.Join(a.forgetMoved(ctx, app), app.end(ctx, a.site, as))
+	err := errors.Join(a.forgetMoved(ctx, app), app.end(ctx, a.site, endingOf(status, diagnostics)))
 	if err == nil {
 		a.leaseOver("finished")
 	}

@@ -12,8 +12,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-var _ cluster.NodeExcluder = (*allocation)(nil)
-
 // mostStrikes is how many containers of a node in a row may come to nothing.
 const mostStrikes = 2
 

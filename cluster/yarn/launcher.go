@@ -19,8 +19,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-var _ cluster.DriverLauncher = (*Backend)(nil)
-
 // masterSecret names what a managed ApplicationMaster reads among its container's
 // credentials.
 const masterSecret = "tfcluster.appmaster"

@@ -18,7 +18,7 @@ import (
 )
 
 // ReadLogs gives what the containers of an application wrote, whether it lives or not, and
-// whoever it is of. r says which YARN is meant; places is what a LogKeeper's Places gave,
+// whoever it is of. r says which YARN is meant; places is what ApplicationHistory's LogLocations gave,
 // or nil. emit is called in turn with a heading, or with lines.
 func ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(heading string, lines []*clusterpb.Line) error) error {
 	s, err := findSite(r)

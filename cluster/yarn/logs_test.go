@@ -47,7 +47,7 @@ func doomed(ctx context.Context, t *testing.T, h *hadooptest.Cluster) (a cluster
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := a.Release(context.Background()); err != nil {
+		if err := a.Release(context.Background(), cluster.Succeeded, ""); err != nil {
 			t.Error(err)
 		}
 	})
@@ -90,7 +90,7 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 			t.Fatal("nobody says that the agents ended")
 		}
 	}
-	keeper, ok := a.(cluster.LogKeeper)
+	keeper, ok := a.(cluster.ApplicationHistory)
 	if !ok {
 		t.Fatal("the allocation keeps no logs")
 	}
@@ -133,7 +133,7 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 	}
 	application, places := a.ID(), keeper.LogLocations()
 	living := check("it lives", func(q cluster.LogQuery, out *logText) error { return keeper.ContainerLogs(ctx, q, out.emit) })
-	if err := a.Release(ctx); err != nil {
+	if err := a.Release(ctx, cluster.Succeeded, ""); err != nil {
 		t.Fatal(err)
 	}
 	if l := a.(cluster.ApplicationHistory).Applications(); len(l) != 1 || l[0].ID != application || l[0].State != "finished" {
@@ -208,7 +208,7 @@ func tellsWhy(t *testing.T, h *hadooptest.Cluster, wanted ...string) {
 			t.Fatal("nobody says that an agent ended")
 		}
 	}
-	if err := a.Release(ctx); err != nil {
+	if err := a.Release(ctx, cluster.Succeeded, ""); err != nil {
 		t.Fatal(err)
 	}
 	var err error

@@ -5,11 +5,8 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 )
-
-var _ cluster.AddressPublisher = (*allocation)(nil)
 
 // folderOn is an application's folder on HDFS.
 func folderOn(application string) string { return applicationsDir + "/" + application }

@@ -3,6 +3,7 @@ package yarn
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -45,13 +46,6 @@ func (a *allocation) LogLocations() []byte {
 	return b
 }
 
-// lease is an application that an allocation has been, and how that ended.
-type lease struct {
-	ID    string    `json:"id"`
-	State string    `json:"state"` // running until then
-	Since time.Time `json:"since"`
-}
-
 const leaseRuns = "running"
 
 // lease notes another application. It is called with mu held, or before begin.
@@ -64,7 +58,7 @@ func (a *allocation) lease(id *yarnpb.ApplicationId) {
 	if n > 0 && a.leases[n-1].State == leaseRuns {
 		a.leases[n-1].State = "ended while no driver was there"
 	}
-	a.leases = append(a.leases, lease{ID: name, State: leaseRuns, Since: time.Now()})
+	a.leases = append(a.leases, cluster.Application{ID: name, State: leaseRuns, Since: time.Now()})
 }
 
 // leaseOver notes how the last application ended, unless that is known.
@@ -80,11 +74,7 @@ func (a *allocation) leaseOver(state string) {
 func (a *allocation) Applications() []cluster.Application {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	var all []cluster.Application
-	for _, l := range a.leases {
-		all = append(all, cluster.Application{ID: l.ID, State: l.State, Since: l.Since})
-	}
-	return all
+	return slices.Clone(a.leases)
 }
 
 // A container's command says first whose it is: the line goes where the NodeManager keeps

@@ -42,7 +42,7 @@ func released(t *testing.T, a cluster.Allocation) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
 		defer cancel()
-		if err := a.Release(ctx); err != nil {
+		if err := a.Release(ctx, cluster.Succeeded, ""); err != nil {
 			t.Error(err)
 		}
 	})

@@ -23,10 +23,13 @@ type Backend struct {
 }
 
 var (
-	_ cluster.Backend    = (*Backend)(nil)
-	_ cluster.Advertiser = (*Backend)(nil)
-	_ cluster.Announcer  = (*Backend)(nil)
-	_ cluster.Teller     = (*Backend)(nil)
+	_ cluster.Backend            = (*Backend)(nil)
+	_ cluster.RemoteEngine       = (*Backend)(nil)
+	_ cluster.DriverLauncher     = (*Backend)(nil)
+	_ cluster.AgentLogs          = (*allocation)(nil)
+	_ cluster.ApplicationHistory = (*allocation)(nil)
+	_ cluster.NodeExcluder       = (*allocation)(nil)
+	_ cluster.AddressPublisher   = (*allocation)(nil)
 )
 
 // Times within which a peer is to be reached. A ResourceManager that is restarted is away for a while; a master

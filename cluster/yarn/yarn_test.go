@@ -226,7 +226,7 @@ func provesReach(t *testing.T, h *hadooptest.Cluster) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := a.Release(context.Background()); err != nil {
+		if err := a.Release(context.Background(), cluster.Succeeded, ""); err != nil {
 			t.Error(err)
 		}
 	})
@@ -248,7 +248,7 @@ func provesReach(t *testing.T, h *hadooptest.Cluster) {
 			t.Fatal("nobody says that the driver cannot be dialled")
 		}
 	}
-	log, err := a.Logs(ctx, "0")
+	log, err := a.(cluster.AgentLogs).Logs(ctx, "0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -168,8 +168,8 @@ func (p *Proxy) submit(ctx context.Context) error {
 		return nil
 	}
 	p.tell("the engine is asked")
-	if a, ok := p.cfg.Launcher.(cluster.Announcer); ok {
-		p.tell(a.InitialStatus(p.cfg.Request))
+	if r, ok := p.cfg.Launcher.(cluster.RemoteEngine); ok {
+		p.tell(r.InitialStatus(p.cfg.Request))
 	}
 	if p.cfg.Request.GetOneRun() && p.cfg.Old != nil && p.cfg.Begin == nil {
 		return errors.New("the process that was to submit it died before it had: run it again")
