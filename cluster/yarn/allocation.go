@@ -95,7 +95,7 @@ func newAllocation(s site, req cluster.Request, app application, from saved) *al
 		events: make(chan cluster.Event, 4*len(req.Executors)+16), wake: make(chan struct{}, 1), executors: map[cluster.ExecutorID]*executor{},
 		places: from.Places, leases: from.Leases, folder: from.Folder,
 		wishes: time.Now().UnixMilli(), // another than an earlier driver's
-		turns:  from.Turns, standoff: newStandoff(req),
+		turns:  from.Turns, standoff: newStandoff(time.Duration(req.Reserve.GetTimeoutMillis()) * time.Millisecond),
 		strikes: map[string]int{}, leftOut: map[string]bool{},
 	}
 	for _, node := range from.LeftOut {

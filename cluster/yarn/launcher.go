@@ -48,6 +48,10 @@ const (
 	boardMemory   = 1024        // MiB more for TensorBoard, with the TensorFlow that it imports where there is one
 )
 
+// engineBoard is the key of a request that wants TensorBoard on the page of a managed
+// ApplicationMaster, as magics writes it.
+const engineBoard = "tensorboard"
+
 // sweepLimit bounds a look for what was left.
 const sweepLimit = 5 * time.Second
 
@@ -214,16 +218,6 @@ func (h *remoteDriver) Endpoint(ctx context.Context) (address, waits string, err
 		return "", admissionWords(h.ID(), h.queue, r.GetDiagnostics()), nil
 	}
 	return "", h.ID() + " awaits its ApplicationMaster", nil
-}
-
-// masterWords say of an ended application's diagnostics what its ApplicationMaster
-// wrote last, or else how they begin.
-func masterWords(diagnostics string) string {
-	if line := errorLine(diagnostics); line != "" {
-		return line
-	}
-	first, _, _ := strings.Cut(strings.TrimSpace(diagnostics), "\n")
-	return first
 }
 
 // Kill kills the application and removes what it kept on HDFS.

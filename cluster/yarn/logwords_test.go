@@ -47,12 +47,28 @@ func TestMarks(t *testing.T) {
 	}
 }
 
+// stderrQuoted is what a NodeManager of 3.3.6 says of a process that ended with code 97.
+const stderrQuoted = `[2026-11-21 22:00:00.123]Exception from container-launch.
+Container id: container_1_0001_01_000002
+Exit code: 97
+
+[2026-11-21 22:00:00.125]Container exited with a non-zero exit code 97. Error file: prelaunch.err.
+Last 4096 bytes of prelaunch.err :
+Last 4096 bytes of stderr :
+time=2026-11-21T22:00:00 level=INFO msg=begins
+tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused
+
+
+[2026-11-21 22:00:00.126]Container exited with a non-zero exit code 97. Error file: prelaunch.err.
+Last 4096 bytes of prelaunch.err :
+`
+
 func TestLastLines(t *testing.T) {
 	t.Parallel()
 	const prelaunch = "[2026-11-21 22:00:00.125]Container exited with a non-zero exit code 1. Error file: prelaunch.err.\nLast 4096 bytes of prelaunch.err :\nln: no room\n  and more\n\n"
 	for _, tt := range []struct{ said, want string }{
-		{quoted, "time=2026-11-21T22:00:00 level=INFO msg=begins|tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
-		{quoted + quoted, "time=2026-11-21T22:00:00 level=INFO msg=begins|tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
+		{stderrQuoted, "time=2026-11-21T22:00:00 level=INFO msg=begins|tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
+		{stderrQuoted + stderrQuoted, "time=2026-11-21T22:00:00 level=INFO msg=begins|tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
 		{prelaunch, "ln: no room|  and more"},
 		{prelaunch + "Last 4096 bytes of stderr :\nTraceback:\n  line 1\n", "Traceback:|  line 1"},
 		{"Container released by application", ""},

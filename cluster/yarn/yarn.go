@@ -8,9 +8,6 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
-	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/hdfs"
-	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
@@ -35,44 +32,12 @@ var (
 // Times within which a peer is to be reached. A ResourceManager that is restarted is away for a while; a master
 // that is away for longer than YARN's expiry is gone.
 const (
-	reachLimit  = 4 * time.Second // before anything is reserved
 	callLimit   = 5 * time.Second // one heartbeat, which comes again
 	bridgeLimit = 5 * time.Minute
 	nodeLimit   = 30 * time.Second       // to reach a NodeManager: another node may do as well
 	startLimit  = 2 * time.Minute        // to start an agent's container
 	between     = 200 * time.Millisecond // two tries of what is refused at once
 )
-
-// site is the YARN that a request means.
-type site struct {
-	conf *hadoopconf.Conf
-	user string
-}
-
-// Keys of a request, as magics writes them: the notebook's Hadoop may be another than
-// that of this process's environment.
-const (
-	engineConf  = "conf-dir"
-	engineUser  = "user"
-	engineBoard = "tensorboard" // on the page of a managed ApplicationMaster
-)
-
-func findSite(r *clusterpb.ReserveRequest) (s site, err error) {
-	if dir := r.GetEngine()[engineConf]; dir != "" {
-		if s.conf, err = hadoopconf.Load(dir); errors.Is(err, hadoopconf.ErrNone) {
-			err = fmt.Errorf("HADOOP_CONF_DIR=%s has no core-site.xml: %w", dir, err)
-		}
-	} else {
-		s.conf, err = hadoopconf.FromEnvironment()
-	}
-	if err != nil {
-		return site{}, err
-	}
-	if s.user = r.GetEngine()[engineUser]; s.user == "" {
-		s.user, err = hadoopconf.User()
-	}
-	return s, err
-}
 
 // FailureDetectionDelay is a NodeManager's heartbeat, a second unless configured, and ours.
 func (b *Backend) FailureDetectionDelay() time.Duration { return 4 * time.Second }
@@ -176,9 +141,4 @@ func register(ctx context.Context, m *protocol.Master, at protocol.Contact) (*ya
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// newHDFS is for what is shipped.
-func newHDFS(s site) (*hdfs.FS, error) {
-	return hdfs.New(hdfs.Config{Conf: s.conf, User: s.user, Bridge: reachLimit})
 }
