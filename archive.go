@@ -12,7 +12,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/state"
-	"github.com/tfcluster/tfcluster/cluster/yarn"
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
@@ -59,10 +59,10 @@ func (f elsewhereFolder) Close() error { return f.Elsewhere.Close.Close() }
 
 // EngineLogs implements session.Archive.
 func (archive) EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
-	return yarn.ReadLogs(ctx, r, places, q, emit)
+	return containerlogs.Read(ctx, r, places, q, emit)
 }
 
 // Outcomes implements session.Archive.
 func (archive) Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, leases []string) map[string]string {
-	return yarn.Outcomes(ctx, r, leases)
+	return containerlogs.Outcomes(ctx, r, leases)
 }

@@ -14,7 +14,10 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
+	"github.com/tfcluster/tfcluster/cluster/yarn/gang"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -25,10 +28,10 @@ type saved struct {
 	Program     shipped                              `json:"program"`
 	Executors   map[cluster.ExecutorID]savedExecutor `json:"executors"`
 	LeftOut     []string                             `json:"left_out,omitempty"` // nodes
-	Places      []place                              `json:"places,omitempty"`
+	Places      []containerlogs.Location             `json:"places,omitempty"`
 	Leases      []cluster.Application                `json:"leases,omitempty"`
 	Folder      bool                                 `json:"folder,omitempty"`
-	Turns       turns                                `json:"turns"`
+	Turns       gang.Backoff                         `json:"turns"`
 }
 
 // savedExecutor is an executor's newest attempt and its container, if it has one.
@@ -59,7 +62,7 @@ type executor struct {
 
 // allocation is one application, and after its end another, unless it is managed.
 type allocation struct {
-	site    site
+	site    site.Site
 	req     cluster.Request
 	attempt *Attempt // nil: the master is not managed
 	events  chan cluster.Event
@@ -68,9 +71,9 @@ type allocation struct {
 	work    sync.WaitGroup // the goroutines
 	wake    chan struct{}  // tells beat of new wishes
 
-	held     string    // of the goroutine beat: why the scheduler gives the application nothing yet
-	asked    time.Time // of the goroutine beat: when the queue was asked for that
-	standoff standoff  // of the goroutine beat
+	held  string        // of the goroutine beat: why the scheduler gives the application nothing yet
+	asked time.Time     // of the goroutine beat: when the queue was asked for that
+	gang  gang.Detector // of the goroutine beat
 
 	moving sync.Mutex // held while the driver's address on HDFS is written or removed; before mu
 
@@ -80,22 +83,22 @@ type allocation struct {
 	shipped   time.Time                        // guarded by mu: when program was; zero for an earlier driver's
 	executors map[cluster.ExecutorID]*executor // guarded by mu
 	wishes    int64                            // guarded by mu: the last wish's name
-	places    []place                          // guarded by mu: containers that were used, oldest first
+	places    []containerlogs.Location         // guarded by mu: containers that were used, oldest first
 	leases    []cluster.Application            // guarded by mu: applications that it has been, oldest first
-	turns     turns                            // guarded by mu
+	backoff   gang.Backoff                     // guarded by mu
 	released  bool                             // guarded by mu
 	strikes   map[string]int                   // guarded by mu: containers of a node in a row from which no agent came
 	leftOut   map[string]bool                  // guarded by mu: nodes that are not asked for
 	folder    bool                             // guarded by mu: the driver has moved, and its application has a folder on HDFS
 }
 
-func newAllocation(s site, req cluster.Request, app application, from saved) *allocation {
+func newAllocation(s site.Site, req cluster.Request, app application, from saved) *allocation {
 	a := &allocation{
 		site: s, req: req, app: app, program: from.Program,
 		events: make(chan cluster.Event, 4*len(req.Executors)+16), wake: make(chan struct{}, 1), executors: map[cluster.ExecutorID]*executor{},
 		places: from.Places, leases: from.Leases, folder: from.Folder,
-		wishes: time.Now().UnixMilli(), // another than an earlier driver's
-		turns:  from.Turns, standoff: newStandoff(time.Duration(req.Reserve.GetTimeoutMillis()) * time.Millisecond),
+		wishes:  time.Now().UnixMilli(), // another than an earlier driver's
+		backoff: from.Turns, gang: gang.NewDetector(time.Duration(req.Reserve.GetTimeoutMillis()) * time.Millisecond),
 		strikes: map[string]int{}, leftOut: map[string]bool{},
 	}
 	for _, node := range from.LeftOut {
@@ -149,7 +152,7 @@ func (a *allocation) want(id cluster.ExecutorID) {
 	x := a.executors[id]
 	a.giveBack(x) // what came since it was given back
 	a.wish(x, time.Now())
-	if a.app.master == nil || !a.turns.Until.IsZero() {
+	if a.app.master == nil || !a.backoff.Until.IsZero() {
 		return // it asks when it is registered, or its rest is over
 	}
 	a.app.master.Ask(a.ask(x))
@@ -282,7 +285,7 @@ func (a *allocation) Saved() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := saved{
-		Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}, Places: a.places, Leases: a.leases, Turns: a.turns,
+		Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}, Places: a.places, Leases: a.leases, Turns: a.backoff,
 		LeftOut: slices.Sorted(maps.Keys(a.leftOut)), Folder: a.folder,
 	}
 	if a.app.id != nil {

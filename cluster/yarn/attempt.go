@@ -21,6 +21,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -29,7 +30,7 @@ var _ cluster.DriverHost = (*Attempt)(nil)
 // Attempt is a managed ApplicationMaster's process: one attempt of its application,
 // which an earlier one's may have preceded. TakeAttempt makes it.
 type Attempt struct {
-	site    site
+	site    site.Site
 	id      *yarnpb.ApplicationId
 	number  int32 // from 1 on
 	token   credentials.Token
@@ -72,7 +73,7 @@ func TakeAttempt(ctx context.Context, dir string, log *slog.Logger) (*Attempt, e
 	if err := a.open(); err != nil {
 		return nil, err
 	}
-	if a.store, err = hdfs.New(hdfs.Config{Conf: a.site.conf, User: a.site.user, Bridge: bridgeLimit}); err != nil {
+	if a.store, err = hdfs.New(hdfs.Config{Conf: a.site.Conf, User: a.site.User, Bridge: bridgeLimit}); err != nil {
 		a.closeMaster()
 		return nil, err
 	}
@@ -87,7 +88,7 @@ func TakeAttempt(ctx context.Context, dir string, log *slog.Logger) (*Attempt, e
 // open begins to connect to the ResourceManager, which takes as long as all else that is
 // done before the registration.
 func (a *Attempt) open() error {
-	master, err := protocol.NewMaster(a.site.conf, protocol.State{Token: a.token}, callLimit)
+	master, err := protocol.NewMaster(a.site.Conf, protocol.State{Token: a.token}, callLimit)
 	if err != nil {
 		return err
 	}
@@ -143,8 +144,8 @@ func readAttempt(dir string) (*Attempt, error) {
 			return nil, err
 		}
 	}
-	a.site.user = in.User
-	a.site.conf, err = hadoopconf.Load(conf)
+	a.site.User = in.User
+	a.site.Conf, err = hadoopconf.Load(conf)
 	return a, err
 }
 
@@ -270,7 +271,7 @@ func (a *Attempt) register(ctx context.Context) (application, *yarnpb.RegisterAp
 	a.mu.Unlock()
 	if master == nil {
 		var err error
-		if master, err = protocol.NewMaster(a.site.conf, protocol.State{Token: a.token}, callLimit); err != nil {
+		if master, err = protocol.NewMaster(a.site.Conf, protocol.State{Token: a.token}, callLimit); err != nil {
 			return application{}, nil, err
 		}
 	}
@@ -278,7 +279,7 @@ func (a *Attempt) register(ctx context.Context) (application, *yarnpb.RegisterAp
 	if err != nil {
 		return application{}, nil, errors.Join(err, master.Close())
 	}
-	app := application{id: a.id, master: master, nodes: protocol.NewNodes(a.site.conf, nodeLimit)}
+	app := application{id: a.id, master: master, nodes: protocol.NewNodes(a.site.Conf, nodeLimit)}
 	if a.number == 1 {
 		app.near = a.near
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
@@ -133,7 +134,7 @@ func (a *allocation) heard(app application, b protocol.Beat) {
 	gives := a.giveWay(app, time.Now())
 	a.pend(func(x *executor) string {
 		switch {
-		case !a.turns.Until.IsZero():
+		case !a.backoff.Until.IsZero():
 			return gives
 		case a.held != "":
 			return a.held
@@ -177,7 +178,7 @@ func (a *allocation) given(app application, c *yarnpb.Container) {
 
 // ended tells of a container's end, unless it was asked for.
 func (a *allocation) ended(s *yarnpb.ContainerStatus) {
-	cause, said := exitWords(s), lastLines(s.GetDiagnostics())
+	cause, said := exitWords(s), containerlogs.LastLines(s.GetDiagnostics())
 	if s.GetExitStatus() == UnreachableCode {
 		var over bool
 		if cause, over = a.cutOff(s); over {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -97,9 +98,9 @@ func (a *allocation) leaveOut(node string, before map[string]bool) bool {
 // dispensable is whether every executor fits on some node that runs beside one and those
 // that are left out. A node of another label may be somebody else's alone.
 func (a *allocation) dispensable(leftOut map[string]bool, node string) bool {
-	ctx, cancel := context.WithTimeout(a.ctx, reachLimit)
+	ctx, cancel := context.WithTimeout(a.ctx, site.ReachLimit)
 	defer cancel()
-	client, err := protocol.NewClient(a.site.conf, a.site.user, reachLimit)
+	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
 	if err != nil {
 		return false
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
@@ -32,11 +33,11 @@ func exitWords(s *yarnpb.ContainerStatus) string {
 			words = fmt.Sprintf("its agent was killed by signal %d", s.GetExitStatus()-128)
 		}
 	}
-	if line := errorLine(s.GetDiagnostics()); line != "" {
+	if line := containerlogs.ErrorLine(s.GetDiagnostics()); line != "" {
 		return words + ": " + line
 	}
 	for line := range strings.Lines(s.GetDiagnostics()) {
-		if line = strings.TrimSpace(stamp.ReplaceAllString(line, "")); line != "" {
+		if line = strings.TrimSpace(containerlogs.Stamp.ReplaceAllString(line, "")); line != "" {
 			return words + ": " + line
 		}
 	}

@@ -14,8 +14,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/hdfs"
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -57,12 +59,12 @@ const sweepLimit = 5 * time.Second
 
 // Submit submits an application whose ApplicationMaster is a driver in a container.
 func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte) (cluster.RemoteDriver, error) {
-	s, err := findSite(req.Reserve)
+	s, err := site.Find(req.Reserve)
 	if err != nil {
 		return nil, err
 	}
 	app, _, err := submit(ctx, s, req, func(c *yarnpb.ApplicationSubmissionContext, app application, program shipped) error {
-		return describeMaster(c, masterInput{Driver: input, Conf: s.conf.Some(masterNeeds...), User: s.user, Program: program, Near: app.near}, req.Reserve.GetEngine()[engineBoard] != "")
+		return describeMaster(c, masterInput{Driver: input, Conf: s.Conf.Some(masterNeeds...), User: s.User, Program: program, Near: app.near}, req.Reserve.GetEngine()[engineBoard] != "")
 	})
 	if err != nil {
 		return nil, err
@@ -80,7 +82,7 @@ func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte)
 func (h *remoteDriver) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepLimit)
 	defer cancel()
-	store, err := newHDFS(h.site)
+	store, err := site.NewHDFS(h.site)
 	if err != nil {
 		return err
 	}
@@ -128,18 +130,18 @@ func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, boar
 		LocalResources: []*yarnpb.StringLocalResourceMap{{Key: new("tfcluster"), Value: resource}},
 		Tokens:         secrets.Encode(),
 		Environment:    []*yarnpb.StringStringMap{{Key: new("GOMEMLIMIT"), Value: new(masterLimit + "MiB")}},
-		Command:        []string{"echo " + markMaster + "; exec ./tfcluster appmaster 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
+		Command:        []string{"echo " + containerlogs.DriverMark + "; exec ./tfcluster appmaster 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
 	}
 	return nil
 }
 
 // Upload puts a content into the cache on HDFS.
 func (b *Backend) Upload(ctx context.Context, r *clusterpb.ReserveRequest, content *clusterpb.Blob, from io.ReadSeeker) error {
-	s, err := findSite(r)
+	s, err := site.Find(r)
 	if err != nil {
 		return err
 	}
-	store, err := newHDFS(s)
+	store, err := site.NewHDFS(s)
 	if err != nil {
 		return err
 	}
@@ -156,14 +158,14 @@ type savedDriver struct {
 
 // remoteDriver is a managed ApplicationMaster as its submitter sees it.
 type remoteDriver struct {
-	site   site
+	site   site.Site
 	id     *yarnpb.ApplicationId
 	queue  string
 	client *protocol.Client
 }
 
-func newRemoteDriver(s site, id *yarnpb.ApplicationId, queue string) (*remoteDriver, error) {
-	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
+func newRemoteDriver(s site.Site, id *yarnpb.ApplicationId, queue string) (*remoteDriver, error) {
+	client, err := protocol.NewClient(s.Conf, s.User, site.ReachLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +174,7 @@ func newRemoteDriver(s site, id *yarnpb.ApplicationId, queue string) (*remoteDri
 
 // Find takes up a managed ApplicationMaster that was submitted.
 func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.RemoteDriver, error) {
-	s, err := findSite(r)
+	s, err := site.Find(r)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +211,7 @@ func (h *remoteDriver) Endpoint(ctx context.Context) (address, waits string, err
 		return "", "", err
 	}
 	if state := r.GetYarnApplicationState(); protocol.Ended(state) {
-		return "", "", fmt.Errorf("%w: %s is %s: %s", cluster.ErrEnded, h.ID(), strings.ToLower(state.String()), masterWords(r.GetDiagnostics()))
+		return "", "", fmt.Errorf("%w: %s is %s: %s", cluster.ErrEnded, h.ID(), strings.ToLower(state.String()), containerlogs.MasterError(r.GetDiagnostics()))
 	}
 	if r.GetRpcPort() > 0 && r.GetHost() != "" && r.GetHost() != "N/A" {
 		return net.JoinHostPort(r.GetHost(), strconv.Itoa(int(r.GetRpcPort()))), "", nil
@@ -226,7 +228,7 @@ func (h *remoteDriver) Kill(ctx context.Context) error {
 	if errors.Is(err, protocol.ErrGone) {
 		err = nil
 	}
-	store, serr := newHDFS(h.site)
+	store, serr := site.NewHDFS(h.site)
 	if serr != nil {
 		return errors.Join(err, serr)
 	}

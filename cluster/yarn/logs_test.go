@@ -16,6 +16,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
@@ -142,7 +143,7 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 	read := func(r *clusterpb.ReserveRequest, id string, places []byte) func(cluster.LogQuery, *logText) error {
 		return func(q cluster.LogQuery, out *logText) error {
 			q.Allocation = id
-			return yarn.ReadLogs(ctx, r, places, q, out.emit)
+			return containerlogs.Read(ctx, r, places, q, out.emit)
 		}
 	}
 	// Until the nodes have put them on HDFS that is said, or they are the nodes' own.
@@ -161,7 +162,7 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 	if ended := check("it has ended", read(&clusterpb.ReserveRequest{Engine: on(h)}, application, nil)); ended != living {
 		t.Errorf("worker:1 was %s, and is %s", living, ended)
 	}
-	if o := yarn.Outcomes(ctx, &clusterpb.ReserveRequest{Engine: on(h)}, []string{application}); o[application] != "finished" {
+	if o := containerlogs.Outcomes(ctx, &clusterpb.ReserveRequest{Engine: on(h)}, []string{application}); o[application] != "finished" {
 		t.Errorf("it ended as %v", o)
 	}
 	// Which are not there, or for others.
@@ -214,7 +215,7 @@ func tellsWhy(t *testing.T, h *hadooptest.Cluster, wanted ...string) {
 	var err error
 	var out logText
 	clustertest.WaitFor(t, "a word on the logs", func() bool {
-		err = yarn.ReadLogs(ctx, &clusterpb.ReserveRequest{Engine: on(h)}, nil, cluster.LogQuery{Allocation: application}, out.emit)
+		err = containerlogs.Read(ctx, &clusterpb.ReserveRequest{Engine: on(h)}, nil, cluster.LogQuery{Allocation: application}, out.emit)
 		return err != nil && !strings.Contains(err.Error(), "are not there yet")
 	})
 	for _, want := range wanted {

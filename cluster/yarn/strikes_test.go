@@ -9,6 +9,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -30,7 +31,7 @@ func TestStrikes(t *testing.T) {
 		{"it was preempted", false, "", -102, 0},
 		{"its node was lost", false, "", -100, 0},
 	} {
-		a := newAllocation(site{conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{})
+		a := newAllocation(site.Site{Conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{})
 		id := &yarnpb.ContainerId{Id: proto.Int64(1)}
 		a.executors["0"].container = &yarnpb.Container{Id: id, NodeId: &yarnpb.NodeId{Host: new("n7")}}
 		if tt.came {
@@ -48,7 +49,7 @@ func TestStrikes(t *testing.T) {
 // could not be done without, as far as is known, is kept.
 func TestForgive(t *testing.T) {
 	t.Parallel()
-	a := newAllocation(site{conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{LeftOut: []string{"n9", "n8"}})
+	a := newAllocation(site.Site{Conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{LeftOut: []string{"n9", "n8"}})
 	defer a.stop()
 	for range mostStrikes + 1 {
 		a.strike("n7", "it is broken")
@@ -81,7 +82,7 @@ func TestForgive(t *testing.T) {
 // its agent starts, says nothing of its node; an agent that was of no use does.
 func TestReplaceBlamesNobody(t *testing.T) {
 	t.Parallel()
-	a := newAllocation(site{conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{})
+	a := newAllocation(site.Site{Conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{})
 	defer a.stop()
 	a.shipped = time.Now()
 	for want, unfit := range []string{"", "no GPU"} {
@@ -106,7 +107,7 @@ func TestReplaceBlamesNobody(t *testing.T) {
 // only if it is dispensable beside the first.
 func TestLeftOutAtOnce(t *testing.T) {
 	t.Parallel()
-	a := newAllocation(site{conf: hadoopconf.New(nil)}, cluster.Request{}, application{}, saved{})
+	a := newAllocation(site.Site{Conf: hadoopconf.New(nil)}, cluster.Request{}, application{}, saved{})
 	defer a.stop()
 	alone := map[string]bool{} // what both have asked YARN about
 	if !a.leaveOut("n7", alone) || a.leaveOut("n8", alone) || a.leaveOut("n7", alone) {

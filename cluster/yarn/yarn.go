@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/yarn/gang"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -48,7 +50,7 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 	if b.Attempt != nil {
 		return b.Attempt.take(ctx, req, nil)
 	}
-	s, err := findSite(req.Reserve)
+	s, err := site.Find(req.Reserve)
 	if err != nil {
 		return nil, err
 	}
@@ -56,12 +58,12 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 }
 
 // allocate begins an application. It follows an older one, with its executors' attempts.
-func allocate(ctx context.Context, s site, req cluster.Request, old saved) (cluster.Allocation, error) {
+func allocate(ctx context.Context, s site.Site, req cluster.Request, old saved) (cluster.Allocation, error) {
 	app, program, err := submit(ctx, s, req, nil)
 	if err != nil {
 		return nil, err
 	}
-	old.Program, old.Turns = program, turns{} // nothing that comes was ever part of a cluster
+	old.Program, old.Turns = program, gang.Backoff{} // nothing that comes was ever part of a cluster
 	a := newAllocation(s, req, app, old)
 	a.shipped = time.Now()
 	for _, e := range req.Executors {
@@ -89,7 +91,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 	if b.Attempt != nil {
 		return b.Attempt.take(ctx, req, raw)
 	}
-	s, err := findSite(req.Reserve)
+	s, err := site.Find(req.Reserve)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +102,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 	if old.Application == "" {
 		return allocate(ctx, s, req, old)
 	}
-	app := application{nodes: protocol.NewNodes(s.conf, nodeLimit)}
+	app := application{nodes: protocol.NewNodes(s.Conf, nodeLimit)}
 	if app.id, err = protocol.ParseApplication(old.Application); err != nil {
 		return nil, err
 	}
@@ -110,7 +112,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 		}
 		return allocate(ctx, s, req, old)
 	}
-	if app.master, err = protocol.NewMaster(s.conf, old.State, callLimit); err != nil {
+	if app.master, err = protocol.NewMaster(s.Conf, old.State, callLimit); err != nil {
 		return nil, err
 	}
 	r, err := register(ctx, app.master, protocol.Contact{})

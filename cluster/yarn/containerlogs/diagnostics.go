@@ -1,17 +1,17 @@
-package yarn
+package containerlogs
 
 import (
 	"regexp"
 	"strings"
 )
 
-// stamp begins a line of a NodeManager's diagnostics.
-var stamp = regexp.MustCompile(`^\[\d{4}-\d\d-\d\d [\d:.]+\]`)
+// Stamp begins a line of a NodeManager's diagnostics.
+var Stamp = regexp.MustCompile(`^\[\d{4}-\d\d-\d\d [\d:.]+\]`)
 
-// errorLine is the last that a container's process wrote to its standard error, where
+// ErrorLine is the last that a container's process wrote to its standard error, where
 // its NodeManager quotes that.
-func errorLine(diagnostics string) string {
-	lines := lastLines(diagnostics)
+func ErrorLine(diagnostics string) string {
+	lines := LastLines(diagnostics)
 	if len(lines) == 0 {
 		return ""
 	}
@@ -21,9 +21,9 @@ func errorLine(diagnostics string) string {
 // mostLines of what a NodeManager quotes are told on.
 const mostLines = 20
 
-// lastLines are the last that a container's process wrote to its standard error, where
+// LastLines are the last that a container's process wrote to its standard error, where
 // its NodeManager quotes that, or else what the shell said that was to start it.
-func lastLines(diagnostics string) []string {
+func LastLines(diagnostics string) []string {
 	quoted := map[string][]string{} // by the name of the log
 	within := ""
 	for line := range strings.Lines(diagnostics) {
@@ -34,7 +34,7 @@ func lastLines(diagnostics string) []string {
 			within = ""
 		case ok:
 			within = name
-		case stamp.MatchString(bare):
+		case Stamp.MatchString(bare):
 			within = ""
 		case within != "" && bare != "":
 			quoted[within] = append(quoted[within], line)
@@ -56,10 +56,10 @@ func quoting(line string) (name string, ok bool) {
 	return name, ok
 }
 
-// masterWords say of an ended application's diagnostics what its ApplicationMaster
+// MasterError say of an ended application's diagnostics what its ApplicationMaster
 // wrote last, or else how they begin.
-func masterWords(diagnostics string) string {
-	if line := errorLine(diagnostics); line != "" {
+func MasterError(diagnostics string) string {
+	if line := ErrorLine(diagnostics); line != "" {
 		return line
 	}
 	first, _, _ := strings.Cut(strings.TrimSpace(diagnostics), "\n")

@@ -10,7 +10,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/yarn/gang"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -29,7 +31,7 @@ func TestGiveUpHalf(t *testing.T) {
 	for i := range 3 {
 		req.Executors = append(req.Executors, cluster.ExecutorRequest{ID: cluster.ExecutorID(fmt.Sprint(i))})
 	}
-	a := newAllocation(site{}, req, app, saved{})
+	a := newAllocation(site.Site{}, req, app, saved{})
 	defer a.stop()
 	container := func(n int64) *yarnpb.Container {
 		return &yarnpb.Container{Id: &yarnpb.ContainerId{Id: &n, AppAttemptId: &yarnpb.ApplicationAttemptId{ApplicationId: app.id, AttemptId: new(int32(1))}}}
@@ -44,8 +46,10 @@ func TestGiveUpHalf(t *testing.T) {
 		t.Errorf("it says %v of itself", got)
 	}
 	now := time.Now()
-	a.standoff.rivals = rivals{1, 0, "application_5_0006 of ada, which began before it", map[string]float32{"application_5_0006": 0.5}}
-	a.standoff.held, a.standoff.came, a.standoff.looked = 1, now.Add(-2*fillPause), now
+	other := gang.Competitors{All: 1, Oldest: "application_5_0006 of ada, which began before it", Full: map[string]float32{"application_5_0006": 0.5}}
+	for _, at := range []time.Time{now.Add(-2 * time.Second), now} {
+		a.gang.Watch(at, 1, gang.Backoff{}, func() (gang.Competitors, error) { return other, nil })
+	}
 	if words := a.giveWay(app, now); !strings.Contains(words, ", unless more come, it gives the 1 of 3 containers that it has back for application_5_0006 of ada, which began before it and is half filled too, and asks again") {
 		t.Errorf("it has patience and says %q", words)
 	}
@@ -69,17 +73,17 @@ func TestGiveUpHalf(t *testing.T) {
 	if err := json.Unmarshal(a.Saved(), &s); err != nil {
 		t.Fatal(err)
 	}
-	next := newAllocation(site{}, req, app, s)
+	next := newAllocation(site.Site{}, req, app, s)
 	defer next.stop()
-	if next.turns.Given != 1 || !next.turns.Until.Equal(now.Add(7*time.Second)) || next.turns.Whole || next.turns.Full["application_5_0006"] != 0.5 {
-		t.Errorf("another driver goes on with %v", next.turns)
+	if next.backoff.Given != 1 || !next.backoff.Until.Equal(now.Add(7*time.Second)) || next.backoff.Whole || next.backoff.Full["application_5_0006"] != 0.5 {
+		t.Errorf("another driver goes on with %v", next.backoff)
 	}
-	a.standoff.looked, a.standoff.rivals = now.Add(8*time.Second), rivals{all: 1}
+	a.gang.Resumes(now.Add(8*time.Second), a.backoff, func() (gang.Competitors, error) { return gang.Competitors{All: 1}, nil })
 	if words := a.giveWay(app, now.Add(8*time.Second)); !strings.Contains(words, "it asks again when that is filled") {
 		t.Errorf("while the other is filled it says %q", words)
 	}
-	a.standoff.rivals = rivals{}
-	if words := a.giveWay(app, now.Add(8*time.Second)); words != "" || !a.turns.Until.IsZero() {
+	a.gang.Competitors = gang.Competitors{}
+	if words := a.giveWay(app, now.Add(8*time.Second)); words != "" || !a.backoff.Until.IsZero() {
 		t.Errorf("after its rest it says %q", words)
 	}
 	for i, x := range a.executors {
@@ -109,14 +113,14 @@ func TestWholeAgain(t *testing.T) {
 		lacks cluster.ExecutorID
 		whole bool
 	}{{false, "1", false}, {true, "1", true}, {true, "0", false}} {
-		a := newAllocation(site{}, req, application{}, saved{Turns: turns{Again: tt.again}})
+		a := newAllocation(site.Site{}, req, application{}, saved{Turns: gang.Backoff{Again: tt.again}})
 		for id, x := range a.executors {
 			if id != tt.lacks {
 				x.container = &yarnpb.Container{}
 			}
 		}
-		if a.countWhole(); a.turns.Whole != tt.whole {
-			t.Errorf("%v: it is whole: %v", tt, a.turns.Whole)
+		if a.countWhole(); a.backoff.Whole != tt.whole {
+			t.Errorf("%v: it is whole: %v", tt, a.backoff.Whole)
 		}
 		a.stop()
 	}

@@ -6,23 +6,25 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/yarn/gang"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 )
 
 // applicationType is that of our applications.
 const applicationType = "TFCLUSTER"
 
-// rivals asks YARN for the other reservations that are half filled.
-func (a *allocation) rivals(app application) (rivals, error) {
-	client, err := protocol.NewClient(a.site.conf, a.site.user, reachLimit)
+// competitors asks YARN for the other reservations that are half filled.
+func (a *allocation) competitors(app application) (gang.Competitors, error) {
+	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
 	if err != nil {
-		return rivals{}, err
+		return gang.Competitors{}, err
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(a.ctx, reachLimit)
+	ctx, cancel := context.WithTimeout(a.ctx, site.ReachLimit)
 	defer cancel()
 	all, err := client.Running(ctx, applicationType)
-	return findRivals(app.id, all), err
+	return gang.FindCompetitors(app.id, all), err
 }
 
 // progress is what the application tells of itself: the part of its executors that it
@@ -36,7 +38,7 @@ func (a *allocation) progress() float32 {
 }
 
 // standing is how many containers there are and how many are waited for, and the turns.
-func (a *allocation) standing() (held, lacks int, t turns) {
+func (a *allocation) standing() (held, lacks int, t gang.Backoff) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, x := range a.executors {
@@ -46,7 +48,7 @@ func (a *allocation) standing() (held, lacks int, t turns) {
 			lacks++
 		}
 	}
-	return held, lacks, a.turns
+	return held, lacks, a.backoff
 }
 
 // countWhole notes that every executor has a container that a run cannot begin without. It
@@ -54,50 +56,50 @@ func (a *allocation) standing() (held, lacks int, t turns) {
 func (a *allocation) countWhole() {
 	spared := map[string]bool{}
 	for _, r := range a.req.Reserve.GetRoles() {
-		spared[r.GetName()] = a.turns.Again && cluster.KindOf(r) == cluster.Sidecar
+		spared[r.GetName()] = a.backoff.Again && cluster.KindOf(r) == cluster.Sidecar
 	}
 	for _, x := range a.executors {
 		if x.container == nil && !spared[x.request.Task.Role] {
 			return
 		}
 	}
-	a.turns.Whole = true
+	a.backoff.Whole = true
 }
 
 // giveWay gives back what a half-filled reservation holds, and asks again, each when its
 // time has come. It says what is about to be done, "" for nothing.
 func (a *allocation) giveWay(app application, now time.Time) string {
 	held, lacks, t := a.standing()
-	find := func() (rivals, error) { return a.rivals(app) }
+	find := func() (gang.Competitors, error) { return a.competitors(app) }
 	switch {
 	case !t.Until.IsZero():
 		if now.Before(t.Until) {
-			return fmt.Sprintf("what it held was given back for %s and is half filled too; it asks again in %s", t.Whom, about(t.Until.Sub(now)))
+			return fmt.Sprintf("what it held was given back for %s and is half filled too; it asks again in %s", t.Whom, gang.About(t.Until.Sub(now)))
 		}
-		if !a.standoff.resumes(now, t, find) {
+		if !a.gang.Resumes(now, t, find) {
 			return fmt.Sprintf("what it held was given back for %s and is half filled too; it asks again when that is filled", t.Whom)
 		}
 		a.askAgain(app, now)
 		return ""
 	case t.Whole, held == 0, lacks == 0:
-		a.standoff.over()
+		a.gang.Reset()
 		return ""
 	}
-	left, stuck := a.standoff.watch(now, held, t, find)
+	left, stuck := a.gang.Watch(now, held, t, find)
 	switch {
 	case !stuck:
 		return ""
 	case left > 0:
 		return fmt.Sprintf("in %s, unless more come, it gives the %d of %d containers that it has back for %s and is half filled too, and asks again",
-			about(left), held, len(a.executors), a.standoff.rivals.one)
+			gang.About(left), held, len(a.executors), a.gang.Competitors.Oldest)
 	}
-	a.tell(a.giveUpHalf(app, now, a.standoff.rest(t.Given)))
+	a.tell(a.giveUpHalf(app, now, a.gang.Delay(t.Given)))
 	return ""
 }
 
 // giveUpHalf gives back what there is, takes back what is asked for, and rests.
 func (a *allocation) giveUpHalf(app application, now time.Time, rest time.Duration) cluster.BackedOff {
-	a.standoff.over()
+	a.gang.Reset()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	e := cluster.BackedOff{Attempts: map[cluster.ExecutorID]int{}}
@@ -110,17 +112,17 @@ func (a *allocation) giveUpHalf(app application, now time.Time, rest time.Durati
 		a.wish(x, now)
 		e.Attempts[id] = x.attempt
 	}
-	a.turns.Given++
-	a.turns.Until, a.turns.Whom, a.turns.Full = now.Add(rest), a.standoff.rivals.one, a.standoff.rivals.full
+	a.backoff.Given++
+	a.backoff.Until, a.backoff.Whom, a.backoff.Full = now.Add(rest), a.gang.Competitors.Oldest, a.gang.Competitors.Full
 	e.Why = fmt.Sprintf("%s gave the %d of %d containers that it had back for %s and is half filled too; it asks again in %s",
-		protocol.ApplicationName(app.id), held, len(a.executors), a.turns.Whom, about(rest))
+		protocol.ApplicationName(app.id), held, len(a.executors), a.backoff.Whom, gang.About(rest))
 	return e
 }
 
 // askAgain ends a rest.
 func (a *allocation) askAgain(app application, now time.Time) {
 	a.mu.Lock()
-	a.turns.Until = time.Time{}
+	a.backoff.Until = time.Time{}
 	var asked []cluster.Event
 	for id, x := range a.executors {
 		if x.wish != 0 {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
@@ -15,7 +16,7 @@ const mostPlaces = 500
 
 // used remembers a container. It is called with mu held.
 func (a *allocation) used(x *executor, c *yarnpb.Container) {
-	a.places = append(a.places, place{
+	a.places = append(a.places, containerlogs.Location{
 		Container: protocol.ContainerName(c.GetId()), Node: protocol.NodeName(c.GetNodeId()), Web: c.GetNodeHttpAddress(),
 		Executor: x.request.ID, Task: x.request.Task.String(), Attempt: x.attempt,
 	})

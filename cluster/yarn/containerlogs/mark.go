@@ -1,4 +1,4 @@
-package yarn
+package containerlogs
 
 import (
 	"fmt"
@@ -7,9 +7,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 )
 
-// place is a container that was used: where its logs are asked for while the application
+// Location is a container that was used: where its logs are asked for while the application
 // lives, and whose they are.
-type place struct {
+type Location struct {
 	Container string             `json:"container"`
 	Node      string             `json:"node"` // host:port
 	Web       string             `json:"web"`  // its node's web interface
@@ -24,11 +24,11 @@ type place struct {
 const (
 	markFile   = "prelaunch.out"
 	markBegins = "tfcluster-container "
-	markMaster = markBegins + "driver"
+	DriverMark = markBegins + "driver"
 )
 
-// markOf is an agent's. It needs no quotes in a shell.
-func markOf(task cluster.TaskID, attempt int) string {
+// AgentMark is an agent's. It needs no quotes in a shell.
+func AgentMark(task cluster.TaskID, attempt int) string {
 	return fmt.Sprintf("%sof %s attempt %d", markBegins, task, attempt)
 }
 
@@ -43,7 +43,7 @@ type owner struct {
 func readMark(text string) (o owner) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
-		if line == markMaster {
+		if line == DriverMark {
 			o.driver = true
 		}
 		var task string

@@ -1,4 +1,4 @@
-package yarn
+package containerlogs
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 	"github.com/tfcluster/tfcluster/cluster/yarn/aggregated"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -28,8 +29,8 @@ func TestMarks(t *testing.T) {
 	for _, tt := range []struct {
 		text, heading, label string
 	}{
-		{"Setting up env variables\n" + markOf(cluster.TaskID{Role: "my-role", Index: 12}, 3) + "\n", "my-role:12, attempt 3: container_1 on n:1, stderr", "agent of my-role:12"},
-		{"Launching container\n" + markMaster + "\n", "the cluster's driver: container_1 on n:1, stderr", "driver"},
+		{"Setting up env variables\n" + AgentMark(cluster.TaskID{Role: "my-role", Index: 12}, 3) + "\n", "my-role:12, attempt 3: container_1 on n:1, stderr", "agent of my-role:12"},
+		{"Launching container\n" + DriverMark + "\n", "the cluster's driver: container_1 on n:1, stderr", "driver"},
 		{"Launching container\n", "container_1 on n:1, stderr", "container_1"},
 		{markBegins + "of nobody attempt x\n", "container_1 on n:1, stderr", "container_1"},
 		{markBegins + "of $(reboot):1 attempt 1\n", "container_1 on n:1, stderr", "container_1"},
@@ -73,12 +74,12 @@ func TestLastLines(t *testing.T) {
 		{prelaunch + "Last 4096 bytes of stderr :\nTraceback:\n  line 1\n", "Traceback:|  line 1"},
 		{"Container released by application", ""},
 	} {
-		if got := strings.Join(lastLines(tt.said), "|"); got != tt.want {
+		if got := strings.Join(LastLines(tt.said), "|"); got != tt.want {
 			t.Errorf("%q", got)
 		}
 	}
 	many := "Last 4096 bytes of stderr :\n" + strings.Repeat("x\n", 100) + "last\n"
-	if got := lastLines(many); len(got) != mostLines || got[mostLines-1] != "last" {
+	if got := LastLines(many); len(got) != mostLines || got[mostLines-1] != "last" {
 		t.Errorf("%d lines: %q", len(got), got)
 	}
 }
@@ -120,7 +121,7 @@ func TestStalledNode(t *testing.T) {
 	}))
 	defer node.Close()
 	r := &logReader{web: node.Client(), seen: map[string]bool{}, emit: func(string, []*clusterpb.Line) error { return nil }}
-	at := place{Container: "container_1_0001_01_000002", Web: strings.TrimPrefix(node.URL, "http://")}
+	at := Location{Container: "container_1_0001_01_000002", Web: strings.TrimPrefix(node.URL, "http://")}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if answered, err := r.fromNode(ctx, at, &owner{}, "stderr"); !answered || err == nil || ctx.Err() != nil {
@@ -171,7 +172,7 @@ func TestLogLines(t *testing.T) {
 
 func testReader(report *yarnpb.ApplicationReport, conf map[string]string) *logReader {
 	id := &yarnpb.ApplicationId{Id: new(int32(12345)), ClusterTimestamp: new(int64(17))}
-	return &logReader{site: site{hadoopconf.New(conf), "ann"}, id: id, report: report}
+	return &logReader{site: site.Site{Conf: hadoopconf.New(conf), User: "ann"}, id: id, report: report}
 }
 
 func TestLogFolders(t *testing.T) {

@@ -1,4 +1,4 @@
-package yarn
+package gang
 
 import (
 	"cmp"
@@ -37,8 +37,8 @@ import (
 // may have been ready, and what was ready is held. An executor that is replaced later is
 // waited for, whoever waits beside it.
 
-// turns is how a reservation has given way so far.
-type turns struct {
+// Backoff is how a reservation has given way so far.
+type Backoff struct {
 	Whole bool               `json:"whole,omitempty"` // every executor had a container: nothing is given back any more
 	Again bool               `json:"again,omitempty"` // an earlier application was whole: a run may go on without its sidecars
 	Given int                `json:"given,omitempty"` // how often it gave back what it had
@@ -47,24 +47,24 @@ type turns struct {
 	Full  map[string]float32 `json:"full,omitempty"`  // how full those were that it gave way to last
 }
 
-// standoff is what the goroutine beat sees of reservations that wait for one another.
-type standoff struct {
-	unit   time.Duration // of patience
-	vain   time.Duration // patience with those that it gave way to in vain
-	held   int           // containers
-	came   time.Time     // the last of them; zero: there is none
-	since  time.Time     // when it began that nothing came though others are half filled; zero: it is not so
-	luck   float64       // from 1 to 1.5, drawn with since
-	rivals rivals
-	looked time.Time // when rivals were asked for
-	moved  time.Time // when rivals last became more or less full, of a rest that goes on; zero: none does
+// Detector is what the goroutine beat sees of reservations that wait for one another.
+type Detector struct {
+	unit        time.Duration // of patience
+	vain        time.Duration // patience with those that it gave way to in vain
+	held        int           // containers
+	came        time.Time     // the last of them; zero: there is none
+	since       time.Time     // when it began that nothing came though others are half filled; zero: it is not so
+	jitter      float64       // from 1 to 1.5, drawn with since
+	Competitors Competitors
+	looked      time.Time // when rivals were asked for
+	moved       time.Time // when rivals last became more or less full, of a rest that goes on; zero: none does
 }
 
-// rivals are the other reservations that hold a part of what they need.
-type rivals struct {
-	all, younger int
-	one          string             // the oldest of them, for people
-	full         map[string]float32 // how full they are
+// Competitors are the other reservations that hold a part of what they need.
+type Competitors struct {
+	All, Younger int
+	Oldest       string             // the oldest of them, for people
+	Full         map[string]float32 // how full they are
 }
 
 // How much patience there is. Of a reservation of ten minutes the first turn takes 15 to
@@ -83,20 +83,20 @@ const (
 // defaultReserve is a reservation's time where the request names none.
 const defaultReserve = 10 * time.Minute
 
-// newStandoff is for a reservation that has as much time as limit; 0: the default.
-func newStandoff(limit time.Duration) standoff {
+// NewDetector is for a reservation that has as much time as limit; 0: the default.
+func NewDetector(limit time.Duration) Detector {
 	limit = cmp.Or(limit, defaultReserve)
-	return standoff{unit: min(max(limit/unitsOfReserve, leastUnit), mostUnit), vain: limit / vainOfReserve}
+	return Detector{unit: min(max(limit/unitsOfReserve, leastUnit), mostUnit), vain: limit / vainOfReserve}
 }
 
-// over ends what was seen: nothing is held, or nothing is missing.
-func (s *standoff) over() { s.held, s.came, s.since = 0, time.Time{}, time.Time{} }
+// Reset ends what was seen: nothing is held, or nothing is missing.
+func (s *Detector) Reset() { s.held, s.came, s.since = 0, time.Time{}, time.Time{} }
 
-// patience is how long nothing may come.
-func (s *standoff) patience(t turns) time.Duration {
-	times := float64(int(1)<<min(t.Given, mostDoubled)) * float64(1+2*min(s.rivals.younger, mostRivals))
-	p := time.Duration(float64(s.unit) * times * s.luck)
-	for id, full := range s.rivals.full {
+// waitLimit is how long nothing may come.
+func (s *Detector) waitLimit(t Backoff) time.Duration {
+	times := float64(int(1)<<min(t.Given, mostDoubled)) * float64(1+2*min(s.Competitors.Younger, mostRivals))
+	p := time.Duration(float64(s.unit) * times * s.jitter)
+	for id, full := range s.Competitors.Full {
 		if t.Full[id] != full {
 			return p // to one of them it was of use, or may be
 		}
@@ -104,30 +104,30 @@ func (s *standoff) patience(t turns) time.Duration {
 	return max(p, s.vain)
 }
 
-// rest is how long nothing is asked for after a turn: others gather what was given back.
-func (s *standoff) rest(turn int) time.Duration {
+// Delay is how long nothing is asked for after a turn: others gather what was given back.
+func (s *Detector) Delay(turn int) time.Duration {
 	return time.Duration(float64(s.unit) * float64(int(1)<<min(turn, mostDoubled)) * (1 + rand.Float64()) / 2)
 }
 
-// resumes is whether to ask again, once a rest's time is over: not while an older one is
+// Resumes is whether to ask again, once a rest's time is over: not while an older one is
 // half filled and something moves, for a while. Among many that wait for one another those
 // that gave way would else take what the next one gives back, and nobody is ever whole.
-func (s *standoff) resumes(now time.Time, t turns, find func() (rivals, error)) bool {
+func (s *Detector) Resumes(now time.Time, t Backoff, find func() (Competitors, error)) bool {
 	if now.Sub(s.looked) > min(lookAgain, s.unit/2) {
 		r, err := find()
 		if s.looked = now; err != nil {
 			return true
 		}
-		if !maps.Equal(r.full, s.rivals.full) {
+		if !maps.Equal(r.Full, s.Competitors.Full) {
 			s.moved = now
 		}
-		s.rivals = r
+		s.Competitors = r
 	}
 	if s.moved.IsZero() {
 		s.moved = now
 	}
 	most := s.unit << min(t.Given, mostDoubled)
-	older := s.rivals.all - s.rivals.younger
+	older := s.Competitors.All - s.Competitors.Younger
 	if older > 0 && now.Sub(s.moved) < 2*most && now.Sub(t.Until) < 4*most {
 		return false
 	}
@@ -135,18 +135,18 @@ func (s *standoff) resumes(now time.Time, t turns, find func() (rivals, error)) 
 	return true
 }
 
-// watch says how much patience is left at a moment, for one that holds some containers
+// Watch says how much patience is left at a moment, for one that holds some containers
 // and lacks others; none while nobody else is half filled. find looks for those others.
-func (s *standoff) watch(now time.Time, held int, t turns, find func() (rivals, error)) (left time.Duration, stuck bool) {
+func (s *Detector) Watch(now time.Time, held int, t Backoff, find func() (Competitors, error)) (left time.Duration, stuck bool) {
 	look := func() {
 		r, err := find()
 		if s.looked = now; err != nil {
 			return // what was seen last has to do
 		}
-		if r.younger < s.rivals.younger { // what it gave back may be on its way here
+		if r.Younger < s.Competitors.Younger { // what it gave back may be on its way here
 			s.since = time.Time{}
 		}
-		s.rivals = r
+		s.Competitors = r
 	}
 	if s.came.IsZero() || held > s.held {
 		s.came, s.since = now, time.Time{}
@@ -158,25 +158,25 @@ func (s *standoff) watch(now time.Time, held int, t turns, find func() (rivals, 
 	if now.Sub(s.looked) > min(lookAgain, s.unit/2) {
 		look()
 	}
-	if s.rivals.all == 0 {
+	if s.Competitors.All == 0 {
 		s.since = time.Time{}
 		return 0, false
 	}
 	if s.since.IsZero() {
-		s.since, s.luck = now, 1+rand.Float64()/2
+		s.since, s.jitter = now, 1+rand.Float64()/2
 	}
-	if now.Sub(s.since) >= s.patience(t) && s.looked.Before(now) {
+	if now.Sub(s.since) >= s.waitLimit(t) && s.looked.Before(now) {
 		look() // they may be whole by now
 		if s.since.IsZero() {
 			s.since = now
 		}
 	}
-	return max(0, s.patience(t)-now.Sub(s.since)), s.rivals.all > 0
+	return max(0, s.waitLimit(t)-now.Sub(s.since)), s.Competitors.All > 0
 }
 
-// findRivals are among applications of ours those that are half filled.
-func findRivals(me *yarnpb.ApplicationId, all []*yarnpb.ApplicationReport) rivals {
-	found := rivals{full: map[string]float32{}}
+// FindCompetitors are among applications of ours those that are half filled.
+func FindCompetitors(me *yarnpb.ApplicationId, all []*yarnpb.ApplicationReport) Competitors {
+	found := Competitors{Full: map[string]float32{}}
 	var oldest *yarnpb.ApplicationId
 	for _, r := range all {
 		id := r.GetApplicationId()
@@ -184,17 +184,17 @@ func findRivals(me *yarnpb.ApplicationId, all []*yarnpb.ApplicationReport) rival
 		if order == 0 || r.GetProgress() <= 0 || r.GetProgress() >= 1 {
 			continue
 		}
-		if found.all++; order > 0 {
-			found.younger++
+		if found.All++; order > 0 {
+			found.Younger++
 		}
-		found.full[protocol.ApplicationName(id)] = r.GetProgress()
+		found.Full[protocol.ApplicationName(id)] = r.GetProgress()
 		if oldest == nil || inOrder(id, oldest) < 0 {
 			oldest = id
 			began := "before"
 			if order > 0 {
 				began = "after"
 			}
-			found.one = fmt.Sprintf("%s of %s, which began %s it", protocol.ApplicationName(id), r.GetUser(), began)
+			found.Oldest = fmt.Sprintf("%s of %s, which began %s it", protocol.ApplicationName(id), r.GetUser(), began)
 		}
 	}
 	return found
@@ -205,8 +205,8 @@ func inOrder(a, b *yarnpb.ApplicationId) int {
 	return cmp.Or(cmp.Compare(a.GetClusterTimestamp(), b.GetClusterTimestamp()), cmp.Compare(a.GetId(), b.GetId()))
 }
 
-// about is a while for people, in words that do not change with each heartbeat.
-func about(d time.Duration) string {
+// About is a while for people, in words that do not change with each heartbeat.
+func About(d time.Duration) string {
 	const step = 5 * time.Second
 	return fmt.Sprintf("about %.0f s", ((d + step - 1) / step * step).Seconds())
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 )
 
 // folderOn is an application's folder on HDFS.
@@ -15,7 +16,7 @@ func folderOn(application string) string { return applicationsDir + "/" + applic
 // driver: a file on HDFS. That of an unmanaged application is there only if the driver
 // has moved.
 func (a *allocation) findable(app application, config []byte) ([]byte, error) {
-	store, err := newHDFS(a.site)
+	store, err := site.NewHDFS(a.site)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ func (a *allocation) PublishAddress(ctx context.Context, address string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(a.ctx, cancel)() // who releases waits for it
-	store, err := newHDFS(a.site)
+	store, err := site.NewHDFS(a.site)
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (a *allocation) forgetMoved(ctx context.Context, app application) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, endedLimit)
 	defer cancel()
-	store, err := newHDFS(a.site)
+	store, err := site.NewHDFS(a.site)
 	if err != nil {
 		return err
 	}
