@@ -17,7 +17,7 @@ import (
 // onHDFS is HDFS as the driver uses it.
 type onHDFS struct{ *hdfs.FS }
 
-// Open implements spool.Remote.
+// Open implements spool.Remote and proxy.Remote.
 func (h onHDFS) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return h.FS.Open(ctx, name)
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver"
-	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
@@ -54,7 +53,7 @@ func (q *queued) Kill(context.Context) error {
 }
 
 // nowhere takes what shows that a directory can be written.
-type nowhere struct{ spool.Remote }
+type nowhere struct{ driver.Asked }
 
 func (nowhere) Stat(context.Context, string) (fs.FileInfo, error)  { return nil, fs.ErrNotExist }
 func (nowhere) MakeDir(context.Context, string) error              { return nil }

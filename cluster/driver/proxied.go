@@ -9,7 +9,6 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/driver/proxy"
-	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
@@ -46,7 +45,7 @@ func (d *driver) newProxy() (*proxy.Proxy, error) {
 	cfg := proxy.Config{
 		Name: d.name, Version: d.opt.Version, Since: d.since, Request: d.req, Begin: d.begin, Authority: d.authority, Launcher: host, StateDir: d.stateDir, Dir: d.dir, Program: d.opt.Program,
 		Old: d.old, Clients: d.clients, Log: d.log,
-		Remote: func() (spool.Remote, io.Closer, error) {
+		Remote: func() (proxy.Remote, io.Closer, error) {
 			e, err := d.opt.Elsewhere(d.dir)
 			return e.Ask, e.Close, err
 		},

@@ -27,7 +27,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver/serving"
-	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 	"github.com/tfcluster/tfcluster/cluster/ship"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
@@ -49,7 +48,7 @@ type Config struct {
 	// TensorBoard serves the copy of Remote's event files on this host; nil: there is none.
 	TensorBoard coordinator.TensorBoards
 	// Remote opens the file system on which Dir lies.
-	Remote func() (spool.Remote, io.Closer, error)
+	Remote func() (Remote, io.Closer, error)
 	// Save keeps what the next proxy needs of the driver that the engine runs.
 	Save func(allocation string, saved []byte) error
 	// Record keeps what is to be known of the cluster after its end; how is how its application
