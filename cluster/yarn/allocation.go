@@ -66,40 +66,76 @@ type allocation struct {
 	req     cluster.Request
 	attempt *Attempt // nil: the master is not managed
 	events  chan cluster.Event
-	ctx     context.Context // of everything that runs behind; ended by stop
-	stop    context.CancelFunc
-	work    sync.WaitGroup // the goroutines
-	wake    chan struct{}  // tells beat of new wishes
+	background
+	queueState // of the goroutine beat
 
-	held  string        // of the goroutine beat: why the scheduler gives the application nothing yet
-	asked time.Time     // of the goroutine beat: when the queue was asked for that
-	gang  gang.Detector // of the goroutine beat
+	moves
 
-	moving sync.Mutex // held while the driver's address on HDFS is written or removed; before mu
+	mu       sync.Mutex
+	app      application  // guarded by mu
+	binary                // guarded by mu
+	requests              // guarded by mu
+	history               // guarded by mu
+	excluded              // guarded by mu
+	backoff  gang.Backoff // guarded by mu
+	released bool         // guarded by mu
+}
 
-	mu        sync.Mutex
-	app       application                      // guarded by mu
-	program   shipped                          // guarded by mu
-	shipped   time.Time                        // guarded by mu: when program was; zero for an earlier driver's
-	executors map[cluster.ExecutorID]*executor // guarded by mu
-	wishes    int64                            // guarded by mu: the last wish's name
-	places    []containerlogs.Location         // guarded by mu: containers that were used, oldest first
-	leases    []cluster.Application            // guarded by mu: applications that it has been, oldest first
-	backoff   gang.Backoff                     // guarded by mu
-	released  bool                             // guarded by mu
-	strikes   map[string]int                   // guarded by mu: containers of a node in a row from which no agent came
-	leftOut   map[string]bool                  // guarded by mu: nodes that are not asked for
-	folder    bool                             // guarded by mu: the driver has moved, and its application has a folder on HDFS
+// moves are of the driver's address on HDFS.
+type moves struct {
+	moving sync.Mutex // held while that is written or removed; before the allocation's mu
+	folder bool       // guarded by the allocation's mu: the driver has moved, and its application has a folder on HDFS
+}
+
+// background is what goes on until Release.
+type background struct {
+	ctx  context.Context // of all of it; ended by stop
+	stop context.CancelFunc
+	work sync.WaitGroup // the goroutines
+	wake chan struct{}  // tells beat of new wishes
+}
+
+// queueState is what heartbeats tell of why nothing comes.
+type queueState struct {
+	held  string    // why the scheduler gives the application nothing yet
+	asked time.Time // when the queue was asked for that
+	gang  gang.Detector
+}
+
+// binary is this program where nodes fetch it.
+type binary struct {
+	program shipped
+	shipped time.Time // when program was; zero for an earlier driver's
+}
+
+// requests are the executors and what is asked for them.
+type requests struct {
+	executors map[cluster.ExecutorID]*executor
+	wishes    int64 // the last wish's name
+}
+
+// history is what an allocation has been, oldest first.
+type history struct {
+	places []containerlogs.Location // containers that were used
+	leases []cluster.Application
+}
+
+// excluded are the nodes from which no agents come.
+type excluded struct {
+	strikes map[string]int  // containers of a node in a row from which no agent came
+	leftOut map[string]bool // nodes that are not asked for
 }
 
 func newAllocation(s site.Site, req cluster.Request, app application, from saved) *allocation {
 	a := &allocation{
-		site: s, req: req, app: app, program: from.Program,
-		events: make(chan cluster.Event, 4*len(req.Executors)+16), wake: make(chan struct{}, 1), executors: map[cluster.ExecutorID]*executor{},
-		places: from.Places, leases: from.Leases, folder: from.Folder,
-		wishes:  time.Now().UnixMilli(), // another than an earlier driver's
-		backoff: from.Turns, gang: gang.NewDetector(time.Duration(req.Reserve.GetTimeoutMillis()) * time.Millisecond),
-		strikes: map[string]int{}, leftOut: map[string]bool{},
+		site: s, req: req, app: app, events: make(chan cluster.Event, 4*len(req.Executors)+16),
+		background: background{wake: make(chan struct{}, 1)},
+		queueState: queueState{gang: gang.NewDetector(time.Duration(req.Reserve.GetTimeoutMillis()) * time.Millisecond)},
+		binary:     binary{program: from.Program},
+		requests:   requests{executors: map[cluster.ExecutorID]*executor{}, wishes: time.Now().UnixMilli()}, // another than an earlier driver's
+		history:    history{places: from.Places, leases: from.Leases},
+		excluded:   excluded{strikes: map[string]int{}, leftOut: map[string]bool{}},
+		backoff:    from.Turns, moves: moves{folder: from.Folder},
 	}
 	for _, node := range from.LeftOut {
 		a.leftOut[node] = true

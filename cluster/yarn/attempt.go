@@ -30,14 +30,8 @@ var _ cluster.DriverHost = (*Attempt)(nil)
 // Attempt is a managed ApplicationMaster's process: one attempt of its application,
 // which an earlier one's may have preceded. TakeAttempt makes it.
 type Attempt struct {
-	site    site.Site
-	id      *yarnpb.ApplicationId
-	number  int32 // from 1 on
-	token   credentials.Token
-	program shipped
-	near    map[cluster.ExecutorID]protocol.Spot // for a first attempt
-	host    string
-	input   []byte
+	site site.Site
+	masterContainer
 	earlier []byte // what an earlier attempt kept; nil: there is nothing
 	store   *hdfs.FS
 	log     *slog.Logger
@@ -51,13 +45,29 @@ type Attempt struct {
 	master  *protocol.Master // guarded by mu: for register, which takes it; nil then
 	contact protocol.Contact // guarded by mu
 	all     *allocation      // guarded by mu: nil before there is one
-	state   []byte           // guarded by mu: to be kept; nil: nothing new
-	given   int              // guarded by mu: how many states Keep was given
-	kept    int              // guarded by mu: how many of them are kept, or a newer one is
-	written chan struct{}    // guarded by mu: closed when kept grows, and another made
-	address string           // guarded by mu: to be kept; "": nothing new
-	used    map[string]bool  // guarded by mu: digests of contents that the next attempt may need
+	pending                  // guarded by mu
 	gone    bool             // guarded by mu: the application has ended, nothing is kept any more
+}
+
+// masterContainer is what an ApplicationMaster's container was given.
+type masterContainer struct {
+	id      *yarnpb.ApplicationId
+	number  int32 // of the attempt, from 1 on
+	token   credentials.Token
+	program shipped
+	near    map[cluster.ExecutorID]protocol.Spot // for a first attempt
+	host    string
+	input   []byte
+}
+
+// pending is what is to be kept for the next attempt.
+type pending struct {
+	state   []byte          // nil: nothing new
+	given   int             // how many states SaveState was given
+	kept    int             // how many of them are kept, or a newer one is
+	written chan struct{}   // closed when kept grows, and another made
+	address string          // "": nothing new
+	used    map[string]bool // digests of contents that the next attempt may need
 }
 
 // TakeAttempt reads what the container was given, and makes below dir, a folder of the
@@ -123,7 +133,10 @@ func readAttempt(dir string) (*Attempt, error) {
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return nil, err
 	}
-	a := &Attempt{used: map[string]bool{}, program: in.Program, near: in.Near, input: in.Driver, host: os.Getenv("NM_HOST")}
+	a := &Attempt{
+		masterContainer: masterContainer{program: in.Program, near: in.Near, input: in.Driver, host: os.Getenv("NM_HOST")},
+		pending:         pending{used: map[string]bool{}},
+	}
 	for _, t := range file.Tokens {
 		if t.Kind == credentials.AMRM {
 			a.token = *t

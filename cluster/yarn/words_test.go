@@ -164,7 +164,7 @@ func TestCutOff(t *testing.T) {
 		{"three of five", 5, false, []int64{0, 1, 2}, []bool{false, false, true}},
 		{"one works", 4, true, []int64{0, 1, 2}, []bool{false, false, false}},
 	} {
-		a := &allocation{executors: map[cluster.ExecutorID]*executor{}}
+		a := &allocation{requests: requests{executors: map[cluster.ExecutorID]*executor{}}}
 		for i := range tt.executors {
 			x := &executor{container: &yarnpb.Container{Id: id(int64(i)), NodeId: &yarnpb.NodeId{Host: new("n")}}, launched: time.Now()}
 			if tt.late && i == tt.executors-1 {
