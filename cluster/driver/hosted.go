@@ -22,7 +22,7 @@ import (
 
 // Hosted is a driver that its engine runs, such as a managed ApplicationMaster of YARN:
 // clients dial it as agents do. It serves until the cluster is released. input is what
-// the front gave to cluster.Host's Submit; state is what an earlier driver of the same
+// the proxy gave to cluster.DriverLauncher's Submit; state is what an earlier driver of the same
 // cluster gave to DriverHost's SaveState, or nil.
 func Hosted(ctx context.Context, opt Options, host cluster.DriverHost, input, saved []byte) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
