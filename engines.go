@@ -16,6 +16,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/spark"
 	"github.com/tfcluster/tfcluster/cluster/spark/slot"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 )
 
 // This file alone imports the backends: what another engine needs of the program is here.
@@ -60,16 +61,16 @@ func exitCode(err error) int {
 }
 
 // diagnoseHadoop looks at the Hadoop of a request, for doctor.
-func diagnoseHadoop(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Finding {
+func diagnoseHadoop(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check {
 	return yarn.Diagnose(ctx, r)
 }
 
 // readContainerLogs reads what containers of a cluster that is over wrote.
-func readContainerLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(string, []*clusterpb.Line) error) error {
-	return yarn.ReadLogs(ctx, r, places, q, emit)
+func readContainerLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
+	return containerlogs.Read(ctx, r, places, q, emit)
 }
 
 // applicationOutcomes returns how applications ended, by their ids.
 func applicationOutcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []string) map[string]string {
-	return yarn.Outcomes(ctx, r, applications)
+	return containerlogs.Outcomes(ctx, r, applications)
 }

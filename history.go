@@ -32,7 +32,7 @@ func (history) Folder(p *state.ClusterRecord) (results.Folder, error) {
 }
 
 // EngineLogs implements session.Archive.
-func (history) EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(string, []*clusterpb.Line) error) error {
+func (history) EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
 	return readContainerLogs(ctx, r, places, q, emit)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -14,7 +13,8 @@ import (
 type ExecutorID string
 
 // Backend asks an engine for executors. Implementations: cluster/local,
-// cluster/spark, cluster/yarn; every one passes cluster/clustertest.
+// cluster/spark, cluster/yarn; every one passes cluster/clustertest. What else an engine can
+// do it says by the interfaces of optional.go.
 type Backend interface {
 	// Allocate returns once the engine has accepted the request; agents then dial
 	// in. An error says in one line what the engine cannot give.
@@ -27,7 +27,7 @@ type Backend interface {
 // ErrEngineAway says that an engine does not answer. What it runs for the cluster may live.
 var ErrEngineAway = errors.New("the cluster may live: %tfcluster attach asks for it again, shutdown gives it up")
 
-// Allocation is what an engine granted. Its methods may be called from any goroutine.
+// Allocation is what an engine granted; optional.go has what it may do besides. Its methods may be called from any goroutine.
 type Allocation interface {
 	// ID is the engine's name for it: application_…, app-…, local-4711.
 	ID() string
@@ -37,17 +37,27 @@ type Allocation interface {
 	// Replace ends what is left of an executor and asks for another in its place,
 	// whose agent joins under the same ID with a higher attempt.
 	Replace(ctx context.Context, id ExecutorID) error
-	// Logs is what an agent that never joined had to say.
-	Logs(ctx context.Context, id ExecutorID) (io.ReadCloser, error)
 	// Saved is what Recover needs; it holds no secret beyond what the 0600 state file may.
 	Saved() []byte
-	// Release gives everything back. It may be called again.
-	Release(ctx context.Context) error
+	// Release gives everything back. It may be called again. status, with a line that
+	// explains it, is what an engine shows that shows how an allocation ended.
+	Release(ctx context.Context, status FinalStatus, diagnostics string) error
 }
 
-// Finding is one thing that was looked at for a person: what it is, what was found, and
+// FinalStatus is how what a cluster was reserved for has ended.
+type FinalStatus int
+
+// A cluster that was made for one run ends as that run does. Another has Succeeded
+// wherever it was reserved, whatever its runs have come to.
+const (
+	Succeeded FinalStatus = iota
+	Failed
+	Killed // by a person or a signal
+)
+
+// Check is one thing that was looked at for a person: what it is, what was found, and
 // how what is missing is had.
-type Finding struct {
+type Check struct {
 	What, Found string
 	Remedy      string // "": nothing is missing
 }
@@ -94,7 +104,7 @@ func resourcesOf(roles []*clusterpb.Role, name string) *clusterpb.Resources {
 	return nil
 }
 
-// Event is one of Pending, Anew, Granted, Returned, Renewed, Lost, Warned, Over.
+// Event is one of Pending, Reallocated, Granted, BackedOff, StateChanged, Lost, Warning, Terminated.
 type Event interface{ event() }
 
 // Pending says in the engine's words what an executor waits for.
@@ -103,10 +113,10 @@ type Pending struct {
 	Why      string
 }
 
-// Anew says that nothing is left to take back of an earlier driver's executor, and that
+// Reallocated says that nothing is left to take back of an earlier driver's executor, and that
 // the engine is asked for this attempt in its place. An agent of it that still speaks is
 // about to be ended. Recover tells it before it returns.
-type Anew struct {
+type Reallocated struct {
 	Executor ExecutorID
 	Attempt  int
 }
@@ -117,42 +127,42 @@ type Granted struct {
 	Attempt  int
 	Host     string
 	PID      int // of the agent, where it is known
-	// Kept is whether its agent is an earlier driver's, which is to come back.
-	Kept bool
+	// Recovered is whether its agent is an earlier driver's, which is to come back.
+	Recovered bool
 }
 
-// Returned says that a reservation that is not whole gave back to the engine what it
+// BackedOff says that a reservation that is not whole gave back to the engine what it
 // held, and asks again in a while: whose attempts these are then. Agents of earlier ones
 // are about to be ended. No cluster is told so that was ready with what it holds.
-type Returned struct {
+type BackedOff struct {
 	Attempts map[ExecutorID]int
 	Why      string // for the person who waits, in a line
 }
 
-// Renewed says that what Saved gives is another though no executor is, such as the secret
+// StateChanged says that what Saved gives is another though no executor is, such as the secret
 // by which another driver goes on.
-type Renewed struct{}
+type StateChanged struct{}
 
 // Lost says that an executor is gone, with the engine's reason.
 type Lost struct {
-	Executor ExecutorID
-	Attempt  int
-	Cause    string   // one line
-	Said     []string // the last lines that its agent wrote, where the engine knows them
+	Executor  ExecutorID
+	Attempt   int
+	Cause     string   // one line
+	LastLines []string // the last lines that its agent wrote, where the engine knows them
 }
 
-// Warned says what a person should know of the engine, in one line.
-type Warned struct{ Text string }
+// Warning says what a person should know of the engine, in one line.
+type Warning struct{ Text string }
 
-// Over says that what the whole allocation lived in is gone, and no executor can be
+// Terminated says that what the whole allocation lived in is gone, and no executor can be
 // had any more: the cluster ends.
-type Over struct{ Cause string }
+type Terminated struct{ Cause string }
 
-func (Pending) event()  {}
-func (Anew) event()     {}
-func (Granted) event()  {}
-func (Returned) event() {}
-func (Renewed) event()  {}
-func (Lost) event()     {}
-func (Warned) event()   {}
-func (Over) event()     {}
+func (Pending) event()      {}
+func (Reallocated) event()  {}
+func (Granted) event()      {}
+func (BackedOff) event()    {}
+func (StateChanged) event() {}
+func (Lost) event()         {}
+func (Warning) event()      {}
+func (Terminated) event()   {}

@@ -5,60 +5,56 @@ import (
 	"errors"
 	"io"
 	"net/http"
-
-	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Host is a Backend whose engine can run a cluster's driver itself, so that the cluster
-// needs neither the machine of whoever reserved it, nor roads to it.
-type Host interface {
-	// Submit asks the engine to run a driver for the request. input, which is secret,
-	// is what that driver reads. An error says in one line what the engine cannot give.
-	Submit(ctx context.Context, req Request, input []byte) (Hosted, error)
-	// Give puts a content of --files or --venv where the driver's Given has it, unless it
-	// is there.
-	Give(ctx context.Context, r *clusterpb.ReserveRequest, content *clusterpb.Blob, from io.ReadSeeker) error
-	// Find takes up what Saved held of one that was submitted.
-	Find(r *clusterpb.ReserveRequest, saved []byte) (Hosted, error)
-}
-
-// Hosted is a driver that an engine runs, as whoever submitted it sees it. Its methods
+// RemoteDriver is a driver that an engine runs, as whoever submitted it sees it. Its methods
 // may be called from any goroutine.
-type Hosted interface {
+type RemoteDriver interface {
 	// ID is the engine's name for it: application_….
 	ID() string
 	// Saved is what Find needs.
 	Saved() []byte
-	// Where is the HOST:PORT at which the driver answers now; "" while there is none,
+	// Endpoint is the HOST:PORT at which the driver answers now; "" while there is none,
 	// for which waits is the engine's reason, if it tells one. It fails with ErrEnded
 	// once the engine has ended it for good.
-	Where(ctx context.Context) (address, waits string, err error)
-	// End ends the driver and its executors by force, and removes what is left of them.
+	Endpoint(ctx context.Context) (address, waits string, err error)
+	// Kill ends the driver and its executors by force, and removes what is left of them.
 	// One that has ended is as good.
-	End(ctx context.Context) error
+	Kill(ctx context.Context) error
 	Close() error
 }
 
-// Hosting is what a driver that an engine runs has of its engine. The driver calls
+// DriverHost is what a driver that an engine runs has of its engine. The driver calls
 // Listening before its backend is asked for executors.
-type Hosting interface {
+type DriverHost interface {
 	// Host is the name of this machine for those who dial the driver.
 	Host() string
 	// Listening tells the engine where clients and agents dial, and the URL of a page
 	// that shows the cluster.
 	Listening(address, page string)
-	// Guard lets only those see that page whom the engine has let.
-	Guard(page http.Handler) http.Handler
+	// OpenArtifact opens a content that DriverLauncher's Upload was given, by its SHA-256
+	// in hex.
+	OpenArtifact(ctx context.Context, digest string) (io.ReadCloser, error)
+	StateStore
+	PageHost
+}
+
+// StateStore keeps what the next driver has to know, which the engine starts when this one
+// dies.
+type StateStore interface {
+	// SaveState keeps it in the place of what was kept before. It does not wait.
+	SaveState(state []byte)
+	// Flush waits until what SaveState was given before is kept.
+	Flush(ctx context.Context) error
+}
+
+// PageHost is what the page that shows a cluster has of the engine.
+type PageHost interface {
+	// Authorize lets only those see the page whom the engine has let.
+	Authorize(page http.Handler) http.Handler
 	// LogPage is the URL of the engine's own page for what an executor's container
 	// wrote; "": there is none.
 	LogPage(id ExecutorID) string
-	// Given opens a content that Host's Give was given, by its SHA-256 in hex.
-	Given(ctx context.Context, digest string) (io.ReadCloser, error)
-	// Keep keeps what the next driver, which the engine starts when this one dies, has
-	// to know. It does not wait.
-	Keep(state []byte)
-	// Kept waits until what Keep was given before is kept.
-	Kept(ctx context.Context) error
 }
 
 // ErrEnded says that an engine has ended a driver that it ran.

@@ -34,7 +34,7 @@ func (a *fakeArchive) Folder(p *state.ClusterRecord) (results.Folder, error) {
 	return results.LocalFolder(p.Dir), nil
 }
 
-func (a *fakeArchive) EngineLogs(_ context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(string, []*clusterpb.Line) error) error {
+func (a *fakeArchive) EngineLogs(_ context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
 	if a.err != nil {
 		return a.err
 	}
@@ -89,10 +89,10 @@ func TestOver(t *testing.T) {
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	a := &fakeArchive{
 		pasts: []*state.ClusterRecord{
-			{Name: "yarn-1", Dir: "/no/dir", Until: until, Leases: []cluster.Lease{{ID: "application_1_0009", State: "killed: by root"}}, Engine: map[string]string{"user": "ann"}, Places: []byte("[7]")},
+			{Name: "yarn-1", Dir: "/no/dir", Until: until, Applications: []cluster.Application{{ID: "application_1_0009", State: "killed: by root"}}, Engine: map[string]string{"user": "ann"}, Places: []byte("[7]")},
 			{Name: "local-1", Dir: t.TempDir(), Until: until},
-			{Name: "yarn-2", Dir: pastDir(t), Until: until, Leases: []cluster.Lease{{ID: "application_1_0001", State: "finished"}, {ID: "application_1_0002", State: "running"}}},
-			{Name: "yarn-3", Dir: "/no/dir", Leases: []cluster.Lease{{ID: "application_1_0003", State: "running"}}},
+			{Name: "yarn-2", Dir: pastDir(t), Until: until, Applications: []cluster.Application{{ID: "application_1_0001", State: "finished"}, {ID: "application_1_0002", State: "running"}}},
+			{Name: "yarn-3", Dir: "/no/dir", Applications: []cluster.Application{{ID: "application_1_0003", State: "running"}}},
 		},
 		now: map[string]string{"application_1_0002": "failed: AM expired"},
 	}

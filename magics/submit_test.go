@@ -69,7 +69,7 @@ func TestWaitForPast(t *testing.T) {
 	t.Parallel()
 	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	over := func(name, dir, lease, ended string) *state.ClusterRecord {
-		return &state.ClusterRecord{Name: name, Dir: dir, Until: until, Leases: []cluster.Lease{{ID: lease, State: ended}}}
+		return &state.ClusterRecord{Name: name, Dir: dir, Until: until, Applications: []cluster.Application{{ID: lease, State: ended}}}
 	}
 	failed := filepath.Join(t.TempDir(), "runs")
 	if err := os.MkdirAll(filepath.Join(failed, "run-001"), 0o700); err != nil { // one that has no record was cut off

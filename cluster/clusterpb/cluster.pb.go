@@ -14,11 +14,12 @@
 package clusterpb
 
 import (
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
+
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -8386,115 +8387,118 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 	return file_cluster_clusterpb_cluster_proto_rawDescData
 }
 
-var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 102)
-var file_cluster_clusterpb_cluster_proto_goTypes = []any{
-	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
-	(ActAtStep_Action)(0),        // 1: tfcluster.v1.ActAtStep.Action
-	(Line_Stream)(0),             // 2: tfcluster.v1.Line.Stream
-	(*AgentMessage)(nil),         // 3: tfcluster.v1.AgentMessage
-	(*Fetching)(nil),             // 4: tfcluster.v1.Fetching
-	(*FilesSent)(nil),            // 5: tfcluster.v1.FilesSent
-	(*Leaving)(nil),              // 6: tfcluster.v1.Leaving
-	(*Hello)(nil),                // 7: tfcluster.v1.Hello
-	(*RunningTask)(nil),          // 8: tfcluster.v1.RunningTask
-	(*GPU)(nil),                  // 9: tfcluster.v1.GPU
-	(*GPUProcess)(nil),           // 10: tfcluster.v1.GPUProcess
-	(*Python)(nil),               // 11: tfcluster.v1.Python
-	(*Warmed)(nil),               // 12: tfcluster.v1.Warmed
-	(*Heartbeat)(nil),            // 13: tfcluster.v1.Heartbeat
-	(*TaskUsage)(nil),            // 14: tfcluster.v1.TaskUsage
-	(*Prepared)(nil),             // 15: tfcluster.v1.Prepared
-	(*TaskEvent)(nil),            // 16: tfcluster.v1.TaskEvent
-	(*ServerJoined)(nil),         // 17: tfcluster.v1.ServerJoined
-	(*Step)(nil),                 // 18: tfcluster.v1.Step
-	(*Stopping)(nil),             // 19: tfcluster.v1.Stopping
-	(*Started)(nil),              // 20: tfcluster.v1.Started
-	(*Entered)(nil),              // 21: tfcluster.v1.Entered
-	(*Report)(nil),               // 22: tfcluster.v1.Report
-	(*Exited)(nil),               // 23: tfcluster.v1.Exited
-	(*TaskResult)(nil),           // 24: tfcluster.v1.TaskResult
-	(*Note)(nil),                 // 25: tfcluster.v1.Note
-	(*BarrierArrived)(nil),       // 26: tfcluster.v1.BarrierArrived
-	(*Instruction)(nil),          // 27: tfcluster.v1.Instruction
-	(*Welcome)(nil),              // 28: tfcluster.v1.Welcome
-	(*GPUWant)(nil),              // 29: tfcluster.v1.GPUWant
-	(*WarmUp)(nil),               // 30: tfcluster.v1.WarmUp
-	(*Shipped)(nil),              // 31: tfcluster.v1.Shipped
-	(*Environment)(nil),          // 32: tfcluster.v1.Environment
-	(*Prepare)(nil),              // 33: tfcluster.v1.Prepare
-	(*Launch)(nil),               // 34: tfcluster.v1.Launch
-	(*SpecVariable)(nil),         // 35: tfcluster.v1.SpecVariable
-	(*Directories)(nil),          // 36: tfcluster.v1.Directories
-	(*Program)(nil),              // 37: tfcluster.v1.Program
-	(*Blob)(nil),                 // 38: tfcluster.v1.Blob
-	(*SignalTask)(nil),           // 39: tfcluster.v1.SignalTask
-	(*EndRun)(nil),               // 40: tfcluster.v1.EndRun
-	(*BarrierReleased)(nil),      // 41: tfcluster.v1.BarrierReleased
-	(*Release)(nil),              // 42: tfcluster.v1.Release
-	(*Probe)(nil),                // 43: tfcluster.v1.Probe
-	(*TrainingOver)(nil),         // 44: tfcluster.v1.TrainingOver
-	(*AskStep)(nil),              // 45: tfcluster.v1.AskStep
-	(*ActAtStep)(nil),            // 46: tfcluster.v1.ActAtStep
-	(*LogBatch)(nil),             // 47: tfcluster.v1.LogBatch
-	(*LogAck)(nil),               // 48: tfcluster.v1.LogAck
-	(*Line)(nil),                 // 49: tfcluster.v1.Line
-	(*FetchRequest)(nil),         // 50: tfcluster.v1.FetchRequest
-	(*Chunk)(nil),                // 51: tfcluster.v1.Chunk
-	(*FileChunk)(nil),            // 52: tfcluster.v1.FileChunk
-	(*SyncReply)(nil),            // 53: tfcluster.v1.SyncReply
-	(*PutRequest)(nil),           // 54: tfcluster.v1.PutRequest
-	(*FileHead)(nil),             // 55: tfcluster.v1.FileHead
-	(*FileCommit)(nil),           // 56: tfcluster.v1.FileCommit
-	(*PutReply)(nil),             // 57: tfcluster.v1.PutReply
-	(*ListRequest)(nil),          // 58: tfcluster.v1.ListRequest
-	(*ListReply)(nil),            // 59: tfcluster.v1.ListReply
-	(*GetRequest)(nil),           // 60: tfcluster.v1.GetRequest
-	(*GetReply)(nil),             // 61: tfcluster.v1.GetReply
-	(*Resources)(nil),            // 62: tfcluster.v1.Resources
-	(*Role)(nil),                 // 63: tfcluster.v1.Role
-	(*ReserveRequest)(nil),       // 64: tfcluster.v1.ReserveRequest
-	(*GivenFile)(nil),            // 65: tfcluster.v1.GivenFile
-	(*ReserveUpdate)(nil),        // 66: tfcluster.v1.ReserveUpdate
-	(*ExecutorStatus)(nil),       // 67: tfcluster.v1.ExecutorStatus
-	(*HoldRequest)(nil),          // 68: tfcluster.v1.HoldRequest
-	(*HoldUpdate)(nil),           // 69: tfcluster.v1.HoldUpdate
-	(*StatusRequest)(nil),        // 70: tfcluster.v1.StatusRequest
-	(*ClusterStatus)(nil),        // 71: tfcluster.v1.ClusterStatus
-	(*StartRequest)(nil),         // 72: tfcluster.v1.StartRequest
-	(*StartUpdate)(nil),          // 73: tfcluster.v1.StartUpdate
-	(*FollowRequest)(nil),        // 74: tfcluster.v1.FollowRequest
-	(*RunUpdate)(nil),            // 75: tfcluster.v1.RunUpdate
-	(*Lines)(nil),                // 76: tfcluster.v1.Lines
-	(*RunStatus)(nil),            // 77: tfcluster.v1.RunStatus
-	(*Series)(nil),               // 78: tfcluster.v1.Series
-	(*TaskStatus)(nil),           // 79: tfcluster.v1.TaskStatus
-	(*Failure)(nil),              // 80: tfcluster.v1.Failure
-	(*StopRequest)(nil),          // 81: tfcluster.v1.StopRequest
-	(*ResetRequest)(nil),         // 82: tfcluster.v1.ResetRequest
-	(*ResetUpdate)(nil),          // 83: tfcluster.v1.ResetUpdate
-	(*LogsRequest)(nil),          // 84: tfcluster.v1.LogsRequest
-	(*LinesReply)(nil),           // 85: tfcluster.v1.LinesReply
-	(*DetachRequest)(nil),        // 86: tfcluster.v1.DetachRequest
-	(*HistoryRequest)(nil),       // 87: tfcluster.v1.HistoryRequest
-	(*HistoryReply)(nil),         // 88: tfcluster.v1.HistoryReply
-	(*Lease)(nil),                // 89: tfcluster.v1.Lease
-	(*TensorBoardRequest)(nil),   // 90: tfcluster.v1.TensorBoardRequest
-	(*TensorBoardReply)(nil),     // 91: tfcluster.v1.TensorBoardReply
-	(*GPUsRequest)(nil),          // 92: tfcluster.v1.GPUsRequest
-	(*GPUsReply)(nil),            // 93: tfcluster.v1.GPUsReply
-	(*ShutdownRequest)(nil),      // 94: tfcluster.v1.ShutdownRequest
-	(*ShutdownUpdate)(nil),       // 95: tfcluster.v1.ShutdownUpdate
-	(*EngineSessionRequest)(nil), // 96: tfcluster.v1.EngineSessionRequest
-	(*EngineSessionReply)(nil),   // 97: tfcluster.v1.EngineSessionReply
-	nil,                          // 98: tfcluster.v1.Report.MetricsEntry
-	nil,                          // 99: tfcluster.v1.WarmUp.EnvEntry
-	nil,                          // 100: tfcluster.v1.Launch.EnvEntry
-	nil,                          // 101: tfcluster.v1.ReserveRequest.EnvEntry
-	nil,                          // 102: tfcluster.v1.ReserveRequest.EngineEntry
-	nil,                          // 103: tfcluster.v1.StartRequest.EnvEntry
-	nil,                          // 104: tfcluster.v1.RunStatus.ResultsEntry
-}
+var (
+	file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+	file_cluster_clusterpb_cluster_proto_msgTypes  = make([]protoimpl.MessageInfo, 102)
+	file_cluster_clusterpb_cluster_proto_goTypes   = []any{
+		Program_Kind(0),              // 0: tfcluster.v1.Program.Kind
+		ActAtStep_Action(0),          // 1: tfcluster.v1.ActAtStep.Action
+		Line_Stream(0),               // 2: tfcluster.v1.Line.Stream
+		(*AgentMessage)(nil),         // 3: tfcluster.v1.AgentMessage
+		(*Fetching)(nil),             // 4: tfcluster.v1.Fetching
+		(*FilesSent)(nil),            // 5: tfcluster.v1.FilesSent
+		(*Leaving)(nil),              // 6: tfcluster.v1.Leaving
+		(*Hello)(nil),                // 7: tfcluster.v1.Hello
+		(*RunningTask)(nil),          // 8: tfcluster.v1.RunningTask
+		(*GPU)(nil),                  // 9: tfcluster.v1.GPU
+		(*GPUProcess)(nil),           // 10: tfcluster.v1.GPUProcess
+		(*Python)(nil),               // 11: tfcluster.v1.Python
+		(*Warmed)(nil),               // 12: tfcluster.v1.Warmed
+		(*Heartbeat)(nil),            // 13: tfcluster.v1.Heartbeat
+		(*TaskUsage)(nil),            // 14: tfcluster.v1.TaskUsage
+		(*Prepared)(nil),             // 15: tfcluster.v1.Prepared
+		(*TaskEvent)(nil),            // 16: tfcluster.v1.TaskEvent
+		(*ServerJoined)(nil),         // 17: tfcluster.v1.ServerJoined
+		(*Step)(nil),                 // 18: tfcluster.v1.Step
+		(*Stopping)(nil),             // 19: tfcluster.v1.Stopping
+		(*Started)(nil),              // 20: tfcluster.v1.Started
+		(*Entered)(nil),              // 21: tfcluster.v1.Entered
+		(*Report)(nil),               // 22: tfcluster.v1.Report
+		(*Exited)(nil),               // 23: tfcluster.v1.Exited
+		(*TaskResult)(nil),           // 24: tfcluster.v1.TaskResult
+		(*Note)(nil),                 // 25: tfcluster.v1.Note
+		(*BarrierArrived)(nil),       // 26: tfcluster.v1.BarrierArrived
+		(*Instruction)(nil),          // 27: tfcluster.v1.Instruction
+		(*Welcome)(nil),              // 28: tfcluster.v1.Welcome
+		(*GPUWant)(nil),              // 29: tfcluster.v1.GPUWant
+		(*WarmUp)(nil),               // 30: tfcluster.v1.WarmUp
+		(*Shipped)(nil),              // 31: tfcluster.v1.Shipped
+		(*Environment)(nil),          // 32: tfcluster.v1.Environment
+		(*Prepare)(nil),              // 33: tfcluster.v1.Prepare
+		(*Launch)(nil),               // 34: tfcluster.v1.Launch
+		(*SpecVariable)(nil),         // 35: tfcluster.v1.SpecVariable
+		(*Directories)(nil),          // 36: tfcluster.v1.Directories
+		(*Program)(nil),              // 37: tfcluster.v1.Program
+		(*Blob)(nil),                 // 38: tfcluster.v1.Blob
+		(*SignalTask)(nil),           // 39: tfcluster.v1.SignalTask
+		(*EndRun)(nil),               // 40: tfcluster.v1.EndRun
+		(*BarrierReleased)(nil),      // 41: tfcluster.v1.BarrierReleased
+		(*Release)(nil),              // 42: tfcluster.v1.Release
+		(*Probe)(nil),                // 43: tfcluster.v1.Probe
+		(*TrainingOver)(nil),         // 44: tfcluster.v1.TrainingOver
+		(*AskStep)(nil),              // 45: tfcluster.v1.AskStep
+		(*ActAtStep)(nil),            // 46: tfcluster.v1.ActAtStep
+		(*LogBatch)(nil),             // 47: tfcluster.v1.LogBatch
+		(*LogAck)(nil),               // 48: tfcluster.v1.LogAck
+		(*Line)(nil),                 // 49: tfcluster.v1.Line
+		(*FetchRequest)(nil),         // 50: tfcluster.v1.FetchRequest
+		(*Chunk)(nil),                // 51: tfcluster.v1.Chunk
+		(*FileChunk)(nil),            // 52: tfcluster.v1.FileChunk
+		(*SyncReply)(nil),            // 53: tfcluster.v1.SyncReply
+		(*PutRequest)(nil),           // 54: tfcluster.v1.PutRequest
+		(*FileHead)(nil),             // 55: tfcluster.v1.FileHead
+		(*FileCommit)(nil),           // 56: tfcluster.v1.FileCommit
+		(*PutReply)(nil),             // 57: tfcluster.v1.PutReply
+		(*ListRequest)(nil),          // 58: tfcluster.v1.ListRequest
+		(*ListReply)(nil),            // 59: tfcluster.v1.ListReply
+		(*GetRequest)(nil),           // 60: tfcluster.v1.GetRequest
+		(*GetReply)(nil),             // 61: tfcluster.v1.GetReply
+		(*Resources)(nil),            // 62: tfcluster.v1.Resources
+		(*Role)(nil),                 // 63: tfcluster.v1.Role
+		(*ReserveRequest)(nil),       // 64: tfcluster.v1.ReserveRequest
+		(*GivenFile)(nil),            // 65: tfcluster.v1.GivenFile
+		(*ReserveUpdate)(nil),        // 66: tfcluster.v1.ReserveUpdate
+		(*ExecutorStatus)(nil),       // 67: tfcluster.v1.ExecutorStatus
+		(*HoldRequest)(nil),          // 68: tfcluster.v1.HoldRequest
+		(*HoldUpdate)(nil),           // 69: tfcluster.v1.HoldUpdate
+		(*StatusRequest)(nil),        // 70: tfcluster.v1.StatusRequest
+		(*ClusterStatus)(nil),        // 71: tfcluster.v1.ClusterStatus
+		(*StartRequest)(nil),         // 72: tfcluster.v1.StartRequest
+		(*StartUpdate)(nil),          // 73: tfcluster.v1.StartUpdate
+		(*FollowRequest)(nil),        // 74: tfcluster.v1.FollowRequest
+		(*RunUpdate)(nil),            // 75: tfcluster.v1.RunUpdate
+		(*Lines)(nil),                // 76: tfcluster.v1.Lines
+		(*RunStatus)(nil),            // 77: tfcluster.v1.RunStatus
+		(*Series)(nil),               // 78: tfcluster.v1.Series
+		(*TaskStatus)(nil),           // 79: tfcluster.v1.TaskStatus
+		(*Failure)(nil),              // 80: tfcluster.v1.Failure
+		(*StopRequest)(nil),          // 81: tfcluster.v1.StopRequest
+		(*ResetRequest)(nil),         // 82: tfcluster.v1.ResetRequest
+		(*ResetUpdate)(nil),          // 83: tfcluster.v1.ResetUpdate
+		(*LogsRequest)(nil),          // 84: tfcluster.v1.LogsRequest
+		(*LinesReply)(nil),           // 85: tfcluster.v1.LinesReply
+		(*DetachRequest)(nil),        // 86: tfcluster.v1.DetachRequest
+		(*HistoryRequest)(nil),       // 87: tfcluster.v1.HistoryRequest
+		(*HistoryReply)(nil),         // 88: tfcluster.v1.HistoryReply
+		(*Lease)(nil),                // 89: tfcluster.v1.Lease
+		(*TensorBoardRequest)(nil),   // 90: tfcluster.v1.TensorBoardRequest
+		(*TensorBoardReply)(nil),     // 91: tfcluster.v1.TensorBoardReply
+		(*GPUsRequest)(nil),          // 92: tfcluster.v1.GPUsRequest
+		(*GPUsReply)(nil),            // 93: tfcluster.v1.GPUsReply
+		(*ShutdownRequest)(nil),      // 94: tfcluster.v1.ShutdownRequest
+		(*ShutdownUpdate)(nil),       // 95: tfcluster.v1.ShutdownUpdate
+		(*EngineSessionRequest)(nil), // 96: tfcluster.v1.EngineSessionRequest
+		(*EngineSessionReply)(nil),   // 97: tfcluster.v1.EngineSessionReply
+		nil,                          // 98: tfcluster.v1.Report.MetricsEntry
+		nil,                          // 99: tfcluster.v1.WarmUp.EnvEntry
+		nil,                          // 100: tfcluster.v1.Launch.EnvEntry
+		nil,                          // 101: tfcluster.v1.ReserveRequest.EnvEntry
+		nil,                          // 102: tfcluster.v1.ReserveRequest.EngineEntry
+		nil,                          // 103: tfcluster.v1.StartRequest.EnvEntry
+		nil,                          // 104: tfcluster.v1.RunStatus.ResultsEntry
+	}
+)
+
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
 	13,  // 1: tfcluster.v1.AgentMessage.heartbeat:type_name -> tfcluster.v1.Heartbeat

@@ -22,9 +22,9 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 	}
 	asking, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if a, ok := c.cfg.Backend.(cluster.Announcer); ok {
+	if r, ok := c.cfg.Backend.(cluster.RemoteEngine); ok {
 		for _, e := range execs {
-			c.handle(lifecycle.Pending{Exec: e.ID, Why: a.Announce(c.cfg.Request)})
+			c.handle(lifecycle.Pending{Exec: e.ID, Why: r.InitialStatus(c.cfg.Request)})
 		}
 	}
 	answers := make(chan answer, 1)
@@ -42,8 +42,8 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 			a := <-answers
 			switch {
 			case a.alloc != nil:
-				c.conclude(a.alloc, c.lc.ReleaseReason())
-				err = errors.Join(err, a.alloc.Release(c.working))
+				how, why := c.finalStatus(c.lc.ReleaseReason())
+				err = errors.Join(err, a.alloc.Release(c.working, how, why))
 			case c.cfg.Saved != nil: // nobody will know of it when this driver is gone
 				c.parting = "warning: what an earlier driver reserved is not given back: the engine has not answered; it ends what it hears nothing of"
 			}
@@ -105,25 +105,25 @@ func (c *Coordinator) engineEvent(e cluster.Event) {
 	switch e := e.(type) {
 	case cluster.Pending:
 		c.handle(lifecycle.Pending{Exec: e.Executor, Why: e.Why})
-	case cluster.Anew:
+	case cluster.Reallocated:
 		c.handle(lifecycle.Reallocated{Exec: e.Executor, Attempt: e.Attempt})
 	case cluster.Granted:
 		c.granted[e.Executor] = e
 		c.saveSoon() // what was granted is what a later driver must find
-		c.handle(lifecycle.Granted{Exec: e.Executor, Attempt: e.Attempt, Host: e.Host, Kept: e.Kept})
-	case cluster.Warned:
+		c.handle(lifecycle.Granted{Exec: e.Executor, Attempt: e.Attempt, Host: e.Host, Kept: e.Recovered})
+	case cluster.Warning:
 		c.saveSoon() // such as which nodes are left out
 		c.note(e.Text, true)
 		c.wake()
-	case cluster.Renewed:
+	case cluster.StateChanged:
 		c.saveSoon()
-	case cluster.Returned:
+	case cluster.BackedOff:
 		c.saveSoon()
 		c.handle(lifecycle.BackedOff{Attempts: e.Attempts, Why: e.Why})
-	case cluster.Over:
+	case cluster.Terminated:
 		c.handle(lifecycle.EngineEnded{Cause: e.Cause})
 	case cluster.Lost:
-		c.handle(lifecycle.LastLines{Exec: e.Executor, Attempt: e.Attempt, Lines: e.Said})
+		c.handle(lifecycle.LastLines{Exec: e.Executor, Attempt: e.Attempt, Lines: e.LastLines})
 		c.handle(lifecycle.EngineLost{Exec: e.Executor, Attempt: e.Attempt, Cause: e.Cause})
 	}
 }
@@ -162,7 +162,7 @@ func (c *Coordinator) release(reason string) {
 		return
 	}
 	failed := c.lc.State() == lifecycle.Failed
-	c.conclude(c.alloc, reason)
+	how, why := c.finalStatus(reason)
 	go func() { // its end is awaited by the loop
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
@@ -173,7 +173,7 @@ func (c *Coordinator) release(reason string) {
 		if c.cfg.TensorBoard != nil {
 			err = c.cfg.TensorBoard.Close(ctx)
 		}
-		undone := c.alloc.Release(ctx)
+		undone := c.alloc.Release(ctx, how, why)
 		err = errors.Join(err, undone)
 		parting := c.farewell()
 		if undone != nil { // nobody will know of it when this driver is gone
@@ -220,18 +220,18 @@ func (c *Coordinator) record(over bool) {
 		return
 	}
 	var places []byte
-	if k, ok := c.alloc.(cluster.LogKeeper); ok {
-		places = k.Places()
+	if h, ok := c.alloc.(cluster.ApplicationHistory); ok {
+		places = h.LogLocations()
 	}
-	if err := c.cfg.Record(leases(c.alloc), places, c.lastRun, over); err != nil {
+	if err := c.cfg.Record(applications(c.alloc), places, c.lastRun, over); err != nil {
 		c.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
 	}
 }
 
-// leases are those of an allocation; nil where its engine has no names for people.
-func leases(a cluster.Allocation) []cluster.Lease {
-	if l, ok := a.(cluster.Leaser); ok {
-		return l.Leases()
+// applications are those of an allocation; nil where its engine has no names for people.
+func applications(a cluster.Allocation) []cluster.Application {
+	if h, ok := a.(cluster.ApplicationHistory); ok {
+		return h.Applications()
 	}
 	return nil
 }

@@ -7,16 +7,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 )
 
-// conclude tells an engine that wants to know how the cluster ends, before its release.
-// Loop only.
-func (c *Coordinator) conclude(alloc cluster.Allocation, reason string) {
-	if e, ok := alloc.(cluster.Concluder); ok {
-		e.Conclude(c.conclusion(reason))
-	}
-}
-
-// conclusion is how the cluster ends, which is given back for a reason. Loop only.
-func (c *Coordinator) conclusion(reason string) (how cluster.Conclusion, why string) {
+// finalStatus is how the cluster ends, which is given back for a reason. Loop only.
+func (c *Coordinator) finalStatus(reason string) (how cluster.FinalStatus, why string) {
 	if f := c.reserve.GetFailure(); f != nil {
 		return cluster.Failed, summary(f.GetSummary())
 	}
@@ -28,7 +20,7 @@ func (c *Coordinator) conclusion(reason string) (how cluster.Conclusion, why str
 	}
 	rec := c.current()
 	if rec == nil {
-		return cluster.Stopped, "ended before its run began: " + summary(reason)
+		return cluster.Killed, "ended before its run began: " + summary(reason)
 	}
 	st := c.status(rec)
 	said := strings.TrimSpace(summary(st.GetFailure().GetSummary()))
@@ -38,5 +30,5 @@ func (c *Coordinator) conclusion(reason string) (how cluster.Conclusion, why str
 	case "failed":
 		return cluster.Failed, cmp.Or(said, "its run failed")
 	}
-	return cluster.Stopped, cmp.Or(said, summary(reason))
+	return cluster.Killed, cmp.Or(said, summary(reason))
 }

@@ -24,17 +24,17 @@ func TestConclusion(t *testing.T) {
 		run    *clusterpb.RunStatus
 		last   int32 // run of its directory when its driver began
 		saved  []byte
-		how    cluster.Conclusion
+		how    cluster.FinalStatus
 		why    string
 	}{
 		{"a failed run", true, "", failed, 0, nil, cluster.Failed, "worker:0 exited with code 17"},
 		{"a failed run of many", false, "", failed, 0, nil, cluster.Succeeded, ""},
 		{"a good run", true, "", &clusterpb.RunStatus{Id: 1, State: "finished"}, 0, nil, cluster.Succeeded, ""},
-		{"a stopped run", true, "", stopped, 0, nil, cluster.Stopped, "stopped on request"},
-		{"none", true, "", nil, 0, nil, cluster.Stopped, "ended before its run began: shut down"},
+		{"a stopped run", true, "", stopped, 0, nil, cluster.Killed, "stopped on request"},
+		{"none", true, "", nil, 0, nil, cluster.Killed, "ended before its run began: shut down"},
 		{"none of many", false, "", nil, 0, nil, cluster.Succeeded, ""},
 		{"not reserved", false, "0 of 2 executors came", nil, 0, nil, cluster.Failed, "0 of 2 executors came"},
-		{"another cluster's run", true, "", failed, 1, nil, cluster.Stopped, "ended before its run began: shut down"},
+		{"another cluster's run", true, "", failed, 1, nil, cluster.Killed, "ended before its run began: shut down"},
 		{"an earlier driver's run", true, "", failed, 1, []byte("{}"), cluster.Failed, "worker:0 exited with code 17"},
 	} {
 		c := New(Config{Request: &clusterpb.ReserveRequest{OneRun: tt.oneRun}, StateDir: t.TempDir(), Dir: t.TempDir(), LastRun: tt.last, Saved: tt.saved})
@@ -45,7 +45,7 @@ func TestConclusion(t *testing.T) {
 		if tt.run != nil {
 			c.records = []*record{{status: tt.run, loaded: true}}
 		}
-		if how, why := c.conclusion("shut down"); how != tt.how || why != tt.why {
+		if how, why := c.finalStatus("shut down"); how != tt.how || why != tt.why {
 			t.Errorf("%s: %d %q, want %d %q", tt.name, how, why, tt.how, tt.why)
 		}
 		c.depot.Close()
@@ -56,7 +56,7 @@ func TestConclusion(t *testing.T) {
 type late struct {
 	engine
 	err error
-	how cluster.Conclusion
+	how cluster.FinalStatus
 	why string
 }
 
@@ -72,7 +72,10 @@ func (l *late) Recover(ctx context.Context, req cluster.Request, _ []byte) (clus
 	return l.Allocate(ctx, req)
 }
 
-func (l *late) Conclude(how cluster.Conclusion, why string) { l.how, l.why = how, why }
+func (l *late) Release(ctx context.Context, how cluster.FinalStatus, why string) error {
+	l.how, l.why = how, why
+	return l.engine.Release(ctx, how, why)
+}
 
 // TestLateEngine: a cluster that was given up before its engine answered has come to
 // nothing, and what may be left of an earlier driver's is told.
@@ -82,11 +85,11 @@ func TestLateEngine(t *testing.T) {
 		name  string
 		saved []byte
 		err   error
-		how   cluster.Conclusion
+		how   cluster.FinalStatus
 		why   string
 		left  string
 	}{
-		{"it answers", nil, nil, cluster.Stopped, "ended before its run began: given up", ""},
+		{"it answers", nil, nil, cluster.Killed, "ended before its run began: given up", ""},
 		{"it is away", nil, errors.New("away"), cluster.Succeeded, "", ""},
 		{"it is away, and has something", []byte("{}"), errors.New("away"), cluster.Succeeded, "", "is not given back"},
 	} {

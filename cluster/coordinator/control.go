@@ -50,8 +50,8 @@ func (c *Coordinator) reset(hard bool) {
 	if hard {
 		c.generation.Add(1)
 	}
-	if chooser, ok := c.alloc.(cluster.Chooser); ok {
-		chooser.Forgive()
+	if chooser, ok := c.alloc.(cluster.NodeExcluder); ok {
+		chooser.ClearExclusions()
 		c.saveState() // a later driver forgives too
 	}
 	c.handle(lifecycle.ResetRequested{Hard: hard})
@@ -266,7 +266,7 @@ func (c *control) History(ctx context.Context, req *clusterpb.HistoryRequest) (*
 			}
 			h.Runs = append(h.Runs, c.status(r))
 		}
-		for _, l := range leases(c.alloc) {
+		for _, l := range applications(c.alloc) {
 			h.Leases = append(h.Leases, &clusterpb.Lease{Id: l.ID, State: l.State, SinceUnix: l.Since.Unix()})
 		}
 	})

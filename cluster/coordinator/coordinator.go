@@ -4,6 +4,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -68,7 +69,7 @@ type Config struct {
 	Kept func(context.Context) error
 	// Record is called when what a Past holds has changed, and once at the end, when the
 	// cluster is over; nil: nobody keeps one here.
-	Record func(leases []cluster.Lease, places []byte, lastRun int32, over bool) error
+	Record func(leases []cluster.Application, places []byte, lastRun int32, over bool) error
 	Log    *slog.Logger
 }
 
@@ -212,8 +213,8 @@ func (c *Coordinator) limits() lifecycle.Limits {
 		lim.Reserve = time.Duration(ms) * time.Millisecond
 	}
 	lim.Idle = time.Duration(c.cfg.Request.GetIdleMillis()) * time.Millisecond
-	if t, ok := c.cfg.Backend.(cluster.Teller); ok {
-		lim.Sudden = t.TellsWithin()
+	if r, ok := c.cfg.Backend.(cluster.RemoteEngine); ok {
+		lim.Sudden = cmp.Or(r.FailureDetectionDelay(), lim.Sudden)
 	}
 	return lim
 }

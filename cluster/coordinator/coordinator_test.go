@@ -71,7 +71,7 @@ func (e *engine) Saved() []byte {
 	return fmt.Append(nil, e.replaced)
 }
 
-func (e *engine) Release(context.Context) error {
+func (e *engine) Release(context.Context, cluster.FinalStatus, string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.released = true
@@ -309,9 +309,9 @@ type forgiving struct {
 	forgiven bool
 }
 
-func (f *forgiving) Came(cluster.ExecutorID, int, string) {}
-func (f *forgiving) Forgive()                             { f.forgiven = true }
-func (f *forgiving) Saved() []byte                        { return fmt.Append(nil, "forgiven ", f.forgiven) }
+func (f *forgiving) AgentJoined(cluster.ExecutorID, int, string) {}
+func (f *forgiving) ClearExclusions()                            { f.forgiven = true }
+func (f *forgiving) Saved() []byte                               { return fmt.Append(nil, "forgiven ", f.forgiven) }
 
 // TestForgivenIsSaved: what is left out, and a reset's word against it, are known to a
 // driver that takes over.
@@ -333,7 +333,7 @@ func TestForgivenIsSaved(t *testing.T) {
 			}
 		}
 	}
-	c.engine.events <- cluster.Warned{Text: "a node is left out"}
+	c.engine.events <- cluster.Warning{Text: "a node is left out"}
 	awaits("forgiven false")
 	c.do(func() { c.reset(false) })
 	awaits("forgiven true")

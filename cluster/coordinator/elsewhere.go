@@ -18,17 +18,22 @@ import (
 // they are carried there.
 type Spool interface {
 	runfiles.Disk
+	Fetcher
 	// Folder is where the runs lie on this host.
 	Folder() string
-	// Bring copies a file, or all below a folder, that does not lie here.
-	Bring(ctx context.Context, name string) error
-	// BringAll is Bring for one folder of every run.
-	BringAll(ctx context.Context, folder string) error
 	// Deliver carries what is here now. It fails once nothing has arrived there for as
 	// long as patience.
 	Deliver(ctx context.Context, patience time.Duration) error
 	// Tell gives notes for people to someone from now on.
 	Tell(note func(text string))
+}
+
+// Fetcher copies here what lies elsewhere alone.
+type Fetcher interface {
+	// Bring copies a file, or all below a folder, that does not lie here.
+	Bring(ctx context.Context, name string) error
+	// BringAll is Bring for one folder of every run.
+	BringAll(ctx context.Context, folder string) error
 }
 
 // folder is where the runs lie on this host.

@@ -32,11 +32,11 @@ func (c *control) engineKeeps(ctx context.Context, req *clusterpb.LogsRequest, s
 	if err := c.call(ctx, func() { alloc = c.alloc }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
-	keeper, ok := alloc.(cluster.LogKeeper)
+	history, ok := alloc.(cluster.ApplicationHistory)
 	if !ok {
 		return status.Error(codes.FailedPrecondition, "this cluster's engine keeps no logs of its executors that could be read here")
 	}
-	q := cluster.EngineQuery{Allocation: req.GetAllocation(), Task: req.GetTask(), Last: int(req.GetLast())}
+	q := cluster.LogQuery{Allocation: req.GetAllocation(), Task: req.GetTask(), Last: int(req.GetLast())}
 	if req.GetGrep() != "" {
 		re, err := regexp.Compile(req.GetGrep())
 		if err != nil {
@@ -46,7 +46,7 @@ func (c *control) engineKeeps(ctx context.Context, req *clusterpb.LogsRequest, s
 	}
 	ctx, cancel := context.WithTimeout(ctx, engineReading)
 	defer cancel()
-	err := keeper.EngineLogs(ctx, q, func(heading string, lines []*clusterpb.Line) error {
+	err := history.ContainerLogs(ctx, q, func(heading string, lines []*clusterpb.Line) error {
 		return stream.Send(&clusterpb.LinesReply{Heading: heading, Lines: lines})
 	})
 	if err != nil && status.Code(err) == codes.Unknown {
@@ -72,14 +72,15 @@ func (c *control) engineLogs(ctx context.Context, req *clusterpb.LogsRequest, st
 	if err != nil {
 		return 0, status.Error(codes.Unavailable, err.Error())
 	}
-	if alloc == nil {
+	logs, ok := alloc.(cluster.AgentLogs)
+	if !ok {
 		return 0, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, engineLogWait)
 	defer cancel()
 	sent := 0
 	for _, x := range missing {
-		lines, err := engineLog(ctx, alloc, x)
+		lines, err := engineLog(ctx, logs, x)
 		if err != nil {
 			continue // there is none: it waits for its executor
 		}
@@ -92,8 +93,8 @@ func (c *control) engineLogs(ctx context.Context, req *clusterpb.LogsRequest, st
 }
 
 // engineLog is the end of what one agent wrote.
-func engineLog(ctx context.Context, alloc cluster.Allocation, x cluster.ExecutorRequest) ([]*clusterpb.Line, error) {
-	r, err := alloc.Logs(ctx, x.ID)
+func engineLog(ctx context.Context, logs cluster.AgentLogs, x cluster.ExecutorRequest) ([]*clusterpb.Line, error) {
+	r, err := logs.Logs(ctx, x.ID)
 	if err != nil {
 		return nil, err
 	}

@@ -161,8 +161,8 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 
 // came tells the engine whose agent is here.
 func (c *Coordinator) came(hello *clusterpb.Hello, unfit string) {
-	if chooser, ok := c.alloc.(cluster.Chooser); ok {
-		chooser.Came(cluster.ExecutorID(hello.GetExecutorId()), int(hello.GetAttempt()), unfit)
+	if chooser, ok := c.alloc.(cluster.NodeExcluder); ok {
+		chooser.AgentJoined(cluster.ExecutorID(hello.GetExecutorId()), int(hello.GetAttempt()), unfit)
 	}
 }
 

@@ -28,11 +28,11 @@ func (c *Coordinator) Moves(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-	_, ok := c.alloc.(cluster.Mover)
+	_, ok := c.alloc.(cluster.AddressPublisher)
 	return ok
 }
 
-// Moved has agents find the driver at another address from now on, at which it listens:
+// PublishAddress has agents find the driver at another address from now on, at which it listens:
 // this host's has changed. Where it fails it is to be called again. Call it where Moves,
 // from one goroutine.
 func (c *Coordinator) Moved(ctx context.Context, address string) error {
@@ -44,7 +44,7 @@ func (c *Coordinator) Moved(ctx context.Context, address string) error {
 	return c.tellMoved(ctx, c.movedFrom)
 }
 
-// takeAddress is Moved for what an earlier driver's agents know, until they can find this
+// takeAddress is PublishAddress for what an earlier driver's agents know, until they can find this
 // one.
 func (c *Coordinator) takeAddress(ctx context.Context) {
 	for c.tellMoved(ctx, c.cfg.Before) != nil {
@@ -62,7 +62,7 @@ func (c *Coordinator) tellMoved(ctx context.Context, before string) error {
 	defer c.moving.Unlock()
 	address := c.Address()
 	words := fmt.Sprintf("this machine's address for executors was %s and is %s", before, address)
-	mover, ok := c.alloc.(cluster.Mover)
+	mover, ok := c.alloc.(cluster.AddressPublisher)
 	if !ok {
 		c.post(func() {
 			c.noteOnce(words + ": those that are there do not know it, and are replaced when they have been missed for long enough, or by reset --hard")
@@ -71,7 +71,7 @@ func (c *Coordinator) tellMoved(ctx context.Context, before string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, movedLimit)
 	defer cancel()
-	err := mover.Moved(ctx, address)
+	err := mover.PublishAddress(ctx, address)
 	if err != nil {
 		c.post(func() { c.noteOnce(words + "; they cannot be told yet: " + summary(err.Error())) })
 		return err

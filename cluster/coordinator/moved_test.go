@@ -26,7 +26,7 @@ func (s *slowly) Recover(ctx context.Context, r cluster.Request, _ []byte) (clus
 	return s.Allocate(ctx, r)
 }
 
-func (s *slowly) Moved(ctx context.Context, address string) error {
+func (s *slowly) PublishAddress(ctx context.Context, address string) error {
 	if address == "first:1" {
 		close(s.telling)
 		for !s.another() && ctx.Err() == nil {

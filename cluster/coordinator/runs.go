@@ -20,7 +20,7 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 	if conn == nil {
 		return // its loss is on its way
 	}
-	if all := leases(c.alloc); len(all) > 0 { // not before: it may have waited for another
+	if all := applications(c.alloc); len(all) > 0 { // not before: it may have waited for another
 		rec.status.Allocation = all[len(all)-1].ID
 	}
 	env := a.Spec.PlaceEnv(a.Task)

@@ -35,10 +35,14 @@ func (r *roaming) Allocate(context.Context, cluster.Request) (cluster.Allocation
 func (r *roaming) Recover(context.Context, cluster.Request, []byte) (cluster.Allocation, error) {
 	return nil, errors.New("nothing was saved")
 }
-func (r *roaming) ID() string                    { return "roaming-1" }
-func (r *roaming) Events() <-chan cluster.Event  { return nil }
-func (r *roaming) Saved() []byte                 { return nil }
-func (r *roaming) Release(context.Context) error { return nil }
+func (r *roaming) ID() string                   { return "roaming-1" }
+func (r *roaming) Events() <-chan cluster.Event { return nil }
+func (r *roaming) Saved() []byte                { return nil }
+func (r *roaming) Release(context.Context, cluster.FinalStatus, string) error {
+	return nil
+}
+func (r *roaming) InitialStatus(*clusterpb.ReserveRequest) string { return "it is asked" }
+func (r *roaming) FailureDetectionDelay() time.Duration           { return 0 }
 
 func (r *roaming) Advertise(context.Context, *clusterpb.ReserveRequest) (string, error) {
 	r.mu.Lock()
@@ -46,7 +50,7 @@ func (r *roaming) Advertise(context.Context, *clusterpb.ReserveRequest) (string,
 	return r.at, nil
 }
 
-func (r *roaming) Moved(_ context.Context, address string) error {
+func (r *roaming) PublishAddress(_ context.Context, address string) error {
 	r.told <- address
 	return nil
 }

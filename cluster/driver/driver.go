@@ -112,7 +112,7 @@ func say(word io.WriteCloser, socket string, problem error) error {
 type driver struct {
 	directory
 	listeners
-	hosting   cluster.Hosting // nil, unless this driver is one that its engine runs
+	hosting   cluster.DriverHost // nil, unless this driver is one that its engine runs
 	opt       Options
 	log       *slog.Logger
 	req       *clusterpb.ReserveRequest
@@ -265,7 +265,7 @@ func (d *driver) serve(ctx context.Context) error {
 		cfg.Spool = d.spool
 	}
 	if d.hosting != nil {
-		cfg.Given, cfg.Environment, cfg.Begin, cfg.SaveEvery, cfg.Kept = d.hosting.Given, d.environment, d.begin, hostedSaves, d.hosting.Kept
+		cfg.Given, cfg.Environment, cfg.Begin, cfg.SaveEvery, cfg.Kept = d.hosting.OpenArtifact, d.environment, d.begin, hostedSaves, d.hosting.Flush
 	} else {
 		cfg.Record = d.record(d.lastRun)
 	}

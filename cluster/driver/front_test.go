@@ -17,7 +17,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/client"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/driver"
-	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
@@ -28,32 +27,33 @@ type queued struct {
 	ended atomic.Bool
 }
 
-func (q *queued) Submit(context.Context, cluster.Request, []byte) (cluster.Hosted, error) {
+func (q *queued) Submit(context.Context, cluster.Request, []byte) (cluster.RemoteDriver, error) {
 	return q, nil
 }
 
-func (q *queued) Give(context.Context, *clusterpb.ReserveRequest, *clusterpb.Blob, io.ReadSeeker) error {
+func (q *queued) Upload(context.Context, *clusterpb.ReserveRequest, *clusterpb.Blob, io.ReadSeeker) error {
 	return nil
 }
 
-func (q *queued) Find(*clusterpb.ReserveRequest, []byte) (cluster.Hosted, error) { return q, nil }
-func (q *queued) ID() string                                                     { return "queued-1" }
+func (q *queued) Find(*clusterpb.ReserveRequest, []byte) (cluster.RemoteDriver, error) { return q, nil }
+
+func (q *queued) ID() string { return "queued-1" }
 
 func (q *queued) Saved() []byte { return []byte(`"queued-1"`) }
 func (q *queued) Close() error  { return nil }
 
-func (q *queued) Where(context.Context) (address, waits string, err error) {
+func (q *queued) Endpoint(context.Context) (address, waits string, err error) {
 	q.asked()
 	return "", "there is no room", nil
 }
 
-func (q *queued) End(context.Context) error {
+func (q *queued) Kill(context.Context) error {
 	q.ended.Store(true)
 	return nil
 }
 
 // nowhere takes what shows that a directory can be written.
-type nowhere struct{ spool.Remote }
+type nowhere struct{ driver.Asked }
 
 func (nowhere) Stat(context.Context, string) (fs.FileInfo, error)  { return nil, fs.ErrNotExist }
 func (nowhere) MakeDir(context.Context, string) error              { return nil }
@@ -114,7 +114,7 @@ type full struct {
 	heard chan *clusterpb.ReserveUpdate // by a client that asked before; closed at its end
 }
 
-func (f *full) Submit(ctx context.Context, _ cluster.Request, _ []byte) (cluster.Hosted, error) {
+func (f *full) Submit(ctx context.Context, _ cluster.Request, _ []byte) (cluster.RemoteDriver, error) {
 	client, err := client.Dial(ctx, "c")
 	if err != nil {
 		return nil, err

@@ -22,9 +22,9 @@ import (
 
 // Hosted is a driver that its engine runs, such as a managed ApplicationMaster of YARN:
 // clients dial it as agents do. It serves until the cluster is released. input is what
-// the front gave to cluster.Host's Submit; state is what an earlier driver of the same
-// cluster gave to Hosting's Keep, or nil.
-func Hosted(ctx context.Context, opt Options, host cluster.Hosting, input, saved []byte) error {
+// the proxy gave to cluster.DriverLauncher's Submit; state is what an earlier driver of the same
+// cluster gave to DriverHost's SaveState, or nil.
+func Hosted(ctx context.Context, opt Options, host cluster.DriverHost, input, saved []byte) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	var in state.DriverInput
@@ -54,7 +54,7 @@ func Hosted(ctx context.Context, opt Options, host cluster.Hosting, input, saved
 }
 
 // hostedSaves is the least between two times that what the engine has granted is given to
-// Hosting's Keep: each is a file on HDFS, written while nodes start containers. A driver
+// DriverHost's SaveState: each is a file on HDFS, written while nodes start containers. A driver
 // that is killed meanwhile loses what came, in whose place the next one is given others.
 const hostedSaves = 250 * time.Millisecond
 
@@ -85,7 +85,7 @@ func (d *driver) keep(s state.State) error {
 	if err != nil {
 		return fmt.Errorf("encode state: %w", err)
 	}
-	d.hosting.Keep(b)
+	d.hosting.SaveState(b)
 	return nil
 }
 
@@ -95,7 +95,7 @@ func (d *driver) servePage(ctx context.Context) error {
 	if d.showsBoard() {
 		page.Board = d.opt.ShowBoard
 	}
-	return page.Serve(ctx, d.pages, d.hosting.Guard)
+	return page.Serve(ctx, d.pages, d.hosting.Authorize)
 }
 
 // showsBoard returns whether the page has TensorBoard beside it.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
+	"github.com/tfcluster/tfcluster/cluster/driver/proxy"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 	"github.com/tfcluster/tfcluster/cluster/state"
@@ -18,9 +19,16 @@ import (
 type Elsewhere struct {
 	// Carry is patient for a moment only, since what it cannot carry is tried again;
 	// Ask, for what somebody waits for, gives up sooner.
-	Carry, Ask spool.Remote
-	Dir        string // in full
-	Close      io.Closer
+	Carry spool.Remote
+	Ask   Asked
+	Dir   string // in full
+	Close io.Closer
+}
+
+// Asked is a file system as somebody uses it who waits.
+type Asked interface {
+	spool.Checked
+	proxy.Remote
 }
 
 // Hadoop is what is told to programs and agents.

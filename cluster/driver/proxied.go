@@ -9,7 +9,6 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/driver/proxy"
-	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
@@ -36,7 +35,7 @@ func (d *driver) proxy(ctx context.Context, word io.WriteCloser) error {
 }
 
 func (d *driver) newProxy() (*proxy.Proxy, error) {
-	host, ok := d.opt.Backends[d.req.GetBackend()].(cluster.Host)
+	host, ok := d.opt.Backends[d.req.GetBackend()].(cluster.DriverLauncher)
 	if !ok {
 		return nil, fmt.Errorf("--managed is for engines that can run a cluster's driver, such as yarn: %s cannot", d.req.GetBackend())
 	}
@@ -44,9 +43,9 @@ func (d *driver) newProxy() (*proxy.Proxy, error) {
 		return nil, err
 	}
 	cfg := proxy.Config{
-		Name: d.name, Version: d.opt.Version, Since: d.since, Request: d.req, Begin: d.begin, Authority: d.authority, Host: host, StateDir: d.stateDir, Dir: d.dir, Program: d.opt.Program,
+		Name: d.name, Version: d.opt.Version, Since: d.since, Request: d.req, Begin: d.begin, Authority: d.authority, Launcher: host, StateDir: d.stateDir, Dir: d.dir, Program: d.opt.Program,
 		Old: d.old, Clients: d.clients, Log: d.log,
-		Remote: func() (spool.Remote, io.Closer, error) {
+		Remote: func() (proxy.Remote, io.Closer, error) {
 			e, err := d.opt.Elsewhere(d.dir)
 			return e.Ask, e.Close, err
 		},

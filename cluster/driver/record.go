@@ -14,14 +14,14 @@ var forReaders = []string{"conf-dir", "user"}
 
 // record gives what writes the cluster's ClusterRecord, once there is anything to know of it: a run
 // after the one before it, or something of its engine's.
-func (d *driver) record(before int32) func(leases []cluster.Lease, places []byte, lastRun int32, over bool) error {
-	return func(leases []cluster.Lease, places []byte, lastRun int32, over bool) error {
+func (d *driver) record(before int32) func(leases []cluster.Application, places []byte, lastRun int32, over bool) error {
+	return func(leases []cluster.Application, places []byte, lastRun int32, over bool) error {
 		if len(leases) == 0 && lastRun == before && d.old == nil {
 			return nil
 		}
 		p := &state.ClusterRecord{
 			ID: d.authority.ID(), Earlier: d.earlier,
-			Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Dir: d.dir, Since: d.since, Leases: leases, Places: places, LastRun: lastRun,
+			Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Dir: d.dir, Since: d.since, Applications: leases, Places: places, LastRun: lastRun,
 			Engine: map[string]string{},
 		}
 		for _, k := range forReaders {
@@ -39,8 +39,8 @@ func (d *driver) record(before int32) func(leases []cluster.Lease, places []byte
 // recordApplication writes the ClusterRecord of a cluster whose driver the engine runs, as an
 // application. how is how that ended; "" while it lives.
 func (d *driver) recordApplication(application, how string) {
-	lease := cluster.Lease{ID: application, State: cmp.Or(how, "running"), Since: d.since}
-	if err := d.record(0)([]cluster.Lease{lease}, nil, d.lastRun, how != ""); err != nil {
+	lease := cluster.Application{ID: application, State: cmp.Or(how, "running"), Since: d.since}
+	if err := d.record(0)([]cluster.Application{lease}, nil, d.lastRun, how != ""); err != nil {
 		d.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 // fileSystem is HDFS as the driver uses it.
 type fileSystem struct{ *hdfs.FS }
 
-// Open implements spool.Remote.
+// Open implements spool.Remote and proxy.Remote.
 func (h fileSystem) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return h.FS.Open(ctx, name)
 }

@@ -84,7 +84,7 @@ func (a *allocation) adopt(id cluster.ExecutorID, old agent) {
 	a.agents[id] = old
 	a.mu.Unlock()
 	host, _ := os.Hostname() // "" is shown as it is
-	a.tell(cluster.Granted{Executor: id, Attempt: old.Attempt, Host: host, PID: old.Process.PID, Kept: true})
+	a.tell(cluster.Granted{Executor: id, Attempt: old.Attempt, Host: host, PID: old.Process.PID, Recovered: true})
 	a.watch.Go(func() {
 		for old.Process.Alive() {
 			select {

@@ -217,7 +217,7 @@ func (a *allocation) Saved() []byte {
 }
 
 // Release ends every agent: they were told already, so most have ended.
-func (a *allocation) Release(ctx context.Context) error {
+func (a *allocation) Release(ctx context.Context, _ cluster.FinalStatus, _ string) error {
 	a.mu.Lock()
 	if a.released {
 		a.mu.Unlock()

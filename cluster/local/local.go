@@ -19,7 +19,10 @@ type Backend struct {
 	Inventory func(ctx context.Context) ([]*clusterpb.GPU, error)
 }
 
-var _ cluster.Backend = (*Backend)(nil)
+var (
+	_ cluster.Backend   = (*Backend)(nil)
+	_ cluster.AgentLogs = (*allocation)(nil)
+)
 
 // Allocate checks that this machine has what is asked for and starts an agent for
 // each executor.
@@ -33,7 +36,7 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 	}
 	for _, e := range req.Executors {
 		if err := a.start(e.ID, 0); err != nil {
-			return nil, errors.Join(err, a.Release(ctx))
+			return nil, errors.Join(err, a.Release(ctx, cluster.Failed, ""))
 		}
 	}
 	return a, nil
@@ -56,9 +59,9 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, saved []byte
 			a.adopt(e.ID, left)
 			continue
 		}
-		a.tell(cluster.Anew{Executor: e.ID, Attempt: left.Attempt + 1})
+		a.tell(cluster.Reallocated{Executor: e.ID, Attempt: left.Attempt + 1})
 		if err := a.start(e.ID, left.Attempt+1); err != nil {
-			return nil, errors.Join(err, a.Release(ctx))
+			return nil, errors.Join(err, a.Release(ctx, cluster.Failed, ""))
 		}
 	}
 	return a, nil

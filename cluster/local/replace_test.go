@@ -62,7 +62,7 @@ func TestReplaceAtOnce(t *testing.T) {
 		return alive
 	}
 	clustertest.WaitFor(t, "the one agent", func() bool { return started() == 1 })
-	if err := alloc.Release(ctx); err != nil {
+	if err := alloc.Release(ctx, cluster.Succeeded, ""); err != nil {
 		t.Error(err)
 	}
 	if n := started(); n > 0 {

@@ -16,17 +16,27 @@ import (
 // were checked by the Keeper. Its methods may be called from many goroutines. An
 // error wraps fs.ErrNotExist where there is no such file.
 type Disk interface {
+	DiskReader
+	DiskWriter
+}
+
+// DiskReader gives files out.
+type DiskReader interface {
+	Open(path string) (io.ReadCloser, error)
+	Stat(path string) (File, error)
+	// Files are the regular files below a folder; none where there is no folder.
+	Files(folder string) ([]File, error)
+}
+
+// DiskWriter takes files in.
+type DiskWriter interface {
 	// Write opens a file at an offset not behind its end, makes it and its folders
 	// where they are missing, and never cuts it.
 	Write(path string, offset int64) (io.WriteCloser, error)
-	Open(path string) (io.ReadCloser, error)
-	Stat(path string) (File, error)
 	// Rename gives a file another name, whatever bore it, in one step, and the time
 	// of its last change.
 	Rename(from, to string, modified time.Time) error
 	Remove(path string) error
-	// Files are the regular files below a folder; none where there is no folder.
-	Files(folder string) ([]File, error)
 	// Room is how much may still be written, in bytes.
 	Room() (int64, error)
 }

@@ -24,24 +24,18 @@ type allocation struct {
 	backend *Backend
 	req     cluster.Request
 	old     saved
-	socket  string
-	ln      net.Listener
+	hostListener
 	events  chan cluster.Event
-	said    chan hostEvent
 	stop    chan struct{} // closed by Release
 	working context.Context
 	cancel  context.CancelFunc
 
 	work sync.WaitGroup // the listener, launches; Release waits for it
 
-	mu sync.Mutex
-	// guarded by mu
-	host     *host // nil while none is connected
-	hello    hostEvent
-	session  *session      // of our own; nil on the notebook's
-	changed  chan struct{} // closed when host changes
-	attempts map[cluster.ExecutorID]int
-	released bool
+	mu       sync.Mutex
+	current                             // guarded by mu
+	attempts map[cluster.ExecutorID]int // guarded by mu
+	released bool                       // guarded by mu
 
 	opening sync.Mutex // one session of our own is made at a time
 }
@@ -64,8 +58,9 @@ func newAllocation(b *Backend, req cluster.Request, old saved) (*allocation, err
 		return nil, fmt.Errorf("listen for the Spark session: %w", err)
 	}
 	a := &allocation{
-		backend: b, req: req, old: old, socket: socket, ln: ln, events: make(chan cluster.Event, 4*len(req.Executors)+16),
-		said: make(chan hostEvent), stop: make(chan struct{}), changed: make(chan struct{}), attempts: map[cluster.ExecutorID]int{},
+		backend: b, req: req, old: old, hostListener: hostListener{socket: socket, ln: ln, said: make(chan hostEvent)},
+		events: make(chan cluster.Event, 4*len(req.Executors)+16), stop: make(chan struct{}),
+		current: current{changed: make(chan struct{})}, attempts: map[cluster.ExecutorID]int{},
 	}
 	a.working, a.cancel = context.WithCancel(context.Background())
 	maps.Copy(a.attempts, old.Attempts)
@@ -129,7 +124,7 @@ func (a *allocation) hear(h *host, e hostEvent) {
 		}
 	case "ended":
 		if borrowed(a.req.Reserve) {
-			a.tell(cluster.Over{Cause: e.Why})
+			a.tell(cluster.Terminated{Cause: e.Why})
 			return
 		}
 		a.mu.Lock()
@@ -173,7 +168,7 @@ func (a *allocation) left(h *host) {
 	switch {
 	case over:
 	case borrowed(a.req.Reserve):
-		a.tell(cluster.Over{Cause: "the notebook's SparkSession that it was on is over"})
+		a.tell(cluster.Terminated{Cause: "the notebook's SparkSession that it was on is over"})
 	default:
 		a.lost("the Spark session is over: " + a.gone())
 	}
@@ -370,7 +365,7 @@ func (a *allocation) Saved() []byte {
 
 // Release tells the host that the cluster is over. A session of our own ends by
 // itself from then on; the notebook's goes on without us.
-func (a *allocation) Release(ctx context.Context) error {
+func (a *allocation) Release(ctx context.Context, _ cluster.FinalStatus, _ string) error {
 	a.mu.Lock()
 	if a.released {
 		a.mu.Unlock()

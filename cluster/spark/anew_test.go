@@ -96,7 +96,7 @@ func TestSessionAnew(t *testing.T) {
 	if second == first || !second.Alive() {
 		t.Errorf("the sessions' processes are %+v and %+v", first, second)
 	}
-	if err := got.Release(t.Context()); err != nil {
+	if err := got.Release(t.Context(), cluster.Succeeded, ""); err != nil {
 		t.Error(err)
 	}
 	for end := time.Now().Add(time.Minute); second.Alive() && time.Now().Before(end); {

@@ -21,8 +21,8 @@ func TestStrangeSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := &allocation{
-		req: cluster.Request{Reserve: &clusterpb.ReserveRequest{}}, ln: ln, events: make(chan cluster.Event, 4), said: make(chan hostEvent),
-		stop: make(chan struct{}), changed: make(chan struct{}), session: &session{key: "ours"},
+		req: cluster.Request{Reserve: &clusterpb.ReserveRequest{}}, events: make(chan cluster.Event, 4), stop: make(chan struct{}),
+		hostListener: hostListener{ln: ln, said: make(chan hostEvent)}, current: current{changed: make(chan struct{}), session: &session{key: "ours"}},
 	}
 	a.work.Go(a.serve)
 	t.Cleanup(func() {

@@ -26,6 +26,13 @@ type host struct {
 	calls map[int]chan hostReply
 }
 
+// hostListener is where hosts call.
+type hostListener struct {
+	socket string
+	ln     net.Listener
+	said   chan hostEvent
+}
+
 // hostEvent is what a host says unasked, spark_host.py's _say.
 type hostEvent struct {
 	Event     string   `json:"event"` // hello | pending | ended

@@ -35,6 +35,14 @@ type session struct {
 	ended   chan struct{} // closed when it is gone
 }
 
+// current is the session as it is now.
+type current struct {
+	host    *host // nil while none is connected
+	hello   hostEvent
+	session *session      // of our own; nil on the notebook's
+	changed chan struct{} // closed when host changes
+}
+
 // startSession runs the host with a session of its own. Settings, which may hold
 // secrets, go by standard input.
 func (a *allocation) startSession() (*session, error) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -18,13 +19,17 @@ type Backend struct {
 }
 
 var (
-	_ cluster.Backend    = (*Backend)(nil)
-	_ cluster.Advertiser = (*Backend)(nil)
-	_ cluster.Announcer  = (*Backend)(nil)
+	_ cluster.Backend       = (*Backend)(nil)
+	_ cluster.RemoteEngine  = (*Backend)(nil)
+	_ cluster.AgentLogs     = (*allocation)(nil)
+	_ cluster.SessionSharer = (*allocation)(nil)
 )
 
-// Announce says whose session is awaited.
-func (b *Backend) Announce(r *clusterpb.ReserveRequest) string {
+// FailureDetectionDelay is 0: Spark does not notice that an agent ends, whose stage is over.
+func (b *Backend) FailureDetectionDelay() time.Duration { return 0 }
+
+// InitialStatus says whose session is awaited.
+func (b *Backend) InitialStatus(r *clusterpb.ReserveRequest) string {
 	switch e := r.GetEngine(); {
 	case borrowed(r):
 		return "the notebook's SparkSession " + e[engineSession] + " is asked"
@@ -48,7 +53,7 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 		return nil, err
 	}
 	if err := a.open(ctx); err != nil {
-		return nil, errors.Join(err, a.Release(ctx))
+		return nil, errors.Join(err, a.Release(ctx, cluster.Failed, ""))
 	}
 	a.launch(a.all())
 	return a, nil
@@ -68,18 +73,18 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) 
 	}
 	kept, err := a.reopen(ctx)
 	if err != nil {
-		return nil, errors.Join(err, a.Release(ctx))
+		return nil, errors.Join(err, a.Release(ctx, cluster.Failed, ""))
 	}
 	if !kept {
 		for _, e := range req.Executors {
 			a.attempts[e.ID]++
-			a.tell(cluster.Anew{Executor: e.ID, Attempt: a.attempts[e.ID]})
+			a.tell(cluster.Reallocated{Executor: e.ID, Attempt: a.attempts[e.ID]})
 		}
 		a.launch(a.all())
 		return a, nil
 	}
 	for _, e := range req.Executors {
-		a.tell(cluster.Granted{Executor: e.ID, Attempt: a.attempts[e.ID], Kept: true})
+		a.tell(cluster.Granted{Executor: e.ID, Attempt: a.attempts[e.ID], Recovered: true})
 	}
 	return a, nil
 }

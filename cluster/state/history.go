@@ -17,19 +17,19 @@ import (
 // ClusterRecord is what is known of a cluster when nothing of it is left: where its runs lie, and
 // what it was at its engine. It holds no secret.
 type ClusterRecord struct {
-	ID      string            `json:"id,omitempty"` // the cluster's identity; "" in one that an earlier version wrote
-	Name    string            `json:"name"`
-	Backend string            `json:"backend"`
-	Owner   string            `json:"owner"`
-	Dir     string            `json:"dir"`
-	Since   time.Time         `json:"since"`
-	Until   time.Time         `json:"until"`  // of its release; zero while it lives, or where its driver died
-	Engine  map[string]string `json:"engine"` // which engine, of the request's words on it
-	Leases  []cluster.Lease   `json:"leases,omitempty"`
-	Places  json.RawMessage   `json:"places,omitempty"` // what the backend must know to read what the engine keeps
-	LastRun int32             `json:"last_run"`
-	Earlier int32             `json:"earlier,omitempty"` // the last run that its directory held before
-	Lives   bool              `json:"-"`                 // its driver's process is there, and it is not over as far as known
+	ID           string                `json:"id,omitempty"` // the cluster's identity; "" in one that an earlier version wrote
+	Name         string                `json:"name"`
+	Backend      string                `json:"backend"`
+	Owner        string                `json:"owner"`
+	Dir          string                `json:"dir"`
+	Since        time.Time             `json:"since"`
+	Until        time.Time             `json:"until"`  // of its release; zero while it lives, or where its driver died
+	Engine       map[string]string     `json:"engine"` // which engine, of the request's words on it
+	Applications []cluster.Application `json:"leases,omitempty"`
+	Places       json.RawMessage       `json:"places,omitempty"` // what the backend must know to read what the engine keeps
+	LastRun      int32                 `json:"last_run"`
+	Earlier      int32                 `json:"earlier,omitempty"` // the last run that its directory held before
+	Lives        bool                  `json:"-"`                 // its driver's process is there, and it is not over as far as known
 }
 
 // mostPasts is how many are kept: the newest.

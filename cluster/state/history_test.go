@@ -15,14 +15,14 @@ func TestPasts(t *testing.T) {
 	t.Setenv("TFCLUSTER_HOME", t.TempDir())
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 6, time.Local)
 	for i := range mostPasts + 3 {
-		p := &ClusterRecord{Name: fmt.Sprintf("yarn-%d", i%2), Dir: "/d", Since: begin.Add(time.Duration(i) * time.Second), Leases: []cluster.Lease{{ID: fmt.Sprintf("application_1_%d", i), State: "running"}}}
+		p := &ClusterRecord{Name: fmt.Sprintf("yarn-%d", i%2), Dir: "/d", Since: begin.Add(time.Duration(i) * time.Second), Applications: []cluster.Application{{ID: fmt.Sprintf("application_1_%d", i), State: "running"}}}
 		if err := p.Save(); err != nil {
 			t.Fatal(err)
 		}
 		if i == mostPasts+2 {
 			continue
 		}
-		p.Until, p.Leases[0].State = begin, "finished"
+		p.Until, p.Applications[0].State = begin, "finished"
 		if err := p.Save(); err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestPasts(t *testing.T) {
 		t.Fatalf("there are %d: %v", len(pasts), err)
 	}
 	first, newest := pasts[0], pasts[mostPasts-1]
-	if first.Leases[0].ID != "application_1_3" || newest.Leases[0].ID != fmt.Sprintf("application_1_%d", last) || newest.Leases[0].State != "running" || pasts[mostPasts-2].Leases[0].State != "finished" {
+	if first.Applications[0].ID != "application_1_3" || newest.Applications[0].ID != fmt.Sprintf("application_1_%d", last) || newest.Applications[0].State != "running" || pasts[mostPasts-2].Applications[0].State != "finished" {
 		t.Errorf("the first is %v, the newest %v", first, newest)
 	}
 	for i, p := range pasts {

@@ -14,7 +14,10 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
+	"github.com/tfcluster/tfcluster/cluster/yarn/gang"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -25,10 +28,10 @@ type saved struct {
 	Program     shipped                              `json:"program"`
 	Executors   map[cluster.ExecutorID]savedExecutor `json:"executors"`
 	LeftOut     []string                             `json:"left_out,omitempty"` // nodes
-	Places      []place                              `json:"places,omitempty"`
-	Leases      []lease                              `json:"leases,omitempty"`
+	Places      []containerlogs.Location             `json:"places,omitempty"`
+	Leases      []cluster.Application                `json:"leases,omitempty"`
 	Folder      bool                                 `json:"folder,omitempty"`
-	Turns       turns                                `json:"turns"`
+	Turns       gang.Backoff                         `json:"turns"`
 }
 
 // savedExecutor is an executor's newest attempt and its container, if it has one.
@@ -57,49 +60,82 @@ type executor struct {
 	last      *yarnpb.ContainerId
 }
 
-var _ cluster.Concluder = (*allocation)(nil)
-
 // allocation is one application, and after its end another, unless it is managed.
 type allocation struct {
-	site    site
+	site    site.Site
 	req     cluster.Request
 	attempt *Attempt // nil: the master is not managed
 	events  chan cluster.Event
-	ctx     context.Context // of everything that runs behind; ended by stop
-	stop    context.CancelFunc
-	work    sync.WaitGroup // the goroutines
-	wake    chan struct{}  // tells beat of new wishes
+	background
+	queueState // of the goroutine beat
 
-	held     string    // of the goroutine beat: why the scheduler gives the application nothing yet
-	asked    time.Time // of the goroutine beat: when the queue was asked for that
-	standoff standoff  // of the goroutine beat
+	moves
 
-	moving sync.Mutex // held while the driver's address on HDFS is written or removed; before mu
-
-	mu        sync.Mutex
-	app       application                      // guarded by mu
-	program   shipped                          // guarded by mu
-	shipped   time.Time                        // guarded by mu: when program was; zero for an earlier driver's
-	executors map[cluster.ExecutorID]*executor // guarded by mu
-	wishes    int64                            // guarded by mu: the last wish's name
-	ending    ending                           // guarded by mu
-	places    []place                          // guarded by mu: containers that were used, oldest first
-	leases    []lease                          // guarded by mu: applications that it has been, oldest first
-	turns     turns                            // guarded by mu
-	released  bool                             // guarded by mu
-	strikes   map[string]int                   // guarded by mu: containers of a node in a row from which no agent came
-	leftOut   map[string]bool                  // guarded by mu: nodes that are not asked for
-	folder    bool                             // guarded by mu: the driver has moved, and its application has a folder on HDFS
+	mu       sync.Mutex
+	app      application  // guarded by mu
+	binary                // guarded by mu
+	requests              // guarded by mu
+	history               // guarded by mu
+	excluded              // guarded by mu
+	backoff  gang.Backoff // guarded by mu
+	released bool         // guarded by mu
 }
 
-func newAllocation(s site, req cluster.Request, app application, from saved) *allocation {
+// moves are of the driver's address on HDFS.
+type moves struct {
+	moving sync.Mutex // held while that is written or removed; before the allocation's mu
+	folder bool       // guarded by the allocation's mu: the driver has moved, and its application has a folder on HDFS
+}
+
+// background is what goes on until Release.
+type background struct {
+	ctx  context.Context // of all of it; ended by stop
+	stop context.CancelFunc
+	work sync.WaitGroup // the goroutines
+	wake chan struct{}  // tells beat of new wishes
+}
+
+// queueState is what heartbeats tell of why nothing comes.
+type queueState struct {
+	held  string    // why the scheduler gives the application nothing yet
+	asked time.Time // when the queue was asked for that
+	gang  gang.Detector
+}
+
+// binary is this program where nodes fetch it.
+type binary struct {
+	program shipped
+	shipped time.Time // when program was; zero for an earlier driver's
+}
+
+// requests are the executors and what is asked for them.
+type requests struct {
+	executors map[cluster.ExecutorID]*executor
+	wishes    int64 // the last wish's name
+}
+
+// history is what an allocation has been, oldest first.
+type history struct {
+	places []containerlogs.Location // containers that were used
+	leases []cluster.Application
+}
+
+// excluded are the nodes from which no agents come.
+type excluded struct {
+	strikes map[string]int  // containers of a node in a row from which no agent came
+	leftOut map[string]bool // nodes that are not asked for
+}
+
+func newAllocation(s site.Site, req cluster.Request, app application, from saved) *allocation {
 	a := &allocation{
-		site: s, req: req, app: app, program: from.Program,
-		events: make(chan cluster.Event, 4*len(req.Executors)+16), wake: make(chan struct{}, 1), executors: map[cluster.ExecutorID]*executor{},
-		places: from.Places, leases: from.Leases, folder: from.Folder,
-		wishes: time.Now().UnixMilli(), // another than an earlier driver's
-		turns:  from.Turns, standoff: newStandoff(req),
-		ending: released, strikes: map[string]int{}, leftOut: map[string]bool{},
+		site: s, req: req, app: app, events: make(chan cluster.Event, 4*len(req.Executors)+16),
+		background: background{wake: make(chan struct{}, 1)},
+		queueState: queueState{gang: gang.NewDetector(time.Duration(req.Reserve.GetTimeoutMillis()) * time.Millisecond)},
+		binary:     binary{program: from.Program},
+		requests:   requests{executors: map[cluster.ExecutorID]*executor{}, wishes: time.Now().UnixMilli()}, // another than an earlier driver's
+		history:    history{places: from.Places, leases: from.Leases},
+		excluded:   excluded{strikes: map[string]int{}, leftOut: map[string]bool{}},
+		backoff:    from.Turns, moves: moves{folder: from.Folder},
 	}
 	for _, node := range from.LeftOut {
 		a.leftOut[node] = true
@@ -152,7 +188,7 @@ func (a *allocation) want(id cluster.ExecutorID) {
 	x := a.executors[id]
 	a.giveBack(x) // what came since it was given back
 	a.wish(x, time.Now())
-	if a.app.master == nil || !a.turns.Until.IsZero() {
+	if a.app.master == nil || !a.backoff.Until.IsZero() {
 		return // it asks when it is registered, or its rest is over
 	}
 	a.app.master.Ask(a.ask(x))
@@ -209,7 +245,7 @@ func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
 			if c := living[name]; c != nil {
 				delete(living, name)
 				x.container, x.came, x.wish = c, true, 0
-				a.tell(cluster.Granted{Executor: id, Attempt: x.attempt, Host: c.GetNodeId().GetHost(), Kept: true})
+				a.tell(cluster.Granted{Executor: id, Attempt: x.attempt, Host: c.GetNodeId().GetHost(), Recovered: true})
 				continue
 			}
 		}
@@ -218,7 +254,7 @@ func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
 			x.wish = 0
 		}
 		a.want(id)
-		a.tell(cluster.Anew{Executor: id, Attempt: x.attempt})
+		a.tell(cluster.Reallocated{Executor: id, Attempt: x.attempt})
 	}
 	for _, c := range living { // nobody knows what runs there
 		a.app.master.Release(c.GetId())
@@ -285,7 +321,7 @@ func (a *allocation) Saved() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := saved{
-		Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}, Places: a.places, Leases: a.leases, Turns: a.turns,
+		Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}, Places: a.places, Leases: a.leases, Turns: a.backoff,
 		LeftOut: slices.Sorted(maps.Keys(a.leftOut)), Folder: a.folder,
 	}
 	if a.app.id != nil {
@@ -312,22 +348,14 @@ func (a *allocation) Saved() []byte {
 	return b
 }
 
-// Conclude says how the application is to have ended: it is what YARN shows of it.
-func (a *allocation) Conclude(how cluster.Conclusion, why string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.ending = endingOf(how, why)
-}
-
-// Release finishes the application, with which its containers end.
-func (a *allocation) Release(ctx context.Context) error {
+// Release finishes the application, with which its containers end. YARN shows how it ended.
+func (a *allocation) Release(ctx context.Context, status cluster.FinalStatus, diagnostics string) error {
 	a.mu.Lock()
 	if a.released {
 		a.mu.Unlock()
 		return nil
 	}
 	a.released = true
-	as := a.ending
 	a.mu.Unlock()
 	a.stop()
 	a.work.Wait()
@@ -339,7 +367,7 @@ func (a *allocation) Release(ctx context.Context) error {
 		// First what is kept: YARN may end this process when the application is finished.
 		a.attempt.ended(ctx)
 	}
-	err := errors.Join(a.forgetMoved(ctx, app), app.end(ctx, a.site, as))
+	err := errors.Join(a.forgetMoved(ctx, app), app.end(ctx, a.site, endingOf(status, diagnostics)))
 	if err == nil {
 		a.leaseOver("finished")
 	}

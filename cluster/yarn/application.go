@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/yarn/gang"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -25,11 +27,11 @@ type application struct {
 
 // submit checks what is asked for and submits an application for it, after a change to
 // its description, if that is not nil.
-func submit(ctx context.Context, s site, req cluster.Request, change func(*yarnpb.ApplicationSubmissionContext, application, shipped) error) (application, shipped, error) {
-	if err := reach(ctx, s.conf); err != nil {
+func submit(ctx context.Context, s site.Site, req cluster.Request, change func(*yarnpb.ApplicationSubmissionContext, application, shipped) error) (application, shipped, error) {
+	if err := reach(ctx, s.Conf); err != nil {
 		return application{}, shipped{}, err
 	}
-	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
+	client, err := protocol.NewClient(s.Conf, s.User, site.ReachLimit)
 	if err != nil {
 		return application{}, shipped{}, err
 	}
@@ -60,7 +62,7 @@ func submit(ctx context.Context, s site, req cluster.Request, change func(*yarnp
 		}
 		return application{}, shipped{}, err
 	}
-	app.nodes = protocol.NewNodes(s.conf, nodeLimit)
+	app.nodes = protocol.NewNodes(s.Conf, nodeLimit)
 	return app, program, nil
 }
 
@@ -106,18 +108,18 @@ type ending struct {
 var released = ending{yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released"}
 
 // endingOf is what a cluster's conclusion is to YARN.
-func endingOf(how cluster.Conclusion, why string) ending {
+func endingOf(how cluster.FinalStatus, why string) ending {
 	switch how {
 	case cluster.Failed:
 		return ending{yarnpb.FinalApplicationStatus_APP_FAILED, why}
-	case cluster.Stopped:
+	case cluster.Killed:
 		return ending{yarnpb.FinalApplicationStatus_APP_KILLED, why}
 	}
 	return released
 }
 
 // end ends an application so, or else by force.
-func (p application) end(ctx context.Context, s site, as ending) error {
+func (p application) end(ctx context.Context, s site.Site, as ending) error {
 	if p.id == nil {
 		return nil
 	}
@@ -137,10 +139,10 @@ func (p application) end(ctx context.Context, s site, as ending) error {
 func (p application) close() error { return errors.Join(p.master.Close(), p.nodes.Close()) }
 
 // kill ends an application that nothing came of. One that YARN does not know is as good.
-func kill(s site, id *yarnpb.ApplicationId) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*reachLimit)
+func kill(s site.Site, id *yarnpb.ApplicationId) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*site.ReachLimit)
 	defer cancel()
-	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
+	client, err := protocol.NewClient(s.Conf, s.User, site.ReachLimit)
 	if err != nil {
 		return err
 	}
@@ -181,7 +183,7 @@ func (a *allocation) run() {
 			return
 		}
 		if err != nil {
-			a.tell(cluster.Over{Cause: err.Error()})
+			a.tell(cluster.Terminated{Cause: err.Error()})
 			return
 		}
 	}
@@ -193,7 +195,7 @@ func (a *allocation) admit() error {
 	if app.master != nil {
 		return nil // an earlier driver's
 	}
-	client, err := protocol.NewClient(a.site.conf, a.site.user, bridgeLimit)
+	client, err := protocol.NewClient(a.site.Conf, a.site.User, bridgeLimit)
 	if err != nil {
 		return err
 	}
@@ -208,7 +210,7 @@ func (a *allocation) admit() error {
 	if err != nil {
 		return err
 	}
-	master, err := protocol.NewMaster(a.site.conf, state, callLimit)
+	master, err := protocol.NewMaster(a.site.Conf, state, callLimit)
 	if err != nil {
 		return err
 	}
@@ -224,7 +226,7 @@ func (a *allocation) admit() error {
 		}
 	}
 	a.mu.Unlock()
-	a.tell(cluster.Renewed{}) // another driver goes on in the same application, which keeps its place in the queue
+	a.tell(cluster.StateChanged{}) // another driver goes on in the same application, which keeps its place in the queue
 	return nil
 }
 
@@ -259,7 +261,7 @@ func (a *allocation) gone() {
 	a.leaseOver(strings.TrimPrefix(cause, "its application "+a.ID()+" is "))
 	a.mu.Lock()
 	app := a.app
-	a.app, a.turns = application{}, turns{Again: a.turns.Whole || a.turns.Again} // whatever comes was never part of a cluster
+	a.app, a.backoff = application{}, gang.Backoff{Again: a.backoff.Whole || a.backoff.Again} // whatever comes was never part of a cluster
 	var lost []cluster.Event
 	for id, x := range a.executors {
 		x.container, x.wish, x.cutOff = nil, 0, false
@@ -279,9 +281,9 @@ const endingLimit = time.Second
 
 // whyGone asks for what YARN says of the application's end.
 func (a *allocation) whyGone() string {
-	ctx, cancel := context.WithTimeout(a.ctx, reachLimit)
+	ctx, cancel := context.WithTimeout(a.ctx, site.ReachLimit)
 	defer cancel()
-	client, err := protocol.NewClient(a.site.conf, a.site.user, reachLimit)
+	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
 	if err != nil {
 		return err.Error()
 	}

@@ -21,22 +21,17 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-var _ cluster.Hosting = (*Attempt)(nil)
+var _ cluster.DriverHost = (*Attempt)(nil)
 
 // Attempt is a managed ApplicationMaster's process: one attempt of its application,
 // which an earlier one's may have preceded. TakeAttempt makes it.
 type Attempt struct {
-	site    site
-	id      *yarnpb.ApplicationId
-	number  int32 // from 1 on
-	token   credentials.Token
-	program shipped
-	near    map[cluster.ExecutorID]protocol.Spot // for a first attempt
-	host    string
-	input   []byte
+	site site.Site
+	masterContainer
 	earlier []byte // what an earlier attempt kept; nil: there is nothing
 	store   *hdfs.FS
 	log     *slog.Logger
@@ -50,13 +45,29 @@ type Attempt struct {
 	master  *protocol.Master // guarded by mu: for register, which takes it; nil then
 	contact protocol.Contact // guarded by mu
 	all     *allocation      // guarded by mu: nil before there is one
-	state   []byte           // guarded by mu: to be kept; nil: nothing new
-	given   int              // guarded by mu: how many states Keep was given
-	kept    int              // guarded by mu: how many of them are kept, or a newer one is
-	written chan struct{}    // guarded by mu: closed when kept grows, and another made
-	address string           // guarded by mu: to be kept; "": nothing new
-	used    map[string]bool  // guarded by mu: digests of contents that the next attempt may need
+	pending                  // guarded by mu
 	gone    bool             // guarded by mu: the application has ended, nothing is kept any more
+}
+
+// masterContainer is what an ApplicationMaster's container was given.
+type masterContainer struct {
+	id      *yarnpb.ApplicationId
+	number  int32 // of the attempt, from 1 on
+	token   credentials.Token
+	program shipped
+	near    map[cluster.ExecutorID]protocol.Spot // for a first attempt
+	host    string
+	input   []byte
+}
+
+// pending is what is to be kept for the next attempt.
+type pending struct {
+	state   []byte          // nil: nothing new
+	given   int             // how many states SaveState was given
+	kept    int             // how many of them are kept, or a newer one is
+	written chan struct{}   // closed when kept grows, and another made
+	address string          // "": nothing new
+	used    map[string]bool // digests of contents that the next attempt may need
 }
 
 // TakeAttempt reads what the container was given, and makes below dir, a folder of the
@@ -72,7 +83,7 @@ func TakeAttempt(ctx context.Context, dir string, log *slog.Logger) (*Attempt, e
 	if err := a.open(); err != nil {
 		return nil, err
 	}
-	if a.store, err = hdfs.New(hdfs.Config{Conf: a.site.conf, User: a.site.user, Bridge: bridgeLimit}); err != nil {
+	if a.store, err = hdfs.New(hdfs.Config{Conf: a.site.Conf, User: a.site.User, Bridge: bridgeLimit}); err != nil {
 		a.closeMaster()
 		return nil, err
 	}
@@ -87,7 +98,7 @@ func TakeAttempt(ctx context.Context, dir string, log *slog.Logger) (*Attempt, e
 // open begins to connect to the ResourceManager, which takes as long as all else that is
 // done before the registration.
 func (a *Attempt) open() error {
-	master, err := protocol.NewMaster(a.site.conf, protocol.State{Token: a.token}, callLimit)
+	master, err := protocol.NewMaster(a.site.Conf, protocol.State{Token: a.token}, callLimit)
 	if err != nil {
 		return err
 	}
@@ -122,7 +133,10 @@ func readAttempt(dir string) (*Attempt, error) {
 	if err := json.Unmarshal(raw, &in); err != nil {
 		return nil, err
 	}
-	a := &Attempt{used: map[string]bool{}, program: in.Program, near: in.Near, input: in.Driver, host: os.Getenv("NM_HOST")}
+	a := &Attempt{
+		masterContainer: masterContainer{program: in.Program, near: in.Near, input: in.Driver, host: os.Getenv("NM_HOST")},
+		pending:         pending{used: map[string]bool{}},
+	}
 	for _, t := range file.Tokens {
 		if t.Kind == credentials.AMRM {
 			a.token = *t
@@ -143,8 +157,8 @@ func readAttempt(dir string) (*Attempt, error) {
 			return nil, err
 		}
 	}
-	a.site.user = in.User
-	a.site.conf, err = hadoopconf.Load(conf)
+	a.site.User = in.User
+	a.site.Conf, err = hadoopconf.Load(conf)
 	return a, err
 }
 
@@ -217,8 +231,8 @@ func (a *Attempt) recall(ctx context.Context) error {
 	return nil
 }
 
-// Given opens a content that lies in the cache on HDFS.
-func (a *Attempt) Given(ctx context.Context, digest string) (io.ReadCloser, error) {
+// OpenArtifact opens a content that lies in the cache on HDFS.
+func (a *Attempt) OpenArtifact(ctx context.Context, digest string) (io.ReadCloser, error) {
 	dir := folderOf(digest)
 	infos, err := a.store.List(ctx, dir)
 	if err != nil {
@@ -270,7 +284,7 @@ func (a *Attempt) register(ctx context.Context) (application, *yarnpb.RegisterAp
 	a.mu.Unlock()
 	if master == nil {
 		var err error
-		if master, err = protocol.NewMaster(a.site.conf, protocol.State{Token: a.token}, callLimit); err != nil {
+		if master, err = protocol.NewMaster(a.site.Conf, protocol.State{Token: a.token}, callLimit); err != nil {
 			return application{}, nil, err
 		}
 	}
@@ -278,7 +292,7 @@ func (a *Attempt) register(ctx context.Context) (application, *yarnpb.RegisterAp
 	if err != nil {
 		return application{}, nil, errors.Join(err, master.Close())
 	}
-	app := application{id: a.id, master: master, nodes: protocol.NewNodes(a.site.conf, nodeLimit)}
+	app := application{id: a.id, master: master, nodes: protocol.NewNodes(a.site.Conf, nodeLimit)}
 	if a.number == 1 {
 		app.near = a.near
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
@@ -127,13 +128,13 @@ func (a *allocation) heard(app application, b protocol.Beat) {
 		a.ended(s)
 	}
 	if b.Renewed { // another token
-		a.tell(cluster.Renewed{})
+		a.tell(cluster.StateChanged{})
 	}
 	a.heldBack(b.GetLimit())
 	gives := a.giveWay(app, time.Now())
 	a.pend(func(x *executor) string {
 		switch {
-		case !a.turns.Until.IsZero():
+		case !a.backoff.Until.IsZero():
 			return gives
 		case a.held != "":
 			return a.held
@@ -177,11 +178,11 @@ func (a *allocation) given(app application, c *yarnpb.Container) {
 
 // ended tells of a container's end, unless it was asked for.
 func (a *allocation) ended(s *yarnpb.ContainerStatus) {
-	cause, said := exitWords(s), lastLines(s.GetDiagnostics())
+	cause, said := exitWords(s), containerlogs.LastLines(s.GetDiagnostics())
 	if s.GetExitStatus() == UnreachableCode {
 		var over bool
 		if cause, over = a.cutOff(s); over {
-			a.tell(cluster.Over{Cause: cause})
+			a.tell(cluster.Terminated{Cause: cause})
 		}
 	}
 	a.lose(s.GetContainerId(), cause, !others[s.GetExitStatus()], said...)
@@ -200,7 +201,7 @@ func (a *allocation) lose(container *yarnpb.ContainerId, cause string, blamed bo
 				node = x.useless()
 			}
 			x.container = nil
-			lost = cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause, Said: said}
+			lost = cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause, LastLines: said}
 		}
 	}
 	a.mu.Unlock()

@@ -11,25 +11,26 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
 // Diagnose says what there is of the Hadoop that a request means, and what is missing.
 // It asks YARN and HDFS, a few seconds each where they do not answer.
-func Diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Finding {
-	s, err := findSite(r)
-	if errors.Is(err, hadoopconf.ErrNone) && r.GetEngine()[engineConf] == "" {
-		return []cluster.Finding{{What: "Hadoop", Found: "not configured (needed for --backend yarn: HADOOP_CONF_DIR)"}}
+func Diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check {
+	s, err := site.Find(r)
+	if errors.Is(err, hadoopconf.ErrNone) && r.GetEngine()[site.KeyConfDir] == "" {
+		return []cluster.Check{{What: "Hadoop", Found: "not configured (needed for --backend yarn: HADOOP_CONF_DIR)"}}
 	}
 	if err != nil {
-		return []cluster.Finding{{What: "Hadoop", Found: err.Error(), Remedy: "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml"}}
+		return []cluster.Check{{What: "Hadoop", Found: err.Error(), Remedy: "set HADOOP_CONF_DIR to the folder with core-site.xml and yarn-site.xml"}}
 	}
-	found := fmt.Sprintf("%s, as %s", s.conf.Dir(), s.user)
-	if p := s.conf.Get("hadoop.rpc.protection"); p != "" {
+	found := fmt.Sprintf("%s, as %s", s.Conf.Dir(), s.User)
+	if p := s.Conf.Get("hadoop.rpc.protection"); p != "" {
 		found += ", hadoop.rpc.protection " + p
 	}
-	findings := []cluster.Finding{{What: "Hadoop", Found: found}}
-	if s.conf.Get("hadoop.security.authentication") == "kerberos" {
+	findings := []cluster.Check{{What: "Hadoop", Found: found}}
+	if s.Conf.Get("hadoop.security.authentication") == "kerberos" {
 		findings[0].Found += ", Kerberos"
 		findings[0].Remedy = "tfcluster does not know Kerberos yet: --backend spark --master yarn does"
 		return findings
@@ -37,21 +38,21 @@ func Diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Findin
 	return append(findings, diagnoseYARN(ctx, s, r), diagnoseHDFS(ctx, s))
 }
 
-func diagnoseYARN(ctx context.Context, s site, r *clusterpb.ReserveRequest) cluster.Finding {
-	f := cluster.Finding{What: "YARN"}
-	managers, err := protocol.ResourceManagers(s.conf)
+func diagnoseYARN(ctx context.Context, s site.Site, r *clusterpb.ReserveRequest) cluster.Check {
+	f := cluster.Check{What: "YARN"}
+	managers, err := protocol.ResourceManagers(s.Conf)
 	if err != nil {
 		f.Found, f.Remedy = err.Error(), "take yarn-site.xml from the cluster"
 		return f
 	}
 	f.Found = "ResourceManager " + strings.Join(managers, ", ")
-	if err := reach(ctx, s.conf); err != nil {
+	if err := reach(ctx, s.Conf); err != nil {
 		f.Found, f.Remedy = err.Error(), "start it, or correct yarn.resourcemanager.address"
 		return f
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*reachLimit)
+	ctx, cancel := context.WithTimeout(ctx, 2*site.ReachLimit)
 	defer cancel()
-	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
+	client, err := protocol.NewClient(s.Conf, s.User, site.ReachLimit)
 	if err != nil {
 		f.Remedy = err.Error()
 		return f
@@ -88,11 +89,11 @@ func diagnoseYARN(ctx context.Context, s site, r *clusterpb.ReserveRequest) clus
 	return f
 }
 
-func diagnoseHDFS(ctx context.Context, s site) cluster.Finding {
-	f := cluster.Finding{What: "HDFS"}
-	ctx, cancel := context.WithTimeout(ctx, 2*reachLimit)
+func diagnoseHDFS(ctx context.Context, s site.Site) cluster.Check {
+	f := cluster.Check{What: "HDFS"}
+	ctx, cancel := context.WithTimeout(ctx, 2*site.ReachLimit)
 	defer cancel()
-	store, err := newHDFS(s)
+	store, err := site.NewHDFS(s)
 	if err != nil {
 		f.Found, f.Remedy = "not reached", err.Error()
 		return f
@@ -108,7 +109,7 @@ func diagnoseHDFS(ctx context.Context, s site) cluster.Finding {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.Found += " does not exist"
-		f.Remedy = fmt.Sprintf("have an administrator make it: hdfs dfs -mkdir -p /user/%s && hdfs dfs -chown %s /user/%s", s.user, s.user, s.user)
+		f.Remedy = fmt.Sprintf("have an administrator make it: hdfs dfs -mkdir -p /user/%s && hdfs dfs -chown %s /user/%s", s.User, s.User, s.User)
 	case err != nil:
 		f.Found, f.Remedy = err.Error(), "start HDFS, or correct fs.defaultFS in core-site.xml"
 	}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
@@ -24,9 +24,6 @@ var yarnsOwn = map[int32]string{
 	-107:  "its application had ended",
 }
 
-// stamp begins a line of a NodeManager's diagnostics.
-var stamp = regexp.MustCompile(`^\[\d{4}-\d\d-\d\d [\d:.]+\]`)
-
 // exitWords say why a container ended.
 func exitWords(s *yarnpb.ContainerStatus) string {
 	words, ok := yarnsOwn[s.GetExitStatus()]
@@ -36,11 +33,11 @@ func exitWords(s *yarnpb.ContainerStatus) string {
 			words = fmt.Sprintf("its agent was killed by signal %d", s.GetExitStatus()-128)
 		}
 	}
-	if line := errorLine(s.GetDiagnostics()); line != "" {
+	if line := containerlogs.ErrorLine(s.GetDiagnostics()); line != "" {
 		return words + ": " + line
 	}
 	for line := range strings.Lines(s.GetDiagnostics()) {
-		if line = strings.TrimSpace(stamp.ReplaceAllString(line, "")); line != "" {
+		if line = strings.TrimSpace(containerlogs.Stamp.ReplaceAllString(line, "")); line != "" {
 			return words + ": " + line
 		}
 	}
@@ -53,52 +50,4 @@ func startWords(err error) string {
 		return err.Error() + "; the cluster's driver must reach the nodes' yarn.nodemanager.address: see that no firewall is between"
 	}
 	return err.Error()
-}
-
-// errorLine is the last that a container's process wrote to its standard error, where
-// its NodeManager quotes that.
-func errorLine(diagnostics string) string {
-	lines := lastLines(diagnostics)
-	if len(lines) == 0 {
-		return ""
-	}
-	return strings.TrimSpace(lines[len(lines)-1])
-}
-
-// mostLines of what a NodeManager quotes are told on.
-const mostLines = 20
-
-// lastLines are the last that a container's process wrote to its standard error, where
-// its NodeManager quotes that, or else what the shell said that was to start it.
-func lastLines(diagnostics string) []string {
-	quoted := map[string][]string{} // by the name of the log
-	within := ""
-	for line := range strings.Lines(diagnostics) {
-		line = strings.TrimRight(line, " \t\r\n")
-		bare := strings.TrimSpace(line)
-		switch name, ok := quoting(bare); {
-		case ok && len(quoted[name]) > 0: // it says the same again
-			within = ""
-		case ok:
-			within = name
-		case stamp.MatchString(bare):
-			within = ""
-		case within != "" && bare != "":
-			quoted[within] = append(quoted[within], line)
-		}
-	}
-	lines := quoted["stderr"]
-	if len(lines) == 0 {
-		lines = quoted["prelaunch.err"]
-	}
-	return lines[max(0, len(lines)-mostLines):]
-}
-
-// quoting is the log that a line of diagnostics announces: Last 4096 bytes of stderr :
-func quoting(line string) (name string, ok bool) {
-	if !strings.HasPrefix(line, "Last ") || !strings.HasSuffix(line, " :") {
-		return "", false
-	}
-	_, name, ok = strings.Cut(strings.TrimSuffix(line, " :"), " bytes of ")
-	return name, ok
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
@@ -50,7 +51,7 @@ func (a *allocation) launch(ctx context.Context, app application, id cluster.Exe
 	return app.nodes.Start(ctx, c, &yarnpb.ContainerLaunchContext{
 		LocalResources: []*yarnpb.StringLocalResourceMap{{Key: new("tfcluster"), Value: program}},
 		Tokens:         secrets.Encode(),
-		Command:        []string{"echo " + markOf(task, attempt) + "; exec ./tfcluster agent " + AgentCommand + " 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
+		Command:        []string{"echo " + containerlogs.AgentMark(task, attempt) + "; exec ./tfcluster agent " + AgentCommand + " 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
 	})
 }
 
@@ -91,7 +92,7 @@ func AgentInput() (io.Reader, error) {
 // that has none any more, from HDFS.
 func (a *allocation) Logs(ctx context.Context, id cluster.ExecutorID) (io.ReadCloser, error) {
 	a.mu.Lock()
-	var last *place
+	var last *containerlogs.Location
 	for i, p := range a.places {
 		if p.Executor == id {
 			last = &a.places[i]
@@ -107,8 +108,8 @@ func (a *allocation) Logs(ctx context.Context, id cluster.ExecutorID) (io.ReadCl
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	var text bytes.Buffer
-	q := cluster.EngineQuery{Task: last.Container, Last: logLines}
-	err = readLogs(ctx, a.site, app, []place{*last}, q, func(_ string, lines []*clusterpb.Line) error {
+	q := cluster.LogQuery{Task: last.Container, Last: logLines}
+	err = containerlogs.ReadApplication(ctx, a.site, app, []containerlogs.Location{*last}, q, func(_ string, lines []*clusterpb.Line) error {
 		for _, l := range lines {
 			text.WriteString(l.GetText() + "\n")
 		}
@@ -123,13 +124,13 @@ func (a *allocation) Logs(ctx context.Context, id cluster.ExecutorID) (io.ReadCl
 // logLines is how much of each of a container's logs says why its agent did not come.
 const logLines = 100
 
-// EngineLogs gives what the containers of this allocation wrote, also of those that
+// ContainerLogs gives what the containers of this allocation wrote, also of those that
 // ended, application by application.
-func (a *allocation) EngineLogs(ctx context.Context, q cluster.EngineQuery, emit func(string, []*clusterpb.Line) error) error {
+func (a *allocation) ContainerLogs(ctx context.Context, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
 	a.mu.Lock()
 	places := slices.Clone(a.places)
 	a.mu.Unlock()
-	byApp := map[string][]place{}
+	byApp := map[string][]containerlogs.Location{}
 	var apps []string
 	for _, p := range places {
 		id, _, err := protocol.ParseContainer(p.Container)
@@ -154,7 +155,7 @@ func (a *allocation) EngineLogs(ctx context.Context, q cluster.EngineQuery, emit
 	for _, name := range apps {
 		id, err := protocol.ParseApplication(name)
 		if err == nil {
-			err = readLogs(ctx, a.site, id, byApp[name], q, emit)
+			err = containerlogs.ReadApplication(ctx, a.site, id, byApp[name], q, emit)
 		}
 		if err != nil {
 			return err

@@ -16,6 +16,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
@@ -47,7 +48,7 @@ func doomed(ctx context.Context, t *testing.T, h *hadooptest.Cluster) (a cluster
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := a.Release(context.Background()); err != nil {
+		if err := a.Release(context.Background(), cluster.Succeeded, ""); err != nil {
 			t.Error(err)
 		}
 	})
@@ -83,28 +84,28 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 				continue
 			}
 			lost++
-			if n := len(l.Said); n == 0 || !strings.Contains(l.Said[n-1], why) {
-				t.Errorf("executor %s said %q", l.Executor, l.Said)
+			if n := len(l.LastLines); n == 0 || !strings.Contains(l.LastLines[n-1], why) {
+				t.Errorf("executor %s said %q", l.Executor, l.LastLines)
 			}
 		case <-ctx.Done():
 			t.Fatal("nobody says that the agents ended")
 		}
 	}
-	keeper, ok := a.(cluster.LogKeeper)
+	keeper, ok := a.(cluster.ApplicationHistory)
 	if !ok {
 		t.Fatal("the allocation keeps no logs")
 	}
 	container := regexp.MustCompile(`worker:1, attempt 0: (container_\w+) on 127\.[\d.]+:8041, stderr`)
-	check := func(where string, read func(cluster.EngineQuery, *logText) error) (name string) {
+	check := func(where string, read func(cluster.LogQuery, *logText) error) (name string) {
 		var all, one, role, last, none logText
 		for _, tt := range []struct {
-			q   cluster.EngineQuery
+			q   cluster.LogQuery
 			out *logText
 		}{
-			{cluster.EngineQuery{}, &all},
-			{cluster.EngineQuery{Task: "worker:1"}, &one},
-			{cluster.EngineQuery{Task: "worker", Grep: regexp.MustCompile("cannot dial")}, &role},
-			{cluster.EngineQuery{Last: 1}, &last},
+			{cluster.LogQuery{}, &all},
+			{cluster.LogQuery{Task: "worker:1"}, &one},
+			{cluster.LogQuery{Task: "worker", Grep: regexp.MustCompile("cannot dial")}, &role},
+			{cluster.LogQuery{Last: 1}, &last},
 		} {
 			if err := read(tt.q, tt.out); err != nil {
 				t.Errorf("%s, %+v: %v", where, tt.q, err)
@@ -123,36 +124,36 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 			t.Errorf("%s, the last lines: %s", where, last.String())
 		}
 		var named logText
-		if err := read(cluster.EngineQuery{Task: found[1]}, &named); err != nil || named.String() != one.String() {
+		if err := read(cluster.LogQuery{Task: found[1]}, &named); err != nil || named.String() != one.String() {
 			t.Errorf("%s, %s: %v\n%s", where, found[1], err, named.String())
 		}
-		if err := read(cluster.EngineQuery{Task: "ps:0"}, &none); none.Len() > 0 || err != nil && !strings.Contains(err.Error(), "hold nothing of ps:0") && !strings.Contains(err.Error(), "is nothing of what is asked for") {
+		if err := read(cluster.LogQuery{Task: "ps:0"}, &none); none.Len() > 0 || err != nil && !strings.Contains(err.Error(), "hold nothing of ps:0") && !strings.Contains(err.Error(), "is nothing of what is asked for") {
 			t.Errorf("%s, of nobody: %v\n%s", where, err, none.String())
 		}
 		return found[1]
 	}
-	application, places := a.ID(), keeper.Places()
-	living := check("it lives", func(q cluster.EngineQuery, out *logText) error { return keeper.EngineLogs(ctx, q, out.emit) })
-	if err := a.Release(ctx); err != nil {
+	application, places := a.ID(), keeper.LogLocations()
+	living := check("it lives", func(q cluster.LogQuery, out *logText) error { return keeper.ContainerLogs(ctx, q, out.emit) })
+	if err := a.Release(ctx, cluster.Succeeded, ""); err != nil {
 		t.Fatal(err)
 	}
-	if l := a.(cluster.Leaser).Leases(); len(l) != 1 || l[0].ID != application || l[0].State != "finished" {
+	if l := a.(cluster.ApplicationHistory).Applications(); len(l) != 1 || l[0].ID != application || l[0].State != "finished" {
 		t.Errorf("it was %v", l)
 	}
-	read := func(r *clusterpb.ReserveRequest, id string, places []byte) func(cluster.EngineQuery, *logText) error {
-		return func(q cluster.EngineQuery, out *logText) error {
+	read := func(r *clusterpb.ReserveRequest, id string, places []byte) func(cluster.LogQuery, *logText) error {
+		return func(q cluster.LogQuery, out *logText) error {
 			q.Allocation = id
-			return yarn.ReadLogs(ctx, r, places, q, out.emit)
+			return containerlogs.Read(ctx, r, places, q, out.emit)
 		}
 	}
 	// Until the nodes have put them on HDFS that is said, or they are the nodes' own.
 	var early logText
-	if err := read(&clusterpb.ReserveRequest{Engine: on(h)}, application, places)(cluster.EngineQuery{}, &early); err != nil && !strings.Contains(err.Error(), "are not there yet") {
+	if err := read(&clusterpb.ReserveRequest{Engine: on(h)}, application, places)(cluster.LogQuery{}, &early); err != nil && !strings.Contains(err.Error(), "are not there yet") {
 		t.Errorf("at once: %v", err)
 	}
 	clustertest.WaitFor(t, "the logs on HDFS", func() bool {
 		var out logText
-		err := read(&clusterpb.ReserveRequest{Engine: on(h)}, application, nil)(cluster.EngineQuery{}, &out)
+		err := read(&clusterpb.ReserveRequest{Engine: on(h)}, application, nil)(cluster.LogQuery{}, &out)
 		if err != nil && !strings.Contains(err.Error(), "are not there yet") {
 			t.Errorf("it has ended: %v", err)
 		}
@@ -161,7 +162,7 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 	if ended := check("it has ended", read(&clusterpb.ReserveRequest{Engine: on(h)}, application, nil)); ended != living {
 		t.Errorf("worker:1 was %s, and is %s", living, ended)
 	}
-	if o := yarn.Outcomes(ctx, &clusterpb.ReserveRequest{Engine: on(h)}, []string{application}); o[application] != "finished" {
+	if o := containerlogs.Outcomes(ctx, &clusterpb.ReserveRequest{Engine: on(h)}, []string{application}); o[application] != "finished" {
 		t.Errorf("it ended as %v", o)
 	}
 	// Which are not there, or for others.
@@ -174,7 +175,7 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 		{"application_x", "", "is no application"},
 	} {
 		var out logText
-		err := read(&clusterpb.ReserveRequest{Engine: on(h, "user", tt.user)}, tt.id, nil)(cluster.EngineQuery{}, &out)
+		err := read(&clusterpb.ReserveRequest{Engine: on(h, "user", tt.user)}, tt.id, nil)(cluster.LogQuery{}, &out)
 		if err == nil || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") || out.Len() > 0 {
 			t.Errorf("%s for %q: %v\n%s", tt.id, tt.user, err, out.String())
 		}
@@ -208,13 +209,13 @@ func tellsWhy(t *testing.T, h *hadooptest.Cluster, wanted ...string) {
 			t.Fatal("nobody says that an agent ended")
 		}
 	}
-	if err := a.Release(ctx); err != nil {
+	if err := a.Release(ctx, cluster.Succeeded, ""); err != nil {
 		t.Fatal(err)
 	}
 	var err error
 	var out logText
 	clustertest.WaitFor(t, "a word on the logs", func() bool {
-		err = yarn.ReadLogs(ctx, &clusterpb.ReserveRequest{Engine: on(h)}, nil, cluster.EngineQuery{Allocation: application}, out.emit)
+		err = containerlogs.Read(ctx, &clusterpb.ReserveRequest{Engine: on(h)}, nil, cluster.LogQuery{Allocation: application}, out.emit)
 		return err != nil && !strings.Contains(err.Error(), "are not there yet")
 	})
 	for _, want := range wanted {

@@ -29,16 +29,16 @@ func (a *Attempt) LogPage(id cluster.ExecutorID) string {
 	if x == nil || x.last == nil || x.web == "" {
 		return ""
 	}
-	return fmt.Sprintf("http://%s/node/containerlogs/%s/%s", x.web, protocol.ContainerName(x.last), a.site.user)
+	return fmt.Sprintf("http://%s/node/containerlogs/%s/%s", x.web, protocol.ContainerName(x.last), a.site.User)
 }
 
-// Guard lets only YARN's proxy in, which runs with the ResourceManager or alone: it has
+// Authorize lets only YARN's proxy in, which runs with the ResourceManager or alone: it has
 // asked who looks, where that is configured, and whether they may see this application.
-func (a *Attempt) Guard(page http.Handler) http.Handler {
+func (a *Attempt) Authorize(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), lookupLimit)
 		defer cancel()
-		if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil && slices.Contains(proxyAddresses(ctx, a.site.conf), host) {
+		if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil && slices.Contains(proxyAddresses(ctx, a.site.Conf), host) {
 			page.ServeHTTP(w, r)
 			return
 		}

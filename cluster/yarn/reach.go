@@ -12,12 +12,14 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Announce says what is awaited before YARN has taken the request.
-func (b *Backend) Announce(r *clusterpb.ReserveRequest) string {
+// InitialStatus says what is awaited before YARN has taken the request.
+func (b *Backend) InitialStatus(r *clusterpb.ReserveRequest) string {
 	if q := r.GetEngine()["queue"]; q != "" {
 		return "YARN is asked for an application in queue " + q
 	}
@@ -27,11 +29,11 @@ func (b *Backend) Announce(r *clusterpb.ReserveRequest) string {
 // Advertise is the address of this machine from which the ResourceManager is reached,
 // which its nodes should be able to dial.
 func (b *Backend) Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (string, error) {
-	s, err := findSite(r)
+	s, err := site.Find(r)
 	if err != nil {
 		return "", err
 	}
-	managers, err := protocol.ResourceManagers(s.conf)
+	managers, err := protocol.ResourceManagers(s.Conf)
 	if err != nil {
 		return "", err
 	}
@@ -46,7 +48,7 @@ func (b *Backend) Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (s
 		}
 		problem = err
 	}
-	return "", fmt.Errorf("find the way to the ResourceManager %s: %w; see HADOOP_CONF_DIR (%s)", strings.Join(managers, ", "), problem, s.conf.Dir())
+	return "", fmt.Errorf("find the way to the ResourceManager %s: %w; see HADOOP_CONF_DIR (%s)", strings.Join(managers, ", "), problem, s.Conf.Dir())
 }
 
 // dialTime is how long a peer may take to accept a connection.
@@ -117,7 +119,7 @@ func unreachableWords(node string, config []byte, diagnostics string, managed bo
 		here = "the notebook's machine"
 	}
 	words := fmt.Sprintf("node %s %s%s on %s", node, cannotDial, c.Coordinator, here)
-	if _, why, ok := strings.Cut(errorLine(diagnostics), cannotDial+c.Coordinator+": "); ok {
+	if _, why, ok := strings.Cut(containerlogs.ErrorLine(diagnostics), cannotDial+c.Coordinator+": "); ok {
 		words += ": " + why
 	}
 	if managed {

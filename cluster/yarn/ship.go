@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/hdfs"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -31,7 +32,7 @@ type shipped struct {
 const cacheDir = ".tfcluster/cache"
 
 // ship puts a program on HDFS under the name of its content, unless it is there.
-func ship(ctx context.Context, s site, program string) (shipped, error) {
+func ship(ctx context.Context, s site.Site, program string) (shipped, error) {
 	f, err := os.Open(program)
 	if err != nil {
 		return shipped{}, fmt.Errorf("ship this program: %w", err)
@@ -42,7 +43,7 @@ func ship(ctx context.Context, s site, program string) (shipped, error) {
 	if err != nil {
 		return shipped{}, fmt.Errorf("ship this program: %w", err)
 	}
-	store, err := newHDFS(s)
+	store, err := site.NewHDFS(s)
 	if err != nil {
 		return shipped{}, err
 	}

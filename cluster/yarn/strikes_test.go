@@ -9,6 +9,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -30,11 +31,11 @@ func TestStrikes(t *testing.T) {
 		{"it was preempted", false, "", -102, 0},
 		{"its node was lost", false, "", -100, 0},
 	} {
-		a := newAllocation(site{conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{})
+		a := newAllocation(site.Site{Conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{})
 		id := &yarnpb.ContainerId{Id: proto.Int64(1)}
 		a.executors["0"].container = &yarnpb.Container{Id: id, NodeId: &yarnpb.NodeId{Host: new("n7")}}
 		if tt.came {
-			a.Came("0", -1, tt.unfit)
+			a.AgentJoined("0", -1, tt.unfit)
 		}
 		a.ended(&yarnpb.ContainerStatus{ContainerId: id, ExitStatus: &tt.status})
 		if got := a.strikes["n7"]; got != tt.strikes {
@@ -48,7 +49,7 @@ func TestStrikes(t *testing.T) {
 // could not be done without, as far as is known, is kept.
 func TestForgive(t *testing.T) {
 	t.Parallel()
-	a := newAllocation(site{conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{LeftOut: []string{"n9", "n8"}})
+	a := newAllocation(site.Site{Conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{LeftOut: []string{"n9", "n8"}})
 	defer a.stop()
 	for range mostStrikes + 1 {
 		a.strike("n7", "it is broken")
@@ -57,11 +58,11 @@ func TestForgive(t *testing.T) {
 		t.Errorf("without a word of YARN n7 is left out: %v", a.leftOut)
 	}
 	a.executors["0"].container = &yarnpb.Container{NodeId: &yarnpb.NodeId{Host: new("n7")}}
-	a.Came("0", 5, "") // another's word
+	a.AgentJoined("0", 5, "") // another's word
 	if a.strikes["n7"] == 0 {
 		t.Error("another attempt's agent speaks for the node")
 	}
-	a.Came("0", -1, "")
+	a.AgentJoined("0", -1, "")
 	if a.strikes["n7"] != 0 {
 		t.Error("the strikes are kept of a node that works")
 	}
@@ -71,7 +72,7 @@ func TestForgive(t *testing.T) {
 	if !strings.Contains(string(a.Saved()), `"left_out":["n8","n9"]`) {
 		t.Errorf("saved is %s", a.Saved())
 	}
-	a.Forgive()
+	a.ClearExclusions()
 	if words := a.leftOutWords(); words != "" {
 		t.Errorf("after a reset the words are %q", words)
 	}
@@ -81,14 +82,14 @@ func TestForgive(t *testing.T) {
 // its agent starts, says nothing of its node; an agent that was of no use does.
 func TestReplaceBlamesNobody(t *testing.T) {
 	t.Parallel()
-	a := newAllocation(site{conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{})
+	a := newAllocation(site.Site{Conf: hadoopconf.New(nil)}, cluster.Request{Executors: []cluster.ExecutorRequest{{ID: "0"}}}, application{}, saved{})
 	defer a.stop()
 	a.shipped = time.Now()
 	for want, unfit := range []string{"", "no GPU"} {
 		x := a.executors["0"]
 		x.container = &yarnpb.Container{NodeId: &yarnpb.NodeId{Host: new("n7")}}
 		if unfit != "" {
-			a.Came("0", x.attempt, unfit)
+			a.AgentJoined("0", x.attempt, unfit)
 		}
 		if err := a.Replace(t.Context(), "0"); err != nil {
 			t.Fatal(err)
@@ -106,7 +107,7 @@ func TestReplaceBlamesNobody(t *testing.T) {
 // only if it is dispensable beside the first.
 func TestLeftOutAtOnce(t *testing.T) {
 	t.Parallel()
-	a := newAllocation(site{conf: hadoopconf.New(nil)}, cluster.Request{}, application{}, saved{})
+	a := newAllocation(site.Site{Conf: hadoopconf.New(nil)}, cluster.Request{}, application{}, saved{})
 	defer a.stop()
 	alone := map[string]bool{} // what both have asked YARN about
 	if !a.leaveOut("n7", alone) || a.leaveOut("n8", alone) || a.leaveOut("n7", alone) {

@@ -42,7 +42,7 @@ func released(t *testing.T, a cluster.Allocation) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
 		defer cancel()
-		if err := a.Release(ctx); err != nil {
+		if err := a.Release(ctx, cluster.Succeeded, ""); err != nil {
 			t.Error(err)
 		}
 	})
@@ -164,7 +164,7 @@ func bearsWithSilence(t *testing.T, h *hadooptest.Cluster) {
 				if e.Attempt == 1 {
 					return
 				}
-			case cluster.Over:
+			case cluster.Terminated:
 				t.Fatalf("it is over: %s", e.Cause)
 			}
 		case <-ctx.Done():

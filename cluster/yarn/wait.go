@@ -8,6 +8,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -92,12 +93,12 @@ func (a *allocation) heldBack(left *yarnpb.Resource) {
 		return
 	}
 	a.asked = time.Now()
-	client, err := protocol.NewClient(a.site.conf, a.site.user, reachLimit)
+	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
 	if err != nil {
 		return // what YARN says otherwise has to do
 	}
 	defer client.Close()
-	ctx, cancel := context.WithTimeout(a.ctx, reachLimit)
+	ctx, cancel := context.WithTimeout(a.ctx, site.ReachLimit)
 	defer cancel()
 	if q, err := client.Queue(ctx, queue(a.req)); err == nil {
 		a.held = heldWords(queue(a.req), q.GetQueueStatistics().GetNumAppsPending())

@@ -16,6 +16,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 	"github.com/tfcluster/tfcluster/cluster/yarn/ipc"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -124,7 +125,7 @@ func TestPriorities(t *testing.T) {
 	} {
 		req.Executors = append(req.Executors, cluster.ExecutorRequest{ID: cluster.ExecutorID(rune('0' + i)), Each: each})
 	}
-	a := newAllocation(site{}, req, application{}, saved{})
+	a := newAllocation(site.Site{}, req, application{}, saved{})
 	defer a.stop()
 	for i, want := range []int32{1, 1, 2, 3, 4, 2, 1} {
 		if got := a.ask(a.executors[req.Executors[i].ID]).Priority; got != want {
@@ -163,7 +164,7 @@ func TestCutOff(t *testing.T) {
 		{"three of five", 5, false, []int64{0, 1, 2}, []bool{false, false, true}},
 		{"one works", 4, true, []int64{0, 1, 2}, []bool{false, false, false}},
 	} {
-		a := &allocation{executors: map[cluster.ExecutorID]*executor{}}
+		a := &allocation{requests: requests{executors: map[cluster.ExecutorID]*executor{}}}
 		for i := range tt.executors {
 			x := &executor{container: &yarnpb.Container{Id: id(int64(i)), NodeId: &yarnpb.NodeId{Host: new("n")}}, launched: time.Now()}
 			if tt.late && i == tt.executors-1 {
@@ -234,7 +235,7 @@ func TestNoYARN(t *testing.T) {
 		{"no ResourceManager named", conf(""), "names no ResourceManager", false},
 		{"nobody there", conf("<property><name>yarn.resourcemanager.address</name><value>" + dead + "</value></property>"), "no ResourceManager answers at " + dead + ": connect: connection refused; see that it runs", true},
 	} {
-		r := &clusterpb.ReserveRequest{Engine: map[string]string{engineConf: tt.dir}}
+		r := &clusterpb.ReserveRequest{Engine: map[string]string{site.KeyConfDir: tt.dir}}
 		b := &Backend{}
 		host, err := b.Advertise(t.Context(), r)
 		if (err == nil) != tt.advertises || (err == nil && host != "127.0.0.1") {
@@ -244,7 +245,7 @@ func TestNoYARN(t *testing.T) {
 		if got := errorText(err); !strings.Contains(got, tt.want) || strings.Contains(got, "\n") {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
-		if fs := Diagnose(t.Context(), r); !slices.ContainsFunc(fs, func(f cluster.Finding) bool { return strings.Contains(f.Found, tt.want) && f.Remedy != "" }) {
+		if fs := Diagnose(t.Context(), r); !slices.ContainsFunc(fs, func(f cluster.Check) bool { return strings.Contains(f.Found, tt.want) && f.Remedy != "" }) {
 			t.Errorf("%s: diagnosed as %v", tt.name, fs)
 		}
 	}

@@ -8,10 +8,9 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
-	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/hdfs"
-	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
+	"github.com/tfcluster/tfcluster/cluster/yarn/gang"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -23,16 +22,18 @@ type Backend struct {
 }
 
 var (
-	_ cluster.Backend    = (*Backend)(nil)
-	_ cluster.Advertiser = (*Backend)(nil)
-	_ cluster.Announcer  = (*Backend)(nil)
-	_ cluster.Teller     = (*Backend)(nil)
+	_ cluster.Backend            = (*Backend)(nil)
+	_ cluster.RemoteEngine       = (*Backend)(nil)
+	_ cluster.DriverLauncher     = (*Backend)(nil)
+	_ cluster.AgentLogs          = (*allocation)(nil)
+	_ cluster.ApplicationHistory = (*allocation)(nil)
+	_ cluster.NodeExcluder       = (*allocation)(nil)
+	_ cluster.AddressPublisher   = (*allocation)(nil)
 )
 
 // Times within which a peer is to be reached. A ResourceManager that is restarted is away for a while; a master
 // that is away for longer than YARN's expiry is gone.
 const (
-	reachLimit  = 4 * time.Second // before anything is reserved
 	callLimit   = 5 * time.Second // one heartbeat, which comes again
 	bridgeLimit = 5 * time.Minute
 	nodeLimit   = 30 * time.Second       // to reach a NodeManager: another node may do as well
@@ -40,39 +41,8 @@ const (
 	between     = 200 * time.Millisecond // two tries of what is refused at once
 )
 
-// site is the YARN that a request means.
-type site struct {
-	conf *hadoopconf.Conf
-	user string
-}
-
-// Keys of a request, as magics writes them: the notebook's Hadoop may be another than
-// that of this process's environment.
-const (
-	engineConf  = "conf-dir"
-	engineUser  = "user"
-	engineBoard = "tensorboard" // on the page of a managed ApplicationMaster
-)
-
-func findSite(r *clusterpb.ReserveRequest) (s site, err error) {
-	if dir := r.GetEngine()[engineConf]; dir != "" {
-		if s.conf, err = hadoopconf.Load(dir); errors.Is(err, hadoopconf.ErrNone) {
-			err = fmt.Errorf("HADOOP_CONF_DIR=%s has no core-site.xml: %w", dir, err)
-		}
-	} else {
-		s.conf, err = hadoopconf.FromEnvironment()
-	}
-	if err != nil {
-		return site{}, err
-	}
-	if s.user = r.GetEngine()[engineUser]; s.user == "" {
-		s.user, err = hadoopconf.User()
-	}
-	return s, err
-}
-
-// TellsWithin is a NodeManager's heartbeat, a second unless configured, and ours.
-func (b *Backend) TellsWithin() time.Duration { return 4 * time.Second }
+// FailureDetectionDelay is a NodeManager's heartbeat, a second unless configured, and ours.
+func (b *Backend) FailureDetectionDelay() time.Duration { return 4 * time.Second }
 
 // Allocate checks what is asked for and submits an application. That its queue lets it
 // wait, and each executor's container, is told by events.
@@ -80,7 +50,7 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 	if b.Attempt != nil {
 		return b.Attempt.take(ctx, req, nil)
 	}
-	s, err := findSite(req.Reserve)
+	s, err := site.Find(req.Reserve)
 	if err != nil {
 		return nil, err
 	}
@@ -88,18 +58,18 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 }
 
 // allocate begins an application. It follows an older one, with its executors' attempts.
-func allocate(ctx context.Context, s site, req cluster.Request, old saved) (cluster.Allocation, error) {
+func allocate(ctx context.Context, s site.Site, req cluster.Request, old saved) (cluster.Allocation, error) {
 	app, program, err := submit(ctx, s, req, nil)
 	if err != nil {
 		return nil, err
 	}
-	old.Program, old.Turns = program, turns{} // nothing that comes was ever part of a cluster
+	old.Program, old.Turns = program, gang.Backoff{} // nothing that comes was ever part of a cluster
 	a := newAllocation(s, req, app, old)
 	a.shipped = time.Now()
 	for _, e := range req.Executors {
 		a.want(e.ID)
 		if _, was := old.Executors[e.ID]; was {
-			a.tell(cluster.Anew{Executor: e.ID, Attempt: a.executors[e.ID].attempt})
+			a.tell(cluster.Reallocated{Executor: e.ID, Attempt: a.executors[e.ID].attempt})
 		}
 	}
 	a.begin()
@@ -121,7 +91,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 	if b.Attempt != nil {
 		return b.Attempt.take(ctx, req, raw)
 	}
-	s, err := findSite(req.Reserve)
+	s, err := site.Find(req.Reserve)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +102,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 	if old.Application == "" {
 		return allocate(ctx, s, req, old)
 	}
-	app := application{nodes: protocol.NewNodes(s.conf, nodeLimit)}
+	app := application{nodes: protocol.NewNodes(s.Conf, nodeLimit)}
 	if app.id, err = protocol.ParseApplication(old.Application); err != nil {
 		return nil, err
 	}
@@ -142,7 +112,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 		}
 		return allocate(ctx, s, req, old)
 	}
-	if app.master, err = protocol.NewMaster(s.conf, old.State, callLimit); err != nil {
+	if app.master, err = protocol.NewMaster(s.Conf, old.State, callLimit); err != nil {
 		return nil, err
 	}
 	r, err := register(ctx, app.master, protocol.Contact{})
@@ -173,9 +143,4 @@ func register(ctx context.Context, m *protocol.Master, at protocol.Contact) (*ya
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// newHDFS is for what is shipped.
-func newHDFS(s site) (*hdfs.FS, error) {
-	return hdfs.New(hdfs.Config{Conf: s.conf, User: s.user, Bridge: reachLimit})
 }

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster"
 )
@@ -63,13 +61,8 @@ func (*allocation) Replace(_ context.Context, id cluster.ExecutorID) error {
 	return fmt.Errorf("executor %s is simulated, and not replaced", id)
 }
 
-// Logs implements cluster.Allocation.
-func (*allocation) Logs(context.Context, cluster.ExecutorID) (io.ReadCloser, error) {
-	return io.NopCloser(strings.NewReader("")), nil
-}
-
 // Saved implements cluster.Allocation.
 func (*allocation) Saved() []byte { return []byte("{}") }
 
 // Release implements cluster.Allocation.
-func (*allocation) Release(context.Context) error { return nil }
+func (*allocation) Release(context.Context, cluster.FinalStatus, string) error { return nil }

@@ -25,8 +25,8 @@ type Archive interface {
 	LivesAs(lease string) string
 	// Folder opens the cluster's directory.
 	Folder(p *state.ClusterRecord) (results.Folder, error)
-	// EngineLogs is cluster.LogKeeper's of what is over. r says which engine.
-	EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(heading string, lines []*clusterpb.Line) error) error
+	// EngineLogs is ContainerLogs of cluster.ApplicationHistory, of what is over. r says which engine.
+	EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(heading string, lines []*clusterpb.Line) error) error
 	// Outcomes say how leases stand or ended, as far as their engine tells within a moment.
 	Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, leases []string) map[string]string
 }
@@ -64,7 +64,7 @@ func (s *State) PastOf(lease string) *state.ClusterRecord {
 		return nil
 	}
 	for _, p := range slices.Backward(pasts) {
-		if slices.ContainsFunc(p.Leases, func(l cluster.Lease) bool { return l.ID == lease }) {
+		if slices.ContainsFunc(p.Applications, func(l cluster.Application) bool { return l.ID == lease }) {
 			return p
 		}
 	}

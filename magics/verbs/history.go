@@ -93,7 +93,7 @@ func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p
 		return nil, nil, err
 	}
 	h = &clusterpb.HistoryReply{Runs: runs}
-	for _, l := range p.Leases {
+	for _, l := range p.Applications {
 		h.Leases = append(h.Leases, &clusterpb.Lease{Id: l.ID, State: l.State, SinceUnix: l.Since.Unix()})
 	}
 	return h, p, nil
@@ -149,7 +149,7 @@ func (inv *invocation) remembered(h *clusterpb.HistoryReply, id string) string {
 		}
 	}
 	if p := inv.session.PastOf(id); p != nil {
-		for _, l := range p.Leases {
+		for _, l := range p.Applications {
 			if l.ID == id {
 				return l.State
 			}

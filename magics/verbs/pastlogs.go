@@ -48,11 +48,11 @@ func (inv *invocation) pastLogs(ctx context.Context, p *state.ClusterRecord, req
 			return err
 		}
 	}
-	if len(p.Leases) == 0 {
+	if len(p.Applications) == 0 {
 		inv.out.Stdout(inv.session.PastLine(p) + "; it had no run, and its engine keeps no logs that could be read here\n")
 		return nil
 	}
-	return inv.leaseLogs(ctx, p.Leases[len(p.Leases)-1].ID, p, req)
+	return inv.leaseLogs(ctx, p.Applications[len(p.Applications)-1].ID, p, req)
 }
 
 // pastRun shows a run's lines; false where there is no run.
@@ -112,7 +112,7 @@ func (inv *invocation) leaseLogs(ctx context.Context, lease string, p *state.Clu
 	} else if err := inv.hadoop(ctx, r); err != nil {
 		return err
 	}
-	q := cluster.EngineQuery{Allocation: lease, Task: req.GetTask(), Last: int(req.GetLast())}
+	q := cluster.LogQuery{Allocation: lease, Task: req.GetTask(), Last: int(req.GetLast())}
 	var err error
 	if q.Grep, err = grepOf(req); err != nil {
 		return command.Usagef(inv.Verb, "%v", err)

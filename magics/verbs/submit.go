@@ -70,8 +70,8 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 	}
 	inv.out.Stdout(inv.session.PastLine(p) + "\n")
 	if n := len(runs); n == 0 || !ranIn(p, runs[n-1]) {
-		if n := len(p.Leases); n > 0 {
-			err = &result.ClusterError{Text: "cluster " + p.Name + " had no run: " + p.Leases[n-1].ID + " " + p.Leases[n-1].State}
+		if n := len(p.Applications); n > 0 {
+			err = &result.ClusterError{Text: "cluster " + p.Name + " had no run: " + p.Applications[n-1].ID + " " + p.Applications[n-1].State}
 		}
 		return nil, err
 	}
@@ -83,8 +83,8 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 // ranIn is whether a run was of this cluster: its directory may hold others'. One that its
 // driver's death cut off says nothing of itself.
 func ranIn(p *state.ClusterRecord, st *clusterpb.RunStatus) bool {
-	if st.GetAllocation() == "" || len(p.Leases) == 0 {
+	if st.GetAllocation() == "" || len(p.Applications) == 0 {
 		return st.GetStartedUnix() == 0 || st.GetStartedUnix() >= p.Since.Unix()
 	}
-	return slices.ContainsFunc(p.Leases, func(l cluster.Lease) bool { return l.ID == st.GetAllocation() })
+	return slices.ContainsFunc(p.Applications, func(l cluster.Application) bool { return l.ID == st.GetAllocation() })
 }

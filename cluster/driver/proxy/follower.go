@@ -13,13 +13,19 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
-	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 )
+
+// Remote is the file system on which the runs' folders lie, as it is read here. Names are
+// URIs.
+type Remote interface {
+	List(ctx context.Context, name string) ([]fs.FileInfo, error)
+	Open(ctx context.Context, name string) (io.ReadCloser, error)
+}
 
 // follower copies the runs' log folders of a directory elsewhere to this host, as they
 // grow: for a TensorBoard whose cluster's driver is on another. One goroutine uses it.
 type follower struct {
-	remote spool.Remote
+	remote Remote
 	dir    string // elsewhere
 	folder string // on this host
 }

@@ -215,7 +215,7 @@ func (p *Proxy) reserve(method string, s grpc.ServerStream) error {
 			return p.forward(method, s, [][]byte{asked})
 		}
 		u := &clusterpb.ReserveUpdate{Executors: p.executors(), Waiting: p.why(), Seconds: time.Since(p.began).Seconds()}
-		if h := p.isHosted(); h != nil {
+		if h := p.remoteDriver(); h != nil {
 			u.Allocation = h.ID()
 		}
 		if over != nil {
@@ -262,7 +262,7 @@ func (p *Proxy) status(s grpc.ServerStream) error {
 		IdleMillis: p.cfg.Request.GetIdleMillis(), DriverPid: int32(os.Getpid()), Owner: p.cfg.Request.GetOwner(), Roles: p.cfg.Request.GetRoles(), Host: host,
 		Version: p.cfg.Version, Protocol: cluster.Protocol, Request: p.cfg.Request, BeginsItself: p.cfg.Begin != nil,
 	}
-	if h := p.isHosted(); h != nil {
+	if h := p.remoteDriver(); h != nil {
 		st.Allocation = h.ID()
 	}
 	p.mu.Lock()

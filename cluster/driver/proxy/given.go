@@ -45,7 +45,7 @@ func (p *Proxy) give(ctx context.Context, s *clusterpb.Shipped) error {
 		return err
 	}
 	defer r.Close()
-	return p.cfg.Host.Give(ctx, p.cfg.Request, s.GetContent(), r)
+	return p.cfg.Launcher.Upload(ctx, p.cfg.Request, s.GetContent(), r)
 }
 
 // start hands a start on, with the files that it is given as they are now.

@@ -27,7 +27,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver/serving"
-	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
 	"github.com/tfcluster/tfcluster/cluster/ship"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
@@ -39,7 +38,7 @@ type Config struct {
 	// Begin is the run that the cluster is made for; nil: clients begin runs.
 	Begin     *clusterpb.StartRequest
 	Authority *auth.Authority
-	Host      cluster.Host
+	Launcher  cluster.DriverLauncher
 	// StateDir is the cluster's own folder on this host; Dir, a URI, holds its runs.
 	StateDir, Dir string
 	Program       string       // the binary that agents run
@@ -49,7 +48,7 @@ type Config struct {
 	// TensorBoard serves the copy of Remote's event files on this host; nil: there is none.
 	TensorBoard coordinator.TensorBoards
 	// Remote opens the file system on which Dir lies.
-	Remote func() (spool.Remote, io.Closer, error)
+	Remote func() (Remote, io.Closer, error)
 	// Save keeps what the next proxy needs of the driver that the engine runs.
 	Save func(allocation string, saved []byte) error
 	// Record keeps what is to be known of the cluster after its end; how is how its application
@@ -71,13 +70,13 @@ type Proxy struct {
 	began  time.Time
 
 	mu      sync.Mutex
-	hosted  cluster.Hosted   // guarded by mu: nil until it is submitted
-	conn    *grpc.ClientConn // guarded by mu: nil while no driver answers
-	address string           // guarded by mu: of conn
-	waits   string           // guarded by mu: for what, while no driver answers
-	changed chan struct{}    // guarded by mu: closed at each change, and another made
-	over    error            // guarded by mu: why the cluster is over
-	wanted  bool             // guarded by mu: a client asked for the end
+	remote  cluster.RemoteDriver // guarded by mu: nil until it is submitted
+	conn    *grpc.ClientConn     // guarded by mu: nil while no driver answers
+	address string               // guarded by mu: of conn
+	waits   string               // guarded by mu: for what, while no driver answers
+	changed chan struct{}        // guarded by mu: closed at each change, and another made
+	over    error                // guarded by mu: why the cluster is over
+	wanted  bool                 // guarded by mu: a client asked for the end
 }
 
 // New prepares a proxy, and finds the driver that an earlier proxy had the engine run.
@@ -90,7 +89,7 @@ func New(cfg Config) (*Proxy, error) {
 		return p, nil
 	}
 	var err error
-	if p.hosted, err = cfg.Host.Find(cfg.Request, cfg.Old.Saved); err != nil {
+	if p.remote, err = cfg.Launcher.Find(cfg.Request, cfg.Old.Saved); err != nil {
 		p.depot.Close()
 		return nil, err
 	}
@@ -115,7 +114,7 @@ func (p *Proxy) Run(ctx context.Context) (kept bool, err error) {
 	if err == nil {
 		err = p.follow(following)
 	}
-	hosted := p.isHosted()
+	hosted := p.remoteDriver()
 	alone := hosted != nil && p.cfg.Begin != nil // its run needs nobody here, whether or not its driver has answered yet
 	if ctx.Err() != nil && (alone || p.known()) && !p.asked() && !errors.Is(err, cluster.ErrEnded) {
 		serving.Stop(clients)
@@ -124,7 +123,7 @@ func (p *Proxy) Run(ctx context.Context) (kept bool, err error) {
 	var ended error
 	if hosted != nil {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
-		ended = hosted.End(ending)
+		ended = hosted.Kill(ending)
 		cancel()
 	}
 	p.record(p.ending(err))
@@ -148,7 +147,7 @@ func (p *Proxy) ending(err error) string {
 		return "ended"
 	}
 	words := strings.TrimPrefix(err.Error(), cluster.ErrEnded.Error()+": ")
-	return strings.TrimPrefix(words, p.isHosted().ID()+" is ")
+	return strings.TrimPrefix(words, p.remoteDriver().ID()+" is ")
 }
 
 // Times of the proxy.
@@ -164,12 +163,12 @@ const (
 
 // submit has the engine start the driver, unless an earlier proxy has.
 func (p *Proxy) submit(ctx context.Context) error {
-	if p.isHosted() != nil {
+	if p.remoteDriver() != nil {
 		return nil
 	}
 	p.tell("the engine is asked")
-	if a, ok := p.cfg.Host.(cluster.Announcer); ok {
-		p.tell(a.Announce(p.cfg.Request))
+	if r, ok := p.cfg.Launcher.(cluster.RemoteEngine); ok {
+		p.tell(r.InitialStatus(p.cfg.Request))
 	}
 	if p.cfg.Request.GetOneRun() && p.cfg.Old != nil && p.cfg.Begin == nil {
 		return errors.New("the process that was to submit it died before it had: run it again")
@@ -199,7 +198,7 @@ func (p *Proxy) submit(ctx context.Context) error {
 	// What is under way is awaited: nobody would know of an application that is not heard of.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), submitLimit)
 	defer cancel()
-	hosted, err := p.cfg.Host.Submit(ctx, cluster.Request{Cluster: p.cfg.Name, Identity: p.cfg.Authority.ID(), Executors: cluster.ExecutorRequests(p.cfg.Request.GetRoles()), Reserve: p.cfg.Request, Program: p.cfg.Program, StateDir: p.cfg.StateDir}, input)
+	hosted, err := p.cfg.Launcher.Submit(ctx, cluster.Request{Cluster: p.cfg.Name, Identity: p.cfg.Authority.ID(), Executors: cluster.ExecutorRequests(p.cfg.Request.GetRoles()), Reserve: p.cfg.Request, Program: p.cfg.Program, StateDir: p.cfg.StateDir}, input)
 	if err != nil {
 		return err
 	}
@@ -208,7 +207,7 @@ func (p *Proxy) submit(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("%s is given up: %w", hosted.ID(), err), endUnheard(ctx, hosted))
 	}
 	p.mu.Lock()
-	p.hosted = hosted
+	p.remote = hosted
 	p.mu.Unlock()
 	p.record("")
 	p.wake()
@@ -216,15 +215,15 @@ func (p *Proxy) submit(ctx context.Context) error {
 }
 
 // endUnheard ends a driver of which nobody has heard, nor will.
-func endUnheard(ctx context.Context, hosted cluster.Hosted) error {
+func endUnheard(ctx context.Context, hosted cluster.RemoteDriver) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 	defer cancel()
-	return errors.Join(hosted.End(ctx), hosted.Close())
+	return errors.Join(hosted.Kill(ctx), hosted.Close())
 }
 
 // Save keeps what the next proxy needs.
 func (p *Proxy) Save() error {
-	hosted := p.isHosted()
+	hosted := p.remoteDriver()
 	if hosted == nil {
 		return p.cfg.Save("", nil)
 	}
@@ -232,17 +231,17 @@ func (p *Proxy) Save() error {
 	return p.cfg.Save(hosted.ID(), hosted.Saved())
 }
 
-func (p *Proxy) isHosted() cluster.Hosted {
+func (p *Proxy) remoteDriver() cluster.RemoteDriver {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.hosted
+	return p.remote
 }
 
 // follow keeps the connection to the driver, until the engine has ended it for good.
 func (p *Proxy) follow(ctx context.Context) error {
 	pause := firstLook
 	for {
-		address, waits, err := p.isHosted().Where(ctx)
+		address, waits, err := p.remoteDriver().Endpoint(ctx)
 		switch {
 		case errors.Is(err, cluster.ErrEnded):
 			return err
@@ -319,7 +318,7 @@ func (p *Proxy) close() error {
 	defer cancel()
 	err := p.boards.close(ctx)
 	p.lose("")
-	if h := p.isHosted(); h != nil {
+	if h := p.remoteDriver(); h != nil {
 		err = errors.Join(err, h.Close())
 	}
 	return err
@@ -328,7 +327,7 @@ func (p *Proxy) close() error {
 // record keeps what is to be known of the cluster after its end; how is how its application
 // ended, "" while it lives.
 func (p *Proxy) record(how string) {
-	if hosted := p.isHosted(); hosted != nil {
+	if hosted := p.remoteDriver(); hosted != nil {
 		p.cfg.Record(hosted.ID(), how)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"strings"
@@ -17,9 +18,17 @@ import (
 // checkLimit is how long a person waits to hear that a directory cannot be used.
 const checkLimit = 4500 * time.Millisecond
 
+// Checked is what Check needs of the file system elsewhere. Names are URIs.
+type Checked interface {
+	Stat(ctx context.Context, name string) (fs.FileInfo, error)
+	MakeDir(ctx context.Context, name string) error
+	Write(ctx context.Context, name string, r io.ReadSeeker) error
+	Remove(ctx context.Context, name string) error
+}
+
 // Check says within five seconds whether files can be kept in a directory: it makes it
 // and writes a file there, which shows what its permissions and quotas allow.
-func Check(ctx context.Context, remote Remote, dir string) error {
+func Check(ctx context.Context, remote Checked, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	err := check(ctx, remote, dir)
@@ -34,7 +43,7 @@ func Check(ctx context.Context, remote Remote, dir string) error {
 	return fmt.Errorf("--dir %s: %w", dir, err)
 }
 
-func check(ctx context.Context, remote Remote, dir string) error {
+func check(ctx context.Context, remote Checked, dir string) error {
 	info, err := remote.Stat(ctx, dir)
 	switch {
 	case err == nil && !info.IsDir():

@@ -18,17 +18,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
-// Remote is the file system elsewhere; cluster/hdfs is one. Names are URIs.
+// Remote is the file system elsewhere as a Spool uses it; cluster/hdfs is one. Names are
+// URIs.
 type Remote interface {
 	// Write makes a file of what r holds, with its folders: readers see the old file
 	// or the new one.
 	Write(ctx context.Context, name string, r io.ReadSeeker) error
 	// Grow makes a file hold the first size bytes of r, whose beginning it may hold.
 	Grow(ctx context.Context, name string, r io.ReaderAt, size int64) error
-	MakeDir(ctx context.Context, name string) error
 	// Remove removes a file or folder; one that is not there is as good.
 	Remove(ctx context.Context, name string) error
-	Stat(ctx context.Context, name string) (fs.FileInfo, error)
 	List(ctx context.Context, name string) ([]fs.FileInfo, error)
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/hdfs"
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
-
-var _ cluster.Host = (*Backend)(nil)
 
 // masterSecret names what a managed ApplicationMaster reads among its container's
 // credentials.
@@ -50,23 +50,27 @@ const (
 	boardMemory   = 1024        // MiB more for TensorBoard, with the TensorFlow that it imports where there is one
 )
 
+// engineBoard is the key of a request that wants TensorBoard on the page of a managed
+// ApplicationMaster, as magics writes it.
+const engineBoard = "tensorboard"
+
 // sweepLimit bounds a look for what was left.
 const sweepLimit = 5 * time.Second
 
 // Submit submits an application whose ApplicationMaster is a driver in a container.
-func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte) (cluster.Hosted, error) {
-	s, err := findSite(req.Reserve)
+func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte) (cluster.RemoteDriver, error) {
+	s, err := site.Find(req.Reserve)
 	if err != nil {
 		return nil, err
 	}
 	app, _, err := submit(ctx, s, req, func(c *yarnpb.ApplicationSubmissionContext, app application, program shipped) error {
-		return describeMaster(c, masterInput{Driver: input, Conf: s.conf.Some(masterNeeds...), User: s.user, Program: program, Near: app.near}, req.Reserve.GetEngine()[engineBoard] != "")
+		return describeMaster(c, masterInput{Driver: input, Conf: s.Conf.Some(masterNeeds...), User: s.User, Program: program, Near: app.near}, req.Reserve.GetEngine()[engineBoard] != "")
 	})
 	if err != nil {
 		return nil, err
 	}
 	_ = app.nodes.Close() // the ApplicationMaster's are its own
-	h, err := newHosted(s, app.id, queue(req))
+	h, err := newRemoteDriver(s, app.id, queue(req))
 	if err != nil {
 		return nil, errors.Join(err, kill(s, app.id))
 	}
@@ -75,10 +79,10 @@ func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte)
 }
 
 // sweep removes what applications kept on HDFS that ended while nobody looked.
-func (h *hosted) sweep(ctx context.Context) error {
+func (h *remoteDriver) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepLimit)
 	defer cancel()
-	store, err := newHDFS(h.site)
+	store, err := site.NewHDFS(h.site)
 	if err != nil {
 		return err
 	}
@@ -126,18 +130,18 @@ func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, boar
 		LocalResources: []*yarnpb.StringLocalResourceMap{{Key: new("tfcluster"), Value: resource}},
 		Tokens:         secrets.Encode(),
 		Environment:    []*yarnpb.StringStringMap{{Key: new("GOMEMLIMIT"), Value: new(masterLimit + "MiB")}},
-		Command:        []string{"echo " + markMaster + "; exec ./tfcluster appmaster 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
+		Command:        []string{"echo " + containerlogs.DriverMark + "; exec ./tfcluster appmaster 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
 	}
 	return nil
 }
 
-// Give puts a content into the cache on HDFS.
-func (b *Backend) Give(ctx context.Context, r *clusterpb.ReserveRequest, content *clusterpb.Blob, from io.ReadSeeker) error {
-	s, err := findSite(r)
+// Upload puts a content into the cache on HDFS.
+func (b *Backend) Upload(ctx context.Context, r *clusterpb.ReserveRequest, content *clusterpb.Blob, from io.ReadSeeker) error {
+	s, err := site.Find(r)
 	if err != nil {
 		return err
 	}
-	store, err := newHDFS(s)
+	store, err := site.NewHDFS(s)
 	if err != nil {
 		return err
 	}
@@ -146,35 +150,35 @@ func (b *Backend) Give(ctx context.Context, r *clusterpb.ReserveRequest, content
 	return err
 }
 
-// savedHosted is what another process needs to find a managed ApplicationMaster.
-type savedHosted struct {
+// savedDriver is what another process needs to find a managed ApplicationMaster.
+type savedDriver struct {
 	Application string `json:"application"`
 	Queue       string `json:"queue"`
 }
 
-// hosted is a managed ApplicationMaster as its submitter sees it.
-type hosted struct {
-	site   site
+// remoteDriver is a managed ApplicationMaster as its submitter sees it.
+type remoteDriver struct {
+	site   site.Site
 	id     *yarnpb.ApplicationId
 	queue  string
 	client *protocol.Client
 }
 
-func newHosted(s site, id *yarnpb.ApplicationId, queue string) (*hosted, error) {
-	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
+func newRemoteDriver(s site.Site, id *yarnpb.ApplicationId, queue string) (*remoteDriver, error) {
+	client, err := protocol.NewClient(s.Conf, s.User, site.ReachLimit)
 	if err != nil {
 		return nil, err
 	}
-	return &hosted{site: s, id: id, queue: queue, client: client}, nil
+	return &remoteDriver{site: s, id: id, queue: queue, client: client}, nil
 }
 
 // Find takes up a managed ApplicationMaster that was submitted.
-func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.Hosted, error) {
-	s, err := findSite(r)
+func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.RemoteDriver, error) {
+	s, err := site.Find(r)
 	if err != nil {
 		return nil, err
 	}
-	var old savedHosted
+	var old savedDriver
 	if err := json.Unmarshal(saved, &old); err != nil {
 		return nil, fmt.Errorf("read which application the cluster is: %w", err)
 	}
@@ -182,23 +186,23 @@ func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.Hoste
 	if err != nil {
 		return nil, err
 	}
-	return newHosted(s, id, old.Queue)
+	return newRemoteDriver(s, id, old.Queue)
 }
 
 // ID is the application's name.
-func (h *hosted) ID() string { return protocol.ApplicationName(h.id) }
+func (h *remoteDriver) ID() string { return protocol.ApplicationName(h.id) }
 
 // Saved is for another process.
-func (h *hosted) Saved() []byte {
-	b, err := json.Marshal(savedHosted{h.ID(), h.queue})
+func (h *remoteDriver) Saved() []byte {
+	b, err := json.Marshal(savedDriver{h.ID(), h.queue})
 	if err != nil {
 		panic(err) // plain data
 	}
 	return b
 }
 
-// Where asks for the application's master.
-func (h *hosted) Where(ctx context.Context) (address, waits string, err error) {
+// Endpoint asks for the application's master.
+func (h *remoteDriver) Endpoint(ctx context.Context) (address, waits string, err error) {
 	r, err := h.client.Report(ctx, h.id)
 	if errors.Is(err, protocol.ErrGone) {
 		return "", "", fmt.Errorf("%w: %w", cluster.ErrEnded, err)
@@ -207,7 +211,7 @@ func (h *hosted) Where(ctx context.Context) (address, waits string, err error) {
 		return "", "", err
 	}
 	if state := r.GetYarnApplicationState(); protocol.Ended(state) {
-		return "", "", fmt.Errorf("%w: %s is %s: %s", cluster.ErrEnded, h.ID(), strings.ToLower(state.String()), masterWords(r.GetDiagnostics()))
+		return "", "", fmt.Errorf("%w: %s is %s: %s", cluster.ErrEnded, h.ID(), strings.ToLower(state.String()), containerlogs.MasterError(r.GetDiagnostics()))
 	}
 	if r.GetRpcPort() > 0 && r.GetHost() != "" && r.GetHost() != "N/A" {
 		return net.JoinHostPort(r.GetHost(), strconv.Itoa(int(r.GetRpcPort()))), "", nil
@@ -218,23 +222,13 @@ func (h *hosted) Where(ctx context.Context) (address, waits string, err error) {
 	return "", h.ID() + " awaits its ApplicationMaster", nil
 }
 
-// masterWords say of an ended application's diagnostics what its ApplicationMaster
-// wrote last, or else how they begin.
-func masterWords(diagnostics string) string {
-	if line := errorLine(diagnostics); line != "" {
-		return line
-	}
-	first, _, _ := strings.Cut(strings.TrimSpace(diagnostics), "\n")
-	return first
-}
-
-// End kills the application and removes what it kept on HDFS.
-func (h *hosted) End(ctx context.Context) error {
+// Kill kills the application and removes what it kept on HDFS.
+func (h *remoteDriver) Kill(ctx context.Context) error {
 	err := h.client.Kill(ctx, h.id, "the cluster was shut down")
 	if errors.Is(err, protocol.ErrGone) {
 		err = nil
 	}
-	store, serr := newHDFS(h.site)
+	store, serr := site.NewHDFS(h.site)
 	if serr != nil {
 		return errors.Join(err, serr)
 	}
@@ -243,7 +237,7 @@ func (h *hosted) End(ctx context.Context) error {
 }
 
 // Close ends the connection; the application goes on.
-func (h *hosted) Close() error { return h.client.Close() }
+func (h *remoteDriver) Close() error { return h.client.Close() }
 
 // applicationsDir is below the user's home on HDFS. It holds a folder for each managed
 // application, as long as it lives.

@@ -9,10 +9,9 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
-
-var _ cluster.Chooser = (*allocation)(nil)
 
 // mostStrikes is how many containers of a node in a row may come to nothing.
 const mostStrikes = 2
@@ -30,9 +29,9 @@ func (x *executor) useless() string {
 	return x.container.GetNodeId().GetHost()
 }
 
-// Came says that the agent of an executor's attempt is here: its node is fit for agents,
+// AgentJoined says that the agent of an executor's attempt is here: its node is fit for agents,
 // unless that one is not.
-func (a *allocation) Came(id cluster.ExecutorID, attempt int, unfit string) {
+func (a *allocation) AgentJoined(id cluster.ExecutorID, attempt int, unfit string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	x := a.executors[id]
@@ -45,8 +44,8 @@ func (a *allocation) Came(id cluster.ExecutorID, attempt int, unfit string) {
 	}
 }
 
-// Forgive has every node asked again.
-func (a *allocation) Forgive() {
+// ClearExclusions has every node asked again.
+func (a *allocation) ClearExclusions() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if m := a.app.master; m != nil {
@@ -77,7 +76,7 @@ func (a *allocation) strike(node, cause string) {
 			break
 		}
 	}
-	a.tell(cluster.Warned{Text: fmt.Sprintf("node %s is left out: %d containers there came to nothing, the last: %s; %%tfcluster reset asks for it again", node, n, cause)})
+	a.tell(cluster.Warning{Text: fmt.Sprintf("node %s is left out: %d containers there came to nothing, the last: %s; %%tfcluster reset asks for it again", node, n, cause)})
 }
 
 // leaveOut has YARN give nothing on a node, unless others are left out than before: two
@@ -99,9 +98,9 @@ func (a *allocation) leaveOut(node string, before map[string]bool) bool {
 // dispensable is whether every executor fits on some node that runs beside one and those
 // that are left out. A node of another label may be somebody else's alone.
 func (a *allocation) dispensable(leftOut map[string]bool, node string) bool {
-	ctx, cancel := context.WithTimeout(a.ctx, reachLimit)
+	ctx, cancel := context.WithTimeout(a.ctx, site.ReachLimit)
 	defer cancel()
-	client, err := protocol.NewClient(a.site.conf, a.site.user, reachLimit)
+	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
 	if err != nil {
 		return false
 	}

@@ -1,4 +1,4 @@
-package yarn
+package containerlogs
 
 import (
 	"bufio"
@@ -25,7 +25,7 @@ const markBytes = 4 << 10
 
 // fromNodes reads what the nodes themselves have. One that does not answer, or has
 // nothing of a container any more, is passed over.
-func (r *logReader) fromNodes(ctx context.Context, places []place) error {
+func (r *logReader) fromNodes(ctx context.Context, places []Location) error {
 	deaf := map[string]bool{}
 	for _, p := range places {
 		if r.seen[p.Container] || deaf[p.Web] || p.Web == "" {
@@ -51,7 +51,7 @@ func (r *logReader) fromNodes(ctx context.Context, places []place) error {
 
 // fromNode reads one log of a container from its node; answered is whether that said
 // anything.
-func (r *logReader) fromNode(ctx context.Context, p place, o *owner, name string) (answered bool, err error) {
+func (r *logReader) fromNode(ctx context.Context, p Location, o *owner, name string) (answered bool, err error) {
 	keep := r.keep()
 	size := int64(math.MaxInt64)
 	switch {
@@ -60,7 +60,7 @@ func (r *logReader) fromNode(ctx context.Context, p place, o *owner, name string
 	case keep > 0:
 		size = -keep
 	}
-	query := url.Values{"size": {strconv.FormatInt(size, 10)}, "user.name": {r.site.user}}
+	query := url.Values{"size": {strconv.FormatInt(size, 10)}, "user.name": {r.site.User}}
 	at := url.URL{Scheme: "http", Host: p.Web, Path: "/ws/v1/node/containers/" + p.Container + "/logs/" + name, RawQuery: query.Encode()}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -1,4 +1,4 @@
-package yarn
+package containerlogs
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 	"github.com/tfcluster/tfcluster/cluster/yarn/aggregated"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -28,8 +29,8 @@ func TestMarks(t *testing.T) {
 	for _, tt := range []struct {
 		text, heading, label string
 	}{
-		{"Setting up env variables\n" + markOf(cluster.TaskID{Role: "my-role", Index: 12}, 3) + "\n", "my-role:12, attempt 3: container_1 on n:1, stderr", "agent of my-role:12"},
-		{"Launching container\n" + markMaster + "\n", "the cluster's driver: container_1 on n:1, stderr", "driver"},
+		{"Setting up env variables\n" + AgentMark(cluster.TaskID{Role: "my-role", Index: 12}, 3) + "\n", "my-role:12, attempt 3: container_1 on n:1, stderr", "agent of my-role:12"},
+		{"Launching container\n" + DriverMark + "\n", "the cluster's driver: container_1 on n:1, stderr", "driver"},
 		{"Launching container\n", "container_1 on n:1, stderr", "container_1"},
 		{markBegins + "of nobody attempt x\n", "container_1 on n:1, stderr", "container_1"},
 		{markBegins + "of $(reboot):1 attempt 1\n", "container_1 on n:1, stderr", "container_1"},
@@ -47,22 +48,38 @@ func TestMarks(t *testing.T) {
 	}
 }
 
+// stderrQuoted is what a NodeManager of 3.3.6 says of a process that ended with code 97.
+const stderrQuoted = `[2026-11-21 22:00:00.123]Exception from container-launch.
+Container id: container_1_0001_01_000002
+Exit code: 97
+
+[2026-11-21 22:00:00.125]Container exited with a non-zero exit code 97. Error file: prelaunch.err.
+Last 4096 bytes of prelaunch.err :
+Last 4096 bytes of stderr :
+time=2026-11-21T22:00:00 level=INFO msg=begins
+tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused
+
+
+[2026-11-21 22:00:00.126]Container exited with a non-zero exit code 97. Error file: prelaunch.err.
+Last 4096 bytes of prelaunch.err :
+`
+
 func TestLastLines(t *testing.T) {
 	t.Parallel()
 	const prelaunch = "[2026-11-21 22:00:00.125]Container exited with a non-zero exit code 1. Error file: prelaunch.err.\nLast 4096 bytes of prelaunch.err :\nln: no room\n  and more\n\n"
 	for _, tt := range []struct{ said, want string }{
-		{quoted, "time=2026-11-21T22:00:00 level=INFO msg=begins|tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
-		{quoted + quoted, "time=2026-11-21T22:00:00 level=INFO msg=begins|tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
+		{stderrQuoted, "time=2026-11-21T22:00:00 level=INFO msg=begins|tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
+		{stderrQuoted + stderrQuoted, "time=2026-11-21T22:00:00 level=INFO msg=begins|tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
 		{prelaunch, "ln: no room|  and more"},
 		{prelaunch + "Last 4096 bytes of stderr :\nTraceback:\n  line 1\n", "Traceback:|  line 1"},
 		{"Container released by application", ""},
 	} {
-		if got := strings.Join(lastLines(tt.said), "|"); got != tt.want {
+		if got := strings.Join(LastLines(tt.said), "|"); got != tt.want {
 			t.Errorf("%q", got)
 		}
 	}
 	many := "Last 4096 bytes of stderr :\n" + strings.Repeat("x\n", 100) + "last\n"
-	if got := lastLines(many); len(got) != mostLines || got[mostLines-1] != "last" {
+	if got := LastLines(many); len(got) != mostLines || got[mostLines-1] != "last" {
 		t.Errorf("%d lines: %q", len(got), got)
 	}
 }
@@ -104,7 +121,7 @@ func TestStalledNode(t *testing.T) {
 	}))
 	defer node.Close()
 	r := &logReader{web: node.Client(), seen: map[string]bool{}, emit: func(string, []*clusterpb.Line) error { return nil }}
-	at := place{Container: "container_1_0001_01_000002", Web: strings.TrimPrefix(node.URL, "http://")}
+	at := Location{Container: "container_1_0001_01_000002", Web: strings.TrimPrefix(node.URL, "http://")}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if answered, err := r.fromNode(ctx, at, &owner{}, "stderr"); !answered || err == nil || ctx.Err() != nil {
@@ -121,16 +138,16 @@ func TestLogLines(t *testing.T) {
 	}
 	text.WriteString("\xffend")
 	for _, tt := range []struct {
-		q           cluster.EngineQuery
+		q           cluster.LogQuery
 		cut         bool
 		n           int
 		first, last string
 	}{
-		{cluster.EngineQuery{}, false, 3*batch + 1, "line 0", "\uFFFDend"},
-		{cluster.EngineQuery{}, true, 3 * batch, "line 1", "\uFFFDend"},
-		{cluster.EngineQuery{Last: 2}, false, 2, "line 2999", "\uFFFDend"},
-		{cluster.EngineQuery{Last: 3, Grep: regexp.MustCompile("line .*7$")}, false, 3, "line 2977", "line 2997"},
-		{cluster.EngineQuery{Grep: regexp.MustCompile("nothing")}, false, 0, "", ""},
+		{cluster.LogQuery{}, false, 3*batch + 1, "line 0", "\uFFFDend"},
+		{cluster.LogQuery{}, true, 3 * batch, "line 1", "\uFFFDend"},
+		{cluster.LogQuery{Last: 2}, false, 2, "line 2999", "\uFFFDend"},
+		{cluster.LogQuery{Last: 3, Grep: regexp.MustCompile("line .*7$")}, false, 3, "line 2977", "line 2997"},
+		{cluster.LogQuery{Grep: regexp.MustCompile("nothing")}, false, 0, "", ""},
 	} {
 		var headings []string
 		var lines []*clusterpb.Line
@@ -155,7 +172,7 @@ func TestLogLines(t *testing.T) {
 
 func testReader(report *yarnpb.ApplicationReport, conf map[string]string) *logReader {
 	id := &yarnpb.ApplicationId{Id: new(int32(12345)), ClusterTimestamp: new(int64(17))}
-	return &logReader{site: site{hadoopconf.New(conf), "ann"}, id: id, report: report}
+	return &logReader{site: site.Site{Conf: hadoopconf.New(conf), User: "ann"}, id: id, report: report}
 }
 
 func TestLogFolders(t *testing.T) {

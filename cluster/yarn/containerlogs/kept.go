@@ -1,4 +1,4 @@
-package yarn
+package containerlogs
 
 import (
 	"cmp"
@@ -15,6 +15,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs"
 	"github.com/tfcluster/tfcluster/cluster/yarn/aggregated"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 )
 
 // nodeFile is how a node's file is called: host_port, with when it was written where a
@@ -23,14 +24,14 @@ var nodeFile = regexp.MustCompile(`^(.+?)_(\d+)(_\d{10,})?$`)
 
 // root is below which nodes put logs: for each user a folder.
 func (r *logReader) root() string {
-	return cmp.Or(r.site.conf.Get("yarn.log-aggregation.TFile.remote-app-log-dir"), r.site.conf.Get("yarn.nodemanager.remote-app-log-dir"), "/tmp/logs")
+	return cmp.Or(r.site.Conf.Get("yarn.log-aggregation.TFile.remote-app-log-dir"), r.site.Conf.Get("yarn.nodemanager.remote-app-log-dir"), "/tmp/logs")
 }
 
 // folders are where an application's logs may be: as Hadoop 3.3 lays them out, in buckets
 // of applications, and as earlier ones did.
 func (r *logReader) folders() []string {
-	suffix := cmp.Or(r.site.conf.Get("yarn.nodemanager.remote-app-log-dir-suffix"), "logs")
-	kind := cmp.Or(r.site.conf.Get("yarn.log-aggregation.TFile.remote-app-log-dir-suffix"), suffix+"-tfile")
+	suffix := cmp.Or(r.site.Conf.Get("yarn.nodemanager.remote-app-log-dir-suffix"), "logs")
+	kind := cmp.Or(r.site.Conf.Get("yarn.log-aggregation.TFile.remote-app-log-dir-suffix"), suffix+"-tfile")
 	name := protocol.ApplicationName(r.id)
 	return []string{
 		r.userDir() + "/bucket-" + kind + "/" + r.bucket(),
@@ -50,7 +51,7 @@ func (r *logReader) bucket() string {
 // fromHDFS reads what the nodes have put on HDFS. It fails with fs.ErrNotExist where they
 // have put nothing there.
 func (r *logReader) fromHDFS(ctx context.Context) error {
-	store, err := newHDFS(r.site)
+	store, err := site.NewHDFS(r.site)
 	if err != nil {
 		return err
 	}
@@ -193,12 +194,12 @@ func (r *logReader) kept(in *aggregated.Reader, e aggregated.Entry, o *owner, no
 func isContainer(name string) bool { return strings.HasPrefix(name, "container_") }
 
 // placesOf are the containers of an application among what Places gave.
-func placesOf(raw []byte, application string) []place {
-	var all []place
+func placesOf(raw []byte, application string) []Location {
+	var all []Location
 	if len(raw) == 0 || json.Unmarshal(raw, &all) != nil {
 		return nil // they are found on HDFS without
 	}
-	return slices.DeleteFunc(all, func(p place) bool {
+	return slices.DeleteFunc(all, func(p Location) bool {
 		id, _, err := protocol.ParseContainer(p.Container)
 		return err != nil || protocol.ApplicationName(id) != application
 	})

@@ -1,4 +1,4 @@
-package yarn
+package containerlogs
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
@@ -13,13 +14,13 @@ import (
 // within a few seconds. r says which YARN.
 func Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []string) map[string]string {
 	found := map[string]string{}
-	s, err := findSite(r)
+	s, err := site.Find(r)
 	if err != nil {
 		return found
 	}
-	ctx, cancel := context.WithTimeout(ctx, reachLimit)
+	ctx, cancel := context.WithTimeout(ctx, site.ReachLimit)
 	defer cancel()
-	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
+	client, err := protocol.NewClient(s.Conf, s.User, site.ReachLimit)
 	if err != nil {
 		return found
 	}
@@ -48,7 +49,7 @@ func outcome(r *yarnpb.ApplicationReport) string {
 	default:
 		state += " as " + final
 	}
-	why := strings.TrimPrefix(masterWords(r.GetDiagnostics()), "Application "+protocol.ApplicationName(r.GetApplicationId())+" was killed ")
+	why := strings.TrimPrefix(MasterError(r.GetDiagnostics()), "Application "+protocol.ApplicationName(r.GetApplicationId())+" was killed ")
 	why = strings.Replace(why, " with diagnostic message:", ":", 1)
 	if why != "" && final != "succeeded" {
 		state += ": " + why

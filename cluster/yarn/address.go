@@ -5,11 +5,9 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 )
-
-var _ cluster.Mover = (*allocation)(nil)
 
 // folderOn is an application's folder on HDFS.
 func folderOn(application string) string { return applicationsDir + "/" + application }
@@ -18,7 +16,7 @@ func folderOn(application string) string { return applicationsDir + "/" + applic
 // driver: a file on HDFS. That of an unmanaged application is there only if the driver
 // has moved.
 func (a *allocation) findable(app application, config []byte) ([]byte, error) {
-	store, err := newHDFS(a.site)
+	store, err := site.NewHDFS(a.site)
 	if err != nil {
 		return nil, err
 	}
@@ -33,8 +31,8 @@ func (a *allocation) findable(app application, config []byte) ([]byte, error) {
 	return json.Marshal(c)
 }
 
-// Moved writes down where the driver is dialled now.
-func (a *allocation) Moved(ctx context.Context, address string) error {
+// PublishAddress writes down where the driver is dialled now.
+func (a *allocation) PublishAddress(ctx context.Context, address string) error {
 	a.moving.Lock() // nothing is written behind forgetMoved
 	defer a.moving.Unlock()
 	a.mu.Lock()
@@ -48,7 +46,7 @@ func (a *allocation) Moved(ctx context.Context, address string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(a.ctx, cancel)() // who releases waits for it
-	store, err := newHDFS(a.site)
+	store, err := site.NewHDFS(a.site)
 	if err != nil {
 		return err
 	}
@@ -60,7 +58,7 @@ func (a *allocation) Moved(ctx context.Context, address string) error {
 	return store.Write(ctx, folder+"/"+addressFile, strings.NewReader(address))
 }
 
-// forgetMoved removes what Moved has written of an application that has ended.
+// forgetMoved removes what PublishAddress has written of an application that has ended.
 func (a *allocation) forgetMoved(ctx context.Context, app application) error {
 	a.moving.Lock()
 	defer a.moving.Unlock()
@@ -72,7 +70,7 @@ func (a *allocation) forgetMoved(ctx context.Context, app application) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, endedLimit)
 	defer cancel()
-	store, err := newHDFS(a.site)
+	store, err := site.NewHDFS(a.site)
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package yarn
+package containerlogs
 
 import (
 	"bufio"
@@ -14,14 +14,15 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/yarn/aggregated"
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
+	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// ReadLogs gives what the containers of an application wrote, whether it lives or not, and
-// whoever it is of. r says which YARN is meant; places is what a LogKeeper's Places gave,
+// Read gives what the containers of an application wrote, whether it lives or not, and
+// whoever it is of. r says which YARN is meant; places is what ApplicationHistory's LogLocations gave,
 // or nil. emit is called in turn with a heading, or with lines.
-func ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.EngineQuery, emit func(heading string, lines []*clusterpb.Line) error) error {
-	s, err := findSite(r)
+func Read(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(heading string, lines []*clusterpb.Line) error) error {
+	s, err := site.Find(r)
 	if err != nil {
 		return err
 	}
@@ -29,14 +30,14 @@ func ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q
 	if err != nil {
 		return err
 	}
-	return readLogs(ctx, s, id, placesOf(places, q.Allocation), q, emit)
+	return ReadApplication(ctx, s, id, placesOf(places, q.Allocation), q, emit)
 }
 
 // logReader reads one application's.
 type logReader struct {
-	site   site
+	site   site.Site
 	id     *yarnpb.ApplicationId
-	query  cluster.EngineQuery
+	query  cluster.LogQuery
 	emit   func(heading string, lines []*clusterpb.Line) error
 	client *protocol.Client
 	web    *http.Client
@@ -45,18 +46,18 @@ type logReader struct {
 	seen   map[string]bool           // containers that were read
 }
 
-// readLogs reads what the nodes have, as long as they have it, and what they have put on
+// ReadApplication reads what the nodes have, as long as they have it, and what they have put on
 // HDFS: while an application lives the nodes first, else HDFS.
-func readLogs(ctx context.Context, s site, id *yarnpb.ApplicationId, places []place, q cluster.EngineQuery, emit func(string, []*clusterpb.Line) error) error {
+func ReadApplication(ctx context.Context, s site.Site, id *yarnpb.ApplicationId, places []Location, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
 	r := &logReader{site: s, id: id, query: q, emit: emit, seen: map[string]bool{}, web: &http.Client{CheckRedirect: stay}}
 	defer r.web.CloseIdleConnections()
-	client, err := protocol.NewClient(s.conf, s.user, reachLimit)
+	client, err := protocol.NewClient(s.Conf, s.User, site.ReachLimit)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	r.client = client
-	limited, cancel := context.WithTimeout(ctx, 2*reachLimit)
+	limited, cancel := context.WithTimeout(ctx, 2*site.ReachLimit)
 	r.report, r.silent = client.Report(limited, id)
 	cancel()
 	if r.silent != nil {
@@ -94,8 +95,8 @@ type emitError struct{ error }
 func (e emitError) Unwrap() error { return e.error }
 
 // living adds the containers that YARN knows to those that are remembered.
-func (r *logReader) living(ctx context.Context, places []place) []place {
-	ctx, cancel := context.WithTimeout(ctx, reachLimit)
+func (r *logReader) living(ctx context.Context, places []Location) []Location {
+	ctx, cancel := context.WithTimeout(ctx, site.ReachLimit)
 	defer cancel()
 	found, err := r.client.Containers(ctx, r.report.GetCurrentApplicationAttemptId())
 	if err != nil {
@@ -111,7 +112,7 @@ func (r *logReader) living(ctx context.Context, places []place) []place {
 			if _, after, ok := strings.Cut(web, "://"); ok {
 				web = after
 			}
-			places = append(places, place{Container: name, Node: protocol.NodeName(c.GetNodeId()), Web: web})
+			places = append(places, Location{Container: name, Node: protocol.NodeName(c.GetNodeId()), Web: web})
 		}
 	}
 	return places
@@ -166,7 +167,7 @@ func (r *logReader) user() string {
 	if u := r.report.GetUser(); u != "" {
 		return u
 	}
-	return r.site.user
+	return r.site.User
 }
 
 // Bounds of what is read of one log for its last lines, in bytes.

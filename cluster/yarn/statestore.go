@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Keep keeps the driver's state where the next attempt finds it.
-func (a *Attempt) Keep(state []byte) {
+// SaveState keeps the driver's state where the next attempt finds it.
+func (a *Attempt) SaveState(state []byte) {
 	a.mu.Lock()
 	a.state = state
 	a.given++
@@ -17,8 +17,8 @@ func (a *Attempt) Keep(state []byte) {
 	a.rouse()
 }
 
-// Kept waits until what Keep was given before is kept.
-func (a *Attempt) Kept(ctx context.Context) error {
+// Flush waits until what SaveState was given before is kept.
+func (a *Attempt) Flush(ctx context.Context) error {
 	a.mu.Lock()
 	given := a.given
 	for a.kept < given {

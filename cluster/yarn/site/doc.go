@@ -1,0 +1,2 @@
+// Package site finds the Hadoop that a request means: its configuration and the user there.
+package site
