@@ -91,14 +91,15 @@ const agentGC = 200
 // a container of YARN, with the container.
 func runAgent(ctx context.Context, args []string) error {
 	debug.SetGCPercent(agentGC)
-	input := io.Reader(os.Stdin)
+	read := func() (*clusterpb.AgentConfig, error) { return clusterpb.ReadAgentConfig(os.Stdin) }
 	if slices.Contains(args, yarn.AgentCommand) {
-		var err error
-		if input, err = yarn.AgentInput(); err != nil {
-			return err
-		}
+		read = yarn.ContainerConfig
 	}
-	return agent.Main(ctx, input, version)
+	config, err := read()
+	if err != nil {
+		return err
+	}
+	return agent.Main(ctx, config, version)
 }
 
 // board is a cluster's TensorBoard as its coordinator knows it.

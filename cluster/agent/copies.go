@@ -19,12 +19,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 )
 
-// Hadoop is what the driver knows of HDFS, for executors without a configuration.
-type Hadoop struct {
-	User       string            `json:"user"`
-	Properties map[string]string `json:"properties"`
-}
-
 // copiesAtOnce is how many files of one ctx.local_copy are on their way.
 const copiesAtOnce = 4
 
@@ -92,8 +86,8 @@ func (a *Agent) hdfs() (*hdfs.FS, error) {
 		conf, err = hadoopconf.New(nil), nil // a URI with an authority needs none
 	}
 	user := ""
-	if h := a.cfg.Hadoop; h != nil {
-		conf, user, err = hadoopconf.New(h.Properties), h.User, nil
+	if h := a.cfg.GetHadoop(); h != nil {
+		conf, user, err = hadoopconf.New(h.GetProperties()), h.GetUser(), nil
 	}
 	if err != nil {
 		return nil, err

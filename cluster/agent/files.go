@@ -96,12 +96,12 @@ func (o *ownFolder) copies() string { return filepath.Join(o.dir, "copies") }
 // openFiles makes the agent's own folder and, where the driver's disk is not shared, is
 // ready for the runs.
 func (a *Agent) openFiles(client clusterpb.CoordinatorClient) error {
-	parent := a.cfg.WorkDir
+	parent := a.cfg.GetFolders().GetWorkDir()
 	if parent == "" {
-		parent = a.cfg.RuntimeDir
+		parent = a.cfg.GetFolders().GetRuntimeDir()
 	}
 	var err error
-	if a.own, err = openOwnFolder(parent, a.incarnation); err != nil || a.cfg.SharedDir != "" {
+	if a.own, err = openOwnFolder(parent, a.incarnation); err != nil || a.cfg.GetFolders().GetSharedDir() != "" {
 		return err
 	}
 	root, err := os.OpenRoot(a.own.dir)
@@ -109,7 +109,7 @@ func (a *Agent) openFiles(client clusterpb.CoordinatorClient) error {
 		return fmt.Errorf("open the folder of the runs' files: %w", err)
 	}
 	a.files = &ownFiles{
-		dir: a.own.dir, root: root, client: client, executor: a.cfg.ExecutorID, log: a.log, work: &a.work, send: a.link.send,
+		dir: a.own.dir, root: root, client: client, executor: a.cfg.GetIdentity().GetExecutorId(), log: a.log, work: &a.work, send: a.link.send,
 		runs: map[int32]*runFiles{},
 	}
 	return nil

@@ -73,7 +73,7 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 func (a *Agent) welcome(ctx context.Context, w *clusterpb.Welcome) error {
 	if w.GetRefused() != "" {
 		a.log.Error("the coordinator refused this agent", "reason", w.GetRefused())
-		err := fmt.Errorf("the coordinator refused executor %s: %s", a.cfg.ExecutorID, w.GetRefused())
+		err := fmt.Errorf("the coordinator refused executor %s: %s", a.cfg.GetIdentity().GetExecutorId(), w.GetRefused())
 		a.cancel(err)
 		return err
 	}
@@ -95,8 +95,8 @@ func (a *Agent) warm(ctx context.Context, want *clusterpb.WarmUp) {
 	if want == nil {
 		return
 	}
-	if a.cfg.Python != "" && want.GetEnvironment() == nil { // an environment brings its own
-		want.Python = a.cfg.Python
+	if a.cfg.GetPython() != "" && want.GetEnvironment() == nil { // an environment brings its own
+		want.Python = a.cfg.GetPython()
 	}
 	if want.GetPython() == "" {
 		want.Python = "python3"
@@ -152,7 +152,7 @@ func (a *Agent) prepared(reply *clusterpb.Prepared) {
 func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 	starting, cancel := context.WithCancel(ctx)
 	t := &task{launch: l, emit: a.tell, done: make(chan struct{}), hurried: make(chan struct{}), cancel: cancel}
-	t.id = fmt.Sprintf("%s/%s/run%d.%d/%s", a.cfg.Cluster, a.incarnation, l.GetRun(), l.GetAttempt(), l.GetTask())
+	t.id = fmt.Sprintf("%s/%s/run%d.%d/%s", a.cfg.GetIdentity().GetCluster(), a.incarnation, l.GetRun(), l.GetAttempt(), l.GetTask())
 	t.arrive = func(name string) {
 		a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Barrier{Barrier: &clusterpb.BarrierArrived{
 			Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Name: name,

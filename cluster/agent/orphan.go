@@ -12,7 +12,7 @@ func (a *Agent) connected() {
 	defer a.mu.Unlock()
 	a.welcomed = true
 	a.orphan.Stop()
-	a.log.Info("joined", "coordinator", a.cfg.Coordinator)
+	a.log.Info("joined", "coordinator", a.cfg.GetDriver().GetCoordinator())
 }
 
 // disconnected starts the orphan's clock: first the tasks are ended, then what

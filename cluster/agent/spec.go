@@ -146,7 +146,7 @@ func (a *Agent) fetch(ctx context.Context, t *task, spec *runnerSpec) error {
 		t.blobs = append(t.blobs, f)
 	}
 	if spec.Modules != "" {
-		parent := filepath.Join(a.cfg.RuntimeDir, "modules")
+		parent := filepath.Join(a.cfg.GetFolders().GetRuntimeDir(), "modules")
 		if err := os.MkdirAll(parent, 0o700); err != nil {
 			return fmt.Errorf("make the folder of the program's modules: %w", err)
 		}
@@ -162,7 +162,7 @@ func (a *Agent) taskEnv(l *clusterpb.Launch) (map[string]string, error) {
 		"CUDA_VISIBLE_DEVICES": a.gpus.Visible(),
 		"CUDA_DEVICE_ORDER":    "PCI_BUS_ID",
 	}
-	setThreads(env, a.cfg.Threads, runtime.NumCPU())
+	setThreads(env, int(a.cfg.GetThreads()), runtime.NumCPU())
 	theirs, err := l.Environment()
 	if err != nil {
 		return nil, fmt.Errorf("make the task's environment: %w", err)
@@ -216,7 +216,7 @@ func (a *Agent) workingDir(ctx context.Context, t *task) (string, error) {
 	}
 	dir, ok := localDir(directories.GetDir())
 	if !ok || os.MkdirAll(dir, 0o700) != nil {
-		dir = a.cfg.RuntimeDir
+		dir = a.cfg.GetFolders().GetRuntimeDir()
 	}
 	if directories.GetWorking() != "" {
 		t.note(fmt.Sprintf("%s is not on %s: the program starts in %s", directories.GetWorking(), a.host, dir), true)

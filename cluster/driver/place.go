@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
@@ -116,7 +117,7 @@ func (d *driver) hadoop(cfg *coordinator.Config) {
 		return
 	}
 	cfg.DefaultFS = h.DefaultFS
-	cfg.Hadoop = map[string]any{"user": h.User, "properties": h.Properties}
+	cfg.Hadoop = &clusterpb.HadoopClient{User: h.User, Properties: h.Properties}
 }
 
 // leave ends the use of the directory.
