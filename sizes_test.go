@@ -25,7 +25,6 @@ const (
 var tooLarge = map[string]bool{
 	"cluster.Allocation methods": true, "cluster.Hosting methods": true, "coordinator.Spool methods": true, "runfiles.Disk methods": true,
 	"spool.Remote methods": true,
-	"agent.Agent fields":   true, "agent.controlMessage fields": true, "agent.taskContext fields": true, "agent.task fields": true,
 	"coordinator.Config fields": true, "coordinator.Coordinator fields": true, "coordinator.record fields": true, "lifecycle.Executor fields": true,
 	"spool.Spool fields": true, "spark.allocation fields": true, "yarn.allocation fields": true, "yarn.Attempt fields": true, "kernel.Kernel fields": true,
 	"lifecycle.Step lines":                  true,

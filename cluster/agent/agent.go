@@ -45,36 +45,72 @@ const maxMessage = 32 << 20
 // Agent is one executor's side of a cluster.
 type Agent struct {
 	// fixed before the first goroutine starts
-	cfg         *clusterpb.AgentConfig
-	version     string
-	incarnation string
-	host        string
-	address     string
-	log         *slog.Logger
-	gpus        *gpu.Held
-	gpuError    string
-	blobs       *blobStore
-	logs        *tasklog.Shipper
-	own         *ownFolder
-	files       *ownFiles // nil where the driver's disk is shared
-	given       *givenFiles
-	python      *interpreter.Interpreter
-	link        *link
-	cancel      context.CancelCauseFunc
+	cfg    *clusterpb.AgentConfig
+	self   self
+	log    *slog.Logger
+	gpus   heldGPUs
+	logs   *tasklog.Shipper
+	disk   hostDisk
+	python *interpreter.Interpreter
+	link   *link
+	cancel context.CancelCauseFunc
 
 	work sync.WaitGroup // tasks, ends of runs, the heart
 
 	mu sync.Mutex
 	// guarded by mu
-	runs      map[int32]*run
-	port      *heldPort // held between runs
+	runs   map[int32]*run
+	port   *heldPort // held between runs
+	driver presence
+	ended  bool // nothing is started any more
+}
+
+// self is who an agent says it is.
+type self struct{ version, incarnation, host, address string }
+
+// heldGPUs are the GPUs of this executor, or why it has none.
+type heldGPUs struct {
+	held *gpu.Held
+	err  string
+}
+
+// hostDisk is what an agent has on its host's disk.
+type hostDisk struct {
+	blobs *blobStore
+	own   *ownFolder
+	files *ownFiles // nil where the driver's disk is shared
+	given *givenFiles
+}
+
+// close removes what is the agent's alone.
+func (d *hostDisk) close() {
+	if d.files != nil {
+		d.files.root.Close()
+	}
+	d.given.close()
+	d.own.close()
+}
+
+// presence is whether a driver is there, and what is done without one. It is guarded by
+// the agent's mu.
+type presence struct {
 	beat      time.Duration
 	grace     time.Duration
 	idle      time.Duration
 	orphan    *time.Timer // runs while no driver is there
 	welcomed  bool
-	ended     bool // nothing is started any more
 	lastError error
+}
+
+// agree takes over what a coordinator wants.
+func (p *presence) agree(w *clusterpb.Welcome) {
+	if ms := w.GetHeartbeatMillis(); ms > 0 {
+		p.beat = millis(ms)
+	}
+	if ms := w.GetOrphanGraceMillis(); ms > 0 {
+		p.grace = millis(ms)
+	}
+	p.idle = millis(w.GetIdleMillis())
 }
 
 // Run is an agent's life: it returns nil when it was released, and an error
@@ -110,8 +146,8 @@ func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *s
 	defer conn.Close()
 	a.warm(ctx, cfg.GetWarmUp())
 	a.cancel = cancel
-	a.orphan = time.AfterFunc(firstJoin, func() {
-		cancel(fmt.Errorf("%s could not join the coordinator at %s within %v: %w", a.host, cfg.GetDriver().GetCoordinator(), firstJoin, a.joinError()))
+	a.driver.orphan = time.AfterFunc(firstJoin, func() {
+		cancel(fmt.Errorf("%s could not join the coordinator at %s within %v: %w", a.self.host, cfg.GetDriver().GetCoordinator(), firstJoin, a.joinError()))
 	})
 	a.work.Go(func() { a.heart(ctx) })
 	a.watchOwners(ctx)
@@ -141,16 +177,18 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 	incarnation := make([]byte, 8)
 	_, _ = rand.Read(incarnation) // never fails
 	a := &Agent{
-		cfg: cfg, version: version, incarnation: hex.EncodeToString(incarnation), log: log,
-		runs: map[int32]*run{}, beat: defaultHeartbeat,
-		grace: millis(cfg.GetTimeouts().GetOrphanGraceMillis()), idle: millis(cfg.GetTimeouts().GetIdleMillis()), gpus: &gpu.Held{},
+		cfg: cfg, self: self{version: version, incarnation: hex.EncodeToString(incarnation)}, log: log, runs: map[int32]*run{},
+		gpus: heldGPUs{held: &gpu.Held{}},
+		driver: presence{
+			beat: defaultHeartbeat, grace: millis(cfg.GetTimeouts().GetOrphanGraceMillis()), idle: millis(cfg.GetTimeouts().GetIdleMillis()),
+		},
 	}
 	client := clusterpb.NewCoordinatorClient(conn)
-	a.host, a.address = localNames(ctx, cfg)
-	a.blobs = &blobStore{dir: filepath.Join(folders.GetRuntimeDir(), "blobs"), client: client, kept: blobsKept}
-	a.logs = tasklog.NewShipper(filepath.Join(folders.GetRuntimeDir(), "spool-"+a.incarnation))
+	a.self.host, a.self.address = localNames(ctx, cfg)
+	a.disk.blobs = &blobStore{dir: filepath.Join(folders.GetRuntimeDir(), "blobs"), client: client, kept: blobsKept}
+	a.logs = tasklog.NewShipper(filepath.Join(folders.GetRuntimeDir(), "spool-"+a.self.incarnation))
 	a.python = interpreter.New(interpreter.Starter{Dir: folders.GetHostDir()}, log, a.warmed)
-	a.given = &givenFiles{blobs: &blobStore{client: client}, host: a.host, held: map[string]*os.File{}}
+	a.disk.given = &givenFiles{blobs: &blobStore{client: client}, host: a.self.host, held: map[string]*os.File{}}
 	where.open = a.hdfs
 	a.link = &link{client: client, member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1), look: func(ctx context.Context) {
 		if where.look(ctx) {
@@ -158,14 +196,14 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 		}
 	}}
 	b := &bringer{
-		environments: ship.Environments{Dir: environmentsIn(folders.GetCacheDir()), Host: a.host}, blobs: a.blobs, python: cfg.GetPython(), send: a.link.send,
+		environments: ship.Environments{Dir: environmentsIn(folders.GetCacheDir()), Host: a.self.host}, blobs: a.disk.blobs, python: cfg.GetPython(), send: a.link.send,
 	}
 	a.python.Bring = b.bring
 	if err := a.openFiles(client); err != nil {
 		conn.Close()
 		return nil, nil, err
 	}
-	a.given.blobs.dir = filepath.Join(a.own.dir, "given")
+	a.disk.given.blobs.dir = filepath.Join(a.disk.own.dir, "given")
 	if a.port, err = holdPort(); err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -174,8 +212,8 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 		limited, cancel := context.WithTimeout(ctx, gpuTimeout)
 		defer cancel()
 		p := gpu.Picker{Lister: gpu.NewLister(), Locks: gpu.DefaultLocks(), Visible: os.Getenv("CUDA_VISIBLE_DEVICES"), Engine: cfg.GetGpus().GetAssigned(), Patience: gpu.DefaultPatience}
-		if a.gpus, err = p.Hold(limited, n, identity.GetCluster()+"/"+identity.GetExecutorId()); err != nil {
-			a.gpus, a.gpuError = &gpu.Held{}, err.Error()
+		if a.gpus.held, err = p.Hold(limited, n, identity.GetCluster()+"/"+identity.GetExecutorId()); err != nil {
+			a.gpus.held, a.gpus.err = &gpu.Held{}, err.Error()
 		}
 	}
 	return a, conn, nil
@@ -252,7 +290,7 @@ func localNames(ctx context.Context, cfg *clusterpb.AgentConfig) (host, address 
 func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 	a.mu.Lock()
 	a.ended = true
-	a.orphan.Stop()
+	a.driver.orphan.Stop()
 	tasks := a.tasks()
 	a.mu.Unlock()
 	for _, t := range tasks {
@@ -270,20 +308,16 @@ func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 		r.port.release()
 	}
 	a.port.release()
-	a.gpus.Release()
+	a.gpus.held.Release()
 	os.RemoveAll(a.logs.Dir)
-	if a.files != nil {
-		a.files.root.Close()
-	}
-	a.given.close()
-	a.own.close()
+	a.disk.close()
 }
 
 // heart sends heartbeats.
 func (a *Agent) heart(ctx context.Context) {
 	for {
 		a.mu.Lock()
-		beat := a.beat
+		beat := a.driver.beat
 		a.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -312,10 +346,10 @@ func (a *Agent) heartbeat() {
 // hello describes the executor. Caller holds mu.
 func (a *Agent) hello() *clusterpb.Hello {
 	h := &clusterpb.Hello{
-		ExecutorId: a.cfg.GetIdentity().GetExecutorId(), Attempt: a.cfg.GetIdentity().GetAttempt(), Incarnation: a.incarnation, Host: a.host,
-		Address: a.address, Version: a.version, OsArch: runtime.GOOS + "/" + runtime.GOARCH, Pid: int32(os.Getpid()),
-		Gpus: a.gpus.GPUs, GpuError: a.gpuError, Cpus: int32(runtime.NumCPU()), MemoryBytes: memoryBytes(),
-		Python: a.python.Describe(), OwnDisk: a.files != nil,
+		ExecutorId: a.cfg.GetIdentity().GetExecutorId(), Attempt: a.cfg.GetIdentity().GetAttempt(), Incarnation: a.self.incarnation, Host: a.self.host,
+		Address: a.self.address, Version: a.self.version, OsArch: runtime.GOOS + "/" + runtime.GOARCH, Pid: int32(os.Getpid()),
+		Gpus: a.gpus.held.GPUs, GpuError: a.gpus.err, Cpus: int32(runtime.NumCPU()), MemoryBytes: memoryBytes(),
+		Python: a.python.Describe(), OwnDisk: a.disk.files != nil,
 	}
 	h.Warmed = h.Python != nil
 	if a.port != nil {
@@ -347,8 +381,8 @@ func (a *Agent) warmed(p *clusterpb.Python) {
 func (a *Agent) joinError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.lastError == nil {
+	if a.driver.lastError == nil {
 		return errors.New("no answer")
 	}
-	return a.lastError
+	return a.driver.lastError
 }

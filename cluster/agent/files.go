@@ -101,15 +101,15 @@ func (a *Agent) openFiles(client clusterpb.CoordinatorClient) error {
 		parent = a.cfg.GetFolders().GetRuntimeDir()
 	}
 	var err error
-	if a.own, err = openOwnFolder(parent, a.incarnation); err != nil || a.cfg.GetFolders().GetSharedDir() != "" {
+	if a.disk.own, err = openOwnFolder(parent, a.self.incarnation); err != nil || a.cfg.GetFolders().GetSharedDir() != "" {
 		return err
 	}
-	root, err := os.OpenRoot(a.own.dir)
+	root, err := os.OpenRoot(a.disk.own.dir)
 	if err != nil {
 		return fmt.Errorf("open the folder of the runs' files: %w", err)
 	}
-	a.files = &ownFiles{
-		dir: a.own.dir, root: root, client: client, executor: a.cfg.GetIdentity().GetExecutorId(), log: a.log, work: &a.work, send: a.link.send,
+	a.disk.files = &ownFiles{
+		dir: a.disk.own.dir, root: root, client: client, executor: a.cfg.GetIdentity().GetExecutorId(), log: a.log, work: &a.work, send: a.link.send,
 		runs: map[int32]*runFiles{},
 	}
 	return nil
