@@ -91,15 +91,18 @@ const agentGC = 200
 // a container of YARN, with the container.
 func runAgent(ctx context.Context, args []string) error {
 	debug.SetGCPercent(agentGC)
-	read := func() (*clusterpb.AgentConfig, error) { return clusterpb.ReadAgentConfig(os.Stdin) }
-	if slices.Contains(args, yarn.AgentCommand) {
-		read = yarn.ContainerConfig
-	}
-	config, err := read()
+	config, err := agentConfig(args)
 	if err != nil {
 		return err
 	}
 	return agent.Main(ctx, config, version)
+}
+
+func agentConfig(args []string) (*clusterpb.AgentConfig, error) {
+	if slices.Contains(args, yarn.AgentCommand) {
+		return yarn.ContainerConfig()
+	}
+	return clusterpb.ReadAgentConfig(os.Stdin)
 }
 
 // board is a cluster's TensorBoard as its coordinator knows it.

@@ -24,7 +24,7 @@ const (
 // out: TestSizes fails until it is.
 var tooLarge = map[string]bool{
 	"cluster.Allocation methods": true, "cluster.Hosting methods": true, "coordinator.Spool methods": true, "runfiles.Disk methods": true,
-	"spool.Remote methods": true,
+	"spool.Remote methods":      true,
 	"coordinator.Config fields": true, "coordinator.Coordinator fields": true, "coordinator.record fields": true, "lifecycle.Executor fields": true,
 	"spool.Spool fields": true, "spark.allocation fields": true, "yarn.allocation fields": true, "yarn.Attempt fields": true, "kernel.Kernel fields": true,
 	"lifecycle.Step lines":                  true,
