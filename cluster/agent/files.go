@@ -236,7 +236,7 @@ type taskFiles struct {
 	done   chan struct{}   // closed when what it left was sent, or given up
 }
 
-// ready fetches the checkpoints that the task takes up.
+// ready fetches the checkpoints that the task takes up, or that were made before it.
 func (t *taskFiles) ready(ctx context.Context) error {
 	if t.before != nil {
 		select {
@@ -245,7 +245,7 @@ func (t *taskFiles) ready(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	if !t.launch.GetResumed() {
+	if !t.launch.GetResumed() && !t.launch.GetFollows() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchFiles)
@@ -259,13 +259,16 @@ func (r *runFiles) pull(ctx context.Context) error {
 	return r.mirror.Pull(ctx)
 }
 
-// watches tells whether a task reads what others save: it does not train.
+// watches returns whether a task reads what others save while it runs: it does not train.
+// Tracked roles train, whatever they are called, but for an evaluator.
 func (t *taskFiles) watches() bool {
 	switch role, _, _ := strings.Cut(t.launch.GetTask(), ":"); role {
 	case "chief", "master", "worker", "ps":
 		return false
+	case "evaluator":
+		return true
 	}
-	return true
+	return t.launch.GetRoleKind() != "tracked"
 }
 
 // left says that the task's process is gone. The channel is closed when what it left

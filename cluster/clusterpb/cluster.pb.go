@@ -2829,6 +2829,8 @@ type Launch struct {
 	ExecutorNumber int32                  `protobuf:"varint,15,opt,name=executor_number,json=executorNumber,proto3" json:"executor_number,omitempty"` // ctx.executor_id
 	Files          []*Shipped             `protobuf:"bytes,16,rep,name=files,proto3" json:"files,omitempty"`                                          // for the working directory of the task
 	SpecVariables  []*SpecVariable        `protobuf:"bytes,17,rep,name=spec_variables,json=specVariables,proto3" json:"spec_variables,omitempty"`
+	RoleKind       string                 `protobuf:"bytes,18,opt,name=role_kind,json=roleKind,proto3" json:"role_kind,omitempty"` // tracked | untracked | sidecar; "": of a driver that does not say
+	Follows        bool                   `protobuf:"varint,19,opt,name=follows,proto3" json:"follows,omitempty"`                  // its role depends on tracked ones, which have ended: what they saved is fetched for it
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2980,6 +2982,20 @@ func (x *Launch) GetSpecVariables() []*SpecVariable {
 		return x.SpecVariables
 	}
 	return nil
+}
+
+func (x *Launch) GetRoleKind() string {
+	if x != nil {
+		return x.RoleKind
+	}
+	return ""
+}
+
+func (x *Launch) GetFollows() bool {
+	if x != nil {
+		return x.Follows
+	}
+	return false
 }
 
 // SpecVariable: a variable of the task's environment whose value has cluster_spec, or
@@ -8482,7 +8498,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03own\x18\x03 \x01(\bR\x03own\"5\n" +
 	"\aPrepare\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\x9e\x05\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xd5\x05\n" +
 	"\x06Launch\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -8504,7 +8520,9 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\aresumed\x18\x0e \x01(\bR\aresumed\x12'\n" +
 	"\x0fexecutor_number\x18\x0f \x01(\x05R\x0eexecutorNumber\x12+\n" +
 	"\x05files\x18\x10 \x03(\v2\x15.tfcluster.v1.ShippedR\x05files\x12A\n" +
-	"\x0espec_variables\x18\x11 \x03(\v2\x1a.tfcluster.v1.SpecVariableR\rspecVariables\x1a6\n" +
+	"\x0espec_variables\x18\x11 \x03(\v2\x1a.tfcluster.v1.SpecVariableR\rspecVariables\x12\x1b\n" +
+	"\trole_kind\x18\x12 \x01(\tR\broleKind\x12\x18\n" +
+	"\afollows\x18\x13 \x01(\bR\afollows\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
