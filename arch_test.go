@@ -75,7 +75,7 @@ var mayImport = map[string][]string{
 	"cluster/yarn/aggregated":    {},
 	"cluster/yarn/hadooptest":    {},
 
-	"cluster/spark/slot":      {"cluster/lockfile"},
+	"cluster/spark/slot":      {"cluster/clusterpb", "cluster/lockfile"},
 	"cluster/spark/sparktest": {"cluster", "cluster/clustertest", "cluster/state"},
 }
 

@@ -80,11 +80,11 @@ const agentGC = 200
 // a container of YARN, with the container.
 func runAgent(ctx context.Context, args []string) error {
 	debug.SetGCPercent(agentGC)
-	input, err := agentInput(args)
+	config, err := agentConfig(args)
 	if err != nil {
 		return err
 	}
-	return agent.Main(ctx, input, version)
+	return agent.Main(ctx, config, version)
 }
 
 // board is a cluster's TensorBoard as its coordinator knows it.

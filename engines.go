@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"slices"
@@ -40,13 +39,13 @@ func managedBackends(attempt *yarn.Attempt) map[string]cluster.Backend {
 	return map[string]cluster.Backend{"yarn": &yarn.Backend{Attempt: attempt}}
 }
 
-// agentInput is where an agent reads its configuration: standard input, or a file of its
-// container.
-func agentInput(args []string) (io.Reader, error) {
+// agentConfig is an agent's configuration: of its container, or what a backend writes to its
+// standard input.
+func agentConfig(args []string) (*clusterpb.AgentConfig, error) {
 	if slices.Contains(args, yarn.AgentCommand) {
-		return yarn.AgentInput()
+		return yarn.ContainerConfig()
 	}
-	return os.Stdin, nil
+	return clusterpb.ReadAgentConfig(os.Stdin)
 }
 
 // runSlot is `tfcluster spark-slot`, a task of Spark that starts an agent.

@@ -15,6 +15,9 @@ import (
 
 // TestMain is the program itself where a test starts it as one.
 func TestMain(m *testing.M) {
+	if path := os.Getenv(noteConfig); path != "" && len(os.Args) > 1 && os.Args[1] == "agent" {
+		os.Exit(noteAgentConfig(path, os.Args[2:]))
+	}
 	if os.Getenv("TFCLUSTER_TEST_MAIN") != "" {
 		os.Exit(run(context.Background(), os.Args[1:]))
 	}

@@ -72,7 +72,7 @@ type Request struct {
 	Reserve   *clusterpb.ReserveRequest
 	// AgentConfig makes the configuration an agent reads on its standard input:
 	// it holds a key, so it never travels in an argument or an environment.
-	AgentConfig func(id ExecutorID, attempt int) ([]byte, error)
+	AgentConfig func(id ExecutorID, attempt int) (*clusterpb.AgentConfig, error)
 	// Program is the tfcluster binary to run as agent.
 	Program string
 	// StateDir is the cluster's own folder, 0700, kept until shutdown.

@@ -45,72 +45,109 @@ const maxMessage = 32 << 20
 // Agent is one executor's side of a cluster.
 type Agent struct {
 	// fixed before the first goroutine starts
-	cfg         Config
-	version     string
-	incarnation string
-	host        string
-	address     string
-	log         *slog.Logger
-	gpus        *gpu.Held
-	gpuError    string
-	blobs       *blobStore
-	logs        *tasklog.Shipper
-	own         *ownFolder
-	files       *ownFiles // nil where the driver's disk is shared
-	given       *givenFiles
-	python      *interpreter.Interpreter
-	link        *link
-	cancel      context.CancelCauseFunc
+	cfg    *clusterpb.AgentConfig
+	self   self
+	log    *slog.Logger
+	gpus   heldGPUs
+	logs   *tasklog.Shipper
+	disk   hostDisk
+	python *interpreter.Interpreter
+	link   *link
+	cancel context.CancelCauseFunc
 
 	work sync.WaitGroup // tasks, ends of runs, the heart
 
 	mu sync.Mutex
 	// guarded by mu
-	runs      map[int32]*run
-	port      *heldPort // held between runs
+	runs   map[int32]*run
+	port   *heldPort // held between runs
+	driver presence
+	ended  bool // nothing is started any more
+}
+
+// self is who an agent says it is.
+type self struct{ version, incarnation, host, address string }
+
+// heldGPUs are the GPUs of this executor, or why it has none.
+type heldGPUs struct {
+	held *gpu.Held
+	err  string
+}
+
+// hostDisk is what an agent has on its host's disk.
+type hostDisk struct {
+	blobs *blobStore
+	own   *ownFolder
+	files *ownFiles // nil where the driver's disk is shared
+	given *givenFiles
+}
+
+// close removes what is the agent's alone.
+func (d *hostDisk) close() {
+	if d.files != nil {
+		d.files.root.Close()
+	}
+	d.given.close()
+	d.own.close()
+}
+
+// presence is whether a driver is there, and what is done without one. It is guarded by
+// the agent's mu.
+type presence struct {
 	beat      time.Duration
 	grace     time.Duration
 	idle      time.Duration
 	orphan    *time.Timer // runs while no driver is there
 	welcomed  bool
-	ended     bool // nothing is started any more
 	lastError error
+}
+
+// agree takes over what a coordinator wants.
+func (p *presence) agree(w *clusterpb.Welcome) {
+	if ms := w.GetHeartbeatMillis(); ms > 0 {
+		p.beat = millis(ms)
+	}
+	if ms := w.GetOrphanGraceMillis(); ms > 0 {
+		p.grace = millis(ms)
+	}
+	p.idle = millis(w.GetIdleMillis())
 }
 
 // Run is an agent's life: it returns nil when it was released, and an error
 // when it gave up.
-func Run(ctx context.Context, cfg Config, version string, log *slog.Logger) error {
+func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if cfg.OwnRuntimeDir {
-		release, err := keepFolder(cfg.RuntimeDir)
-		if err != nil {
-			return err
-		}
-		defer release()
-	}
-	if cfg.HostDir == "" {
-		cfg.HostDir = cfg.RuntimeDir
-	} else {
-		release, err := keepHostFolder(ctx, cfg.HostDir)
-		if err != nil {
-			return err
-		}
-		defer release()
-	}
-	early, err := cfg.warmUp()
+	cfg, err := complete(cfg)
 	if err != nil {
 		return err
+	}
+	folders := cfg.GetFolders()
+	if folders.GetOwnRuntimeDir() {
+		release, err := keepFolder(folders.GetRuntimeDir())
+		if err != nil {
+			return err
+		}
+		defer release()
+	}
+	if folders.GetHostDir() == "" {
+		folders.HostDir = folders.GetRuntimeDir()
+	} else {
+		release, err := keepHostFolder(ctx, folders.GetHostDir())
+		if err != nil {
+			return err
+		}
+		defer release()
 	}
 	a, conn, err := newAgent(ctx, cfg, version, log)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	a.warm(ctx, early)
+	a.warm(ctx, cfg.GetWarmUp())
 	a.cancel = cancel
-	a.orphan = time.AfterFunc(firstJoin, func() {
-		cancel(fmt.Errorf("%s could not join the coordinator at %s within %v: %w", a.host, cfg.Coordinator, firstJoin, a.joinError()))
+	a.driver.orphan = time.AfterFunc(firstJoin, func() {
+		cancel(fmt.Errorf("%s could not join the coordinator at %s within %v: %w", a.self.host, cfg.GetDriver().GetCoordinator(), firstJoin, a.joinError()))
 	})
 	a.work.Go(func() { a.heart(ctx) })
 	a.watchOwners(ctx)
@@ -127,11 +164,12 @@ func Run(ctx context.Context, cfg Config, version string, log *slog.Logger) erro
 	}
 }
 
-func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger) (*Agent, *grpc.ClientConn, error) {
-	if err := prepareFolder(cfg.RuntimeDir); err != nil {
+func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *slog.Logger) (*Agent, *grpc.ClientConn, error) {
+	folders, identity := cfg.GetFolders(), cfg.GetIdentity()
+	if err := prepareFolder(folders.GetRuntimeDir()); err != nil {
 		return nil, nil, fmt.Errorf("make the agent's folder: %w", err)
 	}
-	where := &whereabouts{file: cfg.Find, address: cfg.Coordinator}
+	where := &whereabouts{file: cfg.GetDriver().GetFind(), address: cfg.GetDriver().GetCoordinator()}
 	conn, err := dial(cfg, where)
 	if err != nil {
 		return nil, nil, err
@@ -139,15 +177,18 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 	incarnation := make([]byte, 8)
 	_, _ = rand.Read(incarnation) // never fails
 	a := &Agent{
-		cfg: cfg, version: version, incarnation: hex.EncodeToString(incarnation), log: log,
-		runs: map[int32]*run{}, beat: defaultHeartbeat, grace: cfg.orphanGrace(), idle: cfg.idle(), gpus: &gpu.Held{},
+		cfg: cfg, self: self{version: version, incarnation: hex.EncodeToString(incarnation)}, log: log, runs: map[int32]*run{},
+		gpus: heldGPUs{held: &gpu.Held{}},
+		driver: presence{
+			beat: defaultHeartbeat, grace: millis(cfg.GetTimeouts().GetOrphanGraceMillis()), idle: millis(cfg.GetTimeouts().GetIdleMillis()),
+		},
 	}
 	client := clusterpb.NewCoordinatorClient(conn)
-	a.host, a.address = localNames(ctx, cfg)
-	a.blobs = &blobStore{dir: filepath.Join(cfg.RuntimeDir, "blobs"), client: client, kept: blobsKept}
-	a.logs = tasklog.NewShipper(filepath.Join(cfg.RuntimeDir, "spool-"+a.incarnation))
-	a.python = interpreter.New(interpreter.Starter{Dir: cfg.HostDir}, log, a.warmed)
-	a.given = &givenFiles{blobs: &blobStore{client: client}, host: a.host, held: map[string]*os.File{}}
+	a.self.host, a.self.address = localNames(ctx, cfg)
+	a.disk.blobs = &blobStore{dir: filepath.Join(folders.GetRuntimeDir(), "blobs"), client: client, kept: blobsKept}
+	a.logs = tasklog.NewShipper(filepath.Join(folders.GetRuntimeDir(), "spool-"+a.self.incarnation))
+	a.python = interpreter.New(interpreter.Starter{Dir: folders.GetHostDir()}, log, a.warmed)
+	a.disk.given = &givenFiles{blobs: &blobStore{client: client}, host: a.self.host, held: map[string]*os.File{}}
 	where.open = a.hdfs
 	a.link = &link{client: client, member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1), look: func(ctx context.Context) {
 		if where.look(ctx) {
@@ -155,24 +196,24 @@ func newAgent(ctx context.Context, cfg Config, version string, log *slog.Logger)
 		}
 	}}
 	b := &bringer{
-		environments: ship.Environments{Dir: environmentsIn(cfg), Host: a.host}, blobs: a.blobs, python: cfg.Python, send: a.link.send,
+		environments: ship.Environments{Dir: environmentsIn(folders.GetCacheDir()), Host: a.self.host}, blobs: a.disk.blobs, python: cfg.GetPython(), send: a.link.send,
 	}
 	a.python.Bring = b.bring
 	if err := a.openFiles(client); err != nil {
 		conn.Close()
 		return nil, nil, err
 	}
-	a.given.blobs.dir = filepath.Join(a.own.dir, "given")
+	a.disk.given.blobs.dir = filepath.Join(a.disk.own.dir, "given")
 	if a.port, err = holdPort(); err != nil {
 		conn.Close()
 		return nil, nil, err
 	}
-	if cfg.GPUs > 0 {
+	if n := int(cfg.GetGpus().GetCount()); n > 0 {
 		limited, cancel := context.WithTimeout(ctx, gpuTimeout)
 		defer cancel()
-		p := gpu.Picker{Lister: gpu.NewLister(), Locks: gpu.DefaultLocks(), Visible: os.Getenv("CUDA_VISIBLE_DEVICES"), Engine: cfg.Assigned, Patience: gpu.DefaultPatience}
-		if a.gpus, err = p.Hold(limited, cfg.GPUs, cfg.Cluster+"/"+cfg.ExecutorID); err != nil {
-			a.gpus, a.gpuError = &gpu.Held{}, err.Error()
+		p := gpu.Picker{Lister: gpu.NewLister(), Locks: gpu.DefaultLocks(), Visible: os.Getenv("CUDA_VISIBLE_DEVICES"), Engine: cfg.GetGpus().GetAssigned(), Patience: gpu.DefaultPatience}
+		if a.gpus.held, err = p.Hold(limited, n, identity.GetCluster()+"/"+identity.GetExecutorId()); err != nil {
+			a.gpus.held, a.gpus.err = &gpu.Held{}, err.Error()
 		}
 	}
 	return a, conn, nil
@@ -197,20 +238,20 @@ func prepareFolder(dir string) error {
 }
 
 // dial prepares the connection to the coordinator; it is made when it is used.
-func dial(cfg Config, where *whereabouts) (*grpc.ClientConn, error) {
-	cert, err := tls.X509KeyPair([]byte(cfg.Cert), []byte(cfg.Key))
+func dial(cfg *clusterpb.AgentConfig, where *whereabouts) (*grpc.ClientConn, error) {
+	cert, err := tls.X509KeyPair([]byte(cfg.GetIdentity().GetCertPem()), []byte(cfg.GetIdentity().GetKeyPem()))
 	if err != nil {
 		return nil, fmt.Errorf("read the agent's certificate: %w", err)
 	}
 	authorities := x509.NewCertPool()
-	if !authorities.AppendCertsFromPEM([]byte(cfg.CA)) {
+	if !authorities.AppendCertsFromPEM([]byte(cfg.GetIdentity().GetCaPem())) {
 		return nil, errors.New("read the cluster's authority: no certificate in ca_pem")
 	}
 	secure := &tls.Config{
 		Certificates: []tls.Certificate{cert}, RootCAs: authorities,
-		ServerName: cfg.ServerName, MinVersion: tls.VersionTLS13,
+		ServerName: cfg.GetDriver().GetServerName(), MinVersion: tls.VersionTLS13,
 	}
-	conn, err := grpc.NewClient("passthrough:///"+cfg.Coordinator,
+	conn, err := grpc.NewClient("passthrough:///"+cfg.GetDriver().GetCoordinator(),
 		grpc.WithTransportCredentials(credentials.NewTLS(secure)),
 		grpc.WithContextDialer(where.dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -221,15 +262,15 @@ func dial(cfg Config, where *whereabouts) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage), grpc.MaxCallSendMsgSize(maxMessage)),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("dial the coordinator at %s: %w", cfg.Coordinator, err)
+		return nil, fmt.Errorf("dial the coordinator at %s: %w", cfg.GetDriver().GetCoordinator(), err)
 	}
 	return conn, nil
 }
 
 // localNames is this machine's name for people and the address peers dial: the
 // one from which the coordinator is reached.
-func localNames(ctx context.Context, cfg Config) (host, address string) {
-	host, address = cfg.Host, cfg.Address
+func localNames(ctx context.Context, cfg *clusterpb.AgentConfig) (host, address string) {
+	host, address = cfg.GetHost(), cfg.GetAddress()
 	if host == "" {
 		host, _ = os.Hostname()
 	}
@@ -237,7 +278,7 @@ func localNames(ctx context.Context, cfg Config) (host, address string) {
 		return host, address
 	}
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "udp", cfg.Coordinator) // sends nothing: it only asks for the route
+	conn, err := d.DialContext(ctx, "udp", cfg.GetDriver().GetCoordinator()) // sends nothing: it only asks for the route
 	if err != nil {
 		return host, host
 	}
@@ -249,7 +290,7 @@ func localNames(ctx context.Context, cfg Config) (host, address string) {
 func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 	a.mu.Lock()
 	a.ended = true
-	a.orphan.Stop()
+	a.driver.orphan.Stop()
 	tasks := a.tasks()
 	a.mu.Unlock()
 	for _, t := range tasks {
@@ -267,20 +308,16 @@ func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 		r.port.release()
 	}
 	a.port.release()
-	a.gpus.Release()
+	a.gpus.held.Release()
 	os.RemoveAll(a.logs.Dir)
-	if a.files != nil {
-		a.files.root.Close()
-	}
-	a.given.close()
-	a.own.close()
+	a.disk.close()
 }
 
 // heart sends heartbeats.
 func (a *Agent) heart(ctx context.Context) {
 	for {
 		a.mu.Lock()
-		beat := a.beat
+		beat := a.driver.beat
 		a.mu.Unlock()
 		select {
 		case <-ctx.Done():
@@ -309,10 +346,10 @@ func (a *Agent) heartbeat() {
 // hello describes the executor. Caller holds mu.
 func (a *Agent) hello() *clusterpb.Hello {
 	h := &clusterpb.Hello{
-		ExecutorId: a.cfg.ExecutorID, Attempt: a.cfg.Attempt, Incarnation: a.incarnation, Host: a.host,
-		Address: a.address, Version: a.version, OsArch: runtime.GOOS + "/" + runtime.GOARCH, Pid: int32(os.Getpid()),
-		Gpus: a.gpus.GPUs, GpuError: a.gpuError, Cpus: int32(runtime.NumCPU()), MemoryBytes: memoryBytes(),
-		Python: a.python.Describe(), OwnDisk: a.files != nil,
+		ExecutorId: a.cfg.GetIdentity().GetExecutorId(), Attempt: a.cfg.GetIdentity().GetAttempt(), Incarnation: a.self.incarnation, Host: a.self.host,
+		Address: a.self.address, Version: a.self.version, OsArch: runtime.GOOS + "/" + runtime.GOARCH, Pid: int32(os.Getpid()),
+		Gpus: a.gpus.held.GPUs, GpuError: a.gpus.err, Cpus: int32(runtime.NumCPU()), MemoryBytes: memoryBytes(),
+		Python: a.python.Describe(), OwnDisk: a.disk.files != nil,
 	}
 	h.Warmed = h.Python != nil
 	if a.port != nil {
@@ -344,8 +381,8 @@ func (a *Agent) warmed(p *clusterpb.Python) {
 func (a *Agent) joinError() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.lastError == nil {
+	if a.driver.lastError == nil {
 		return errors.New("no answer")
 	}
-	return a.lastError
+	return a.driver.lastError
 }

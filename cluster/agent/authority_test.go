@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/credentials"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // authority signs a test's certificates.
@@ -65,9 +67,10 @@ func (a authority) sign(t *testing.T, name string) (cert, key string) {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})), string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}))
 }
 
-func (a authority) agent(t *testing.T) (ca, cert, key string) {
-	cert, key = a.sign(t, "agent")
-	return a.pem, cert, key
+func (a authority) identity(t *testing.T, executor string) *clusterpb.AgentIdentity {
+	t.Helper()
+	cert, key := a.sign(t, "agent")
+	return &clusterpb.AgentIdentity{ExecutorId: executor, Cluster: "test", CaPem: a.pem, CertPem: cert, KeyPem: key}
 }
 
 func (a authority) server(t *testing.T) credentials.TransportCredentials {

@@ -18,26 +18,52 @@ const maxControl = 16 << 20
 
 // controlMessage is a line that a task wrote to its control socket.
 type controlMessage struct {
-	Op          string             `json:"op"`
-	Seconds     float64            `json:"seconds"`
-	Step        int64              `json:"step"`
+	Op      string  `json:"op"`
+	Seconds float64 `json:"seconds"`
+	Step    int64   `json:"step"` // of a report, and of an answer about steps
+	Name    string  `json:"name"` // of a barrier or a copy
+	Text    string  `json:"text"`
+	Warning bool    `json:"warning"`
+
+	// what one op alone has, in the same line
+	progress
+	failure
+	returned
+	wantedCopy
+	stepAnswer
+}
+
+// progress is of a report.
+type progress struct {
 	TotalSteps  int64              `json:"total_steps"`
 	Epoch       int64              `json:"epoch"`
 	TotalEpochs int64              `json:"total_epochs"`
 	Metrics     map[string]float64 `json:"metrics"`
 	Source      string             `json:"source"`
 	WallTime    float64            `json:"wall_time"`
-	Exception   string             `json:"exception"`
-	Traceback   string             `json:"traceback"`
-	JSON        string             `json:"json"`
-	Pickled     string             `json:"pickled_b64"`
-	Repr        string             `json:"repr"`
-	Name        string             `json:"name"`
-	Text        string             `json:"text"`
-	Warning     bool               `json:"warning"`
-	URI         string             `json:"uri"`
-	Share       []int              `json:"share"` // i, n: the i-th of each n files
+}
 
+// failure is an exception that left the program.
+type failure struct {
+	Exception string `json:"exception"`
+	Traceback string `json:"traceback"`
+}
+
+// returned is what the program's function gave back.
+type returned struct {
+	JSON    string `json:"json"`
+	Pickled string `json:"pickled_b64"`
+	Repr    string `json:"repr"`
+}
+
+// wantedCopy is of ctx.local_copy.
+type wantedCopy struct {
+	URI   string `json:"uri"`
+	Share []int  `json:"share"` // i, n: the i-th of each n files
+}
+
+// stepAnswer says how the program counts its steps.
+type stepAnswer struct {
 	Round         int32   `json:"round"`
 	Counter       string  `json:"counter"`
 	Stride        int64   `json:"stride"`
@@ -75,7 +101,7 @@ func (m controlMessage) step() *clusterpb.Step {
 	}
 }
 
-func (m controlMessage) result() (*clusterpb.TaskResult, error) {
+func (m returned) result() (*clusterpb.TaskResult, error) {
 	pickled, err := base64.StdEncoding.DecodeString(m.Pickled)
 	if err != nil {
 		return nil, fmt.Errorf("a task's result: %w", err)

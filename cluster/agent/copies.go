@@ -19,12 +19,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 )
 
-// Hadoop is what the driver knows of HDFS, for executors without a configuration.
-type Hadoop struct {
-	User       string            `json:"user"`
-	Properties map[string]string `json:"properties"`
-}
-
 // copiesAtOnce is how many files of one ctx.local_copy are on their way.
 const copiesAtOnce = 4
 
@@ -44,12 +38,12 @@ func (a *Agent) copyHDFS(ctx context.Context, t *task, m controlMessage) {
 func (a *Agent) localCopies(ctx context.Context, m controlMessage) ([]string, error) {
 	f, err := a.hdfs()
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", a.host, err)
+		return nil, fmt.Errorf("%s: %w", a.self.host, err)
 	}
 	defer f.Close()
 	found, err := f.Find(ctx, m.URI)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", a.host, err)
+		return nil, fmt.Errorf("%s: %w", a.self.host, err)
 	}
 	if n := len(m.Share); n == 2 && m.Share[1] > 0 {
 		var share []hdfs.Found
@@ -58,9 +52,9 @@ func (a *Agent) localCopies(ctx context.Context, m controlMessage) ([]string, er
 		}
 		found = share
 	}
-	folder := a.own.copies()
+	folder := a.disk.own.copies()
 	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return nil, fmt.Errorf("%s: make the folder of copies: %w", a.host, err)
+		return nil, fmt.Errorf("%s: make the folder of copies: %w", a.self.host, err)
 	}
 	paths := make([]string, len(found))
 	var lacking int64
@@ -72,7 +66,7 @@ func (a *Agent) localCopies(ctx context.Context, m controlMessage) ([]string, er
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(folder, &st); err == nil && lacking > int64(st.Bavail)*st.Bsize {
-		return nil, fmt.Errorf("no room on %s for what ctx.local_copy is to copy: %d bytes, %d are free", a.host, lacking, int64(st.Bavail)*st.Bsize)
+		return nil, fmt.Errorf("no room on %s for what ctx.local_copy is to copy: %d bytes, %d are free", a.self.host, lacking, int64(st.Bavail)*st.Bsize)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(copiesAtOnce)
@@ -80,7 +74,7 @@ func (a *Agent) localCopies(ctx context.Context, m controlMessage) ([]string, er
 		g.Go(func() error { return copyOne(ctx, f, file.URI, paths[i]) })
 	}
 	if err := g.Wait(); err != nil {
-		return nil, fmt.Errorf("%s: %w", a.host, err)
+		return nil, fmt.Errorf("%s: %w", a.self.host, err)
 	}
 	return paths, nil
 }
@@ -92,8 +86,8 @@ func (a *Agent) hdfs() (*hdfs.FS, error) {
 		conf, err = hadoopconf.New(nil), nil // a URI with an authority needs none
 	}
 	user := ""
-	if h := a.cfg.Hadoop; h != nil {
-		conf, user, err = hadoopconf.New(h.Properties), h.User, nil
+	if h := a.cfg.GetHadoop(); h != nil {
+		conf, user, err = hadoopconf.New(h.GetProperties()), h.GetUser(), nil
 	}
 	if err != nil {
 		return nil, err

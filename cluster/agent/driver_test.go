@@ -149,7 +149,7 @@ func TestAFloodIsKeptWhileNothingIsAcknowledged(t *testing.T) {
 func TestEventFilesAreSentAsTheyGrow(t *testing.T) {
 	t.Parallel()
 	c := newCoordinator(t, &clusterpb.WarmUp{Python: plainPython(t)})
-	c.runAgent(func(cfg *Config) { cfg.SharedDir = "" })
+	c.runAgent(func(cfg *clusterpb.AgentConfig) { cfg.Folders.SharedDir = "" })
 	c.warmed()
 	c.prepare(1, 0)
 	l := c.cell(1, `
@@ -182,9 +182,8 @@ func TestALinkThatBreaksDoesNotBeginAgain(t *testing.T) {
 	c.mu.Lock()
 	c.syncLimit = 12 << 20
 	c.mu.Unlock()
-	cfg := Config{Coordinator: c.address, ServerName: "coordinator"}
-	cfg.CA, cfg.Cert, cfg.Key = c.ca.agent(t)
-	conn, err := dial(cfg, &whereabouts{address: cfg.Coordinator})
+	cfg := &clusterpb.AgentConfig{Identity: c.ca.identity(t, "0"), Driver: &clusterpb.DriverAddress{Coordinator: c.address, ServerName: "coordinator"}}
+	conn, err := dial(cfg, &whereabouts{address: c.address})
 	if err != nil {
 		t.Fatal(err)
 	}

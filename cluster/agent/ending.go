@@ -81,8 +81,8 @@ func (a *Agent) release(reason string) {
 	for _, t := range tasks {
 		waitFor(t.done, settlePipes)
 	}
-	if a.files != nil {
-		a.files.flush(filesFarewell)
+	if a.disk.files != nil {
+		a.disk.files.flush(filesFarewell)
 	}
 	for end := time.Now().Add(farewell); !a.logs.Delivered() && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)

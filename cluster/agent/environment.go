@@ -24,9 +24,9 @@ const fetchTries = 5
 
 // environmentsIn is the folder of unpacked environments of this user and host: it
 // outlives agents and clusters.
-func environmentsIn(cfg Config) string {
-	if cfg.CacheDir != "" {
-		return cfg.CacheDir
+func environmentsIn(given string) string {
+	if given != "" {
+		return given
 	}
 	if dir := os.Getenv("TFCLUSTER_CACHE"); filepath.IsAbs(dir) {
 		return dir

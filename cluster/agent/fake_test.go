@@ -338,16 +338,16 @@ func (c *coordinator) warmed() *clusterpb.Python {
 }
 
 // runAgent starts an agent that ends with the test.
-func (c *coordinator) runAgent(change func(*Config)) (done <-chan error) {
+func (c *coordinator) runAgent(change func(*clusterpb.AgentConfig)) (done <-chan error) {
 	c.t.Helper()
-	cfg := Config{
-		ExecutorID: "0", Cluster: "test", Coordinator: c.address, ServerName: "coordinator", RuntimeDir: c.t.TempDir(),
-		OrphanGrace: 60_000, Idle: 60_000, Host: "here", SharedDir: "/",
+	own := c.t.TempDir()
+	cfg := &clusterpb.AgentConfig{
+		Identity: c.ca.identity(c.t, "0"), Driver: &clusterpb.DriverAddress{Coordinator: c.address, ServerName: "coordinator"},
+		Folders:  &clusterpb.HostFolders{RuntimeDir: own, SharedDir: "/"},
+		Timeouts: &clusterpb.AgentTimeouts{OrphanGraceMillis: 60_000, IdleMillis: 60_000}, Host: "here",
 	}
-	cfg.CA, cfg.Cert, cfg.Key = c.ca.agent(c.t)
-	own := cfg.RuntimeDir
 	if change != nil {
-		change(&cfg)
+		change(cfg)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -356,7 +356,7 @@ func (c *coordinator) runAgent(change func(*Config)) (done <-chan error) {
 	c.t.Cleanup(func() {
 		cancel()
 		all.Wait()
-		if cfg.RuntimeDir == own {
+		if cfg.Folders.RuntimeDir == own {
 			leftovers(c.t, own)
 		}
 	})

@@ -96,20 +96,20 @@ func (o *ownFolder) copies() string { return filepath.Join(o.dir, "copies") }
 // openFiles makes the agent's own folder and, where the driver's disk is not shared, is
 // ready for the runs.
 func (a *Agent) openFiles(client clusterpb.CoordinatorClient) error {
-	parent := a.cfg.WorkDir
+	parent := a.cfg.GetFolders().GetWorkDir()
 	if parent == "" {
-		parent = a.cfg.RuntimeDir
+		parent = a.cfg.GetFolders().GetRuntimeDir()
 	}
 	var err error
-	if a.own, err = openOwnFolder(parent, a.incarnation); err != nil || a.cfg.SharedDir != "" {
+	if a.disk.own, err = openOwnFolder(parent, a.self.incarnation); err != nil || a.cfg.GetFolders().GetSharedDir() != "" {
 		return err
 	}
-	root, err := os.OpenRoot(a.own.dir)
+	root, err := os.OpenRoot(a.disk.own.dir)
 	if err != nil {
 		return fmt.Errorf("open the folder of the runs' files: %w", err)
 	}
-	a.files = &ownFiles{
-		dir: a.own.dir, root: root, client: client, executor: a.cfg.ExecutorID, log: a.log, work: &a.work, send: a.link.send,
+	a.disk.files = &ownFiles{
+		dir: a.disk.own.dir, root: root, client: client, executor: a.cfg.GetIdentity().GetExecutorId(), log: a.log, work: &a.work, send: a.link.send,
 		runs: map[int32]*runFiles{},
 	}
 	return nil
@@ -236,7 +236,7 @@ type taskFiles struct {
 	done   chan struct{}   // closed when what it left was sent, or given up
 }
 
-// ready fetches the checkpoints that the task takes up.
+// ready fetches the checkpoints that the task takes up, or that were made before it.
 func (t *taskFiles) ready(ctx context.Context) error {
 	if t.before != nil {
 		select {
@@ -245,7 +245,7 @@ func (t *taskFiles) ready(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	if !t.launch.GetResumed() {
+	if !t.launch.GetResumed() && !t.launch.GetFollows() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, fetchFiles)
@@ -259,13 +259,16 @@ func (r *runFiles) pull(ctx context.Context) error {
 	return r.mirror.Pull(ctx)
 }
 
-// watches tells whether a task reads what others save: it does not train.
+// watches returns whether a task reads what others save while it runs: it does not train.
+// Tracked roles train, whatever they are called, but for an evaluator.
 func (t *taskFiles) watches() bool {
 	switch role, _, _ := strings.Cut(t.launch.GetTask(), ":"); role {
 	case "chief", "master", "worker", "ps":
 		return false
+	case "evaluator":
+		return true
 	}
-	return true
+	return t.launch.GetRoleKind() != "tracked"
 }
 
 // left says that the task's process is gone. The channel is closed when what it left

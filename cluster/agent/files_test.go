@@ -25,7 +25,7 @@ func apart(t *testing.T, keeps bool) (c *coordinator, dir, runtime string, ended
 		c.mayPut = make(chan struct{})
 	}
 	t.Cleanup(func() { leftovers(t, runtime) }) // behind the agent's end
-	ended = c.runAgent(func(cfg *Config) { cfg.SharedDir, cfg.RuntimeDir = "", runtime })
+	ended = c.runAgent(func(cfg *clusterpb.AgentConfig) { cfg.Folders.SharedDir, cfg.Folders.RuntimeDir = "", runtime })
 	c.warmed()
 	return c, dir, runtime, ended
 }

@@ -73,18 +73,12 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 func (a *Agent) welcome(ctx context.Context, w *clusterpb.Welcome) error {
 	if w.GetRefused() != "" {
 		a.log.Error("the coordinator refused this agent", "reason", w.GetRefused())
-		err := fmt.Errorf("the coordinator refused executor %s: %s", a.cfg.ExecutorID, w.GetRefused())
+		err := fmt.Errorf("the coordinator refused executor %s: %s", a.cfg.GetIdentity().GetExecutorId(), w.GetRefused())
 		a.cancel(err)
 		return err
 	}
 	a.mu.Lock()
-	if ms := w.GetHeartbeatMillis(); ms > 0 {
-		a.beat = time.Duration(ms) * time.Millisecond
-	}
-	if ms := w.GetOrphanGraceMillis(); ms > 0 {
-		a.grace = time.Duration(ms) * time.Millisecond
-	}
-	a.idle = time.Duration(w.GetIdleMillis()) * time.Millisecond
+	a.driver.agree(w)
 	a.mu.Unlock()
 	a.warm(ctx, w.GetWarmUp())
 	return nil
@@ -95,8 +89,8 @@ func (a *Agent) warm(ctx context.Context, want *clusterpb.WarmUp) {
 	if want == nil {
 		return
 	}
-	if a.cfg.Python != "" && want.GetEnvironment() == nil { // an environment brings its own
-		want.Python = a.cfg.Python
+	if a.cfg.GetPython() != "" && want.GetEnvironment() == nil { // an environment brings its own
+		want.Python = a.cfg.GetPython()
 	}
 	if want.GetPython() == "" {
 		want.Python = "python3"
@@ -109,12 +103,12 @@ func (a *Agent) prepareRun(ctx context.Context, p *clusterpb.Prepare) {
 	reply := &clusterpb.Prepared{Run: p.GetRun(), Attempt: p.GetAttempt()}
 	port, err := holdPort()
 	if err != nil {
-		reply.Error = fmt.Sprintf("%s: %v", a.host, err)
+		reply.Error = fmt.Sprintf("%s: %v", a.self.host, err)
 	} else {
 		reply.Ports = []int32{port.port}
 	}
 	a.logs.Prune()
-	a.blobs.prune()
+	a.disk.blobs.prune()
 	a.mu.Lock()
 	a.port.release()
 	a.port = nil
@@ -126,12 +120,12 @@ func (a *Agent) prepareRun(ctx context.Context, p *clusterpb.Prepare) {
 	r.port.release()
 	r.attempt, r.port, r.ready = p.GetAttempt(), port, nil
 	a.mu.Unlock()
-	if a.files == nil {
+	if a.disk.files == nil {
 		a.prepared(reply)
 		return
 	}
 	a.work.Go(func() { // the checkpoints of the attempt before must have arrived
-		a.files.settle(ctx, p.GetRun())
+		a.disk.files.settle(ctx, p.GetRun())
 		a.prepared(reply)
 	})
 }
@@ -151,8 +145,9 @@ func (a *Agent) prepared(reply *clusterpb.Prepared) {
 // start launches a task.
 func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 	starting, cancel := context.WithCancel(ctx)
-	t := &task{launch: l, emit: a.tell, done: make(chan struct{}), hurried: make(chan struct{}), cancel: cancel}
-	t.id = fmt.Sprintf("%s/%s/run%d.%d/%s", a.cfg.Cluster, a.incarnation, l.GetRun(), l.GetAttempt(), l.GetTask())
+	t := &task{launch: l, emit: a.tell, done: make(chan struct{}), cancel: cancel}
+	t.ending.hurried, t.output.task = make(chan struct{}), l.GetTask()
+	t.id = fmt.Sprintf("%s/%s/run%d.%d/%s", a.cfg.GetIdentity().GetCluster(), a.self.incarnation, l.GetRun(), l.GetAttempt(), l.GetTask())
 	t.arrive = func(name string) {
 		a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Barrier{Barrier: &clusterpb.BarrierArrived{
 			Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Name: name,
@@ -172,10 +167,10 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 		cancel()
 		return // this launch has begun already: the instruction was repeated
 	}
-	if a.files != nil {
-		t.launch, t.files = a.files.launch(ctx, l)
+	if a.disk.files != nil {
+		t.launch, t.files = a.disk.files.launch(ctx, l)
 	}
-	t.log = a.logs.Open(tasklog.Key{Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask()})
+	t.output.log = a.logs.Open(tasklog.Key{Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask()})
 	r.tasks = append(r.tasks, t)
 	a.mu.Unlock()
 	a.work.Go(func() {
@@ -247,10 +242,10 @@ func (a *Agent) greeting(open func([]*clusterpb.AgentMessage)) {
 			first = append(first, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: e}})
 		}
 	}
-	if a.files != nil {
-		a.files.mu.Lock()
-		defer a.files.mu.Unlock()
-		first = append(first, a.files.again()...)
+	if a.disk.files != nil {
+		a.disk.files.mu.Lock()
+		defer a.disk.files.mu.Unlock()
+		first = append(first, a.disk.files.again()...)
 	}
 	open(first)
 }
@@ -312,7 +307,7 @@ func (a *Agent) tasksOf(id int32) []*task {
 func (t *task) needsRenewal() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.stale
+	return t.proc.stale
 }
 
 // pid is the task's while it runs, else 0.
@@ -324,10 +319,10 @@ func (t *task) pid() int {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.process == nil {
+	if t.proc.running == nil {
 		return 0
 	}
-	return t.process.PID
+	return t.proc.running.PID
 }
 
 // memoryBytes is this machine's memory.

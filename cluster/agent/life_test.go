@@ -271,7 +271,11 @@ s.bind(("0.0.0.0", %d)); s.listen()
 // too, which is package forking's doing.
 func TestMain(m *testing.M) {
 	if os.Getenv("TFCLUSTER_TEST_AGENT") != "" {
-		if err := Main(context.Background(), os.Stdin, "test"); err != nil {
+		cfg, err := clusterpb.ReadAgentConfig(os.Stdin)
+		if err == nil {
+			err = Main(context.Background(), cfg, "test")
+		}
+		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -285,7 +289,7 @@ func TestKilledAgentTakesItsTasksAlong(t *testing.T) {
 	c := newCoordinator(t, &clusterpb.WarmUp{Python: plainPython(t)})
 	dir := t.TempDir()
 	t.Cleanup(func() { leftovers(t, dir) })
-	c.runAgent(func(cfg *Config) { cfg.RuntimeDir, cfg.ExecutorID = dir, "0" })
+	c.runAgent(func(cfg *clusterpb.AgentConfig) { cfg.Folders.RuntimeDir = dir })
 	c.warmed() // its zygote is the other one's too
 	cmd := c.killable(dir, "1")
 	c.await("the second Warmed", func() bool {
@@ -322,8 +326,15 @@ func (c *coordinator) killable(dir, id string, env ...string) *os.Process {
 		c.t.Fatal(err)
 	}
 	c.t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	ca, cert, key := c.ca.agent(c.t)
-	fmt.Fprintf(in, `{"executor_id":%q,"coordinator":%q,"ca_pem":%q,"cert_pem":%q,"key_pem":%q,"runtime_dir":%q}`, id, c.address, ca, cert, key, dir)
+	config, err := (&clusterpb.AgentConfig{
+		Identity: c.ca.identity(c.t, id), Driver: &clusterpb.DriverAddress{Coordinator: c.address}, Folders: &clusterpb.HostFolders{RuntimeDir: dir},
+	}).Encode()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	if _, err := in.Write(config); err != nil {
+		c.t.Fatal(err)
+	}
 	in.Close()
 	return cmd.Process
 }

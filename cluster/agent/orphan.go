@@ -10,9 +10,9 @@ import (
 func (a *Agent) connected() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.welcomed = true
-	a.orphan.Stop()
-	a.log.Info("joined", "coordinator", a.cfg.Coordinator)
+	a.driver.welcomed = true
+	a.driver.orphan.Stop()
+	a.log.Info("joined", "coordinator", a.cfg.GetDriver().GetCoordinator())
 }
 
 // disconnected starts the orphan's clock: first the tasks are ended, then what
@@ -20,21 +20,21 @@ func (a *Agent) connected() {
 func (a *Agent) disconnected(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.lastError = err
-	if !a.welcomed {
+	a.driver.lastError = err
+	if !a.driver.welcomed {
 		return // the clock of the first join runs
 	}
-	a.welcomed = false
-	a.log.Warn("the driver is gone", "error", err, "grace", a.grace)
-	grace, idle := a.grace, a.idle
-	a.orphan.Stop()
-	a.orphan = time.AfterFunc(grace, func() { a.orphaned(grace, idle) })
+	a.driver.welcomed = false
+	a.log.Warn("the driver is gone", "error", err, "grace", a.driver.grace)
+	grace, idle := a.driver.grace, a.driver.idle
+	a.driver.orphan.Stop()
+	a.driver.orphan = time.AfterFunc(grace, func() { a.orphaned(grace, idle) })
 }
 
 func (a *Agent) orphaned(grace, idle time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.welcomed || a.ended {
+	if a.driver.welcomed || a.ended {
 		return
 	}
 	a.log.Warn("the tasks are ended: the driver stayed away", "grace", grace)
@@ -44,7 +44,7 @@ func (a *Agent) orphaned(grace, idle time.Duration) {
 		})
 	}
 	if idle > 0 {
-		a.orphan = time.AfterFunc(idle, func() { a.giveUp(idle) })
+		a.driver.orphan = time.AfterFunc(idle, func() { a.giveUp(idle) })
 	}
 }
 
@@ -52,7 +52,7 @@ func (a *Agent) orphaned(grace, idle time.Duration) {
 func (a *Agent) giveUp(idle time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.welcomed {
+	if !a.driver.welcomed {
 		a.cancel(fmt.Errorf("no driver came within %v", idle))
 	}
 }

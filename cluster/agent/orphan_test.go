@@ -11,7 +11,7 @@ func TestGiveUp(t *testing.T) {
 	t.Parallel()
 	for _, welcomed := range []bool{true, false} {
 		ctx, cancel := context.WithCancelCause(t.Context())
-		a := &Agent{cancel: cancel, welcomed: welcomed}
+		a := &Agent{cancel: cancel, driver: presence{welcomed: welcomed}}
 		a.giveUp(time.Minute)
 		if ended := ctx.Err() != nil; ended == welcomed {
 			t.Errorf("an agent that a driver has welcomed (%v) ended: %v", welcomed, ended)

@@ -14,24 +14,18 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
-// Owner is a process with which an agent ends.
-type Owner struct {
-	PID  int    `json:"pid"`
-	What string `json:"what"` // for people: "the Spark executor"
-}
-
 // lastWord is how long an agent that leaves waits until its word is on the way.
 const lastWord = 100 * time.Millisecond
 
 // watchOwners ends the agent with the first of its owners, telling the coordinator
 // why. It returns when ctx ends.
 func (a *Agent) watchOwners(ctx context.Context) {
-	for _, o := range a.cfg.Watch {
+	for _, o := range a.cfg.GetOwners() {
 		a.work.Go(func() {
-			if err := untilGone(ctx, o.PID); err != nil {
+			if err := untilGone(ctx, int(o.GetPid())); err != nil {
 				return // ctx ended
 			}
-			cause := o.What + " ended"
+			cause := o.GetWhat() + " ended"
 			a.log.Error("leaving", "cause", cause)
 			a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Leaving{Leaving: &clusterpb.Leaving{Cause: cause}}})
 			time.Sleep(lastWord)

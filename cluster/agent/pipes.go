@@ -69,9 +69,18 @@ func (p *taskPipes) close() {
 // carriageWait is how long a \r waits for the \n that would make it a line's end.
 const carriageWait = 50 * time.Millisecond
 
+// taskOutput is what a task writes.
+type taskOutput struct {
+	task  string // whose
+	log   *tasklog.Log
+	tail  tail
+	pumps sync.WaitGroup
+	open  bool // another process still has it open when the task's end is reported; of the goroutine in run
+}
+
 // pump reads one of the task's streams to its end. Nothing but the disk can
 // make it wait, so a task never blocks on a full pipe.
-func (t *task) pump(r *os.File, stream clusterpb.Line_Stream) {
+func (o *taskOutput) pump(r *os.File, stream clusterpb.Line_Stream) {
 	var s tasklog.Splitter
 	buffer := make([]byte, 64<<10)
 	for {
@@ -92,7 +101,7 @@ func (t *task) pump(r *os.File, stream clusterpb.Line_Stream) {
 				frames = append(frames, f)
 			}
 		}
-		t.store(frames, stream)
+		o.store(frames, stream)
 		if err != nil && !timedOut {
 			return
 		}
@@ -100,19 +109,19 @@ func (t *task) pump(r *os.File, stream clusterpb.Line_Stream) {
 }
 
 // store appends lines to the task's log and keeps the last of stderr.
-func (t *task) store(frames []tasklog.Frame, stream clusterpb.Line_Stream) {
+func (o *taskOutput) store(frames []tasklog.Frame, stream clusterpb.Line_Stream) {
 	now := time.Now().UnixNano()
 	lines := make([]*clusterpb.Line, 0, len(frames))
 	for _, f := range frames {
 		if f.Carriage && f.Text == "" {
 			continue // a bar that writes its \r first
 		}
-		lines = append(lines, &clusterpb.Line{Stream: stream, UnixNano: now, Text: f.Text, Carriage: f.Carriage, Continues: f.Continues, Task: t.launch.GetTask()})
+		lines = append(lines, &clusterpb.Line{Stream: stream, UnixNano: now, Text: f.Text, Carriage: f.Carriage, Continues: f.Continues, Task: o.task})
 		if stream == clusterpb.Line_STDERR && !f.Carriage {
-			t.tail.add(f.Text)
+			o.tail.add(f.Text)
 		}
 	}
-	t.log.Add(lines)
+	o.log.Add(lines)
 }
 
 // Bounds of what a failure shows.

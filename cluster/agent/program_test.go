@@ -209,21 +209,25 @@ print("over", flush=True)
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	for input, want := range map[string]string{
-		"":   "unexpected end of JSON input",
-		"[]": "cannot unmarshal",
-		`{"executor_id":"0","coordinator":"h:1"}`:                              "lacks runtime_dir",
-		`{"executor_id":"0","coordinator":"h:1","runtime_dir":"/r","gpus":-1}`: "negative",
+		`{"identity":{"executor_id":"0"},"driver":{"coordinator":"h:1"}}`:                                                          "lacks runtime_dir",
+		`{"identity":{"executor_id":"0"},"driver":{"coordinator":"h:1"},"folders":{"runtime_dir":"/r"},"gpus":{"count":-1}}`:       "negative",
+		`{"identity":{"executor_id":"0"},"driver":{"coordinator":"h:1"},"folders":{"runtime_dir":"/r"},"a_newer_driver's":"word"}`: "certificate",
 	} {
-		if _, err := ReadConfig(strings.NewReader(input)); err == nil || !strings.Contains(err.Error(), want) {
+		cfg, err := clusterpb.ReadAgentConfig(strings.NewReader(input))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dir := cfg.GetFolders(); dir != nil {
+			dir.RuntimeDir = t.TempDir()
+		}
+		if err := Run(t.Context(), cfg, "test", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", input, err, want)
 		}
 	}
-	if _, err := ReadConfig(io.MultiReader(strings.NewReader("{"), errorReader{})); err == nil {
-		t.Error("a broken pipe was taken for a configuration")
-	}
-	bad := Config{Coordinator: "h:1", RuntimeDir: t.TempDir(), ExecutorID: "0"}
-	if err := Run(t.Context(), bad, "test", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "certificate") {
-		t.Errorf("Run without a certificate: %v", err)
+	for name, r := range map[string]io.Reader{"nothing": strings.NewReader(""), "a list": strings.NewReader("[]"), "a broken pipe": io.MultiReader(strings.NewReader("{"), errorReader{})} {
+		if _, err := clusterpb.ReadAgentConfig(r); err == nil || !strings.Contains(err.Error(), "read the agent's configuration") {
+			t.Errorf("%s was taken for a configuration: %v", name, err)
+		}
 	}
 }
 

@@ -37,22 +37,27 @@ type runnerSpec struct {
 
 // taskContext is what ctx says.
 type taskContext struct {
-	JobName       string `json:"job_name"`
-	TaskIndex     int    `json:"task_index"`
-	NumWorkers    int32  `json:"num_workers"`
-	ClusterSpec   string `json:"cluster_spec"`
-	ExecutorID    int32  `json:"executor_id"`
-	DefaultFS     string `json:"default_fs"`
+	JobName     string `json:"job_name"`
+	TaskIndex   int    `json:"task_index"`
+	NumWorkers  int32  `json:"num_workers"`
+	ClusterSpec string `json:"cluster_spec"`
+	ExecutorID  int32  `json:"executor_id"`
+	DefaultFS   string `json:"default_fs"`
+	Epochs      int32  `json:"epochs"`
+	Mode        string `json:"mode"`
+	Resumed     bool   `json:"resumed"`
+	Host        string `json:"host"` // this machine's name for people
+	taskFolders
+}
+
+// taskFolders are the folders that ctx names.
+type taskFolders struct {
 	WorkingDir    string `json:"working_dir"`
 	Dir           string `json:"dir"`
 	LogDir        string `json:"log_dir"`
 	CheckpointDir string `json:"checkpoint_dir"`
 	ExportDir     string `json:"export_dir"`
-	Epochs        int32  `json:"epochs"`
-	Mode          string `json:"mode"`
-	Resumed       bool   `json:"resumed"`
 	CopyDir       string `json:"copy_dir"` // where ctx.local_copy copies to
-	Host          string `json:"host"`     // this machine's name for people
 }
 
 var kinds = map[clusterpb.Program_Kind]string{
@@ -107,13 +112,15 @@ func (a *Agent) prepare(ctx context.Context, t *task) (interpreter.SpawnRequest,
 		KerasPatch: l.GetKerasPatch(), Requested: float64(time.Now().UnixNano()) / 1e9,
 		Context: taskContext{
 			JobName: role, TaskIndex: index, NumWorkers: l.GetNumWorkers(), ClusterSpec: l.GetClusterSpec(),
-			ExecutorID: l.GetExecutorNumber(), DefaultFS: l.GetDefaultFs(), WorkingDir: t.startsIn(cwd),
-			Dir: directories.GetDir(), LogDir: directories.GetLogs(), CheckpointDir: directories.GetCheckpoints(),
-			ExportDir: directories.GetExport(), Epochs: l.GetEpochs(), Mode: l.GetMode(), Resumed: l.GetResumed(),
-			CopyDir: a.own.copies(), Host: a.host,
+			ExecutorID: l.GetExecutorNumber(), DefaultFS: l.GetDefaultFs(), Epochs: l.GetEpochs(), Mode: l.GetMode(),
+			Resumed: l.GetResumed(), Host: a.self.host,
+			taskFolders: taskFolders{
+				WorkingDir: t.startsIn(cwd), Dir: directories.GetDir(), LogDir: directories.GetLogs(),
+				CheckpointDir: directories.GetCheckpoints(), ExportDir: directories.GetExport(), CopyDir: a.disk.own.copies(),
+			},
 		},
 	}
-	if t.folder != "" {
+	if t.disk.folder != "" {
 		spec.Absent = directories.GetNotebook()
 	}
 	request.Spec = spec
@@ -128,25 +135,25 @@ func (a *Agent) fetch(ctx context.Context, t *task, spec *runnerSpec) error {
 		blob *clusterpb.Blob
 		path *string
 	}{{program.GetBody(), &spec.Body}, {program.GetArgs(), &spec.Args}, {program.GetModules(), &spec.Modules}} {
-		f, err := a.blobs.hold(ctx, want.blob)
+		f, err := a.disk.blobs.hold(ctx, want.blob)
 		if err != nil {
 			return err
 		}
 		if f != nil {
 			*want.path = f.Name()
-			t.blobs = append(t.blobs, f)
+			t.disk.blobs = append(t.disk.blobs, f)
 		}
 	}
 	if spec.Body == "" {
-		f, err := a.blobs.empty(ctx) // an empty cell or script
+		f, err := a.disk.blobs.empty(ctx) // an empty cell or script
 		if err != nil {
 			return err
 		}
 		spec.Body = f.Name()
-		t.blobs = append(t.blobs, f)
+		t.disk.blobs = append(t.disk.blobs, f)
 	}
 	if spec.Modules != "" {
-		parent := filepath.Join(a.cfg.RuntimeDir, "modules")
+		parent := filepath.Join(a.cfg.GetFolders().GetRuntimeDir(), "modules")
 		if err := os.MkdirAll(parent, 0o700); err != nil {
 			return fmt.Errorf("make the folder of the program's modules: %w", err)
 		}
@@ -159,10 +166,10 @@ func (a *Agent) fetch(ctx context.Context, t *task, spec *runnerSpec) error {
 func (a *Agent) taskEnv(l *clusterpb.Launch) (map[string]string, error) {
 	env := map[string]string{
 		"TF_GRPC_REUSE_PORT":   "true", // else TensorFlow cannot bind the port that is held for it
-		"CUDA_VISIBLE_DEVICES": a.gpus.Visible(),
+		"CUDA_VISIBLE_DEVICES": a.gpus.held.Visible(),
 		"CUDA_DEVICE_ORDER":    "PCI_BUS_ID",
 	}
-	setThreads(env, a.cfg.Threads, runtime.NumCPU())
+	setThreads(env, int(a.cfg.GetThreads()), runtime.NumCPU())
 	theirs, err := l.Environment()
 	if err != nil {
 		return nil, fmt.Errorf("make the task's environment: %w", err)
@@ -201,10 +208,10 @@ func setThreads(env map[string]string, share, cores int) {
 // own, or the run's.
 func (a *Agent) workingDir(ctx context.Context, t *task) (string, error) {
 	directories := t.launch.GetDirectories()
-	apart := a.files != nil
+	apart := a.disk.files != nil
 	if given := directories.GetGiven(); given != "" {
 		if !isDir(given) {
-			return "", fmt.Errorf("--working-dir %s is no folder on %s: give one that every executor has", given, a.host)
+			return "", fmt.Errorf("--working-dir %s is no folder on %s: give one that every executor has", given, a.self.host)
 		}
 		return given, nil
 	}
@@ -216,17 +223,17 @@ func (a *Agent) workingDir(ctx context.Context, t *task) (string, error) {
 	}
 	dir, ok := localDir(directories.GetDir())
 	if !ok || os.MkdirAll(dir, 0o700) != nil {
-		dir = a.cfg.RuntimeDir
+		dir = a.cfg.GetFolders().GetRuntimeDir()
 	}
 	if directories.GetWorking() != "" {
-		t.note(fmt.Sprintf("%s is not on %s: the program starts in %s", directories.GetWorking(), a.host, dir), true)
+		t.note(fmt.Sprintf("%s is not on %s: the program starts in %s", directories.GetWorking(), a.self.host, dir), true)
 	}
 	return dir, nil
 }
 
 // startsIn is what the program is told of its working directory.
 func (t *task) startsIn(cwd string) string {
-	if t.folder != "" || t.launch.GetDirectories().GetGiven() != "" {
+	if t.disk.folder != "" || t.launch.GetDirectories().GetGiven() != "" {
 		return cwd
 	}
 	return t.launch.GetDirectories().GetWorking()

@@ -34,7 +34,7 @@ func TestTaskThreads(t *testing.T) {
 			}
 		})
 	}
-	a := &Agent{cfg: Config{Threads: 2}, gpus: &gpu.Held{}}
+	a := &Agent{cfg: &clusterpb.AgentConfig{Threads: 2}, gpus: heldGPUs{held: &gpu.Held{}}}
 	env, err := a.taskEnv(&clusterpb.Launch{Env: map[string]string{intra: "5"}})
 	if err != nil || env[intra] != "5" {
 		t.Errorf("the launch's number became %q: %v", env[intra], err)

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
-	"github.com/tfcluster/tfcluster/cluster/agent/tasklog"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -29,33 +28,83 @@ const deliverQuiet = 5 * time.Second
 type task struct {
 	launch *clusterpb.Launch
 	id     string // unique among all tasks of the zygote
-	log    *tasklog.Log
 	emit   func(*clusterpb.TaskEvent)
 	arrive func(barrier string)
 	copies func(controlMessage) // answers ctx.local_copy
 	done   chan struct{}        // closed when everything of it has ended
 	cancel func()               // gives up a start that has not come to a process, and copies
 	files  *taskFiles           // nil where the driver's disk is shared
+	output taskOutput
+	disk   taskDisk
+	ending taskEnding
+
+	mu   sync.Mutex
+	proc taskProcess // guarded by mu
+}
+
+// taskDisk is what a task has on this disk. It is of the goroutine in run.
+type taskDisk struct {
+	blobs  []*os.File // that the program is made of
+	folder string     // that is its own alone; "" where it has none
+}
+
+// taskProcess is a task's process and what was asked of it. It is guarded by the task's mu.
+type taskProcess struct {
+	running *interpreter.Process // nil before there is one
+	control *os.File             // our end
+	killed  bool                 // SIGKILL was asked for before there was a process
+	stale   bool                 // the zygote could not be forked: another is needed
+}
+
+// taskEnding is what has to be said of a task's end.
+type taskEnding struct {
 	// hurried is closed when somebody wants the task gone: its end is told at once.
 	hurried chan struct{}
 
-	tail  tail
-	pumps sync.WaitGroup
-	// of the goroutine in run
-	blobs  []*os.File // that the program is made of
-	folder string     // that is its own alone; "" where it has none
-	open   bool       // another process still has its output open when its end is reported
-
 	mu sync.Mutex
 	// guarded by mu
-	process *interpreter.Process
-	control *os.File // our end
-	ending  string   // why it was ended by us, when that is not the coordinator's doing
-	hurry   bool     // hurried is closed
-	killed  bool     // SIGKILL was asked for before there was a process
-	failed  controlMessage
-	joined  bool // inside tf.distribute.Server.join()
-	stale   bool // the zygote could not be forked: another is needed
+	hurry  bool   // hurried is closed
+	reason string // why it was ended by us, when that is not the coordinator's doing
+	failed failure
+	joined bool // inside tf.distribute.Server.join()
+}
+
+// ask notes that the task is to end, at once or with a reason of this agent's own.
+func (e *taskEnding) ask(atOnce bool, reason string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if atOnce && !e.hurry {
+		e.hurry = true
+		close(e.hurried)
+	}
+	if e.reason == "" {
+		e.reason = reason
+	}
+}
+
+func (e *taskEnding) why() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.reason
+}
+
+func (e *taskEnding) fail(f failure) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.failed = f
+}
+
+func (e *taskEnding) joinServer() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.joined = true
+}
+
+// known is what the program itself said of its end.
+func (e *taskEnding) known() (failed failure, joined bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.failed, e.joined
 }
 
 // spawner forks a prepared task.
@@ -64,12 +113,12 @@ type spawner func(files [3]*os.File) (*interpreter.Process, error)
 // run starts the task, waits for its end and tells it.
 func (t *task) run(spawn spawner) {
 	defer close(t.done)
-	defer t.log.End()
+	defer t.output.log.End()
 	if t.files != nil {
 		defer t.files.left() // also of what never began
 	}
 	defer func() {
-		for _, f := range t.blobs {
+		for _, f := range t.disk.blobs {
 			f.Close()
 		}
 		t.leaveFolder()
@@ -95,13 +144,13 @@ func (t *task) run(spawn spawner) {
 	t.began(p, pipes)
 	drained := make(chan struct{})
 	go func() {
-		t.pumps.Wait()
+		t.output.pumps.Wait()
 		close(drained)
 	}()
 	status, reason := t.wait(p)
 	waitFor(drained, settleTail)
 	t.deliver(status)
-	t.open = !closed(drained)
+	t.output.open = !closed(drained)
 	t.exited(status, status.Signal == int32(unix.SIGKILL) && memory.read() > before, reason)
 	waitFor(drained, settlePipes)
 	t.finish(p)
@@ -113,8 +162,8 @@ func (t *task) run(spawn spawner) {
 // began makes the process known and starts reading what it writes.
 func (t *task) began(p *interpreter.Process, pipes *taskPipes) {
 	t.mu.Lock()
-	t.process, t.control, t.stale = p, pipes.control, p.Fresh != ""
-	killed := t.killed
+	t.proc.running, t.proc.control, t.proc.stale = p, pipes.control, p.Fresh != ""
+	killed := t.proc.killed
 	t.mu.Unlock()
 	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Started{Started: &clusterpb.Started{Pid: int32(p.PID)}}}))
 	if p.Fresh != "" {
@@ -126,12 +175,12 @@ func (t *task) began(p *interpreter.Process, pipes *taskPipes) {
 	if killed {
 		_ = p.Signal(int(unix.SIGKILL))
 	}
-	t.pumps.Go(func() { t.pump(pipes.stdout, clusterpb.Line_STDOUT) })
-	t.pumps.Go(func() { t.pump(pipes.stderr, clusterpb.Line_STDERR) })
-	t.pumps.Go(func() {
+	t.output.pumps.Go(func() { t.output.pump(pipes.stdout, clusterpb.Line_STDOUT) })
+	t.output.pumps.Go(func() { t.output.pump(pipes.stderr, clusterpb.Line_STDERR) })
+	t.output.pumps.Go(func() {
 		readControl(pipes.control, t.handleControl)
 		t.mu.Lock()
-		t.control = nil
+		t.proc.control = nil
 		t.mu.Unlock()
 	})
 }
@@ -150,10 +199,8 @@ func (t *task) wait(p *interpreter.Process) (interpreter.ExitStatus, string) {
 			killSession(p.PID, p.ID)
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ending != "" {
-		reason = t.ending
+	if why := t.ending.why(); why != "" {
+		reason = why
 	}
 	return status, reason
 }
@@ -172,7 +219,7 @@ func (t *task) deliver(status interpreter.ExitStatus) {
 		select {
 		case <-sent:
 			return
-		case <-t.hurried:
+		case <-t.ending.hurried:
 			return
 		case <-patience:
 			t.note("its program has ended; its files are still on their way to the driver", false)
@@ -189,13 +236,11 @@ func (t *task) finish(p *interpreter.Process) {
 
 // exited tells the task's end.
 func (t *task) exited(status interpreter.ExitStatus, outOfMemory bool, reason string) {
-	t.mu.Lock()
-	failed, joined := t.failed, t.joined
-	t.mu.Unlock()
+	failed, joined := t.ending.known()
 	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Exited{Exited: &clusterpb.Exited{
-		Code: status.Code, Signal: status.Signal, OutOfMemory: outOfMemory, Tail: t.tail.lines(),
+		Code: status.Code, Signal: status.Signal, OutOfMemory: outOfMemory, Tail: t.output.tail.lines(),
 		Exception: failed.Exception, Traceback: failed.Traceback, Reason: reason, JoinedServer: joined,
-		Lines: t.log.Count(), Open: t.open,
+		Lines: t.output.log.Count(), Open: t.output.open,
 	}}}))
 }
 
@@ -207,7 +252,7 @@ func (t *task) event(e *clusterpb.TaskEvent) *clusterpb.TaskEvent {
 func (t *task) wasKilled() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.killed
+	return t.proc.killed
 }
 
 func (t *task) note(text string, warning bool) {
@@ -218,16 +263,11 @@ func (t *task) note(text string, warning bool) {
 // ends it on its own account. A task that is not there yet is killed as soon as it is.
 func (t *task) signal(number int, reason string) {
 	t.mu.Lock()
-	p := t.process
-	if (number == sigKill || number == sigTerm) && !t.hurry {
-		t.hurry = true
-		close(t.hurried)
-	}
-	if reason != "" && t.ending == "" {
-		t.ending = reason
-	}
-	if p == nil && (number == int(unix.SIGKILL) || number == int(unix.SIGTERM)) {
-		t.killed = true
+	p := t.proc.running
+	ends := number == sigKill || number == sigTerm
+	t.ending.ask(ends, reason)
+	if p == nil && ends {
+		t.proc.killed = true
 		t.cancel()
 	}
 	t.mu.Unlock()
@@ -261,9 +301,7 @@ func (t *task) handleControl(m controlMessage) {
 	case "report":
 		e.Event = &clusterpb.TaskEvent_Report{Report: m.report(time.Now())}
 	case "exception":
-		t.mu.Lock()
-		t.failed = m
-		t.mu.Unlock()
+		t.ending.fail(m.failure)
 		return
 	case "result":
 		result, err := m.result()
@@ -284,9 +322,7 @@ func (t *task) handleControl(m controlMessage) {
 	case "stopping":
 		e.Event = &clusterpb.TaskEvent_Stopping{Stopping: &clusterpb.Stopping{}}
 	case "server_join":
-		t.mu.Lock()
-		t.joined = true
-		t.mu.Unlock()
+		t.ending.joinServer()
 		e.Event = &clusterpb.TaskEvent_ServerJoined{ServerJoined: &clusterpb.ServerJoined{}}
 	default:
 		return

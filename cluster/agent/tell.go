@@ -18,13 +18,13 @@ func (t *task) tell(message map[string]any) bool {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.control == nil {
+	if t.proc.control == nil {
 		return false
 	}
-	_ = t.control.SetWriteDeadline(time.Now().Add(time.Second))
-	_, err = t.control.Write(append(line, '\n'))
+	_ = t.proc.control.SetWriteDeadline(time.Now().Add(time.Second))
+	_, err = t.proc.control.Write(append(line, '\n'))
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		t.control = nil
+		t.proc.control = nil
 	}
 	return err == nil
 }

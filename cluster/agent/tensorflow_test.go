@@ -29,7 +29,7 @@ print("sum", ctx.task_index, float(sum(tf.reduce_sum(v) for v in model.trainable
 func warmAgent(t *testing.T, dir string) *coordinator {
 	t.Helper()
 	c := newCoordinator(t, &clusterpb.WarmUp{Python: testPython(t), Zygote: true})
-	c.runAgent(func(cfg *Config) { cfg.RuntimeDir = dir })
+	c.runAgent(func(cfg *clusterpb.AgentConfig) { cfg.Folders.RuntimeDir = dir })
 	return c
 }
 

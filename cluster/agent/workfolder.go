@@ -89,19 +89,19 @@ func (g *givenFiles) failed(s *clusterpb.Shipped, dir string, err error) error {
 // copies of its own, which go with it.
 func (a *Agent) workFolder(ctx context.Context, t *task) (string, error) {
 	l := t.launch
-	held, err := a.given.bring(ctx, l.GetFiles(), func(text string) { t.note(text, false) })
+	held, err := a.disk.given.bring(ctx, l.GetFiles(), func(text string) { t.note(text, false) })
 	if err != nil {
 		return "", err
 	}
 	name := fmt.Sprintf("work-%d.%d-%s", l.GetRun(), l.GetAttempt(), strings.ReplaceAll(l.GetTask(), ":", "-"))
-	dir := filepath.Join(a.own.dir, name)
+	dir := filepath.Join(a.disk.own.dir, name)
 	if err := errors.Join(os.RemoveAll(dir), os.Mkdir(dir, 0o700)); err != nil {
-		return "", fmt.Errorf("make the task's folder on %s: %w", a.host, err)
+		return "", fmt.Errorf("make the task's folder on %s: %w", a.self.host, err)
 	}
-	t.folder = dir
+	t.disk.folder = dir
 	for _, s := range l.GetFiles() {
 		if err := ship.Place(ctx, held[s.GetContent().GetSha256()].Name(), s, dir); err != nil {
-			return "", a.given.failed(s, dir, err)
+			return "", a.disk.given.failed(s, dir, err)
 		}
 	}
 	return dir, nil
@@ -110,7 +110,7 @@ func (a *Agent) workFolder(ctx context.Context, t *task) (string, error) {
 // leaveFolder removes the task's own folder, and says what goes with it that the program
 // wrote there.
 func (t *task) leaveFolder() {
-	if t.folder == "" {
+	if t.disk.folder == "" {
 		return
 	}
 	given := map[string]bool{"__pycache__": true}
@@ -119,7 +119,7 @@ func (t *task) leaveFolder() {
 		given[first] = true
 	}
 	var wrote []string
-	entries, _ := os.ReadDir(t.folder) // nothing is said of what cannot be read
+	entries, _ := os.ReadDir(t.disk.folder) // nothing is said of what cannot be read
 	for _, e := range entries {
 		if !given[e.Name()] && !strings.HasPrefix(e.Name(), ".") {
 			wrote = append(wrote, e.Name())
@@ -128,5 +128,5 @@ func (t *task) leaveFolder() {
 	if len(wrote) > 0 {
 		t.note(fmt.Sprintf("%s was written to the task's own folder, which goes with it: what is to stay belongs below ctx.dir", strings.Join(wrote[:min(3, len(wrote))], ", ")), true)
 	}
-	os.RemoveAll(t.folder)
+	os.RemoveAll(t.disk.folder)
 }

@@ -21,8 +21,8 @@ func TestWorkingDir(t *testing.T) {
 			t.Parallel()
 			c := newCoordinator(t, &clusterpb.WarmUp{Python: plainPython(t)})
 			shared := t.TempDir()
-			c.runAgent(func(cfg *Config) {
-				cfg.SharedDir = map[bool]string{true: shared}[shares]
+			c.runAgent(func(cfg *clusterpb.AgentConfig) {
+				cfg.Folders.SharedDir = map[bool]string{true: shared}[shares]
 			})
 			c.warmed()
 			for i, tt := range []struct {

@@ -14,12 +14,11 @@
 package clusterpb
 
 import (
+	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
+	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
-
-	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
-	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 )
 
 const (
@@ -2830,6 +2829,8 @@ type Launch struct {
 	ExecutorNumber int32                  `protobuf:"varint,15,opt,name=executor_number,json=executorNumber,proto3" json:"executor_number,omitempty"` // ctx.executor_id
 	Files          []*Shipped             `protobuf:"bytes,16,rep,name=files,proto3" json:"files,omitempty"`                                          // for the working directory of the task
 	SpecVariables  []*SpecVariable        `protobuf:"bytes,17,rep,name=spec_variables,json=specVariables,proto3" json:"spec_variables,omitempty"`
+	RoleKind       string                 `protobuf:"bytes,18,opt,name=role_kind,json=roleKind,proto3" json:"role_kind,omitempty"` // tracked | untracked | sidecar; "": of a driver that does not say
+	Follows        bool                   `protobuf:"varint,19,opt,name=follows,proto3" json:"follows,omitempty"`                  // its role depends on tracked ones, which have ended: what they saved is fetched for it
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2981,6 +2982,20 @@ func (x *Launch) GetSpecVariables() []*SpecVariable {
 		return x.SpecVariables
 	}
 	return nil
+}
+
+func (x *Launch) GetRoleKind() string {
+	if x != nil {
+		return x.RoleKind
+	}
+	return ""
+}
+
+func (x *Launch) GetFollows() bool {
+	if x != nil {
+		return x.Follows
+	}
+	return false
 }
 
 // SpecVariable: a variable of the task's environment whose value has cluster_spec, or
@@ -7679,6 +7694,599 @@ func (x *EngineSessionReply) GetRemote() string {
 	return ""
 }
 
+// AgentConfig is what an agent reads on its standard input, as JSON. The driver makes it,
+// and the backend adds what it alone knows. A field that is not known is passed over.
+type AgentConfig struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identity      *AgentIdentity         `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	Driver        *DriverAddress         `protobuf:"bytes,2,opt,name=driver,proto3" json:"driver,omitempty"`
+	Folders       *HostFolders           `protobuf:"bytes,3,opt,name=folders,proto3" json:"folders,omitempty"`
+	Gpus          *GPUShare              `protobuf:"bytes,4,opt,name=gpus,proto3" json:"gpus,omitempty"`
+	Hadoop        *HadoopClient          `protobuf:"bytes,5,opt,name=hadoop,proto3" json:"hadoop,omitempty"` // what the driver knows of HDFS; absent: nothing
+	Timeouts      *AgentTimeouts         `protobuf:"bytes,6,opt,name=timeouts,proto3" json:"timeouts,omitempty"`
+	WarmUp        *WarmUp                `protobuf:"bytes,7,opt,name=warm_up,json=warmUp,proto3" json:"warm_up,omitempty"` // what Welcome will want ready, where it can be begun before; absent: it cannot
+	Owners        []*OwnerProcess        `protobuf:"bytes,8,rep,name=owners,proto3" json:"owners,omitempty"`
+	Host          string                 `protobuf:"bytes,9,opt,name=host,proto3" json:"host,omitempty"`         // name for people; "": this machine's
+	Address       string                 `protobuf:"bytes,10,opt,name=address,proto3" json:"address,omitempty"`  // what peers dial; "": the local one toward the coordinator
+	Python        string                 `protobuf:"bytes,11,opt,name=python,proto3" json:"python,omitempty"`    // the executor's interpreter, where the backend knows it better than the driver
+	Threads       int32                  `protobuf:"varint,12,opt,name=threads,proto3" json:"threads,omitempty"` // the executor's share of the cores, for TensorFlow's intra-op pool; 0: as many as cores
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentConfig) Reset() {
+	*x = AgentConfig{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentConfig) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentConfig) ProtoMessage() {}
+
+func (x *AgentConfig) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentConfig.ProtoReflect.Descriptor instead.
+func (*AgentConfig) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+}
+
+func (x *AgentConfig) GetIdentity() *AgentIdentity {
+	if x != nil {
+		return x.Identity
+	}
+	return nil
+}
+
+func (x *AgentConfig) GetDriver() *DriverAddress {
+	if x != nil {
+		return x.Driver
+	}
+	return nil
+}
+
+func (x *AgentConfig) GetFolders() *HostFolders {
+	if x != nil {
+		return x.Folders
+	}
+	return nil
+}
+
+func (x *AgentConfig) GetGpus() *GPUShare {
+	if x != nil {
+		return x.Gpus
+	}
+	return nil
+}
+
+func (x *AgentConfig) GetHadoop() *HadoopClient {
+	if x != nil {
+		return x.Hadoop
+	}
+	return nil
+}
+
+func (x *AgentConfig) GetTimeouts() *AgentTimeouts {
+	if x != nil {
+		return x.Timeouts
+	}
+	return nil
+}
+
+func (x *AgentConfig) GetWarmUp() *WarmUp {
+	if x != nil {
+		return x.WarmUp
+	}
+	return nil
+}
+
+func (x *AgentConfig) GetOwners() []*OwnerProcess {
+	if x != nil {
+		return x.Owners
+	}
+	return nil
+}
+
+func (x *AgentConfig) GetHost() string {
+	if x != nil {
+		return x.Host
+	}
+	return ""
+}
+
+func (x *AgentConfig) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *AgentConfig) GetPython() string {
+	if x != nil {
+		return x.Python
+	}
+	return ""
+}
+
+func (x *AgentConfig) GetThreads() int32 {
+	if x != nil {
+		return x.Threads
+	}
+	return 0
+}
+
+// AgentIdentity: whose agent it is, and how it proves it.
+type AgentIdentity struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	ExecutorId    string                 `protobuf:"bytes,1,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
+	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
+	Cluster       string                 `protobuf:"bytes,3,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Number        int32                  `protobuf:"varint,4,opt,name=number,proto3" json:"number,omitempty"` // of the executor's task among its role's
+	CaPem         string                 `protobuf:"bytes,5,opt,name=ca_pem,json=caPem,proto3" json:"ca_pem,omitempty"`
+	CertPem       string                 `protobuf:"bytes,6,opt,name=cert_pem,json=certPem,proto3" json:"cert_pem,omitempty"`
+	KeyPem        string                 `protobuf:"bytes,7,opt,name=key_pem,json=keyPem,proto3" json:"key_pem,omitempty"` // secret
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AgentIdentity) Reset() {
+	*x = AgentIdentity{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentIdentity) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentIdentity) ProtoMessage() {}
+
+func (x *AgentIdentity) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentIdentity.ProtoReflect.Descriptor instead.
+func (*AgentIdentity) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+}
+
+func (x *AgentIdentity) GetExecutorId() string {
+	if x != nil {
+		return x.ExecutorId
+	}
+	return ""
+}
+
+func (x *AgentIdentity) GetAttempt() int32 {
+	if x != nil {
+		return x.Attempt
+	}
+	return 0
+}
+
+func (x *AgentIdentity) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *AgentIdentity) GetNumber() int32 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *AgentIdentity) GetCaPem() string {
+	if x != nil {
+		return x.CaPem
+	}
+	return ""
+}
+
+func (x *AgentIdentity) GetCertPem() string {
+	if x != nil {
+		return x.CertPem
+	}
+	return ""
+}
+
+func (x *AgentIdentity) GetKeyPem() string {
+	if x != nil {
+		return x.KeyPem
+	}
+	return ""
+}
+
+// DriverAddress: where the coordinator is dialled.
+type DriverAddress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Coordinator   string                 `protobuf:"bytes,1,opt,name=coordinator,proto3" json:"coordinator,omitempty"`                 // HOST:PORT
+	ServerName    string                 `protobuf:"bytes,2,opt,name=server_name,json=serverName,proto3" json:"server_name,omitempty"` // in its certificate; "": coordinator
+	Find          string                 `protobuf:"bytes,3,opt,name=find,proto3" json:"find,omitempty"`                               // a file on HDFS that holds where the coordinator is now; "": it stays
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DriverAddress) Reset() {
+	*x = DriverAddress{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DriverAddress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DriverAddress) ProtoMessage() {}
+
+func (x *DriverAddress) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DriverAddress.ProtoReflect.Descriptor instead.
+func (*DriverAddress) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+}
+
+func (x *DriverAddress) GetCoordinator() string {
+	if x != nil {
+		return x.Coordinator
+	}
+	return ""
+}
+
+func (x *DriverAddress) GetServerName() string {
+	if x != nil {
+		return x.ServerName
+	}
+	return ""
+}
+
+func (x *DriverAddress) GetFind() string {
+	if x != nil {
+		return x.Find
+	}
+	return ""
+}
+
+// HostFolders: the agent's on its host.
+type HostFolders struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RuntimeDir    string                 `protobuf:"bytes,1,opt,name=runtime_dir,json=runtimeDir,proto3" json:"runtime_dir,omitempty"`             // for sockets, blobs and spools
+	OwnRuntimeDir bool                   `protobuf:"varint,2,opt,name=own_runtime_dir,json=ownRuntimeDir,proto3" json:"own_runtime_dir,omitempty"` // runtime_dir is this agent's alone, and goes with it
+	HostDir       string                 `protobuf:"bytes,3,opt,name=host_dir,json=hostDir,proto3" json:"host_dir,omitempty"`                      // shared by the cluster's agents on this host that are within the same limits: the zygote's; "": runtime_dir
+	SharedDir     string                 `protobuf:"bytes,4,opt,name=shared_dir,json=sharedDir,proto3" json:"shared_dir,omitempty"`                // the cluster's directory when it is on a disk shared with the driver
+	WorkDir       string                 `protobuf:"bytes,5,opt,name=work_dir,json=workDir,proto3" json:"work_dir,omitempty"`                      // where the runs' files lie when it is not; "": runtime_dir
+	CacheDir      string                 `protobuf:"bytes,6,opt,name=cache_dir,json=cacheDir,proto3" json:"cache_dir,omitempty"`                   // for unpacked environments of this user on this host; "": one below the temporary folder
+	LogFile       string                 `protobuf:"bytes,7,opt,name=log_file,json=logFile,proto3" json:"log_file,omitempty"`                      // of the agent itself; "": stderr
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HostFolders) Reset() {
+	*x = HostFolders{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HostFolders) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HostFolders) ProtoMessage() {}
+
+func (x *HostFolders) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HostFolders.ProtoReflect.Descriptor instead.
+func (*HostFolders) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+}
+
+func (x *HostFolders) GetRuntimeDir() string {
+	if x != nil {
+		return x.RuntimeDir
+	}
+	return ""
+}
+
+func (x *HostFolders) GetOwnRuntimeDir() bool {
+	if x != nil {
+		return x.OwnRuntimeDir
+	}
+	return false
+}
+
+func (x *HostFolders) GetHostDir() string {
+	if x != nil {
+		return x.HostDir
+	}
+	return ""
+}
+
+func (x *HostFolders) GetSharedDir() string {
+	if x != nil {
+		return x.SharedDir
+	}
+	return ""
+}
+
+func (x *HostFolders) GetWorkDir() string {
+	if x != nil {
+		return x.WorkDir
+	}
+	return ""
+}
+
+func (x *HostFolders) GetCacheDir() string {
+	if x != nil {
+		return x.CacheDir
+	}
+	return ""
+}
+
+func (x *HostFolders) GetLogFile() string {
+	if x != nil {
+		return x.LogFile
+	}
+	return ""
+}
+
+// GPUShare: what an executor may hold.
+type GPUShare struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Count         int32                  `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	Assigned      bool                   `protobuf:"varint,2,opt,name=assigned,proto3" json:"assigned,omitempty"` // the engine gave this executor those in CUDA_VISIBLE_DEVICES, and nobody else
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GPUShare) Reset() {
+	*x = GPUShare{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GPUShare) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GPUShare) ProtoMessage() {}
+
+func (x *GPUShare) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GPUShare.ProtoReflect.Descriptor instead.
+func (*GPUShare) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+}
+
+func (x *GPUShare) GetCount() int32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *GPUShare) GetAssigned() bool {
+	if x != nil {
+		return x.Assigned
+	}
+	return false
+}
+
+// HadoopClient: HDFS for executors without a configuration.
+type HadoopClient struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          string                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Properties    map[string]string      `protobuf:"bytes,2,rep,name=properties,proto3" json:"properties,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HadoopClient) Reset() {
+	*x = HadoopClient{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HadoopClient) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HadoopClient) ProtoMessage() {}
+
+func (x *HadoopClient) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HadoopClient.ProtoReflect.Descriptor instead.
+func (*HadoopClient) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+}
+
+func (x *HadoopClient) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *HadoopClient) GetProperties() map[string]string {
+	if x != nil {
+		return x.Properties
+	}
+	return nil
+}
+
+// AgentTimeouts hold until Welcome says others.
+type AgentTimeouts struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	OrphanGraceMillis int64                  `protobuf:"varint,1,opt,name=orphan_grace_millis,json=orphanGraceMillis,proto3" json:"orphan_grace_millis,omitempty"`
+	IdleMillis        int64                  `protobuf:"varint,2,opt,name=idle_millis,json=idleMillis,proto3" json:"idle_millis,omitempty"` // 0: for ever
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *AgentTimeouts) Reset() {
+	*x = AgentTimeouts{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AgentTimeouts) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AgentTimeouts) ProtoMessage() {}
+
+func (x *AgentTimeouts) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AgentTimeouts.ProtoReflect.Descriptor instead.
+func (*AgentTimeouts) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+}
+
+func (x *AgentTimeouts) GetOrphanGraceMillis() int64 {
+	if x != nil {
+		return x.OrphanGraceMillis
+	}
+	return 0
+}
+
+func (x *AgentTimeouts) GetIdleMillis() int64 {
+	if x != nil {
+		return x.IdleMillis
+	}
+	return 0
+}
+
+// OwnerProcess: a process with which the agent ends, such as Spark's executor.
+type OwnerProcess struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Pid           int32                  `protobuf:"varint,1,opt,name=pid,proto3" json:"pid,omitempty"`
+	What          string                 `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"` // for people: "the Spark executor"
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OwnerProcess) Reset() {
+	*x = OwnerProcess{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OwnerProcess) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OwnerProcess) ProtoMessage() {}
+
+func (x *OwnerProcess) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OwnerProcess.ProtoReflect.Descriptor instead.
+func (*OwnerProcess) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+}
+
+func (x *OwnerProcess) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *OwnerProcess) GetWhat() string {
+	if x != nil {
+		return x.What
+	}
+	return ""
+}
+
 var File_cluster_clusterpb_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
@@ -7898,7 +8506,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03own\x18\x03 \x01(\bR\x03own\"5\n" +
 	"\aPrepare\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\x9e\x05\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xd5\x05\n" +
 	"\x06Launch\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -7920,7 +8528,9 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\aresumed\x18\x0e \x01(\bR\aresumed\x12'\n" +
 	"\x0fexecutor_number\x18\x0f \x01(\x05R\x0eexecutorNumber\x12+\n" +
 	"\x05files\x18\x10 \x03(\v2\x15.tfcluster.v1.ShippedR\x05files\x12A\n" +
-	"\x0espec_variables\x18\x11 \x03(\v2\x1a.tfcluster.v1.SpecVariableR\rspecVariables\x1a6\n" +
+	"\x0espec_variables\x18\x11 \x03(\v2\x1a.tfcluster.v1.SpecVariableR\rspecVariables\x12\x1b\n" +
+	"\trole_kind\x18\x12 \x01(\tR\broleKind\x12\x18\n" +
+	"\afollows\x18\x13 \x01(\bR\afollows\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
@@ -8350,7 +8960,63 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x14EngineSessionRequest\"@\n" +
 	"\x12EngineSessionReply\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
-	"\x06remote\x18\x02 \x01(\tR\x06remote2\xb6\x03\n" +
+	"\x06remote\x18\x02 \x01(\tR\x06remote\"\x8c\x04\n" +
+	"\vAgentConfig\x127\n" +
+	"\bidentity\x18\x01 \x01(\v2\x1b.tfcluster.v1.AgentIdentityR\bidentity\x123\n" +
+	"\x06driver\x18\x02 \x01(\v2\x1b.tfcluster.v1.DriverAddressR\x06driver\x123\n" +
+	"\afolders\x18\x03 \x01(\v2\x19.tfcluster.v1.HostFoldersR\afolders\x12*\n" +
+	"\x04gpus\x18\x04 \x01(\v2\x16.tfcluster.v1.GPUShareR\x04gpus\x122\n" +
+	"\x06hadoop\x18\x05 \x01(\v2\x1a.tfcluster.v1.HadoopClientR\x06hadoop\x127\n" +
+	"\btimeouts\x18\x06 \x01(\v2\x1b.tfcluster.v1.AgentTimeoutsR\btimeouts\x12-\n" +
+	"\awarm_up\x18\a \x01(\v2\x14.tfcluster.v1.WarmUpR\x06warmUp\x122\n" +
+	"\x06owners\x18\b \x03(\v2\x1a.tfcluster.v1.OwnerProcessR\x06owners\x12\x12\n" +
+	"\x04host\x18\t \x01(\tR\x04host\x12\x18\n" +
+	"\aaddress\x18\n" +
+	" \x01(\tR\aaddress\x12\x16\n" +
+	"\x06python\x18\v \x01(\tR\x06python\x12\x18\n" +
+	"\athreads\x18\f \x01(\x05R\athreads\"\xc7\x01\n" +
+	"\rAgentIdentity\x12\x1f\n" +
+	"\vexecutor_id\x18\x01 \x01(\tR\n" +
+	"executorId\x12\x18\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x18\n" +
+	"\acluster\x18\x03 \x01(\tR\acluster\x12\x16\n" +
+	"\x06number\x18\x04 \x01(\x05R\x06number\x12\x15\n" +
+	"\x06ca_pem\x18\x05 \x01(\tR\x05caPem\x12\x19\n" +
+	"\bcert_pem\x18\x06 \x01(\tR\acertPem\x12\x17\n" +
+	"\akey_pem\x18\a \x01(\tR\x06keyPem\"f\n" +
+	"\rDriverAddress\x12 \n" +
+	"\vcoordinator\x18\x01 \x01(\tR\vcoordinator\x12\x1f\n" +
+	"\vserver_name\x18\x02 \x01(\tR\n" +
+	"serverName\x12\x12\n" +
+	"\x04find\x18\x03 \x01(\tR\x04find\"\xe3\x01\n" +
+	"\vHostFolders\x12\x1f\n" +
+	"\vruntime_dir\x18\x01 \x01(\tR\n" +
+	"runtimeDir\x12&\n" +
+	"\x0fown_runtime_dir\x18\x02 \x01(\bR\rownRuntimeDir\x12\x19\n" +
+	"\bhost_dir\x18\x03 \x01(\tR\ahostDir\x12\x1d\n" +
+	"\n" +
+	"shared_dir\x18\x04 \x01(\tR\tsharedDir\x12\x19\n" +
+	"\bwork_dir\x18\x05 \x01(\tR\aworkDir\x12\x1b\n" +
+	"\tcache_dir\x18\x06 \x01(\tR\bcacheDir\x12\x19\n" +
+	"\blog_file\x18\a \x01(\tR\alogFile\"<\n" +
+	"\bGPUShare\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x05R\x05count\x12\x1a\n" +
+	"\bassigned\x18\x02 \x01(\bR\bassigned\"\xad\x01\n" +
+	"\fHadoopClient\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12J\n" +
+	"\n" +
+	"properties\x18\x02 \x03(\v2*.tfcluster.v1.HadoopClient.PropertiesEntryR\n" +
+	"properties\x1a=\n" +
+	"\x0fPropertiesEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"`\n" +
+	"\rAgentTimeouts\x12.\n" +
+	"\x13orphan_grace_millis\x18\x01 \x01(\x03R\x11orphanGraceMillis\x12\x1f\n" +
+	"\vidle_millis\x18\x02 \x01(\x03R\n" +
+	"idleMillis\"4\n" +
+	"\fOwnerProcess\x12\x10\n" +
+	"\x03pid\x18\x01 \x01(\x05R\x03pid\x12\x12\n" +
+	"\x04what\x18\x02 \x01(\tR\x04what2\xb6\x03\n" +
 	"\vCoordinator\x12A\n" +
 	"\x04Join\x12\x1a.tfcluster.v1.AgentMessage\x1a\x19.tfcluster.v1.Instruction(\x010\x01\x128\n" +
 	"\x04Logs\x12\x16.tfcluster.v1.LogBatch\x1a\x14.tfcluster.v1.LogAck(\x010\x01\x12:\n" +
@@ -8387,118 +9053,124 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 	return file_cluster_clusterpb_cluster_proto_rawDescData
 }
 
-var (
-	file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-	file_cluster_clusterpb_cluster_proto_msgTypes  = make([]protoimpl.MessageInfo, 102)
-	file_cluster_clusterpb_cluster_proto_goTypes   = []any{
-		Program_Kind(0),              // 0: tfcluster.v1.Program.Kind
-		ActAtStep_Action(0),          // 1: tfcluster.v1.ActAtStep.Action
-		Line_Stream(0),               // 2: tfcluster.v1.Line.Stream
-		(*AgentMessage)(nil),         // 3: tfcluster.v1.AgentMessage
-		(*Fetching)(nil),             // 4: tfcluster.v1.Fetching
-		(*FilesSent)(nil),            // 5: tfcluster.v1.FilesSent
-		(*Leaving)(nil),              // 6: tfcluster.v1.Leaving
-		(*Hello)(nil),                // 7: tfcluster.v1.Hello
-		(*RunningTask)(nil),          // 8: tfcluster.v1.RunningTask
-		(*GPU)(nil),                  // 9: tfcluster.v1.GPU
-		(*GPUProcess)(nil),           // 10: tfcluster.v1.GPUProcess
-		(*Python)(nil),               // 11: tfcluster.v1.Python
-		(*Warmed)(nil),               // 12: tfcluster.v1.Warmed
-		(*Heartbeat)(nil),            // 13: tfcluster.v1.Heartbeat
-		(*TaskUsage)(nil),            // 14: tfcluster.v1.TaskUsage
-		(*Prepared)(nil),             // 15: tfcluster.v1.Prepared
-		(*TaskEvent)(nil),            // 16: tfcluster.v1.TaskEvent
-		(*ServerJoined)(nil),         // 17: tfcluster.v1.ServerJoined
-		(*Step)(nil),                 // 18: tfcluster.v1.Step
-		(*Stopping)(nil),             // 19: tfcluster.v1.Stopping
-		(*Started)(nil),              // 20: tfcluster.v1.Started
-		(*Entered)(nil),              // 21: tfcluster.v1.Entered
-		(*Report)(nil),               // 22: tfcluster.v1.Report
-		(*Exited)(nil),               // 23: tfcluster.v1.Exited
-		(*TaskResult)(nil),           // 24: tfcluster.v1.TaskResult
-		(*Note)(nil),                 // 25: tfcluster.v1.Note
-		(*BarrierArrived)(nil),       // 26: tfcluster.v1.BarrierArrived
-		(*Instruction)(nil),          // 27: tfcluster.v1.Instruction
-		(*Welcome)(nil),              // 28: tfcluster.v1.Welcome
-		(*GPUWant)(nil),              // 29: tfcluster.v1.GPUWant
-		(*WarmUp)(nil),               // 30: tfcluster.v1.WarmUp
-		(*Shipped)(nil),              // 31: tfcluster.v1.Shipped
-		(*Environment)(nil),          // 32: tfcluster.v1.Environment
-		(*Prepare)(nil),              // 33: tfcluster.v1.Prepare
-		(*Launch)(nil),               // 34: tfcluster.v1.Launch
-		(*SpecVariable)(nil),         // 35: tfcluster.v1.SpecVariable
-		(*Directories)(nil),          // 36: tfcluster.v1.Directories
-		(*Program)(nil),              // 37: tfcluster.v1.Program
-		(*Blob)(nil),                 // 38: tfcluster.v1.Blob
-		(*SignalTask)(nil),           // 39: tfcluster.v1.SignalTask
-		(*EndRun)(nil),               // 40: tfcluster.v1.EndRun
-		(*BarrierReleased)(nil),      // 41: tfcluster.v1.BarrierReleased
-		(*Release)(nil),              // 42: tfcluster.v1.Release
-		(*Probe)(nil),                // 43: tfcluster.v1.Probe
-		(*TrainingOver)(nil),         // 44: tfcluster.v1.TrainingOver
-		(*AskStep)(nil),              // 45: tfcluster.v1.AskStep
-		(*ActAtStep)(nil),            // 46: tfcluster.v1.ActAtStep
-		(*LogBatch)(nil),             // 47: tfcluster.v1.LogBatch
-		(*LogAck)(nil),               // 48: tfcluster.v1.LogAck
-		(*Line)(nil),                 // 49: tfcluster.v1.Line
-		(*FetchRequest)(nil),         // 50: tfcluster.v1.FetchRequest
-		(*Chunk)(nil),                // 51: tfcluster.v1.Chunk
-		(*FileChunk)(nil),            // 52: tfcluster.v1.FileChunk
-		(*SyncReply)(nil),            // 53: tfcluster.v1.SyncReply
-		(*PutRequest)(nil),           // 54: tfcluster.v1.PutRequest
-		(*FileHead)(nil),             // 55: tfcluster.v1.FileHead
-		(*FileCommit)(nil),           // 56: tfcluster.v1.FileCommit
-		(*PutReply)(nil),             // 57: tfcluster.v1.PutReply
-		(*ListRequest)(nil),          // 58: tfcluster.v1.ListRequest
-		(*ListReply)(nil),            // 59: tfcluster.v1.ListReply
-		(*GetRequest)(nil),           // 60: tfcluster.v1.GetRequest
-		(*GetReply)(nil),             // 61: tfcluster.v1.GetReply
-		(*Resources)(nil),            // 62: tfcluster.v1.Resources
-		(*Role)(nil),                 // 63: tfcluster.v1.Role
-		(*ReserveRequest)(nil),       // 64: tfcluster.v1.ReserveRequest
-		(*GivenFile)(nil),            // 65: tfcluster.v1.GivenFile
-		(*ReserveUpdate)(nil),        // 66: tfcluster.v1.ReserveUpdate
-		(*ExecutorStatus)(nil),       // 67: tfcluster.v1.ExecutorStatus
-		(*HoldRequest)(nil),          // 68: tfcluster.v1.HoldRequest
-		(*HoldUpdate)(nil),           // 69: tfcluster.v1.HoldUpdate
-		(*StatusRequest)(nil),        // 70: tfcluster.v1.StatusRequest
-		(*ClusterStatus)(nil),        // 71: tfcluster.v1.ClusterStatus
-		(*StartRequest)(nil),         // 72: tfcluster.v1.StartRequest
-		(*StartUpdate)(nil),          // 73: tfcluster.v1.StartUpdate
-		(*FollowRequest)(nil),        // 74: tfcluster.v1.FollowRequest
-		(*RunUpdate)(nil),            // 75: tfcluster.v1.RunUpdate
-		(*Lines)(nil),                // 76: tfcluster.v1.Lines
-		(*RunStatus)(nil),            // 77: tfcluster.v1.RunStatus
-		(*Series)(nil),               // 78: tfcluster.v1.Series
-		(*TaskStatus)(nil),           // 79: tfcluster.v1.TaskStatus
-		(*Failure)(nil),              // 80: tfcluster.v1.Failure
-		(*StopRequest)(nil),          // 81: tfcluster.v1.StopRequest
-		(*ResetRequest)(nil),         // 82: tfcluster.v1.ResetRequest
-		(*ResetUpdate)(nil),          // 83: tfcluster.v1.ResetUpdate
-		(*LogsRequest)(nil),          // 84: tfcluster.v1.LogsRequest
-		(*LinesReply)(nil),           // 85: tfcluster.v1.LinesReply
-		(*DetachRequest)(nil),        // 86: tfcluster.v1.DetachRequest
-		(*HistoryRequest)(nil),       // 87: tfcluster.v1.HistoryRequest
-		(*HistoryReply)(nil),         // 88: tfcluster.v1.HistoryReply
-		(*Lease)(nil),                // 89: tfcluster.v1.Lease
-		(*TensorBoardRequest)(nil),   // 90: tfcluster.v1.TensorBoardRequest
-		(*TensorBoardReply)(nil),     // 91: tfcluster.v1.TensorBoardReply
-		(*GPUsRequest)(nil),          // 92: tfcluster.v1.GPUsRequest
-		(*GPUsReply)(nil),            // 93: tfcluster.v1.GPUsReply
-		(*ShutdownRequest)(nil),      // 94: tfcluster.v1.ShutdownRequest
-		(*ShutdownUpdate)(nil),       // 95: tfcluster.v1.ShutdownUpdate
-		(*EngineSessionRequest)(nil), // 96: tfcluster.v1.EngineSessionRequest
-		(*EngineSessionReply)(nil),   // 97: tfcluster.v1.EngineSessionReply
-		nil,                          // 98: tfcluster.v1.Report.MetricsEntry
-		nil,                          // 99: tfcluster.v1.WarmUp.EnvEntry
-		nil,                          // 100: tfcluster.v1.Launch.EnvEntry
-		nil,                          // 101: tfcluster.v1.ReserveRequest.EnvEntry
-		nil,                          // 102: tfcluster.v1.ReserveRequest.EngineEntry
-		nil,                          // 103: tfcluster.v1.StartRequest.EnvEntry
-		nil,                          // 104: tfcluster.v1.RunStatus.ResultsEntry
-	}
-)
-
+var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 111)
+var file_cluster_clusterpb_cluster_proto_goTypes = []any{
+	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
+	(ActAtStep_Action)(0),        // 1: tfcluster.v1.ActAtStep.Action
+	(Line_Stream)(0),             // 2: tfcluster.v1.Line.Stream
+	(*AgentMessage)(nil),         // 3: tfcluster.v1.AgentMessage
+	(*Fetching)(nil),             // 4: tfcluster.v1.Fetching
+	(*FilesSent)(nil),            // 5: tfcluster.v1.FilesSent
+	(*Leaving)(nil),              // 6: tfcluster.v1.Leaving
+	(*Hello)(nil),                // 7: tfcluster.v1.Hello
+	(*RunningTask)(nil),          // 8: tfcluster.v1.RunningTask
+	(*GPU)(nil),                  // 9: tfcluster.v1.GPU
+	(*GPUProcess)(nil),           // 10: tfcluster.v1.GPUProcess
+	(*Python)(nil),               // 11: tfcluster.v1.Python
+	(*Warmed)(nil),               // 12: tfcluster.v1.Warmed
+	(*Heartbeat)(nil),            // 13: tfcluster.v1.Heartbeat
+	(*TaskUsage)(nil),            // 14: tfcluster.v1.TaskUsage
+	(*Prepared)(nil),             // 15: tfcluster.v1.Prepared
+	(*TaskEvent)(nil),            // 16: tfcluster.v1.TaskEvent
+	(*ServerJoined)(nil),         // 17: tfcluster.v1.ServerJoined
+	(*Step)(nil),                 // 18: tfcluster.v1.Step
+	(*Stopping)(nil),             // 19: tfcluster.v1.Stopping
+	(*Started)(nil),              // 20: tfcluster.v1.Started
+	(*Entered)(nil),              // 21: tfcluster.v1.Entered
+	(*Report)(nil),               // 22: tfcluster.v1.Report
+	(*Exited)(nil),               // 23: tfcluster.v1.Exited
+	(*TaskResult)(nil),           // 24: tfcluster.v1.TaskResult
+	(*Note)(nil),                 // 25: tfcluster.v1.Note
+	(*BarrierArrived)(nil),       // 26: tfcluster.v1.BarrierArrived
+	(*Instruction)(nil),          // 27: tfcluster.v1.Instruction
+	(*Welcome)(nil),              // 28: tfcluster.v1.Welcome
+	(*GPUWant)(nil),              // 29: tfcluster.v1.GPUWant
+	(*WarmUp)(nil),               // 30: tfcluster.v1.WarmUp
+	(*Shipped)(nil),              // 31: tfcluster.v1.Shipped
+	(*Environment)(nil),          // 32: tfcluster.v1.Environment
+	(*Prepare)(nil),              // 33: tfcluster.v1.Prepare
+	(*Launch)(nil),               // 34: tfcluster.v1.Launch
+	(*SpecVariable)(nil),         // 35: tfcluster.v1.SpecVariable
+	(*Directories)(nil),          // 36: tfcluster.v1.Directories
+	(*Program)(nil),              // 37: tfcluster.v1.Program
+	(*Blob)(nil),                 // 38: tfcluster.v1.Blob
+	(*SignalTask)(nil),           // 39: tfcluster.v1.SignalTask
+	(*EndRun)(nil),               // 40: tfcluster.v1.EndRun
+	(*BarrierReleased)(nil),      // 41: tfcluster.v1.BarrierReleased
+	(*Release)(nil),              // 42: tfcluster.v1.Release
+	(*Probe)(nil),                // 43: tfcluster.v1.Probe
+	(*TrainingOver)(nil),         // 44: tfcluster.v1.TrainingOver
+	(*AskStep)(nil),              // 45: tfcluster.v1.AskStep
+	(*ActAtStep)(nil),            // 46: tfcluster.v1.ActAtStep
+	(*LogBatch)(nil),             // 47: tfcluster.v1.LogBatch
+	(*LogAck)(nil),               // 48: tfcluster.v1.LogAck
+	(*Line)(nil),                 // 49: tfcluster.v1.Line
+	(*FetchRequest)(nil),         // 50: tfcluster.v1.FetchRequest
+	(*Chunk)(nil),                // 51: tfcluster.v1.Chunk
+	(*FileChunk)(nil),            // 52: tfcluster.v1.FileChunk
+	(*SyncReply)(nil),            // 53: tfcluster.v1.SyncReply
+	(*PutRequest)(nil),           // 54: tfcluster.v1.PutRequest
+	(*FileHead)(nil),             // 55: tfcluster.v1.FileHead
+	(*FileCommit)(nil),           // 56: tfcluster.v1.FileCommit
+	(*PutReply)(nil),             // 57: tfcluster.v1.PutReply
+	(*ListRequest)(nil),          // 58: tfcluster.v1.ListRequest
+	(*ListReply)(nil),            // 59: tfcluster.v1.ListReply
+	(*GetRequest)(nil),           // 60: tfcluster.v1.GetRequest
+	(*GetReply)(nil),             // 61: tfcluster.v1.GetReply
+	(*Resources)(nil),            // 62: tfcluster.v1.Resources
+	(*Role)(nil),                 // 63: tfcluster.v1.Role
+	(*ReserveRequest)(nil),       // 64: tfcluster.v1.ReserveRequest
+	(*GivenFile)(nil),            // 65: tfcluster.v1.GivenFile
+	(*ReserveUpdate)(nil),        // 66: tfcluster.v1.ReserveUpdate
+	(*ExecutorStatus)(nil),       // 67: tfcluster.v1.ExecutorStatus
+	(*HoldRequest)(nil),          // 68: tfcluster.v1.HoldRequest
+	(*HoldUpdate)(nil),           // 69: tfcluster.v1.HoldUpdate
+	(*StatusRequest)(nil),        // 70: tfcluster.v1.StatusRequest
+	(*ClusterStatus)(nil),        // 71: tfcluster.v1.ClusterStatus
+	(*StartRequest)(nil),         // 72: tfcluster.v1.StartRequest
+	(*StartUpdate)(nil),          // 73: tfcluster.v1.StartUpdate
+	(*FollowRequest)(nil),        // 74: tfcluster.v1.FollowRequest
+	(*RunUpdate)(nil),            // 75: tfcluster.v1.RunUpdate
+	(*Lines)(nil),                // 76: tfcluster.v1.Lines
+	(*RunStatus)(nil),            // 77: tfcluster.v1.RunStatus
+	(*Series)(nil),               // 78: tfcluster.v1.Series
+	(*TaskStatus)(nil),           // 79: tfcluster.v1.TaskStatus
+	(*Failure)(nil),              // 80: tfcluster.v1.Failure
+	(*StopRequest)(nil),          // 81: tfcluster.v1.StopRequest
+	(*ResetRequest)(nil),         // 82: tfcluster.v1.ResetRequest
+	(*ResetUpdate)(nil),          // 83: tfcluster.v1.ResetUpdate
+	(*LogsRequest)(nil),          // 84: tfcluster.v1.LogsRequest
+	(*LinesReply)(nil),           // 85: tfcluster.v1.LinesReply
+	(*DetachRequest)(nil),        // 86: tfcluster.v1.DetachRequest
+	(*HistoryRequest)(nil),       // 87: tfcluster.v1.HistoryRequest
+	(*HistoryReply)(nil),         // 88: tfcluster.v1.HistoryReply
+	(*Lease)(nil),                // 89: tfcluster.v1.Lease
+	(*TensorBoardRequest)(nil),   // 90: tfcluster.v1.TensorBoardRequest
+	(*TensorBoardReply)(nil),     // 91: tfcluster.v1.TensorBoardReply
+	(*GPUsRequest)(nil),          // 92: tfcluster.v1.GPUsRequest
+	(*GPUsReply)(nil),            // 93: tfcluster.v1.GPUsReply
+	(*ShutdownRequest)(nil),      // 94: tfcluster.v1.ShutdownRequest
+	(*ShutdownUpdate)(nil),       // 95: tfcluster.v1.ShutdownUpdate
+	(*EngineSessionRequest)(nil), // 96: tfcluster.v1.EngineSessionRequest
+	(*EngineSessionReply)(nil),   // 97: tfcluster.v1.EngineSessionReply
+	(*AgentConfig)(nil),          // 98: tfcluster.v1.AgentConfig
+	(*AgentIdentity)(nil),        // 99: tfcluster.v1.AgentIdentity
+	(*DriverAddress)(nil),        // 100: tfcluster.v1.DriverAddress
+	(*HostFolders)(nil),          // 101: tfcluster.v1.HostFolders
+	(*GPUShare)(nil),             // 102: tfcluster.v1.GPUShare
+	(*HadoopClient)(nil),         // 103: tfcluster.v1.HadoopClient
+	(*AgentTimeouts)(nil),        // 104: tfcluster.v1.AgentTimeouts
+	(*OwnerProcess)(nil),         // 105: tfcluster.v1.OwnerProcess
+	nil,                          // 106: tfcluster.v1.Report.MetricsEntry
+	nil,                          // 107: tfcluster.v1.WarmUp.EnvEntry
+	nil,                          // 108: tfcluster.v1.Launch.EnvEntry
+	nil,                          // 109: tfcluster.v1.ReserveRequest.EnvEntry
+	nil,                          // 110: tfcluster.v1.ReserveRequest.EngineEntry
+	nil,                          // 111: tfcluster.v1.StartRequest.EnvEntry
+	nil,                          // 112: tfcluster.v1.RunStatus.ResultsEntry
+	nil,                          // 113: tfcluster.v1.HadoopClient.PropertiesEntry
+}
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
 	13,  // 1: tfcluster.v1.AgentMessage.heartbeat:type_name -> tfcluster.v1.Heartbeat
@@ -8525,7 +9197,7 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	17,  // 22: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
 	18,  // 23: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
 	19,  // 24: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	98,  // 25: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	106, // 25: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
 	28,  // 26: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
 	33,  // 27: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
 	34,  // 28: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
@@ -8539,12 +9211,12 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	46,  // 36: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
 	30,  // 37: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
 	29,  // 38: tfcluster.v1.Welcome.gpu:type_name -> tfcluster.v1.GPUWant
-	99,  // 39: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	107, // 39: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
 	32,  // 40: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
 	38,  // 41: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
 	31,  // 42: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
 	37,  // 43: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	100, // 44: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	108, // 44: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
 	36,  // 45: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
 	31,  // 46: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
 	35,  // 47: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
@@ -8561,8 +9233,8 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	55,  // 58: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
 	62,  // 59: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
 	63,  // 60: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	101, // 61: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	102, // 62: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	109, // 61: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	110, // 62: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
 	65,  // 63: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
 	72,  // 64: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
 	67,  // 65: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
@@ -8576,7 +9248,7 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	25,  // 73: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
 	64,  // 74: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
 	37,  // 75: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	103, // 76: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	111, // 76: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
 	31,  // 77: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
 	77,  // 78: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
 	80,  // 79: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
@@ -8591,7 +9263,7 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	78,  // 88: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
 	80,  // 89: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
 	24,  // 90: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	104, // 91: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	112, // 91: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
 	80,  // 92: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
 	67,  // 93: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
 	49,  // 94: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
@@ -8599,54 +9271,63 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	89,  // 96: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
 	9,   // 97: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
 	80,  // 98: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	24,  // 99: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	3,   // 100: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	47,  // 101: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	50,  // 102: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	52,  // 103: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	54,  // 104: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	58,  // 105: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	60,  // 106: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	64,  // 107: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	68,  // 108: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	70,  // 109: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	72,  // 110: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	74,  // 111: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	81,  // 112: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	82,  // 113: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	84,  // 114: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	86,  // 115: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	87,  // 116: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	90,  // 117: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	92,  // 118: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	96,  // 119: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	94,  // 120: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	27,  // 121: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	48,  // 122: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	51,  // 123: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	53,  // 124: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	57,  // 125: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	59,  // 126: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	61,  // 127: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	66,  // 128: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	69,  // 129: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	71,  // 130: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	73,  // 131: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	75,  // 132: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	77,  // 133: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	83,  // 134: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	85,  // 135: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	77,  // 136: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	88,  // 137: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	91,  // 138: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	93,  // 139: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	97,  // 140: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	95,  // 141: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	121, // [121:142] is the sub-list for method output_type
-	100, // [100:121] is the sub-list for method input_type
-	100, // [100:100] is the sub-list for extension type_name
-	100, // [100:100] is the sub-list for extension extendee
-	0,   // [0:100] is the sub-list for field type_name
+	99,  // 99: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	100, // 100: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	101, // 101: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	102, // 102: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	103, // 103: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	104, // 104: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 105: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	105, // 106: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	113, // 107: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 108: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	3,   // 109: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	47,  // 110: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	50,  // 111: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	52,  // 112: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	54,  // 113: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	58,  // 114: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	60,  // 115: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	64,  // 116: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	68,  // 117: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	70,  // 118: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	72,  // 119: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	74,  // 120: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	81,  // 121: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	82,  // 122: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	84,  // 123: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	86,  // 124: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	87,  // 125: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	90,  // 126: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	92,  // 127: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	96,  // 128: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	94,  // 129: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	27,  // 130: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	48,  // 131: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	51,  // 132: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	53,  // 133: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	57,  // 134: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	59,  // 135: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	61,  // 136: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	66,  // 137: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	69,  // 138: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	71,  // 139: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	73,  // 140: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	75,  // 141: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	77,  // 142: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	83,  // 143: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	85,  // 144: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	77,  // 145: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	88,  // 146: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	91,  // 147: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	93,  // 148: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	97,  // 149: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	95,  // 150: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	130, // [130:151] is the sub-list for method output_type
+	109, // [109:130] is the sub-list for method input_type
+	109, // [109:109] is the sub-list for extension type_name
+	109, // [109:109] is the sub-list for extension extendee
+	0,   // [0:109] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -8702,7 +9383,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   102,
+			NumMessages:   111,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -15,7 +15,6 @@ package clusterpb
 
 import (
 	context "context"
-
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
 	status "google.golang.org/grpc/status"
@@ -207,27 +206,21 @@ type UnimplementedCoordinatorServer struct{}
 func (UnimplementedCoordinatorServer) Join(grpc.BidiStreamingServer[AgentMessage, Instruction]) error {
 	return status.Error(codes.Unimplemented, "method Join not implemented")
 }
-
 func (UnimplementedCoordinatorServer) Logs(grpc.BidiStreamingServer[LogBatch, LogAck]) error {
 	return status.Error(codes.Unimplemented, "method Logs not implemented")
 }
-
 func (UnimplementedCoordinatorServer) Fetch(*FetchRequest, grpc.ServerStreamingServer[Chunk]) error {
 	return status.Error(codes.Unimplemented, "method Fetch not implemented")
 }
-
 func (UnimplementedCoordinatorServer) Sync(grpc.ClientStreamingServer[FileChunk, SyncReply]) error {
 	return status.Error(codes.Unimplemented, "method Sync not implemented")
 }
-
 func (UnimplementedCoordinatorServer) Put(grpc.BidiStreamingServer[PutRequest, PutReply]) error {
 	return status.Error(codes.Unimplemented, "method Put not implemented")
 }
-
 func (UnimplementedCoordinatorServer) List(context.Context, *ListRequest) (*ListReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method List not implemented")
 }
-
 func (UnimplementedCoordinatorServer) Get(*GetRequest, grpc.ServerStreamingServer[GetReply]) error {
 	return status.Error(codes.Unimplemented, "method Get not implemented")
 }
@@ -655,55 +648,42 @@ type UnimplementedControlServer struct{}
 func (UnimplementedControlServer) Reserve(*ReserveRequest, grpc.ServerStreamingServer[ReserveUpdate]) error {
 	return status.Error(codes.Unimplemented, "method Reserve not implemented")
 }
-
 func (UnimplementedControlServer) Hold(grpc.BidiStreamingServer[HoldRequest, HoldUpdate]) error {
 	return status.Error(codes.Unimplemented, "method Hold not implemented")
 }
-
 func (UnimplementedControlServer) Status(context.Context, *StatusRequest) (*ClusterStatus, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
 }
-
 func (UnimplementedControlServer) Start(*StartRequest, grpc.ServerStreamingServer[StartUpdate]) error {
 	return status.Error(codes.Unimplemented, "method Start not implemented")
 }
-
 func (UnimplementedControlServer) Follow(*FollowRequest, grpc.ServerStreamingServer[RunUpdate]) error {
 	return status.Error(codes.Unimplemented, "method Follow not implemented")
 }
-
 func (UnimplementedControlServer) Stop(context.Context, *StopRequest) (*RunStatus, error) {
 	return nil, status.Error(codes.Unimplemented, "method Stop not implemented")
 }
-
 func (UnimplementedControlServer) Reset(*ResetRequest, grpc.ServerStreamingServer[ResetUpdate]) error {
 	return status.Error(codes.Unimplemented, "method Reset not implemented")
 }
-
 func (UnimplementedControlServer) Logs(*LogsRequest, grpc.ServerStreamingServer[LinesReply]) error {
 	return status.Error(codes.Unimplemented, "method Logs not implemented")
 }
-
 func (UnimplementedControlServer) Detach(context.Context, *DetachRequest) (*RunStatus, error) {
 	return nil, status.Error(codes.Unimplemented, "method Detach not implemented")
 }
-
 func (UnimplementedControlServer) History(context.Context, *HistoryRequest) (*HistoryReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method History not implemented")
 }
-
 func (UnimplementedControlServer) TensorBoard(context.Context, *TensorBoardRequest) (*TensorBoardReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method TensorBoard not implemented")
 }
-
 func (UnimplementedControlServer) GPUs(context.Context, *GPUsRequest) (*GPUsReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method GPUs not implemented")
 }
-
 func (UnimplementedControlServer) EngineSession(context.Context, *EngineSessionRequest) (*EngineSessionReply, error) {
 	return nil, status.Error(codes.Unimplemented, "method EngineSession not implemented")
 }
-
 func (UnimplementedControlServer) Shutdown(*ShutdownRequest, grpc.ServerStreamingServer[ShutdownUpdate]) error {
 	return status.Error(codes.Unimplemented, "method Shutdown not implemented")
 }

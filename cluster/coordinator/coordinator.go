@@ -35,7 +35,7 @@ type Config struct {
 	// Spool keeps the runs where Dir is a URI; nil where Dir is a folder of this host.
 	Spool Spool
 	// Hadoop is what agents are told of HDFS; nil: nothing.
-	Hadoop map[string]any
+	Hadoop *clusterpb.HadoopClient
 	// Here is whether the executors are on the notebook's machine, and see its folders.
 	Here bool
 	// DefaultFS is what a program's absolute paths are relative to; file:// if empty.

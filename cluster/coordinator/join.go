@@ -1,7 +1,6 @@
 package coordinator
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/auth"
@@ -313,30 +311,32 @@ func (c *Coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, c
 }
 
 // agentConfig makes what an agent reads on its standard input.
-func (c *Coordinator) agentConfig(execs []cluster.ExecutorRequest) func(cluster.ExecutorID, int) ([]byte, error) {
+func (c *Coordinator) agentConfig(execs []cluster.ExecutorRequest) func(cluster.ExecutorID, int) (*clusterpb.AgentConfig, error) {
 	tasks := map[cluster.ExecutorID]cluster.ExecutorRequest{}
 	for _, e := range execs {
 		tasks[e.ID] = e
 	}
-	return func(id cluster.ExecutorID, attempt int) ([]byte, error) {
+	return func(id cluster.ExecutorID, attempt int) (*clusterpb.AgentConfig, error) {
 		certPEM, keyPEM, err := c.cfg.Authority.Issue(string(id))
 		if err != nil {
 			return nil, err
 		}
-		var early json.RawMessage // what needs nothing of the driver's is begun while the agent joins
-		if w := c.warmUp(); w.GetPlain() {
-			if early, err = protojson.Marshal(w); err != nil {
-				return nil, fmt.Errorf("encode what the agent keeps ready: %w", err)
-			}
-		}
 		e := tasks[id]
-		return json.Marshal(map[string]any{
-			"warm_up":     early,
-			"hadoop":      c.cfg.Hadoop,
-			"executor_id": id, "attempt": attempt, "cluster": c.cfg.Name, "coordinator": c.Address(), "server_name": auth.CoordinatorName,
-			"ca_pem": string(c.cfg.Authority.CertPEM), "cert_pem": string(certPEM), "key_pem": string(keyPEM),
-			"role": e.Task.Role, "number": e.Task.Index, "gpus": e.Each.GetGpus(),
-			"orphan_grace_millis": c.cfg.OrphanGrace.Milliseconds(), "idle_millis": c.cfg.Request.GetIdleMillis(),
-		})
+		config := &clusterpb.AgentConfig{
+			Identity: &clusterpb.AgentIdentity{
+				ExecutorId: string(id), Attempt: int32(attempt), Cluster: c.cfg.Name, Number: int32(e.Task.Index),
+				CaPem: string(c.cfg.Authority.CertPEM), CertPem: string(certPEM), KeyPem: string(keyPEM),
+			},
+			Driver: &clusterpb.DriverAddress{Coordinator: c.Address(), ServerName: auth.CoordinatorName},
+			Gpus:   &clusterpb.GPUShare{Count: e.Each.GetGpus()},
+			Hadoop: c.cfg.Hadoop,
+			Timeouts: &clusterpb.AgentTimeouts{
+				OrphanGraceMillis: c.cfg.OrphanGrace.Milliseconds(), IdleMillis: c.cfg.Request.GetIdleMillis(),
+			},
+		}
+		if w := c.warmUp(); w.GetPlain() { // what needs nothing of the driver's is begun while the agent joins
+			config.WarmUp = w
+		}
+		return config, nil
 	}
 }

@@ -42,6 +42,7 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 		Mode: start.GetMode(), Epochs: start.GetEpochs(), NumWorkers: int32(len(a.Spec[cluster.Worker]) + len(a.Spec[cluster.Chief])), ClusterSpec: shared.spec,
 		Callback: start.GetCallback(), KerasPatch: start.GetKerasPatch(), DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"), Resumed: start.GetResume() != "" || a.Attempt > 1,
 		ExecutorNumber: shared.numbers[a.Task], Files: c.given, SpecVariables: cluster.SpecVariables(c.cfg.Request.GetFramework(), a.Task, own),
+		RoleKind: shared.roles[a.Task.Role].kind, Follows: shared.roles[a.Task.Role].follows,
 	}}})
 }
 

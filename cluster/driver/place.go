@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver/proxy"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
@@ -124,7 +125,7 @@ func (d *driver) hadoop(cfg *coordinator.Config) {
 		return
 	}
 	cfg.DefaultFS = h.DefaultFS
-	cfg.Hadoop = map[string]any{"user": h.User, "properties": h.Properties}
+	cfg.Hadoop = &clusterpb.HadoopClient{User: h.User, Properties: h.Properties}
 }
 
 // leave ends the use of the directory.

@@ -20,13 +20,17 @@ func (a *allocation) start(id cluster.ExecutorID, attempt int) error {
 	if err != nil {
 		return fmt.Errorf("configure executor %s: %w", id, err)
 	}
+	input, err := config.Encode()
+	if err != nil {
+		return fmt.Errorf("configure executor %s: %w", id, err)
+	}
 	log, err := os.OpenFile(a.logPath(id), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("open the log of executor %s: %w", id, err)
 	}
 	defer log.Close()
 	cmd := exec.Command(a.program(), "agent")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(config), log, log
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), log, log
 	cmd.Dir = "/"
 	if wd := a.req.Reserve.GetWorkingDir(); wd != "" {
 		cmd.Dir = wd

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
@@ -115,25 +116,21 @@ func (a *allocation) tell(e cluster.Event) {
 }
 
 // config adds to an agent's configuration what only this backend knows.
-func (a *allocation) config(id cluster.ExecutorID, attempt int) ([]byte, error) {
-	raw, err := a.req.AgentConfig(id, attempt)
+func (a *allocation) config(id cluster.ExecutorID, attempt int) (*clusterpb.AgentConfig, error) {
+	config, err := a.req.AgentConfig(id, attempt)
 	if err != nil {
 		return nil, err
 	}
-	var m map[string]any
-	if err := json.Unmarshal(raw, &m); err != nil {
-		return nil, err
-	}
-	m["runtime_dir"], m["address"] = a.runtime, "127.0.0.1"
+	config.Folders = &clusterpb.HostFolders{RuntimeDir: a.runtime}
 	if dir := a.req.Reserve.GetDir(); rundir.IsURI(dir) {
 		// Agents send to the driver, which alone carries files there. The folder for
 		// sockets may be a disk in memory.
-		m["shared_dir"], m["work_dir"] = "", filepath.Join(a.req.StateDir, "agents")
+		config.Folders.WorkDir = filepath.Join(a.req.StateDir, "agents")
 	} else {
-		m["shared_dir"] = dir
+		config.Folders.SharedDir = dir
 	}
-	m["threads"] = threads(a.req.Executors, id, runtime.NumCPU())
-	return json.Marshal(m)
+	config.Address, config.Threads = "127.0.0.1", int32(threads(a.req.Executors, id, runtime.NumCPU()))
+	return config, nil
 }
 
 // threads is an executor's share of the cores: what was asked for, else an equal part among

@@ -25,7 +25,8 @@ exec ip netns exec %[2]s unshare --mount sh -ec '
   for dir in %[4]s; do mount -t tmpfs none $dir; done
   %[3]s -c "import json, sys
 c = json.load(sys.stdin)
-c.update(shared_dir=\"\", address=\"\", runtime_dir=\"/mnt/run\")
+c[\"address\"] = \"\"
+c[\"folders\"].update(shared_dir=\"\", runtime_dir=\"/mnt/run\")
 json.dump(c, open(\"/mnt/config\", \"w\"))"
   export TFCLUSTER_CACHE=/mnt/environments
   exec /mnt/bin/tfcluster agent </mnt/config'

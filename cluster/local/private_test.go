@@ -17,7 +17,7 @@ func ownDisks(t *testing.T) func(*clusterpb.ReserveRequest) {
 	t.Helper()
 	wrapper := filepath.Join(t.TempDir(), "tfcluster")
 	const script = `#!/bin/sh
-config=$(mktemp) && sed 's/"shared_dir":"[^"]*"/"shared_dir":""/' >"$config" && exec 3<"$config" && rm "$config" && exec %s "$@" <&3 3<&-
+config=$(mktemp) && sed 's/"shared_dir": *"[^"]*"/"shared_dir":""/' >"$config" && exec 3<"$config" && rm "$config" && exec %s "$@" <&3 3<&-
 `
 	if err := os.WriteFile(wrapper, fmt.Appendf(nil, script, program), 0o700); err != nil {
 		t.Fatal(err)

@@ -34,7 +34,7 @@ func TestReplaceAtOnce(t *testing.T) {
 	alloc, err := b.Allocate(ctx, cluster.Request{
 		Cluster: "t-replace-at-once", Executors: []cluster.ExecutorRequest{{ID: id, Task: cluster.TaskID{Role: cluster.Worker}}},
 		Reserve: &clusterpb.ReserveRequest{Dir: dir}, Program: agent, StateDir: dir,
-		AgentConfig: func(cluster.ExecutorID, int) ([]byte, error) { return []byte("{}"), nil },
+		AgentConfig: func(cluster.ExecutorID, int) (*clusterpb.AgentConfig, error) { return &clusterpb.AgentConfig{}, nil },
 	})
 	if err != nil {
 		t.Fatal(err)

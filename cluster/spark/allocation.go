@@ -273,12 +273,12 @@ func (a *allocation) ask(wanted map[cluster.ExecutorID]int) ([]started, error) {
 		if err != nil {
 			return nil, fmt.Errorf("configure executor %s: %w", id, err)
 		}
-		var c struct{ Coordinator string }
-		if err := json.Unmarshal(config, &c); err != nil {
+		encoded, err := config.Encode()
+		if err != nil {
 			return nil, fmt.Errorf("configure executor %s: %w", id, err)
 		}
-		coordinator = c.Coordinator
-		agents = append(agents, agent{id, wanted[id], config})
+		coordinator = config.GetDriver().GetCoordinator()
+		agents = append(agents, agent{id, wanted[id], encoded})
 	}
 	wait := a.wait()
 	ctx, cancel := context.WithTimeout(a.working, wait+startTimeout) // the host says first what Spark lacks

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
@@ -54,7 +55,9 @@ func TestSessionAnew(t *testing.T) {
 	b := &Backend{PythonPath: func(string) (string, error) { return modules, nil }}
 	req := request(map[string]string{"master": "local[2]"}, nil)
 	req.Reserve.Python, req.Reserve.TimeoutMillis, req.StateDir = python, 60_000, t.TempDir()
-	req.AgentConfig = func(cluster.ExecutorID, int) ([]byte, error) { return []byte(`{"coordinator":"h:1"}`), nil }
+	req.AgentConfig = func(cluster.ExecutorID, int) (*clusterpb.AgentConfig, error) {
+		return &clusterpb.AgentConfig{Driver: &clusterpb.DriverAddress{Coordinator: "h:1"}}, nil
+	}
 	got, err := b.Allocate(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)

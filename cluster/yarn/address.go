@@ -2,7 +2,6 @@ package yarn
 
 import (
 	"context"
-	"encoding/json"
 	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
@@ -12,23 +11,15 @@ import (
 // folderOn is an application's folder on HDFS.
 func folderOn(application string) string { return applicationsDir + "/" + application }
 
-// findable tells an agent's configuration where the agent looks when it cannot dial the
-// driver: a file on HDFS. That of an unmanaged application is there only if the driver
-// has moved.
-func (a *allocation) findable(app application, config []byte) ([]byte, error) {
+// addressURI is where an agent looks when it cannot dial the driver: a file on HDFS. That
+// of an unmanaged application is there only if the driver has moved.
+func (a *allocation) addressURI(app application) (string, error) {
 	store, err := site.NewHDFS(a.site)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer store.Close()
-	var c map[string]any
-	if err = json.Unmarshal(config, &c); err == nil {
-		c["find"], err = store.URI(folderOn(protocol.ApplicationName(app.id)) + "/" + addressFile)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(c)
+	return store.URI(folderOn(protocol.ApplicationName(app.id)) + "/" + addressFile)
 }
 
 // PublishAddress writes down where the driver is dialled now.

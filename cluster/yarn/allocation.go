@@ -54,7 +54,7 @@ type executor struct {
 	launched  time.Time         // when its agent was started; zero for an earlier driver's
 	came      bool              // its agent is known to have called
 	unfit     string            // why that is of no use
-	config    []byte            // its agent's
+	driver    string            // the address that its agent was given
 	cutOff    bool              // an agent of it could not dial the driver
 	web       string            // of the last container's node
 	last      *yarnpb.ContainerId

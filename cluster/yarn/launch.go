@@ -3,7 +3,6 @@ package yarn
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,7 +22,7 @@ import (
 const configSecret = "tfcluster.agent"
 
 // AgentCommand is the word that has an agent read its configuration from its
-// container's credentials: see AgentInput.
+// container's credentials: see ContainerConfig.
 const AgentCommand = "--yarn"
 
 // launch starts an agent in a container.
@@ -32,7 +31,11 @@ func (a *allocation) launch(ctx context.Context, app application, id cluster.Exe
 	if err != nil {
 		return fmt.Errorf("configure executor %s: %w", id, err)
 	}
-	if config, err = a.findable(app, config); err != nil {
+	if config.Driver.Find, err = a.addressURI(app); err != nil {
+		return fmt.Errorf("configure executor %s: %w", id, err)
+	}
+	input, err := config.Encode()
+	if err != nil {
 		return fmt.Errorf("configure executor %s: %w", id, err)
 	}
 	var task cluster.TaskID
@@ -40,14 +43,14 @@ func (a *allocation) launch(ctx context.Context, app application, id cluster.Exe
 	shipped := a.program
 	x := a.executors[id]
 	if task = x.request.Task; x.attempt == attempt {
-		x.config = config
+		x.driver = config.GetDriver().GetCoordinator()
 	}
 	a.mu.Unlock()
 	program, err := shipped.resource()
 	if err != nil {
 		return err
 	}
-	secrets := &credentials.File{Secrets: map[string][]byte{configSecret: config}}
+	secrets := &credentials.File{Secrets: map[string][]byte{configSecret: input}}
 	return app.nodes.Start(ctx, c, &yarnpb.ContainerLaunchContext{
 		LocalResources: []*yarnpb.StringLocalResourceMap{{Key: new("tfcluster"), Value: program}},
 		Tokens:         secrets.Encode(),
@@ -55,10 +58,10 @@ func (a *allocation) launch(ctx context.Context, app application, id cluster.Exe
 	})
 }
 
-// AgentInput is what an agent in a container reads in the place of its standard input:
-// the configuration among its credentials, with a folder of the container's own. It fails
-// with ErrDriver where the driver cannot be dialled. It is called once, by that process.
-func AgentInput() (io.Reader, error) {
+// ContainerConfig is the configuration of an agent in a container: the one among its
+// credentials, with a folder of the container's own. It fails with ErrDriver where the
+// driver cannot be dialled. It is called once, by that process.
+func ContainerConfig() (*clusterpb.AgentConfig, error) {
 	file, err := credentials.Load(os.Getenv("HADOOP_TOKEN_FILE_LOCATION"))
 	if err != nil {
 		return nil, fmt.Errorf("find the agent's configuration in its container: %w", err)
@@ -67,25 +70,23 @@ func AgentInput() (io.Reader, error) {
 	if !ok {
 		return nil, errors.New("find the agent's configuration in its container: its credentials hold none")
 	}
-	var config map[string]any
-	if err := json.Unmarshal(raw, &config); err != nil {
-		return nil, fmt.Errorf("read the agent's configuration: %w", err)
+	config, err := clusterpb.ReadAgentConfig(bytes.NewReader(raw))
+	if err != nil {
+		return nil, err
+	}
+	work, err := os.Getwd()
+	if err != nil {
+		return nil, fmt.Errorf("find the container's folder: %w", err)
 	}
 	// A container's folder goes with the container, but its path is too long for a
 	// socket's; this is the same folder by a short one, as long as the agent lives.
-	config["runtime_dir"] = filepath.Join("/proc", fmt.Sprint(os.Getpid()), "cwd", "agent")
 	// The runs' files are beside it, by a path that a program may keep.
-	if config["work_dir"], err = os.Getwd(); err != nil {
-		return nil, fmt.Errorf("find the container's folder: %w", err)
-	}
-	if host := os.Getenv("NM_HOST"); host != "" {
-		config["host"] = host // as YARN's pages call it
-	}
-	if err := proveReach(fmt.Sprint(config["coordinator"])); err != nil {
+	config.Folders = &clusterpb.HostFolders{RuntimeDir: filepath.Join("/proc", fmt.Sprint(os.Getpid()), "cwd", "agent"), WorkDir: work}
+	config.Host = os.Getenv("NM_HOST") // as YARN's pages call it
+	if err := proveReach(config.GetDriver().GetCoordinator()); err != nil {
 		return nil, err
 	}
-	b, err := json.Marshal(config)
-	return bytes.NewReader(b), err
+	return config, nil
 }
 
 // Logs is what the agent's last container wrote, the end of it: from its node, or, where

@@ -2,7 +2,6 @@ package yarn_test
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"os"
@@ -40,8 +39,10 @@ func doomed(ctx context.Context, t *testing.T, h *hadooptest.Cluster) (a cluster
 	a, err := (&yarn.Backend{}).Allocate(ctx, cluster.Request{
 		Cluster: "doomed", Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: on(h)},
 		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: each}, {ID: "1", Task: cluster.TaskID{Role: "worker", Index: 1}, Each: each}},
-		AgentConfig: func(id cluster.ExecutorID, attempt int) ([]byte, error) {
-			return json.Marshal(map[string]any{"executor_id": id, "attempt": attempt, "coordinator": driver})
+		AgentConfig: func(id cluster.ExecutorID, attempt int) (*clusterpb.AgentConfig, error) {
+			return &clusterpb.AgentConfig{
+				Identity: &clusterpb.AgentIdentity{ExecutorId: string(id), Attempt: int32(attempt)}, Driver: &clusterpb.DriverAddress{Coordinator: driver},
+			}, nil
 		},
 	})
 	if err != nil {

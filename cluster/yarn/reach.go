@@ -2,7 +2,6 @@ package yarn
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -111,15 +110,13 @@ func proveReach(address string) error {
 }
 
 // unreachableWords name both hosts.
-func unreachableWords(node string, config []byte, diagnostics string, managed bool) string {
-	var c struct{ Coordinator string }
-	_ = json.Unmarshal(config, &c) // it is the coordinator's own
+func unreachableWords(node, driver, diagnostics string, managed bool) string {
 	here, err := os.Hostname()
 	if err != nil {
 		here = "the notebook's machine"
 	}
-	words := fmt.Sprintf("node %s %s%s on %s", node, cannotDial, c.Coordinator, here)
-	if _, why, ok := strings.Cut(containerlogs.ErrorLine(diagnostics), cannotDial+c.Coordinator+": "); ok {
+	words := fmt.Sprintf("node %s %s%s on %s", node, cannotDial, driver, here)
+	if _, why, ok := strings.Cut(containerlogs.ErrorLine(diagnostics), cannotDial+driver+": "); ok {
 		words += ": " + why
 	}
 	if managed {
@@ -142,7 +139,7 @@ func (a *allocation) cutOff(s *yarnpb.ContainerStatus) (cause string, over bool)
 	for _, x := range a.executors {
 		if x.container != nil && protocol.ContainerName(x.container.GetId()) == name {
 			x.cutOff = true
-			cause = unreachableWords(x.container.GetNodeId().GetHost(), x.config, s.GetDiagnostics(), a.attempt != nil)
+			cause = unreachableWords(x.container.GetNodeId().GetHost(), x.driver, s.GetDiagnostics(), a.attempt != nil)
 		} else if x.container != nil && time.Since(x.launched) > 2*dialTime {
 			proved = true // its agent has got further
 		}

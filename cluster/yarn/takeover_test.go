@@ -30,8 +30,10 @@ func hollow(t *testing.T, h *hadooptest.Cluster, name string) cluster.Request {
 	return cluster.Request{
 		Cluster: name, Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: on(h)},
 		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: &clusterpb.Resources{MemoryBytes: 256 << 20}}},
-		AgentConfig: func(id cluster.ExecutorID, attempt int) ([]byte, error) {
-			return json.Marshal(map[string]any{"executor_id": id, "attempt": attempt, "coordinator": ln.Addr().String()})
+		AgentConfig: func(id cluster.ExecutorID, attempt int) (*clusterpb.AgentConfig, error) {
+			return &clusterpb.AgentConfig{
+				Identity: &clusterpb.AgentIdentity{ExecutorId: string(id), Attempt: int32(attempt)}, Driver: &clusterpb.DriverAddress{Coordinator: ln.Addr().String()},
+			}, nil
 		},
 	}
 }

@@ -140,7 +140,7 @@ func TestUnreachableWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := unreachableWords("n7", []byte(`{"coordinator": "10.0.0.9:4711"}`), quoted, false)
+	got := unreachableWords("n7", "10.0.0.9:4711", quoted, false)
 	want := "node n7 cannot dial the cluster's driver at 10.0.0.9:4711 on " + here + ": connection refused; --advertise HOST[:PORTS] names an address of it that nodes can dial, and with --managed the driver runs on a node"
 	if got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -22,22 +22,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// config is what the driver tells an agent, as far as a simulated one needs it.
-type config struct {
-	ID         string `json:"executor_id"`
-	Attempt    int32  `json:"attempt"`
-	Driver     string `json:"coordinator"`
-	ServerName string `json:"server_name"`
-	CA         string `json:"ca_pem"`
-	Cert       string `json:"cert_pem"`
-	Key        string `json:"key_pem"`
-	Number     int32  `json:"number"`
-}
-
 // agent is a simulated agent: a connection of its own with its own certificate, one
 // Join stream and one Logs stream, and a task that writes one line and ends well.
 type agent struct {
-	cfg      config
+	cfg      *clusterpb.AgentConfig
 	received *atomic.Int64   // bytes, of all agents
 	rejoined *atomic.Int64   // how often one had to join again
 	finish   <-chan struct{} // closed when tasks are to write their line and end
@@ -96,7 +84,7 @@ func (a *agent) session(life context.Context, client clusterpb.CoordinatorClient
 	defer joined()
 	stream, err := client.Join(ctx, grpc.WaitForReady(true))
 	if err != nil {
-		return false, fmt.Errorf("join as %s: %w", a.cfg.ID, err)
+		return false, fmt.Errorf("join as %s: %w", a.cfg.GetIdentity().GetExecutorId(), err)
 	}
 	a.greet(stream)
 	defer func() {
@@ -107,7 +95,7 @@ func (a *agent) session(life context.Context, client clusterpb.CoordinatorClient
 	for {
 		in, err := stream.Recv()
 		if err != nil {
-			return false, fmt.Errorf("agent %s: %w", a.cfg.ID, err)
+			return false, fmt.Errorf("agent %s: %w", a.cfg.GetIdentity().GetExecutorId(), err)
 		}
 		switch in := in.GetInstruction().(type) {
 		case *clusterpb.Instruction_Welcome:
@@ -120,7 +108,7 @@ func (a *agent) session(life context.Context, client clusterpb.CoordinatorClient
 			a.warmed()
 		case *clusterpb.Instruction_Prepare:
 			a.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Prepared{Prepared: &clusterpb.Prepared{
-				Run: in.Prepare.GetRun(), Attempt: in.Prepare.GetAttempt(), Ports: []int32{20000 + a.cfg.Number%40000},
+				Run: in.Prepare.GetRun(), Attempt: in.Prepare.GetAttempt(), Ports: []int32{20000 + a.cfg.GetIdentity().GetNumber()%40000},
 			}}})
 		case *clusterpb.Instruction_Launch:
 			a.begin(life, in.Launch)
@@ -139,8 +127,8 @@ func (a *agent) greet(stream grpc.BidiStreamingClient[clusterpb.AgentMessage, cl
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	hello := &clusterpb.Hello{
-		ExecutorId: a.cfg.ID, Attempt: a.cfg.Attempt, Incarnation: "sim-" + a.cfg.ID, Host: "node-" + a.cfg.ID + ".example.org", Address: "10.11.12.13",
-		Version: version, OsArch: "linux/amd64", Pid: 1000 + a.cfg.Number, Warmed: a.warm,
+		ExecutorId: a.cfg.GetIdentity().GetExecutorId(), Attempt: a.cfg.GetIdentity().GetAttempt(), Incarnation: "sim-" + a.cfg.GetIdentity().GetExecutorId(), Host: "node-" + a.cfg.GetIdentity().GetExecutorId() + ".example.org", Address: "10.11.12.13",
+		Version: version, OsArch: "linux/amd64", Pid: 1000 + a.cfg.GetIdentity().GetNumber(), Warmed: a.warm,
 	}
 	if a.warm {
 		hello.Python = python()
@@ -168,17 +156,17 @@ func (a *agent) warmed() {
 
 // dial connects as an agent does, and counts what comes.
 func (a *agent) dial() (*grpc.ClientConn, error) {
-	cert, err := tls.X509KeyPair([]byte(a.cfg.Cert), []byte(a.cfg.Key))
+	cert, err := tls.X509KeyPair([]byte(a.cfg.GetIdentity().GetCertPem()), []byte(a.cfg.GetIdentity().GetKeyPem()))
 	if err != nil {
-		return nil, fmt.Errorf("read the certificate of %s: %w", a.cfg.ID, err)
+		return nil, fmt.Errorf("read the certificate of %s: %w", a.cfg.GetIdentity().GetExecutorId(), err)
 	}
 	authorities := x509.NewCertPool()
-	if !authorities.AppendCertsFromPEM([]byte(a.cfg.CA)) {
+	if !authorities.AppendCertsFromPEM([]byte(a.cfg.GetIdentity().GetCaPem())) {
 		return nil, errors.New("read the cluster's authority: no certificate in ca_pem")
 	}
-	conn, err := grpc.NewClient("passthrough:///"+a.cfg.Driver,
+	conn, err := grpc.NewClient("passthrough:///"+a.cfg.GetDriver().GetCoordinator(),
 		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{
-			Certificates: []tls.Certificate{cert}, RootCAs: authorities, ServerName: a.cfg.ServerName, MinVersion: tls.VersionTLS13,
+			Certificates: []tls.Certificate{cert}, RootCAs: authorities, ServerName: a.cfg.GetDriver().GetServerName(), MinVersion: tls.VersionTLS13,
 		})),
 		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
 			c, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
@@ -193,7 +181,7 @@ func (a *agent) dial() (*grpc.ClientConn, error) {
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
 	if err != nil {
-		return nil, fmt.Errorf("dial as %s: %w", a.cfg.ID, err)
+		return nil, fmt.Errorf("dial as %s: %w", a.cfg.GetIdentity().GetExecutorId(), err)
 	}
 	return conn, nil
 }
@@ -239,7 +227,7 @@ func (a *agent) begin(ctx context.Context, l *clusterpb.Launch) {
 	a.mu.Lock()
 	a.launch, a.told = l, nil
 	a.mu.Unlock()
-	a.tell(l, &clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Started{Started: &clusterpb.Started{Pid: 2000 + a.cfg.Number}}})
+	a.tell(l, &clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Started{Started: &clusterpb.Started{Pid: 2000 + a.cfg.GetIdentity().GetNumber()}}})
 	a.tell(l, &clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Entered{Entered: &clusterpb.Entered{}}})
 	a.tasks.Go(func() { a.task(ctx, l) })
 }

@@ -31,8 +31,12 @@ func (backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Alloc
 	to := json.NewEncoder(conn)
 	for _, x := range req.Executors {
 		config, err := req.AgentConfig(x.ID, 0)
+		var encoded json.RawMessage
 		if err == nil {
-			err = to.Encode(json.RawMessage(config))
+			encoded, err = config.Encode()
+		}
+		if err == nil {
+			err = to.Encode(encoded)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("hand an agent its configuration: %w", err)

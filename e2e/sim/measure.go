@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -52,7 +53,7 @@ type simulation struct {
 	client *client.Client
 	pid    int // of the driver
 
-	configs    []config
+	configs    []*clusterpb.AgentConfig
 	received   atomic.Int64  // bytes, by all agents
 	rejoined   atomic.Int64  // streams that broke
 	finish     chan struct{} // closed by finishOnce, when tasks are to end
@@ -169,9 +170,13 @@ func (s *simulation) take(ln net.Listener) error {
 	defer conn.Close()
 	from := json.NewDecoder(conn)
 	for range s.n {
-		var c config
-		if err := from.Decode(&c); err != nil {
-			return fmt.Errorf("read an agent's configuration: %w", err)
+		var encoded json.RawMessage
+		if err := from.Decode(&encoded); err != nil {
+			return fmt.Errorf("take an agent's configuration: %w", err)
+		}
+		c, err := clusterpb.ReadAgentConfig(bytes.NewReader(encoded))
+		if err != nil {
+			return err
 		}
 		s.configs = append(s.configs, c)
 	}
@@ -179,7 +184,7 @@ func (s *simulation) take(ln net.Listener) error {
 }
 
 // join lets agents join; close ends them.
-func (s *simulation) join(ctx context.Context, configs []config) {
+func (s *simulation) join(ctx context.Context, configs []*clusterpb.AgentConfig) {
 	stop := s.stop
 	ctx, cancel := context.WithCancel(ctx)
 	s.stop = func() { stop(); cancel() }

@@ -27,7 +27,7 @@ func TestStrangers(t *testing.T) {
 	}()
 	s.join(ctx, s.configs[:1])
 	for range 300 {
-		idle, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.configs[0].Driver)
+		idle, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.configs[0].GetDriver().GetCoordinator())
 		if err != nil {
 			t.Fatal(err)
 		}

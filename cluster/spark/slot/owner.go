@@ -8,12 +8,6 @@ import (
 	"strings"
 )
 
-// owner is a process with which the agent ends: an agent.Owner.
-type owner struct {
-	PID  int    `json:"pid"`
-	What string `json:"what"`
-}
-
 // generations is how far above us the executor's JVM is looked for: a shell, Python's
 // worker and its daemon may stand between.
 const generations = 4

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
@@ -35,9 +36,9 @@ type Order struct {
 	GPUs        string `json:"gpus"`        // what Spark gave the task, for CUDA_VISIBLE_DEVICES
 	Assigned    bool   `json:"assigned"`    // whether GPUs says anything
 
-	Executor string                     `json:"executor"`
-	Attempt  int                        `json:"attempt"`
-	Config   map[string]json.RawMessage `json:"config"` // the agent's, to which is added what is known here only
+	Executor string          `json:"executor"`
+	Attempt  int             `json:"attempt"`
+	Config   json.RawMessage `json:"config"` // a clusterpb.AgentConfig, to which is added what is known here only
 }
 
 // Said is the answer, one line of JSON. What went wrong is in it: a task that fails
@@ -104,12 +105,12 @@ func (o *Order) take(ctx context.Context) (pid int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	var owners []owner
+	var owners []*clusterpb.OwnerProcess
 	if o.Hold {
-		owners = append(owners, owner{os.Getppid(), "Spark's task"})
+		owners = append(owners, &clusterpb.OwnerProcess{Pid: int32(os.Getppid()), What: "Spark's task"})
 	}
 	if found {
-		owners = append(owners, owner{executor, "the Spark executor"})
+		owners = append(owners, &clusterpb.OwnerProcess{Pid: int32(executor), What: "the Spark executor"})
 	}
 	pid, err = o.start(program, folder, owners, slot)
 	if err != nil {

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // TestMain is also the agent that the tests start: it notes what it was given, and stays
@@ -28,15 +30,16 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		os.Exit(1)
 	}
-	var given struct{ Seen string }
-	if err := json.Unmarshal(config, &given); err != nil {
+	given, err := clusterpb.ReadAgentConfig(bytes.NewReader(config))
+	if err != nil {
 		os.Exit(1)
 	}
-	_ = os.WriteFile(given.Seen+".env", []byte(strings.Join(os.Environ(), "\n")), 0o600) // the test misses it
-	_ = os.WriteFile(given.Seen+".aside", config, 0o600)
-	_ = os.Rename(given.Seen+".aside", given.Seen)
+	seen := given.GetDriver().GetFind()                                            // the test's word
+	_ = os.WriteFile(seen+".env", []byte(strings.Join(os.Environ(), "\n")), 0o600) // the test misses it
+	_ = os.WriteFile(seen+".aside", config, 0o600)
+	_ = os.Rename(seen+".aside", seen)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(given.Seen); err != nil {
+		if _, err := os.Stat(seen); err != nil {
 			return
 		}
 	}
@@ -70,13 +73,15 @@ func order(t *testing.T) Order {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(program)
-	seen, err := json.Marshal(filepath.Join(t.TempDir(), "seen"))
+	config, err := (&clusterpb.AgentConfig{
+		Identity: &clusterpb.AgentIdentity{KeyPem: "secret"}, Driver: &clusterpb.DriverAddress{Find: filepath.Join(t.TempDir(), "seen")},
+	}).Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	return Order{
 		Identity: "c", Slots: 1, Coordinator: ln.Addr().String(), Digest: hex.EncodeToString(sum[:]), Python: "sh",
-		Executor: "worker-0", Attempt: 3, Config: map[string]json.RawMessage{"seen": seen, "key_pem": json.RawMessage(`"secret"`)},
+		Executor: "worker-0", Attempt: 3, Config: config,
 	}
 }
 
@@ -112,25 +117,24 @@ func TestStart(t *testing.T) {
 	if said.Error != "" || said.PID == 0 {
 		t.Fatalf("the answer is %+v", said)
 	}
-	var seen string
-	if err := json.Unmarshal(o.Config["seen"], &seen); err != nil {
+	given, err := clusterpb.ReadAgentConfig(bytes.NewReader(o.Config))
+	if err != nil {
 		t.Fatal(err)
 	}
-	var config struct {
-		Key      string `json:"key_pem"`
-		Folder   string `json:"runtime_dir"`
-		Own      bool   `json:"own_runtime_dir"`
-		Python   string `json:"python"`
-		Assigned bool   `json:"gpus_assigned"`
-	}
+	seen := given.GetDriver().GetFind()
+	var config *clusterpb.AgentConfig
 	await(t, "the agent's configuration", func() bool {
 		text, err := os.ReadFile(seen)
-		return err == nil && json.Unmarshal(text, &config) == nil
+		if err == nil {
+			config, err = clusterpb.ReadAgentConfig(bytes.NewReader(text))
+		}
+		return err == nil
 	})
-	if config.Key != "secret" || !config.Own || !config.Assigned || !filepath.IsAbs(config.Python) || filepath.Dir(config.Folder) != base {
-		t.Errorf("the agent was told %+v", config)
+	folders := config.GetFolders()
+	if config.GetIdentity().GetKeyPem() != "secret" || !folders.GetOwnRuntimeDir() || !config.GetGpus().GetAssigned() || !filepath.IsAbs(config.GetPython()) || filepath.Dir(folders.GetRuntimeDir()) != base {
+		t.Errorf("the agent was told %v", config)
 	}
-	if left, _ := filepath.Glob(filepath.Join(config.Folder, "config-*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(folders.GetRuntimeDir(), "config-*")); len(left) > 0 {
 		t.Errorf("the agent's key lies in %v", left)
 	}
 	env, err := os.ReadFile(seen + ".env")

@@ -4,16 +4,16 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // dropped are variables that Spark sets for its Python workers, which a task of ours
@@ -53,8 +53,12 @@ func (o *Order) program() (string, error) {
 // start runs the agent in a session of its own, which this process leaves behind. Spark
 // reuses its workers and waits for the output of what it pipes to: the agent is no
 // child of theirs and has none of their descriptors.
-func (o *Order) start(program, folder string, owners []owner, slot *os.File) (pid int, err error) {
+func (o *Order) start(program, folder string, owners []*clusterpb.OwnerProcess, slot *os.File) (pid int, err error) {
 	config, err := o.config(folder, owners)
+	if err != nil {
+		return 0, err
+	}
+	input, err := config.Encode()
 	if err != nil {
 		return 0, err
 	}
@@ -64,7 +68,7 @@ func (o *Order) start(program, folder string, owners []owner, slot *os.File) (pi
 	}
 	defer log.Close()
 	// A file and no pipe: this process ends before the agent has read it.
-	stdin, err := unnamed(folder, config)
+	stdin, err := unnamed(folder, input)
 	if err != nil {
 		return 0, fmt.Errorf("configure the agent: %w", err)
 	}
@@ -83,33 +87,27 @@ func (o *Order) start(program, folder string, owners []owner, slot *os.File) (pi
 func logFile(folder string) string { return filepath.Join(folder, "agent.log") }
 
 // config is the agent's own, with what only this executor knows.
-func (o *Order) config(folder string, owners []owner) ([]byte, error) {
-	here := map[string]any{
-		"runtime_dir":     folder,
-		"own_runtime_dir": true,
-		"watch":           owners,
-		"log_file":        logFile(folder),
+func (o *Order) config(folder string, owners []*clusterpb.OwnerProcess) (*clusterpb.AgentConfig, error) {
+	config, err := clusterpb.ReadAgentConfig(bytes.NewReader(o.Config))
+	if err != nil {
+		return nil, err
 	}
+	config.Folders = &clusterpb.HostFolders{RuntimeDir: folder, OwnRuntimeDir: true, LogFile: logFile(folder)}
+	config.Owners = owners
 	if path, err := exec.LookPath(o.Python); err == nil {
 		if path, err = filepath.Abs(path); err == nil {
-			here["python"] = path
+			config.Python = path
 		}
 	} else if o.Python != "" {
-		here["python"] = o.Python // the agent says that it is not there
+		config.Python = o.Python // the agent says that it is not there
 	}
 	if o.Assigned { // and see no others: what was imported elsewhere may have looked
-		here["gpus_assigned"] = true
+		if config.Gpus == nil {
+			config.Gpus = &clusterpb.GPUShare{}
+		}
+		config.Gpus.Assigned = true
 	} else {
-		here["host_dir"] = hostFolder(filepath.Dir(folder), o.Identity)
-	}
-	all := map[string]any{}
-	for key, value := range o.Config {
-		all[key] = value
-	}
-	maps.Copy(all, here)
-	config, err := json.Marshal(all)
-	if err != nil {
-		return nil, fmt.Errorf("configure the agent: %w", err)
+		config.Folders.HostDir = hostFolder(filepath.Dir(folder), o.Identity)
 	}
 	return config, nil
 }

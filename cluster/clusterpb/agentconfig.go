@@ -1,0 +1,34 @@
+package clusterpb
+
+import (
+	"fmt"
+	"io"
+
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// maxAgentConfig bounds an agent's encoded configuration, in bytes.
+const maxAgentConfig = 1 << 20
+
+// Encode encodes the configuration as ReadAgentConfig reads it. It holds a key.
+func (x *AgentConfig) Encode() ([]byte, error) {
+	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(x)
+	if err != nil {
+		return nil, fmt.Errorf("encode the agent's configuration: %w", err)
+	}
+	return b, nil
+}
+
+// ReadAgentConfig reads a configuration to the end of r. Fields that are not known are
+// ignored: another version of the program may have written it.
+func ReadAgentConfig(r io.Reader) (*AgentConfig, error) {
+	raw, err := io.ReadAll(io.LimitReader(r, maxAgentConfig))
+	if err != nil {
+		return nil, fmt.Errorf("read the agent's configuration: %w", err)
+	}
+	x := &AgentConfig{}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(raw, x); err != nil {
+		return nil, fmt.Errorf("read the agent's configuration: %w", err)
+	}
+	return x, nil
+}
