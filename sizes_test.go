@@ -26,9 +26,8 @@ var tooLarge = map[string]bool{
 	"cluster.Allocation methods": true, "cluster.Hosting methods": true, "coordinator.Spool methods": true, "runfiles.Disk methods": true,
 	"spool.Remote methods": true,
 	"agent.Agent fields":   true, "agent.Config fields": true, "agent.controlMessage fields": true, "agent.taskContext fields": true, "agent.task fields": true,
-	"coordinator.Config fields": true, "coordinator.Coordinator fields": true, "coordinator.record fields": true,
 	"spool.Spool fields": true, "spark.allocation fields": true, "yarn.allocation fields": true, "yarn.Attempt fields": true, "kernel.Kernel fields": true,
-	"coordinator/coordinator_test.go lines": true, "yarn/yarn_test.go lines": true,
+	"yarn/yarn_test.go lines":  true,
 	"protocol/master.go lines": true, "protocol/protocol_test.go lines": true,
 }
 
