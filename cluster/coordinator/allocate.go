@@ -175,7 +175,7 @@ func (c *Coordinator) release(reason string) {
 		}
 		undone := c.reserved.alloc.Release(ctx)
 		err = errors.Join(err, undone)
-		parting := c.farewell()
+		parting := c.files.farewell()
 		if undone != nil { // nobody will know of it when this driver is gone
 			parting = strings.TrimSpace(fmt.Sprintf("warning: not everything was given back: %v\n%s", undone, parting))
 		}

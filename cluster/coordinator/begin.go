@@ -12,7 +12,6 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/results"
 )
 
 // followedMost is how long clients may take to hear of a run's end before the cluster
@@ -33,7 +32,7 @@ func (c *Coordinator) runItself(ctx context.Context, req *clusterpb.StartRequest
 			if before := c.runs.current(); before != nil {
 				st = c.status(before)
 			}
-			if rec = c.begun(); rec != nil {
+			if rec = c.runs.begun(); rec != nil {
 				over = !rec.over.IsZero()
 			}
 		})
@@ -54,25 +53,10 @@ func (c *Coordinator) runItself(ctx context.Context, req *clusterpb.StartRequest
 	}
 }
 
-// beginsAgain is whether a run that the last driver's death cut off goes on as another.
-// Loop only.
-func (c *Coordinator) beginsAgain(rec *record) bool {
-	return c.cfg.Begin.GetMaxRestarts() > 0 && rec.loaded && results.Interrupted(rec.status)
-}
-
-// begun is the run that the cluster was made for; nil while that is still to begin, or to
-// begin again. Loop only.
-func (c *Coordinator) begun() *record {
-	if rec := c.runs.current(); rec != nil && !c.beginsAgain(rec) {
-		return rec
-	}
-	return nil
-}
-
 // yetToBegin is whether the cluster is to begin its run by itself, and is about to: what
 // its directory holds are others' runs, or one that goes on as another. Loop only.
 func (c *Coordinator) yetToBegin() bool {
-	return c.cfg.Begin != nil && c.lc.State() <= lifecycle.Ready && c.begun() == nil
+	return c.cfg.Begin != nil && c.lc.State() <= lifecycle.Ready && c.runs.begun() == nil
 }
 
 // beginItself begins the run, unless a client was first, or ends the cluster where that
@@ -91,7 +75,7 @@ func (c *Coordinator) beginItself(ctx context.Context, req *clusterpb.StartReque
 	others := false
 	told := c.call(ctx, func() {
 		// A client's start may come in the moment of ready: what it begins is the run then.
-		if others = status.Code(err) == codes.FailedPrecondition && (c.begun() != nil || c.runs.planning); others {
+		if others = status.Code(err) == codes.FailedPrecondition && (c.runs.begun() != nil || c.runs.planning); others {
 			return
 		}
 		if err != nil {
@@ -131,7 +115,7 @@ func (c *Coordinator) awaitOwn(ctx context.Context) error {
 	for {
 		var there bool
 		err := c.call(ctx, func() {
-			there = c.begun() != nil || c.lc.State() == lifecycle.Failed
+			there = c.runs.begun() != nil || c.lc.State() == lifecycle.Failed
 		})
 		if err != nil || there {
 			return err

@@ -74,7 +74,7 @@ func (c *Coordinator) reservation(u *clusterpb.ReserveUpdate) {
 			u.Ready = u.Ready && (x.State == lifecycle.ExecutorReady || x.State == lifecycle.ExecutorLost)
 		}
 	}
-	u.Executors = c.executors()
+	u.Executors = c.execs.statuses(c.lc.Executors())
 	u.Seconds = time.Since(c.since).Seconds()
 	if c.reserved.alloc != nil {
 		u.Allocation = c.reserved.alloc.ID()
@@ -89,28 +89,6 @@ func (c *Coordinator) nothingGranted() {
 	if c.reserved.alloc == nil && c.lc.State() == lifecycle.Failed {
 		c.release("nothing was granted")
 	}
-}
-
-// executors is how each stands. Loop only.
-func (c *Coordinator) executors() []*clusterpb.ExecutorStatus {
-	var out []*clusterpb.ExecutorStatus
-	for _, x := range c.lc.Executors() {
-		s := &clusterpb.ExecutorStatus{
-			Id: string(x.ID), Task: x.Task.String(), State: x.State.String(), Host: x.Host, Port: x.Port, Cause: x.Why, Attempt: int32(x.Attempt),
-			Pid: int32(c.execs.granted[x.ID].PID),
-		}
-		if x.State == lifecycle.ExecutorJoined {
-			s.State = "warming"
-		}
-		if h := c.execs.hellos[x.ID]; h != nil && x.State >= lifecycle.ExecutorJoined && x.State != lifecycle.ExecutorLost {
-			s.Gpus, s.Python, s.Pid = h.GetGpus(), h.GetPython(), h.GetPid()
-			if s.Port == 0 && len(h.GetPorts()) > 0 {
-				s.Port = h.GetPorts()[0]
-			}
-		}
-		out = append(out, s)
-	}
-	return out
 }
 
 // Hold implements the Control service.
@@ -152,7 +130,7 @@ func (c *control) Status(ctx context.Context, _ *clusterpb.StatusRequest) (*clus
 func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 	host, _ := os.Hostname() // "" is shown as it is
 	s := &clusterpb.ClusterStatus{
-		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.State().String(), Executors: c.executors(), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
+		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.State().String(), Executors: c.execs.statuses(c.lc.Executors()), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
 		IdleMillis: c.cfg.Request.GetIdleMillis(), Detached: c.clients.detached, DriverPid: int32(os.Getpid()), Owner: c.cfg.Request.GetOwner(), Clients: int32(c.clients.holds),
 		Roles: c.cfg.Request.GetRoles(), Host: host, Version: c.cfg.Version, Notes: c.notes.since(0), Request: c.cfg.Request, LogBytes: c.store.Bytes(),
 		BeginsItself: c.cfg.Begin != nil,
@@ -203,7 +181,7 @@ func (c *control) Reset(req *clusterpb.ResetRequest, stream grpc.ServerStreaming
 	}
 	began := time.Now()
 	return updates(c.Coordinator, stream, func(u *clusterpb.ResetUpdate) bool {
-		u.Executors = c.executors()
+		u.Executors = c.execs.statuses(c.lc.Executors())
 		u.Done = true
 		for _, x := range c.lc.Executors() {
 			u.Done = u.Done && x.State == lifecycle.ExecutorReady && !x.Busy

@@ -53,24 +53,6 @@ func (c *Coordinator) deliver(ctx context.Context, run int32) {
 	}
 }
 
-// farewell carries everything before the cluster is gone; it returns in words what is
-// not there then.
-func (c *Coordinator) farewell() string {
-	if c.cfg.Spool == nil {
-		return ""
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), deliverAtEnd)
-	defer cancel()
-	err := c.cfg.Spool.Deliver(ctx, endPatience)
-	if err != nil && c.cfg.Artifacts.Source != nil { // this host is the engine's, and keeps nothing
-		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest goes with the driver's container", c.cfg.Dir, err)
-	}
-	if err != nil {
-		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest lies on the driver's host in %s, and the next cluster there with that --dir carries it", c.cfg.Dir, err, c.cfg.Spool.Folder())
-	}
-	return ""
-}
-
 // showAll copies the event files of all runs. TensorBoard finds what comes later.
 func (c *Coordinator) showAll(ctx context.Context) error {
 	if c.cfg.Spool == nil {

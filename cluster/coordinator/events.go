@@ -36,6 +36,26 @@ type eventLooks struct {
 	watching atomic.Bool          // WatchEvents answers them
 }
 
+// await has the event files read to their end, so that a run's last values are
+// those of its last step.
+func (l *eventLooks) await(ctx context.Context) {
+	if !l.watching.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, eventsMost)
+	defer cancel()
+	done := make(chan struct{})
+	select {
+	case l.asked <- done:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
 // WatchEvents feeds the active run's progress from its event files until ctx ends,
 // for programs that neither report nor let Keras do it.
 func (c *Coordinator) WatchEvents(ctx context.Context, open EventReader) {
@@ -102,27 +122,7 @@ func (c *Coordinator) awaitSteps(ctx context.Context, st *clusterpb.RunStatus) {
 	case st.GetProgress().GetSource() == fromEvents: // the program does not report its steps
 		_ = c.awaitOwed(ctx, st.GetId(), eventsLate) // as far as they are here
 	}
-	c.awaitEvents(ctx)
-}
-
-// awaitEvents has the event files read to their end, so that a run's last values are
-// those of its last step.
-func (c *Coordinator) awaitEvents(ctx context.Context) {
-	if !c.files.events.watching.Load() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, eventsMost)
-	defer cancel()
-	done := make(chan struct{})
-	select {
-	case c.files.events.asked <- done:
-	case <-ctx.Done():
-		return
-	}
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
+	c.files.events.await(ctx)
 }
 
 // fromEvents is the source of a run's progress that its event files tell.

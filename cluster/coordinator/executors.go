@@ -40,3 +40,25 @@ func (e *executors) releaseBarrier(b *barrier, problem string) {
 		}})
 	}
 }
+
+// statuses is how each executor stands. Loop only.
+func (e *executors) statuses(all []*lifecycle.Executor) []*clusterpb.ExecutorStatus {
+	var out []*clusterpb.ExecutorStatus
+	for _, x := range all {
+		s := &clusterpb.ExecutorStatus{
+			Id: string(x.ID), Task: x.Task.String(), State: x.State.String(), Host: x.Host, Port: x.Port, Cause: x.Why, Attempt: int32(x.Attempt),
+			Pid: int32(e.granted[x.ID].PID),
+		}
+		if x.State == lifecycle.ExecutorJoined {
+			s.State = "warming"
+		}
+		if h := e.hellos[x.ID]; h != nil && x.State >= lifecycle.ExecutorJoined && x.State != lifecycle.ExecutorLost {
+			s.Gpus, s.Python, s.Pid = h.GetGpus(), h.GetPython(), h.GetPid()
+			if s.Port == 0 && len(h.GetPorts()) > 0 {
+				s.Port = h.GetPorts()[0]
+			}
+		}
+		out = append(out, s)
+	}
+	return out
+}

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -24,13 +25,14 @@ import (
 // them out. Any goroutine may use it.
 type files struct {
 	Directory
+	Artifacts
 	keeper *runfiles.Keeper // of executors with disks of their own
 	depot  *ship.Depot      // of what executors fetch
 	events eventLooks
 }
 
 func newFiles(cfg *Config, keeper *runfiles.Keeper) files {
-	return files{Directory: cfg.Directory, keeper: keeper, depot: NewDepot(cfg.StateDir), events: eventLooks{asked: make(chan chan<- struct{})}}
+	return files{Directory: cfg.Directory, Artifacts: cfg.Artifacts, keeper: keeper, depot: NewDepot(cfg.StateDir), events: eventLooks{asked: make(chan chan<- struct{})}}
 }
 
 // here is where something below the cluster's directory lies on this host.
@@ -132,4 +134,22 @@ func (f *files) fetchShipped(req *clusterpb.FetchRequest, stream grpc.ServerStre
 			return status.Errorf(codes.Internal, "read blob %.12s: %v", req.GetSha256(), err)
 		}
 	}
+}
+
+// farewell carries everything before the cluster is gone; it returns in words what is
+// not there then.
+func (f *files) farewell() string {
+	if f.Spool == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deliverAtEnd)
+	defer cancel()
+	err := f.Spool.Deliver(ctx, endPatience)
+	if err != nil && f.Source != nil { // this host is the engine's, and keeps nothing
+		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest goes with the driver's container", f.Dir, err)
+	}
+	if err != nil {
+		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest lies on the driver's host in %s, and the next cluster there with that --dir carries it", f.Dir, err, f.Spool.Folder())
+	}
+	return ""
 }

@@ -31,7 +31,7 @@ func (c *Coordinator) launchesOf(spec cluster.Spec) *launches {
 	for i, t := range c.lc.Tasks() {
 		l.numbers[t] = int32(i)
 		if l.programs[t.Role] == nil {
-			l.programs[t.Role] = c.programOf(t.Role)
+			l.programs[t.Role] = c.runs.programOf(t.Role)
 		}
 	}
 	c.runs.launches = l
@@ -77,16 +77,6 @@ func (c *Coordinator) startsIn(start *clusterpb.StartRequest) string {
 		return start.GetWorkingDir()
 	}
 	return ""
-}
-
-// programOf is what the tasks of a role run: its own command, or the program.
-func (c *Coordinator) programOf(role string) *clusterpb.Program {
-	for _, r := range c.cfg.Request.GetRoles() {
-		if r.GetName() == role && r.GetCommand() != "" {
-			return &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Name: r.GetCommand(), Words: []string{"/bin/sh", "-c", r.GetCommand()}}
-		}
-	}
-	return withoutData(c.runs.program.GetProgram())
 }
 
 // withoutData is a program whose blobs are named by digest alone.

@@ -11,12 +11,14 @@ import (
 
 // runs are the cluster's runs, and what its next run is made of. Owned by the loop.
 type runs struct {
-	cluster  string    // its identity
-	others   int32     // the last run that was another cluster's, as far as numbers tell
-	records  []*record // oldest first
-	lastRun  int32
-	planning bool   // a start's folders are being made
-	unbegun  string // why the run that the cluster was made for could not be begun
+	cluster   string // its identity
+	roles     []*clusterpb.Role
+	autoStart *clusterpb.StartRequest // of the run that the cluster was made for, where no client begins it
+	others    int32                   // the last run that was another cluster's, as far as numbers tell
+	records   []*record               // oldest first
+	lastRun   int32
+	planning  bool   // a start's folders are being made
+	unbegun   string // why the run that the cluster was made for could not be begun
 
 	// of the last start
 	program  *clusterpb.StartRequest
@@ -27,7 +29,7 @@ type runs struct {
 }
 
 func newRuns(cfg *Config) runs {
-	r := runs{others: cfg.Earlier, lastRun: cfg.LastRun, blobs: map[string][]byte{}, barriers: map[string]*barrier{}}
+	r := runs{roles: cfg.Request.GetRoles(), autoStart: cfg.Begin, others: cfg.Earlier, lastRun: cfg.LastRun, blobs: map[string][]byte{}, barriers: map[string]*barrier{}}
 	if cfg.Authority != nil {
 		r.cluster = cfg.Authority.ID()
 	}
@@ -125,4 +127,29 @@ func (c *Coordinator) loadRecord(run int32) {
 	results.KeepReprs(st)
 	c.files.placed(st)
 	c.runs.records = append(c.runs.records, &record{status: st, gone: true, over: c.since, loaded: true})
+}
+
+// beginsAgain is whether a run that the last driver's death cut off goes on as another.
+// Loop only.
+func (r *runs) beginsAgain(rec *record) bool {
+	return r.autoStart.GetMaxRestarts() > 0 && rec.loaded && results.Interrupted(rec.status)
+}
+
+// begun is the run that the cluster was made for; nil while that is still to begin, or to
+// begin again. Loop only.
+func (r *runs) begun() *record {
+	if rec := r.current(); rec != nil && !r.beginsAgain(rec) {
+		return rec
+	}
+	return nil
+}
+
+// programOf is what the tasks of a role run: its own command, or the program.
+func (r *runs) programOf(role string) *clusterpb.Program {
+	for _, o := range r.roles {
+		if o.GetName() == role && o.GetCommand() != "" {
+			return &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Name: o.GetCommand(), Words: []string{"/bin/sh", "-c", o.GetCommand()}}
+		}
+	}
+	return withoutData(r.program.GetProgram())
 }

@@ -15,15 +15,6 @@ import (
 // cluster's name cannot begin so.
 const environmentsFolder = ".environments"
 
-// filesOf are the request's files as a start is given. Where this driver cannot read
-// them, the start says which they are.
-func (c *Coordinator) filesOf(ctx context.Context, req *clusterpb.StartRequest) ([]*clusterpb.Shipped, error) {
-	if c.cfg.Artifacts.Source != nil {
-		return req.GetGiven(), c.files.depot.Take(ctx, req.GetGiven(), c.cfg.Artifacts.Source)
-	}
-	return c.files.depot.Files(ctx, c.cfg.Request.GetShip())
-}
-
 // NewDepot keeps what executors without the driver's disk fetch, for the cluster with a
 // state folder.
 func NewDepot(stateDir string) *ship.Depot {
@@ -73,4 +64,13 @@ func (c *Coordinator) lacksEnvironment(p *clusterpb.Python) bool {
 	}
 	c.handle(lifecycle.EnvironmentUnfit{Cause: p.GetError()})
 	return true
+}
+
+// filesOf are the request's files as a start is given. Where this driver cannot read
+// them, the start says which they are.
+func (f *files) filesOf(ctx context.Context, req *clusterpb.StartRequest, ship []*clusterpb.GivenFile) ([]*clusterpb.Shipped, error) {
+	if f.Source != nil {
+		return req.GetGiven(), f.depot.Take(ctx, req.GetGiven(), f.Source)
+	}
+	return f.depot.Files(ctx, ship)
 }

@@ -209,7 +209,7 @@ func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
 
 // read reads the files given as they are now.
 func (p *runPlan) read(ctx context.Context, c *Coordinator) error {
-	given, err := c.filesOf(ctx, p.req)
+	given, err := c.files.filesOf(ctx, p.req, c.cfg.Request.GetShip())
 	if err != nil {
 		return status.Error(codes.FailedPrecondition, errors.Join(err, os.RemoveAll(c.files.here(p.status.GetDir()))).Error())
 	}
