@@ -286,6 +286,9 @@ func TestResumeCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
+	if err := plan.choose(&c.files); err != nil {
+		t.Fatal(err)
+	}
 	if err := c.files.folders(canceled, plan); err == nil {
 		t.Error("a start that was given up copied on")
 	}

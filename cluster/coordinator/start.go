@@ -98,7 +98,8 @@ func (c *control) endActive(ctx context.Context) error {
 }
 
 // begin makes the run's folders and record and hands it to the lifecycle. The
-// checkpoints of an older run may be large: they are copied outside the loop.
+// checkpoints of older runs may be many and large: they are looked for and copied outside
+// the loop.
 func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*record, error) {
 	if req.GetResume() != "" {
 		c.awaitFiles(ctx, 0) // checkpoints of the run before may be on their way
@@ -111,7 +112,10 @@ func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*
 	if problem != nil {
 		return nil, problem
 	}
-	err := c.files.folders(ctx, plan)
+	err := plan.choose(&c.files)
+	if err == nil {
+		err = c.files.folders(ctx, plan)
+	}
 	if err == nil {
 		err = plan.read(ctx, c)
 	}
@@ -139,8 +143,15 @@ func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*
 type runPlan struct {
 	req    *clusterpb.StartRequest
 	status *clusterpb.RunStatus
+	resume []candidate          // of which the first with checkpoints is from
 	from   *clusterpb.RunStatus // whose checkpoints it takes up; may be nil
 	given  []*clusterpb.Shipped // files for the tasks' working directories
+}
+
+// candidate is a run whose checkpoints a start may take up.
+type candidate struct {
+	status *clusterpb.RunStatus
+	own    bool // of this cluster
 }
 
 // plan decides whether and what a start begins. Loop only.
@@ -164,7 +175,7 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	if req.GetProgram().GetKind() == clusterpb.Program_KIND_UNSPECIFIED && !cluster.CommandsOnly(c.cfg.Request.GetRoles()) {
 		return nil, status.Error(codes.InvalidArgument, "no program to start")
 	}
-	from, err := c.resumeFrom(req.GetResume())
+	resume, err := c.runs.candidates(req.GetResume())
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -174,14 +185,31 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 		StartedUnix: time.Now().Unix(), MaxRestarts: req.GetMaxRestarts(), ClusterId: c.cfg.Authority.ID(),
 	}
 	c.files.placed(st)
-	if from != nil {
-		st.ResumedFrom = fmt.Sprintf("run %d", from.GetId())
-		if !c.runs.isOwn(c.runs.find(from.GetId())) {
-			st.ResumedFrom += " of an earlier cluster"
-		}
-	}
 	c.runs.planning = true
-	return &runPlan{req: req, status: st, from: from}, nil
+	return &runPlan{req: req, status: st, resume: resume}, nil
+}
+
+// choose finds the run whose checkpoints the planned one takes up.
+func (p *runPlan) choose(f *files) error {
+	which := p.req.GetResume()
+	if which == "" {
+		return nil
+	}
+	for _, r := range p.resume {
+		if !f.hasCheckpoints(r.status) {
+			continue
+		}
+		p.from = r.status
+		p.status.ResumedFrom = fmt.Sprintf("run %d", p.from.GetId())
+		if !r.own {
+			p.status.ResumedFrom += " of an earlier cluster"
+		}
+		return nil
+	}
+	if which == "last" {
+		return status.Errorf(codes.InvalidArgument, "--resume: no run in %s has left a checkpoint", f.Dir)
+	}
+	return status.Errorf(codes.InvalidArgument, "--resume=%d: run %d has left no checkpoint", p.resume[0].status.GetId(), p.resume[0].status.GetId())
 }
 
 // wordsOf are a program's words without its name.
@@ -265,30 +293,25 @@ func notEmpty(folder string) bool {
 	return err == nil && len(entries) > 0
 }
 
-// resumeFrom finds the run whose checkpoints --resume names.
-func (c *Coordinator) resumeFrom(which string) (*clusterpb.RunStatus, error) {
+// candidates are the runs that --resume may mean, the first choice first. Loop only.
+func (r *runs) candidates(which string) ([]candidate, error) {
 	if which == "" {
 		return nil, nil
 	}
 	if which == "last" {
-		for _, v := range slices.Backward(c.runs.records) {
-			st := v.status
-			if c.files.hasCheckpoints(st) {
-				return st, nil
-			}
+		var all []candidate
+		for _, rec := range slices.Backward(r.records) {
+			all = append(all, candidate{rec.status, r.isOwn(rec)})
 		}
-		return nil, fmt.Errorf("--resume: no run in %s has left a checkpoint", c.cfg.Dir)
+		return all, nil
 	}
 	n, err := strconv.Atoi(which)
 	if err != nil {
 		return nil, fmt.Errorf("--resume=%s: want a run's number or last", which)
 	}
-	rec := c.runs.find(int32(n))
+	rec := r.find(int32(n))
 	if rec == nil || n == 0 {
-		return nil, fmt.Errorf("--resume=%d: there is no run %d; the last one is run %d", n, n, c.runs.lastRun)
+		return nil, fmt.Errorf("--resume=%d: there is no run %d; the last one is run %d", n, n, r.lastRun)
 	}
-	if !c.files.hasCheckpoints(rec.status) {
-		return nil, fmt.Errorf("--resume=%d: run %d has left no checkpoint", n, n)
-	}
-	return rec.status, nil
+	return []candidate{{rec.status, r.isOwn(rec)}}, nil
 }
