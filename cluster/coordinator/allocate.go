@@ -37,7 +37,7 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 		case f := <-c.calls:
 			f()
 		case err := <-c.reserved.released:
-			c.serveFor(ctx, 200*time.Millisecond) // who waits for the reservation reads why
+			c.serveFor(ctx, reasonMost, c.subs.left()) // who waits for the reservation reads why
 			cancel()
 			a := <-answers
 			switch {
@@ -97,7 +97,7 @@ func (c *Coordinator) ask(ctx context.Context, execs []cluster.ExecutorRequest) 
 // refused tells whoever asked before the cluster is gone.
 func (c *Coordinator) refused(ctx context.Context, err error) error {
 	c.handle(lifecycle.Refused{Failure: &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 69}})
-	c.serveFor(ctx, 2*time.Second)
+	c.serveFor(ctx, 2*time.Second, nil) // it may be about to ask
 	return fmt.Errorf("allocate: %w", err)
 }
 
@@ -151,6 +151,10 @@ func (c *Coordinator) replace(id cluster.ExecutorID) {
 	})
 }
 
+// reasonMost is how long who waits for a reservation, or is about to, may take to read why it
+// failed.
+const reasonMost = 200 * time.Millisecond
+
 func (c *Coordinator) release(reason string) {
 	if c.reserved.releasing {
 		return
@@ -163,11 +167,15 @@ func (c *Coordinator) release(reason string) {
 	}
 	failed := c.lc.State() == lifecycle.Failed
 	c.conclude(c.reserved.alloc, reason)
+	left := c.subs.left()
 	go func() { // its end is awaited by the loop
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		if failed {
-			time.Sleep(200 * time.Millisecond) // whoever waits for the reservation reads why it failed
+		if failed { // whoever waits for the reservation reads why it failed
+			select {
+			case <-left:
+			case <-time.After(reasonMost):
+			}
 		}
 		var err error
 		if c.cfg.TensorBoard != nil {

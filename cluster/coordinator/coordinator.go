@@ -116,8 +116,9 @@ func (c *Coordinator) limits() lifecycle.Limits {
 	return lim
 }
 
-// serveFor keeps answering clients for a while, or until one of them releases.
-func (c *Coordinator) serveFor(ctx context.Context, d time.Duration) {
+// serveFor keeps answering clients for d at the most: until one of them releases, or gone,
+// which may be nil, is closed.
+func (c *Coordinator) serveFor(ctx context.Context, d time.Duration, gone <-chan struct{}) {
 	end := time.After(d)
 	for {
 		select {
@@ -127,6 +128,8 @@ func (c *Coordinator) serveFor(ctx context.Context, d time.Duration) {
 			if err != nil {
 				c.log.Warn("release", "err", err)
 			}
+			return
+		case <-gone:
 			return
 		case <-end:
 			return
@@ -152,7 +155,7 @@ func (c *Coordinator) loop(ctx context.Context, events <-chan cluster.Event) err
 			c.handle(lifecycle.Released{})
 			c.log.Info("released", "err", err)
 			c.subs.wake()
-			c.serveFor(context.WithoutCancel(ctx), 100*time.Millisecond)
+			c.serveFor(context.WithoutCancel(ctx), 100*time.Millisecond, c.subs.gone())
 			return err
 		}
 	}

@@ -18,6 +18,7 @@ type subscribers struct {
 	mu        sync.Mutex
 	followers map[*follower]struct{}
 	watchers  map[chan struct{}]struct{} // woken when something to show has changed
+	waiting   []chan struct{}            // each closed when the last of both has left
 }
 
 func newSubscribers() subscribers {
@@ -34,6 +35,7 @@ func (s *subscribers) watch() (changed <-chan struct{}, leave func()) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.watchers, ch)
+		s.closeWaiting()
 	}
 }
 
@@ -46,6 +48,39 @@ func (s *subscribers) wake() {
 		default:
 		}
 	}
+}
+
+// left returns a channel that is closed the next time that the last stream leaves.
+func (s *subscribers) left() <-chan struct{} {
+	ch := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.waiting = append(s.waiting, ch)
+	return ch
+}
+
+// gone is left where there is a stream; else the channel is closed at once.
+func (s *subscribers) gone() <-chan struct{} {
+	ch := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.followers)+len(s.watchers) == 0 {
+		close(ch)
+	} else {
+		s.waiting = append(s.waiting, ch)
+	}
+	return ch
+}
+
+// closeWaiting tells who waits for it that no stream is left. The caller holds mu.
+func (s *subscribers) closeWaiting() {
+	if len(s.followers)+len(s.watchers) > 0 {
+		return
+	}
+	for _, ch := range s.waiting {
+		close(ch)
+	}
+	s.waiting = nil
 }
 
 // followed is whether a client follows a run.
@@ -64,6 +99,7 @@ func (s *subscribers) follow(f *follower) (leave func()) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.followers, f)
+		s.closeWaiting()
 	}
 }
 
