@@ -78,7 +78,7 @@ func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 	}
 }
 
-// PeerName is the name in the certificate that the peer proved to hold.
+// welcome is the answer to an agent's hello.
 func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 	r := c.cfg.Request
 	w := &clusterpb.Welcome{
