@@ -80,7 +80,7 @@ func TestAgentConfig(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() {
-					if err := a.Release(context.Background()); err != nil {
+					if err := a.Release(context.Background(), cluster.Succeeded, ""); err != nil {
 						t.Error(err)
 					}
 				})

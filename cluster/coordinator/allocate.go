@@ -36,27 +36,27 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 		select {
 		case f := <-c.calls:
 			f()
-		case err := <-c.released:
-			c.serveFor(ctx, 200*time.Millisecond) // who waits for the reservation reads why
+		case err := <-c.reserved.released:
+			c.serveFor(ctx, reasonMost, c.subs.left()) // who waits for the reservation reads why
 			cancel()
 			a := <-answers
 			switch {
 			case a.alloc != nil:
 				how, why := c.finalStatus(c.lc.ReleaseReason())
 				err = errors.Join(err, a.alloc.Release(c.working, how, why))
-			case c.cfg.Saved != nil: // nobody will know of it when this driver is gone
-				c.parting = "warning: what an earlier driver reserved is not given back: the engine has not answered; it ends what it hears nothing of"
+			case c.cfg.Recovered.Saved != nil: // nobody will know of it when this driver is gone
+				c.reserved.parting = "warning: what an earlier driver reserved is not given back: the engine has not answered; it ends what it hears nothing of"
 			}
 			return true, err
 		case a := <-answers:
 			if a.err != nil {
 				return false, c.refused(ctx, a.err)
 			}
-			c.alloc = a.alloc
-			close(c.allocated)
+			c.reserved.alloc = a.alloc
+			close(c.reserved.allocated)
 			c.saveState()
-			if c.cfg.Saved != nil {
-				if c.cfg.Before != "" && c.cfg.Before != c.cfg.Address {
+			if c.cfg.Recovered.Saved != nil {
+				if c.cfg.Recovered.Address != "" && c.cfg.Recovered.Address != c.cfg.Address {
 					c.work.Go(func() { c.takeAddress(c.working) })
 				}
 				c.recovered()
@@ -71,7 +71,7 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 func (c *Coordinator) recovered() {
 	for {
 		select {
-		case e := <-c.alloc.Events():
+		case e := <-c.reserved.alloc.Events():
 			c.engineEvent(e)
 		default:
 			c.handle(lifecycle.Recovered{})
@@ -88,8 +88,8 @@ func (c *Coordinator) ask(ctx context.Context, execs []cluster.ExecutorRequest) 
 	if err := c.packEnvironment(ctx); err != nil {
 		return nil, err
 	}
-	if c.cfg.Saved != nil {
-		return c.cfg.Backend.Recover(ctx, req, c.cfg.Saved)
+	if c.cfg.Recovered.Saved != nil {
+		return c.cfg.Backend.Recover(ctx, req, c.cfg.Recovered.Saved)
 	}
 	return c.cfg.Backend.Allocate(ctx, req)
 }
@@ -97,7 +97,7 @@ func (c *Coordinator) ask(ctx context.Context, execs []cluster.ExecutorRequest) 
 // refused tells whoever asked before the cluster is gone.
 func (c *Coordinator) refused(ctx context.Context, err error) error {
 	c.handle(lifecycle.Refused{Failure: &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 69}})
-	c.serveFor(ctx, 2*time.Second)
+	c.serveFor(ctx, 2*time.Second, nil) // it may be about to ask
 	return fmt.Errorf("allocate: %w", err)
 }
 
@@ -108,13 +108,13 @@ func (c *Coordinator) engineEvent(e cluster.Event) {
 	case cluster.Reallocated:
 		c.handle(lifecycle.Reallocated{Exec: e.Executor, Attempt: e.Attempt})
 	case cluster.Granted:
-		c.granted[e.Executor] = e
+		c.execs.granted[e.Executor] = e
 		c.saveSoon() // what was granted is what a later driver must find
 		c.handle(lifecycle.Granted{Exec: e.Executor, Attempt: e.Attempt, Host: e.Host, Kept: e.Recovered})
 	case cluster.Warning:
 		c.saveSoon() // such as which nodes are left out
 		c.note(e.Text, true)
-		c.wake()
+		c.subs.wake()
 	case cluster.StateChanged:
 		c.saveSoon()
 	case cluster.BackedOff:
@@ -131,19 +131,19 @@ func (c *Coordinator) engineEvent(e cluster.Event) {
 // replace asks the engine for another executor; a failure is a loss.
 func (c *Coordinator) replace(id cluster.ExecutorID) {
 	attempt := c.lc.Executor(id).Attempt
-	if conn := c.agents[id]; conn != nil {
+	if conn := c.execs.agents[id]; conn != nil {
 		conn.close("its executor is replaced")
-		delete(c.agents, id)
+		delete(c.execs.agents, id)
 	}
 	c.work.Go(func() {
 		ctx, cancel := context.WithTimeout(c.working, time.Minute)
 		defer cancel()
 		select {
-		case <-c.allocated:
+		case <-c.reserved.allocated:
 		case <-ctx.Done():
 			return // nothing was granted
 		}
-		if err := c.alloc.Replace(ctx, id); err != nil {
+		if err := c.reserved.alloc.Replace(ctx, id); err != nil {
 			c.post(func() { c.handle(lifecycle.EngineLost{Exec: id, Attempt: attempt, Cause: err.Error()}) })
 			return
 		}
@@ -151,40 +151,48 @@ func (c *Coordinator) replace(id cluster.ExecutorID) {
 	})
 }
 
+// reasonMost is how long who waits for a reservation, or is about to, may take to read why it
+// failed.
+const reasonMost = 200 * time.Millisecond
+
 func (c *Coordinator) release(reason string) {
-	if c.releasing {
+	if c.reserved.releasing {
 		return
 	}
-	c.releasing = true
+	c.reserved.releasing = true
 	c.log.Info("release", "reason", reason)
-	if c.alloc == nil { // nothing was granted
-		c.released <- nil
+	if c.reserved.alloc == nil { // nothing was granted
+		c.reserved.released <- nil
 		return
 	}
 	failed := c.lc.State() == lifecycle.Failed
 	how, why := c.finalStatus(reason)
+	left := c.subs.left()
 	go func() { // its end is awaited by the loop
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		if failed {
-			time.Sleep(200 * time.Millisecond) // whoever waits for the reservation reads why it failed
+		if failed { // whoever waits for the reservation reads why it failed
+			select {
+			case <-left:
+			case <-time.After(reasonMost):
+			}
 		}
 		var err error
 		if c.cfg.TensorBoard != nil {
 			err = c.cfg.TensorBoard.Close(ctx)
 		}
-		undone := c.alloc.Release(ctx, how, why)
+		undone := c.reserved.alloc.Release(ctx, how, why)
 		err = errors.Join(err, undone)
-		parting := c.farewell()
+		parting := c.files.farewell()
 		if undone != nil { // nobody will know of it when this driver is gone
 			parting = strings.TrimSpace(fmt.Sprintf("warning: not everything was given back: %v\n%s", undone, parting))
 		}
 		c.post(func() {
-			if c.parting = parting; parting != "" {
+			if c.reserved.parting = parting; parting != "" {
 				c.note(parting, true)
 			}
 			c.record(true)
-			c.released <- err
+			c.reserved.released <- err
 		})
 	}()
 }
@@ -197,18 +205,20 @@ const saveShare = 5
 // done a moment ago. A driver that is killed before it loses what was granted. Loop only.
 func (c *Coordinator) saveSoon() {
 	if c.timers["save"] == nil {
-		c.after("save", max(time.Nanosecond, time.Until(c.saveNext)), c.saveState)
+		c.after("save", max(time.Nanosecond, time.Until(c.reserved.saveNext)), c.saveState)
 	}
 }
 
 // saveState writes what a later driver must know. Loop only.
 func (c *Coordinator) saveState() {
-	if c.alloc == nil {
+	if c.reserved.alloc == nil {
 		return // it is saved once there is something to take up
 	}
 	began := time.Now()
-	defer func() { c.saveNext = time.Now().Add(max((saveShare-1)*time.Since(began), c.cfg.SaveEvery)) }()
-	if err := c.cfg.SaveState(c.alloc.ID(), c.alloc.Saved(), c.lastRun, c.detached); err != nil {
+	defer func() {
+		c.reserved.saveNext = time.Now().Add(max((saveShare-1)*time.Since(began), c.cfg.Timing.SaveEvery))
+	}()
+	if err := c.cfg.Hooks.SaveState(c.reserved.alloc.ID(), c.reserved.alloc.Saved(), c.runs.lastRun, c.clients.detached); err != nil {
 		c.note("the cluster's state could not be saved, a driver that dies now cannot be replaced: "+err.Error(), true)
 	}
 	c.record(false)
@@ -216,14 +226,14 @@ func (c *Coordinator) saveState() {
 
 // record writes what is to be known of the cluster when it is over. Loop only.
 func (c *Coordinator) record(over bool) {
-	if c.cfg.Record == nil {
+	if c.cfg.Hooks.Record == nil {
 		return
 	}
 	var places []byte
-	if h, ok := c.alloc.(cluster.ApplicationHistory); ok {
-		places = h.LogLocations()
+	if k, ok := c.reserved.alloc.(cluster.ApplicationHistory); ok {
+		places = k.LogLocations()
 	}
-	if err := c.cfg.Record(applications(c.alloc), places, c.lastRun, over); err != nil {
+	if err := c.cfg.Hooks.Record(applications(c.reserved.alloc), places, c.runs.lastRun, over); err != nil {
 		c.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
 	}
 }

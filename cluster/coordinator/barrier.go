@@ -25,10 +25,10 @@ func (c *Coordinator) arrive(b *clusterpb.BarrierArrived) {
 		return
 	}
 	key := fmt.Sprintf("%d.%d/%s", b.GetRun(), r.Attempt, b.GetName())
-	if c.barriers[key] == nil {
-		c.barriers[key] = &barrier{run: b.GetRun(), attempt: r.Attempt, name: b.GetName(), arrived: map[cluster.TaskID]bool{}}
+	if c.runs.barriers[key] == nil {
+		c.runs.barriers[key] = &barrier{run: b.GetRun(), attempt: r.Attempt, name: b.GetName(), arrived: map[cluster.TaskID]bool{}}
 	}
-	c.barriers[key].arrive(id)
+	c.runs.barriers[key].arrive(id)
 	c.openBarriers()
 }
 
@@ -43,23 +43,15 @@ func (b *barrier) arrive(id cluster.TaskID) {
 // come, or one has ended and never will. Barriers of earlier attempts are forgotten.
 // Loop only.
 func (c *Coordinator) openBarriers() {
-	for key, b := range c.barriers {
+	for key, b := range c.runs.barriers {
 		r := c.lc.Run()
 		if r.Spec.ID != b.run || r.Attempt != b.attempt {
-			delete(c.barriers, key)
+			delete(c.runs.barriers, key)
 			continue
 		}
 		if problem, open := c.lc.BarrierOpens(b.arrived, b.came); open {
-			c.releaseBarrier(b, problem)
-			delete(c.barriers, key)
+			c.execs.releaseBarrier(b, problem)
+			delete(c.runs.barriers, key)
 		}
-	}
-}
-
-func (c *Coordinator) releaseBarrier(b *barrier, problem string) {
-	for _, conn := range c.agents {
-		conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Barrier{
-			Barrier: &clusterpb.BarrierReleased{Run: b.run, Name: b.name, Error: problem},
-		}})
 	}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/results"
 )
 
 // followedMost is how long clients may take to hear of a run's end before the cluster
@@ -22,7 +21,7 @@ const followedMost = 10 * time.Second
 // runItself begins the run that the cluster was made for once all is reserved, and gives
 // the cluster back when it is over. An earlier driver of the cluster may have begun it.
 func (c *Coordinator) runItself(ctx context.Context, req *clusterpb.StartRequest) {
-	changed, leave := c.watch()
+	changed, leave := c.subs.watch()
 	defer leave()
 	for {
 		var ready, over bool
@@ -30,10 +29,10 @@ func (c *Coordinator) runItself(ctx context.Context, req *clusterpb.StartRequest
 		var st *clusterpb.RunStatus
 		err := c.call(ctx, func() {
 			ready = c.lc.State() == lifecycle.Ready
-			if before := c.current(); before != nil {
+			if before := c.runs.current(); before != nil {
 				st = c.status(before)
 			}
-			if rec = c.begun(); rec != nil {
+			if rec = c.runs.begun(); rec != nil {
 				over = !rec.over.IsZero()
 			}
 		})
@@ -54,25 +53,10 @@ func (c *Coordinator) runItself(ctx context.Context, req *clusterpb.StartRequest
 	}
 }
 
-// beginsAgain is whether a run that the last driver's death cut off goes on as another.
-// Loop only.
-func (c *Coordinator) beginsAgain(rec *record) bool {
-	return c.cfg.Begin.GetMaxRestarts() > 0 && rec.loaded && results.Interrupted(rec.status)
-}
-
-// begun is the run that the cluster was made for; nil while that is still to begin, or to
-// begin again. Loop only.
-func (c *Coordinator) begun() *record {
-	if rec := c.current(); rec != nil && !c.beginsAgain(rec) {
-		return rec
-	}
-	return nil
-}
-
 // yetToBegin is whether the cluster is to begin its run by itself, and is about to: what
 // its directory holds are others' runs, or one that goes on as another. Loop only.
 func (c *Coordinator) yetToBegin() bool {
-	return c.cfg.Begin != nil && c.lc.State() <= lifecycle.Ready && c.begun() == nil
+	return c.cfg.Begin != nil && c.lc.State() <= lifecycle.Ready && c.runs.begun() == nil
 }
 
 // beginItself begins the run, unless a client was first, or ends the cluster where that
@@ -91,16 +75,16 @@ func (c *Coordinator) beginItself(ctx context.Context, req *clusterpb.StartReque
 	others := false
 	told := c.call(ctx, func() {
 		// A client's start may come in the moment of ready: what it begins is the run then.
-		if others = status.Code(err) == codes.FailedPrecondition && (c.begun() != nil || c.planning); others {
+		if others = status.Code(err) == codes.FailedPrecondition && (c.runs.begun() != nil || c.runs.planning); others {
 			return
 		}
 		if err != nil {
-			c.unbegun = status.Convert(err).Message()
+			c.runs.unbegun = status.Convert(err).Message()
 			c.log.Error("begin the run", "err", err)
-			c.handle(lifecycle.ShutdownRequested{Reason: c.unbegun})
+			c.handle(lifecycle.ShutdownRequested{Reason: c.runs.unbegun})
 			return
 		}
-		c.detached = true // no client's end is its end
+		c.clients.detached = true // no client's end is its end
 		c.saveState()
 	})
 	return (err == nil || others) && told == nil
@@ -111,20 +95,13 @@ func (c *Coordinator) beginItself(ctx context.Context, req *clusterpb.StartReque
 func (c *Coordinator) giveBack(ctx context.Context, st *clusterpb.RunStatus) {
 	c.awaitFiles(ctx, st.GetId())
 	_ = c.awaitLines(ctx, st, nil) // no error without a function of ours
-	changed, leave := c.watch()
+	changed, leave := c.subs.watch()
 	defer leave()
 	limited, cancel := context.WithTimeout(ctx, followedMost)
 	defer cancel()
-	for c.followed() && c.pause(limited, changed) == nil {
+	for c.subs.followed() && c.pause(limited, changed) == nil {
 	}
 	c.post(func() { c.handle(lifecycle.ShutdownRequested{Reason: "its run is over"}) })
-}
-
-// followed is whether a client follows a run.
-func (c *Coordinator) followed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.followers) > 0
 }
 
 // awaitOwn waits until the run is there that the cluster was made for, if there is one
@@ -133,12 +110,12 @@ func (c *Coordinator) awaitOwn(ctx context.Context) error {
 	if c.cfg.Begin == nil {
 		return nil
 	}
-	changed, leave := c.watch()
+	changed, leave := c.subs.watch()
 	defer leave()
 	for {
 		var there bool
 		err := c.call(ctx, func() {
-			there = c.begun() != nil || c.lc.State() == lifecycle.Failed
+			there = c.runs.begun() != nil || c.lc.State() == lifecycle.Failed
 		})
 		if err != nil || there {
 			return err

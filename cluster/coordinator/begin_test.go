@@ -15,7 +15,7 @@ import (
 func TestFollowCutOff(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, false, func(cfg *Config) {
-		cfg.Saved, cfg.LastRun = []byte("null"), 1
+		cfg.Recovered.Saved, cfg.LastRun = []byte("null"), 1
 		cfg.Begin = &clusterpb.StartRequest{MaxRestarts: 1, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
 		if err := os.MkdirAll(rundir.Dir(cfg.Dir, 1), 0o700); err != nil {
 			t.Fatal(err)
@@ -62,7 +62,7 @@ func TestStatusYetToBegin(t *testing.T) {
 		"its own, which clients begin":   {[]byte("null"), 0, nil, 1},
 	} {
 		c := coordinate(t, false, func(cfg *Config) {
-			cfg.Saved, cfg.LastRun, cfg.Earlier, cfg.Begin = tt.saved, 1, tt.earlier, tt.begin
+			cfg.Recovered.Saved, cfg.LastRun, cfg.Earlier, cfg.Begin = tt.saved, 1, tt.earlier, tt.begin
 		})
 		st, err := c.Control().Status(within(t), &clusterpb.StatusRequest{})
 		if err != nil {
@@ -97,8 +97,8 @@ func TestBeginAfterClient(t *testing.T) {
 			t.Errorf("%s: it takes the run for none", name)
 		}
 		c.do(func() {
-			if c.lc.State() != lifecycle.Ready || c.unbegun != "" {
-				t.Errorf("%s: the cluster is %s: %s", name, c.lc.State(), c.unbegun)
+			if c.lc.State() != lifecycle.Ready || c.runs.unbegun != "" {
+				t.Errorf("%s: the cluster is %s: %s", name, c.lc.State(), c.runs.unbegun)
 			}
 		})
 	}

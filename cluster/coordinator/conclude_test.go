@@ -37,18 +37,18 @@ func TestConclusion(t *testing.T) {
 		{"another cluster's run", true, "", failed, 1, nil, cluster.Killed, "ended before its run began: shut down"},
 		{"an earlier driver's run", true, "", failed, 1, []byte("{}"), cluster.Failed, "worker:0 exited with code 17"},
 	} {
-		c := New(Config{Request: &clusterpb.ReserveRequest{OneRun: tt.oneRun}, StateDir: t.TempDir(), Dir: t.TempDir(), LastRun: tt.last, Saved: tt.saved})
+		c := New(Config{Request: &clusterpb.ReserveRequest{OneRun: tt.oneRun}, StateDir: t.TempDir(), Directory: Directory{Dir: t.TempDir(), LastRun: tt.last}, Recovered: Recovered{Saved: tt.saved}})
 		c.lc = lifecycle.New(nil, nil, lifecycle.DefaultLimits(), false)
 		if tt.refuse != "" {
-			c.reserve = &clusterpb.ReserveUpdate{Failure: &clusterpb.Failure{Summary: tt.refuse}}
+			c.reserved.answer = &clusterpb.ReserveUpdate{Failure: &clusterpb.Failure{Summary: tt.refuse}}
 		}
 		if tt.run != nil {
-			c.records = []*record{{status: tt.run, loaded: true}}
+			c.runs.records = []*record{{status: tt.run, loaded: true}}
 		}
 		if how, why := c.finalStatus("shut down"); how != tt.how || why != tt.why {
 			t.Errorf("%s: %d %q, want %d %q", tt.name, how, why, tt.how, tt.why)
 		}
-		c.depot.Close()
+		c.files.depot.Close()
 	}
 }
 
@@ -100,7 +100,7 @@ func TestLateEngine(t *testing.T) {
 		e := &late{err: tt.err}
 		c := New(Config{
 			Name: "test", Request: &clusterpb.ReserveRequest{OneRun: true, Roles: []*clusterpb.Role{{Name: cluster.Worker, Count: 1}}}, Authority: authority,
-			StateDir: t.TempDir(), Dir: t.TempDir(), Backend: e, Saved: tt.saved,
+			StateDir: t.TempDir(), Directory: Directory{Dir: t.TempDir()}, Backend: e, Recovered: Recovered{Saved: tt.saved},
 		})
 		over := make(chan error, 1)
 		go func() { over <- c.Run(within(t)) }()

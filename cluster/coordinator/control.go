@@ -24,6 +24,13 @@ type control struct {
 	*Coordinator
 }
 
+// clients is what the coordinator knows of its clients. Owned by the loop.
+type clients struct {
+	holds     int       // Hold streams
+	idleSince time.Time // zero while the idle clock stands still
+	detached  bool      // the active run goes on without clients
+}
+
 // Control is the service for clients, to be registered on the driver's socket.
 func (c *Coordinator) Control() clusterpb.ControlServer { return &control{Coordinator: c} }
 
@@ -48,9 +55,9 @@ func (c *control) Reserve(_ *clusterpb.ReserveRequest, stream grpc.ServerStreami
 // reset frees what a run left; hard has every executor begin anew, Python too. Loop only.
 func (c *Coordinator) reset(hard bool) {
 	if hard {
-		c.generation.Add(1)
+		c.execs.generation.Add(1)
 	}
-	if chooser, ok := c.alloc.(cluster.NodeExcluder); ok {
+	if chooser, ok := c.reserved.alloc.(cluster.NodeExcluder); ok {
 		chooser.ClearExclusions()
 		c.saveState() // a later driver forgives too
 	}
@@ -59,18 +66,18 @@ func (c *Coordinator) reset(hard bool) {
 
 // reservation fills an update with how the reservation stands. Loop only.
 func (c *Coordinator) reservation(u *clusterpb.ReserveUpdate) {
-	if c.reserve != nil {
-		u.Ready, u.Failure = c.reserve.GetReady(), c.reserve.GetFailure()
+	if c.reserved.answer != nil {
+		u.Ready, u.Failure = c.reserved.answer.GetReady(), c.reserved.answer.GetFailure()
 	}
 	if u.GetReady() { // lost executors are being replaced
 		for _, x := range c.lc.Executors() {
 			u.Ready = u.Ready && (x.State == lifecycle.ExecutorReady || x.State == lifecycle.ExecutorLost)
 		}
 	}
-	u.Executors = c.executors()
+	u.Executors = c.execs.statuses(c.lc.Executors())
 	u.Seconds = time.Since(c.since).Seconds()
-	if c.alloc != nil {
-		u.Allocation = c.alloc.ID()
+	if c.reserved.alloc != nil {
+		u.Allocation = c.reserved.alloc.ID()
 	}
 	if !u.Ready && u.Failure == nil {
 		u.Waiting = c.lc.Missing()
@@ -79,40 +86,18 @@ func (c *Coordinator) reservation(u *clusterpb.ReserveUpdate) {
 
 // nothingGranted ends a cluster that was refused, once whoever asked was told. Loop only.
 func (c *Coordinator) nothingGranted() {
-	if c.alloc == nil && c.lc.State() == lifecycle.Failed {
+	if c.reserved.alloc == nil && c.lc.State() == lifecycle.Failed {
 		c.release("nothing was granted")
 	}
-}
-
-// executors is how each stands. Loop only.
-func (c *Coordinator) executors() []*clusterpb.ExecutorStatus {
-	var out []*clusterpb.ExecutorStatus
-	for _, x := range c.lc.Executors() {
-		s := &clusterpb.ExecutorStatus{
-			Id: string(x.ID), Task: x.Task.String(), State: x.State.String(), Host: x.Host, Port: x.Port, Cause: x.Why, Attempt: int32(x.Attempt),
-			Pid: int32(c.granted[x.ID].PID),
-		}
-		if x.State == lifecycle.ExecutorJoined {
-			s.State = "warming"
-		}
-		if h := c.hellos[x.ID]; h != nil && x.State >= lifecycle.ExecutorJoined && x.State != lifecycle.ExecutorLost {
-			s.Gpus, s.Python, s.Pid = h.GetGpus(), h.GetPython(), h.GetPid()
-			if s.Port == 0 && len(h.GetPorts()) > 0 {
-				s.Port = h.GetPorts()[0]
-			}
-		}
-		out = append(out, s)
-	}
-	return out
 }
 
 // Hold implements the Control service.
 func (c *control) Hold(stream grpc.BidiStreamingServer[clusterpb.HoldRequest, clusterpb.HoldUpdate]) error {
 	ctx := stream.Context()
-	if err := c.call(ctx, func() { c.holds++; c.handle(lifecycle.ClientsChanged{Count: c.holds}) }); err != nil {
+	if err := c.call(ctx, func() { c.clients.holds++; c.handle(lifecycle.ClientsChanged{Count: c.clients.holds}) }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
-	defer c.post(func() { c.holds--; c.handle(lifecycle.ClientsChanged{Count: c.holds}) })
+	defer c.post(func() { c.clients.holds--; c.handle(lifecycle.ClientsChanged{Count: c.clients.holds}) })
 	if err := stream.Send(&clusterpb.HoldUpdate{}); err != nil {
 		return err
 	}
@@ -145,22 +130,22 @@ func (c *control) Status(ctx context.Context, _ *clusterpb.StatusRequest) (*clus
 func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 	host, _ := os.Hostname() // "" is shown as it is
 	s := &clusterpb.ClusterStatus{
-		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.State().String(), Executors: c.executors(), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
-		IdleMillis: c.cfg.Request.GetIdleMillis(), Detached: c.detached, DriverPid: int32(os.Getpid()), Owner: c.cfg.Request.GetOwner(), Clients: int32(c.holds),
+		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.State().String(), Executors: c.execs.statuses(c.lc.Executors()), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
+		IdleMillis: c.cfg.Request.GetIdleMillis(), Detached: c.clients.detached, DriverPid: int32(os.Getpid()), Owner: c.cfg.Request.GetOwner(), Clients: int32(c.clients.holds),
 		Roles: c.cfg.Request.GetRoles(), Host: host, Version: c.cfg.Version, Protocol: cluster.Protocol, Notes: c.notes.since(0), Request: c.cfg.Request, LogBytes: c.store.Bytes(),
 		BeginsItself: c.cfg.Begin != nil,
 	}
-	if c.alloc != nil {
-		s.Allocation = c.alloc.ID()
+	if c.reserved.alloc != nil {
+		s.Allocation = c.reserved.alloc.ID()
 	}
-	if rec := c.current(); rec != nil && !c.yetToBegin() { // else whoever wants to stop it takes an earlier run for it
+	if rec := c.runs.current(); rec != nil && !c.yetToBegin() { // else whoever wants to stop it takes an earlier run for it
 		s.Run = c.status(rec)
 		if c.lc.Active() {
 			s.State = "running"
 		}
 	}
-	if !c.idleSince.IsZero() {
-		s.IdleLeftMillis = max(1, (c.lc.IdleLimit() - time.Since(c.idleSince)).Milliseconds())
+	if !c.clients.idleSince.IsZero() {
+		s.IdleLeftMillis = max(1, (c.lc.IdleLimit() - time.Since(c.clients.idleSince)).Milliseconds())
 	}
 	return s
 }
@@ -170,12 +155,12 @@ func (c *control) Stop(ctx context.Context, req *clusterpb.StopRequest) (*cluste
 	var st *clusterpb.RunStatus
 	var problem error
 	err := c.call(ctx, func() {
-		rec := c.find(req.GetRun())
+		rec := c.runs.find(req.GetRun())
 		if rec == nil {
 			problem = status.Error(codes.NotFound, "there is no run to stop")
 			return
 		}
-		if rec == c.current() {
+		if rec == c.runs.current() {
 			c.handle(lifecycle.StopRequested{Grace: time.Duration(req.GetGraceMillis()) * time.Millisecond, Reason: "stopped on request"})
 		}
 		st = c.status(rec)
@@ -196,7 +181,7 @@ func (c *control) Reset(req *clusterpb.ResetRequest, stream grpc.ServerStreaming
 	}
 	began := time.Now()
 	return updates(c.Coordinator, stream, func(u *clusterpb.ResetUpdate) bool {
-		u.Executors = c.executors()
+		u.Executors = c.execs.statuses(c.lc.Executors())
 		u.Done = true
 		for _, x := range c.lc.Executors() {
 			u.Done = u.Done && x.State == lifecycle.ExecutorReady && !x.Busy
@@ -225,9 +210,9 @@ func (c *control) Detach(ctx context.Context, req *clusterpb.DetachRequest) (*cl
 			problem = status.Error(codes.FailedPrecondition, "no run is active: there is nothing to detach")
 			return
 		}
-		c.detached = !req.GetUndo()
+		c.clients.detached = !req.GetUndo()
 		c.saveState()
-		if rec := c.current(); rec != nil {
+		if rec := c.runs.current(); rec != nil {
 			st = c.statusWithValues(rec) // it may be over already: nobody waits for it then
 		}
 	})
@@ -240,7 +225,7 @@ func (c *control) Detach(ctx context.Context, req *clusterpb.DetachRequest) (*cl
 // EngineSession implements the Control service.
 func (c *control) EngineSession(ctx context.Context, _ *clusterpb.EngineSessionRequest) (*clusterpb.EngineSessionReply, error) {
 	var alloc cluster.Allocation
-	if err := c.call(ctx, func() { alloc = c.alloc }); err != nil {
+	if err := c.call(ctx, func() { alloc = c.reserved.alloc }); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	sharer, ok := alloc.(cluster.SessionSharer)
@@ -259,14 +244,14 @@ func (c *control) EngineSession(ctx context.Context, _ *clusterpb.EngineSessionR
 func (c *control) History(ctx context.Context, req *clusterpb.HistoryRequest) (*clusterpb.HistoryReply, error) {
 	h := &clusterpb.HistoryReply{}
 	err := c.call(ctx, func() {
-		for _, r := range c.records {
-			if !req.GetAll() && !c.isOwn(r) {
+		for _, r := range c.runs.records {
+			if !req.GetAll() && !c.runs.isOwn(r) {
 				h.Earlier++
 				continue
 			}
 			h.Runs = append(h.Runs, c.status(r))
 		}
-		for _, l := range applications(c.alloc) {
+		for _, l := range applications(c.reserved.alloc) {
 			h.Leases = append(h.Leases, &clusterpb.Lease{Id: l.ID, State: l.State, SinceUnix: l.Since.Unix()})
 		}
 	})
@@ -293,12 +278,12 @@ func (c *control) TensorBoard(ctx context.Context, req *clusterpb.TensorBoardReq
 		dir = c.cfg.Dir
 		if req.GetRun() > 0 {
 			dir = rundir.Join(rundir.Dir(c.cfg.Dir, req.GetRun()), "logs")
-			err = c.bring(ctx, req.GetRun(), "logs")
+			err = c.files.bring(ctx, req.GetRun(), "logs")
 		} else {
 			err = c.showAll(ctx)
 		}
 	}
-	here := c.here(dir)
+	here := c.files.here(dir)
 	if rundir.IsURI(here) {
 		err = errElsewhere
 	}
@@ -318,7 +303,7 @@ func (c *control) GPUs(ctx context.Context, _ *clusterpb.GPUsRequest) (*clusterp
 	r := &clusterpb.GPUsReply{}
 	err := c.call(ctx, func() {
 		for _, x := range c.lc.Executors() {
-			h := c.hellos[x.ID]
+			h := c.execs.hellos[x.ID]
 			for _, g := range h.GetGpus() {
 				g = proto.CloneOf(g)
 				g.Host, g.Holder = x.Host, x.Task.String()
@@ -341,10 +326,10 @@ func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStr
 	var problem error
 	err := c.call(ctx, func() {
 		switch {
-		case req.GetUnlessDetached() && c.detached && c.lc.Busy():
+		case req.GetUnlessDetached() && c.clients.detached && c.lc.Busy():
 			problem = status.Error(codes.FailedPrecondition, "a detached run is on")
 		case c.lc.Busy() && !req.GetForce():
-			problem = status.Errorf(codes.FailedPrecondition, "run %d is active: shutdown --force ends it, detach lets it go on", c.lastRun)
+			problem = status.Errorf(codes.FailedPrecondition, "run %d is active: shutdown --force ends it, detach lets it go on", c.runs.lastRun)
 		default:
 			c.handle(lifecycle.ShutdownRequested{Reason: req.GetReason()})
 		}
@@ -367,8 +352,8 @@ func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStr
 		}
 		return status.Error(codes.DeadlineExceeded, "the cluster is still being released")
 	}
-	if c.parting != "" { // set before done is closed
-		if err := stream.Send(&clusterpb.ShutdownUpdate{Text: c.parting}); err != nil {
+	if c.reserved.parting != "" { // set before done is closed
+		if err := stream.Send(&clusterpb.ShutdownUpdate{Text: c.reserved.parting}); err != nil {
 			return err
 		}
 	}

@@ -4,18 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"github.com/tfcluster/tfcluster/cluster"
-	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
@@ -23,143 +18,6 @@ import (
 
 // deadline bounds every wait of these tests.
 const deadline = time.Minute
-
-// engine is a backend whose answers a test chooses.
-type engine struct {
-	answer   chan error // what Allocate waits for
-	events   chan cluster.Event
-	mu       sync.Mutex
-	replaced int    // guarded by mu
-	logs     string // of each agent that did not come
-	released bool   // guarded by mu
-	stuck    error  // guarded by mu: what Release ends with
-}
-
-func (e *engine) Allocate(ctx context.Context, _ cluster.Request) (cluster.Allocation, error) {
-	select {
-	case err := <-e.answer:
-		return e, err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-func (e *engine) Recover(ctx context.Context, req cluster.Request, _ []byte) (cluster.Allocation, error) {
-	return e.Allocate(ctx, req)
-}
-func (e *engine) ID() string                   { return "engine-1" }
-func (e *engine) Events() <-chan cluster.Event { return e.events }
-func (e *engine) Replace(context.Context, cluster.ExecutorID) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.replaced++
-	return nil
-}
-
-func (e *engine) Logs(context.Context, cluster.ExecutorID) (io.ReadCloser, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.logs == "" {
-		return nil, errors.New("no logs")
-	}
-	return io.NopCloser(strings.NewReader(e.logs)), nil
-}
-
-func (e *engine) Saved() []byte {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return fmt.Append(nil, e.replaced)
-}
-
-func (e *engine) Release(context.Context, cluster.FinalStatus, string) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.released = true
-	return e.stuck
-}
-
-// coordinated is a coordinator that runs, with two workers that are ready unless the
-// engine has not answered.
-type coordinated struct {
-	*Coordinator
-	t      *testing.T
-	engine *engine
-	saved  chan string
-}
-
-func coordinate(t *testing.T, answered bool, change ...func(*Config)) *coordinated {
-	t.Helper()
-	e := &engine{answer: make(chan error, 1), events: make(chan cluster.Event, 16)}
-	c := &coordinated{t: t, engine: e, saved: make(chan string, 64)}
-	authority, err := auth.NewAuthority("test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	cfg := Config{
-		Name: "test", Request: &clusterpb.ReserveRequest{Roles: []*clusterpb.Role{{Name: cluster.Worker, Count: 2}}}, Authority: authority,
-		StateDir: t.TempDir(), Dir: t.TempDir(), Backend: e,
-		SaveState: func(_ string, saved []byte, _ int32, _ bool) error { c.saved <- string(saved); return nil },
-	}
-	for _, f := range change {
-		f(&cfg)
-	}
-	c.Coordinator = New(cfg)
-	over := make(chan error, 1)
-	go func() { over <- c.Run(context.Background()) }()
-	t.Cleanup(func() {
-		c.post(func() { c.handle(lifecycle.ShutdownRequested{Reason: "the test is over"}) })
-		select {
-		case err := <-over:
-			if !errors.Is(err, e.stuck) {
-				t.Errorf("the cluster's end: %v", err)
-			}
-		case <-time.After(deadline):
-			t.Error("the cluster does not end")
-		}
-	})
-	if answered {
-		e.answer <- nil
-		c.up("0", 0)
-		c.up("1", 0)
-	}
-	return c
-}
-
-// up lets an executor's agent join.
-func (c *coordinated) up(id cluster.ExecutorID, attempt int) *agentConn {
-	conn := newAgentConn(id)
-	c.do(func() {
-		c.join(conn, &clusterpb.Hello{ExecutorId: string(id), Attempt: int32(attempt), Incarnation: fmt.Sprint(id, attempt), Host: "host" + string(id), Warmed: true})
-	})
-	return conn
-}
-
-// do runs f in the loop.
-func (c *coordinated) do(f func()) {
-	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
-	defer cancel()
-	if err := c.call(ctx, f); err != nil {
-		c.t.Fatal(err)
-	}
-}
-
-// sent is a server stream whose updates a test reads.
-type sent[T any] struct {
-	grpc.ServerStream
-	ctx   context.Context
-	every func(*T)
-}
-
-func (s *sent[T]) Context() context.Context { return s.ctx }
-func (s *sent[T]) Send(u *T) error          { s.every(u); return nil }
-
-func within(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), deadline)
-	t.Cleanup(cancel)
-	return ctx
-}
 
 // TestFollowLogsEqualStamps: an agent stamps what it reads at once alike; every such
 // line comes through, once.
@@ -174,7 +32,7 @@ func TestFollowLogsEqualStamps(t *testing.T) {
 		c.store.Append(b)
 	}
 	c.do(func() {
-		c.records = append(c.records, newRecord(&clusterpb.RunStatus{Id: 1, Dir: c.cfg.Dir}))
+		c.runs.records = append(c.runs.records, newRecord(&clusterpb.RunStatus{Id: 1, Dir: c.cfg.Dir}))
 	})
 	append2(0)
 	var got []string
@@ -187,11 +45,11 @@ func TestFollowLogsEqualStamps(t *testing.T) {
 		case 2:
 			append2(2)
 		case 4:
-			c.post(func() { c.current().over = time.Now() })
+			c.post(func() { c.runs.current().over = time.Now() })
 		}
 	}
 	// The run ends in any case, so that a line that does not come is seen missing.
-	stop := time.AfterFunc(5*time.Second, func() { c.post(func() { c.current().over = time.Now() }) })
+	stop := time.AfterFunc(5*time.Second, func() { c.post(func() { c.runs.current().over = time.Now() }) })
 	defer stop.Stop()
 	if err := c.Control().(*control).Logs(&clusterpb.LogsRequest{Follow: true}, stream); err != nil {
 		t.Fatal(err)
@@ -286,7 +144,7 @@ func TestGrantedIsSaved(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)
 	<-c.saved // the engine has answered
-	c.do(func() { c.alloc = generous{c.engine} })
+	c.do(func() { c.reserved.alloc = generous{c.engine} })
 	more := time.NewTicker(time.Millisecond)
 	defer more.Stop()
 	for end := time.After(deadline); ; {
@@ -319,7 +177,7 @@ func TestForgivenIsSaved(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)
 	<-c.saved // the engine has answered
-	c.do(func() { c.alloc = &forgiving{engine: c.engine} })
+	c.do(func() { c.reserved.alloc = &forgiving{engine: c.engine} })
 	awaits := func(want string) {
 		t.Helper()
 		for end := time.After(deadline); ; {
@@ -348,7 +206,7 @@ func TestStaleAgent(t *testing.T) {
 	present := c.up("1", 1)
 	stale := c.up("1", 0)
 	c.do(func() {
-		if c.agents["1"] != present {
+		if c.execs.agents["1"] != present {
 			t.Error("the stale agent took the stream")
 		}
 	})
@@ -363,9 +221,9 @@ func TestBarrierOfEnded(t *testing.T) {
 	c := coordinate(t, true)
 	var waiting *agentConn
 	c.do(func() {
-		waiting = c.agents["0"]
-		c.program = &clusterpb.StartRequest{}
-		c.records = append(c.records, newRecord(&clusterpb.RunStatus{Id: 1, Dir: t.TempDir()}))
+		waiting = c.execs.agents["0"]
+		c.runs.program = &clusterpb.StartRequest{}
+		c.runs.records = append(c.runs.records, newRecord(&clusterpb.RunStatus{Id: 1, Dir: t.TempDir()}))
 		c.handle(lifecycle.StartRequested{Spec: lifecycle.RunSpec{ID: 1}})
 		for _, id := range []cluster.ExecutorID{"0", "1"} {
 			c.handle(lifecycle.PortPrepared{Exec: id, Run: 1, Attempt: 1, Port: 7000})
@@ -416,8 +274,8 @@ func TestResumeCopies(t *testing.T) {
 	}
 	c.do(func() {
 		rec := newRecord(&clusterpb.RunStatus{Id: 1, State: "finished", CheckpointDir: old})
-		rec.over, c.lastRun = time.Now(), 1
-		c.records = append(c.records, rec)
+		rec.over, c.runs.lastRun = time.Now(), 1
+		c.runs.records = append(c.runs.records, rec)
 	})
 	req := &clusterpb.StartRequest{Resume: "1", Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
 	canceled, cancel := context.WithCancel(context.Background())
@@ -428,13 +286,16 @@ func TestResumeCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	if err := c.folders(canceled, plan); err == nil {
+	if err := plan.choose(&c.files); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.files.folders(canceled, plan); err == nil {
 		t.Error("a start that was given up copied on")
 	}
 	if _, err := os.Stat(plan.status.GetDir()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("half a run is left: %v", err)
 	}
-	c.do(func() { c.planning = false })
+	c.do(func() { c.runs.planning = false })
 	rec, err := c.begin(within(t), req)
 	if err != nil {
 		t.Fatal(err)

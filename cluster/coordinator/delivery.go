@@ -22,6 +22,13 @@ type output struct {
 	exit     *clusterpb.Exited // nil until the agent has reported the end
 }
 
+// outputs is what the launches of a run's tasks write.
+type outputs struct {
+	all      []*output // in the order of the launches
+	byLaunch map[launchID]*output
+	missed   bool // a note says which lines may be missing
+}
+
 // launchID names a launch of a run.
 type launchID struct {
 	task    cluster.TaskID
@@ -31,16 +38,16 @@ type launchID struct {
 // writes notes a launch: lines will come. Loop only.
 func (r *record) writes(id cluster.TaskID, attempt int32, x *lifecycle.Executor) {
 	o := &output{task: id, attempt: attempt, exec: x.ID, executor: x.Attempt}
-	r.outputs = append(r.outputs, o)
-	if r.byLaunch == nil {
-		r.byLaunch = map[launchID]*output{}
+	r.outputs.all = append(r.outputs.all, o)
+	if r.outputs.byLaunch == nil {
+		r.outputs.byLaunch = map[launchID]*output{}
 	}
-	r.byLaunch[launchID{id, attempt}] = o
+	r.outputs.byLaunch[launchID{id, attempt}] = o
 }
 
 // wrote notes the end of a launch, as its agent reported it. Loop only.
 func (r *record) wrote(id cluster.TaskID, attempt int32, exit *clusterpb.Exited) {
-	if o := r.byLaunch[launchID{id, attempt}]; o != nil {
+	if o := r.outputs.byLaunch[launchID{id, attempt}]; o != nil {
 		o.exit = exit
 	}
 }
@@ -70,7 +77,7 @@ func (c *Coordinator) delivery(rec *record, failed bool) delivery {
 		}
 	}
 	unreported := c.unreported(rec)
-	for _, o := range rec.outputs {
+	for _, o := range rec.outputs.all {
 		lines, ended := c.store.Reached(run, o.task.String(), o.attempt)
 		switch {
 		case o.exit != nil:
@@ -95,7 +102,7 @@ func (c *Coordinator) delivery(rec *record, failed bool) delivery {
 // launched again, or the lifecycle closed it. Loop only.
 func (c *Coordinator) unreported(rec *record) map[*output]bool {
 	last := map[cluster.TaskID]*output{}
-	for _, o := range rec.outputs {
+	for _, o := range rec.outputs.all {
 		last[o.task] = o
 	}
 	alive := map[*output]bool{}
@@ -107,7 +114,7 @@ func (c *Coordinator) unreported(rec *record) map[*output]bool {
 		}
 	}
 	found := map[*output]bool{}
-	for _, o := range rec.outputs {
+	for _, o := range rec.outputs.all {
 		found[o] = o.exit == nil && !alive[o]
 	}
 	return found
@@ -143,7 +150,7 @@ func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus, b
 		err := c.call(ctx, func() {
 			began := time.Now()
 			defer func() { took = time.Since(began) }()
-			rec := c.find(st.GetId())
+			rec := c.runs.find(st.GetId())
 			d := c.delivery(rec, failed)
 			if d.progress(before) {
 				moved, before = time.Now(), d
@@ -171,10 +178,10 @@ func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus, b
 
 // tellMissing notes, once, of which tasks lines may be missing. Loop only.
 func (c *Coordinator) tellMissing(rec *record, d delivery) {
-	if rec.missed || len(d.gone)+len(d.coming) == 0 {
+	if rec.outputs.missed || len(d.gone)+len(d.coming) == 0 {
 		return
 	}
-	rec.missed = true
+	rec.outputs.missed = true
 	for _, m := range []struct {
 		tasks []string
 		why   string

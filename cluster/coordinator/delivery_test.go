@@ -47,8 +47,8 @@ func startRunning(t *testing.T, maxRestarts int) *running {
 	t.Helper()
 	r := &running{coordinated: coordinate(t, true), logs: make(chan *clusterpb.LogBatch), over: make(chan *clusterpb.RunStatus, 1)}
 	r.do(func() {
-		r.program = &clusterpb.StartRequest{}
-		r.records = append(r.records, newRecord(&clusterpb.RunStatus{Id: 1, Dir: t.TempDir()}))
+		r.runs.program = &clusterpb.StartRequest{}
+		r.runs.records = append(r.runs.records, newRecord(&clusterpb.RunStatus{Id: 1, Dir: t.TempDir()}))
 		r.handle(lifecycle.StartRequested{Spec: lifecycle.RunSpec{ID: 1, MaxRestarts: maxRestarts}})
 	})
 	r.enter(1)

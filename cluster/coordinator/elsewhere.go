@@ -4,13 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"path/filepath"
 	"time"
 
-	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/results"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
@@ -36,26 +31,6 @@ type Fetcher interface {
 	BringAll(ctx context.Context, folder string) error
 }
 
-// folder is where the runs lie on this host.
-func (c *Config) folder() string {
-	if c.Spool != nil {
-		return c.Spool.Folder()
-	}
-	return c.Dir
-}
-
-// here is where something below the cluster's directory lies on this host.
-func (c *Coordinator) here(name string) string {
-	if rest, below := rundir.Below(name, c.cfg.Dir); below && c.cfg.Spool != nil {
-		return filepath.Join(c.cfg.Spool.Folder(), filepath.FromSlash(rest))
-	}
-	return name
-}
-
-// placed gives a run's record the places where its files lie: another cluster may have
-// known the directory by another name.
-func (c *Coordinator) placed(st *clusterpb.RunStatus) { results.Place(st, c.cfg.Dir) }
-
 // How long what lies elsewhere is waited for.
 const (
 	deliverAtRun = 10 * time.Second // by who waits for a run's end
@@ -78,38 +53,9 @@ func (c *Coordinator) deliver(ctx context.Context, run int32) {
 		// In the loop before the last update is made, which is to show it. A cluster
 		// that is over shows nothing any more.
 		_ = c.call(ctx, func() {
-			c.noteOnce(fmt.Sprintf("run %d: what it left is not yet in %s, and follows: it is on the driver's host in %s", run, c.cfg.Dir, c.cfg.folder()))
+			c.noteOnce(fmt.Sprintf("run %d: what it left is not yet in %s, and follows: it is on the driver's host in %s", run, c.cfg.Dir, c.files.folder()))
 		})
 	}
-}
-
-// farewell carries everything before the cluster is gone; it returns in words what is
-// not there then.
-func (c *Coordinator) farewell() string {
-	if c.cfg.Spool == nil {
-		return ""
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), deliverAtEnd)
-	defer cancel()
-	err := c.cfg.Spool.Deliver(ctx, endPatience)
-	if err != nil && c.cfg.Given != nil { // this host is the engine's, and keeps nothing
-		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest goes with the driver's container", c.cfg.Dir, err)
-	}
-	if err != nil {
-		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest lies on the driver's host in %s, and the next cluster there with that --dir carries it", c.cfg.Dir, err, c.cfg.Spool.Folder())
-	}
-	return ""
-}
-
-// bring copies a folder of an earlier run that lies only elsewhere, for somebody who
-// wants to see it.
-func (c *Coordinator) bring(ctx context.Context, run int32, folder string) error {
-	if c.cfg.Spool == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, bringShow)
-	defer cancel()
-	return c.cfg.Spool.Bring(ctx, path.Join(rundir.Name(run), folder))
 }
 
 // showAll copies the event files of all runs. TensorBoard finds what comes later.
@@ -127,15 +73,6 @@ func (c *Coordinator) showAll(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// hasCheckpoints tells whether a run has left any, here or elsewhere.
-func (c *Coordinator) hasCheckpoints(run *clusterpb.RunStatus) bool {
-	if c.cfg.Spool == nil {
-		return notEmpty(run.GetCheckpointDir())
-	}
-	files, err := c.cfg.Spool.Files(path.Join(rundir.Name(run.GetId()), "checkpoints"))
-	return err == nil && len(files) > 0
 }
 
 var errElsewhere = errors.New("TensorBoard shows folders of this host and of the cluster's --dir")

@@ -22,11 +22,11 @@ func TestPlaces(t *testing.T) {
 		{"hdfs://nn:8020/a", elsewhere{}, "hdfs://nn:8020/a/run-003/checkpoints", "/state/.spool-1/run-003/checkpoints"},
 		{"hdfs://nn:8020/", elsewhere{}, "hdfs://nn:8020/run-003/checkpoints", "/state/.spool-1/run-003/checkpoints"},
 	} {
-		c := &Coordinator{cfg: Config{Dir: tt.dir, Spool: tt.spool}}
+		f := files{Directory: Directory{Dir: tt.dir, Spool: tt.spool}}
 		st := &clusterpb.RunStatus{Id: 3, CheckpointDir: "where another cluster had it"}
-		c.placed(st)
-		if st.GetCheckpointDir() != tt.checkpoints || c.here(st.GetCheckpointDir()) != tt.lying {
-			t.Errorf("in %s: %s, here %s", tt.dir, st.GetCheckpointDir(), c.here(st.GetCheckpointDir()))
+		f.placed(st)
+		if st.GetCheckpointDir() != tt.checkpoints || f.here(st.GetCheckpointDir()) != tt.lying {
+			t.Errorf("in %s: %s, here %s", tt.dir, st.GetCheckpointDir(), f.here(st.GetCheckpointDir()))
 		}
 	}
 }

@@ -29,7 +29,7 @@ const (
 // engineKeeps sends what the engine keeps of what the executors' agents wrote.
 func (c *control) engineKeeps(ctx context.Context, req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
 	var alloc cluster.Allocation
-	if err := c.call(ctx, func() { alloc = c.alloc }); err != nil {
+	if err := c.call(ctx, func() { alloc = c.reserved.alloc }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	history, ok := alloc.(cluster.ApplicationHistory)
@@ -62,7 +62,7 @@ func (c *control) engineLogs(ctx context.Context, req *clusterpb.LogsRequest, st
 	var missing []cluster.ExecutorRequest
 	var alloc cluster.Allocation
 	err := c.call(ctx, func() {
-		alloc = c.alloc
+		alloc = c.reserved.alloc
 		for _, x := range c.lc.Executors() {
 			if x.State != lifecycle.ExecutorJoined && x.State != lifecycle.ExecutorReady && (req.GetTask() == "" || req.GetTask() == x.Task.String()) {
 				missing = append(missing, cluster.ExecutorRequest{ID: x.ID, Task: x.Task})

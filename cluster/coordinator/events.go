@@ -3,6 +3,7 @@ package coordinator
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -29,13 +30,39 @@ type eventReading struct {
 	next func() ([]Scalar, error)
 }
 
+// eventLooks are what others ask of WatchEvents. Any goroutine may use it.
+type eventLooks struct {
+	asked    chan chan<- struct{} // asks WatchEvents to read now, and to close it then
+	watching atomic.Bool          // WatchEvents answers them
+}
+
+// await has the event files read to their end, so that a run's last values are
+// those of its last step.
+func (l *eventLooks) await(ctx context.Context) {
+	if !l.watching.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, eventsMost)
+	defer cancel()
+	done := make(chan struct{})
+	select {
+	case l.asked <- done:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-done:
+	case <-ctx.Done():
+	}
+}
+
 // WatchEvents feeds the active run's progress from its event files until ctx ends,
 // for programs that neither report nor let Keras do it.
 func (c *Coordinator) WatchEvents(ctx context.Context, open EventReader) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	c.watching.Store(true)
-	defer c.watching.Store(false)
+	c.files.events.watching.Store(true)
+	defer c.files.events.watching.Store(false)
 	r := eventReading{open: open}
 	for {
 		var done chan<- struct{}
@@ -43,7 +70,7 @@ func (c *Coordinator) WatchEvents(ctx context.Context, open EventReader) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		case done = <-c.looks:
+		case done = <-c.files.events.asked:
 		}
 		if err := c.readEvents(ctx, &r); err != nil {
 			return // the cluster is over
@@ -59,7 +86,7 @@ func (c *Coordinator) readEvents(ctx context.Context, r *eventReading) error {
 	var dir string
 	var id int32
 	err := c.call(ctx, func() {
-		if rec := c.current(); rec != nil && !rec.loaded && (rec.over.IsZero() || time.Since(rec.over) < filesMost) {
+		if rec := c.runs.current(); rec != nil && !rec.loaded && (rec.over.IsZero() || time.Since(rec.over) < filesMost) {
 			dir, id = rec.status.GetLogDir(), rec.status.GetId()
 		}
 	})
@@ -67,7 +94,7 @@ func (c *Coordinator) readEvents(ctx context.Context, r *eventReading) error {
 		return err
 	}
 	if id != r.run {
-		r.run, r.next = id, r.open(c.here(dir))
+		r.run, r.next = id, r.open(c.files.here(dir))
 	}
 	scalars, err := r.next()
 	if err != nil {
@@ -95,27 +122,7 @@ func (c *Coordinator) awaitSteps(ctx context.Context, st *clusterpb.RunStatus) {
 	case st.GetProgress().GetSource() == fromEvents: // the program does not report its steps
 		_ = c.awaitOwed(ctx, st.GetId(), eventsLate) // as far as they are here
 	}
-	c.awaitEvents(ctx)
-}
-
-// awaitEvents has the event files read to their end, so that a run's last values are
-// those of its last step.
-func (c *Coordinator) awaitEvents(ctx context.Context) {
-	if !c.watching.Load() {
-		return
-	}
-	ctx, cancel := context.WithTimeout(ctx, eventsMost)
-	defer cancel()
-	done := make(chan struct{})
-	select {
-	case c.looks <- done:
-	case <-ctx.Done():
-		return
-	}
-	select {
-	case <-done:
-	case <-ctx.Done():
-	}
+	c.files.events.await(ctx)
 }
 
 // fromEvents is the source of a run's progress that its event files tell.
@@ -124,7 +131,7 @@ const fromEvents = "events"
 // scalars adds what event files said to a run's metrics. Steps and metrics that the
 // program reports itself win over it. Loop only.
 func (c *Coordinator) scalars(run int32, scalars []Scalar) {
-	rec := c.find(run)
+	rec := c.runs.find(run)
 	if rec == nil || rec.loaded {
 		return
 	}
@@ -149,5 +156,5 @@ func (c *Coordinator) scalars(run int32, scalars []Scalar) {
 	if !rec.over.IsZero() {
 		c.keepRecord(rec) // its end was recorded without them
 	}
-	c.wake()
+	c.subs.wake()
 }

@@ -81,7 +81,7 @@ func (c *coordinated) entered(ctx context.Context) (logs string) {
 		for i := range 2 {
 			c.handle(lifecycle.ProgramEntered{Run: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: i}})
 		}
-		logs = c.here(c.current().status.GetLogDir())
+		logs = c.files.here(c.runs.current().status.GetLogDir())
 	})
 	return logs
 }

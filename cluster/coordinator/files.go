@@ -1,194 +1,155 @@
 package coordinator
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"strings"
-	"time"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/tfcluster/tfcluster/cluster"
-	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/results"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
+	"github.com/tfcluster/tfcluster/cluster/ship"
 )
 
-// keepBlob takes a blob's data in and gives it its name.
-func (c *Coordinator) keepBlob(b *clusterpb.Blob) {
-	if b == nil || (len(b.GetData()) == 0 && b.GetSha256() != "") {
-		return
-	}
-	sum := sha256.Sum256(b.GetData())
-	b.Sha256, b.Size = hex.EncodeToString(sum[:]), int64(len(b.GetData()))
-	c.blobs[b.Sha256] = b.Data
+// files are the files of runs and for runs: where they lie, and who takes them in and gives
+// them out. Any goroutine may use it.
+type files struct {
+	Directory
+	Artifacts
+	keeper *runfiles.Keeper // of executors with disks of their own
+	depot  *ship.Depot      // of what executors fetch
+	events eventLooks
 }
 
-// fetchChunk is the size of the pieces in which blobs travel, in bytes.
-const fetchChunk = 1 << 20
+func newFiles(cfg *Config, keeper *runfiles.Keeper) files {
+	return files{Directory: cfg.Directory, Artifacts: cfg.Artifacts, keeper: keeper, depot: NewDepot(cfg.StateDir), events: eventLooks{asked: make(chan chan<- struct{})}}
+}
 
-// Fetch implements the Coordinator service.
-func (c *Coordinator) Fetch(req *clusterpb.FetchRequest, stream grpc.ServerStreamingServer[clusterpb.Chunk]) error {
-	var data []byte
-	var ok bool
-	if err := c.call(stream.Context(), func() { data, ok = c.blobs[req.GetSha256()] }); err != nil {
-		return status.Error(codes.Unavailable, err.Error())
+// here is where something below the cluster's directory lies on this host.
+func (f *files) here(name string) string {
+	if rest, below := rundir.Below(name, f.Dir); below && f.Spool != nil {
+		return filepath.Join(f.Spool.Folder(), filepath.FromSlash(rest))
 	}
-	if !ok {
-		return c.fetchShipped(req, stream)
+	return name
+}
+
+// placed gives a run's record the places where its files lie: another cluster may have
+// known the directory by another name.
+func (f *files) placed(st *clusterpb.RunStatus) { results.Place(st, f.Dir) }
+
+// bring copies a folder of an earlier run that lies only elsewhere, for somebody who
+// wants to see it.
+func (f *files) bring(ctx context.Context, run int32, folder string) error {
+	if f.Spool == nil {
+		return nil
 	}
-	for {
-		n := min(fetchChunk, len(data))
-		if err := stream.Send(&clusterpb.Chunk{Data: data[:n]}); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, bringShow)
+	defer cancel()
+	return f.Spool.Bring(ctx, path.Join(rundir.Name(run), folder))
+}
+
+// hasCheckpoints tells whether a run has left any, here or elsewhere.
+func (f *files) hasCheckpoints(run *clusterpb.RunStatus) bool {
+	if f.Spool == nil {
+		return notEmpty(run.GetCheckpointDir())
+	}
+	files, err := f.Spool.Files(path.Join(rundir.Name(run.GetId()), "checkpoints"))
+	return err == nil && len(files) > 0
+}
+
+// folders makes the run's folders, with the checkpoints it takes up.
+func (f *files) folders(ctx context.Context, p *runPlan) error {
+	checkpoints := f.here(p.status.GetCheckpointDir())
+	for _, d := range []string{f.here(p.status.GetLogDir()), f.here(p.status.GetExportDir()), filepath.Dir(checkpoints)} {
+		if err := os.MkdirAll(d, 0o700); err != nil {
+			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
+		}
+	}
+	if p.from == nil {
+		if err := os.MkdirAll(checkpoints, 0o700); err != nil {
+			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
+		}
+		return nil
+	}
+	if err := f.takeUp(ctx, p.from, checkpoints); err != nil {
+		// Half a copy would be taken for checkpoints by the next --resume.
+		err = errors.Join(err, os.RemoveAll(filepath.Dir(checkpoints)))
+		return status.Errorf(codes.FailedPrecondition, "take up the checkpoints of run %d: %v", p.from.GetId(), err)
+	}
+	return nil
+}
+
+// takeUp copies a run's checkpoints into a folder, which gets its name when they are
+// whole.
+func (f *files) takeUp(ctx context.Context, from *clusterpb.RunStatus, into string) error {
+	if f.Spool != nil {
+		ctx, cancel := context.WithTimeout(ctx, bringLimit)
+		defer cancel()
+		if err := f.Spool.Bring(ctx, rundir.Name(from.GetId())+"/checkpoints"); err != nil {
 			return err
 		}
-		if data = data[n:]; len(data) == 0 {
+	}
+	aside := filepath.Join(filepath.Dir(into), ".taken-up")
+	if err := os.Mkdir(aside, 0o700); err != nil {
+		return err
+	}
+	if err := os.CopyFS(aside, untilDone{ctx, os.DirFS(f.here(from.GetCheckpointDir()))}); err != nil {
+		return err
+	}
+	return os.Rename(aside, into)
+}
+
+// fetchShipped serves Fetch from the depot.
+func (f *files) fetchShipped(req *clusterpb.FetchRequest, stream grpc.ServerStreamingServer[clusterpb.Chunk]) error {
+	r, err := f.depot.Open(req.GetSha256())
+	if errors.Is(err, fs.ErrNotExist) {
+		return status.Errorf(codes.NotFound, "no blob %s: the run it belonged to is over", req.GetSha256())
+	}
+	if err != nil {
+		return status.Errorf(codes.Internal, "read blob %.12s: %v", req.GetSha256(), err)
+	}
+	defer r.Close()
+	buffer := make([]byte, fetchChunk)
+	for {
+		n, err := r.Read(buffer)
+		if n > 0 {
+			if err := stream.Send(&clusterpb.Chunk{Data: buffer[:n]}); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
 			return nil
 		}
-	}
-}
-
-// keeper takes in and gives out the files of executors with disks of their own.
-func (c *Coordinator) keeper() *runfiles.Keeper {
-	roles := map[cluster.ExecutorID]cluster.TaskID{}
-	chief := false
-	for _, x := range cluster.ExecutorRequests(c.cfg.Request.GetRoles()) {
-		roles[x.ID] = x.Task
-		chief = chief || x.Task.Role == cluster.Chief
-	}
-	first := func(executor string) bool {
-		t := roles[cluster.ExecutorID(executor)]
-		return t.Role == cluster.Chief || !chief && t == cluster.TaskID{Role: cluster.Worker}
-	}
-	var disk runfiles.Disk = c.cfg.Spool
-	if c.cfg.Spool == nil {
-		disk = runfiles.NewLocal(c.cfg.Dir)
-	}
-	return runfiles.NewKeeper(disk, c.cfg.folder(), first, func(warning string) { c.post(func() { c.noteOnce(warning); c.wake() }) })
-}
-
-// Sync implements the Coordinator service.
-func (c *Coordinator) Sync(stream grpc.ClientStreamingServer[clusterpb.FileChunk, clusterpb.SyncReply]) error {
-	return c.files.Append(auth.PeerName(stream.Context()), stream)
-}
-
-// Put implements the Coordinator service.
-func (c *Coordinator) Put(stream grpc.BidiStreamingServer[clusterpb.PutRequest, clusterpb.PutReply]) error {
-	return c.files.Put(auth.PeerName(stream.Context()), stream)
-}
-
-// List implements the Coordinator service.
-func (c *Coordinator) List(_ context.Context, req *clusterpb.ListRequest) (*clusterpb.ListReply, error) {
-	return c.files.List(req)
-}
-
-// Get implements the Coordinator service.
-func (c *Coordinator) Get(req *clusterpb.GetRequest, stream grpc.ServerStreamingServer[clusterpb.GetReply]) error {
-	return c.files.Get(req, stream)
-}
-
-// owing is an executor that has yet to send what its task leaves.
-type owing struct {
-	run     int32
-	attempt int // of the executor: another one has not these files
-	launch  int32
-}
-
-// owes notes at a launch that files are to come. Loop only.
-func (c *Coordinator) owes(x *lifecycle.Executor, run, launch int32) {
-	if c.hellos[x.ID].GetOwnDisk() {
-		c.owed[x.ID] = owing{run, x.Attempt, launch}
-	}
-}
-
-// filesSent notes that they have come, or that some do not. Loop only.
-func (c *Coordinator) filesSent(id cluster.ExecutorID, m *clusterpb.FilesSent) {
-	o, ok := c.owed[id]
-	if !ok || o.run != m.GetRun() || o.launch != m.GetAttempt() {
-		return // of an earlier launch, or said again
-	}
-	delete(c.owed, id)
-	if missing := m.GetMissing(); len(missing) > 0 || m.GetError() != "" {
-		c.note(fmt.Sprintf("run %d: %s on %s could not send %s: %s", m.GetRun(), m.GetTask(), c.hellos[id].GetHost(), someOf(missing), m.GetError()), true)
-	}
-	c.wake()
-	c.sweep(m.GetRun())
-}
-
-// sweep removes what was never completed of the files of a run that is closed, once
-// nothing of it is to come any more. Loop only.
-func (c *Coordinator) sweep(run int32) {
-	if c.lc.Run() == nil || c.lc.Run().Spec.ID != run || c.lc.Run().State.Open() || c.owesAny(run) {
-		return
-	}
-	c.work.Go(func() {
-		if err := c.files.Sweep(run); err != nil {
-			c.log.Warn("sweep", "run", run, "err", err)
+		if err != nil {
+			return status.Errorf(codes.Internal, "read blob %.12s: %v", req.GetSha256(), err)
 		}
-	})
-}
-
-func someOf(names []string) string {
-	const most = 3
-	switch {
-	case len(names) == 0:
-		return "its files"
-	case len(names) > most:
-		return fmt.Sprintf("%s and %d other files", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
-}
-
-// owesAny tells whether files of a run (0: of any) are to come. Those of an executor
-// that is lost never will: that is said once. Loop only.
-func (c *Coordinator) owesAny(run int32) bool {
-	any := false
-	for id, o := range c.owed {
-		x := c.lc.Executor(id)
-		if x.Attempt != o.attempt || x.State == lifecycle.ExecutorLost {
-			delete(c.owed, id)
-			c.note(fmt.Sprintf("run %d: what %s had not yet sent is lost with its executor", o.run, x.Task), true)
-			continue
-		}
-		any = any || run == 0 || o.run == run
-	}
-	return any
-}
-
-// filesMost is how long those who need a run's files wait for them.
-const filesMost = 3 * time.Minute
-
-// awaitFiles waits until the files of a run (0: of any) have come, while executors
-// that ended their tasks still send. It gives up after filesMost, in words.
-func (c *Coordinator) awaitFiles(ctx context.Context, run int32) {
-	if err := c.awaitOwed(ctx, run, filesMost); errors.Is(err, context.DeadlineExceeded) {
-		c.post(func() {
-			c.noteOnce(fmt.Sprintf("files of run %d did not come from every executor within %s", run, filesMost))
-		})
 	}
 }
 
-// awaitOwed waits until the files of a run (0: of any) have come, for limit at the longest:
-// then the error is DeadlineExceeded.
-func (c *Coordinator) awaitOwed(ctx context.Context, run int32, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+// farewell carries everything before the cluster is gone; it returns in words what is
+// not there then.
+func (f *files) farewell() string {
+	if f.Spool == nil {
+		return ""
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), deliverAtEnd)
 	defer cancel()
-	changed, leave := c.watch()
-	defer leave()
-	for {
-		waits := false
-		if err := c.call(ctx, func() { waits = (c.lc.Run() == nil || !c.lc.Run().State.Open()) && c.owesAny(run) }); err != nil || !waits {
-			return err
-		}
-		if err := c.pause(ctx, changed); err != nil {
-			return cmp.Or(ctx.Err(), err)
-		}
+	err := f.Spool.Deliver(ctx, endPatience)
+	if err != nil && f.Source != nil { // this host is the engine's, and keeps nothing
+		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest goes with the driver's container", f.Dir, err)
 	}
+	if err != nil {
+		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest lies on the driver's host in %s, and the next cluster there with that --dir carries it", f.Dir, err, f.Spool.Folder())
+	}
+	return ""
 }

@@ -83,38 +83,10 @@ func (f *follower) take(end bool) (*clusterpb.Lines, []*clusterpb.Note) {
 func (c *Coordinator) follow(f *follower) (leave func()) {
 	since, leaveStore := c.store.Subscribe(f.run, f.lines)
 	f.since = since
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.followers[f] = struct{}{}
+	leaveNotes := c.subs.follow(f)
 	return func() {
 		leaveStore()
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.followers, f)
-	}
-}
-
-// watch gives a channel that holds a token whenever something to show has changed.
-func (c *Coordinator) watch() (changed <-chan struct{}, leave func()) {
-	ch := make(chan struct{}, 1)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.watchers[ch] = struct{}{}
-	return ch, func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.watchers, ch)
-	}
-}
-
-func (c *Coordinator) wake() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for ch := range c.watchers {
-		select {
-		case ch <- struct{}{}:
-		default:
-		}
+		leaveNotes()
 	}
 }
 
@@ -132,12 +104,12 @@ func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreami
 	var leave func()
 	var before int64
 	err := c.call(ctx, func() {
-		if rec = c.find(req.GetRun()); rec == nil {
+		if rec = c.runs.find(req.GetRun()); rec == nil {
 			return
 		}
 		f.run = rec.status.GetId()
 		f.merge = logstore.NewMerger(req, c.leadTask())
-		before = c.store.Lines(f.run) - rec.seen
+		before = c.store.Lines(f.run) - rec.shown.seen
 		c.missed(rec, f)
 		leave = c.follow(f)
 	})
@@ -149,10 +121,10 @@ func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreami
 	}
 	defer leave()
 	defer c.post(func() {
-		rec.seen = c.store.Lines(f.run)
+		rec.shown.seen = c.store.Lines(f.run)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		rec.told = max(rec.told, f.told)
+		rec.shown.told = max(rec.shown.told, f.told)
 	})
 	if err := c.catchUp(req, f, before, stream); err != nil {
 		return err
@@ -165,11 +137,11 @@ func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreami
 func (c *Coordinator) missed(rec *record, f *follower) {
 	end := c.notes.said()
 	if !rec.over.IsZero() {
-		end = rec.said
+		end = rec.shown.said
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.notes = c.notes.between(rec.told, end)
+	f.notes = c.notes.between(rec.shown.told, end)
 	f.told = end - len(f.notes)
 }
 
@@ -198,7 +170,7 @@ func (c *Coordinator) catchUp(req *clusterpb.FollowRequest, f *follower, before 
 const lookedAway = 20
 
 func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
-	changed, unwatch := c.watch()
+	changed, unwatch := c.subs.watch()
 	defer unwatch()
 	tick := time.NewTicker(followTick)
 	defer tick.Stop()
@@ -261,23 +233,10 @@ func (c *Coordinator) leadTask() string {
 	return cluster.TaskID{Role: cluster.Worker}.String()
 }
 
-// find is a run's record: 0 is the active or last one. Loop only.
-func (c *Coordinator) find(run int32) *record {
-	if run == 0 {
-		return c.current()
-	}
-	for _, r := range c.records {
-		if r.status.GetId() == run {
-			return r
-		}
-	}
-	return nil
-}
-
 func (c *Coordinator) noRun(ctx context.Context, run int32) error {
 	var have int32
 	var begun bool
-	if err := c.call(ctx, func() { have, begun = c.lastRun, c.current() != nil }); err != nil {
+	if err := c.call(ctx, func() { have, begun = c.runs.lastRun, c.runs.current() != nil }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	switch {

@@ -40,7 +40,7 @@ func TestFollowCatchesUp(t *testing.T) {
 			c.do(func() {
 				rec := newRecord(&clusterpb.RunStatus{Id: 1, Dir: c.cfg.Dir})
 				rec.over = time.Now()
-				c.records = append(c.records, rec)
+				c.runs.records = append(c.runs.records, rec)
 			})
 			var got []string
 			stream := &sent[clusterpb.RunUpdate]{ctx: within(t), every: func(u *clusterpb.RunUpdate) {

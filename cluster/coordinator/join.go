@@ -76,11 +76,11 @@ func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 	}
 }
 
-// PeerName is the name in the certificate that the peer proved to hold.
+// welcome is the answer to an agent's hello.
 func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 	r := c.cfg.Request
 	w := &clusterpb.Welcome{
-		Cluster: c.cfg.Name, HeartbeatMillis: c.cfg.Heartbeat.Milliseconds(), HeartbeatTimeoutMillis: c.cfg.Silence.Milliseconds(),
+		Cluster: c.cfg.Name, HeartbeatMillis: c.cfg.Timing.Heartbeat.Milliseconds(), HeartbeatTimeoutMillis: c.cfg.Timing.Silence.Milliseconds(),
 		OrphanGraceMillis: c.cfg.OrphanGrace.Milliseconds(), IdleMillis: r.GetIdleMillis(),
 		WarmUp: c.warmUp(),
 	}
@@ -96,8 +96,8 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 func (c *Coordinator) warmUp() *clusterpb.WarmUp {
 	r := c.cfg.Request
 	return &clusterpb.WarmUp{
-		Python: r.GetPython(), Zygote: warms(r), Plain: plain(r), Env: r.GetEnv(), Generation: c.generation.Load(),
-		Environment: c.depot.Packed(),
+		Python: r.GetPython(), Zygote: warms(r), Plain: plain(r), Env: r.GetEnv(), Generation: c.execs.generation.Load(),
+		Environment: c.files.depot.Packed(),
 	}
 }
 
@@ -139,13 +139,13 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 		conn.send(lifecycle.ReleaseInstruction("this cluster does not expect it any more"))
 		return
 	}
-	if old := c.agents[conn.exec]; old != nil {
+	if old := c.execs.agents[conn.exec]; old != nil {
 		old.close("another stream of this executor joined")
 	}
-	c.agents[conn.exec] = conn
+	c.execs.agents[conn.exec] = conn
 	hello.Python = c.concerning(hello.GetPython())
-	c.hellos[conn.exec] = hello
-	c.pythons.set(conn.exec, hello.GetHost(), hello.GetPython())
+	c.execs.hellos[conn.exec] = hello
+	c.execs.pythons.set(conn.exec, hello.GetHost(), hello.GetPython())
 	c.came(hello, "")
 	c.log.Info("joined", "executor", conn.exec, "host", hello.GetHost(), "pid", hello.GetPid(), "attempt", hello.GetAttempt())
 	c.handle(lifecycle.AgentJoined{
@@ -159,33 +159,33 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 
 // came tells the engine whose agent is here.
 func (c *Coordinator) came(hello *clusterpb.Hello, unfit string) {
-	if chooser, ok := c.alloc.(cluster.NodeExcluder); ok {
+	if chooser, ok := c.reserved.alloc.(cluster.NodeExcluder); ok {
 		chooser.AgentJoined(cluster.ExecutorID(hello.GetExecutorId()), int(hello.GetAttempt()), unfit)
 	}
 }
 
 func (c *Coordinator) left(conn *agentConn, incarnation string) {
-	if c.agents[conn.exec] != conn {
+	if c.execs.agents[conn.exec] != conn {
 		return
 	}
-	delete(c.agents, conn.exec)
+	delete(c.execs.agents, conn.exec)
 	// A network that fails is silent before the connection breaks; a process that ends is
 	// not. What a driver that was stopped finds waiting for it is heard after a silence too.
-	sudden := conn.spoke(time.Now(), 3*c.cfg.Heartbeat, c.cfg.Silence)
+	sudden := conn.spoke(time.Now(), 3*c.cfg.Timing.Heartbeat, c.cfg.Timing.Silence)
 	c.handle(lifecycle.AgentDisconnected{Exec: conn.exec, Incarnation: incarnation, Sudden: sudden})
 }
 
 // agentMessage takes one message of an agent. Loop only.
 func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
-	if c.agents[conn.exec] != conn {
+	if c.execs.agents[conn.exec] != conn {
 		return // a stream that was replaced
 	}
-	conn.hear(time.Now(), 3*c.cfg.Heartbeat)
+	conn.hear(time.Now(), 3*c.cfg.Timing.Heartbeat)
 	switch m := m.GetMessage().(type) {
 	case *clusterpb.AgentMessage_Warmed:
 		python := c.concerning(m.Warmed.GetPython())
-		c.hellos[conn.exec].Python = python
-		c.pythons.set(conn.exec, c.hellos[conn.exec].GetHost(), python)
+		c.execs.hellos[conn.exec].Python = python
+		c.execs.pythons.set(conn.exec, c.execs.hellos[conn.exec].GetHost(), python)
 		if c.lacksEnvironment(python) {
 			return
 		}
@@ -195,7 +195,7 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 		c.fetching(conn.exec, m.Fetching.GetWhat())
 	case *clusterpb.AgentMessage_Leaving:
 		c.log.Info("leaving", "executor", conn.exec, "cause", m.Leaving.GetCause())
-		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(c.hellos[conn.exec].GetAttempt()), Cause: m.Leaving.GetCause()})
+		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(c.execs.hellos[conn.exec].GetAttempt()), Cause: m.Leaving.GetCause()})
 	case *clusterpb.AgentMessage_Prepared:
 		p := m.Prepared
 		e := lifecycle.PortPrepared{Exec: conn.exec, Run: p.GetRun(), Attempt: int(p.GetAttempt()), Err: p.GetError()}
@@ -215,7 +215,7 @@ func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 		c.filesSent(conn.exec, m.FilesSent)
 	case *clusterpb.AgentMessage_Note:
 		c.note(m.Note.GetText(), m.Note.GetWarning())
-		c.wake()
+		c.subs.wake()
 	}
 }
 
@@ -225,7 +225,7 @@ func (c *Coordinator) checkPython(id cluster.ExecutorID, p *clusterpb.Python) {
 	if p.GetError() != "" {
 		c.noteOnce(fmt.Sprintf("Python on %s: %s", x.Host, p.GetError()))
 	}
-	for _, text := range c.pythons.differences(id) {
+	for _, text := range c.execs.pythons.differences(id) {
 		c.noteOnce(text)
 	}
 }
@@ -240,7 +240,7 @@ func (c *Coordinator) heartbeat(id cluster.ExecutorID, h *clusterpb.Heartbeat) {
 	if c.lc.Run() == nil {
 		return
 	}
-	rec := c.find(c.lc.Run().Spec.ID)
+	rec := c.runs.find(c.lc.Run().Spec.ID)
 	stopped := map[cluster.TaskID]bool{}
 	for _, u := range h.GetUsage() {
 		t, err := cluster.ParseTask(u.GetTask())
@@ -255,14 +255,14 @@ func (c *Coordinator) heartbeat(id cluster.ExecutorID, h *clusterpb.Heartbeat) {
 
 func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 	id, err := cluster.ParseTask(e.GetTask())
-	rec := c.find(e.GetRun())
+	rec := c.runs.find(e.GetRun())
 	if err != nil || rec == nil || rec.loaded || e.GetRun() == 0 {
 		return
 	}
 	switch ev := e.GetEvent().(type) {
 	case *clusterpb.TaskEvent_Started:
 		rec.task(id).status.Pid = ev.Started.GetPid()
-		c.wake()
+		c.subs.wake()
 	case *clusterpb.TaskEvent_Entered:
 		c.handle(lifecycle.ProgramEntered{Run: e.GetRun(), Task: id})
 	case *clusterpb.TaskEvent_ServerJoined:
@@ -271,7 +271,7 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 		if rec.report(id, ev.Report) {
 			c.handle(lifecycle.StepMoved{})
 		}
-		c.wake()
+		c.subs.wake()
 	case *clusterpb.TaskEvent_Exited:
 		c.log.Info("task exited", "run", e.GetRun(), "task", id, "code", ev.Exited.GetCode(), "signal", ev.Exited.GetSignal(), "reason", ev.Exited.GetReason())
 		rec.wrote(id, e.GetAttempt(), ev.Exited)
@@ -286,7 +286,7 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 		c.handle(lifecycle.StopReached{Run: e.GetRun(), Attempt: int(e.GetAttempt()), Task: id})
 	case *clusterpb.TaskEvent_Note:
 		c.note(id.String()+": "+ev.Note.GetText(), ev.Note.GetWarning())
-		c.wake()
+		c.subs.wake()
 	}
 }
 

@@ -36,7 +36,7 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 	f := &follower{query: &live}
 	leave := func() {}
 	err = c.call(ctx, func() {
-		if rec = c.find(req.GetRun()); rec == nil {
+		if rec = c.runs.find(req.GetRun()); rec == nil {
 			return
 		}
 		q.Run = rec.status.GetId()
@@ -59,7 +59,7 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 	}
 	defer leave()
 	if rec.loaded && c.cfg.Spool != nil { // of an earlier cluster
-		err := c.bring(ctx, q.Run, "tasks")
+		err := c.files.bring(ctx, q.Run, "tasks")
 		if err == nil {
 			err = c.store.Load(q.Run)
 		}

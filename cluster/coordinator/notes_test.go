@@ -14,8 +14,8 @@ func TestMissedNotes(t *testing.T) {
 	c := coordinate(t, true)
 	begin := func(id int32) {
 		rec := newRecord(&clusterpb.RunStatus{Id: id, Dir: t.TempDir()})
-		rec.told = c.notes.said()
-		c.records = append(c.records, rec)
+		rec.shown.told = c.notes.said()
+		c.runs.records = append(c.runs.records, rec)
 	}
 	c.do(func() {
 		c.note("before the run", false)

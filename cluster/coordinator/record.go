@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -10,28 +11,37 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/results"
 )
 
 // record is what a run shows: its state, its tasks, its metrics by step. Owned by
 // the coordinator's loop.
 type record struct {
-	status   *clusterpb.RunStatus
-	began    time.Time
-	over     time.Time // zero while the outcome is open
-	entered  bool
-	gone     bool // no process of it is left
-	loaded   bool // from an earlier driver: its status does not change
-	seen     int64
-	told     int // of the cluster's notes, how many had been said when its cells last showed them
-	said     int // of the cluster's notes, how many there were at its end
-	tasks    map[cluster.TaskID]*taskRecord
-	outputs  []*output // of the launches, in their order
-	byLaunch map[launchID]*output
-	missed   bool   // a note says which lines may be missing
-	lead     string // the task whose steps are the run's
-	values   values
-	rateAt   time.Time
-	rateBy   int64
+	status  *clusterpb.RunStatus
+	began   time.Time
+	over    time.Time // zero while the outcome is open
+	entered bool
+	gone    bool // no process of it is left
+	loaded  bool // from an earlier driver: its status does not change
+	shown   shown
+	tasks   map[cluster.TaskID]*taskRecord
+	outputs outputs
+	values  values
+	lead    string // the task whose steps are the run's
+	speed   speed
+}
+
+// shown is how much of a run has been shown to cells.
+type shown struct {
+	seen int64 // lines
+	told int   // of the cluster's notes, how many had been said when its cells last showed them
+	said int   // of the cluster's notes, how many there were at its end
+}
+
+// speed is the step of a run at the time when its rate was last taken.
+type speed struct {
+	at   time.Time
+	step int64
 }
 
 type taskRecord struct {
@@ -123,17 +133,17 @@ func (r *record) choose(id cluster.TaskID) {
 }
 
 func (r *record) rate(step int64, now time.Time) {
-	if r.rateAt.IsZero() || step < r.rateBy {
-		r.rateAt, r.rateBy = now, step
+	if r.speed.at.IsZero() || step < r.speed.step {
+		r.speed.at, r.speed.step = now, step
 		return
 	}
-	if d := now.Sub(r.rateAt); d >= time.Second {
-		now1 := float64(step-r.rateBy) / d.Seconds()
+	if d := now.Sub(r.speed.at); d >= time.Second {
+		now1 := float64(step-r.speed.step) / d.Seconds()
 		if old := r.status.GetStepsPerSecond(); old > 0 {
 			now1 = 0.5*old + 0.5*now1
 		}
 		r.status.StepsPerSecond = now1
-		r.rateAt, r.rateBy = now, step
+		r.speed.at, r.speed.step = now, step
 	}
 }
 
@@ -215,5 +225,41 @@ func (r *record) fill(lr *lifecycle.Run, lines int64) {
 			st.Failure.Echoes = append(st.Failure.Echoes, t.ID.String())
 		}
 		st.Tasks = append(st.Tasks, ts)
+	}
+}
+
+// status is a copy of a record's status as of now. Of the values that the tasks returned,
+// which may be many megabytes, it has the reprs alone. Loop only.
+func (c *Coordinator) status(rec *record) *clusterpb.RunStatus {
+	rec.fill(c.lc.Run(), c.store.Lines(rec.status.GetId()))
+	rec.status.Detached = c.clients.detached && rec.over.IsZero()
+	result, byTask := rec.status.Result, rec.status.Results
+	rec.status.Result, rec.status.Results = nil, nil // the values are not cloned
+	st := proto.CloneOf(rec.status)
+	rec.status.Result, rec.status.Results = result, byTask
+	st.Result, st.Results = result, byTask
+	results.KeepReprs(st)
+	return st
+}
+
+// statusWithValues is status with what the tasks returned. The values are shared with the
+// record, which does not change them. Of a run that an earlier driver recorded there are
+// only reprs: readValues reads the values. Loop only.
+func (c *Coordinator) statusWithValues(rec *record) *clusterpb.RunStatus {
+	st := c.status(rec)
+	st.Result, st.Results = rec.status.GetResult(), maps.Clone(rec.status.GetResults())
+	return st
+}
+
+// readValues reads from the run's record on disk what its tasks returned. Where that cannot
+// be read, the reprs stay.
+func (c *Coordinator) readValues(st *clusterpb.RunStatus) {
+	read, err := results.ReadRun(c.files.folder(), st.GetId())
+	if err != nil {
+		c.log.Warn("read what the tasks returned", "run", st.GetId(), "err", err)
+		return
+	}
+	if read.GetResult() != nil || len(read.GetResults()) > 0 {
+		st.Result, st.Results = read.GetResult(), read.GetResults()
 	}
 }

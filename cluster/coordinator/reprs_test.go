@@ -84,7 +84,7 @@ func TestLoadedRunsHoldNoValues(t *testing.T) {
 	dir := t.TempDir()
 	record := recordWithValues(t, dir, 1)
 	c := coordinate(t, true, func(cfg *Config) { cfg.Dir, cfg.LastRun = dir, 1 })
-	c.do(func() { onlyReprs(t, "the record in memory", c.records[0].status) })
+	c.do(func() { onlyReprs(t, "the record in memory", c.runs.records[0].status) })
 	bothValues(t, c.finalStatus(1))
 	if err := os.Remove(record); err != nil {
 		t.Fatal(err)

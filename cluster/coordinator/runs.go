@@ -1,85 +1,93 @@
 package coordinator
 
 import (
-	"cmp"
-	"maps"
+	"crypto/sha256"
+	"encoding/hex"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/results"
 )
 
-// launch composes a task's launch and sends it.
-func (c *Coordinator) launch(a lifecycle.LaunchTask) {
-	rec, start := c.current(), c.program
-	conn := c.agents[a.Exec]
-	if conn == nil {
-		return // its loss is on its way
-	}
-	if all := applications(c.alloc); len(all) > 0 { // not before: it may have waited for another
-		rec.status.Allocation = all[len(all)-1].ID
-	}
-	env := a.Spec.PlaceEnv(a.Task)
-	for _, from := range []map[string]string{c.cfg.Request.GetEnv(), start.GetEnv(), a.Spec.FrameworkEnv(c.cfg.Request.GetFramework(), a.Task)} {
-		maps.Copy(env, from)
-	}
-	own := func(name string) bool { _, ok := env[name]; return ok }
-	shared, x := c.launchesOf(a.Spec), c.lc.Executor(a.Exec)
-	rec.started(a.Task, x)
-	rec.writes(a.Task, int32(a.Attempt), x)
-	rec.values.drop(a.Task, a.Task == resultTask(c.cfg.Request.GetRoles()))
-	c.owes(x, rec.status.GetId(), int32(a.Attempt))
-	conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Launch{Launch: &clusterpb.Launch{
-		Run: rec.status.GetId(), Attempt: int32(a.Attempt), Task: a.Task.String(), Program: shared.programs[a.Task.Role], Env: env,
-		Directories: &clusterpb.Directories{
-			Dir: rec.status.GetDir(), Logs: rec.status.GetLogDir(), Checkpoints: rec.status.GetCheckpointDir(), Export: rec.status.GetExportDir(),
-			Working: c.startsIn(start), Given: start.GetStartIn(), Notebook: start.GetWorkingDir(),
-		},
-		Mode: start.GetMode(), Epochs: start.GetEpochs(), NumWorkers: int32(len(a.Spec[cluster.Worker]) + len(a.Spec[cluster.Chief])), ClusterSpec: shared.spec,
-		Callback: start.GetCallback(), KerasPatch: start.GetKerasPatch(), DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"), Resumed: start.GetResume() != "" || a.Attempt > 1,
-		ExecutorNumber: shared.numbers[a.Task], Files: c.given, SpecVariables: cluster.SpecVariables(c.cfg.Request.GetFramework(), a.Task, own),
-		RoleKind: shared.roles[a.Task.Role].kind, Follows: shared.roles[a.Task.Role].follows,
-	}}})
+// runs are the cluster's runs, and what its next run is made of. Owned by the loop.
+type runs struct {
+	cluster   string // its identity
+	roles     []*clusterpb.Role
+	autoStart *clusterpb.StartRequest // of the run that the cluster was made for, where no client begins it
+	others    int32                   // the last run that was another cluster's, as far as numbers tell
+	records   []*record               // oldest first
+	lastRun   int32
+	planning  bool   // a start's folders are being made
+	unbegun   string // why the run that the cluster was made for could not be begun
+
+	// of the last start
+	program  *clusterpb.StartRequest
+	given    []*clusterpb.Shipped
+	blobs    map[string][]byte   // by digest
+	launches *launches           // of the last attempt
+	barriers map[string]*barrier // by attempt and name
 }
 
-// startsIn is the notebook's folder where tasks are to start there: on the notebook's own
-// machine. On another a folder of that path is another folder, if there is one.
-func (c *Coordinator) startsIn(start *clusterpb.StartRequest) string {
-	if c.cfg.Here {
-		return start.GetWorkingDir()
+func newRuns(cfg *Config) runs {
+	r := runs{roles: cfg.Request.GetRoles(), autoStart: cfg.Begin, others: cfg.Earlier, lastRun: cfg.LastRun, blobs: map[string][]byte{}, barriers: map[string]*barrier{}}
+	if cfg.Authority != nil {
+		r.cluster = cfg.Authority.ID()
 	}
-	return ""
+	if cfg.Recovered.Saved == nil {
+		r.others = max(cfg.Earlier, cfg.LastRun)
+	}
+	return r
 }
 
-// programOf is what the tasks of a role run: its own command, or the program.
-func (c *Coordinator) programOf(role string) *clusterpb.Program {
-	for _, r := range c.cfg.Request.GetRoles() {
-		if r.GetName() == role && r.GetCommand() != "" {
-			return &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Name: r.GetCommand(), Words: []string{"/bin/sh", "-c", r.GetCommand()}}
+// keepBlob takes a blob's data in and gives it its name.
+func (r *runs) keepBlob(b *clusterpb.Blob) {
+	if b == nil || (len(b.GetData()) == 0 && b.GetSha256() != "") {
+		return
+	}
+	sum := sha256.Sum256(b.GetData())
+	b.Sha256, b.Size = hex.EncodeToString(sum[:]), int64(len(b.GetData()))
+	r.blobs[b.Sha256] = b.Data
+}
+
+// find is a run's record: 0 is the active or last one. Loop only.
+func (r *runs) find(run int32) *record {
+	if run == 0 {
+		return r.current()
+	}
+	for _, rec := range r.records {
+		if rec.status.GetId() == run {
+			return rec
 		}
 	}
-	return withoutData(c.program.GetProgram())
+	return nil
 }
 
-// withoutData is a program whose blobs are named by digest alone.
-func withoutData(p *clusterpb.Program) *clusterpb.Program {
-	q := proto.CloneOf(p)
-	for _, b := range []*clusterpb.Blob{q.GetBody(), q.GetArgs(), q.GetModules()} {
-		if b != nil {
-			b.Data = nil
-		}
+// isOwn returns whether a run belongs to this cluster, not to an earlier one with the same
+// directory. A run without an identity was recorded by an earlier version, or its driver
+// died before it was recorded: its number then decides. Loop only.
+func (r *runs) isOwn(rec *record) bool {
+	if id := rec.status.GetClusterId(); id != "" {
+		return id == r.cluster
 	}
-	return q
+	return rec.status.GetId() > r.others
+}
+
+// current is the record of the cluster's active or last run; nil if it has had none. Runs
+// of earlier clusters come before the cluster's own. Loop only.
+func (r *runs) current() *record {
+	if len(r.records) == 0 {
+		return nil
+	}
+	if rec := r.records[len(r.records)-1]; r.isOwn(rec) {
+		return rec
+	}
+	return nil
 }
 
 // runOver records a run's end where history and a later driver find it; neverBegun is
 // why its start did not come about.
 func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
-	rec := c.current()
+	rec := c.runs.current()
 	if rec == nil {
 		return
 	}
@@ -101,13 +109,13 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 	if f := rec.status.GetFailure(); f != nil && rec.status.GetState() == "failed" {
 		c.log.Info("run failed", "run", rec.status.GetId(), "cause", f.GetSummary())
 	}
-	rec.said = c.notes.said()
+	rec.shown.said = c.notes.said()
 }
 
 // keepRecord writes a run's record where history and a later driver find it: when it
 // begins, so that both know of it in any case, and at its end. Loop only.
 func (c *Coordinator) keepRecord(rec *record) {
-	if err := results.WriteRun(c.here(rec.status.GetDir()), rec.status); err != nil {
+	if err := results.WriteRun(c.files.here(rec.status.GetDir()), rec.status); err != nil {
 		c.noteOnce("the run's record could not be written: " + err.Error())
 	}
 }
@@ -115,8 +123,33 @@ func (c *Coordinator) keepRecord(rec *record) {
 // loadRecord takes up a run that an earlier driver recorded, without the values that its
 // tasks returned: readValues reads them for whoever waits for that run.
 func (c *Coordinator) loadRecord(run int32) {
-	st, _ := results.ReadRun(c.cfg.folder(), run) // without a file its driver died before it was recorded
+	st, _ := results.ReadRun(c.files.folder(), run) // without a file its driver died before it was recorded
 	results.KeepReprs(st)
-	c.placed(st)
-	c.records = append(c.records, &record{status: st, gone: true, over: c.since, loaded: true})
+	c.files.placed(st)
+	c.runs.records = append(c.runs.records, &record{status: st, gone: true, over: c.since, loaded: true})
+}
+
+// beginsAgain is whether a run that the last driver's death cut off goes on as another.
+// Loop only.
+func (r *runs) beginsAgain(rec *record) bool {
+	return r.autoStart.GetMaxRestarts() > 0 && rec.loaded && results.Interrupted(rec.status)
+}
+
+// begun is the run that the cluster was made for; nil while that is still to begin, or to
+// begin again. Loop only.
+func (r *runs) begun() *record {
+	if rec := r.current(); rec != nil && !r.beginsAgain(rec) {
+		return rec
+	}
+	return nil
+}
+
+// programOf is what the tasks of a role run: its own command, or the program.
+func (r *runs) programOf(role string) *clusterpb.Program {
+	for _, o := range r.roles {
+		if o.GetName() == role && o.GetCommand() != "" {
+			return &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Name: o.GetCommand(), Words: []string{"/bin/sh", "-c", o.GetCommand()}}
+		}
+	}
+	return withoutData(r.program.GetProgram())
 }

@@ -2,15 +2,8 @@ package coordinator
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"path/filepath"
-
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -21,15 +14,6 @@ import (
 // environmentsFolder is where packed environments lie, for all clusters of this user. A
 // cluster's name cannot begin so.
 const environmentsFolder = ".environments"
-
-// filesOf are the request's files as a start is given. Where this driver cannot read
-// them, the start says which they are.
-func (c *Coordinator) filesOf(ctx context.Context, req *clusterpb.StartRequest) ([]*clusterpb.Shipped, error) {
-	if c.cfg.Given != nil {
-		return req.GetGiven(), c.depot.Take(ctx, req.GetGiven(), c.cfg.Given)
-	}
-	return c.depot.Files(ctx, c.cfg.Request.GetShip())
-}
 
 // NewDepot keeps what executors without the driver's disk fetch, for the cluster with a
 // state folder.
@@ -45,7 +29,7 @@ func (c *Coordinator) packEnvironment(ctx context.Context) error {
 		return nil
 	}
 	said, how := int64(0), "packed"
-	if c.cfg.Given != nil {
+	if c.cfg.Artifacts.Source != nil {
 		how = "brought to the driver"
 	}
 	tell := func(read int64) {
@@ -59,38 +43,11 @@ func (c *Coordinator) packEnvironment(ctx context.Context) error {
 			}
 		})
 	}
-	if c.cfg.Given != nil {
-		return c.depot.TakeEnvironment(ctx, c.cfg.Environment, c.cfg.Given, tell)
+	if c.cfg.Artifacts.Source != nil {
+		return c.files.depot.TakeEnvironment(ctx, c.cfg.Artifacts.Environment, c.cfg.Artifacts.Source, tell)
 	}
-	_, err := c.depot.Environment(ctx, given, tell)
+	_, err := c.files.depot.Environment(ctx, given, tell)
 	return err
-}
-
-// fetchShipped serves Fetch from the depot.
-func (c *Coordinator) fetchShipped(req *clusterpb.FetchRequest, stream grpc.ServerStreamingServer[clusterpb.Chunk]) error {
-	f, err := c.depot.Open(req.GetSha256())
-	if errors.Is(err, fs.ErrNotExist) {
-		return status.Errorf(codes.NotFound, "no blob %s: the run it belonged to is over", req.GetSha256())
-	}
-	if err != nil {
-		return status.Errorf(codes.Internal, "read blob %.12s: %v", req.GetSha256(), err)
-	}
-	defer f.Close()
-	buffer := make([]byte, fetchChunk)
-	for {
-		n, err := f.Read(buffer)
-		if n > 0 {
-			if err := stream.Send(&clusterpb.Chunk{Data: buffer[:n]}); err != nil {
-				return err
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return status.Errorf(codes.Internal, "read blob %.12s: %v", req.GetSha256(), err)
-		}
-	}
 }
 
 // fetching shows what an executor that is not ready brings over. Loop only.
@@ -107,4 +64,13 @@ func (c *Coordinator) lacksEnvironment(p *clusterpb.Python) bool {
 	}
 	c.handle(lifecycle.EnvironmentUnfit{Cause: p.GetError()})
 	return true
+}
+
+// filesOf are the request's files as a start is given. Where this driver cannot read
+// them, the start says which they are.
+func (f *files) filesOf(ctx context.Context, req *clusterpb.StartRequest, ship []*clusterpb.GivenFile) ([]*clusterpb.Shipped, error) {
+	if f.Source != nil {
+		return req.GetGiven(), f.depot.Take(ctx, req.GetGiven(), f.Source)
+	}
+	return f.depot.Files(ctx, ship)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
@@ -20,7 +19,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
-	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
 // Start implements the Control service.
@@ -42,7 +40,7 @@ func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreaming
 	return updates(c.Coordinator, stream, func(u *clusterpb.StartUpdate) bool {
 		u.Run, u.Entered = c.status(rec), rec.entered
 		u.Notes, told = c.notes.since(told), c.notes.said()
-		rec.told = max(rec.told, told)
+		rec.shown.told = max(rec.shown.told, told)
 		if rec.over.IsZero() {
 			return u.GetEntered()
 		}
@@ -70,16 +68,16 @@ const keptMost = 5 * time.Second
 
 // awaitKept lets a client hear of a run when a later driver would know of it too.
 func (c *Coordinator) awaitKept(ctx context.Context) {
-	if c.cfg.Kept == nil {
+	if c.cfg.Hooks.Kept == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, keptMost)
 	defer cancel()
-	_ = c.cfg.Kept(ctx) // who keeps it says what stands in its way
+	_ = c.cfg.Hooks.Kept(ctx) // who keeps it says what stands in its way
 }
 
 func (c *control) endActive(ctx context.Context) error {
-	changed, leave := c.watch()
+	changed, leave := c.subs.watch()
 	defer leave()
 	for {
 		var busy bool
@@ -100,7 +98,8 @@ func (c *control) endActive(ctx context.Context) error {
 }
 
 // begin makes the run's folders and record and hands it to the lifecycle. The
-// checkpoints of an older run may be large: they are copied outside the loop.
+// checkpoints of older runs may be many and large: they are looked for and copied outside
+// the loop.
 func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*record, error) {
 	if req.GetResume() != "" {
 		c.awaitFiles(ctx, 0) // checkpoints of the run before may be on their way
@@ -113,18 +112,21 @@ func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*
 	if problem != nil {
 		return nil, problem
 	}
-	err := c.folders(ctx, plan)
+	err := plan.choose(&c.files)
+	if err == nil {
+		err = c.files.folders(ctx, plan)
+	}
 	if err == nil {
 		err = plan.read(ctx, c)
 	}
 	if err != nil {
-		c.post(func() { c.planning = false })
+		c.post(func() { c.runs.planning = false })
 		return nil, err
 	}
 	var rec *record
 	// Not with the client's context: a plan is either carried out or given up.
 	err = c.call(context.WithoutCancel(ctx), func() {
-		c.planning = false
+		c.runs.planning = false
 		if c.lc.State() != lifecycle.Ready {
 			problem = status.Error(codes.FailedPrecondition, "the cluster is being released")
 			return
@@ -141,8 +143,15 @@ func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*
 type runPlan struct {
 	req    *clusterpb.StartRequest
 	status *clusterpb.RunStatus
+	resume []candidate          // of which the first with checkpoints is from
 	from   *clusterpb.RunStatus // whose checkpoints it takes up; may be nil
 	given  []*clusterpb.Shipped // files for the tasks' working directories
+}
+
+// candidate is a run whose checkpoints a start may take up.
+type candidate struct {
+	status *clusterpb.RunStatus
+	own    bool // of this cluster
 }
 
 // plan decides whether and what a start begins. Loop only.
@@ -152,38 +161,55 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 		return nil, status.Errorf(codes.FailedPrecondition, "the reservation is not complete: %s", c.lc.Missing())
 	case c.lc.State() != lifecycle.Ready:
 		return nil, status.Error(codes.FailedPrecondition, "the cluster is being released")
-	case c.planning:
-		return nil, status.Errorf(codes.FailedPrecondition, "run %d is about to begin: wait for it, stop it, or start with --replace", c.lastRun+1)
+	case c.runs.planning:
+		return nil, status.Errorf(codes.FailedPrecondition, "run %d is about to begin: wait for it, stop it, or start with --replace", c.runs.lastRun+1)
 	case c.lc.Busy():
-		return nil, status.Errorf(codes.FailedPrecondition, "run %d is active: wait for it, stop it, or start with --replace", c.lastRun)
+		return nil, status.Errorf(codes.FailedPrecondition, "run %d is active: wait for it, stop it, or start with --replace", c.runs.lastRun)
 	}
 	if req.GetAgain() {
-		if c.program == nil {
+		if c.runs.program == nil {
 			return nil, status.Error(codes.FailedPrecondition, "--again: nothing has been started in this cluster yet")
 		}
-		req = again(c.program, req)
+		req = again(c.runs.program, req)
 	}
 	if req.GetProgram().GetKind() == clusterpb.Program_KIND_UNSPECIFIED && !cluster.CommandsOnly(c.cfg.Request.GetRoles()) {
 		return nil, status.Error(codes.InvalidArgument, "no program to start")
 	}
-	from, err := c.resumeFrom(req.GetResume())
+	resume, err := c.runs.candidates(req.GetResume())
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	id := c.lastRun + 1
+	id := c.runs.lastRun + 1
 	st := &clusterpb.RunStatus{
 		Id: id, State: lifecycle.RunWaiting.String(), Program: cmp.Or(req.GetProgram().GetName(), "commands"), Words: wordsOf(req.GetProgram()),
 		StartedUnix: time.Now().Unix(), MaxRestarts: req.GetMaxRestarts(), ClusterId: c.cfg.Authority.ID(),
 	}
-	c.placed(st)
-	if from != nil {
-		st.ResumedFrom = fmt.Sprintf("run %d", from.GetId())
-		if !c.isOwn(c.find(from.GetId())) {
-			st.ResumedFrom += " of an earlier cluster"
-		}
+	c.files.placed(st)
+	c.runs.planning = true
+	return &runPlan{req: req, status: st, resume: resume}, nil
+}
+
+// choose finds the run whose checkpoints the planned one takes up.
+func (p *runPlan) choose(f *files) error {
+	which := p.req.GetResume()
+	if which == "" {
+		return nil
 	}
-	c.planning = true
-	return &runPlan{req: req, status: st, from: from}, nil
+	for _, r := range p.resume {
+		if !f.hasCheckpoints(r.status) {
+			continue
+		}
+		p.from = r.status
+		p.status.ResumedFrom = fmt.Sprintf("run %d", p.from.GetId())
+		if !r.own {
+			p.status.ResumedFrom += " of an earlier cluster"
+		}
+		return nil
+	}
+	if which == "last" {
+		return status.Errorf(codes.InvalidArgument, "--resume: no run in %s has left a checkpoint", f.Dir)
+	}
+	return status.Errorf(codes.InvalidArgument, "--resume=%d: run %d has left no checkpoint", p.resume[0].status.GetId(), p.resume[0].status.GetId())
 }
 
 // wordsOf are a program's words without its name.
@@ -209,56 +235,14 @@ func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
 	return r
 }
 
-// folders makes the run's folders, with the checkpoints it takes up.
-func (c *Coordinator) folders(ctx context.Context, p *runPlan) error {
-	checkpoints := c.here(p.status.GetCheckpointDir())
-	for _, d := range []string{c.here(p.status.GetLogDir()), c.here(p.status.GetExportDir()), filepath.Dir(checkpoints)} {
-		if err := os.MkdirAll(d, 0o700); err != nil {
-			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
-		}
-	}
-	if p.from == nil {
-		if err := os.MkdirAll(checkpoints, 0o700); err != nil {
-			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
-		}
-		return nil
-	}
-	if err := c.takeUp(ctx, p.from, checkpoints); err != nil {
-		// Half a copy would be taken for checkpoints by the next --resume.
-		err = errors.Join(err, os.RemoveAll(filepath.Dir(checkpoints)))
-		return status.Errorf(codes.FailedPrecondition, "take up the checkpoints of run %d: %v", p.from.GetId(), err)
-	}
-	return nil
-}
-
 // read reads the files given as they are now.
 func (p *runPlan) read(ctx context.Context, c *Coordinator) error {
-	given, err := c.filesOf(ctx, p.req)
+	given, err := c.files.filesOf(ctx, p.req, c.cfg.Request.GetShip())
 	if err != nil {
-		return status.Error(codes.FailedPrecondition, errors.Join(err, os.RemoveAll(c.here(p.status.GetDir()))).Error())
+		return status.Error(codes.FailedPrecondition, errors.Join(err, os.RemoveAll(c.files.here(p.status.GetDir()))).Error())
 	}
 	p.given = given
 	return nil
-}
-
-// takeUp copies a run's checkpoints into a folder, which gets its name when they are
-// whole.
-func (c *Coordinator) takeUp(ctx context.Context, from *clusterpb.RunStatus, into string) error {
-	if c.cfg.Spool != nil {
-		ctx, cancel := context.WithTimeout(ctx, bringLimit)
-		defer cancel()
-		if err := c.cfg.Spool.Bring(ctx, rundir.Name(from.GetId())+"/checkpoints"); err != nil {
-			return err
-		}
-	}
-	aside := filepath.Join(filepath.Dir(into), ".taken-up")
-	if err := os.Mkdir(aside, 0o700); err != nil {
-		return err
-	}
-	if err := os.CopyFS(aside, untilDone{ctx, os.DirFS(c.here(from.GetCheckpointDir()))}); err != nil {
-		return err
-	}
-	return os.Rename(aside, into)
 }
 
 // untilDone is a file system that opens nothing more once its context is done.
@@ -283,22 +267,22 @@ func (u untilDone) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(u.F
 
 // carryOut begins the run. Loop only.
 func (c *Coordinator) carryOut(p *runPlan) *record {
-	clear(c.blobs) // the last run's; --again brings its own along
+	clear(c.runs.blobs) // the last run's; --again brings its own along
 	program := p.req.GetProgram()
 	for _, b := range []*clusterpb.Blob{program.GetBody(), program.GetArgs(), program.GetModules()} {
-		c.keepBlob(b)
+		c.runs.keepBlob(b)
 	}
-	c.program, c.given = p.req, p.given
-	c.lastRun = p.status.GetId()
-	c.files.Allow(c.lastRun)
+	c.runs.program, c.runs.given = p.req, p.given
+	c.runs.lastRun = p.status.GetId()
+	c.files.keeper.Allow(c.runs.lastRun)
 	rec := newRecord(p.status)
-	rec.told = c.notes.said()
-	c.records = append(c.records, rec)
-	c.detached = false
+	rec.shown.told = c.notes.said()
+	c.runs.records = append(c.runs.records, rec)
+	c.clients.detached = false
 	c.keepRecord(rec)
 	c.saveState()
 	c.handle(lifecycle.StartRequested{Spec: lifecycle.RunSpec{
-		ID: c.lastRun, MaxRestarts: int(p.req.GetMaxRestarts()), StepTimeout: time.Duration(p.req.GetStepTimeoutMillis()) * time.Millisecond,
+		ID: c.runs.lastRun, MaxRestarts: int(p.req.GetMaxRestarts()), StepTimeout: time.Duration(p.req.GetStepTimeoutMillis()) * time.Millisecond,
 		RunTimeout: time.Duration(p.req.GetRunTimeoutMillis()) * time.Millisecond,
 	}})
 	return rec
@@ -309,30 +293,25 @@ func notEmpty(folder string) bool {
 	return err == nil && len(entries) > 0
 }
 
-// resumeFrom finds the run whose checkpoints --resume names.
-func (c *Coordinator) resumeFrom(which string) (*clusterpb.RunStatus, error) {
+// candidates are the runs that --resume may mean, the first choice first. Loop only.
+func (r *runs) candidates(which string) ([]candidate, error) {
 	if which == "" {
 		return nil, nil
 	}
 	if which == "last" {
-		for _, v := range slices.Backward(c.records) {
-			st := v.status
-			if c.hasCheckpoints(st) {
-				return st, nil
-			}
+		var all []candidate
+		for _, rec := range slices.Backward(r.records) {
+			all = append(all, candidate{rec.status, r.isOwn(rec)})
 		}
-		return nil, fmt.Errorf("--resume: no run in %s has left a checkpoint", c.cfg.Dir)
+		return all, nil
 	}
 	n, err := strconv.Atoi(which)
 	if err != nil {
 		return nil, fmt.Errorf("--resume=%s: want a run's number or last", which)
 	}
-	rec := c.find(int32(n))
+	rec := r.find(int32(n))
 	if rec == nil || n == 0 {
-		return nil, fmt.Errorf("--resume=%d: there is no run %d; the last one is run %d", n, n, c.lastRun)
+		return nil, fmt.Errorf("--resume=%d: there is no run %d; the last one is run %d", n, n, r.lastRun)
 	}
-	if !c.hasCheckpoints(rec.status) {
-		return nil, fmt.Errorf("--resume=%d: run %d has left no checkpoint", n, n)
-	}
-	return rec.status, nil
+	return []candidate{{rec.status, r.isOwn(rec)}}, nil
 }

@@ -72,7 +72,7 @@ func TestRoams(t *testing.T) {
 		req: &clusterpb.ReserveRequest{Backend: "roaming", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}}, listeners: listeners{bind: home, address: home + ":0"},
 	}
 	d.coord = coordinator.New(coordinator.Config{
-		Name: "test", Request: d.req, Authority: authority, StateDir: t.TempDir(), Dir: t.TempDir(), Backend: r, Address: d.address,
+		Name: "test", Request: d.req, Authority: authority, StateDir: t.TempDir(), Directory: coordinator.Directory{Dir: t.TempDir()}, Backend: r, Address: d.address,
 	})
 	ctx, leave := context.WithCancel(ctx)
 	var work sync.WaitGroup

@@ -241,19 +241,20 @@ func (d *driver) serve(ctx context.Context) error {
 		return err
 	}
 	cfg := coordinator.Config{
-		Name: d.name, Version: d.opt.Version, Request: d.req, Address: d.address, Authority: d.authority, StateDir: d.stateDir, Dir: d.dir,
-		Backend: d.opt.Backends[d.req.GetBackend()], LastRun: d.lastRun, Earlier: d.earlier, Program: d.opt.Program, SaveState: d.save, Log: d.log,
+		Name: d.name, Version: d.opt.Version, Request: d.req, Address: d.address, Authority: d.authority, StateDir: d.stateDir,
+		Directory: coordinator.Directory{Dir: d.dir, LastRun: d.lastRun, Earlier: d.earlier},
+		Backend:   d.opt.Backends[d.req.GetBackend()], Program: d.opt.Program, Hooks: coordinator.Hooks{SaveState: d.save}, Log: d.log,
 	}
 	if d.req.GetBackend() == "local" {
 		cfg.OrphanGrace, cfg.Here = 3*time.Second, true
 	}
 	if d.old != nil {
-		cfg.Saved = d.old.Saved
+		cfg.Recovered.Saved = d.old.Saved
 		if d.hosting == nil { // else its engine tells the agents
-			cfg.Before = d.old.Address
+			cfg.Recovered.Address = d.old.Address
 		}
-		if cfg.Saved == nil {
-			cfg.Saved = []byte("null")
+		if cfg.Recovered.Saved == nil {
+			cfg.Recovered.Saved = []byte("null")
 		}
 	}
 	if d.opt.TensorBoard != nil && d.hosting == nil {
@@ -265,9 +266,10 @@ func (d *driver) serve(ctx context.Context) error {
 		cfg.Spool = d.spool
 	}
 	if d.hosting != nil {
-		cfg.Given, cfg.Environment, cfg.Begin, cfg.SaveEvery, cfg.Kept = d.hosting.OpenArtifact, d.environment, d.begin, hostedSaves, d.hosting.Flush
+		cfg.Artifacts = coordinator.Artifacts{Source: d.hosting.OpenArtifact, Environment: d.environment}
+		cfg.Begin, cfg.Timing.SaveEvery, cfg.Hooks.Kept = d.begin, hostedSaves, d.hosting.Flush
 	} else {
-		cfg.Record = d.record(d.lastRun)
+		cfg.Hooks.Record = d.record(d.lastRun)
 	}
 	d.hadoop(&cfg)
 	d.coord = coordinator.New(cfg)

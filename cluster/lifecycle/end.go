@@ -50,7 +50,7 @@ func (l *Machine) endAll(grace time.Duration) {
 func (l *Machine) end(x *Executor, grace time.Duration) {
 	t := l.run.task(x.Task)
 	t.asked, t.signaled = true, true
-	x.missed, x.grace = x.State == ExecutorSilent, grace
+	x.inRun.missed, x.inRun.grace = x.State == ExecutorSilent, grace
 	l.do(SendInstruction{x.ID, endRun(l.run.Spec.ID, grace)})
 }
 

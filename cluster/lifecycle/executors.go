@@ -27,23 +27,33 @@ func (s ExecutorState) String() string {
 
 // Executor is one place of the allocation, with the task that lives there.
 type Executor struct {
-	ID          cluster.ExecutorID
-	Task        cluster.TaskID
-	State       ExecutorState
-	Attempt     int
-	incarnation string
-	warm        bool
-	Host        string
-	Why         string   // what is awaited, or why it was lost
-	sudden      bool     // its connection broke a moment after it spoke
-	kept        bool     // what was granted is an earlier driver's agent
-	replaced    int      // replacements since the last reset
-	said        []string // the last lines of the last agent that was lost, where the engine knows them
+	ID       cluster.ExecutorID
+	Task     cluster.TaskID
+	State    ExecutorState
+	Attempt  int
+	Host     string
+	Why      string   // what is awaited, or why it was lost
+	kept     bool     // what was granted is an earlier driver's agent
+	replaced int      // replacements since the last reset
+	said     []string // the last lines of the last agent that was lost, where the engine knows them
+	agent    executorAgent
 
 	// of the active run
-	Port    int32
-	address string
-	Busy    bool // a process of a run is, or may be, alive here
+	Port  int32
+	Busy  bool // a process of a run is, or may be, alive here
+	inRun executorRun
+}
+
+// executorAgent is the agent that speaks for an executor.
+type executorAgent struct {
+	incarnation string
+	address     string
+	warm        bool
+	sudden      bool // its connection broke a moment after it spoke
+}
+
+// executorRun is an executor's part in the active run.
+type executorRun struct {
 	unknown int  // the attempt of a task that the agent came back without
 	missed  bool // the word to end it, with its grace, since the agent was silent
 	grace   time.Duration
@@ -63,12 +73,12 @@ func (l *Machine) joined(e AgentJoined) {
 	}
 	x := l.Executor(e.Exec)
 	l.do(SetTimer{"silent " + string(x.ID), 0})
-	again := x.incarnation == e.Incarnation && x.incarnation != ""
+	again := x.agent.incarnation == e.Incarnation && x.agent.incarnation != ""
 	if !again && (x.Busy || l.waits(x)) {
 		// Another process speaks for the executor: what ran there is gone.
 		l.taskGone(x, "its agent was replaced")
 	}
-	x.Attempt, x.incarnation, x.Host, x.address, x.warm = e.Attempt, e.Incarnation, e.Host, e.Address, e.Warm
+	x.Attempt, x.agent.incarnation, x.Host, x.agent.address, x.agent.warm = e.Attempt, e.Incarnation, e.Host, e.Address, e.Warm
 	l.setState(x, ExecutorJoined)
 	x.Why, x.said = "Python is warming up", nil
 	if e.Warm {
@@ -89,7 +99,7 @@ func (l *Machine) anew(x *Executor, attempt int, reason, awaited string) {
 	if x.State == ExecutorJoined || x.State == ExecutorReady || x.State == ExecutorSilent {
 		l.do(SendInstruction{x.ID, ReleaseInstruction(reason)}, SetTimer{"silent " + string(x.ID), 0})
 	}
-	x.Attempt, x.incarnation, x.warm, x.Host = attempt, "", false, ""
+	x.Attempt, x.agent.incarnation, x.agent.warm, x.Host = attempt, "", false, ""
 	l.setState(x, ExecutorPending)
 	x.Why = awaited
 }
@@ -133,14 +143,14 @@ func (l *Machine) lose(x *Executor, cause string) {
 	}
 	wasHere := x.State == ExecutorReady || x.State == ExecutorJoined || x.State == ExecutorSilent
 	l.setState(x, ExecutorLost)
-	x.Why, x.warm, x.incarnation = cause, false, ""
+	x.Why, x.agent.warm, x.agent.incarnation = cause, false, ""
 	l.do(SetTimer{"silent " + string(x.ID), 0})
 	if l.state >= Releasing {
 		l.setBusy(x, false)
 		return
 	}
 	l.taskGone(x, "executor lost: "+cause)
-	if l.run != nil && l.run.State == RunPreparing && !x.left { // ports are held anew once all are here again
+	if l.run != nil && l.run.State == RunPreparing && !x.inRun.left { // ports are held anew once all are here again
 		l.run.State = RunWaiting
 	}
 	if x.replaced >= MaxReplacements {
@@ -182,7 +192,7 @@ func (r *Run) awaitsExecutors() bool { return r.State == RunRestarting || r.Stat
 // leave lets the next attempt begin without a sidecar's executor. Its peers are told
 // the address it had, where nobody answers: they would find no other if it died later.
 func (l *Machine) leave(x *Executor) {
-	if !x.left {
+	if !x.inRun.left {
 		l.setLeft(x, true)
 		l.note(true, "%s is not waited for: executor %s %s; training goes on without it", x.Task, x.ID, x.whyNot())
 	}
@@ -218,7 +228,7 @@ func (l *Machine) leaveSidecars() bool {
 		switch {
 		case x.Busy:
 			return false
-		case x.State == ExecutorReady || x.left:
+		case x.State == ExecutorReady || x.inRun.left:
 		case l.policy(x.Task.Role).kind != cluster.Sidecar:
 			return false
 		default:
@@ -243,7 +253,7 @@ func (l *Machine) replace(x *Executor) {
 	x.Attempt++
 	l.setBusy(x, false)
 	l.setState(x, ExecutorPending)
-	x.incarnation, x.warm = "", false
+	x.agent.incarnation, x.agent.warm = "", false
 	l.do(ReplaceExecutor{x.ID})
 }
 

@@ -31,21 +31,21 @@ func (l *Machine) rejoined(x *Executor, running []*clusterpb.RunningTask) {
 		if had.GetRun() != l.run.Spec.ID || had.GetTask() != x.Task.String() {
 			continue
 		}
-		if x.missed { // the word to end it
-			l.end(x, x.grace)
+		if x.inRun.missed { // the word to end it
+			l.end(x, x.inRun.grace)
 		}
 		l.stopsAgain()
 		return
 	}
 	// Its exit report, if there is one, comes on the new stream; without one the
 	// launch was lost with the old stream.
-	x.unknown = t.Attempt
+	x.inRun.unknown = t.Attempt
 	l.do(SetTimer{"unknown " + string(x.ID), l.limits.report})
 }
 
 // unknown ends a task that its agent came back without, and did not report.
 func (l *Machine) unknown(x *Executor) {
-	if x == nil || !x.Busy || l.run == nil || x.unknown != l.run.task(x.Task).Attempt {
+	if x == nil || !x.Busy || l.run == nil || x.inRun.unknown != l.run.task(x.Task).Attempt {
 		return
 	}
 	l.taskGone(x, "its agent came back without it")

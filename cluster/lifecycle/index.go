@@ -76,11 +76,11 @@ func (l *Machine) setBusy(x *Executor, busy bool) {
 
 // setLeft notes whether the attempt goes on without an executor.
 func (l *Machine) setLeft(x *Executor, left bool) {
-	if x.left {
+	if x.inRun.left {
 		l.count.left--
 	}
-	x.left = left
-	if x.left {
+	x.inRun.left = left
+	if x.inRun.left {
 		l.count.left++
 	}
 }

@@ -26,9 +26,9 @@ func checkCounts(t *testing.T, l *Machine) {
 		}
 		want.unready += one(x.State != ExecutorReady)
 		want.busy += one(x.Busy)
-		want.left += one(x.left)
+		want.left += one(x.inRun.left)
 		if l.run != nil && l.run.State == RunPreparing {
-			want.unprepared += one(x.Port == 0 && !x.left)
+			want.unprepared += one(x.Port == 0 && !x.inRun.left)
 		}
 	}
 	if l.count != want {

@@ -3,6 +3,7 @@
 // does no I/O and reads no clock, so each case is a transcript in testdata.
 //
 //	lifecycle.go  the cluster: reservation, clients, reset, shutdown
+//	step.go       which event is whose
 //	executors.go  executors: joined, lost, replaced
 //	run.go        a run: prepared, launched, entered
 //	roles.go      which tasks wait for which, and when a run is over
@@ -123,91 +124,6 @@ func (l *Machine) within() time.Duration {
 	return l.limits.Reserve
 }
 
-// Step takes one event and returns what is to be done about it, in order.
-func (l *Machine) Step(e Event) []Action {
-	l.out = nil
-	switch e := e.(type) {
-	case Pending:
-		if x := l.Executor(e.Exec); x != nil && (x.State == ExecutorPending || x.State == ExecutorGranted) {
-			x.Why = e.Why
-		}
-	case Reallocated:
-		l.anew(l.Executor(e.Exec), e.Attempt, "the engine has ended its executor", "asked for")
-	case BackedOff:
-		l.returned(e)
-	case Granted:
-		if x := l.Executor(e.Exec); x != nil && e.Attempt >= x.Attempt && (x.State == ExecutorPending || x.State == ExecutorLost) {
-			l.setState(x, ExecutorGranted)
-			x.Attempt, x.Host, x.Why = e.Attempt, e.Host, "its agent has not called yet"
-			x.kept = e.Kept
-		}
-	case LastLines:
-		if x := l.Executor(e.Exec); x != nil && e.Attempt >= x.Attempt {
-			x.said = e.Lines
-		}
-	case EngineLost:
-		if x := l.Executor(e.Exec); x != nil && e.Attempt >= x.Attempt {
-			l.lose(x, e.Cause)
-		}
-	case AgentJoined:
-		l.joined(e)
-	case AgentWarm:
-		if x := l.Executor(e.Exec); x != nil && x.State == ExecutorJoined {
-			l.setState(x, ExecutorReady)
-			x.warm, x.Why = true, ""
-			l.launchDue()
-			l.becomeReady()
-		}
-	case EnvironmentUnfit:
-		if l.state == Reserving {
-			l.reserveFailed(environmentFailed, e.Cause)
-		}
-	case AgentFetching:
-		if x := l.Executor(e.Exec); x != nil && x.State == ExecutorJoined {
-			x.Why = e.What
-		}
-	case AgentDisconnected:
-		if x := l.Executor(e.Exec); x != nil && x.incarnation == e.Incarnation && (x.State == ExecutorJoined || x.State == ExecutorReady) {
-			l.setState(x, ExecutorSilent)
-			x.Why, x.sudden = "its connection broke", e.Sudden
-			wait := l.limits.Heartbeat
-			if e.Sudden {
-				wait = min(wait, l.limits.Sudden)
-			}
-			l.do(SetTimer{"silent " + string(x.ID), wait})
-		}
-	case Recovered:
-		longer := l.within() > l.limits.Reserve
-		l.takingOver = false
-		l.do(SetTimer{"return", l.limits.Heartbeat})
-		if longer && l.state == Reserving {
-			l.do(SetTimer{"reserve", l.within()})
-		}
-		l.becomeReady()
-	case TimerFired:
-		l.timer(e.Name)
-	case ClientsChanged:
-		l.clients = e.Count
-	case EngineEnded:
-		l.over(e.Cause)
-	case Refused:
-		l.state = Failed
-		l.do(ReservationFailed(e))
-	case Released:
-		l.state = Releasing
-	case ResetRequested:
-		l.reset(e.Hard)
-	case RenewRequested:
-		l.renew()
-	case ShutdownRequested:
-		l.shutdown(e.Reason)
-	default:
-		l.stepRun(e)
-	}
-	l.idle()
-	return l.out
-}
-
 func (l *Machine) timer(name string) {
 	switch {
 	case name == "reserve":
@@ -227,7 +143,7 @@ func (l *Machine) timer(name string) {
 	case strings.HasPrefix(name, "silent "):
 		if x := l.Executor(cluster.ExecutorID(strings.TrimPrefix(name, "silent "))); x != nil && x.State == ExecutorSilent {
 			cause := fmt.Sprintf("no heartbeat for %s", l.limits.Heartbeat)
-			if x.sudden {
+			if x.agent.sudden {
 				cause = "its agent ended without a word: killed, or its host is gone"
 			}
 			l.lose(x, cause)

@@ -114,7 +114,7 @@ func (l *Machine) stepRun(e Event) {
 			if l.run.stop != nil {
 				l.run.stop.seen = [stopScans]int{}
 			}
-			l.Executor(t.exec).unknown = 0
+			l.Executor(t.exec).inRun.unknown = 0
 			l.do(RunChanged{})
 			l.launchDue()
 			l.allEntered()
@@ -130,7 +130,7 @@ func (l *Machine) stepRun(e Event) {
 	case UsageReported:
 		if x := l.Executor(e.Exec); x != nil {
 			if _, runs := e.Stopped[x.Task]; runs {
-				x.unknown = 0 // it was being launched when its agent came back
+				x.inRun.unknown = 0 // it was being launched when its agent came back
 			}
 		}
 		if x := l.Executor(e.Exec); x != nil && l.run != nil {
@@ -178,8 +178,8 @@ func (l *Machine) advance() {
 		return
 	}
 	for _, x := range l.execs {
-		l.setLeft(x, x.left && restart && x.State != ExecutorReady)
-		if !x.left && (x.State != ExecutorReady || x.Busy) {
+		l.setLeft(x, x.inRun.left && restart && x.State != ExecutorReady)
+		if !x.inRun.left && (x.State != ExecutorReady || x.Busy) {
 			return
 		}
 	}
@@ -203,7 +203,7 @@ func (l *Machine) advance() {
 	r.index()
 	l.count.unprepared = 0
 	for _, x := range l.execs {
-		if x.left {
+		if x.inRun.left {
 			t := r.task(x.Task)
 			r.setTask(t, func() { t.State, t.Exit = TaskExited, &clusterpb.Exited{Code: -1, Reason: "executor lost: " + x.Why} })
 			continue
@@ -220,7 +220,7 @@ func (l *Machine) advance() {
 func (l *Machine) prepared(e PortPrepared) {
 	r := l.run
 	x := l.Executor(e.Exec)
-	if r == nil || x == nil || x.left || r.State != RunPreparing || e.Run != r.Spec.ID || e.Attempt != r.Attempt {
+	if r == nil || x == nil || x.inRun.left || r.State != RunPreparing || e.Run != r.Spec.ID || e.Attempt != r.Attempt {
 		return
 	}
 	if e.Err != "" {
@@ -239,7 +239,7 @@ func (l *Machine) prepared(e PortPrepared) {
 	}
 	addresses := map[cluster.TaskID]string{}
 	for _, x := range l.execs {
-		addresses[x.Task] = cluster.HostPort(x.address, x.Port)
+		addresses[x.Task] = cluster.HostPort(x.agent.address, x.Port)
 	}
 	spec, err := cluster.NewSpec(addresses)
 	if err != nil { // roles are validated before a reservation

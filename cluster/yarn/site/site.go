@@ -26,6 +26,7 @@ const (
 	KeyUser    = "user"
 )
 
+// Find reads which Hadoop a request means, and as whom it is asked.
 func Find(r *clusterpb.ReserveRequest) (s Site, err error) {
 	if dir := r.GetEngine()[KeyConfDir]; dir != "" {
 		if s.Conf, err = hadoopconf.Load(dir); errors.Is(err, hadoopconf.ErrNone) {

@@ -45,7 +45,7 @@ func TestMovedInOrder(t *testing.T) {
 	var s *slowly
 	c := coordinate(t, false, func(cfg *Config) {
 		s = &slowly{engine: cfg.Backend.(*engine), telling: make(chan struct{}), written: make(chan string, 2)}
-		cfg.Backend, cfg.Saved, cfg.Before, cfg.Address = s, []byte("null"), "earlier:1", "first:1"
+		cfg.Backend, cfg.Recovered.Saved, cfg.Recovered.Address, cfg.Address = s, []byte("null"), "earlier:1", "first:1"
 	})
 	s.another = func() bool { return c.Address() == "second:1" }
 	s.answer <- nil

@@ -21,7 +21,7 @@ func ended(t *testing.T) *coordinated {
 	t.Helper()
 	c := coordinate(t, true)
 	c.do(func() {
-		for _, h := range c.hellos {
+		for _, h := range c.execs.hellos {
 			h.OwnDisk = true
 		}
 	})
@@ -31,7 +31,7 @@ func ended(t *testing.T) *coordinated {
 			c.handle(lifecycle.ProgramExited{Run: 1, Attempt: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: i}, Exit: &clusterpb.Exited{Code: 1}})
 		}
 		if c.lc.Run().State != lifecycle.RunFailed || !c.owesAny(1) {
-			t.Errorf("the run is %s, and owed is %v", c.lc.Run().State, c.owed)
+			t.Errorf("the run is %s, and owed is %v", c.lc.Run().State, c.execs.owed)
 		}
 	})
 	return c
@@ -40,7 +40,7 @@ func ended(t *testing.T) *coordinated {
 func (c *coordinated) sent(id cluster.ExecutorID, m *clusterpb.FilesSent) {
 	m.Run, m.Attempt, m.Task = 1, 1, "worker:"+string(id)
 	c.do(func() {
-		c.agentMessage(c.agents[id], &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_FilesSent{FilesSent: m}})
+		c.agentMessage(c.execs.agents[id], &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_FilesSent{FilesSent: m}})
 	})
 }
 

@@ -4,10 +4,21 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 )
+
+// address is where agents dial the driver. Any goroutine may read it.
+type address struct {
+	now    atomic.Pointer[string]
+	before string     // of whoever calls Moved: the address before
+	mu     sync.Mutex // held while agents are told of the address, for movedLimit at most
+}
+
+func (a *address) get() string { return *a.now.Load() }
 
 // Times of a driver that agents have to look for.
 const (
@@ -16,38 +27,38 @@ const (
 )
 
 // Address is where agents dial the driver now. It may be called from any goroutine.
-func (c *Coordinator) Address() string { return *c.address.Load() }
+func (c *Coordinator) Address() string { return c.address.get() }
 
 // Moves is whether agents can be told of another address of the driver's. It waits for
 // the engine's answer to the reservation, and is false where that does not come.
 func (c *Coordinator) Moves(ctx context.Context) bool {
 	select {
-	case <-c.allocated:
+	case <-c.reserved.allocated:
 	case <-c.done:
 		return false
 	case <-ctx.Done():
 		return false
 	}
-	_, ok := c.alloc.(cluster.AddressPublisher)
+	_, ok := c.reserved.alloc.(cluster.AddressPublisher)
 	return ok
 }
 
-// PublishAddress has agents find the driver at another address from now on, at which it listens:
+// Moved has agents find the driver at another address from now on, at which it listens:
 // this host's has changed. Where it fails it is to be called again. Call it where Moves,
 // from one goroutine.
 func (c *Coordinator) Moved(ctx context.Context, address string) error {
-	if now := c.Address(); now != address {
-		c.movedFrom = now
-		c.address.Store(&address)
+	if now := c.address.get(); now != address {
+		c.address.before = now
+		c.address.now.Store(&address)
 		c.post(c.saveState)
 	}
-	return c.tellMoved(ctx, c.movedFrom)
+	return c.tellMoved(ctx, c.address.before)
 }
 
-// takeAddress is PublishAddress for what an earlier driver's agents know, until they can find this
+// takeAddress is Moved for what an earlier driver's agents know, until they can find this
 // one.
 func (c *Coordinator) takeAddress(ctx context.Context) {
-	for c.tellMoved(ctx, c.cfg.Before) != nil {
+	for c.tellMoved(ctx, c.cfg.Recovered.Address) != nil {
 		select {
 		case <-ctx.Done():
 			return
@@ -58,11 +69,11 @@ func (c *Coordinator) takeAddress(ctx context.Context) {
 
 // tellMoved has the engine tell agents where the driver is, and says how that goes.
 func (c *Coordinator) tellMoved(ctx context.Context, before string) error {
-	c.moving.Lock() // whoever tells last tells the newest
-	defer c.moving.Unlock()
-	address := c.Address()
+	c.address.mu.Lock() // whoever tells last tells the newest
+	defer c.address.mu.Unlock()
+	address := c.address.get()
 	words := fmt.Sprintf("this machine's address for executors was %s and is %s", before, address)
-	mover, ok := c.alloc.(cluster.AddressPublisher)
+	mover, ok := c.reserved.alloc.(cluster.AddressPublisher)
 	if !ok {
 		c.post(func() {
 			c.noteOnce(words + ": those that are there do not know it, and are replaced when they have been missed for long enough, or by reset --hard")

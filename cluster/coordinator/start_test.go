@@ -1,0 +1,70 @@
+package coordinator
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/runfiles"
+)
+
+// faraway stands for a spool whose file system, which holds nothing, does not answer for a while.
+type faraway struct {
+	Spool
+	folder  string
+	asked   chan struct{}
+	answers chan error // closed when it is there again
+}
+
+func (s *faraway) Folder() string         { return s.folder }
+func (s *faraway) Tell(func(text string)) {}
+func (s *faraway) Files(string) ([]runfiles.File, error) {
+	select {
+	case s.asked <- struct{}{}:
+	default:
+	}
+	return nil, <-s.answers
+}
+func (s *faraway) Deliver(context.Context, time.Duration) error { return nil }
+
+// TestResumeBesideTheLoop: while a start looks for checkpoints in a file system that is slow,
+// the cluster answers others; a start that finds none can be made again.
+func TestResumeBesideTheLoop(t *testing.T) {
+	t.Parallel()
+	far := &faraway{folder: t.TempDir(), asked: make(chan struct{}, 1), answers: make(chan error)}
+	c := coordinate(t, true, func(cfg *Config) { cfg.Spool, cfg.Dir = far, "hdfs://nn:8020/runs" })
+	c.do(func() {
+		c.runs.records, c.runs.lastRun = append(c.runs.records, newRecord(&clusterpb.RunStatus{Id: 1, ClusterId: c.runs.cluster})), 1
+	})
+	req := &clusterpb.StartRequest{Resume: "last", Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+	begun := make(chan error, 1)
+	go func() {
+		_, err := c.begin(within(t), req)
+		begun <- err
+	}()
+	<-far.asked
+	answered := make(chan error, 1)
+	go func() {
+		_, err := c.Control().Status(within(t), &clusterpb.StatusRequest{})
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("nobody else is answered")
+	}
+	close(far.answers)
+	if err := <-begun; err == nil || status.Convert(err).Message() != "--resume: no run in hdfs://nn:8020/runs has left a checkpoint" {
+		t.Errorf("the start says %v", err)
+	}
+	req.Resume = ""
+	if _, err := c.begin(within(t), req); err != nil {
+		t.Errorf("the next start: %v", err)
+	}
+}

@@ -1,0 +1,350 @@
+package lifecycle
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// player holds a lifecycle and turns words into events.
+type player struct {
+	t   *testing.T
+	l   *Machine
+	run int32
+	out bytes.Buffer
+	// armed holds the timers that run: a test cannot fire another.
+	armed map[string]bool
+}
+
+func play(t *testing.T, script string) string {
+	t.Helper()
+	var out strings.Builder
+	p := &player{t: t}
+	for block := range strings.SplitSeq(strings.TrimRight(script, "\n"), "\n\n") {
+		input, _, _ := strings.Cut(block, "\n----")
+		p.out.Reset()
+		for line := range strings.Lines(input) {
+			line = strings.TrimSpace(line)
+			if line == "" || strings.HasPrefix(line, "#") {
+				continue
+			}
+			if err := p.do(line); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+		}
+		fmt.Fprintf(&out, "%s\n----\n%s\n", input, p.out.String())
+	}
+	return out.String()
+}
+
+func (p *player) do(line string) error {
+	f := strings.Fields(line)
+	opts := map[string]string{}
+	var words []string
+	for _, w := range f[1:] {
+		if k, v, ok := strings.Cut(w, "="); ok {
+			opts[k] = strings.ReplaceAll(v, "_", " ")
+		} else {
+			words = append(words, w)
+		}
+	}
+	word := func(i int) string {
+		if i < len(words) {
+			return words[i]
+		}
+		return ""
+	}
+	switch f[0] {
+	case "cluster":
+		return p.cluster(opts)
+	case "up":
+		for _, x := range p.l.execs {
+			p.step(Granted{x.ID, x.Attempt, "host" + string(x.ID), false})
+			p.step(AgentJoined{Exec: x.ID, Attempt: x.Attempt, Incarnation: "i" + string(x.ID), Host: "host" + string(x.ID), Address: "10.0.0." + string(x.ID), Warm: true})
+		}
+	case "pending":
+		p.step(Pending{cluster.ExecutorID(word(0)), strings.Join(words[1:], " ")})
+	case "taking-over": // right after the cluster
+		p.l.takingOver = true
+	case "anew":
+		p.step(Reallocated{cluster.ExecutorID(word(0)), p.l.Executor(cluster.ExecutorID(word(0))).Attempt + 1})
+	case "granted":
+		p.step(Granted{cluster.ExecutorID(word(0)), p.l.Executor(cluster.ExecutorID(word(0))).Attempt, "host" + word(0), word(1) == "kept"})
+	case "returned":
+		attempts := map[cluster.ExecutorID]int{}
+		for _, w := range words {
+			attempts[cluster.ExecutorID(w)] = p.l.Executor(cluster.ExecutorID(w)).Attempt + 1
+		}
+		p.step(BackedOff{attempts, "another is half filled too"})
+	case "lost":
+		p.step(EngineLost{cluster.ExecutorID(word(0)), p.l.Executor(cluster.ExecutorID(word(0))).Attempt, strings.Join(words[1:], " ")})
+	case "join":
+		attempt, err := strconv.Atoi(word(1))
+		if err != nil {
+			return err
+		}
+		p.step(AgentJoined{
+			Exec: cluster.ExecutorID(word(0)), Attempt: attempt, Incarnation: "i" + word(0) + "." + word(1), Host: "host" + word(0), Address: "10.0.0." + word(0), Warm: word(2) == "warm",
+		})
+	case "rejoin", "rejoin-idle":
+		x := p.l.Executor(cluster.ExecutorID(word(0)))
+		e := AgentJoined{Exec: x.ID, Attempt: x.Attempt, Incarnation: x.agent.incarnation, Host: x.Host, Address: x.agent.address, Warm: true}
+		if f[0] == "rejoin" {
+			e.Tasks = []*clusterpb.RunningTask{{Run: p.run, Task: x.Task.String()}}
+		}
+		p.step(e)
+	case "warmed":
+		p.step(AgentWarm{cluster.ExecutorID(word(0))})
+	case "gone":
+		x := p.l.Executor(cluster.ExecutorID(word(0)))
+		p.step(AgentDisconnected{x.ID, x.agent.incarnation, word(1) == "suddenly"})
+	case "recovered":
+		p.step(Recovered{})
+	case "refused":
+		p.step(Refused{&clusterpb.Failure{Kind: "engine", Summary: strings.Join(words, " ")}})
+	case "released":
+		p.step(Released{})
+	case "over":
+		p.step(EngineEnded{strings.Join(words, " ")})
+	case "timer":
+		name := strings.Join(words, " ")
+		if !p.armed[name] {
+			return errors.New("this timer does not run")
+		}
+		delete(p.armed, name)
+		p.step(TimerFired{name})
+	case "clients":
+		n, err := strconv.Atoi(word(0))
+		if err != nil {
+			return err
+		}
+		p.step(ClientsChanged{n})
+	case "reset":
+		p.step(ResetRequested{word(0) == "hard"})
+	case "shutdown":
+		p.step(ShutdownRequested{"asked to"})
+	case "state":
+		p.state()
+	default:
+		return p.runEvent(f[0], words, opts)
+	}
+	return nil
+}
+
+func (p *player) cluster(opts map[string]string) error {
+	var roles []*clusterpb.Role
+	lim := DefaultLimits()
+	for _, name := range slices.Sorted(maps.Keys(opts)) {
+		n, err := strconv.Atoi(opts[name])
+		if err != nil || strings.Contains(name, ".") {
+			continue
+		}
+		r := &clusterpb.Role{Name: name, Count: int32(n), Kind: opts[name+".kind"]}
+		if after := opts[name+".after"]; after != "" {
+			r.DependsOn = strings.Split(after, ",")
+		}
+		if d, err := time.ParseDuration(opts[name+".end"]); err == nil {
+			r.EndWithinMillis = d.Milliseconds()
+		}
+		roles = append(roles, r)
+	}
+	if err := cluster.Validate(roles); err != nil {
+		return err
+	}
+	lim.Idle = 0
+	if d, err := time.ParseDuration(opts["idle"]); err == nil {
+		lim.Idle = d
+	}
+	if d, err := time.ParseDuration(opts["reserve"]); err == nil {
+		lim.Reserve = d
+	}
+	var execs []cluster.ExecutorRequest
+	for i, t := range cluster.Tasks(roles) {
+		execs = append(execs, cluster.ExecutorRequest{ID: cluster.ExecutorID(strconv.Itoa(i)), Task: t})
+	}
+	p.armed = map[string]bool{}
+	p.l = New(execs, roles, lim, opts["from"] == "another")
+	p.print(p.l.Open())
+	return nil
+}
+
+func (p *player) runEvent(verb string, words []string, opts map[string]string) error {
+	tasks := func() []cluster.TaskID {
+		if len(words) == 0 {
+			return p.l.Tasks()
+		}
+		var ts []cluster.TaskID
+		for _, w := range words {
+			t, err := cluster.ParseTask(w)
+			if err != nil {
+				panic(err)
+			}
+			ts = append(ts, t)
+		}
+		return ts
+	}
+	num := func(k string) int32 {
+		n, err := strconv.Atoi(opts[k])
+		if err != nil {
+			return 0
+		}
+		return int32(n)
+	}
+	dur := func(k string) time.Duration {
+		d, err := time.ParseDuration(opts[k])
+		if err != nil {
+			return 0
+		}
+		return d
+	}
+	switch verb {
+	case "start":
+		p.run++
+		p.step(StartRequested{RunSpec{ID: p.run, MaxRestarts: int(num("restarts")), StepTimeout: dur("step"), RunTimeout: dur("run")}})
+	case "prepared":
+		for i, x := range p.l.execs {
+			p.step(PortPrepared{Exec: x.ID, Run: p.run, Attempt: p.l.run.Attempt, Port: int32(7000 + 100*p.l.run.Attempt + i)})
+		}
+	case "entered":
+		for _, t := range tasks() {
+			p.step(ProgramEntered{p.run, t})
+		}
+	case "joined":
+		for _, t := range tasks() {
+			p.step(ServerJoined{p.run, t})
+		}
+	case "exit":
+		for _, t := range tasks() {
+			p.step(ProgramExited{Run: p.run, Attempt: p.l.run.task(t).Attempt, Task: t, Exit: &clusterpb.Exited{
+				Code: num("code"), Signal: num("signal"), Exception: opts["exception"], Reason: opts["reason"], OutOfMemory: opts["oom"] != "",
+			}})
+		}
+	case "stopped":
+		t := tasks()[0]
+		p.step(UsageReported{p.l.run.task(t).exec, map[cluster.TaskID]bool{t: true}})
+	case "steps":
+		every, _ := strconv.ParseFloat(opts["every"], 64)
+		for _, t := range tasks() {
+			p.step(StepAnswered{p.run, p.l.run.task(t).Attempt, t, &clusterpb.Step{
+				Round: int32(p.l.run.stop.round), Counter: opts["counter"], Step: int64(num("step")), Stride: 1, ReportSeconds: every, Passed: opts["passed"] != "",
+			}})
+		}
+	case "leaving":
+		for _, t := range tasks() {
+			p.step(StopReached{p.run, p.l.run.task(t).Attempt, t})
+		}
+	case "step":
+		p.step(StepMoved{})
+	case "stop":
+		p.step(StopRequested{Grace: dur("grace")})
+	default:
+		return fmt.Errorf("no such event")
+	}
+	return nil
+}
+
+func (p *player) step(e Event) {
+	p.print(p.l.Step(e))
+	checkCounts(p.t, p.l)
+}
+
+func (p *player) print(actions []Action) {
+	for _, a := range actions {
+		switch a := a.(type) {
+		case ReplaceExecutor:
+			fmt.Fprintf(&p.out, "replace %s\n", a.Exec)
+		case SendInstruction:
+			fmt.Fprintf(&p.out, "send %s %s\n", a.Exec, instructionWords(a.What))
+		case SetTimer:
+			if a.After > 0 {
+				p.armed[a.Name] = true
+				fmt.Fprintf(&p.out, "timer %s %s\n", a.Name, a.After)
+			} else if p.armed[a.Name] {
+				delete(p.armed, a.Name)
+				fmt.Fprintf(&p.out, "cancel %s\n", a.Name)
+			}
+		case ReservationReady:
+			fmt.Fprintln(&p.out, "ready")
+		case ReservationFailed:
+			fmt.Fprintf(&p.out, "not reserved: %s\n", a.Failure.GetSummary())
+		case Note:
+			fmt.Fprintf(&p.out, "note: %s\n", a.Text)
+		case Release:
+			fmt.Fprintf(&p.out, "release: %s\n", a.Reason)
+		case LaunchTask:
+			fmt.Fprintf(&p.out, "launch %s at %s\n", a.Task, a.Exec)
+		case RunEntered:
+			fmt.Fprintln(&p.out, "run entered")
+		case RunOver:
+			fmt.Fprintf(&p.out, "run over: %s\n", overWords(p.l.run))
+		case StartFailed:
+			fmt.Fprintf(&p.out, "start failed: %s\n", a.Failure.GetSummary())
+		case RunGone:
+			fmt.Fprintln(&p.out, "run gone")
+		}
+	}
+}
+
+func overWords(r *Run) string {
+	if r == nil {
+		return "never begun"
+	}
+	s := r.State.String()
+	if r.Failure != nil {
+		s += fmt.Sprintf(" (%s, code %d): %s", r.Failure.GetKind(), r.Failure.GetExitCode(), r.Failure.GetSummary())
+	}
+	return s
+}
+
+func instructionWords(in *clusterpb.Instruction) string {
+	switch i := in.GetInstruction().(type) {
+	case *clusterpb.Instruction_Prepare:
+		return fmt.Sprintf("prepare %d.%d", i.Prepare.GetRun(), i.Prepare.GetAttempt())
+	case *clusterpb.Instruction_EndRun:
+		return fmt.Sprintf("end %d within %s", i.EndRun.GetRun(), time.Duration(i.EndRun.GetGraceMillis())*time.Millisecond)
+	case *clusterpb.Instruction_Release:
+		return "release"
+	case *clusterpb.Instruction_Signal:
+		return fmt.Sprintf("signal %d %s %s", i.Signal.GetRun(), i.Signal.GetTask(), syscall.Signal(i.Signal.GetSignal()))
+	case *clusterpb.Instruction_Probe:
+		return "probe"
+	case *clusterpb.Instruction_TrainingOver:
+		return "training over"
+	case *clusterpb.Instruction_AskStep:
+		return "ask step"
+	case *clusterpb.Instruction_ActAtStep:
+		words := fmt.Sprintf("%s at step %d of %s", i.ActAtStep.GetAction(), i.ActAtStep.GetStep(), i.ActAtStep.GetCounter())
+		if i.ActAtStep.GetConfirmed() {
+			words += ", confirmed"
+		}
+		return words
+	}
+	return fmt.Sprintf("%T", in.GetInstruction())
+}
+
+func (p *player) state() {
+	fmt.Fprintf(&p.out, "cluster %s\n", p.l.state)
+	for _, x := range p.l.execs {
+		fmt.Fprintf(&p.out, "  %s %s %s busy=%t %s\n", x.ID, x.Task, x.State, x.Busy, x.Why)
+	}
+	if r := p.l.run; r != nil {
+		fmt.Fprintf(&p.out, "run %d %s restarts=%d\n", r.Spec.ID, r.State, r.Restarts)
+		for _, t := range r.Tasks {
+			state := t.State.String()
+			if t.State == TaskWaiting && t.Awaits != "" {
+				state += " for " + t.Awaits
+			}
+			fmt.Fprintf(&p.out, "  %s %s echo=%t\n", t.ID, state, t.Echo)
+		}
+	}
+}
