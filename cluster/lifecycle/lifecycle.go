@@ -7,7 +7,8 @@
 //	executors.go  executors: joined, lost, replaced
 //	run.go        a run: prepared, launched, entered
 //	roles.go      which tasks wait for which, and when a run is over
-//	faults.go     a task's end: cause or secondary failure, restart or end of the run
+//	faults.go     a task's end: cause or secondary failure
+//	restart.go    a lost worker or a failed task becomes a restart, or the end of the run
 //	stop.go       a stop at a step that all tasks agree on
 //	end.go        the end of a run and of its processes
 package lifecycle

@@ -234,12 +234,7 @@ func (m *Master) allocate(ctx context.Context, progress float32) (Beat, error) {
 		m.forget(s.GetContainerId())
 	}
 	b := Beat{AllocateResponse: r}
-	if t := r.GetAmRmToken(); len(t.GetIdentifier()) > 0 {
-		m.state.Token, b.Renewed = *credentials.FromProto(t), true
-		config, token := m.config, m.state.Token
-		config.Token = &token
-		m.ipc.SetConfig(config)
-	}
+	b.Renewed = m.renewToken(r.GetAmRmToken())
 	return b, nil
 }
 
