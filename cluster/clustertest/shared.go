@@ -57,12 +57,12 @@ func (s *Shared[T]) end(testsFailed bool) bool {
 
 // Main runs a package's tests and then ends what they shared. It returns the exit code.
 //
-// A few tests of clusters wait for a minute. So that they hold up no others, two more run in
+// A test of clusters may wait for a minute. So that it holds up no others, one more runs in
 // parallel than there are processors, unless -parallel says how many.
 func Main(m *testing.M, shared ...interface{ end(testsFailed bool) bool }) int {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f != nil && f.Value.String() == f.DefValue {
-		_ = f.Value.Set(strconv.Itoa(runtime.GOMAXPROCS(0) + 2)) // a number is taken
+		_ = f.Value.Set(strconv.Itoa(runtime.GOMAXPROCS(0) + 1)) // a number is taken
 	}
 	code := m.Run()
 	for _, s := range shared {
