@@ -4,14 +4,18 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"go/ast"
 	"go/parser"
 	"go/token"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster"
 )
 
 const module = "github.com/tfcluster/tfcluster"
@@ -21,7 +25,7 @@ const module = "github.com/tfcluster/tfcluster"
 var mayImport = map[string][]string{
 	"kernel":                     {},
 	"magics":                     {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "magics/verbs", "cluster", "cluster/client", "cluster/clusterpb"},
-	"magics/verbs":               {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "cluster", "cluster/client", "cluster/clusterpb", "cluster/logstore", "cluster/results", "cluster/rundir", "cluster/ship", "cluster/state"},
+	"magics/verbs":               {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "cluster", "cluster/client", "cluster/clusterpb", "cluster/logstore", "cluster/python", "cluster/results", "cluster/rundir", "cluster/ship", "cluster/state"},
 	"magics/session":             {"magics/command", "magics/render", "magics/result", "cluster", "cluster/client", "cluster/clusterpb", "cluster/results", "cluster/state"},
 	"magics/bridge":              {"magics/command", "magics/render", "magics/result", "cluster", "cluster/state", "cluster/unixsock"},
 	"magics/result":              {"magics/command", "magics/render", "cluster/clusterpb"},
@@ -46,11 +50,11 @@ var mayImport = map[string][]string{
 	"cluster/runfiles":           {"cluster/clusterpb", "cluster/lockfile"},
 	"cluster/ship":               {"cluster/clusterpb", "cluster/lockfile"},
 	"cluster/local":              {"cluster", "cluster/clusterpb", "cluster/rundir", "cluster/state"},
-	"cluster/spark":              {"cluster", "cluster/clusterpb", "cluster/state", "cluster/unixsock"},
+	"cluster/spark":              {"cluster", "cluster/clusterpb", "cluster/python", "cluster/state", "cluster/unixsock"},
 	"cluster/yarn":               {"cluster", "cluster/clusterpb", "cluster/hdfs", "cluster/yarn/yarnpb", "cluster/yarn/credentials", "cluster/yarn/protocol", "cluster/yarn/containerlogs", "cluster/yarn/gang", "cluster/yarn/site"},
 	"cluster/yarn/containerlogs": {"cluster", "cluster/clusterpb", "cluster/hdfs", "cluster/yarn/yarnpb", "cluster/yarn/protocol", "cluster/yarn/aggregated", "cluster/yarn/site"},
 	"cluster/yarn/gang":          {"cluster/yarn/protocol", "cluster/yarn/yarnpb"},
-	"cluster/yarn/site":          {"cluster/clusterpb", "cluster/hdfs"},
+	"cluster/yarn/site":          {"cluster", "cluster/clusterpb", "cluster/hdfs"},
 	"cluster/clustertest":        {"cluster", "cluster/client", "cluster/clusterpb", "cluster/state"},
 	"cluster/driver":             {"cluster", "cluster/auth", "cluster/clusterpb", "cluster/coordinator", "cluster/rundir", "cluster/runfiles", "cluster/ship", "cluster/state", "cluster/unixsock", "tensorboard", "cluster/driver/proxy", "cluster/driver/serving", "cluster/driver/webui"},
 	"cluster/driver/proxy":       {"cluster", "cluster/auth", "cluster/clusterpb", "cluster/coordinator", "cluster/driver/serving", "cluster/rundir", "cluster/runfiles", "cluster/ship", "cluster/state"},
@@ -146,17 +150,52 @@ func TestImports(t *testing.T) {
 	}
 }
 
+// namesOther are files in which such a word is not the name of an engine.
+var namesOther = map[string]bool{
+	"magics/verbs/spark.go": true, // the notebook's variable
+}
+
+// TestEngineNames: what an engine does differently stands in its cluster.Engine. Names of engines
+// are compared nowhere outside of the backends.
+func TestEngineNames(t *testing.T) {
+	t.Parallel()
+	engines := engines(nil)
+	backend := func(part string) bool {
+		return slices.ContainsFunc(engines, func(e cluster.Engine) bool { return strings.HasPrefix(part+"/", "cluster/"+e.Name+"/") })
+	}
+	for _, p := range list(t) {
+		from := part(p.ImportPath)
+		if p.ImportPath == module || from == "e2e" || backend(from) {
+			continue
+		}
+		for _, f := range append(p.GoFiles, p.CgoFiles...) {
+			files := token.NewFileSet()
+			tree, err := parser.ParseFile(files, filepath.Join(p.Dir, f), nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(tree, func(n ast.Node) bool {
+				word, ok := n.(*ast.BasicLit)
+				if ok && slices.Contains(engines.Names(), strings.Trim(word.Value, "\"")) && !namesOther[from+"/"+f] {
+					t.Errorf("%s: %s is the name of an engine: say in its cluster.Engine what is different about it", files.Position(word.Pos()), word.Value)
+				}
+				return true
+			})
+		}
+	}
+}
+
 // TestPackageComments: each package has exactly one.
 func TestPackageComments(t *testing.T) {
 	t.Parallel()
 	for _, p := range list(t) {
 		var with []string
 		for _, f := range append(p.GoFiles, p.CgoFiles...) {
-			ast, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, parser.PackageClauseOnly|parser.ParseComments)
+			tree, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, f), nil, parser.PackageClauseOnly|parser.ParseComments)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if ast.Doc != nil && !strings.Contains(ast.Doc.Text(), "Code generated") && len(ast.Doc.Text()) > 0 {
+			if tree.Doc != nil && !strings.Contains(tree.Doc.Text(), "Code generated") && len(tree.Doc.Text()) > 0 {
 				with = append(with, f)
 			}
 		}

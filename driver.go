@@ -41,7 +41,7 @@ func runMaster(ctx context.Context, _ []string) error {
 	input, state := attempt.Input()
 	err = driver.Hosted(ctx, driver.Options{
 		Version: version, Program: filepath.Join(dir, "tfcluster"),
-		Backends:  managedBackends(attempt),
+		Engines:   engines(attempt),
 		Elsewhere: hdfsdir.Open,
 		Hadoop:    hdfsdir.Configuration,
 		Events:    readEvents,
@@ -64,7 +64,7 @@ func runDriver(ctx context.Context, _ []string) error {
 	}
 	return driver.Main(ctx, driver.Options{
 		Version: version, Program: program,
-		Backends:    backends(),
+		Engines:     engines(nil),
 		TensorBoard: newBoard,
 		Elsewhere:   hdfsdir.Open,
 		Hadoop:      hdfsdir.Configuration,

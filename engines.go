@@ -15,28 +15,19 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/spark"
 	"github.com/tfcluster/tfcluster/cluster/spark/slot"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
-	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 )
 
 // This file alone imports the backends: what another engine needs of the program is here.
 
-// backends are the engines that --backend names.
-func backends() map[string]cluster.Backend {
-	return map[string]cluster.Backend{
-		"local": &local.Backend{Inventory: gpu.Inventory},
-		"spark": &spark.Backend{PythonPath: python.Extract},
-		"yarn":  &yarn.Backend{},
-	}
+// engines are those that --backend names. attempt is that of the application whose container
+// this process is in; nil outside of one.
+func engines(attempt *yarn.Attempt) cluster.Engines {
+	return cluster.Engines{local.Engine(gpu.Inventory), spark.Engine(python.Extract), yarn.Engine(attempt)}
 }
 
 // takeAttempt takes up the attempt of an application whose container this process is.
 func takeAttempt(ctx context.Context, dir string) (*yarn.Attempt, error) {
 	return yarn.TakeAttempt(ctx, dir, slog.New(slog.NewTextHandler(os.Stderr, nil)))
-}
-
-// managedBackends are the engines of a driver that its engine runs.
-func managedBackends(attempt *yarn.Attempt) map[string]cluster.Backend {
-	return map[string]cluster.Backend{"yarn": &yarn.Backend{Attempt: attempt}}
 }
 
 // agentConfig is an agent's configuration: of its container, or what a backend writes to its
@@ -57,19 +48,4 @@ func exitCode(err error) int {
 		return yarn.UnreachableCode
 	}
 	return 1
-}
-
-// diagnoseHadoop looks at the Hadoop of a request, for doctor.
-func diagnoseHadoop(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check {
-	return yarn.Diagnose(ctx, r)
-}
-
-// readContainerLogs reads what containers of a cluster that is over wrote.
-func readContainerLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
-	return containerlogs.Read(ctx, r, places, q, emit)
-}
-
-// applicationOutcomes returns how applications ended, by their ids.
-func applicationOutcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []string) map[string]string {
-	return containerlogs.Outcomes(ctx, r, applications)
 }

@@ -1,10 +1,7 @@
 package main
 
 import (
-	"context"
-
 	"github.com/tfcluster/tfcluster/cluster"
-	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/hdfsdir"
 	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
@@ -28,15 +25,5 @@ func (history) Folder(p *state.ClusterRecord) (results.Folder, error) {
 	if !rundir.IsURI(p.Dir) {
 		return results.LocalFolder(p.Dir), nil
 	}
-	return hdfsdir.OpenFolder(p.Dir, p.Engine["conf-dir"], p.Engine["user"])
-}
-
-// EngineLogs implements session.Archive.
-func (history) EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
-	return readContainerLogs(ctx, r, places, q, emit)
-}
-
-// Outcomes implements session.Archive.
-func (history) Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, leases []string) map[string]string {
-	return applicationOutcomes(ctx, r, leases)
+	return hdfsdir.OpenFolder(p.Dir, p.Engine[cluster.EngineConfDir], p.Engine[cluster.EngineUser])
 }

@@ -62,3 +62,9 @@ var ErrEnded = errors.New("the engine has ended the cluster")
 
 // EngineManaged is the key of a request that wants its driver run by the engine.
 const EngineManaged = "managed"
+
+// Keys of a request to an engine of Hadoop's: the folder of the configuration, and the user.
+const (
+	EngineConfDir = "conf-dir"
+	EngineUser    = "user"
+)

@@ -34,7 +34,9 @@ func (a *fakeArchive) Folder(p *state.ClusterRecord) (results.Folder, error) {
 	return results.LocalFolder(p.Dir), nil
 }
 
-func (a *fakeArchive) EngineLogs(_ context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
+func (*fakeArchive) IsApplication(name string) bool { return strings.HasPrefix(name, "application_") }
+
+func (a *fakeArchive) ReadLogs(_ context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
 	if a.err != nil {
 		return a.err
 	}
@@ -96,7 +98,7 @@ func TestOver(t *testing.T) {
 		},
 		now: map[string]string{"application_1_0002": "failed: AM expired"},
 	}
-	s := NewSession(t.Context(), session.Options{Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
+	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
 	t.Cleanup(s.Close)
 	for _, tt := range []struct{ line, want string }{
 		{"logs -c yarn-2", "out| ── cluster yarn-2: released 2026-01-02 03:04:05; run 3\nout| [worker:0] first\nout| [worker:0] second\nout| [worker:0] third\n"},
@@ -148,7 +150,7 @@ func TestLives(t *testing.T) {
 	f.lines = []*clusterpb.Line{{Task: "agent of worker:0", Text: "here"}}
 	f.run = &clusterpb.RunStatus{Id: 1, State: "running", Allocation: "application_1_0001"}
 	a := &fakeArchive{lives: map[string]string{"application_1_0001": "yarn-1"}, now: map[string]string{"application_1_0001": "running"}}
-	s := NewSession(t.Context(), session.Options{Connector: d, Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
+	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: d, Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
 	t.Cleanup(s.Close)
 	must(t, s, "%tfcluster logs -c application_1_0001 --task worker:0")
 	must(t, s, "%tfcluster logs --task container_1_0001_01_000002")

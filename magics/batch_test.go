@@ -15,7 +15,7 @@ import (
 
 func newTestShell(t *testing.T, d *fakeDrivers, dir string) *Session {
 	t.Helper()
-	s := NewSession(t.Context(), session.Options{Connector: d, Shell: true, Python: "python3", WorkingDir: dir, Client: "test"})
+	s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: d, Shell: true, Python: "python3", WorkingDir: dir, Client: "test"})
 	t.Cleanup(s.Close)
 	return s
 }

@@ -27,7 +27,7 @@ func TestConfiguration(t *testing.T) {
 	write(filepath.Join(work, "tfcluster.toml"), "idle = \"never\"\nreserve-timeout = \"3m\"\n[profile.big]\nps = 2\n")
 	reserve := func(line string) (*fakeCluster, error) {
 		d := newFakeDrivers(t)
-		s := NewSession(t.Context(), session.Options{Connector: d, WorkingDir: work})
+		s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: d, WorkingDir: work})
 		t.Cleanup(s.Close)
 		_, err := runCode(t.Context(), s, "%tfcluster reserve "+line+"\n%tfcluster start --show chief a.py", newRecord(), nil)
 		return d.get("local-1"), err

@@ -300,7 +300,7 @@ func TestGateMain(t *testing.T) {
 	ours, theirs := os.NewFile(uintptr(fds[0]), "ours"), os.NewFile(uintptr(fds[1]), "theirs")
 	ended := make(chan error, 1)
 	go func() {
-		ended <- GateMain(t.Context(), []string{"--owner", "kernel-9.json", "--python", "python3"}, session.Options{Connector: newFakeDrivers(t)}, theirs)
+		ended <- GateMain(t.Context(), []string{"--owner", "kernel-9.json", "--python", "python3"}, session.Options{Engines: engines(), Connector: newFakeDrivers(t)}, theirs)
 		_ = theirs.Close()
 	}()
 	var word map[string]string

@@ -104,7 +104,7 @@ func TestTranscripts(t *testing.T) {
 			}
 			drivers := newFakeDrivers(t)
 			drivers.prep = scenes[strings.TrimSuffix(filepath.Base(file), ".txt")]
-			s := NewSession(t.Context(), session.Options{Connector: drivers, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
+			s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: drivers, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
 			t.Cleanup(s.Close)
 			py := &fakePython{names: map[string]string{"lr": "0.1"}, exprs: map[string]string{"2*3": "6"}}
 			var got strings.Builder

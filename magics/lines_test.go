@@ -20,7 +20,7 @@ func TestLogsOfLongLines(t *testing.T) {
 	for _, shell := range []bool{false, true} {
 		drivers := newFakeDrivers(t)
 		drivers.prep = func(f *fakeCluster) { f.lines = lines }
-		s := NewSession(t.Context(), session.Options{Connector: drivers, Shell: shell, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
+		s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: drivers, Shell: shell, Python: "python3", WorkingDir: "/work/dir", Client: "test"})
 		t.Cleanup(s.Close)
 		if _, err := s.Launch(t.Context(), &clusterpb.ReserveRequest{Name: "here"}); err != nil {
 			t.Fatal(err)

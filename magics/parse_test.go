@@ -16,7 +16,7 @@ import (
 )
 
 func parseLine(line string, cell *string, shell bool) (*command.Command, error) {
-	table := verbs.NewSet().Table
+	table := verbs.NewSet(engines()).Table
 	return table.Command(context.Background(), table.Line(line, cell), values{}, shell)
 }
 
@@ -153,7 +153,7 @@ func TestParse(t *testing.T) {
 
 func TestCells(t *testing.T) {
 	t.Parallel()
-	s := NewSession(t.Context(), session.Options{Connector: newFakeDrivers(t)})
+	s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: newFakeDrivers(t)})
 	t.Cleanup(s.Close)
 	for _, tc := range []struct {
 		code string

@@ -23,7 +23,7 @@ type Session struct {
 // NewSession makes a session. With an owner it takes up, in the background, the
 // clusters that the last kernel of that name left; Close ends it.
 func NewSession(ctx context.Context, opt session.Options) *Session {
-	return &Session{State: session.NewState(ctx, opt), verbs: verbs.NewSet()}
+	return &Session{State: session.NewState(ctx, opt), verbs: verbs.NewSet(opt.Engines)}
 }
 
 // Table is the session's table, for help and the reference in the documentation.

@@ -16,7 +16,7 @@ import (
 
 func newTestSession(t *testing.T, d *fakeDrivers, owner string) *Session {
 	t.Helper()
-	s := NewSession(t.Context(), session.Options{Connector: d, Owner: owner, Python: "python3", WorkingDir: "/work/dir", Client: "test " + owner})
+	s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: d, Owner: owner, Python: "python3", WorkingDir: "/work/dir", Client: "test " + owner})
 	t.Cleanup(s.Close)
 	return s
 }

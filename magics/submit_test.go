@@ -81,7 +81,7 @@ func TestWaitForPast(t *testing.T) {
 		over("good", pastDir(t), "application_1_0001", "finished"), over("bad", failed, "application_1_0002", "finished as failed"),
 		over("none", pastDir(t), "application_1_0003", "finished as failed: not reserved within 10m"), living,
 	}}
-	s := NewSession(t.Context(), session.Options{Connector: newFakeDrivers(t), Shell: true, Python: "python3", WorkingDir: t.TempDir(), Client: "test", Archive: a})
+	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: newFakeDrivers(t), Shell: true, Python: "python3", WorkingDir: t.TempDir(), Client: "test", Archive: a})
 	t.Cleanup(s.Close)
 	for _, tt := range []struct {
 		words []string

@@ -32,7 +32,7 @@ func (d olderDriver) Status(ctx context.Context, req *clusterpb.StatusRequest, o
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	d := newFakeDrivers(t)
-	s := NewSession(t.Context(), session.Options{Connector: olderDrivers{d}, Version: "0.1.0", WorkingDir: "/work/dir", Client: "test"})
+	s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: olderDrivers{d}, Version: "0.1.0", WorkingDir: "/work/dir", Client: "test"})
 	t.Cleanup(s.Close)
 	out := newRecord()
 	if _, err := runCode(t.Context(), s, "%tfcluster version -c none", out, nil); err == nil || !strings.Contains(err.Error(), "there is no cluster none") {

@@ -182,7 +182,6 @@ func launch(ctx context.Context, program, name string, req *clusterpb.ReserveReq
 	cmd := exec.Command(program, "driver")
 	cmd.Stdin = strings.NewReader(string(input))
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = log, log, []*os.File{w}
-	cmd.Env = driverEnv(req)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		_ = w.Close()
@@ -206,19 +205,6 @@ func launch(ctx context.Context, program, name string, req *clusterpb.ReserveReq
 		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
 	}
 	return c, err
-}
-
-// driverEnv is a driver's environment: this process's, with the Hadoop that its request
-// names. It may be started by a kernel where a cell said which Hadoop, or by attach from a
-// shell that has none; all that it asks of HDFS is then of the same Hadoop as YARN.
-func driverEnv(req *clusterpb.ReserveRequest) []string {
-	env := os.Environ() // of a name that comes twice the last counts
-	for key, name := range map[string]string{"conf-dir": "HADOOP_CONF_DIR", "user": "HADOOP_USER_NAME"} {
-		if v := req.GetEngine()[key]; v != "" && req.GetBackend() == "yarn" {
-			env = append(env, name+"="+v)
-		}
-	}
-	return env
 }
 
 func readWord(ctx context.Context, r *os.File) (driverWord, error) {

@@ -57,31 +57,3 @@ func TestLaunchGivenUp(t *testing.T) {
 		}
 	}
 }
-
-// TestDriverEnvironment: a driver looks for HDFS where its request's Hadoop is, whoever
-// starts it. Not parallel: it has a state folder of its own.
-func TestDriverEnvironment(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("TFCLUSTER_HOME", dir)
-	t.Setenv("HADOOP_CONF_DIR", "/of/the/shell")
-	t.Setenv("HADOOP_USER_NAME", "")
-	program := filepath.Join(dir, "driver.sh")
-	script := "#!/bin/sh\necho '{\"error\": \"'$HADOOP_CONF_DIR $HADOOP_USER_NAME'\"}' >&3\n"
-	if err := os.WriteFile(program, []byte(script), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct{ backend, want string }{{"yarn", "/of/a/cell ana"}, {"local", "/of/the/shell "}} {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		c, err := Launch(ctx, program, &clusterpb.ReserveRequest{
-			Name: "env-" + tt.backend, Backend: tt.backend, Engine: map[string]string{"conf-dir": "/of/a/cell", "user": "ana"},
-		})
-		if err == nil {
-			c.Close()
-			t.Fatal("a driver that refused was launched")
-		}
-		if strings.TrimSpace(err.Error()) != strings.TrimSpace(tt.want) {
-			t.Errorf("%s: the driver has %q, want %q", tt.backend, err, tt.want)
-		}
-	}
-}

@@ -15,7 +15,7 @@ const addressEvery = 3 * time.Second
 // another network comes back with another address. Without a network it waits. serve
 // answers agents behind a listener, until the driver ends.
 func (d *driver) watchAddress(ctx context.Context, every time.Duration, serve func(net.Listener)) {
-	a, ok := d.opt.Backends[d.req.GetBackend()].(cluster.RemoteEngine)
+	a, ok := d.engine.Backend.(cluster.RemoteEngine)
 	if !ok || !d.coord.Moves(ctx) {
 		return
 	}

@@ -34,8 +34,8 @@ import (
 type Options struct {
 	Version string
 	Program string // the binary that agents run
-	// Backends by name; each driver uses one.
-	Backends map[string]cluster.Backend
+	// Engines are those that there are; each driver uses one.
+	Engines cluster.Engines
 	// TensorBoard makes the cluster's TensorBoard; may be nil. It is given the
 	// interpreter that has tensorboard, and the cluster's state folder and sockets' folder.
 	TensorBoard func(python, stateDir, socketDir, name string) coordinator.TensorBoards
@@ -110,22 +110,28 @@ func say(word io.WriteCloser, socket string, problem error) error {
 // driver is the process of one cluster. One goroutine uses it; what serve starts has ended
 // when serve returns.
 type driver struct {
+	given
 	directory
 	listeners
 	hosting   cluster.DriverHost // nil, unless this driver is one that its engine runs
 	opt       Options
 	log       *slog.Logger
-	req       *clusterpb.ReserveRequest
-	old       *state.State
 	name      string
 	claim     io.Closer
 	stateDir  string
-	begin     *clusterpb.StartRequest // the run that it is made for, which nobody else begins; nil: clients begin runs
 	since     time.Time
 	authority *auth.Authority
 	coord     *coordinator.Coordinator
 	// environment is of --venv, which a hosted driver's client packed; nil: there is none.
 	environment *clusterpb.Environment
+}
+
+// given is what the driver was asked for.
+type given struct {
+	req    *clusterpb.ReserveRequest
+	engine cluster.Engine
+	old    *state.State            // of the driver that it takes over from; nil: there was none
+	begin  *clusterpb.StartRequest // the run that it is made for, which nobody else begins; nil: clients begin runs
 }
 
 // directory is where the cluster's runs lie.
@@ -175,8 +181,12 @@ func (d *driver) prepare(ctx context.Context, in state.DriverInput) error {
 	if err := cluster.Validate(d.req.GetRoles()); err != nil {
 		return errors.Join(err, d.forget())
 	}
-	if d.opt.Backends[d.req.GetBackend()] == nil {
+	var known bool
+	if d.engine, known = d.opt.Engines.Find(d.req.GetBackend()); !known {
 		return errors.Join(fmt.Errorf("not yet: --backend %s", d.req.GetBackend()), d.forget())
+	}
+	if err := d.useHadoop(); err != nil {
+		return errors.Join(err, d.forget())
 	}
 	place := d.place
 	if d.managed() {
@@ -243,10 +253,7 @@ func (d *driver) serve(ctx context.Context) error {
 	cfg := coordinator.Config{
 		Name: d.name, Version: d.opt.Version, Request: d.req, Address: d.address, Authority: d.authority, StateDir: d.stateDir,
 		Directory: coordinator.Directory{Dir: d.dir, LastRun: d.lastRun, Earlier: d.earlier},
-		Backend:   d.opt.Backends[d.req.GetBackend()], Program: d.opt.Program, Hooks: coordinator.Hooks{SaveState: d.save}, Log: d.log,
-	}
-	if d.req.GetBackend() == "local" {
-		cfg.OrphanGrace, cfg.Here = 3*time.Second, true
+		Backend:   d.engine.Backend, OrphanGrace: d.engine.OrphanGrace, Here: d.engine.OnThisHost, Program: d.opt.Program, Hooks: coordinator.Hooks{SaveState: d.save}, Log: d.log,
 	}
 	if d.old != nil {
 		cfg.Recovered.Saved = d.old.Saved

@@ -53,7 +53,7 @@ func TestEngineAway(t *testing.T) {
 			_, err := word.Write(input)
 			word.CloseWithError(err)
 		}()
-		err = driver.Main(t.Context(), driver.Options{Backends: map[string]cluster.Backend{"lost": lost{c.why}}}, stdin, silent{})
+		err = driver.Main(t.Context(), driver.Options{Engines: cluster.Engines{{Name: "lost", Backend: lost{c.why}}}}, stdin, silent{})
 		if !errors.Is(err, c.why) {
 			t.Errorf("it ended with %v, want %v", err, c.why)
 		}

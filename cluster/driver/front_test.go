@@ -62,7 +62,7 @@ func (nowhere) Remove(context.Context, string) error               { return nil 
 
 // fronted are the options of a driver before an engine.
 func fronted(q cluster.Backend) driver.Options {
-	return driver.Options{Backends: map[string]cluster.Backend{"queued": q}, Elsewhere: func(dir string) (driver.Elsewhere, error) {
+	return driver.Options{Engines: cluster.Engines{{Name: "queued", Backend: q}}, Elsewhere: func(dir string) (driver.Elsewhere, error) {
 		return driver.Elsewhere{Ask: nowhere{}, Dir: "hdfs://" + dir, Close: silent{}}, nil
 	}}
 }

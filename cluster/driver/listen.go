@@ -16,7 +16,7 @@ import (
 
 // advertise asks the backend where its executors can dial, unless the person said it.
 func (d *driver) advertise(ctx context.Context) error {
-	a, ok := d.opt.Backends[d.req.GetBackend()].(cluster.RemoteEngine)
+	a, ok := d.engine.Backend.(cluster.RemoteEngine)
 	if !ok || d.req.GetAdvertise() != "" {
 		return nil
 	}

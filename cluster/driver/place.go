@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver/proxy"
@@ -46,7 +47,7 @@ const lookLimit = 30 * time.Second
 // directory that is used again keeps its runs.
 func (d *driver) place(ctx context.Context) error {
 	d.dir = d.req.GetDir()
-	home := d.dir == "" && d.req.GetBackend() == "yarn" // the user's on HDFS
+	home := d.dir == "" && d.engine.Hadoop // the user's on HDFS
 	if home {
 		d.dir = "tfcluster-runs/" + d.name
 	}
@@ -113,10 +114,27 @@ func (d *driver) takeUp(ctx context.Context) {
 	}
 }
 
+// useHadoop has this process use the Hadoop that the request names. The driver may be started
+// by a kernel where a cell said which Hadoop, or by attach from a shell that has none; all that
+// it asks of HDFS is then of the same Hadoop as its engine.
+func (d *driver) useHadoop() error {
+	if !d.engine.Hadoop || d.hosting != nil { // a container has its own
+		return nil
+	}
+	for key, name := range map[string]string{cluster.EngineConfDir: "HADOOP_CONF_DIR", cluster.EngineUser: "HADOOP_USER_NAME"} {
+		if v := d.req.GetEngine()[key]; v != "" {
+			if err := os.Setenv(name, v); err != nil {
+				return fmt.Errorf("use the Hadoop of the request: set %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
 // hadoop tells programs and agents of the driver's Hadoop: where runs lie on HDFS, and
 // where the engine is Hadoop's or may be.
 func (d *driver) hadoop(cfg *coordinator.Config) {
-	if d.opt.Hadoop == nil || d.spool == nil && d.req.GetBackend() == "local" {
+	if d.opt.Hadoop == nil || d.spool == nil && d.engine.OnThisHost {
 		return
 	}
 	h, err := d.opt.Hadoop(d.dir)

@@ -35,7 +35,7 @@ func (d *driver) proxy(ctx context.Context, word io.WriteCloser) error {
 }
 
 func (d *driver) newProxy() (*proxy.Proxy, error) {
-	host, ok := d.opt.Backends[d.req.GetBackend()].(cluster.DriverLauncher)
+	host, ok := d.engine.Backend.(cluster.DriverLauncher)
 	if !ok {
 		return nil, fmt.Errorf("--managed is for engines that can run a cluster's driver, such as yarn: %s cannot", d.req.GetBackend())
 	}

@@ -10,7 +10,7 @@ import (
 
 // forReaders are the words on the engine that whoever reads what is left of a cluster
 // needs: which Hadoop, and as whom.
-var forReaders = []string{"conf-dir", "user"}
+var forReaders = []string{cluster.EngineConfDir, cluster.EngineUser}
 
 // record gives what writes the cluster's ClusterRecord, once there is anything to know of it: a run
 // after the one before it, or something of its engine's.

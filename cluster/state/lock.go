@@ -96,9 +96,6 @@ func ClaimName(name, backend string) (string, error) {
 		}
 		return name, nil
 	}
-	if backend == "" {
-		backend = "local"
-	}
 	for i := 1; i < 10_000; i++ {
 		name := fmt.Sprintf("%s-%d", backend, i)
 		err := os.Mkdir(filepath.Join(home, name), 0o700)

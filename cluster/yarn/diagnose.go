@@ -19,7 +19,7 @@ import (
 // It asks YARN and HDFS, a few seconds each where they do not answer.
 func Diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check {
 	s, err := site.Find(r)
-	if errors.Is(err, hadoopconf.ErrNone) && r.GetEngine()[site.KeyConfDir] == "" {
+	if errors.Is(err, hadoopconf.ErrNone) && r.GetEngine()[cluster.EngineConfDir] == "" {
 		return []cluster.Check{{What: "Hadoop", Found: "not configured (needed for --backend yarn: HADOOP_CONF_DIR)"}}
 	}
 	if err != nil {

@@ -235,7 +235,7 @@ func TestNoYARN(t *testing.T) {
 		{"no ResourceManager named", conf(""), "names no ResourceManager", false},
 		{"nobody there", conf("<property><name>yarn.resourcemanager.address</name><value>" + dead + "</value></property>"), "no ResourceManager answers at " + dead + ": connect: connection refused; see that it runs", true},
 	} {
-		r := &clusterpb.ReserveRequest{Engine: map[string]string{site.KeyConfDir: tt.dir}}
+		r := &clusterpb.ReserveRequest{Engine: map[string]string{cluster.EngineConfDir: tt.dir}}
 		b := &Backend{}
 		host, err := b.Advertise(t.Context(), r)
 		if (err == nil) != tt.advertises || (err == nil && host != "127.0.0.1") {

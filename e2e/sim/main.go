@@ -82,7 +82,7 @@ func runDriver(ctx context.Context) (err error) {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	return driver.Main(ctx, driver.Options{
-		Version: version, Program: program, Backends: map[string]cluster.Backend{engineName: backend{}},
+		Version: version, Program: program, Engines: cluster.Engines{{Name: engineName, Backend: backend{}}},
 	}, io.Reader(os.Stdin), os.NewFile(3, "word"))
 }
 

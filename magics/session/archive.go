@@ -1,7 +1,6 @@
 package session
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,10 +24,6 @@ type Archive interface {
 	LivesAs(lease string) string
 	// Folder opens the cluster's directory.
 	Folder(p *state.ClusterRecord) (results.Folder, error)
-	// EngineLogs is ContainerLogs of cluster.ApplicationHistory, of what is over. r says which engine.
-	EngineLogs(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(heading string, lines []*clusterpb.Line) error) error
-	// Outcomes say how leases stand or ended, as far as their engine tells within a moment.
-	Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, leases []string) map[string]string
 }
 
 // Past is the cluster that a command means though it is over: err is why it was not found

@@ -20,6 +20,7 @@ const runsFolder = "tfcluster-runs"
 func (s *State) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (*Handle, error) {
 	req = proto.CloneOf(req)
 	named, placed := req.GetName() != "", req.GetDir() != ""
+	engine, _ := s.Options.Engines.Find(req.GetBackend())
 	ctx, cancel := context.WithTimeout(ctx, RecoverTimeout)
 	defer cancel()
 	var err error
@@ -29,7 +30,7 @@ func (s *State) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (*Han
 				return nil, err
 			}
 		}
-		if !placed && req.GetBackend() != "yarn" {
+		if !placed && !engine.Hadoop {
 			req.Dir = filepath.Join(req.GetWorkingDir(), runsFolder, req.GetName())
 		}
 		name, client, lerr := s.Options.Connector.Launch(ctx, req)

@@ -57,8 +57,8 @@ type Options struct {
 	Version    string
 	// Inventory lists this machine's GPUs; nil where that is not known.
 	Inventory func(context.Context) ([]*clusterpb.GPU, error)
-	// Hadoop says what there is of the Hadoop that a request means; may be nil.
-	Hadoop func(context.Context, *clusterpb.ReserveRequest) []cluster.Check
+	// Engines are those that --backend names.
+	Engines cluster.Engines
 	// Archive is what is left of clusters that are over; may be nil.
 	Archive Archive
 	// Shell: the command line, with its verbs and without %tfcluster in front of them.

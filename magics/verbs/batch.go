@@ -17,11 +17,11 @@ import (
 )
 
 // runVerb is the row of run.
-func runVerb() row {
+func runVerb(engines cluster.Engines) row {
 	return row{
 		Verb: command.Verb{
 			Name: "run", Summary: "reserve, start, wait and shut down", Shell: true, Words: "PROGRAM [words]", Program: true, MaxWords: -1,
-			Options: runOptions(), Example: "run --workers 2 train.py --epochs 3",
+			Options: runOptions(engines), Example: "run --workers 2 train.py --epochs 3",
 			Operand: command.OperandProgram, Check: checkTimeouts,
 		},
 		run: (*invocation).batch, ownInterrupts: true, configured: true,
@@ -29,8 +29,8 @@ func runVerb() row {
 }
 
 // runOptions are reserve's and start's, each once.
-func runOptions() []command.Option {
-	options := reserveOptions()
+func runOptions(engines cluster.Engines) []command.Option {
+	options := reserveOptions(engines)
 	for _, o := range startOptions() {
 		if !slices.ContainsFunc(options, func(have command.Option) bool { return have.Name == o.Name }) && o.Name != "again" && o.Name != "args" && o.Name != "wait" {
 			options = append(options, o)

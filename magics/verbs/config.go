@@ -13,6 +13,7 @@ import (
 
 	"github.com/BurntSushi/toml"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/magics/command"
 )
 
@@ -35,9 +36,9 @@ func (inv *invocation) configure(ctx context.Context) error {
 	if inv.Has("profile") {
 		profile = inv.Text("profile")
 	}
-	profiles := map[string]settings{}
+	profiles, options := map[string]settings{}, configurable(inv.session.Options.Engines)
 	for _, file := range configFiles(inv.workingDir(ctx)) {
-		if err := readConfig(file, found, profiles); err != nil {
+		if err := options.read(file, found, profiles); err != nil {
 			return &command.UsageError{Text: file + ": " + err.Error()}
 		}
 	}
@@ -48,7 +49,7 @@ func (inv *invocation) configure(ctx context.Context) error {
 		}
 		maps.Copy(found, of)
 	}
-	for _, name := range configurable() {
+	for _, name := range options.names {
 		if v := os.Getenv("TFCLUSTER_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))); v != "" {
 			found[name] = []string{v}
 		}
@@ -72,21 +73,24 @@ func configFiles(workingDir string) []string {
 	return append(files, filepath.Join(workingDir, "tfcluster.toml"))
 }
 
-// configurable are the options a configuration may hold: reserve's and start's.
-func configurable() []string {
-	var names []string
-	for _, options := range [][]command.Option{reserveOptions(), startOptions()} {
-		for _, o := range options {
-			if o.Name != "profile" && o.Name != "again" && o.Name != "args" && o.PerRole != command.OnlyFor {
-				names = append(names, o.Name)
-			}
-		}
-	}
-	return names
+// configOptions are the options that a configuration may hold: reserve's and start's.
+type configOptions struct {
+	names   []string
+	reserve command.Verb // whose options may be for one role
 }
 
-// readConfig adds one file's settings and profiles; a file that is not there adds none.
-func readConfig(file string, into settings, profiles map[string]settings) error {
+func configurable(engines cluster.Engines) configOptions {
+	c := configOptions{reserve: command.Verb{Options: reserveOptions(engines)}}
+	for _, o := range slices.Concat(c.reserve.Options, startOptions()) {
+		if o.Name != "profile" && o.Name != "again" && o.Name != "args" && o.PerRole != command.OnlyFor {
+			c.names = append(c.names, o.Name)
+		}
+	}
+	return c
+}
+
+// read adds one file's settings and profiles; a file that is not there adds none.
+func (c *configOptions) read(file string, into settings, profiles map[string]settings) error {
 	raw := map[string]any{}
 	if _, err := toml.DecodeFile(file, &raw); err != nil {
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
@@ -103,21 +107,20 @@ func readConfig(file string, into settings, profiles map[string]settings) error 
 			if profiles[name] == nil {
 				profiles[name] = settings{}
 			}
-			if err := addSettings(of, profiles[name]); err != nil {
+			if err := c.add(of, profiles[name]); err != nil {
 				return err
 			}
 		}
 		delete(raw, profileTable)
 	}
-	return addSettings(raw, into)
+	return c.add(raw, into)
 }
 
-func addSettings(raw map[string]any, into settings) error {
-	known, reserve := configurable(), command.Verb{Options: reserveOptions()}
+func (c *configOptions) add(raw map[string]any, into settings) error {
 	for key, v := range raw {
 		name := strings.ReplaceAll(key, "_", "-")
-		if _, o := reserve.RoleOption(name); !slices.Contains(known, name) && o == nil {
-			if near := command.Nearest(name, known); near != "" {
+		if _, o := c.reserve.RoleOption(name); !slices.Contains(c.names, name) && o == nil {
+			if near := command.Nearest(name, c.names); near != "" {
 				return fmt.Errorf("no option %s: did you mean %s?", key, near)
 			}
 			return fmt.Errorf("no option %s", key)
@@ -177,15 +180,12 @@ func (inv *invocation) apply(found settings) error {
 			return err
 		}
 	}
-	backend := inv.Text("backend")
-	if backend == "" {
-		backend = "local"
-	}
+	engine, _ := inv.session.Options.Engines.Find(inv.Text("backend"))
 	given := maps.Clone(inv.Seen)
 	var later []string // for one role: which there are is known at the end
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		o := inv.Verb.Lookup(name)
-		if o == nil || given[name] || given[alternatives[name]] || !o.IsFor(backend) || len(found[name]) == 0 {
+		if o == nil || given[name] || given[alternatives[name]] || !o.IsFor(engine.Name) || len(found[name]) == 0 {
 			continue
 		}
 		if inv.Verb.Option(name) == nil {

@@ -2,15 +2,14 @@ package verbs
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tfcluster/tfcluster/cluster/python"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
@@ -42,8 +41,7 @@ func (inv *invocation) doctor(ctx context.Context) (result.Value, error) {
 	findings := inv.findPython(ctx)
 	findings = append(findings, findTensorBoard(ctx, inv.session.Options.TensorBoardPython))
 	findings = append(findings, inv.findGPUs(ctx), findDisk(inv.workingDir(ctx)), findRuntimeDir(), findState())
-	findings = append(findings, findSpark(ctx, inv.interpreter())...)
-	findings = append(findings, inv.findHadoop(ctx)...)
+	findings = append(findings, inv.diagnose(ctx)...)
 	render.Display(inv.out, doctorView(findings, inv.session.Options.Version))
 	return nil, nil
 }
@@ -66,35 +64,6 @@ func doctorView(findings []finding, version string) render.Bundle {
 	return render.Bundle{Text: title + "\n" + t.Plain(), HTML: "<div><b>" + render.Escape(title) + "</b></div>" + t.HTML()}
 }
 
-// probe asks an interpreter for the versions of packages, without importing them.
-const probe = `import json,sys
-from importlib import metadata,util
-def v(n):
-    for d in (n,n+"-cpu",n+"-intel"):
-        try: return metadata.version(d)
-        except metadata.PackageNotFoundError: pass
-    return "installed" if util.find_spec(n.replace("-","_")) else ""
-print(json.dumps({"python":sys.version.split()[0],**{n:v(n) for n in sys.argv[1:]}}))`
-
-func packages(ctx context.Context, python string, names ...string) (map[string]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, python, append([]string{"-c", probe}, names...)...)
-	// The working directory stands first on python -c's path: a json.py in the user's folder would
-	// shadow the standard library, one in a folder that all may write would be somebody else's code.
-	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), "PYTHONSAFEPATH=1")
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("ask %s for its packages: %w", python, err)
-	}
-	found := map[string]string{}
-	if err := json.Unmarshal(out, &found); err != nil {
-		return nil, fmt.Errorf("ask %s for its packages: %w", python, err)
-	}
-	return found, nil
-}
-
 // interpreter is the notebook's Python.
 func (inv *invocation) interpreter() string {
 	if inv.session.Options.Python == "" {
@@ -104,12 +73,12 @@ func (inv *invocation) interpreter() string {
 }
 
 func (inv *invocation) findPython(ctx context.Context) []finding {
-	python := inv.interpreter()
-	got, err := packages(ctx, python, "ipykernel", "cloudpickle", "tensorflow", "keras", "jupyter-server-proxy", "jupyterlab")
+	interpreter := inv.interpreter()
+	got, err := python.Versions(ctx, interpreter, "ipykernel", "cloudpickle", "tensorflow", "keras", "jupyter-server-proxy", "jupyterlab")
 	if err != nil {
 		return []finding{{"Python", err.Error(), "install Python 3.11 to 3.13, or name one: tfcluster install --python PATH"}}
 	}
-	findings := []finding{{"Python", python + ", " + got["python"], ""}}
+	findings := []finding{{"Python", interpreter + ", " + got["python"], ""}}
 	for _, p := range []struct{ name, why string }{
 		{"ipykernel", "runs the notebook's Python cells"},
 		{"cloudpickle", "takes main_fun from the notebook to the tasks"},
@@ -123,7 +92,7 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 			if p.why != "" {
 				f.found += " (" + p.why + ")"
 			}
-			f.remedy = python + " -m pip install " + p.name
+			f.remedy = interpreter + " -m pip install " + p.name
 			if p.name == "jupyter-server-proxy" {
 				f.remedy = "pip install jupyter-server-proxy where JupyterLab runs, then restart it"
 			}
@@ -158,20 +127,20 @@ func findExtension() finding {
 	return f
 }
 
-func findTensorBoard(ctx context.Context, python string) finding {
+func findTensorBoard(ctx context.Context, interpreter string) finding {
 	f := finding{what: "TensorBoard", remedy: "make an environment with tensorboard and set TFCLUSTER_TENSORBOARD_PYTHON to its python"}
-	if python == "" {
+	if interpreter == "" {
 		f.found = "no environment named"
 		return f
 	}
-	got, err := packages(ctx, python, "tensorboard")
+	got, err := python.Versions(ctx, interpreter, "tensorboard")
 	switch {
 	case err != nil:
 		f.found = err.Error()
 	case got["tensorboard"] == "":
-		f.found, f.remedy = "not installed for "+python, python+" -m pip install tensorboard setuptools"
+		f.found, f.remedy = "not installed for "+interpreter, interpreter+" -m pip install tensorboard setuptools"
 	default:
-		f.found, f.remedy = got["tensorboard"]+", "+python, ""
+		f.found, f.remedy = got["tensorboard"]+", "+interpreter, ""
 	}
 	return f
 }

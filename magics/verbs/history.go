@@ -55,7 +55,7 @@ func (inv *invocation) history(ctx context.Context) (result.Value, error) {
 
 // recall asks the cluster, or, where that is over, reads what it left: then p is not nil.
 func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p *state.ClusterRecord, err error) {
-	if name := inv.Text("cluster"); isLease(name) && inv.session.Options.Archive != nil {
+	if name := inv.Text("cluster"); inv.isApplication(name) && inv.session.Options.Archive != nil {
 		if live := inv.session.Options.Archive.LivesAs(name); live != "" {
 			inv.Means(live)
 		} else if p = inv.session.PastOf(name); p == nil {
@@ -121,16 +121,16 @@ func (inv *invocation) outcomes(ctx context.Context, h *clusterpb.HistoryReply, 
 	for _, r := range h.GetRuns() {
 		ask(r.GetAllocation())
 	}
-	if len(asked) > 0 && inv.session.Options.Archive != nil {
-		req := &clusterpb.ReserveRequest{Engine: map[string]string{}}
-		if p != nil {
-			req = session.RequestOf(p)
-		} else if err := inv.hadoop(ctx, req); err != nil {
-			req = &clusterpb.ReserveRequest{}
-		}
-		now := inv.session.Options.Archive.Outcomes(ctx, req, asked)
-		for _, id := range asked {
-			known[id] = cmp.Or(now[id], inv.remembered(h, id), "not known to YARN any more")
+	if len(asked) > 0 {
+		if engine, ok := inv.session.Options.Engines.OfApplication(asked[0]); ok {
+			req, err := inv.requestOf(ctx, engine, p)
+			if err != nil {
+				req = &clusterpb.ReserveRequest{}
+			}
+			now := engine.History.Outcomes(ctx, req, asked)
+			for _, id := range asked {
+				known[id] = cmp.Or(now[id], inv.remembered(h, id), "not known to "+engine.Title+" any more")
+			}
 		}
 	}
 	for _, l := range h.GetLeases() {

@@ -5,10 +5,11 @@ import (
 	"context"
 	"errors"
 	"io"
-	"strings"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
@@ -42,7 +43,7 @@ func (inv *invocation) logs(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if name := inv.Text("cluster"); isLease(name) && inv.session.Options.Archive != nil {
+	if name := inv.Text("cluster"); inv.isApplication(name) && inv.session.Options.Archive != nil {
 		live := inv.session.Options.Archive.LivesAs(name)
 		if live == "" {
 			return nil, inv.leaseLogs(ctx, name, inv.session.PastOf(name), req)
@@ -133,8 +134,26 @@ func noLines(req *clusterpb.LogsRequest) string {
 	return "no lines yet"
 }
 
-// isLease tells an engine's name, such as YARN's of an application, from a cluster's.
-func isLease(name string) bool { return strings.HasPrefix(name, "application_") }
+// isApplication tells an engine's name of an application from a cluster's.
+func (inv *invocation) isApplication(name string) bool {
+	_, ok := inv.session.Options.Engines.OfApplication(name)
+	return ok
+}
+
+// requestOf says which engine a cluster was on that is over; without one, which the notebook
+// means.
+func (inv *invocation) requestOf(ctx context.Context, engine cluster.Engine, p *state.ClusterRecord) (*clusterpb.ReserveRequest, error) {
+	if p != nil {
+		return session.RequestOf(p), nil
+	}
+	req := &clusterpb.ReserveRequest{Backend: engine.Name, Engine: map[string]string{}}
+	if engine.Hadoop {
+		if err := inv.hadoop(ctx, req); err != nil {
+			return nil, err
+		}
+	}
+	return req, nil
+}
 
 // printer writes tasks' lines into the invocation's output, for logs: a shell gets each line
 // whole.

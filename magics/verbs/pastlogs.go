@@ -15,7 +15,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
-	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // pastTimeout bounds the reading of what is left somewhere.
@@ -105,15 +104,19 @@ func (inv *invocation) leaseLogs(ctx context.Context, lease string, p *state.Clu
 	if err := onlyTasks(inv); err != nil {
 		return err
 	}
-	r := &clusterpb.ReserveRequest{Engine: map[string]string{}}
-	var places []byte
-	if p != nil {
-		r, places = session.RequestOf(p), p.Places
-	} else if err := inv.hadoop(ctx, r); err != nil {
+	engine, ok := inv.session.Options.Engines.OfApplication(lease)
+	if !ok {
+		return &result.ClusterError{Text: "no engine here calls an application " + lease}
+	}
+	r, err := inv.requestOf(ctx, engine, p)
+	if err != nil {
 		return err
 	}
+	var places []byte
+	if p != nil {
+		places = p.Places
+	}
 	q := cluster.LogQuery{Allocation: lease, Task: req.GetTask(), Last: int(req.GetLast())}
-	var err error
 	if q.Grep, err = grepOf(req); err != nil {
 		return command.Usagef(inv.Verb, "%v", err)
 	}
@@ -123,7 +126,7 @@ func (inv *invocation) leaseLogs(ctx context.Context, lease string, p *state.Clu
 	out.Shows(lease, 0)
 	defer out.Close()
 	written := 0
-	err = inv.session.Options.Archive.EngineLogs(ctx, r, places, q, func(heading string, lines []*clusterpb.Line) error {
+	err = engine.History.ReadLogs(ctx, r, places, q, func(heading string, lines []*clusterpb.Line) error {
 		written += len(lines)
 		out.Heading(heading)
 		out.Lines(lines)

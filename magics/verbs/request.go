@@ -28,10 +28,8 @@ const (
 // request is the reservation that reserve's and run's options ask for. Its name and
 // folder are those given; place fills in what was left out.
 func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, error) {
-	backend := inv.Text("backend")
-	if backend == "" {
-		backend = "local"
-	}
+	engine, _ := inv.session.Options.Engines.Find(inv.Text("backend")) // which is one of them
+	backend := engine.Name
 	if err := inv.applies(backend); err != nil {
 		return nil, err
 	}
@@ -62,16 +60,16 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 	if p := inv.Text("python"); p != "" {
 		req.Python = interpreter(dir, p)
 	}
-	switch backend {
-	case "spark":
+	if engine.NotebookSession {
 		err = inv.sparkSession(ctx, req)
-	case "yarn":
+	}
+	if err == nil && engine.Hadoop {
 		err = inv.hadoop(ctx, req)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := inv.shipping(req, dir); err != nil {
+	if err := inv.shipping(req, engine, dir); err != nil {
 		return nil, err
 	}
 	if d := inv.Text("dir"); d != "" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -16,11 +17,11 @@ import (
 )
 
 // reserveVerb is the row of reserve.
-func reserveVerb() row {
+func reserveVerb(engines cluster.Engines) row {
 	return row{
 		Verb: command.Verb{
 			Name: "reserve", Summary: "reserve executors and wait until every one is ready", Magic: true,
-			Options: append(reserveOptions(), clusterOption()), Example: "reserve --workers 4 --gpus 1",
+			Options: append(reserveOptions(engines), clusterOption()), Example: "reserve --workers 4 --gpus 1",
 			Long:  "Equal options while that cluster lives return it at once.",
 			Check: checkTimeouts,
 		},
@@ -28,10 +29,10 @@ func reserveVerb() row {
 	}
 }
 
-func reserveOptions() []command.Option {
+func reserveOptions(engines cluster.Engines) []command.Option {
 	const res, rol, env, eng, life = "Resources, each also for one role: --ps-memory, --worker-node-label", "For one role: --worker-depends-on ps, --db-kind sidecar", "Environment", "Engine", "Lifetime"
-	return []command.Option{
-		{Name: "backend", Kind: command.KindChoice, Choices: []string{"local", "spark", "yarn"}, Default: "local", Help: "where executors run"},
+	before := []command.Option{
+		{Name: "backend", Kind: command.KindChoice, Choices: engines.Names(), Default: defaultEngine(engines), Help: "where executors run"},
 		{Name: "workers", Kind: command.KindCount, Max: command.MaxExecutors, Default: "2", Help: "workers"},
 		{Name: "ps", Kind: command.KindCount, Max: command.MaxExecutors, Default: "0", Help: "parameter servers, for ParameterServerStrategy"},
 		{Name: "chief", Kind: command.KindFlag, Help: "one executor more, the chief"},
@@ -41,7 +42,7 @@ func reserveOptions() []command.Option {
 		{Name: "gpus", Kind: command.KindCount, Max: 64, PerRole: command.AlsoFor, Group: res, Help: "GPUs a chief and worker; ps and evaluator get none unless asked"},
 		{Name: "cpus", Kind: command.KindNumber, Max: 4096, PerRole: command.AlsoFor, Group: res, Help: "CPUs a chief and worker; on local the default is a fair share"},
 		{Name: "memory", Kind: command.KindSize, PerRole: command.AlsoFor, Group: res, Help: "memory a chief and worker: 512m, 4g"},
-		{Name: "node-label", Kind: command.KindText, Only: "yarn", PerRole: command.AlsoFor, Group: res, Help: "YARN node label"},
+		{Name: "node-label", Kind: command.KindText, Only: onlyFor(engines, func(e cluster.Engine) bool { return e.NodeLabels }), PerRole: command.AlsoFor, Group: res, Help: "YARN node label"},
 
 		{Name: "kind", Kind: command.KindChoice, Choices: cluster.Kinds(), PerRole: command.OnlyFor, Group: rol, Help: "the run waits for tracked tasks and fails with them, ends untracked ones but fails with them, and only tells of a sidecar's failure; ps is untracked, evaluator, sidecar and tensorboard are sidecars, others are tracked"},
 		{Name: "depends-on", Kind: command.KindRoles, PerRole: command.OnlyFor, Group: rol, Help: "launched once these are there: tracked ones have ended well, others are in their program"},
@@ -55,16 +56,8 @@ func reserveOptions() []command.Option {
 		{Name: "files", Kind: command.KindPath, Meta: "PATH[::NAME][#archive]", Repeat: true, Group: env, Help: "files and folders for the tasks' working directory, read again at each start; #archive unpacks a zip or tar.gz. On local they are read where they lie"},
 		{Name: "env", Kind: command.KindEnv, Repeat: true, Group: env, Help: "environment variable of the tasks; K alone takes the notebook's"},
 		{Name: "no-zygote", Kind: command.KindFlag, Group: env, Help: "a fresh interpreter for each task instead of a fork of a warm one"},
-
-		{Name: "master", Kind: command.KindText, Meta: "URL", Only: "spark", Engine: "master", Group: eng, Help: "Spark master: spark://HOST:7077, yarn, k8s://…, local[N]; a session of the cluster's own is made there"},
-		{Name: "session", Kind: command.KindObject, Only: "spark", Engine: "session", Group: eng, Help: "SparkSession of the notebook to run on; default: spark, where there is one and no --master"},
-		{Name: "conf", Kind: command.KindKeyValue, Repeat: true, Only: "spark", Engine: "conf", Group: eng, Help: "Spark setting"},
-		{Name: "packages", Kind: command.KindText, Only: "spark", Engine: "packages", Group: eng, Help: "Spark packages"},
-		{Name: "queue", Kind: command.KindText, Only: "spark yarn", Engine: "queue", Group: eng, Help: "YARN queue"},
-		{Name: "priority", Kind: command.KindCount, Max: 1_000_000, Only: "yarn", Engine: "priority", Group: eng, Help: "YARN priority among the queue's applications"},
-		{Name: "tags", Kind: command.KindText, Only: "yarn", Engine: "tags", Group: eng, Help: "YARN application tags: A,B"},
-		{Name: "managed", Kind: command.KindFlag, Only: "yarn", Engine: "managed", Group: eng, Help: "YARN runs the cluster's driver too, in a container: the cluster does not need this machine, nor a road from the nodes to it"},
-		{Name: "tensorboard", Kind: command.KindFlag, Only: "yarn", Engine: "tensorboard", Group: eng, Help: "with --managed: TensorBoard on the application's page too, for whoever YARN shows that to"},
+	}
+	after := []command.Option{
 		{Name: "advertise", Kind: command.KindText, Meta: "HOST[:PORTS]", Group: eng, Help: "address that executors dial"},
 
 		{Name: "reserve-timeout", Kind: command.KindDuration, Default: "10m", Group: life, Help: "give up, with the reason, after this long"},
@@ -75,6 +68,7 @@ func reserveOptions() []command.Option {
 		{Name: "replace", Kind: command.KindFlag, Group: life, Help: "release this notebook's cluster first if its options differ"},
 		{Name: "profile", Kind: command.KindText, Meta: "NAME", Group: life, Help: "take the table [profile.NAME] of the configuration files"},
 	}
+	return slices.Concat(before, engineOptions(engines, eng), after)
 }
 
 // checkTimeouts refuses both names of one option.

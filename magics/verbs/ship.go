@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/ship"
 	"github.com/tfcluster/tfcluster/magics/command"
@@ -16,8 +17,8 @@ import (
 const unpackMark = "#archive"
 
 // shipping checks --venv, --py-files and --files as far as this machine can tell, and
-// has those that executors cannot reach carried to them. On local, tasks run here.
-func (inv *invocation) shipping(req *clusterpb.ReserveRequest, base string) error {
+// has those that executors cannot reach carried to them. On an engine of this host, tasks run here.
+func (inv *invocation) shipping(req *clusterpb.ReserveRequest, engine cluster.Engine, base string) error {
 	for _, p := range inv.Texts("py-files") {
 		p = Absolute(base, p)
 		if _, err := os.Stat(p); err != nil {
@@ -25,7 +26,7 @@ func (inv *invocation) shipping(req *clusterpb.ReserveRequest, base string) erro
 		}
 		req.PyFiles = append(req.PyFiles, p)
 	}
-	if req.GetBackend() != "local" {
+	if !engine.OnThisHost {
 		if err := inv.shipFiles(req, base); err != nil {
 			return err
 		}

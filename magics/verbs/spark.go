@@ -93,7 +93,7 @@ func (inv *invocation) suitsSession(req *clusterpb.ReserveRequest) error {
 // just launched on it.
 func (inv *invocation) lendSession(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest) error {
 	session := req.GetEngine()[engineSession]
-	if req.GetBackend() != "spark" || session == "" {
+	if engine, _ := inv.session.Options.Engines.Find(req.GetBackend()); !engine.NotebookSession || session == "" {
 		return nil
 	}
 	socket, err := state.HostSocket(m.Name)

@@ -134,16 +134,17 @@ func understands(st *clusterpb.ClusterStatus, version string) error {
 
 // startIn is --working-dir as the executors are to find it.
 func (inv *invocation) startIn(notebook string, reserved *clusterpb.ReserveRequest) (string, error) {
-	given, backend := inv.Text("working-dir"), cmp.Or(reserved.GetBackend(), "local")
+	given := inv.Text("working-dir")
+	engine, _ := inv.session.Options.Engines.Find(reserved.GetBackend())
 	switch {
 	case given == "":
 		return "", nil
-	case backend == "local":
+	case engine.OnThisHost:
 		return Absolute(notebook, given), nil
 	case !filepath.IsAbs(given):
-		return "", command.Usagef(inv.Verb, "--working-dir %s: on %s it must be absolute, a folder that every executor has", given, backend)
+		return "", command.Usagef(inv.Verb, "--working-dir %s: on %s it must be absolute, a folder that every executor has", given, reserved.GetBackend())
 	case len(reserved.GetShip()) > 0:
-		return "", command.Usagef(inv.Verb, "--working-dir: the files of --files lie in each task's own folder on %s; give one of the two", backend)
+		return "", command.Usagef(inv.Verb, "--working-dir: the files of --files lie in each task's own folder on %s; give one of the two", reserved.GetBackend())
 	}
 	return filepath.Clean(given), nil
 }

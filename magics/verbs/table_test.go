@@ -5,6 +5,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/local"
+	"github.com/tfcluster/tfcluster/cluster/spark"
+	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/magics/command"
 )
 
@@ -15,10 +19,15 @@ func (nobody) Expand(context.Context, []string) (map[string]*string, error) { re
 
 func (nobody) Evaluate(context.Context, string) (string, error) { return "", nil }
 
+// engines have an option of each kind.
+func engines() cluster.Engines {
+	return cluster.Engines{local.Engine(nil), spark.Engine(nil), yarn.Engine(nil)}
+}
+
 // TestTable: what the table promises holds for every row.
 func TestTable(t *testing.T) {
 	t.Parallel()
-	set := NewSet()
+	set := NewSet(engines())
 	table := set.Table
 	for i := range table.Verbs {
 		v := &table.Verbs[i]
@@ -57,7 +66,7 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{"start main_fun 'c' \"d\" # e", "logs -fn20 --now {", "reserve --ps-memory 4g --role=a=1 ?", "%%", "start é$ü{ü}"} {
 		f.Add(seed)
 	}
-	table := NewSet().Table
+	table := NewSet(engines()).Table
 	f.Fuzz(func(t *testing.T, line string) {
 		for _, cell := range []*string{nil, &line} {
 			if c, err := table.Command(context.Background(), table.Line(line, cell), nobody{}, false); err == nil && c.Verb == nil {

@@ -3,6 +3,7 @@ package verbs
 import (
 	"context"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/magics/bridge"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
@@ -23,12 +24,12 @@ type row struct {
 }
 
 // all are the verbs in the order in which help lists them.
-func all() []row {
+func all(engines cluster.Engines) []row {
 	return []row{
-		reserveVerb(),
+		reserveVerb(engines),
 		startVerb(),
 		waitVerb(),
-		runVerb(),
+		runVerb(engines),
 		trainVerb(),
 		evaluateVerb(),
 		inferenceVerb(),
@@ -54,10 +55,10 @@ type Set struct {
 	rows  map[string]*row
 }
 
-// NewSet makes the set.
-func NewSet() *Set {
+// NewSet makes the set; engines add their options to reserve and run.
+func NewSet(engines cluster.Engines) *Set {
 	s := &Set{Table: &command.Table{}, rows: map[string]*row{}}
-	for _, v := range all() {
+	for _, v := range all(engines) {
 		s.Table.Verbs = append(s.Table.Verbs, v.Verb)
 		s.rows[v.Name] = &v
 	}

@@ -6,17 +6,18 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/bridge"
 )
 
 // hadoopKeys are what says which Hadoop is meant and who the user is: for each variable
-// of the environment the key of a request, as cluster/yarn reads it. Of several that
+// of the environment the key of a request. Of several that
 // name the configuration the first counts.
 var hadoopKeys = [...]struct{ variable, key string }{
-	{"HADOOP_CONF_DIR", "conf-dir"},
-	{"YARN_CONF_DIR", "conf-dir"},
-	{"HADOOP_USER_NAME", "user"},
+	{"HADOOP_CONF_DIR", cluster.EngineConfDir},
+	{"YARN_CONF_DIR", cluster.EngineConfDir},
+	{"HADOOP_USER_NAME", cluster.EngineUser},
 }
 
 // hadoop puts the notebook's Hadoop into a request, so that a driver that is started
@@ -45,18 +46,23 @@ func (inv *invocation) hadoop(ctx context.Context, req *clusterpb.ReserveRequest
 	return nil
 }
 
-// findHadoop is doctor's part for YARN and HDFS.
-func (inv *invocation) findHadoop(ctx context.Context) []finding {
-	if inv.session.Options.Hadoop == nil {
-		return nil
-	}
-	req := &clusterpb.ReserveRequest{Engine: map[string]string{}}
-	if err := inv.hadoop(ctx, req); err != nil {
-		return []finding{{"Hadoop", err.Error(), "run the cell again when Python answers"}}
-	}
+// diagnose is doctor's part for each engine.
+func (inv *invocation) diagnose(ctx context.Context) []finding {
 	var findings []finding
-	for _, f := range inv.session.Options.Hadoop(ctx, req) {
-		findings = append(findings, finding{f.What, f.Found, f.Remedy})
+	for _, e := range inv.session.Options.Engines {
+		if e.Diagnose == nil {
+			continue
+		}
+		req := &clusterpb.ReserveRequest{Backend: e.Name, Python: inv.interpreter(), Engine: map[string]string{}}
+		if e.Hadoop {
+			if err := inv.hadoop(ctx, req); err != nil {
+				findings = append(findings, finding{e.Title, err.Error(), "run the cell again when Python answers"})
+				continue
+			}
+		}
+		for _, f := range e.Diagnose(ctx, req) {
+			findings = append(findings, finding{f.What, f.Found, f.Remedy})
+		}
 	}
 	return findings
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/hdfs"
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
@@ -19,16 +20,10 @@ type Site struct {
 	User string
 }
 
-// Keys of a request, as magics writes them: the notebook's Hadoop may be another than
-// that of this process's environment.
-const (
-	KeyConfDir = "conf-dir"
-	KeyUser    = "user"
-)
-
-// Find reads which Hadoop a request means, and as whom it is asked.
+// Find reads which Hadoop a request means, and as whom it is asked: the notebook's Hadoop may
+// be another than that of this process's environment.
 func Find(r *clusterpb.ReserveRequest) (s Site, err error) {
-	if dir := r.GetEngine()[KeyConfDir]; dir != "" {
+	if dir := r.GetEngine()[cluster.EngineConfDir]; dir != "" {
 		if s.Conf, err = hadoopconf.Load(dir); errors.Is(err, hadoopconf.ErrNone) {
 			err = fmt.Errorf("HADOOP_CONF_DIR=%s has no core-site.xml: %w", dir, err)
 		}
@@ -38,7 +33,7 @@ func Find(r *clusterpb.ReserveRequest) (s Site, err error) {
 	if err != nil {
 		return Site{}, err
 	}
-	if s.User = r.GetEngine()[KeyUser]; s.User == "" {
+	if s.User = r.GetEngine()[cluster.EngineUser]; s.User == "" {
 		s.User, err = hadoopconf.User()
 	}
 	return s, err

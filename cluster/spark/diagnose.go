@@ -1,4 +1,4 @@
-package verbs
+package spark
 
 import (
 	"context"
@@ -10,30 +10,34 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
-	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/python"
 )
 
-// findSpark is what --backend spark needs here: pyspark in the notebook's Python, Java,
+// diagnose looks at what this backend needs here: pyspark in the notebook's Python, Java,
 // and folders that exist where Spark is told of them. A machine that nobody set up for
 // Spark lacks nothing.
-func findSpark(ctx context.Context, python string) []finding {
+func diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check {
+	interpreter := r.GetPython()
 	folders, wrong := configured("SPARK_HOME", "SPARK_CONF_DIR")
-	got, err := packages(ctx, python, "pyspark", "grpcio-status", "pandas", "pyarrow")
-	f := finding{what: "Spark"}
+	got, err := python.Versions(ctx, interpreter, "pyspark", "grpcio-status", "pandas", "pyarrow")
+	f := cluster.Check{What: "Spark"}
 	switch {
 	case err != nil:
 		return nil // the line of Python says it
 	case got["pyspark"] == "" && folders == "":
-		f.found = "not set up (for --backend spark: " + python + " -m pip install 'pyspark[connect]', and Java)"
-		return []finding{f}
+		f.Found = "not set up (for --backend spark: " + interpreter + " -m pip install 'pyspark[connect]', and Java)"
+		return []cluster.Check{f}
 	case got["pyspark"] == "":
-		f.found, f.remedy = folders+", no pyspark", python+" -m pip install pyspark of the cluster's version"
-		return []finding{f, findJava(ctx, "")}
+		f.Found, f.Remedy = folders+", no pyspark", interpreter+" -m pip install pyspark of the cluster's version"
+		return []cluster.Check{f, findJava(ctx, "")}
 	}
-	f.found, f.remedy = "pyspark "+got["pyspark"], wrong
+	f.Found, f.Remedy = "pyspark "+got["pyspark"], wrong
 	if folders != "" {
-		f.found += ", " + folders
+		f.Found += ", " + folders
 	}
 	var without []string
 	for _, name := range []string{"grpcio-status", "pandas", "pyarrow"} {
@@ -42,10 +46,13 @@ func findSpark(ctx context.Context, python string) []finding {
 		}
 	}
 	if len(without) > 0 {
-		f.found += "; not for Spark Connect, which needs " + strings.Join(without, ", ") + ": " + python + " -m pip install 'pyspark[connect]'"
+		f.Found += "; not for Spark Connect, which needs " + strings.Join(without, ", ") + ": " + interpreter + " -m pip install 'pyspark[connect]'"
 	}
-	return []finding{f, findJava(ctx, got["pyspark"])}
+	return []cluster.Check{f, findJava(ctx, got["pyspark"])}
 }
+
+// javaTimeout bounds the start of a Java that tells its version.
+const javaTimeout = 30 * time.Second
 
 // javaVersion is in the first line of java -version: "17.0.9", or "1.8.0_392" for 8.
 var javaVersion = sync.OnceValue(func() *regexp.Regexp {
@@ -53,34 +60,34 @@ var javaVersion = sync.OnceValue(func() *regexp.Regexp {
 })
 
 // findJava looks for the Java that starts a driver of this pyspark, as Spark's own scripts do.
-func findJava(ctx context.Context, pyspark string) finding {
+func findJava(ctx context.Context, pyspark string) cluster.Check {
 	need := 8
 	if major, _, _ := strings.Cut(pyspark, "."); pyspark == "" || len(major) > 1 || major > "3" {
 		need = 17
 	}
-	f := finding{what: "Java", remedy: fmt.Sprintf("install a JRE of version %d or later, or set JAVA_HOME", need)}
+	f := cluster.Check{What: "Java", Remedy: fmt.Sprintf("install a JRE of version %d or later, or set JAVA_HOME", need)}
 	java := "java"
 	if home := os.Getenv("JAVA_HOME"); home != "" {
 		java = filepath.Join(home, "bin", "java")
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, javaTimeout)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, java, "-version").CombinedOutput()
 	if err != nil {
-		f.found = fmt.Sprintf("%s does not run: %v (Spark's driver is in Java)", java, err)
+		f.Found = fmt.Sprintf("%s does not run: %v (Spark's driver is in Java)", java, err)
 		return f
 	}
 	m := javaVersion().FindSubmatch(out)
 	if m == nil {
 		first, _, _ := strings.Cut(string(out), "\n")
-		f.found, f.remedy = java+", "+command.Shorten(strings.TrimSpace(first), 60), ""
+		f.Found, f.Remedy = fmt.Sprintf("%s, %.60s", java, strings.TrimSpace(first)), ""
 		return f
 	}
-	f.found = java + ", " + string(m[1])
+	f.Found = java + ", " + string(m[1])
 	if major, err := strconv.Atoi(string(m[2])); err != nil || major >= need {
-		f.remedy = ""
+		f.Remedy = ""
 	} else {
-		f.remedy = fmt.Sprintf("pyspark %s needs Java %d or later: install a JRE, or set JAVA_HOME", pyspark, need)
+		f.Remedy = fmt.Sprintf("pyspark %s needs Java %d or later: install a JRE, or set JAVA_HOME", pyspark, need)
 	}
 	return f
 }

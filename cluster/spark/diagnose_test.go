@@ -1,10 +1,12 @@
-package verbs
+package spark
 
 import (
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
 // executable writes a shell script of the test's.
@@ -19,8 +21,8 @@ func executable(t *testing.T, path, body string) string {
 	return path
 }
 
-// TestFindSpark: what stands for Spark on machines of several kinds, and what to do.
-func TestFindSpark(t *testing.T) {
+// TestDiagnose: what stands for Spark on machines of several kinds, and what to do.
+func TestDiagnose(t *testing.T) {
 	const connect = `"grpcio-status":"1.76.0","pandas":"2.3.3","pyarrow":"22.0.0"`
 	for _, c := range []struct {
 		name, packages, java string
@@ -45,10 +47,10 @@ func TestFindSpark(t *testing.T) {
 			for _, name := range []string{"SPARK_HOME", "SPARK_CONF_DIR"} {
 				t.Setenv(name, c.env[name])
 			}
-			findings := findSpark(t.Context(), python)
-			text, lacks := doctorView(findings, "test").Text, 0
-			for _, f := range findings {
-				if f.remedy != "" {
+			text, lacks := "", 0
+			for _, f := range diagnose(t.Context(), &clusterpb.ReserveRequest{Python: python}) {
+				text += strings.Join([]string{f.What, f.Found, f.Remedy}, "  ") + "\n"
+				if f.Remedy != "" {
 					lacks++
 				}
 			}

@@ -1,0 +1,44 @@
+package python
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// versionsTimeout bounds the start of an interpreter that tells its packages' versions.
+const versionsTimeout = 30 * time.Second
+
+// versionsProgram prints the versions of packages, without importing them.
+const versionsProgram = `import json,sys
+from importlib import metadata,util
+def v(n):
+    for d in (n,n+"-cpu",n+"-intel"):
+        try: return metadata.version(d)
+        except metadata.PackageNotFoundError: pass
+    return "installed" if util.find_spec(n.replace("-","_")) else ""
+print(json.dumps({"python":sys.version.split()[0],**{n:v(n) for n in sys.argv[1:]}}))`
+
+// Versions asks an interpreter for its own version, under "python", and those of packages; ""
+// is that of a package that it does not have.
+func Versions(ctx context.Context, interpreter string, packages ...string) (map[string]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, versionsTimeout)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, interpreter, append([]string{"-c", versionsProgram}, packages...)...)
+	// The working directory stands first on python -c's path: a json.py in the user's folder would
+	// shadow the standard library, one in a folder that all may write would be somebody else's code.
+	cmd.Dir = "/"
+	cmd.Env = append(os.Environ(), "PYTHONSAFEPATH=1")
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("ask %s for its packages: %w", interpreter, err)
+	}
+	found := map[string]string{}
+	if err := json.Unmarshal(out, &found); err != nil {
+		return nil, fmt.Errorf("ask %s for its packages: %w", interpreter, err)
+	}
+	return found, nil
+}

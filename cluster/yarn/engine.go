@@ -1,0 +1,42 @@
+package yarn
+
+import (
+	"context"
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
+)
+
+// Engine describes this backend. attempt is that of the application whose container this
+// process is in; nil outside of one.
+func Engine(attempt *Attempt) cluster.Engine {
+	return cluster.Engine{
+		Name: "yarn", Title: "YARN", Backend: &Backend{Attempt: attempt},
+		NodeLabels: true, Hadoop: true, Diagnose: Diagnose, History: archive{},
+		Options: []cluster.EngineOption{
+			{Name: "queue", Help: "YARN queue"},
+			{Name: "priority", Kind: cluster.CountOption, Max: 1_000_000, Help: "YARN priority among the queue's applications"},
+			{Name: "tags", Help: "YARN application tags: A,B"},
+			{Name: cluster.EngineManaged, Kind: cluster.FlagOption, Help: "YARN runs the cluster's driver too, in a container: the cluster does not need this machine, nor a road from the nodes to it"},
+			{Name: "tensorboard", Kind: cluster.FlagOption, Help: "with --managed: TensorBoard on the application's page too, for whoever YARN shows that to"},
+		},
+	}
+}
+
+// archive is what YARN keeps of applications.
+type archive struct{}
+
+// IsApplication implements cluster.EngineHistory.
+func (archive) IsApplication(name string) bool { return strings.HasPrefix(name, "application_") }
+
+// ReadLogs implements cluster.EngineHistory.
+func (archive) ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
+	return containerlogs.Read(ctx, r, locations, q, emit)
+}
+
+// Outcomes implements cluster.EngineHistory.
+func (archive) Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []string) map[string]string {
+	return containerlogs.Outcomes(ctx, r, applications)
+}

@@ -1,0 +1,49 @@
+package verbs
+
+import (
+	"strings"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/magics/command"
+)
+
+// optionKinds are the kinds of engines' options as the table of verbs has them.
+var optionKinds = map[cluster.OptionKind]command.Kind{
+	cluster.TextOption:     command.KindText,
+	cluster.FlagOption:     command.KindFlag,
+	cluster.CountOption:    command.KindCount,
+	cluster.KeyValueOption: command.KindKeyValue,
+	cluster.ObjectOption:   command.KindObject,
+}
+
+// engineOptions returns the options of reserve that engines add, in the engines' order. One
+// that several have is listed once.
+func engineOptions(engines cluster.Engines, group string) []command.Option {
+	var options []command.Option
+	listed := map[string]int{} // index in options, by name
+	for _, e := range engines {
+		for _, o := range e.Options {
+			if i, ok := listed[o.Name]; ok {
+				options[i].Only += " " + e.Name
+				continue
+			}
+			listed[o.Name] = len(options)
+			options = append(options, command.Option{
+				Name: o.Name, Kind: optionKinds[o.Kind], Meta: o.Meta, Max: o.Max, Repeat: o.Repeat, Help: o.Help,
+				Only: e.Name, Engine: o.Name, Group: group,
+			})
+		}
+	}
+	return options
+}
+
+// onlyFor is the field Only of an option that only some engines have.
+func onlyFor(engines cluster.Engines, have func(cluster.Engine) bool) string {
+	return strings.Join(engines.NamesOf(have), " ")
+}
+
+// defaultEngine is the name of the engine that a request without --backend means.
+func defaultEngine(engines cluster.Engines) string {
+	e, _ := engines.Find("")
+	return e.Name
+}
