@@ -121,7 +121,7 @@ func (m *Mirror) complete(name, part string, there map[string]bool) bool {
 
 // names are the checkpoints that a state file names, which lies under another name yet.
 func (m *Mirror) names(name, lies string) []string {
-	if path.Base(name) != "checkpoint" {
+	if !NamesOthers(name) {
 		return nil
 	}
 	state, err := m.sender.root.ReadFile(lies)

@@ -20,6 +20,10 @@ func Grows(name string) bool {
 	return strings.Contains(base, "tfevents") || strings.HasPrefix(base, "events.out")
 }
 
+// NamesOthers tells whether a file is TensorFlow's state file of a folder of checkpoints, which
+// names those that are complete.
+func NamesOthers(name string) bool { return path.Base(name) == "checkpoint" }
+
 // passing matches the names that files bear before they are given their own: ours and
 // Keras's aside, TensorFlow's state file and the shards of its data.
 var passing = sync.OnceValue(func() *regexp.Regexp {
@@ -30,7 +34,7 @@ var passing = sync.OnceValue(func() *regexp.Regexp {
 // stands behind them.
 func Rank(name string) int {
 	switch base := path.Base(name); {
-	case base == "checkpoint":
+	case NamesOthers(name):
 		return 3
 	case base == "saved_model.pb" || base == "fingerprint.pb" || base == "training_metadata.json":
 		return 2

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"path"
 	"slices"
 	"syscall"
 	"time"
@@ -76,7 +75,7 @@ func (s *Sender) due(found map[string]quiet, now time.Time, end bool) []string {
 		if end || now.Sub(version.since) >= settled {
 			ready[name] = true
 		}
-		if path.Base(name) != "checkpoint" {
+		if !NamesOthers(name) {
 			continue
 		}
 		state, err := s.root.ReadFile(name)
@@ -105,7 +104,7 @@ func (s *Sender) due(found map[string]quiet, now time.Time, end bool) []string {
 func (s *Sender) removed(found map[string]quiet) []string {
 	var names, inUse []string
 	for name := range found {
-		if path.Base(name) != "checkpoint" {
+		if !NamesOthers(name) {
 			continue
 		}
 		if state, err := s.root.ReadFile(name); err == nil {

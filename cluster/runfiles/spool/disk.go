@@ -189,7 +189,7 @@ func (s *Spool) makeRoom() {
 	s.mu.Lock()
 	var names []string
 	for name, e := range s.known {
-		if !e.Away && !grows(name) && path.Base(name) != recordName && path.Base(name) != "checkpoint" {
+		if !e.Away && !grows(name) && path.Base(name) != recordName && !runfiles.NamesOthers(name) {
 			names = append(names, name)
 		}
 	}
