@@ -151,7 +151,7 @@ func (c *Coordinator) replace(id cluster.ExecutorID) {
 	})
 }
 
-// reasonMost is how long who waits for a reservation, or is about to, may take to read why it
+// reasonMost is how long clients whose streams are open may take to read why a reservation
 // failed.
 const reasonMost = 200 * time.Millisecond
 

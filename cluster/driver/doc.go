@@ -4,7 +4,7 @@
 // and another driver takes over from the state it saved.
 //
 // Where the engine runs the driver (Hosted), clients dial it as agents do, by TCP, and
-// the process on the user's host is a front: it has the engine start the driver, finds
+// the process on the user's host is a proxy: it has the engine start the driver, finds
 // it wherever it is started again, and hands it what clients ask. The cluster lives
 // without it.
 package driver

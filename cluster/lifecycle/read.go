@@ -38,7 +38,7 @@ func (l *Machine) HasRole(role string) bool {
 // have arrived, of which came are chiefs and workers; problem says who never comes. One that
 // begins only when tasks that may wait here have ended is among those.
 func (l *Machine) BarrierOpens(arrived map[cluster.TaskID]bool, came int) (problem string, open bool) {
-	if l.run.missesAtBarrier(came) {
+	if l.run.barrierAwaits(came) {
 		return "", false
 	}
 	open = true
@@ -57,9 +57,9 @@ func (l *Machine) BarrierOpens(arrived map[cluster.TaskID]bool, came int) (probl
 	return "", open
 }
 
-// missesAtBarrier is whether somebody is missing at a barrier who will come in any case, as far as the counts of
-// tasks tell: it spares a look at each task for each that arrives.
-func (r *Run) missesAtBarrier(came int) bool {
+// barrierAwaits is whether a task is missing at a barrier that will come in any case, as far
+// as the counts of tasks tell: it spares a look at each task for each that arrives.
+func (r *Run) barrierAwaits(came int) bool {
 	missing := -came
 	for _, role := range []string{cluster.Chief, cluster.Worker} {
 		n := r.count[role]

@@ -17,7 +17,7 @@ func TestJournalIsWrittenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	s := &Spool{root: root, gone: map[string]bool{"run-001/checkpoints/old": true}, changed: true}
+	s := &Spool{root: root, contents: contents{gone: map[string]bool{"run-001/checkpoints/old": true}, changed: true}}
 	obstacle := filepath.Join(dir, journalName+".new")
 	if err := os.Mkdir(obstacle, 0o700); err != nil {
 		t.Fatal(err)

@@ -57,6 +57,7 @@ type Spool struct {
 
 	living context.Context // ends with Close
 	end    context.CancelFunc
+	notes  notes
 
 	// tree is held for writing while what is there is looked at as a whole, and for
 	// reading while a file gets or loses its name. It is taken before mu.
@@ -64,13 +65,16 @@ type Spool struct {
 
 	mu sync.Mutex
 	// guarded by mu
+	contents
+	sent    int   // files carried over so far
+	trouble error // of the last round; nil when it went well
+}
+
+// contents are what the journal holds.
+type contents struct {
 	known   map[string]entry // what lies elsewhere, by path
 	gone    map[string]bool  // removed here, not yet elsewhere
 	changed bool             // since the journal was written
-	sent    int              // files carried over so far
-	trouble error            // of the last round; nil when it went well
-	note    func(text string)
-	waiting []string // notes before there was someone to tell
 }
 
 // entry is a file as it lies elsewhere.
@@ -98,7 +102,7 @@ func Open(ctx context.Context, c Config) (*Spool, error) {
 	sum := sha256.Sum256([]byte(c.Dir))
 	s := &Spool{
 		cfg: c, folder: filepath.Join(c.Parent, ".spool-"+hex.EncodeToString(sum[:8])), turn: make(chan struct{}, 1),
-		known: map[string]entry{}, gone: map[string]bool{},
+		contents: contents{known: map[string]entry{}, gone: map[string]bool{}},
 	}
 	if err := s.claim(ctx); err != nil {
 		return nil, err
@@ -147,26 +151,41 @@ func (s *Spool) Folder() string { return s.folder }
 
 // Tell gives notes for people, one line each, to someone from now on.
 func (s *Spool) Tell(note func(text string)) {
-	s.mu.Lock()
-	waiting := s.waiting
-	s.note, s.waiting = note, nil
-	s.mu.Unlock()
-	for _, text := range waiting {
+	for _, text := range s.notes.listen(note) {
 		note(text)
 	}
 }
 
 func (s *Spool) say(text string) {
-	s.mu.Lock()
-	note := s.note
-	if note == nil {
-		s.waiting = append(s.waiting, text)
-	}
-	s.mu.Unlock()
 	s.cfg.Log.Info("directory", "note", text)
-	if note != nil {
+	if note := s.notes.listener(text); note != nil {
 		note(text)
 	}
+}
+
+// notes are what the spool has to tell of the directory.
+type notes struct {
+	mu      sync.Mutex
+	told    func(text string) // guarded by mu
+	waiting []string          // guarded by mu: from before there was someone to tell
+}
+
+// listen makes told the one who is told from now on, and returns what has waited for it.
+func (n *notes) listen(told func(text string)) (waiting []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	waiting, n.told, n.waiting = n.waiting, told, nil
+	return waiting
+}
+
+// listener returns who is to be told a note; nil: nobody yet, and the note waits.
+func (n *notes) listener(note string) func(text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.told == nil {
+		n.waiting = append(n.waiting, note)
+	}
+	return n.told
 }
 
 // Close ends the use of the folder, and removes it where everything in it lies
