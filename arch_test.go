@@ -44,7 +44,7 @@ var mayImport = map[string][]string{
 	"cluster/hdfs":               {},
 	"cluster/hdfsdir":            {"cluster/driver", "cluster/hdfs"},
 	"cluster/runfiles":           {"cluster/clusterpb", "cluster/lockfile", "cluster/rundir"},
-	"cluster/ship":               {"cluster/clusterpb", "cluster/lockfile"},
+	"cluster/ship":               {"cluster/atomicfile", "cluster/clusterpb", "cluster/lockfile"},
 	"cluster/local":              {"cluster", "cluster/clusterpb", "cluster/rundir", "cluster/state"},
 	"cluster/spark":              {"cluster", "cluster/clusterpb", "cluster/state", "cluster/unixsock"},
 	"cluster/yarn":               {"cluster", "cluster/clusterpb", "cluster/hdfs", "cluster/yarn/yarnpb", "cluster/yarn/credentials", "cluster/yarn/protocol", "cluster/yarn/containerlogs", "cluster/yarn/gang", "cluster/yarn/site"},
