@@ -23,7 +23,7 @@ const module = "github.com/tfcluster/tfcluster"
 // mayImport says, for each part, which other parts it may import; main may import all.
 // A part is a folder with everything below it, the longest that fits.
 var mayImport = map[string][]string{
-	"kernel":                     {},
+	"kernel":                     {"cluster/unixsock"},
 	"magics":                     {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "magics/verbs", "cluster", "cluster/client", "cluster/clusterpb"},
 	"magics/verbs":               {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "cluster", "cluster/client", "cluster/clusterpb", "cluster/logstore", "cluster/python", "cluster/results", "cluster/rundir", "cluster/ship", "cluster/state"},
 	"magics/session":             {"magics/command", "magics/render", "magics/result", "cluster", "cluster/client", "cluster/clusterpb", "cluster/results", "cluster/state"},
@@ -47,8 +47,8 @@ var mayImport = map[string][]string{
 	"cluster/python":             {},
 	"cluster/hdfs":               {},
 	"cluster/hdfsdir":            {"cluster/driver", "cluster/hdfs"},
-	"cluster/runfiles":           {"cluster/clusterpb", "cluster/lockfile"},
-	"cluster/ship":               {"cluster/clusterpb", "cluster/lockfile"},
+	"cluster/runfiles":           {"cluster/clusterpb", "cluster/lockfile", "cluster/rundir"},
+	"cluster/ship":               {"cluster/atomicfile", "cluster/clusterpb", "cluster/lockfile"},
 	"cluster/local":              {"cluster", "cluster/clusterpb", "cluster/rundir", "cluster/state"},
 	"cluster/spark":              {"cluster", "cluster/clusterpb", "cluster/python", "cluster/state", "cluster/unixsock"},
 	"cluster/yarn":               {"cluster", "cluster/clusterpb", "cluster/hdfs", "cluster/yarn/yarnpb", "cluster/yarn/credentials", "cluster/yarn/protocol", "cluster/yarn/containerlogs", "cluster/yarn/gang", "cluster/yarn/site"},
@@ -66,8 +66,8 @@ var mayImport = map[string][]string{
 	"cluster/agent/tasklog":      {"cluster/agent/excerpt", "cluster/clusterpb"},
 	"cluster/agent/interpreter":  {"cluster/agent/excerpt", "cluster/agent/forking", "cluster/agent/proc", "cluster/clusterpb", "cluster/lockfile", "cluster/python"},
 	"cluster/agent/forking":      {"cluster/agent/proc"},
-	"cluster/agent":              {"cluster/agent/gpu", "cluster/agent/interpreter", "cluster/agent/tasklog", "cluster/agent/excerpt", "cluster/agent/forking", "cluster/agent/proc", "cluster/clusterpb", "cluster/runfiles", "cluster/ship", "cluster/python", "cluster/hdfs", "rdma", "tensorboard/events", "cluster/lockfile"},
-	"tensorboard":                {},
+	"cluster/agent":              {"cluster/agent/gpu", "cluster/agent/interpreter", "cluster/agent/tasklog", "cluster/agent/excerpt", "cluster/agent/forking", "cluster/agent/proc", "cluster/clusterpb", "cluster/runfiles", "cluster/ship", "cluster/python", "cluster/hdfs", "rdma", "tensorboard/events", "cluster/lockfile", "cluster/rundir"},
+	"tensorboard":                {"cluster/unixsock"},
 	"rdma":                       {},
 	"jupyter-ext":                {},
 	"e2e":                        {"cluster", "cluster/clusterpb", "cluster/clustertest", "cluster/spark/sparktest", "cluster/yarn/hadooptest"},

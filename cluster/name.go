@@ -10,7 +10,8 @@ import (
 // sends what a driver of an earlier number would pass over without a word.
 //
 //	1  StartRequest.start_in (start --working-dir)
-const Protocol = 1
+//	2  StartRequest.options, in place of a field for each
+const Protocol = 2
 
 var clusterName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)

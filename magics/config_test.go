@@ -40,7 +40,7 @@ func TestConfiguration(t *testing.T) {
 	if r := f.request; len(r.GetRoles()) != 2 || r.GetRoles()[0].GetCount() != 3 || r.GetRoles()[1].GetEach().GetMemoryBytes() != 1<<30 || r.GetIdleMillis() != 0 || r.GetTimeoutMillis() != 60_000 || r.GetEnv()["A"] != "1" {
 		t.Errorf("the request is %v", r)
 	}
-	if f.starts[0].GetMaxRestarts() != 4 {
+	if f.starts[0].GetOptions().GetMaxRestarts() != 4 {
 		t.Errorf("the start is %v", f.starts[0])
 	}
 	t.Setenv("TFCLUSTER_IDLE", "5m")

@@ -270,20 +270,21 @@ func TestStartRequest(t *testing.T) {
 	defer f.mu.Unlock()
 	want := []*clusterpb.StartRequest{
 		{
-			Program:     &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: sent([]byte("pickle")), Modules: sent([]byte("zip")), Words: []string{"a", "b c"}},
-			MaxRestarts: 2, Resume: "3", StepTimeoutMillis: 60_000, RunTimeoutMillis: 7_200_000, KerasPatch: true, Env: map[string]string{"A": "1"}, Show: "chief", Mode: "train", Epochs: 1, WorkingDir: "/work/dir",
+			Program: &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: sent([]byte("pickle")), Modules: sent([]byte("zip")), Words: []string{"a", "b c"}},
+			Show:    "chief",
+			Options: &clusterpb.RunOptions{MaxRestarts: 2, Resume: "3", StepTimeoutMillis: 60_000, RunTimeoutMillis: 7_200_000, KerasPatch: true, Env: map[string]string{"A": "1"}, Mode: "train", Epochs: 1, WorkingDir: "/work/dir"},
 		},
 		{
-			Program:  &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: sent([]byte("pickle")), Modules: sent([]byte("zip")), Args: sent([]byte("args"))},
-			Callback: true, KerasPatch: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir",
+			Program: &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: "main_fun", Body: sent([]byte("pickle")), Modules: sent([]byte("zip")), Args: sent([]byte("args"))},
+			Options: &clusterpb.RunOptions{Callback: true, KerasPatch: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir"},
 		},
 		{
-			Program:  &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: sent([]byte("print(1)\n")), Modules: sent([]byte("zip")), Words: []string{"x", "y"}},
-			Callback: true, KerasPatch: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir",
+			Program: &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: sent([]byte("print(1)\n")), Modules: sent([]byte("zip")), Words: []string{"x", "y"}},
+			Options: &clusterpb.RunOptions{Callback: true, KerasPatch: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir"},
 		},
 		{
-			Program:  &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: sent([]byte("print(1)\n")), Modules: sent([]byte("zip")), Words: []string{"x", "y"}},
-			Callback: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir",
+			Program: &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: sent([]byte("print(1)\n")), Modules: sent([]byte("zip")), Words: []string{"x", "y"}},
+			Options: &clusterpb.RunOptions{Callback: true, Mode: "train", Epochs: 1, WorkingDir: "/work/dir"},
 		},
 	}
 	if len(f.starts) != len(want) {

@@ -57,7 +57,7 @@ func TestSubmit(t *testing.T) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			b := f.request.GetBegin()
-			if begins := b.GetMaxRestarts() == 2 && string(b.GetProgram().GetBody().GetData()) == "pass\n"; begins != tt.begins || (len(f.starts) == 0) != tt.begins {
+			if begins := b.GetOptions().GetMaxRestarts() == 2 && string(b.GetProgram().GetBody().GetData()) == "pass\n"; begins != tt.begins || (len(f.starts) == 0) != tt.begins {
 				t.Errorf("the driver is to begin %v; %d starts were asked for", b, len(f.starts))
 			}
 		})

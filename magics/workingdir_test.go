@@ -45,7 +45,7 @@ func TestWorkingDirOption(t *testing.T) {
 			continue
 		}
 		f.mu.Lock()
-		if err != nil || len(f.starts) != 1 || f.starts[0].GetStartIn() != tt.want || f.starts[0].GetWorkingDir() != "/work/dir" {
+		if err != nil || len(f.starts) != 1 || f.starts[0].GetOptions().GetStartIn() != tt.want || f.starts[0].GetOptions().GetWorkingDir() != "/work/dir" {
 			t.Errorf("%s on %s asks for %v: %v", line, tt.backend, f.starts, err)
 		}
 		f.mu.Unlock()

@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +19,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/unixsock"
 )
 
 //go:embed serve.py
@@ -115,17 +116,9 @@ func (b *Board) serve() error {
 	if b.server != nil {
 		return nil
 	}
-	path := filepath.Join(b.dir, SocketName)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove a stale socket: %w", err)
-	}
-	ln, err := net.Listen("unix", path)
+	ln, err := unixsock.Listen(filepath.Join(b.dir, SocketName))
 	if err != nil {
 		return fmt.Errorf("listen for the browser: %w", err)
-	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		_ = ln.Close() // the error to tell is the first one
-		return fmt.Errorf("make the socket private: %w", err)
 	}
 	proxy := NewProxy("/"+b.name+"/"+b.token+"/", filepath.Join(b.dir, "tb.sock"))
 	b.server = &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}

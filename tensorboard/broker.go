@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/unixsock"
 )
 
 // clusterName is what a path may name: it becomes a folder.
@@ -26,15 +27,9 @@ var clusterName = sync.OnceValue(func() *regexp.Regexp {
 // a Jupyter server that is killed does not end what it started.
 func Broker(ctx context.Context, socket, dir string) error {
 	parent := os.Getppid()
-	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove a stale socket: %w", err)
-	}
-	ln, err := net.Listen("unix", socket)
+	ln, err := unixsock.Listen(socket)
 	if err != nil {
 		return fmt.Errorf("listen for jupyter-server-proxy: %w", err)
-	}
-	if err := os.Chmod(socket, 0o600); err != nil {
-		return errors.Join(fmt.Errorf("make the socket private: %w", err), ln.Close())
 	}
 	server := &http.Server{Handler: route(dir), ReadHeaderTimeout: 10 * time.Second}
 	ctx, cancel := context.WithCancel(ctx)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lockfile"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
@@ -144,7 +145,7 @@ func (o *ownFiles) launch(ctx context.Context, l *clusterpb.Launch) (*clusterpb.
 		d = &clusterpb.Directories{}
 		l.Directories = d
 	}
-	there, here := d.GetDir(), filepath.Join(o.dir, fmt.Sprintf("run-%03d", l.GetRun()))
+	there, here := d.GetDir(), rundir.Dir(o.dir, l.GetRun())
 	for _, dir := range []*string{&d.Logs, &d.Checkpoints, &d.Export} {
 		if rest, below := strings.CutPrefix(*dir, there); below && filepath.IsLocal(strings.TrimPrefix(rest, "/")) {
 			*dir = filepath.Join(here, rest)
@@ -184,7 +185,7 @@ func (o *ownFiles) settle(ctx context.Context, next int32) {
 		if id == next || r.last.said == nil || len(r.last.said.GetMissing()) > 0 {
 			continue // what did not arrive stays as long as the agent
 		}
-		if err := o.root.RemoveAll(fmt.Sprintf("run-%03d", id)); err != nil {
+		if err := o.root.RemoveAll(rundir.Name(id)); err != nil {
 			o.log.Warn("remove the files of a run", "run", id, "error", err)
 		}
 		delete(o.runs, id)

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -28,11 +29,11 @@ type runnerSpec struct {
 	ModulesDir string      `json:"modules_dir"`
 	Function   string      `json:"function"`
 	Path       string      `json:"path"`
-	Callback   bool        `json:"callback"`
-	KerasPatch bool        `json:"keras_patch"`
 	Requested  float64     `json:"requested"`
 	Absent     string      `json:"absent"` // the notebook's folder, where the task does not start in it
 	Context    taskContext `json:"context"`
+	// Options are the run's, by their names in cluster.proto.
+	Options json.RawMessage `json:"options"`
 }
 
 // taskContext is what ctx says.
@@ -43,8 +44,6 @@ type taskContext struct {
 	ClusterSpec string `json:"cluster_spec"`
 	ExecutorID  int32  `json:"executor_id"`
 	DefaultFS   string `json:"default_fs"`
-	Epochs      int32  `json:"epochs"`
-	Mode        string `json:"mode"`
 	Resumed     bool   `json:"resumed"`
 	Host        string `json:"host"` // this machine's name for people
 	taskFolders
@@ -106,13 +105,17 @@ func (a *Agent) prepare(ctx context.Context, t *task) (interpreter.SpawnRequest,
 	if err != nil {
 		return interpreter.SpawnRequest{}, err
 	}
+	options, err := l.GetOptions().JSON()
+	if err != nil {
+		return interpreter.SpawnRequest{}, err
+	}
 	spec := &runnerSpec{
 		Task: l.GetTask(), Kind: kind, Name: program.GetName(), Words: program.GetWords(),
-		Function: program.GetFunction(), Path: program.GetPath(), Callback: l.GetCallback(),
-		KerasPatch: l.GetKerasPatch(), Requested: float64(time.Now().UnixNano()) / 1e9,
+		Function: program.GetFunction(), Path: program.GetPath(), Options: options,
+		Requested: float64(time.Now().UnixNano()) / 1e9,
 		Context: taskContext{
 			JobName: role, TaskIndex: index, NumWorkers: l.GetNumWorkers(), ClusterSpec: l.GetClusterSpec(),
-			ExecutorID: l.GetExecutorNumber(), DefaultFS: l.GetDefaultFs(), Epochs: l.GetEpochs(), Mode: l.GetMode(),
+			ExecutorID: l.GetExecutorNumber(), DefaultFS: l.GetDefaultFs(),
 			Resumed: l.GetResumed(), Host: a.self.host,
 			taskFolders: taskFolders{
 				WorkingDir: t.startsIn(cwd), Dir: directories.GetDir(), LogDir: directories.GetLogs(),
@@ -121,7 +124,7 @@ func (a *Agent) prepare(ctx context.Context, t *task) (interpreter.SpawnRequest,
 		},
 	}
 	if t.disk.folder != "" {
-		spec.Absent = directories.GetNotebook()
+		spec.Absent = l.GetOptions().GetWorkingDir()
 	}
 	request.Spec = spec
 	return request, a.fetch(ctx, t, spec)
@@ -209,7 +212,7 @@ func setThreads(env map[string]string, share, cores int) {
 func (a *Agent) workingDir(ctx context.Context, t *task) (string, error) {
 	directories := t.launch.GetDirectories()
 	apart := a.disk.files != nil
-	if given := directories.GetGiven(); given != "" {
+	if given := t.launch.GetOptions().GetStartIn(); given != "" {
 		if !isDir(given) {
 			return "", fmt.Errorf("--working-dir %s is no folder on %s: give one that every executor has", given, a.self.host)
 		}
@@ -233,7 +236,7 @@ func (a *Agent) workingDir(ctx context.Context, t *task) (string, error) {
 
 // startsIn is what the program is told of its working directory.
 func (t *task) startsIn(cwd string) string {
-	if t.disk.folder != "" || t.launch.GetDirectories().GetGiven() != "" {
+	if t.disk.folder != "" || t.launch.GetOptions().GetStartIn() != "" {
 		return cwd
 	}
 	return t.launch.GetDirectories().GetWorking()

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"maps"
+	"strings"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/agent/gpu"
@@ -38,5 +39,32 @@ func TestTaskThreads(t *testing.T) {
 	env, err := a.taskEnv(&clusterpb.Launch{Env: map[string]string{intra: "5"}})
 	if err != nil || env[intra] != "5" {
 		t.Errorf("the launch's number became %q: %v", env[intra], err)
+	}
+}
+
+// TestOptionsReachTheProgram: the run's options are in ctx, and adapt Keras or do not.
+func TestOptionsReachTheProgram(t *testing.T) {
+	t.Parallel()
+	c := newCoordinator(t, &clusterpb.WarmUp{Python: plainPython(t)})
+	c.runAgent(nil)
+	c.warmed()
+	const source = "import sys, tfcluster; ctx = tfcluster.context(); print('has', ctx.mode, ctx.epochs, 'tfcluster.keras_patch' in sys.modules)"
+	for i, tt := range []struct {
+		options *clusterpb.RunOptions
+		want    string
+	}{
+		{nil, "has train 1 False"},
+		{&clusterpb.RunOptions{Mode: "evaluate", Epochs: 7, KerasPatch: true}, "has evaluate 7 True"},
+	} {
+		run := int32(i + 1)
+		c.prepare(run, 0)
+		l := c.cell(run, source)
+		l.Options = tt.options
+		c.launch(l)
+		x := c.exited(run)
+		c.endRun(run, 0)
+		if text := c.text(run); !strings.Contains(text, tt.want) {
+			t.Errorf("run %d exited %v and wrote %q, want %q", run, x, text, tt.want)
+		}
 	}
 }

@@ -47,7 +47,7 @@ func TestTwoExecutorsTrainTogether(t *testing.T) {
 	}
 	for i, c := range agents {
 		l := c.cell(1, mirrored)
-		l.Task, l.NumWorkers, l.Callback, l.KerasPatch = fmt.Sprintf("worker:%d", i), 2, true, true
+		l.Task, l.NumWorkers, l.Options = fmt.Sprintf("worker:%d", i), 2, &clusterpb.RunOptions{Callback: true, KerasPatch: true}
 		l.ClusterSpec = fmt.Sprintf(`{"worker":[%q,%q]}`, addresses[0], addresses[1])
 		l.Env = map[string]string{"TF_CONFIG": fmt.Sprintf(`{"cluster":%s,"task":{"type":"worker","index":%d}}`, l.ClusterSpec, i)}
 		c.launch(l)

@@ -26,20 +26,20 @@ func TestWorkingDir(t *testing.T) {
 			})
 			c.warmed()
 			for i, tt := range []struct {
-				directories *clusterpb.Directories
-				want        string // of the folder's name; "": it does not start
+				working, given string
+				want           string // of the folder's name; "": it does not start
 			}{
-				{&clusterpb.Directories{Working: notebook, Notebook: notebook}, filepath.Base(notebook)},
-				{&clusterpb.Directories{Notebook: notebook}, map[bool]string{true: "run-002", false: own}[shares]},
-				{&clusterpb.Directories{Given: given, Notebook: notebook}, filepath.Base(given)},
-				{&clusterpb.Directories{Given: given, Working: notebook, Notebook: notebook}, filepath.Base(given)},
-				{&clusterpb.Directories{Given: "/no/such/folder", Notebook: notebook}, ""},
+				{notebook, "", filepath.Base(notebook)},
+				{"", "", map[bool]string{true: "run-002", false: own}[shares]},
+				{"", given, filepath.Base(given)},
+				{notebook, given, filepath.Base(given)},
+				{"", "/no/such/folder", ""},
 			} {
 				run := int32(i + 1)
-				tt.directories.Dir = filepath.Join(shared, fmt.Sprintf("run-%03d", run))
 				c.prepare(run, 0)
 				l := c.cell(run, "import os, tfcluster; print('in', os.getcwd()); print('told', tfcluster.context().working_dir)")
-				l.Directories = tt.directories
+				l.Directories = &clusterpb.Directories{Dir: filepath.Join(shared, fmt.Sprintf("run-%03d", run)), Working: tt.working}
+				l.Options = &clusterpb.RunOptions{WorkingDir: notebook, StartIn: tt.given}
 				c.launch(l)
 				x, text := c.exited(run), ""
 				c.endRun(run, 0)
@@ -52,7 +52,7 @@ func TestWorkingDir(t *testing.T) {
 				if text = c.text(run); !strings.Contains(filepath.Base(line(text, "in ")), tt.want) {
 					t.Errorf("run %d starts in %q, want %s", run, text, tt.want)
 				}
-				if told := line(text, "told "); tt.directories.GetNotebook() == notebook && tt.directories.GetWorking() == "" && told != line(text, "in ") {
+				if told := line(text, "told "); tt.working == "" && told != line(text, "in ") {
 					t.Errorf("run %d: ctx.working_dir is %s:\n%s", run, told, text)
 				}
 			}

@@ -2816,14 +2816,10 @@ type Launch struct {
 	Attempt        int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
 	Task           string                 `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`
 	Program        *Program               `protobuf:"bytes,4,opt,name=program,proto3" json:"program,omitempty"`
-	Env            map[string]string      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // without spec_variables
+	Env            map[string]string      `protobuf:"bytes,5,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // the whole of it, without spec_variables: of the place, the reservation, the run, the framework
 	Directories    *Directories           `protobuf:"bytes,6,opt,name=directories,proto3" json:"directories,omitempty"`
-	Mode           string                 `protobuf:"bytes,7,opt,name=mode,proto3" json:"mode,omitempty"` // train | evaluate | inference
-	Epochs         int32                  `protobuf:"varint,8,opt,name=epochs,proto3" json:"epochs,omitempty"`
 	NumWorkers     int32                  `protobuf:"varint,9,opt,name=num_workers,json=numWorkers,proto3" json:"num_workers,omitempty"`
 	ClusterSpec    string                 `protobuf:"bytes,10,opt,name=cluster_spec,json=clusterSpec,proto3" json:"cluster_spec,omitempty"` // JSON {"worker": ["host:port", …]}
-	Callback       bool                   `protobuf:"varint,11,opt,name=callback,proto3" json:"callback,omitempty"`                         // inject the Keras callback
-	KerasPatch     bool                   `protobuf:"varint,12,opt,name=keras_patch,json=kerasPatch,proto3" json:"keras_patch,omitempty"`
 	DefaultFs      string                 `protobuf:"bytes,13,opt,name=default_fs,json=defaultFs,proto3" json:"default_fs,omitempty"`
 	Resumed        bool                   `protobuf:"varint,14,opt,name=resumed,proto3" json:"resumed,omitempty"`
 	ExecutorNumber int32                  `protobuf:"varint,15,opt,name=executor_number,json=executorNumber,proto3" json:"executor_number,omitempty"` // ctx.executor_id
@@ -2831,6 +2827,7 @@ type Launch struct {
 	SpecVariables  []*SpecVariable        `protobuf:"bytes,17,rep,name=spec_variables,json=specVariables,proto3" json:"spec_variables,omitempty"`
 	RoleKind       string                 `protobuf:"bytes,18,opt,name=role_kind,json=roleKind,proto3" json:"role_kind,omitempty"` // tracked | untracked | sidecar; "": of a driver that does not say
 	Follows        bool                   `protobuf:"varint,19,opt,name=follows,proto3" json:"follows,omitempty"`                  // its role depends on tracked ones, which have ended: what they saved is fetched for it
+	Options        *RunOptions            `protobuf:"bytes,20,opt,name=options,proto3" json:"options,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -2907,20 +2904,6 @@ func (x *Launch) GetDirectories() *Directories {
 	return nil
 }
 
-func (x *Launch) GetMode() string {
-	if x != nil {
-		return x.Mode
-	}
-	return ""
-}
-
-func (x *Launch) GetEpochs() int32 {
-	if x != nil {
-		return x.Epochs
-	}
-	return 0
-}
-
 func (x *Launch) GetNumWorkers() int32 {
 	if x != nil {
 		return x.NumWorkers
@@ -2933,20 +2916,6 @@ func (x *Launch) GetClusterSpec() string {
 		return x.ClusterSpec
 	}
 	return ""
-}
-
-func (x *Launch) GetCallback() bool {
-	if x != nil {
-		return x.Callback
-	}
-	return false
-}
-
-func (x *Launch) GetKerasPatch() bool {
-	if x != nil {
-		return x.KerasPatch
-	}
-	return false
 }
 
 func (x *Launch) GetDefaultFs() string {
@@ -2996,6 +2965,13 @@ func (x *Launch) GetFollows() bool {
 		return x.Follows
 	}
 	return false
+}
+
+func (x *Launch) GetOptions() *RunOptions {
+	if x != nil {
+		return x.Options
+	}
+	return nil
 }
 
 // SpecVariable: a variable of the task's environment whose value has cluster_spec, or
@@ -3074,9 +3050,7 @@ type Directories struct {
 	Logs          string                 `protobuf:"bytes,2,opt,name=logs,proto3" json:"logs,omitempty"`
 	Checkpoints   string                 `protobuf:"bytes,3,opt,name=checkpoints,proto3" json:"checkpoints,omitempty"`
 	Export        string                 `protobuf:"bytes,4,opt,name=export,proto3" json:"export,omitempty"`
-	Working       string                 `protobuf:"bytes,5,opt,name=working,proto3" json:"working,omitempty"`   // the notebook's folder, where executors are on its machine: the task starts there if it exists
-	Given         string                 `protobuf:"bytes,6,opt,name=given,proto3" json:"given,omitempty"`       // --working-dir: a folder that every executor has, where the task starts in any case
-	Notebook      string                 `protobuf:"bytes,7,opt,name=notebook,proto3" json:"notebook,omitempty"` // the notebook's folder, for what is said of a file that is only there
+	Working       string                 `protobuf:"bytes,5,opt,name=working,proto3" json:"working,omitempty"` // the notebook's folder, where executors are on its machine: the task starts there if it exists
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3142,20 +3116,6 @@ func (x *Directories) GetExport() string {
 func (x *Directories) GetWorking() string {
 	if x != nil {
 		return x.Working
-	}
-	return ""
-}
-
-func (x *Directories) GetGiven() string {
-	if x != nil {
-		return x.Given
-	}
-	return ""
-}
-
-func (x *Directories) GetNotebook() string {
-	if x != nil {
-		return x.Notebook
 	}
 	return ""
 }
@@ -5683,25 +5643,40 @@ func (x *ClusterStatus) GetProtocol() int32 {
 }
 
 type StartRequest struct {
-	state             protoimpl.MessageState `protogen:"open.v1"`
-	Program           *Program               `protobuf:"bytes,1,opt,name=program,proto3" json:"program,omitempty"`
-	Again             bool                   `protobuf:"varint,2,opt,name=again,proto3" json:"again,omitempty"`  // the last program and words
-	Resume            string                 `protobuf:"bytes,3,opt,name=resume,proto3" json:"resume,omitempty"` // "" | "last" | run number
-	MaxRestarts       int32                  `protobuf:"varint,4,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
-	StepTimeoutMillis int64                  `protobuf:"varint,5,opt,name=step_timeout_millis,json=stepTimeoutMillis,proto3" json:"step_timeout_millis,omitempty"`
-	RunTimeoutMillis  int64                  `protobuf:"varint,6,opt,name=run_timeout_millis,json=runTimeoutMillis,proto3" json:"run_timeout_millis,omitempty"`
-	Callback          bool                   `protobuf:"varint,7,opt,name=callback,proto3" json:"callback,omitempty"`
-	KerasPatch        bool                   `protobuf:"varint,8,opt,name=keras_patch,json=kerasPatch,proto3" json:"keras_patch,omitempty"`
-	Replace           bool                   `protobuf:"varint,9,opt,name=replace,proto3" json:"replace,omitempty"` // end an active run first
-	Env               map[string]string      `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	Mode              string                 `protobuf:"bytes,11,opt,name=mode,proto3" json:"mode,omitempty"`
-	Epochs            int32                  `protobuf:"varint,12,opt,name=epochs,proto3" json:"epochs,omitempty"`
-	WorkingDir        string                 `protobuf:"bytes,13,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"` // the notebook's folder
-	Show              string                 `protobuf:"bytes,14,opt,name=show,proto3" json:"show,omitempty"`
-	StartIn           string                 `protobuf:"bytes,15,opt,name=start_in,json=startIn,proto3" json:"start_in,omitempty"` // --working-dir, absolute: a folder that every executor has; "": the engine's choice
-	Given             []*Shipped             `protobuf:"bytes,30,rep,name=given,proto3" json:"given,omitempty"`                    // the request's files, for a driver that cannot read them: its engine's store has their contents
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Program *Program               `protobuf:"bytes,1,opt,name=program,proto3" json:"program,omitempty"`
+	Again   bool                   `protobuf:"varint,2,opt,name=again,proto3" json:"again,omitempty"`     // the last program, words, mode and epochs, in the same folder; its environment below the new one
+	Replace bool                   `protobuf:"varint,9,opt,name=replace,proto3" json:"replace,omitempty"` // end an active run first
+	Show    string                 `protobuf:"bytes,14,opt,name=show,proto3" json:"show,omitempty"`
+	Given   []*Shipped             `protobuf:"bytes,30,rep,name=given,proto3" json:"given,omitempty"` // the request's files, for a driver that cannot read them: its engine's store has their contents
+	Options *RunOptions            `protobuf:"bytes,31,opt,name=options,proto3" json:"options,omitempty"`
+	// What clients of before cluster.Protocol 2 said each by itself. The coordinator reads
+	// them where there are no options; nothing else does.
+	//
+	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+	Resume string `protobuf:"bytes,3,opt,name=resume,proto3" json:"resume,omitempty"`
+	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+	MaxRestarts int32 `protobuf:"varint,4,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
+	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+	StepTimeoutMillis int64 `protobuf:"varint,5,opt,name=step_timeout_millis,json=stepTimeoutMillis,proto3" json:"step_timeout_millis,omitempty"`
+	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+	RunTimeoutMillis int64 `protobuf:"varint,6,opt,name=run_timeout_millis,json=runTimeoutMillis,proto3" json:"run_timeout_millis,omitempty"`
+	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+	Callback bool `protobuf:"varint,7,opt,name=callback,proto3" json:"callback,omitempty"`
+	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+	KerasPatch bool `protobuf:"varint,8,opt,name=keras_patch,json=kerasPatch,proto3" json:"keras_patch,omitempty"`
+	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+	Env map[string]string `protobuf:"bytes,10,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+	Mode string `protobuf:"bytes,11,opt,name=mode,proto3" json:"mode,omitempty"`
+	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+	Epochs int32 `protobuf:"varint,12,opt,name=epochs,proto3" json:"epochs,omitempty"`
+	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+	WorkingDir string `protobuf:"bytes,13,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"`
+	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+	StartIn       string `protobuf:"bytes,15,opt,name=start_in,json=startIn,proto3" json:"start_in,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StartRequest) Reset() {
@@ -5748,81 +5723,11 @@ func (x *StartRequest) GetAgain() bool {
 	return false
 }
 
-func (x *StartRequest) GetResume() string {
-	if x != nil {
-		return x.Resume
-	}
-	return ""
-}
-
-func (x *StartRequest) GetMaxRestarts() int32 {
-	if x != nil {
-		return x.MaxRestarts
-	}
-	return 0
-}
-
-func (x *StartRequest) GetStepTimeoutMillis() int64 {
-	if x != nil {
-		return x.StepTimeoutMillis
-	}
-	return 0
-}
-
-func (x *StartRequest) GetRunTimeoutMillis() int64 {
-	if x != nil {
-		return x.RunTimeoutMillis
-	}
-	return 0
-}
-
-func (x *StartRequest) GetCallback() bool {
-	if x != nil {
-		return x.Callback
-	}
-	return false
-}
-
-func (x *StartRequest) GetKerasPatch() bool {
-	if x != nil {
-		return x.KerasPatch
-	}
-	return false
-}
-
 func (x *StartRequest) GetReplace() bool {
 	if x != nil {
 		return x.Replace
 	}
 	return false
-}
-
-func (x *StartRequest) GetEnv() map[string]string {
-	if x != nil {
-		return x.Env
-	}
-	return nil
-}
-
-func (x *StartRequest) GetMode() string {
-	if x != nil {
-		return x.Mode
-	}
-	return ""
-}
-
-func (x *StartRequest) GetEpochs() int32 {
-	if x != nil {
-		return x.Epochs
-	}
-	return 0
-}
-
-func (x *StartRequest) GetWorkingDir() string {
-	if x != nil {
-		return x.WorkingDir
-	}
-	return ""
 }
 
 func (x *StartRequest) GetShow() string {
@@ -5832,6 +5737,101 @@ func (x *StartRequest) GetShow() string {
 	return ""
 }
 
+func (x *StartRequest) GetGiven() []*Shipped {
+	if x != nil {
+		return x.Given
+	}
+	return nil
+}
+
+func (x *StartRequest) GetOptions() *RunOptions {
+	if x != nil {
+		return x.Options
+	}
+	return nil
+}
+
+// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+func (x *StartRequest) GetResume() string {
+	if x != nil {
+		return x.Resume
+	}
+	return ""
+}
+
+// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+func (x *StartRequest) GetMaxRestarts() int32 {
+	if x != nil {
+		return x.MaxRestarts
+	}
+	return 0
+}
+
+// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+func (x *StartRequest) GetStepTimeoutMillis() int64 {
+	if x != nil {
+		return x.StepTimeoutMillis
+	}
+	return 0
+}
+
+// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+func (x *StartRequest) GetRunTimeoutMillis() int64 {
+	if x != nil {
+		return x.RunTimeoutMillis
+	}
+	return 0
+}
+
+// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+func (x *StartRequest) GetCallback() bool {
+	if x != nil {
+		return x.Callback
+	}
+	return false
+}
+
+// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+func (x *StartRequest) GetKerasPatch() bool {
+	if x != nil {
+		return x.KerasPatch
+	}
+	return false
+}
+
+// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+func (x *StartRequest) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
+	}
+	return nil
+}
+
+// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+func (x *StartRequest) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+func (x *StartRequest) GetEpochs() int32 {
+	if x != nil {
+		return x.Epochs
+	}
+	return 0
+}
+
+// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
+func (x *StartRequest) GetWorkingDir() string {
+	if x != nil {
+		return x.WorkingDir
+	}
+	return ""
+}
+
+// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
 func (x *StartRequest) GetStartIn() string {
 	if x != nil {
 		return x.StartIn
@@ -5839,11 +5839,131 @@ func (x *StartRequest) GetStartIn() string {
 	return ""
 }
 
-func (x *StartRequest) GetGiven() []*Shipped {
+// RunOptions is how a run runs. What a client says reaches the lifecycle, the agents and
+// their Python whole: whoever needs an option reads it here. Python finds it by its name
+// below (tfcluster.runner's options, what ctx is made of); 64-bit numbers are text there.
+type RunOptions struct {
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Mode              string                 `protobuf:"bytes,1,opt,name=mode,proto3" json:"mode,omitempty"` // train | evaluate | inference
+	Epochs            int32                  `protobuf:"varint,2,opt,name=epochs,proto3" json:"epochs,omitempty"`
+	Env               map[string]string      `protobuf:"bytes,3,rep,name=env,proto3" json:"env,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of the tasks, for this run
+	Callback          bool                   `protobuf:"varint,4,opt,name=callback,proto3" json:"callback,omitempty"`                                                                // inject the Keras callback
+	KerasPatch        bool                   `protobuf:"varint,5,opt,name=keras_patch,json=kerasPatch,proto3" json:"keras_patch,omitempty"`
+	Resume            string                 `protobuf:"bytes,6,opt,name=resume,proto3" json:"resume,omitempty"` // "" | "last" | run number
+	MaxRestarts       int32                  `protobuf:"varint,7,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
+	StepTimeoutMillis int64                  `protobuf:"varint,8,opt,name=step_timeout_millis,json=stepTimeoutMillis,proto3" json:"step_timeout_millis,omitempty"`
+	RunTimeoutMillis  int64                  `protobuf:"varint,9,opt,name=run_timeout_millis,json=runTimeoutMillis,proto3" json:"run_timeout_millis,omitempty"`
+	WorkingDir        string                 `protobuf:"bytes,10,opt,name=working_dir,json=workingDir,proto3" json:"working_dir,omitempty"` // the notebook's folder
+	StartIn           string                 `protobuf:"bytes,11,opt,name=start_in,json=startIn,proto3" json:"start_in,omitempty"`          // --working-dir, absolute: a folder that every executor has; "": the engine's choice
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *RunOptions) Reset() {
+	*x = RunOptions{}
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunOptions) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunOptions) ProtoMessage() {}
+
+func (x *RunOptions) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
 	if x != nil {
-		return x.Given
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunOptions.ProtoReflect.Descriptor instead.
+func (*RunOptions) Descriptor() ([]byte, []int) {
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+}
+
+func (x *RunOptions) GetMode() string {
+	if x != nil {
+		return x.Mode
+	}
+	return ""
+}
+
+func (x *RunOptions) GetEpochs() int32 {
+	if x != nil {
+		return x.Epochs
+	}
+	return 0
+}
+
+func (x *RunOptions) GetEnv() map[string]string {
+	if x != nil {
+		return x.Env
 	}
 	return nil
+}
+
+func (x *RunOptions) GetCallback() bool {
+	if x != nil {
+		return x.Callback
+	}
+	return false
+}
+
+func (x *RunOptions) GetKerasPatch() bool {
+	if x != nil {
+		return x.KerasPatch
+	}
+	return false
+}
+
+func (x *RunOptions) GetResume() string {
+	if x != nil {
+		return x.Resume
+	}
+	return ""
+}
+
+func (x *RunOptions) GetMaxRestarts() int32 {
+	if x != nil {
+		return x.MaxRestarts
+	}
+	return 0
+}
+
+func (x *RunOptions) GetStepTimeoutMillis() int64 {
+	if x != nil {
+		return x.StepTimeoutMillis
+	}
+	return 0
+}
+
+func (x *RunOptions) GetRunTimeoutMillis() int64 {
+	if x != nil {
+		return x.RunTimeoutMillis
+	}
+	return 0
+}
+
+func (x *RunOptions) GetWorkingDir() string {
+	if x != nil {
+		return x.WorkingDir
+	}
+	return ""
+}
+
+func (x *RunOptions) GetStartIn() string {
+	if x != nil {
+		return x.StartIn
+	}
+	return ""
 }
 
 type StartUpdate struct {
@@ -5858,7 +5978,7 @@ type StartUpdate struct {
 
 func (x *StartUpdate) Reset() {
 	*x = StartUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5870,7 +5990,7 @@ func (x *StartUpdate) String() string {
 func (*StartUpdate) ProtoMessage() {}
 
 func (x *StartUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[70]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5883,7 +6003,7 @@ func (x *StartUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartUpdate.ProtoReflect.Descriptor instead.
 func (*StartUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{70}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *StartUpdate) GetRun() *RunStatus {
@@ -5928,7 +6048,7 @@ type FollowRequest struct {
 
 func (x *FollowRequest) Reset() {
 	*x = FollowRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5940,7 +6060,7 @@ func (x *FollowRequest) String() string {
 func (*FollowRequest) ProtoMessage() {}
 
 func (x *FollowRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[71]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5953,7 +6073,7 @@ func (x *FollowRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FollowRequest.ProtoReflect.Descriptor instead.
 func (*FollowRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{71}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *FollowRequest) GetRun() int32 {
@@ -6010,7 +6130,7 @@ type RunUpdate struct {
 
 func (x *RunUpdate) Reset() {
 	*x = RunUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6022,7 +6142,7 @@ func (x *RunUpdate) String() string {
 func (*RunUpdate) ProtoMessage() {}
 
 func (x *RunUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[72]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6035,7 +6155,7 @@ func (x *RunUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunUpdate.ProtoReflect.Descriptor instead.
 func (*RunUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{72}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *RunUpdate) GetLines() *Lines {
@@ -6079,7 +6199,7 @@ type Lines struct {
 
 func (x *Lines) Reset() {
 	*x = Lines{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6091,7 +6211,7 @@ func (x *Lines) String() string {
 func (*Lines) ProtoMessage() {}
 
 func (x *Lines) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[73]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6104,7 +6224,7 @@ func (x *Lines) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lines.ProtoReflect.Descriptor instead.
 func (*Lines) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{73}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Lines) GetHead() []*Line {
@@ -6169,7 +6289,7 @@ type RunStatus struct {
 
 func (x *RunStatus) Reset() {
 	*x = RunStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6181,7 +6301,7 @@ func (x *RunStatus) String() string {
 func (*RunStatus) ProtoMessage() {}
 
 func (x *RunStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[74]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6194,7 +6314,7 @@ func (x *RunStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunStatus.ProtoReflect.Descriptor instead.
 func (*RunStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{74}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *RunStatus) GetId() int32 {
@@ -6391,7 +6511,7 @@ type Series struct {
 
 func (x *Series) Reset() {
 	*x = Series{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6403,7 +6523,7 @@ func (x *Series) String() string {
 func (*Series) ProtoMessage() {}
 
 func (x *Series) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[75]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6416,7 +6536,7 @@ func (x *Series) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Series.ProtoReflect.Descriptor instead.
 func (*Series) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{75}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Series) GetName() string {
@@ -6469,7 +6589,7 @@ type TaskStatus struct {
 
 func (x *TaskStatus) Reset() {
 	*x = TaskStatus{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6481,7 +6601,7 @@ func (x *TaskStatus) String() string {
 func (*TaskStatus) ProtoMessage() {}
 
 func (x *TaskStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[76]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6494,7 +6614,7 @@ func (x *TaskStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskStatus.ProtoReflect.Descriptor instead.
 func (*TaskStatus) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{76}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *TaskStatus) GetTask() string {
@@ -6616,7 +6736,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6628,7 +6748,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[77]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6641,7 +6761,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{77}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Failure) GetSummary() string {
@@ -6738,7 +6858,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6750,7 +6870,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[78]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6763,7 +6883,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{78}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *StopRequest) GetRun() int32 {
@@ -6789,7 +6909,7 @@ type ResetRequest struct {
 
 func (x *ResetRequest) Reset() {
 	*x = ResetRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6801,7 +6921,7 @@ func (x *ResetRequest) String() string {
 func (*ResetRequest) ProtoMessage() {}
 
 func (x *ResetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[79]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6814,7 +6934,7 @@ func (x *ResetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetRequest.ProtoReflect.Descriptor instead.
 func (*ResetRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{79}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ResetRequest) GetHard() bool {
@@ -6836,7 +6956,7 @@ type ResetUpdate struct {
 
 func (x *ResetUpdate) Reset() {
 	*x = ResetUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6848,7 +6968,7 @@ func (x *ResetUpdate) String() string {
 func (*ResetUpdate) ProtoMessage() {}
 
 func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[80]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6861,7 +6981,7 @@ func (x *ResetUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ResetUpdate.ProtoReflect.Descriptor instead.
 func (*ResetUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{80}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *ResetUpdate) GetText() string {
@@ -6908,7 +7028,7 @@ type LogsRequest struct {
 
 func (x *LogsRequest) Reset() {
 	*x = LogsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6920,7 +7040,7 @@ func (x *LogsRequest) String() string {
 func (*LogsRequest) ProtoMessage() {}
 
 func (x *LogsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[81]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6933,7 +7053,7 @@ func (x *LogsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogsRequest.ProtoReflect.Descriptor instead.
 func (*LogsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{81}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *LogsRequest) GetRun() int32 {
@@ -7003,7 +7123,7 @@ type LinesReply struct {
 
 func (x *LinesReply) Reset() {
 	*x = LinesReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7015,7 +7135,7 @@ func (x *LinesReply) String() string {
 func (*LinesReply) ProtoMessage() {}
 
 func (x *LinesReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[82]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7028,7 +7148,7 @@ func (x *LinesReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LinesReply.ProtoReflect.Descriptor instead.
 func (*LinesReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{82}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *LinesReply) GetLines() []*Line {
@@ -7061,7 +7181,7 @@ type DetachRequest struct {
 
 func (x *DetachRequest) Reset() {
 	*x = DetachRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7073,7 +7193,7 @@ func (x *DetachRequest) String() string {
 func (*DetachRequest) ProtoMessage() {}
 
 func (x *DetachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[83]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7086,7 +7206,7 @@ func (x *DetachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DetachRequest.ProtoReflect.Descriptor instead.
 func (*DetachRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{83}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *DetachRequest) GetUndo() bool {
@@ -7105,7 +7225,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7117,7 +7237,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[84]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7130,7 +7250,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{84}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *HistoryRequest) GetAll() bool {
@@ -7151,7 +7271,7 @@ type HistoryReply struct {
 
 func (x *HistoryReply) Reset() {
 	*x = HistoryReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7163,7 +7283,7 @@ func (x *HistoryReply) String() string {
 func (*HistoryReply) ProtoMessage() {}
 
 func (x *HistoryReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[85]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7176,7 +7296,7 @@ func (x *HistoryReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryReply.ProtoReflect.Descriptor instead.
 func (*HistoryReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{85}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *HistoryReply) GetRuns() []*RunStatus {
@@ -7212,7 +7332,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7224,7 +7344,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[86]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7237,7 +7357,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{86}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Lease) GetId() string {
@@ -7272,7 +7392,7 @@ type TensorBoardRequest struct {
 
 func (x *TensorBoardRequest) Reset() {
 	*x = TensorBoardRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7284,7 +7404,7 @@ func (x *TensorBoardRequest) String() string {
 func (*TensorBoardRequest) ProtoMessage() {}
 
 func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[87]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7297,7 +7417,7 @@ func (x *TensorBoardRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardRequest.ProtoReflect.Descriptor instead.
 func (*TensorBoardRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{87}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *TensorBoardRequest) GetLogdir() string {
@@ -7334,7 +7454,7 @@ type TensorBoardReply struct {
 
 func (x *TensorBoardReply) Reset() {
 	*x = TensorBoardReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7346,7 +7466,7 @@ func (x *TensorBoardReply) String() string {
 func (*TensorBoardReply) ProtoMessage() {}
 
 func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[88]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7359,7 +7479,7 @@ func (x *TensorBoardReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TensorBoardReply.ProtoReflect.Descriptor instead.
 func (*TensorBoardReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{88}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *TensorBoardReply) GetId() string {
@@ -7405,7 +7525,7 @@ type GPUsRequest struct {
 
 func (x *GPUsRequest) Reset() {
 	*x = GPUsRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7417,7 +7537,7 @@ func (x *GPUsRequest) String() string {
 func (*GPUsRequest) ProtoMessage() {}
 
 func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[89]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7430,7 +7550,7 @@ func (x *GPUsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsRequest.ProtoReflect.Descriptor instead.
 func (*GPUsRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{89}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
 }
 
 type GPUsReply struct {
@@ -7443,7 +7563,7 @@ type GPUsReply struct {
 
 func (x *GPUsReply) Reset() {
 	*x = GPUsReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7455,7 +7575,7 @@ func (x *GPUsReply) String() string {
 func (*GPUsReply) ProtoMessage() {}
 
 func (x *GPUsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[90]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7468,7 +7588,7 @@ func (x *GPUsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUsReply.ProtoReflect.Descriptor instead.
 func (*GPUsReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{90}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *GPUsReply) GetGpus() []*GPU {
@@ -7496,7 +7616,7 @@ type ShutdownRequest struct {
 
 func (x *ShutdownRequest) Reset() {
 	*x = ShutdownRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7508,7 +7628,7 @@ func (x *ShutdownRequest) String() string {
 func (*ShutdownRequest) ProtoMessage() {}
 
 func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[91]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7521,7 +7641,7 @@ func (x *ShutdownRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownRequest.ProtoReflect.Descriptor instead.
 func (*ShutdownRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{91}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ShutdownRequest) GetForce() bool {
@@ -7556,7 +7676,7 @@ type ShutdownUpdate struct {
 
 func (x *ShutdownUpdate) Reset() {
 	*x = ShutdownUpdate{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7568,7 +7688,7 @@ func (x *ShutdownUpdate) String() string {
 func (*ShutdownUpdate) ProtoMessage() {}
 
 func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[92]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7581,7 +7701,7 @@ func (x *ShutdownUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShutdownUpdate.ProtoReflect.Descriptor instead.
 func (*ShutdownUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{92}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ShutdownUpdate) GetText() string {
@@ -7613,7 +7733,7 @@ type EngineSessionRequest struct {
 
 func (x *EngineSessionRequest) Reset() {
 	*x = EngineSessionRequest{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7625,7 +7745,7 @@ func (x *EngineSessionRequest) String() string {
 func (*EngineSessionRequest) ProtoMessage() {}
 
 func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[93]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7638,7 +7758,7 @@ func (x *EngineSessionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionRequest.ProtoReflect.Descriptor instead.
 func (*EngineSessionRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{93}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
 }
 
 // EngineSessionReply: one of them.
@@ -7652,7 +7772,7 @@ type EngineSessionReply struct {
 
 func (x *EngineSessionReply) Reset() {
 	*x = EngineSessionReply{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7664,7 +7784,7 @@ func (x *EngineSessionReply) String() string {
 func (*EngineSessionReply) ProtoMessage() {}
 
 func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[94]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7677,7 +7797,7 @@ func (x *EngineSessionReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EngineSessionReply.ProtoReflect.Descriptor instead.
 func (*EngineSessionReply) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{94}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *EngineSessionReply) GetName() string {
@@ -7716,7 +7836,7 @@ type AgentConfig struct {
 
 func (x *AgentConfig) Reset() {
 	*x = AgentConfig{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7728,7 +7848,7 @@ func (x *AgentConfig) String() string {
 func (*AgentConfig) ProtoMessage() {}
 
 func (x *AgentConfig) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[95]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7741,7 +7861,7 @@ func (x *AgentConfig) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentConfig.ProtoReflect.Descriptor instead.
 func (*AgentConfig) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{95}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *AgentConfig) GetIdentity() *AgentIdentity {
@@ -7844,7 +7964,7 @@ type AgentIdentity struct {
 
 func (x *AgentIdentity) Reset() {
 	*x = AgentIdentity{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7856,7 +7976,7 @@ func (x *AgentIdentity) String() string {
 func (*AgentIdentity) ProtoMessage() {}
 
 func (x *AgentIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[96]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7869,7 +7989,7 @@ func (x *AgentIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentIdentity.ProtoReflect.Descriptor instead.
 func (*AgentIdentity) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{96}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *AgentIdentity) GetExecutorId() string {
@@ -7933,7 +8053,7 @@ type DriverAddress struct {
 
 func (x *DriverAddress) Reset() {
 	*x = DriverAddress{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7945,7 +8065,7 @@ func (x *DriverAddress) String() string {
 func (*DriverAddress) ProtoMessage() {}
 
 func (x *DriverAddress) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[97]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7958,7 +8078,7 @@ func (x *DriverAddress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DriverAddress.ProtoReflect.Descriptor instead.
 func (*DriverAddress) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{97}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *DriverAddress) GetCoordinator() string {
@@ -7998,7 +8118,7 @@ type HostFolders struct {
 
 func (x *HostFolders) Reset() {
 	*x = HostFolders{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8010,7 +8130,7 @@ func (x *HostFolders) String() string {
 func (*HostFolders) ProtoMessage() {}
 
 func (x *HostFolders) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[98]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8023,7 +8143,7 @@ func (x *HostFolders) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostFolders.ProtoReflect.Descriptor instead.
 func (*HostFolders) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{98}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *HostFolders) GetRuntimeDir() string {
@@ -8086,7 +8206,7 @@ type GPUShare struct {
 
 func (x *GPUShare) Reset() {
 	*x = GPUShare{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8098,7 +8218,7 @@ func (x *GPUShare) String() string {
 func (*GPUShare) ProtoMessage() {}
 
 func (x *GPUShare) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[99]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8111,7 +8231,7 @@ func (x *GPUShare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GPUShare.ProtoReflect.Descriptor instead.
 func (*GPUShare) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{99}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *GPUShare) GetCount() int32 {
@@ -8139,7 +8259,7 @@ type HadoopClient struct {
 
 func (x *HadoopClient) Reset() {
 	*x = HadoopClient{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8151,7 +8271,7 @@ func (x *HadoopClient) String() string {
 func (*HadoopClient) ProtoMessage() {}
 
 func (x *HadoopClient) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[100]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8164,7 +8284,7 @@ func (x *HadoopClient) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HadoopClient.ProtoReflect.Descriptor instead.
 func (*HadoopClient) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{100}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *HadoopClient) GetUser() string {
@@ -8192,7 +8312,7 @@ type AgentTimeouts struct {
 
 func (x *AgentTimeouts) Reset() {
 	*x = AgentTimeouts{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8204,7 +8324,7 @@ func (x *AgentTimeouts) String() string {
 func (*AgentTimeouts) ProtoMessage() {}
 
 func (x *AgentTimeouts) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[101]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8217,7 +8337,7 @@ func (x *AgentTimeouts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AgentTimeouts.ProtoReflect.Descriptor instead.
 func (*AgentTimeouts) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{101}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *AgentTimeouts) GetOrphanGraceMillis() int64 {
@@ -8245,7 +8365,7 @@ type OwnerProcess struct {
 
 func (x *OwnerProcess) Reset() {
 	*x = OwnerProcess{}
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8257,7 +8377,7 @@ func (x *OwnerProcess) String() string {
 func (*OwnerProcess) ProtoMessage() {}
 
 func (x *OwnerProcess) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[102]
+	mi := &file_cluster_clusterpb_cluster_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8270,7 +8390,7 @@ func (x *OwnerProcess) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OwnerProcess.ProtoReflect.Descriptor instead.
 func (*OwnerProcess) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{102}
+	return file_cluster_clusterpb_cluster_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *OwnerProcess) GetPid() int32 {
@@ -8506,23 +8626,18 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x03own\x18\x03 \x01(\bR\x03own\"5\n" +
 	"\aPrepare\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xd5\x05\n" +
+	"\aattempt\x18\x02 \x01(\x05R\aattempt\"\xdd\x05\n" +
 	"\x06Launch\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04task\x18\x03 \x01(\tR\x04task\x12/\n" +
 	"\aprogram\x18\x04 \x01(\v2\x15.tfcluster.v1.ProgramR\aprogram\x12/\n" +
 	"\x03env\x18\x05 \x03(\v2\x1d.tfcluster.v1.Launch.EnvEntryR\x03env\x12;\n" +
-	"\vdirectories\x18\x06 \x01(\v2\x19.tfcluster.v1.DirectoriesR\vdirectories\x12\x12\n" +
-	"\x04mode\x18\a \x01(\tR\x04mode\x12\x16\n" +
-	"\x06epochs\x18\b \x01(\x05R\x06epochs\x12\x1f\n" +
+	"\vdirectories\x18\x06 \x01(\v2\x19.tfcluster.v1.DirectoriesR\vdirectories\x12\x1f\n" +
 	"\vnum_workers\x18\t \x01(\x05R\n" +
 	"numWorkers\x12!\n" +
 	"\fcluster_spec\x18\n" +
-	" \x01(\tR\vclusterSpec\x12\x1a\n" +
-	"\bcallback\x18\v \x01(\bR\bcallback\x12\x1f\n" +
-	"\vkeras_patch\x18\f \x01(\bR\n" +
-	"kerasPatch\x12\x1d\n" +
+	" \x01(\tR\vclusterSpec\x12\x1d\n" +
 	"\n" +
 	"default_fs\x18\r \x01(\tR\tdefaultFs\x12\x18\n" +
 	"\aresumed\x18\x0e \x01(\bR\aresumed\x12'\n" +
@@ -8530,23 +8645,22 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x05files\x18\x10 \x03(\v2\x15.tfcluster.v1.ShippedR\x05files\x12A\n" +
 	"\x0espec_variables\x18\x11 \x03(\v2\x1a.tfcluster.v1.SpecVariableR\rspecVariables\x12\x1b\n" +
 	"\trole_kind\x18\x12 \x01(\tR\broleKind\x12\x18\n" +
-	"\afollows\x18\x13 \x01(\bR\afollows\x1a6\n" +
+	"\afollows\x18\x13 \x01(\bR\afollows\x122\n" +
+	"\aoptions\x18\x14 \x01(\v2\x18.tfcluster.v1.RunOptionsR\aoptions\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"f\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\a\x10\bJ\x04\b\b\x10\tJ\x04\b\v\x10\fJ\x04\b\f\x10\rR\x04modeR\x06epochsR\bcallbackR\vkeras_patch\"f\n" +
 	"\fSpecVariable\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06before\x18\x02 \x01(\tR\x06before\x12\x14\n" +
 	"\x05roles\x18\x03 \x03(\tR\x05roles\x12\x14\n" +
-	"\x05after\x18\x04 \x01(\tR\x05after\"\xb9\x01\n" +
+	"\x05after\x18\x04 \x01(\tR\x05after\"\xa4\x01\n" +
 	"\vDirectories\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x12\n" +
 	"\x04logs\x18\x02 \x01(\tR\x04logs\x12 \n" +
 	"\vcheckpoints\x18\x03 \x01(\tR\vcheckpoints\x12\x16\n" +
 	"\x06export\x18\x04 \x01(\tR\x06export\x12\x18\n" +
-	"\aworking\x18\x05 \x01(\tR\aworking\x12\x14\n" +
-	"\x05given\x18\x06 \x01(\tR\x05given\x12\x1a\n" +
-	"\bnotebook\x18\a \x01(\tR\bnotebook\"\xe0\x02\n" +
+	"\aworking\x18\x05 \x01(\tR\aworkingJ\x04\b\x06\x10\aJ\x04\b\a\x10\bR\x05givenR\bnotebook\"\xe0\x02\n" +
 	"\aProgram\x12.\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1a.tfcluster.v1.Program.KindR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12&\n" +
@@ -8773,27 +8887,47 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\arequest\x18\x13 \x01(\v2\x1c.tfcluster.v1.ReserveRequestR\arequest\x12\x1b\n" +
 	"\tlog_bytes\x18\x14 \x01(\x03R\blogBytes\x12#\n" +
 	"\rbegins_itself\x18\x15 \x01(\bR\fbeginsItself\x12\x1a\n" +
-	"\bprotocol\x18\x16 \x01(\x05R\bprotocol\"\xdd\x04\n" +
+	"\bprotocol\x18\x16 \x01(\x05R\bprotocol\"\xbd\x05\n" +
 	"\fStartRequest\x12/\n" +
 	"\aprogram\x18\x01 \x01(\v2\x15.tfcluster.v1.ProgramR\aprogram\x12\x14\n" +
-	"\x05again\x18\x02 \x01(\bR\x05again\x12\x16\n" +
-	"\x06resume\x18\x03 \x01(\tR\x06resume\x12!\n" +
-	"\fmax_restarts\x18\x04 \x01(\x05R\vmaxRestarts\x12.\n" +
-	"\x13step_timeout_millis\x18\x05 \x01(\x03R\x11stepTimeoutMillis\x12,\n" +
-	"\x12run_timeout_millis\x18\x06 \x01(\x03R\x10runTimeoutMillis\x12\x1a\n" +
-	"\bcallback\x18\a \x01(\bR\bcallback\x12\x1f\n" +
-	"\vkeras_patch\x18\b \x01(\bR\n" +
-	"kerasPatch\x12\x18\n" +
-	"\areplace\x18\t \x01(\bR\areplace\x125\n" +
+	"\x05again\x18\x02 \x01(\bR\x05again\x12\x18\n" +
+	"\areplace\x18\t \x01(\bR\areplace\x12\x12\n" +
+	"\x04show\x18\x0e \x01(\tR\x04show\x12+\n" +
+	"\x05given\x18\x1e \x03(\v2\x15.tfcluster.v1.ShippedR\x05given\x122\n" +
+	"\aoptions\x18\x1f \x01(\v2\x18.tfcluster.v1.RunOptionsR\aoptions\x12\x1a\n" +
+	"\x06resume\x18\x03 \x01(\tB\x02\x18\x01R\x06resume\x12%\n" +
+	"\fmax_restarts\x18\x04 \x01(\x05B\x02\x18\x01R\vmaxRestarts\x122\n" +
+	"\x13step_timeout_millis\x18\x05 \x01(\x03B\x02\x18\x01R\x11stepTimeoutMillis\x120\n" +
+	"\x12run_timeout_millis\x18\x06 \x01(\x03B\x02\x18\x01R\x10runTimeoutMillis\x12\x1e\n" +
+	"\bcallback\x18\a \x01(\bB\x02\x18\x01R\bcallback\x12#\n" +
+	"\vkeras_patch\x18\b \x01(\bB\x02\x18\x01R\n" +
+	"kerasPatch\x129\n" +
 	"\x03env\x18\n" +
-	" \x03(\v2#.tfcluster.v1.StartRequest.EnvEntryR\x03env\x12\x12\n" +
-	"\x04mode\x18\v \x01(\tR\x04mode\x12\x16\n" +
-	"\x06epochs\x18\f \x01(\x05R\x06epochs\x12\x1f\n" +
-	"\vworking_dir\x18\r \x01(\tR\n" +
-	"workingDir\x12\x12\n" +
-	"\x04show\x18\x0e \x01(\tR\x04show\x12\x19\n" +
-	"\bstart_in\x18\x0f \x01(\tR\astartIn\x12+\n" +
-	"\x05given\x18\x1e \x03(\v2\x15.tfcluster.v1.ShippedR\x05given\x1a6\n" +
+	" \x03(\v2#.tfcluster.v1.StartRequest.EnvEntryB\x02\x18\x01R\x03env\x12\x16\n" +
+	"\x04mode\x18\v \x01(\tB\x02\x18\x01R\x04mode\x12\x1a\n" +
+	"\x06epochs\x18\f \x01(\x05B\x02\x18\x01R\x06epochs\x12#\n" +
+	"\vworking_dir\x18\r \x01(\tB\x02\x18\x01R\n" +
+	"workingDir\x12\x1d\n" +
+	"\bstart_in\x18\x0f \x01(\tB\x02\x18\x01R\astartIn\x1a6\n" +
+	"\bEnvEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x03\n" +
+	"\n" +
+	"RunOptions\x12\x12\n" +
+	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x16\n" +
+	"\x06epochs\x18\x02 \x01(\x05R\x06epochs\x123\n" +
+	"\x03env\x18\x03 \x03(\v2!.tfcluster.v1.RunOptions.EnvEntryR\x03env\x12\x1a\n" +
+	"\bcallback\x18\x04 \x01(\bR\bcallback\x12\x1f\n" +
+	"\vkeras_patch\x18\x05 \x01(\bR\n" +
+	"kerasPatch\x12\x16\n" +
+	"\x06resume\x18\x06 \x01(\tR\x06resume\x12!\n" +
+	"\fmax_restarts\x18\a \x01(\x05R\vmaxRestarts\x12.\n" +
+	"\x13step_timeout_millis\x18\b \x01(\x03R\x11stepTimeoutMillis\x12,\n" +
+	"\x12run_timeout_millis\x18\t \x01(\x03R\x10runTimeoutMillis\x12\x1f\n" +
+	"\vworking_dir\x18\n" +
+	" \x01(\tR\n" +
+	"workingDir\x12\x19\n" +
+	"\bstart_in\x18\v \x01(\tR\astartIn\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xad\x01\n" +
@@ -9054,7 +9188,7 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 111)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 113)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
 	(ActAtStep_Action)(0),        // 1: tfcluster.v1.ActAtStep.Action
@@ -9129,47 +9263,49 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(*StatusRequest)(nil),        // 70: tfcluster.v1.StatusRequest
 	(*ClusterStatus)(nil),        // 71: tfcluster.v1.ClusterStatus
 	(*StartRequest)(nil),         // 72: tfcluster.v1.StartRequest
-	(*StartUpdate)(nil),          // 73: tfcluster.v1.StartUpdate
-	(*FollowRequest)(nil),        // 74: tfcluster.v1.FollowRequest
-	(*RunUpdate)(nil),            // 75: tfcluster.v1.RunUpdate
-	(*Lines)(nil),                // 76: tfcluster.v1.Lines
-	(*RunStatus)(nil),            // 77: tfcluster.v1.RunStatus
-	(*Series)(nil),               // 78: tfcluster.v1.Series
-	(*TaskStatus)(nil),           // 79: tfcluster.v1.TaskStatus
-	(*Failure)(nil),              // 80: tfcluster.v1.Failure
-	(*StopRequest)(nil),          // 81: tfcluster.v1.StopRequest
-	(*ResetRequest)(nil),         // 82: tfcluster.v1.ResetRequest
-	(*ResetUpdate)(nil),          // 83: tfcluster.v1.ResetUpdate
-	(*LogsRequest)(nil),          // 84: tfcluster.v1.LogsRequest
-	(*LinesReply)(nil),           // 85: tfcluster.v1.LinesReply
-	(*DetachRequest)(nil),        // 86: tfcluster.v1.DetachRequest
-	(*HistoryRequest)(nil),       // 87: tfcluster.v1.HistoryRequest
-	(*HistoryReply)(nil),         // 88: tfcluster.v1.HistoryReply
-	(*Lease)(nil),                // 89: tfcluster.v1.Lease
-	(*TensorBoardRequest)(nil),   // 90: tfcluster.v1.TensorBoardRequest
-	(*TensorBoardReply)(nil),     // 91: tfcluster.v1.TensorBoardReply
-	(*GPUsRequest)(nil),          // 92: tfcluster.v1.GPUsRequest
-	(*GPUsReply)(nil),            // 93: tfcluster.v1.GPUsReply
-	(*ShutdownRequest)(nil),      // 94: tfcluster.v1.ShutdownRequest
-	(*ShutdownUpdate)(nil),       // 95: tfcluster.v1.ShutdownUpdate
-	(*EngineSessionRequest)(nil), // 96: tfcluster.v1.EngineSessionRequest
-	(*EngineSessionReply)(nil),   // 97: tfcluster.v1.EngineSessionReply
-	(*AgentConfig)(nil),          // 98: tfcluster.v1.AgentConfig
-	(*AgentIdentity)(nil),        // 99: tfcluster.v1.AgentIdentity
-	(*DriverAddress)(nil),        // 100: tfcluster.v1.DriverAddress
-	(*HostFolders)(nil),          // 101: tfcluster.v1.HostFolders
-	(*GPUShare)(nil),             // 102: tfcluster.v1.GPUShare
-	(*HadoopClient)(nil),         // 103: tfcluster.v1.HadoopClient
-	(*AgentTimeouts)(nil),        // 104: tfcluster.v1.AgentTimeouts
-	(*OwnerProcess)(nil),         // 105: tfcluster.v1.OwnerProcess
-	nil,                          // 106: tfcluster.v1.Report.MetricsEntry
-	nil,                          // 107: tfcluster.v1.WarmUp.EnvEntry
-	nil,                          // 108: tfcluster.v1.Launch.EnvEntry
-	nil,                          // 109: tfcluster.v1.ReserveRequest.EnvEntry
-	nil,                          // 110: tfcluster.v1.ReserveRequest.EngineEntry
-	nil,                          // 111: tfcluster.v1.StartRequest.EnvEntry
-	nil,                          // 112: tfcluster.v1.RunStatus.ResultsEntry
-	nil,                          // 113: tfcluster.v1.HadoopClient.PropertiesEntry
+	(*RunOptions)(nil),           // 73: tfcluster.v1.RunOptions
+	(*StartUpdate)(nil),          // 74: tfcluster.v1.StartUpdate
+	(*FollowRequest)(nil),        // 75: tfcluster.v1.FollowRequest
+	(*RunUpdate)(nil),            // 76: tfcluster.v1.RunUpdate
+	(*Lines)(nil),                // 77: tfcluster.v1.Lines
+	(*RunStatus)(nil),            // 78: tfcluster.v1.RunStatus
+	(*Series)(nil),               // 79: tfcluster.v1.Series
+	(*TaskStatus)(nil),           // 80: tfcluster.v1.TaskStatus
+	(*Failure)(nil),              // 81: tfcluster.v1.Failure
+	(*StopRequest)(nil),          // 82: tfcluster.v1.StopRequest
+	(*ResetRequest)(nil),         // 83: tfcluster.v1.ResetRequest
+	(*ResetUpdate)(nil),          // 84: tfcluster.v1.ResetUpdate
+	(*LogsRequest)(nil),          // 85: tfcluster.v1.LogsRequest
+	(*LinesReply)(nil),           // 86: tfcluster.v1.LinesReply
+	(*DetachRequest)(nil),        // 87: tfcluster.v1.DetachRequest
+	(*HistoryRequest)(nil),       // 88: tfcluster.v1.HistoryRequest
+	(*HistoryReply)(nil),         // 89: tfcluster.v1.HistoryReply
+	(*Lease)(nil),                // 90: tfcluster.v1.Lease
+	(*TensorBoardRequest)(nil),   // 91: tfcluster.v1.TensorBoardRequest
+	(*TensorBoardReply)(nil),     // 92: tfcluster.v1.TensorBoardReply
+	(*GPUsRequest)(nil),          // 93: tfcluster.v1.GPUsRequest
+	(*GPUsReply)(nil),            // 94: tfcluster.v1.GPUsReply
+	(*ShutdownRequest)(nil),      // 95: tfcluster.v1.ShutdownRequest
+	(*ShutdownUpdate)(nil),       // 96: tfcluster.v1.ShutdownUpdate
+	(*EngineSessionRequest)(nil), // 97: tfcluster.v1.EngineSessionRequest
+	(*EngineSessionReply)(nil),   // 98: tfcluster.v1.EngineSessionReply
+	(*AgentConfig)(nil),          // 99: tfcluster.v1.AgentConfig
+	(*AgentIdentity)(nil),        // 100: tfcluster.v1.AgentIdentity
+	(*DriverAddress)(nil),        // 101: tfcluster.v1.DriverAddress
+	(*HostFolders)(nil),          // 102: tfcluster.v1.HostFolders
+	(*GPUShare)(nil),             // 103: tfcluster.v1.GPUShare
+	(*HadoopClient)(nil),         // 104: tfcluster.v1.HadoopClient
+	(*AgentTimeouts)(nil),        // 105: tfcluster.v1.AgentTimeouts
+	(*OwnerProcess)(nil),         // 106: tfcluster.v1.OwnerProcess
+	nil,                          // 107: tfcluster.v1.Report.MetricsEntry
+	nil,                          // 108: tfcluster.v1.WarmUp.EnvEntry
+	nil,                          // 109: tfcluster.v1.Launch.EnvEntry
+	nil,                          // 110: tfcluster.v1.ReserveRequest.EnvEntry
+	nil,                          // 111: tfcluster.v1.ReserveRequest.EngineEntry
+	nil,                          // 112: tfcluster.v1.StartRequest.EnvEntry
+	nil,                          // 113: tfcluster.v1.RunOptions.EnvEntry
+	nil,                          // 114: tfcluster.v1.RunStatus.ResultsEntry
+	nil,                          // 115: tfcluster.v1.HadoopClient.PropertiesEntry
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -9197,7 +9333,7 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	17,  // 22: tfcluster.v1.TaskEvent.server_joined:type_name -> tfcluster.v1.ServerJoined
 	18,  // 23: tfcluster.v1.TaskEvent.step:type_name -> tfcluster.v1.Step
 	19,  // 24: tfcluster.v1.TaskEvent.stopping:type_name -> tfcluster.v1.Stopping
-	106, // 25: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
+	107, // 25: tfcluster.v1.Report.metrics:type_name -> tfcluster.v1.Report.MetricsEntry
 	28,  // 26: tfcluster.v1.Instruction.welcome:type_name -> tfcluster.v1.Welcome
 	33,  // 27: tfcluster.v1.Instruction.prepare:type_name -> tfcluster.v1.Prepare
 	34,  // 28: tfcluster.v1.Instruction.launch:type_name -> tfcluster.v1.Launch
@@ -9211,123 +9347,126 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	46,  // 36: tfcluster.v1.Instruction.act_at_step:type_name -> tfcluster.v1.ActAtStep
 	30,  // 37: tfcluster.v1.Welcome.warm_up:type_name -> tfcluster.v1.WarmUp
 	29,  // 38: tfcluster.v1.Welcome.gpu:type_name -> tfcluster.v1.GPUWant
-	107, // 39: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
+	108, // 39: tfcluster.v1.WarmUp.env:type_name -> tfcluster.v1.WarmUp.EnvEntry
 	32,  // 40: tfcluster.v1.WarmUp.environment:type_name -> tfcluster.v1.Environment
 	38,  // 41: tfcluster.v1.Shipped.content:type_name -> tfcluster.v1.Blob
 	31,  // 42: tfcluster.v1.Environment.packed:type_name -> tfcluster.v1.Shipped
 	37,  // 43: tfcluster.v1.Launch.program:type_name -> tfcluster.v1.Program
-	108, // 44: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
+	109, // 44: tfcluster.v1.Launch.env:type_name -> tfcluster.v1.Launch.EnvEntry
 	36,  // 45: tfcluster.v1.Launch.directories:type_name -> tfcluster.v1.Directories
 	31,  // 46: tfcluster.v1.Launch.files:type_name -> tfcluster.v1.Shipped
 	35,  // 47: tfcluster.v1.Launch.spec_variables:type_name -> tfcluster.v1.SpecVariable
-	0,   // 48: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
-	38,  // 49: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
-	38,  // 50: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
-	38,  // 51: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
-	1,   // 52: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
-	49,  // 53: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
-	2,   // 54: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
-	55,  // 55: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
-	56,  // 56: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
-	55,  // 57: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
-	55,  // 58: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
-	62,  // 59: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
-	63,  // 60: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
-	109, // 61: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
-	110, // 62: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
-	65,  // 63: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
-	72,  // 64: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
-	67,  // 65: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	80,  // 66: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
-	25,  // 67: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
-	9,   // 68: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
-	11,  // 69: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
-	67,  // 70: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
-	77,  // 71: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
-	63,  // 72: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
-	25,  // 73: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
-	64,  // 74: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
-	37,  // 75: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
-	111, // 76: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	73,  // 48: tfcluster.v1.Launch.options:type_name -> tfcluster.v1.RunOptions
+	0,   // 49: tfcluster.v1.Program.kind:type_name -> tfcluster.v1.Program.Kind
+	38,  // 50: tfcluster.v1.Program.body:type_name -> tfcluster.v1.Blob
+	38,  // 51: tfcluster.v1.Program.args:type_name -> tfcluster.v1.Blob
+	38,  // 52: tfcluster.v1.Program.modules:type_name -> tfcluster.v1.Blob
+	1,   // 53: tfcluster.v1.ActAtStep.action:type_name -> tfcluster.v1.ActAtStep.Action
+	49,  // 54: tfcluster.v1.LogBatch.lines:type_name -> tfcluster.v1.Line
+	2,   // 55: tfcluster.v1.Line.stream:type_name -> tfcluster.v1.Line.Stream
+	55,  // 56: tfcluster.v1.PutRequest.file:type_name -> tfcluster.v1.FileHead
+	56,  // 57: tfcluster.v1.PutRequest.commit:type_name -> tfcluster.v1.FileCommit
+	55,  // 58: tfcluster.v1.ListReply.files:type_name -> tfcluster.v1.FileHead
+	55,  // 59: tfcluster.v1.GetReply.file:type_name -> tfcluster.v1.FileHead
+	62,  // 60: tfcluster.v1.Role.each:type_name -> tfcluster.v1.Resources
+	63,  // 61: tfcluster.v1.ReserveRequest.roles:type_name -> tfcluster.v1.Role
+	110, // 62: tfcluster.v1.ReserveRequest.env:type_name -> tfcluster.v1.ReserveRequest.EnvEntry
+	111, // 63: tfcluster.v1.ReserveRequest.engine:type_name -> tfcluster.v1.ReserveRequest.EngineEntry
+	65,  // 64: tfcluster.v1.ReserveRequest.ship:type_name -> tfcluster.v1.GivenFile
+	72,  // 65: tfcluster.v1.ReserveRequest.begin:type_name -> tfcluster.v1.StartRequest
+	67,  // 66: tfcluster.v1.ReserveUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	81,  // 67: tfcluster.v1.ReserveUpdate.failure:type_name -> tfcluster.v1.Failure
+	25,  // 68: tfcluster.v1.ReserveUpdate.notes:type_name -> tfcluster.v1.Note
+	9,   // 69: tfcluster.v1.ExecutorStatus.gpus:type_name -> tfcluster.v1.GPU
+	11,  // 70: tfcluster.v1.ExecutorStatus.python:type_name -> tfcluster.v1.Python
+	67,  // 71: tfcluster.v1.ClusterStatus.executors:type_name -> tfcluster.v1.ExecutorStatus
+	78,  // 72: tfcluster.v1.ClusterStatus.run:type_name -> tfcluster.v1.RunStatus
+	63,  // 73: tfcluster.v1.ClusterStatus.roles:type_name -> tfcluster.v1.Role
+	25,  // 74: tfcluster.v1.ClusterStatus.notes:type_name -> tfcluster.v1.Note
+	64,  // 75: tfcluster.v1.ClusterStatus.request:type_name -> tfcluster.v1.ReserveRequest
+	37,  // 76: tfcluster.v1.StartRequest.program:type_name -> tfcluster.v1.Program
 	31,  // 77: tfcluster.v1.StartRequest.given:type_name -> tfcluster.v1.Shipped
-	77,  // 78: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
-	80,  // 79: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
-	25,  // 80: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
-	76,  // 81: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
-	77,  // 82: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
-	25,  // 83: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
-	49,  // 84: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
-	49,  // 85: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
-	79,  // 86: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
-	22,  // 87: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
-	78,  // 88: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
-	80,  // 89: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
-	24,  // 90: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
-	112, // 91: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
-	80,  // 92: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
-	67,  // 93: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	49,  // 94: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	77,  // 95: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	89,  // 96: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	9,   // 97: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	80,  // 98: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	99,  // 99: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	100, // 100: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	101, // 101: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	102, // 102: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	103, // 103: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	104, // 104: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 105: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	105, // 106: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	113, // 107: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 108: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	3,   // 109: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	47,  // 110: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	50,  // 111: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	52,  // 112: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	54,  // 113: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	58,  // 114: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	60,  // 115: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	64,  // 116: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	68,  // 117: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	70,  // 118: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	72,  // 119: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	74,  // 120: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	81,  // 121: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	82,  // 122: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	84,  // 123: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	86,  // 124: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	87,  // 125: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	90,  // 126: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	92,  // 127: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	96,  // 128: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	94,  // 129: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	27,  // 130: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	48,  // 131: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	51,  // 132: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	53,  // 133: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	57,  // 134: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	59,  // 135: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	61,  // 136: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	66,  // 137: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	69,  // 138: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	71,  // 139: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	73,  // 140: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	75,  // 141: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	77,  // 142: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	83,  // 143: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	85,  // 144: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	77,  // 145: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	88,  // 146: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	91,  // 147: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	93,  // 148: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	97,  // 149: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	95,  // 150: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	130, // [130:151] is the sub-list for method output_type
-	109, // [109:130] is the sub-list for method input_type
-	109, // [109:109] is the sub-list for extension type_name
-	109, // [109:109] is the sub-list for extension extendee
-	0,   // [0:109] is the sub-list for field type_name
+	73,  // 78: tfcluster.v1.StartRequest.options:type_name -> tfcluster.v1.RunOptions
+	112, // 79: tfcluster.v1.StartRequest.env:type_name -> tfcluster.v1.StartRequest.EnvEntry
+	113, // 80: tfcluster.v1.RunOptions.env:type_name -> tfcluster.v1.RunOptions.EnvEntry
+	78,  // 81: tfcluster.v1.StartUpdate.run:type_name -> tfcluster.v1.RunStatus
+	81,  // 82: tfcluster.v1.StartUpdate.failure:type_name -> tfcluster.v1.Failure
+	25,  // 83: tfcluster.v1.StartUpdate.notes:type_name -> tfcluster.v1.Note
+	77,  // 84: tfcluster.v1.RunUpdate.lines:type_name -> tfcluster.v1.Lines
+	78,  // 85: tfcluster.v1.RunUpdate.status:type_name -> tfcluster.v1.RunStatus
+	25,  // 86: tfcluster.v1.RunUpdate.notes:type_name -> tfcluster.v1.Note
+	49,  // 87: tfcluster.v1.Lines.head:type_name -> tfcluster.v1.Line
+	49,  // 88: tfcluster.v1.Lines.tail:type_name -> tfcluster.v1.Line
+	80,  // 89: tfcluster.v1.RunStatus.tasks:type_name -> tfcluster.v1.TaskStatus
+	22,  // 90: tfcluster.v1.RunStatus.progress:type_name -> tfcluster.v1.Report
+	79,  // 91: tfcluster.v1.RunStatus.series:type_name -> tfcluster.v1.Series
+	81,  // 92: tfcluster.v1.RunStatus.failure:type_name -> tfcluster.v1.Failure
+	24,  // 93: tfcluster.v1.RunStatus.result:type_name -> tfcluster.v1.TaskResult
+	114, // 94: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
+	81,  // 95: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
+	67,  // 96: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
+	49,  // 97: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	78,  // 98: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	90,  // 99: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	9,   // 100: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	81,  // 101: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	100, // 102: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	101, // 103: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	102, // 104: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	103, // 105: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	104, // 106: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	105, // 107: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 108: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	106, // 109: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	115, // 110: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 111: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	3,   // 112: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	47,  // 113: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	50,  // 114: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	52,  // 115: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	54,  // 116: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	58,  // 117: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	60,  // 118: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	64,  // 119: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	68,  // 120: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	70,  // 121: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	72,  // 122: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	75,  // 123: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	82,  // 124: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	83,  // 125: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	85,  // 126: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	87,  // 127: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	88,  // 128: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	91,  // 129: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	93,  // 130: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	97,  // 131: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	95,  // 132: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	27,  // 133: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	48,  // 134: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	51,  // 135: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	53,  // 136: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	57,  // 137: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	59,  // 138: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	61,  // 139: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	66,  // 140: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	69,  // 141: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	71,  // 142: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	74,  // 143: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	76,  // 144: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	78,  // 145: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	84,  // 146: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	86,  // 147: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	78,  // 148: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	89,  // 149: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	92,  // 150: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	94,  // 151: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	98,  // 152: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	96,  // 153: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	133, // [133:154] is the sub-list for method output_type
+	112, // [112:133] is the sub-list for method input_type
+	112, // [112:112] is the sub-list for extension type_name
+	112, // [112:112] is the sub-list for extension extendee
+	0,   // [0:112] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -9383,7 +9522,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   111,
+			NumMessages:   113,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

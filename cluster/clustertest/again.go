@@ -49,7 +49,7 @@ func testSameDirectory(t *testing.T, h Harness) {
 	if lines := c.logs(ctx, 1); lines == 0 {
 		t.Error("the lines of run 1 are not shown to who asks for them")
 	}
-	st := c.Script(checkpointing, func(s *clusterpb.StartRequest) { s.Resume = "last" }).Wait()
+	st := c.Script(checkpointing, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" }).Wait()
 	if st.GetId() != 2 || st.GetResumedFrom() != "run 1 of an earlier cluster" {
 		t.Errorf("run %d is resumed from %q", st.GetId(), st.GetResumedFrom())
 	}

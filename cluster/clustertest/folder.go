@@ -39,7 +39,7 @@ print(beside.here, "own", len(os.listdir("wd")), ctx.working_dir == os.getcwd(),
 `
 	start := func(in string) func(*clusterpb.StartRequest) {
 		return func(s *clusterpb.StartRequest) {
-			s.WorkingDir, s.StartIn, s.Program.Path = notebook, in, filepath.Join(notebook, "train.py")
+			s.Options.WorkingDir, s.Options.StartIn, s.Program.Path = notebook, in, filepath.Join(notebook, "train.py")
 			s.Program.Modules = &clusterpb.Blob{Data: modules.Bytes()}
 		}
 	}

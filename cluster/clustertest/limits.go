@@ -42,7 +42,7 @@ finally:
 
 func testRunTimeout(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=1")
-	r := c.Script(forever, func(s *clusterpb.StartRequest) { s.RunTimeoutMillis = 1000 })
+	r := c.Script(forever, func(s *clusterpb.StartRequest) { s.Options.RunTimeoutMillis = 1000 })
 	if f := r.Wait().GetFailure(); f.GetKind() != "run_timeout" || f.GetExitCode() != 124 {
 		t.Errorf("failure is %v", f)
 	}
@@ -50,7 +50,7 @@ func testRunTimeout(t *testing.T, h Harness) {
 
 func testStepTimeout(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=1")
-	r := c.Script("import tfcluster\nctx = tfcluster.context()\nctx.report(step=1, loss=0.5)\n"+forever, func(s *clusterpb.StartRequest) { s.StepTimeoutMillis = 1500 })
+	r := c.Script("import tfcluster\nctx = tfcluster.context()\nctx.report(step=1, loss=0.5)\n"+forever, func(s *clusterpb.StartRequest) { s.Options.StepTimeoutMillis = 1500 })
 	st := r.Wait()
 	if f := st.GetFailure(); f.GetKind() != "step_timeout" {
 		t.Errorf("failure is %v", f)
@@ -74,7 +74,7 @@ mark.write_text(str(seen + 1))
 
 func testRestart(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=2")
-	r := c.Script(checkpointing+"ctx.barrier('saved')\nif seen == 0:\n"+indent(forever), func(s *clusterpb.StartRequest) { s.MaxRestarts = 1 })
+	r := c.Script(checkpointing+"ctx.barrier('saved')\nif seen == 0:\n"+indent(forever), func(s *clusterpb.StartRequest) { s.Options.MaxRestarts = 1 })
 	r.Line("[worker:1] here")
 	c.Signal("worker:1", syscall.SIGKILL)
 	st := r.Wait()
@@ -100,11 +100,11 @@ func testResume(t *testing.T, h Harness) {
 	if r.Wait(); !strings.Contains(r.Text(), "seen 0 times") {
 		t.Errorf("a new run sees an older one's checkpoints:\n%s", r.Text())
 	}
-	r = c.Script(checkpointing, func(s *clusterpb.StartRequest) { s.Resume = "1" })
+	r = c.Script(checkpointing, func(s *clusterpb.StartRequest) { s.Options.Resume = "1" })
 	if r.Wait(); !strings.Contains(r.Text(), "seen 1 times") {
 		t.Errorf("--resume=1 does not:\n%s", r.Text())
 	}
-	r = c.Script(checkpointing, func(s *clusterpb.StartRequest) { s.Resume = "last" })
+	r = c.Script(checkpointing, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
 	if r.Wait(); !strings.Contains(r.Text(), "seen 2 times") {
 		t.Errorf("--resume does not take the last:\n%s", r.Text())
 	}

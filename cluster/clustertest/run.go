@@ -38,7 +38,7 @@ func (c *Cluster) TryScript(body string, change ...func(*clusterpb.StartRequest)
 	c.T.Helper()
 	req := &clusterpb.StartRequest{Program: &clusterpb.Program{
 		Kind: clusterpb.Program_SCRIPT, Name: "test.py", Path: "test.py", Body: &clusterpb.Blob{Data: []byte(body)},
-	}, WorkingDir: c.Dir, Callback: true, KerasPatch: true, Mode: "train"}
+	}, Options: &clusterpb.RunOptions{WorkingDir: c.Dir, Callback: true, KerasPatch: true, Mode: "train"}}
 	for _, f := range change {
 		f(req)
 	}

@@ -66,7 +66,7 @@ func (c *Coordinator) beginItself(ctx context.Context, req *clusterpb.StartReque
 	err := errors.New("nothing to go on from")
 	if before > 0 {
 		further := proto.CloneOf(req)
-		further.Resume = strconv.Itoa(int(before))
+		further.Options.Resume = strconv.Itoa(int(before))
 		_, err = c.begin(ctx, further)
 	}
 	if err != nil && ctx.Err() == nil {

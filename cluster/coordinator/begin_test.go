@@ -16,7 +16,7 @@ func TestFollowCutOff(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, false, func(cfg *Config) {
 		cfg.Recovered.Saved, cfg.LastRun = []byte("null"), 1
-		cfg.Begin = &clusterpb.StartRequest{MaxRestarts: 1, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+		cfg.Begin = &clusterpb.StartRequest{Options: &clusterpb.RunOptions{MaxRestarts: 1}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
 		if err := os.MkdirAll(rundir.Dir(cfg.Dir, 1), 0o700); err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func TestFollowCutOff(t *testing.T) {
 // again, is not shown as its run.
 func TestStatusYetToBegin(t *testing.T) {
 	t.Parallel()
-	again := &clusterpb.StartRequest{MaxRestarts: 1, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+	again := &clusterpb.StartRequest{Options: &clusterpb.RunOptions{MaxRestarts: 1}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
 	once := &clusterpb.StartRequest{Program: again.GetProgram()}
 	for name, tt := range map[string]struct {
 		saved   []byte

@@ -60,6 +60,7 @@ func New(cfg Config) *Coordinator {
 	if cfg.Hooks.SaveState == nil {
 		cfg.Hooks.SaveState = func(string, []byte, int32, bool) error { return nil }
 	}
+	cfg.Begin = cfg.Begin.WithOptions()
 	c := &Coordinator{
 		eventLoop: newEventLoop(), cfg: cfg, log: cfg.Log, since: time.Now(),
 		subs: newSubscribers(), reserved: newReservation(), execs: newExecutors(), runs: newRuns(&cfg),

@@ -277,7 +277,7 @@ func TestResumeCopies(t *testing.T) {
 		rec.over, c.runs.lastRun = time.Now(), 1
 		c.runs.records = append(c.runs.records, rec)
 	})
-	req := &clusterpb.StartRequest{Resume: "1", Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+	req := &clusterpb.StartRequest{Options: &clusterpb.RunOptions{Resume: "1"}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
 	canceled, cancel := context.WithCancel(context.Background())
 	var plan *runPlan
 	var err error

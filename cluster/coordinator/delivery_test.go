@@ -49,7 +49,7 @@ func startRunning(t *testing.T, maxRestarts int) *running {
 	r.do(func() {
 		r.runs.program = &clusterpb.StartRequest{}
 		r.runs.records = append(r.runs.records, newRecord(&clusterpb.RunStatus{Id: 1, Dir: t.TempDir()}))
-		r.handle(lifecycle.StartRequested{Spec: lifecycle.RunSpec{ID: 1, MaxRestarts: maxRestarts}})
+		r.handle(lifecycle.StartRequested{Spec: lifecycle.RunSpec{ID: 1, Options: &clusterpb.RunOptions{MaxRestarts: int32(maxRestarts)}}})
 	})
 	r.enter(1)
 	served := make(chan error, 2)

@@ -51,7 +51,7 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 		rec.status.Allocation = all[len(all)-1].ID
 	}
 	env := a.Spec.PlaceEnv(a.Task)
-	for _, from := range []map[string]string{c.cfg.Request.GetEnv(), start.GetEnv(), a.Spec.FrameworkEnv(c.cfg.Request.GetFramework(), a.Task)} {
+	for _, from := range []map[string]string{c.cfg.Request.GetEnv(), start.GetOptions().GetEnv(), a.Spec.FrameworkEnv(c.cfg.Request.GetFramework(), a.Task)} {
 		maps.Copy(env, from)
 	}
 	own := func(name string) bool { _, ok := env[name]; return ok }
@@ -64,10 +64,10 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 		Run: rec.status.GetId(), Attempt: int32(a.Attempt), Task: a.Task.String(), Program: shared.programs[a.Task.Role], Env: env,
 		Directories: &clusterpb.Directories{
 			Dir: rec.status.GetDir(), Logs: rec.status.GetLogDir(), Checkpoints: rec.status.GetCheckpointDir(), Export: rec.status.GetExportDir(),
-			Working: c.startsIn(start), Given: start.GetStartIn(), Notebook: start.GetWorkingDir(),
+			Working: c.startsIn(start.GetOptions()),
 		},
-		Mode: start.GetMode(), Epochs: start.GetEpochs(), NumWorkers: int32(len(a.Spec[cluster.Worker]) + len(a.Spec[cluster.Chief])), ClusterSpec: shared.spec,
-		Callback: start.GetCallback(), KerasPatch: start.GetKerasPatch(), DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"), Resumed: start.GetResume() != "" || a.Attempt > 1,
+		Options: start.GetOptions(), NumWorkers: int32(len(a.Spec[cluster.Worker]) + len(a.Spec[cluster.Chief])), ClusterSpec: shared.spec,
+		DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"), Resumed: start.GetOptions().GetResume() != "" || a.Attempt > 1,
 		ExecutorNumber: shared.numbers[a.Task], Files: c.runs.given, SpecVariables: cluster.SpecVariables(c.cfg.Request.GetFramework(), a.Task, own),
 		RoleKind: shared.roles[a.Task.Role].kind, Follows: shared.roles[a.Task.Role].follows,
 	}}})
@@ -75,9 +75,9 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 
 // startsIn is the notebook's folder where tasks are to start there: on the notebook's own
 // machine. On another a folder of that path is another folder, if there is one.
-func (c *Coordinator) startsIn(start *clusterpb.StartRequest) string {
+func (c *Coordinator) startsIn(options *clusterpb.RunOptions) string {
 	if c.cfg.Here {
-		return start.GetWorkingDir()
+		return options.GetWorkingDir()
 	}
 	return ""
 }

@@ -197,7 +197,7 @@ func (r *record) fill(lr *lifecycle.Run, lines int64) {
 	if lr.Stopping && lr.State.Open() {
 		st.State = "stopping"
 	}
-	st.Restarts, st.MaxRestarts = int32(lr.Restarts), int32(lr.Spec.MaxRestarts)
+	st.Restarts, st.MaxRestarts = int32(lr.Restarts), lr.Spec.Options.GetMaxRestarts()
 	if !lr.State.Open() {
 		st.Failure = lr.Failure
 		if st.Failure != nil {

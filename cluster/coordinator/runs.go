@@ -132,7 +132,7 @@ func (c *Coordinator) loadRecord(run int32) {
 // beginsAgain is whether a run that the last driver's death cut off goes on as another.
 // Loop only.
 func (r *runs) beginsAgain(rec *record) bool {
-	return r.autoStart.GetMaxRestarts() > 0 && rec.loaded && results.Interrupted(rec.status)
+	return r.autoStart.GetOptions().GetMaxRestarts() > 0 && rec.loaded && results.Interrupted(rec.status)
 }
 
 // begun is the run that the cluster was made for; nil while that is still to begin, or to

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -33,7 +34,7 @@ func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreaming
 	if err := c.call(ctx, func() { told = c.notes.said() }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
-	rec, err := c.begin(ctx, req)
+	rec, err := c.begin(ctx, req.WithOptions())
 	if err != nil {
 		return err
 	}
@@ -101,7 +102,7 @@ func (c *control) endActive(ctx context.Context) error {
 // checkpoints of older runs may be many and large: they are looked for and copied outside
 // the loop.
 func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*record, error) {
-	if req.GetResume() != "" {
+	if req.GetOptions().GetResume() != "" {
 		c.awaitFiles(ctx, 0) // checkpoints of the run before may be on their way
 	}
 	var plan *runPlan
@@ -175,14 +176,14 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	if req.GetProgram().GetKind() == clusterpb.Program_KIND_UNSPECIFIED && !cluster.CommandsOnly(c.cfg.Request.GetRoles()) {
 		return nil, status.Error(codes.InvalidArgument, "no program to start")
 	}
-	resume, err := c.runs.candidates(req.GetResume())
+	resume, err := c.runs.candidates(req.GetOptions().GetResume())
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
 	id := c.runs.lastRun + 1
 	st := &clusterpb.RunStatus{
 		Id: id, State: lifecycle.RunWaiting.String(), Program: cmp.Or(req.GetProgram().GetName(), "commands"), Words: wordsOf(req.GetProgram()),
-		StartedUnix: time.Now().Unix(), MaxRestarts: req.GetMaxRestarts(), ClusterId: c.cfg.Authority.ID(),
+		StartedUnix: time.Now().Unix(), MaxRestarts: req.GetOptions().GetMaxRestarts(), ClusterId: c.cfg.Authority.ID(),
 	}
 	c.files.placed(st)
 	c.runs.planning = true
@@ -191,7 +192,7 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 
 // choose finds the run whose checkpoints the planned one takes up.
 func (p *runPlan) choose(f *files) error {
-	which := p.req.GetResume()
+	which := p.req.GetOptions().GetResume()
 	if which == "" {
 		return nil
 	}
@@ -220,18 +221,18 @@ func wordsOf(p *clusterpb.Program) []string {
 	return p.GetWords()
 }
 
-// again is the last start's program with this one's options.
+// again is the last start's program with this one's options. What the program runs as and
+// where stay the last start's; the environment is this one's over the last one's.
 func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
-	r := proto.CloneOf(last)
-	r.Resume, r.MaxRestarts, r.StepTimeoutMillis, r.RunTimeoutMillis = req.GetResume(), req.GetMaxRestarts(), req.GetStepTimeoutMillis(), req.GetRunTimeoutMillis()
-	r.Callback, r.KerasPatch = req.GetCallback(), req.GetKerasPatch()
-	r.Given, r.StartIn = req.GetGiven(), req.GetStartIn()
-	for k, v := range req.GetEnv() {
-		if r.Env == nil {
-			r.Env = map[string]string{}
-		}
-		r.Env[k] = v
+	r, o, was := proto.CloneOf(last), proto.CloneOf(req.GetOptions()), last.GetOptions()
+	o.Mode, o.Epochs, o.WorkingDir = was.GetMode(), was.GetEpochs(), was.GetWorkingDir()
+	env := maps.Clone(was.GetEnv())
+	if env == nil {
+		env = map[string]string{}
 	}
+	maps.Copy(env, o.GetEnv())
+	o.Env = env
+	r.Options, r.Given = o, req.GetGiven()
 	return r
 }
 
@@ -281,10 +282,7 @@ func (c *Coordinator) carryOut(p *runPlan) *record {
 	c.clients.detached = false
 	c.keepRecord(rec)
 	c.saveState()
-	c.handle(lifecycle.StartRequested{Spec: lifecycle.RunSpec{
-		ID: c.runs.lastRun, MaxRestarts: int(p.req.GetMaxRestarts()), StepTimeout: time.Duration(p.req.GetStepTimeoutMillis()) * time.Millisecond,
-		RunTimeout: time.Duration(p.req.GetRunTimeoutMillis()) * time.Millisecond,
-	}})
+	c.handle(lifecycle.StartRequested{Spec: lifecycle.RunSpec{ID: c.runs.lastRun, Options: p.req.GetOptions()}})
 	return rec
 }
 

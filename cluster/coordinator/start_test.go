@@ -39,7 +39,7 @@ func TestResumeBesideTheLoop(t *testing.T) {
 	c.do(func() {
 		c.runs.records, c.runs.lastRun = append(c.runs.records, newRecord(&clusterpb.RunStatus{Id: 1, ClusterId: c.runs.cluster})), 1
 	})
-	req := &clusterpb.StartRequest{Resume: "last", Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+	req := &clusterpb.StartRequest{Options: &clusterpb.RunOptions{Resume: "last"}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
 	begun := make(chan error, 1)
 	go func() {
 		_, err := c.begin(within(t), req)
@@ -63,7 +63,7 @@ func TestResumeBesideTheLoop(t *testing.T) {
 	if err := <-begun; err == nil || status.Convert(err).Message() != "--resume: no run in hdfs://nn:8020/runs has left a checkpoint" {
 		t.Errorf("the start says %v", err)
 	}
-	req.Resume = ""
+	req.Options.Resume = ""
 	if _, err := c.begin(within(t), req); err != nil {
 		t.Errorf("the next start: %v", err)
 	}

@@ -61,7 +61,7 @@ func TestResumeWaitsForFiles(t *testing.T) {
 	resumed := make(chan error, 1)
 	ctx := within(t)
 	go func() {
-		_, err := c.begin(ctx, &clusterpb.StartRequest{Resume: "last", Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
+		_, err := c.begin(ctx, &clusterpb.StartRequest{Options: &clusterpb.RunOptions{Resume: "last"}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
 		resumed <- err
 	}()
 	c.sent("1", &clusterpb.FilesSent{})

@@ -13,7 +13,7 @@ import (
 // running begins a run whose tasks have all entered.
 func (c *coordinated) running() *record {
 	c.t.Helper()
-	rec, err := c.begin(within(c.t), &clusterpb.StartRequest{MaxRestarts: 1, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
+	rec, err := c.begin(within(c.t), &clusterpb.StartRequest{Options: &clusterpb.RunOptions{MaxRestarts: 1}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -40,8 +40,10 @@ func (d *driver) listenClients() error {
 	if over := len(filepath.Dir(d.socket)) + longest - 107; over > 0 {
 		return fmt.Errorf("the cluster's name is %d characters too long for its sockets below %s: a shorter --name, or XDG_RUNTIME_DIR", over, runtime)
 	}
-	d.clients, err = unixsock.Listen(d.socket)
-	return err
+	if d.clients, err = unixsock.Listen(d.socket); err != nil {
+		return fmt.Errorf("listen for clients: %w", err)
+	}
+	return nil
 }
 
 // listen opens the port for agents. A driver that takes over listens where its

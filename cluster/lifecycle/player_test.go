@@ -210,7 +210,9 @@ func (p *player) runEvent(verb string, words []string, opts map[string]string) e
 	switch verb {
 	case "start":
 		p.run++
-		p.step(StartRequested{RunSpec{ID: p.run, MaxRestarts: int(num("restarts")), StepTimeout: dur("step"), RunTimeout: dur("run")}})
+		p.step(StartRequested{RunSpec{p.run, &clusterpb.RunOptions{
+			MaxRestarts: num("restarts"), StepTimeoutMillis: dur("step").Milliseconds(), RunTimeoutMillis: dur("run").Milliseconds(),
+		}}})
 	case "prepared":
 		for i, x := range p.l.execs {
 			p.step(PortPrepared{Exec: x.ID, Run: p.run, Attempt: p.l.run.Attempt, Port: int32(7000 + 100*p.l.run.Attempt + i)})

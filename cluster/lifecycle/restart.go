@@ -15,7 +15,7 @@ func (l *Machine) cause(t *Task, summary string) {
 			return
 		}
 	}
-	if !parameterServers && r.Restarts < r.Spec.MaxRestarts && r.entered {
+	if !parameterServers && r.Restarts < int(r.Spec.Options.GetMaxRestarts()) && r.entered {
 		l.restartAll(summary)
 		return
 	}
@@ -26,7 +26,7 @@ func (l *Machine) cause(t *Task, summary string) {
 func (l *Machine) restartAll(summary string) {
 	r := l.run
 	r.Restarts++
-	l.note(true, "%s; restart %d of %d: every task again on new ports, from the last checkpoint", summary, r.Restarts, r.Spec.MaxRestarts)
+	l.note(true, "%s; restart %d of %d: every task again on new ports, from the last checkpoint", summary, r.Restarts, r.Spec.Options.GetMaxRestarts())
 	r.State, r.over = RunRestarting, false // also where it fell to a stage behind the training
 	for _, name := range append(l.endTimers(), "step") {
 		l.do(SetTimer{name, 0})
@@ -44,10 +44,10 @@ func (l *Machine) restartAll(summary string) {
 func (l *Machine) restartWorker(t *Task, summary string) bool {
 	r := l.run
 	x := l.Executor(t.exec)
-	if r.Restarts < r.Spec.MaxRestarts && x.State == ExecutorReady {
+	if r.Restarts < int(r.Spec.Options.GetMaxRestarts()) && x.State == ExecutorReady {
 		r.Restarts++
 		t.Restarts++
-		l.note(true, "%s; restart %d of %d: this worker alone, at its address", summary, r.Restarts, r.Spec.MaxRestarts)
+		l.note(true, "%s; restart %d of %d: this worker alone, at its address", summary, r.Restarts, r.Spec.Options.GetMaxRestarts())
 		l.launch(x, false)
 		return true
 	}

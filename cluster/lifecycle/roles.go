@@ -47,9 +47,9 @@ func (l *Machine) launchDue() {
 	}
 	if late {
 		l.do(SetTimer{"enter", l.limits.enter})
-		if r.Spec.StepTimeout > 0 { // who begins now has the whole of it
+		if r.Spec.Options.StepTimeout() > 0 { // who begins now has the whole of it
 			r.stacks = false
-			l.do(SetTimer{"step", r.Spec.StepTimeout})
+			l.do(SetTimer{"step", r.Spec.Options.StepTimeout()})
 		}
 		l.do(RunChanged{})
 	}

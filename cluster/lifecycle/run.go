@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -12,10 +11,8 @@ import (
 
 // RunSpec is what the lifecycle needs to know of a start.
 type RunSpec struct {
-	ID          int32
-	MaxRestarts int
-	StepTimeout time.Duration
-	RunTimeout  time.Duration
+	ID      int32
+	Options *clusterpb.RunOptions
 }
 
 // RunState is how far a run is.
@@ -138,9 +135,9 @@ func (l *Machine) stepRun(e Event) {
 			t.Stopped = e.Stopped[t.ID]
 		}
 	case StepMoved:
-		if r := l.run; r != nil && r.State.Open() && r.Spec.StepTimeout > 0 && !r.Stopping {
+		if r := l.run; r != nil && r.State.Open() && r.Spec.Options.StepTimeout() > 0 && !r.Stopping {
 			r.stacks = false
-			l.do(SetTimer{"step", r.Spec.StepTimeout})
+			l.do(SetTimer{"step", r.Spec.Options.StepTimeout()})
 		}
 	case StopRequested:
 		l.stop(e)
@@ -190,8 +187,8 @@ func (l *Machine) advance() {
 			x.replaced = 0 // every executor is here: its losses are old ones
 			l.run.Tasks = append(l.run.Tasks, &Task{ID: x.Task, exec: x.ID})
 		}
-		if l.run.Spec.RunTimeout > 0 {
-			l.do(SetTimer{"run", l.run.Spec.RunTimeout})
+		if l.run.Spec.Options.RunTimeout() > 0 {
+			l.do(SetTimer{"run", l.run.Spec.Options.RunTimeout()})
 		}
 	}
 	r := l.run
@@ -248,9 +245,9 @@ func (l *Machine) prepared(e PortPrepared) {
 	}
 	r.cluster, r.State = spec, RunLaunching
 	l.launchDue()
-	if r.Spec.StepTimeout > 0 {
+	if r.Spec.Options.StepTimeout() > 0 {
 		r.stacks = false
-		l.do(SetTimer{"step", r.Spec.StepTimeout})
+		l.do(SetTimer{"step", r.Spec.Options.StepTimeout()})
 	}
 	l.do(RunChanged{})
 }
@@ -316,7 +313,7 @@ func (l *Machine) runTimer(name string) {
 		switch {
 		case !r.State.Open() || r.Stopping:
 		case !r.training():
-			l.do(SetTimer{"step", r.Spec.StepTimeout})
+			l.do(SetTimer{"step", r.Spec.Options.StepTimeout()})
 		case !r.stacks:
 			l.askStacks()
 		default:
@@ -325,7 +322,7 @@ func (l *Machine) runTimer(name string) {
 	case "run":
 		if r.State.Open() {
 			l.outcome("failed", &clusterpb.Failure{
-				Kind: "run_timeout", ExitCode: 124, Summary: fmt.Sprintf("the run was not over within %s (--run-timeout)", r.Spec.RunTimeout),
+				Kind: "run_timeout", ExitCode: 124, Summary: fmt.Sprintf("the run was not over within %s (--run-timeout)", r.Spec.Options.RunTimeout()),
 				Remedy: "give it more time, or take its checkpoints up with start --resume",
 			}, l.limits.failGrace)
 		}
@@ -379,7 +376,7 @@ func (l *Machine) askStacks() {
 func (l *Machine) stuck() *clusterpb.Failure {
 	f := &clusterpb.Failure{
 		Kind: "step_timeout", ExitCode: 124, Remedy: "%tfcluster logs shows where each task is; start --resume goes on from the last checkpoint",
-		Summary: fmt.Sprintf("no step for %s (--step-timeout)", l.run.Spec.StepTimeout),
+		Summary: fmt.Sprintf("no step for %s (--step-timeout)", l.run.Spec.Options.StepTimeout()),
 	}
 	for _, t := range l.run.Tasks {
 		if t.Stopped {

@@ -142,7 +142,7 @@ if first:
     save(3)
     pathlib.Path(ctx.export_dir, "saved_model.pb").write_text("model")
 print("done", flush=True)
-`, func(s *clusterpb.StartRequest) { s.WorkingDir = work })
+`, func(s *clusterpb.StartRequest) { s.Options.WorkingDir = work })
 	r.Line("[worker:0] saved 1")
 	if dir := r.Now().GetCheckpointDir(); dir != h.dir("user/me/x/run-001/checkpoints") {
 		t.Errorf("the checkpoints are said to be in %s", dir)
@@ -177,7 +177,7 @@ print("done", flush=True)
 	}
 
 	c = h.Start(t, "worker=2", h.at("user/me/x/"))
-	r = c.Script(saving+`print(ctx.task_index, "has", held(), ctx.resumed, flush=True)`, nowhere, func(s *clusterpb.StartRequest) { s.Resume = "last" })
+	r = c.Script(saving+`print(ctx.task_index, "has", held(), ctx.resumed, flush=True)`, nowhere, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
 	finished(t, r)
 	if st := r.Now(); st.GetId() != 2 || st.GetResumedFrom() != "run 1 of an earlier cluster" {
 		t.Errorf("run %d resumed from %q", st.GetId(), st.GetResumedFrom())
@@ -308,7 +308,7 @@ time.sleep(600)
 	c.Client = client
 	c.Ready()
 	h.NameNode.Start()
-	r = c.Script(saving+`print("has", held(), flush=True)`, nowhere, func(s *clusterpb.StartRequest) { s.Resume = "last" })
+	r = c.Script(saving+`print("has", held(), flush=True)`, nowhere, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
 	finished(t, r)
 	if !strings.Contains(r.Text(), "has ['checkpoint', 'ckpt-1.data-00000-of-00001', 'ckpt-1.index']") {
 		t.Errorf("it has:\n%s", r.Text())

@@ -107,7 +107,7 @@ func TestNothingShared(t *testing.T) {
 	t.Run("another Python", func(t *testing.T) { clustertest.AnotherPython(t, h, change) })
 }
 
-func nowhere(s *clusterpb.StartRequest) { s.WorkingDir = "" }
+func nowhere(s *clusterpb.StartRequest) { s.Options.WorkingDir = "" }
 
 func finished(t *testing.T, r *clustertest.Run) {
 	t.Helper()
@@ -212,7 +212,7 @@ if not again:
     if first: save(1)
     time.sleep(600)
 if first: save(2)
-`, nowhere, func(s *clusterpb.StartRequest) { s.MaxRestarts = 1 })
+`, nowhere, func(s *clusterpb.StartRequest) { s.Options.MaxRestarts = 1 })
 	saved(t, r)
 	c.Signal("worker:0", syscall.SIGKILL)
 	finished(t, r)
@@ -239,7 +239,7 @@ time.sleep(600)
 		t.Fatalf("the failure is %v", f)
 	}
 	failed := r.Now().GetId()
-	r = c.Script(saving+`print(ctx.task_index, "has", held(), ctx.resumed, flush=True)`, nowhere, func(s *clusterpb.StartRequest) { s.Resume = "last" })
+	r = c.Script(saving+`print(ctx.task_index, "has", held(), ctx.resumed, flush=True)`, nowhere, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
 	finished(t, r)
 	if want := fmt.Sprintf("run %d", failed); r.Now().GetResumedFrom() != want {
 		t.Errorf("resumed from %q, want %q", r.Now().GetResumedFrom(), want)
@@ -257,7 +257,7 @@ print(ctx.task_index, "has", held(), flush=True)
 if not again:
     if first: save(1)
     time.sleep(600)
-`, nowhere, func(s *clusterpb.StartRequest) { s.MaxRestarts = 2 })
+`, nowhere, func(s *clusterpb.StartRequest) { s.Options.MaxRestarts = 2 })
 	saved(t, r)
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
@@ -296,7 +296,7 @@ class Die(keras.callbacks.Callback):
 model.fit(numpy.ones((8, 2)), numpy.ones((8, 1)), epochs=2, verbose=0, callbacks=[
     keras.callbacks.BackupAndRestore(ctx.checkpoint_dir + "/backup"), Die()])
 ctx.export_saved_model(model) # its folder of assets is empty: there is no file to send
-`, nowhere, func(s *clusterpb.StartRequest) { s.MaxRestarts = 1 })
+`, nowhere, func(s *clusterpb.StartRequest) { s.Options.MaxRestarts = 1 })
 	finished(t, r)
 	if text := r.Text(); !strings.Contains(text, "epoch 1 resumed True") || strings.Contains(text, "epoch 0 resumed True") {
 		t.Errorf("it did not resume in epoch 1:\n%s", text)

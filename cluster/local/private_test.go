@@ -41,7 +41,7 @@ func TestPrivateResults(t *testing.T) {
 			const writing = "import os, tfcluster\nctx = tfcluster.context()\nprint('here')\n" +
 				"open(os.path.join(ctx.checkpoint_dir, 'ckpt-1'), 'w').close()\n"
 			c.Script(writing).Wait()
-			if st := c.Script(writing, func(s *clusterpb.StartRequest) { s.Resume = "last" }).Wait(); st.GetState() != "finished" {
+			if st := c.Script(writing, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" }).Wait(); st.GetState() != "finished" {
 				t.Fatalf("the run is %s: %v", st.GetState(), st.GetFailure())
 			}
 			c.End()

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
 // chunk is the size of the pieces in which files travel, in bytes.
@@ -21,7 +22,7 @@ const chunk = 256 << 10
 
 // List serves the call: the whole files below a folder, those that name others last.
 func (k *Keeper) List(req *clusterpb.ListRequest) (*clusterpb.ListReply, error) {
-	folder := path.Join(runFolder(req.GetRun()), req.GetFolder())
+	folder := path.Join(rundir.Name(req.GetRun()), req.GetFolder())
 	if err := k.check(folder); err != nil {
 		return nil, err
 	}

@@ -6,13 +6,14 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"unicode/utf8"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
 // Keeper is the driver's side: it keeps what executors send on a Disk, and gives it
@@ -46,7 +47,7 @@ func (k *Keeper) Allow(run int32) {
 
 // Sweep removes what was never completed of a run's files. Nobody may be sending any.
 func (k *Keeper) Sweep(run int32) error {
-	files, err := k.disk.Files(runFolder(run))
+	files, err := k.disk.Files(rundir.Name(run))
 	if err != nil {
 		return fmt.Errorf("look for what was left of files that did not arrive: %w", err)
 	}
@@ -60,8 +61,6 @@ func (k *Keeper) Sweep(run int32) error {
 	return nil
 }
 
-func runFolder(run int32) string { return fmt.Sprintf("run-%03d", run) }
-
 // maxPath bounds a path, in bytes.
 const maxPath = 1024
 
@@ -72,8 +71,8 @@ func (k *Keeper) check(name string) error {
 		return bad
 	}
 	parts := strings.Split(name, "/")
-	run, err := strconv.ParseInt(strings.TrimPrefix(parts[0], "run-"), 10, 32)
-	if err != nil || len(parts) < 2 || parts[0] != runFolder(int32(run)) || strings.HasPrefix(path.Base(name), partPrefix) {
+	run, ok := rundir.Number(parts[0])
+	if !ok || len(parts) < 2 || strings.HasPrefix(path.Base(name), partPrefix) {
 		return bad
 	}
 	if parts[1] == "tasks" || parts[1] == "run.json" { // the driver's own
@@ -81,7 +80,7 @@ func (k *Keeper) check(name string) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if run < 1 || int32(run) > k.last {
+	if run > k.last {
 		return bad
 	}
 	return nil

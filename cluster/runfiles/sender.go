@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
 // silence is how long nothing may go through before a call is given up.
@@ -41,7 +42,7 @@ type Sender struct {
 
 // NewSender sends the files of a run from its folder below root.
 func NewSender(client clusterpb.CoordinatorClient, root *os.Root, run int32) *Sender {
-	return &Sender{client: client, root: root, run: runFolder(run), seen: map[string]quiet{}, sent: map[string]stamp{}}
+	return &Sender{client: client, root: root, run: rundir.Name(run), seen: map[string]quiet{}, sent: map[string]stamp{}}
 }
 
 // Round sends what is complete now; all there is when end is said, since nobody

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/tfcluster/tfcluster/cluster/atomicfile"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -48,7 +49,7 @@ func (d *Depot) TakeEnvironment(ctx context.Context, e *clusterpb.Environment, f
 		text, err = protojson.Marshal(e)
 	}
 	if err == nil {
-		err = writeFile(filepath.Join(d.dir, environmentFile), text)
+		err = atomicfile.Write(filepath.Join(d.dir, environmentFile), text)
 	}
 	if err != nil {
 		return fmt.Errorf("--venv: bring %s: %w", e.GetPacked().GetName(), plain(err))

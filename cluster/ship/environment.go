@@ -1,7 +1,6 @@
 package ship
 
 import (
-	"bufio"
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
@@ -19,6 +18,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/tfcluster/tfcluster/cluster/atomicfile"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
@@ -90,7 +90,7 @@ func (d *Depot) pack(ctx context.Context, given string, told func(int64)) (*clus
 		return nil, err
 	}
 	// At last: what is noted is there.
-	if err := errors.Join(writeFile(note, text), writeFile(filepath.Join(d.dir, environmentFile), text)); err != nil {
+	if err := errors.Join(atomicfile.Write(note, text), atomicfile.Write(filepath.Join(d.dir, environmentFile), text)); err != nil {
 		return nil, err
 	}
 	d.hold(e)
@@ -309,19 +309,4 @@ func (c *contents) skips() func(string) bool {
 func isPython(name string) bool {
 	dir, base := path.Split(name)
 	return (dir == "bin/" || strings.HasSuffix(dir, "/bin/")) && strings.Count(dir, "/") < 3 && strings.HasPrefix(base, "python")
-}
-
-// writeFile writes aside and renames.
-func writeFile(file string, content []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(file), ".aside-")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	w := bufio.NewWriter(f)
-	_, err = w.Write(content)
-	if err := errors.Join(err, w.Flush(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), file)
 }

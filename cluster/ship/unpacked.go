@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/atomicfile"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
@@ -290,7 +291,7 @@ func rebase(home, base, version string) error {
 	if bytes.Equal(text, now.Bytes()) {
 		return nil
 	}
-	return writeFile(config, now.Bytes())
+	return atomicfile.Write(config, now.Bytes())
 }
 
 // unpackConda lets an environment of conda-pack's correct the paths in it.

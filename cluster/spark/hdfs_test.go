@@ -25,7 +25,7 @@ func runsOnHDFS(t *testing.T, h clustertest.Harness) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	apart := func(s *clusterpb.StartRequest) { s.WorkingDir = "" }
+	apart := func(s *clusterpb.StartRequest) { s.Options.WorkingDir = "" }
 	c := h.Start(t, "worker=2", func(r *clusterpb.ReserveRequest) { r.Dir = dir })
 	r := c.Script(`
 import pathlib, tfcluster
@@ -44,7 +44,7 @@ print("written", flush=True)
 			t.Errorf("%s has %d bytes on HDFS: %v", name, len(b), err)
 		}
 	}
-	r = c.Script("import os, tfcluster\nprint('again', os.listdir(tfcluster.context().checkpoint_dir), flush=True)\n", apart, func(s *clusterpb.StartRequest) { s.Resume = "last" })
+	r = c.Script("import os, tfcluster\nprint('again', os.listdir(tfcluster.context().checkpoint_dir), flush=True)\n", apart, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
 	if st := r.Wait(); st.GetState() != "finished" || strings.Count(r.Text(), "again ['weights']") != 2 {
 		t.Errorf("the next run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
 	}

@@ -50,7 +50,7 @@ ctx.barrier("written")
 	if fi, err := os.Stat(filepath.Join(dir, "run-001", "checkpoints", "weights")); err != nil || fi.Size() != 100_000 {
 		t.Errorf("the checkpoint did not reach the driver: %v", err)
 	}
-	r = cl.Script("import os, tfcluster\nprint('again', os.listdir(tfcluster.context().checkpoint_dir), flush=True)\n", func(s *clusterpb.StartRequest) { s.Resume = "last" })
+	r = cl.Script("import os, tfcluster\nprint('again', os.listdir(tfcluster.context().checkpoint_dir), flush=True)\n", func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
 	if st := r.Wait(); st.GetState() != "finished" || strings.Count(r.Text(), "again ['weights']") != 2 {
 		t.Errorf("the next run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
 	}

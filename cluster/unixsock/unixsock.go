@@ -21,13 +21,13 @@ func Listen(path string) (net.Listener, error) {
 	}
 	ln, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("listen for clients: %w", err)
+		return nil, err // it names the socket
 	}
 	// Not by the umask, which belongs to the whole process: files that others make at this
 	// moment would get it too. Until now the folder and the check of peers keep others out.
 	if err := os.Chmod(path, 0o600); err != nil {
 		_ = ln.Close()
-		return nil, fmt.Errorf("listen for clients: %w", err)
+		return nil, fmt.Errorf("make the socket private: %w", err)
 	}
 	return &ownListener{ln.(*net.UnixListener)}, nil
 }

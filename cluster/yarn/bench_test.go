@@ -114,7 +114,7 @@ func reserveAndStart(b *testing.B, h clustertest.Harness, program *clusterpb.Pro
 
 func submitRun(b *testing.B, h clustertest.Harness, program *clusterpb.Program) *clustertest.Cluster {
 	return h.Launch(b, "worker=3", plainly, func(r *clusterpb.ReserveRequest) {
-		r.OneRun, r.Begin = true, &clusterpb.StartRequest{Program: program, Mode: "train"}
+		r.OneRun, r.Begin = true, &clusterpb.StartRequest{Program: program, Options: &clusterpb.RunOptions{Mode: "train"}}
 	})
 }
 

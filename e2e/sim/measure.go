@@ -215,7 +215,7 @@ func (s *simulation) start(ctx context.Context) error {
 	return watch(ctx, s, func(ctx context.Context) (grpc.ServerStreamingClient[clusterpb.StartUpdate], error) {
 		return s.client.Start(ctx, &clusterpb.StartRequest{
 			Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT, Name: "simulated.py", Body: &clusterpb.Blob{Data: []byte("pass\n")}},
-			Mode:    "train", Epochs: 1,
+			Options: &clusterpb.RunOptions{Mode: "train", Epochs: 1},
 		})
 	}, func(u *clusterpb.StartUpdate) (bool, error) {
 		return u.GetEntered(), failure(u.GetFailure())

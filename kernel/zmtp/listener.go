@@ -6,10 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/unixsock"
 )
 
 // socketKind is a socket's type and the types it may talk to (RFC 28).
@@ -66,21 +67,15 @@ func (p *peer) drop() {
 
 // listen opens an endpoint, tcp://HOST:PORT or ipc://PATH.
 func (l *listener) listen(endpoint string) error {
-	network, address := "tcp", strings.TrimPrefix(endpoint, "tcp://")
+	var ln net.Listener
+	var err error
 	if path, ok := strings.CutPrefix(endpoint, "ipc://"); ok {
-		network, address = "unix", path
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("remove a stale socket: %w", err)
-		}
+		ln, err = unixsock.Listen(path)
+	} else {
+		ln, err = net.Listen("tcp", strings.TrimPrefix(endpoint, "tcp://"))
 	}
-	ln, err := net.Listen(network, address)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
-	}
-	if network == "unix" {
-		if err := os.Chmod(address, 0o600); err != nil {
-			return errors.Join(fmt.Errorf("make the socket private: %w", err), ln.Close())
-		}
 	}
 	l.ln, l.peers, l.done = ln, map[*peer]struct{}{}, make(chan struct{})
 	l.work.Go(l.accept)

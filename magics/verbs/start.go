@@ -92,16 +92,11 @@ func (inv *invocation) prepare(ctx context.Context, st *clusterpb.ClusterStatus)
 
 // startRequest is what the driver is asked for: on the cluster of that name, which was reserved so.
 func (inv *invocation) startRequest(ctx context.Context, cluster string, reserved *clusterpb.ReserveRequest) (*clusterpb.StartRequest, error) {
-	env, err := inv.environment(ctx)
-	if err != nil {
-		return nil, err
-	}
+	var err error
 	req := &clusterpb.StartRequest{
-		Again: inv.Has("again"), Resume: inv.Text("resume"), MaxRestarts: int32(inv.Count("max-restarts", 0)), StepTimeoutMillis: inv.Millis("step-timeout", 0),
-		RunTimeoutMillis: inv.Millis("run-timeout", 0), Callback: !inv.Has("no-callback"), KerasPatch: !inv.Has("no-keras-patch"), Replace: inv.Has("replace"),
-		Env: env, Mode: "train", Epochs: 1, WorkingDir: inv.workingDir(ctx), Show: inv.Text("show"),
+		Again: inv.Has("again"), Replace: inv.Has("replace"), Show: inv.Text("show"),
 	}
-	if req.StartIn, err = inv.startIn(req.GetWorkingDir(), reserved); err != nil {
+	if req.Options, err = inv.optionsOfRun(ctx, reserved); err != nil {
 		return nil, err
 	}
 	if !req.GetAgain() {
@@ -118,6 +113,21 @@ func (inv *invocation) startRequest(ctx context.Context, cluster string, reserve
 	req.Again = false
 	req.Program, err = was.program(ctx, reserved)
 	return req, err
+}
+
+// optionsOfRun are how the run is to run.
+func (inv *invocation) optionsOfRun(ctx context.Context, reserved *clusterpb.ReserveRequest) (*clusterpb.RunOptions, error) {
+	env, err := inv.environment(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o := &clusterpb.RunOptions{
+		Mode: "train", Epochs: 1, Env: env, Callback: !inv.Has("no-callback"), KerasPatch: !inv.Has("no-keras-patch"), Resume: inv.Text("resume"),
+		MaxRestarts: int32(inv.Count("max-restarts", 0)), StepTimeoutMillis: inv.Millis("step-timeout", 0), RunTimeoutMillis: inv.Millis("run-timeout", 0),
+		WorkingDir: inv.workingDir(ctx),
+	}
+	o.StartIn, err = inv.startIn(o.GetWorkingDir(), reserved)
+	return o, err
 }
 
 // understands refuses to start on a cluster whose driver is of an earlier version, and would

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
@@ -59,7 +60,7 @@ func (f *follower) look(ctx context.Context) error {
 		return err
 	}
 	for _, r := range runs {
-		if r.IsDir() && strings.HasPrefix(r.Name(), "run-") {
+		if _, ok := rundir.Number(r.Name()); ok && r.IsDir() {
 			if err := f.below(ctx, path.Join(r.Name(), "logs")); err != nil {
 				return err
 			}

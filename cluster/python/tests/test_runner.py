@@ -70,6 +70,18 @@ def test_cell(tmp_path: Path) -> None:
     assert ran.said("entered")["seconds"] >= 0
 
 
+def test_options_are_in_ctx(tmp_path: Path) -> None:
+    show = """
+        import sys, tfcluster
+        ctx = tfcluster.context()
+        print(ctx.mode, ctx.epochs, ctx.working_dir, "tfcluster.keras_patch" in sys.modules)
+    """
+    assert run(tmp_path, show).stdout == f"train 1 {tmp_path} False\n"
+    options = {"mode": "evaluate", "epochs": 7, "working_dir": "/notebook's", "keras_patch": True}
+    ran = run(tmp_path, show, options=options, context={"working_dir": "/task's"})
+    assert (ran.code, ran.stdout) == (0, "evaluate 7 /task's True\n"), ran.stderr
+
+
 def test_traceback_shows_the_users_lines_alone(tmp_path: Path) -> None:
     ran = run(tmp_path, "def f():\n    return {}['k']\n\nf()\n")
     assert ran.code == 1

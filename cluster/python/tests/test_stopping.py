@@ -363,7 +363,7 @@ except SystemExit as e:
     print("batches", seen - 1, "code", e.code, flush=True)
     raise
 """,
-        callback=True,
+        options={"callback": True},
     )
     agreed = position(agent)["step"] + 100
     act_at(agent, "keras", agreed)

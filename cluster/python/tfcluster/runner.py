@@ -16,10 +16,10 @@ The specification is JSON; what is big in it is named by a path:
     modules_dir folder to hold its content, named by its digest
     function    the function of a script to call, or ""
     path        the script's path as it was given
-    callback, keras_patch   whether to adapt Keras
     requested   when the task was asked for, seconds since 1970
     absent      the notebook's folder where the task does not start in it, or ""
-    context     what ctx says: see tfcluster.context
+    options     of the run, by their names in cluster.proto's RunOptions; what is not there is 0, False or ""
+    context     what ctx says besides: see tfcluster.context
 """
 
 from __future__ import annotations
@@ -118,7 +118,8 @@ class Task:
     def __init__(self, spec: Mapping[str, Any], channel: Channel) -> None:
         self.spec = spec
         self.channel = channel
-        self.context = context.Context(spec.get("context") or {}, channel)
+        self.options: Mapping[str, Any] = spec.get("options") or {}
+        self.context = context.Context({**self.options, **(spec.get("context") or {})}, channel)
         self._folder = os.getcwd()  # where the task starts
 
     def run(self) -> int:
@@ -159,11 +160,11 @@ class Task:
 
     def _adapt(self) -> None:
         hooks.when_imported("tensorflow.python.training.server_lib", self._adapt_server)
-        if self.spec.get("keras_patch"):
+        if self.options.get("keras_patch"):
             from tfcluster import keras_patch
 
             keras_patch.install()
-        if self.spec.get("callback"):
+        if self.options.get("callback"):
             from tfcluster import progress
 
             progress.install(self.channel)

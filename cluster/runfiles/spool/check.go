@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
 // checkLimit is how long a person waits to hear that a directory cannot be used.
@@ -71,7 +73,7 @@ func (s *Spool) Look(ctx context.Context) (last int32, err error) {
 	var g errgroup.Group
 	g.SetLimit(parallel)
 	for _, r := range runs {
-		n, ok := runNumber(r.Name())
+		n, ok := rundir.Number(r.Name())
 		if !ok || !r.IsDir() {
 			continue
 		}
@@ -122,7 +124,7 @@ func (s *Spool) lastHere() (int32, error) {
 	}
 	var last int32
 	for _, e := range entries {
-		if n, ok := runNumber(e.Name()); ok {
+		if n, ok := rundir.Number(e.Name()); ok {
 			last = max(last, n)
 		}
 	}

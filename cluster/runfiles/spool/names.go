@@ -2,8 +2,6 @@ package spool
 
 import (
 	"path"
-	"regexp"
-	"strconv"
 	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
@@ -17,18 +15,6 @@ const (
 	bringName   = ".bring"
 	recordName  = "run.json"
 )
-
-var runFolder = regexp.MustCompile(`^run-(\d{3,9})$`)
-
-// runNumber is the number of the run with a folder.
-func runNumber(folder string) (int32, bool) {
-	m := runFolder.FindStringSubmatch(folder)
-	if m == nil {
-		return 0, false
-	}
-	n, err := strconv.ParseInt(m[1], 10, 32)
-	return int32(n), err == nil
-}
 
 // hidden tells whether a file is still being written, or none of a run.
 func hidden(name string) bool { return strings.HasPrefix(path.Base(name), ".") }

@@ -1,0 +1,45 @@
+package clusterpb
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// StepTimeout is how long a run may report no step; 0: for ever.
+func (x *RunOptions) StepTimeout() time.Duration {
+	return time.Duration(x.GetStepTimeoutMillis()) * time.Millisecond
+}
+
+// RunTimeout is how long a run may last; 0: for ever.
+func (x *RunOptions) RunTimeout() time.Duration {
+	return time.Duration(x.GetRunTimeoutMillis()) * time.Millisecond
+}
+
+// JSON is the options as a task's Python reads them: by the names of cluster.proto, and
+// without those that have their zero value.
+func (x *RunOptions) JSON() (json.RawMessage, error) {
+	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(x)
+	if err != nil {
+		return nil, fmt.Errorf("encode the run's options: %w", err)
+	}
+	return b, nil
+}
+
+// WithOptions is a start as this version asks for it. A client of before cluster.Protocol 2
+// says each option in a field of its own: only here are these fields read.
+func (x *StartRequest) WithOptions() *StartRequest {
+	if x == nil || x.GetOptions() != nil {
+		return x
+	}
+	return &StartRequest{
+		Program: x.GetProgram(), Again: x.GetAgain(), Replace: x.GetReplace(), Show: x.GetShow(), Given: x.GetGiven(),
+		Options: &RunOptions{
+			Mode: x.GetMode(), Epochs: x.GetEpochs(), Env: x.GetEnv(), Callback: x.GetCallback(), KerasPatch: x.GetKerasPatch(),
+			Resume: x.GetResume(), MaxRestarts: x.GetMaxRestarts(), StepTimeoutMillis: x.GetStepTimeoutMillis(), RunTimeoutMillis: x.GetRunTimeoutMillis(),
+			WorkingDir: x.GetWorkingDir(), StartIn: x.GetStartIn(),
+		},
+	}
+}
