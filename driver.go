@@ -82,7 +82,7 @@ func runAgent(ctx context.Context, args []string) error {
 	debug.SetGCPercent(agentGC)
 	config, err := agentConfig(args)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; if the cluster was reserved by another version of tfcluster than this program, %s, shut it down and reserve it again", err, version)
 	}
 	return agent.Main(ctx, config, version)
 }

@@ -6,13 +6,6 @@ import (
 	"sync"
 )
 
-// Protocol is the number of what a driver understands of its clients. It rises when a client
-// sends what a driver of an earlier number would pass over without a word.
-//
-//	1  StartRequest.start_in (start --working-dir)
-//	2  StartRequest.options, in place of a field for each
-const Protocol = 2
-
 var clusterName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 })

@@ -246,7 +246,7 @@ func newFakeDrivers(t testing.TB) *fakeDrivers {
 }
 
 func (d *fakeDrivers) add(req *clusterpb.ReserveRequest) *fakeCluster {
-	f := &fakeCluster{request: req, protocol: cluster.Protocol, stopped: make(chan struct{}), over: make(chan struct{})}
+	f := &fakeCluster{request: req, protocol: clusterpb.Protocol, stopped: make(chan struct{}), over: make(chan struct{})}
 	if d.prep != nil {
 		d.prep(f)
 	}

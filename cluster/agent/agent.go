@@ -347,7 +347,7 @@ func (a *Agent) heartbeat() {
 func (a *Agent) hello() *clusterpb.Hello {
 	h := &clusterpb.Hello{
 		ExecutorId: a.cfg.GetIdentity().GetExecutorId(), Attempt: a.cfg.GetIdentity().GetAttempt(), Incarnation: a.self.incarnation, Host: a.self.host,
-		Address: a.self.address, Version: a.self.version, OsArch: runtime.GOOS + "/" + runtime.GOARCH, Pid: int32(os.Getpid()),
+		Address: a.self.address, Version: a.self.version, Protocol: clusterpb.Protocol, OsArch: runtime.GOOS + "/" + runtime.GOARCH, Pid: int32(os.Getpid()),
 		Gpus: a.gpus.held.GPUs, GpuError: a.gpus.err, Cpus: int32(runtime.NumCPU()), MemoryBytes: memoryBytes(),
 		Python: a.python.Describe(), OwnDisk: a.disk.files != nil,
 	}

@@ -20,7 +20,8 @@ func (x *AgentConfig) Encode() ([]byte, error) {
 }
 
 // ReadAgentConfig reads a configuration to the end of r. Fields that are not known are
-// ignored: another version of the program may have written it.
+// ignored: a later version of the program may have written it, whose driver then refuses the
+// agent and says why.
 func ReadAgentConfig(r io.Reader) (*AgentConfig, error) {
 	raw, err := io.ReadAll(io.LimitReader(r, maxAgentConfig))
 	if err != nil {

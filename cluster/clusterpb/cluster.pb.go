@@ -572,6 +572,7 @@ type Hello struct {
 	MemoryBytes   int64                  `protobuf:"varint,15,opt,name=memory_bytes,json=memoryBytes,proto3" json:"memory_bytes,omitempty"`
 	Cpus          int32                  `protobuf:"varint,16,opt,name=cpus,proto3" json:"cpus,omitempty"`
 	OwnDisk       bool                   `protobuf:"varint,17,opt,name=own_disk,json=ownDisk,proto3" json:"own_disk,omitempty"` // it does not share the driver's: FilesSent follows each task
+	Protocol      int32                  `protobuf:"varint,18,opt,name=protocol,proto3" json:"protocol,omitempty"`              // clusterpb.Protocol; 0 in versions before agents said it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -723,6 +724,13 @@ func (x *Hello) GetOwnDisk() bool {
 		return x.OwnDisk
 	}
 	return false
+}
+
+func (x *Hello) GetProtocol() int32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
 }
 
 type RunningTask struct {
@@ -5453,7 +5461,7 @@ type ClusterStatus struct {
 	Request        *ReserveRequest        `protobuf:"bytes,19,opt,name=request,proto3" json:"request,omitempty"` // as given, to compare equal options
 	LogBytes       int64                  `protobuf:"varint,20,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"`
 	BeginsItself   bool                   `protobuf:"varint,21,opt,name=begins_itself,json=beginsItself,proto3" json:"begins_itself,omitempty"` // no client begins the one run that it was made for, and it is given back when that is over
-	Protocol       int32                  `protobuf:"varint,22,opt,name=protocol,proto3" json:"protocol,omitempty"`                             // of the driver: cluster.Protocol; 0 in versions before it had a number
+	Protocol       int32                  `protobuf:"varint,22,opt,name=protocol,proto3" json:"protocol,omitempty"`                             // of the driver: clusterpb.Protocol; 0 in versions before it had a number
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -5650,7 +5658,7 @@ type StartRequest struct {
 	Show    string                 `protobuf:"bytes,14,opt,name=show,proto3" json:"show,omitempty"`
 	Given   []*Shipped             `protobuf:"bytes,30,rep,name=given,proto3" json:"given,omitempty"` // the request's files, for a driver that cannot read them: its engine's store has their contents
 	Options *RunOptions            `protobuf:"bytes,31,opt,name=options,proto3" json:"options,omitempty"`
-	// What clients of before cluster.Protocol 2 said each by itself. The coordinator reads
+	// What clients of before protocol 2 said each by itself. The coordinator reads
 	// them where there are no options; nothing else does.
 	//
 	// Deprecated: Marked as deprecated in cluster/clusterpb/cluster.proto.
@@ -8435,7 +8443,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\amissing\x18\x04 \x03(\tR\amissing\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\"\x1f\n" +
 	"\aLeaving\x12\x14\n" +
-	"\x05cause\x18\x01 \x01(\tR\x05cause\"\xfa\x03\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\"\x96\x04\n" +
 	"\x05Hello\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x12\x18\n" +
@@ -8455,7 +8463,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06python\x18\x0e \x01(\v2\x14.tfcluster.v1.PythonR\x06python\x12!\n" +
 	"\fmemory_bytes\x18\x0f \x01(\x03R\vmemoryBytes\x12\x12\n" +
 	"\x04cpus\x18\x10 \x01(\x05R\x04cpus\x12\x19\n" +
-	"\bown_disk\x18\x11 \x01(\bR\aownDisk\"_\n" +
+	"\bown_disk\x18\x11 \x01(\bR\aownDisk\x12\x1a\n" +
+	"\bprotocol\x18\x12 \x01(\x05R\bprotocol\"_\n" +
 	"\vRunningTask\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +

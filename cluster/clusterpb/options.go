@@ -28,7 +28,7 @@ func (x *RunOptions) JSON() (json.RawMessage, error) {
 	return b, nil
 }
 
-// WithOptions is a start as this version asks for it. A client of before cluster.Protocol 2
+// WithOptions is a start as this version asks for it. A client of before protocol 2
 // says each option in a field of its own: only here are these fields read.
 func (x *StartRequest) WithOptions() *StartRequest {
 	if x == nil || x.GetOptions() != nil {

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestStartOfAnOlderClient: what a client of before cluster.Protocol 2 says in fields of the
+// TestStartOfAnOlderClient: what a client of before protocol 2 says in fields of the
 // request is found in the options, all of it.
 func TestStartOfAnOlderClient(t *testing.T) {
 	t.Parallel()

@@ -66,7 +66,7 @@ func coordinate(t *testing.T, answered bool, change ...func(*Config)) *coordinat
 func (c *coordinated) up(id cluster.ExecutorID, attempt int) *agentConn {
 	conn := newAgentConn(id)
 	c.do(func() {
-		c.join(conn, &clusterpb.Hello{ExecutorId: string(id), Attempt: int32(attempt), Incarnation: fmt.Sprint(id, attempt), Host: "host" + string(id), Warmed: true})
+		c.join(conn, &clusterpb.Hello{Protocol: clusterpb.Protocol, ExecutorId: string(id), Attempt: int32(attempt), Incarnation: fmt.Sprint(id, attempt), Host: "host" + string(id), Warmed: true})
 	})
 	return conn
 }

@@ -84,9 +84,10 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 		OrphanGraceMillis: c.cfg.OrphanGrace.Milliseconds(), IdleMillis: r.GetIdleMillis(),
 		WarmUp: c.warmUp(),
 	}
-	if hello.GetVersion() != c.cfg.Version {
-		w.Refused = fmt.Sprintf("its tfcluster is version %s, the driver's %s", hello.GetVersion(), c.cfg.Version)
-	} else if hello.GetGpuError() != "" { // its programs would compute on the CPU, and nobody would know
+	if w.Refused = hello.Refuses(c.cfg.Version); w.Refused != "" {
+		return w
+	}
+	if hello.GetGpuError() != "" { // its programs would compute on the CPU, and nobody would know
 		w.Refused = "it has no GPU: " + hello.GetGpuError()
 	}
 	return w
@@ -124,8 +125,8 @@ func (c *Coordinator) concerning(p *clusterpb.Python) *clusterpb.Python {
 }
 
 func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
-	if hello.GetVersion() != c.cfg.Version {
-		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(hello.GetAttempt()), Cause: fmt.Sprintf("the agent on %s has tfcluster %s, the driver %s", hello.GetHost(), hello.GetVersion(), c.cfg.Version)})
+	if why := hello.Refuses(c.cfg.Version); why != "" {
+		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(hello.GetAttempt()), Cause: fmt.Sprintf("the agent on %s is refused: %s", hello.GetHost(), why)})
 		return
 	}
 	if hello.GetGpuError() != "" {

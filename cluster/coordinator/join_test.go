@@ -17,7 +17,7 @@ func TestWithoutItsGPU(t *testing.T) {
 	c := coordinate(t, false)
 	c.engine.answer <- nil
 	c.up("0", 0)
-	hello := &clusterpb.Hello{ExecutorId: "1", Host: "host1", Warmed: true, GpuError: "1 GPU is asked for, 0 of 2 are free"}
+	hello := &clusterpb.Hello{Protocol: clusterpb.Protocol, ExecutorId: "1", Host: "host1", Warmed: true, GpuError: "1 GPU is asked for, 0 of 2 are free"}
 	if w := c.welcome(hello); !strings.Contains(w.GetRefused(), "0 of 2 are free") {
 		t.Errorf("the agent is told %v", w)
 	}

@@ -1,7 +1,6 @@
 package verbs
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,6 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
@@ -60,8 +58,8 @@ func (inv *invocation) start(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, result.Answered(err)
 	}
-	if err := understands(st, inv.session.Options.Version); err != nil {
-		return nil, err
+	if why := st.Outdated(inv.session.Options.Version); why != "" {
+		return nil, &result.ClusterError{Code: 69, Text: why}
 	}
 	req, err := inv.prepare(ctx, st)
 	if err != nil {
@@ -128,18 +126,6 @@ func (inv *invocation) optionsOfRun(ctx context.Context, reserved *clusterpb.Res
 	}
 	o.StartIn, err = inv.startIn(o.GetWorkingDir(), reserved)
 	return o, err
-}
-
-// understands refuses to start on a cluster whose driver is of an earlier version, and would
-// pass over a part of what it is sent.
-func understands(st *clusterpb.ClusterStatus, version string) error {
-	if st.GetProtocol() >= cluster.Protocol {
-		return nil
-	}
-	return &result.ClusterError{Code: 69, Text: fmt.Sprintf(
-		"cluster %s was reserved by tfcluster %s, whose driver does not understand all that tfcluster %s asks for: shutdown and reserve it again, or start with tfcluster %[2]s",
-		st.GetName(), cmp.Or(st.GetVersion(), "of an earlier version"), cmp.Or(version, "here"),
-	)}
 }
 
 // startIn is --working-dir as the executors are to find it.

@@ -260,7 +260,7 @@ func (p *Proxy) status(s grpc.ServerStream) error {
 	st := &clusterpb.ClusterStatus{
 		Name: p.cfg.Name, Backend: p.cfg.Request.GetBackend(), State: "reserving", Executors: p.executors(), Dir: p.cfg.Dir, SinceUnix: p.cfg.Since.Unix(),
 		IdleMillis: p.cfg.Request.GetIdleMillis(), DriverPid: int32(os.Getpid()), Owner: p.cfg.Request.GetOwner(), Roles: p.cfg.Request.GetRoles(), Host: host,
-		Version: p.cfg.Version, Protocol: cluster.Protocol, Request: p.cfg.Request, BeginsItself: p.cfg.Begin != nil,
+		Version: p.cfg.Version, Protocol: clusterpb.Protocol, Request: p.cfg.Request, BeginsItself: p.cfg.Begin != nil,
 	}
 	if h := p.remoteDriver(); h != nil {
 		st.Allocation = h.ID()

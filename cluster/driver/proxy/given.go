@@ -54,6 +54,9 @@ func (p *Proxy) start(method string, s grpc.ServerStream) error {
 	if err := s.RecvMsg(&asked); err != nil {
 		return err
 	}
+	if err := p.takesStart(s.Context()); err != nil {
+		return err
+	}
 	if len(p.cfg.Request.GetShip()) == 0 {
 		return p.forward(method, s, [][]byte{asked})
 	}
@@ -69,6 +72,25 @@ func (p *Proxy) start(method string, s grpc.ServerStream) error {
 		return status.Error(codes.FailedPrecondition, err.Error())
 	}
 	return p.forward(method, s, [][]byte{asked})
+}
+
+// takesStart asks the driver whether it takes starts of this version's: while it did not
+// answer, this process spoke for it.
+func (p *Proxy) takesStart(ctx context.Context) error {
+	conn, err := p.reach(ctx)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, greetLimit)
+	defer cancel()
+	st, err := clusterpb.NewControlClient(conn).Status(ctx, &clusterpb.StatusRequest{})
+	if err != nil {
+		return nil //nolint:nilerr // the start, which waits for the driver, tells
+	}
+	if why := st.Outdated(p.cfg.Version); why != "" {
+		return status.Error(codes.FailedPrecondition, why)
+	}
+	return nil
 }
 
 // giveFiles puts the files of --files, as they are now, where the driver has them, and
