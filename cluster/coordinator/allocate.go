@@ -37,7 +37,7 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 		case f := <-c.calls:
 			f()
 		case err := <-c.reserved.released:
-			c.serveFor(ctx, reasonMost, c.subs.left()) // who waits for the reservation reads why
+			c.serveFor(ctx, reasonMost, c.reserved.told)
 			cancel()
 			a := <-answers
 			switch {
@@ -151,8 +151,8 @@ func (c *Coordinator) replace(id cluster.ExecutorID) {
 	})
 }
 
-// reasonMost is how long clients whose streams are open may take to read why a reservation
-// failed.
+// reasonMost is how long a client that waits for a reservation, or is about to ask, may take to
+// read why it failed.
 const reasonMost = 200 * time.Millisecond
 
 func (c *Coordinator) release(reason string) {
@@ -165,18 +165,10 @@ func (c *Coordinator) release(reason string) {
 		c.reserved.released <- nil
 		return
 	}
-	failed := c.lc.State() == lifecycle.Failed
 	how, why := c.finalStatus(reason)
-	left := c.subs.left()
 	go func() { // its end is awaited by the loop
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
-		if failed { // whoever waits for the reservation reads why it failed
-			select {
-			case <-left:
-			case <-time.After(reasonMost):
-			}
-		}
 		var err error
 		if c.cfg.TensorBoard != nil {
 			err = c.cfg.TensorBoard.Close(ctx)

@@ -40,14 +40,15 @@ func (c *control) Reserve(_ *clusterpb.ReserveRequest, stream grpc.ServerStreami
 	if err := c.call(stream.Context(), func() { c.handle(lifecycle.RenewRequested{}) }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
-	told := 0
+	told, failed := 0, false
 	err := updates(c.Coordinator, stream, func(u *clusterpb.ReserveUpdate) bool {
 		c.reservation(u)
 		u.Notes, told = c.notes.since(told), c.notes.said()
-		return u.GetReady() || u.GetFailure() != nil
+		failed = u.GetFailure() != nil
+		return u.GetReady() || failed
 	}, nil)
-	if err == nil {
-		c.post(c.nothingGranted)
+	if err == nil && failed {
+		c.post(c.failureTold)
 	}
 	return err
 }
@@ -84,8 +85,13 @@ func (c *Coordinator) reservation(u *clusterpb.ReserveUpdate) {
 	}
 }
 
-// nothingGranted ends a cluster that was refused, once whoever asked was told. Loop only.
-func (c *Coordinator) nothingGranted() {
+// failureTold says that a client has read why there is no cluster. One that was refused ends
+// then. Loop only.
+func (c *Coordinator) failureTold() {
+	if !c.reserved.isTold {
+		c.reserved.isTold = true
+		close(c.reserved.told)
+	}
 	if c.reserved.alloc == nil && c.lc.State() == lifecycle.Failed {
 		c.release("nothing was granted")
 	}

@@ -157,6 +157,9 @@ func (c *Coordinator) loop(ctx context.Context, events <-chan cluster.Event) err
 			c.handle(lifecycle.Released{})
 			c.log.Info("released", "err", err)
 			c.subs.wake()
+			if ctx := context.WithoutCancel(ctx); c.reserved.answer.GetFailure() != nil && !c.reserved.isTold {
+				c.serveFor(ctx, reasonMost, c.reserved.told)
+			}
 			c.serveFor(context.WithoutCancel(ctx), 100*time.Millisecond, c.subs.gone())
 			return err
 		}

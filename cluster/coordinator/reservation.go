@@ -15,14 +15,16 @@ type reservation struct {
 	alloc     cluster.Allocation       // nil before the engine has answered
 	allocated chan struct{}            // closed once alloc is set
 	answer    *clusterpb.ReserveUpdate // the end of the reservation, nil before
-	saveNext  time.Time                // saveSoon does not save before
+	told      chan struct{}            // closed once a client has read that it failed
+	isTold    bool
+	saveNext  time.Time // saveSoon does not save before
 	releasing bool
 	released  chan error // the release's end, cap 1
 	parting   string     // what a shutdown tells at its end
 }
 
 func newReservation() reservation {
-	return reservation{allocated: make(chan struct{}), released: make(chan error, 1)}
+	return reservation{allocated: make(chan struct{}), told: make(chan struct{}), released: make(chan error, 1)}
 }
 
 // finalStatus is how the cluster ends, which is given back for a reason. Loop only.

@@ -50,16 +50,7 @@ func (s *subscribers) wake() {
 	}
 }
 
-// left returns a channel that is closed the next time that the last stream leaves.
-func (s *subscribers) left() <-chan struct{} {
-	ch := make(chan struct{})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.waiting = append(s.waiting, ch)
-	return ch
-}
-
-// gone is left where there is a stream; else the channel is closed at once.
+// gone returns a channel that is closed when no stream is left.
 func (s *subscribers) gone() <-chan struct{} {
 	ch := make(chan struct{})
 	s.mu.Lock()

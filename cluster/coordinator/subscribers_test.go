@@ -33,7 +33,12 @@ func TestLastWords(t *testing.T) {
 			synctest.Wait()
 			if tt.reads > 0 {
 				_, leave := c.subs.watch()
-				defer time.AfterFunc(tt.reads, leave).Stop()
+				defer time.AfterFunc(tt.reads, func() {
+					leave()
+					if tt.end == timeout {
+						c.post(c.failureTold)
+					}
+				}).Stop()
 			}
 			began := time.Now()
 			c.post(func() { c.handle(tt.end) })
