@@ -189,6 +189,12 @@ func losesLogs(t *testing.T, h *hadooptest.Cluster) {
 	tellsWhy(t, h, "yarn.log-aggregation-enable=true")
 }
 
+// leavesLogs: of logs in Hadoop's other format it is said how they are read.
+func leavesLogs(t *testing.T, h *hadooptest.Cluster) {
+	t.Parallel()
+	tellsWhy(t, h, "another format than TFile", "yarn logs -applicationId application_")
+}
+
 // indexed has nodes keep logs in Hadoop's other format.
 var indexed = map[string]string{
 	"yarn.log-aggregation.file-formats":                "IFile",

@@ -150,7 +150,7 @@ func TestRefusals(t *testing.T) {
 	}
 	t.Run("a full queue", func(t *testing.T) { waitsForQueue(t, h) })
 	t.Run("an address that no node can dial", func(t *testing.T) { provesReach(t, h) })
-	t.Run("logs of the other format are read", func(t *testing.T) { readsLogs(t, h) })
+	t.Run("logs of the other format are left to YARN's own command", func(t *testing.T) { leavesLogs(t, h) })
 	t.Run("an application that cannot be taken over is ended", func(t *testing.T) { endsWhatItCannotTake(t, h) })
 }
 

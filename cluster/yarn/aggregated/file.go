@@ -15,8 +15,8 @@ import (
 // What is wrong with a file.
 var (
 	ErrCorrupt = errors.New("broken")
-	// ErrFormat says that a file is of neither kind: YARN can be set to write others.
-	ErrFormat = errors.New("neither TFile nor IFile")
+	// ErrFormat says that a file is no TFile: YARN can be set to write others.
+	ErrFormat = errors.New("no TFile")
 	// ErrCompression says that a file is compressed in a way that is not read here.
 	ErrCompression = errors.New("not read here")
 )

@@ -20,72 +20,6 @@ type Reader struct {
 	// Only says which containers are of interest; nil: all. The others are passed over.
 	Only func(container string) bool
 
-	source source
-	left   int64 // of the file that Next gave, in bytes
-}
-
-// source is a file in one of the formats.
-type source interface {
-	nextEntry() (Entry, error)
-	read(p []byte) (int, error)
-	// skip leaves out n bytes of the log, which has as many.
-	skip(n int64) error
-	close()
-}
-
-// NewReader reads a node's file of that many bytes. It fails with ErrFormat where it is
-// none, with ErrCompression where it cannot be unpacked, else with ErrCorrupt or the
-// file's own error. Close ends the reading, not the file's.
-func NewReader(file io.ReadSeeker, size int64) (*Reader, error) {
-	r := &Reader{}
-	b, err := openBlocks(file, size)
-	if err == nil {
-		r.source = &tfile{reader: r, blocks: b}
-		return r, nil
-	}
-	if !errors.Is(err, ErrFormat) {
-		return nil, err
-	}
-	f, err := openIndexed(r, file, size)
-	if err != nil {
-		return nil, err
-	}
-	r.source = f
-	return r, nil
-}
-
-// Close frees what the reading holds.
-func (r *Reader) Close() { r.source.close() }
-
-// Next goes on to the next file, of which Read then reads; io.EOF after the last.
-func (r *Reader) Next() (Entry, error) {
-	e, err := r.source.nextEntry()
-	r.left = e.Size
-	return e, err
-}
-
-// Read reads of the file that Next gave. One that shrank while it was collected ends
-// before its size.
-func (r *Reader) Read(p []byte) (int, error) {
-	n, err := r.source.read(p)
-	r.left -= int64(n)
-	return n, err
-}
-
-// SkipTo leaves out what comes before the last keep bytes of the file that Next gave,
-// and tells whether that was anything. It is called before any Read of it.
-func (r *Reader) SkipTo(keep int64) (bool, error) {
-	over := r.left - keep
-	if over <= 0 {
-		return false, nil
-	}
-	r.left = keep
-	return true, r.source.skip(over)
-}
-
-// tfile is a TFile.
-type tfile struct {
-	reader *Reader // that it is read by
 	blocks *blocks
 	next   int     // of the blocks
 	block  *block  // that is being read; nil between two
@@ -94,14 +28,27 @@ type tfile struct {
 	left   int64 // of its file, in bytes
 }
 
-func (r *tfile) close() {
+// NewReader reads a node's file of that many bytes. It fails with ErrFormat where it is
+// none, with ErrCompression where it cannot be unpacked, else with ErrCorrupt or the
+// file's own error. Close ends the reading, not the file's.
+func NewReader(file io.ReadSeeker, size int64) (*Reader, error) {
+	b, err := openBlocks(file, size)
+	if err != nil {
+		return nil, err
+	}
+	return &Reader{blocks: b}, nil
+}
+
+// Close frees what the reading holds.
+func (r *Reader) Close() {
 	if r.block != nil {
 		r.block.close()
 		r.block = nil
 	}
 }
 
-func (r *tfile) nextEntry() (Entry, error) {
+// Next goes on to the next file, of which Read then reads; io.EOF after the last.
+func (r *Reader) Next() (Entry, error) {
 	for {
 		if r.value != nil {
 			more, err := r.file()
@@ -130,9 +77,9 @@ func (r *tfile) nextEntry() (Entry, error) {
 }
 
 // record goes on to the next container of the block, or ends the block.
-func (r *tfile) record() error {
+func (r *Reader) record() error {
 	if _, err := r.block.Peek(1); err != nil {
-		r.close()
+		r.Close()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -151,7 +98,7 @@ func (r *tfile) record() error {
 	r.value, r.left = &chunks{block: r.block}, 0
 	switch {
 	case key[2:] == "VERSION" || key[2:] == "APPLICATION_ACL" || key[2:] == "APPLICATION_OWNER",
-		r.reader.Only != nil && !r.reader.Only(key[2:]):
+		r.Only != nil && !r.Only(key[2:]):
 		value := r.value
 		r.value = nil
 		return value.skip()
@@ -160,7 +107,7 @@ func (r *tfile) record() error {
 }
 
 // file goes on to the container's next file; false after its last.
-func (r *tfile) file() (bool, error) {
+func (r *Reader) file() (bool, error) {
 	if err := r.value.discard(r.left); err != nil {
 		return false, err
 	}
@@ -184,7 +131,9 @@ func (r *tfile) file() (bool, error) {
 	return true, nil
 }
 
-func (r *tfile) read(p []byte) (int, error) {
+// Read reads of the file that Next gave. One that shrank while it was collected ends
+// before its size.
+func (r *Reader) Read(p []byte) (int, error) {
 	if r.left == 0 || r.value == nil {
 		return 0, io.EOF
 	}
@@ -195,9 +144,15 @@ func (r *tfile) read(p []byte) (int, error) {
 	return n, err
 }
 
-func (r *tfile) skip(n int64) error {
-	r.left -= n
-	return r.value.discard(n)
+// SkipTo leaves out what comes before the last keep bytes of the file that Next gave,
+// and tells whether that was anything. It is called before any Read of it.
+func (r *Reader) SkipTo(keep int64) (bool, error) {
+	over := r.left - keep
+	if over <= 0 {
+		return false, nil
+	}
+	r.left = keep
+	return true, r.value.discard(over)
 }
 
 // chunks are a record's value.

@@ -174,7 +174,7 @@ func TestBroken(t *testing.T) {
 // started (yarn.nodemanager.log-container-debug-info.enabled), which name a machine.
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"none", "gz", "ifile", "ifile-gz"} {
+	for _, name := range []string{"none", "gz"} {
 		file, err := os.ReadFile("testdata/node." + name)
 		if err != nil {
 			t.Fatal(err)
@@ -190,6 +190,21 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// otherFormat is what a NodeManager wrote as Hadoop's other format, IFile.
+const otherFormat = "ifile"
+
+// TestOtherFormat: a file in Hadoop's other format is told from one that is broken.
+func TestOtherFormat(t *testing.T) {
+	t.Parallel()
+	file, err := os.ReadFile("testdata/node." + otherFormat)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewReader(bytes.NewReader(file), int64(len(file))); !errors.Is(err, ErrFormat) {
+		t.Errorf("it is read: %v", err)
+	}
+}
+
 func FuzzReader(f *testing.F) {
 	for _, compression := range []string{"none", "gz"} {
 		w := newWriter(f, compression, 7)
@@ -198,7 +213,7 @@ func FuzzReader(f *testing.F) {
 		w.container("container_1_0001_01_000003", "stderr", "end\n")
 		f.Add(w.close())
 	}
-	for _, name := range []string{"none", "gz", "ifile", "ifile-gz"} {
+	for _, name := range []string{"none", "gz", otherFormat} {
 		golden, err := os.ReadFile("testdata/node." + name)
 		if err != nil {
 			f.Fatal(err)

@@ -229,7 +229,7 @@ func TestNoLogs(t *testing.T) {
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, nil, "hold nothing of worker:7"},
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("list /x: %w", fs.ErrPermission), "are for bob alone"},
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("/x: %w: compression \"lzo\"", aggregated.ErrCompression), "read them with yarn logs -applicationId application_17_12345"},
-		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("/x: %w", aggregated.ErrFormat), "another format than TFile and IFile (yarn.log-aggregation.file-formats)"},
+		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("/x: %w", aggregated.ErrFormat), "another format than TFile, which alone is read here (yarn.log-aggregation.file-formats)"},
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, hdfs.ErrUnreachable, "HDFS unreachable"},
 	} {
 		r := testReader(tt.report, nil)

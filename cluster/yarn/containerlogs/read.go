@@ -135,7 +135,7 @@ func (r *logReader) explain(err error) error {
 	status := r.report.GetLogAggregationStatus()
 	switch {
 	case errors.Is(err, aggregated.ErrFormat):
-		return fmt.Errorf("%s are in another format than TFile and IFile (yarn.log-aggregation.file-formats): %w; read them with yarn logs -applicationId %s", what, err, name)
+		return fmt.Errorf("%s are in another format than TFile, which alone is read here (yarn.log-aggregation.file-formats): %w; read them with yarn logs -applicationId %s", what, err, name)
 	case errors.Is(err, aggregated.ErrCompression):
 		return fmt.Errorf("%s: %w; read them with yarn logs -applicationId %s", what, err, name)
 	case errors.Is(err, fs.ErrPermission):
