@@ -14,31 +14,34 @@ import (
 // applicationType is that of our applications.
 const applicationType = "TFCLUSTER"
 
-// competitors asks YARN for the other reservations that are half filled.
-func (a *allocation) competitors(app application) (gang.Competitors, error) {
+// competitor asks YARN for another reservation that is partially filled.
+func (a *allocation) competitor(app application) (string, error) {
 	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
 	if err != nil {
-		return gang.Competitors{}, err
+		return "", err
 	}
 	defer client.Close()
 	ctx, cancel := context.WithTimeout(a.ctx, site.ReachLimit)
 	defer cancel()
-	all, err := client.Running(ctx, applicationType)
-	return gang.FindCompetitors(app.id, all), err
+	running, err := client.Running(ctx, applicationType)
+	if err != nil {
+		return "", fmt.Errorf("list the running applications: %w", err)
+	}
+	return gang.FindCompetitor(app.id, running), nil
 }
 
-// progress is what the application tells of itself: the part of its executors that it
-// has, and that it lacks nothing once it was whole.
+// progress is the progress that the application reports to YARN: the part of its executors that have
+// a container, and 1 once all of them had one. Competitors read it.
 func (a *allocation) progress() float32 {
-	held, _, t := a.standing()
-	if t.Whole {
+	held, _, b := a.counts()
+	if b.Whole {
 		return 1
 	}
 	return float32(held) / float32(len(a.executors))
 }
 
-// standing is how many containers there are and how many are waited for, and the turns.
-func (a *allocation) standing() (held, lacks int, t gang.Backoff) {
+// counts returns how many executors have a container and how many wait for one, and the back-off.
+func (a *allocation) counts() (held, lacks int, b gang.Backoff) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, x := range a.executors {
@@ -51,8 +54,8 @@ func (a *allocation) standing() (held, lacks int, t gang.Backoff) {
 	return held, lacks, a.backoff
 }
 
-// countWhole notes that every executor has a container that a run cannot begin without. It
-// is called with mu held, before anybody hears of the last one.
+// countWhole records whether every executor that a run cannot begin without has a container. It is
+// called with mu held, before anybody hears of the last one.
 func (a *allocation) countWhole() {
 	spared := map[string]bool{}
 	for _, r := range a.req.Reserve.GetRoles() {
@@ -66,39 +69,34 @@ func (a *allocation) countWhole() {
 	a.backoff.Whole = true
 }
 
-// giveWay gives back what a half-filled reservation holds, and asks again, each when its
-// time has come. It says what is about to be done, "" for nothing.
-func (a *allocation) giveWay(app application, now time.Time) string {
-	held, lacks, t := a.standing()
-	find := func() (gang.Competitors, error) { return a.competitors(app) }
+// backOff releases the containers of a partially filled reservation, and asks for them again, each when
+// its time has come. It returns what will happen next, for the status, or "".
+func (a *allocation) backOff(app application, now time.Time) string {
+	held, lacks, b := a.counts()
 	switch {
-	case !t.Until.IsZero():
-		if now.Before(t.Until) {
-			return fmt.Sprintf("what it held was given back for %s and is half filled too; it asks again in %s", t.Whom, gang.About(t.Until.Sub(now)))
-		}
-		if !a.gang.Resumes(now, t, find) {
-			return fmt.Sprintf("what it held was given back for %s and is half filled too; it asks again when that is filled", t.Whom)
-		}
+	case now.Before(b.Until):
+		return fmt.Sprintf("its containers were released for %s, which is partially filled too; it asks again in %s", b.For, gang.About(b.Until.Sub(now)))
+	case !b.Until.IsZero():
 		a.askAgain(app, now)
 		return ""
-	case t.Whole, held == 0, lacks == 0:
+	case b.Whole, held == 0, lacks == 0:
 		a.gang.Reset()
 		return ""
 	}
-	left, stuck := a.gang.Watch(now, held, t, find)
+	left, stuck := a.gang.Watch(now, held, func() (string, error) { return a.competitor(app) })
 	switch {
 	case !stuck:
 		return ""
 	case left > 0:
-		return fmt.Sprintf("in %s, unless more come, it gives the %d of %d containers that it has back for %s and is half filled too, and asks again",
-			gang.About(left), held, len(a.executors), a.gang.Competitors.Oldest)
+		return fmt.Sprintf("unless more containers come, it releases its %d of %d in %s for %s, which is partially filled too, and asks again later",
+			held, len(a.executors), gang.About(left), a.gang.Competitor())
 	}
-	a.tell(a.giveUpHalf(app, now, a.gang.Delay(t.Given)))
+	a.tell(a.releaseAll(app, now, a.gang.Delay(b.Releases)))
 	return ""
 }
 
-// giveUpHalf gives back what there is, takes back what is asked for, and rests.
-func (a *allocation) giveUpHalf(app application, now time.Time, rest time.Duration) cluster.BackedOff {
+// releaseAll releases every container and withdraws every request, until the delay has passed.
+func (a *allocation) releaseAll(app application, now time.Time, delay time.Duration) cluster.BackedOff {
 	a.gang.Reset()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -112,14 +110,14 @@ func (a *allocation) giveUpHalf(app application, now time.Time, rest time.Durati
 		a.wish(x, now)
 		e.Attempts[id] = x.attempt
 	}
-	a.backoff.Given++
-	a.backoff.Until, a.backoff.Whom, a.backoff.Full = now.Add(rest), a.gang.Competitors.Oldest, a.gang.Competitors.Full
-	e.Why = fmt.Sprintf("%s gave the %d of %d containers that it had back for %s and is half filled too; it asks again in %s",
-		protocol.ApplicationName(app.id), held, len(a.executors), a.backoff.Whom, gang.About(rest))
+	a.backoff.Releases++
+	a.backoff.Until, a.backoff.For = now.Add(delay), a.gang.Competitor()
+	e.Why = fmt.Sprintf("%s released its %d of %d containers for %s, which is partially filled too; it asks again in %s",
+		protocol.ApplicationName(app.id), held, len(a.executors), a.backoff.For, gang.About(delay))
 	return e
 }
 
-// askAgain ends a rest.
+// askAgain asks for the containers again after a delay.
 func (a *allocation) askAgain(app application, now time.Time) {
 	a.mu.Lock()
 	a.backoff.Until = time.Time{}

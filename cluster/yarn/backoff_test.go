@@ -16,9 +16,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// TestGiveUpHalf: what was given back is not missed as lost, is not asked for during the
-// rest, and another driver goes on with the rest.
-func TestGiveUpHalf(t *testing.T) {
+// TestBackOff: released containers are not reported as lost, are not asked for during the delay, and
+// the next driver continues the delay.
+func TestBackOff(t *testing.T) {
 	t.Parallel()
 	conf := hadoopconf.New(map[string]string{"yarn.resourcemanager.scheduler.address": "127.0.0.1:1"})
 	master, err := protocol.NewMaster(conf, protocol.State{}, time.Millisecond)
@@ -43,31 +43,31 @@ func TestGiveUpHalf(t *testing.T) {
 	a.AgentJoined("0", 0, "")
 	a.executors["2"].unfit = "no GPU"
 	if got := a.progress(); got != float32(1)/3 {
-		t.Errorf("it says %v of itself", got)
+		t.Errorf("its progress is %v", got)
 	}
 	now := time.Now()
-	other := gang.Competitors{All: 1, Oldest: "application_5_0006 of ada, which began before it", Full: map[string]float32{"application_5_0006": 0.5}}
 	for _, at := range []time.Time{now.Add(-2 * time.Second), now} {
-		a.gang.Watch(at, 1, gang.Backoff{}, func() (gang.Competitors, error) { return other, nil })
+		a.gang.Watch(at, 1, func() (string, error) { return "application_5_0006 of ada", nil })
 	}
-	if words := a.giveWay(app, now); !strings.Contains(words, ", unless more come, it gives the 1 of 3 containers that it has back for application_5_0006 of ada, which began before it and is half filled too, and asks again") {
-		t.Errorf("it has patience and says %q", words)
+	if text := a.backOff(app, now); !strings.Contains(text, "unless more containers come, it releases its 1 of 3 in about ") ||
+		!strings.Contains(text, " for application_5_0006 of ada, which is partially filled too, and asks again later") {
+		t.Errorf("stuck, it reports %q", text)
 	}
-	e := a.giveUpHalf(app, now, 7*time.Second)
-	if e.Attempts["0"] != 1 || e.Attempts["2"] != 1 || !strings.Contains(e.Why, "application_5_0007 gave the 1 of 3 containers that it had back for application_5_0006 of ada, which began before it and is half filled too; it asks again in about 10 s") {
-		t.Errorf("it tells %v", e)
+	e := a.releaseAll(app, now, 7*time.Second)
+	if e.Attempts["0"] != 1 || e.Attempts["2"] != 1 || e.Why != "application_5_0007 released its 1 of 3 containers for application_5_0006 of ada, which is partially filled too; it asks again in about 10 s" {
+		t.Errorf("it sends %v", e)
 	}
 	if x := a.executors; x["0"].came || x["2"].unfit != "" {
-		t.Error("what was said of agents that are given back is said of the next ones")
+		t.Error("the state of released executors is kept for the next ones")
 	}
 	a.lose(container(1).GetId(), "released", true)
 	select {
 	case e := <-a.Events():
-		t.Errorf("it tells %v of what it gave back", e)
+		t.Errorf("it sends %v for a released container", e)
 	default:
 	}
-	if words := a.giveWay(app, now.Add(time.Second)); !strings.Contains(words, "given back for application_5_0006 of ada, which began before it and is half filled too; it asks again in about 10 s") {
-		t.Errorf("it rests and says %q", words)
+	if text := a.backOff(app, now.Add(time.Second)); text != "its containers were released for application_5_0006 of ada, which is partially filled too; it asks again in about 10 s" {
+		t.Errorf("during the delay it reports %q", text)
 	}
 	var s saved
 	if err := json.Unmarshal(a.Saved(), &s); err != nil {
@@ -75,16 +75,11 @@ func TestGiveUpHalf(t *testing.T) {
 	}
 	next := newAllocation(site.Site{}, req, app, s)
 	defer next.stop()
-	if next.backoff.Given != 1 || !next.backoff.Until.Equal(now.Add(7*time.Second)) || next.backoff.Whole || next.backoff.Full["application_5_0006"] != 0.5 {
-		t.Errorf("another driver goes on with %v", next.backoff)
+	if next.backoff != (gang.Backoff{Releases: 1, Until: next.backoff.Until, For: "application_5_0006 of ada"}) || !next.backoff.Until.Equal(now.Add(7*time.Second)) {
+		t.Errorf("the next driver continues with %v", next.backoff)
 	}
-	a.gang.Resumes(now.Add(8*time.Second), a.backoff, func() (gang.Competitors, error) { return gang.Competitors{All: 1}, nil })
-	if words := a.giveWay(app, now.Add(8*time.Second)); !strings.Contains(words, "it asks again when that is filled") {
-		t.Errorf("while the other is filled it says %q", words)
-	}
-	a.gang.Competitors = gang.Competitors{}
-	if words := a.giveWay(app, now.Add(8*time.Second)); words != "" || !a.backoff.Until.IsZero() {
-		t.Errorf("after its rest it says %q", words)
+	if text := a.backOff(app, now.Add(8*time.Second)); text != "" || !a.backoff.Until.IsZero() {
+		t.Errorf("after the delay it reports %q", text)
 	}
 	for i, x := range a.executors {
 		x.container = container(int64(len(i)))
@@ -92,16 +87,16 @@ func TestGiveUpHalf(t *testing.T) {
 	a.countWhole()
 	a.executors["1"].container = nil
 	if got := a.progress(); got != 1 {
-		t.Errorf("who was whole says %v of itself", got)
+		t.Errorf("the progress of a reservation that was filled is %v", got)
 	}
 	a.want("1")
-	if words := a.giveWay(app, now.Add(time.Hour)); words != "" {
-		t.Errorf("who was whole gives back: %s", words)
+	if text := a.backOff(app, now.Add(time.Hour)); text != "" {
+		t.Errorf("a reservation that was filled reports %q", text)
 	}
 }
 
-// TestWholeAgain: what goes on in another application may be a run without its sidecars;
-// a cluster that was never ready cannot be.
+// TestWholeAgain: a cluster that was complete in an earlier application counts as complete without its
+// sidecars; one that never was needs all its executors.
 func TestWholeAgain(t *testing.T) {
 	t.Parallel()
 	req := cluster.Request{Reserve: &clusterpb.ReserveRequest{Roles: []*clusterpb.Role{{Name: "worker", Count: 1}, {Name: "evaluator", Count: 1}}}}

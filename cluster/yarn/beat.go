@@ -131,15 +131,15 @@ func (a *allocation) heard(app application, b protocol.Beat) {
 		a.tell(cluster.StateChanged{})
 	}
 	a.heldBack(b.GetLimit())
-	gives := a.giveWay(app, time.Now())
+	backOff := a.backOff(app, time.Now())
 	a.pend(func(x *executor) string {
 		switch {
 		case !a.backoff.Until.IsZero():
-			return gives
+			return backOff
 		case a.held != "":
 			return a.held
-		case gives != "":
-			return waitingWords(x, queue(a.req), b.GetLimit()) + "; " + gives
+		case backOff != "":
+			return waitingWords(x, queue(a.req), b.GetLimit()) + "; " + backOff
 		}
 		return waitingWords(x, queue(a.req), b.GetLimit()) + a.leftOutWords()
 	})

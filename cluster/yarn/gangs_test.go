@@ -25,58 +25,84 @@ func sized(queue string, gib int64) func(*clusterpb.ReserveRequest) {
 	return func(r *clusterpb.ReserveRequest) {
 		r.Engine = maps.Clone(r.GetEngine())
 		r.Engine["queue"] = queue
-		r.TimeoutMillis = 4 * time.Minute.Milliseconds() // a turn takes 6 seconds at least, in which it is looked at
+		r.TimeoutMillis = 4 * time.Minute.Milliseconds() // the back-off's interval is a fortieth of it
 		r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: gib << 30}
 	}
 }
 
-// inTurn: of two reservations that hold half of what both need, the younger gives way to
-// the older and is whole after it, whoever of their masters is killed meanwhile. Two
-// containers fit on each of the two nodes beside a master: the older's queue lets it have
-// two, the younger has what is left, and then the older's queue lets it have them all.
+// inTurn: of two reservations that each hold half of what both need, one releases its containers, and
+// both are filled, although the drivers of both are killed meanwhile. Two containers fit on each of the
+// two nodes beside an ApplicationMaster: the first one's queue lets it have two, the second has the
+// other two, and then the first one's queue lets it have them all.
 func inTurn(t *testing.T, h *hadooptest.Cluster) {
-	older := harness(t, h).Launch(t, "worker=3", sized("ml", 3))
-	clustertest.WaitFor(t, "the older one's half", func() bool { return kept(older) == 2 })
-	younger := managed(t, h).Launch(t, "worker=3", sized("default", 3))
-	clustertest.WaitFor(t, "the younger one's half", func() bool { return came(t, younger) == 2 })
+	first := harness(t, h).Launch(t, "worker=3", sized("ml", 3))
+	clustertest.WaitFor(t, "half of the first reservation", func() bool { return kept(first) == 2 })
+	second := managed(t, h).Launch(t, "worker=3", sized("default", 3))
+	clustertest.WaitFor(t, "half of the second reservation", func() bool { return came(t, second) == 2 })
 	h.Set(map[string]string{"yarn.scheduler.capacity.root.ml.maximum-capacity": "100"})
 	refreshQueues(t, h)
-	var driver int32 // the younger one's
-	gaveWay := func() bool {
-		ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
-		defer cancel()
-		st, err := younger.Status(ctx, &clusterpb.StatusRequest{})
-		driver = st.GetDriverPid()
-		return err == nil && slices.ContainsFunc(st.GetNotes(), func(n *clusterpb.Note) bool {
-			return strings.Contains(n.GetText(), "gave the 2 of 3 containers that it had back for "+allocationOf(t, older)+" of ") &&
-				strings.Contains(n.GetText(), ", which began before it and is half filled too; it asks again in about ")
+	both := []*clustertest.Cluster{first, second}
+	released := func(c *clustertest.Cluster) bool {
+		return notes(t, c, "released its 2 of 3 containers for application_", ", which is partially filled too; it asks again in about ")
+	}
+	clustertest.WaitFor(t, "the announcement of a release", func() bool {
+		return slices.ContainsFunc(both, func(c *clustertest.Cluster) bool {
+			return waitsIn(t, c, "unless more containers come, it releases its 2 of 3 in about ") || released(c)
 		})
-	}
-	// Its words stand only until the younger one has given way, which a loaded machine may be late to see.
-	clustertest.WaitFor(t, "the older one's word that it waits beside the younger, or that one's", func() bool {
-		return waitsIn(t, older, "it gives the 2 of 3 containers that it has back for ") || gaveWay()
 	})
-	sameApplication(t, older)
-	if n := kept(older); n < 2 { // the younger one may have given way meanwhile
-		t.Errorf("of the older one's two containers the next driver has %d", n)
-	}
-	clustertest.WaitFor(t, "the word that the younger gives way", gaveWay)
-	if err := syscall.Kill(int(driver), syscall.SIGKILL); err != nil {
+	sameApplication(t, first) // with another driver
+	clustertest.WaitFor(t, "a release", func() bool { return slices.ContainsFunc(both, released) })
+	if err := syscall.Kill(int(driverPID(t, second)), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	older.Ready()
-	// One that has nothing yet keeps its place in the queue too.
+	var served []*clustertest.Cluster
+	clustertest.WaitFor(t, "one of them is filled", func() bool {
+		for i, c := range both {
+			if came(t, c) == 3 {
+				served = []*clustertest.Cluster{c, both[1-i]}
+				return true
+			}
+		}
+		return false
+	})
+	if t.Failed() {
+		return
+	}
+	// One that has nothing yet keeps its place in the queue.
 	waiting := harness(t, h).Launch(t, "worker=1", sized("default", 7))
 	awaits(t, waiting, "it needs 7168 MiB and 1 vcores")
 	sameApplication(t, waiting)
 	waiting.End()
-	for _, c := range []*clustertest.Cluster{older, younger} {
+	for _, c := range served {
 		c.Ready()
 		if st := c.Script(hello).Wait(); st.GetState() != "finished" {
 			t.Errorf("the run is %s: %v", st.GetState(), st.GetFailure())
 		}
 		c.End()
 	}
+}
+
+// notes returns whether a note of a cluster contains all of the texts.
+func notes(t *testing.T, c *clustertest.Cluster, texts ...string) bool {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
+	return err == nil && slices.ContainsFunc(st.GetNotes(), func(n *clusterpb.Note) bool {
+		return !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(n.GetText(), text) })
+	})
+}
+
+// driverPID returns the process of a cluster's driver.
+func driverPID(t *testing.T, c *clustertest.Cluster) int32 {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
+	defer cancel()
+	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st.GetDriverPid()
 }
 
 // kept is how many containers the next driver of a cluster would know of.

@@ -3,7 +3,6 @@ package gang
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"time"
 
@@ -11,201 +10,101 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// YARN gives containers one by one. Two reservations that each hold half of what there
-// is wait for each other, until their timeouts. So one that is half filled gives back
-// what it holds, waits, and asks again.
-//
-// That is right only where others hold and wait too. In a queue that is full of jobs
-// that end, who holds its part gathers the rest as they end, and who gives it back has
-// it taken by the next small job, for ever. YARN does not tell which application holds a
-// part of what it needs; ours do, by their progress: the part of their executors that
-// they have. As long as none of ours is half filled beside this one, nothing is given
-// back, however long nothing comes. Other kinds of application are not known to be
-// gangs, and are waited for; so are those that YARN's access control hides.
-//
-// Who came first goes first, by the number that the ResourceManager gave it: of those that
-// are half filled, the youngest gives way after one measure of patience, an older one only
-// after two more for each younger one, so that what they give back comes first.
-// It does in the end: what a younger one gives back may be on nodes, or in a queue, where
-// it is of no use to the older. Each turn takes twice as long as the one before, and is
-// random, so that no two go on in step. Where a turn was in vain, since those for whom it
-// was are as full as before, they wait for something else, such as their queue's limit,
-// and much patience is had with them. The application stays the same meanwhile, and keeps
-// its place in a queue that serves who came first.
-//
-// Once every executor has had a container, nothing is given back any more: the cluster
-// may have been ready, and what was ready is held. An executor that is replaced later is
-// waited for, whoever waits beside it.
-
-// Backoff is how a reservation has given way so far.
+// Backoff is the part of a reservation's state that the next driver needs.
 type Backoff struct {
-	Whole bool               `json:"whole,omitempty"` // every executor had a container: nothing is given back any more
-	Again bool               `json:"again,omitempty"` // an earlier application was whole: a run may go on without its sidecars
-	Given int                `json:"given,omitempty"` // how often it gave back what it had
-	Until time.Time          `json:"until,omitzero"`  // nothing is asked for before; zero: something is
-	Whom  string             `json:"whom,omitempty"`  // it gave way to last
-	Full  map[string]float32 `json:"full,omitempty"`  // how full those were that it gave way to last
+	Whole    bool      `json:"whole,omitempty"` // every executor had a container: nothing is released any more
+	Again    bool      `json:"again,omitempty"` // an earlier application was whole: a run may go on without its sidecars
+	Releases int       `json:"given,omitempty"` // how often the containers were released
+	Until    time.Time `json:"until,omitzero"`  // when to ask again; zero while containers are held or asked for
+	For      string    `json:"whom,omitempty"`  // the competitor of the last release, for messages
 }
 
-// Detector is what the goroutine beat sees of reservations that wait for one another.
-type Detector struct {
-	unit        time.Duration // of patience
-	vain        time.Duration // patience with those that it gave way to in vain
-	held        int           // containers
-	came        time.Time     // the last of them; zero: there is none
-	since       time.Time     // when it began that nothing came though others are half filled; zero: it is not so
-	jitter      float64       // from 1 to 1.5, drawn with since
-	Competitors Competitors
-	looked      time.Time // when rivals were asked for
-	moved       time.Time // when rivals last became more or less full, of a rest that goes on; zero: none does
-}
-
-// Competitors are the other reservations that hold a part of what they need.
-type Competitors struct {
-	All, Younger int
-	Oldest       string             // the oldest of them, for people
-	Full         map[string]float32 // how full they are
-}
-
-// How much patience there is. Of a reservation of ten minutes the first turn takes 15 to
-// 22 seconds, and twice as much more for each younger rival.
 const (
-	leastUnit      = 3 * time.Second // heartbeats of nodes and masters, a second each, bring what is given back
-	mostUnit       = 15 * time.Second
-	unitsOfReserve = 40 // in the time that a reservation has
-	vainOfReserve  = 4
-	mostDoubled    = 3 // turns after which they grow no longer
-	mostRivals     = 3 // that make an older one wait longer
-	lookAgain      = 5 * time.Second
+	defaultTimeout = 10 * time.Minute // of a reservation whose request has none
+	minInterval    = 3 * time.Second  // a release reaches the competitor after heartbeats of a second each
+	maxInterval    = 15 * time.Second
+	intervals      = 40          // T, in a timeout
+	maxDelay       = 4           // the longest delay, as a part of the timeout
 	fillPause      = time.Second // between two containers of a reservation that is being filled
+	lookInterval   = 5 * time.Second
 )
 
-// defaultReserve is a reservation's time where the request names none.
-const defaultReserve = 10 * time.Minute
-
-// NewDetector is for a reservation that has as much time as limit; 0: the default.
-func NewDetector(limit time.Duration) Detector {
-	limit = cmp.Or(limit, defaultReserve)
-	return Detector{unit: min(max(limit/unitsOfReserve, leastUnit), mostUnit), vain: limit / vainOfReserve}
+// Detector finds out that a reservation makes no progress beside a competitor. One goroutine uses it.
+type Detector struct {
+	timeout    time.Duration // of the reservation
+	interval   time.Duration // T
+	held       int           // containers, at the last Watch
+	progressed time.Time     // when the last container came; zero if none is held
+	stuckSince time.Time     // the first look without progress that saw a competitor; zero if there was none
+	patience   time.Duration // how long to stay stuck: T to 2T, drawn with stuckSince
+	looked     time.Time     // when competitors were last asked for
+	competitor string        // for messages, "" if there is none
 }
 
-// Reset ends what was seen: nothing is held, or nothing is missing.
-func (s *Detector) Reset() { s.held, s.came, s.since = 0, time.Time{}, time.Time{} }
-
-// waitLimit is how long nothing may come.
-func (s *Detector) waitLimit(t Backoff) time.Duration {
-	times := float64(int(1)<<min(t.Given, mostDoubled)) * float64(1+2*min(s.Competitors.Younger, mostRivals))
-	p := time.Duration(float64(s.unit) * times * s.jitter)
-	for id, full := range s.Competitors.Full {
-		if t.Full[id] != full {
-			return p // to one of them it was of use, or may be
-		}
-	}
-	return max(p, s.vain)
+// NewDetector returns the detector of a reservation with the given timeout; 0 means the default.
+func NewDetector(timeout time.Duration) Detector {
+	timeout = cmp.Or(timeout, defaultTimeout)
+	return Detector{timeout: timeout, interval: min(max(timeout/intervals, minInterval), maxInterval)}
 }
 
-// Delay is how long nothing is asked for after a turn: others gather what was given back.
-func (s *Detector) Delay(turn int) time.Duration {
-	return time.Duration(float64(s.unit) * float64(int(1)<<min(turn, mostDoubled)) * (1 + rand.Float64()) / 2)
+// Competitor describes the reservation that Watch saw last, or is "".
+func (d *Detector) Competitor() string { return d.competitor }
+
+// Reset forgets what was watched. It is called when the reservation holds nothing or lacks nothing.
+func (d *Detector) Reset() { d.held, d.progressed, d.stuckSince = 0, time.Time{}, time.Time{} }
+
+// Delay returns how long to wait before asking again, after so many earlier releases.
+func (d *Detector) Delay(releases int) time.Duration {
+	delay := min(d.interval<<min(releases, 16), max(d.timeout/maxDelay, time.Second))
+	return delay/2 + rand.N(delay/2)
 }
 
-// Resumes is whether to ask again, once a rest's time is over: not while an older one is
-// half filled and something moves, for a while. Among many that wait for one another those
-// that gave way would else take what the next one gives back, and nobody is ever whole.
-func (s *Detector) Resumes(now time.Time, t Backoff, find func() (Competitors, error)) bool {
-	if now.Sub(s.looked) > min(lookAgain, s.unit/2) {
-		r, err := find()
-		if s.looked = now; err != nil {
-			return true
-		}
-		if !maps.Equal(r.Full, s.Competitors.Full) {
-			s.moved = now
-		}
-		s.Competitors = r
+// Watch is called at each heartbeat of a reservation that holds some containers and lacks others. It
+// returns whether the reservation is stuck beside a competitor, and after how much more time without
+// progress it should release its containers. find returns a description of a competitor, or "".
+func (d *Detector) Watch(now time.Time, held int, find func() (string, error)) (left time.Duration, stuck bool) {
+	if d.progressed.IsZero() || held > d.held {
+		d.progressed, d.stuckSince = now, time.Time{}
 	}
-	if s.moved.IsZero() {
-		s.moved = now
-	}
-	most := s.unit << min(t.Given, mostDoubled)
-	older := s.Competitors.All - s.Competitors.Younger
-	if older > 0 && now.Sub(s.moved) < 2*most && now.Sub(t.Until) < 4*most {
-		return false
-	}
-	s.moved = time.Time{}
-	return true
-}
-
-// Watch says how much patience is left at a moment, for one that holds some containers
-// and lacks others; none while nobody else is half filled. find looks for those others.
-func (s *Detector) Watch(now time.Time, held int, t Backoff, find func() (Competitors, error)) (left time.Duration, stuck bool) {
-	look := func() {
-		r, err := find()
-		if s.looked = now; err != nil {
-			return // what was seen last has to do
-		}
-		if r.Younger < s.Competitors.Younger { // what it gave back may be on its way here
-			s.since = time.Time{}
-		}
-		s.Competitors = r
-	}
-	if s.came.IsZero() || held > s.held {
-		s.came, s.since = now, time.Time{}
-	}
-	s.held = held
-	if now.Sub(s.came) < fillPause {
+	d.held = held
+	if now.Sub(d.progressed) < fillPause {
 		return 0, false
 	}
-	if now.Sub(s.looked) > min(lookAgain, s.unit/2) {
-		look()
+	over := !d.stuckSince.IsZero() && now.Sub(d.stuckSince) >= d.patience
+	if over || now.Sub(d.looked) > min(lookInterval, d.interval/2) {
+		if competitor, err := find(); err == nil { // after an error the last answer is used
+			d.competitor = competitor
+		}
+		d.looked = now
 	}
-	if s.Competitors.All == 0 {
-		s.since = time.Time{}
+	if d.competitor == "" {
+		d.stuckSince = time.Time{}
 		return 0, false
 	}
-	if s.since.IsZero() {
-		s.since, s.jitter = now, 1+rand.Float64()/2
+	if d.stuckSince.IsZero() {
+		d.stuckSince, d.patience = now, d.interval+rand.N(d.interval)
 	}
-	if now.Sub(s.since) >= s.waitLimit(t) && s.looked.Before(now) {
-		look() // they may be whole by now
-		if s.since.IsZero() {
-			s.since = now
-		}
-	}
-	return max(0, s.waitLimit(t)-now.Sub(s.since)), s.Competitors.All > 0
+	return max(0, d.patience-now.Sub(d.stuckSince)), true
 }
 
-// FindCompetitors are among applications of ours those that are half filled.
-func FindCompetitors(me *yarnpb.ApplicationId, all []*yarnpb.ApplicationReport) Competitors {
-	found := Competitors{Full: map[string]float32{}}
-	var oldest *yarnpb.ApplicationId
-	for _, r := range all {
+// FindCompetitor describes one of the other running applications that hold a part of their executors;
+// it returns "" if there is none.
+func FindCompetitor(self *yarnpb.ApplicationId, running []*yarnpb.ApplicationReport) string {
+	for _, r := range running {
 		id := r.GetApplicationId()
-		order := inOrder(id, me)
-		if order == 0 || r.GetProgress() <= 0 || r.GetProgress() >= 1 {
+		if sameApplication(id, self) || r.GetProgress() <= 0 || r.GetProgress() >= 1 {
 			continue
 		}
-		if found.All++; order > 0 {
-			found.Younger++
-		}
-		found.Full[protocol.ApplicationName(id)] = r.GetProgress()
-		if oldest == nil || inOrder(id, oldest) < 0 {
-			oldest = id
-			began := "before"
-			if order > 0 {
-				began = "after"
-			}
-			found.Oldest = fmt.Sprintf("%s of %s, which began %s it", protocol.ApplicationName(id), r.GetUser(), began)
-		}
+		return fmt.Sprintf("%s of %s", protocol.ApplicationName(id), r.GetUser())
 	}
-	return found
+	return ""
 }
 
-// inOrder compares applications by when their ResourceManager numbered them.
-func inOrder(a, b *yarnpb.ApplicationId) int {
-	return cmp.Or(cmp.Compare(a.GetClusterTimestamp(), b.GetClusterTimestamp()), cmp.Compare(a.GetId(), b.GetId()))
+func sameApplication(a, b *yarnpb.ApplicationId) bool {
+	return a.GetClusterTimestamp() == b.GetClusterTimestamp() && a.GetId() == b.GetId()
 }
 
-// About is a while for people, in words that do not change with each heartbeat.
+// About formats a duration for messages, rounded up to 5 s so that it does not change with each heartbeat.
 func About(d time.Duration) string {
 	const step = 5 * time.Second
 	return fmt.Sprintf("about %.0f s", ((d + step - 1) / step * step).Seconds())
