@@ -11,7 +11,6 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -30,7 +29,6 @@ type child struct {
 	began time.Time
 	tail  *tail // the last of its stderr
 	dead  chan struct{}
-	asked atomic.Bool // to end
 	out   [3]*link
 	links []*link
 	work  sync.WaitGroup
@@ -310,12 +308,8 @@ func (k *Kernel) childReady(c *child) {
 // endChild is the kernel's end of the child.
 func (k *Kernel) endChild() {
 	k.mu.Lock()
-	c := k.child
 	k.child = nil
 	k.mu.Unlock()
-	if c != nil {
-		c.asked.Store(true)
-	}
 }
 
 // childGone answers what the child leaves behind; it reports whether another is to be

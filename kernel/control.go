@@ -67,7 +67,6 @@ func (k *Kernel) shutdown(m *wire.Message, send func(zmtp.Message)) {
 	again := k.dying
 	k.dying = true
 	if child != nil {
-		child.asked.Store(true)
 		child.send(outgoing{controlChannel, k.signer.MakeRequest(hiddenPrefix+wire.NewID(), "shutdown_request", wire.Shutdown{Restart: req.Restart})})
 	}
 	k.mu.Unlock()

@@ -347,8 +347,8 @@ func (a *Agent) heartbeat() {
 func (a *Agent) hello() *clusterpb.Hello {
 	h := &clusterpb.Hello{
 		ExecutorId: a.cfg.GetIdentity().GetExecutorId(), Attempt: a.cfg.GetIdentity().GetAttempt(), Incarnation: a.self.incarnation, Host: a.self.host,
-		Address: a.self.address, Version: a.self.version, Protocol: clusterpb.Protocol, OsArch: runtime.GOOS + "/" + runtime.GOARCH, Pid: int32(os.Getpid()),
-		Gpus: a.gpus.held.GPUs, GpuError: a.gpus.err, Cpus: int32(runtime.NumCPU()), MemoryBytes: memoryBytes(),
+		Address: a.self.address, Version: a.self.version, Protocol: clusterpb.Protocol, Pid: int32(os.Getpid()),
+		Gpus: a.gpus.held.GPUs, GpuError: a.gpus.err, Cpus: int32(runtime.NumCPU()), MemoryBytes: proc.TotalMemory(),
 		Python: a.python.Describe(), OwnDisk: a.disk.files != nil,
 	}
 	h.Warmed = h.Python != nil

@@ -25,7 +25,7 @@ func (a *Agent) ending(e *clusterpb.EndRun) ending {
 		}
 	}
 	a.mu.Unlock()
-	end.renew = e.GetRenewPython() || slices.ContainsFunc(end.tasks, (*task).needsRenewal)
+	end.renew = slices.ContainsFunc(end.tasks, (*task).needsRenewal)
 	if end.renew {
 		a.python.Withdraw()
 	}

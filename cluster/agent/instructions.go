@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -323,18 +322,4 @@ func (t *task) pid() int {
 		return 0
 	}
 	return t.proc.running.PID
-}
-
-// memoryBytes is this machine's memory.
-func memoryBytes() int64 {
-	raw, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0
-	}
-	var kib int64
-	first, _, _ := strings.Cut(string(raw), "\n")
-	if _, err := fmt.Sscanf(first, "MemTotal: %d kB", &kib); err != nil {
-		return 0
-	}
-	return kib << 10
 }

@@ -253,14 +253,15 @@ func localDir(dir string) (path string, ok bool) {
 	return path, filepath.IsAbs(path)
 }
 
-// splitTask parses "worker:1".
+// splitTask parses "worker:1"; a role alone means its task 0.
 func splitTask(name string) (role string, index int, err error) {
 	role, number, ok := strings.Cut(name, ":")
 	if !ok {
 		return name, 0, nil
 	}
-	if _, err := fmt.Sscanf(number, "%d", &index); err != nil || role == "" || index < 0 {
-		return "", 0, fmt.Errorf("%q is no task", name)
+	index, err = strconv.Atoi(number)
+	if err != nil || role == "" || index < 0 {
+		return "", 0, fmt.Errorf("task %q: want a role and an index, like worker:1", name)
 	}
 	return role, index, nil
 }

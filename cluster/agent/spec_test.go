@@ -68,3 +68,24 @@ func TestOptionsReachTheProgram(t *testing.T) {
 		}
 	}
 }
+
+func TestSplitTask(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, role string
+		index      int
+		ok         bool
+	}{
+		{"worker:1", "worker", 1, true},
+		{"chief", "chief", 0, true},
+		{"worker:1x", "", 0, false},
+		{"worker:-1", "", 0, false},
+		{":1", "", 0, false},
+		{"worker:", "", 0, false},
+	} {
+		role, index, err := splitTask(tt.name)
+		if role != tt.role || index != tt.index || (err == nil) != tt.ok {
+			t.Errorf("%q: %q %d %v", tt.name, role, index, err)
+		}
+	}
+}

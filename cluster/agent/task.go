@@ -66,7 +66,6 @@ type taskEnding struct {
 	hurry  bool   // hurried is closed
 	reason string // why it was ended by us, when that is not the coordinator's doing
 	failed failure
-	joined bool // inside tf.distribute.Server.join()
 }
 
 // ask notes that the task is to end, at once or with a reason of this agent's own.
@@ -94,17 +93,11 @@ func (e *taskEnding) fail(f failure) {
 	e.failed = f
 }
 
-func (e *taskEnding) joinServer() {
+// failure returns the exception that ended the program, as its runner reported it.
+func (e *taskEnding) failure() failure {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.joined = true
-}
-
-// known is what the program itself said of its end.
-func (e *taskEnding) known() (failed failure, joined bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.failed, e.joined
+	return e.failed
 }
 
 // spawner forks a prepared task.
@@ -236,10 +229,10 @@ func (t *task) finish(p *interpreter.Process) {
 
 // exited tells the task's end.
 func (t *task) exited(status interpreter.ExitStatus, outOfMemory bool, reason string) {
-	failed, joined := t.ending.known()
+	failed := t.ending.failure()
 	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Exited{Exited: &clusterpb.Exited{
 		Code: status.Code, Signal: status.Signal, OutOfMemory: outOfMemory, Tail: t.output.tail.lines(),
-		Exception: failed.Exception, Traceback: failed.Traceback, Reason: reason, JoinedServer: joined,
+		Exception: failed.Exception, Traceback: failed.Traceback, Reason: reason,
 		Lines: t.output.log.Count(), Open: t.output.open,
 	}}}))
 }
@@ -322,7 +315,6 @@ func (t *task) handleControl(m controlMessage) {
 	case "stopping":
 		e.Event = &clusterpb.TaskEvent_Stopping{Stopping: &clusterpb.Stopping{}}
 	case "server_join":
-		t.ending.joinServer()
 		e.Event = &clusterpb.TaskEvent_ServerJoined{ServerJoined: &clusterpb.ServerJoined{}}
 	default:
 		return

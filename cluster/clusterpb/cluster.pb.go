@@ -561,7 +561,6 @@ type Hello struct {
 	Host          string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`                               // name for people
 	Address       string                 `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`                         // what peers dial: goes into TF_CONFIG
 	Version       string                 `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	OsArch        string                 `protobuf:"bytes,7,opt,name=os_arch,json=osArch,proto3" json:"os_arch,omitempty"` // "linux/amd64"
 	Pid           int32                  `protobuf:"varint,8,opt,name=pid,proto3" json:"pid,omitempty"`
 	Ports         []int32                `protobuf:"varint,9,rep,packed,name=ports,proto3" json:"ports,omitempty"`                // held now
 	Gpus          []*GPU                 `protobuf:"bytes,10,rep,name=gpus,proto3" json:"gpus,omitempty"`                         // picked for this executor
@@ -645,13 +644,6 @@ func (x *Hello) GetAddress() string {
 func (x *Hello) GetVersion() string {
 	if x != nil {
 		return x.Version
-	}
-	return ""
-}
-
-func (x *Hello) GetOsArch() string {
-	if x != nil {
-		return x.OsArch
 	}
 	return ""
 }
@@ -1882,14 +1874,13 @@ type Exited struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Code          int32                  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"` // exit code, or -1 when ended by a signal
 	Signal        int32                  `protobuf:"varint,2,opt,name=signal,proto3" json:"signal,omitempty"`
-	OutOfMemory   bool                   `protobuf:"varint,3,opt,name=out_of_memory,json=outOfMemory,proto3" json:"out_of_memory,omitempty"`  // a cgroup's oom_kill rose
-	Tail          []string               `protobuf:"bytes,4,rep,name=tail,proto3" json:"tail,omitempty"`                                      // last stderr lines, oldest first
-	Exception     string                 `protobuf:"bytes,5,opt,name=exception,proto3" json:"exception,omitempty"`                            // "ValueError: …" when the runner saw one leave the program
-	Traceback     string                 `protobuf:"bytes,6,opt,name=traceback,proto3" json:"traceback,omitempty"`                            // of that exception, the user's frames
-	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`                                  // when the end has another cause: "agent lost its driver", "the zygote died"
-	JoinedServer  bool                   `protobuf:"varint,8,opt,name=joined_server,json=joinedServer,proto3" json:"joined_server,omitempty"` // was inside tf.distribute.Server.join()
-	Lines         uint64                 `protobuf:"varint,9,opt,name=lines,proto3" json:"lines,omitempty"`                                   // lines this attempt had written: the stream of logs holds those numbered below
-	Open          bool                   `protobuf:"varint,10,opt,name=open,proto3" json:"open,omitempty"`                                    // something it left running holds its output: more lines come before the stream ends
+	OutOfMemory   bool                   `protobuf:"varint,3,opt,name=out_of_memory,json=outOfMemory,proto3" json:"out_of_memory,omitempty"` // a cgroup's oom_kill rose
+	Tail          []string               `protobuf:"bytes,4,rep,name=tail,proto3" json:"tail,omitempty"`                                     // last stderr lines, oldest first
+	Exception     string                 `protobuf:"bytes,5,opt,name=exception,proto3" json:"exception,omitempty"`                           // "ValueError: …" when the runner saw one leave the program
+	Traceback     string                 `protobuf:"bytes,6,opt,name=traceback,proto3" json:"traceback,omitempty"`                           // of that exception, the user's frames
+	Reason        string                 `protobuf:"bytes,7,opt,name=reason,proto3" json:"reason,omitempty"`                                 // when the end has another cause: "agent lost its driver", "the zygote died"
+	Lines         uint64                 `protobuf:"varint,9,opt,name=lines,proto3" json:"lines,omitempty"`                                  // lines this attempt had written: the stream of logs holds those numbered below
+	Open          bool                   `protobuf:"varint,10,opt,name=open,proto3" json:"open,omitempty"`                                   // something it left running holds its output: more lines come before the stream ends
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1971,13 +1962,6 @@ func (x *Exited) GetReason() string {
 		return x.Reason
 	}
 	return ""
-}
-
-func (x *Exited) GetJoinedServer() bool {
-	if x != nil {
-		return x.JoinedServer
-	}
-	return false
 }
 
 func (x *Exited) GetLines() uint64 {
@@ -2401,17 +2385,16 @@ func (*Instruction_AskStep) isInstruction_Instruction() {}
 func (*Instruction_ActAtStep) isInstruction_Instruction() {}
 
 type Welcome struct {
-	state                  protoimpl.MessageState `protogen:"open.v1"`
-	Cluster                string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	HeartbeatMillis        int64                  `protobuf:"varint,2,opt,name=heartbeat_millis,json=heartbeatMillis,proto3" json:"heartbeat_millis,omitempty"`
-	HeartbeatTimeoutMillis int64                  `protobuf:"varint,3,opt,name=heartbeat_timeout_millis,json=heartbeatTimeoutMillis,proto3" json:"heartbeat_timeout_millis,omitempty"`
-	OrphanGraceMillis      int64                  `protobuf:"varint,4,opt,name=orphan_grace_millis,json=orphanGraceMillis,proto3" json:"orphan_grace_millis,omitempty"` // tasks are ended this long after the driver is gone
-	IdleMillis             int64                  `protobuf:"varint,5,opt,name=idle_millis,json=idleMillis,proto3" json:"idle_millis,omitempty"`                        // then the agent waits this long for a new driver; 0: for ever
-	WarmUp                 *WarmUp                `protobuf:"bytes,6,opt,name=warm_up,json=warmUp,proto3" json:"warm_up,omitempty"`
-	Gpu                    []*GPUWant             `protobuf:"bytes,7,rep,name=gpu,proto3" json:"gpu,omitempty"`
-	Refused                string                 `protobuf:"bytes,8,opt,name=refused,proto3" json:"refused,omitempty"` // not empty: this agent may not join, and why
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	Cluster           string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	HeartbeatMillis   int64                  `protobuf:"varint,2,opt,name=heartbeat_millis,json=heartbeatMillis,proto3" json:"heartbeat_millis,omitempty"`
+	OrphanGraceMillis int64                  `protobuf:"varint,4,opt,name=orphan_grace_millis,json=orphanGraceMillis,proto3" json:"orphan_grace_millis,omitempty"` // tasks are ended this long after the driver is gone
+	IdleMillis        int64                  `protobuf:"varint,5,opt,name=idle_millis,json=idleMillis,proto3" json:"idle_millis,omitempty"`                        // then the agent waits this long for a new driver; 0: for ever
+	WarmUp            *WarmUp                `protobuf:"bytes,6,opt,name=warm_up,json=warmUp,proto3" json:"warm_up,omitempty"`
+	Gpu               []*GPUWant             `protobuf:"bytes,7,rep,name=gpu,proto3" json:"gpu,omitempty"`
+	Refused           string                 `protobuf:"bytes,8,opt,name=refused,proto3" json:"refused,omitempty"` // not empty: this agent may not join, and why
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Welcome) Reset() {
@@ -2454,13 +2437,6 @@ func (x *Welcome) GetCluster() string {
 func (x *Welcome) GetHeartbeatMillis() int64 {
 	if x != nil {
 		return x.HeartbeatMillis
-	}
-	return 0
-}
-
-func (x *Welcome) GetHeartbeatTimeoutMillis() int64 {
-	if x != nil {
-		return x.HeartbeatTimeoutMillis
 	}
 	return 0
 }
@@ -3355,7 +3331,6 @@ type EndRun struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
 	GraceMillis   int64                  `protobuf:"varint,2,opt,name=grace_millis,json=graceMillis,proto3" json:"grace_millis,omitempty"`
-	RenewPython   bool                   `protobuf:"varint,3,opt,name=renew_python,json=renewPython,proto3" json:"renew_python,omitempty"` // a fresh zygote for the next run
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3402,13 +3377,6 @@ func (x *EndRun) GetGraceMillis() int64 {
 		return x.GraceMillis
 	}
 	return 0
-}
-
-func (x *EndRun) GetRenewPython() bool {
-	if x != nil {
-		return x.RenewPython
-	}
-	return false
 }
 
 type BarrierReleased struct {
@@ -5655,8 +5623,7 @@ type StartRequest struct {
 	Program *Program               `protobuf:"bytes,1,opt,name=program,proto3" json:"program,omitempty"`
 	Again   bool                   `protobuf:"varint,2,opt,name=again,proto3" json:"again,omitempty"`     // the last program, words, mode and epochs, in the same folder; its environment below the new one
 	Replace bool                   `protobuf:"varint,9,opt,name=replace,proto3" json:"replace,omitempty"` // end an active run first
-	Show    string                 `protobuf:"bytes,14,opt,name=show,proto3" json:"show,omitempty"`
-	Given   []*Shipped             `protobuf:"bytes,30,rep,name=given,proto3" json:"given,omitempty"` // the request's files, for a driver that cannot read them: its engine's store has their contents
+	Given   []*Shipped             `protobuf:"bytes,30,rep,name=given,proto3" json:"given,omitempty"`     // the request's files, for a driver that cannot read them: its engine's store has their contents
 	Options *RunOptions            `protobuf:"bytes,31,opt,name=options,proto3" json:"options,omitempty"`
 	// What clients of before protocol 2 said each by itself. The coordinator reads
 	// them where there are no options; nothing else does.
@@ -5736,13 +5703,6 @@ func (x *StartRequest) GetReplace() bool {
 		return x.Replace
 	}
 	return false
-}
-
-func (x *StartRequest) GetShow() string {
-	if x != nil {
-		return x.Show
-	}
-	return ""
 }
 
 func (x *StartRequest) GetGiven() []*Shipped {
@@ -8443,7 +8403,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\amissing\x18\x04 \x03(\tR\amissing\x12\x14\n" +
 	"\x05error\x18\x05 \x01(\tR\x05error\"\x1f\n" +
 	"\aLeaving\x12\x14\n" +
-	"\x05cause\x18\x01 \x01(\tR\x05cause\"\x96\x04\n" +
+	"\x05cause\x18\x01 \x01(\tR\x05cause\"\x83\x04\n" +
 	"\x05Hello\x12\x1f\n" +
 	"\vexecutor_id\x18\x01 \x01(\tR\n" +
 	"executorId\x12\x18\n" +
@@ -8451,8 +8411,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\vincarnation\x18\x03 \x01(\tR\vincarnation\x12\x12\n" +
 	"\x04host\x18\x04 \x01(\tR\x04host\x12\x18\n" +
 	"\aaddress\x18\x05 \x01(\tR\aaddress\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\x12\x17\n" +
-	"\aos_arch\x18\a \x01(\tR\x06osArch\x12\x10\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\x12\x10\n" +
 	"\x03pid\x18\b \x01(\x05R\x03pid\x12\x14\n" +
 	"\x05ports\x18\t \x03(\x05R\x05ports\x12%\n" +
 	"\x04gpus\x18\n" +
@@ -8464,7 +8423,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\fmemory_bytes\x18\x0f \x01(\x03R\vmemoryBytes\x12\x12\n" +
 	"\x04cpus\x18\x10 \x01(\x05R\x04cpus\x12\x19\n" +
 	"\bown_disk\x18\x11 \x01(\bR\aownDisk\x12\x1a\n" +
-	"\bprotocol\x18\x12 \x01(\x05R\bprotocol\"_\n" +
+	"\bprotocol\x18\x12 \x01(\x05R\bprotocolJ\x04\b\a\x10\b\"_\n" +
 	"\vRunningTask\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -8558,7 +8517,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\twall_time\x18\a \x01(\x01R\bwallTime\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x8f\x02\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xf0\x01\n" +
 	"\x06Exited\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x16\n" +
 	"\x06signal\x18\x02 \x01(\x05R\x06signal\x12\"\n" +
@@ -8566,11 +8525,10 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04tail\x18\x04 \x03(\tR\x04tail\x12\x1c\n" +
 	"\texception\x18\x05 \x01(\tR\texception\x12\x1c\n" +
 	"\ttraceback\x18\x06 \x01(\tR\ttraceback\x12\x16\n" +
-	"\x06reason\x18\a \x01(\tR\x06reason\x12#\n" +
-	"\rjoined_server\x18\b \x01(\bR\fjoinedServer\x12\x14\n" +
+	"\x06reason\x18\a \x01(\tR\x06reason\x12\x14\n" +
 	"\x05lines\x18\t \x01(\x04R\x05lines\x12\x12\n" +
 	"\x04open\x18\n" +
-	" \x01(\bR\x04open\"N\n" +
+	" \x01(\bR\x04openJ\x04\b\b\x10\t\"N\n" +
 	"\n" +
 	"TaskResult\x12\x18\n" +
 	"\apickled\x18\x01 \x01(\fR\apickled\x12\x12\n" +
@@ -8597,17 +8555,16 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\bask_step\x18\n" +
 	" \x01(\v2\x15.tfcluster.v1.AskStepH\x00R\aaskStep\x129\n" +
 	"\vact_at_step\x18\v \x01(\v2\x17.tfcluster.v1.ActAtStepH\x00R\tactAtStepB\r\n" +
-	"\vinstruction\"\xcb\x02\n" +
+	"\vinstruction\"\x97\x02\n" +
 	"\aWelcome\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12)\n" +
-	"\x10heartbeat_millis\x18\x02 \x01(\x03R\x0fheartbeatMillis\x128\n" +
-	"\x18heartbeat_timeout_millis\x18\x03 \x01(\x03R\x16heartbeatTimeoutMillis\x12.\n" +
+	"\x10heartbeat_millis\x18\x02 \x01(\x03R\x0fheartbeatMillis\x12.\n" +
 	"\x13orphan_grace_millis\x18\x04 \x01(\x03R\x11orphanGraceMillis\x12\x1f\n" +
 	"\vidle_millis\x18\x05 \x01(\x03R\n" +
 	"idleMillis\x12-\n" +
 	"\awarm_up\x18\x06 \x01(\v2\x14.tfcluster.v1.WarmUpR\x06warmUp\x12'\n" +
 	"\x03gpu\x18\a \x03(\v2\x15.tfcluster.v1.GPUWantR\x03gpu\x12\x18\n" +
-	"\arefused\x18\b \x01(\tR\arefused\"\x1f\n" +
+	"\arefused\x18\b \x01(\tR\arefusedJ\x04\b\x03\x10\x04\"\x1f\n" +
 	"\aGPUWant\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x05R\x05count\"\xb5\x02\n" +
 	"\x06WarmUp\x12\x16\n" +
@@ -8694,11 +8651,10 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"SignalTask\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x16\n" +
-	"\x06signal\x18\x03 \x01(\x05R\x06signal\"`\n" +
+	"\x06signal\x18\x03 \x01(\x05R\x06signal\"C\n" +
 	"\x06EndRun\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12!\n" +
-	"\fgrace_millis\x18\x02 \x01(\x03R\vgraceMillis\x12!\n" +
-	"\frenew_python\x18\x03 \x01(\bR\vrenewPython\"M\n" +
+	"\fgrace_millis\x18\x02 \x01(\x03R\vgraceMillisJ\x04\b\x03\x10\x04\"M\n" +
 	"\x0fBarrierReleased\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -8896,12 +8852,11 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\arequest\x18\x13 \x01(\v2\x1c.tfcluster.v1.ReserveRequestR\arequest\x12\x1b\n" +
 	"\tlog_bytes\x18\x14 \x01(\x03R\blogBytes\x12#\n" +
 	"\rbegins_itself\x18\x15 \x01(\bR\fbeginsItself\x12\x1a\n" +
-	"\bprotocol\x18\x16 \x01(\x05R\bprotocol\"\xbd\x05\n" +
+	"\bprotocol\x18\x16 \x01(\x05R\bprotocol\"\xaf\x05\n" +
 	"\fStartRequest\x12/\n" +
 	"\aprogram\x18\x01 \x01(\v2\x15.tfcluster.v1.ProgramR\aprogram\x12\x14\n" +
 	"\x05again\x18\x02 \x01(\bR\x05again\x12\x18\n" +
-	"\areplace\x18\t \x01(\bR\areplace\x12\x12\n" +
-	"\x04show\x18\x0e \x01(\tR\x04show\x12+\n" +
+	"\areplace\x18\t \x01(\bR\areplace\x12+\n" +
 	"\x05given\x18\x1e \x03(\v2\x15.tfcluster.v1.ShippedR\x05given\x122\n" +
 	"\aoptions\x18\x1f \x01(\v2\x18.tfcluster.v1.RunOptionsR\aoptions\x12\x1a\n" +
 	"\x06resume\x18\x03 \x01(\tB\x02\x18\x01R\x06resume\x12%\n" +
@@ -8920,7 +8875,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\bstart_in\x18\x0f \x01(\tB\x02\x18\x01R\astartIn\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xb7\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01J\x04\b\x0e\x10\x0f\"\xb7\x03\n" +
 	"\n" +
 	"RunOptions\x12\x12\n" +
 	"\x04mode\x18\x01 \x01(\tR\x04mode\x12\x16\n" +

@@ -14,10 +14,10 @@ func TestStartOfAnOlderClient(t *testing.T) {
 	given := []*Shipped{{Name: "data"}}
 	old := &StartRequest{
 		Program: program, Again: true, Resume: "3", MaxRestarts: 2, StepTimeoutMillis: 60_000, RunTimeoutMillis: 7_200_000, Callback: true, KerasPatch: true,
-		Replace: true, Env: map[string]string{"A": "1"}, Mode: "evaluate", Epochs: 5, WorkingDir: "/notebooks", Show: "chief", StartIn: "/data", Given: given,
+		Replace: true, Env: map[string]string{"A": "1"}, Mode: "evaluate", Epochs: 5, WorkingDir: "/notebooks", StartIn: "/data", Given: given,
 	}
 	want := &StartRequest{
-		Program: program, Again: true, Replace: true, Show: "chief", Given: given,
+		Program: program, Again: true, Replace: true, Given: given,
 		Options: &RunOptions{
 			Mode: "evaluate", Epochs: 5, Env: map[string]string{"A": "1"}, Callback: true, KerasPatch: true, Resume: "3", MaxRestarts: 2,
 			StepTimeoutMillis: 60_000, RunTimeoutMillis: 7_200_000, WorkingDir: "/notebooks", StartIn: "/data",

@@ -80,7 +80,7 @@ func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 	r := c.cfg.Request
 	w := &clusterpb.Welcome{
-		Cluster: c.cfg.Name, HeartbeatMillis: c.cfg.Timing.Heartbeat.Milliseconds(), HeartbeatTimeoutMillis: c.cfg.Timing.Silence.Milliseconds(),
+		Cluster: c.cfg.Name, HeartbeatMillis: c.cfg.Timing.Heartbeat.Milliseconds(),
 		OrphanGraceMillis: c.cfg.OrphanGrace.Milliseconds(), IdleMillis: r.GetIdleMillis(),
 		WarmUp: c.warmUp(),
 	}

@@ -2,8 +2,6 @@ package coordinator
 
 import (
 	"context"
-	"fmt"
-	"regexp"
 	"strings"
 	"time"
 
@@ -11,7 +9,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
 )
@@ -22,7 +19,7 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 	if req.GetEngine() {
 		return c.engineKeeps(ctx, req, stream)
 	}
-	q, err := queryOf(req)
+	q, err := logstore.ParseQuery(req)
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
@@ -156,24 +153,4 @@ func (f *follower) sendRaw(stream grpc.ServerStreamingServer[clusterpb.LinesRepl
 		lines = lines[n:]
 	}
 	return nil
-}
-
-func queryOf(req *clusterpb.LogsRequest) (logstore.Query, error) {
-	q := logstore.Query{Run: req.GetRun(), Task: req.GetTask(), Last: int(req.GetLast())}
-	if q.Task != "" {
-		if _, err := cluster.ParseTask(q.Task); err != nil {
-			return q, err
-		}
-	}
-	if req.GetGrep() != "" {
-		re, err := regexp.Compile(req.GetGrep())
-		if err != nil {
-			return q, fmt.Errorf("--grep: %w", err)
-		}
-		q.Grep = re
-	}
-	if ns := req.GetSinceUnixNano(); ns > 0 {
-		q.Since = time.Unix(0, ns)
-	}
-	return q, nil
 }

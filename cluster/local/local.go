@@ -5,11 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
-	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -80,7 +79,7 @@ func (b *Backend) check(ctx context.Context, req cluster.Request) error {
 	if have := float64(runtime.NumCPU()); cpus > have {
 		return fmt.Errorf("%g CPUs asked for, this machine has %g: ask for less, or leave --cpus out for a fair share", cpus, have)
 	}
-	if have := memTotal(); have > 0 && memory > have {
+	if have := proc.TotalMemory(); have > 0 && memory > have {
 		return fmt.Errorf("%.1f GB of memory asked for, this machine has %.1f GB", float64(memory)/1e9, float64(have)/1e9)
 	}
 	if gpus == 0 {
@@ -98,18 +97,4 @@ func (b *Backend) check(ctx context.Context, req cluster.Request) error {
 		return fmt.Errorf("%d GPUs asked for, this machine has %d: tfcluster gpus lists them", gpus, len(have))
 	}
 	return nil
-}
-
-func memTotal() int64 {
-	b, err := os.ReadFile("/proc/meminfo")
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(b)) {
-		var kb int64
-		if n, err := fmt.Sscanf(line, "MemTotal: %d kB", &kb); n == 1 && err == nil {
-			return kb << 10
-		}
-	}
-	return 0
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
@@ -202,4 +203,25 @@ func (s *Store) readSegment(g segment, task string, q Query) (of []entry, lines 
 		seq++
 	}
 	return of, lines, nil
+}
+
+// ParseQuery returns the query of a request. The error names the option that cannot be used.
+func ParseQuery(req *clusterpb.LogsRequest) (Query, error) {
+	q := Query{Run: req.GetRun(), Task: req.GetTask(), Last: int(req.GetLast())}
+	if q.Task != "" {
+		if _, err := cluster.ParseTask(q.Task); err != nil {
+			return q, err
+		}
+	}
+	if req.GetGrep() != "" {
+		re, err := regexp.Compile(req.GetGrep())
+		if err != nil {
+			return q, fmt.Errorf("--grep: %w", err)
+		}
+		q.Grep = re
+	}
+	if ns := req.GetSinceUnixNano(); ns > 0 {
+		q.Since = time.Unix(0, ns)
+	}
+	return q, nil
 }

@@ -128,7 +128,7 @@ func (a *agent) greet(stream grpc.BidiStreamingClient[clusterpb.AgentMessage, cl
 	defer a.mu.Unlock()
 	hello := &clusterpb.Hello{
 		ExecutorId: a.cfg.GetIdentity().GetExecutorId(), Attempt: a.cfg.GetIdentity().GetAttempt(), Incarnation: "sim-" + a.cfg.GetIdentity().GetExecutorId(), Host: "node-" + a.cfg.GetIdentity().GetExecutorId() + ".example.org", Address: "10.11.12.13",
-		Version: version, Protocol: clusterpb.Protocol, OsArch: "linux/amd64", Pid: 1000 + a.cfg.GetIdentity().GetNumber(), Warmed: a.warm,
+		Version: version, Protocol: clusterpb.Protocol, Pid: 1000 + a.cfg.GetIdentity().GetNumber(), Warmed: a.warm,
 	}
 	if a.warm {
 		hello.Python = python()

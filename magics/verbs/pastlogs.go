@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
@@ -17,26 +16,8 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// pastTimeout bounds the reading of what is left somewhere.
+// pastTimeout limits the reading of the logs and results of a cluster that is over.
 const pastTimeout = 30 * time.Minute
-
-// reading is for what is read until stop, or an interrupt.
-func reading(ctx context.Context, out render.Output) (_ context.Context, stop func()) {
-	ctx, cancel := context.WithTimeout(ctx, pastTimeout)
-	done := make(chan struct{})
-	go func() { // ends by stop, which waits
-		defer close(done)
-		select {
-		case <-out.Interrupts():
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() {
-		cancel()
-		<-done
-	}
-}
 
 // pastLogs shows what a cluster that is over left: a run's lines, or, where it had none,
 // what its engine keeps of its executors.
@@ -61,7 +42,9 @@ func (inv *invocation) pastRun(ctx context.Context, p *state.ClusterRecord, req 
 		return false, err
 	}
 	defer r.Folder.Close()
-	ctx, stop := reading(ctx, inv.out)
+	ctx, cancel := context.WithTimeout(ctx, pastTimeout)
+	defer cancel()
+	ctx, stop := interruptible(ctx, inv.out)
 	defer stop()
 	if req.GetRun() > 0 { // the user named this run: show it even if another cluster did it
 		r.Of = nil
@@ -70,18 +53,16 @@ func (inv *invocation) pastRun(ctx context.Context, p *state.ClusterRecord, req 
 	if err != nil || len(runs) == 0 {
 		return false, err
 	}
-	q := logstore.Query{Run: runs[len(runs)-1].GetId(), Task: req.GetTask(), Last: int(req.GetLast())}
-	if n := req.GetRun(); n > 0 {
-		q.Run = n
+	q, err := logstore.ParseQuery(req)
+	if err != nil {
+		return false, command.Usagef(inv.Verb, "%v", err)
+	}
+	if n := req.GetRun(); n == 0 {
+		q.Run = runs[len(runs)-1].GetId()
+	} else {
 		if !slices.ContainsFunc(runs, func(st *clusterpb.RunStatus) bool { return st.GetId() == n }) {
 			return false, command.Usagef(inv.Verb, "cluster %s had no run %d: history lists its %s", p.Name, n, render.Plural(int64(len(runs)), "run"))
 		}
-	}
-	if q.Grep, err = grepOf(req); err != nil {
-		return false, command.Usagef(inv.Verb, "%v", err)
-	}
-	if ns := req.GetSinceUnixNano(); ns > 0 {
-		q.Since = time.Unix(0, ns)
 	}
 	lines, gaps, err := r.Lines(ctx, q)
 	if err != nil {
@@ -116,11 +97,14 @@ func (inv *invocation) leaseLogs(ctx context.Context, lease string, p *state.Clu
 	if p != nil {
 		places = p.Places
 	}
-	q := cluster.LogQuery{Allocation: lease, Task: req.GetTask(), Last: int(req.GetLast())}
-	if q.Grep, err = grepOf(req); err != nil {
+	selected, err := logstore.ParseQuery(req)
+	if err != nil {
 		return command.Usagef(inv.Verb, "%v", err)
 	}
-	ctx, stop := reading(ctx, inv.out)
+	q := cluster.LogQuery{Allocation: lease, Task: req.GetTask(), Last: int(req.GetLast()), Grep: selected.Grep}
+	ctx, cancel := context.WithTimeout(ctx, pastTimeout)
+	defer cancel()
+	ctx, stop := interruptible(ctx, inv.out)
 	defer stop()
 	out := inv.printer()
 	out.Shows(lease, 0)
@@ -153,15 +137,4 @@ func onlyTasks(inv *invocation) error {
 		}
 	}
 	return nil
-}
-
-func grepOf(req *clusterpb.LogsRequest) (*regexp.Regexp, error) {
-	if req.GetGrep() == "" {
-		return nil, nil
-	}
-	re, err := regexp.Compile(req.GetGrep())
-	if err != nil {
-		return nil, fmt.Errorf("--grep: %w", err)
-	}
-	return re, nil
 }

@@ -79,7 +79,7 @@ func (inv *invocation) start(ctx context.Context) (result.Value, error) {
 
 // prepare collects what is to be started; an interrupt ends that.
 func (inv *invocation) prepare(ctx context.Context, st *clusterpb.ClusterStatus) (*clusterpb.StartRequest, error) {
-	ctx, cancel := breakable(ctx, inv.out)
+	ctx, cancel := interruptible(ctx, inv.out)
 	defer cancel()
 	req, err := inv.startRequest(ctx, st.GetName(), st.GetRequest())
 	if ctx.Err() != nil && err != nil {
@@ -92,7 +92,7 @@ func (inv *invocation) prepare(ctx context.Context, st *clusterpb.ClusterStatus)
 func (inv *invocation) startRequest(ctx context.Context, cluster string, reserved *clusterpb.ReserveRequest) (*clusterpb.StartRequest, error) {
 	var err error
 	req := &clusterpb.StartRequest{
-		Again: inv.Has("again"), Replace: inv.Has("replace"), Show: inv.Text("show"),
+		Again: inv.Has("again"), Replace: inv.Has("replace"),
 	}
 	if req.Options, err = inv.optionsOfRun(ctx, reserved); err != nil {
 		return nil, err

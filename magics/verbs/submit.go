@@ -62,7 +62,9 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 		return nil, rerr
 	}
 	defer r.Folder.Close()
-	ctx, stop := reading(ctx, inv.out)
+	ctx, cancel := context.WithTimeout(ctx, pastTimeout)
+	defer cancel()
+	ctx, stop := interruptible(ctx, inv.out)
 	defer stop()
 	runs, rerr := r.Runs(ctx)
 	if rerr != nil {

@@ -87,7 +87,7 @@ func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out
 	if v.ownInterrupts {
 		return v.run(inv, ctx)
 	}
-	ctx, cancel := breakable(ctx, out)
+	ctx, cancel := interruptible(ctx, out)
 	defer cancel()
 	return v.run(inv, ctx)
 }
@@ -103,9 +103,9 @@ type invocation struct {
 	oneRun  bool   // the executors are for one run, and given back with it
 }
 
-// breakable is a context that an interrupt of the cell ends. cancel waits for its
-// watcher, so that the next interrupt is somebody else's.
-func breakable(ctx context.Context, out render.Output) (_ context.Context, cancel func()) {
+// interruptible returns a context that an interrupt of the cell cancels. cancel waits until no interrupt
+// is consumed any more.
+func interruptible(ctx context.Context, out render.Output) (_ context.Context, cancel func()) {
 	ctx, end := context.WithCancel(ctx)
 	gone := make(chan struct{})
 	go func() {
