@@ -265,7 +265,7 @@ func (d *driver) serve(ctx context.Context) error {
 		}
 	}
 	if d.opt.TensorBoard != nil && d.hosting == nil {
-		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), d.name)
+		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), filepath.Base(filepath.Dir(d.socket)))
 	} else if d.showsBoard() { // by the tasks' Python, which the node has
 		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetPython(), d.stateDir, d.stateDir, d.name)
 	}
