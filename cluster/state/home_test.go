@@ -60,11 +60,12 @@ func TestSocketDir(t *testing.T) {
 // tempDirOf makes a folder whose path has a number of bytes.
 func tempDirOf(t *testing.T, length int) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("/tmp", "") // t.TempDir's path is too long
+	root, err := os.MkdirTemp("/tmp", "") // t.TempDir's path is too long
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	dir := root
 	if missing := length - len(dir) - len("/"); missing > 0 {
 		dir = filepath.Join(dir, strings.Repeat("d", missing))
 	}
