@@ -42,8 +42,7 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 		case lifecycle.StartFailed:
 			c.runOver(a.Failure)
 		case lifecycle.RunGone:
-			c.runs.find(c.lc.Run().Spec.ID).gone = true
-			c.sweep(c.lc.Run().Spec.ID)
+			c.runGone(c.runs.find(c.lc.Run().Spec.ID))
 		case lifecycle.RunChanged:
 			c.openBarriers()
 		}

@@ -31,11 +31,14 @@ type Connector interface {
 
 // ClusterInfo is what is known of a cluster without asking its driver.
 type ClusterInfo struct {
-	Name, Backend, Owner, Dir string
-	Live                      bool // its driver lives
-	Hosted                    bool // its driver is its engine's to keep: Dial finds it
-	Since                     time.Time
-	Note                      string
+	Name    string    `json:"name"`
+	Backend string    `json:"backend"`
+	Owner   string    `json:"owner"`
+	Dir     string    `json:"dir"`
+	Live    bool      `json:"live"`   // its driver lives
+	Hosted  bool      `json:"hosted"` // its engine keeps its driver: Dial finds it
+	Since   time.Time `json:"since"`
+	Note    string    `json:"note"`
 }
 
 // Options is what a session is given; it is not changed later.
