@@ -346,11 +346,41 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal(raw, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got["type"] != "Run" || got["id"] != 1.0 || got["state"] != "finished" || got["result"].(map[string]any)["accuracy"] != 0.9121 || len(got["history"].(map[string]any)["loss"].([]any)) != 3 {
+	if got["type"] != "Run" || got["id"] != 1.0 || got["state"] != "finished" || got["result"].(map[string]any)["accuracy"] != 0.9121 || len(got["history"].(map[string]any)["loss"].([]any)) != 3 || len(got["steps"].(map[string]any)["loss"].([]any)) != 3 {
 		t.Errorf("the run is %s", raw)
 	}
 	if codes, ok := got["exit_codes"].(map[string]any); !ok || codes["worker:1"] != 0.0 {
 		t.Errorf("exit codes are %v", got["exit_codes"])
+	}
+}
+
+// TestAnswers: status, history and gpus return what they show.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	d := newFakeDrivers(t)
+	d.prep = func(f *fakeCluster) { f.follow = trainingUpdates() }
+	s := newTestSession(t, d, "")
+	must(t, s, "%tfcluster reserve --env TOKEN=hunter2")
+	must(t, s, "%tfcluster start main_fun")
+	for line, want := range map[string]string{
+		"status":         `"name":"local-1"`,
+		"status --run 1": `"type":"Run"`,
+		"status --all":   `"name":"local-1"`,
+		"history":        `"cluster":"local-1"`,
+		"gpus":           `"data":[{`,
+	} {
+		out := newRecord()
+		v, err := runCode(t.Context(), s, "%tfcluster "+line, out, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := result.JSON(v)
+		if err != nil || !strings.HasPrefix(string(raw), `{"type":"Answer","data":`) || !strings.Contains(string(raw), want) || strings.Contains(string(raw), "hunter2") {
+			t.Errorf("%s returns %s, %v", line, raw, err)
+		}
+		if out.settle() == "" || result.Bundle(v) != nil {
+			t.Errorf("%s shows %q and %v", line, out.settle(), result.Bundle(v))
+		}
 	}
 }
 

@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
-
-	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/state"
@@ -35,22 +32,24 @@ func (inv *invocation) history(ctx context.Context) (result.Value, error) {
 		return nil, err
 	}
 	inv.outcomes(ctx, h, p)
-	if !inv.Has("json") {
-		if p != nil {
-			inv.out.Stdout(inv.session.PastLine(p) + "\n")
-		}
-		render.Display(inv.out, render.HistoryView(h))
-		return nil, nil
+	if p != nil && !inv.Has("json") {
+		inv.out.Stdout(inv.session.PastLine(p) + "\n")
 	}
-	list := make([]json.RawMessage, 0, len(h.GetRuns()))
-	for _, r := range h.GetRuns() {
-		text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(r)
-		if err != nil {
-			return nil, fmt.Errorf("encode JSON: %w", err)
-		}
-		list = append(list, text)
+	name := inv.session.LastName()
+	if c := inv.Text("cluster"); c != "" {
+		name = c
 	}
-	return nil, printJSON(inv.out, list)
+	if p != nil {
+		name = p.Name
+	}
+	list, runs := make([]json.RawMessage, len(h.GetRuns())), make([]*result.RunValue, len(h.GetRuns()))
+	for i, r := range h.GetRuns() {
+		if list[i], err = clusterpb.ToJSON(r, true); err != nil {
+			return nil, err
+		}
+		runs[i] = result.OfRun(name, r)
+	}
+	return inv.answer(list, runs, func() render.Bundle { return render.HistoryView(h) })
 }
 
 // recall asks the cluster, or, where that is over, reads what it left: then p is not nil.
