@@ -6591,6 +6591,7 @@ type TaskStatus struct {
 	Reason         string                 `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
 	Restarts       int32                  `protobuf:"varint,13,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	ExecutorId     string                 `protobuf:"bytes,14,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
+	CpuPercent     float64                `protobuf:"fixed64,15,opt,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"` // since the heartbeat before; 100 is one core
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -6721,6 +6722,13 @@ func (x *TaskStatus) GetExecutorId() string {
 		return x.ExecutorId
 	}
 	return ""
+}
+
+func (x *TaskStatus) GetCpuPercent() float64 {
+	if x != nil {
+		return x.CpuPercent
+	}
+	return 0
 }
 
 // Failure: what happened, where, why as far as known, what to do next.
@@ -9005,7 +9013,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\x03R\x05steps\x12\x16\n" +
 	"\x06values\x18\x03 \x03(\x01R\x06values\x12\x12\n" +
-	"\x04task\x18\x04 \x01(\tR\x04task\"\xf6\x02\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\"\x97\x03\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
@@ -9024,7 +9032,9 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06reason\x18\f \x01(\tR\x06reason\x12\x1a\n" +
 	"\brestarts\x18\r \x01(\x05R\brestarts\x12\x1f\n" +
 	"\vexecutor_id\x18\x0e \x01(\tR\n" +
-	"executorId\"\xae\x02\n" +
+	"executorId\x12\x1f\n" +
+	"\vcpu_percent\x18\x0f \x01(\x01R\n" +
+	"cpuPercent\"\xae\x02\n" +
 	"\aFailure\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +
