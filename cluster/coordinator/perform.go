@@ -26,6 +26,7 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 			c.timer(a.Name, a.After)
 		case lifecycle.ReservationReady:
 			c.reserved.answer = &clusterpb.ReserveUpdate{Ready: true}
+			c.checkCores()
 			c.saveState()
 		case lifecycle.ReservationFailed:
 			c.reserved.answer = &clusterpb.ReserveUpdate{Failure: a.Failure}
