@@ -316,6 +316,28 @@ func TestDeadPython(t *testing.T) {
 	}
 }
 
+// TestLookingHoldsNothing: a session that only looks at a cluster is none of its clients, so
+// that polling does not postpone --idle. One that waits for a run is.
+func TestLookingHoldsNothing(t *testing.T) {
+	t.Parallel()
+	d := newFakeDrivers(t)
+	d.prep = func(f *fakeCluster) { f.follow = trainingUpdates() }
+	first := newTestSession(t, d, "")
+	must(t, first, "%tfcluster reserve --name here")
+	must(t, first, "%tfcluster start main_fun")
+	s := newTestSession(t, d, "")
+	for _, line := range []string{"status", "history", "gpus", "logs", "stop"} {
+		must(t, s, "%tfcluster "+line+" -c here")
+		if s.Find("here").Held() {
+			t.Errorf("%s holds the cluster", line)
+		}
+	}
+	must(t, s, "%tfcluster wait -c here")
+	if !s.Find("here").Held() {
+		t.Error("wait does not hold the cluster")
+	}
+}
+
 // TestJSON: --json prints JSON and nothing else; values carry their type.
 func TestJSON(t *testing.T) {
 	t.Parallel()

@@ -120,10 +120,18 @@ func (s *State) Close() {
 	}
 }
 
-// adopt keeps a cluster: the session holds it, so that its idle clock stands still.
+// adopt keeps a cluster that the session has reserved or taken up, and holds it.
 func (s *State) adopt(name string, client clusterpb.ControlClient, owned bool) *Handle {
+	m := s.keep(name, client, owned)
+	m.Hold()
+	return m
+}
+
+// keep keeps a connection to a cluster.
+func (s *State) keep(name string, client clusterpb.ControlClient, owned bool) *Handle {
 	ctx, drop := context.WithCancel(s.ctx)
 	m := &Handle{Name: name, Client: client, owned: owned, drop: drop}
+	m.open = func() { s.holds.Go(func() { hold(ctx, client, s.Options.Client) }) }
 	s.mu.Lock()
 	old := s.clusters[name]
 	s.clusters[name] = m
@@ -132,7 +140,6 @@ func (s *State) adopt(name string, client clusterpb.ControlClient, owned bool) *
 	if old != nil {
 		old.close()
 	}
-	s.holds.Go(func() { hold(ctx, client, s.Options.Client) })
 	return m
 }
 
@@ -226,7 +233,7 @@ func (s *State) Reach(ctx context.Context, name string) (*Handle, error) {
 	if err != nil {
 		return nil, s.unreachable(name, err)
 	}
-	return s.adopt(name, client, false), nil
+	return s.keep(name, client, false), nil
 }
 
 // How long a driver may take.

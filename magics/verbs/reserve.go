@@ -148,6 +148,7 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 		return nil, nil
 	}
 	if same(st.GetRequest(), req) {
+		m.Hold()
 		return m, nil
 	}
 	if !inv.Has("replace") {
