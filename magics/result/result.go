@@ -51,18 +51,23 @@ func OfCluster(st *clusterpb.ClusterStatus) *ClusterValue {
 	return v
 }
 
+// RunFolders are the folders of a run.
+type RunFolders struct {
+	LogDir        string `json:"log_dir"`
+	CheckpointDir string `json:"checkpoint_dir"`
+	ExportDir     string `json:"export_dir"`
+}
+
 // RunValue is a run as it stood when the verb returned.
 type RunValue struct {
-	Cluster       string               `json:"cluster"`
-	ID            int                  `json:"id"`
-	State         string               `json:"state"`
-	Program       string               `json:"program"`
-	Metrics       map[string]float64   `json:"metrics"`
-	History       map[string][]float64 `json:"history"`
-	Steps         map[string][]int64   `json:"steps"` // of the values in History
-	LogDir        string               `json:"log_dir"`
-	CheckpointDir string               `json:"checkpoint_dir"`
-	ExportDir     string               `json:"export_dir"`
+	RunFolders
+	Cluster string               `json:"cluster"`
+	ID      int                  `json:"id"`
+	State   string               `json:"state"`
+	Program string               `json:"program"`
+	Metrics map[string]float64   `json:"metrics"`
+	History map[string][]float64 `json:"history"`
+	Steps   map[string][]int64   `json:"steps"` // of the values in History
 	// Result is what main_fun returned on the chief, or worker 0, or, where a cluster has
 	// neither, on the first task of the first role that the run waits for: as JSON where it can
 	// be said so, else pickled (base64), else its repr.
@@ -119,7 +124,7 @@ func (v *RunValue) String() string {
 func OfRun(cluster string, st *clusterpb.RunStatus) *RunValue {
 	v := &RunValue{
 		Cluster: cluster, ID: int(st.GetId()), State: st.GetState(), Program: st.GetProgram(), Metrics: render.Finite(st.GetProgress().GetMetrics()),
-		History: map[string][]float64{}, Steps: map[string][]int64{}, LogDir: st.GetLogDir(), CheckpointDir: st.GetCheckpointDir(), ExportDir: st.GetExportDir(),
+		History: map[string][]float64{}, Steps: map[string][]int64{}, RunFolders: RunFolders{st.GetLogDir(), st.GetCheckpointDir(), st.GetExportDir()},
 		ExitCodes: map[string]int{}, Seconds: st.GetSeconds(), Results: map[string]TaskValue{},
 	}
 	for _, s := range st.GetSeries() {

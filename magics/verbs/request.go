@@ -23,6 +23,8 @@ const (
 	defaultWorkers = 2
 	defaultTimeout = 10 * time.Minute
 	defaultIdle    = 30 * time.Minute
+	// defaultRetention is how long records of runs on HDFS are kept; TonY's too.
+	defaultRetention = 30 * 24 * time.Hour
 )
 
 // request is the reservation that reserve's and run's options ask for. Its name and
@@ -54,7 +56,7 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 	}
 	req := &clusterpb.ReserveRequest{
 		Name: inv.Text("name"), Backend: backend, Roles: roles, Python: inv.session.Options.Python, Env: env, Zygote: !inv.Has("no-zygote"),
-		TimeoutMillis: inv.Millis(limit, defaultTimeout), IdleMillis: inv.Millis("idle", defaultIdle), WorkingDir: dir, Owner: inv.session.Options.Owner,
+		TimeoutMillis: inv.Millis(limit, defaultTimeout), IdleMillis: inv.Millis("idle", defaultIdle), RetentionMillis: inv.Millis("retention", defaultRetention), WorkingDir: dir, Owner: inv.session.Options.Owner,
 		Advertise: inv.Text("advertise"), Framework: inv.Text("framework"), TensorboardPython: inv.session.Options.TensorBoardPython, Engine: inv.engine(),
 	}
 	if p := inv.Text("python"); p != "" {
@@ -359,6 +361,7 @@ func differences(have, want *clusterpb.ReserveRequest) string {
 	add(!slices.Equal(have.GetFiles(), want.GetFiles()), "files")
 	add(have.GetZygote() != want.GetZygote(), "no-zygote")
 	add(have.GetIdleMillis() != want.GetIdleMillis(), "idle")
+	add(have.GetRetentionMillis() != want.GetRetentionMillis(), "retention")
 	add(want.GetDir() != "" && have.GetDir() != want.GetDir(), "dir")
 	if len(names) == 0 {
 		return "other options"
