@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,6 +38,11 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 	}
 	if inv.Has("managed") && inv.Has("advertise") {
 		return nil, command.Usagef(inv.Verb, "--advertise says nothing with --managed: executors dial the node that runs the driver")
+	}
+	for _, name := range []string{"am-memory", "am-cpus", "am-node-label"} {
+		if inv.Has(name) && !inv.Has("managed") {
+			return nil, command.Usagef(inv.Verb, "--%s is for --managed: without it the ApplicationMaster needs no container", name)
+		}
 	}
 	if inv.Has("tensorboard") && !inv.Has("managed") {
 		return nil, command.Usagef(inv.Verb, "--tensorboard is for the page of a --managed cluster: the verb tensorboard shows this one's here")
@@ -237,9 +243,12 @@ func (inv *invocation) engine() map[string]string {
 			continue
 		}
 		for _, v := range inv.Values[o.Name] {
-			if v.Key != "" {
+			switch {
+			case v.Key != "":
 				engine[o.Engine+"."+v.Key] = v.Text
-			} else {
+			case o.Kind == command.KindSize:
+				engine[o.Engine] = strconv.FormatInt(v.Number, 10)
+			default:
 				engine[o.Engine] = v.Text
 			}
 		}
