@@ -3,6 +3,7 @@ package magics
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +33,10 @@ func (a *fakeArchive) Pasts() ([]*state.ClusterRecord, error) { return a.pasts, 
 func (a *fakeArchive) LivesAs(lease string) string            { return a.lives[lease] }
 func (a *fakeArchive) Folder(p *state.ClusterRecord) (results.Folder, error) {
 	return results.LocalFolder(p.Dir), nil
+}
+
+func (a *fakeArchive) Storage(*state.ClusterRecord) (results.Storage, io.Closer, error) {
+	return results.LocalStorage{}, io.NopCloser(nil), nil
 }
 
 func (*fakeArchive) IsApplication(name string) bool { return strings.HasPrefix(name, "application_") }
@@ -138,6 +143,39 @@ see| application_1_0002 failed: AM expired, no run
 	a.err = errors.New("the logs of application_1_0009 are not there yet")
 	if _, err := runCode(t.Context(), s, "%tfcluster logs -c yarn-1", newRecord(), &fakePython{}); err == nil || err.Error() != a.err.Error() {
 		t.Errorf("the engine's own word is %v", err)
+	}
+}
+
+// TestPruneHistory: history --prune removes old runs of all clusters in the folder tfcluster-runs,
+// and says what it has removed and kept.
+func TestPruneHistory(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join(t.TempDir(), "tfcluster-runs")
+	old := time.Now().Add(-31 * 24 * time.Hour)
+	for _, name := range []string{"a/run-001/run.json", "b/run-001/export/model"} {
+		file := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for ; file != root; file = filepath.Dir(file) {
+			if err := os.Chtimes(file, old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	a := &fakeArchive{pasts: []*state.ClusterRecord{{Name: "a", Dir: filepath.Join(root, "a"), Until: time.Now()}}}
+	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
+	t.Cleanup(s.Close)
+	for _, tt := range []struct{ line, want string }{
+		{"history --prune=60d", "out| 0 runs and 0 empty folders of clusters removed below " + root + "\n"},
+		{"history --prune", "out| 1 run and 1 empty folder of clusters removed below " + root + "; 1 old run kept: their programs left files there\n"},
+	} {
+		if got := must(t, s, "%tfcluster "+tt.line).settle(); got != tt.want {
+			t.Errorf("%s shows %q, want %q", tt.line, got, tt.want)
+		}
 	}
 }
 

@@ -96,7 +96,7 @@ func (f *fakeCluster) Status(context.Context, *clusterpb.StatusRequest) (*cluste
 	return &clusterpb.ClusterStatus{
 		Protocol: f.protocol, Version: "9.9",
 		Name: f.request.GetName(), Backend: f.request.GetBackend(), State: "ready", Executors: executors(f.request.GetRoles(), "ready"), Run: f.run, Dir: f.request.GetDir(),
-		IdleMillis: f.request.GetIdleMillis(), Roles: f.request.GetRoles(), Host: "edge", DriverPid: 4711, Clients: 1, Request: f.request, Detached: f.detached,
+		IdleMillis: f.request.GetIdleMillis(), Roles: f.request.GetRoles(), Host: "edge", DriverPid: 4711, Clients: max(1, int32(f.clients)), Request: f.request, Detached: f.detached,
 		BeginsItself: f.request.GetBegin() != nil,
 	}, nil
 }

@@ -153,7 +153,7 @@ func transcript(s *Session, code string, py bridge.Python) string {
 	out := newRecord()
 	v, err := runCode(ctx, s, code, out, py)
 	text := out.settle()
-	if v != nil {
+	if result.Bundle(v) != nil {
 		text += "val| " + v.String() + "\n"
 	}
 	if r := result.NewReport(err); r != nil {

@@ -4825,6 +4825,7 @@ type ReserveRequest struct {
 	Framework         string                 `protobuf:"bytes,21,opt,name=framework,proto3" json:"framework,omitempty"`                                          // whose coordinates the tasks are given: tensorflow | pytorch | jax | none; "": tensorflow
 	OneRun            bool                   `protobuf:"varint,22,opt,name=one_run,json=oneRun,proto3" json:"one_run,omitempty"`                                 // made for one run, whose outcome is the cluster's in the engine's eyes
 	Begin             *StartRequest          `protobuf:"bytes,23,opt,name=begin,proto3" json:"begin,omitempty"`                                                  // that run, begun by a driver that its engine runs, which then gives the cluster back: nobody need be there
+	RetentionMillis   int64                  `protobuf:"varint,24,opt,name=retention_millis,json=retentionMillis,proto3" json:"retention_millis,omitempty"`      // age of runs on HDFS whose records are removed; 0: never
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -5011,6 +5012,13 @@ func (x *ReserveRequest) GetBegin() *StartRequest {
 		return x.Begin
 	}
 	return nil
+}
+
+func (x *ReserveRequest) GetRetentionMillis() int64 {
+	if x != nil {
+		return x.RetentionMillis
+	}
+	return 0
 }
 
 // GivenFile: a file or folder of this machine's, and what executors call it.
@@ -6551,6 +6559,7 @@ type TaskStatus struct {
 	Reason         string                 `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
 	Restarts       int32                  `protobuf:"varint,13,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	ExecutorId     string                 `protobuf:"bytes,14,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
+	CpuPercent     float64                `protobuf:"fixed64,15,opt,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"` // since the heartbeat before; 100 is one core
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -6681,6 +6690,13 @@ func (x *TaskStatus) GetExecutorId() string {
 		return x.ExecutorId
 	}
 	return ""
+}
+
+func (x *TaskStatus) GetCpuPercent() float64 {
+	if x != nil {
+		return x.CpuPercent
+	}
+	return 0
 }
 
 // Failure: what happened, where, why as far as known, what to do next.
@@ -8759,7 +8775,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"depends_on\x18\x05 \x03(\tR\tdependsOn\x12\x18\n" +
 	"\acommand\x18\x06 \x01(\tR\acommand\x12*\n" +
-	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\xea\x06\n" +
+	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\x95\a\n" +
 	"\x0eReserveRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12(\n" +
@@ -8785,7 +8801,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x10ship_environment\x18\x13 \x01(\tR\x0fshipEnvironment\x12\x1c\n" +
 	"\tframework\x18\x15 \x01(\tR\tframework\x12\x17\n" +
 	"\aone_run\x18\x16 \x01(\bR\x06oneRun\x120\n" +
-	"\x05begin\x18\x17 \x01(\v2\x1a.tfcluster.v1.StartRequestR\x05begin\x1a6\n" +
+	"\x05begin\x18\x17 \x01(\v2\x1a.tfcluster.v1.StartRequestR\x05begin\x12)\n" +
+	"\x10retention_millis\x18\x18 \x01(\x03R\x0fretentionMillis\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -8960,7 +8977,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\x03R\x05steps\x12\x16\n" +
 	"\x06values\x18\x03 \x03(\x01R\x06values\x12\x12\n" +
-	"\x04task\x18\x04 \x01(\tR\x04task\"\xf6\x02\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\"\x97\x03\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
@@ -8979,7 +8996,9 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06reason\x18\f \x01(\tR\x06reason\x12\x1a\n" +
 	"\brestarts\x18\r \x01(\x05R\brestarts\x12\x1f\n" +
 	"\vexecutor_id\x18\x0e \x01(\tR\n" +
-	"executorId\"\xae\x02\n" +
+	"executorId\x12\x1f\n" +
+	"\vcpu_percent\x18\x0f \x01(\x01R\n" +
+	"cpuPercent\"\xae\x02\n" +
 	"\aFailure\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +

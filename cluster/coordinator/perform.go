@@ -26,6 +26,7 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 			c.timer(a.Name, a.After)
 		case lifecycle.ReservationReady:
 			c.reserved.answer = &clusterpb.ReserveUpdate{Ready: true}
+			c.checkCores()
 			c.saveState()
 		case lifecycle.ReservationFailed:
 			c.reserved.answer = &clusterpb.ReserveUpdate{Failure: a.Failure}
@@ -42,8 +43,7 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 		case lifecycle.StartFailed:
 			c.runOver(a.Failure)
 		case lifecycle.RunGone:
-			c.runs.find(c.lc.Run().Spec.ID).gone = true
-			c.sweep(c.lc.Run().Spec.ID)
+			c.runGone(c.runs.find(c.lc.Run().Spec.ID))
 		case lifecycle.RunChanged:
 			c.openBarriers()
 		}

@@ -47,7 +47,11 @@ type speed struct {
 type taskRecord struct {
 	status *clusterpb.TaskStatus
 	step   time.Time // of the last step
+	used   time.Time // of the last heartbeat with its usage
 }
+
+// usageSpan is the shortest time between two heartbeats from which a share of CPU is computed.
+const usageSpan = 100 * time.Millisecond
 
 func newRecord(st *clusterpb.RunStatus) *record {
 	return &record{status: st, began: time.Now(), tasks: map[cluster.TaskID]*taskRecord{}}
@@ -172,6 +176,11 @@ func (r *record) point(name, task string, step int64, v float64) {
 // usage takes a heartbeat's numbers.
 func (r *record) usage(id cluster.TaskID, u *clusterpb.TaskUsage) {
 	t := r.task(id)
+	now := time.Now()
+	if d := now.Sub(t.used); !t.used.IsZero() && d >= usageSpan && u.GetPid() == t.status.GetPid() {
+		t.status.CpuPercent = 100 * max(0, u.GetCpuSeconds()-t.status.GetCpuSeconds()) / d.Seconds()
+	}
+	t.used = now
 	t.status.RssBytes, t.status.CpuSeconds = u.GetRssBytes(), u.GetCpuSeconds()
 	if u.GetPid() != 0 {
 		t.status.Pid = u.GetPid()

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -69,6 +70,11 @@ func Main(ctx context.Context, opt Options, stdin io.Reader, word io.WriteCloser
 		return errors.Join(err, say(word, "", err))
 	}
 	defer d.claim.Close()
+	pruning, end := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { d.prune(pruning) })
+	defer work.Wait()
+	defer end()
 	if d.managed() {
 		return d.proxy(ctx, word)
 	}

@@ -45,9 +45,16 @@ var masterNeeds = []string{
 // The container of a managed ApplicationMaster.
 const (
 	masterMemory  = 1024        // MiB
-	masterLimit   = "768"       // of its heap, after which it collects harder
 	masterFailure = 10 * 60_000 // milliseconds for which a failure counts
+	masterLeast   = 256         // MiB
 	boardMemory   = 1024        // MiB more for TensorBoard, with the TensorFlow that it imports where there is one
+)
+
+// The keys of a request that describe the container of a managed ApplicationMaster.
+const (
+	engineMasterMemory = "am-memory" // bytes
+	engineMasterCPUs   = "am-cpus"
+	engineMasterLabel  = "am-node-label"
 )
 
 // engineBoard is the key of a request that wants TensorBoard on the page of a managed
@@ -64,7 +71,7 @@ func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte)
 		return nil, err
 	}
 	app, _, err := submit(ctx, s, req, func(c *yarnpb.ApplicationSubmissionContext, app application, program shipped) error {
-		return describeMaster(c, masterInput{Driver: input, Conf: s.Conf.Some(masterNeeds...), User: s.User, Program: program, Near: app.near}, req.Reserve.GetEngine()[engineBoard] != "")
+		return describeMaster(c, masterInput{Driver: input, Conf: s.Conf.Some(masterNeeds...), User: s.User, Program: program, Near: app.near}, req.Reserve.GetEngine())
 	})
 	if err != nil {
 		return nil, err
@@ -109,7 +116,7 @@ func (h *remoteDriver) sweep(ctx context.Context) error {
 
 // describeMaster makes a submission one with a container for its ApplicationMaster, and
 // for a TensorBoard beside it.
-func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, board bool) error {
+func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, engine map[string]string) error {
 	secret, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("encode the ApplicationMaster's input: %w", err)
@@ -121,18 +128,52 @@ func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, boar
 	c.UnmanagedAm = new(false)
 	// One that dies now and then is started again for ever; one that dies at once is not.
 	c.MaxAppAttempts, c.AttemptFailuresValidityInterval = new(int32(4)), new(int64(masterFailure))
-	c.Resource = protocol.MemoryAndCores(masterMemory, 1, nil)
-	if board {
-		c.Resource = protocol.MemoryAndCores(masterMemory+boardMemory, 1, nil)
+	memory, vcores, err := masterSize(engine)
+	if err != nil {
+		return err
+	}
+	heap := memory / 4 * 3 // beyond it Go's heap is collected more often
+	if engine[engineBoard] != "" {
+		memory += boardMemory
+	}
+	c.Resource = protocol.MemoryAndCores(memory, vcores, nil)
+	if label := engine[engineMasterLabel]; label != "" { // the field of the submission would hold for every container
+		c.AmContainerResourceRequest = []*yarnpb.ResourceRequest{{
+			Priority: &yarnpb.Priority{Priority: new(int32(0))}, ResourceName: new("*"), Capability: c.Resource, NumContainers: new(int32(1)),
+			RelaxLocality: new(true), NodeLabelExpression: &label,
+		}}
 	}
 	secrets := &credentials.File{Secrets: map[string][]byte{masterSecret: secret}}
 	c.AmContainerSpec = &yarnpb.ContainerLaunchContext{
 		LocalResources: []*yarnpb.StringLocalResourceMap{{Key: new("tfcluster"), Value: resource}},
 		Tokens:         secrets.Encode(),
-		Environment:    []*yarnpb.StringStringMap{{Key: new("GOMEMLIMIT"), Value: new(masterLimit + "MiB")}},
+		Environment:    []*yarnpb.StringStringMap{{Key: new("GOMEMLIMIT"), Value: new(strconv.FormatInt(heap, 10) + "MiB")}},
 		Command:        []string{"echo " + containerlogs.DriverMark + "; exec ./tfcluster appmaster 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
 	}
 	return nil
+}
+
+// masterSize returns the memory, in MiB, and the vcores that a managed ApplicationMaster has.
+func masterSize(engine map[string]string) (memory int64, vcores int32, err error) {
+	memory, vcores = masterMemory, 1
+	if v := engine[engineMasterMemory]; v != "" {
+		bytes, err := strconv.ParseInt(v, 10, 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("--am-memory %s: %w", v, err)
+		}
+		memory = (bytes + 1<<20 - 1) >> 20
+		if memory < masterLeast {
+			return 0, 0, fmt.Errorf("--am-memory: the ApplicationMaster needs %d MiB at least", masterLeast)
+		}
+	}
+	if v := engine[engineMasterCPUs]; v != "" {
+		n, err := strconv.ParseInt(v, 10, 32)
+		if err != nil {
+			return 0, 0, fmt.Errorf("--am-cpus %s: %w", v, err)
+		}
+		vcores = max(1, int32(n))
+	}
+	return memory, vcores, nil
 }
 
 // Upload puts a content into the cache on HDFS.

@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"google.golang.org/grpc/codes"
@@ -24,6 +25,8 @@ type Archive interface {
 	LivesAs(lease string) string
 	// Folder opens the cluster's directory.
 	Folder(p *state.ClusterRecord) (results.Folder, error)
+	// Storage opens what the cluster's directory is on.
+	Storage(p *state.ClusterRecord) (results.Storage, io.Closer, error)
 }
 
 // Past is the cluster that a command means though it is over: err is why it was not found

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"io"
+	"sync/atomic"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/result"
@@ -14,6 +15,8 @@ type Handle struct {
 	Client clusterpb.ControlClient
 	owned  bool // released when the kernel is shut down
 	drop   context.CancelFunc
+	held   atomic.Bool
+	open   func() // opens the presence stream
 }
 
 func closeClient(c clusterpb.ControlClient) {
@@ -52,6 +55,17 @@ func (m *Handle) close() {
 		_ = c.Close() // nothing is left to say over it
 	}
 }
+
+// Hold counts the session among the cluster's clients from now on, so that its idle clock stands
+// still. Verbs that only look at a cluster do not call it.
+func (m *Handle) Hold() {
+	if m.held.CompareAndSwap(false, true) {
+		m.open()
+	}
+}
+
+// Held returns whether Hold was called.
+func (m *Handle) Held() bool { return m.held.Load() }
 
 // hold keeps the presence stream open until ctx or the driver ends.
 func hold(ctx context.Context, client clusterpb.ControlClient, who string) {

@@ -31,11 +31,14 @@ type Connector interface {
 
 // ClusterInfo is what is known of a cluster without asking its driver.
 type ClusterInfo struct {
-	Name, Backend, Owner, Dir string
-	Live                      bool // its driver lives
-	Hosted                    bool // its driver is its engine's to keep: Dial finds it
-	Since                     time.Time
-	Note                      string
+	Name    string    `json:"name"`
+	Backend string    `json:"backend"`
+	Owner   string    `json:"owner"`
+	Dir     string    `json:"dir"`
+	Live    bool      `json:"live"`   // its driver lives
+	Hosted  bool      `json:"hosted"` // its engine keeps its driver: Dial finds it
+	Since   time.Time `json:"since"`
+	Note    string    `json:"note"`
 }
 
 // Options is what a session is given; it is not changed later.
@@ -117,10 +120,18 @@ func (s *State) Close() {
 	}
 }
 
-// adopt keeps a cluster: the session holds it, so that its idle clock stands still.
+// adopt keeps a cluster that the session has reserved or taken up, and holds it.
 func (s *State) adopt(name string, client clusterpb.ControlClient, owned bool) *Handle {
+	m := s.keep(name, client, owned)
+	m.Hold()
+	return m
+}
+
+// keep keeps a connection to a cluster.
+func (s *State) keep(name string, client clusterpb.ControlClient, owned bool) *Handle {
 	ctx, drop := context.WithCancel(s.ctx)
 	m := &Handle{Name: name, Client: client, owned: owned, drop: drop}
+	m.open = func() { s.holds.Go(func() { hold(ctx, client, s.Options.Client) }) }
 	s.mu.Lock()
 	old := s.clusters[name]
 	s.clusters[name] = m
@@ -129,7 +140,6 @@ func (s *State) adopt(name string, client clusterpb.ControlClient, owned bool) *
 	if old != nil {
 		old.close()
 	}
-	s.holds.Go(func() { hold(ctx, client, s.Options.Client) })
 	return m
 }
 
@@ -223,7 +233,7 @@ func (s *State) Reach(ctx context.Context, name string) (*Handle, error) {
 	if err != nil {
 		return nil, s.unreachable(name, err)
 	}
-	return s.adopt(name, client, false), nil
+	return s.keep(name, client, false), nil
 }
 
 // How long a driver may take.

@@ -55,6 +55,11 @@ func (inv *invocation) attachTo(ctx context.Context) (*clusterpb.ClusterStatus, 
 	if err != nil {
 		return nil, result.Answered(err)
 	}
-	inv.session.Prefer(m, st.GetClients() <= 1) // nobody else holds it: this notebook's end is its end from now on
+	ours := int32(0)
+	if m.Held() {
+		ours = 1
+	}
+	inv.session.Prefer(m, st.GetClients() <= ours) // nobody else holds it: this notebook's end is its end from now on
+	m.Hold()
 	return st, nil
 }

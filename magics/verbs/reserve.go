@@ -65,6 +65,7 @@ func reserveOptions(engines cluster.Engines) []command.Option {
 		{Name: "idle", Kind: command.KindIdle, Meta: "T|never", Default: "30m", Group: life, Help: "released after this long without a run or a client"},
 		{Name: "name", Kind: command.KindCluster, Group: life, Help: "name of the cluster; default: local-1, …"},
 		{Name: "dir", Kind: command.KindPath, Meta: "URI", Group: life, Help: "results: a folder, hdfs://HOST/PATH or hdfs:///PATH; default ./tfcluster-runs/NAME"},
+		{Name: "retention", Kind: command.KindIdle, Meta: "T|never", Default: "30d", Group: life, Help: "in the default folder on HDFS, remove runs that are older and whose programs left no files; see history --prune"},
 		{Name: "replace", Kind: command.KindFlag, Group: life, Help: "release this notebook's cluster first if its options differ"},
 		{Name: "profile", Kind: command.KindText, Meta: "NAME", Group: life, Help: "take the table [profile.NAME] of the configuration files"},
 	}
@@ -148,6 +149,7 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 		return nil, nil
 	}
 	if same(st.GetRequest(), req) {
+		m.Hold()
 		return m, nil
 	}
 	if !inv.Has("replace") {

@@ -54,6 +54,7 @@ func (inv *invocation) start(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.Hold()
 	st, err := m.Status(ctx)
 	if err != nil {
 		return nil, result.Answered(err)

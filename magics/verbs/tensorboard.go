@@ -38,6 +38,7 @@ func (inv *invocation) tensorboard(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.Hold()
 	req := &clusterpb.TensorBoardRequest{Run: int32(inv.Count("run", 0))}
 	if d := inv.Text("logdir"); d != "" {
 		if req.Logdir, err = inv.results(inv.workingDir(ctx), d); err != nil {

@@ -45,6 +45,7 @@ func (inv *invocation) wait(ctx context.Context) (result.Value, error) {
 	m, err := inv.session.Pick(ctx, inv.Command)
 	var v result.Value
 	if err == nil {
+		m.Hold()
 		if v, err = inv.waitLive(ctx, m); !session.IsOver(err) {
 			if inv.session.Options.Shell { // which starts nothing on executors that are held
 				err = released(err)
