@@ -42,6 +42,7 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 		q.Run = rec.status.GetId()
 		f.run = q.Run
 		if req.GetFollow() {
+			f.bars = logstore.NewBars(req.GetTask(), c.leadTask())
 			leave = c.follow(f)
 			q.Until = f.since
 		}

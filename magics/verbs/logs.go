@@ -121,9 +121,19 @@ func (inv *invocation) streamLogs(ctx context.Context, m *session.Handle, req *c
 			}
 			p.Heading(u.msg.GetHeading())
 			written += len(u.msg.GetLines())
+			if !req.GetFollow() {
+				still(u.msg.GetLines())
+			}
 			p.Lines(u.msg.GetLines())
 			p.Flush()
 		}
+	}
+}
+
+// still makes lines of the progress bars that nobody will see move.
+func still(lines []*clusterpb.Line) {
+	for _, l := range lines {
+		l.Carriage = false
 	}
 }
 

@@ -1,0 +1,61 @@
+"""Keras' default progress bar in a notebook: what a cell holds of it."""
+
+from __future__ import annotations
+
+import re
+
+from conftest import Notebook
+
+FIT = """
+def main_fun(args, ctx):
+    import keras, numpy as np, tensorflow as tf, time
+    with tf.distribute.MultiWorkerMirroredStrategy().scope():
+        model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        model.compile("adam", "mse")
+    slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.05))
+    x = np.ones((32 * 20, 4), "float32")
+    model.fit(x, x[:, :1], epochs=2, batch_size=32, callbacks=[slow])
+"""
+LAST = re.compile(r"\[worker:[01]\] 20/20 ━+ \d+s \d+ms/step - loss: [\d.e+-]+$")
+
+
+def overwritten(text: str) -> list[str]:
+    """Return the lines that JupyterLab keeps: a carriage return makes what follows overwrite the line, character by
+    character, those of control sequences counted."""
+    lines = []
+    for line in text.split("\n"):
+        kept = ""
+        for part in line.split("\r"):
+            kept = part + kept[len(part) :]
+        lines.append(kept)
+    return lines
+
+
+def without_colours(line: str) -> str:
+    """Return what a reader sees of the line."""
+    return re.sub(r"\x1b\[[\d;]*m", "", line).rstrip()
+
+
+def coalesced(text: str) -> list[str]:
+    """Return the lines that nbconvert keeps (nbconvert/preprocessors/coalescestreams.py)."""
+    while "\b" in text:
+        text = re.sub(r"[^\n]\b", "", text)
+    return re.sub(r".*\r(?=[^\n])", "", text).split("\n")
+
+
+def test_keras_bar(notebook: Notebook) -> None:
+    """Each epoch leaves one line a task, and no fragment of a bar; `logs` has the same lines."""
+    notebook.ok("%tfcluster reserve --workers 2")
+    notebook.ok(FIT)
+    cell = notebook.ok("%tfcluster start --wait main_fun", timeout=300)
+    stdout = "".join(text for name, text in cell.streams if name == "stdout")
+    assert stdout.count("\r") > 10, "no bar was seen to move"
+    logs = notebook.ok("%tfcluster logs")
+    for reader in overwritten, coalesced:
+        for text in stdout, logs.text:
+            lines = [without_colours(line) for line in reader(text)]
+            bars = [line for line in lines if "━" in line]
+            assert "\b" not in text and "\x1b" not in "".join(lines)
+            assert len(bars) == 4 and all(LAST.match(bar) for bar in bars), lines
+    assert "\r" not in logs.text
+    notebook.ok("%tfcluster shutdown")
