@@ -16,11 +16,11 @@ import (
 )
 
 // TestLogsOfLongLines: a cell gets the start of a long line and how to see it whole, a
-// shell the line.
+// shell the line; both get all lines on standard output.
 func TestLogsOfLongLines(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1<<20)
-	lines := []*clusterpb.Line{{Task: "worker:1", Text: long, Continues: true}, {Task: "worker:1", Text: long}, {Task: "worker:1", Text: "next"}}
+	lines := []*clusterpb.Line{{Task: "worker:1", Text: long, Continues: true}, {Task: "worker:1", Text: long}, {Task: "worker:1", Text: "next", Stream: clusterpb.Line_STDERR}}
 	for _, shell := range []bool{false, true} {
 		drivers := newFakeDrivers(t)
 		drivers.prep = func(f *fakeCluster) { f.lines = lines }

@@ -18,6 +18,8 @@ type Printer struct {
 	// from are the options with which logs shows these lines: of which cluster, of which run.
 	from string
 
+	oneStream bool // all lines go to standard output
+
 	stderr bool // of text
 	text   strings.Builder
 	bar    *clusterpb.Line // the progress bar's frame that was shown last and is not overwritten
@@ -29,6 +31,12 @@ type Printer struct {
 // writes a command as the user types it.
 func NewPrinter(out Writer, say func(string) string, limit int) *Printer {
 	return &Printer{out: out, say: say, short: logstore.Shortener{Limit: limit}}
+}
+
+// OneStream makes the printer write all lines to standard output.
+func (p *Printer) OneStream() *Printer {
+	p.oneStream = true
+	return p
 }
 
 // Shows sets whose lines follow, for the hints that name the command which shows all of them.
@@ -110,7 +118,11 @@ func (p *Printer) line(l *clusterpb.Line) {
 		p.bar = l
 		return
 	}
-	p.Put(l.GetStream() == clusterpb.Line_STDERR, p.textOf(l)+"\n")
+	p.Put(p.toStderr(l), p.textOf(l)+"\n")
+}
+
+func (p *Printer) toStderr(l *clusterpb.Line) bool {
+	return l.GetStream() == clusterpb.Line_STDERR && !p.oneStream
 }
 
 // textOf is a line as it is shown, without its end.
@@ -174,7 +186,7 @@ func (p *Printer) write(stderr bool, text string) {
 func (p *Printer) Flush() {
 	if p.bar != nil {
 		if text := p.textOf(p.bar); text != p.drawn {
-			stderr := p.bar.GetStream() == clusterpb.Line_STDERR
+			stderr := p.toStderr(p.bar)
 			p.Put(stderr, text+"\r")
 			p.barErr, p.drawn = stderr, text
 		}

@@ -28,7 +28,7 @@ func logsVerb() row {
 				{Name: "since", Kind: command.KindSince, Help: "lines from then on: 10m, 14:30, 2026-01-02T15:04:05Z"},
 				runOption(), pastClusterOption(), nowOption(),
 			}, Example: "logs -f --task worker:1",
-			Long: "Also of a cluster that is over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, a managed cluster's driver.",
+			Long: "All lines go to standard output, also those that a task wrote to standard error. Also of a cluster that is over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, a managed cluster's driver.",
 		},
 		run: (*invocation).logs, ownInterrupts: true,
 	}
@@ -165,12 +165,12 @@ func (inv *invocation) requestOf(ctx context.Context, engine cluster.Engine, p *
 	return req, nil
 }
 
-// printer writes tasks' lines into the invocation's output, for logs: a shell gets each line
-// whole.
+// printer writes tasks' lines into the invocation's output, for logs: all to standard output,
+// so that a pipe or a filter gets them, and to a shell each line whole.
 func (inv *invocation) printer() *render.Printer {
 	limit := lineBytes
 	if inv.session.Options.Shell {
 		limit = 0
 	}
-	return render.NewPrinter(inv.out, inv.session.Say, limit)
+	return render.NewPrinter(inv.out, inv.session.Say, limit).OneStream()
 }
