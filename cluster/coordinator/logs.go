@@ -14,6 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
 // Logs of the Control service: what the store kept, then what comes.
@@ -60,7 +61,7 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 	}
 	defer leave()
 	if rec.loaded && c.cfg.Spool != nil { // of an earlier cluster
-		err := c.files.bring(ctx, q.Run, "tasks")
+		err := c.files.bring(ctx, q.Run, rundir.Lines)
 		if err == nil {
 			err = c.store.Load(q.Run)
 		}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import re
 
 from conftest import Notebook
@@ -44,10 +45,11 @@ def coalesced(text: str) -> list[str]:
 
 
 def test_keras_bar(notebook: Notebook) -> None:
-    """Each epoch leaves one line a task, and no fragment of a bar; `logs` has the same lines."""
+    """An epoch leaves one line a task and no fragment of a bar, also in `logs`; start names the folder of the lines."""
     notebook.ok("%tfcluster reserve --workers 2")
     notebook.ok(FIT)
-    cell = notebook.ok("%tfcluster start --wait main_fun", timeout=300)
+    started = notebook.ok("%tfcluster start main_fun", timeout=300)
+    cell = notebook.ok("%tfcluster wait", timeout=300)
     stdout = "".join(text for name, text in cell.streams if name == "stdout")
     assert stdout.count("\r") > 10, "no bar was seen to move"
     logs = notebook.ok("%tfcluster logs")
@@ -58,4 +60,8 @@ def test_keras_bar(notebook: Notebook) -> None:
             assert "\b" not in text and "\x1b" not in "".join(lines)
             assert len(bars) == 4 and all(LAST.match(bar) for bar in bars), lines
     assert "\r" not in logs.text
+    folder = pathlib.Path(re.search(r"^logs: (.+)$", started.all, re.MULTILINE).group(1))
+    for task in "worker-0", "worker-1":
+        kept = "".join(path.read_text() for path in folder.glob(f"{task}/*.log"))
+        assert "Epoch 2/2" in kept, f"{folder} holds no lines of {task}"
     notebook.ok("%tfcluster shutdown")
