@@ -1,4 +1,4 @@
-"""Keras' default progress bar in a notebook: what a cell holds of it."""
+"""Reading what programs write: Keras' default progress bar in a cell, tracebacks of the notebook's code."""
 
 from __future__ import annotations
 
@@ -64,4 +64,19 @@ def test_keras_bar(notebook: Notebook) -> None:
     for task in "worker-0", "worker-1":
         kept = "".join(path.read_text() for path in folder.glob(f"{task}/*.log"))
         assert "Epoch 2/2" in kept, f"{folder} holds no lines of {task}"
+    notebook.ok("%tfcluster shutdown")
+
+
+def test_tracebacks(notebook: Notebook) -> None:
+    """A traceback names the cell that a line is in, by its number in the notebook."""
+    notebook.ok("%tfcluster reserve --workers 2 --no-zygote")
+    helper = notebook.ok("def helper(n):\n    return 1 // n").count
+    main = notebook.ok("def main_fun(args, ctx):\n    ctx.barrier('all')\n    return helper(0)").count
+    failed = notebook.fails("%tfcluster start --wait main_fun")
+    for text in failed.error, notebook.ok("%tfcluster logs").text:
+        assert f"Cell In[{main}], line 3, in main_fun" in text, text
+        assert f"Cell In[{helper}], line 2, in helper" in text
+        assert "return 1 // n" in text and "ipykernel" not in text
+    failed = notebook.fails("%%tfcluster start --wait\nimport tfcluster\n1 / 0\n")
+    assert f"Cell In[{failed.count}], line 3, in <module>" in failed.error, failed.all
     notebook.ok("%tfcluster shutdown")
