@@ -44,6 +44,29 @@ func TestLogsOfLongLines(t *testing.T) {
 	}
 }
 
+// TestHarmlessLines: TensorFlow's harmless lines are grey, and not on a cell's standard error.
+func TestHarmlessLines(t *testing.T) {
+	t.Parallel()
+	const text = "W0000 00:00:1795425002.309419   13436 dataset.cc:997] Input of GeneratorDatasetOp::Dataset will not be optimized"
+	lines := []*clusterpb.Line{{Task: "worker:0", Text: text, Stream: clusterpb.Line_STDERR}, {Task: "worker:0", Text: "mine", Stream: clusterpb.Line_STDERR}}
+	for name, tt := range map[string]struct {
+		set  func(*render.Printer) *render.Printer
+		want string
+	}{
+		"a shell":    {func(p *render.Printer) *render.Printer { return p }, "err| \x1b[38;5;244m[worker:0] " + text + "\x1b[0m\nerr| [worker:0] mine\n"},
+		"a cell":     {(*render.Printer).Cell, "out| \x1b[38;5;244m[worker:0] " + text + "\x1b[0m\nerr| [worker:0] mine\n"},
+		"logs --raw": {func(p *render.Printer) *render.Printer { return p.OneStream().Raw() }, "out| [worker:0] " + text + "\nout| [worker:0] mine\n"},
+	} {
+		out := newRecord()
+		p := tt.set(render.NewPrinter(out, nil, 0))
+		p.Lines(lines)
+		p.Close()
+		if got := out.settle(); got != tt.want {
+			t.Errorf("%s shows\n%q, not\n%q", name, got, tt.want)
+		}
+	}
+}
+
 // TestPrinterGaps: what is missing is shown in its place, and not on a progress bar's line.
 func TestPrinterGaps(t *testing.T) {
 	t.Parallel()

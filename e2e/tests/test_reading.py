@@ -52,6 +52,7 @@ def test_keras_bar(notebook: Notebook) -> None:
     cell = notebook.ok("%tfcluster wait", timeout=300)
     stdout = "".join(text for name, text in cell.streams if name == "stdout")
     assert stdout.count("\r") > 10, "no bar was seen to move"
+    assert "dataset.cc" in stdout and "dataset.cc" not in cell.stderr, "TensorFlow's harmless lines are shown in red"
     logs = notebook.ok("%tfcluster logs")
     for reader in overwritten, coalesced:
         for text in stdout, logs.text:

@@ -6,6 +6,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/harmless"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
 )
 
@@ -19,6 +20,8 @@ type Printer struct {
 	from string
 
 	oneStream bool // all lines go to standard output
+	cell      bool // harmless lines too
+	raw       bool // harmless lines are not dimmed
 
 	stderr bool // of text
 	text   strings.Builder
@@ -36,6 +39,19 @@ func NewPrinter(out Writer, say func(string) string, limit int) *Printer {
 // OneStream makes the printer write all lines to standard output.
 func (p *Printer) OneStream() *Printer {
 	p.oneStream = true
+	return p
+}
+
+// Cell makes the printer write harmless lines to standard output, as a notebook's front end shows
+// standard error in red.
+func (p *Printer) Cell() *Printer {
+	p.cell = true
+	return p
+}
+
+// Raw makes the printer show harmless lines like others.
+func (p *Printer) Raw() *Printer {
+	p.raw = true
 	return p
 }
 
@@ -118,8 +134,15 @@ func (p *Printer) line(l *clusterpb.Line) {
 		p.bar = l
 		return
 	}
-	p.Put(p.toStderr(l), p.textOf(l)+"\n")
+	stderr, text := p.toStderr(l), p.textOf(l)
+	if l.GetStream() == clusterpb.Line_STDERR && !p.raw && harmless.Line(l.GetText()) {
+		stderr, text = stderr && !p.cell, dim+text+undim
+	}
+	p.Put(stderr, text+"\n")
 }
+
+// dim is grey in dark and light themes; JupyterLab ignores SGR 2, which is made for this.
+const dim, undim = "\x1b[38;5;244m", "\x1b[0m"
 
 func (p *Printer) toStderr(l *clusterpb.Line) bool {
 	return l.GetStream() == clusterpb.Line_STDERR && !p.oneStream

@@ -26,6 +26,7 @@ func logsVerb() row {
 				{Name: "task", Kind: command.KindTask, Help: "one task's lines; a container of YARN's: what that wrote, container_…"},
 				{Name: "grep", Kind: command.KindPattern, Help: "lines that match"},
 				{Name: "since", Kind: command.KindSince, Help: "lines from then on: 10m, 14:30, 2026-01-02T15:04:05Z"},
+				{Name: "raw", Kind: command.KindFlag, Help: "do not dim TensorFlow's harmless lines"},
 				runOption(), pastClusterOption(), nowOption(),
 			}, Example: "logs -f --task worker:1",
 			Long: "All lines go to standard output, also those that a task wrote to standard error. Also of a cluster that is over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, a managed cluster's driver.",
@@ -172,5 +173,9 @@ func (inv *invocation) printer() *render.Printer {
 	if inv.session.Options.Shell {
 		limit = 0
 	}
-	return render.NewPrinter(inv.out, inv.session.Say, limit).OneStream()
+	p := render.NewPrinter(inv.out, inv.session.Say, limit).OneStream()
+	if inv.Has("raw") {
+		p.Raw()
+	}
+	return p
 }
