@@ -105,7 +105,7 @@ func (f *fakeCluster) Start(req *clusterpb.StartRequest, s grpc.ServerStreamingS
 	f.mu.Lock()
 	f.starts = append(f.starts, req)
 	id := int32(len(f.starts))
-	run := &clusterpb.RunStatus{Id: id, State: "running", Program: req.GetProgram().GetName(), Words: req.GetProgram().GetWords(), LogDir: fmt.Sprintf("%s/run-%03d/logs", f.request.GetDir(), id)}
+	run := &clusterpb.RunStatus{Id: id, State: "running", Program: req.GetProgram().GetName(), Words: req.GetProgram().GetWords(), Dir: fmt.Sprintf("%s/run-%03d", f.request.GetDir(), id), LogDir: fmt.Sprintf("%s/run-%03d/logs", f.request.GetDir(), id)}
 	for _, t := range cluster.Tasks(f.request.GetRoles()) {
 		run.Tasks = append(run.Tasks, &clusterpb.TaskStatus{Task: t.String(), State: "running", Host: "host0"})
 	}

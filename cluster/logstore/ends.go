@@ -99,9 +99,9 @@ func (e *ends) with(o *ends) *ends {
 // shown is what a cell shows of the lines, and how many it leaves out in between.
 func (e *ends) shown() *clusterpb.Lines {
 	if e.tail.skipped == 0 { // one piece
-		return &clusterpb.Lines{Head: mergeAlike(lastBars(slices.Concat(e.head, e.tail.lines)))}
+		return &clusterpb.Lines{Head: mergeAlike(slices.Concat(e.head, e.tail.lines))}
 	}
-	return &clusterpb.Lines{Head: mergeAlike(lastBars(e.head)), Skipped: e.tail.skipped, Tail: mergeAlike(lastBars(e.tail.lines))}
+	return &clusterpb.Lines{Head: mergeAlike(e.head), Skipped: e.tail.skipped, Tail: mergeAlike(e.tail.lines)}
 }
 
 // ends reads the first and the last of a run's lines that wanted lets through, shortened.
@@ -112,7 +112,7 @@ func (s *Store) ends(q Query, b bounds, lineBytes int, wanted func(*clusterpb.Li
 		of := newEnds(b)
 		short := Shortener{Limit: lineBytes}
 		for _, g := range src.segments {
-			entries, _, err := s.readSegment(g, src.task, q)
+			entries, err := s.readSegment(g, src.task, q, new(frames))
 			if errors.Is(err, os.ErrNotExist) {
 				continue // the quota took it meanwhile
 			}

@@ -23,6 +23,7 @@ type Merger struct {
 	chief  string
 	short  Shortener
 
+	bars     Bars
 	head     []*clusterpb.Line
 	tail     lastFew
 	lines    int   // shown lately: they count against the next lines' bounds
@@ -47,14 +48,15 @@ const (
 )
 
 // NewMerger returns a merger with the bounds that a client asked for. chief is the task whose
-// progress bar is shown.
+// progress bar is shown where the client does not ask for one task.
 func NewMerger(req *clusterpb.FollowRequest, chief string) *Merger {
 	b := bounds{lines: int(req.GetBurst()), bytes: req.GetBurstBytes()}
 	if b.lines <= 0 {
 		b.lines = 200
 	}
+	show := cmp.Or(req.GetShow(), "all")
 	return &Merger{
-		bounds: b, show: cmp.Or(req.GetShow(), "all"), chief: chief, short: Shortener{Limit: int(req.GetLineBytes())},
+		bounds: b, show: show, chief: chief, bars: NewBars(show, chief), short: Shortener{Limit: int(req.GetLineBytes())},
 		tail: lastFew{bounds: b}, patience: floodTicks,
 	}
 }
@@ -65,9 +67,6 @@ var alarming = sync.OnceValue(func() *regexp.Regexp {
 })
 
 func (m *Merger) wants(l *clusterpb.Line) bool {
-	if l.GetCarriage() && l.GetTask() != m.chief {
-		return false
-	}
 	switch m.show {
 	case "all":
 		return true
@@ -86,7 +85,7 @@ func (m *Merger) wants(l *clusterpb.Line) bool {
 // Add takes lines that tasks wrote.
 func (m *Merger) Add(lines []*clusterpb.Line) {
 	for _, l := range lines {
-		if !m.wants(l) {
+		if !m.wants(l) || !m.bars.Passes(l) {
 			continue
 		}
 		m.added++
@@ -121,11 +120,11 @@ func (m *Merger) Take(end bool) *clusterpb.Lines {
 		m.lines = max(0, m.lines-max(1, m.bounds.lines/forgetLines))
 		m.bytes = max(0, m.bytes-max(1, m.bounds.bytes/forgetBytes))
 	}
+	out.Head, out.Tail = mergeAlike(out.Head), mergeAlike(out.Tail)
+	m.bars.behind(out, &m.short)
 	if len(out.Head) == 0 && len(out.Tail) == 0 {
 		return nil
 	}
-	out.Head = mergeAlike(lastBars(out.Head))
-	out.Tail = mergeAlike(lastBars(out.Tail))
 	return out
 }
 
@@ -146,18 +145,6 @@ func (m *Merger) flood(out *clusterpb.Lines, end bool) {
 	}
 }
 
-// lastBars keeps of consecutive frames of a progress bar only the last.
-func lastBars(lines []*clusterpb.Line) []*clusterpb.Line {
-	var out []*clusterpb.Line
-	for i, l := range lines {
-		if l.GetCarriage() && i+1 < len(lines) && lines[i+1].GetCarriage() && lines[i+1].GetTask() == l.GetTask() {
-			continue
-		}
-		out = append(out, l)
-	}
-	return out
-}
-
 // mergeAlike shows a line that three or more tasks wrote alike once, at its first
 // place, as "worker:0-3 ×4". Two alike stay two.
 func mergeAlike(lines []*clusterpb.Line) []*clusterpb.Line {
@@ -168,7 +155,7 @@ func mergeAlike(lines []*clusterpb.Line) []*clusterpb.Line {
 	tasks := map[alike][]string{}
 	for _, l := range lines {
 		k := alike{l.GetText(), l.GetStream()}
-		if l.GetText() != "" && l.GetLeftOut() == 0 && !slices.Contains(tasks[k], l.GetTask()) {
+		if l.GetText() != "" && l.GetLeftOut() == 0 && !l.GetCarriage() && !slices.Contains(tasks[k], l.GetTask()) {
 			tasks[k] = append(tasks[k], l.GetTask())
 		}
 	}
@@ -190,7 +177,7 @@ func mergeAlike(lines []*clusterpb.Line) []*clusterpb.Line {
 		}
 		shown[k][l.GetTask()]++
 		if shown[k][l.GetTask()] > most { // the first to write it this often
-			out = append(out, &clusterpb.Line{Stream: l.GetStream(), UnixNano: l.GetUnixNano(), Text: l.GetText(), Carriage: l.GetCarriage(), Seq: l.GetSeq(), Task: label(of)})
+			out = append(out, &clusterpb.Line{Stream: l.GetStream(), UnixNano: l.GetUnixNano(), Text: l.GetText(), Seq: l.GetSeq(), Task: label(of)})
 		}
 	}
 	return out
@@ -244,11 +231,14 @@ func ranges(ns []int) string {
 // FromStart returns what a cell shows of the lines that a run's tasks wrote up to a
 // position: the first and the last.
 func (m *Merger) FromStart(s *Store, run int32, until Position) (*clusterpb.Lines, error) {
-	all, err := s.ends(Query{Run: run, Until: until}, m.bounds, m.short.Limit, m.wants)
+	bars := NewBars(m.show, m.chief)
+	all, err := s.ends(Query{Run: run, Until: until}, m.bounds, m.short.Limit, func(l *clusterpb.Line) bool { return m.wants(l) && bars.Passes(l) })
 	if err != nil {
 		return nil, err
 	}
-	return all.shown(), nil
+	out := all.shown()
+	bars.behind(out, &Shortener{Limit: m.short.Limit})
+	return out, nil
 }
 
 // Missed returns the last of the lines that a run's tasks wrote up to a position, of which
@@ -259,9 +249,9 @@ func (m *Merger) Missed(s *Store, run int32, until Position, lines int64, most i
 		return nil, err
 	}
 	few := lastFew{bounds: m.bounds}
-	short := Shortener{Limit: m.short.Limit}
+	short, bars := Shortener{Limit: m.short.Limit}, NewBars(m.show, m.chief)
 	for _, l := range last {
-		if !m.wants(l) {
+		if !m.wants(l) || !bars.Passes(l) {
 			continue
 		}
 		if l = short.Line(l); l != nil {
@@ -269,5 +259,7 @@ func (m *Merger) Missed(s *Store, run int32, until Position, lines int64, most i
 		}
 	}
 	short.Sent()
-	return &clusterpb.Lines{Before: max(0, lines-int64(len(few.lines))), Head: mergeAlike(lastBars(few.lines))}, nil
+	out := &clusterpb.Lines{Before: max(0, lines-int64(len(few.lines))), Head: mergeAlike(few.lines)}
+	bars.behind(out, &short)
+	return out, nil
 }

@@ -113,7 +113,14 @@ func TestMerger(t *testing.T) {
 			[][]*clusterpb.Line{{out("worker:0", "ab"), out("worker:1", "ac"), out("worker:2", "ad")}},
 			[]string{"[worker:0] a+1 [worker:1] a+1 [worker:2] a+1"},
 		},
-		{"bars", nil, [][]*clusterpb.Line{{bar("worker:0", "1/3"), bar("worker:1", "1/3"), bar("worker:0", "2/3"), out("worker:0", "3/3")}}, []string{`[worker:0] 2/3\r [worker:0] 3/3`}},
+		{"bars", nil, [][]*clusterpb.Line{{bar("worker:0", "1/3"), bar("worker:1", "1/3"), bar("worker:0", "2/3"), out("worker:0", "3/3")}}, []string{`[worker:0] 3/3`}},
+		{
+			"a bar stays behind the lines of others", nil,
+			[][]*clusterpb.Line{{out("worker:0", "Epoch 1"), bar("worker:0", "1/3"), out("worker:1", "3/3"), bar("worker:1", "1/9"), failing("worker:0", "a warning")}, {bar("worker:0", "2/3")}, {out("worker:0", "3/3")}},
+			[]string{`[worker:0] Epoch 1 [worker:1] 3/3 [worker:0] a warning [worker:0] 1/3\r`, `[worker:0] 2/3\r`, "[worker:0] 3/3"},
+		},
+		{"the bar of the task that is shown", &clusterpb.FollowRequest{Show: "worker:1"}, [][]*clusterpb.Line{{bar("worker:0", "1/3"), bar("worker:1", "2/3")}}, []string{`[worker:1] 2/3\r`}},
+		{"frames are no burst", &clusterpb.FollowRequest{Burst: 3}, [][]*clusterpb.Line{slices.Concat(slices.Repeat([]*clusterpb.Line{bar("worker:0", "1/3")}, 100), numbered(0, 2))}, []string{"[worker:0] line 0 [worker:0] line 1"}},
 		{"of one task alone, and alarms", &clusterpb.FollowRequest{Show: "worker:1"}, [][]*clusterpb.Line{{
 			out("worker:0", "ValueError: no"), failing("worker:0", "ValueError: bad batch"), failing("worker:0", "all is well"), out("worker:1", "here"),
 		}}, []string{"[worker:0] ValueError: bad batch [worker:1] here"}},

@@ -14,14 +14,15 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/termtext"
 )
 
 // Query picks lines of one run.
 type Query struct {
 	Run   int32
-	Task  string // "" = all; a role alone = all of it
-	Last  int    // 0 = all
-	Grep  *regexp.Regexp
+	Task  string         // "" = all; a role alone = all of it
+	Last  int            // 0 = all
+	Grep  *regexp.Regexp // of a line without its colours
 	Since time.Time
 	Until Position // what is kept later is left out; nil: nothing is
 }
@@ -45,7 +46,7 @@ func (s *Store) position(run int32) Position {
 
 // Match says whether a line of the run is among those asked for.
 func (q Query) Match(l *clusterpb.Line) bool {
-	return q.matchTask(l.GetTask()) && (q.Grep == nil || q.Grep.MatchString(l.GetText())) &&
+	return q.matchTask(l.GetTask()) && (q.Grep == nil || q.Grep.MatchString(termtext.Plain(l.GetText()))) &&
 		(q.Since.IsZero() || !time.Unix(0, l.GetUnixNano()).Before(q.Since)) && (q.Until == nil || q.Until.before(l))
 }
 
@@ -98,7 +99,7 @@ func (s *Store) sources(q Query) []source {
 }
 
 // Read returns the lines asked for in order of their time, and where lines are missing
-// among them.
+// among them. Of a progress bar it returns the last frame, if no line has followed it.
 func (s *Store) Read(q Query) ([]*clusterpb.Line, []Gap, error) {
 	var entries []entry
 	for _, src := range s.sources(q) {
@@ -154,12 +155,13 @@ func (s *Store) readSource(src source, q Query) ([]entry, error) {
 		of = append(of, entry{gap: g})
 	}
 	have := 0
+	var overwritten frames
 	// From the newest segment back, so that a tail does not read it all.
 	for _, g := range slices.Backward(src.segments) {
 		if !q.Since.IsZero() && !g.last.IsZero() && g.last.Before(q.Since) || q.Last > 0 && have >= q.Last {
 			break
 		}
-		part, lines, err := s.readSegment(g, src.task, q)
+		part, err := s.readSegment(g, src.task, q, &overwritten)
 		if errors.Is(err, os.ErrNotExist) {
 			break // the quota took it meanwhile
 		}
@@ -167,7 +169,11 @@ func (s *Store) readSource(src source, q Query) ([]entry, error) {
 			return nil, err
 		}
 		of = append(part, of...)
-		have += lines
+		for _, e := range part {
+			if e.line != nil {
+				have++
+			}
+		}
 	}
 	if src.lost > 0 {
 		of = append([]entry{{gap: &Gap{Task: src.task, Lines: src.lost, Why: "quota"}}}, of...)
@@ -175,12 +181,20 @@ func (s *Store) readSource(src source, q Query) ([]entry, error) {
 	return lastLines(of, q.Last), nil
 }
 
-// readSegment reads what is asked for of a segment, and says how many lines that is.
-func (s *Store) readSegment(g segment, task string, q Query) (of []entry, lines int, err error) {
+// frames tells, while a task's segments are read from the newest back, of which streams later
+// lines were read: these have overwritten a frame of a progress bar that ends a segment.
+type frames [2]bool
+
+// readSegment reads what is asked for of a segment, without the frames of progress bars that
+// a later line has overwritten.
+func (s *Store) readSegment(g segment, task string, q Query, later *frames) ([]entry, error) {
 	b, err := s.read(g.path)
 	if err != nil {
-		return nil, 0, fmt.Errorf("read lines of %s: %w", task, err)
+		return nil, fmt.Errorf("read lines of %s: %w", task, err)
 	}
+	var of []entry
+	last := [len(later)]*clusterpb.Line{} // of each stream
+	old := map[*clusterpb.Line]bool{}     // frames that were overwritten
 	for seq := g.first; len(b) > 0; {
 		i := bytes.IndexByte(b, '\n')
 		if i < 0 {
@@ -195,14 +209,25 @@ func (s *Store) readSegment(g segment, task string, q Query) (of []entry, lines 
 			continue
 		}
 		if l, ok := parseStored(row, task); ok {
-			if l.Seq = seq; q.Match(l) {
+			if l.Seq = seq; q.Until == nil || q.Until.before(l) {
+				if shown := last[l.GetStream()]; shown.GetCarriage() {
+					old[shown] = true
+				}
+				last[l.GetStream()] = l
+			}
+			if q.Match(l) {
 				of = append(of, entry{line: l})
-				lines++
 			}
 		}
 		seq++
 	}
-	return of, lines, nil
+	for stream, l := range last {
+		if l.GetCarriage() && later[stream] {
+			old[l] = true
+		}
+		later[stream] = later[stream] || l != nil
+	}
+	return slices.DeleteFunc(of, func(e entry) bool { return old[e.line] }), nil
 }
 
 // ParseQuery returns the query of a request. The error names the option that cannot be used.

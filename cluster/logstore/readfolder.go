@@ -26,7 +26,7 @@ type Files interface {
 func ReadFolder(ctx context.Context, folder Files, q Query) ([]*clusterpb.Line, []Gap, error) {
 	s := NewStore("", DefaultQuota(), nil)
 	s.read = func(name string) ([]byte, error) { return readFile(ctx, folder, filepath.ToSlash(name)) }
-	root := path.Join(rundir.Name(q.Run), "tasks")
+	root := path.Join(rundir.Name(q.Run), rundir.Lines)
 	tasks, err := folder.List(ctx, root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, fmt.Errorf("look for the lines of run %d: %w", q.Run, err)
@@ -42,7 +42,7 @@ func ReadFolder(ctx context.Context, folder Files, q Query) ([]*clusterpb.Line, 
 		}
 		var segments []segment
 		for _, f := range files {
-			g := segment{path: filepath.Join(rundir.Name(q.Run), "tasks", t.Name(), f.Name()), bytes: f.Size()}
+			g := segment{path: filepath.Join(rundir.Name(q.Run), rundir.Lines, t.Name(), f.Name()), bytes: f.Size()}
 			if _, err := fmt.Sscanf(f.Name(), "%d.log", &g.first); err == nil {
 				segments = append(segments, g)
 			}

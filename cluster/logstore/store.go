@@ -90,7 +90,7 @@ func (s *Store) stream(run int32, task string) *stream {
 	st := s.streams[k]
 	if st == nil {
 		st = &stream{
-			task: task, dir: filepath.Join(rundir.Dir(s.dir, run), "tasks", strings.ReplaceAll(task, ":", "-")),
+			task: task, dir: filepath.Join(rundir.Dir(s.dir, run), rundir.Lines, strings.ReplaceAll(task, ":", "-")),
 			next: map[int32]uint64{}, ended: map[int32]bool{},
 		}
 		s.streams[k] = st

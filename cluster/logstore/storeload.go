@@ -13,7 +13,7 @@ import (
 
 // Load takes up what an earlier driver's store kept of a run.
 func (s *Store) Load(run int32) error {
-	root := filepath.Join(rundir.Dir(s.dir, run), "tasks")
+	root := filepath.Join(rundir.Dir(s.dir, run), rundir.Lines)
 	tasks, err := os.ReadDir(root)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil

@@ -75,7 +75,7 @@ func (k *Keeper) check(name string) error {
 	if !ok || len(parts) < 2 || strings.HasPrefix(path.Base(name), partPrefix) {
 		return bad
 	}
-	if parts[1] == "tasks" || parts[1] == "run.json" { // the driver's own
+	if parts[1] == rundir.Lines || parts[1] == "run.json" { // the driver's own
 		return bad
 	}
 	k.mu.Lock()

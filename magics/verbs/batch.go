@@ -89,7 +89,7 @@ func released(err error) error {
 		return err
 	}
 	failure := proto.CloneOf(failed.Failure)
-	failure.Remedy = "mend the program and run it again; its files are in " + failed.Run.GetLogDir()
+	failure.Remedy = "fix the program and run it again; the failed run's files are in " + failed.Run.GetDir()
 	return &result.RunFailed{Failure: failure, Run: failed.Run}
 }
 

@@ -26,9 +26,10 @@ func logsVerb() row {
 				{Name: "task", Kind: command.KindTask, Help: "one task's lines; a container of YARN's: what that wrote, container_…"},
 				{Name: "grep", Kind: command.KindPattern, Help: "lines that match"},
 				{Name: "since", Kind: command.KindSince, Help: "lines from then on: 10m, 14:30, 2026-01-02T15:04:05Z"},
+				{Name: "raw", Kind: command.KindFlag, Help: "do not dim TensorFlow's harmless lines"},
 				runOption(), pastClusterOption(), nowOption(),
 			}, Example: "logs -f --task worker:1",
-			Long: "Also of a cluster that is over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, a managed cluster's driver.",
+			Long: "All lines go to standard output, also those that a task wrote to standard error. Also of a cluster that is over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, a managed cluster's driver.",
 		},
 		run: (*invocation).logs, ownInterrupts: true,
 	}
@@ -121,9 +122,19 @@ func (inv *invocation) streamLogs(ctx context.Context, m *session.Handle, req *c
 			}
 			p.Heading(u.msg.GetHeading())
 			written += len(u.msg.GetLines())
+			if !req.GetFollow() {
+				still(u.msg.GetLines())
+			}
 			p.Lines(u.msg.GetLines())
 			p.Flush()
 		}
+	}
+}
+
+// still makes lines of the progress bars that nobody will see move.
+func still(lines []*clusterpb.Line) {
+	for _, l := range lines {
+		l.Carriage = false
 	}
 }
 
@@ -155,12 +166,16 @@ func (inv *invocation) requestOf(ctx context.Context, engine cluster.Engine, p *
 	return req, nil
 }
 
-// printer writes tasks' lines into the invocation's output, for logs: a shell gets each line
-// whole.
+// printer writes tasks' lines into the invocation's output, for logs: all to standard output,
+// so that a pipe or a filter gets them, and to a shell each line whole.
 func (inv *invocation) printer() *render.Printer {
 	limit := lineBytes
 	if inv.session.Options.Shell {
 		limit = 0
 	}
-	return render.NewPrinter(inv.out, inv.session.Say, limit)
+	p := render.NewPrinter(inv.out, inv.session.Say, limit).OneStream()
+	if inv.Has("raw") {
+		p.Raw()
+	}
+	return p
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
@@ -199,6 +200,6 @@ func entered(run *clusterpb.RunStatus, say func(string) string) render.Bundle {
 	if render.Over(run.GetState()) || run.GetState() == "finished" || run.GetState() == "stopped" {
 		line = render.RunTitle(run)
 	}
-	logs := "logs: " + run.GetLogDir()
+	logs := "logs: " + rundir.Join(run.GetDir(), rundir.Lines)
 	return render.Bundle{Text: line + "\n" + logs + "\n", HTML: "<div><b>" + render.Escape(line) + `</b></div><div style="opacity:.65">` + render.Escape(logs) + "</div>"}
 }

@@ -84,7 +84,7 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 	if err != nil {
 		return nil, result.Answered(err)
 	}
-	f := &followed{session: inv.session, inv: inv, member: m, view: v, printer: render.NewPrinter(inv.out, inv.session.Say, 0)}
+	f := &followed{session: inv.session, inv: inv, member: m, view: v, printer: inv.followPrinter()}
 	f.printer.Shows(m.Name, req.GetRun())
 	updates, stop := receive(stream.Recv)
 	defer stop()
@@ -120,6 +120,15 @@ type followed struct {
 	view    *render.View
 	printer *render.Printer
 	status  *clusterpb.RunStatus
+}
+
+// followPrinter writes the lines of a run that is followed, which its driver has shortened.
+func (inv *invocation) followPrinter() *render.Printer {
+	p := render.NewPrinter(inv.out, inv.session.Say, 0)
+	if !inv.session.Options.Shell {
+		p.Cell()
+	}
+	return p
 }
 
 // needsNobody is whether the run is one that was left to its engine. One of which nothing
