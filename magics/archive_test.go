@@ -119,7 +119,7 @@ see|   3  main_fun  finished  00:01:15  application_1_0001 finished
 see| application_1_0002 failed: AM expired, no run
 `},
 		{"history -c application_1_0009", "out| cluster yarn-1: released 2026-01-02 03:04:05\nsee| no runs yet\nsee| application_1_0009 killed: by root, no run\n"},
-		{"history", "out| cluster yarn-3: its driver died; %tfcluster attach yarn-3 takes it up again\nsee| no runs yet\nsee| application_1_0003 running, no run\n"},
+		{"history", "out| cluster yarn-3: its driver died; %tfcluster attach yarn-3 starts another one\nsee| no runs yet\nsee| application_1_0003 running, no run\n"},
 	} {
 		out := newRecord()
 		_, err := runCode(t.Context(), s, "%tfcluster "+tt.line, out, &fakePython{})

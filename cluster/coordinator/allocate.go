@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,6 +97,8 @@ func (c *Coordinator) ask(ctx context.Context, execs []cluster.ExecutorRequest) 
 
 // refused tells whoever asked before the cluster is gone.
 func (c *Coordinator) refused(ctx context.Context, err error) error {
+	c.reserved.why = "not reserved: " + err.Error()
+	c.record(true)
 	c.handle(lifecycle.Refused{Failure: &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 69}})
 	c.serveFor(ctx, 2*time.Second, nil) // it may be about to ask
 	return fmt.Errorf("allocate: %w", err)
@@ -159,9 +162,10 @@ func (c *Coordinator) release(reason string) {
 	if c.reserved.releasing {
 		return
 	}
-	c.reserved.releasing = true
+	c.reserved.releasing, c.reserved.why = true, cmp.Or(c.reserved.why, reason)
 	c.log.Info("release", "reason", reason)
 	if c.reserved.alloc == nil { // nothing was granted
+		c.record(true)
 		c.reserved.released <- nil
 		return
 	}
@@ -225,7 +229,7 @@ func (c *Coordinator) record(over bool) {
 	if k, ok := c.reserved.alloc.(cluster.ApplicationHistory); ok {
 		places = k.LogLocations()
 	}
-	if err := c.cfg.Hooks.Record(applications(c.reserved.alloc), places, c.runs.lastRun, over); err != nil {
+	if err := c.cfg.Hooks.Record(applications(c.reserved.alloc), places, c.runs.lastRun, over, c.reserved.why); err != nil {
 		c.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
 	}
 }

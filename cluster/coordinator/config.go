@@ -89,8 +89,8 @@ type Hooks struct {
 	// when SaveState returns.
 	Kept func(context.Context) error
 	// Record is called when what a ClusterRecord holds has changed, and once at the end, when
-	// the cluster is over; nil: nobody keeps one here.
-	Record func(leases []cluster.Application, places []byte, lastRun int32, over bool) error
+	// the cluster is over, with the reason; nil: nobody keeps one here.
+	Record func(leases []cluster.Application, places []byte, lastRun int32, over bool, why string) error
 }
 
 // TensorBoards serves a cluster's TensorBoard. The driver injects it.

@@ -2,9 +2,7 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -27,13 +25,17 @@ type Connector interface {
 	List(ctx context.Context) ([]ClusterInfo, error)
 	// Recover starts a new driver for a cluster whose driver died, or dials it.
 	Recover(ctx context.Context, name string) (clusterpb.ControlClient, error)
+	// Kill ends the process of a driver that does not answer. The cluster is not released.
+	Kill(ctx context.Context, name string) error
 }
 
 // ClusterInfo is what is known of a cluster without asking its driver.
 type ClusterInfo struct {
 	Name, Backend, Owner, Dir string
 	Live                      bool // its driver lives
-	Hosted                    bool // its driver is its engine's to keep: Dial finds it
+	Hosted                    bool // its engine runs its driver: Dial finds it
+	PID                       int  // of its driver, or of the process that stands before a hosted one
+	Stopped                   bool // that process is stopped by a signal
 	Since                     time.Time
 	Note                      string
 }
@@ -61,6 +63,9 @@ type Options struct {
 	Engines cluster.Engines
 	// Archive is what is left of clusters that are over; may be nil.
 	Archive Archive
+	// Patience is how long a driver may send nothing of a run before it is asked whether it is
+	// there; 0: 10 s.
+	Patience time.Duration
 	// Shell: the command line, with its verbs and without %tfcluster in front of them.
 	Shell bool
 }
@@ -120,7 +125,7 @@ func (s *State) Close() {
 // adopt keeps a cluster: the session holds it, so that its idle clock stands still.
 func (s *State) adopt(name string, client clusterpb.ControlClient, owned bool) *Handle {
 	ctx, drop := context.WithCancel(s.ctx)
-	m := &Handle{Name: name, Client: client, owned: owned, drop: drop}
+	m := &Handle{Name: name, Client: client, State: s, owned: owned, drop: drop}
 	s.mu.Lock()
 	old := s.clusters[name]
 	s.clusters[name] = m
@@ -221,7 +226,7 @@ func (s *State) Reach(ctx context.Context, name string) (*Handle, error) {
 	defer cancel()
 	client, err := s.Options.Connector.Dial(ctx, name)
 	if err != nil {
-		return nil, s.unreachable(name, err)
+		return nil, s.Explain(name, err)
 	}
 	return s.adopt(name, client, false), nil
 }
@@ -233,21 +238,6 @@ const (
 	RecoverTimeout = 30 * time.Second
 	quickTimeout   = 2 * time.Second // what is shown if it comes in time
 )
-
-func (s *State) unreachable(name string, err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		e := &result.ClusterError{Text: "there is no cluster " + name}
-		if infos, lerr := s.Options.Connector.List(s.ctx); lerr == nil && len(infos) > 0 {
-			var names []string
-			for _, i := range infos {
-				names = append(names, i.Name)
-			}
-			e.Remedy = "there are " + strings.Join(names, ", ")
-		}
-		return e
-	}
-	return &result.ClusterError{Text: "cannot reach cluster " + name + ": " + err.Error(), Remedy: s.Say("attach "+name) + " takes it up again"}
-}
 
 // Names lists the clusters for completion: the session's first.
 func (s *State) Names(ctx context.Context) []string {

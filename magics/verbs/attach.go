@@ -47,13 +47,13 @@ func (inv *invocation) attachTo(ctx context.Context) (*clusterpb.ClusterStatus, 
 			return nil, err
 		}
 	}
-	m, err := inv.session.PickOrRecover(ctx, inv.Command)
+	m, err := inv.session.PickOrRecover(ctx, inv.Command, false)
 	if err != nil {
 		return nil, err
 	}
 	st, err := m.Status(ctx)
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	inv.session.Prefer(m, st.GetClients() <= 1) // nobody else holds it: this notebook's end is its end from now on
 	return st, nil

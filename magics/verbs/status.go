@@ -39,7 +39,7 @@ func (inv *invocation) status(ctx context.Context) (result.Value, error) {
 	}
 	st, err := m.Status(ctx)
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	if inv.Has("json") {
 		for name := range st.GetRequest().GetEnv() {
