@@ -86,6 +86,52 @@ func TestOverInWords(t *testing.T) {
 	}
 }
 
+// TestOverAfterRestart: the next kernel of a notebook says how the last one's cluster ended, where
+// nobody asked for that; another notebook's kernel does not.
+func TestOverAfterRestart(t *testing.T) {
+	t.Parallel()
+	until := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
+	a := &fakeArchive{pasts: []*state.ClusterRecord{
+		{Name: "psc", Owner: "a.json", Until: until, Why: "the notebook's SparkSession that it was on is over"},
+		{Name: "old", Owner: "b.json", Until: until, Why: "idle"},
+		{Name: "new", Owner: "b.json", Until: until},
+	}}
+	for owner, want := range map[string]string{
+		"a.json": "cluster psc is over since 2026-01-02 03:04:05: the notebook's SparkSession that it was on is over; %tfcluster reserve makes another, %tfcluster logs -c psc shows its lines",
+		"b.json": "there is no cluster; %tfcluster reserve makes one", "c.json": "there is no cluster; %tfcluster reserve makes one",
+	} {
+		s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: newFakeDrivers(t), Owner: owner, Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
+		t.Cleanup(s.Close)
+		if _, err := runCode(t.Context(), s, "%tfcluster status", newRecord(), nil); err == nil || err.Error() != want {
+			t.Errorf("%s: status says %v", owner, err)
+		}
+	}
+}
+
+// TestAttachShowsWhatIsNew: attach to a cluster whose driver died waits for the executors and shows
+// which of them are new.
+func TestAttachShowsWhatIsNew(t *testing.T) {
+	t.Parallel()
+	d := newFakeDrivers(t)
+	f := d.add(&clusterpb.ReserveRequest{Name: "yarn-1", Backend: "yarn", Roles: []*clusterpb.Role{{Name: "worker", Count: 2}}})
+	f.reserve = []*clusterpb.ReserveUpdate{{
+		Waiting: "0 of 2 executors came", Executors: executors(f.request.GetRoles(), "pending"),
+		Notes: []*clusterpb.Note{{Text: "application_1_0001 has ended; application_1_0002 is in its place", Warning: true}},
+	}}
+	d.dead["yarn-1"] = true
+	s := newTestSession(t, d, "")
+	out := newRecord()
+	if _, err := runCode(t.Context(), s, "%tfcluster attach yarn-1", out, nil); err != nil {
+		t.Fatal(err)
+	}
+	shown := out.settle()
+	for _, want := range []string{"err| warning: application_1_0001 has ended; application_1_0002 is in its place\n", "2 workers · 2 ready", "out| attached to cluster yarn-1: "} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("no %q in\n%s", want, shown)
+		}
+	}
+}
+
 // TestSilentDriver: wait warns of a driver that hangs; reset and shutdown --force end it, other
 // verbs name them.
 func TestSilentDriver(t *testing.T) {

@@ -70,6 +70,11 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 // recovered takes what the engine kept of an earlier driver's before the cluster may be
 // ready: of executors that are gone agents may still speak.
 func (c *Coordinator) recovered() {
+	if apps := applications(c.reserved.alloc); len(apps) > 0 && c.cfg.Recovered.Allocation != "" {
+		if is := apps[len(apps)-1].ID; is != c.cfg.Recovered.Allocation {
+			c.note(fmt.Sprintf("%s has ended; %s is in its place", c.cfg.Recovered.Allocation, is), true)
+		}
+	}
 	for {
 		select {
 		case e := <-c.reserved.alloc.Events():

@@ -59,6 +59,8 @@ type Directory struct {
 type Recovered struct {
 	// Saved is what its allocation saved; nil for a new one.
 	Saved []byte
+	// Allocation is what the engine called it; "" if nothing.
+	Allocation string
 	// Address is where agents dialed it; "" where they need not be told of another.
 	Address string
 }

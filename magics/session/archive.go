@@ -46,6 +46,27 @@ func (s *State) Past(c *command.Command, err error) *state.ClusterRecord {
 	return nil
 }
 
+// lastOwn returns the last cluster of this notebook where that ended by itself: nobody has read why.
+// nil where there is none.
+func (s *State) lastOwn() *state.ClusterRecord {
+	if s.Options.Archive == nil || s.Options.Owner == "" {
+		return nil
+	}
+	pasts, err := s.Options.Archive.Pasts()
+	if err != nil {
+		return nil
+	}
+	for _, p := range slices.Backward(pasts) {
+		if p.Owner == s.Options.Owner {
+			if p.Until.IsZero() || p.Why == "" {
+				return nil
+			}
+			return p
+		}
+	}
+	return nil
+}
+
 // PastOf is the cluster that an engine knew by a name; nil if there was none.
 func (s *State) PastOf(lease string) *state.ClusterRecord {
 	if s.Options.Archive == nil {

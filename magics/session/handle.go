@@ -12,8 +12,10 @@ type Handle struct {
 	Name   string
 	Client clusterpb.ControlClient
 	State  *State // that holds it
-	owned  bool   // released when the kernel is shut down
-	drop   context.CancelFunc
+	// Recovered: the last verb started a driver for it in the place of one that died.
+	Recovered bool
+	owned     bool // released when the kernel is shut down
+	drop      context.CancelFunc
 }
 
 func closeClient(c clusterpb.ControlClient) {

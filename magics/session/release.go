@@ -53,7 +53,9 @@ func (s *State) PickOrRecover(ctx context.Context, c *command.Command, end bool)
 	if rerr != nil {
 		return nil, s.Explain(name, rerr)
 	}
-	return s.adopt(name, client, s.owns(m)), nil
+	m = s.adopt(name, client, s.owns(m))
+	m.Recovered = true
+	return m, nil
 }
 
 // owns is whether the session's end is the cluster's.

@@ -3,6 +3,7 @@ package session
 import (
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -213,6 +214,9 @@ func (s *State) Pick(ctx context.Context, c *command.Command) (*Handle, error) {
 		return nil, command.Usagef(c.Verb, "which cluster? There are %s: name one with -c", strings.Join(live, ", "))
 	case len(dead) > 0:
 		return nil, &result.ClusterError{Text: "no live cluster; the driver of " + strings.Join(dead, ", ") + " died", Remedy: s.Say("attach "+dead[len(dead)-1]) + " takes it up again"}
+	}
+	if p := s.lastOwn(); p != nil {
+		return nil, (Connection{Cluster: p.Name, Err: os.ErrNotExist, Record: p}).explain(s.Say, s.maker())
 	}
 	return nil, &result.ClusterError{Text: "there is no cluster", Remedy: s.maker() + " makes one"}
 }
