@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"cluster/yarn/gang":          {"cluster/yarn/protocol", "cluster/yarn/yarnpb"},
 	"cluster/yarn/site":          {"cluster", "cluster/clusterpb", "cluster/hdfs"},
 	"cluster/clustertest":        {"cluster", "cluster/client", "cluster/clusterpb", "cluster/state"},
-	"cluster/driver":             {"cluster", "cluster/auth", "cluster/clusterpb", "cluster/coordinator", "cluster/rundir", "cluster/runfiles", "cluster/ship", "cluster/state", "cluster/unixsock", "tensorboard", "cluster/driver/proxy", "cluster/driver/serving", "cluster/driver/webui"},
+	"cluster/driver":             {"cluster", "cluster/auth", "cluster/clusterpb", "cluster/coordinator", "cluster/results", "cluster/rundir", "cluster/runfiles", "cluster/ship", "cluster/state", "cluster/unixsock", "tensorboard", "cluster/driver/proxy", "cluster/driver/serving", "cluster/driver/webui"},
 	"cluster/driver/proxy":       {"cluster", "cluster/auth", "cluster/clusterpb", "cluster/coordinator", "cluster/driver/serving", "cluster/rundir", "cluster/runfiles", "cluster/ship", "cluster/state"},
 	"cluster/driver/serving":     {},
 	"cluster/driver/webui":       {"cluster", "cluster/clusterpb"},

@@ -124,7 +124,7 @@ see|   3  main_fun  finished  00:01:15  application_1_0001 finished
 see| application_1_0002 failed: AM expired, no run
 `},
 		{"history -c application_1_0009", "out| cluster yarn-1: released 2026-01-02 03:04:05\nsee| no runs yet\nsee| application_1_0009 killed: by root, no run\n"},
-		{"history", "out| cluster yarn-3: its driver died; %tfcluster attach yarn-3 takes it up again\nsee| no runs yet\nsee| application_1_0003 running, no run\n"},
+		{"history", "out| cluster yarn-3: its driver died; %tfcluster attach yarn-3 starts another one\nsee| no runs yet\nsee| application_1_0003 running, no run\n"},
 	} {
 		out := newRecord()
 		_, err := runCode(t.Context(), s, "%tfcluster "+tt.line, out, &fakePython{})
@@ -166,7 +166,7 @@ func TestPruneHistory(t *testing.T) {
 			}
 		}
 	}
-	a := &fakeArchive{pasts: []*state.ClusterRecord{{Name: "a", Dir: filepath.Join(root, "a"), Until: time.Now()}}}
+	a := &fakeArchive{pasts: []*state.ClusterRecord{{Name: "a", Dir: filepath.Join(root, "a"), LastRun: 1, Until: time.Now()}}}
 	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
 	t.Cleanup(s.Close)
 	for _, tt := range []struct{ line, want string }{

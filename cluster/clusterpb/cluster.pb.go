@@ -2042,6 +2042,8 @@ type Note struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
 	Warning       bool                   `protobuf:"varint,2,opt,name=warning,proto3" json:"warning,omitempty"`
+	Run           int32                  `protobuf:"varint,5,opt,name=run,proto3" json:"run,omitempty"` // the run that was active; 0: none
+	UnixNano      int64                  `protobuf:"varint,6,opt,name=unix_nano,json=unixNano,proto3" json:"unix_nano,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2088,6 +2090,20 @@ func (x *Note) GetWarning() bool {
 		return x.Warning
 	}
 	return false
+}
+
+func (x *Note) GetRun() int32 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *Note) GetUnixNano() int64 {
+	if x != nil {
+		return x.UnixNano
+	}
+	return 0
 }
 
 type BarrierArrived struct {
@@ -6259,6 +6275,7 @@ type RunStatus struct {
 	AllocationState string                 `protobuf:"bytes,24,opt,name=allocation_state,json=allocationState,proto3" json:"allocation_state,omitempty"`                                    // how that stands or ended, for who shows it
 	Results         map[string]*TaskResult `protobuf:"bytes,25,rep,name=results,proto3" json:"results,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by task, once the run is over: of those that ended well
 	ClusterId       string                 `protobuf:"bytes,26,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`                                                      // identity of the cluster that the run is of; "" in a record of an earlier version
+	Waiting         string                 `protobuf:"bytes,31,opt,name=waiting,proto3" json:"waiting,omitempty"`                                                                           // what a run that starts or restarts waits for
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -6471,6 +6488,13 @@ func (x *RunStatus) GetResults() map[string]*TaskResult {
 func (x *RunStatus) GetClusterId() string {
 	if x != nil {
 		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *RunStatus) GetWaiting() string {
+	if x != nil {
+		return x.Waiting
 	}
 	return ""
 }
@@ -8549,10 +8573,12 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"TaskResult\x12\x18\n" +
 	"\apickled\x18\x01 \x01(\fR\apickled\x12\x12\n" +
 	"\x04json\x18\x02 \x01(\tR\x04json\x12\x12\n" +
-	"\x04repr\x18\x03 \x01(\tR\x04repr\"4\n" +
+	"\x04repr\x18\x03 \x01(\tR\x04repr\"c\n" +
 	"\x04Note\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x18\n" +
-	"\awarning\x18\x02 \x01(\bR\awarning\"d\n" +
+	"\awarning\x18\x02 \x01(\bR\awarning\x12\x10\n" +
+	"\x03run\x18\x05 \x01(\x05R\x03run\x12\x1b\n" +
+	"\tunix_nano\x18\x06 \x01(\x03R\bunixNano\"d\n" +
 	"\x0eBarrierArrived\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -8936,7 +8962,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04head\x18\x01 \x03(\v2\x12.tfcluster.v1.LineR\x04head\x12\x18\n" +
 	"\askipped\x18\x02 \x01(\x03R\askipped\x12&\n" +
 	"\x04tail\x18\x03 \x03(\v2\x12.tfcluster.v1.LineR\x04tail\x12\x16\n" +
-	"\x06before\x18\x04 \x01(\x03R\x06before\"\xdf\a\n" +
+	"\x06before\x18\x04 \x01(\x03R\x06before\"\xf9\a\n" +
 	"\tRunStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -8969,7 +8995,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x10allocation_state\x18\x18 \x01(\tR\x0fallocationState\x12>\n" +
 	"\aresults\x18\x19 \x03(\v2$.tfcluster.v1.RunStatus.ResultsEntryR\aresults\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x1a \x01(\tR\tclusterId\x1aT\n" +
+	"cluster_id\x18\x1a \x01(\tR\tclusterId\x12\x18\n" +
+	"\awaiting\x18\x1f \x01(\tR\awaiting\x1aT\n" +
 	"\fResultsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
 	"\x05value\x18\x02 \x01(\v2\x18.tfcluster.v1.TaskResultR\x05value:\x028\x01\"^\n" +

@@ -63,7 +63,10 @@ func (c *Coordinator) timer(name string, after time.Duration) {
 
 func (c *Coordinator) note(text string, warning bool) {
 	c.log.Info("note", "text", text)
-	n := &clusterpb.Note{Text: text, Warning: warning}
+	n := &clusterpb.Note{Text: text, Warning: warning, UnixNano: time.Now().UnixNano()}
+	if rec := c.runs.current(); rec != nil && rec.over.IsZero() {
+		n.Run = rec.status.GetId()
+	}
 	c.notes.add(n)
 	c.subs.note(n)
 }

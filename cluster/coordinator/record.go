@@ -34,6 +34,7 @@ type record struct {
 // shown is how much of a run has been shown to cells.
 type shown struct {
 	seen int64 // lines
+	from int   // of the cluster's notes, how many had been said when it began
 	told int   // of the cluster's notes, how many had been said when its cells last showed them
 	said int   // of the cluster's notes, how many there were at its end
 }
@@ -247,6 +248,9 @@ func (c *Coordinator) status(rec *record) *clusterpb.RunStatus {
 	st := proto.CloneOf(rec.status)
 	rec.status.Result, rec.status.Results = result, byTask
 	st.Result, st.Results = result, byTask
+	if rec.over.IsZero() {
+		st.Waiting = c.lc.RunAwaits()
+	}
 	results.KeepReprs(st)
 	return st
 }

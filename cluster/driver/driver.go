@@ -262,7 +262,7 @@ func (d *driver) serve(ctx context.Context) error {
 		Backend:   d.engine.Backend, OrphanGrace: d.engine.OrphanGrace, Here: d.engine.OnThisHost, Program: d.opt.Program, Hooks: coordinator.Hooks{SaveState: d.save}, Log: d.log,
 	}
 	if d.old != nil {
-		cfg.Recovered.Saved = d.old.Saved
+		cfg.Recovered.Saved, cfg.Recovered.Allocation = d.old.Saved, d.old.Allocation
 		if d.hosting == nil { // else its engine tells the agents
 			cfg.Recovered.Address = d.old.Address
 		}

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -88,6 +89,17 @@ func (l *Machine) joined(e AgentJoined) {
 	l.rejoined(x, e.Tasks)
 	l.launchDue()
 	l.becomeReady()
+}
+
+// kept returns how many executors of an earlier driver are there, or on their way back.
+func (l *Machine) kept() int {
+	n := 0
+	for _, x := range l.execs {
+		if x.kept || x.State == ExecutorJoined || x.State == ExecutorReady || x.State == ExecutorSilent {
+			n++
+		}
+	}
+	return n
 }
 
 // anew gives up an executor for the attempt of it that the engine is asked for. Its agent
@@ -259,35 +271,49 @@ func (l *Machine) replace(x *Executor) {
 
 // Missing names who has not come and why, in one line.
 func (l *Machine) Missing() string {
-	ready := 0
+	there, who := l.absent(func(x *Executor) bool { return x.State != ExecutorReady })
+	line := fmt.Sprintf("%d of %d executors came", there, len(l.execs))
+	if l.takingOver {
+		line += "; the engine has not said which of them it keeps"
+	}
+	if who != "" {
+		line += "; missing " + who
+	}
+	return line
+}
+
+// RunAwaits returns what a run that starts or restarts waits for, in one line; "" where it waits
+// for no executor.
+func (l *Machine) RunAwaits() string {
+	if l.next == nil && (l.run == nil || !l.run.awaitsExecutors()) {
+		return ""
+	}
+	_, who := l.absent(func(x *Executor) bool { return !x.inRun.left && (x.State != ExecutorReady || x.Busy) })
+	return who
+}
+
+// absent returns how many executors are there, and the others with the reason of each.
+func (l *Machine) absent(missing func(*Executor) bool) (there int, others string) {
 	var who []string
 	for _, x := range l.execs {
-		if x.State == ExecutorReady {
-			ready++
+		if !missing(x) {
+			there++
 			continue
 		}
-		s := x.Task.String()
+		s, why := x.Task.String(), x.Why
 		if x.Host != "" {
 			s += " on " + x.Host
 		}
-		who = append(who, s+": "+x.Why)
+		if x.State == ExecutorReady {
+			why = "its last task is being ended"
+		}
+		who = append(who, s+": "+why)
 	}
 	const most = 5
 	if len(who) > most {
 		who = append(who[:most], fmt.Sprintf("and %d more", len(who)-most))
 	}
-	line := fmt.Sprintf("%d of %d executors came", ready, len(l.execs))
-	if l.takingOver {
-		line += "; the engine has not said which of them it keeps"
-	}
-	for i, w := range who {
-		sep := "; missing "
-		if i > 0 {
-			sep = "; "
-		}
-		line += sep + w
-	}
-	return line
+	return there, strings.Join(who, "; ")
 }
 
 // environmentFailed is the kind of a failure for which no executor can be blamed: what is

@@ -49,6 +49,9 @@ func (l *Machine) engineEvent(e Event) {
 	case Recovered:
 		longer := l.within() > l.limits.Reserve
 		l.takingOver = false
+		if kept := l.kept(); kept < len(l.execs) {
+			l.note(true, "the engine kept %d of %d executors of the last driver; asking for %d new %s", kept, len(l.execs), len(l.execs)-kept, plural(len(l.execs)-kept, "executor"))
+		}
 		l.do(SetTimer{"return", l.limits.Heartbeat})
 		if longer && l.state == Reserving {
 			l.do(SetTimer{"reserve", l.within()})

@@ -137,6 +137,10 @@ func bar(share float64) (text, html string) {
 func RunView(st *clusterpb.RunStatus) Bundle {
 	title := RunTitle(st)
 	b := Bundle{Text: title + "\n", HTML: `<div><b style="` + runTone(st.GetState()).Style() + `">` + Escape(title) + "</b></div>"}
+	if w := st.GetWaiting(); w != "" {
+		b.Text += "waits for " + w + "\n"
+		b.HTML += `<div style="` + ToneBusy.Style() + `">waits for ` + Escape(w) + "</div>"
+	}
 	p := st.GetProgress()
 	if share := done(p, paceOf(st).slowest); share >= 0 {
 		if st.GetState() == "finished" {

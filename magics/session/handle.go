@@ -6,17 +6,19 @@ import (
 	"sync/atomic"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // Handle is a cluster the session holds.
 type Handle struct {
 	Name   string
 	Client clusterpb.ControlClient
-	owned  bool // released when the kernel is shut down
-	drop   context.CancelFunc
-	held   atomic.Bool
-	open   func() // opens the presence stream
+	State  *State // that holds it
+	// Recovered: the last verb started a driver for it in the place of one that died.
+	Recovered bool
+	owned     bool // released when the kernel is shut down
+	drop      context.CancelFunc
+	held      atomic.Bool
+	open      func() // opens the presence stream
 }
 
 func closeClient(c clusterpb.ControlClient) {
@@ -25,13 +27,16 @@ func closeClient(c clusterpb.ControlClient) {
 	}
 }
 
+// Explain returns the error of a failed call to this cluster in words.
+func (m *Handle) Explain(err error) error { return m.State.Explain(m.Name, err) }
+
 // Recall asks for the runs of the cluster, or all that its directory holds.
 func (m *Handle) Recall(ctx context.Context, all bool) (*clusterpb.HistoryReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	r, err := m.Client.History(ctx, &clusterpb.HistoryRequest{All: all})
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	return r, nil
 }

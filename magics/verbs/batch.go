@@ -117,7 +117,7 @@ func (inv *invocation) batchRun(ctx context.Context, m *session.Handle, req *clu
 		return value, err
 	}
 	if _, err := m.Client.Detach(ctx, &clusterpb.DetachRequest{}); err != nil && render.Active(run) {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	return result.OfRun(m.Name, run), nil
 }

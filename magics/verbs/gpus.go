@@ -54,7 +54,7 @@ func (inv *invocation) findGPUReply(ctx context.Context) (*clusterpb.GPUsReply, 
 	m, err := inv.session.Pick(ctx, inv.Command)
 	if err == nil {
 		r, err := m.Client.GPUs(ctx, &clusterpb.GPUsRequest{})
-		return r, result.Answered(err)
+		return r, m.Explain(err)
 	}
 	var none *result.ClusterError
 	if !errors.As(err, &none) || inv.Has("cluster") || inv.session.Options.Inventory == nil {

@@ -90,15 +90,14 @@ func (inv *invocation) logsRequest() (*clusterpb.LogsRequest, error) {
 
 // streamLogs shows what a cluster's driver sends.
 func (inv *invocation) streamLogs(ctx context.Context, m *session.Handle, req *clusterpb.LogsRequest) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := m.Client.Logs(ctx, req)
-	if err != nil {
-		return result.Answered(err)
-	}
-	updates, stop := receive(stream.Recv)
-	defer stop()
-	defer cancel()
+	stream := session.OpenStream(ctx, m, inv.out, func(ctx context.Context, c clusterpb.ControlClient) (func() (*clusterpb.LinesReply, error), error) {
+		lines, err := c.Logs(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return lines.Recv, nil
+	})
+	defer stream.Close()
 	p := inv.printer()
 	p.Shows(cmp.Or(req.GetAllocation(), m.Name), req.GetRun())
 	defer p.Close()
@@ -107,25 +106,38 @@ func (inv *invocation) streamLogs(ctx context.Context, m *session.Handle, req *c
 		select {
 		case <-inv.out.Interrupts():
 			return nil
-		case u := <-updates:
+		case u := <-stream.Updates:
 			switch {
-			case errors.Is(u.err, io.EOF):
+			case errors.Is(u.Err, io.EOF):
 				if written == 0 && !req.GetFollow() {
 					inv.out.Stdout(noLines(req) + "\n")
 				}
 				return nil
-			case u.err != nil:
-				return result.Answered(u.err)
+			case u.Err != nil && !req.GetFollow():
+				return m.Explain(u.Err)
+			case u.Err != nil:
+				if written > 0 { // the next driver sends what comes after it
+					req.Last = 0
+				}
+				if err := stream.Reopen(u.Err); err != nil {
+					return err
+				}
+				continue
 			}
-			if gap := u.msg.GetGap(); gap != "" {
+			stream.Heard()
+			if gap := u.Msg.GetGap(); gap != "" {
 				p.Gap(gap)
 			}
-			p.Heading(u.msg.GetHeading())
-			written += len(u.msg.GetLines())
-			if !req.GetFollow() {
-				still(u.msg.GetLines())
+			p.Heading(u.Msg.GetHeading())
+			lines := u.Msg.GetLines()
+			written += len(lines)
+			if req.GetFollow() && len(lines) > 0 {
+				req.SinceUnixNano = max(req.GetSinceUnixNano(), lines[len(lines)-1].GetUnixNano()+1)
 			}
-			p.Lines(u.msg.GetLines())
+			if !req.GetFollow() {
+				still(lines)
+			}
+			p.Lines(lines)
 			p.Flush()
 		}
 	}

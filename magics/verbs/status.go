@@ -37,7 +37,7 @@ func (inv *invocation) status(ctx context.Context) (result.Value, error) {
 	}
 	st, err := m.Status(ctx)
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	for name := range st.GetRequest().GetEnv() {
 		st.Request.Env[name] = "" // it may be a secret, and a notebook keeps what it shows

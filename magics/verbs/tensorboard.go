@@ -49,7 +49,7 @@ func (inv *invocation) tensorboard(ctx context.Context) (result.Value, error) {
 	defer cancel()
 	r, err := m.Client.TensorBoard(ctx, req)
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	runs, err := m.History(ctx, req.GetRun() > 0)
 	if err != nil {
