@@ -21,8 +21,11 @@ func historyVerb() row {
 	return row{
 		Verb: command.Verb{
 			Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true,
-			Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "also the runs that earlier clusters left in its directory"}, {Name: "prune", Kind: command.KindDuration, Meta: "AGE", Bare: "30d", Help: "remove runs that are older and whose programs left no files, also those of other clusters in the same folder tfcluster-runs"},
-				jsonOption(), pastClusterOption(), nowOption()}, Example: "history",
+			Options: []command.Option{
+				{Name: "all", Kind: command.KindFlag, Help: "also the runs that earlier clusters left in its directory"},
+				{Name: "prune", Kind: command.KindDuration, Meta: "AGE", Bare: "30d", Help: "remove runs that are older and whose programs left no files, also those of other clusters in the same folder tfcluster-runs"},
+				jsonOption(), pastClusterOption(), nowOption(),
+			}, Example: "history",
 			Long: "Also of a cluster that is over; -c takes its name, or YARN's of its application. --prune removes records and lines of old runs; a run stays whole if its program left a checkpoint, a model, an event file or another file.",
 		},
 		run: (*invocation).history,
