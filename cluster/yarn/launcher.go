@@ -64,7 +64,7 @@ func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte)
 		return nil, err
 	}
 	app, _, err := submit(ctx, s, req, func(c *yarnpb.ApplicationSubmissionContext, app application, program shipped) error {
-		return describeMaster(c, masterInput{Driver: input, Conf: s.Conf.Some(masterNeeds...), User: s.User, Program: program, Near: app.near}, req.Reserve.GetEngine()[engineBoard] != "")
+		return describeMaster(c, masterInput{Driver: input, Conf: s.Conf.WithPrefix(masterNeeds...), User: s.User, Program: program, Near: app.near}, req.Reserve.GetEngine()[engineBoard] != "")
 	})
 	if err != nil {
 		return nil, err
