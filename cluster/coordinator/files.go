@@ -27,7 +27,7 @@ type files struct {
 	Directory
 	Artifacts
 	receiver *runfiles.Receiver // of executors with disks of their own
-	depot    *ship.Depot        // of what executors fetch
+	depot    *ship.Store        // of what executors fetch
 	events   eventLooks
 }
 
