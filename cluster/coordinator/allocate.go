@@ -118,7 +118,7 @@ func (c *Coordinator) engineEvent(e cluster.Event) {
 	case cluster.Granted:
 		c.execs.granted[e.Executor] = e
 		c.saveSoon() // what was granted is what a later driver must find
-		c.handle(lifecycle.Granted{Exec: e.Executor, Attempt: e.Attempt, Host: e.Host, Kept: e.Recovered})
+		c.handle(lifecycle.Granted{Exec: e.Executor, Attempt: e.Attempt, Host: e.Host, Recovered: e.Recovered})
 	case cluster.Warning:
 		c.saveSoon() // such as which nodes are left out
 		c.note(e.Text, true)

@@ -368,7 +368,7 @@ func TestStartBehindTakeover(t *testing.T) {
 		stream.every = func(u *clusterpb.StartUpdate) {
 			run := u.GetRun()
 			switch {
-			case strings.HasPrefix(run.GetWaiting(), "0 of 2 executors came") && !waited:
+			case strings.HasPrefix(run.GetWaiting(), "0 of 2 executors are ready") && !waited:
 				waited = true
 				if run.GetId() != 3 || run.GetState() != "starting" {
 					t.Errorf("what waits is shown as %v", run)

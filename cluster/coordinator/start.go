@@ -280,7 +280,7 @@ func (c *Coordinator) carryOut(p *runPlan) *record {
 	}
 	c.runs.program, c.runs.given = p.req, p.given
 	c.runs.lastRun = p.status.GetId()
-	c.files.keeper.Allow(c.runs.lastRun)
+	c.files.receiver.Allow(c.runs.lastRun)
 	rec := newRecord(p.status)
 	rec.shown.told, rec.shown.from = c.notes.said(), c.notes.said()
 	c.runs.records = append(c.runs.records, rec)

@@ -89,7 +89,7 @@ func Configuration(dir string) (driver.Hadoop, error) {
 	if err != nil {
 		return driver.Hadoop{}, err
 	}
-	h := driver.Hadoop{Properties: conf.Some(forClients...)}
+	h := driver.Hadoop{Properties: conf.WithPrefix(forClients...)}
 	if h.User, err = hadoopconf.User(); err != nil {
 		return driver.Hadoop{}, err
 	}

@@ -157,7 +157,7 @@ print("done", flush=True)
 	}
 	r.Line("[worker:0] done")
 	finished(t, r) // although HDFS is away, which is said
-	if !strings.Contains(r.Notes(), "training goes on") && !strings.Contains(r.Notes(), "and follows") {
+	if !strings.Contains(r.Notes(), "training continues") && !strings.Contains(r.Notes(), "and follows") {
 		t.Errorf("notes: %q", r.Notes())
 	}
 	h.NameNode.Start()

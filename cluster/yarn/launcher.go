@@ -71,7 +71,7 @@ func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte)
 		return nil, err
 	}
 	app, _, err := submit(ctx, s, req, func(c *yarnpb.ApplicationSubmissionContext, app application, program shipped) error {
-		return describeMaster(c, masterInput{Driver: input, Conf: s.Conf.Some(masterNeeds...), User: s.User, Program: program, Near: app.near}, req.Reserve.GetEngine())
+		return describeMaster(c, masterInput{Driver: input, Conf: s.Conf.WithPrefix(masterNeeds...), User: s.User, Program: program, Near: app.near}, req.Reserve.GetEngine())
 	})
 	if err != nil {
 		return nil, err

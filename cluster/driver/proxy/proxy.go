@@ -63,7 +63,7 @@ type Config struct {
 type Proxy struct {
 	cfg    Config
 	boards boards
-	depot  *ship.Depot   // of what is given on this host
+	depot  *ship.Store   // of what is given on this host
 	poke   chan struct{} // capacity 1: the driver may be elsewhere
 	done   chan struct{} // closed when the cluster is over
 	end    func()        // has the cluster ended by force
