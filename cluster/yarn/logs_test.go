@@ -128,7 +128,7 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 		if err := read(cluster.LogQuery{Task: found[1]}, &named); err != nil || named.String() != one.String() {
 			t.Errorf("%s, %s: %v\n%s", where, found[1], err, named.String())
 		}
-		if err := read(cluster.LogQuery{Task: "ps:0"}, &none); none.Len() > 0 || err != nil && !strings.Contains(err.Error(), "hold nothing of ps:0") && !strings.Contains(err.Error(), "is nothing of what is asked for") {
+		if err := read(cluster.LogQuery{Task: "ps:0"}, &none); none.Len() > 0 || err != nil && !strings.Contains(err.Error(), "contain nothing of ps:0") && !strings.Contains(err.Error(), "nothing on HDFS matches") {
 			t.Errorf("%s, of a task that does not exist: %v\n%s", where, err, none.String())
 		}
 		return found[1]
@@ -172,7 +172,7 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 		id, user, want string
 	}{
 		{unknown, "", "YARN does not know that application"},
-		{application, "stranger", "are for "},
+		{application, "stranger", "can be read only by "},
 		{"application_x", "", "is no application"},
 	} {
 		var out logText
