@@ -192,7 +192,7 @@ func (a *allocation) requestContainer(id cluster.ExecutorID) {
 	if a.app.master == nil || !a.backoff.Until.IsZero() {
 		return // becomeMaster or askAgain sends the request
 	}
-	a.app.master.Ask(a.ask(x))
+	a.app.master.Request(a.containerRequest(x))
 	a.beatNow()
 }
 
@@ -212,12 +212,12 @@ func (a *allocation) beatNow() {
 }
 
 // ask returns the container request of an executor. It is called with mu held.
-func (a *allocation) ask(x *executor) protocol.Ask {
+func (a *allocation) containerRequest(x *executor) protocol.ContainerRequest {
 	near := a.app.near[x.request.ID]
 	if a.excluded[near.Host] {
-		near = protocol.Spot{}
+		near = protocol.Locality{}
 	}
-	return protocol.Ask{ID: x.requestID, Priority: x.priority, Resource: resource(x.request.Each), Label: x.request.Each.GetNodeLabel(), Near: near}
+	return protocol.ContainerRequest{ID: x.requestID, Priority: x.priority, Resource: resource(x.request.Each), Label: x.request.Each.GetNodeLabel(), Near: near}
 }
 
 // kind is a container's size and node label.
@@ -251,7 +251,7 @@ func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
 			}
 		}
 		if x.requestID != 0 { // a container that YARN allocates for it must be released
-			a.app.master.Disown(a.ask(x))
+			a.app.master.WithdrawEarlier(a.containerRequest(x))
 			x.requestID = 0
 		}
 		a.requestContainer(id)

@@ -22,7 +22,7 @@ type application struct {
 	id     *yarnpb.ApplicationId // nil until one is submitted
 	master *protocol.Master      // nil until YARN has activated the application
 	nodes  *protocol.Nodes
-	near   map[cluster.ExecutorID]protocol.Spot // preferred nodes of the first containers: see placements
+	near   map[cluster.ExecutorID]protocol.Locality // preferred nodes of the first containers: see placements
 }
 
 // submit validates the request and submits an application for it. If change is not nil, it may modify
@@ -222,7 +222,7 @@ func (a *allocation) becomeMaster() error {
 	master.Exclude(slices.Collect(maps.Keys(a.excluded))...)
 	for _, x := range a.executors {
 		if x.requestID != 0 {
-			master.Ask(a.ask(x))
+			master.Request(a.containerRequest(x))
 		}
 	}
 	a.mu.Unlock()

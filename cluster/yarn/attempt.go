@@ -55,7 +55,7 @@ type masterContainer struct {
 	number  int32 // of the attempt, from 1 on
 	token   credentials.Token
 	program cachedFile
-	near    map[cluster.ExecutorID]protocol.Spot // for the first attempt
+	near    map[cluster.ExecutorID]protocol.Locality // for the first attempt
 	host    string
 	input   []byte
 }

@@ -125,7 +125,7 @@ func (a *allocation) askAgain(app application, now time.Time) {
 	for id, x := range a.executors {
 		if x.requestID != 0 {
 			x.requestedAt, x.pendingReason = now, "asked for again"
-			app.master.Ask(a.ask(x))
+			app.master.Request(a.containerRequest(x))
 			asked = append(asked, cluster.Pending{Executor: id, Why: x.pendingReason})
 		}
 	}

@@ -116,7 +116,7 @@ func (a *allocation) heartbeatLoop() error {
 }
 
 // handleHeartbeat handles the response to a heartbeat.
-func (a *allocation) handleHeartbeat(app application, b protocol.Beat) {
+func (a *allocation) handleHeartbeat(app application, b protocol.Heartbeat) {
 	app.nodes.Tokens(b.GetNmTokens())
 	if b.Resynced != nil {
 		app.nodes.Tokens(b.Resynced.GetNmTokensFromPreviousAttempts())

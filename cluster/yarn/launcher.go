@@ -31,7 +31,7 @@ type masterInput struct {
 	User    string            `json:"user"`
 	Program cachedFile        `json:"program"`
 
-	Near map[cluster.ExecutorID]protocol.Spot `json:"near,omitempty"` // for the first attempt
+	Near map[cluster.ExecutorID]protocol.Locality `json:"near,omitempty"` // for the first attempt
 }
 
 // masterProperties are the prefixes of the properties that a managed ApplicationMaster gets from its

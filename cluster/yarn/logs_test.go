@@ -173,7 +173,7 @@ func readsLogs(t *testing.T, h *hadooptest.Cluster) {
 	}{
 		{unknown, "", "YARN does not know that application"},
 		{application, "stranger", "can be read only by "},
-		{"application_x", "", "is no application"},
+		{"application_x", "", "is not an application ID"},
 	} {
 		var out logText
 		err := read(&clusterpb.ReserveRequest{Engine: engineOptions(h, "user", tt.user)}, tt.id, nil)(cluster.LogQuery{}, &out)

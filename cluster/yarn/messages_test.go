@@ -128,7 +128,7 @@ func TestPriorities(t *testing.T) {
 	a := newAllocation(site.Site{}, req, application{}, saved{})
 	defer a.stop()
 	for i, want := range []int32{1, 1, 2, 3, 4, 2, 1} {
-		if got := a.ask(a.executors[req.Executors[i].ID]).Priority; got != want {
+		if got := a.containerRequest(a.executors[req.Executors[i].ID]).Priority; got != want {
 			t.Errorf("executor %d has priority %d, want %d", i, got, want)
 		}
 	}

@@ -11,9 +11,9 @@ import (
 // that name it, as far as they fit, but only one request that names no node; so unnamed requests would wait
 // for one heartbeat each and be spread at random. If there are more nodes than executors, naming a node
 // would only make a request wait for that node's heartbeat.
-func placements(executors []cluster.ExecutorRequest, nodes []*yarnpb.NodeReport) map[cluster.ExecutorID]protocol.Spot {
+func placements(executors []cluster.ExecutorRequest, nodes []*yarnpb.NodeReport) map[cluster.ExecutorID]protocol.Locality {
 	type room struct {
-		spot  protocol.Spot
+		spot  protocol.Locality
 		free  *yarnpb.Resource
 		count int // executors placed here
 	}
@@ -21,12 +21,12 @@ func placements(executors []cluster.ExecutorRequest, nodes []*yarnpb.NodeReport)
 	for _, n := range nodes {
 		if partition(n) == "" && n.GetRackName() != "" {
 			rooms = append(rooms, &room{
-				spot: protocol.Spot{Host: n.GetNodeId().GetHost(), Rack: n.GetRackName()},
+				spot: protocol.Locality{Host: n.GetNodeId().GetHost(), Rack: n.GetRackName()},
 				free: minus(n.GetCapability(), n.GetUsed()),
 			})
 		}
 	}
-	near := map[cluster.ExecutorID]protocol.Spot{}
+	near := map[cluster.ExecutorID]protocol.Locality{}
 	if len(executors) <= len(rooms) {
 		return near
 	}
