@@ -31,7 +31,7 @@ import (
 func managed(t testing.TB, y *hadooptest.Cluster) clustertest.Harness {
 	h := harness(t, y)
 	h.Reserve.Engine["managed"] = "true"
-	h.Elsewhere = true
+	h.RemoteResults = true
 	return h
 }
 
