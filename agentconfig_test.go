@@ -96,7 +96,7 @@ func TestAgentConfig(t *testing.T) {
 					t.Fatal(err)
 				}
 				sum := sha256.Sum256(program)
-				order, err := json.Marshal(slot.Order{
+				order, err := json.Marshal(slot.Request{
 					Identity: "c", Coordinator: ln.Addr().String(), Digest: hex.EncodeToString(sum[:]), Python: "sh", Hold: true, Assigned: true, Executor: "0", Config: encoded,
 				})
 				if err != nil {

@@ -27,7 +27,7 @@ func engines(attempt *yarn.Attempt) cluster.Engines {
 
 // takeAttempt takes up the attempt of an application whose container this process is.
 func takeAttempt(ctx context.Context, dir string) (*yarn.Attempt, error) {
-	return yarn.TakeAttempt(ctx, dir, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	return yarn.OpenAttempt(ctx, dir, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
 
 // agentConfig is an agent's configuration: of its container, or what a backend writes to its
@@ -44,7 +44,7 @@ func runSlot(ctx context.Context, _ []string) error { return slot.Main(ctx, os.S
 
 // exitCode is the exit code of a part that failed. An engine may read its own from it.
 func exitCode(err error) int {
-	if errors.Is(err, yarn.ErrDriver) {
+	if errors.Is(err, yarn.ErrDriverUnreachable) {
 		return yarn.UnreachableCode
 	}
 	return 1

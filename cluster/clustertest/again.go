@@ -12,8 +12,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// testSameDirectory reserves a second cluster under the name and with the directory of one
-// that is over: it has none of that one's runs, unless it is asked for them.
+// testSameDirectory reserves a second cluster with the name and the directory of an earlier one. It has none
+// of the earlier cluster's runs, unless they are requested.
 func testSameDirectory(t *testing.T, h Harness) {
 	first := h.Start(t, "worker=1")
 	if st := first.Script(checkpointing).Wait(); st.GetId() != 1 || st.GetState() != "finished" {
@@ -22,7 +22,7 @@ func testSameDirectory(t *testing.T, h Harness) {
 	first.End()
 	c := h.Start(t, "worker=1", func(r *clusterpb.ReserveRequest) {
 		r.Name = first.Name
-		if !h.Elsewhere {
+		if !h.RemoteResults {
 			r.Dir = first.Dir
 		}
 	})
@@ -46,8 +46,8 @@ func testSameDirectory(t *testing.T, h Harness) {
 	if err != nil || len(all.GetRuns()) != 1 || all.GetEarlier() != 0 {
 		t.Errorf("the whole history is %v: %v", all, err)
 	}
-	if lines := c.logs(ctx, 1); lines == 0 {
-		t.Error("the lines of run 1 are not shown to who asks for them")
+	if lines := c.countLines(ctx, 1); lines == 0 {
+		t.Error("the lines of run 1 cannot be read")
 	}
 	st := c.Script(checkpointing, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" }).Wait()
 	if st.GetId() != 2 || st.GetResumedFrom() != "run 1 of an earlier cluster" {
@@ -59,8 +59,8 @@ func testSameDirectory(t *testing.T, h Harness) {
 	}
 }
 
-// logs is how many lines of a run the driver shows.
-func (c *Cluster) logs(ctx context.Context, run int32) (lines int) {
+// countLines returns how many lines of a run the driver returns.
+func (c *Cluster) countLines(ctx context.Context, run int32) (lines int) {
 	c.T.Helper()
 	s, err := c.Client.Logs(ctx, &clusterpb.LogsRequest{Run: run})
 	if err != nil {

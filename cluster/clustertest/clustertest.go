@@ -22,22 +22,19 @@ import (
 // Deadline bounds every wait of the suite: a test that reaches it has failed.
 const Deadline = 2 * time.Minute
 
-// Harness is what a backend's tests give the suite.
+// Harness has what the suite needs from a backend's tests.
 type Harness struct {
-	// Program is the tfcluster binary; Python an interpreter with the standard
-	// library at least.
+	// Program is the tfcluster binary; Python is an interpreter that has at least the standard library.
 	Program, Python string
-	// Reserve is the request that all clusters of the suite begin with.
+	// Reserve is the request on which all clusters of the suite are based.
 	Reserve *clusterpb.ReserveRequest
-	// Elsewhere: the results go where the driver chooses, which is not this host.
-	Elsewhere bool
-	// Launched is called with each cluster that was launched, before its executors are
-	// awaited; may be nil.
+	// RemoteResults is set if the driver stores the results elsewhere than on this host.
+	RemoteResults bool
+	// Launched, if it is not nil, is called with each launched cluster before its executors are ready.
 	Launched func(t testing.TB, name string)
 }
 
-// Build builds the tfcluster binary once for a package's tests, into a folder that
-// the caller removes.
+// Build builds the tfcluster binary for a package's tests, into a folder that the caller removes.
 func Build(dir string) (string, error) {
 	program := filepath.Join(dir, "tfcluster")
 	cmd := exec.Command("go", "build", "-o", program, "github.com/tfcluster/tfcluster")
@@ -47,8 +44,8 @@ func Build(dir string) (string, error) {
 	return program, nil
 }
 
-// FindPython is the project's interpreter with TensorFlow: TFCLUSTER_TEST_PYTHON, or
-// .venv above the package. It skips the test, saying so, where there is none.
+// FindPython returns the project's interpreter with TensorFlow: TFCLUSTER_TEST_PYTHON, or .venv in an enclosing
+// folder. It skips the test with a message if there is none.
 func FindPython(t testing.TB) string {
 	t.Helper()
 	if p := os.Getenv("TFCLUSTER_TEST_PYTHON"); p != "" {
@@ -68,18 +65,18 @@ func FindPython(t testing.TB) string {
 	return ""
 }
 
-// Cluster is a live cluster under test.
+// Cluster is a running cluster under test.
 type Cluster struct {
 	*client.Client
 	T   testing.TB
 	Dir string
 	h   Harness
 
-	over *sync.Once
+	endOnce *sync.Once
 }
 
-// Start launches a cluster of the given roles ("worker=2 ps=1") and waits until it
-// is ready. The test's end shuts it down and fails on what is left.
+// Start launches a cluster with the given roles ("worker=2 ps=1") and waits until it is ready. At the test's end
+// the cluster is shut down, and the test fails if anything is left.
 func (h Harness) Start(t testing.TB, roles string, change ...func(*clusterpb.ReserveRequest)) *Cluster {
 	t.Helper()
 	c := h.Launch(t, roles, change...)
@@ -97,13 +94,13 @@ func (h Harness) Launch(t testing.TB, roles string, change ...func(*clusterpb.Re
 	if err != nil {
 		t.Fatalf("launch: %v", err)
 	}
-	return h.take(t, client, req)
+	return h.newCluster(t, client, req)
 }
 
-// take makes the test's end see to the end of a cluster.
-func (h Harness) take(t testing.TB, client *client.Client, req *clusterpb.ReserveRequest) *Cluster {
-	c := &Cluster{Client: client, T: t, Dir: req.GetDir(), h: h, over: &sync.Once{}}
-	if h.Elsewhere {
+// newCluster returns a cluster that ends with the test.
+func (h Harness) newCluster(t testing.TB, client *client.Client, req *clusterpb.ReserveRequest) *Cluster {
+	c := &Cluster{Client: client, T: t, Dir: req.GetDir(), h: h, endOnce: &sync.Once{}}
+	if h.RemoteResults {
 		c.Dir = req.GetWorkingDir()
 	}
 	t.Cleanup(c.End)
@@ -113,14 +110,14 @@ func (h Harness) take(t testing.TB, client *client.Client, req *clusterpb.Reserv
 	return c
 }
 
-// request is a reservation under a name of its own.
+// request returns a reservation with a unique name.
 func (h Harness) request(t testing.TB, roles string, change ...func(*clusterpb.ReserveRequest)) *clusterpb.ReserveRequest {
 	t.Helper()
 	req := &clusterpb.ReserveRequest{
 		Name: "t-" + strings.ToLower(rand.Text()[:12]), Backend: h.Reserve.GetBackend(), Python: h.Python, Zygote: h.Reserve.GetZygote(), Env: h.Reserve.GetEnv(), IdleMillis: h.Reserve.GetIdleMillis(),
 		Engine: h.Reserve.GetEngine(), TimeoutMillis: Deadline.Milliseconds(), Dir: t.TempDir(), WorkingDir: t.TempDir(),
 	}
-	if h.Elsewhere {
+	if h.RemoteResults {
 		req.Dir = ""
 	}
 	for part := range strings.FieldsSeq(roles) {
@@ -144,7 +141,7 @@ func (c *Cluster) Ready() {
 	}
 }
 
-// Reserved waits for the reservation's end and returns its failure, if it is one.
+// Reserved waits until the reservation has succeeded or failed, and returns its failure, or nil.
 func (c *Cluster) Reserved() *clusterpb.Failure {
 	c.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
@@ -179,9 +176,9 @@ func (c *Cluster) driverLog() string {
 	return b.String()
 }
 
-// End shuts the cluster down if it lives and fails the test on leftovers. The test's end
-// does so too.
-func (c *Cluster) End() { c.over.Do(c.end) }
+// End shuts the cluster down if it runs, and fails the test if anything is left. It is called at the test's end
+// too.
+func (c *Cluster) End() { c.endOnce.Do(c.end) }
 
 func (c *Cluster) end() {
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
@@ -194,7 +191,7 @@ func (c *Cluster) end() {
 	if err == nil {
 		_, err = s.Recv()
 	}
-	if err != nil { // it may have ended by itself; that it did end is seen below
+	if err != nil { // it may have ended by itself; its end is checked below
 		c.T.Logf("shutdown: %v", err)
 	}
 	c.Close()
@@ -203,7 +200,7 @@ func (c *Cluster) end() {
 		WaitFor(c.T, fmt.Sprintf("the end of process %d", pid), func() bool { return !state.ProcessOf(pid).Alive() })
 	}
 	gone := func(path string) {
-		WaitFor(c.T, "the end of "+path, func() bool { _, err := os.Stat(path); return errors.Is(err, os.ErrNotExist) })
+		WaitFor(c.T, "the removal of "+path, func() bool { _, err := os.Stat(path); return errors.Is(err, os.ErrNotExist) })
 	}
 	if dir, err := state.Dir(c.Name); err == nil {
 		gone(dir)
@@ -218,7 +215,7 @@ func (c *Cluster) alive() bool {
 	return err == nil && s.Driver.Alive()
 }
 
-// pids are the processes of the cluster's agents and tasks.
+// pids returns the processes of the cluster's agents and tasks.
 func (c *Cluster) pids(ctx context.Context) []int {
 	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
 	if err != nil {
@@ -238,7 +235,7 @@ func (c *Cluster) pids(ctx context.Context) []int {
 	return pids
 }
 
-// WaitFor polls until the condition holds; at the deadline the test has failed.
+// WaitFor polls until the condition holds. At the deadline the test fails.
 func WaitFor(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(Deadline); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -246,10 +243,10 @@ func WaitFor(t testing.TB, what string, holds func() bool) {
 			return
 		}
 	}
-	t.Errorf("waited %s in vain for %s", Deadline, what)
+	t.Errorf("waited %s for %s", Deadline, what)
 }
 
-// Task is how a task stands, asked of the driver now.
+// Task returns the present status of a task.
 func (c *Cluster) Task(task string) *clusterpb.TaskStatus {
 	c.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)

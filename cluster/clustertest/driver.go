@@ -53,8 +53,8 @@ func testIdle(t *testing.T, h Harness) {
 	WaitFor(t, "its agent's end", func() bool { return !state.ProcessOf(agent).Alive() })
 }
 
-// others are clients of a cluster that calls made at once gave.
-func others(n int, call func(context.Context) (*client.Client, error)) (clients []*client.Client, errs []error) {
+// concurrently makes n calls at the same time and returns their clients and errors.
+func concurrently(n int, call func(context.Context) (*client.Client, error)) (clients []*client.Client, errs []error) {
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
 	var mu sync.Mutex
@@ -96,9 +96,9 @@ func testTwoRecover(t *testing.T, h Harness) {
 		t.Fatal(err)
 	}
 	WaitFor(t, "the driver's end", func() bool { return !c.alive() })
-	clients, errs := others(4, func(ctx context.Context) (*client.Client, error) { return client.Recover(ctx, h.Program, c.Name) })
+	clients, errs := concurrently(4, func(ctx context.Context) (*client.Client, error) { return client.Recover(ctx, h.Program, c.Name) })
 	if len(errs) > 0 {
-		t.Fatalf("take over: %v", errs)
+		t.Fatalf("recover: %v", errs)
 	}
 	c.Close()
 	c.Client = clients[0]
@@ -117,26 +117,26 @@ func testTwoRecover(t *testing.T, h Harness) {
 
 func testOneName(t *testing.T, h Harness) {
 	req := h.request(t, "worker=1")
-	clients, errs := others(4, func(ctx context.Context) (*client.Client, error) { return client.Launch(ctx, h.Program, req) })
+	clients, errs := concurrently(4, func(ctx context.Context) (*client.Client, error) { return client.Launch(ctx, h.Program, req) })
 	if len(clients) != 1 {
-		t.Errorf("%d clusters are called %s", len(clients), req.GetName())
+		t.Errorf("%d clusters have the name %s", len(clients), req.GetName())
 	}
 	for _, err := range errs {
 		if !strings.Contains(err.Error(), "lives already") {
-			t.Errorf("the other was told %q", err)
+			t.Errorf("the other call failed with %q", err)
 		}
 	}
 	for _, client := range clients {
-		c := h.take(t, client, req)
+		c := h.newCluster(t, client, req)
 		c.Ready()
 	}
 }
 
-func testGivenUp(t *testing.T, h Harness) {
+func testCancelled(t *testing.T, h Harness) {
 	c := h.Launch(t, "worker=2")
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)
 	defer cancel()
-	s, err := c.Client.Shutdown(ctx, &clusterpb.ShutdownRequest{Force: true, Reason: "given up"})
+	s, err := c.Client.Shutdown(ctx, &clusterpb.ShutdownRequest{Force: true, Reason: "cancelled"})
 	if err == nil {
 		_, err = s.Recv()
 	}

@@ -12,9 +12,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// OwnFolder tests where tasks start on executors that are not the notebook's machine: in a
-// folder of their own, though here there is one of the notebook's path; or in one that
-// all executors have, if it is given. The program's modules are there in any case.
+// OwnFolder tests the working directory of tasks on executors that are not the notebook's machine: a folder of
+// each task, although the notebook's path exists here; or a folder that all executors have, if one is set. The
+// program's modules are available in both.
 func OwnFolder(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=2")
 	notebook := filepath.Join(t.TempDir(), "notebook")
@@ -47,16 +47,16 @@ print(beside.here, "own", len(os.listdir("wd")), ctx.working_dir == os.getcwd(),
 	if st := r.Wait(); st.GetState() != "finished" || strings.Count(r.Text(), "brought own 1 True /") != 2 || strings.Contains(r.Text(), notebook) {
 		t.Errorf("the run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
 	}
-	if left, err := os.ReadDir(notebook); err != nil || len(left) > 0 {
-		t.Errorf("in the notebook's folder lie %v: %v", left, err)
+	if files, err := os.ReadDir(notebook); err != nil || len(files) > 0 {
+		t.Errorf("the notebook's folder contains %v: %v", files, err)
 	}
 	shared := t.TempDir()
 	r = c.Script(program, start(shared))
 	if st := r.Wait(); st.GetState() != "finished" || strings.Count(r.Text(), "True "+shared) != 2 {
-		t.Errorf("with a folder given the run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
+		t.Errorf("with --working-dir the run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())
 	}
-	if left, err := filepath.Glob(filepath.Join(shared, "wd", "left-*")); err != nil || len(left) != 2 {
-		t.Errorf("in the folder given lie %v: %v", left, err)
+	if files, err := filepath.Glob(filepath.Join(shared, "wd", "left-*")); err != nil || len(files) != 2 {
+		t.Errorf("the working directory contains %v: %v", files, err)
 	}
 	missing := filepath.Join(shared, "missing")
 	r, f := c.TryScript(program, start(missing))
@@ -64,6 +64,6 @@ print(beside.here, "own", len(os.listdir("wd")), ctx.working_dir == os.getcwd(),
 		f = r.Wait().GetFailure()
 	}
 	if want := fmt.Sprintf("--working-dir %s is no folder on %s: give one that every executor has", missing, c.executor(f.GetTask()).GetHost()); !strings.Contains(f.GetSummary(), want) || strings.Contains(f.GetSummary(), "\n") {
-		t.Errorf("with a folder that is not there it fails with %q", f.GetSummary())
+		t.Errorf("with a missing folder the run fails with %q", f.GetSummary())
 	}
 }

@@ -56,7 +56,7 @@ func testStepTimeout(t *testing.T, h Harness) {
 		t.Errorf("failure is %v", f)
 	}
 	if !strings.Contains(r.Text(), "most recent call first") || !strings.Contains(r.Text(), "in <module>") {
-		t.Errorf("the task did not write where it was:\n%s", r.Text())
+		t.Errorf("the task did not write its stack:\n%s", r.Text())
 	}
 	if p := st.GetProgress(); p.GetStep() != 1 || p.GetMetrics()["loss"] != 0.5 {
 		t.Errorf("progress is %v", p)
@@ -85,7 +85,7 @@ func testRestart(t *testing.T, h Harness) {
 		t.Errorf("the checkpoints were not found:\n%s", r.Text())
 	}
 	if !strings.Contains(r.Notes(), "restart 1 of 1") {
-		t.Errorf("the restart was not said: %s", r.Notes())
+		t.Errorf("the restart is not noted: %s", r.Notes())
 	}
 }
 
@@ -106,6 +106,6 @@ func testResume(t *testing.T, h Harness) {
 	}
 	r = c.Script(checkpointing, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
 	if r.Wait(); !strings.Contains(r.Text(), "seen 2 times") {
-		t.Errorf("--resume does not take the last:\n%s", r.Text())
+		t.Errorf("--resume does not use the last run:\n%s", r.Text())
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Run is a run under test: its lines are gathered until its end.
+// Run is a run under test, whose lines are collected until its end.
 type Run struct {
 	c      *Cluster
 	Status *clusterpb.RunStatus
@@ -22,8 +22,8 @@ type Run struct {
 	done   chan struct{}
 }
 
-// Script starts a Python script on every task and waits until all have entered; a
-// failure to do so fails the test.
+// Script starts a Python script on every task and waits until all have entered it. The test fails if they do
+// not.
 func (c *Cluster) Script(body string, change ...func(*clusterpb.StartRequest)) *Run {
 	c.T.Helper()
 	r, f := c.TryScript(body, change...)
@@ -62,7 +62,7 @@ func (c *Cluster) TryScript(body string, change ...func(*clusterpb.StartRequest)
 	}
 }
 
-// Run follows a run from its start.
+// Run follows a run from its first line.
 func (c *Cluster) Run(id int32) *Run { return c.follow(&clusterpb.RunStatus{Id: id}) }
 
 func (c *Cluster) follow(st *clusterpb.RunStatus) *Run {
@@ -120,28 +120,28 @@ func (r *Run) Wait() *clusterpb.RunStatus {
 	return r.Now()
 }
 
-// Now is the run's last status.
+// Now returns the run's last status.
 func (r *Run) Now() *clusterpb.RunStatus {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.Status
 }
 
-// Text is every line so far, as a cell shows it.
+// Text returns all lines so far, as a cell shows them.
 func (r *Run) Text() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return strings.Join(r.lines, "\n")
 }
 
-// Notes is what the driver said beside the lines.
+// Notes returns the driver's notes.
 func (r *Run) Notes() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return strings.Join(r.notes, "\n")
 }
 
-// Line waits until a line with the text has come.
+// Line waits until a line contains the text.
 func (r *Run) Line(text string) {
 	r.c.T.Helper()
 	WaitFor(r.c.T, fmt.Sprintf("a line with %q", text), func() bool { return strings.Contains(r.Text(), text) })

@@ -12,28 +12,27 @@ import (
 	"testing"
 )
 
-// Shared is what several tests of a package use and what takes long to start, such as an
-// engine. The first test that asks for it starts it; Main ends it. It is safe for
-// concurrent use, as far as T is.
+// Shared is a value that several tests of a package use because it takes long to start, such as an engine. The
+// first Get starts it; Main ends it. It is safe for concurrent use as far as T is.
 type Shared[T any] struct {
 	start   func(testing.TB) T
 	once    sync.Once
 	fixture fixture
 	value   T
-	started bool // value is there; set in once
+	started bool // value is set; written in once
 }
 
-// Share returns what start will start. The testing.TB that start gets ends after all tests:
-// its Cleanup runs then, and its Errorf and Fatal fail the package.
+// Share returns a Shared that calls start. The testing.TB of start lives until all tests have ended: then its
+// Cleanup functions run, and its Errorf and Fatal fail the package.
 func Share[T any](start func(testing.TB) T) *Shared[T] { return &Shared[T]{start: start} }
 
-// Get starts it, or takes what another test started. It skips the test where start was
-// skipped, and fails it where start failed.
+// Get returns the value, and starts it if no other test has. It skips the test if start was skipped, and fails
+// the test if start failed.
 func (s *Shared[T]) Get(t testing.TB) T {
 	t.Helper()
 	s.once.Do(func() {
 		done := make(chan struct{})
-		go func() { // start may end its goroutine by Fatal or Skip
+		go func() { // start may end its goroutine with Fatal or Skip
 			defer close(done)
 			s.value = s.start(&s.fixture)
 			s.started = true
@@ -42,27 +41,27 @@ func (s *Shared[T]) Get(t testing.TB) T {
 	})
 	if !s.started {
 		if s.fixture.Skipped() {
-			t.Skip(s.fixture.said())
+			t.Skip(s.fixture.messages())
 		}
-		t.Fatalf("start what tests share: %s", s.fixture.said())
+		t.Fatalf("start the shared fixture: %s", s.fixture.messages())
 	}
 	return s.value
 }
 
-// end ends it and tells whether it failed.
+// end runs the cleanups and reports whether the fixture has failed.
 func (s *Shared[T]) end(testsFailed bool) bool {
-	s.once.Do(func() {}) // nobody may start it any more
+	s.once.Do(func() {}) // later calls of Get do not start it
 	return s.fixture.end(testsFailed)
 }
 
-// Main runs a package's tests and then ends what they shared. It returns the exit code.
+// Main runs a package's tests and then ends the shared values. It returns the exit code.
 //
-// A test of clusters may wait for a minute. So that it holds up no others, one more runs in
-// parallel than there are processors, unless -parallel says how many.
+// Tests of clusters may wait for a minute. Main runs one more test in parallel than there are processors, so
+// that a waiting test does not hold up others, unless -parallel is set.
 func Main(m *testing.M, shared ...interface{ end(testsFailed bool) bool }) int {
 	flag.Parse()
 	if f := flag.Lookup("test.parallel"); f != nil && f.Value.String() == f.DefValue {
-		_ = f.Value.Set(strconv.Itoa(runtime.GOMAXPROCS(0) + 1)) // a number is taken
+		_ = f.Value.Set(strconv.Itoa(runtime.GOMAXPROCS(0) + 1)) // a number is always valid
 	}
 	code := m.Run()
 	for _, s := range shared {
@@ -73,14 +72,14 @@ func Main(m *testing.M, shared ...interface{ end(testsFailed bool) bool }) int {
 	return code
 }
 
-// fixture is a testing.TB for what outlives a test. It has the methods that starting an
-// engine needs; the others panic.
+// fixture is a testing.TB that outlives a test. It implements the methods that are needed to start an engine;
+// the others panic.
 type fixture struct {
 	testing.TB
 
 	mu          sync.Mutex
 	cleanups    []func()        // guarded by mu
-	lines       strings.Builder // what Fatal and Skip said; guarded by mu
+	lines       strings.Builder // messages of failures and skips; guarded by mu
 	failed      bool            // guarded by mu
 	skipped     bool            // guarded by mu
 	testsFailed bool            // guarded by mu
@@ -102,7 +101,7 @@ func (f *fixture) end(testsFailed bool) bool {
 		f.cleanups = f.cleanups[:n-1]
 		f.mu.Unlock()
 		done := make(chan struct{})
-		go func() { // it may end its goroutine by Fatal
+		go func() { // it may end its goroutine with Fatal
 			defer close(done)
 			last()
 		}()
@@ -110,13 +109,13 @@ func (f *fixture) end(testsFailed bool) bool {
 	}
 }
 
-func (f *fixture) said() string {
+func (f *fixture) messages() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.lines.String()
 }
 
-func (f *fixture) say(failed, skipped bool, text string) {
+func (f *fixture) record(failed, skipped bool, text string) {
 	f.mu.Lock()
 	f.failed, f.skipped = f.failed || failed, f.skipped || skipped
 	if failed || skipped {
@@ -142,17 +141,17 @@ func (f *fixture) Cleanup(c func()) {
 func (f *fixture) TempDir() string {
 	dir, err := os.MkdirTemp("", "tfcluster-shared")
 	if err != nil {
-		f.Fatalf("make a folder for what tests share: %v", err)
+		f.Fatalf("make the shared fixture's folder: %v", err)
 	}
 	f.Cleanup(func() {
 		if err := os.RemoveAll(dir); err != nil {
-			f.Errorf("remove the folder of what tests shared: %v", err)
+			f.Errorf("remove the shared fixture's folder: %v", err)
 		}
 	})
 	return dir
 }
 
-// Failed is true too once a test of the package has failed, so that logs are then shown.
+// Failed is also true after a test of the package has failed, so that logs are shown then.
 func (f *fixture) Failed() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -165,12 +164,14 @@ func (f *fixture) Skipped() bool {
 	return f.skipped
 }
 
-func (f *fixture) Log(args ...any)                 { f.say(false, false, fmt.Sprint(args...)) }
-func (f *fixture) Logf(format string, args ...any) { f.say(false, false, fmt.Sprintf(format, args...)) }
-func (f *fixture) Error(args ...any)               { f.say(true, false, fmt.Sprint(args...)) }
+func (f *fixture) Log(args ...any) { f.record(false, false, fmt.Sprint(args...)) }
+func (f *fixture) Logf(format string, args ...any) {
+	f.record(false, false, fmt.Sprintf(format, args...))
+}
+func (f *fixture) Error(args ...any) { f.record(true, false, fmt.Sprint(args...)) }
 
 func (f *fixture) Errorf(format string, args ...any) {
-	f.say(true, false, fmt.Sprintf(format, args...))
+	f.record(true, false, fmt.Sprintf(format, args...))
 }
 
 func (f *fixture) Fatal(args ...any) {
@@ -184,7 +185,7 @@ func (f *fixture) Fatalf(format string, args ...any) {
 }
 
 func (f *fixture) Skip(args ...any) {
-	f.say(false, true, fmt.Sprint(args...))
+	f.record(false, true, fmt.Sprint(args...))
 	runtime.Goexit()
 }
 

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestShared: it is started once, and ended with what it was given.
+// TestShared: the value is started once, and its resources are removed at the end.
 func TestShared(t *testing.T) {
 	t.Parallel()
 	var starts int
@@ -17,18 +17,17 @@ func TestShared(t *testing.T) {
 		return "value"
 	})
 	if a, b := s.Get(t), s.Get(t); a != "value" || b != "value" || starts != 1 {
-		t.Errorf("it gave %q and %q, started %d times", a, b, starts)
+		t.Errorf("Get returned %q and %q, start was called %d times", a, b, starts)
 	}
 	if s.end(false) {
-		t.Error("it failed")
+		t.Error("the fixture failed")
 	}
 	if _, err := os.Stat(dir); err == nil {
 		t.Errorf("%s is left", dir)
 	}
 }
 
-// TestSharedFails: what is found at its end fails the package, and a start that fails is
-// told to each test.
+// TestSharedFails: an error in a cleanup fails the package, and an error of start fails each test.
 func TestSharedFails(t *testing.T) {
 	t.Parallel()
 	left := Share(func(t testing.TB) int {
@@ -37,7 +36,7 @@ func TestSharedFails(t *testing.T) {
 	})
 	left.Get(t)
 	if !left.end(false) {
-		t.Error("what is left does not fail it")
+		t.Error("an error in a cleanup does not fail the fixture")
 	}
 	broken := Share(func(t testing.TB) int { t.Fatal("no room"); return 1 })
 	missing := Share(func(t testing.TB) int { t.Skip("missing: Java"); return 1 })
@@ -51,14 +50,14 @@ func TestSharedFails(t *testing.T) {
 			}()
 			<-done
 		}
-		if !failed.Failed() || !strings.Contains(failed.said(), "no room") || failed.Skipped() {
-			t.Errorf("a test of one that did not start hears %q", failed.said())
+		if !failed.Failed() || !strings.Contains(failed.messages(), "no room") || failed.Skipped() {
+			t.Errorf("a test with a fixture that failed reports %q", failed.messages())
 		}
-		if !skipped.Skipped() || skipped.said() != "missing: Java" || skipped.Failed() {
-			t.Errorf("a test of one that was skipped hears %q", skipped.said())
+		if !skipped.Skipped() || skipped.messages() != "missing: Java" || skipped.Failed() {
+			t.Errorf("a test with a fixture that was skipped reports %q", skipped.messages())
 		}
 	}
 	if !broken.end(false) || missing.end(false) {
-		t.Error("one that failed does not fail the package, or one that is missing does")
+		t.Error("a failed fixture does not fail the package, or a skipped one does")
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// venv is a virtual environment of an interpreter with one module in it.
-func venv(t testing.TB, python string) string {
+// newVenv creates a virtual environment with one module.
+func newVenv(t testing.TB, python string) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "small")
 	if out, err := exec.Command(python, "-m", "venv", "--without-pip", dir).CombinedOutput(); err != nil {
@@ -30,8 +30,8 @@ func venv(t testing.TB, python string) string {
 	return dir
 }
 
-// archived packs an environment as a person does.
-func archived(t testing.TB, dir string) string {
+// pack packs an environment into an archive, as users do.
+func pack(t testing.TB, dir string) string {
 	t.Helper()
 	archive := filepath.Join(t.TempDir(), "small.tar.gz")
 	if out, err := exec.Command("tar", "-czf", archive, "-C", dir, ".").CombinedOutput(); err != nil {
@@ -40,28 +40,28 @@ func archived(t testing.TB, dir string) string {
 	return archive
 }
 
-// Shipped tests that --files and --venv are on executors with disks of their own, read anew
-// where they have changed; a file that only the notebook's folder has is named with what to do.
-// The environment is an archive or a folder, and lies below cache on the executors.
+// Shipped tests that --files and --venv are available on executors without access to this host's disks, and are
+// updated if they have changed. The error for a file that only the notebook's folder has names --files. The
+// environment is an archive or a folder, and is unpacked below cache on the executors.
 func Shipped(t *testing.T, h Harness, archive bool, cache string, change ...func(*clusterpb.ReserveRequest)) {
-	given := t.TempDir()
-	text, packed := filepath.Join(given, "a.txt"), filepath.Join(given, "b.zip")
+	dir := t.TempDir()
+	plain, packed := filepath.Join(dir, "a.txt"), filepath.Join(dir, "b.zip")
 	var zipped bytes.Buffer
 	z := zip.NewWriter(&zipped)
 	w, err := z.Create("deep/b.txt")
 	if err == nil {
 		_, err = w.Write([]byte("unpacked"))
 	}
-	if err != nil || z.Close() != nil || os.WriteFile(packed, zipped.Bytes(), 0o644) != nil || os.WriteFile(text, []byte("first"), 0o644) != nil {
-		t.Fatal("the files to give cannot be made")
+	if err != nil || z.Close() != nil || os.WriteFile(packed, zipped.Bytes(), 0o644) != nil || os.WriteFile(plain, []byte("first"), 0o644) != nil {
+		t.Fatal("cannot create the files to ship")
 	}
-	environment := venv(t, h.Python)
+	environment := newVenv(t, h.Python)
 	if archive {
-		environment = archived(t, environment)
+		environment = pack(t, environment)
 	}
 	c := h.Start(t, "worker=2", append(change, func(r *clusterpb.ReserveRequest) {
 		r.ShipEnvironment = environment
-		r.Ship = []*clusterpb.GivenFile{{Path: text, Name: "conf/a.txt"}, {Path: packed, Name: "b", Unpack: true}, {Path: given, Name: "all"}}
+		r.Ship = []*clusterpb.GivenFile{{Path: plain, Name: "conf/a.txt"}, {Path: packed, Name: "b", Unpack: true}, {Path: dir, Name: "all"}}
 	})...)
 	const reads = `
 import brought, pathlib, sys, tfcluster
@@ -72,7 +72,7 @@ pathlib.Path("conf/a.txt").write_text("spoiled")
 `
 	for i, want := range []string{"first", "first", "second"} {
 		if i == 2 {
-			if err := os.WriteFile(text, []byte(want), 0o644); err != nil {
+			if err := os.WriteFile(plain, []byte(want), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -92,15 +92,15 @@ pathlib.Path("conf/a.txt").write_text("spoiled")
 	if f == nil {
 		f = r.Wait().GetFailure()
 	}
-	if said := f.String() + r.Text(); !strings.Contains(said, "reserve with --files data/train.csv") {
-		t.Errorf("it failed with %s", said)
+	if text := f.String() + r.Text(); !strings.Contains(text, "reserve with --files data/train.csv") {
+		t.Errorf("the run failed with %s", text)
 	}
 }
 
-// AnotherPython tests that an environment whose Python executors do not have ends the
-// reservation with one line about that.
+// AnotherPython tests that the reservation fails with one line if the executors do not have the environment's
+// version of Python.
 func AnotherPython(t *testing.T, h Harness, change ...func(*clusterpb.ReserveRequest)) {
-	dir := venv(t, h.Python)
+	dir := newVenv(t, h.Python)
 	if err := os.WriteFile(filepath.Join(dir, "pyvenv.cfg"), []byte("home = /usr/bin\nversion = 3.99.1\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -9,9 +9,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// lockstep is a loop in which every step waits for all tasks, as a collective does, and
-// which reports its steps. A task that left at another step than its peer would have the
-// other end with the barrier's error.
+// lockstep is a loop in which all tasks wait for each other in every step, as in a collective. It reports its
+// steps. If one task left after an earlier step, the other's barrier would fail.
 const lockstep = `
 import tfcluster
 ctx = tfcluster.context()
@@ -43,8 +42,8 @@ func testAgreedStep(t *testing.T, h Harness) {
 	}
 }
 
-// unreachable waits in native code for a lock that is never given back, as a task in a
-// collective waits for a peer that has left.
+// unreachable waits in native code for a lock that is never released, as a task in a collective waits for a
+// peer that has left.
 const unreachable = `
 import ctypes, os, threading, time
 threading.Timer(0.2, print, ["here", os.environ["TASK_INDEX"]], {"flush": True}).start()
@@ -57,12 +56,13 @@ try:
     time.sleep(600)
 except SystemExit:
     if os.environ["TASK_INDEX"] == "0":
-        time.sleep(5)  # longer than worker:1 is given
+        time.sleep(5)  # longer than worker:1 may take
     print("saved", flush=True)
     raise
 `
 
-// testUnreachable has a grace beyond its own deadline: only the rule ends worker:1.
+// testUnreachable uses a grace period longer than the test's deadline, so that only the rule for unreachable
+// tasks kills worker:1 in time.
 func testUnreachable(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=3")
 	r := c.Script(unreachable)
@@ -81,7 +81,7 @@ func testUnreachable(t *testing.T, h Harness) {
 	}
 }
 
-// stop asks for the end of the cluster's run.
+// stop stops the cluster's run.
 func (c *Cluster) stop(graceMillis int64) {
 	c.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Deadline)

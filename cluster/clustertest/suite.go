@@ -10,46 +10,45 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// Executors are the cases of Suite in which executors are lost, taken over or given
-// back: those that differ between two ways to get them from one engine.
-var Executors = regexp.MustCompile("lost agent|reset hard|driver that died|take a cluster over|given up|idle")
+// Executors matches the cases of Suite in which executors are lost, recovered or released, which differ between
+// two modes of one engine.
+var Executors = regexp.MustCompile("lost agent|reset hard|driver that died|concurrent recoveries|cancelled|idle")
 
-// Suite is what every backend passes. Its programs need no TensorFlow: what is
-// tested is the cluster.
+// Suite runs all cases. Their programs need no TensorFlow.
 func Suite(t *testing.T, h Harness) { Cases(t, h, regexp.MustCompile("")) }
 
-// Cases are those of Suite whose names match.
+// Cases runs the cases of Suite whose names match.
 func Cases(t *testing.T, h Harness, names *regexp.Regexp) {
 	for _, c := range []struct {
 		name string
 		test func(*testing.T, Harness)
 	}{
 		{"lines of every task arrive and the run finishes", testFinish},
-		{"a start again takes new ports and new processes", testAgain},
-		{"an exception is the cause, its peers are ended", testException},
-		{"an exit code is told", testExitCode},
-		{"a killed task is the cause and the next start goes on", testKilled},
-		{"a start whose program fails at once tells why", testEarlyFailure},
-		{"ps and joined workers are ended after the chief", testParameterServers},
-		{"a stop gives time, a second kills", testStop},
-		{"a stop comes at the same step on every task", testAgreedStep},
+		{"another start uses new ports and new processes", testAgain},
+		{"an exception is the cause, and the peers are stopped", testException},
+		{"an exit code is reported", testExitCode},
+		{"a killed task is the cause, and the next start works", testKilled},
+		{"a start reports why its program failed at once", testEarlyFailure},
+		{"ps and joined workers are stopped after the chief", testParameterServers},
+		{"a stop has a grace period, a second stop kills", testStop},
+		{"a stop is at the same step on every task", testAgreedStep},
 		{"a task that a stop cannot reach is killed after its peers", testUnreachable},
 		{"a run's timeout ends it", testRunTimeout},
-		{"no step for too long ends it", testStepTimeout},
+		{"a step's timeout ends it", testStepTimeout},
 		{"a gang is restarted on new ports with its checkpoints", testRestart},
-		{"resume takes an older run's checkpoints", testResume},
+		{"resume uses an older run's checkpoints", testResume},
 		{"a lost agent is replaced", testAgentKilled},
-		{"reset hard gives new agents", testResetHard},
-		{"a flood of lines is kept whole", testFlood},
-		{"lines of any shape come through", testOddLines},
-		{"a driver that died is replaced and its tasks are ended", testDriverKilled},
-		{"two that take a cluster over find one driver", testTwoRecover},
-		{"a name is given once", testOneName},
-		{"a reservation that is given up leaves nothing", testGivenUp},
+		{"reset hard starts new agents", testResetHard},
+		{"all lines of a flood are kept", testFlood},
+		{"lines of any shape are shown", testOddLines},
+		{"a driver that died is replaced, and its tasks are stopped", testDriverKilled},
+		{"concurrent recoveries start one driver", testTwoRecover},
+		{"a name is used once", testOneName},
+		{"a cancelled reservation leaves nothing", testCancelled},
 		{"an idle cluster releases itself", testIdle},
 		{"a barrier waits for all", testBarrier},
-		{"a cluster has none of an earlier one's runs unless asked", testSameDirectory},
-		{"results are of every task, the result is worker 0's", testResults},
+		{"a cluster has no runs of earlier ones unless requested", testSameDirectory},
+		{"every task has a result, the run's result is that of worker:0", testResults},
 	} {
 		if !names.MatchString(c.name) {
 			continue
@@ -68,7 +67,7 @@ print("out of", cfg["task"]["type"], cfg["task"]["index"], "at", cfg["cluster"][
 print("err of", cfg["task"]["index"], file=sys.stderr)
 `
 
-// forever ends only by a signal; it says when it is there.
+// forever runs until it is killed, and prints a line after its start.
 const forever = `
 import time
 print("here", flush=True)
@@ -108,7 +107,7 @@ func testAgain(t *testing.T, h Harness) {
 		}
 	}
 	if len(ports) != 6 {
-		t.Errorf("6 ports were to be told, got %v", ports)
+		t.Errorf("got the ports %v, want 6", ports)
 	}
 }
 
@@ -120,14 +119,14 @@ if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
     time.sleep(0.3)
     print("about to fail", file=sys.stderr)
     raise ValueError("the learning rate is a fish")
-` + forever) // the start tells of the failure where the other task enters later than that
+` + forever) // the start returns the failure if the other task enters after it
 	st := c.Run(1).Wait()
 	f := st.GetFailure()
 	if st.GetState() != "failed" || f.GetTask() != "worker:1" || f.GetExitCode() != 1 {
 		t.Fatalf("the run is %s: %v", st.GetState(), f)
 	}
 	if !strings.Contains(f.GetSummary(), "ValueError: the learning rate is a fish") {
-		t.Errorf("summary %q does not tell the exception", f.GetSummary())
+		t.Errorf("summary %q does not contain the exception", f.GetSummary())
 	}
 	if !strings.Contains(strings.Join(f.GetLines(), "\n"), "about to fail") {
 		t.Errorf("last stderr lines are %q", f.GetLines())
@@ -150,7 +149,7 @@ func testExitCode(t *testing.T, h Harness) {
 func testEarlyFailure(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=1")
 	r, f := c.TryScript("import no_such_module_of_anyone")
-	if f == nil { // it entered before it failed
+	if f == nil { // the program was entered before it failed
 		f = r.Wait().GetFailure()
 	}
 	if !strings.Contains(f.GetSummary(), "ModuleNotFoundError") {
@@ -193,7 +192,7 @@ print("waited", ctx.task_index, round(time.time() - began, 2), flush=True)
 	}
 }
 
-// testResults runs it six times: which task ends last is left to chance.
+// testResults runs the program six times, since the order in which the tasks end is random.
 func testResults(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=2")
 	for range 6 {

@@ -32,7 +32,7 @@ func TestOnYARN(t *testing.T) {
 	for key, value := range map[string]string{
 		"spark.yarn.jars":                "local:" + sparktest.Home(t, c.Python) + "/jars/*", // not through HDFS
 		"spark.yarn.am.memory":           "512m",
-		"spark.yarn.am.extraJavaOptions": c.JVM(),
+		"spark.yarn.am.extraJavaOptions": c.JVMOptions(),
 	} {
 		h.Reserve.Engine["conf."+key] = value
 	}

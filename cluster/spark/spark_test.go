@@ -59,7 +59,7 @@ var engineHadoop = clustertest.Share(func(t testing.TB) *hadooptest.Cluster {
 func named(t testing.TB, c *sparktest.Cluster) string {
 	t.Helper()
 	name := "of a test " + rand.Text()
-	c.Own(t, name)
+	c.CheckApplications(t, name)
 	return name
 }
 
@@ -70,7 +70,7 @@ func own(t testing.TB, c *sparktest.Cluster) clustertest.Harness {
 	engine := map[string]string{"master": c.URL, "conf.spark.app.name": named(t, c)}
 	for key, value := range map[string]string{
 		"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false", "spark.driver.memory": "512m",
-		"spark.executor.memory": "512m", "spark.driver.extraJavaOptions": c.JVM(), "spark.executor.extraJavaOptions": c.JVM(),
+		"spark.executor.memory": "512m", "spark.driver.extraJavaOptions": c.JVMOptions(), "spark.executor.extraJavaOptions": c.JVMOptions(),
 	} {
 		engine["conf."+key] = value
 	}

@@ -8,63 +8,63 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 )
 
-// folderOn is an application's folder on HDFS.
-func folderOn(application string) string { return applicationsDir + "/" + application }
+// applicationFolder returns an application's folder on HDFS.
+func applicationFolder(application string) string { return applicationsDir + "/" + application }
 
-// addressURI is where an agent looks when it cannot dial the driver: a file on HDFS. That
-// of an unmanaged application is there only if the driver has moved.
+// addressURI returns the file on HDFS from which an agent reads the driver's new address when it cannot dial
+// the driver. For an unmanaged application it exists only after the driver has moved.
 func (a *allocation) addressURI(app application) (string, error) {
 	store, err := site.NewHDFS(a.site)
 	if err != nil {
 		return "", err
 	}
 	defer store.Close()
-	return store.URI(folderOn(protocol.ApplicationName(app.id)) + "/" + addressFile)
+	return store.URI(applicationFolder(protocol.ApplicationName(app.id)) + "/" + addressFile)
 }
 
-// PublishAddress writes down where the driver is dialled now.
+// PublishAddress writes the driver's new address to HDFS.
 func (a *allocation) PublishAddress(ctx context.Context, address string) error {
-	a.moving.Lock() // nothing is written behind forgetMoved
-	defer a.moving.Unlock()
+	a.publishing.Lock() // nothing may be written after removeAddress
+	defer a.publishing.Unlock()
 	a.mu.Lock()
 	id := a.app.id
 	if a.released || id == nil {
 		a.mu.Unlock()
-		return nil // the next one's agents are given it
+		return nil // agents of the next application get the address with their configuration
 	}
-	a.folder = true // from the first try on: what may be there is removed
+	a.folder = true // set before the write, so that a partial write is removed too
 	a.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(a.ctx, cancel)() // who releases waits for it
+	defer context.AfterFunc(a.ctx, cancel)() // Release waits for the write
 	store, err := site.NewHDFS(a.site)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	folder := folderOn(protocol.ApplicationName(id))
+	folder := applicationFolder(protocol.ApplicationName(id))
 	if err := store.MakePrivate(ctx, folder); err != nil {
 		return err
 	}
 	return store.Write(ctx, folder+"/"+addressFile, strings.NewReader(address))
 }
 
-// forgetMoved removes what PublishAddress has written of an application that has ended.
-func (a *allocation) forgetMoved(ctx context.Context, app application) error {
-	a.moving.Lock()
-	defer a.moving.Unlock()
+// removeAddress removes the address that PublishAddress wrote for an application that has ended.
+func (a *allocation) removeAddress(ctx context.Context, app application) error {
+	a.publishing.Lock()
+	defer a.publishing.Unlock()
 	a.mu.Lock()
 	written := a.folder && a.attempt == nil && app.id != nil
 	a.mu.Unlock()
 	if !written {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, endedLimit)
+	ctx, cancel := context.WithTimeout(ctx, removeLimit)
 	defer cancel()
 	store, err := site.NewHDFS(a.site)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	return forget(ctx, store, protocol.ApplicationName(app.id))
+	return removeFolder(ctx, store, protocol.ApplicationName(app.id))
 }

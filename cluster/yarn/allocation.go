@@ -21,109 +21,109 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// saved is what another driver needs, and what is secret of it.
+// saved is the state that the next driver needs. It holds the AMRM token, which is a secret.
 type saved struct {
-	Application string                               `json:"application"`
-	State       protocol.State                       `json:"state"`
-	Program     shipped                              `json:"program"`
-	Executors   map[cluster.ExecutorID]savedExecutor `json:"executors"`
-	LeftOut     []string                             `json:"left_out,omitempty"` // nodes
-	Places      []containerlogs.Location             `json:"places,omitempty"`
-	Leases      []cluster.Application                `json:"leases,omitempty"`
-	Folder      bool                                 `json:"folder,omitempty"`
-	Turns       gang.Backoff                         `json:"turns"`
+	Application  string                               `json:"application"`
+	State        protocol.State                       `json:"state"`
+	Program      cachedFile                           `json:"program"`
+	Executors    map[cluster.ExecutorID]savedExecutor `json:"executors"`
+	Excluded     []string                             `json:"left_out,omitempty"` // node names
+	Containers   []containerlogs.Location             `json:"places,omitempty"`
+	Applications []cluster.Application                `json:"leases,omitempty"`
+	Folder       bool                                 `json:"folder,omitempty"`
+	Backoff      gang.Backoff                         `json:"turns"`
 }
 
 // savedExecutor is an executor's newest attempt and its container, if it has one.
 type savedExecutor struct {
 	Attempt   int    `json:"attempt"`
 	Container []byte `json:"container,omitempty"` // a yarnpb.ContainerId
-	Web       string `json:"web,omitempty"`       // its node's web interface
-	Wish      int64  `json:"wish,omitempty"`      // that YARN may have yet
+	Web       string `json:"web,omitempty"`       // address of its node's web interface
+	RequestID int64  `json:"wish,omitempty"`      // of a request that may still be with YARN
 }
 
-// executor is one as it stands.
+// executor is the state of one executor: its container, or the request for one.
 type executor struct {
-	request   cluster.ExecutorRequest
-	priority  int32 // of its kind: YARN keeps one size a priority
-	attempt   int
-	wish      int64             // of the container that is asked for; 0 for none
-	since     time.Time         // of the wish
-	why       string            // it waits, as was told last
-	container *yarnpb.Container // nil until it was given, and after its end
-	launched  time.Time         // when its agent was started; zero for an earlier driver's
-	came      bool              // its agent is known to have called
-	unfit     string            // why that is of no use
-	driver    string            // the address that its agent was given
-	cutOff    bool              // an agent of it could not dial the driver
-	web       string            // of the last container's node
-	last      *yarnpb.ContainerId
+	request           cluster.ExecutorRequest
+	priority          int32 // of its container kind; YARN keeps one container size for each priority
+	attempt           int
+	requestID         int64 // allocation request ID of the pending request; 0 if there is none
+	requestedAt       time.Time
+	pendingReason     string            // why the request is pending, as reported last
+	container         *yarnpb.Container // nil before it is allocated and after it completed
+	launched          time.Time         // when its agent was started; zero if an earlier driver started it
+	joined            bool              // the container's agent has joined
+	unfit             string            // why the agent that joined cannot be used; "" if it can
+	driver            string            // the driver's address in the agent's configuration
+	driverUnreachable bool              // an agent of this executor could not dial the driver
+	web               string            // address of the web interface of the last container's node
+	lastContainer     *yarnpb.ContainerId
 }
 
-// allocation is one application, and after its end another, unless it is managed.
+// allocation is one YARN application. If an unmanaged one ends too early, it is replaced by another.
 type allocation struct {
 	site    site.Site
 	req     cluster.Request
-	attempt *Attempt // nil: the master is not managed
+	attempt *Attempt // nil if the application is unmanaged
 	events  chan cluster.Event
 	background
-	queueState // of the goroutine beat
+	queueState // used by the heartbeat goroutine only
 
-	moves
+	publication
 
-	mu       sync.Mutex
-	app      application  // guarded by mu
-	binary                // guarded by mu
-	requests              // guarded by mu
-	history               // guarded by mu
-	excluded              // guarded by mu
-	backoff  gang.Backoff // guarded by mu
-	released bool         // guarded by mu
+	mu         sync.Mutex
+	app        application  // guarded by mu
+	binary                  // guarded by mu
+	requests                // guarded by mu
+	history                 // guarded by mu
+	exclusions              // guarded by mu
+	backoff    gang.Backoff // guarded by mu
+	released   bool         // guarded by mu
 }
 
-// moves are of the driver's address on HDFS.
-type moves struct {
-	moving sync.Mutex // held while that is written or removed; before the allocation's mu
-	folder bool       // guarded by the allocation's mu: the driver has moved, and its application has a folder on HDFS
+// publication is the state of the driver's address on HDFS.
+type publication struct {
+	publishing sync.Mutex // held while the address is written or removed; locked before the allocation's mu
+	folder     bool       // guarded by the allocation's mu: the application has a folder on HDFS since the driver has moved
 }
 
-// background is what goes on until Release.
+// background is the work that goes on until Release.
 type background struct {
-	ctx  context.Context // of all of it; ended by stop
+	ctx  context.Context // canceled by stop
 	stop context.CancelFunc
-	work sync.WaitGroup // the goroutines
-	wake chan struct{}  // tells beat of new wishes
+	work sync.WaitGroup // counts the goroutines
+	wake chan struct{}  // asks for a heartbeat at once; capacity 1
 }
 
-// queueState is what heartbeats tell of why nothing comes.
+// queueState records why the scheduler allocates nothing.
 type queueState struct {
-	held  string    // why the scheduler gives the application nothing yet
-	asked time.Time // when the queue was asked for that
-	gang  gang.Detector
+	inactive  string    // why the scheduler has not activated the application; "" if it has
+	queueRead time.Time // when the queue's state was last read
+	gang      gang.Detector
 }
 
-// binary is this program where nodes fetch it.
+// binary is this program's file on HDFS, from which nodes localize it.
 type binary struct {
-	program shipped
-	shipped time.Time // when program was; zero for an earlier driver's
+	program   cachedFile
+	shippedAt time.Time // when program was uploaded; zero if an earlier driver did it
 }
 
-// requests are the executors and what is asked for them.
+// requests are the executors and their container requests.
 type requests struct {
-	executors map[cluster.ExecutorID]*executor
-	wishes    int64 // the last wish's name
+	executors     map[cluster.ExecutorID]*executor
+	lastRequestID int64 // allocation request ID of the last request
 }
 
-// history is what an allocation has been, oldest first.
+// history lists the containers and applications that the allocation has used, oldest first.
 type history struct {
-	places []containerlogs.Location // containers that were used
-	leases []cluster.Application
+	containers   []containerlogs.Location
+	applications []cluster.Application
 }
 
-// excluded are the nodes from which no agents come.
-type excluded struct {
-	strikes map[string]int  // containers of a node in a row from which no agent came
-	leftOut map[string]bool // nodes that are not asked for
+// exclusions are the nodes on which containers failed before their agents joined.
+type exclusions struct {
+	failures map[string]int  // per node, consecutive containers whose agents did not join
+	excluded map[string]bool // nodes that YARN is asked not to use
 }
 
 func newAllocation(s site.Site, req cluster.Request, app application, from saved) *allocation {
@@ -132,16 +132,16 @@ func newAllocation(s site.Site, req cluster.Request, app application, from saved
 		background: background{wake: make(chan struct{}, 1)},
 		queueState: queueState{gang: gang.NewDetector(time.Duration(req.Reserve.GetTimeoutMillis()) * time.Millisecond)},
 		binary:     binary{program: from.Program},
-		requests:   requests{executors: map[cluster.ExecutorID]*executor{}, wishes: time.Now().UnixMilli()}, // another than an earlier driver's
-		history:    history{places: from.Places, leases: from.Leases},
-		excluded:   excluded{strikes: map[string]int{}, leftOut: map[string]bool{}},
-		backoff:    from.Turns, moves: moves{folder: from.Folder},
+		requests:   requests{executors: map[cluster.ExecutorID]*executor{}, lastRequestID: time.Now().UnixMilli()}, // larger than an earlier driver's IDs
+		history:    history{containers: from.Containers, applications: from.Applications},
+		exclusions: exclusions{failures: map[string]int{}, excluded: map[string]bool{}},
+		backoff:    from.Backoff, publication: publication{folder: from.Folder},
 	}
-	for _, node := range from.LeftOut {
-		a.leftOut[node] = true
+	for _, node := range from.Excluded {
+		a.excluded[node] = true
 	}
 	a.ctx, a.stop = context.WithCancel(context.Background())
-	a.lease(app.id)
+	a.addApplication(app.id)
 	priorities := map[kind]int32{} // from 1 on, in the order of the executors
 	for _, e := range req.Executors {
 		k := kindOf(e.Each)
@@ -150,9 +150,9 @@ func newAllocation(s site.Site, req cluster.Request, app application, from saved
 		}
 		x := &executor{request: e, priority: priorities[k], attempt: -1}
 		if old, ok := from.Executors[e.ID]; ok {
-			x.attempt, x.web, x.wish = old.Attempt, old.Web, old.Wish
+			x.attempt, x.web, x.requestID = old.Attempt, old.Web, old.RequestID
 			if id := (&yarnpb.ContainerId{}); len(old.Container) > 0 && proto.Unmarshal(old.Container, id) == nil {
-				x.last = id
+				x.lastContainer = id
 			}
 		}
 		a.executors[e.ID] = x
@@ -160,10 +160,10 @@ func newAllocation(s site.Site, req cluster.Request, app application, from saved
 	return a
 }
 
-// begin starts what goes on until Release.
-func (a *allocation) begin() { a.work.Go(a.run) }
+// start starts the allocation's goroutine.
+func (a *allocation) start() { a.work.Go(a.run) }
 
-// ID is the application's name, "" while another is being made.
+// ID returns the application's ID, or "" while an ended application is being replaced.
 func (a *allocation) ID() string {
 	if id := a.current().id; id != nil {
 		return protocol.ApplicationName(id)
@@ -171,55 +171,56 @@ func (a *allocation) ID() string {
 	return ""
 }
 
-// Events tells of containers that were given and that ended.
+// Events reports containers that were allocated and that were lost.
 func (a *allocation) Events() <-chan cluster.Event { return a.events }
 
-func (a *allocation) tell(e cluster.Event) {
+// emit sends an event, unless the allocation is released.
+func (a *allocation) emit(e cluster.Event) {
 	select {
 	case a.events <- e:
 	case <-a.ctx.Done():
 	}
 }
 
-// want asks for a container for an executor's next attempt.
-func (a *allocation) want(id cluster.ExecutorID) {
+// requestContainer requests a container for an executor's next attempt, and releases the one it has.
+func (a *allocation) requestContainer(id cluster.ExecutorID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	x := a.executors[id]
-	a.giveBack(x) // what came since it was given back
-	a.wish(x, time.Now())
+	a.releaseContainer(x) // it may have got another since the caller released it
+	a.nextAttempt(x, time.Now())
 	if a.app.master == nil || !a.backoff.Until.IsZero() {
-		return // it asks when it is registered, or its rest is over
+		return // becomeMaster or askAgain sends the request
 	}
-	a.app.master.Ask(a.ask(x))
-	a.rouse()
+	a.app.master.Request(a.containerRequest(x))
+	a.beatNow()
 }
 
-// wish names what is to be asked for an executor's next attempt. It is called with mu held.
-func (a *allocation) wish(x *executor, now time.Time) {
+// nextAttempt begins an executor's next attempt and assigns its request ID. It is called with mu held.
+func (a *allocation) nextAttempt(x *executor, now time.Time) {
 	x.attempt++
-	a.wishes++
-	x.wish, x.since, x.why, x.came, x.unfit = a.wishes, now, "", false, ""
+	a.lastRequestID++
+	x.requestID, x.requestedAt, x.pendingReason, x.joined, x.unfit = a.lastRequestID, now, "", false, ""
 }
 
-// rouse has the next heartbeat come at once.
-func (a *allocation) rouse() {
+// beatNow makes the next heartbeat go out at once.
+func (a *allocation) beatNow() {
 	select {
 	case a.wake <- struct{}{}:
-	default: // it was told already
+	default: // a heartbeat is due already
 	}
 }
 
-// ask is an executor's wish. It is called with mu held.
-func (a *allocation) ask(x *executor) protocol.Ask {
+// ask returns the container request of an executor. It is called with mu held.
+func (a *allocation) containerRequest(x *executor) protocol.ContainerRequest {
 	near := a.app.near[x.request.ID]
-	if a.leftOut[near.Host] {
-		near = protocol.Spot{}
+	if a.excluded[near.Host] {
+		near = protocol.Locality{}
 	}
-	return protocol.Ask{ID: x.wish, Priority: x.priority, Resource: resource(x.request.Each), Label: x.request.Each.GetNodeLabel(), Near: near}
+	return protocol.ContainerRequest{ID: x.requestID, Priority: x.priority, Resource: resource(x.request.Each), Label: x.request.Each.GetNodeLabel(), Near: near}
 }
 
-// kind is a size of container and where it is to be.
+// kind is a container's size and node label.
 type kind struct {
 	memory, cores, gpus int64
 	label               string
@@ -230,33 +231,33 @@ func kindOf(each *clusterpb.Resources) kind {
 	return kind{r.GetMemory(), int64(r.GetVirtualCores()), gpus(r), each.GetNodeLabel()}
 }
 
-// adopt takes back the containers that live of an earlier driver, and asks for others
-// in the place of those that do not. It is called before begin.
+// adopt takes over the running containers of an earlier driver and requests containers for the other
+// executors. It is called before start.
 func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
 	a.app.nodes.Tokens(r.GetNmTokensFromPreviousAttempts())
-	a.app.master.Exclude(slices.Collect(maps.Keys(a.leftOut))...)
+	a.app.master.Exclude(slices.Collect(maps.Keys(a.excluded))...)
 	living := map[string]*yarnpb.Container{}
 	for _, c := range r.GetContainersFromPreviousAttempts() {
 		living[protocol.ContainerName(c.GetId())] = c
 	}
 	for id, x := range a.executors {
-		if x.last != nil {
-			name := protocol.ContainerName(x.last)
+		if x.lastContainer != nil {
+			name := protocol.ContainerName(x.lastContainer)
 			if c := living[name]; c != nil {
 				delete(living, name)
-				x.container, x.came, x.wish = c, true, 0
-				a.tell(cluster.Granted{Executor: id, Attempt: x.attempt, Host: c.GetNodeId().GetHost(), Recovered: true})
+				x.container, x.joined, x.requestID = c, true, 0
+				a.emit(cluster.Granted{Executor: id, Attempt: x.attempt, Host: c.GetNodeId().GetHost(), Recovered: true})
 				continue
 			}
 		}
-		if x.wish != 0 { // what would come of it is nobody's
-			a.app.master.Disown(a.ask(x))
-			x.wish = 0
+		if x.requestID != 0 { // a container that YARN allocates for it must be released
+			a.app.master.WithdrawEarlier(a.containerRequest(x))
+			x.requestID = 0
 		}
-		a.want(id)
-		a.tell(cluster.Reallocated{Executor: id, Attempt: x.attempt})
+		a.requestContainer(id)
+		a.emit(cluster.Reallocated{Executor: id, Attempt: x.attempt})
 	}
-	for _, c := range living { // nobody knows what runs there
+	for _, c := range living { // no executor owns them
 		a.app.master.Release(c.GetId())
 	}
 	a.mu.Lock()
@@ -264,74 +265,74 @@ func (a *allocation) adopt(r *yarnpb.RegisterApplicationMasterResponse) {
 	a.countWhole()
 }
 
-// Replace ends what is left of an executor and asks for another container.
+// Replace releases an executor's container and requests another one.
 func (a *allocation) Replace(ctx context.Context, id cluster.ExecutorID) error {
 	a.refresh(ctx)
 	a.mu.Lock()
 	x, released := a.executors[id], a.released
 	if x == nil || released {
 		a.mu.Unlock()
-		return fmt.Errorf("replace executor %s: %w", id, errors.New("there is none, or it is released"))
+		return fmt.Errorf("replace executor %s: %w", id, errors.New("there is no such executor, or the allocation was released"))
 	}
 	node, cause := "", x.unfit
-	if cause != "" { // else it is no doing of the node's: it was lost, or a person's reset replaces it
-		node = x.useless()
+	if cause != "" { // otherwise the node is not to blame: the agent was lost, or the user reset the executor
+		node = x.unjoinedNode()
 	}
-	a.giveBack(x)
+	a.releaseContainer(x)
 	a.mu.Unlock()
 	if node != "" {
-		a.strike(node, cause)
+		a.countFailure(node, cause)
 	}
-	a.want(id)
+	a.requestContainer(id)
 	return nil
 }
 
-// refresh sees to it that the program is still where nodes fetch it.
+// refresh uploads the program again if the file on HDFS may have been cleaned up.
 func (a *allocation) refresh(ctx context.Context) {
 	a.mu.Lock()
-	old := time.Since(a.shipped) > cacheAge/2
+	old := time.Since(a.shippedAt) > cacheAge/2
 	a.mu.Unlock()
 	if !old {
 		return
 	}
 	program, err := ship(ctx, a.site, a.req.Program)
 	if err != nil {
-		return // the nodes may have it, or say what is missing
+		return // the file may still be there; if not, the container's diagnostics report it
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.program, a.shipped = program, time.Now()
+	a.program, a.shippedAt = program, time.Now()
 }
 
-// giveBack ends what an executor has or waits for. It is called with mu held.
-func (a *allocation) giveBack(x *executor) {
+// releaseContainer releases an executor's container and withdraws its request. It is called with mu held.
+func (a *allocation) releaseContainer(x *executor) {
 	if m := a.app.master; m != nil {
 		if x.container != nil {
 			m.Release(x.container.GetId())
 		}
-		if x.wish != 0 {
-			m.Withdraw(x.wish)
+		if x.requestID != 0 {
+			m.Withdraw(x.requestID)
 		}
 	}
-	x.container, x.wish = nil, 0
+	x.container, x.requestID = nil, 0
 }
 
-// Saved is for another driver, in the 0600 state.
+// Saved returns the state for the next driver. It holds secrets: the caller stores it with mode 0600.
 func (a *allocation) Saved() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := saved{
-		Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}, Places: a.places, Leases: a.leases, Turns: a.backoff,
-		LeftOut: slices.Sorted(maps.Keys(a.leftOut)), Folder: a.folder,
+		Program: a.program, Executors: map[cluster.ExecutorID]savedExecutor{}, Containers: a.containers, Applications: a.applications, Backoff: a.backoff,
+		Excluded: slices.Sorted(maps.Keys(a.excluded)), Folder: a.folder,
 	}
 	if a.app.id != nil {
 		s.Application = protocol.ApplicationName(a.app.id)
 	}
-	if a.app.master != nil && a.attempt == nil { // another attempt has a token of its own
+	if a.app.master != nil && a.attempt == nil { // each attempt gets its own token from YARN
 		s.State = a.app.master.State()
 	}
 	for id, x := range maps.All(a.executors) {
-		e := savedExecutor{Attempt: x.attempt, Web: x.web, Wish: x.wish}
+		e := savedExecutor{Attempt: x.attempt, Web: x.web, RequestID: x.requestID}
 		if x.container != nil {
 			b, err := proto.Marshal(x.container.GetId())
 			if err != nil {
@@ -348,7 +349,7 @@ func (a *allocation) Saved() []byte {
 	return b
 }
 
-// Release finishes the application, with which its containers end. YARN shows how it ended.
+// Release finishes the application with the given final status, which ends its containers.
 func (a *allocation) Release(ctx context.Context, status cluster.FinalStatus, diagnostics string) error {
 	a.mu.Lock()
 	if a.released {
@@ -362,14 +363,14 @@ func (a *allocation) Release(ctx context.Context, status cluster.FinalStatus, di
 	app := a.current()
 	if a.attempt != nil {
 		if app.id == nil {
-			return nil // its end was not of this attempt's making: another may go on
+			return nil // the application was not finished by this attempt: another attempt may continue
 		}
-		// First what is kept: YARN may end this process when the application is finished.
-		a.attempt.ended(ctx)
+		// Remove the saved state first: YARN may kill this process as soon as the application is finished.
+		a.attempt.removeState(ctx)
 	}
-	err := errors.Join(a.forgetMoved(ctx, app), app.end(ctx, a.site, endingOf(status, diagnostics)))
+	err := errors.Join(a.removeAddress(ctx, app), app.finish(ctx, a.site, finalStatusOf(status, diagnostics)))
 	if err == nil {
-		a.leaseOver("finished")
+		a.endApplication("finished")
 	}
 	return err
 }

@@ -17,56 +17,56 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// application is one of YARN's, with this process as its ApplicationMaster.
+// application is a YARN application whose ApplicationMaster is this process.
 type application struct {
-	id     *yarnpb.ApplicationId // nil before there is one
-	master *protocol.Master      // nil until YARN lets it have one
+	id     *yarnpb.ApplicationId // nil until one is submitted
+	master *protocol.Master      // nil until YARN has activated the application
 	nodes  *protocol.Nodes
-	near   map[cluster.ExecutorID]protocol.Spot // where the first containers are best: see spread
+	near   map[cluster.ExecutorID]protocol.Locality // preferred nodes of the first containers: see placements
 }
 
-// submit checks what is asked for and submits an application for it, after a change to
-// its description, if that is not nil.
-func submit(ctx context.Context, s site.Site, req cluster.Request, change func(*yarnpb.ApplicationSubmissionContext, application, shipped) error) (application, shipped, error) {
-	if err := reach(ctx, s.Conf); err != nil {
-		return application{}, shipped{}, err
+// submit validates the request and submits an application for it. If change is not nil, it may modify
+// the submission context.
+func submit(ctx context.Context, s site.Site, req cluster.Request, change func(*yarnpb.ApplicationSubmissionContext, application, cachedFile) error) (application, cachedFile, error) {
+	if err := checkReachable(ctx, s.Conf); err != nil {
+		return application{}, cachedFile{}, err
 	}
 	client, err := protocol.NewClient(s.Conf, s.User, site.ReachLimit)
 	if err != nil {
-		return application{}, shipped{}, err
+		return application{}, cachedFile{}, err
 	}
 	defer client.Close()
-	id, most, err := client.NewApplication(ctx)
+	id, maximum, err := client.NewApplication(ctx)
 	if err != nil {
-		return application{}, shipped{}, err
+		return application{}, cachedFile{}, err
 	}
-	reports, err := check(ctx, client, req, most)
+	reports, err := check(ctx, client, req, maximum)
 	if err != nil {
-		return application{}, shipped{}, err
+		return application{}, cachedFile{}, err
 	}
-	app := application{id: id, near: spread(req.Executors, reports)}
+	app := application{id: id, near: placements(req.Executors, reports)}
 	program, err := ship(ctx, s, req.Program)
 	if err != nil {
-		return application{}, shipped{}, err
+		return application{}, cachedFile{}, err
 	}
 	submission, err := describe(id, req)
 	if err == nil && change != nil {
 		err = change(submission, app, program)
 	}
 	if err != nil {
-		return application{}, shipped{}, err
+		return application{}, cachedFile{}, err
 	}
 	if err := client.Submit(ctx, submission); err != nil {
-		if ctx.Err() != nil || errors.Is(err, protocol.ErrUnreachable) { // it may be there, and take a place in its queue
-			_ = kill(s, id) // else it is given up by YARN after a while
+		if ctx.Err() != nil || errors.Is(err, protocol.ErrUnreachable) { // YARN may have it, which would occupy a place in its queue
+			_ = kill(s, id) // otherwise YARN expires it after a while
 		}
-		return application{}, shipped{}, err
+		return application{}, cachedFile{}, err
 	}
 	app.nodes = protocol.NewNodes(s.Conf, nodeLimit)
 	return app, program, nil
 }
 
-// describe makes the application's submission.
+// describe returns the application's submission context.
 func describe(id *yarnpb.ApplicationId, req cluster.Request) (*yarnpb.ApplicationSubmissionContext, error) {
 	engine := req.Reserve.GetEngine()
 	priority := 0
@@ -90,7 +90,7 @@ func describe(id *yarnpb.ApplicationId, req cluster.Request) (*yarnpb.Applicatio
 	}, nil
 }
 
-// queue is the one asked for, or YARN's default.
+// queue returns the requested queue, or YARN's default.
 func queue(req cluster.Request) string {
 	if q := req.Reserve.GetEngine()["queue"]; q != "" {
 		return q
@@ -98,28 +98,28 @@ func queue(req cluster.Request) string {
 	return "default"
 }
 
-// ending is what YARN is told at an application's end.
-type ending struct {
-	status yarnpb.FinalApplicationStatus
-	words  string // a line
+// finalStatus is what YARN records when an application finishes.
+type finalStatus struct {
+	status      yarnpb.FinalApplicationStatus
+	diagnostics string // one line
 }
 
-// released is the ending of one that did what it was for.
-var released = ending{yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released"}
+// statusReleased is the final status of a reservation that was released without a failure.
+var statusReleased = finalStatus{yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released"}
 
-// endingOf is what a cluster's conclusion is to YARN.
-func endingOf(how cluster.FinalStatus, why string) ending {
+// finalStatusOf converts a cluster's final status to YARN's.
+func finalStatusOf(how cluster.FinalStatus, why string) finalStatus {
 	switch how {
 	case cluster.Failed:
-		return ending{yarnpb.FinalApplicationStatus_APP_FAILED, why}
+		return finalStatus{yarnpb.FinalApplicationStatus_APP_FAILED, why}
 	case cluster.Killed:
-		return ending{yarnpb.FinalApplicationStatus_APP_KILLED, why}
+		return finalStatus{yarnpb.FinalApplicationStatus_APP_KILLED, why}
 	}
-	return released
+	return statusReleased
 }
 
-// end ends an application so, or else by force.
-func (p application) end(ctx context.Context, s site.Site, as ending) error {
+// finish unregisters the application's master with a final status, or kills the application if that fails.
+func (p application) finish(ctx context.Context, s site.Site, as finalStatus) error {
 	if p.id == nil {
 		return nil
 	}
@@ -127,18 +127,18 @@ func (p application) end(ctx context.Context, s site.Site, as ending) error {
 		return errors.Join(kill(s, p.id), p.nodes.Close())
 	}
 	finishing, cancel := context.WithTimeout(ctx, 10*time.Second)
-	err := p.master.Finish(finishing, as.status, as.words, "")
+	err := p.master.Finish(finishing, as.status, as.diagnostics, "")
 	cancel()
-	if err != nil { // also where its token is none any more: that is not its end yet
+	if err != nil { // also if its token has expired, which does not end the application
 		err = kill(s, p.id)
 	}
 	return errors.Join(err, p.close())
 }
 
-// close ends the connections. The application goes on.
+// close closes the connections. The application goes on.
 func (p application) close() error { return errors.Join(p.master.Close(), p.nodes.Close()) }
 
-// kill ends an application that nothing came of. One that YARN does not know is as good.
+// kill kills an application. It returns nil if YARN does not know the application.
 func kill(s site.Site, id *yarnpb.ApplicationId) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*site.ReachLimit)
 	defer cancel()
@@ -147,64 +147,64 @@ func kill(s site.Site, id *yarnpb.ApplicationId) error {
 		return err
 	}
 	defer client.Close()
-	err = client.Kill(ctx, id, "the reservation was given up")
+	err = client.Kill(ctx, id, "the reservation was cancelled")
 	switch {
 	case err == nil, errors.Is(err, protocol.ErrGone):
 		return nil
 	case errors.Is(err, protocol.ErrUnreachable), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s was not ended, YARN does it after its expiry (10 minutes, unless set): %w", protocol.ApplicationName(id), err)
+		return fmt.Errorf("%s was not killed; YARN ends it after its expiry interval (10 minutes by default): %w", protocol.ApplicationName(id), err)
 	}
 	return err
 }
 
-// current is the application as it stands.
+// current returns the present application.
 func (a *allocation) current() application {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.app
 }
 
-// run has an application as long as the allocation lasts: after one that ended under
-// its containers, such as at a laptop's sleep, another.
+// run keeps an application alive until the allocation is released. An unmanaged application that YARN
+// has ended, for example because this machine was asleep, is replaced by another one.
 func (a *allocation) run() {
 	for {
-		err := a.admit()
+		err := a.becomeMaster()
 		admitted := err == nil
 		if admitted {
-			err = a.beat()
+			err = a.heartbeatLoop()
 		}
 		if admitted && errors.Is(err, protocol.ErrGone) {
-			a.gone()
+			a.applicationGone()
 			if a.attempt == nil {
-				err = a.again()
+				err = a.resubmit()
 			}
 		}
 		if a.ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			a.tell(cluster.Terminated{Cause: err.Error()})
+			a.emit(cluster.Terminated{Cause: err.Error()})
 			return
 		}
 	}
 }
 
-// admit waits until YARN lets the application have its master, and registers it.
-func (a *allocation) admit() error {
+// becomeMaster waits until YARN activates the application, and registers as its master.
+func (a *allocation) becomeMaster() error {
 	app := a.current()
 	if app.master != nil {
-		return nil // an earlier driver's
+		return nil // Recover registered it
 	}
-	client, err := protocol.NewClient(a.site.Conf, a.site.User, bridgeLimit)
+	client, err := protocol.NewClient(a.site.Conf, a.site.User, outageLimit)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
 	began := time.Now()
 	state, err := client.AwaitMasterToken(a.ctx, app.id, func(r *yarnpb.ApplicationReport) {
-		if time.Since(began) > patience {
-			words := admissionWords(protocol.ApplicationName(app.id), queue(a.req), r.GetDiagnostics())
-			a.pend(func(*executor) string { return words })
+		if time.Since(began) > pendingDelay {
+			message := admissionMessage(protocol.ApplicationName(app.id), queue(a.req), r.GetDiagnostics())
+			a.reportPending(func(*executor) string { return message })
 		}
 	})
 	if err != nil {
@@ -219,34 +219,33 @@ func (a *allocation) admit() error {
 	}
 	a.mu.Lock()
 	a.app.master = master
-	master.Exclude(slices.Collect(maps.Keys(a.leftOut))...)
+	master.Exclude(slices.Collect(maps.Keys(a.excluded))...)
 	for _, x := range a.executors {
-		if x.wish != 0 {
-			master.Ask(a.ask(x))
+		if x.requestID != 0 {
+			master.Request(a.containerRequest(x))
 		}
 	}
 	a.mu.Unlock()
-	a.tell(cluster.StateChanged{}) // another driver goes on in the same application, which keeps its place in the queue
+	a.emit(cluster.StateChanged{}) // with this state another driver can resume the application
 	return nil
 }
 
-// again submits another application in the place of one that has ended. It waits for a
-// YARN that is not there.
-func (a *allocation) again() error {
+// resubmit submits another application in place of one that has ended. It retries while YARN is unreachable.
+func (a *allocation) resubmit() error {
 	began := time.Now()
-	for pause := shortBeat; ; pause = min(2*pause, 10*time.Second) {
+	for pause := shortInterval; ; pause = min(2*pause, 10*time.Second) {
 		app, program, err := submit(a.ctx, a.site, a.req, nil)
 		if err == nil {
 			a.mu.Lock()
 			defer a.mu.Unlock()
-			a.app, a.program, a.shipped = app, program, time.Now()
-			a.lease(app.id)
+			a.app, a.program, a.shippedAt = app, program, time.Now()
+			a.addApplication(app.id)
 			return nil
 		}
 		if !errors.Is(err, protocol.ErrUnreachable) && time.Since(began) > time.Minute {
 			return err
 		}
-		a.pend(func(*executor) string { return err.Error() })
+		a.reportPending(func(*executor) string { return err.Error() })
 		select {
 		case <-a.ctx.Done():
 			return a.ctx.Err()
@@ -255,32 +254,32 @@ func (a *allocation) again() error {
 	}
 }
 
-// gone tells everybody that the application has ended under them.
-func (a *allocation) gone() {
-	cause := a.whyGone()
-	a.leaseOver(strings.TrimPrefix(cause, "its application "+a.ID()+" is "))
+// applicationGone reports every executor as lost after the application has ended.
+func (a *allocation) applicationGone() {
+	cause := a.endCause()
+	a.endApplication(strings.TrimPrefix(cause, "its application "+a.ID()+" is "))
 	a.mu.Lock()
 	app := a.app
-	a.app, a.backoff = application{}, gang.Backoff{Again: a.backoff.Whole || a.backoff.Again} // whatever comes was never part of a cluster
+	a.app, a.backoff = application{}, gang.Backoff{Again: a.backoff.Whole || a.backoff.Again} // a new application has no containers yet
 	var lost []cluster.Event
 	for id, x := range a.executors {
-		x.container, x.wish, x.cutOff = nil, 0, false
+		x.container, x.requestID, x.driverUnreachable = nil, 0, false
 		lost = append(lost, cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause})
 	}
 	a.mu.Unlock()
-	_ = a.forgetMoved(a.ctx, app) // else another submission sweeps it up
-	_ = app.close()               // nobody is there any more
+	_ = a.removeAddress(a.ctx, app) // if it fails, a later submission removes the folder
+	_ = app.close()                 // no call can succeed any more
 	for _, e := range lost {
-		a.tell(e)
+		a.emit(e)
 	}
 }
 
-// endingLimit is how long YARN may call an application running that has no master any
-// more, since it is being ended.
-const endingLimit = time.Second
+// finalStateLimit bounds the wait for the final state: YARN reports an application as running for a
+// moment after it has unregistered its master.
+const finalStateLimit = time.Second
 
-// whyGone asks for what YARN says of the application's end.
-func (a *allocation) whyGone() string {
+// endCause asks YARN for the state and the diagnostics of the ended application.
+func (a *allocation) endCause() string {
 	ctx, cancel := context.WithTimeout(a.ctx, site.ReachLimit)
 	defer cancel()
 	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
@@ -289,7 +288,7 @@ func (a *allocation) whyGone() string {
 	}
 	defer client.Close()
 	app := a.current()
-	soon, enough := context.WithTimeout(ctx, endingLimit)
+	soon, enough := context.WithTimeout(ctx, finalStateLimit)
 	defer enough()
 	r, err := client.Await(soon, app.id, func(r *yarnpb.ApplicationReport) bool { return protocol.Ended(r.GetYarnApplicationState()) }, nil)
 	if err != nil {
@@ -298,9 +297,9 @@ func (a *allocation) whyGone() string {
 	if err != nil {
 		return err.Error()
 	}
-	words := fmt.Sprintf("its application %s is %s", a.ID(), strings.ToLower(r.GetYarnApplicationState().String()))
+	cause := fmt.Sprintf("its application %s is %s", a.ID(), strings.ToLower(r.GetYarnApplicationState().String()))
 	if why, _, _ := strings.Cut(strings.TrimSpace(r.GetDiagnostics()), "\n"); why != "" {
-		words += ": " + why
+		cause += ": " + why
 	}
-	return words
+	return cause
 }

@@ -27,77 +27,77 @@ import (
 
 var _ cluster.DriverHost = (*Attempt)(nil)
 
-// Attempt is a managed ApplicationMaster's process: one attempt of its application,
-// which an earlier one's may have preceded. TakeAttempt makes it.
+// Attempt is the process of a managed ApplicationMaster: one attempt of its application. OpenAttempt
+// returns it.
 type Attempt struct {
 	site site.Site
 	masterContainer
-	earlier []byte // what an earlier attempt kept; nil: there is nothing
-	store   *hdfs.FS
-	log     *slog.Logger
+	recovered []byte // the state that an earlier attempt saved; nil if there is none
+	store     *hdfs.FS
+	log       *slog.Logger
 
-	ctx     context.Context // of the goroutines
-	stop    context.CancelFunc
-	keeping sync.WaitGroup // the keeper, and whoever opens master
-	wake    chan struct{}  // capacity 1
+	ctx  context.Context // canceled by stop; ends the goroutines
+	stop context.CancelFunc
+	work sync.WaitGroup // storeLoop, and the goroutine that connects master
+	wake chan struct{}  // capacity 1
 
-	mu      sync.Mutex
-	master  *protocol.Master // guarded by mu: for register, which takes it; nil then
-	contact protocol.Contact // guarded by mu
-	all     *allocation      // guarded by mu: nil before there is one
-	pending                  // guarded by mu
-	gone    bool             // guarded by mu: the application has ended, nothing is kept any more
+	mu         sync.Mutex
+	master     *protocol.Master // guarded by mu: nil once register has taken it
+	contact    protocol.Contact // guarded by mu
+	allocation *allocation      // guarded by mu: nil until allocate
+	unsaved                     // guarded by mu
+	gone       bool             // guarded by mu: the application has ended, nothing is saved any more
 }
 
-// masterContainer is what an ApplicationMaster's container was given.
+// masterContainer is the input of an ApplicationMaster's container.
 type masterContainer struct {
 	id      *yarnpb.ApplicationId
 	number  int32 // of the attempt, from 1 on
 	token   credentials.Token
-	program shipped
-	near    map[cluster.ExecutorID]protocol.Spot // for a first attempt
+	program cachedFile
+	near    map[cluster.ExecutorID]protocol.Locality // for the first attempt
 	host    string
 	input   []byte
 }
 
-// pending is what is to be kept for the next attempt.
-type pending struct {
-	state   []byte          // nil: nothing new
-	given   int             // how many states SaveState was given
-	kept    int             // how many of them are kept, or a newer one is
-	written chan struct{}   // closed when kept grows, and another made
-	address string          // "": nothing new
-	used    map[string]bool // digests of contents that the next attempt may need
+// unsaved is the state that is to be written to HDFS for the next attempt.
+type unsaved struct {
+	state   []byte          // nil if the newest is written
+	saves   int             // number of calls of SaveState
+	stored  int             // number of the newest call whose state is on HDFS
+	written chan struct{}   // closed and replaced when stored grows
+	address string          // "" if it is written
+	used    map[string]bool // digests of artifacts that the next attempt may need
 }
 
-// TakeAttempt reads what the container was given, and makes below dir, a folder of the
-// container's own, a Hadoop configuration, to which it sets the environment: a node
-// need not have one. Close ends it. A process calls it once, at its beginning.
-func TakeAttempt(ctx context.Context, dir string, log *slog.Logger) (*Attempt, error) {
+// OpenAttempt reads the container's input and writes a Hadoop configuration below dir, a folder of the
+// container, since nodes may have none; it sets HADOOP_CONF_DIR and HADOOP_USER_NAME. A process calls
+// it once, at its start. The caller closes the attempt.
+func OpenAttempt(ctx context.Context, dir string, log *slog.Logger) (*Attempt, error) {
 	a, err := readAttempt(dir)
 	if err != nil {
-		return nil, fmt.Errorf("take up this container: %w", err)
+		return nil, fmt.Errorf("read the ApplicationMaster's input: %w", err)
 	}
 	a.log, a.wake, a.written = log, make(chan struct{}, 1), make(chan struct{})
 	a.ctx, a.stop = context.WithCancel(context.Background())
-	if err := a.open(); err != nil {
+	if err := a.connect(); err != nil {
 		return nil, err
 	}
-	if a.store, err = hdfs.New(hdfs.Config{Conf: a.site.Conf, User: a.site.User, Bridge: bridgeLimit}); err != nil {
+	if a.store, err = hdfs.New(hdfs.Config{Conf: a.site.Conf, User: a.site.User, Bridge: outageLimit}); err != nil {
 		a.closeMaster()
 		return nil, err
 	}
-	if err := a.recall(ctx); err != nil {
+	if err := a.recoverState(ctx); err != nil {
 		a.closeMaster()
 		return nil, errors.Join(err, a.store.Close())
 	}
-	a.keeping.Go(a.keep)
+	a.work.Go(a.storeLoop)
 	return a, nil
 }
 
-// open begins to connect to the ResourceManager, which takes as long as all else that is
-// done before the registration.
-func (a *Attempt) open() error {
+// connect begins to connect to the ResourceManager, which takes as long as everything else that is done
+// before the registration.
+func (a *Attempt) connect() error {
 	master, err := protocol.NewMaster(a.site.Conf, protocol.State{Token: a.token}, callLimit)
 	if err != nil {
 		return err
@@ -105,17 +105,17 @@ func (a *Attempt) open() error {
 	a.mu.Lock()
 	a.master = master
 	a.mu.Unlock()
-	a.keeping.Go(func() { _ = master.Open(a.ctx) }) // what stands in its way register tells
+	a.work.Go(func() { _ = master.Open(a.ctx) }) // register reports the error
 	return nil
 }
 
-// closeMaster ends what open began, where register has not taken it.
+// closeMaster closes the connection of connect, unless register has taken it.
 func (a *Attempt) closeMaster() {
 	a.stop()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.master != nil {
-		_ = a.master.Close() // nothing was said by it
+		_ = a.master.Close() // nothing was sent
 		a.master = nil
 	}
 }
@@ -127,7 +127,7 @@ func readAttempt(dir string) (*Attempt, error) {
 	}
 	raw, ok := file.Secrets[masterSecret]
 	if !ok {
-		return nil, errors.New("it is none of a managed ApplicationMaster's")
+		return nil, errors.New("this container is not that of a managed ApplicationMaster")
 	}
 	var in masterInput
 	if err := json.Unmarshal(raw, &in); err != nil {
@@ -135,7 +135,7 @@ func readAttempt(dir string) (*Attempt, error) {
 	}
 	a := &Attempt{
 		masterContainer: masterContainer{program: in.Program, near: in.Near, input: in.Driver, host: os.Getenv("NM_HOST")},
-		pending:         pending{used: map[string]bool{}},
+		unsaved:         unsaved{used: map[string]bool{}},
 	}
 	for _, t := range file.Tokens {
 		if t.Kind == credentials.AMRM {
@@ -143,7 +143,7 @@ func readAttempt(dir string) (*Attempt, error) {
 		}
 	}
 	if len(a.token.Identifier) == 0 || a.host == "" {
-		return nil, errors.New("YARN gave it no token, or no NM_HOST")
+		return nil, errors.New("YARN set no AMRM token, or no NM_HOST")
 	}
 	if a.id, a.number, err = protocol.ParseContainer(os.Getenv("CONTAINER_ID")); err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func readAttempt(dir string) (*Attempt, error) {
 	return a, err
 }
 
-// writeConf writes a Hadoop configuration.
+// writeConf writes a Hadoop configuration file with the given properties.
 func writeConf(dir string, properties map[string]string) error {
 	type property struct {
 		Name  string `xml:"name"`
@@ -185,40 +185,38 @@ func writeConf(dir string, properties map[string]string) error {
 	return os.WriteFile(filepath.Join(dir, "core-site.xml"), b, 0o600)
 }
 
-// Input is what the driver reads, with what an earlier attempt's kept of its state; nil
-// if there was none.
-func (a *Attempt) Input() (input, state []byte) { return a.input, a.earlier }
+// Input returns the driver's input, and the state that an earlier attempt saved; nil if there is none.
+func (a *Attempt) Input() (input, state []byte) { return a.input, a.recovered }
 
-// Host is this node's name.
+// Host returns this node's name.
 func (a *Attempt) Host() string { return a.host }
 
-// Listening says where agents and clients dial, and where the page is. The
-// ResourceManager is told at the registration, agents that an earlier attempt started
-// look it up on HDFS.
+// Listening sets the address that agents and clients dial, and the URL of the status page. The
+// ResourceManager gets both with the registration; agents of an earlier attempt read the address from HDFS.
 func (a *Attempt) Listening(address, page string) {
 	host, port, err := net.SplitHostPort(address)
 	n, perr := strconv.ParseInt(port, 10, 32)
 	if err != nil || perr != nil {
-		panic("no address: " + address)
+		panic("not an address: " + address)
 	}
 	a.mu.Lock()
 	a.contact, a.address = protocol.Contact{Host: host, Port: int32(n), Page: page}, address
 	a.mu.Unlock()
-	a.rouse()
+	a.wakeStore()
 }
 
-// folder is the application's on HDFS.
-func (a *Attempt) folder() string { return folderOn(protocol.ApplicationName(a.id)) }
+// folder returns the application's folder on HDFS.
+func (a *Attempt) folder() string { return applicationFolder(protocol.ApplicationName(a.id)) }
 
-// recallLimit is how long HDFS may take at an attempt's beginning.
-const recallLimit = time.Minute
+// recoverLimit bounds the wait for HDFS when an attempt starts.
+const recoverLimit = time.Minute
 
-// recall reads what an earlier attempt kept.
-func (a *Attempt) recall(ctx context.Context) error {
+// recoverState reads the state that an earlier attempt saved.
+func (a *Attempt) recoverState(ctx context.Context) error {
 	if a.number == 1 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, recallLimit)
+	ctx, cancel := context.WithTimeout(ctx, recoverLimit)
 	defer cancel()
 	b, err := a.store.Read(ctx, a.folder()+"/"+stateFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -227,13 +225,13 @@ func (a *Attempt) recall(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.earlier = b
+	a.recovered = b
 	return nil
 }
 
-// OpenArtifact opens a content that lies in the cache on HDFS.
+// OpenArtifact opens an artifact in the cache on HDFS. It returns fs.ErrNotExist if there is none.
 func (a *Attempt) OpenArtifact(ctx context.Context, digest string) (io.ReadCloser, error) {
-	dir := folderOf(digest)
+	dir := cacheFolder(digest)
 	infos, err := a.store.List(ctx, dir)
 	if err != nil {
 		return nil, err
@@ -247,35 +245,35 @@ func (a *Attempt) OpenArtifact(ctx context.Context, digest string) (io.ReadClose
 		a.mu.Unlock()
 		return a.store.Open(ctx, dir+"/"+i.Name())
 	}
-	return nil, fmt.Errorf("nothing is in %s: %w", dir, fs.ErrNotExist)
+	return nil, fmt.Errorf("no artifact in %s: %w", dir, fs.ErrNotExist)
 }
 
-// endedLimit bounds the removal of what was kept; whoever submitted the application does
+// removeLimit bounds the removal of the saved state. The process that submitted the application removes
 // it too.
-const endedLimit = 5 * time.Second
+const removeLimit = 5 * time.Second
 
-// ended removes what was kept: the application needs no other attempt.
-func (a *Attempt) ended(ctx context.Context) {
+// removeState removes the saved state: the application needs no other attempt.
+func (a *Attempt) removeState(ctx context.Context) {
 	a.mu.Lock()
 	a.gone = true
 	a.mu.Unlock()
 	a.stop()
-	a.keeping.Wait() // no write is under way any more
-	ctx, cancel := context.WithTimeout(ctx, endedLimit)
+	a.work.Wait() // no write may follow the removal
+	ctx, cancel := context.WithTimeout(ctx, removeLimit)
 	defer cancel()
-	if err := forget(ctx, a.store, protocol.ApplicationName(a.id)); err != nil {
-		a.log.Warn("what this application kept is not removed", "err", err)
+	if err := removeFolder(ctx, a.store, protocol.ApplicationName(a.id)); err != nil {
+		a.log.Warn("cannot remove the saved state of this application", "err", err)
 	}
 }
 
-// Close ends what goes on behind.
+// Close stops the goroutines and closes the connections.
 func (a *Attempt) Close() error {
 	a.closeMaster()
-	a.keeping.Wait()
+	a.work.Wait()
 	return a.store.Close()
 }
 
-// register makes this process the application's master, which has the containers of
+// register registers this process as the application's master. The response lists the containers of
 // earlier attempts.
 func (a *Attempt) register(ctx context.Context) (application, *yarnpb.RegisterApplicationMasterResponse, error) {
 	a.mu.Lock()
@@ -299,13 +297,13 @@ func (a *Attempt) register(ctx context.Context) (application, *yarnpb.RegisterAp
 	return app, r, nil
 }
 
-// take has an allocation in this attempt's application. Of earlier attempts' containers
-// it takes those that were saved.
-func (a *Attempt) take(ctx context.Context, req cluster.Request, raw []byte) (cluster.Allocation, error) {
+// allocate returns an allocation in this attempt's application. It adopts the containers that earlier
+// attempts saved in raw.
+func (a *Attempt) allocate(ctx context.Context, req cluster.Request, raw []byte) (cluster.Allocation, error) {
 	old := saved{Program: a.program}
 	if raw != nil {
 		if err := json.Unmarshal(raw, &old); err != nil {
-			return nil, fmt.Errorf("read what the last attempt saved of its containers: %w", err)
+			return nil, fmt.Errorf("read the containers that the last attempt saved: %w", err)
 		}
 	}
 	app, r, err := a.register(ctx)
@@ -314,11 +312,11 @@ func (a *Attempt) take(ctx context.Context, req cluster.Request, raw []byte) (cl
 	}
 	all := newAllocation(a.site, req, app, old)
 	all.attempt = a
-	all.shipped = time.Now()
+	all.shippedAt = time.Now()
 	all.adopt(r)
 	a.mu.Lock()
-	a.all = all
+	a.allocation = all
 	a.mu.Unlock()
-	all.begin()
+	all.start()
 	return all, nil
 }

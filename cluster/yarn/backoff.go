@@ -11,10 +11,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 )
 
-// applicationType is that of our applications.
+// applicationType is the YARN application type of this program's applications.
 const applicationType = "TFCLUSTER"
 
-// competitor asks YARN for another reservation that is partially filled.
+// competitor asks YARN for another reservation that is partially filled, and describes it; "" if there is none.
 func (a *allocation) competitor(app application) (string, error) {
 	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
 	if err != nil {
@@ -47,15 +47,15 @@ func (a *allocation) counts() (held, lacks int, b gang.Backoff) {
 	for _, x := range a.executors {
 		if x.container != nil {
 			held++
-		} else if x.wish != 0 {
+		} else if x.requestID != 0 {
 			lacks++
 		}
 	}
 	return held, lacks, a.backoff
 }
 
-// countWhole records whether every executor that a run cannot begin without has a container. It is
-// called with mu held, before anybody hears of the last one.
+// countWhole records whether every executor that a run needs to start has a container. It is called with
+// mu held, before the event of the last container is sent.
 func (a *allocation) countWhole() {
 	spared := map[string]bool{}
 	for _, r := range a.req.Reserve.GetRoles() {
@@ -69,8 +69,8 @@ func (a *allocation) countWhole() {
 	a.backoff.Whole = true
 }
 
-// backOff releases the containers of a partially filled reservation, and asks for them again, each when
-// its time has come. It returns what will happen next, for the status, or "".
+// backOff releases the containers of a partially filled reservation when another one waits too, and asks
+// for them again after the delay. It returns the next step for the status, or "".
 func (a *allocation) backOff(app application, now time.Time) string {
 	held, lacks, b := a.counts()
 	switch {
@@ -91,7 +91,7 @@ func (a *allocation) backOff(app application, now time.Time) string {
 		return fmt.Sprintf("unless more containers come, it releases its %d of %d in %s for %s, which is partially filled too, and asks again later",
 			held, len(a.executors), gang.About(left), a.gang.Competitor())
 	}
-	a.tell(a.releaseAll(app, now, a.gang.Delay(b.Releases)))
+	a.emit(a.releaseAll(app, now, a.gang.Delay(b.Releases)))
 	return ""
 }
 
@@ -106,8 +106,8 @@ func (a *allocation) releaseAll(app application, now time.Time, delay time.Durat
 		if x.container != nil {
 			held++
 		}
-		a.giveBack(x)
-		a.wish(x, now)
+		a.releaseContainer(x)
+		a.nextAttempt(x, now)
 		e.Attempts[id] = x.attempt
 	}
 	a.backoff.Releases++
@@ -123,15 +123,15 @@ func (a *allocation) askAgain(app application, now time.Time) {
 	a.backoff.Until = time.Time{}
 	var asked []cluster.Event
 	for id, x := range a.executors {
-		if x.wish != 0 {
-			x.since, x.why = now, "asked for again"
-			app.master.Ask(a.ask(x))
-			asked = append(asked, cluster.Pending{Executor: id, Why: x.why})
+		if x.requestID != 0 {
+			x.requestedAt, x.pendingReason = now, "asked for again"
+			app.master.Request(a.containerRequest(x))
+			asked = append(asked, cluster.Pending{Executor: id, Why: x.pendingReason})
 		}
 	}
 	a.mu.Unlock()
 	for _, e := range asked {
-		a.tell(e)
+		a.emit(e)
 	}
-	a.rouse()
+	a.beatNow()
 }

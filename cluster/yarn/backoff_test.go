@@ -37,9 +37,9 @@ func TestBackOff(t *testing.T) {
 		return &yarnpb.Container{Id: &yarnpb.ContainerId{Id: &n, AppAttemptId: &yarnpb.ApplicationAttemptId{ApplicationId: app.id, AttemptId: new(int32(1))}}}
 	}
 	for _, e := range req.Executors {
-		a.want(e.ID)
+		a.requestContainer(e.ID)
 	}
-	a.executors["0"].container, a.executors["0"].wish = container(1), 0
+	a.executors["0"].container, a.executors["0"].requestID = container(1), 0
 	a.AgentJoined("0", 0, "")
 	a.executors["2"].unfit = "no GPU"
 	if got := a.progress(); got != float32(1)/3 {
@@ -57,10 +57,10 @@ func TestBackOff(t *testing.T) {
 	if e.Attempts["0"] != 1 || e.Attempts["2"] != 1 || e.Why != "application_5_0007 released its 1 of 3 containers for application_5_0006 of ada, which is partially filled too; it asks again in about 10 s" {
 		t.Errorf("it sends %v", e)
 	}
-	if x := a.executors; x["0"].came || x["2"].unfit != "" {
+	if x := a.executors; x["0"].joined || x["2"].unfit != "" {
 		t.Error("the state of released executors is kept for the next ones")
 	}
-	a.lose(container(1).GetId(), "released", true)
+	a.reportLost(container(1).GetId(), "released", true)
 	select {
 	case e := <-a.Events():
 		t.Errorf("it sends %v for a released container", e)
@@ -89,7 +89,7 @@ func TestBackOff(t *testing.T) {
 	if got := a.progress(); got != 1 {
 		t.Errorf("the progress of a reservation that was filled is %v", got)
 	}
-	a.want("1")
+	a.requestContainer("1")
 	if text := a.backOff(app, now.Add(time.Hour)); text != "" {
 		t.Errorf("a reservation that was filled reports %q", text)
 	}
@@ -108,7 +108,7 @@ func TestWholeAgain(t *testing.T) {
 		lacks cluster.ExecutorID
 		whole bool
 	}{{false, "1", false}, {true, "1", true}, {true, "0", false}} {
-		a := newAllocation(site.Site{}, req, application{}, saved{Turns: gang.Backoff{Again: tt.again}})
+		a := newAllocation(site.Site{}, req, application{}, saved{Backoff: gang.Backoff{Again: tt.again}})
 		for id, x := range a.executors {
 			if id != tt.lacks {
 				x.container = &yarnpb.Container{}

@@ -20,7 +20,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// runsBatch: tfcluster run, from the first word to the last, which is YARN's.
+// runsBatch: tfcluster run, up to the final status in YARN.
 func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 	dir := t.TempDir()
 	for name, body := range map[string]string{
@@ -36,7 +36,7 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 		name    string
 		managed bool
 		program string
-		said    string
+		output  string
 		code    int
 		status  yarnpb.FinalApplicationStatus
 		why     string
@@ -55,13 +55,13 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 				args = append(args, "--managed")
 			}
 			cmd := exec.CommandContext(ctx, program, append(args, tt.program, "there")...)
-			cmd.Dir, cmd.Env = dir, environment(h)
+			cmd.Dir, cmd.Env = dir, hadoopEnv(h)
 			out, err := os.Create(filepath.Join(t.TempDir(), "out"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer out.Close()
-			said := func() string {
+			output := func() string {
 				b, err := os.ReadFile(out.Name())
 				if err != nil {
 					t.Error(err)
@@ -73,28 +73,28 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 				t.Fatal(err)
 			}
 			if tt.code > 128 {
-				clustertest.WaitFor(t, "the program's line", func() bool { return strings.Contains(said(), tt.said) })
+				clustertest.WaitFor(t, "the program's line", func() bool { return strings.Contains(output(), tt.output) })
 				if err := cmd.Process.Signal(syscall.Signal(tt.code - 128)); err != nil {
 					t.Error(err)
 				}
 			}
 			err = cmd.Wait()
-			if cmd.ProcessState.ExitCode() != tt.code || !strings.Contains(said(), tt.said) {
-				t.Errorf("it ended with %v:\n%s", err, said())
+			if cmd.ProcessState.ExitCode() != tt.code || !strings.Contains(output(), tt.output) {
+				t.Errorf("the command ended with %v:\n%s", err, output())
 			}
-			endsAs(ctx, t, h, tt.name, tt.status, tt.why)
+			checkFinalStatus(ctx, t, h, tt.name, tt.status, tt.why)
 			if tt.code == 17 {
-				remembersDriver(ctx, t, h, "batch-"+tt.name, tt.managed)
+				checkHistoryAndDriver(ctx, t, h, "batch-"+tt.name, tt.managed)
 			}
 		})
 	}
-	t.Run("a detached run needs nobody here", func(t *testing.T) { t.Parallel(); runsAlone(t, h, dir) })
-	t.Run("an interactive cluster has done what it was for", func(t *testing.T) {
+	t.Run("a detached run needs no process on this host", func(t *testing.T) { t.Parallel(); runsWithoutSubmitter(t, h, dir) })
+	t.Run("an interactive cluster succeeds although its run failed", func(t *testing.T) {
 		t.Parallel()
 		c := managed(t, h).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) {
-			r.Engine = on(h, "managed", "true", "tags", "interactive")
+			r.Engine = engineOptions(h, "managed", "true", "tags", "interactive")
 		})
-		run, early := c.TryScript("raise SystemExit(17)") // its end may come before the start's answer
+		run, early := c.TryScript("raise SystemExit(17)") // it may end before Start returns
 		var st *clusterpb.RunStatus
 		if early != nil {
 			st = run.Status
@@ -105,20 +105,20 @@ func runsBatch(t *testing.T, h *hadooptest.Cluster) {
 			t.Errorf("the run is %s", st.GetState())
 		}
 		c.End()
-		endsAs(t.Context(), t, h, "interactive", yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released")
+		checkFinalStatus(t.Context(), t, h, "interactive", yarnpb.FinalApplicationStatus_APP_SUCCEEDED, "released")
 	})
 }
 
-// remembersDriver: of a batch run that is over there is all that was said, also by its
-// driver where that was in a container.
-func remembersDriver(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name string, managed bool) {
+// checkHistoryAndDriver checks the history of an ended batch run, and, if its driver ran in a container, the
+// driver's log.
+func checkHistoryAndDriver(ctx context.Context, t *testing.T, h *hadooptest.Cluster, name string, managed bool) {
 	t.Helper()
-	application := remembersBatch(ctx, t, h, name)
+	application := checkHistory(ctx, t, h, name)
 	if !managed {
 		return
 	}
 	clustertest.WaitFor(t, "the driver's logs", func() bool {
-		lines, err := say(ctx, h, "logs", "-c", application)
+		lines, err := runCommand(ctx, h, "logs", "-c", application)
 		if err != nil && !strings.Contains(lines, "are not there yet") {
 			t.Fatalf("logs of %s: %v\n%s", application, err, lines)
 		}
@@ -126,8 +126,8 @@ func remembersDriver(ctx context.Context, t *testing.T, h *hadooptest.Cluster, n
 	})
 }
 
-// endsAs: the one application of a tag ends so in YARN's report.
-func endsAs(ctx context.Context, t *testing.T, h *hadooptest.Cluster, tag string, status yarnpb.FinalApplicationStatus, why string) {
+// checkFinalStatus checks the final status and the diagnostics of the only application with a tag.
+func checkFinalStatus(ctx context.Context, t *testing.T, h *hadooptest.Cluster, tag string, status yarnpb.FinalApplicationStatus, why string) {
 	t.Helper()
 	conf, user := hadoop(t, h)
 	client, err := protocol.NewClient(conf, user, time.Minute)
@@ -144,24 +144,24 @@ func endsAs(ctx context.Context, t *testing.T, h *hadooptest.Cluster, tag string
 		t.Fatal(err)
 	}
 	if r.GetFinalApplicationStatus() != status || !strings.Contains(r.GetDiagnostics(), why) || strings.Contains(strings.TrimSpace(r.GetDiagnostics()), "\n") {
-		t.Errorf("it is %s, %s: %q", r.GetYarnApplicationState(), r.GetFinalApplicationStatus(), r.GetDiagnostics())
+		t.Errorf("the application is %s, %s: %q", r.GetYarnApplicationState(), r.GetFinalApplicationStatus(), r.GetDiagnostics())
 	}
 }
 
-// runsAlone: a detached run of a managed cluster is YARN's from the submission on. It
-// begins, ends and gives everything back though no process of it is on this host.
-func runsAlone(t *testing.T, h *hadooptest.Cluster, dir string) {
+// runsWithoutSubmitter: a detached run of a managed cluster starts, ends and releases everything although no
+// process of it is left on this host.
+func runsWithoutSubmitter(t *testing.T, h *hadooptest.Cluster, dir string) {
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
 	const name = "batch-alone"
 	cmd := exec.CommandContext(ctx, program, "run", "--backend", "yarn", "--managed", "--detach", "--tags", "alone", "--name", name, "--workers", "1", "--memory", "1g",
 		"--python", clustertest.FindPython(t), "--no-zygote", "fails.py", "there")
-	cmd.Dir, cmd.Env = dir, environment(h)
+	cmd.Dir, cmd.Env = dir, hadoopEnv(h)
 	var hints strings.Builder
 	cmd.Stderr = &hints
 	out, err := cmd.Output()
 	if err != nil || string(out) != name+"\n" || !strings.Contains(hints.String(), "tfcluster wait -c "+name) {
-		t.Fatalf("it ends with %v, writes %q and\n%s", err, out, hints.String())
+		t.Fatalf("the command ends with %v, writes %q and\n%s", err, out, hints.String())
 	}
 	s, err := state.Load(name)
 	if err != nil {
@@ -171,18 +171,18 @@ func runsAlone(t *testing.T, h *hadooptest.Cluster, dir string) {
 		t.Error(err)
 	}
 	clustertest.WaitFor(t, "the end of the process on this host", func() bool { return !s.Driver.Alive() })
-	endsAs(ctx, t, h, "alone", yarnpb.FinalApplicationStatus_APP_FAILED, "exited with code 17")
-	// Another process here learns that it is over, and leaves nothing.
+	checkFinalStatus(ctx, t, h, "alone", yarnpb.FinalApplicationStatus_APP_FAILED, "exited with code 17")
+	// A later command on this host returns the result and removes the state.
 	for range 2 {
-		said, err := say(ctx, h, "wait", "-c", name)
+		out, err := runCommand(ctx, h, "wait", "-c", name)
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 17 || !strings.Contains(said, "exited with code 17") {
-			t.Errorf("wait ends with %v:\n%s", err, said)
+		if !errors.As(err, &exit) || exit.ExitCode() != 17 || !strings.Contains(out, "exited with code 17") {
+			t.Errorf("wait ends with %v:\n%s", err, out)
 		}
 	}
-	clustertest.WaitFor(t, "the end of its state here", func() bool {
+	clustertest.WaitFor(t, "the removal of its state", func() bool {
 		_, err := state.Load(name)
 		return errors.Is(err, fs.ErrNotExist)
 	})
-	remembersDriver(ctx, t, h, name, true)
+	checkHistoryAndDriver(ctx, t, h, name, true)
 }

@@ -12,145 +12,146 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Heartbeats are close together for a while when something was asked for, until it is given:
-// nodes that have room offer it with their next heartbeats, of which one is expected within
-// firstBeats. Else they are ever further apart, since each costs the ResourceManager what
-// containers that start would need.
+// Heartbeats follow each other quickly after a container was requested, until it is allocated: a node with
+// free resources reports them with its own next heartbeat, which is expected within initialPeriod. After
+// that the interval grows, since each heartbeat costs the ResourceManager time that it needs to start
+// containers.
 const (
-	firstBeat  = 10 * time.Millisecond
-	firstBeats = 200 * time.Millisecond
-	shortBeat  = 20 * time.Millisecond
-	shortBeats = time.Second
-	givenBeat  = 200 * time.Millisecond
-	longBeat   = time.Second
+	initialInterval = 10 * time.Millisecond
+	initialPeriod   = 200 * time.Millisecond
+	shortInterval   = 20 * time.Millisecond
+	shortPeriod     = time.Second
+	idleInterval    = 200 * time.Millisecond
+	maxInterval     = time.Second
 )
 
-// beatPause is the time to the next heartbeat: by the last one, whether something is
-// wished for, and the time since that was asked for.
-func beatPause(pause time.Duration, wishing bool, since time.Duration) time.Duration {
+// heartbeatInterval returns the time until the next heartbeat. pause is the last interval, pending reports
+// whether a container is requested, and since is the time since the last request.
+func heartbeatInterval(pause time.Duration, pending bool, since time.Duration) time.Duration {
 	switch {
-	case !wishing:
-		pause = max(pause, givenBeat)
-	case since < firstBeats:
-		return firstBeat
-	case since < shortBeats:
-		return shortBeat
+	case !pending:
+		pause = max(pause, idleInterval)
+	case since < initialPeriod:
+		return initialInterval
+	case since < shortPeriod:
+		return shortInterval
 	}
-	return min(pause*5/4, longBeat)
+	return min(pause*5/4, maxInterval)
 }
 
-// wishing is whether a container is still to be given.
-func (a *allocation) wishing() bool {
+// hasPending reports whether a container is requested and not allocated yet.
+func (a *allocation) hasPending() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, x := range a.executors {
-		if x.wish != 0 {
+		if x.requestID != 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// oddLimit is how long a ResourceManager may answer by what is no refusal that we know:
-// one that is being restarted, or that fails over, does so for a while.
-const oddLimit = time.Minute
+// unknownErrorLimit is how long a ResourceManager may answer with unknown exceptions. One that restarts
+// or fails over does so for a while.
+const unknownErrorLimit = time.Minute
 
-// What a heartbeat's error means.
+// Classes of a heartbeat's error.
 const (
-	passing = iota // none, or the ResourceManager is away
-	refusal        // what is wished for is not given
-	last           // the ResourceManager's last word to this master
-	strange        // another exception
+	transient = iota // no error, or the ResourceManager is unreachable
+	refusal          // YARN rejects the requests
+	final            // this master cannot go on
+	unknown          // another exception
 )
 
-func meaning(err error) int {
+func classify(err error) int {
 	is := func(these ...error) bool {
 		return slices.ContainsFunc(these, func(one error) bool { return errors.Is(err, one) })
 	}
 	switch {
 	case err == nil, is(protocol.ErrUnreachable):
-		return passing
+		return transient
 	case is(protocol.ErrTooLarge, protocol.ErrLabel, protocol.ErrQueue):
 		return refusal
 	case is(protocol.ErrGone, protocol.ErrReplaced, protocol.ErrRegistered, protocol.ErrPermission):
-		return last
+		return final
 	}
-	return strange
+	return unknown
 }
 
-// beat calls the ResourceManager until the application is gone, or something else is
-// wrong that does not pass. One that does not answer is called on: the containers live.
-func (a *allocation) beat() error {
+// heartbeatLoop sends heartbeats to the ResourceManager until the application is gone or another permanent
+// error occurs. It keeps calling one that does not answer: the containers keep running.
+func (a *allocation) heartbeatLoop() error {
 	app := a.current()
-	var odd time.Time // the first of such answers in a row; zero for none
+	var unknownSince time.Time // when the first of consecutive unknown errors occurred; zero if there is none
 	asked := time.Now()
-	for pause := firstBeat; ; {
+	for pause := initialInterval; ; {
 		b, err := app.master.Allocate(a.ctx, a.progress())
 		if a.ctx.Err() != nil {
 			return a.ctx.Err()
 		}
-		switch answer := meaning(err); {
-		case answer == refusal:
-			a.refused(err)
-		case answer == last || answer == strange && !odd.IsZero() && time.Since(odd) > oddLimit:
+		switch class := classify(err); {
+		case class == refusal:
+			a.failRequests(err)
+		case class == final || class == unknown && !unknownSince.IsZero() && time.Since(unknownSince) > unknownErrorLimit:
 			return err
 		case err != nil:
-			a.pend(func(*executor) string { return err.Error() })
+			a.reportPending(func(*executor) string { return err.Error() })
 		default:
-			a.heard(app, b)
+			a.handleHeartbeat(app, b)
 		}
-		if meaning(err) != strange {
-			odd = time.Time{}
-		} else if odd.IsZero() {
-			odd = time.Now()
+		if classify(err) != unknown {
+			unknownSince = time.Time{}
+		} else if unknownSince.IsZero() {
+			unknownSince = time.Now()
 		}
-		pause = beatPause(pause, a.wishing(), time.Since(asked))
+		pause = heartbeatInterval(pause, a.hasPending(), time.Since(asked))
 		select {
 		case <-a.ctx.Done():
 			return a.ctx.Err()
 		case <-a.wake:
-			pause, asked = firstBeat, time.Now()
+			pause, asked = initialInterval, time.Now()
 		case <-time.After(pause):
 		}
 	}
 }
 
-// heard takes what a heartbeat brought.
-func (a *allocation) heard(app application, b protocol.Beat) {
+// handleHeartbeat handles the response to a heartbeat.
+func (a *allocation) handleHeartbeat(app application, b protocol.Heartbeat) {
 	app.nodes.Tokens(b.GetNmTokens())
 	if b.Resynced != nil {
 		app.nodes.Tokens(b.Resynced.GetNmTokensFromPreviousAttempts())
 	}
 	for _, c := range b.GetAllocatedContainers() {
-		a.given(app, c)
+		a.handleAllocated(app, c)
 	}
 	for _, s := range b.GetCompletedContainerStatuses() {
-		a.ended(s)
+		a.handleCompleted(s)
 	}
-	if b.Renewed { // another token
-		a.tell(cluster.StateChanged{})
+	if b.Renewed { // the saved state has another token
+		a.emit(cluster.StateChanged{})
 	}
-	a.heldBack(b.GetLimit())
+	a.checkActivation(b.GetLimit())
 	backOff := a.backOff(app, time.Now())
-	a.pend(func(x *executor) string {
+	a.reportPending(func(x *executor) string {
 		switch {
 		case !a.backoff.Until.IsZero():
 			return backOff
-		case a.held != "":
-			return a.held
+		case a.inactive != "":
+			return a.inactive
 		case backOff != "":
-			return waitingWords(x, queue(a.req), b.GetLimit()) + "; " + backOff
+			return pendingMessage(x, queue(a.req), b.GetLimit()) + "; " + backOff
 		}
-		return waitingWords(x, queue(a.req), b.GetLimit()) + a.leftOutWords()
+		return pendingMessage(x, queue(a.req), b.GetLimit()) + a.excludedMessage()
 	})
 }
 
-// given starts an agent in a container, or gives it back where nobody waits for it.
-func (a *allocation) given(app application, c *yarnpb.Container) {
+// handleAllocated starts an agent in an allocated container. A container for which there is no pending
+// request is released.
+func (a *allocation) handleAllocated(app application, c *yarnpb.Container) {
 	a.mu.Lock()
 	var x *executor
 	for _, e := range a.executors {
-		if e.wish != 0 && e.wish == c.GetAllocationRequestId() {
+		if e.requestID != 0 && e.requestID == c.GetAllocationRequestId() {
 			x = e
 		}
 	}
@@ -159,38 +160,38 @@ func (a *allocation) given(app application, c *yarnpb.Container) {
 		app.master.Release(c.GetId())
 		return
 	}
-	x.wish, x.container, x.last, x.web, x.launched = 0, c, c.GetId(), c.GetNodeHttpAddress(), time.Now()
+	x.requestID, x.container, x.lastContainer, x.web, x.launched = 0, c, c.GetId(), c.GetNodeHttpAddress(), time.Now()
 	id, attempt := x.request.ID, x.attempt
-	a.used(x, c)
-	delete(a.app.near, id) // another is wherever there is room
+	a.addContainer(x, c)
+	delete(a.app.near, id) // a later container may run on any node
 	a.countWhole()
 	a.mu.Unlock()
-	a.tell(cluster.Granted{Executor: id, Attempt: attempt, Host: c.GetNodeId().GetHost()})
+	a.emit(cluster.Granted{Executor: id, Attempt: attempt, Host: c.GetNodeId().GetHost()})
 	a.work.Go(func() {
 		ctx, cancel := context.WithTimeout(a.ctx, startLimit)
 		defer cancel()
 		if err := a.launch(ctx, app, id, attempt, c); err != nil {
-			a.lose(c.GetId(), startWords(err), true)
+			a.reportLost(c.GetId(), startError(err), true)
 			app.master.Release(c.GetId())
 		}
 	})
 }
 
-// ended tells of a container's end, unless it was asked for.
-func (a *allocation) ended(s *yarnpb.ContainerStatus) {
-	cause, said := exitWords(s), containerlogs.LastLines(s.GetDiagnostics())
+// handleCompleted reports a completed container. One that this master released is not reported.
+func (a *allocation) handleCompleted(s *yarnpb.ContainerStatus) {
+	cause, lastLines := exitCause(s), containerlogs.LastLines(s.GetDiagnostics())
 	if s.GetExitStatus() == UnreachableCode {
-		var over bool
-		if cause, over = a.cutOff(s); over {
-			a.tell(cluster.Terminated{Cause: cause})
+		var terminated bool
+		if cause, terminated = a.handleUnreachable(s); terminated {
+			a.emit(cluster.Terminated{Cause: cause})
 		}
 	}
-	a.lose(s.GetContainerId(), cause, !others[s.GetExitStatus()], said...)
+	a.reportLost(s.GetContainerId(), cause, !notNodeFault[s.GetExitStatus()], lastLines...)
 }
 
-// lose tells that an executor's container is gone; said is what it wrote last. blamed is
-// whether that is its node's doing, where no agent has come from it.
-func (a *allocation) lose(container *yarnpb.ContainerId, cause string, blamed bool, said ...string) {
+// reportLost reports that an executor has lost its container. lastLines are the last lines of its log.
+// If blamed is set and no agent joined from the container, it counts as a failure of its node.
+func (a *allocation) reportLost(container *yarnpb.ContainerId, cause string, blamed bool, lastLines ...string) {
 	name := protocol.ContainerName(container)
 	a.mu.Lock()
 	var lost cluster.Event
@@ -198,33 +199,33 @@ func (a *allocation) lose(container *yarnpb.ContainerId, cause string, blamed bo
 	for id, x := range a.executors {
 		if x.container != nil && protocol.ContainerName(x.container.GetId()) == name {
 			if blamed {
-				node = x.useless()
+				node = x.unjoinedNode()
 			}
 			x.container = nil
-			lost = cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause, LastLines: said}
+			lost = cluster.Lost{Executor: id, Attempt: x.attempt, Cause: cause, LastLines: lastLines}
 		}
 	}
 	a.mu.Unlock()
-	if node != "" { // before another container is asked for
-		a.strike(node, cause)
+	if node != "" { // before the event, which leads to another request
+		a.countFailure(node, cause)
 	}
 	if lost != nil {
-		a.tell(lost)
+		a.emit(lost)
 	}
 }
 
-// refused tells those that wait that YARN will not give what they wait for.
-func (a *allocation) refused(err error) {
+// failRequests reports every executor with a pending request as lost: YARN rejects the requests.
+func (a *allocation) failRequests(err error) {
 	a.mu.Lock()
 	var lost []cluster.Event
 	for id, x := range a.executors {
-		if x.wish != 0 {
-			a.giveBack(x)
+		if x.requestID != 0 {
+			a.releaseContainer(x)
 			lost = append(lost, cluster.Lost{Executor: id, Attempt: x.attempt, Cause: err.Error()})
 		}
 	}
 	a.mu.Unlock()
 	for _, e := range lost {
-		a.tell(e)
+		a.emit(e)
 	}
 }

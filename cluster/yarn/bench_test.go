@@ -17,34 +17,34 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
-// samples are what e2e/bench reads.
+// samples are read by e2e/bench.
 type samples struct {
-	First []float64 `json:"first"` // Since of Hadoop's first minute, without its first submission
-	Began []float64 `json:"began"` // seconds from the driver's start to three processes that run
-	Since []float64 `json:"since"` // the same from the moment at which YARN has the application
-	PSS   float64   `json:"pss"`   // of driver and agents together, in MB
+	First []float64 `json:"first"` // Since while Hadoop was cold, without its first submission
+	Began []float64 `json:"began"` // seconds from the driver's start until three processes run
+	Since []float64 `json:"since"` // seconds from the application's start time in YARN
+	PSS   float64   `json:"pss"`   // sum of driver and agents, in MB
 }
 
-// warmUps are the rounds of each way before those that count: Hadoop's daemons compile in
-// them what they run, which those of a cluster of people's have done long ago.
+// warmUps is the number of unmeasured rounds: Hadoop's daemons compile their code in them, as those of a
+// cluster in use have done.
 const (
 	warmUps = 20
-	first   = 5 // of them are told too
+	first   = 5 // of the warm-up rounds, which are reported
 )
 
-// BenchmarkSubmit is from a driver's start to three plain processes in containers, on a
-// YARN whose nodes beat every 100 ms: turn about with the ApplicationMaster in the driver,
-// for which a client reserves and starts, and in a container, to which the run was given
-// with the submission, as run --managed --detach does. It prints its samples for e2e/bench.
+// BenchmarkSubmit measures the time from a driver's start to three plain processes in containers, on a YARN
+// whose nodes send a heartbeat every 100 ms. It alternates between the ApplicationMaster in the driver's
+// process, where a client reserves and starts, and in a container, where the run is part of the submission,
+// as with run --managed --detach. It prints its samples for e2e/bench.
 func BenchmarkSubmit(b *testing.B) {
 	clustertest.FindPython(b)
 	y := hadooptest.Start(b, hadooptest.Options{
 		HDFS: true, NodeManagers: 2, MasterExpiry: time.Minute,
-		Site: map[string]string{"yarn.scheduler.capacity.node-locality-delay": "-1"}, // as TonY was measured
+		Site: map[string]string{"yarn.scheduler.capacity.node-locality-delay": "-1"}, // as in the measurement of TonY
 	})
 	ways := map[string]func(*samples){
-		"unmanaged": func(s *samples) { s.take(b, y, harness(b, y), reserveAndStart) },
-		"managed":   func(s *samples) { s.take(b, y, managed(b, y), submitRun) },
+		"unmanaged": func(s *samples) { s.measure(b, y, harness(b, y), reserveAndStart) },
+		"managed":   func(s *samples) { s.measure(b, y, managed(b, y), submitRun) },
 	}
 	warming := map[string]*samples{"unmanaged": {}, "managed": {}}
 	for range warmUps {
@@ -68,8 +68,8 @@ func BenchmarkSubmit(b *testing.B) {
 	fmt.Printf("samples %s\n", raw)
 }
 
-// take measures one cluster of three workers, and ends it.
-func (s *samples) take(b *testing.B, y *hadooptest.Cluster, h clustertest.Harness, run func(*testing.B, clustertest.Harness, *clusterpb.Program) *clustertest.Cluster) {
+// measure runs one cluster of three workers, records its times, and shuts it down.
+func (s *samples) measure(b *testing.B, y *hadooptest.Cluster, h clustertest.Harness, run func(*testing.B, clustertest.Harness, *clusterpb.Program) *clustertest.Cluster) {
 	marks := b.TempDir()
 	began := time.Now()
 	c := run(b, h, &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Name: "sleep", Words: []string{"sh", "-c", `: > "$0/$$"; exec sleep 600`, marks}})
@@ -98,8 +98,8 @@ func (s *samples) take(b *testing.B, y *hadooptest.Cluster, h clustertest.Harnes
 	c.End()
 }
 
-// plainly has each worker be a small container for a process.
-func plainly(r *clusterpb.ReserveRequest) {
+// plainProcesses requests a small container for one plain process per worker.
+func plainProcesses(r *clusterpb.ReserveRequest) {
 	r.Framework = cluster.Plain
 	for _, role := range r.Roles {
 		role.Each = &clusterpb.Resources{MemoryBytes: 256 << 20}
@@ -107,29 +107,28 @@ func plainly(r *clusterpb.ReserveRequest) {
 }
 
 func reserveAndStart(b *testing.B, h clustertest.Harness, program *clusterpb.Program) *clustertest.Cluster {
-	c := h.Start(b, "worker=3", plainly)
+	c := h.Start(b, "worker=3", plainProcesses)
 	c.Script("", func(r *clusterpb.StartRequest) { r.Program = program })
 	return c
 }
 
 func submitRun(b *testing.B, h clustertest.Harness, program *clusterpb.Program) *clustertest.Cluster {
-	return h.Launch(b, "worker=3", plainly, func(r *clusterpb.ReserveRequest) {
+	return h.Launch(b, "worker=3", plainProcesses, func(r *clusterpb.ReserveRequest) {
 		r.OneRun, r.Begin = true, &clusterpb.StartRequest{Program: program, Options: &clusterpb.RunOptions{Mode: "train"}}
 	})
 }
 
 var pssLine = regexp.MustCompile(`(?m)^Pss:\s+(\d+) kB`)
 
-// pss is the memory of a cluster's driver and of all agents, in MB, with a share of each
-// page that several have.
+// pss returns the proportional set size of a cluster's driver and all agents, in MB.
 func pss(b *testing.B, y *hadooptest.Cluster, name string) float64 {
 	s, err := state.Load(name)
 	if err != nil {
 		b.Fatal(err)
 	}
 	pids := []int{int(s.Driver.PID)}
-	for pid, words := range y.Containers() {
-		if strings.HasPrefix(words, "./tfcluster") { // an agent, or the ApplicationMaster
+	for pid, command := range y.Containers() {
+		if strings.HasPrefix(command, "./tfcluster") { // an agent, or the ApplicationMaster
 			pids = append(pids, pid)
 		}
 	}

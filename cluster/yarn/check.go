@@ -13,12 +13,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// defaultMemory is an executor's that asks for none, in MiB.
+// defaultMemory is the memory in MiB of an executor whose request has none.
 const defaultMemory = 2048
 
 const gpuType = "yarn.io/gpu"
 
-// resource is what a container of an executor has.
+// resource returns the container size for an executor's request.
 func resource(each *clusterpb.Resources) *yarnpb.Resource {
 	memory, cores := int64(defaultMemory), int32(1)
 	if m := each.GetMemoryBytes(); m > 0 {
@@ -43,9 +43,9 @@ func gpus(r *yarnpb.Resource) int64 {
 	return 0
 }
 
-// check refuses at once what YARN would refuse, or never give: more than a container
-// may have, a label or a queue that nobody has. It returns the nodes that run.
-func check(ctx context.Context, client *protocol.Client, req cluster.Request, most *yarnpb.Resource) ([]*yarnpb.NodeReport, error) {
+// check rejects a request that YARN would reject or could never fulfil: an unknown label or queue, or more than
+// a container or any node may have. It returns the running nodes.
+func check(ctx context.Context, client *protocol.Client, req cluster.Request, maximum *yarnpb.Resource) ([]*yarnpb.NodeReport, error) {
 	if err := checkLabels(ctx, client, req); err != nil {
 		return nil, err
 	}
@@ -56,7 +56,7 @@ func check(ctx context.Context, client *protocol.Client, req cluster.Request, mo
 	if err := checkNodes(req, nodes); err != nil {
 		return nil, err
 	}
-	if err := checkMost(req, most); err != nil {
+	if err := checkMaximum(req, maximum); err != nil {
 		return nil, err
 	}
 	q, err := client.Queue(ctx, queue(req))
@@ -64,12 +64,12 @@ func check(ctx context.Context, client *protocol.Client, req cluster.Request, mo
 		return nil, err
 	}
 	if q.GetState() != yarnpb.QueueState_Q_RUNNING {
-		return nil, fmt.Errorf("queue %s takes no applications: it is %s", queue(req), strings.ToLower(strings.TrimPrefix(q.GetState().String(), "Q_")))
+		return nil, fmt.Errorf("queue %s accepts no applications: it is %s", queue(req), strings.ToLower(strings.TrimPrefix(q.GetState().String(), "Q_")))
 	}
 	return nodes, nil
 }
 
-// checkLabels refuses a label that nobody has.
+// checkLabels rejects node labels that YARN does not have.
 func checkLabels(ctx context.Context, client *protocol.Client, req cluster.Request) error {
 	labels := map[string]bool{"": true}
 	known, err := client.Labels(ctx)
@@ -92,24 +92,23 @@ func checkLabels(ctx context.Context, client *protocol.Client, req cluster.Reque
 	return nil
 }
 
-// checkMost refuses what is more than any container may have.
-func checkMost(req cluster.Request, most *yarnpb.Resource) error {
+// checkMaximum rejects requests above the maximum container size.
+func checkMaximum(req cluster.Request, maximum *yarnpb.Resource) error {
 	for _, e := range req.Executors {
 		r := resource(e.Each)
 		switch {
-		case r.GetMemory() > most.GetMemory():
-			return tooMuch(e.Task, fmt.Sprintf("%d MiB of memory", r.GetMemory()), fmt.Sprintf("%d MiB (yarn.scheduler.maximum-allocation-mb)", most.GetMemory()))
-		case r.GetVirtualCores() > most.GetVirtualCores():
-			return tooMuch(e.Task, fmt.Sprintf("%d vcores", r.GetVirtualCores()), fmt.Sprintf("%d (yarn.scheduler.maximum-allocation-vcores)", most.GetVirtualCores()))
-		case gpus(r) > gpus(most):
-			return tooMuch(e.Task, fmt.Sprintf("%d GPUs", gpus(r)), fmt.Sprintf("%d (%s)", gpus(most), gpuType))
+		case r.GetMemory() > maximum.GetMemory():
+			return errorAboveMaximum(e.Task, fmt.Sprintf("%d MiB of memory", r.GetMemory()), fmt.Sprintf("%d MiB (yarn.scheduler.maximum-allocation-mb)", maximum.GetMemory()))
+		case r.GetVirtualCores() > maximum.GetVirtualCores():
+			return errorAboveMaximum(e.Task, fmt.Sprintf("%d vcores", r.GetVirtualCores()), fmt.Sprintf("%d (yarn.scheduler.maximum-allocation-vcores)", maximum.GetVirtualCores()))
+		case gpus(r) > gpus(maximum):
+			return errorAboveMaximum(e.Task, fmt.Sprintf("%d GPUs", gpus(r)), fmt.Sprintf("%d (%s)", gpus(maximum), gpuType))
 		}
 	}
 	return nil
 }
 
-// checkNodes refuses what none of the nodes that run could ever hold. Where there is
-// none, one may yet come.
+// checkNodes rejects requests that fit on none of the running nodes. If no node runs, one may still start.
 func checkNodes(req cluster.Request, nodes []*yarnpb.NodeReport) error {
 	for _, e := range req.Executors {
 		need, label := resource(e.Each), e.Each.GetNodeLabel()
@@ -139,6 +138,6 @@ func checkNodes(req cluster.Request, nodes []*yarnpb.NodeReport) error {
 	return nil
 }
 
-func tooMuch(t cluster.TaskID, asked, most string) error {
-	return fmt.Errorf("%s asks for %s, a container of this YARN may have %s: ask for less", t, asked, most)
+func errorAboveMaximum(t cluster.TaskID, asked, maximum string) error {
+	return fmt.Errorf("%s asks for %s, a container of this YARN may have %s: ask for less", t, asked, maximum)
 }

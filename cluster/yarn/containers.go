@@ -11,56 +11,56 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// mostPlaces bounds what is remembered of containers: the newest.
-const mostPlaces = 500
+// maxContainers bounds the list of used containers; the oldest are dropped.
+const maxContainers = 500
 
-// used remembers a container. It is called with mu held.
-func (a *allocation) used(x *executor, c *yarnpb.Container) {
-	a.places = append(a.places, containerlogs.Location{
+// addContainer records a used container. It is called with mu held.
+func (a *allocation) addContainer(x *executor, c *yarnpb.Container) {
+	a.containers = append(a.containers, containerlogs.Location{
 		Container: protocol.ContainerName(c.GetId()), Node: protocol.NodeName(c.GetNodeId()), Web: c.GetNodeHttpAddress(),
 		Executor: x.request.ID, Task: x.request.Task.String(), Attempt: x.attempt,
 	})
-	a.places = a.places[max(0, len(a.places)-mostPlaces):]
+	a.containers = a.containers[max(0, len(a.containers)-maxContainers):]
 }
 
-// LogLocations are the containers that were used.
+// LogLocations returns the containers that were used, for containerlogs.Read.
 func (a *allocation) LogLocations() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	b, err := json.Marshal(a.places)
+	b, err := json.Marshal(a.containers)
 	if err != nil {
 		panic(err) // plain data
 	}
 	return b
 }
 
-const leaseRuns = "running"
+const applicationRunning = "running"
 
-// lease notes another application. It is called with mu held, or before begin.
-func (a *allocation) lease(id *yarnpb.ApplicationId) {
+// addApplication records another application. It is called with mu held, or before start.
+func (a *allocation) addApplication(id *yarnpb.ApplicationId) {
 	name := protocol.ApplicationName(id)
-	n := len(a.leases)
-	if id == nil || n > 0 && a.leases[n-1].ID == name {
+	n := len(a.applications)
+	if id == nil || n > 0 && a.applications[n-1].ID == name {
 		return
 	}
-	if n > 0 && a.leases[n-1].State == leaseRuns {
-		a.leases[n-1].State = "ended while no driver was there"
+	if n > 0 && a.applications[n-1].State == applicationRunning {
+		a.applications[n-1].State = "ended while no driver ran"
 	}
-	a.leases = append(a.leases, cluster.Application{ID: name, State: leaseRuns, Since: time.Now()})
+	a.applications = append(a.applications, cluster.Application{ID: name, State: applicationRunning, Since: time.Now()})
 }
 
-// leaseOver notes how the last application ended, unless that is known.
-func (a *allocation) leaseOver(state string) {
+// endApplication records the final state of the last application, unless it has one.
+func (a *allocation) endApplication(state string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if n := len(a.leases); n > 0 && a.leases[n-1].State == leaseRuns {
-		a.leases[n-1].State = state
+	if n := len(a.applications); n > 0 && a.applications[n-1].State == applicationRunning {
+		a.applications[n-1].State = state
 	}
 }
 
-// Applications are the applications that this allocation has been.
+// Applications returns the applications that this allocation has used, oldest first.
 func (a *allocation) Applications() []cluster.Application {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return slices.Clone(a.leases)
+	return slices.Clone(a.applications)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Diagnose says what there is of the Hadoop that a request means, and what is missing.
-// It asks YARN and HDFS, a few seconds each where they do not answer.
+// Diagnose checks the Hadoop configuration of a request, and YARN and HDFS, which may take a few seconds
+// each if they do not answer.
 func Diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check {
 	s, err := site.Find(r)
 	if errors.Is(err, hadoopconf.ErrNone) && r.GetEngine()[cluster.EngineConfDir] == "" {
@@ -29,13 +29,13 @@ func Diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check 
 	if p := s.Conf.Get("hadoop.rpc.protection"); p != "" {
 		found += ", hadoop.rpc.protection " + p
 	}
-	findings := []cluster.Check{{What: "Hadoop", Found: found}}
+	checks := []cluster.Check{{What: "Hadoop", Found: found}}
 	if s.Conf.Get("hadoop.security.authentication") == "kerberos" {
-		findings[0].Found += ", Kerberos"
-		findings[0].Remedy = "tfcluster does not know Kerberos yet: --backend spark --master yarn does"
-		return findings
+		checks[0].Found += ", Kerberos"
+		checks[0].Remedy = "tfcluster does not support Kerberos yet: use --backend spark --master yarn"
+		return checks
 	}
-	return append(findings, diagnoseYARN(ctx, s, r), diagnoseHDFS(ctx, s))
+	return append(checks, diagnoseYARN(ctx, s, r), diagnoseHDFS(ctx, s))
 }
 
 func diagnoseYARN(ctx context.Context, s site.Site, r *clusterpb.ReserveRequest) cluster.Check {
@@ -46,7 +46,7 @@ func diagnoseYARN(ctx context.Context, s site.Site, r *clusterpb.ReserveRequest)
 		return f
 	}
 	f.Found = "ResourceManager " + strings.Join(managers, ", ")
-	if err := reach(ctx, s.Conf); err != nil {
+	if err := checkReachable(ctx, s.Conf); err != nil {
 		f.Found, f.Remedy = err.Error(), "start it, or correct yarn.resourcemanager.address"
 		return f
 	}
@@ -80,9 +80,9 @@ func diagnoseYARN(ctx context.Context, s site.Site, r *clusterpb.ReserveRequest)
 	q, err := client.Queue(ctx, name)
 	switch {
 	case err != nil:
-		f.Remedy = err.Error() + ": name yours with --queue"
+		f.Remedy = err.Error() + ": set your queue with --queue"
 	case q.GetState() != yarnpb.QueueState_Q_RUNNING:
-		f.Remedy = fmt.Sprintf("queue %s takes no applications: name another with --queue", name)
+		f.Remedy = fmt.Sprintf("queue %s takes no applications: set another one with --queue", name)
 	default:
 		f.Found += fmt.Sprintf("; queue %s is %.0f %% full", name, 100*q.GetCurrentCapacity())
 	}
@@ -109,7 +109,7 @@ func diagnoseHDFS(ctx context.Context, s site.Site) cluster.Check {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		f.Found += " does not exist"
-		f.Remedy = fmt.Sprintf("have an administrator make it: hdfs dfs -mkdir -p /user/%s && hdfs dfs -chown %s /user/%s", s.User, s.User, s.User)
+		f.Remedy = fmt.Sprintf("ask an administrator to create it: hdfs dfs -mkdir -p /user/%s && hdfs dfs -chown %s /user/%s", s.User, s.User, s.User)
 	case err != nil:
 		f.Found, f.Remedy = err.Error(), "start HDFS, or correct fs.defaultFS in core-site.xml"
 	}

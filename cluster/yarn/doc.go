@@ -1,11 +1,12 @@
-// Package yarn gets executors from Hadoop YARN: a container each, with its own memory,
-// vcores, GPUs and node label, in one unmanaged application whose ApplicationMaster is
-// this process. package protocol says what happens when it dies.
+// Package yarn reserves executors on Hadoop YARN: one container per executor, each with its own memory,
+// vcores, GPUs and node label. They belong to one unmanaged application whose ApplicationMaster is this
+// process; with --managed, YARN runs the ApplicationMaster in a container. Package protocol describes
+// what happens when the ApplicationMaster dies.
 //
-// An agent's container gets the program as a resource on HDFS, named by its content and
-// kept by the nodes, and its configuration, which holds a key, among the credentials of
-// its launch context: a file of that user's alone, never a word of a command.
+// A container's launch context has the program as a resource on HDFS, which is named by its digest and
+// which NodeManagers cache, and the agent's configuration among its credentials. The configuration holds
+// a key: YARN writes it to a file that only the container's user can read, and it is on no command line.
 //
-// An allocation has one goroutine that calls the ResourceManager, and one for each
-// agent that is being started; Release waits for all.
+// An allocation has one goroutine that calls the ResourceManager, and one for each agent that is being
+// started. Release waits for all of them.
 package yarn

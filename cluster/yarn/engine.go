@@ -9,37 +9,37 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/containerlogs"
 )
 
-// Engine describes this backend. attempt is that of the application whose container this
-// process is in; nil outside of one.
+// Engine describes this backend. attempt is the managed ApplicationMaster's attempt that this process
+// is, or nil.
 func Engine(attempt *Attempt) cluster.Engine {
 	return cluster.Engine{
 		Name: "yarn", Title: "YARN", Backend: &Backend{Attempt: attempt},
-		NodeLabels: true, Hadoop: true, Diagnose: Diagnose, History: archive{},
+		NodeLabels: true, Hadoop: true, Diagnose: Diagnose, History: historyReader{},
 		Options: []cluster.EngineOption{
 			{Name: "queue", Help: "YARN queue"},
 			{Name: "priority", Kind: cluster.CountOption, Max: 1_000_000, Help: "YARN priority among the queue's applications"},
 			{Name: "tags", Help: "YARN application tags: A,B"},
-			{Name: cluster.EngineManaged, Kind: cluster.FlagOption, Help: "YARN runs the cluster's driver too, in a container: the cluster does not need this machine, nor a road from the nodes to it"},
+			{Name: cluster.EngineManaged, Kind: cluster.FlagOption, Help: "YARN runs the cluster's driver too, in a container: the cluster does not need this machine, and the nodes need no route to it"},
 			{Name: engineMasterMemory, Kind: cluster.SizeOption, Help: "with --managed: memory of the ApplicationMaster's container; default 1g"},
 			{Name: engineMasterCPUs, Kind: cluster.CountOption, Max: 1024, Help: "with --managed: vcores of the ApplicationMaster's container; default 1"},
 			{Name: engineMasterLabel, Help: "with --managed: the ApplicationMaster runs on a node with this label"},
-			{Name: "tensorboard", Kind: cluster.FlagOption, Help: "with --managed: TensorBoard on the application's page too, for whoever YARN shows that to"},
+			{Name: "tensorboard", Kind: cluster.FlagOption, Help: "with --managed: TensorBoard on the application's page too, for the users to whom YARN shows that page"},
 		},
 	}
 }
 
-// archive is what YARN keeps of applications.
-type archive struct{}
+// historyReader reads what YARN keeps of ended applications.
+type historyReader struct{}
 
 // IsApplication implements cluster.EngineHistory.
-func (archive) IsApplication(name string) bool { return strings.HasPrefix(name, "application_") }
+func (historyReader) IsApplication(name string) bool { return strings.HasPrefix(name, "application_") }
 
 // ReadLogs implements cluster.EngineHistory.
-func (archive) ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
+func (historyReader) ReadLogs(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
 	return containerlogs.Read(ctx, r, locations, q, emit)
 }
 
 // Outcomes implements cluster.EngineHistory.
-func (archive) Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []string) map[string]string {
+func (historyReader) Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []string) map[string]string {
 	return containerlogs.Outcomes(ctx, r, applications)
 }

@@ -13,24 +13,24 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// mostStrikes is how many containers of a node in a row may come to nothing.
-const mostStrikes = 2
+// maxFailures is the number of consecutive failed containers after which a node is excluded.
+const maxFailures = 2
 
-// others are the exit statuses of containers for which their node is not to blame: it is
-// lost, the container was taken back, or it was too small for its process.
-var others = map[int32]bool{-100: true, -102: true, -103: true, -104: true, -105: true, -106: true, -107: true}
+// notNodeFault are the exit statuses of containers that did not fail because of their node: the node was
+// lost, the container was preempted or released, or it exceeded its memory.
+var notNodeFault = map[int32]bool{-100: true, -102: true, -103: true, -104: true, -105: true, -106: true, -107: true}
 
-// useless is the node of an executor's container if no agent came from it, or "". It is
+// unjoinedNode returns the node of an executor's container if no agent has joined from it, or "". It is
 // called with the allocation's mu held.
-func (x *executor) useless() string {
-	if x.container == nil || x.came {
+func (x *executor) unjoinedNode() string {
+	if x.container == nil || x.joined {
 		return ""
 	}
 	return x.container.GetNodeId().GetHost()
 }
 
-// AgentJoined says that the agent of an executor's attempt is here: its node is fit for agents,
-// unless that one is not.
+// AgentJoined records that the agent of an executor's attempt has joined, which resets the failures of its
+// node, unless the agent is unfit.
 func (a *allocation) AgentJoined(id cluster.ExecutorID, attempt int, unfit string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -39,65 +39,64 @@ func (a *allocation) AgentJoined(id cluster.ExecutorID, attempt int, unfit strin
 		return
 	}
 	if x.unfit = unfit; unfit == "" {
-		x.came = true
-		delete(a.strikes, x.container.GetNodeId().GetHost())
+		x.joined = true
+		delete(a.failures, x.container.GetNodeId().GetHost())
 	}
 }
 
-// ClearExclusions has every node asked again.
+// ClearExclusions allows every node again.
 func (a *allocation) ClearExclusions() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if m := a.app.master; m != nil {
-		m.Include(slices.Collect(maps.Keys(a.leftOut))...)
+		m.Include(slices.Collect(maps.Keys(a.excluded))...)
 	}
-	clear(a.strikes)
-	clear(a.leftOut)
-	a.rouse()
+	clear(a.failures)
+	clear(a.excluded)
+	a.beatNow()
 }
 
-// strike counts a container of a node that came to nothing. A node of which that is said
-// too often is left out, unless some executor could then be nowhere. It asks YARN, and
-// returns when that has answered, or not in time.
-func (a *allocation) strike(node, cause string) {
+// countFailure counts a failed container of a node. A node with maxFailures in a row is excluded, unless
+// some executor would then fit on no node. It queries YARN, and returns after the answer or a timeout.
+func (a *allocation) countFailure(node, cause string) {
 	a.mu.Lock()
-	a.strikes[node]++
-	n := a.strikes[node]
+	a.failures[node]++
+	n := a.failures[node]
 	a.mu.Unlock()
 	for {
 		a.mu.Lock()
-		before := maps.Clone(a.leftOut)
-		enough := a.strikes[node] >= mostStrikes // also after a person's reset
+		before := maps.Clone(a.excluded)
+		failing := a.failures[node] >= maxFailures // false if the user has reset the exclusions since
 		a.mu.Unlock()
-		if !enough || before[node] || !a.dispensable(before, node) {
+		if !failing || before[node] || !a.dispensable(before, node) {
 			return
 		}
-		if a.leaveOut(node, before) {
+		if a.exclude(node, before) {
 			break
 		}
 	}
-	a.tell(cluster.Warning{Text: fmt.Sprintf("node %s is left out: %d containers there came to nothing, the last: %s; %%tfcluster reset asks for it again", node, n, cause)})
+	a.emit(cluster.Warning{Text: fmt.Sprintf("node %s is excluded after %d containers in a row that failed there, the last because %s; %%tfcluster reset allows it again", node, n, cause)})
 }
 
-// leaveOut has YARN give nothing on a node, unless others are left out than before: two
-// that are struck at once may not be dispensable together.
-func (a *allocation) leaveOut(node string, before map[string]bool) bool {
+// exclude asks YARN not to allocate containers on a node. It does nothing and returns false if the
+// exclusions differ from before: two nodes that fail at once may be dispensable only one at a time.
+func (a *allocation) exclude(node string, before map[string]bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !maps.Equal(a.leftOut, before) {
+	if !maps.Equal(a.excluded, before) {
 		return false
 	}
-	a.leftOut[node] = true
+	a.excluded[node] = true
 	if m := a.app.master; m != nil {
 		m.Exclude(node)
 	}
-	a.rouse()
+	a.beatNow()
 	return true
 }
 
-// dispensable is whether every executor fits on some node that runs beside one and those
-// that are left out. A node of another label may be somebody else's alone.
-func (a *allocation) dispensable(leftOut map[string]bool, node string) bool {
+// dispensable reports whether every executor fits on some running node other than node and the excluded
+// ones. Only nodes with the executor's own label count: others may be reserved for other users.
+func (a *allocation) dispensable(excluded map[string]bool, node string) bool {
 	ctx, cancel := context.WithTimeout(a.ctx, site.ReachLimit)
 	defer cancel()
 	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
@@ -107,12 +106,12 @@ func (a *allocation) dispensable(leftOut map[string]bool, node string) bool {
 	defer client.Close()
 	reports, err := client.NodeReports(ctx)
 	if err != nil {
-		return false // asked again after the next one
+		return false // the next failure asks again
 	}
 	for _, e := range a.req.Executors {
 		if !slices.ContainsFunc(reports, func(r *yarnpb.NodeReport) bool {
 			host := r.GetNodeId().GetHost()
-			return host != node && !leftOut[host] && partition(r) == e.Each.GetNodeLabel() && fits(resource(e.Each), r.GetCapability())
+			return host != node && !excluded[host] && partition(r) == e.Each.GetNodeLabel() && fits(resource(e.Each), r.GetCapability())
 		}) {
 			return false
 		}
@@ -120,19 +119,19 @@ func (a *allocation) dispensable(leftOut map[string]bool, node string) bool {
 	return true
 }
 
-// partition is a node's label, "" for none.
+// partition returns a node's label, or "" if it has none.
 func partition(r *yarnpb.NodeReport) string {
 	return strings.Join(r.GetNodeLabels(), ",")
 }
 
-// leftOutWords end what is said of a wish that waits. It is called with mu held.
-func (a *allocation) leftOutWords() string {
-	switch names := slices.Sorted(maps.Keys(a.leftOut)); len(names) {
+// excludedMessage returns the end of a pending request's message. It is called with mu held.
+func (a *allocation) excludedMessage() string {
+	switch names := slices.Sorted(maps.Keys(a.excluded)); len(names) {
 	case 0:
 		return ""
 	case 1:
-		return fmt.Sprintf("; node %s is left out", names[0])
+		return fmt.Sprintf("; node %s is excluded", names[0])
 	default:
-		return fmt.Sprintf("; nodes %s are left out", strings.Join(names, ", "))
+		return fmt.Sprintf("; nodes %s are excluded", strings.Join(names, ", "))
 	}
 }

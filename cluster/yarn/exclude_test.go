@@ -11,9 +11,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
-// leavesOut: a node where containers come to nothing is not asked for again, until a reset.
-// It is called while nothing runs on either node.
-func leavesOut(t *testing.T, h *hadooptest.Cluster) {
+// excludesNode: a node on which containers fail gets no further ones, until a reset. No container may run on
+// either node when it is called.
+func excludesNode(t *testing.T, h *hadooptest.Cluster) {
 	const broken = 0
 	h.BreakDisk(broken)
 	mend := true
@@ -23,7 +23,7 @@ func leavesOut(t *testing.T, h *hadooptest.Cluster) {
 		}
 	}()
 	host := func(node int) string { on, _, _ := strings.Cut(h.NodeID(node), ":"); return on }
-	most := func(r *clusterpb.ReserveRequest) { // of a node, so that a second one finds no room there
+	most := func(r *clusterpb.ReserveRequest) { // most of a node, so that a second container does not fit there
 		r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 5 << 30}
 	}
 	first := harness(t, h).Start(t, "worker=1", most)
@@ -32,10 +32,10 @@ func leavesOut(t *testing.T, h *hadooptest.Cluster) {
 	}
 	waits := func(c *clustertest.Cluster) {
 		t.Helper()
-		clustertest.WaitFor(t, "the word that a node is left out", func() bool {
+		clustertest.WaitFor(t, "the message that a node is excluded", func() bool {
 			st, err := c.Status(t.Context(), &clusterpb.StatusRequest{})
 			return err == nil && slices.ContainsFunc(st.GetExecutors(), func(x *clusterpb.ExecutorStatus) bool {
-				return strings.HasSuffix(x.GetCause(), "; node "+host(broken)+" is left out") && !strings.Contains(x.GetCause(), "\n")
+				return strings.HasSuffix(x.GetCause(), "; node "+host(broken)+" is excluded") && !strings.Contains(x.GetCause(), "\n")
 			})
 		})
 	}
@@ -44,7 +44,7 @@ func leavesOut(t *testing.T, h *hadooptest.Cluster) {
 	first.End()
 	second.Ready()
 	if got := hostOf(t, second, "worker:0"); got != host(1) {
-		t.Errorf("worker:0 is on %s, which was left out", got)
+		t.Errorf("worker:0 is on %s, which was excluded", got)
 	}
 	third := harness(t, h).Launch(t, "worker=1", most)
 	waits(third)
@@ -70,7 +70,7 @@ func leavesOut(t *testing.T, h *hadooptest.Cluster) {
 	}
 	third.Ready()
 	if got := hostOf(t, third, "worker:0"); got != host(broken) {
-		t.Errorf("worker:0 is on %s, %s was mended", got, host(broken))
+		t.Errorf("worker:0 is on %s, want the repaired %s", got, host(broken))
 	}
 	third.End()
 	second.End()

@@ -1,4 +1,4 @@
 package yarn
 
 // Clean is for the tests on a real HDFS.
-var Clean = clean
+var Clean = cleanCache

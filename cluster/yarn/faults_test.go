@@ -16,16 +16,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 )
 
-// TestFaults: a cluster outlives its engine's troubles.
+// TestFaults: a cluster survives failures of YARN.
 func TestFaults(t *testing.T) {
-	// The ResourceManager is silent for 15 s, and is to know its nodes afterwards.
-	h := start(t, hadooptest.Options{
+	// The nodes must not expire while the ResourceManager is paused for 15 s.
+	h := startHadoop(t, hadooptest.Options{
 		HDFS: true, NodeManagers: 2, Recovery: true, MasterExpiry: 5 * time.Minute, NodeExpiry: 20 * time.Second,
 		Site: map[string]string{"yarn.log-aggregation-enable": "false"},
 	})
-	t.Run("two half-filled reservations are filled in turn", func(t *testing.T) { inTurn(t, h) })
+	t.Run("two half-filled reservations are filled in turn", func(t *testing.T) { backsOff(t, h) })
 	c := harness(t, h).Start(t, "worker=2")
-	t.Run("the ResourceManager's restart is not noticed", func(t *testing.T) {
+	t.Run("a cluster survives the ResourceManager's restart", func(t *testing.T) {
 		clusters := []*clustertest.Cluster{c, managed(t, h).Start(t, "worker=2")}
 		var runs []*clustertest.Run
 		for i, c := range clusters {
@@ -44,8 +44,8 @@ func TestFaults(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a ResourceManager that does not answer ends nothing", func(t *testing.T) { bearsWithSilence(t, h) })
-	t.Run("containers that are too big are told as such", func(t *testing.T) {
+	t.Run("a ResourceManager that does not answer ends nothing", func(t *testing.T) { survivesSilentManager(t, h) })
+	t.Run("a container that exceeds its memory is reported as such", func(t *testing.T) {
 		r := c.Script("x = bytearray(3 << 30)\nfor i in range(0, len(x), 4096): x[i] = 1\n" + forever)
 		if f := r.Wait().GetFailure(); !strings.Contains(f.GetSummary(), "ask for more memory") {
 			t.Errorf("failure is %v", f)
@@ -54,7 +54,7 @@ func TestFaults(t *testing.T) {
 			t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
 		}
 	})
-	t.Run("a node that is lost is replaced", func(t *testing.T) {
+	t.Run("a lost node is replaced", func(t *testing.T) {
 		r := c.Script(forever)
 		r.Line("[worker:1] here")
 		lost := 0
@@ -72,7 +72,7 @@ func TestFaults(t *testing.T) {
 		}
 		h.NodeManagers[lost].Start()
 	})
-	t.Run("an application that is ended is followed by another", func(t *testing.T) {
+	t.Run("an application that was killed is replaced", func(t *testing.T) {
 		s, err := state.Load(c.Name)
 		if err != nil {
 			t.Fatal(err)
@@ -87,8 +87,8 @@ func TestFaults(t *testing.T) {
 			t.Errorf("the next run is %s: %v", st.GetState(), st.GetFailure())
 		}
 	})
-	t.Run("logs that YARN does not keep are told as such", func(t *testing.T) { losesLogs(t, h) })
-	t.Run("an application that ended with its driver is followed by another", func(t *testing.T) {
+	t.Run("the error if YARN aggregates no logs", func(t *testing.T) { reportsDisabledAggregation(t, h) })
+	t.Run("an application that ended with its driver is replaced", func(t *testing.T) {
 		s, err := state.Load(c.Name)
 		if err != nil {
 			t.Fatal(err)
@@ -113,13 +113,13 @@ func TestFaults(t *testing.T) {
 		if err != nil || now.Allocation == s.Allocation {
 			t.Errorf("the state is %v: %v", now, err)
 		}
-		tellsBoth(ctx, t, h, c.Name, s.Allocation, now.Allocation)
+		listsBothApplications(ctx, t, h, c.Name, s.Allocation, now.Allocation)
 	})
 	c.End()
-	t.Run("a node that prepares no container is left out", func(t *testing.T) { leavesOut(t, h) })
+	t.Run("a node that cannot prepare containers is excluded", func(t *testing.T) { excludesNode(t, h) })
 }
 
-// hostOf is where a task's executor is.
+// hostOf returns the host of a task's executor.
 func hostOf(t *testing.T, c *clustertest.Cluster, task string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
@@ -133,11 +133,11 @@ func hostOf(t *testing.T, c *clustertest.Cluster, task string) string {
 			return x.GetHost()
 		}
 	}
-	t.Fatalf("nobody is %s: %v", task, st)
+	t.Fatalf("no executor for %s: %v", task, st)
 	return ""
 }
 
-// kill ends an application as its owner or an administrator may.
+// kill kills an application as its owner or an administrator may do.
 func kill(t *testing.T, h *hadooptest.Cluster, application string) {
 	t.Helper()
 	conf, err := hadoopconf.Load(h.Conf)

@@ -20,7 +20,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/ipc"
 )
 
-// sized asks for containers of so many GiB in a queue.
+// sized requests containers of the given size in a queue.
 func sized(queue string, gib int64) func(*clusterpb.ReserveRequest) {
 	return func(r *clusterpb.ReserveRequest) {
 		r.Engine = maps.Clone(r.GetEngine())
@@ -30,27 +30,27 @@ func sized(queue string, gib int64) func(*clusterpb.ReserveRequest) {
 	}
 }
 
-// inTurn: of two reservations that each hold half of what both need, one releases its containers, and
+// backsOff: of two reservations that each hold half of what both need, one releases its containers, and
 // both are filled, although the drivers of both are killed meanwhile. Two containers fit on each of the
 // two nodes beside an ApplicationMaster: the first one's queue lets it have two, the second has the
 // other two, and then the first one's queue lets it have them all.
-func inTurn(t *testing.T, h *hadooptest.Cluster) {
+func backsOff(t *testing.T, h *hadooptest.Cluster) {
 	first := harness(t, h).Launch(t, "worker=3", sized("ml", 3))
-	clustertest.WaitFor(t, "half of the first reservation", func() bool { return kept(first) == 2 })
+	clustertest.WaitFor(t, "half of the first reservation", func() bool { return savedContainers(first) == 2 })
 	second := managed(t, h).Launch(t, "worker=3", sized("default", 3))
-	clustertest.WaitFor(t, "half of the second reservation", func() bool { return came(t, second) == 2 })
+	clustertest.WaitFor(t, "half of the second reservation", func() bool { return heldContainers(t, second) == 2 })
 	h.Set(map[string]string{"yarn.scheduler.capacity.root.ml.maximum-capacity": "100"})
 	refreshQueues(t, h)
 	both := []*clustertest.Cluster{first, second}
 	released := func(c *clustertest.Cluster) bool {
-		return notes(t, c, "released its 2 of 3 containers for application_", ", which is partially filled too; it asks again in about ")
+		return hasNote(t, c, "released its 2 of 3 containers for application_", ", which is partially filled too; it asks again in about ")
 	}
 	clustertest.WaitFor(t, "the announcement of a release", func() bool {
 		return slices.ContainsFunc(both, func(c *clustertest.Cluster) bool {
-			return waitsIn(t, c, "unless more containers come, it releases its 2 of 3 in about ") || released(c)
+			return isPending(t, c, "unless more containers come, it releases its 2 of 3 in about ") || released(c)
 		})
 	})
-	sameApplication(t, first) // with another driver
+	resumesApplication(t, first) // with another driver
 	clustertest.WaitFor(t, "a release", func() bool { return slices.ContainsFunc(both, released) })
 	if err := syscall.Kill(int(driverPID(t, second)), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func inTurn(t *testing.T, h *hadooptest.Cluster) {
 	var served []*clustertest.Cluster
 	clustertest.WaitFor(t, "one of them is filled", func() bool {
 		for i, c := range both {
-			if came(t, c) == 3 {
+			if heldContainers(t, c) == 3 {
 				served = []*clustertest.Cluster{c, both[1-i]}
 				return true
 			}
@@ -68,10 +68,10 @@ func inTurn(t *testing.T, h *hadooptest.Cluster) {
 	if t.Failed() {
 		return
 	}
-	// One that has nothing yet keeps its place in the queue.
+	// An application without containers keeps its place in the queue.
 	waiting := harness(t, h).Launch(t, "worker=1", sized("default", 7))
-	awaits(t, waiting, "it needs 7168 MiB and 1 vcores")
-	sameApplication(t, waiting)
+	awaitPending(t, waiting, "it needs 7168 MiB and 1 vcores")
+	resumesApplication(t, waiting)
 	waiting.End()
 	for _, c := range served {
 		c.Ready()
@@ -82,8 +82,8 @@ func inTurn(t *testing.T, h *hadooptest.Cluster) {
 	}
 }
 
-// notes returns whether a note of a cluster contains all of the texts.
-func notes(t *testing.T, c *clustertest.Cluster, texts ...string) bool {
+// hasNote reports whether a note of a cluster contains all of the texts.
+func hasNote(t *testing.T, c *clustertest.Cluster, texts ...string) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
@@ -105,8 +105,8 @@ func driverPID(t *testing.T, c *clustertest.Cluster) int32 {
 	return st.GetDriverPid()
 }
 
-// kept is how many containers the next driver of a cluster would know of.
-func kept(c *clustertest.Cluster) int {
+// savedContainers returns the number of containers in a cluster's saved state.
+func savedContainers(c *clustertest.Cluster) int {
 	var saved struct {
 		Executors map[string]struct{ Container []byte }
 	}
@@ -123,8 +123,8 @@ func kept(c *clustertest.Cluster) int {
 	return n
 }
 
-// came is how many of a cluster's executors have a container.
-func came(t *testing.T, c *clustertest.Cluster) int {
+// heldContainers returns how many of a cluster's executors have a container.
+func heldContainers(t *testing.T, c *clustertest.Cluster) int {
 	t.Helper()
 	st, err := c.Status(t.Context(), &clusterpb.StatusRequest{})
 	if err != nil {
@@ -139,20 +139,20 @@ func came(t *testing.T, c *clustertest.Cluster) int {
 	return n
 }
 
-// awaits waits until an executor of a cluster's waits in such words.
-func awaits(t *testing.T, c *clustertest.Cluster, words string) {
+// awaitPending waits until the cause of a cluster's pending executor contains the text.
+func awaitPending(t *testing.T, c *clustertest.Cluster, text string) {
 	t.Helper()
-	clustertest.WaitFor(t, words, func() bool { return waitsIn(t, c, words) })
+	clustertest.WaitFor(t, text, func() bool { return isPending(t, c, text) })
 }
 
-// waitsIn is whether an executor of a cluster's waits in such words.
-func waitsIn(t *testing.T, c *clustertest.Cluster, words string) bool {
+// isPending reports whether the cause of an executor of a cluster contains the text.
+func isPending(t *testing.T, c *clustertest.Cluster, text string) bool {
 	t.Helper()
 	st, err := c.Status(t.Context(), &clusterpb.StatusRequest{})
-	return err == nil && slices.ContainsFunc(st.GetExecutors(), func(x *clusterpb.ExecutorStatus) bool { return strings.Contains(x.GetCause(), words) })
+	return err == nil && slices.ContainsFunc(st.GetExecutors(), func(x *clusterpb.ExecutorStatus) bool { return strings.Contains(x.GetCause(), text) })
 }
 
-// allocationOf is the application that a cluster is.
+// allocationOf returns the application ID of a cluster.
 func allocationOf(t *testing.T, c *clustertest.Cluster) string {
 	t.Helper()
 	s, err := state.Load(c.Name)
@@ -162,9 +162,9 @@ func allocationOf(t *testing.T, c *clustertest.Cluster) string {
 	return s.Allocation
 }
 
-// sameApplication kills the driver that stands on this host, and has another go on in the
-// same application.
-func sameApplication(t *testing.T, c *clustertest.Cluster) {
+// resumesApplication kills the driver on this host, and checks that the next driver continues in the same
+// application.
+func resumesApplication(t *testing.T, c *clustertest.Cluster) {
 	t.Helper()
 	s, err := state.Load(c.Name)
 	if err != nil {
@@ -184,11 +184,11 @@ func sameApplication(t *testing.T, c *clustertest.Cluster) {
 	c.Client = client
 	clustertest.WaitFor(t, "the engine's answer", func() bool { return allocationOf(t, c) != "" })
 	if now := allocationOf(t, c); now != s.Allocation {
-		t.Errorf("the next driver goes on in %s, not in %s", now, s.Allocation)
+		t.Errorf("the next driver continues in %s, want %s", now, s.Allocation)
 	}
 }
 
-// refreshQueues has the ResourceManager read its queues again.
+// refreshQueues makes the ResourceManager reload its queues.
 func refreshQueues(t *testing.T, h *hadooptest.Cluster) {
 	t.Helper()
 	conf, user := hadoop(t, h)

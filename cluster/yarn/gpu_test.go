@@ -15,24 +15,24 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
-// sees is a program that tells which GPUs it has.
-const sees = `
+// printGPUs is a program that prints its visible GPUs.
+const printGPUs = `
 import os
 print("sees", os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
 `
 
-var seen = regexp.MustCompile(`\[(\S+)\] sees (\S+)`)
+var printedGPUs = regexp.MustCompile(`\[(\S+)\] sees (\S+)`)
 
-// ownGPUs skips the test where agents would find other GPUs than the test's.
-func ownGPUs(t *testing.T) {
+// skipWithRealGPUs skips the test if agents would find this machine's GPUs instead of the simulated ones.
+func skipWithRealGPUs(t *testing.T) {
 	t.Helper()
 	if _, err := os.Stat("/proc/driver/nvidia"); err == nil {
-		t.Skip("this machine has GPUs of its own, which NVML lists")
+		t.Skip("this machine has real GPUs, which NVML lists")
 	}
 }
 
-// onGPUs asks for small executors on labelled nodes, and for a GPU for each worker.
-func onGPUs(label string) func(*clusterpb.ReserveRequest) {
+// requestGPUs requests small executors on labelled nodes, with one GPU for each worker.
+func requestGPUs(label string) func(*clusterpb.ReserveRequest) {
 	return func(r *clusterpb.ReserveRequest) {
 		for _, role := range r.Roles {
 			role.Each = &clusterpb.Resources{MemoryBytes: 512 << 20, NodeLabel: label}
@@ -43,13 +43,13 @@ func onGPUs(label string) func(*clusterpb.ReserveRequest) {
 	}
 }
 
-// look starts a program on a cluster and returns what each of its tasks has for GPUs.
-func look(t *testing.T, c *clustertest.Cluster, tasks int) map[string]string {
+// visibleGPUs starts a program on a cluster and returns the visible GPUs of each of its tasks.
+func visibleGPUs(t *testing.T, c *clustertest.Cluster, tasks int) map[string]string {
 	t.Helper()
-	r := c.Script(sees + forever)
+	r := c.Script(printGPUs + forever)
 	found := map[string]string{}
-	clustertest.WaitFor(t, "a word of every task", func() bool {
-		for _, m := range seen.FindAllStringSubmatch(r.Text(), -1) {
+	clustertest.WaitFor(t, "a line of every task", func() bool {
+		for _, m := range printedGPUs.FindAllStringSubmatch(r.Text(), -1) {
 			found[m[1]] = m[2]
 		}
 		return len(found) == tasks
@@ -57,8 +57,8 @@ func look(t *testing.T, c *clustertest.Cluster, tasks int) map[string]string {
 	return found
 }
 
-// halt ends what look started.
-func halt(t *testing.T, c *clustertest.Cluster) {
+// stopRun stops the program that visibleGPUs started.
+func stopRun(t *testing.T, c *clustertest.Cluster) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
@@ -69,22 +69,22 @@ func halt(t *testing.T, c *clustertest.Cluster) {
 	c.Run(st.GetId()).Wait()
 }
 
-// sharesGPUs: the containers of one node have each a GPU of its own, whoever's they are,
-// those that asked for none have none, and what a killed agent held is free.
+// sharesGPUs: containers on one node have different GPUs, also those of different clusters; containers without
+// a request for GPUs see none; and the GPUs of a killed agent become free.
 func sharesGPUs(t *testing.T, h *hadooptest.Cluster, node int, label string) {
-	ownGPUs(t)
+	skipWithRealGPUs(t)
 	t.Parallel()
-	c := harness(t, h).Start(t, "worker=2 ps=1", onGPUs(label))
-	all := func(when string) {
+	c := harness(t, h).Start(t, "worker=2 ps=1", requestGPUs(label))
+	check := func(when string) {
 		t.Helper()
-		got := look(t, c, 3)
+		got := visibleGPUs(t, c, 3)
 		gpus := []string{got["worker:0"], got["worker:1"]}
 		slices.Sort(gpus)
 		if !slices.Equal(gpus, h.GPUs(node)) || got["ps:0"] != "-1" {
 			t.Errorf("%s the tasks have %v, the node has %v", when, got, h.GPUs(node))
 		}
 	}
-	all("at first")
+	check("at first")
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
 	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
@@ -111,23 +111,23 @@ func sharesGPUs(t *testing.T, h *hadooptest.Cluster, node int, label string) {
 		}
 	}
 	clustertest.WaitFor(t, "the end of its task", func() bool { return c.Task("worker:1").GetState() == "exited" })
-	halt(t, c)
-	all("after an agent was killed")
+	stopRun(t, c)
+	check("after an agent was killed")
 	c.End()
-	first, second := harness(t, h).Start(t, "worker=1", onGPUs(label)), harness(t, h).Start(t, "worker=1", onGPUs(label))
-	gpus := []string{look(t, first, 1)["worker:0"], look(t, second, 1)["worker:0"]}
+	first, second := harness(t, h).Start(t, "worker=1", requestGPUs(label)), harness(t, h).Start(t, "worker=1", requestGPUs(label))
+	gpus := []string{visibleGPUs(t, first, 1)["worker:0"], visibleGPUs(t, second, 1)["worker:0"]}
 	slices.Sort(gpus)
 	if !slices.Equal(gpus, h.GPUs(node)) {
 		t.Errorf("two clusters on a node have %v, it has %v", gpus, h.GPUs(node))
 	}
 }
 
-// missesGPUs: a node that has none of what YARN promised says why, in one line.
-func missesGPUs(t *testing.T, h *hadooptest.Cluster, node int, label string) {
-	ownGPUs(t)
+// reportsMissingGPUs: an agent without the GPUs that YARN promised reports the reason in one line.
+func reportsMissingGPUs(t *testing.T, h *hadooptest.Cluster, node int, label string) {
+	skipWithRealGPUs(t)
 	h.BreakGPUs(node)
 	defer h.MendGPUs(node)
-	f := harness(t, h).Launch(t, "worker=1", onGPUs(label)).Reserved()
+	f := harness(t, h).Launch(t, "worker=1", requestGPUs(label)).Reserved()
 	on, _, _ := strings.Cut(h.NodeID(node), ":")
 	for _, want := range []string{"worker:0", on + " gives it no GPU: list the GPUs: ", "nvidia-smi (exit status 9): NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."} {
 		if !strings.Contains(f.GetSummary(), want) || strings.Contains(f.GetSummary(), "\n") {

@@ -18,11 +18,11 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// configSecret names an agent's configuration among its container's credentials.
+// configSecret is the name of an agent's configuration among its container's credentials.
 const configSecret = "tfcluster.agent"
 
-// AgentCommand is the word that has an agent read its configuration from its
-// container's credentials: see ContainerConfig.
+// AgentCommand is the argument with which an agent reads its configuration from its container's
+// credentials: see ContainerConfig.
 const AgentCommand = "--yarn"
 
 // launch starts an agent in a container.
@@ -46,7 +46,7 @@ func (a *allocation) launch(ctx context.Context, app application, id cluster.Exe
 		x.driver = config.GetDriver().GetCoordinator()
 	}
 	a.mu.Unlock()
-	program, err := shipped.resource()
+	program, err := shipped.localResource()
 	if err != nil {
 		return err
 	}
@@ -58,9 +58,9 @@ func (a *allocation) launch(ctx context.Context, app application, id cluster.Exe
 	})
 }
 
-// ContainerConfig is the configuration of an agent in a container: the one among its
-// credentials, with a folder of the container's own. It fails with ErrDriver where the
-// driver cannot be dialled. It is called once, by that process.
+// ContainerConfig returns the configuration of the agent in this container: the one among its credentials,
+// with the container's folder. It returns ErrDriverUnreachable if the driver cannot be dialled. The agent's
+// process calls it once.
 func ContainerConfig() (*clusterpb.AgentConfig, error) {
 	file, err := credentials.Load(os.Getenv("HADOOP_TOKEN_FILE_LOCATION"))
 	if err != nil {
@@ -78,35 +78,35 @@ func ContainerConfig() (*clusterpb.AgentConfig, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the container's folder: %w", err)
 	}
-	// A container's folder goes with the container, but its path is too long for a
-	// socket's; this is the same folder by a short one, as long as the agent lives.
-	// The runs' files are beside it, by a path that a program may keep.
+	// The path of the container's folder is too long for a unix socket's address, so the runtime folder is
+	// named by a shorter path, which is valid as long as the agent lives. Files of runs have the long path,
+	// which programs may keep.
 	config.Folders = &clusterpb.HostFolders{RuntimeDir: filepath.Join("/proc", fmt.Sprint(os.Getpid()), "cwd", "agent"), WorkDir: work}
-	config.Host = os.Getenv("NM_HOST") // as YARN's pages call it
-	if err := proveReach(config.GetDriver().GetCoordinator()); err != nil {
+	config.Host = os.Getenv("NM_HOST") // the name that YARN's pages show
+	if err := checkDriver(config.GetDriver().GetCoordinator()); err != nil {
 		return nil, err
 	}
 	return config, nil
 }
 
-// Logs is what the agent's last container wrote, the end of it: from its node, or, where
-// that has none any more, from HDFS.
+// Logs returns the end of the log of the agent's last container, from its node, or from HDFS if the node
+// no longer has it.
 func (a *allocation) Logs(ctx context.Context, id cluster.ExecutorID) (io.ReadCloser, error) {
 	a.mu.Lock()
 	var last *containerlogs.Location
-	for i, p := range a.places {
+	for i, p := range a.containers {
 		if p.Executor == id {
-			last = &a.places[i]
+			last = &a.containers[i]
 		}
 	}
 	a.mu.Unlock()
-	what := fmt.Sprintf("read the log of executor %s", id)
+	prefix := fmt.Sprintf("read the log of executor %s", id)
 	if last == nil {
-		return nil, fmt.Errorf("%s: it has had no container", what)
+		return nil, fmt.Errorf("%s: it has had no container", prefix)
 	}
 	app, _, err := protocol.ParseContainer(last.Container)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", prefix, err)
 	}
 	var text bytes.Buffer
 	q := cluster.LogQuery{Task: last.Container, Last: logLines}
@@ -117,23 +117,23 @@ func (a *allocation) Logs(ctx context.Context, id cluster.ExecutorID) (io.ReadCl
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return nil, fmt.Errorf("%s: %w", prefix, err)
 	}
 	return io.NopCloser(&text), nil
 }
 
-// logLines is how much of each of a container's logs says why its agent did not come.
+// logLines is the number of lines of each container log that Logs returns.
 const logLines = 100
 
-// ContainerLogs gives what the containers of this allocation wrote, also of those that
-// ended, application by application.
+// ContainerLogs emits the logs of all containers of this allocation, including completed ones, application
+// by application.
 func (a *allocation) ContainerLogs(ctx context.Context, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
 	a.mu.Lock()
-	places := slices.Clone(a.places)
+	containers := slices.Clone(a.containers)
 	a.mu.Unlock()
 	byApp := map[string][]containerlogs.Location{}
 	var apps []string
-	for _, p := range places {
+	for _, p := range containers {
 		id, _, err := protocol.ParseContainer(p.Container)
 		if err != nil {
 			return err

@@ -21,33 +21,32 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// masterSecret names what a managed ApplicationMaster reads among its container's
-// credentials.
+// masterSecret is the name of a managed ApplicationMaster's input among its container's credentials.
 const masterSecret = "tfcluster.appmaster"
 
-// masterInput is that: it holds the key of the cluster's authority.
+// masterInput is that input. It is a secret: it holds the key of the cluster's certificate authority.
 type masterInput struct {
-	Driver  json.RawMessage   `json:"driver"` // what the driver reads
-	Conf    map[string]string `json:"conf"`   // nodes need not have a configuration of clients
+	Driver  json.RawMessage   `json:"driver"` // the driver's input
+	Conf    map[string]string `json:"conf"`   // properties of the client's configuration, which nodes may not have
 	User    string            `json:"user"`
-	Program shipped           `json:"program"`
+	Program cachedFile        `json:"program"`
 
-	Near map[cluster.ExecutorID]protocol.Spot `json:"near,omitempty"` // of the first attempt
+	Near map[cluster.ExecutorID]protocol.Locality `json:"near,omitempty"` // for the first attempt
 }
 
-// masterNeeds begin the names of the properties that a managed ApplicationMaster has of
-// its submitter's configuration: those of clients of YARN and HDFS, and no passwords.
-var masterNeeds = []string{
+// masterProperties are the prefixes of the properties that a managed ApplicationMaster gets from its
+// submitter's configuration: those that clients of YARN and HDFS need, and no passwords.
+var masterProperties = []string{
 	"fs.default", "dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address.", "dfs.client.", "dfs.data.transfer.", "dfs.encrypt.data.transfer",
 	"yarn.resourcemanager.", "yarn.web-proxy.", "yarn.log-aggregation", "yarn.nodemanager.remote-app-log-dir", "hadoop.security.authentication", "hadoop.rpc.protection",
 }
 
-// The container of a managed ApplicationMaster.
+// Resources and retries of a managed ApplicationMaster.
 const (
-	masterMemory  = 1024        // MiB
-	masterFailure = 10 * 60_000 // milliseconds for which a failure counts
-	masterLeast   = 256         // MiB
-	boardMemory   = 1024        // MiB more for TensorBoard, with the TensorFlow that it imports where there is one
+	masterMemory      = 1024        // MiB
+	masterFailure     = 10 * 60_000 // milliseconds after which a failure no longer counts
+	masterLeast       = 256         // MiB
+	tensorboardMemory = 1024        // more MiB for TensorBoard and the TensorFlow that it imports
 )
 
 // The keys of a request that describe the container of a managed ApplicationMaster.
@@ -57,35 +56,34 @@ const (
 	engineMasterLabel  = "am-node-label"
 )
 
-// engineBoard is the key of a request that wants TensorBoard on the page of a managed
-// ApplicationMaster, as magics writes it.
-const engineBoard = "tensorboard"
+// tensorboardKey is the engine option that puts TensorBoard on the page of a managed ApplicationMaster.
+const tensorboardKey = "tensorboard"
 
-// sweepLimit bounds a look for what was left.
+// sweepLimit bounds a sweep.
 const sweepLimit = 5 * time.Second
 
-// Submit submits an application whose ApplicationMaster is a driver in a container.
+// Submit submits an application whose ApplicationMaster is the driver, in a container.
 func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte) (cluster.RemoteDriver, error) {
 	s, err := site.Find(req.Reserve)
 	if err != nil {
 		return nil, err
 	}
-	app, _, err := submit(ctx, s, req, func(c *yarnpb.ApplicationSubmissionContext, app application, program shipped) error {
-		return describeMaster(c, masterInput{Driver: input, Conf: s.Conf.WithPrefix(masterNeeds...), User: s.User, Program: program, Near: app.near}, req.Reserve.GetEngine())
+	app, _, err := submit(ctx, s, req, func(c *yarnpb.ApplicationSubmissionContext, app application, program cachedFile) error {
+		return describeMaster(c, masterInput{Driver: input, Conf: s.Conf.WithPrefix(masterProperties...), User: s.User, Program: program, Near: app.near}, req.Reserve.GetEngine())
 	})
 	if err != nil {
 		return nil, err
 	}
-	_ = app.nodes.Close() // the ApplicationMaster's are its own
+	_ = app.nodes.Close() // the ApplicationMaster has its own connections
 	h, err := newRemoteDriver(s, app.id, queue(req))
 	if err != nil {
 		return nil, errors.Join(err, kill(s, app.id))
 	}
-	_ = h.sweep(ctx) // another submission does it
+	_ = h.sweep(ctx) // the next submission does it again
 	return h, nil
 }
 
-// sweep removes what applications kept on HDFS that ended while nobody looked.
+// sweep removes the folders on HDFS of applications that have ended.
 func (h *remoteDriver) sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, sweepLimit)
 	defer cancel()
@@ -101,11 +99,11 @@ func (h *remoteDriver) sweep(ctx context.Context) error {
 	for _, i := range infos {
 		id, err := protocol.ParseApplication(i.Name())
 		if err != nil {
-			continue // it is none of ours
+			continue // not an application's folder
 		}
 		r, err := h.client.Report(ctx, id)
 		if errors.Is(err, protocol.ErrGone) || err == nil && protocol.Ended(r.GetYarnApplicationState()) {
-			err = forget(ctx, store, i.Name())
+			err = removeFolder(ctx, store, i.Name())
 		}
 		if err != nil {
 			return err
@@ -114,27 +112,27 @@ func (h *remoteDriver) sweep(ctx context.Context) error {
 	return nil
 }
 
-// describeMaster makes a submission one with a container for its ApplicationMaster, and
-// for a TensorBoard beside it.
+// describeMaster adds the ApplicationMaster's container to a submission context, with the size and node
+// label of the engine options, and with memory for a TensorBoard beside it if they ask for one.
 func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, engine map[string]string) error {
 	secret, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("encode the ApplicationMaster's input: %w", err)
 	}
-	resource, err := in.Program.resource()
+	resource, err := in.Program.localResource()
 	if err != nil {
 		return err
 	}
 	c.UnmanagedAm = new(false)
-	// One that dies now and then is started again for ever; one that dies at once is not.
+	// An attempt that fails now and then is always restarted; one that fails at once is not.
 	c.MaxAppAttempts, c.AttemptFailuresValidityInterval = new(int32(4)), new(int64(masterFailure))
 	memory, vcores, err := masterSize(engine)
 	if err != nil {
 		return err
 	}
 	heap := memory / 4 * 3 // beyond it Go's heap is collected more often
-	if engine[engineBoard] != "" {
-		memory += boardMemory
+	if engine[tensorboardKey] != "" {
+		memory += tensorboardMemory
 	}
 	c.Resource = protocol.MemoryAndCores(memory, vcores, nil)
 	if label := engine[engineMasterLabel]; label != "" { // the field of the submission would hold for every container
@@ -153,7 +151,7 @@ func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, engi
 	return nil
 }
 
-// masterSize returns the memory, in MiB, and the vcores that a managed ApplicationMaster has.
+// masterSize returns the memory, in MiB, and the vcores of a managed ApplicationMaster.
 func masterSize(engine map[string]string) (memory int64, vcores int32, err error) {
 	memory, vcores = masterMemory, 1
 	if v := engine[engineMasterMemory]; v != "" {
@@ -176,7 +174,7 @@ func masterSize(engine map[string]string) (memory int64, vcores int32, err error
 	return memory, vcores, nil
 }
 
-// Upload puts a content into the cache on HDFS.
+// Upload stores an artifact in the cache on HDFS.
 func (b *Backend) Upload(ctx context.Context, r *clusterpb.ReserveRequest, content *clusterpb.Blob, from io.ReadSeeker) error {
 	s, err := site.Find(r)
 	if err != nil {
@@ -187,17 +185,17 @@ func (b *Backend) Upload(ctx context.Context, r *clusterpb.ReserveRequest, conte
 		return err
 	}
 	defer store.Close()
-	_, _, err = put(ctx, store, content.GetSha256(), content.GetSize(), from)
+	_, _, err = upload(ctx, store, content.GetSha256(), content.GetSize(), from)
 	return err
 }
 
-// savedDriver is what another process needs to find a managed ApplicationMaster.
+// savedDriver is the state that another process needs to find a managed ApplicationMaster.
 type savedDriver struct {
 	Application string `json:"application"`
 	Queue       string `json:"queue"`
 }
 
-// remoteDriver is a managed ApplicationMaster as its submitter sees it.
+// remoteDriver is a managed ApplicationMaster, seen from outside its container.
 type remoteDriver struct {
 	site   site.Site
 	id     *yarnpb.ApplicationId
@@ -213,7 +211,7 @@ func newRemoteDriver(s site.Site, id *yarnpb.ApplicationId, queue string) (*remo
 	return &remoteDriver{site: s, id: id, queue: queue, client: client}, nil
 }
 
-// Find takes up a managed ApplicationMaster that was submitted.
+// Find returns a managed ApplicationMaster that was submitted before, by what Saved returned.
 func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.RemoteDriver, error) {
 	s, err := site.Find(r)
 	if err != nil {
@@ -221,7 +219,7 @@ func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.Remot
 	}
 	var old savedDriver
 	if err := json.Unmarshal(saved, &old); err != nil {
-		return nil, fmt.Errorf("read which application the cluster is: %w", err)
+		return nil, fmt.Errorf("read the saved application: %w", err)
 	}
 	id, err := protocol.ParseApplication(old.Application)
 	if err != nil {
@@ -230,10 +228,10 @@ func (b *Backend) Find(r *clusterpb.ReserveRequest, saved []byte) (cluster.Remot
 	return newRemoteDriver(s, id, old.Queue)
 }
 
-// ID is the application's name.
+// ID returns the application's ID.
 func (h *remoteDriver) ID() string { return protocol.ApplicationName(h.id) }
 
-// Saved is for another process.
+// Saved returns the state with which Find finds the driver in another process.
 func (h *remoteDriver) Saved() []byte {
 	b, err := json.Marshal(savedDriver{h.ID(), h.queue})
 	if err != nil {
@@ -242,8 +240,9 @@ func (h *remoteDriver) Saved() []byte {
 	return b
 }
 
-// Endpoint asks for the application's master.
-func (h *remoteDriver) Endpoint(ctx context.Context) (address, waits string, err error) {
+// Endpoint returns the address of the application's master, or why there is none yet. It returns
+// cluster.ErrEnded if the application has ended.
+func (h *remoteDriver) Endpoint(ctx context.Context) (address, pending string, err error) {
 	r, err := h.client.Report(ctx, h.id)
 	if errors.Is(err, protocol.ErrGone) {
 		return "", "", fmt.Errorf("%w: %w", cluster.ErrEnded, err)
@@ -258,12 +257,12 @@ func (h *remoteDriver) Endpoint(ctx context.Context) (address, waits string, err
 		return net.JoinHostPort(r.GetHost(), strconv.Itoa(int(r.GetRpcPort()))), "", nil
 	}
 	if r.GetYarnApplicationState() == yarnpb.YarnApplicationState_ACCEPTED {
-		return "", admissionWords(h.ID(), h.queue, r.GetDiagnostics()), nil
+		return "", admissionMessage(h.ID(), h.queue, r.GetDiagnostics()), nil
 	}
-	return "", h.ID() + " awaits its ApplicationMaster", nil
+	return "", h.ID() + " waits for its ApplicationMaster", nil
 }
 
-// Kill kills the application and removes what it kept on HDFS.
+// Kill kills the application and removes its folder on HDFS.
 func (h *remoteDriver) Kill(ctx context.Context) error {
 	err := h.client.Kill(ctx, h.id, "the cluster was shut down")
 	if errors.Is(err, protocol.ErrGone) {
@@ -274,26 +273,26 @@ func (h *remoteDriver) Kill(ctx context.Context) error {
 		return errors.Join(err, serr)
 	}
 	defer store.Close()
-	return errors.Join(err, forget(ctx, store, h.ID()))
+	return errors.Join(err, removeFolder(ctx, store, h.ID()))
 }
 
-// Close ends the connection; the application goes on.
+// Close closes the connection; the application goes on.
 func (h *remoteDriver) Close() error { return h.client.Close() }
 
-// applicationsDir is below the user's home on HDFS. It holds a folder for each managed
-// application, as long as it lives.
+// applicationsDir is a folder below the user's home on HDFS. It holds a folder for each managed application
+// that has not ended, and for unmanaged ones whose driver has moved.
 const applicationsDir = ".tfcluster/applications"
 
-// Files of that folder.
+// Files in an application's folder.
 const (
-	stateFile   = "state.json" // what the next attempt has to know
-	addressFile = "address"    // where agents find the present one
+	stateFile   = "state.json" // the driver's state for the next attempt
+	addressFile = "address"    // the driver's address, which agents read
 )
 
-// forget removes an application's folder.
-func forget(ctx context.Context, store *hdfs.FS, application string) error {
+// removeFolder removes an application's folder.
+func removeFolder(ctx context.Context, store *hdfs.FS, application string) error {
 	if err := store.Remove(ctx, applicationsDir+"/"+application); err != nil {
-		return fmt.Errorf("remove what %s kept: %w", application, err)
+		return fmt.Errorf("remove the folder of %s: %w", application, err)
 	}
 	return nil
 }

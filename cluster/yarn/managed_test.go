@@ -27,28 +27,28 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// managed is for clusters whose driver is a managed ApplicationMaster.
+// managed returns a harness for clusters whose driver is a managed ApplicationMaster.
 func managed(t testing.TB, y *hadooptest.Cluster) clustertest.Harness {
 	h := harness(t, y)
 	h.Reserve.Engine["managed"] = "true"
-	h.Elsewhere = true
+	h.RemoteResults = true
 	return h
 }
 
-// TestManaged: a cluster whose driver runs in a container passes what others do, outlives
-// whoever stands before it, and leaves nothing.
+// TestManaged: a cluster whose driver runs in a container passes the same suite, survives the death of the
+// driver proxy, and leaves nothing behind.
 func TestManaged(t *testing.T) {
-	h, environments := onShared(t)
+	h, environments := sharedHadoop(t)
 	t.Run("suite", func(t *testing.T) { clustertest.Suite(t, managed(t, h)) })
-	t.Run("its page is shown by the proxy alone", func(t *testing.T) { t.Parallel(); showsPage(t, h) })
-	t.Run("TensorBoard comes through the proxy", func(t *testing.T) { t.Parallel(); showsBoard(t, h) })
-	t.Run("a run goes on without whoever stands before its driver", func(t *testing.T) { goesOn(t, h) })
-	t.Run("what a killed ApplicationMaster had carried is there", func(t *testing.T) { t.Parallel(); keepsLines(t, h) })
-	t.Run("event files follow to this machine", func(t *testing.T) { showsEvents(t, h) })
-	t.Run("an application that is killed is told as such", func(t *testing.T) { t.Parallel(); tellsKilled(t, h) })
-	t.Run("what is given travels", func(t *testing.T) { t.Parallel(); clustertest.Shipped(t, managed(t, h), false, environments) })
-	t.Run("the command line gives the program's exit code, and YARN the run's end", func(t *testing.T) { t.Parallel(); runsBatch(t, h) })
-	t.Run("results are not on this machine", func(t *testing.T) { refusesFolder(t, h) })
+	t.Run("its page is served through YARN's proxy only", func(t *testing.T) { t.Parallel(); showsPage(t, h) })
+	t.Run("TensorBoard through YARN's proxy", func(t *testing.T) { t.Parallel(); showsTensorBoard(t, h) })
+	t.Run("a run goes on after the driver proxy's death", func(t *testing.T) { survivesProxyDeath(t, h) })
+	t.Run("lines that a killed ApplicationMaster had flushed are kept", func(t *testing.T) { t.Parallel(); keepsFlushedLines(t, h) })
+	t.Run("event files are copied to this machine", func(t *testing.T) { showsEvents(t, h) })
+	t.Run("a killed application is reported as such", func(t *testing.T) { t.Parallel(); reportsKilled(t, h) })
+	t.Run("shipped artifacts", func(t *testing.T) { t.Parallel(); clustertest.Shipped(t, managed(t, h), false, environments) })
+	t.Run("the command line returns the program's exit code, and YARN has the run's final status", func(t *testing.T) { t.Parallel(); runsBatch(t, h) })
+	t.Run("a results folder on this machine is rejected", func(t *testing.T) { refusesFolder(t, h) })
 }
 
 func hadoop(t testing.TB, h *hadooptest.Cluster) (conf *hadoopconf.Conf, user string) {
@@ -73,8 +73,8 @@ func openHDFS(t testing.TB, h *hadooptest.Cluster) *hdfs.FS {
 	return store
 }
 
-// leavesNothing: every application has finished, and what it kept on HDFS is gone.
-func leavesNothing(t testing.TB, h *hadooptest.Cluster) {
+// checkLeftovers checks that every application has finished and that its folder on HDFS is removed.
+func checkLeftovers(t testing.TB, h *hadooptest.Cluster) {
 	t.Helper()
 	conf, user := hadoop(t, h)
 	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
@@ -101,11 +101,11 @@ func leavesNothing(t testing.TB, h *hadooptest.Cluster) {
 	defer store.Close()
 	kept, err := store.List(ctx, ".tfcluster/applications")
 	for _, k := range kept {
-		t.Errorf("%s is kept: %v", k.Name(), err)
+		t.Errorf("%s is left on HDFS: %v", k.Name(), err)
 	}
 }
 
-// report is what YARN says of a cluster's application.
+// report returns YARN's report of a cluster's application.
 func report(t testing.TB, h *hadooptest.Cluster, c *clustertest.Cluster) *yarnpb.ApplicationReport {
 	t.Helper()
 	conf, user := hadoop(t, h)
@@ -129,7 +129,7 @@ func report(t testing.TB, h *hadooptest.Cluster, c *clustertest.Cluster) *yarnpb
 	return r
 }
 
-// get fetches a page, from an address of this machine.
+// get fetches a page from the given local address.
 func get(t *testing.T, url, from string) (code int, body string) {
 	t.Helper()
 	transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext}
@@ -152,7 +152,7 @@ func get(t *testing.T, url, from string) (code int, body string) {
 
 func showsPage(t *testing.T, h *hadooptest.Cluster) {
 	c := managed(t, h).Start(t, "worker=2")
-	shown := proxied(t, h, c)
+	shown := proxyURL(t, h, c)
 	code, body := get(t, shown.String(), h.Host)
 	for _, want := range []string{"tfcluster " + c.Name, "<td>worker:1</td>", "/node/containerlogs/container_"} {
 		if code != http.StatusOK || !strings.Contains(body, want) {
@@ -160,15 +160,15 @@ func showsPage(t *testing.T, h *hadooptest.Cluster) {
 		}
 	}
 	if code, _ := get(t, shown.JoinPath("tensorboard/").String(), h.Host); code != http.StatusNotFound || strings.Contains(body, "TensorBoard</a>") {
-		t.Errorf("TensorBoard, which nobody asked for, is answered %d", code)
+		t.Errorf("TensorBoard, which was not requested, returns %d", code)
 	}
 	if code, body := get(t, report(t, h, c).GetOriginalTrackingUrl(), "127.0.0.77"); code != http.StatusForbidden {
-		t.Errorf("who is not the proxy is answered %d:\n%s", code, body)
+		t.Errorf("a client other than the proxy gets %d:\n%s", code, body)
 	}
 }
 
-// goesOn: the process on this host is of no use to a run.
-func goesOn(t *testing.T, h *hadooptest.Cluster) {
+// survivesProxyDeath: a run does not need the driver proxy on this host.
+func survivesProxyDeath(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
 	c := managed(t, h).Start(t, "worker=2")
 	r := c.Script(forever)
@@ -198,7 +198,7 @@ func goesOn(t *testing.T, h *hadooptest.Cluster) {
 	}
 }
 
-func tellsKilled(t *testing.T, h *hadooptest.Cluster) {
+func reportsKilled(t *testing.T, h *hadooptest.Cluster) {
 	c := managed(t, h).Launch(t, "worker=1")
 	awaitApplication(t, c.Name)
 	s, err := state.Load(c.Name)
@@ -223,11 +223,11 @@ func refusesFolder(t *testing.T, h *hadooptest.Cluster) {
 		t.Errorf("a folder of this machine: %v", err)
 	}
 	if _, err := state.Load("folder"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("its state is kept: %v", err)
+		t.Errorf("its state is left: %v", err)
 	}
 }
 
-// showsEvents: who asks for TensorBoard has the event files on this machine, as they grow.
+// showsEvents: after TensorBoard was requested, the event files are copied to this machine as they grow.
 func showsEvents(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
 	c := managed(t, h).Start(t, "worker=1")
@@ -258,8 +258,8 @@ while True: time.sleep(0.05)
 	})
 }
 
-// keepsLines: the next ApplicationMaster goes on with the lines that the killed one had.
-func keepsLines(t *testing.T, h *hadooptest.Cluster) {
+// keepsFlushedLines: the next ApplicationMaster has the lines that a killed one had written to HDFS.
+func keepsFlushedLines(t *testing.T, h *hadooptest.Cluster) {
 	c := managed(t, h).Start(t, "worker=1")
 	r := c.Script("import time\nprint('first', flush=True)\ntime.sleep(600)")
 	r.Line("[worker:0] first")

@@ -29,7 +29,7 @@ func TestMasterContainer(t *testing.T) {
 		{"too small", map[string]string{"am-memory": "1048576"}, 0, 0, "", "", "needs 256 MiB at least"},
 	} {
 		c := &yarnpb.ApplicationSubmissionContext{}
-		err := describeMaster(c, masterInput{Program: shipped{URI: "hdfs://nn:8020/cache/x"}}, tt.engine)
+		err := describeMaster(c, masterInput{Program: cachedFile{URI: "hdfs://nn:8020/cache/x"}}, tt.engine)
 		if tt.wrong != "" {
 			if err == nil || !strings.Contains(err.Error(), tt.wrong) {
 				t.Errorf("%s: %v", tt.name, err)

@@ -14,11 +14,11 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/protocol"
 )
 
-// LogPage is the NodeManager's page of an executor's container. Who may see it is the
-// NodeManager's to say.
+// LogPage returns the URL of the NodeManager's log page of an executor's container, or "". The NodeManager
+// decides who may see it.
 func (a *Attempt) LogPage(id cluster.ExecutorID) string {
 	a.mu.Lock()
-	all := a.all
+	all := a.allocation
 	a.mu.Unlock()
 	if all == nil {
 		return ""
@@ -26,14 +26,14 @@ func (a *Attempt) LogPage(id cluster.ExecutorID) string {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	x := all.executors[id]
-	if x == nil || x.last == nil || x.web == "" {
+	if x == nil || x.lastContainer == nil || x.web == "" {
 		return ""
 	}
-	return fmt.Sprintf("http://%s/node/containerlogs/%s/%s", x.web, protocol.ContainerName(x.last), a.site.User)
+	return fmt.Sprintf("http://%s/node/containerlogs/%s/%s", x.web, protocol.ContainerName(x.lastContainer), a.site.User)
 }
 
-// Authorize lets only YARN's proxy in, which runs with the ResourceManager or alone: it has
-// asked who looks, where that is configured, and whether they may see this application.
+// Authorize admits only requests of YARN's web proxy, which runs within the ResourceManager or standalone. The
+// proxy has authenticated the user, if YARN is configured so, and checked the application's view ACL.
 func (a *Attempt) Authorize(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), lookupLimit)
@@ -42,19 +42,19 @@ func (a *Attempt) Authorize(page http.Handler) http.Handler {
 			page.ServeHTTP(w, r)
 			return
 		}
-		http.Error(w, "this page is shown by YARN's proxy, and not to "+r.RemoteAddr, http.StatusForbidden)
+		http.Error(w, "this page is served only through YARN's web proxy, not directly to "+r.RemoteAddr, http.StatusForbidden)
 	})
 }
 
-// lookupLimit bounds the questions to the name service for one answer.
+// lookupLimit bounds the DNS lookups for one request.
 const lookupLimit = 5 * time.Second
 
-// proxyAddresses are those from which YARN's proxy calls. It binds to the address of its
-// host's name, and takes this machine's name for a loopback address.
+// proxyAddresses returns the addresses from which YARN's web proxy calls. It binds to the address of its host's
+// name; if that is a loopback address, it calls from this machine's.
 func proxyAddresses(ctx context.Context, conf *hadoopconf.Conf) []string {
 	var all []string
 	for _, proxy := range proxies(conf) {
-		found, _ := net.DefaultResolver.LookupHost(ctx, proxy) // who has no address does not call
+		found, _ := net.DefaultResolver.LookupHost(ctx, proxy) // a host without an address cannot call
 		all = append(all, found...)
 		if here, err := os.Hostname(); err == nil && slices.ContainsFunc(found, isLoopback) {
 			found, _ = net.DefaultResolver.LookupHost(ctx, here)
@@ -66,7 +66,7 @@ func proxyAddresses(ctx context.Context, conf *hadoopconf.Conf) []string {
 
 func isLoopback(address string) bool { return net.ParseIP(address).IsLoopback() }
 
-// proxies are the hosts of YARN's proxy.
+// proxies returns the hosts of YARN's web proxy.
 func proxies(conf *hadoopconf.Conf) []string {
 	if host, _, err := net.SplitHostPort(conf.Get("yarn.web-proxy.address")); err == nil {
 		return []string{host}

@@ -21,48 +21,48 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// shipped is a file on HDFS as the nodes fetch it, once for each user.
-type shipped struct {
+// cachedFile is a file on HDFS that NodeManagers localize, once per user.
+type cachedFile struct {
 	URI  string `json:"uri"`
 	Size int64  `json:"size"`
-	Time int64  `json:"time"` // of its last change, in milliseconds: the nodes compare it
+	Time int64  `json:"time"` // of its last change, in Unix milliseconds; NodeManagers compare it
 }
 
-// cacheDir is below the user's home on HDFS.
+// cacheDir is the cache's folder below the user's home on HDFS.
 const cacheDir = ".tfcluster/cache"
 
-// ship puts a program on HDFS under the name of its content, unless it is there.
-func ship(ctx context.Context, s site.Site, program string) (shipped, error) {
+// ship uploads a program to the cache on HDFS, unless it is there.
+func ship(ctx context.Context, s site.Site, program string) (cachedFile, error) {
 	f, err := os.Open(program)
 	if err != nil {
-		return shipped{}, fmt.Errorf("ship this program: %w", err)
+		return cachedFile{}, fmt.Errorf("ship this program: %w", err)
 	}
 	defer f.Close()
 	sum := sha256.New()
 	size, err := io.Copy(sum, f)
 	if err != nil {
-		return shipped{}, fmt.Errorf("ship this program: %w", err)
+		return cachedFile{}, fmt.Errorf("ship this program: %w", err)
 	}
 	store, err := site.NewHDFS(s)
 	if err != nil {
-		return shipped{}, err
+		return cachedFile{}, err
 	}
 	defer store.Close()
-	name, info, err := put(ctx, store, hex.EncodeToString(sum.Sum(nil)), size, f)
+	name, info, err := upload(ctx, store, hex.EncodeToString(sum.Sum(nil)), size, f)
 	if err != nil {
-		return shipped{}, fmt.Errorf("ship this program: %w", err)
+		return cachedFile{}, fmt.Errorf("ship this program: %w", err)
 	}
 	uri, err := store.URI(name)
-	return shipped{URI: uri, Size: info.Size(), Time: info.ModTime().UnixMilli()}, err
+	return cachedFile{URI: uri, Size: info.Size(), Time: info.ModTime().UnixMilli()}, err
 }
 
-// put makes a content lie in the cache, under its SHA-256 in hex.
-func put(ctx context.Context, store *hdfs.FS, digest string, size int64, from io.ReadSeeker) (name string, info fs.FileInfo, err error) {
-	dir := folderOf(digest)
-	name, info, err = find(ctx, store, dir, size)
+// upload stores an artifact in the cache under its SHA-256 in hex, unless it is there.
+func upload(ctx context.Context, store *hdfs.FS, digest string, size int64, from io.ReadSeeker) (name string, info fs.FileInfo, err error) {
+	dir := cacheFolder(digest)
+	name, info, err = findCached(ctx, store, dir, size)
 	if errors.Is(err, fs.ErrNotExist) {
-		// Another driver may ship the same now. Each writes a name of its own: a node
-		// refuses a file that was replaced after it was asked for.
+		// Another driver may upload the same artifact now. Each writes a file with a unique name, since a
+		// NodeManager fails if a file was replaced after it was requested.
 		name = dir + "/tfcluster-" + rand.Text()
 		if err = store.Write(ctx, name, from); err == nil {
 			info, err = store.Stat(ctx, name)
@@ -71,24 +71,24 @@ func put(ctx context.Context, store *hdfs.FS, digest string, size int64, from io
 	if err != nil {
 		return "", nil, err
 	}
-	// Neither is worth a failure: another driver that ships now does the same.
+	// Errors are ignored: the next upload does both again.
 	_ = store.Touch(ctx, dir, time.Now())
-	_ = clean(ctx, store, time.Now())
+	_ = cleanCache(ctx, store, time.Now())
 	return name, info, nil
 }
 
-// folderOf is where a content lies.
-func folderOf(digest string) string { return cacheDir + "/" + digest[:32] }
+// cacheFolder returns the folder of an artifact.
+func cacheFolder(digest string) string { return cacheDir + "/" + digest[:32] }
 
-// What was shipped is kept for as long as it is used, and a few of the last beyond that.
+// The cache keeps what was used within cacheAge, and the last cacheKept artifacts beyond that.
 const (
-	cacheAge  = 24 * time.Hour // since it was shipped last
+	cacheAge  = 24 * time.Hour // since its last upload
 	cacheKept = 4
 )
 
-// clean removes what was not shipped for long: of that the least recently used, until
-// few are left. Its folder's time says when it was shipped last.
-func clean(ctx context.Context, store *hdfs.FS, now time.Time) error {
+// cleanCache removes the least recently used artifacts that are older than cacheAge, except cacheKept of
+// them. A folder's modification time is the time of the last upload.
+func cleanCache(ctx context.Context, store *hdfs.FS, now time.Time) error {
 	infos, err := store.List(ctx, cacheDir)
 	if err != nil {
 		return err
@@ -104,8 +104,8 @@ func clean(ctx context.Context, store *hdfs.FS, now time.Time) error {
 	return nil
 }
 
-// find looks for a whole file below a folder of that content.
-func find(ctx context.Context, store *hdfs.FS, dir string, size int64) (string, fs.FileInfo, error) {
+// findCached returns the complete file in an artifact's folder, or fs.ErrNotExist.
+func findCached(ctx context.Context, store *hdfs.FS, dir string, size int64) (string, fs.FileInfo, error) {
 	infos, err := store.List(ctx, dir)
 	if err != nil {
 		return "", nil, err
@@ -118,8 +118,8 @@ func find(ctx context.Context, store *hdfs.FS, dir string, size int64) (string, 
 	return "", nil, fs.ErrNotExist
 }
 
-// resource is what a launch context says of it.
-func (f shipped) resource() (*yarnpb.LocalResource, error) {
+// localResource returns the file's entry of a launch context.
+func (f cachedFile) localResource() (*yarnpb.LocalResource, error) {
 	u, err := url.Parse(f.URI)
 	if err != nil {
 		return nil, fmt.Errorf("ship %s: %w", f.URI, err)

@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// SaveState keeps the driver's state where the next attempt finds it.
+// SaveState queues the driver's state to be written to HDFS for the next attempt.
 func (a *Attempt) SaveState(state []byte) {
 	a.mu.Lock()
 	a.state = state
-	a.given++
+	a.saves++
 	a.mu.Unlock()
-	a.rouse()
+	a.wakeStore()
 }
 
-// Flush waits until what SaveState was given before is kept.
+// Flush waits until the state of the last SaveState is on HDFS.
 func (a *Attempt) Flush(ctx context.Context) error {
 	a.mu.Lock()
-	given := a.given
-	for a.kept < given {
+	saves := a.saves
+	for a.stored < saves {
 		written := a.written
 		a.mu.Unlock()
 		select {
@@ -37,35 +37,36 @@ func (a *Attempt) Flush(ctx context.Context) error {
 	return nil
 }
 
-func (a *Attempt) rouse() {
+// wakeStore makes storeLoop look for unsaved state.
+func (a *Attempt) wakeStore() {
 	select {
 	case a.wake <- struct{}{}:
 	default:
 	}
 }
 
-// keepPause is between two times to keep what HDFS refused.
-const keepPause = 5 * time.Second
+// storeRetry is the delay after a failed write.
+const storeRetry = 5 * time.Second
 
-// keep writes what is to be kept, the newest alone, until Close.
-func (a *Attempt) keep() {
+// storeLoop writes the newest unsaved state and address until Close.
+func (a *Attempt) storeLoop() {
 	touch := time.NewTicker(cacheAge / 4)
 	defer touch.Stop()
 	for {
 		a.mu.Lock()
-		state, address, gone, given := a.state, a.address, a.gone, a.given
+		state, address, gone, saves := a.state, a.address, a.gone, a.saves
 		a.state, a.address = nil, ""
 		a.mu.Unlock()
 		err := a.write(state, address)
 		if err == nil {
 			a.mu.Lock()
-			a.kept = given
+			a.stored = saves
 			close(a.written)
 			a.written = make(chan struct{})
 			a.mu.Unlock()
 		}
 		if err != nil && !gone && a.ctx.Err() == nil {
-			a.log.Warn("what the next attempt must know could not be kept; it is tried again", "err", err)
+			a.log.Warn("cannot save the state for the next attempt; retrying", "err", err)
 			a.mu.Lock()
 			if a.state == nil {
 				a.state = state
@@ -76,8 +77,8 @@ func (a *Attempt) keep() {
 			a.mu.Unlock()
 			select {
 			case <-a.ctx.Done():
-			case <-time.After(keepPause):
-				a.rouse()
+			case <-time.After(storeRetry):
+				a.wakeStore()
 			}
 		}
 		select {
@@ -111,14 +112,14 @@ func (a *Attempt) write(state []byte, address string) error {
 	return nil
 }
 
-// touch has others' cleaning leave what is in use.
+// touch renews the artifacts in use, so that other drivers do not clean them up.
 func (a *Attempt) touch() {
 	a.mu.Lock()
 	used := slices.Collect(maps.Keys(a.used))
 	a.mu.Unlock()
 	for _, digest := range used {
-		if err := a.store.Touch(a.ctx, folderOf(digest), time.Now()); err != nil {
-			a.log.Warn("what was given may be cleaned from HDFS", "err", err)
+		if err := a.store.Touch(a.ctx, cacheFolder(digest), time.Now()); err != nil {
+			a.log.Warn("cannot renew an artifact on HDFS; it may be cleaned up", "err", err)
 		}
 	}
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// hollow is a reservation whose agent reaches a driver that says nothing.
-func hollow(t *testing.T, h *hadooptest.Cluster, name string) cluster.Request {
+// silentDriverRequest returns a request whose agent can dial a driver that never answers.
+func silentDriverRequest(t *testing.T, h *hadooptest.Cluster, name string) cluster.Request {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -28,7 +28,7 @@ func hollow(t *testing.T, h *hadooptest.Cluster, name string) cluster.Request {
 	}
 	t.Cleanup(func() { ln.Close() })
 	return cluster.Request{
-		Cluster: name, Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: on(h)},
+		Cluster: name, Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: engineOptions(h)},
 		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: &clusterpb.Resources{MemoryBytes: 256 << 20}}},
 		AgentConfig: func(id cluster.ExecutorID, attempt int) (*clusterpb.AgentConfig, error) {
 			return &clusterpb.AgentConfig{
@@ -38,8 +38,8 @@ func hollow(t *testing.T, h *hadooptest.Cluster, name string) cluster.Request {
 	}
 }
 
-// released has a test's allocation given back.
-func released(t *testing.T, a cluster.Allocation) {
+// releaseAtEnd releases an allocation at the end of the test.
+func releaseAtEnd(t *testing.T, a cluster.Allocation) {
 	t.Helper()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
@@ -50,8 +50,8 @@ func released(t *testing.T, a cluster.Allocation) {
 	})
 }
 
-// granted waits until an allocation has its first container.
-func granted(ctx context.Context, t *testing.T, a cluster.Allocation) {
+// awaitContainer waits for an allocation's first container.
+func awaitContainer(ctx context.Context, t *testing.T, a cluster.Allocation) {
 	t.Helper()
 	for {
 		select {
@@ -60,12 +60,12 @@ func granted(ctx context.Context, t *testing.T, a cluster.Allocation) {
 				return
 			}
 		case <-ctx.Done():
-			t.Fatal("no container comes")
+			t.Fatal("no container was allocated")
 		}
 	}
 }
 
-// state is how YARN says an application is.
+// appState returns the state of an application.
 func appState(ctx context.Context, t *testing.T, h *hadooptest.Cluster, application string) yarnpb.YarnApplicationState {
 	t.Helper()
 	conf, err := hadoopconf.Load(h.Conf)
@@ -92,19 +92,19 @@ func appState(ctx context.Context, t *testing.T, h *hadooptest.Cluster, applicat
 	return r.GetYarnApplicationState()
 }
 
-// endsWhatItCannotTake: where a dead driver's token is none any more, such as one that was
-// rolled over since it was saved, its application is ended before another is begun.
-func endsWhatItCannotTake(t *testing.T, h *hadooptest.Cluster) {
+// killsApplicationWithOldToken: if the saved token of a dead driver has expired, its application is killed
+// before another one is submitted.
+func killsApplicationWithOldToken(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	req := hollow(t, h, "old-token")
+	req := silentDriverRequest(t, h, "old-token")
 	first, err := (&yarn.Backend{}).Allocate(ctx, req)
 	if err != nil {
 		t.Fatal(err)
 	}
-	released(t, first)
-	granted(ctx, t, first)
+	releaseAtEnd(t, first)
+	awaitContainer(ctx, t, first)
 	application := first.ID()
 	var saved map[string]json.RawMessage
 	var old protocol.State
@@ -128,49 +128,49 @@ func endsWhatItCannotTake(t *testing.T, h *hadooptest.Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	released(t, second)
+	releaseAtEnd(t, second)
 	if s := appState(ctx, t, h, application); !protocol.Ended(s) || second.ID() == application {
-		t.Errorf("%s is %s, and %s goes on", application, s, second.ID())
+		t.Errorf("%s is %s after the recovery into %s", application, s, second.ID())
 	}
 }
 
-// bearsWithSilence: a ResourceManager that takes calls and does not answer, as one is behind
-// a network that went away, ends nothing: what is asked for meanwhile comes when it answers.
-func bearsWithSilence(t *testing.T, h *hadooptest.Cluster) {
+// survivesSilentManager: a ResourceManager that accepts calls and does not answer, as after a network failure,
+// ends nothing. A container that is requested meanwhile is allocated when it answers again.
+func survivesSilentManager(t *testing.T, h *hadooptest.Cluster) {
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
-	a, err := (&yarn.Backend{}).Allocate(ctx, hollow(t, h, "silence"))
+	a, err := (&yarn.Backend{}).Allocate(ctx, silentDriverRequest(t, h, "silence"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	released(t, a)
-	granted(ctx, t, a)
+	releaseAtEnd(t, a)
+	awaitContainer(ctx, t, a)
 	h.ResourceManager.Pause()
 	resume := sync.OnceFunc(h.ResourceManager.Resume)
 	t.Cleanup(resume)
 	if err := a.Replace(ctx, "0"); err != nil {
 		t.Fatal(err)
 	}
-	for told := false; ; {
+	for reported := false; ; {
 		select {
 		case e := <-a.Events():
 			switch e := e.(type) {
 			case cluster.Pending:
-				if told = strings.Contains(e.Why, "YARN unreachable"); told {
+				if reported = strings.Contains(e.Why, "YARN unreachable"); reported {
 					resume()
 				}
 				if strings.Contains(e.Why, "\n") {
-					t.Errorf("it waits for %q", e.Why)
+					t.Errorf("the reason has several lines: %q", e.Why)
 				}
 			case cluster.Granted:
 				if e.Attempt == 1 {
 					return
 				}
 			case cluster.Terminated:
-				t.Fatalf("it is over: %s", e.Cause)
+				t.Fatalf("the allocation was terminated: %s", e.Cause)
 			}
 		case <-ctx.Done():
-			t.Fatalf("told that it waits: %v; no container comes", told)
+			t.Fatalf("the outage was reported: %v; no container was allocated", reported)
 		}
 	}
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Backend reserves containers of the YARN that HADOOP_CONF_DIR tells of.
+// Backend reserves containers of the YARN cluster that HADOOP_CONF_DIR describes.
 type Backend struct {
-	// Attempt is this process's where it is a managed ApplicationMaster; nil: it is the
-	// unmanaged one of an application that it submits.
+	// Attempt is set if this process is a managed ApplicationMaster. If it is nil, this process
+	// submits applications and is their unmanaged ApplicationMaster.
 	Attempt *Attempt
 }
 
@@ -31,24 +31,25 @@ var (
 	_ cluster.AddressPublisher   = (*allocation)(nil)
 )
 
-// Times within which a peer is to be reached. A ResourceManager that is restarted is away for a while; a master
-// that is away for longer than YARN's expiry is gone.
+// Timeouts of calls. An outage of the ResourceManager, as when it restarts, is tolerated for outageLimit;
+// an unmanaged master that is away for longer than YARN's expiry has lost its application.
 const (
-	callLimit   = 5 * time.Second // one heartbeat, which comes again
-	bridgeLimit = 5 * time.Minute
-	nodeLimit   = 30 * time.Second       // to reach a NodeManager: another node may do as well
-	startLimit  = 2 * time.Minute        // to start an agent's container
-	between     = 200 * time.Millisecond // two tries of what is refused at once
+	callLimit     = 5 * time.Second // one heartbeat; the next one repeats it
+	outageLimit   = 5 * time.Minute
+	nodeLimit     = 30 * time.Second       // to reach a NodeManager; after that another node is tried
+	startLimit    = 2 * time.Minute        // to start an agent's container
+	retryInterval = 200 * time.Millisecond // between two calls while connections are refused
 )
 
-// FailureDetectionDelay is a NodeManager's heartbeat, a second unless configured, and ours.
+// FailureDetectionDelay returns the sum of a NodeManager's heartbeat interval, one second by default,
+// and that of this master, rounded up.
 func (b *Backend) FailureDetectionDelay() time.Duration { return 4 * time.Second }
 
-// Allocate checks what is asked for and submits an application. That its queue lets it
-// wait, and each executor's container, is told by events.
+// Allocate validates the request and submits an application. Its time in the queue and the containers
+// of its executors are reported as events.
 func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Allocation, error) {
 	if b.Attempt != nil {
-		return b.Attempt.take(ctx, req, nil)
+		return b.Attempt.allocate(ctx, req, nil)
 	}
 	s, err := site.Find(req.Reserve)
 	if err != nil {
@@ -57,28 +58,27 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 	return allocate(ctx, s, req, saved{})
 }
 
-// allocate begins an application. It follows an older one, with its executors' attempts.
+// allocate submits an application and starts its allocation. The executors' attempts continue those in old.
 func allocate(ctx context.Context, s site.Site, req cluster.Request, old saved) (cluster.Allocation, error) {
 	app, program, err := submit(ctx, s, req, nil)
 	if err != nil {
 		return nil, err
 	}
-	old.Program, old.Turns = program, gang.Backoff{} // nothing that comes was ever part of a cluster
+	old.Program, old.Backoff = program, gang.Backoff{} // a new application has no containers yet
 	a := newAllocation(s, req, app, old)
-	a.shipped = time.Now()
+	a.shippedAt = time.Now()
 	for _, e := range req.Executors {
-		a.want(e.ID)
+		a.requestContainer(e.ID)
 		if _, was := old.Executors[e.ID]; was {
-			a.tell(cluster.Reallocated{Executor: e.ID, Attempt: a.executors[e.ID].attempt})
+			a.emit(cluster.Reallocated{Executor: e.ID, Attempt: a.executors[e.ID].attempt})
 		}
 	}
-	a.begin()
+	a.start()
 	return a, nil
 }
 
-// Recover registers again as the master of a dead driver's application and takes back
-// what lives of its containers; the others are asked for anew. Where that application
-// has ended it begins another.
+// Recover registers again as the master of a dead driver's application, adopts its running containers
+// and requests new ones for the rest. If the application has ended, Recover submits another one.
 func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) (cluster.Allocation, error) {
 	a, err := b.recover(ctx, req, raw)
 	if errors.Is(err, protocol.ErrUnreachable) && ctx.Err() == nil {
@@ -89,7 +89,7 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) 
 
 func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) (cluster.Allocation, error) {
 	if b.Attempt != nil {
-		return b.Attempt.take(ctx, req, raw)
+		return b.Attempt.allocate(ctx, req, raw)
 	}
 	s, err := site.Find(req.Reserve)
 	if err != nil {
@@ -97,7 +97,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 	}
 	var old saved
 	if err := json.Unmarshal(raw, &old); err != nil {
-		return nil, fmt.Errorf("read what the last driver saved of its containers: %w", err)
+		return nil, fmt.Errorf("read the containers that the last driver saved: %w", err)
 	}
 	if old.Application == "" {
 		return allocate(ctx, s, req, old)
@@ -106,8 +106,8 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 	if app.id, err = protocol.ParseApplication(old.Application); err != nil {
 		return nil, err
 	}
-	if len(old.State.Token.Identifier) == 0 { // it waits to begin
-		if err := app.end(ctx, s, released); err != nil {
+	if len(old.State.Token.Identifier) == 0 { // it has not been activated, so it has no containers
+		if err := app.finish(ctx, s, statusReleased); err != nil {
 			return nil, err
 		}
 		return allocate(ctx, s, req, old)
@@ -117,7 +117,7 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 	}
 	r, err := register(ctx, app.master, protocol.Contact{})
 	if errors.Is(err, protocol.ErrGone) || errors.Is(err, protocol.ErrRegistered) {
-		if err := app.end(ctx, s, released); err != nil { // where its token was an old one, it holds containers yet
+		if err := app.finish(ctx, s, statusReleased); err != nil { // with an expired token it still holds containers
 			return nil, err
 		}
 		return allocate(ctx, s, req, old)
@@ -126,19 +126,19 @@ func (b *Backend) recover(ctx context.Context, req cluster.Request, raw []byte) 
 	}
 	a := newAllocation(s, req, app, old)
 	a.adopt(r)
-	a.begin()
+	a.start()
 	return a, nil
 }
 
-// register bears with a ResourceManager that is away for a while.
+// register registers the master, and retries while the ResourceManager is unreachable.
 func register(ctx context.Context, m *protocol.Master, at protocol.Contact) (*yarnpb.RegisterApplicationMasterResponse, error) {
 	for began := time.Now(); ; {
 		r, err := m.Register(ctx, at)
-		if !errors.Is(err, protocol.ErrUnreachable) || time.Since(began) > bridgeLimit || ctx.Err() != nil {
+		if !errors.Is(err, protocol.ErrUnreachable) || time.Since(began) > outageLimit || ctx.Err() != nil {
 			return r, err
 		}
 		select {
-		case <-time.After(between):
+		case <-time.After(retryInterval):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "tfcluster-yarn-test")
 	if err == nil {
 		if program, err = clustertest.Build(dir); err == nil {
-			// Clusters of the tests are kept apart from the user's own.
+			// The tests' clusters must not appear among the user's.
 			err = os.Setenv("TFCLUSTER_HOME", filepath.Join(dir, "state"))
 		}
 	}
@@ -45,16 +45,16 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// start runs a real Hadoop for the drivers that the test starts, beside those of other tests.
-func start(t *testing.T, o hadooptest.Options) *hadooptest.Cluster {
+// startHadoop starts a Hadoop of the test's own. The test runs in parallel with others.
+func startHadoop(t *testing.T, o hadooptest.Options) *hadooptest.Cluster {
 	t.Helper()
-	clustertest.FindPython(t) // else there is nothing to start Hadoop for
+	clustertest.FindPython(t) // skips the test before Hadoop is started
 	t.Parallel()
 	return hadooptest.Start(t, o)
 }
 
-// on are options of the engine, by name and value, on a test's own Hadoop.
-func on(h *hadooptest.Cluster, more ...string) map[string]string {
+// engineOptions returns the engine options of a reservation on h, and further ones by name and value.
+func engineOptions(h *hadooptest.Cluster, more ...string) map[string]string {
 	engine := map[string]string{"conf-dir": h.Conf}
 	for i := 0; i+1 < len(more); i += 2 {
 		engine[more[i]] = more[i+1]
@@ -62,72 +62,72 @@ func on(h *hadooptest.Cluster, more ...string) map[string]string {
 	return engine
 }
 
-// environment is that of a command on a test's own Hadoop.
-func environment(h *hadooptest.Cluster) []string {
+// hadoopEnv returns the environment of a command that uses h.
+func hadoopEnv(h *hadooptest.Cluster) []string {
 	return append(os.Environ(), "HADOOP_CONF_DIR="+h.Conf)
 }
 
 func harness(t testing.TB, h *hadooptest.Cluster) clustertest.Harness {
 	t.Helper()
 	return clustertest.Harness{
-		Program: program, Python: clustertest.FindPython(t), Reserve: &clusterpb.ReserveRequest{Backend: "yarn", IdleMillis: 60_000, Engine: on(h)},
+		Program: program, Python: clustertest.FindPython(t), Reserve: &clusterpb.ReserveRequest{Backend: "yarn", IdleMillis: 60_000, Engine: engineOptions(h)},
 	}
 }
 
-// shared is the Hadoop of tests that neither kill its daemons nor need other settings.
+// shared is the Hadoop that is shared by tests that neither kill its daemons nor need other settings.
 type shared struct {
 	*hadooptest.Cluster
-	environments string // where agents unpack what they were given
+	environments string // the folder in which agents unpack shipped environments
 }
 
 var engine = clustertest.Share(func(t testing.TB) shared {
 	environments := filepath.Join(t.TempDir(), "environments")
 	h := hadooptest.Start(t, hadooptest.Options{
-		// A driver that died is missed for a minute before its tasks are ended.
+		// A master may be away for a minute before its tasks are stopped; the expiry must be longer.
 		HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute, Site: map[string]string{"yarn.nodemanager.admin-env": "TFCLUSTER_CACHE=" + environments},
 	})
-	t.Cleanup(func() { leavesNothing(t, h) })
+	t.Cleanup(func() { checkLeftovers(t, h) })
 	return shared{h, environments}
 })
 
-// onShared is the Hadoop that tests share, and where its agents unpack what they were given.
-func onShared(t *testing.T) (h *hadooptest.Cluster, environments string) {
+// sharedHadoop returns the shared Hadoop and the folder in which its agents unpack shipped environments.
+func sharedHadoop(t *testing.T) (h *hadooptest.Cluster, environments string) {
 	t.Helper()
-	clustertest.FindPython(t) // else there is nothing to start Hadoop for
+	clustertest.FindPython(t) // skips the test before Hadoop is started
 	t.Parallel()
 	s := engine.Get(t)
 	return s.Cluster, s.environments
 }
 
 func TestSuite(t *testing.T) {
-	h, _ := onShared(t)
+	h, _ := sharedHadoop(t)
 	clustertest.Suite(t, harness(t, h))
 	t.Run("own folder", func(t *testing.T) { clustertest.OwnFolder(t, harness(t, h)) })
-	t.Run("what containers wrote is read", func(t *testing.T) { readsLogs(t, h) })
-	t.Run("a batch run is remembered", func(t *testing.T) { remembersPlain(t, h) })
-	t.Run("a driver that is elsewhere is found", func(t *testing.T) { findsMoved(t, h) })
+	t.Run("container logs are read", func(t *testing.T) { readsLogs(t, h) })
+	t.Run("the history of a batch run", func(t *testing.T) { keepsUnmanagedHistory(t, h) })
+	t.Run("agents find a driver that has moved", func(t *testing.T) { findsMovedDriver(t, h) })
 }
 
-// hello is a program that ends well.
+// hello is a program that succeeds.
 const hello = "print('out of it')"
 
-// forever is one that has to be ended.
+// forever is a program that does not end.
 const forever = "import time\nprint('here', flush=True)\nwhile True: time.sleep(0.05)"
 
-// TestRefusals: what this YARN can never give is refused at once, in one line.
+// TestRefusals: requests that this YARN cannot fulfil fail at once, with an error of one line.
 func TestRefusals(t *testing.T) {
-	site := maps.Clone(indexed)
+	site := maps.Clone(indexedLogFormat)
 	maps.Copy(site, map[string]string{
-		// The queue ml lets one application begin.
+		// The queue ml activates one application at a time.
 		"yarn.scheduler.capacity.root.ml.maximum-am-resource-percent": "0.0001",
 		"yarn.scheduler.maximum-allocation-vcores":                    "4",
 	})
-	h := start(t, hadooptest.Options{
+	h := startHadoop(t, hadooptest.Options{
 		HDFS: true, NodeManagers: 2, GPUs: 2, GPUPlugins: 1, Labels: []string{"", "fast"}, Site: site,
 	})
-	t.Run("what was shipped long ago goes", func(t *testing.T) { cleansCache(t, h) })
-	t.Run("a node whose GPUs are not there", func(t *testing.T) { missesGPUs(t, h, 1, "fast") })
-	t.Run("GPUs that the node's plugin found", func(t *testing.T) { sharesGPUs(t, h, 0, "") })
+	t.Run("artifacts that were not used for long are removed", func(t *testing.T) { cleansCache(t, h) })
+	t.Run("a node without the GPUs that YARN expects", func(t *testing.T) { reportsMissingGPUs(t, h, 1, "fast") })
+	t.Run("GPUs that the node's plugin discovered", func(t *testing.T) { sharesGPUs(t, h, 0, "") })
 	t.Run("GPUs as a number", func(t *testing.T) { sharesGPUs(t, h, 1, "fast") })
 	for _, tt := range []struct {
 		name   string
@@ -138,7 +138,7 @@ func TestRefusals(t *testing.T) {
 		{"cores", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Cpus: 5} }, "asks for 5 vcores, a container of this YARN may have 4 (yarn.scheduler.maximum-allocation-vcores)"},
 		{"GPUs", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{Gpus: 3} }, "no node has as much: the largest has 8192 MiB and 8 vcores and 2 GPUs"},
 		{"label", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = &clusterpb.Resources{NodeLabel: "slow"} }, "it knows fast"},
-		{"queue", func(r *clusterpb.ReserveRequest) { r.Engine = on(h, "queue", "nobody") }, "nobody"},
+		{"queue", func(r *clusterpb.ReserveRequest) { r.Engine = engineOptions(h, "queue", "nobody") }, "nobody"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -148,19 +148,19 @@ func TestRefusals(t *testing.T) {
 			}
 		})
 	}
-	t.Run("a full queue", func(t *testing.T) { waitsForQueue(t, h) })
-	t.Run("an address that no node can dial", func(t *testing.T) { provesReach(t, h) })
-	t.Run("logs of the other format are left to YARN's own command", func(t *testing.T) { leavesLogs(t, h) })
-	t.Run("an application that cannot be taken over is ended", func(t *testing.T) { endsWhatItCannotTake(t, h) })
+	t.Run("a full queue", func(t *testing.T) { reportsFullQueue(t, h) })
+	t.Run("a driver's address that no node can dial", func(t *testing.T) { reportsUnreachableDriver(t, h) })
+	t.Run("logs of the other format are read with YARN's own command", func(t *testing.T) { reportsOtherLogFormat(t, h) })
+	t.Run("an application that cannot be recovered is killed", func(t *testing.T) { killsApplicationWithOldToken(t, h) })
 }
 
-// waitsForQueue: who waits for a queue that is full, and why, is in the one line at the
-// timeout, and everything is released.
-func waitsForQueue(t *testing.T, h *hadooptest.Cluster) {
+// reportsFullQueue: the error at the timeout names the executor that waits for a full queue and the reason
+// in one line, and everything is released.
+func reportsFullQueue(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
 	ml := func(limit time.Duration) func(*clusterpb.ReserveRequest) {
 		return func(r *clusterpb.ReserveRequest) {
-			r.Engine, r.TimeoutMillis = on(h, "queue", "ml"), limit.Milliseconds()
+			r.Engine, r.TimeoutMillis = engineOptions(h, "queue", "ml"), limit.Milliseconds()
 			r.Roles[0].Each = &clusterpb.Resources{MemoryBytes: 3 << 30}
 		}
 	}
@@ -172,9 +172,9 @@ func waitsForQueue(t *testing.T, h *hadooptest.Cluster) {
 			}
 		}
 	}
-	first := harness(t, h).Launch(t, "worker=2", ml(clustertest.Deadline)) // a queue has room for one of its containers
+	first := harness(t, h).Launch(t, "worker=2", ml(clustertest.Deadline)) // the queue has room for one of its containers
 	awaitApplication(t, first.Name)
-	clustertest.WaitFor(t, "the word that the queue is full", func() bool {
+	clustertest.WaitFor(t, "the message that the queue is full", func() bool {
 		st, err := first.Status(t.Context(), &clusterpb.StatusRequest{})
 		return err == nil && slices.ContainsFunc(st.GetExecutors(), func(x *clusterpb.ExecutorStatus) bool {
 			return strings.Contains(x.GetCause(), "queue ml has") && strings.Contains(x.GetCause(), "it needs 3072 MiB and 1 vcores")
@@ -182,9 +182,9 @@ func waitsForQueue(t *testing.T, h *hadooptest.Cluster) {
 	})
 	refused(harness(t, h).Launch(t, "worker=1", ml(10*time.Second)), "worker:0", "queue ml runs as many applications as its limits allow")
 	second := managed(t, h).Launch(t, "worker=1", func(r *clusterpb.ReserveRequest) {
-		r.Engine, r.TimeoutMillis = on(h, "queue", "ml", "managed", "true"), 10_000
+		r.Engine, r.TimeoutMillis = engineOptions(h, "queue", "ml", "managed", "true"), 10_000
 	})
-	refused(second, "not reserved after 10s", "waits to begin in queue ml")
+	refused(second, "not reserved after 10s", "waits in queue ml")
 }
 
 // awaitApplication waits until a cluster has its application.
@@ -195,12 +195,12 @@ func awaitApplication(t *testing.T, name string) {
 			return
 		}
 	}
-	t.Fatal("it has no application")
+	t.Fatal("the cluster got no application")
 }
 
-// provesReach: agents that cannot dial the driver end everything at once, in one line
-// that names both hosts, and what they wrote can be read.
-func provesReach(t *testing.T, h *hadooptest.Cluster) {
+// reportsUnreachableDriver: agents that cannot dial the driver end the reservation at once. The error has
+// one line and names both hosts, and the agents' logs can be read.
+func reportsUnreachableDriver(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -212,7 +212,7 @@ func provesReach(t *testing.T, h *hadooptest.Cluster) {
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
 	a, err := (&yarn.Backend{}).Allocate(ctx, cluster.Request{
-		Cluster: "unreachable", Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: on(h)},
+		Cluster: "unreachable", Program: program, Reserve: &clusterpb.ReserveRequest{Backend: "yarn", Engine: engineOptions(h)},
 		Executors: []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: "worker"}, Each: each}, {ID: "1", Task: cluster.TaskID{Role: "worker", Index: 1}, Each: each}},
 		AgentConfig: func(id cluster.ExecutorID, attempt int) (*clusterpb.AgentConfig, error) {
 			return &clusterpb.AgentConfig{
@@ -243,7 +243,7 @@ func provesReach(t *testing.T, h *hadooptest.Cluster) {
 				}
 			}
 		case <-ctx.Done():
-			t.Fatal("nobody says that the driver cannot be dialled")
+			t.Fatal("no event reports that the driver cannot be dialled")
 		}
 	}
 	log, err := a.(cluster.AgentLogs).Logs(ctx, "0")
@@ -256,7 +256,7 @@ func provesReach(t *testing.T, h *hadooptest.Cluster) {
 	}
 }
 
-// cleansCache: of what nobody has shipped for a day the newest few are kept.
+// cleansCache: of the artifacts that were not used for a day, only the newest few are kept.
 func cleansCache(t *testing.T, h *hadooptest.Cluster) {
 	conf, err := hadoopconf.Load(h.Conf)
 	if err != nil {
@@ -294,7 +294,7 @@ func cleansCache(t *testing.T, h *hadooptest.Cluster) {
 			left = append(left, i.Name())
 		}
 		if got := strings.Join(left, " "); err != nil || got != step.want {
-			t.Errorf("%s later %q is left: %v", step.later, got, err)
+			t.Errorf("%s later the cache has %q: %v", step.later, got, err)
 		}
 	}
 }

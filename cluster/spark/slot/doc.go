@@ -1,5 +1,4 @@
-// Package slot is what runs in a task of Spark's on an executor: it takes a slot there
-// in which no agent of the cluster lives, starts an agent in it, and ends. The agent's
-// program does it itself (`tfcluster spark-slot`), so that Spark can run it without
-// Python in between, and Python's tasks do nothing else than run it.
+// Package slot implements `tfcluster spark-slot`, which runs in a Spark task on an executor: it acquires a slot
+// of the executor that has no agent of the cluster, starts an agent in it, and exits. Spark can run it without
+// Python in between; Python's tasks do nothing but run it.
 package slot

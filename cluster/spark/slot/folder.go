@@ -17,19 +17,19 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
-// neverLocked is how old a folder is that no agent locked: whoever made it was killed.
-const neverLocked = time.Hour
+// unlockedAge is the age after which a folder without a lock is removed: the process that created it was killed.
+const unlockedAge = time.Hour
 
-// hostPrefix begins the names of folders that agents share.
+// hostPrefix is the prefix of the names of folders that agents share.
 const hostPrefix = "host-"
 
-// hostFolder is the folder that the agents of the cluster with an identity share: those of one host that
-// live within the same limits and see the same processes and networks. An engine that
-// keeps executors apart from one another ends what is in one of them alone.
+// hostFolder returns the folder that agents of a cluster share, identified by identity: the agents of one host
+// with the same resource limits and the same process and network namespaces. If the engine isolates an
+// executor, killing it ends only the processes in that executor.
 func hostFolder(base, identity string) string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s\x00", identity)
-	limits, _ := os.ReadFile("/proc/self/cgroup") // the same nothing for all, where there are none
+	limits, _ := os.ReadFile("/proc/self/cgroup") // empty for all agents if there are none
 	sum.Write(limits)
 	for _, namespace := range []string{"pid", "mnt", "net", "ipc", "user"} {
 		link, _ := os.Readlink("/proc/self/ns/" + namespace)
@@ -38,11 +38,11 @@ func hostFolder(base, identity string) string {
 	return filepath.Join(base, hostPrefix+hex.EncodeToString(sum.Sum(nil))[:12])
 }
 
-// agentFolder makes a folder for one agent, and removes what killed agents left.
+// agentFolder creates a folder for one agent, and removes those of killed agents.
 func agentFolder(base string) (string, error) {
 	entries, err := os.ReadDir(base)
 	if err != nil {
-		return "", fmt.Errorf("look for what killed agents left: %w", err)
+		return "", fmt.Errorf("list the folders of killed agents: %w", err)
 	}
 	for _, e := range entries {
 		path := filepath.Join(base, e.Name())
@@ -55,17 +55,17 @@ func agentFolder(base string) (string, error) {
 	}
 	folder, err := os.MkdirTemp(base, "agent-")
 	if err != nil {
-		return "", fmt.Errorf("make the agent's folder: %w", err)
+		return "", fmt.Errorf("create the agent's folder: %w", err)
 	}
 	return folder, nil
 }
 
-// sweepAgent removes the folder of an agent that was killed: nobody holds its lock. One
-// without a lock is being made.
+// sweepAgent removes the folder of an agent that was killed, whose lock is free. A folder without a lock is
+// being created.
 func sweepAgent(path string) {
 	alive, err := os.Open(filepath.Join(path, "alive"))
 	if errors.Is(err, fs.ErrNotExist) {
-		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > neverLocked {
+		if info, err := os.Lstat(path); err == nil && time.Since(info.ModTime()) > unlockedAge {
 			os.RemoveAll(path)
 		}
 		return
@@ -79,11 +79,11 @@ func sweepAgent(path string) {
 	}
 }
 
-// sweepSlot removes a slot whose executor is no more.
+// sweepSlot removes a slot whose executor has ended.
 func sweepSlot(path string) {
 	parts := strings.Split(filepath.Base(path), "-")
 	pid, err := strconv.Atoi(parts[len(parts)-2])
 	if err == nil && errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
-		_ = os.Remove(path) // another may have
+		_ = os.Remove(path) // another agent may have removed it
 	}
 }

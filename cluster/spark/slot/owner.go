@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// generations is how far above us the executor's JVM is looked for: a shell, Python's
-// worker and its daemon may stand between.
-const generations = 4
+// maxAncestors bounds the search for the executor's JVM among our ancestors: a shell, Python's worker and its
+// daemon may be between.
+const maxAncestors = 4
 
-// executorAbove is the process of Spark's executor, a JVM, above the process pid.
-func executorAbove(pid int) (executor int, found bool) {
-	for range generations {
+// findExecutor returns the process of the Spark executor, a JVM: pid itself or one of its ancestors.
+func findExecutor(pid int) (executor int, found bool) {
+	for range maxAncestors {
 		if pid <= 1 {
 			return 0, false
 		}
@@ -32,8 +32,8 @@ func executorAbove(pid int) (executor int, found bool) {
 	return 0, false
 }
 
-// parentOf reads the fourth field of /proc/PID/stat (proc(5)): the second, a name in
-// parentheses, may hold anything.
+// parentOf reads the fourth field of /proc/PID/stat (proc(5)). The second field, a name in parentheses, may
+// contain any characters.
 func parentOf(pid int) (int, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -20,56 +20,55 @@ import (
 )
 
 const (
-	maxOrder     = 2 << 20                // bytes
-	fullPause    = 300 * time.Millisecond // for which a task that finds no slot keeps Spark's own
+	maxRequest   = 2 << 20                // bytes
+	fullPause    = 300 * time.Millisecond // for which a task that finds no free slot occupies its core
 	reachTimeout = 4 * time.Second
 )
 
-// Order is what the side of the session asks of one task, as JSON on its standard input.
-type Order struct {
-	Identity    string `json:"identity"`    // the cluster's: another may have the same name
-	Slots       int    `json:"slots"`       // agents of one cluster for which this executor has room; 0: any number
+// Request is what the session requests of one task, as JSON on its standard input.
+type Request struct {
+	Identity    string `json:"identity"`    // of the cluster; its name may not be unique
+	Slots       int    `json:"slots"`       // how many agents of one cluster this executor may run; 0: any number
 	Coordinator string `json:"coordinator"` // HOST:PORT, dialled before anything is started
 	Digest      string `json:"digest"`      // SHA-256 of the driver's program, in hexadecimal
 	Python      string `json:"python"`      // the executor's interpreter: a path, or a name in PATH
-	Hold        bool   `json:"hold"`        // the task stays as long as the agent, which ends with it
-	GPUs        string `json:"gpus"`        // what Spark gave the task, for CUDA_VISIBLE_DEVICES
-	Assigned    bool   `json:"assigned"`    // whether GPUs says anything
+	Hold        bool   `json:"hold"`        // the task runs as long as the agent, which ends with the task
+	GPUs        string `json:"gpus"`        // the GPUs that Spark assigned to the task, for CUDA_VISIBLE_DEVICES
+	Assigned    bool   `json:"assigned"`    // GPUs is set
 
 	Executor string          `json:"executor"`
 	Attempt  int             `json:"attempt"`
-	Config   json.RawMessage `json:"config"` // a clusterpb.AgentConfig, to which is added what is known here only
+	Config   json.RawMessage `json:"config"` // a clusterpb.AgentConfig, to which the executor's own settings are added
 }
 
-// Said is the answer, one line of JSON. What went wrong is in it: a task that fails
-// would be tried again by Spark.
-type Said struct {
+// Response is the result, one line of JSON. It contains the error, since Spark would retry a task that fails.
+type Response struct {
 	Executor string `json:"executor"`
 	Attempt  int    `json:"attempt"`
 	Host     string `json:"host"`
 	PID      int    `json:"pid,omitempty"`   // of the agent
-	Full     bool   `json:"full,omitempty"`  // an agent of the cluster lives in each slot: try another executor
+	Full     bool   `json:"full,omitempty"`  // an agent of the cluster runs in each slot: try another executor
 	Error    string `json:"error,omitempty"` // one line
 }
 
-// Main is `tfcluster spark-slot`: it reads an Order and writes a Said.
+// Main is `tfcluster spark-slot`: it reads a Request and writes a Response.
 func Main(ctx context.Context, stdin io.Reader, stdout io.Writer) error {
-	var o Order
-	if err := json.NewDecoder(io.LimitReader(stdin, maxOrder)).Decode(&o); err != nil {
-		return fmt.Errorf("read what is to be started: %w", err)
+	var o Request
+	if err := json.NewDecoder(io.LimitReader(stdin, maxRequest)).Decode(&o); err != nil {
+		return fmt.Errorf("read the request: %w", err)
 	}
-	said := Said{Executor: o.Executor, Attempt: o.Attempt}
-	said.Host, _ = os.Hostname() // "" is shown as it is
-	switch pid, err := o.take(ctx); {
+	response := Response{Executor: o.Executor, Attempt: o.Attempt}
+	response.Host, _ = os.Hostname() // "" if it fails
+	switch pid, err := o.startAgent(ctx); {
 	case errors.Is(err, errFull):
-		said.Full = true
-		pause(ctx) // Spark's slot stays taken meanwhile, so that another task lands elsewhere
+		response.Full = true
+		pause(ctx) // the task occupies its core meanwhile, so that Spark runs the next task elsewhere
 	case err != nil:
-		said.Error = err.Error()
+		response.Error = err.Error()
 	default:
-		said.PID = pid
+		response.PID = pid
 	}
-	return json.NewEncoder(stdout).Encode(said)
+	return json.NewEncoder(stdout).Encode(response)
 }
 
 func pause(ctx context.Context) {
@@ -79,26 +78,26 @@ func pause(ctx context.Context) {
 	}
 }
 
-// take starts the agent in a free slot and returns its process.
-func (o *Order) take(ctx context.Context) (pid int, err error) {
+// startAgent starts the agent in a free slot and returns its process ID.
+func (o *Request) startAgent(ctx context.Context) (pid int, err error) {
 	base, err := baseFolder()
 	if err != nil {
 		return 0, err
 	}
-	executor, found := executorAbove(os.Getppid())
+	executor, found := findExecutor(os.Getppid())
 	if !found {
 		executor = os.Getppid()
 	}
-	slot, err := claim(base, o.Identity, executor, o.Slots)
+	slot, err := acquireSlot(base, o.Identity, executor, o.Slots)
 	if err != nil {
 		return 0, err
 	}
-	defer slot.Close() // the agent has inherited it
+	defer slot.Close() // the agent has inherited the lock
 	program, err := o.program()
 	if err != nil {
 		return 0, err
 	}
-	if err := o.reach(ctx); err != nil {
+	if err := o.checkDriver(ctx); err != nil {
 		return 0, err
 	}
 	folder, err := agentFolder(base)
@@ -119,17 +118,17 @@ func (o *Order) take(ctx context.Context) (pid int, err error) {
 	return pid, err
 }
 
-// errFull says that no slot of this executor is free.
-var errFull = errors.New("an agent of the cluster lives in every slot of this executor")
+// errFull means that no slot of this executor is free.
+var errFull = errors.New("an agent of the cluster runs in every slot of this executor")
 
-// claim takes a slot: a file whose lock the agent inherits. Spark's own slots are free
-// again once a stage is over, so that it would put two agents where one has room.
-func claim(base, identity string, executor, slots int) (*os.File, error) {
+// acquireSlot acquires a slot: a file whose lock the agent inherits. Spark's own cores are free after a stage, so
+// that Spark would start two agents on an executor with room for one.
+func acquireSlot(base, identity string, executor, slots int) (*os.File, error) {
 	for i := 0; slots == 0 || i < slots; i++ {
 		name := filepath.Join(base, fmt.Sprintf("slot-%s-%d-%d", identity, executor, i))
 		f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
-			return nil, fmt.Errorf("take a slot: %w", err)
+			return nil, fmt.Errorf("acquire a slot: %w", err)
 		}
 		switch err := lockfile.Try(f, lockfile.Exclusive); {
 		case err == nil:
@@ -143,19 +142,19 @@ func claim(base, identity string, executor, slots int) (*os.File, error) {
 	return nil, errFull
 }
 
-// reach dials the driver before anything is started: that it cannot be reached is said
-// at once, naming both sides.
-func (o *Order) reach(ctx context.Context) error {
+// checkDriver dials the driver before anything is started, so that an unreachable driver is reported at once, with
+// both hosts.
+func (o *Request) checkDriver(ctx context.Context) error {
 	conn, err := (&net.Dialer{Timeout: reachTimeout}).DialContext(ctx, "tcp", o.Coordinator)
 	if err != nil {
-		host, _ := os.Hostname() // "" is shown as it is
-		return fmt.Errorf("the executor on %s cannot reach the driver at %s: %s; --advertise HOST[:PORTS] names an address that it can dial", host, o.Coordinator, dialWords(err))
+		host, _ := os.Hostname() // "" if it fails
+		return fmt.Errorf("the executor on %s cannot reach the driver at %s: %s; --advertise HOST[:PORTS] names an address that it can dial", host, o.Coordinator, dialCause(err))
 	}
 	return conn.Close()
 }
 
-// dialWords is why a dial failed, without the address: it is named already.
-func dialWords(err error) string {
+// dialCause returns the cause of a failed dial without the address.
+func dialCause(err error) string {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Err != nil {
 		return op.Err.Error()
@@ -163,8 +162,8 @@ func dialWords(err error) string {
 	return err.Error()
 }
 
-// baseFolder is this user's folder for agents on this machine. Its path must be short:
-// sockets are in it.
+// baseFolder returns this user's folder for agents on this machine. Its path must be short, since it contains unix
+// sockets.
 func baseFolder() (string, error) {
 	const longest = 50
 	name := "tfcluster-" + strconv.Itoa(os.Getuid())
@@ -173,11 +172,11 @@ func baseFolder() (string, error) {
 		base = filepath.Join("/tmp", name)
 	}
 	if err := os.MkdirAll(base, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", fmt.Errorf("make the folder for agents: %w", err)
+		return "", fmt.Errorf("create the folder for agents: %w", err)
 	}
 	info, err := os.Lstat(base)
 	if err != nil {
-		return "", fmt.Errorf("look at the folder for agents: %w", err)
+		return "", fmt.Errorf("check the folder for agents: %w", err)
 	}
 	var st unix.Stat_t
 	if err := unix.Lstat(base, &st); err != nil || !info.IsDir() || int(st.Uid) != os.Getuid() {

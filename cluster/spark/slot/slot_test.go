@@ -20,8 +20,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestMain is also the agent that the tests start: it notes what it was given, and stays
-// until its folder is gone.
+// TestMain is also the agent that the tests start: it writes its configuration and environment to files, and runs
+// until the configuration file is removed.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 2 || os.Args[1] != "agent" {
 		os.Exit(m.Run())
@@ -30,12 +30,12 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		os.Exit(1)
 	}
-	given, err := clusterpb.ReadAgentConfig(bytes.NewReader(config))
+	received, err := clusterpb.ReadAgentConfig(bytes.NewReader(config))
 	if err != nil {
 		os.Exit(1)
 	}
-	seen := given.GetDriver().GetFind()                                            // the test's word
-	_ = os.WriteFile(seen+".env", []byte(strings.Join(os.Environ(), "\n")), 0o600) // the test misses it
+	seen := received.GetDriver().GetFind()                                         // set by newRequest
+	_ = os.WriteFile(seen+".env", []byte(strings.Join(os.Environ(), "\n")), 0o600) // the test reports a missing file
 	_ = os.WriteFile(seen+".aside", config, 0o600)
 	_ = os.Rename(seen+".aside", seen)
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
@@ -45,8 +45,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// short is a folder for temporary files whose path leaves room for sockets.
-func short(t *testing.T) string {
+// shortTempDir sets TMPDIR to a folder with a path that is short enough for sockets.
+func shortTempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "slot")
 	if err != nil {
@@ -57,7 +57,7 @@ func short(t *testing.T) string {
 	return dir
 }
 
-func order(t *testing.T) Order {
+func newRequest(t *testing.T) Request {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -79,13 +79,13 @@ func order(t *testing.T) Order {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return Order{
+	return Request{
 		Identity: "c", Slots: 1, Coordinator: ln.Addr().String(), Digest: hex.EncodeToString(sum[:]), Python: "sh",
 		Executor: "worker-0", Attempt: 3, Config: config,
 	}
 }
 
-func ask(t *testing.T, o Order) Said {
+func mainResponse(t *testing.T, o Request) Response {
 	t.Helper()
 	in, err := json.Marshal(o)
 	if err != nil {
@@ -95,33 +95,32 @@ func ask(t *testing.T, o Order) Said {
 	if err := Main(t.Context(), bytes.NewReader(in), &out); err != nil {
 		t.Fatal(err)
 	}
-	var said Said
-	if err := json.Unmarshal(out.Bytes(), &said); err != nil {
+	var response Response
+	if err := json.Unmarshal(out.Bytes(), &response); err != nil {
 		t.Fatalf("%q: %v", out.String(), err)
 	}
-	if said.Executor != o.Executor || said.Attempt != o.Attempt || said.Host == "" {
-		t.Errorf("the answer is %+v", said)
+	if response.Executor != o.Executor || response.Attempt != o.Attempt || response.Host == "" {
+		t.Errorf("the response is %+v", response)
 	}
-	return said
+	return response
 }
 
-// TestStart: the agent gets its configuration and the slot, and what Spark sets for its
-// own workers it does not get.
+// TestStart: the agent gets its configuration and the slot, and no variables that Spark sets for its own workers.
 func TestStart(t *testing.T) {
-	base := filepath.Join(short(t), fmt.Sprintf("tfcluster-%d", os.Getuid()))
+	base := filepath.Join(shortTempDir(t), fmt.Sprintf("tfcluster-%d", os.Getuid()))
 	t.Setenv("OMP_NUM_THREADS", "1")
 	t.Setenv("CUDA_VISIBLE_DEVICES", "7")
-	o := order(t)
+	o := newRequest(t)
 	o.GPUs, o.Assigned = "0,2", true
-	said := ask(t, o)
-	if said.Error != "" || said.PID == 0 {
-		t.Fatalf("the answer is %+v", said)
+	response := mainResponse(t, o)
+	if response.Error != "" || response.PID == 0 {
+		t.Fatalf("the response is %+v", response)
 	}
-	given, err := clusterpb.ReadAgentConfig(bytes.NewReader(o.Config))
+	sent, err := clusterpb.ReadAgentConfig(bytes.NewReader(o.Config))
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := given.GetDriver().GetFind()
+	seen := sent.GetDriver().GetFind()
 	var config *clusterpb.AgentConfig
 	await(t, "the agent's configuration", func() bool {
 		text, err := os.ReadFile(seen)
@@ -132,29 +131,29 @@ func TestStart(t *testing.T) {
 	})
 	folders := config.GetFolders()
 	if config.GetIdentity().GetKeyPem() != "secret" || !folders.GetOwnRuntimeDir() || !config.GetGpus().GetAssigned() || !filepath.IsAbs(config.GetPython()) || filepath.Dir(folders.GetRuntimeDir()) != base {
-		t.Errorf("the agent was told %v", config)
+		t.Errorf("the agent's configuration is %v", config)
 	}
 	if left, _ := filepath.Glob(filepath.Join(folders.GetRuntimeDir(), "config-*")); len(left) > 0 {
-		t.Errorf("the agent's key lies in %v", left)
+		t.Errorf("the agent's key is left in %v", left)
 	}
 	env, err := os.ReadFile(seen + ".env")
 	if err != nil || strings.Contains(string(env), "OMP_NUM_THREADS") || !strings.Contains(string(env), "CUDA_VISIBLE_DEVICES=0,2\n") && !strings.HasSuffix(string(env), "CUDA_VISIBLE_DEVICES=0,2") {
 		t.Errorf("the agent's environment is %s, %v", env, err)
 	}
-	if said := ask(t, o); !said.Full {
-		t.Errorf("where the one slot is taken the answer is %+v", said)
+	if response := mainResponse(t, o); !response.Full {
+		t.Errorf("with the only slot in use the response is %+v", response)
 	}
 	o.Identity = "d"
 	if err := os.Remove(seen); err != nil { // the agent ends
 		t.Fatal(err)
 	}
 	o.Identity = "c"
-	executor, found := executorAbove(os.Getppid())
+	executor, found := findExecutor(os.Getppid())
 	if !found {
 		executor = os.Getppid()
 	}
 	await(t, "the slot", func() bool {
-		f, err := claim(base, "c", executor, 1)
+		f, err := acquireSlot(base, "c", executor, 1)
 		if err != nil {
 			return false
 		}
@@ -169,10 +168,10 @@ func await(t *testing.T, what string, holds func() bool) {
 			return
 		}
 	}
-	t.Fatalf("waited in vain for %s", what)
+	t.Fatalf("waited for %s", what)
 }
 
-// TestErrors: what goes wrong is in the answer, in one line, and leaves no folder.
+// TestErrors: the response contains the error, in one line, and no folder is left.
 func TestErrors(t *testing.T) {
 	closed, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -181,19 +180,19 @@ func TestErrors(t *testing.T) {
 	closed.Close()
 	for _, c := range []struct {
 		name  string
-		spoil func(*Order)
+		spoil func(*Request)
 		want  string
 	}{
-		{"another program", func(o *Order) { o.Digest = "00" }, "is not the driver's: its digest is"},
-		{"no way to the driver", func(o *Order) { o.Coordinator = closed.Addr().String() }, "cannot reach the driver at " + closed.Addr().String() + ": connect: connection refused; --advertise"},
+		{"another program", func(o *Request) { o.Digest = "00" }, "is not the driver's: its digest is"},
+		{"an unreachable driver", func(o *Request) { o.Coordinator = closed.Addr().String() }, "cannot reach the driver at " + closed.Addr().String() + ": connect: connection refused; --advertise"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			base := filepath.Join(short(t), fmt.Sprintf("tfcluster-%d", os.Getuid()))
-			o := order(t)
+			base := filepath.Join(shortTempDir(t), fmt.Sprintf("tfcluster-%d", os.Getuid()))
+			o := newRequest(t)
 			c.spoil(&o)
-			said := ask(t, o)
-			if !strings.Contains(said.Error, c.want) || strings.Contains(said.Error, "\n") || said.PID != 0 {
-				t.Errorf("the answer is %+v, want %q", said, c.want)
+			response := mainResponse(t, o)
+			if !strings.Contains(response.Error, c.want) || strings.Contains(response.Error, "\n") || response.PID != 0 {
+				t.Errorf("the response is %+v, want %q", response, c.want)
 			}
 			if left, _ := filepath.Glob(filepath.Join(base, "agent-*")); len(left) > 0 {
 				t.Errorf("left: %v", left)
@@ -202,22 +201,22 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestClaim(t *testing.T) {
+func TestAcquireSlot(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
-	first, err := claim(base, "c", 1, 1)
+	first, err := acquireSlot(base, "c", 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer first.Close()
-	if f, err := claim(base, "c", 1, 1); !errors.Is(err, errFull) {
-		t.Errorf("the taken slot gives %v, %v", f, err)
+	if f, err := acquireSlot(base, "c", 1, 1); !errors.Is(err, errFull) {
+		t.Errorf("the slot in use returns %v, %v", f, err)
 	}
 	for _, c := range []struct {
 		cluster         string
 		executor, slots int
 	}{{"c", 1, 0}, {"c", 1, 2}, {"d", 1, 1}, {"c", 2, 1}} {
-		f, err := claim(base, c.cluster, c.executor, c.slots)
+		f, err := acquireSlot(base, c.cluster, c.executor, c.slots)
 		if err != nil {
 			t.Errorf("%+v: %v", c, err)
 			continue
@@ -226,7 +225,8 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestSweep: what killed agents and executors left goes; what lives, or is being made, stays.
+// TestSweep: folders and slots of killed agents and executors are removed; those that are in use or being created
+// are kept.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
@@ -243,7 +243,7 @@ func TestSweep(t *testing.T) {
 		return path
 	}
 	dead, alive, young, never := make("agent-dead", true), make("agent-alive", true), make("agent-young", false), make("agent-never", false)
-	long := time.Now().Add(-2 * neverLocked)
+	long := time.Now().Add(-2 * unlockedAge)
 	if err := os.Chtimes(never, long, long); err != nil {
 		t.Fatal(err)
 	}
@@ -272,9 +272,9 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestBaseFolder: a link in its place is refused, and a long path avoided.
+// TestBaseFolder: a symbolic link is rejected, and a long path is avoided.
 func TestBaseFolder(t *testing.T) {
-	dir := short(t)
+	dir := shortTempDir(t)
 	name := fmt.Sprintf("tfcluster-%d", os.Getuid())
 	if err := os.Symlink(dir, filepath.Join(dir, name)); err != nil {
 		t.Fatal(err)

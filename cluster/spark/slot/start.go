@@ -16,9 +16,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// dropped are variables that Spark sets for its Python workers, which a task of ours
-// must not inherit.
-var dropped = []string{
+// sparkVariables are variables that Spark sets for its Python workers and that our tasks must not inherit.
+var sparkVariables = []string{
 	"OMP_NUM_THREADS",
 	"PYTHONHASHSEED",
 	"PYTHON_WORKER_FACTORY_SECRET",
@@ -29,8 +28,8 @@ var dropped = []string{
 	"SPARK_REUSE_WORKER",
 }
 
-// program is where this program lies, which must be the driver's.
-func (o *Order) program() (string, error) {
+// program returns the path of this program, which must be the same as the driver's.
+func (o *Request) program() (string, error) {
 	path, err := os.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find the agent's program: %w", err)
@@ -50,10 +49,10 @@ func (o *Order) program() (string, error) {
 	return path, nil
 }
 
-// start runs the agent in a session of its own, which this process leaves behind. Spark
-// reuses its workers and waits for the output of what it pipes to: the agent is no
-// child of theirs and has none of their descriptors.
-func (o *Order) start(program, folder string, owners []*clusterpb.OwnerProcess, slot *os.File) (pid int, err error) {
+// start starts the agent in a new session, in which it survives this process. Spark reuses its workers and waits for
+// the end of the output of a piped command, so the agent must not be their child and must not inherit their
+// descriptors.
+func (o *Request) start(program, folder string, owners []*clusterpb.OwnerProcess, slot *os.File) (pid int, err error) {
 	config, err := o.config(folder, owners)
 	if err != nil {
 		return 0, err
@@ -67,15 +66,15 @@ func (o *Order) start(program, folder string, owners []*clusterpb.OwnerProcess, 
 		return 0, fmt.Errorf("open the agent's log: %w", err)
 	}
 	defer log.Close()
-	// A file and no pipe: this process ends before the agent has read it.
-	stdin, err := unnamed(folder, input)
+	// A file, not a pipe: this process may exit before the agent has read it.
+	stdin, err := unlinkedFile(folder, input)
 	if err != nil {
 		return 0, fmt.Errorf("configure the agent: %w", err)
 	}
 	defer stdin.Close()
 	cmd := exec.Command(program, "agent")
 	cmd.Stdin, cmd.Stderr, cmd.Dir, cmd.Env = stdin, log, folder, o.environment(os.Environ())
-	cmd.ExtraFiles = []*os.File{slot} // whose lock it holds while it lives
+	cmd.ExtraFiles = []*os.File{slot} // the agent holds its lock while it runs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return 0, fmt.Errorf("start the agent: %w", err)
@@ -86,8 +85,8 @@ func (o *Order) start(program, folder string, owners []*clusterpb.OwnerProcess, 
 
 func logFile(folder string) string { return filepath.Join(folder, "agent.log") }
 
-// config is the agent's own, with what only this executor knows.
-func (o *Order) config(folder string, owners []*clusterpb.OwnerProcess) (*clusterpb.AgentConfig, error) {
+// config returns the agent's configuration with the settings that only this executor knows.
+func (o *Request) config(folder string, owners []*clusterpb.OwnerProcess) (*clusterpb.AgentConfig, error) {
 	config, err := clusterpb.ReadAgentConfig(bytes.NewReader(o.Config))
 	if err != nil {
 		return nil, err
@@ -99,9 +98,9 @@ func (o *Order) config(folder string, owners []*clusterpb.OwnerProcess) (*cluste
 			config.Python = path
 		}
 	} else if o.Python != "" {
-		config.Python = o.Python // the agent says that it is not there
+		config.Python = o.Python // the agent reports that it is missing
 	}
-	if o.Assigned { // and see no others: what was imported elsewhere may have looked
+	if o.Assigned { // hides GPUs that modules imported earlier may have detected
 		if config.Gpus == nil {
 			config.Gpus = &clusterpb.GPUShare{}
 		}
@@ -112,8 +111,8 @@ func (o *Order) config(folder string, owners []*clusterpb.OwnerProcess) (*cluste
 	return config, nil
 }
 
-func (o *Order) environment(env []string) []string {
-	drop := dropped
+func (o *Request) environment(env []string) []string {
+	drop := sparkVariables
 	if o.Assigned {
 		drop = append(slices.Clone(drop), "CUDA_VISIBLE_DEVICES")
 	}
@@ -127,8 +126,8 @@ func (o *Order) environment(env []string) []string {
 	return env
 }
 
-// unnamed is an open file with the data, which is nowhere to be found: a key is in it.
-func unnamed(dir string, data []byte) (*os.File, error) {
+// unlinkedFile returns an open file with the data and without a name, since the data contains a key.
+func unlinkedFile(dir string, data []byte) (*os.File, error) {
 	f, err := os.CreateTemp(dir, "config-") // readable by this user alone
 	if err != nil {
 		return nil, err

@@ -15,9 +15,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 )
 
-// making is a session with one executor, whose driver loads what drivers, executors and
-// daemons load.
-const making = `
+// archiveScript runs a session with one executor, whose driver loads the classes of drivers, executors and daemons.
+const archiveScript = `
 import sys, time
 from pyspark.sql import SparkSession
 
@@ -28,10 +27,10 @@ while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 2 and time
 spark.stop()
 `
 
-// archive is a file of Java's with Spark's classes as they are after they were loaded and
-// verified, which halves a JVM's start. It is made once and kept in the virtual environment
-// whose pyspark it is of. It is "" where there is none: another Python, an old Java.
-func archive(t testing.TB, python, java, home string) string {
+// classArchive returns a file with Spark's loaded and verified classes (Java's AppCDS), which halves a JVM's start. It
+// is created once, in the virtual environment with the pyspark. It returns "" if that fails: with another Python, or an
+// old Java.
+func classArchive(t testing.TB, python, java, home string) string {
 	t.Helper()
 	environment := filepath.Dir(filepath.Dir(python))
 	if _, err := os.Stat(filepath.Join(environment, "pyvenv.cfg")); err != nil {
@@ -45,13 +44,13 @@ func archive(t testing.TB, python, java, home string) string {
 	if err != nil {
 		return ""
 	}
-	sum := sha256.Sum256(fmt.Append(nil, real, info.ModTime(), home)) // Java refuses one of another Java
+	sum := sha256.Sum256(fmt.Append(nil, real, info.ModTime(), home)) // Java rejects the archive of another Java
 	path := filepath.Join(environment, fmt.Sprintf("sparktest-%x.jsa", sum[:4]))
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return ""
 	}
-	defer lock.Close() // and others go on
+	defer lock.Close() // releases the lock
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return ""
 	}
@@ -71,26 +70,26 @@ func makeArchive(t testing.TB, path, python, home string) error {
 	if err := os.Remove(aside); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, python, "-c", making)
+	cmd := exec.CommandContext(ctx, python, "-c", archiveScript)
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(environ(), "SPARK_HOME="+home, "SPARK_LOCAL_IP=127.0.0.1", "SPARK_LOCAL_DIRS="+cmd.Dir,
-		"PYSPARK_SUBMIT_ARGS=--conf spark.ui.enabled=false --driver-memory 512m --driver-java-options '"+cheap+" -XX:ArchiveClassesAtExit="+aside+"' pyspark-shell")
+		"PYSPARK_SUBMIT_ARGS=--conf spark.ui.enabled=false --driver-memory 512m --driver-java-options '"+jvmFlags+" -XX:ArchiveClassesAtExit="+aside+"' pyspark-shell")
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("make an archive of Spark's classes: %w\n%s", err, tail(string(out)))
+		return fmt.Errorf("create an archive of Spark's classes: %w\n%s", err, tail(string(out)))
 	}
 	return os.Rename(aside, path)
 }
 
-// JVM are the options for the JVMs of sessions that tests make, drivers and executors: such
-// as keep a JVM's start short and its size small.
-func (c *Cluster) JVM() string {
+// JVMOptions returns options for the JVMs of the tests' sessions, drivers and executors, which shorten their start and
+// reduce their size.
+func (c *Cluster) JVMOptions() string {
 	if c.archive == "" {
-		return cheap
+		return jvmFlags
 	}
-	return cheap + " -XX:SharedArchiveFile=" + c.archive
+	return jvmFlags + " -XX:SharedArchiveFile=" + c.archive
 }
 
-// classPath is that of Spark's own scripts, which the archive is for.
+// classPath returns the class path of Spark's own scripts, for which the archive is made.
 func (c *Cluster) classPath() string {
 	path := []string{filepath.Join(c.home, "conf")}
 	if first, _ := filepath.Glob(filepath.Join(c.home, "jars", "slf4j-api-*.jar")); len(first) == 1 { // the pattern is well formed

@@ -19,67 +19,66 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 )
 
-// poll is how often what has no event is looked at.
-const poll = 20 * time.Millisecond
+// pollInterval is the interval at which states without events are polled.
+const pollInterval = 20 * time.Millisecond
 
-// cheap are the flags that keep a JVM's start and size small.
-const cheap = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+// jvmFlags shorten a JVM's start and reduce its size.
+const jvmFlags = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-// Options say what a cluster is like. The zero value gives two workers of two cores
-// and 4 GiB on the loopback interface: room for four executors of one core.
+// Options describe a cluster. The zero value means two workers of two cores and 4 GiB on the loopback interface, with
+// room for four executors of one core.
 type Options struct {
 	// Python is the interpreter whose pyspark is used; clustertest.FindPython's if empty.
 	Python string
-	// Workers is their number, Cores and MemoryMiB what each of them has to give.
+	// Workers is the number of workers; Cores and MemoryMiB are the resources of each.
 	Workers, Cores, MemoryMiB int
 	// Host is the address that the master and the workers listen on, and that their
 	// web pages are bound to; 127.0.0.1 if empty.
 	Host string
 	// Conf are properties of the daemons, e.g. spark.worker.resource.gpu.amount.
 	Conf map[string]string
-	// Defaults are added to the spark-defaults.conf that sessions under Environment read.
+	// Defaults are added to the spark-defaults.conf of sessions that use Environment.
 	Defaults map[string]string
-	// Wrap gives the words that stand before the command of worker i (from 0) and the
-	// address that it then listens on, e.g. ip netns exec. It may be nil; what it
-	// gives must become the worker by exec.
+	// Wrap returns arguments that precede the command of worker i (from 0), for example ip netns exec, and the
+	// address on which the worker then listens. It may be nil. The command must become the worker by exec.
 	Wrap func(i int) (words []string, host string)
 }
 
-// Cluster is a live standalone cluster.
+// Cluster is a running standalone cluster.
 type Cluster struct {
-	// URL is what a session takes for its master.
+	// URL is the master's URL for sessions.
 	URL string
 	// UI is the address of the master's web page, without a slash at its end.
 	UI string
-	// Python is an interpreter with the pyspark that the cluster's jars are from.
+	// Python is the interpreter whose pyspark has the cluster's jars.
 	Python string
 
 	t       testing.TB
 	opts    Options
 	java    string
-	home    string // pyspark's folder, which is laid out as a SPARK_HOME
-	archive string // of Spark's classes; "" for none
-	scala   string // the Scala that its jars are for
+	home    string // pyspark's folder, which has the layout of a SPARK_HOME
+	archive string // of Spark's classes; "" if there is none
+	scala   string // the Scala version of its jars
 	dir     string
-	mark    string // stands in the environment of everything that the daemons start
+	marker  string // a variable in the environment of all processes that the daemons start
 	mu      sync.Mutex
 	daemons []*daemon // the master, then the workers; guarded by mu
 }
 
-// Start starts a master and workers and waits until all have registered. It skips the
-// test where Java or pyspark is missing. The test's end stops them; an application or
-// a process that is left by then fails the test. Sessions are to be stopped before.
+// Start starts a master and workers and waits until all have registered. It skips the test if Java or pyspark is
+// missing. They are stopped at the end of the test, which fails if an application or a process is left then. Sessions
+// must be stopped before.
 func Start(t testing.TB, opts Options) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, opts: opts.filled(t), mark: "TFCLUSTER_SPARKTEST=" + rand.Text()}
+	c := &Cluster{t: t, opts: opts.withDefaults(t), marker: "TFCLUSTER_SPARKTEST=" + rand.Text()}
 	c.Python, c.java, c.home = c.opts.Python, findJava(t), Home(t, c.opts.Python)
 	c.scala = scalaOf(t, c.home)
-	c.archive = archive(t, c.Python, c.java, c.home)
+	c.archive = classArchive(t, c.Python, c.java, c.home)
 	c.dir = t.TempDir()
 	if err := c.configure(); err != nil {
 		t.Fatalf("set up Spark: %v", err)
 	}
-	t.Cleanup(c.end)
+	t.Cleanup(c.stop)
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
 	if err := c.startMaster(ctx); err != nil {
@@ -104,8 +103,8 @@ func (c *Cluster) AddWorker() {
 	c.await("the new worker's registration", func(s State) bool { return len(s.Alive()) > n })
 }
 
-// KillWorker kills the daemon of worker i (from 0, in the order of their start) with
-// SIGKILL and waits for its end. Its executors end by themselves soon after.
+// KillWorker kills the daemon of worker i (from 0, in start order) with SIGKILL and waits for its end. Its executors end
+// soon after.
 func (c *Cluster) KillWorker(i int) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -114,14 +113,14 @@ func (c *Cluster) KillWorker(i int) {
 	d.kill()
 }
 
-// Environment is that of a process which starts sessions on the cluster: the test's
-// own without what would lead Spark elsewhere, and pyspark's folder as SPARK_HOME.
+// Environment returns the environment of a process that starts sessions on the cluster: the test's, without settings of
+// another Spark, and with pyspark's folder as SPARK_HOME.
 func (c *Cluster) Environment() []string {
 	return append(environ(), "SPARK_HOME="+c.home, "SPARK_LOCAL_IP="+c.opts.Host, "SPARK_LOCAL_DIRS="+filepath.Join(c.dir, "local"),
 		"SPARK_CONF_DIR="+filepath.Join(c.dir, "conf"), "PYSPARK_PYTHON="+c.Python)
 }
 
-// environ is the test's environment without the settings of another Spark.
+// environ returns the test's environment without the settings of another Spark.
 func environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(kv string) bool {
 		name, _, _ := strings.Cut(kv, "=")
@@ -129,11 +128,11 @@ func environ() []string {
 	})
 }
 
-// Work is the folder with a folder for each application, in which each executor has
-// one with its stdout and stderr.
+// Work returns the folder that contains a folder for each application, with a folder for each executor that contains
+// its stdout and stderr.
 func (c *Cluster) Work() string { return filepath.Join(c.dir, "work") }
 
-func (o Options) filled(t testing.TB) Options {
+func (o Options) withDefaults(t testing.TB) Options {
 	t.Helper()
 	if o.Python == "" {
 		o.Python = clustertest.FindPython(t)
@@ -155,8 +154,8 @@ func findJava(t testing.TB) string {
 	return java
 }
 
-// Home is the folder of an interpreter's pyspark, which is laid out as a SPARK_HOME. It
-// skips the test where there is none.
+// Home returns the folder of an interpreter's pyspark, which has the layout of a SPARK_HOME. It skips the test if there
+// is none.
 func Home(t testing.TB, python string) string {
 	t.Helper()
 	const find = `import importlib.util as u; s = u.find_spec("pyspark"); print(s.submodule_search_locations[0] if s else "")`
@@ -171,8 +170,8 @@ func Home(t testing.TB, python string) string {
 	return home
 }
 
-// scalaOf is what Spark's own start scripts find out for the worker, which needs it to
-// start executors.
+// scalaOf returns the Scala version, which a worker needs to start executors and which Spark's own start scripts
+// determine.
 func scalaOf(t testing.TB, home string) string {
 	t.Helper()
 	jars, err := filepath.Glob(filepath.Join(home, "jars", "spark-core_*.jar"))
@@ -183,14 +182,14 @@ func scalaOf(t testing.TB, home string) string {
 	return version
 }
 
-// configure makes the cluster's folders and the settings of the sessions on it.
+// configure creates the cluster's folders and the settings of its sessions.
 func (c *Cluster) configure() error {
 	for _, dir := range []string{"conf", "local", "work"} {
 		if err := os.Mkdir(filepath.Join(c.dir, dir), 0o700); err != nil {
 			return err
 		}
 	}
-	settings := map[string]string{"spark.driver.extraJavaOptions": cheap, "spark.executor.extraJavaOptions": c.JVM(), "spark.ui.port": "0"}
+	settings := map[string]string{"spark.driver.extraJavaOptions": jvmFlags, "spark.executor.extraJavaOptions": c.JVMOptions(), "spark.ui.port": "0"}
 	maps.Copy(settings, c.opts.Defaults)
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(settings)) {
@@ -204,10 +203,10 @@ var (
 	masterUI  = regexp.MustCompile(`started service 'MasterUI' on port (\d+)`)
 )
 
-// startMaster starts the master and reads from its log the ports that it took.
+// startMaster starts the master and reads its ports from its log.
 func (c *Cluster) startMaster(ctx context.Context) error {
-	words := c.command("org.apache.spark.deploy.master.Master", c.opts.Host)
-	d := c.start(&daemon{name: "master", words: words, env: c.daemonEnvironment(c.opts.Host)})
+	args := c.command("org.apache.spark.deploy.master.Master", c.opts.Host)
+	d := c.start(&daemon{name: "master", args: args, env: c.daemonEnvironment(c.opts.Host)})
 	for {
 		text := d.text()
 		url, ui := masterURL.FindStringSubmatch(text), masterUI.FindStringSubmatch(text)
@@ -220,38 +219,38 @@ func (c *Cluster) startMaster(ctx context.Context) error {
 			return fmt.Errorf("the Spark master ended before it listened:\n%s", tail(text))
 		case <-ctx.Done():
 			return fmt.Errorf("the Spark master does not listen after %s:\n%s", clustertest.Deadline, tail(text))
-		case <-time.After(poll):
+		case <-time.After(pollInterval):
 		}
 	}
 }
 
-// worker is the next worker, not started yet.
+// worker returns the next worker, which is not started yet.
 func (c *Cluster) worker() *daemon {
 	c.mu.Lock()
 	i := len(c.daemons) - 1
 	c.mu.Unlock()
-	host, words := c.opts.Host, []string(nil)
+	host, args := c.opts.Host, []string(nil)
 	if c.opts.Wrap != nil {
-		words, host = c.opts.Wrap(i)
+		args, host = c.opts.Wrap(i)
 	}
-	words = slices.Concat(words, c.command("org.apache.spark.deploy.worker.Worker", host),
+	args = slices.Concat(args, c.command("org.apache.spark.deploy.worker.Worker", host),
 		[]string{"--cores", fmt.Sprint(c.opts.Cores), "--memory", fmt.Sprintf("%dM", c.opts.MemoryMiB), "--work-dir", c.Work(), c.URL})
-	return &daemon{name: fmt.Sprintf("worker-%d", i), words: words, env: c.daemonEnvironment(host)}
+	return &daemon{name: fmt.Sprintf("worker-%d", i), args: args, env: c.daemonEnvironment(host)}
 }
 
 func (c *Cluster) command(class, host string) []string {
-	words := append([]string{c.java, "-Xmx256m"}, strings.Fields(c.JVM())...)
+	args := append([]string{c.java, "-Xmx256m"}, strings.Fields(c.JVMOptions())...)
 	for _, name := range slices.Sorted(maps.Keys(c.opts.Conf)) {
-		words = append(words, "-D"+name+"="+c.opts.Conf[name])
+		args = append(args, "-D"+name+"="+c.opts.Conf[name])
 	}
-	return append(words, "-cp", c.classPath(), class, "--host", host, "--port", "0", "--webui-port", "0")
+	return append(args, "-cp", c.classPath(), class, "--host", host, "--port", "0", "--webui-port", "0")
 }
 
 func (c *Cluster) daemonEnvironment(host string) []string {
-	return append(environ(), "SPARK_HOME="+c.home, "SPARK_SCALA_VERSION="+c.scala, "SPARK_LOCAL_IP="+host, "SPARK_LOCAL_DIRS="+filepath.Join(c.dir, "local"), c.mark)
+	return append(environ(), "SPARK_HOME="+c.home, "SPARK_SCALA_VERSION="+c.scala, "SPARK_LOCAL_IP="+host, "SPARK_LOCAL_DIRS="+filepath.Join(c.dir, "local"), c.marker)
 }
 
-// start starts a daemon that belongs to the cluster from then on.
+// start starts a daemon and adds it to the cluster.
 func (c *Cluster) start(d *daemon) *daemon {
 	c.t.Helper()
 	d.log = filepath.Join(c.dir, d.name+".log")
@@ -264,15 +263,15 @@ func (c *Cluster) start(d *daemon) *daemon {
 	return d
 }
 
-// await polls the master until what it shows is as it should be.
+// await polls the master until the condition holds.
 func (c *Cluster) await(what string, holds func(State) bool) {
 	c.t.Helper()
 	var s State
 	var err error
-	for end := time.Now().Add(clustertest.Deadline); time.Now().Before(end); time.Sleep(poll) {
+	for end := time.Now().Add(clustertest.Deadline); time.Now().Before(end); time.Sleep(pollInterval) {
 		if s, err = c.State(); err == nil && holds(s) {
 			return
 		}
 	}
-	c.t.Fatalf("waited %s in vain for %s: the master has %+v, %v\n%s", clustertest.Deadline, what, s, err, c.Logs())
+	c.t.Fatalf("waited %s for %s: the master has %+v, %v\n%s", clustertest.Deadline, what, s, err, c.Logs())
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// barrier runs a barrier stage of two tasks, prints the application and the tasks'
-// executors, and keeps its session until its stdin ends.
+// barrier runs a barrier stage of two tasks, prints the application and the tasks' executors, and keeps its session until
+// its stdin is closed.
 const barrier = `
 import os, sys
 from pyspark import BarrierTaskContext, SparkFiles
@@ -37,8 +37,7 @@ sys.stdin.read()
 spark.stop()
 `
 
-// TestBarrier: a barrier stage runs on executors of both workers; one worker is lost
-// and another one comes.
+// TestBarrier: a barrier stage runs on executors of both workers; one worker is killed and another one is added.
 func TestBarrier(t *testing.T) {
 	t.Parallel()
 	hosts := []string{"127.0.0.1", "127.0.0.2", "127.0.0.1"}
@@ -66,9 +65,9 @@ func TestBarrier(t *testing.T) {
 	if err != nil {
 		t.Errorf("read the stage's result: %v\n%s", err, tail(read(log.Name())))
 	}
-	app, said, _ := strings.Cut(strings.TrimSpace(line), " ")
-	if each := strings.Fields(said); len(each) != 2 || each[0] != each[1] || !strings.HasPrefix(each[0], "0@") || !strings.Contains(each[0], ",1@") {
-		t.Errorf("the tasks said %q", said)
+	app, results, _ := strings.Cut(strings.TrimSpace(line), " ")
+	if each := strings.Fields(results); len(each) != 2 || each[0] != each[1] || !strings.HasPrefix(each[0], "0@") || !strings.Contains(each[0], ",1@") {
+		t.Errorf("the tasks returned %q", results)
 	}
 	executors := c.Executors(app)
 	if len(executors) != 2 || executors[0].ID != "0" || executors[1].ID != "1" || executors[0].Worker+executors[1].Worker != 1 {
@@ -94,15 +93,15 @@ func TestBarrier(t *testing.T) {
 	}
 }
 
-// TestTestKilled: a test binary that is killed leaves nothing of its cluster.
-func TestTestKilled(t *testing.T) {
+// TestBinaryKilled: a test binary that is killed leaves no process of its cluster.
+func TestBinaryKilled(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SPARKTEST_CHILD") != "" {
 		c := Start(t, Options{Workers: 1})
 		fmt.Println("daemons", c.daemons[0].cmd.Process.Pid, c.daemons[1].cmd.Process.Pid)
 		select {} // until it is killed
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestTestKilled$")
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestBinaryKilled$")
 	cmd.Env = append(os.Environ(), "SPARKTEST_CHILD=1", "TMPDIR="+t.TempDir())
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -112,9 +111,9 @@ func TestTestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	var daemons []state.Process
-	var said strings.Builder
+	var output strings.Builder
 	for lines := bufio.NewScanner(out); daemons == nil && lines.Scan(); {
-		said.WriteString(lines.Text() + "\n")
+		output.WriteString(lines.Text() + "\n")
 		var master, worker int
 		if n, _ := fmt.Sscanf(lines.Text(), "daemons %d %d", &master, &worker); n == 2 {
 			daemons = []state.Process{state.ProcessOf(master), state.ProcessOf(worker)}
@@ -124,11 +123,11 @@ func TestTestKilled(t *testing.T) {
 		t.Error(err)
 	}
 	_ = cmd.Wait() // it was killed
-	if strings.Contains(said.String(), "missing: ") {
-		t.Skip(said.String())
+	if strings.Contains(output.String(), "missing: ") {
+		t.Skip(output.String())
 	}
 	if daemons == nil {
-		t.Errorf("the child said %q", said.String())
+		t.Errorf("the child printed %q", output.String())
 	}
 	for _, d := range daemons {
 		clustertest.WaitFor(t, "the daemon's end", func() bool { return !d.Alive() })

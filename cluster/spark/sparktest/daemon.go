@@ -8,12 +8,12 @@ import (
 	"syscall"
 )
 
-// daemon is a master or a worker: a JVM that dies with the test's process.
+// daemon is a master or a worker: a JVM that is killed when the test's process ends.
 type daemon struct {
-	name, log  string
-	words, env []string
-	cmd        *exec.Cmd
-	done       chan struct{} // closed when it has been waited for
+	name, log string
+	args, env []string
+	cmd       *exec.Cmd
+	done      chan struct{} // closed when the process has ended
 }
 
 func (d *daemon) start(dir string) error {
@@ -21,32 +21,32 @@ func (d *daemon) start(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer out.Close() // the child holds its own
+	defer out.Close() // the child has its own descriptor
 	d.done = make(chan struct{})
-	d.cmd = exec.Command(d.words[0], d.words[1:]...)
+	d.cmd = exec.Command(d.args[0], d.args[1:]...)
 	d.cmd.Dir, d.cmd.Env = dir, d.env
 	d.cmd.Stdout, d.cmd.Stderr = out, out
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
-	go func() { // Pdeathsig follows the forking thread, which therefore waits for its child
+	go func() { // Pdeathsig applies to the thread that forks, so that thread must wait for the child
 		runtime.LockOSThread()
 		defer close(d.done)
 		err := d.cmd.Start()
 		started <- err
 		if err == nil {
-			_ = d.cmd.Wait() // how it ended is in its log
+			_ = d.cmd.Wait() // the log shows how it ended
 		}
 	}()
 	return <-started
 }
 
-// kill ends the daemon alone, not what it has started, and waits for its end.
+// kill kills the daemon, but not the processes it has started, and waits for its end.
 func (d *daemon) kill() {
 	_ = d.cmd.Process.Kill() // it may have ended
 	<-d.done
 }
 
-// text is the daemon's log so far, "" where it cannot be read.
+// text returns the daemon's log so far, or "" if it cannot be read.
 func (d *daemon) text() string { return read(d.log) }
 
 func read(file string) string {
@@ -57,7 +57,7 @@ func read(file string) string {
 	return string(b)
 }
 
-// tail is the end of a log.
+// tail returns the last lines of a log.
 func tail(text string) string {
 	const most = 40
 	lines := strings.SplitAfter(text, "\n")

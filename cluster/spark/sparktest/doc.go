@@ -1,6 +1,6 @@
-// Package sparktest gives tests a real standalone Spark cluster: a master and its
-// workers, from the jars of the pyspark that the project's Python has.
+// Package sparktest runs a real standalone Spark cluster for tests: a master and its workers, from the jars of the
+// project's pyspark.
 //
-// Tests that neither kill its daemons nor need settings of their own share one by
-// clustertest.Share; each of them calls Own for its applications.
+// Tests that neither kill its daemons nor need other settings share one with clustertest.Share; each of them calls
+// CheckApplications.
 package sparktest

@@ -15,22 +15,21 @@ import (
 
 // Executor is the JVM of an executor.
 type Executor struct {
-	// App and ID are Spark's own: app-20260102030405-0000 and, from 0 on, a number
-	// that is not used twice within an application.
+	// App and ID are Spark's IDs: app-20260102030405-0000, and a number from 0 on that is unique within an
+	// application.
 	App, ID string
-	// Worker is the worker that it belongs to, as KillWorker counts them; -1 when
-	// that worker is gone.
+	// Worker is the index of its worker, as in KillWorker; -1 if the worker has ended.
 	Worker int
-	// PID is the JVM's; Python workers are its descendants.
+	// PID is the JVM's process ID; Python workers are its descendants.
 	PID int
 }
 
-// Executors are those of an application that live now, in the order of their numbers.
+// Executors returns the running executors of an application in the order of their numbers.
 func (c *Cluster) Executors(app string) []Executor {
 	var found []Executor
 	for _, p := range c.processes() {
 		e := Executor{App: p.option("--app-id"), ID: p.option("--executor-id"), Worker: -1, PID: p.PID}
-		if e.App != app || !slices.Contains(p.words, "org.apache.spark.executor.CoarseGrainedExecutorBackend") {
+		if e.App != app || !slices.Contains(p.args, "org.apache.spark.executor.CoarseGrainedExecutorBackend") {
 			continue
 		}
 		c.mu.Lock()
@@ -53,27 +52,27 @@ func number(id string) int {
 type process struct {
 	state.Process
 	parent int
-	words  []string
+	args   []string
 }
 
-// option is the word after a process's option, "" if it has none.
+// option returns the argument after a process's option, or "".
 func (p process) option(name string) string {
-	if i := slices.Index(p.words, name); i >= 0 && i+1 < len(p.words) {
-		return p.words[i+1]
+	if i := slices.Index(p.args, name); i >= 0 && i+1 < len(p.args) {
+		return p.args[i+1]
 	}
 	return ""
 }
 
-// processes are those that bear the cluster's mark: its daemons and all that they
-// have started, in whatever session or group it is by now.
+// processes returns the processes with the cluster's marker: its daemons and all processes that they have started, in any
+// session or process group.
 func (c *Cluster) processes() []process {
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is well formed
 	var found []process
 	for _, dir := range dirs {
-		if !slices.Contains(strings.Split(read(filepath.Join(dir, "environ")), "\x00"), c.mark) {
+		if !slices.Contains(strings.Split(read(filepath.Join(dir, "environ")), "\x00"), c.marker) {
 			continue
 		}
-		p := process{words: strings.Split(strings.TrimSuffix(read(filepath.Join(dir, "cmdline")), "\x00"), "\x00")}
+		p := process{args: strings.Split(strings.TrimSuffix(read(filepath.Join(dir, "cmdline")), "\x00"), "\x00")}
 		stat := read(filepath.Join(dir, "stat"))
 		fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
 		pid, err := strconv.Atoi(filepath.Base(dir))
@@ -88,8 +87,8 @@ func (c *Cluster) processes() []process {
 	return found
 }
 
-// started are the processes that are no daemons.
-func (c *Cluster) started() []process {
+// startedProcesses returns the processes that are not daemons.
+func (c *Cluster) startedProcesses() []process {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.DeleteFunc(c.processes(), func(p process) bool {
@@ -97,7 +96,7 @@ func (c *Cluster) started() []process {
 	})
 }
 
-// Logs are the last lines of the daemons and of the executors.
+// Logs returns the last lines of the daemons' and the executors' logs.
 func (c *Cluster) Logs() string {
 	files, _ := filepath.Glob(filepath.Join(c.dir, "*.log"))            // the patterns
 	more, _ := filepath.Glob(filepath.Join(c.Work(), "*", "*", "std*")) // are well formed
@@ -108,9 +107,8 @@ func (c *Cluster) Logs() string {
 	return b.String()
 }
 
-// end stops the cluster, and fails the test on applications and processes that were
-// left running on it.
-func (c *Cluster) end() {
+// stop stops the cluster. The test fails if applications or processes are left.
+func (c *Cluster) stop() {
 	if c.UI != "" {
 		var s State
 		clustertest.WaitFor(c.t, "the end of the applications", func() bool {
@@ -122,15 +120,14 @@ func (c *Cluster) end() {
 			c.t.Errorf("application %s (%s) is left", a.ID, a.Name)
 		}
 	}
-	// One look without any is enough: a worker removes an application's folders with
-	// processes of its own, which come and go later.
+	// One look without any process is enough: workers start processes later that remove the folders of applications.
 	var left []process
-	clustertest.WaitFor(c.t, "the end of what ran on the workers", func() bool {
-		left = c.started()
+	clustertest.WaitFor(c.t, "the end of the processes on the workers", func() bool {
+		left = c.startedProcesses()
 		return len(left) == 0
 	})
 	for _, p := range left {
-		c.t.Errorf("process %d is left: %.400q", p.PID, p.words)
+		c.t.Errorf("process %d is left: %.400q", p.PID, p.args)
 		_ = syscall.Kill(p.PID, syscall.SIGKILL) // it may have ended
 	}
 	if c.t.Failed() {

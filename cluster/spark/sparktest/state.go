@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// State is what the master shows of the cluster.
+// State is the cluster's state in the master's JSON page.
 type State struct {
-	// Workers are those that have registered, also those that are lost since.
+	// Workers are the registered workers, including lost ones.
 	Workers []Worker `json:"workers"`
 	// Active are the applications that have not ended.
 	Active []Application `json:"activeapps"`
-	// Completed are those that have, of whom the master keeps the newest 200.
+	// Completed are the applications that have ended; the master keeps the newest 200.
 	Completed []Application `json:"completedapps"`
 }
 
-// Worker is a worker as the master sees it; memory is in MiB.
+// Worker is a worker's state; memory is in MiB.
 type Worker struct {
 	ID         string `json:"id"`
 	Host       string `json:"host"`
@@ -28,7 +28,7 @@ type Worker struct {
 	MemoryUsed int    `json:"memoryused"`
 }
 
-// Application is an application as the master sees it.
+// Application is an application's state.
 type Application struct {
 	ID    string `json:"id"`
 	Name  string `json:"name"`
@@ -36,7 +36,7 @@ type Application struct {
 	Cores int    `json:"cores"`
 }
 
-// Alive are the workers that the master can use.
+// Alive returns the workers that the master can use.
 func (s State) Alive() []Worker {
 	var ws []Worker
 	for _, w := range s.Workers {
@@ -47,13 +47,13 @@ func (s State) Alive() []Worker {
 	return ws
 }
 
-// State asks the master how the cluster stands.
+// State queries the master.
 func (c *Cluster) State() (State, error) {
 	client := http.Client{Timeout: 10 * time.Second}
 	defer client.CloseIdleConnections()
 	r, err := client.Get(c.UI + "/json/")
 	if err != nil {
-		return State{}, fmt.Errorf("ask the Spark master: %w", err)
+		return State{}, fmt.Errorf("query the Spark master: %w", err)
 	}
 	defer r.Body.Close()
 	var s State

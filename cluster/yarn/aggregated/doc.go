@@ -1,12 +1,12 @@
-// Package aggregated reads the files in which NodeManagers keep their containers' logs
-// on HDFS once an application has ended: one a node, a TFile. Hadoop's other format, IFile, is
-// left to `yarn logs`: its index is an object in Java's serialization.
+// Package aggregated reads aggregated container logs, which NodeManagers upload to HDFS when an application
+// has ended: one file in the TFile format for each node. Hadoop's other format, IFile, must be read with
+// `yarn logs`: its index is an object in Java's serialization.
 //
-// A TFile's records are the containers, each a row of named logs. It lies in a BCFile:
-// blocks of records, blocks of metadata, an index of those, and at the end where that index
-// is. Numbers are of one to nine bytes; a record's value comes in chunks, since its length
-// is not known when it begins.
+// A TFile's records are containers, each a sequence of named logs. They are stored in a BCFile: blocks of
+// records, blocks of metadata, an index of the metadata blocks, and at the end the offset of that index.
+// Integers have one to nine bytes. A record's value is split into chunks, since its length is not known when
+// it is begun.
 //
-// What is in a file was written by others and may be broken: a Reader fails with ErrCorrupt,
-// and holds in memory an index and a few pages, whatever lengths the file names.
+// The files may be corrupt: a Reader then returns ErrCorrupt. It holds an index and a few pages in memory,
+// whatever lengths the file contains.
 package aggregated

@@ -12,42 +12,42 @@ import (
 	"strings"
 )
 
-// What is wrong with a file.
+// Errors of files that cannot be read.
 var (
-	ErrCorrupt = errors.New("broken")
-	// ErrFormat says that a file is no TFile: YARN can be set to write others.
-	ErrFormat = errors.New("no TFile")
-	// ErrCompression says that a file is compressed in a way that is not read here.
-	ErrCompression = errors.New("not read here")
+	ErrCorrupt = errors.New("corrupt log file")
+	// ErrFormat means that a file is not a TFile: YARN can be configured to write other formats.
+	ErrFormat = errors.New("not a TFile")
+	// ErrCompression means that a file's compression is not supported.
+	ErrCompression = errors.New("unsupported compression")
 )
 
 func corrupt(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{ErrCorrupt}, args...)...)
 }
 
-// magic begins and ends each file.
+// magic is at the start and at the end of each file.
 var magic = []byte{0xd1, 0x11, 0xd3, 0x68, 0x91, 0xb5, 0xd7, 0xb6, 0x39, 0xdf, 0x41, 0x40, 0x92, 0xba, 0xe1, 0x50}
 
-// tailSize is of what ends a file: where its index is, its version, the magic.
+// tailSize is the size of a file's end: the offset of the index, the version, the magic.
 const tailSize = 8 + 4 + 16
 
-// region is where a block lies.
+// region is the position of a block in the file.
 type region struct{ at, size int64 }
 
-// blocks tells of a file what is needed to read its records.
+// blocks is the index of a file's data blocks.
 type blocks struct {
 	file        io.ReadSeeker
 	compression string
 	data        []region
 }
 
-// Bounds of what a broken file may claim.
+// Bounds of the sizes in a corrupt file.
 const (
-	maxString = 1 << 20 // a name or a container's
-	maxBlocks = 1 << 20 // blocks are of 256 KB, and of more where a container wrote more
+	maxString = 1 << 20 // a log's name, or a container's
+	maxBlocks = 1 << 20 // a block has 256 KB, or more if a container's logs are larger
 )
 
-// openBlocks reads a file's index.
+// openBlocks reads a file's index of data blocks.
 func openBlocks(file io.ReadSeeker, size int64) (*blocks, error) {
 	if size < int64(len(magic))+tailSize {
 		return nil, ErrFormat
@@ -65,7 +65,7 @@ func openBlocks(file io.ReadSeeker, size int64) (*blocks, error) {
 	end := size - tailSize
 	at := int64(binary.BigEndian.Uint64(tail[:]))
 	if at < 0 || at > end {
-		return nil, corrupt("its index is outside")
+		return nil, corrupt("the index is outside the file")
 	}
 	b := &blocks{file: file}
 	compression, index, err := b.metaBlock(region{at, end - at}, "BCFile.index", end)
@@ -82,10 +82,10 @@ func openBlocks(file io.ReadSeeker, size int64) (*blocks, error) {
 	}
 	n, err := readNumber(r)
 	if err != nil {
-		return nil, tooSoon(err)
+		return nil, truncated(err)
 	}
 	if n < 0 || n > maxBlocks {
-		return nil, corrupt("it has %d blocks", n)
+		return nil, corrupt("the index has %d blocks", n)
 	}
 	for range n {
 		one, err := readRegion(r, end)
@@ -97,7 +97,7 @@ func openBlocks(file io.ReadSeeker, size int64) (*blocks, error) {
 	return b, nil
 }
 
-// metaBlock finds a block of metadata in the index of them.
+// metaBlock returns the compression and the position of a metadata block.
 func (b *blocks) metaBlock(index region, name string, end int64) (compression string, at region, err error) {
 	r, err := b.open(index, "none")
 	if err != nil {
@@ -106,7 +106,7 @@ func (b *blocks) metaBlock(index region, name string, end int64) (compression st
 	defer r.close()
 	n, err := readNumber(r)
 	if err != nil {
-		return "", region{}, tooSoon(err)
+		return "", region{}, truncated(err)
 	}
 	for range n {
 		found, err := readString(r)
@@ -123,7 +123,7 @@ func (b *blocks) metaBlock(index region, name string, end int64) (compression st
 			return compression, at, nil
 		}
 	}
-	return "", region{}, corrupt("it has no %s", name)
+	return "", region{}, corrupt("the index has no %s", name)
 }
 
 func readAt(file io.ReadSeeker, at int64, into []byte) error {
@@ -131,22 +131,22 @@ func readAt(file io.ReadSeeker, at int64, into []byte) error {
 		return err
 	}
 	if _, err := io.ReadFull(file, into); err != nil {
-		return tooSoon(err)
+		return truncated(err)
 	}
 	return nil
 }
 
-// readRegion reads where a block is; it lies before end.
+// readRegion reads the position of a block, which must be before end.
 func readRegion(r io.ByteReader, end int64) (region, error) {
-	var n [3]int64 // where, how much in the file, how much when it is read
+	var n [3]int64 // offset, size in the file, uncompressed size
 	for i := range n {
 		var err error
 		if n[i], err = readNumber(r); err != nil {
-			return region{}, tooSoon(err)
+			return region{}, truncated(err)
 		}
 	}
 	if n[0] < 0 || n[1] < 0 || n[0] > end || n[1] > end-n[0] {
-		return region{}, corrupt("a block is outside")
+		return region{}, corrupt("a block is outside the file")
 	}
 	return region{n[0], n[1]}, nil
 }
@@ -154,44 +154,44 @@ func readRegion(r io.ByteReader, end int64) (region, error) {
 func readString(r *block) (string, error) {
 	n, err := readNumber(r)
 	if err != nil {
-		return "", tooSoon(err)
+		return "", truncated(err)
 	}
 	if n < 0 || n > maxString {
-		return "", corrupt("a word of %d bytes", n)
+		return "", corrupt("a string of %d bytes", n)
 	}
 	var s strings.Builder
 	if _, err := io.CopyN(&s, r, n); err != nil {
-		return "", tooSoon(err)
+		return "", truncated(err)
 	}
 	return s.String(), nil
 }
 
-// pageSize is how much of a file is read at once.
+// pageSize is the number of bytes that are read at once.
 const pageSize = 64 << 10
 
-// block is one that is being read.
+// block reads one block.
 type block struct {
 	*bufio.Reader
-	raw    *window       // nil where the block is compressed: nothing can be left out then
-	unpack io.ReadCloser // nil where it is not
+	raw          *section      // nil if the block is compressed: then nothing can be skipped without reading
+	decompressor io.ReadCloser // nil if the block is not compressed
 }
 
-// window is a part of a file.
-type window struct {
-	file     io.ReadSeeker
-	at, left int64
-	there    bool // the file is at at
+// section reads a section of a file.
+type section struct {
+	file       io.ReadSeeker
+	at, left   int64
+	positioned bool // the file's offset is at
 }
 
-func (w *window) Read(p []byte) (int, error) {
+func (w *section) Read(p []byte) (int, error) {
 	if w.left == 0 {
 		return 0, io.EOF
 	}
-	if !w.there {
+	if !w.positioned {
 		if _, err := w.file.Seek(w.at, io.SeekStart); err != nil {
 			return 0, err
 		}
-		w.there = true
+		w.positioned = true
 	}
 	n, err := w.file.Read(p[:min(int64(len(p)), w.left)])
 	w.at, w.left = w.at+int64(n), w.left-int64(n)
@@ -203,51 +203,51 @@ func (w *window) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// open begins to read a block. Only one can be read at a time.
+// open returns a reader of a block. Only one block can be read at a time.
 func (b *blocks) open(at region, compression string) (*block, error) {
-	w := &window{file: b.file, at: at.at, left: at.size}
+	w := &section{file: b.file, at: at.at, left: at.size}
 	switch compression {
 	case "none":
 		return &block{Reader: bufio.NewReaderSize(w, pageSize), raw: w}, nil
-	case "gz": // Hadoop's word for what zlib writes
+	case "gz": // Hadoop's name for zlib
 		z, err := zlib.NewReader(bufio.NewReaderSize(w, pageSize))
 		if err != nil {
-			return nil, corrupt("a block that should be compressed is not: %v", err)
+			return nil, corrupt("decompress a block: %v", err)
 		}
-		return &block{Reader: bufio.NewReaderSize(z, pageSize), unpack: z}, nil
+		return &block{Reader: bufio.NewReaderSize(z, pageSize), decompressor: z}, nil
 	}
-	return nil, fmt.Errorf("%w: compression %q", ErrCompression, compression)
+	return nil, fmt.Errorf("%w %q", ErrCompression, compression)
 }
 
 func (b *block) close() {
-	if b.unpack != nil {
-		_ = b.unpack.Close() // of memory alone
+	if b.decompressor != nil {
+		_ = b.decompressor.Close() // it has no file to close
 	}
 }
 
-// skip leaves out n bytes, without reading them where there are many.
+// skip skips n bytes, by seeking if there are many.
 func (b *block) skip(n int64) error {
 	if ahead := n - int64(b.Buffered()); b.raw != nil && ahead > pageSize {
 		if ahead > b.raw.left {
-			return corrupt("it ends too soon")
+			return corrupt("the file is truncated")
 		}
-		b.raw.at, b.raw.left, b.raw.there = b.raw.at+ahead, b.raw.left-ahead, false
+		b.raw.at, b.raw.left, b.raw.positioned = b.raw.at+ahead, b.raw.left-ahead, false
 		b.Reset(b.raw)
 		return nil
 	}
 	for n > 0 {
 		some, err := b.Discard(int(min(n, math.MaxInt32)))
 		if n -= int64(some); err != nil {
-			return unpacked(err)
+			return blockError(err)
 		}
 	}
 	return nil
 }
 
-// unpacked is an error of reading a block: what cannot be unpacked is broken.
-func unpacked(err error) error {
+// blockError converts an error of reading a block to ErrCorrupt if the data cannot be decompressed.
+func blockError(err error) error {
 	if errors.Is(err, zlib.ErrChecksum) || errors.Is(err, zlib.ErrHeader) || strings.HasPrefix(err.Error(), "flate: ") {
 		return corrupt("%v", err)
 	}
-	return tooSoon(err)
+	return truncated(err)
 }

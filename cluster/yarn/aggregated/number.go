@@ -6,9 +6,9 @@ import (
 	"io"
 )
 
-// readNumber reads a number as TFile packs it: a small one is a byte of its own, before
-// others a byte says how many follow; with up to three of them it holds the highest bits
-// too.
+// readNumber reads an integer in Hadoop's variable-length format (Utils.readVLong): a small one is a single
+// byte; otherwise the first byte determines how many follow, and with up to three of them it also contains the
+// highest bits.
 func readNumber(r io.ByteReader) (int64, error) {
 	b, err := r.ReadByte()
 	if err != nil {
@@ -27,26 +27,26 @@ func readNumber(r io.ByteReader) (int64, error) {
 	case high >= -125:
 		high, follow = 0, int(high)+129
 	default:
-		return 0, corrupt("a number begins with byte %d", b)
+		return 0, corrupt("an integer begins with byte %d", b)
 	}
 	var bytes [8]byte
 	for i := 8 - follow; i < 8; i++ {
 		if bytes[i], err = r.ReadByte(); err != nil {
-			return 0, tooSoon(err)
+			return 0, truncated(err)
 		}
 	}
 	n := int64(binary.BigEndian.Uint64(bytes[:]))
 	if follow < 4 {
 		return high<<(8*follow) | n, nil
 	}
-	free := 64 - 8*follow // its sign is in the first byte that follows
+	free := 64 - 8*follow // the sign is in the first of the following bytes
 	return n << free >> free, nil
 }
 
-// tooSoon makes the end of a stream that should have gone on what it is.
-func tooSoon(err error) error {
+// truncated converts an unexpected end of the file to ErrCorrupt.
+func truncated(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return corrupt("it ends too soon")
+		return corrupt("the file is truncated")
 	}
 	return err
 }

@@ -7,30 +7,30 @@ import (
 	"strconv"
 )
 
-// Entry is one file of a container.
+// Entry is one log of a container.
 type Entry struct {
 	Container string
 	Name      string // stdout, stderr
 	Size      int64  // in bytes
 }
 
-// Reader gives a node's files one after the other, as archive/tar's does. It is for one
-// goroutine.
+// Reader returns the logs in a node's file one after the other, as archive/tar does. It is not safe for
+// concurrent use.
 type Reader struct {
-	// Only says which containers are of interest; nil: all. The others are passed over.
+	// Only, if it is not nil, reports whether a container is of interest. Others are skipped.
 	Only func(container string) bool
 
 	blocks *blocks
-	next   int     // of the blocks
-	block  *block  // that is being read; nil between two
-	value  *chunks // of the record that is being read; nil between two
-	now    Entry
-	left   int64 // of its file, in bytes
+	next   int     // index of the next block
+	block  *block  // the present block; nil between two blocks
+	value  *chunks // value of the present record; nil between two records
+	entry  Entry
+	left   int64 // unread bytes of the present log
 }
 
-// NewReader reads a node's file of that many bytes. It fails with ErrFormat where it is
-// none, with ErrCompression where it cannot be unpacked, else with ErrCorrupt or the
-// file's own error. Close ends the reading, not the file's.
+// NewReader returns a reader of a node's file with the given size. It returns ErrFormat if it is not a TFile,
+// ErrCompression if its compression is not supported, and otherwise ErrCorrupt or the file's own error. Close
+// does not close the file.
 func NewReader(file io.ReadSeeker, size int64) (*Reader, error) {
 	b, err := openBlocks(file, size)
 	if err != nil {
@@ -39,7 +39,7 @@ func NewReader(file io.ReadSeeker, size int64) (*Reader, error) {
 	return &Reader{blocks: b}, nil
 }
 
-// Close frees what the reading holds.
+// Close releases the reader's resources.
 func (r *Reader) Close() {
 	if r.block != nil {
 		r.block.close()
@@ -47,16 +47,16 @@ func (r *Reader) Close() {
 	}
 }
 
-// Next goes on to the next file, of which Read then reads; io.EOF after the last.
+// Next advances to the next log, which Read then reads. It returns io.EOF after the last one.
 func (r *Reader) Next() (Entry, error) {
 	for {
 		if r.value != nil {
-			more, err := r.file()
+			more, err := r.nextFile()
 			if err != nil {
 				return Entry{}, err
 			}
 			if more {
-				return r.now, nil
+				return r.entry, nil
 			}
 			r.value = nil
 		}
@@ -70,31 +70,31 @@ func (r *Reader) Next() (Entry, error) {
 			}
 			r.next++
 		}
-		if err := r.record(); err != nil {
+		if err := r.nextRecord(); err != nil {
 			return Entry{}, err
 		}
 	}
 }
 
-// record goes on to the next container of the block, or ends the block.
-func (r *Reader) record() error {
+// nextRecord advances to the next container of the block, or ends the block.
+func (r *Reader) nextRecord() error {
 	if _, err := r.block.Peek(1); err != nil {
 		r.Close()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
-		return unpacked(err)
+		return blockError(err)
 	}
 	key, err := readString(r.block)
 	if err != nil {
 		return err
 	}
-	// A key is a word of Java's: its length in two bytes, its bytes. Reserved ones tell of
+	// A key is a string in Java's format: two bytes of length, and its bytes. Reserved keys have metadata of
 	// the file.
 	if len(key) < 2 || int(binary.BigEndian.Uint16([]byte(key))) != len(key)-2 {
-		return corrupt("a record's name is not one")
+		return corrupt("a record has an invalid key")
 	}
-	r.now = Entry{Container: key[2:]}
+	r.entry = Entry{Container: key[2:]}
 	r.value, r.left = &chunks{block: r.block}, 0
 	switch {
 	case key[2:] == "VERSION" || key[2:] == "APPLICATION_ACL" || key[2:] == "APPLICATION_OWNER",
@@ -106,33 +106,32 @@ func (r *Reader) record() error {
 	return nil
 }
 
-// file goes on to the container's next file; false after its last.
-func (r *Reader) file() (bool, error) {
+// nextFile advances to the container's next log; it returns false after the last one.
+func (r *Reader) nextFile() (bool, error) {
 	if err := r.value.discard(r.left); err != nil {
 		return false, err
 	}
 	r.left = 0
-	name, err := r.value.word()
+	name, err := r.value.javaString()
 	if errors.Is(err, io.EOF) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	length, err := r.value.word()
+	length, err := r.value.javaString()
 	if err != nil {
-		return false, tooSoon(err)
+		return false, truncated(err)
 	}
 	size, err := strconv.ParseInt(length, 10, 64)
 	if err != nil || size < 0 {
-		return false, corrupt("%s of %s is of %q bytes", name, r.now.Container, length)
+		return false, corrupt("%s of %s has a length of %q bytes", name, r.entry.Container, length)
 	}
-	r.now.Name, r.now.Size, r.left = name, size, size
+	r.entry.Name, r.entry.Size, r.left = name, size, size
 	return true, nil
 }
 
-// Read reads of the file that Next gave. One that shrank while it was collected ends
-// before its size.
+// Read reads from the present log. A log that shrank while it was uploaded ends before its size.
 func (r *Reader) Read(p []byte) (int, error) {
 	if r.left == 0 || r.value == nil {
 		return 0, io.EOF
@@ -144,8 +143,8 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// SkipTo leaves out what comes before the last keep bytes of the file that Next gave,
-// and tells whether that was anything. It is called before any Read of it.
+// SkipTo skips all but the last keep bytes of the present log, and reports whether it skipped any. It must be
+// called before Read.
 func (r *Reader) SkipTo(keep int64) (bool, error) {
 	over := r.left - keep
 	if over <= 0 {
@@ -155,14 +154,14 @@ func (r *Reader) SkipTo(keep int64) (bool, error) {
 	return true, r.value.discard(over)
 }
 
-// chunks are a record's value.
+// chunks reads a record's value.
 type chunks struct {
 	block *block
-	left  int64 // of the chunk
-	last  bool  // no other follows it
+	left  int64 // of the present chunk
+	last  bool  // it is the last one
 }
 
-// more is whether anything is left, in a chunk that has been begun.
+// more reports whether the value has more bytes, and begins the next chunk if necessary.
 func (c *chunks) more() (bool, error) {
 	for c.left == 0 {
 		if c.last {
@@ -170,9 +169,9 @@ func (c *chunks) more() (bool, error) {
 		}
 		n, err := readNumber(c.block)
 		if err != nil {
-			return false, unpacked(err)
+			return false, blockError(err)
 		}
-		// All but the last have their length negated.
+		// The length of all chunks but the last is negated.
 		if c.left, c.last = max(n, -n), n >= 0; c.left < 0 {
 			return false, corrupt("a chunk of %d bytes", n)
 		}
@@ -191,12 +190,12 @@ func (c *chunks) Read(p []byte) (int, error) {
 	n, err := c.block.Read(p[:min(int64(len(p)), c.left)])
 	c.left -= int64(n)
 	if err != nil {
-		return n, unpacked(err)
+		return n, blockError(err)
 	}
 	return n, nil
 }
 
-// discard leaves out n bytes, or what there is.
+// discard skips n bytes, or fewer if the value ends.
 func (c *chunks) discard(n int64) error {
 	for n > 0 {
 		more, err := c.more()
@@ -212,7 +211,7 @@ func (c *chunks) discard(n int64) error {
 	return nil
 }
 
-// skip leaves out the rest.
+// skip skips the rest of the value.
 func (c *chunks) skip() error {
 	for {
 		more, err := c.more()
@@ -225,19 +224,19 @@ func (c *chunks) skip() error {
 	}
 }
 
-// word reads one of Java's: its length in two bytes, its bytes. io.EOF where nothing is
-// left.
-func (c *chunks) word() (string, error) {
+// javaString reads a string in Java's format: two bytes of length, and its bytes. It returns io.EOF at the end
+// of the value.
+func (c *chunks) javaString() (string, error) {
 	var size [2]byte
 	if _, err := io.ReadFull(c, size[:1]); err != nil {
 		return "", err
 	}
 	if _, err := io.ReadFull(c, size[1:]); err != nil {
-		return "", tooSoon(err)
+		return "", truncated(err)
 	}
 	word := make([]byte, binary.BigEndian.Uint16(size[:]))
 	if _, err := io.ReadFull(c, word); err != nil {
-		return "", tooSoon(err)
+		return "", truncated(err)
 	}
 	return string(word), nil
 }

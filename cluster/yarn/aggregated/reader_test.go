@@ -14,8 +14,8 @@ import (
 
 func decimal(n int) string { return strconv.Itoa(n) }
 
-// all is what is in a file, a line a file of a container; big ones by their length.
-func all(file []byte, only func(string) bool) (string, error) {
+// dump returns one line for each log in a file, with the length and the end of large ones.
+func dump(file []byte, only func(string) bool) (string, error) {
 	r, err := NewReader(bytes.NewReader(file), int64(len(file)))
 	if err != nil {
 		return "", err
@@ -73,10 +73,10 @@ container_1_0001_01_000004 stderr 4: end
 			w.end()
 			w.container("container_1_0001_01_000004", "stderr", "end\n")
 			file := w.close()
-			if got, err := all(file, nil); err != nil || got != want {
+			if got, err := dump(file, nil); err != nil || got != want {
 				t.Errorf("%s in chunks of %d: %v\n%s", compression, chunk, err, got)
 			}
-			got, err := all(file, func(c string) bool { return strings.HasSuffix(c, "4") })
+			got, err := dump(file, func(c string) bool { return strings.HasSuffix(c, "4") })
 			if err != nil || got != "container_1_0001_01_000004 stderr 4: end\n\n" {
 				t.Errorf("%s in chunks of %d, one container: %v\n%s", compression, chunk, err, got)
 			}
@@ -84,26 +84,26 @@ container_1_0001_01_000004 stderr 4: end
 	}
 }
 
-// counted is a file of which one knows how much was read.
-type counted struct {
+// countingReader counts the bytes that are read.
+type countingReader struct {
 	io.ReadSeeker
 	read int64
 }
 
-func (c *counted) Read(p []byte) (int, error) {
+func (c *countingReader) Read(p []byte) (int, error) {
 	n, err := c.ReadSeeker.Read(p)
 	c.read += int64(n)
 	return n, err
 }
 
-// TestSkips: of what nobody wants little is read.
+// TestSkips: containers and bytes that are skipped are not read.
 func TestSkips(t *testing.T) {
 	t.Parallel()
 	w := newWriter(t, "none", 1<<20)
 	w.container("container_1_0001_01_000002", "stderr", strings.Repeat("x", 20<<20), "stdout", "out")
 	w.container("container_1_0001_01_000003", "stderr", strings.Repeat("y", 20<<20)+"the end")
 	file := w.close()
-	c := &counted{ReadSeeker: bytes.NewReader(file)}
+	c := &countingReader{ReadSeeker: bytes.NewReader(file)}
 	r, err := NewReader(c, int64(len(file)))
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestSkips(t *testing.T) {
 		t.Fatalf("%v: %v", e, err)
 	}
 	if left, err := r.SkipTo(10); err != nil || !left {
-		t.Errorf("nothing is left out: %v", err)
+		t.Errorf("nothing was skipped: %v", err)
 	}
 	if b, err := io.ReadAll(r); err != nil || string(b) != "yyythe end" {
 		t.Errorf("the end is %q: %v", b, err)
@@ -144,34 +144,34 @@ func TestBroken(t *testing.T) {
 		return b
 	}
 	shrunk := newWriter(t, "none", 0)
-	shrunk.record("container_1_0001_01_000002", word("stderr")+word("100")+"half")
+	shrunk.record("container_1_0001_01_000002", javaString("stderr")+javaString("100")+"half")
 	odd := newWriter(t, "none", 0)
-	odd.record("container_1_0001_01_000002", word("stderr")+word("-4")+"half")
+	odd.record("container_1_0001_01_000002", javaString("stderr")+javaString("-4")+"half")
 	for _, tt := range []struct {
 		name string
 		file []byte
 		want error
 	}{
 		{"empty", nil, ErrFormat},
-		{"another", bytes.Repeat([]byte("x"), 1000), ErrFormat},
-		{"of another version", changed(-20, 0, 2), ErrFormat},
-		{"half", file[len(file)/2:], ErrCorrupt},
-		{"cut", file[:len(file)-1], ErrFormat},
-		{"an index outside", changed(-28, 1), ErrCorrupt},
-		{"compressed in another way", lzo.close(), ErrCompression},
+		{"another format", bytes.Repeat([]byte("x"), 1000), ErrFormat},
+		{"another version", changed(-20, 0, 2), ErrFormat},
+		{"the second half", file[len(file)/2:], ErrCorrupt},
+		{"truncated", file[:len(file)-1], ErrFormat},
+		{"an index outside the file", changed(-28, 1), ErrCorrupt},
+		{"unsupported compression", lzo.close(), ErrCompression},
 		{"not compressed", bytes.ReplaceAll(file, []byte("\x04none"), []byte("\x02gz\x00\x00")), ErrCorrupt},
-		{"a length below nothing", odd.close(), ErrCorrupt},
+		{"a negative length", odd.close(), ErrCorrupt},
 		{"shrunk", shrunk.close(), nil},
 	} {
-		got, err := all(tt.file, nil)
+		got, err := dump(tt.file, nil)
 		if !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, want %v\n%s", tt.name, err, tt.want, got)
 		}
 	}
 }
 
-// TestGolden: what a NodeManager of 3.3.6 wrote, without its notes on how containers were
-// started (yarn.nodemanager.log-container-debug-info.enabled), which name a machine.
+// TestGolden reads files of a NodeManager 3.3.6, written without its files on how containers were started
+// (yarn.nodemanager.log-container-debug-info.enabled), which contain names of the machine.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"none", "gz"} {
@@ -179,7 +179,7 @@ func TestGolden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := all(file, nil)
+		got, err := dump(file, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -190,10 +190,10 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// otherFormat is what a NodeManager wrote as Hadoop's other format, IFile.
+// otherFormat is the extension of a NodeManager's file in Hadoop's other format, IFile.
 const otherFormat = "ifile"
 
-// TestOtherFormat: a file in Hadoop's other format is told from one that is broken.
+// TestOtherFormat: a file in Hadoop's other format is distinguished from a corrupt one.
 func TestOtherFormat(t *testing.T) {
 	t.Parallel()
 	file, err := os.ReadFile("testdata/node." + otherFormat)
@@ -201,7 +201,7 @@ func TestOtherFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := NewReader(bytes.NewReader(file), int64(len(file))); !errors.Is(err, ErrFormat) {
-		t.Errorf("it is read: %v", err)
+		t.Errorf("the error is %v", err)
 	}
 }
 
@@ -232,13 +232,13 @@ func FuzzReader(f *testing.F) {
 				return
 			}
 			if e.Size < 0 {
-				t.Fatalf("%v is of less than nothing", e)
+				t.Fatalf("%v has a negative size", e)
 			}
 			if _, err := r.SkipTo(5); err != nil {
 				return
 			}
 			if n, err := io.Copy(io.Discard, r); n > 5 {
-				t.Fatalf("%d bytes are left of 5: %v", n, err)
+				t.Fatalf("%d bytes are left, want at most 5: %v", n, err)
 			}
 		}
 	})

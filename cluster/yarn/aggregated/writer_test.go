@@ -7,13 +7,13 @@ import (
 	"testing"
 )
 
-// writer makes files as NodeManagers do.
+// writer writes files in the format of NodeManagers.
 type writer struct {
 	t           testing.TB
 	compression string
-	chunk       int // the most of one; 0 for all in one
+	chunk       int // maximum size of a chunk; 0 for a single chunk
 	out         bytes.Buffer
-	regions     []string // packed
+	regions     []string // encoded
 	block       bytes.Buffer
 }
 
@@ -21,11 +21,11 @@ func newWriter(t testing.TB, compression string, chunk int) *writer {
 	w := &writer{t: t, compression: compression, chunk: chunk}
 	w.out.Write(magic)
 	w.record("VERSION", string([]byte{0, 0, 0, 1}))
-	w.record("APPLICATION_OWNER", word("somebody"))
+	w.record("APPLICATION_OWNER", javaString("somebody"))
 	return w
 }
 
-// number packs a number as TFile does.
+// number encodes an integer as Utils.writeVLong does.
 func number(n int64) string {
 	if -32 <= n && n < 128 {
 		return string([]byte{byte(n)})
@@ -53,35 +53,37 @@ func number(n int64) string {
 	return string([]byte{byte(size - 129)}) + string(all[9-size:])
 }
 
-// word is one of Java's, text one of TFile's.
-func word(s string) string { return string(binary.BigEndian.AppendUint16(nil, uint16(len(s)))) + s }
-func text(s string) string { return number(int64(len(s))) + s }
+// javaString encodes a string in Java's format, vString one in TFile's format.
+func javaString(s string) string {
+	return string(binary.BigEndian.AppendUint16(nil, uint16(len(s)))) + s
+}
+func vString(s string) string { return number(int64(len(s))) + s }
 
 func (w *writer) record(name, value string) {
-	w.block.WriteString(text(word(name)))
+	w.block.WriteString(vString(javaString(name)))
 	for w.chunk > 0 && len(value) > w.chunk {
 		w.block.WriteString(number(int64(-w.chunk)) + value[:w.chunk])
 		value = value[w.chunk:]
 	}
-	w.block.WriteString(text(value))
+	w.block.WriteString(vString(value))
 }
 
-// container adds one with its files: names and what is in them, in turn.
+// container adds a container with its logs: names and contents alternate.
 func (w *writer) container(name string, files ...string) {
 	var value string
 	for i := 0; i < len(files); i += 2 {
-		value += word(files[i]) + word(decimal(len(files[i+1]))) + files[i+1]
+		value += javaString(files[i]) + javaString(decimal(len(files[i+1]))) + files[i+1]
 	}
 	w.record(name, value)
 }
 
-// end ends the block.
+// end ends the present block.
 func (w *writer) end() {
 	w.regions = append(w.regions, w.put(w.block.String()))
 	w.block.Reset()
 }
 
-// put writes a block, and gives where it is.
+// put writes a block and returns its encoded position.
 func (w *writer) put(content string) string {
 	at := w.out.Len()
 	if w.compression == "gz" {
@@ -98,19 +100,19 @@ func (w *writer) put(content string) string {
 	return number(int64(at)) + number(int64(w.out.Len()-at)) + number(int64(len(content)))
 }
 
-// close gives the whole file.
+// close ends the file and returns it.
 func (w *writer) close() []byte {
 	w.end()
-	index := text(w.compression) + number(int64(len(w.regions)))
+	index := vString(w.compression) + number(int64(len(w.regions)))
 	for _, r := range w.regions {
 		index += r
 	}
 	at := w.put(index)
-	other := w.put("of no use")
+	other := w.put("unused")
 	end := w.out.Len()
 	w.out.WriteString(number(2))
-	w.out.WriteString(text("data:TFile.meta") + text(w.compression) + other)
-	w.out.WriteString(text("data:BCFile.index") + text(w.compression) + at)
+	w.out.WriteString(vString("data:TFile.meta") + vString(w.compression) + other)
+	w.out.WriteString(vString("data:BCFile.index") + vString(w.compression) + at)
 	w.out.Write(binary.BigEndian.AppendUint64(nil, uint64(end)))
 	w.out.Write([]byte{0, 1, 0, 0})
 	w.out.Write(magic)

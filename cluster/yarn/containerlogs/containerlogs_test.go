@@ -23,7 +23,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// TestMarks: what a container's command says first tells whose it is.
+// TestMarks: the mark names the container's executor.
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -32,8 +32,8 @@ func TestMarks(t *testing.T) {
 		{"Setting up env variables\n" + AgentMark(cluster.TaskID{Role: "my-role", Index: 12}, 3) + "\n", "my-role:12, attempt 3: container_1 on n:1, stderr", "agent of my-role:12"},
 		{"Launching container\n" + DriverMark + "\n", "the cluster's driver: container_1 on n:1, stderr", "driver"},
 		{"Launching container\n", "container_1 on n:1, stderr", "container_1"},
-		{markBegins + "of nobody attempt x\n", "container_1 on n:1, stderr", "container_1"},
-		{markBegins + "of $(reboot):1 attempt 1\n", "container_1 on n:1, stderr", "container_1"},
+		{markPrefix + "of nobody attempt x\n", "container_1 on n:1, stderr", "container_1"},
+		{markPrefix + "of $(reboot):1 attempt 1\n", "container_1 on n:1, stderr", "container_1"},
 	} {
 		o := readMark(tt.text)
 		if h, l := o.heading("container_1", "n:1", "stderr"), o.label("container_1"); h != tt.heading || l != tt.label {
@@ -41,15 +41,15 @@ func TestMarks(t *testing.T) {
 		}
 	}
 	o := owner{task: "worker:1"}
-	for asked, want := range map[string]bool{"": true, "worker": true, "worker:1": true, "container_7": true, "worker:11": false, "work": false, "ps": false, "container_8": false} {
-		if got := o.wanted(asked, "container_7"); got != want {
-			t.Errorf("%q means it: %v", asked, got)
+	for query, want := range map[string]bool{"": true, "worker": true, "worker:1": true, "container_7": true, "worker:11": false, "work": false, "ps": false, "container_8": false} {
+		if got := o.matches(query, "container_7"); got != want {
+			t.Errorf("%q matches: %v", query, got)
 		}
 	}
 }
 
-// stderrQuoted is what a NodeManager of 3.3.6 says of a process that ended with code 97.
-const stderrQuoted = `[2026-11-21 22:00:00.123]Exception from container-launch.
+// stderrDiagnostics are those of a NodeManager 3.3.6 for a process that exited with code 97.
+const stderrDiagnostics = `[2026-11-21 22:00:00.123]Exception from container-launch.
 Container id: container_1_0001_01_000002
 Exit code: 97
 
@@ -67,19 +67,19 @@ Last 4096 bytes of prelaunch.err :
 func TestLastLines(t *testing.T) {
 	t.Parallel()
 	const prelaunch = "[2026-11-21 22:00:00.125]Container exited with a non-zero exit code 1. Error file: prelaunch.err.\nLast 4096 bytes of prelaunch.err :\nln: no room\n  and more\n\n"
-	for _, tt := range []struct{ said, want string }{
-		{stderrQuoted, "time=2026-11-21T22:00:00 level=INFO msg=begins|tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
-		{stderrQuoted + stderrQuoted, "time=2026-11-21T22:00:00 level=INFO msg=begins|tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
+	for _, tt := range []struct{ diagnostics, want string }{
+		{stderrDiagnostics, "time=2026-11-21T22:00:00 level=INFO msg=begins|tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
+		{stderrDiagnostics + stderrDiagnostics, "time=2026-11-21T22:00:00 level=INFO msg=begins|tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
 		{prelaunch, "ln: no room|  and more"},
 		{prelaunch + "Last 4096 bytes of stderr :\nTraceback:\n  line 1\n", "Traceback:|  line 1"},
 		{"Container released by application", ""},
 	} {
-		if got := strings.Join(LastLines(tt.said), "|"); got != tt.want {
+		if got := strings.Join(LastLines(tt.diagnostics), "|"); got != tt.want {
 			t.Errorf("%q", got)
 		}
 	}
 	many := "Last 4096 bytes of stderr :\n" + strings.Repeat("x\n", 100) + "last\n"
-	if got := LastLines(many); len(got) != mostLines || got[mostLines-1] != "last" {
+	if got := LastLines(many); len(got) != maxLines || got[maxLines-1] != "last" {
 		t.Errorf("%d lines: %q", len(got), got)
 	}
 }
@@ -111,12 +111,12 @@ func TestNodeText(t *testing.T) {
 	}
 }
 
-// TestStalledNode: a node that ceases to answer in the middle is passed over.
+// TestStalledNode: a node that stops sending in the middle of a response is skipped.
 func TestStalledNode(t *testing.T) {
 	t.Parallel()
 	node := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "Container: container_1_0001_01_000002 on n7:8041\nLogLength:80\nLogContents:\none\n")
-		_ = http.NewResponseController(w).Flush() // who asked may have gone
+		_ = http.NewResponseController(w).Flush() // the client may have closed the connection
 		<-r.Context().Done()
 	}))
 	defer node.Close()
@@ -125,15 +125,15 @@ func TestStalledNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if answered, err := r.fromNode(ctx, at, &owner{}, "stderr"); !answered || err == nil || ctx.Err() != nil {
-		t.Errorf("it answered %v: %v", answered, err)
+		t.Errorf("answered is %v: %v", answered, err)
 	}
 }
 
-// TestLogLines: of a log the last lines are given, or all in portions.
+// TestLogLines: emitLog emits the last lines of a log, or all in batches.
 func TestLogLines(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
-	for i := range 3 * batch {
+	for i := range 3 * batchLines {
 		fmt.Fprintf(&text, "line %d\r\n", i)
 	}
 	text.WriteString("\xffend")
@@ -143,8 +143,8 @@ func TestLogLines(t *testing.T) {
 		n           int
 		first, last string
 	}{
-		{cluster.LogQuery{}, false, 3*batch + 1, "line 0", "\uFFFDend"},
-		{cluster.LogQuery{}, true, 3 * batch, "line 1", "\uFFFDend"},
+		{cluster.LogQuery{}, false, 3*batchLines + 1, "line 0", "\uFFFDend"},
+		{cluster.LogQuery{}, true, 3 * batchLines, "line 1", "\uFFFDend"},
 		{cluster.LogQuery{Last: 2}, false, 2, "line 2999", "\uFFFDend"},
 		{cluster.LogQuery{Last: 3, Grep: regexp.MustCompile("line .*7$")}, false, 3, "line 2977", "line 2997"},
 		{cluster.LogQuery{Grep: regexp.MustCompile("nothing")}, false, 0, "", ""},
@@ -158,7 +158,7 @@ func TestLogLines(t *testing.T) {
 			lines = append(lines, ls...)
 			return nil
 		}}
-		if err := r.log(owner{task: "worker:1"}, "container_7", "", "stderr", strings.NewReader(text.String()), tt.cut); err != nil {
+		if err := r.emitLog(owner{task: "worker:1"}, "container_7", "", "stderr", strings.NewReader(text.String()), tt.cut); err != nil {
 			t.Fatal(err)
 		}
 		if len(lines) != tt.n || tt.n > 0 && (lines[0].GetText() != tt.first || lines[tt.n-1].GetText() != tt.last || lines[0].GetStream() != clusterpb.Line_STDERR) {
@@ -201,12 +201,12 @@ func TestLogFolders(t *testing.T) {
 			got = parts[1] + ":" + parts[2]
 		}
 		if got != want {
-			t.Errorf("%s is of %q", name, got)
+			t.Errorf("%s is of node %q", name, got)
 		}
 	}
 }
 
-// TestNoLogs: why there is nothing is one line that says what to do.
+// TestNoLogs: the error for missing logs has one line, with advice.
 func TestNoLogs(t *testing.T) {
 	t.Parallel()
 	ended := func(s yarnpb.LogAggregationStatus) *yarnpb.ApplicationReport {
@@ -222,18 +222,18 @@ func TestNoLogs(t *testing.T) {
 		{nil, protocol.ErrGone, missing, "YARN does not know that application, and no logs of it are below /tmp/logs on HDFS"},
 		{nil, protocol.ErrUnreachable, missing, "YARN unreachable"},
 		{ended(yarnpb.LogAggregationStatus_LOG_DISABLED), nil, missing, "yarn.log-aggregation-enable=true"},
-		{ended(yarnpb.LogAggregationStatus_LOG_RUNNING), nil, missing, "are not there yet: the nodes put them on HDFS within seconds"},
-		{ended(yarnpb.LogAggregationStatus_LOG_RUNNING), nil, nil, "are not there yet: what is there is nothing of what is asked for"},
-		{ended(yarnpb.LogAggregationStatus_LOG_FAILED), nil, missing, "could not put them below /tmp/logs"},
+		{ended(yarnpb.LogAggregationStatus_LOG_RUNNING), nil, missing, "are not there yet: the nodes upload them to HDFS within seconds"},
+		{ended(yarnpb.LogAggregationStatus_LOG_RUNNING), nil, nil, "are not there yet: nothing on HDFS matches"},
+		{ended(yarnpb.LogAggregationStatus_LOG_FAILED), nil, missing, "could not upload them to /tmp/logs"},
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, missing, "yarn.log-aggregation.retain-seconds"},
-		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, nil, "hold nothing of worker:7"},
-		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("list /x: %w", fs.ErrPermission), "are for bob alone"},
+		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, nil, "contain nothing of worker:7"},
+		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("list /x: %w", fs.ErrPermission), "can be read only by bob"},
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("/x: %w: compression \"lzo\"", aggregated.ErrCompression), "read them with yarn logs -applicationId application_17_12345"},
-		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("/x: %w", aggregated.ErrFormat), "another format than TFile, which alone is read here (yarn.log-aggregation.file-formats)"},
+		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, fmt.Errorf("/x: %w", aggregated.ErrFormat), "another format than TFile, the only supported one (yarn.log-aggregation.file-formats)"},
 		{ended(yarnpb.LogAggregationStatus_LOG_SUCCEEDED), nil, hdfs.ErrUnreachable, "HDFS unreachable"},
 	} {
 		r := testReader(tt.report, nil)
-		r.silent, r.query.Task = tt.silent, "worker:7"
+		r.reportErr, r.query.Task = tt.silent, "worker:7"
 		got := r.explain(tt.err).Error()
 		if !strings.HasPrefix(got, "the logs of application_17_12345") || !strings.Contains(got, tt.want) || strings.Contains(got, "\n") {
 			t.Errorf("%q, want %q", got, tt.want)

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Stamp begins a line of a NodeManager's diagnostics.
+// Stamp matches the time at the start of a line of a NodeManager's diagnostics.
 var Stamp = regexp.MustCompile(`^\[\d{4}-\d\d-\d\d [\d:.]+\]`)
 
-// ErrorLine is the last that a container's process wrote to its standard error, where
-// its NodeManager quotes that.
+// ErrorLine returns the last line of a container's standard error that its NodeManager quotes in the
+// diagnostics, or "".
 func ErrorLine(diagnostics string) string {
 	lines := LastLines(diagnostics)
 	if len(lines) == 0 {
@@ -18,19 +18,19 @@ func ErrorLine(diagnostics string) string {
 	return strings.TrimSpace(lines[len(lines)-1])
 }
 
-// mostLines of what a NodeManager quotes are told on.
-const mostLines = 20
+// maxLines bounds the number of lines that LastLines returns.
+const maxLines = 20
 
-// LastLines are the last that a container's process wrote to its standard error, where
-// its NodeManager quotes that, or else what the shell said that was to start it.
+// LastLines returns the last lines of a container's standard error that its NodeManager quotes in the
+// diagnostics, or, if there are none, those of the shell script that starts the container's process.
 func LastLines(diagnostics string) []string {
 	quoted := map[string][]string{} // by the name of the log
 	within := ""
 	for line := range strings.Lines(diagnostics) {
 		line = strings.TrimRight(line, " \t\r\n")
 		bare := strings.TrimSpace(line)
-		switch name, ok := quoting(bare); {
-		case ok && len(quoted[name]) > 0: // it says the same again
+		switch name, ok := quotedLog(bare); {
+		case ok && len(quoted[name]) > 0: // the NodeManager repeats the quote
 			within = ""
 		case ok:
 			within = name
@@ -44,11 +44,11 @@ func LastLines(diagnostics string) []string {
 	if len(lines) == 0 {
 		lines = quoted["prelaunch.err"]
 	}
-	return lines[max(0, len(lines)-mostLines):]
+	return lines[max(0, len(lines)-maxLines):]
 }
 
-// quoting is the log that a line of diagnostics announces: Last 4096 bytes of stderr :
-func quoting(line string) (name string, ok bool) {
+// quotedLog returns the name of the log that a line of diagnostics announces: Last 4096 bytes of stderr :
+func quotedLog(line string) (name string, ok bool) {
 	if !strings.HasPrefix(line, "Last ") || !strings.HasSuffix(line, " :") {
 		return "", false
 	}
@@ -56,8 +56,8 @@ func quoting(line string) (name string, ok bool) {
 	return name, ok
 }
 
-// MasterError say of an ended application's diagnostics what its ApplicationMaster
-// wrote last, or else how they begin.
+// MasterError returns the last line of an ended application's ApplicationMaster, or the first line of the
+// diagnostics.
 func MasterError(diagnostics string) string {
 	if line := ErrorLine(diagnostics); line != "" {
 		return line

@@ -1,4 +1,3 @@
-// Package containerlogs reads what YARN's containers wrote: from their nodes while these have
-// it, later from HDFS. It tells from a log's beginning whose container it is, and how an
-// application ended.
+// Package containerlogs reads the logs of YARN containers, from the nodes while they have them and later
+// from HDFS. The first line of a container's log names its executor. It also describes how applications ended.
 package containerlogs

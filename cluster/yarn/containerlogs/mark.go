@@ -7,39 +7,38 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 )
 
-// Location is a container that was used: where its logs are asked for while the application
-// lives, and whose they are.
+// Location is a used container: where its logs are read while the application runs, and which executor's
+// attempt it was.
 type Location struct {
 	Container string             `json:"container"`
 	Node      string             `json:"node"` // host:port
-	Web       string             `json:"web"`  // its node's web interface
+	Web       string             `json:"web"`  // address of its node's web interface
 	Executor  cluster.ExecutorID `json:"executor"`
 	Task      string             `json:"task"`
 	Attempt   int                `json:"attempt"`
 }
 
-// A container's command says first whose it is: the line goes where the NodeManager keeps
-// what the shell says that starts the command, so a container's logs tell it by
-// themselves, also when nobody else remembers.
+// A container's command first prints a mark that names its executor. The NodeManager keeps the output of the
+// shell that starts the command in markFile, so the logs identify their container without other records.
 const (
 	markFile   = "prelaunch.out"
-	markBegins = "tfcluster-container "
-	DriverMark = markBegins + "driver"
+	markPrefix = "tfcluster-container "
+	DriverMark = markPrefix + "driver"
 )
 
-// AgentMark is an agent's. It needs no quotes in a shell.
+// AgentMark returns the mark of an agent's container. It needs no quotes in a shell.
 func AgentMark(task cluster.TaskID, attempt int) string {
-	return fmt.Sprintf("%sof %s attempt %d", markBegins, task, attempt)
+	return fmt.Sprintf("%sof %s attempt %d", markPrefix, task, attempt)
 }
 
-// owner is whose container a log is of.
+// owner identifies the executor's attempt or the driver that a log belongs to.
 type owner struct {
-	task    string // worker:1; "" if it is no agent's that we know
+	task    string // worker:1; "" if it is not known
 	attempt int
 	driver  bool
 }
 
-// readMark finds in the beginning of markFile whose container it is.
+// readMark finds the mark in the beginning of markFile.
 func readMark(text string) (o owner) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -48,7 +47,7 @@ func readMark(text string) (o owner) {
 		}
 		var task string
 		var attempt int
-		if _, err := fmt.Sscanf(line, markBegins+"of %s attempt %d", &task, &attempt); err != nil {
+		if _, err := fmt.Sscanf(line, markPrefix+"of %s attempt %d", &task, &attempt); err != nil {
 			continue
 		}
 		if _, err := cluster.ParseTask(task); err == nil {
@@ -58,7 +57,7 @@ func readMark(text string) (o owner) {
 	return o
 }
 
-// heading is before a log's lines.
+// heading returns the heading of a log.
 func (o owner) heading(container, node, log string) string {
 	at := container
 	if node != "" {
@@ -73,7 +72,7 @@ func (o owner) heading(container, node, log string) string {
 	return at + ", " + log
 }
 
-// label is before each line.
+// label returns the label of each line of a log.
 func (o owner) label(container string) string {
 	switch {
 	case o.driver:
@@ -84,7 +83,7 @@ func (o owner) label(container string) string {
 	return container
 }
 
-// wanted is whether a person who names a task, a role or a container means this one.
-func (o owner) wanted(asked, container string) bool {
-	return asked == "" || asked == container || o.task == asked || strings.HasPrefix(o.task, asked+":")
+// matches reports whether the query, a task, a role or a container, selects this container.
+func (o owner) matches(query, container string) bool {
+	return query == "" || query == container || o.task == query || strings.HasPrefix(o.task, query+":")
 }

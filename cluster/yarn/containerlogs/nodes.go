@@ -14,25 +14,24 @@ import (
 	"time"
 )
 
-// agentLogs are those of a container of ours, in the order in which they are written.
+// agentLogs are the logs of a tfcluster container, in the order in which they are written.
 var agentLogs = []string{markFile, "prelaunch.err", "stderr", "stdout"}
 
-// nodeAnswer is how long a node may take to begin its answer, or to go on with it.
-const nodeAnswer = 5 * time.Second
+// nodeTimeout is how long a node may take to begin its response, and to continue it.
+const nodeTimeout = 5 * time.Second
 
-// markBytes of a container's first log say whose it is.
+// markBytes bounds the part of markFile in which the mark is searched.
 const markBytes = 4 << 10
 
-// fromNodes reads what the nodes themselves have. One that does not answer, or has
-// nothing of a container any more, is passed over.
-func (r *logReader) fromNodes(ctx context.Context, places []Location) error {
-	deaf := map[string]bool{}
-	for _, p := range places {
-		if r.seen[p.Container] || deaf[p.Web] || p.Web == "" {
+// fromNodes reads the logs on the nodes. Nodes that do not answer and containers without logs are skipped.
+func (r *logReader) fromNodes(ctx context.Context, locations []Location) error {
+	unreachable := map[string]bool{}
+	for _, p := range locations {
+		if r.seen[p.Container] || unreachable[p.Web] || p.Web == "" {
 			continue
 		}
 		o := owner{task: p.Task, attempt: p.Attempt}
-		if p.Task != "" && !o.wanted(r.query.Task, p.Container) {
+		if p.Task != "" && !o.matches(r.query.Task, p.Container) {
 			continue
 		}
 		for _, name := range agentLogs {
@@ -40,8 +39,8 @@ func (r *logReader) fromNodes(ctx context.Context, places []Location) error {
 			if _, ours := errors.AsType[emitError](err); ours || ctx.Err() != nil {
 				return err
 			}
-			deaf[p.Web] = err != nil && !answered
-			if deaf[p.Web] || name == markFile && !o.wanted(r.query.Task, p.Container) {
+			unreachable[p.Web] = err != nil && !answered
+			if unreachable[p.Web] || name == markFile && !o.matches(r.query.Task, p.Container) {
 				break
 			}
 		}
@@ -49,10 +48,9 @@ func (r *logReader) fromNodes(ctx context.Context, places []Location) error {
 	return nil
 }
 
-// fromNode reads one log of a container from its node; answered is whether that said
-// anything.
+// fromNode reads one log of a container from its node. answered reports whether the node responded.
 func (r *logReader) fromNode(ctx context.Context, p Location, o *owner, name string) (answered bool, err error) {
-	keep := r.keep()
+	keep := r.tailBytes()
 	size := int64(math.MaxInt64)
 	switch {
 	case name == markFile:
@@ -64,7 +62,7 @@ func (r *logReader) fromNode(ctx context.Context, p Location, o *owner, name str
 	at := url.URL{Scheme: "http", Host: p.Web, Path: "/ws/v1/node/containers/" + p.Container + "/logs/" + name, RawQuery: query.Encode()}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	slow := time.AfterFunc(nodeAnswer, cancel)
+	slow := time.AfterFunc(nodeTimeout, cancel)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at.String(), nil)
 	if err != nil {
 		return false, err
@@ -78,7 +76,7 @@ func (r *logReader) fromNode(ctx context.Context, p Location, o *owner, name str
 	if response.StatusCode != http.StatusOK {
 		return true, fmt.Errorf("%s answers %s", p.Web, strings.ToLower(response.Status))
 	}
-	text, length, err := nodeText(&patient{response.Body, slow})
+	text, length, err := nodeText(&timeoutReader{response.Body, slow})
 	if err != nil {
 		return true, err
 	}
@@ -93,38 +91,38 @@ func (r *logReader) fromNode(ctx context.Context, p Location, o *owner, name str
 	if keep == 0 || length < keep {
 		keep = length
 	}
-	return true, r.log(*o, p.Container, p.Node, name, io.LimitReader(text, keep), keep < length)
+	return true, r.emitLog(*o, p.Container, p.Node, name, io.LimitReader(text, keep), keep < length)
 }
 
-// patient reads what a node goes on to answer: slow ends the call where nothing comes.
-type patient struct {
+// timeoutReader reads a node's response, and cancels the call if the node sends nothing for nodeTimeout.
+type timeoutReader struct {
 	from io.Reader
 	slow *time.Timer
 }
 
-func (p *patient) Read(b []byte) (int, error) {
-	p.slow.Reset(nodeAnswer)
+func (p *timeoutReader) Read(b []byte) (int, error) {
+	p.slow.Reset(nodeTimeout)
 	n, err := p.from.Read(b)
-	p.slow.Stop() // who takes the lines may take his time
+	p.slow.Stop() // no timeout while the lines are emitted
 	return n, err
 }
 
-// nodeText is what a log holds of a NodeManager's answer, which begins with lines on what
-// it is, if it holds anything, and ends with others. length is of the whole log.
+// nodeText returns the text of a log within a NodeManager's response, which has lines before and after it,
+// or is empty if there is no log. length is the length of the whole log.
 func nodeText(answer io.Reader) (text io.Reader, length int64, err error) {
 	in := bufio.NewReader(answer)
-	if b, _ := in.Peek(len("Container: ")); string(b) != "Container: " { // it holds nothing
+	if b, _ := in.Peek(len("Container: ")); string(b) != "Container: " { // there is no log
 		return strings.NewReader(""), 0, nil
 	}
 	for {
-		raw, err := in.ReadSlice('\n') // no longer than the buffer, whoever answers
+		raw, err := in.ReadSlice('\n') // bounded by the buffer, since the response is not trusted
 		if err != nil {
-			return nil, 0, fmt.Errorf("the NodeManager's answer ends before the log: %w", err)
+			return nil, 0, fmt.Errorf("the NodeManager's response ends before the log: %w", err)
 		}
 		line := strings.TrimSpace(string(raw))
-		if given, ok := strings.CutPrefix(line, "LogLength:"); ok {
-			if length, err = strconv.ParseInt(given, 10, 64); err != nil {
-				return nil, 0, fmt.Errorf("the NodeManager's answer names no length: %w", err)
+		if value, ok := strings.CutPrefix(line, "LogLength:"); ok {
+			if length, err = strconv.ParseInt(value, 10, 64); err != nil {
+				return nil, 0, fmt.Errorf("the NodeManager's response has no length: %w", err)
 			}
 		}
 		if line == "LogContents:" {

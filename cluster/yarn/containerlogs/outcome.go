@@ -10,8 +10,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Outcomes say how applications stand or ended, as far as YARN knows them yet and answers
-// within a few seconds. r says which YARN.
+// Outcomes returns the state of each application that YARN still knows. It returns those that YARN reports
+// within a few seconds. r names the YARN cluster.
 func Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []string) map[string]string {
 	found := map[string]string{}
 	s, err := site.Find(r)
@@ -28,7 +28,7 @@ func Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []s
 	for _, name := range applications {
 		id, err := protocol.ParseApplication(name)
 		if err != nil {
-			continue // another engine's
+			continue // the application of another engine
 		}
 		if report, err := client.Report(ctx, id); err == nil {
 			found[name] = outcome(report)
@@ -37,7 +37,7 @@ func Outcomes(ctx context.Context, r *clusterpb.ReserveRequest, applications []s
 	return found
 }
 
-// outcome is how an application stands or ended, in a few words.
+// outcome describes an application's state, and why it ended.
 func outcome(r *yarnpb.ApplicationReport) string {
 	state := strings.ToLower(r.GetYarnApplicationState().String())
 	if !protocol.Ended(r.GetYarnApplicationState()) {

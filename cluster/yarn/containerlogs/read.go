@@ -18,10 +18,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Read gives what the containers of an application wrote, whether it lives or not, and
-// whoever it is of. r says which YARN is meant; places is what ApplicationHistory's LogLocations gave,
-// or nil. emit is called in turn with a heading, or with lines.
-func Read(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q cluster.LogQuery, emit func(heading string, lines []*clusterpb.Line) error) error {
+// Read emits the logs of an application's containers, whether it runs or has ended, and whichever cluster it
+// belonged to. r names the YARN cluster; locations is the result of ApplicationHistory.LogLocations, or nil.
+// emit is called with a heading first, then with lines.
+func Read(ctx context.Context, r *clusterpb.ReserveRequest, locations []byte, q cluster.LogQuery, emit func(heading string, lines []*clusterpb.Line) error) error {
 	s, err := site.Find(r)
 	if err != nil {
 		return err
@@ -30,26 +30,26 @@ func Read(ctx context.Context, r *clusterpb.ReserveRequest, places []byte, q clu
 	if err != nil {
 		return err
 	}
-	return ReadApplication(ctx, s, id, placesOf(places, q.Allocation), q, emit)
+	return ReadApplication(ctx, s, id, parseLocations(locations, q.Allocation), q, emit)
 }
 
-// logReader reads one application's.
+// logReader reads the logs of one application.
 type logReader struct {
-	site   site.Site
-	id     *yarnpb.ApplicationId
-	query  cluster.LogQuery
-	emit   func(heading string, lines []*clusterpb.Line) error
-	client *protocol.Client
-	web    *http.Client
-	report *yarnpb.ApplicationReport // nil where YARN does not say
-	silent error                     // why
-	seen   map[string]bool           // containers that were read
+	site      site.Site
+	id        *yarnpb.ApplicationId
+	query     cluster.LogQuery
+	emit      func(heading string, lines []*clusterpb.Line) error
+	client    *protocol.Client
+	web       *http.Client
+	report    *yarnpb.ApplicationReport // nil if YARN does not return it
+	reportErr error                     // why report is nil
+	seen      map[string]bool           // containers whose logs were read
 }
 
-// ReadApplication reads what the nodes have, as long as they have it, and what they have put on
-// HDFS: while an application lives the nodes first, else HDFS.
-func ReadApplication(ctx context.Context, s site.Site, id *yarnpb.ApplicationId, places []Location, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
-	r := &logReader{site: s, id: id, query: q, emit: emit, seen: map[string]bool{}, web: &http.Client{CheckRedirect: stay}}
+// ReadApplication emits the logs of one application: while it runs, first those on the nodes, then those on
+// HDFS; after its end those on HDFS, and those on the nodes that are not aggregated yet.
+func ReadApplication(ctx context.Context, s site.Site, id *yarnpb.ApplicationId, locations []Location, q cluster.LogQuery, emit func(string, []*clusterpb.Line) error) error {
+	r := &logReader{site: s, id: id, query: q, emit: emit, seen: map[string]bool{}, web: &http.Client{CheckRedirect: noRedirect}}
 	defer r.web.CloseIdleConnections()
 	client, err := protocol.NewClient(s.Conf, s.User, site.ReachLimit)
 	if err != nil {
@@ -58,52 +58,52 @@ func ReadApplication(ctx context.Context, s site.Site, id *yarnpb.ApplicationId,
 	defer client.Close()
 	r.client = client
 	limited, cancel := context.WithTimeout(ctx, 2*site.ReachLimit)
-	r.report, r.silent = client.Report(limited, id)
+	r.report, r.reportErr = client.Report(limited, id)
 	cancel()
-	if r.silent != nil {
+	if r.reportErr != nil {
 		r.report = nil
 	}
-	lives := r.report != nil && !protocol.Ended(r.report.GetYarnApplicationState())
-	if lives {
-		if err := r.fromNodes(ctx, r.living(ctx, places)); err != nil {
+	running := r.report != nil && !protocol.Ended(r.report.GetYarnApplicationState())
+	if running {
+		if err := r.fromNodes(ctx, r.runningContainers(ctx, locations)); err != nil {
 			return err
 		}
 	}
-	kept := r.fromHDFS(ctx)
-	var given emitError
-	if errors.As(kept, &given) || ctx.Err() != nil {
-		return kept
+	err = r.fromHDFS(ctx)
+	var emitErr emitError
+	if errors.As(err, &emitErr) || ctx.Err() != nil {
+		return err
 	}
-	if !lives && r.collecting() {
-		if err := r.fromNodes(ctx, places); err != nil {
+	if !running && r.aggregating() {
+		if err := r.fromNodes(ctx, locations); err != nil {
 			return err
 		}
 	}
-	absent := errors.Is(kept, fs.ErrNotExist)
-	if lives && (len(r.seen) > 0 || absent) || len(r.seen) > 0 && (kept == nil || absent) {
-		return nil // also nothing yet
+	absent := errors.Is(err, fs.ErrNotExist)
+	if running && (len(r.seen) > 0 || absent) || len(r.seen) > 0 && (err == nil || absent) {
+		return nil // a running application may have no logs yet
 	}
-	return r.explain(kept)
+	return r.explain(err)
 }
 
-// stay has a node's word that another server may know more be its answer.
-func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+// noRedirect makes the client return a node's redirect to another server instead of following it.
+func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// emitError is one of whoever takes the lines: nothing else is to be tried.
+// emitError is an error of emit, after which nothing else is tried.
 type emitError struct{ error }
 
 func (e emitError) Unwrap() error { return e.error }
 
-// living adds the containers that YARN knows to those that are remembered.
-func (r *logReader) living(ctx context.Context, places []Location) []Location {
+// runningContainers adds the containers that YARN reports to the known ones.
+func (r *logReader) runningContainers(ctx context.Context, locations []Location) []Location {
 	ctx, cancel := context.WithTimeout(ctx, site.ReachLimit)
 	defer cancel()
 	found, err := r.client.Containers(ctx, r.report.GetCurrentApplicationAttemptId())
 	if err != nil {
-		return places
+		return locations
 	}
 	have := map[string]bool{}
-	for _, p := range places {
+	for _, p := range locations {
 		have[p.Container] = true
 	}
 	for _, c := range found {
@@ -112,15 +112,14 @@ func (r *logReader) living(ctx context.Context, places []Location) []Location {
 			if _, after, ok := strings.Cut(web, "://"); ok {
 				web = after
 			}
-			places = append(places, Location{Container: name, Node: protocol.NodeName(c.GetNodeId()), Web: web})
+			locations = append(locations, Location{Container: name, Node: protocol.NodeName(c.GetNodeId()), Web: web})
 		}
 	}
-	return places
+	return locations
 }
 
-// collecting is whether the nodes of an application that has ended may have what is not on
-// HDFS yet.
-func (r *logReader) collecting() bool {
+// aggregating reports whether the nodes of an ended application may still have logs that are not on HDFS.
+func (r *logReader) aggregating() bool {
 	switch r.report.GetLogAggregationStatus() {
 	case yarnpb.LogAggregationStatus_LOG_NOT_START, yarnpb.LogAggregationStatus_LOG_RUNNING, yarnpb.LogAggregationStatus_LOG_RUNNING_WITH_FAILURE:
 		return r.report != nil
@@ -128,41 +127,41 @@ func (r *logReader) collecting() bool {
 	return false
 }
 
-// explain says in one line why there is nothing.
+// explain returns an error of one line that explains why there are no logs.
 func (r *logReader) explain(err error) error {
 	name := protocol.ApplicationName(r.id)
-	what := "the logs of " + name
+	prefix := "the logs of " + name
 	status := r.report.GetLogAggregationStatus()
 	switch {
 	case errors.Is(err, aggregated.ErrFormat):
-		return fmt.Errorf("%s are in another format than TFile, which alone is read here (yarn.log-aggregation.file-formats): %w; read them with yarn logs -applicationId %s", what, err, name)
+		return fmt.Errorf("%s are in another format than TFile, the only supported one (yarn.log-aggregation.file-formats): %w; read them with yarn logs -applicationId %s", prefix, err, name)
 	case errors.Is(err, aggregated.ErrCompression):
-		return fmt.Errorf("%s: %w; read them with yarn logs -applicationId %s", what, err, name)
+		return fmt.Errorf("%s: %w; read them with yarn logs -applicationId %s", prefix, err, name)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s are for %s alone, and for whom YARN's administrator lets: %w", what, r.user(), err)
-	case err == nil && r.collecting():
-		return fmt.Errorf("%s are not there yet: what is there is nothing of what is asked for, and not all nodes have put theirs on HDFS; the same again in a moment", what)
+		return fmt.Errorf("%s can be read only by %s and those whom YARN's administrator permits: %w", prefix, r.user(), err)
+	case err == nil && r.aggregating():
+		return fmt.Errorf("%s are not there yet: nothing on HDFS matches, and some nodes have not uploaded their logs; try again in a moment", prefix)
 	case err == nil && r.query.Task != "":
-		return fmt.Errorf("%s hold nothing of %s", what, r.query.Task)
+		return fmt.Errorf("%s contain nothing of %s", prefix, r.query.Task)
 	case err == nil:
-		return fmt.Errorf("%s hold nothing: none of its containers wrote anything", what)
+		return fmt.Errorf("%s are empty: none of its containers wrote anything", prefix)
 	case !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("%s: %w", what, err)
-	case errors.Is(r.silent, protocol.ErrGone):
-		return fmt.Errorf("%s: YARN does not know that application, and no logs of it are below %s on HDFS: see that it is one of this YARN and of user %s", what, r.root(), r.user())
-	case r.silent != nil:
-		return fmt.Errorf("%s: none are below %s on HDFS, and %w", what, r.root(), r.silent)
+		return fmt.Errorf("%s: %w", prefix, err)
+	case errors.Is(r.reportErr, protocol.ErrGone):
+		return fmt.Errorf("%s: YARN does not know that application, and no logs of it are below %s on HDFS: check that it is an application of this YARN cluster and of user %s", prefix, r.root(), r.user())
+	case r.reportErr != nil:
+		return fmt.Errorf("%s: none are below %s on HDFS, and %w", prefix, r.root(), r.reportErr)
 	case status == yarnpb.LogAggregationStatus_LOG_DISABLED:
-		return fmt.Errorf("%s are gone: this YARN keeps none of applications that have ended; yarn.log-aggregation-enable=true for its nodes and ResourceManager makes it keep them", what)
-	case r.collecting():
-		return fmt.Errorf("%s are not there yet: the nodes put them on HDFS within seconds of its end; the same again in a moment", what)
+		return fmt.Errorf("%s are gone: this YARN cluster keeps no logs of ended applications; set yarn.log-aggregation-enable=true for its nodes and ResourceManager", prefix)
+	case r.aggregating():
+		return fmt.Errorf("%s are not there yet: the nodes upload them to HDFS within seconds of its end; try again in a moment", prefix)
 	case status == yarnpb.LogAggregationStatus_LOG_FAILED, status == yarnpb.LogAggregationStatus_LOG_TIME_OUT:
-		return fmt.Errorf("%s are gone: its nodes could not put them below %s on HDFS, see what the NodeManagers' own logs say", what, r.root())
+		return fmt.Errorf("%s are gone: its nodes could not upload them to %s on HDFS; see the NodeManagers' own logs", prefix, r.root())
 	}
-	return fmt.Errorf("%s are not below %s on HDFS: none of its containers wrote any, or they were removed (yarn.log-aggregation.retain-seconds)", what, r.root())
+	return fmt.Errorf("%s are not below %s on HDFS: none of its containers wrote anything, or they were removed (yarn.log-aggregation.retain-seconds)", prefix, r.root())
 }
 
-// user is the application's.
+// user returns the application's user.
 func (r *logReader) user() string {
 	if u := r.report.GetUser(); u != "" {
 		return u
@@ -170,31 +169,31 @@ func (r *logReader) user() string {
 	return r.site.User
 }
 
-// Bounds of what is read of one log for its last lines, in bytes.
+// Bounds of the part of a log that is read for its last lines, in bytes.
 const (
-	leastBytes = 256 << 10
-	lineBytes  = 1 << 10 // for each line that is asked for
-	longest    = 64 << 10
-	batch      = 1000 // lines that are given at once
+	minTailBytes = 256 << 10
+	lineBytes    = 1 << 10 // for each requested line
+	maxLineBytes = 64 << 10
+	batchLines   = 1000 // lines per call of emit
 )
 
-// keep is how much of a log's end is enough for the lines asked for; 0 for all of it.
-func (r *logReader) keep() int64 {
+// tailBytes returns how many bytes of a log's end contain the requested lines; 0 means all.
+func (r *logReader) tailBytes() int64 {
 	if r.query.Last <= 0 || r.query.Grep != nil {
 		return 0
 	}
-	return max(leastBytes, int64(r.query.Last)*lineBytes)
+	return max(minTailBytes, int64(r.query.Last)*lineBytes)
 }
 
-// log gives the lines of one log; cut says that its beginning is left out.
-func (r *logReader) log(o owner, container, node, name string, text io.Reader, cut bool) error {
+// emitLog emits the lines of one log. cut reports that text starts in the middle of a line.
+func (r *logReader) emitLog(o owner, container, node, name string, text io.Reader, cut bool) error {
 	heading := o.heading(container, node, name)
 	stream := clusterpb.Line_STDOUT
 	if name == "stderr" || strings.HasSuffix(name, ".err") {
 		stream = clusterpb.Line_STDERR
 	}
 	var lines []*clusterpb.Line
-	give := func() error {
+	flush := func() error {
 		if len(lines) == 0 {
 			return nil
 		}
@@ -204,7 +203,7 @@ func (r *logReader) log(o owner, container, node, name string, text io.Reader, c
 		heading, lines = "", nil
 		return nil
 	}
-	in := bufio.NewReaderSize(text, longest)
+	in := bufio.NewReaderSize(text, maxLineBytes)
 	if cut {
 		if _, err := in.ReadSlice('\n'); err != nil && !errors.Is(err, bufio.ErrBufferFull) && !errors.Is(err, io.EOF) {
 			return err
@@ -216,10 +215,10 @@ func (r *logReader) log(o owner, container, node, name string, text io.Reader, c
 			lines = append(lines, &clusterpb.Line{Stream: stream, Task: o.label(container), Text: strings.ToValidUTF8(line, "\uFFFD")})
 		}
 		switch last := r.query.Last; {
-		case last > 0 && len(lines) > last+batch:
+		case last > 0 && len(lines) > last+batchLines:
 			lines = append(lines[:0], lines[len(lines)-last:]...)
-		case last <= 0 && len(lines) >= batch:
-			if err := give(); err != nil {
+		case last <= 0 && len(lines) >= batchLines:
+			if err := flush(); err != nil {
 				return err
 			}
 		}
@@ -233,5 +232,5 @@ func (r *logReader) log(o owner, container, node, name string, text io.Reader, c
 	if last := r.query.Last; last > 0 {
 		lines = lines[max(0, len(lines)-last):]
 	}
-	return give()
+	return flush()
 }

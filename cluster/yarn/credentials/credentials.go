@@ -1,6 +1,5 @@
-// Package credentials reads and writes Hadoop's tokens: alone, and as the file that a
-// container finds by HADOOP_TOKEN_FILE_LOCATION and that a launch context carries.
-// What they hold is secret.
+// Package credentials reads and writes Hadoop's tokens: single ones, and the token file that a container
+// finds with HADOOP_TOKEN_FILE_LOCATION and that a launch context contains. The contents are secret.
 package credentials
 
 import (
@@ -17,32 +16,32 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Kinds of tokens that YARN gives.
+// Kinds of YARN's tokens.
 const (
-	AMRM = "YARN_AM_RM_TOKEN" // of an ApplicationMaster toward the ResourceManager
-	NM   = "NMToken"          // of an ApplicationMaster toward one NodeManager
+	AMRM = "YARN_AM_RM_TOKEN" // authenticates an ApplicationMaster to the ResourceManager
+	NM   = "NMToken"          // authenticates an ApplicationMaster to one NodeManager
 )
 
-// Token lets its bearer in.
+// Token authenticates its owner.
 type Token struct {
 	Identifier, Password []byte
 	Kind, Service        string
 }
 
-// FromProto is the token of a message.
+// FromProto returns the token in a message.
 func FromProto(t *yarnpb.Token) *Token {
 	return &Token{Identifier: t.GetIdentifier(), Password: t.GetPassword(), Kind: t.GetKind(), Service: t.GetService()}
 }
 
-// Proto is the message of a token.
+// Proto returns the message of a token.
 func (t *Token) Proto() *yarnpb.Token {
 	return &yarnpb.Token{Identifier: t.Identifier, Password: t.Password, Kind: &t.Kind, Service: &t.Service}
 }
 
-// String hides the secret.
+// String describes the token without its secret.
 func (t *Token) String() string { return fmt.Sprintf("%s for %q", t.Kind, t.Service) }
 
-// magic begins a file; a byte follows that tells how it goes on.
+// A file begins with magic and a byte with the form of the rest.
 const (
 	magic         = "HDTS"
 	writableForm  = 0
@@ -51,15 +50,15 @@ const (
 	errFileFormat = "read a token file: %w"
 )
 
-var errTruncated = errors.New("it ends too early")
+var errTruncated = errors.New("the file is truncated")
 
-// File is what a token file holds.
+// File is the content of a token file.
 type File struct {
 	Tokens  []*Token
-	Secrets map[string][]byte // by an application's own names
+	Secrets map[string][]byte // keys are the application's own names
 }
 
-func (f *File) secret(name string, value []byte) {
+func (f *File) addSecret(name string, value []byte) {
 	if f.Secrets == nil {
 		f.Secrets = map[string][]byte{}
 	}
@@ -79,7 +78,7 @@ func Load(path string) (*File, error) {
 func Parse(b []byte) (*File, error) {
 	form, ok := bytes.CutPrefix(b, []byte(magic))
 	if !ok || len(form) == 0 {
-		return nil, fmt.Errorf(errFileFormat, errors.New("it is none"))
+		return nil, fmt.Errorf(errFileFormat, errors.New("it is not a token file"))
 	}
 	switch form[0] {
 	case writableForm:
@@ -98,29 +97,29 @@ func Parse(b []byte) (*File, error) {
 			f.Tokens = append(f.Tokens, FromProto(t.GetToken()))
 		}
 		for _, s := range c.GetSecrets() {
-			f.secret(s.GetAlias(), s.GetSecret())
+			f.addSecret(s.GetAlias(), s.GetSecret())
 		}
 		return f, nil
 	}
-	return nil, fmt.Errorf(errFileFormat, fmt.Errorf("its form %d is unknown", form[0]))
+	return nil, fmt.Errorf(errFileFormat, fmt.Errorf("unknown form %d", form[0]))
 }
 
 func parseWritable(b []byte) (*File, error) {
 	r, c := reader{b: b}, &File{}
 	n := r.int()
 	if n < 0 || n > maxEntries {
-		return nil, fmt.Errorf("it tells of %d tokens", n)
+		return nil, fmt.Errorf("the file has %d tokens", n)
 	}
 	for range n {
 		r.bytes() // the alias
 		c.Tokens = append(c.Tokens, &Token{Identifier: r.bytes(), Password: r.bytes(), Kind: string(r.bytes()), Service: string(r.bytes())})
 	}
 	if n = r.int(); n < 0 || n > maxEntries {
-		return nil, fmt.Errorf("it tells of %d secrets", n)
+		return nil, fmt.Errorf("the file has %d secrets", n)
 	}
 	for range n {
 		alias := string(r.bytes())
-		c.secret(alias, r.bytes())
+		c.addSecret(alias, r.bytes())
 	}
 	if r.failed {
 		return nil, errTruncated
@@ -128,14 +127,14 @@ func parseWritable(b []byte) (*File, error) {
 	return c, nil
 }
 
-// reader reads Hadoop's Writable encoding. After a failure it gives zeros.
+// reader reads Hadoop's Writable encoding. After a failure it returns zero values.
 type reader struct {
 	b      []byte
 	failed bool
 }
 
-// int reads a number of variable length: small ones are a byte of their own, for
-// others the first byte tells sign and length.
+// int reads a variable-length integer: a small one is a single byte; otherwise the first byte encodes the sign
+// and the length.
 func (r *reader) int() int64 {
 	if len(r.b) == 0 {
 		r.failed = true
@@ -175,7 +174,7 @@ func (r *reader) bytes() []byte {
 	return out
 }
 
-// Encode writes a file in the form that every Hadoop reads.
+// Encode writes a file in the form that every version of Hadoop reads.
 func (f *File) Encode() []byte {
 	b := append([]byte(magic), writableForm)
 	b = appendInt(b, len(f.Tokens))
@@ -193,7 +192,7 @@ func (f *File) Encode() []byte {
 	return b
 }
 
-// appendInt is what reader.int reads, of a number that is not negative.
+// appendInt encodes a non-negative integer as reader.int reads it.
 func appendInt(b []byte, v int) []byte {
 	if v <= 127 {
 		return append(b, byte(v))

@@ -17,7 +17,7 @@ var some = &credentials.File{Tokens: []*credentials.Token{
 	{Identifier: bytes.Repeat([]byte{7}, 128), Password: bytes.Repeat([]byte{8}, 70_000), Kind: credentials.NM, Service: "host:1"},
 }, Secrets: map[string][]byte{"one": []byte("secret 1"), "two": {}}}
 
-// Ensure both forms are read, and that what is written is.
+// TestForms: both forms are read, and what Encode writes is.
 func TestForms(t *testing.T) {
 	t.Parallel()
 	written := some.Encode()
@@ -40,7 +40,7 @@ func TestForms(t *testing.T) {
 			t.Errorf("%s: read %v: %v", form, got, err)
 		}
 		if _, err := credentials.Parse(file[:len(file)-50_000]); err == nil {
-			t.Errorf("%s: no error for a part", form)
+			t.Errorf("%s: no error for a truncated file", form)
 		}
 	}
 	if s := some.Tokens[0].String(); strings.Contains(s, "secret") {
@@ -48,7 +48,7 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// Ensure no file is more than an error.
+// A file of any content is at most an error.
 func FuzzParse(f *testing.F) {
 	f.Add((&credentials.File{Tokens: some.Tokens[:1]}).Encode())
 	f.Add([]byte("HDTS\x00\x01\x8f"))

@@ -13,47 +13,47 @@ import (
 	"time"
 )
 
-// archiveLimit is how long a daemon may take to end when it leaves its archive.
+// archiveLimit is how long a daemon may take to exit if it writes its archive.
 const archiveLimit = 60 * time.Second
 
-// archive is where Java keeps a daemon's classes as they are after they were loaded and
-// verified, which halves its start. The first daemon of its kind that ends well leaves
-// it beside the jars. A benchmark's daemons have none, so as to be like those of people.
-type archive struct {
-	path string // "" for none
-	new  string // where this daemon leaves it; "" where it is there
+// classArchive is the file in which Java stores a daemon's loaded and verified classes (AppCDS), which halves
+// its start. The first daemon of a class that exits normally writes it beside the jars. The daemons of
+// benchmarks use none, as those of real clusters.
+type classArchive struct {
+	path string // "" if none is used
+	new  string // the file that this daemon writes; "" if the archive exists
 }
 
-// archiveOf is that of a daemon. Of several of a class the first leaves one.
-func (c *Cluster) archiveOf(name, class string) archive {
+// archiveOf returns a daemon's archive. Of several daemons of a class the first one writes it.
+func (c *Cluster) archiveOf(name, class string) classArchive {
 	if _, bench := c.t.(*testing.B); bench {
-		return archive{}
+		return classArchive{}
 	}
 	java, err := exec.LookPath("java")
 	if err == nil {
 		java, err = filepath.EvalSymlinks(java)
 	}
 	if err != nil {
-		return archive{}
+		return classArchive{}
 	}
 	info, err := os.Stat(java)
 	if err != nil {
-		return archive{}
+		return classArchive{}
 	}
-	sum := sha256.Sum256(fmt.Append(nil, java, info.ModTime(), c.jars)) // Java refuses one of another Java
-	a := archive{path: filepath.Join(c.jars, fmt.Sprintf("%s-%x.jsa", class, sum[:4]))}
+	sum := sha256.Sum256(fmt.Append(nil, java, info.ModTime(), c.jars)) // Java rejects the archive of another Java
+	a := classArchive{path: filepath.Join(c.jars, fmt.Sprintf("%s-%x.jsa", class, sum[:4]))}
 	if _, err := os.Stat(a.path); !errors.Is(err, os.ErrNotExist) {
 		return a
 	}
 	if _, number, ok := strings.Cut(name, "-"); ok && number != "0" {
-		return archive{}
+		return classArchive{}
 	}
 	a.new = filepath.Join(c.dir, name+".jsa")
 	return a
 }
 
-// words are Java's options for it.
-func (a archive) words() []string {
+// javaOptions returns Java's options for the archive.
+func (a classArchive) javaOptions() []string {
 	switch {
 	case a.path == "":
 		return nil
@@ -63,9 +63,9 @@ func (a archive) words() []string {
 	return []string{"-XX:SharedArchiveFile=" + a.path}
 }
 
-// leave has a daemon that is to leave its archive end by itself. That it does not is no
-// failure: the next one tries.
-func (d *Daemon) leave() {
+// saveArchive terminates a daemon that writes its archive, and stores the archive. A failure is ignored: a
+// later daemon writes it then.
+func (d *Daemon) saveArchive() {
 	if d.archive.new == "" || d.cmd == nil {
 		return
 	}
@@ -77,7 +77,7 @@ func (d *Daemon) leave() {
 	case <-time.After(archiveLimit):
 		return
 	}
-	aside, err := os.MkdirTemp(d.c.jars, "archive-*") // the same disk, and nobody else's
+	aside, err := os.MkdirTemp(d.c.jars, "archive-*") // on the same disk, for the rename
 	if err != nil {
 		return
 	}
@@ -88,6 +88,6 @@ func (d *Daemon) leave() {
 	}
 	whole := filepath.Join(aside, "jsa")
 	if os.WriteFile(whole, b, 0o644) == nil {
-		_ = os.Rename(whole, d.archive.path) // another daemon may have left one
+		_ = os.Rename(whole, d.archive.path) // another daemon may have written one
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Ports are fixed: the addresses are the cluster's own.
+// Ports are fixed: each cluster has its own addresses.
 const (
 	nameNodePort     = 8020
 	nameNodeHTTPPort = 9870
@@ -27,7 +27,7 @@ const (
 	nodeHTTPPort     = 8042
 )
 
-// properties are what one XML file holds.
+// properties are the contents of one XML file.
 type properties map[string]string
 
 func (p properties) write(path string) error {
@@ -48,10 +48,10 @@ func (p properties) write(path string) error {
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
-// milliseconds is how Hadoop wants a duration.
+// milliseconds formats a duration for Hadoop.
 func milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
-// writeConf writes one daemon's or the clients' configuration folder.
+// writeConf writes the configuration folder of one daemon or of the clients.
 func (c *Cluster) writeConf(dir string, node properties) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -107,8 +107,8 @@ func (c *Cluster) hdfsSite() properties {
 		"dfs.namenode.safemode.extension":       "0",
 		"dfs.namenode.handler.count":            "4",
 		"dfs.namenode.fs-limits.min-block-size": "0",
-		// The NameNode knows a DataNode by the address that it called from, which is
-		// 127.0.0.1 for every address of loopback; so it listens there.
+		// The NameNode uses the address from which a DataNode called, which is
+		// 127.0.0.1 for every loopback address; so the DataNode listens there.
 		"dfs.datanode.address":                                      "127.0.0.1:0",
 		"dfs.datanode.http.address":                                 "127.0.0.1:0",
 		"dfs.datanode.ipc.address":                                  "127.0.0.1:0",
@@ -131,7 +131,7 @@ func (c *Cluster) yarnSite() properties {
 		"yarn.resourcemanager.admin.address":            at(adminPort),
 		"yarn.resourcemanager.webapp.address":           at(managerHTTPPort),
 		"yarn.resourcemanager.scheduler.class":          "org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.CapacityScheduler",
-		// Heartbeats, expiries: what a test waits for comes soon.
+		// Short heartbeats and expiries keep tests short.
 		"yarn.resourcemanager.nodemanagers.heartbeat-interval-ms":                       milliseconds(100 * time.Millisecond),
 		"yarn.nm.liveness-monitor.expiry-interval-ms":                                   milliseconds(c.options.NodeExpiry),
 		"yarn.am.liveness-monitor.expiry-interval-ms":                                   milliseconds(c.options.MasterExpiry),
@@ -147,7 +147,7 @@ func (c *Cluster) yarnSite() properties {
 		"yarn.nodemanager.resource.cpu-vcores":                                          "8",
 		"yarn.nodemanager.vmem-check-enabled":                                           "false",
 		"yarn.nodemanager.pmem-check-enabled":                                           "true",
-		"yarn.nodemanager.resource.memory.enforced":                                     "false", // else the check never kills
+		"yarn.nodemanager.resource.memory.enforced":                                     "false", // otherwise the check never kills
 		"yarn.nodemanager.container-metrics.enable":                                     "false",
 		"yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": "100",
 		"yarn.nodemanager.env-whitelist":                                                "JAVA_HOME,PATH,LANG",
@@ -175,7 +175,7 @@ func (c *Cluster) yarnSite() properties {
 // nodeMemory is what each NodeManager offers, in MiB.
 const nodeMemory = 8192
 
-// capacityScheduler has two queues: default may use all, ml half.
+// capacityScheduler configures two queues: default may use everything, ml half.
 func (c *Cluster) capacityScheduler() properties {
 	const q = "yarn.scheduler.capacity."
 	p := properties{
@@ -204,8 +204,7 @@ func (c *Cluster) capacityScheduler() properties {
 	return p
 }
 
-// Set changes Options.Site, for daemons that are started from then on and for what they
-// read again when they are told.
+// Set changes Options.Site for daemons that are started later, and for properties that daemons reload.
 func (c *Cluster) Set(site map[string]string) {
 	c.t.Helper()
 	all := maps.Clone(c.options.Site)
@@ -219,14 +218,14 @@ func (c *Cluster) Set(site map[string]string) {
 	}
 }
 
-// labels are the different ones of Options.Labels.
+// labels returns the distinct labels of Options.Labels.
 func (c *Cluster) labels() []string {
 	ls := slices.Clone(c.options.Labels)
 	slices.Sort(ls)
 	return slices.DeleteFunc(slices.Compact(ls), func(l string) bool { return l == "" })
 }
 
-// nodeSite is what one NodeManager has of its own.
+// nodeSite returns the properties of one NodeManager.
 func (c *Cluster) nodeSite(i int) properties {
 	host, dir := c.nodeHost(i), filepath.Join(c.dir, fmt.Sprintf("node%d", i))
 	at := func(port int) string { return fmt.Sprintf("%s:%d", host, port) }

@@ -13,32 +13,32 @@ import (
 	"time"
 )
 
-// Daemon is one of Hadoop's processes. Its methods are for the test's goroutine.
+// Daemon is one of Hadoop's processes. Only the test's goroutine may call its methods.
 type Daemon struct {
 	Name string // NameNode, NodeManager-0, …
-	Log  string // its log file, which restarts extend
+	Log  string // its log file, to which restarts append
 
 	c       *Cluster
-	archive archive
+	archive classArchive
 	args    []string
 	env     []string
 	ready   func() error
 
 	cmd  *exec.Cmd     // nil while it does not run
-	done chan struct{} // closed when it has ended
+	done chan struct{} // closed when the process has ended
 }
 
-// daemon makes one that start runs.
+// daemon returns a daemon that is not started yet.
 func (c *Cluster) daemon(name, class, conf string, heap int, ready func() error) *Daemon {
 	a := c.archiveOf(name, class)
 	return &Daemon{
 		Name: name, Log: filepath.Join(c.dir, "log", name+".log"), c: c, archive: a,
-		args: append(a.words(), c.javaArgs(conf, heap, class)...), env: append(os.Environ(), "HADOOP_CONF_DIR="+conf), ready: ready,
+		args: append(a.javaOptions(), c.javaArgs(conf, heap, class)...), env: append(os.Environ(), "HADOOP_CONF_DIR="+conf), ready: ready,
 	}
 }
 
-// javaArgs are the words behind java: heap in MiB.
-func (c *Cluster) javaArgs(conf string, heap int, class string, words ...string) []string {
+// javaArgs returns the arguments of java; heap is in MiB.
+func (c *Cluster) javaArgs(conf string, heap int, class string, more ...string) []string {
 	args := []string{
 		fmt.Sprintf("-Xmx%dm", heap), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xss512k",
 		"-Djava.net.preferIPv4Stack=true", "-Djdk.net.hosts.file=" + filepath.Join(c.dir, "hosts"),
@@ -48,12 +48,12 @@ func (c *Cluster) javaArgs(conf string, heap int, class string, words ...string)
 	for _, p := range []string{"java.lang", "java.net", "java.util", "java.util.concurrent", "java.io", "sun.nio.ch"} {
 		args = append(args, "--add-opens=java.base/"+p+"=ALL-UNNAMED")
 	}
-	// The jars first: an archive is of the beginning of the class path.
+	// The jars come first: an archive is valid for a prefix of the class path.
 	path := strings.Join([]string{filepath.Join(c.jars, "*"), conf, filepath.Join(c.dir, "webroot")}, ":")
-	return append(append(args, "-cp", path, class), words...)
+	return append(append(args, "-cp", path, class), more...)
 }
 
-// Start runs the daemon again after Kill and waits until it is ready.
+// Start starts the daemon again after Kill, and waits until it is ready.
 func (d *Daemon) Start() {
 	d.c.t.Helper()
 	if err := d.start(); err != nil {
@@ -61,7 +61,7 @@ func (d *Daemon) Start() {
 	}
 }
 
-// start runs the process and waits until it is ready.
+// start starts the process and waits until it is ready.
 func (d *Daemon) start() error {
 	if err := d.run(); err != nil {
 		return fmt.Errorf("start the %s: %w", d.Name, err)
@@ -69,7 +69,7 @@ func (d *Daemon) start() error {
 	return d.await(d.ready)
 }
 
-// await polls until what is asked for is so, or the daemon has ended.
+// await polls until ready returns nil or the daemon has ended.
 func (d *Daemon) await(ready func() error) error {
 	var last error
 	for end := time.Now().Add(startLimit); time.Now().Before(end); {
@@ -95,13 +95,13 @@ func (d *Daemon) run() error {
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = d.env, d.c.dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started, done := make(chan error), make(chan struct{})
-	go func() { // Pdeathsig follows the forking thread, which therefore waits for its child
+	go func() { // Pdeathsig applies to the thread that forks, so that thread must wait for the child
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
+			_ = cmd.Wait() // the log shows how it ended
 			close(done)
 		}
 	}()
@@ -112,7 +112,7 @@ func (d *Daemon) run() error {
 	return nil
 }
 
-// Kill ends the daemon by SIGKILL and waits for its end.
+// Kill kills the daemon with SIGKILL and waits for its end.
 func (d *Daemon) Kill() {
 	if d.cmd == nil {
 		return
@@ -122,18 +122,18 @@ func (d *Daemon) Kill() {
 	d.cmd = nil
 }
 
-// Pause stops the daemon as a machine that hangs would: connections stay, nothing
-// answers from then on.
+// Pause stops the daemon with SIGSTOP, like a machine that hangs: connections stay open and nothing is
+// answered.
 func (d *Daemon) Pause() {
 	d.c.t.Helper()
 	d.signal(syscall.SIGSTOP)
 	stopped := func() error { return allStopped(d.cmd.Process.Pid) }
-	if err := d.await(stopped); err != nil { // the signal reaches one thread after the other
+	if err := d.await(stopped); err != nil { // the signal reaches the threads one after the other
 		d.c.t.Fatal(err)
 	}
 }
 
-// allStopped says that no thread of a process runs.
+// allStopped returns an error if a thread of a process is not stopped.
 func allStopped(pid int) error {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil {
@@ -152,7 +152,7 @@ func allStopped(pid int) error {
 	return nil
 }
 
-// Resume lets a paused daemon go on.
+// Resume continues a paused daemon.
 func (d *Daemon) Resume() { d.signal(syscall.SIGCONT) }
 
 func (d *Daemon) signal(s syscall.Signal) {
@@ -161,7 +161,7 @@ func (d *Daemon) signal(s syscall.Signal) {
 	}
 }
 
-// tail is the end of the daemon's log, of that many lines.
+// tail returns the last n lines of the daemon's log.
 func (d *Daemon) tail(n int) string {
 	b, err := os.ReadFile(d.Log)
 	if err != nil {
@@ -171,15 +171,14 @@ func (d *Daemon) tail(n int) string {
 	return string(bytes.Join(lines[max(0, len(lines)-n):], []byte("\n")))
 }
 
-// Command runs one of Hadoop's own commands, such as
-// org.apache.hadoop.hdfs.tools.DFSAdmin, and gives what it printed.
-func (c *Cluster) Command(class string, words ...string) (string, error) {
-	cmd := exec.Command("java", c.javaArgs(c.Conf, 128, class, words...)...)
+// Command runs a command of Hadoop, such as org.apache.hadoop.hdfs.tools.DFSAdmin, and returns its output.
+func (c *Cluster) Command(class string, args ...string) (string, error) {
+	cmd := exec.Command("java", c.javaArgs(c.Conf, 128, class, args...)...)
 	cmd.Dir, cmd.Env = c.dir, append(os.Environ(), "HADOOP_CONF_DIR="+c.Conf)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
-		return stdout.String(), fmt.Errorf("%s %s: %w\n%s", class, strings.Join(words, " "), err, stderr.String())
+		return stdout.String(), fmt.Errorf("%s %s: %w\n%s", class, strings.Join(args, " "), err, stderr.String())
 	}
 	return stdout.String(), nil
 }

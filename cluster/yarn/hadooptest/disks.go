@@ -6,13 +6,12 @@ import (
 	"path/filepath"
 )
 
-// userCache is where a NodeManager keeps what its containers are made of.
+// userCache is the folder in which a NodeManager prepares its containers.
 func (c *Cluster) userCache(i int) string {
 	return filepath.Join(c.dir, fmt.Sprintf("node%d", i), "local", "usercache")
 }
 
-// BreakDisk has a NodeManager that runs no container prepare none any more, until
-// MendDisk: its disk fails where it is to write.
+// BreakDisk makes a NodeManager without containers fail to prepare any, as with a broken disk, until MendDisk.
 func (c *Cluster) BreakDisk(i int) {
 	c.t.Helper()
 	path := c.userCache(i)
@@ -25,7 +24,7 @@ func (c *Cluster) BreakDisk(i int) {
 	}
 }
 
-// MendDisk has it prepare containers again.
+// MendDisk reverts BreakDisk.
 func (c *Cluster) MendDisk(i int) {
 	c.t.Helper()
 	path := c.userCache(i)

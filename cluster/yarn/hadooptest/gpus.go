@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// smi stands in for NVIDIA's command: the machine of a test has no GPU.
-const smi = `#!/bin/sh
+// fakeSMI replaces NVIDIA's command, since test machines have no GPU.
+const fakeSMI = `#!/bin/sh
 if [ -e "$0.broken" ]; then
 	echo "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
 	exit 9
@@ -17,12 +17,12 @@ fi
 exec cat "$0.xml"
 `
 
-// smiPath is a node's nvidia-smi, first on its containers' PATH.
+// smiPath returns the path of a node's nvidia-smi, whose folder is first on its containers' PATH.
 func (c *Cluster) smiPath(i int) string {
 	return filepath.Join(c.dir, fmt.Sprintf("node%d-bin", i), "nvidia-smi")
 }
 
-// GPUs are the UUIDs of a node's, as its containers can list them.
+// GPUs returns the UUIDs of a node's GPUs, as its containers can list them.
 func (c *Cluster) GPUs(i int) []string {
 	var uuids []string
 	for n := range c.options.GPUs {
@@ -31,7 +31,7 @@ func (c *Cluster) GPUs(i int) []string {
 	return uuids
 }
 
-// writeGPUs makes a node's nvidia-smi.
+// writeGPUs writes a node's nvidia-smi.
 func (c *Cluster) writeGPUs(i int) error {
 	if c.options.GPUs == 0 {
 		return nil
@@ -51,13 +51,13 @@ func (c *Cluster) writeGPUs(i int) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path, []byte(smi), 0o755); err != nil {
+	if err := os.WriteFile(path, []byte(fakeSMI), 0o755); err != nil {
 		return err
 	}
 	return os.WriteFile(path+".xml", []byte(b.String()), 0o644)
 }
 
-// BreakGPUs has a node's driver not answer any more, until MendGPUs.
+// BreakGPUs makes a node's nvidia-smi fail, until MendGPUs.
 func (c *Cluster) BreakGPUs(i int) {
 	c.t.Helper()
 	if err := os.WriteFile(c.smiPath(i)+".broken", nil, 0o644); err != nil {
@@ -65,7 +65,7 @@ func (c *Cluster) BreakGPUs(i int) {
 	}
 }
 
-// MendGPUs has it answer again.
+// MendGPUs reverts BreakGPUs.
 func (c *Cluster) MendGPUs(i int) {
 	c.t.Helper()
 	if err := os.Remove(c.smiPath(i) + ".broken"); err != nil {
@@ -73,25 +73,25 @@ func (c *Cluster) MendGPUs(i int) {
 	}
 }
 
-// gpuSite is how a NodeManager knows its GPUs, and what it hands on to its containers: its
-// nvidia-smi, since bash has a PATH of its own there, and the locks of this cluster's own.
+// gpuSite returns a NodeManager's properties for its GPUs, and the environment of its containers: nvidia-smi's
+// folder, since bash has a different PATH there, and the folder of this cluster's GPU locks.
 func (c *Cluster) gpuSite(i int) properties {
 	if c.options.GPUs == 0 {
 		return nil
 	}
 	const env, plugins = "yarn.nodemanager.admin-env", "yarn.nodemanager.resource-plugins"
 	bin := filepath.Dir(c.smiPath(i))
-	handed := []string{"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "TFCLUSTER_GPU_LOCKS=" + filepath.Join(c.dir, "gpu-locks")}
+	variables := []string{"PATH=" + bin + string(os.PathListSeparator) + os.Getenv("PATH"), "TFCLUSTER_GPU_LOCKS=" + filepath.Join(c.dir, "gpu-locks")}
 	if more := c.options.Site[env]; more != "" {
-		handed = append(handed, more)
+		variables = append(variables, more)
 	}
-	p := properties{env: strings.Join(handed, ",")}
+	p := properties{env: strings.Join(variables, ",")}
 	if i >= c.options.GPUPlugins {
 		p["yarn.nodemanager.resource-type.yarn.io/gpu"] = strconv.Itoa(c.options.GPUs)
 		return p
 	}
 	p[plugins] = "yarn.io/gpu"
-	// A folder: where the command itself is named, Hadoop 3.3 looks for it below.
+	// This must be a folder: Hadoop 3.3 appends the command's name.
 	p[plugins+".gpu.path-to-discovery-executables"] = bin
 	p[plugins+".gpu.allowed-gpu-devices"] = "auto"
 	return p

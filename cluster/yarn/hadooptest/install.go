@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Version is the Hadoop that is started: $TFCLUSTER_TEST_HADOOP, or the one that
-// make hadoop copies by itself.
+// Version returns the version of Hadoop that is started: $TFCLUSTER_TEST_HADOOP, or the default of make hadoop.
 func Version() string {
 	if v := os.Getenv("TFCLUSTER_TEST_HADOOP"); v != "" {
 		return v
@@ -16,8 +15,8 @@ func Version() string {
 	return "3.3.6"
 }
 
-// Jars is the folder of Hadoop's jars, below .hadoop of an enclosing folder. Without
-// them, or without java, the test is skipped.
+// Jars returns the folder of Hadoop's jars, in the folder .hadoop of an enclosing folder. The test is skipped
+// if they or java are missing.
 func Jars(t testing.TB) string {
 	t.Helper()
 	if _, err := exec.LookPath("java"); err != nil {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// endLimit is how long containers may take to end after their application has.
+// endLimit is how long containers may take to end after their application.
 const endLimit = 20 * time.Second
 
-// Containers are the processes of containers that run now: command by process id.
+// Containers returns the commands of the processes in containers, by process ID.
 func (c *Cluster) Containers() map[int]string {
 	found := map[int]string{}
 	dirs, err := filepath.Glob("/proc/[0-9]*")
@@ -23,21 +23,21 @@ func (c *Cluster) Containers() map[int]string {
 	for _, d := range dirs {
 		cwd, err := os.Readlink(filepath.Join(d, "cwd"))
 		if err != nil || !strings.HasPrefix(cwd, c.dir+"/node") {
-			continue // gone meanwhile, or another's
+			continue // ended meanwhile, or not in a container
 		}
-		words, err := os.ReadFile(filepath.Join(d, "cmdline"))
-		if err != nil || len(words) == 0 {
-			continue // gone meanwhile, or a zombie
+		cmdline, err := os.ReadFile(filepath.Join(d, "cmdline"))
+		if err != nil || len(cmdline) == 0 {
+			continue // ended meanwhile, or a zombie
 		}
 		if pid, err := strconv.Atoi(filepath.Base(d)); err == nil {
-			found[pid] = strings.TrimSpace(strings.ReplaceAll(string(words), "\x00", " "))
+			found[pid] = strings.TrimSpace(strings.ReplaceAll(string(cmdline), "\x00", " "))
 		}
 	}
 	return found
 }
 
-// leftovers fails the test where containers outlive it by more than endLimit.
-func (c *Cluster) leftovers() {
+// checkLeftovers fails the test if containers still run endLimit after it.
+func (c *Cluster) checkLeftovers() {
 	if c.ResourceManager == nil {
 		return
 	}
@@ -45,22 +45,21 @@ func (c *Cluster) leftovers() {
 	for end := time.Now().Add(endLimit); len(left) > 0 && time.Now().Before(end) && !c.t.Failed(); left = c.Containers() {
 		time.Sleep(50 * time.Millisecond)
 	}
-	for pid, words := range left {
-		c.t.Errorf("a container's process is left: %d %s", pid, words)
+	for pid, command := range left {
+		c.t.Errorf("a container's process is left: %d %s", pid, command)
 	}
 }
 
-// EndContainer ends a process of Containers that no NodeManager will end: its own was
-// killed.
-func (c *Cluster) EndContainer(pid int) {
+// KillContainer kills a process of Containers whose NodeManager was killed and cannot do it.
+func (c *Cluster) KillContainer(pid int) {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-		c.t.Errorf("end the container's process %d: %v", pid, err)
+		c.t.Errorf("kill the container's process %d: %v", pid, err)
 	}
 }
 
-// sweep ends what leftovers found, whose NodeManagers are gone by now.
-func (c *Cluster) sweep() {
+// killLeftovers kills the processes that checkLeftovers found; their NodeManagers have ended by now.
+func (c *Cluster) killLeftovers() {
 	for pid := range c.Containers() {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // gone meanwhile is as good
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// client asks daemons over HTTP; one that hangs is asked again.
+// client returns a client for the daemons' HTTP interfaces. Requests to a daemon that hangs are repeated.
 func client() *http.Client {
 	return &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 }
@@ -30,7 +30,7 @@ func get(url string, into any) error {
 	return json.NewDecoder(resp.Body).Decode(into)
 }
 
-// nameNodeBean is what the NameNode says of itself.
+// nameNodeBean is the NameNode's state.
 type nameNodeBean struct {
 	Beans []struct {
 		FSState          string
@@ -47,7 +47,7 @@ func (c *Cluster) nameNode() (nameNodeBean, error) {
 	return b, err
 }
 
-// nameNodeReady does not wait for safe mode to end, which takes a DataNode.
+// nameNodeReady does not wait for the end of safe mode, for which a DataNode is needed.
 func (c *Cluster) nameNodeReady() error {
 	_, err := c.nameNode()
 	return err
@@ -64,8 +64,7 @@ func (c *Cluster) dataNodeReady() error {
 	return nil
 }
 
-// AwaitHDFS waits until the NameNode is out of safe mode with its DataNode, as after a
-// restart.
+// AwaitHDFS waits until the NameNode has its DataNode and has left safe mode, for example after a restart.
 func (c *Cluster) AwaitHDFS() {
 	c.t.Helper()
 	if err := c.NameNode.await(c.dataNodeReady); err != nil {
@@ -73,7 +72,7 @@ func (c *Cluster) AwaitHDFS() {
 	}
 }
 
-// web is a URL of the ResourceManager's REST interface.
+// web returns a URL of the ResourceManager's REST interface.
 func (c *Cluster) web(path string) string {
 	return fmt.Sprintf("http://%s:%d/ws/v1/cluster/%s", c.Host, managerHTTPPort, path)
 }
@@ -100,7 +99,7 @@ func (c *Cluster) managerReady() error {
 	return nil
 }
 
-// nodeReady asks the ResourceManager, which says RUNNING of the nodes it would use.
+// nodeReady returns nil if the ResourceManager reports the node as RUNNING.
 func (c *Cluster) nodeReady(i int) error {
 	var nodes struct {
 		Nodes struct {
@@ -121,10 +120,10 @@ func (c *Cluster) nodeReady(i int) error {
 	return fmt.Errorf("the ResourceManager does not know %s: %v", c.NodeID(i), nodes)
 }
 
-// NodeID is how the ResourceManager names a NodeManager.
+// NodeID returns the ResourceManager's name for a NodeManager.
 func (c *Cluster) NodeID(i int) string { return fmt.Sprintf("%s:%d", c.nodeHost(i), nodePort) }
 
-// label gives the NodeManagers their labels.
+// label sets the labels of the nodes.
 func (c *Cluster) label() error {
 	if len(c.options.Labels) == 0 {
 		return nil
@@ -152,7 +151,7 @@ func (c *Cluster) label() error {
 
 func escape(s string) string {
 	var b bytes.Buffer
-	_ = xml.EscapeText(&b, []byte(s)) // a buffer takes everything
+	_ = xml.EscapeText(&b, []byte(s)) // a buffer's Write does not fail
 	return b.String()
 }
 
@@ -163,7 +162,7 @@ func (c *Cluster) post(path, body string) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		b, _ := io.ReadAll(resp.Body) // as much as there is
+		b, _ := io.ReadAll(resp.Body) // a partial body is enough for the message
 		return fmt.Errorf("%s: %s", resp.Status, b)
 	}
 	return nil

@@ -15,50 +15,50 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Options say what of Hadoop is started. The zero value starts nothing.
+// Options select the daemons of Hadoop. The zero value starts none.
 type Options struct {
 	HDFS         bool // a NameNode and a DataNode; without it fs.defaultFS is file:///
 	NodeManagers int  // with a ResourceManager, if there is one
-	// GPUs is how many of yarn.io/gpu each NodeManager offers. None exists; a nvidia-smi on
-	// its containers' PATH says that they do.
+	// GPUs is the number of GPUs (yarn.io/gpu) of each NodeManager. They are simulated by an nvidia-smi on
+	// the containers' PATH.
 	GPUs int
-	// GPUPlugins is how many NodeManagers, the first ones, find them by YARN's plugin; the
-	// others are told their number.
+	// GPUPlugins is the number of NodeManagers, the first ones, that discover their GPUs with YARN's plugin.
+	// The others have the number of GPUs in their configuration.
 	GPUPlugins int
-	// Labels are the node labels, one a NodeManager, "" for none. The queue default
-	// may use each of them wholly.
+	// Labels are the node labels, one for each NodeManager, "" for none. The queue default may use all of
+	// each label.
 	Labels []string
-	// Recovery makes a ResourceManager that was restarted know its applications.
+	// Recovery makes the ResourceManager recover its applications after a restart.
 	Recovery bool
 	// Protection is hadoop.rpc.protection: authentication, integrity or privacy.
 	Protection string
-	// MasterExpiry and NodeExpiry are after how long a silent ApplicationMaster or
-	// NodeManager is given up: 20 s and 15 s if zero.
+	// MasterExpiry and NodeExpiry are the times after which an ApplicationMaster or a NodeManager without
+	// heartbeats expires: 20 s and 15 s by default.
 	MasterExpiry, NodeExpiry time.Duration
-	// Site holds more properties for yarn-site.xml, and for capacity-scheduler.xml.
+	// Site has further properties for yarn-site.xml and capacity-scheduler.xml.
 	Site map[string]string
 }
 
-// Cluster is a running Hadoop. Its methods are for the test's goroutine.
+// Cluster is a running Hadoop. Only the test's goroutine may call its methods.
 type Cluster struct {
 	Conf string // the clients' configuration folder, for HADOOP_CONF_DIR
 	Host string // the loopback address of NameNode and ResourceManager
-	// The daemons; nil where Options ask for none.
+	// The daemons; nil if Options do not select them.
 	NameNode, DataNode, ResourceManager *Daemon
 	NodeManagers                        []*Daemon
 
-	t       testing.TB
-	options Options
-	jars    string
-	dir     string // everything of this cluster is below it
-	network string // 127.64.3
-	held    net.Listener
+	t        testing.TB
+	options  Options
+	jars     string
+	dir      string // all files of this cluster are below it
+	network  string // 127.64.3
+	listener net.Listener
 }
 
-// startLimit is how long the daemons may take to be ready on a loaded machine.
+// startLimit is how long the daemons may take to become ready on a loaded machine.
 const startLimit = 120 * time.Second
 
-// Start runs a Hadoop until the test ends.
+// Start starts a Hadoop that runs until the test ends.
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	if o.MasterExpiry == 0 {
@@ -82,46 +82,45 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// startAlone starts the daemons while no other Hadoop of this machine's tests starts: several
-// at once would all be late.
+// startAlone starts the daemons while no other test on this machine starts a Hadoop, since simultaneous starts
+// would all be slow.
 func (c *Cluster) startAlone() error {
 	lock, err := os.OpenFile(filepath.Join(c.jars, ".starting"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return err
 	}
-	defer lock.Close() // and others go on
+	defer lock.Close() // releases the lock
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("wait for Hadoops that start: %w", err)
+		return fmt.Errorf("wait for the start of another Hadoop: %w", err)
 	}
 	return c.start()
 }
 
-// reserve finds a network of loopback addresses that no other cluster has, and holds
-// it by a listener, which ends with this process.
+// reserve finds a network of loopback addresses that no other cluster uses. A listener holds it until this
+// process ends.
 func (c *Cluster) reserve() error {
 	var last error
 	for range 50 {
 		c.network = fmt.Sprintf("127.%d.%d", 64+rand.IntN(64), rand.IntN(256))
 		c.Host = c.network + ".1"
-		if c.held, last = net.Listen("tcp", c.Host+":8019"); last == nil {
+		if c.listener, last = net.Listen("tcp", c.Host+":8019"); last == nil {
 			return nil
 		}
 	}
 	return fmt.Errorf("reserve loopback addresses: %w", last)
 }
 
-// nodeHost is the address of a NodeManager: another than its peers', as if it were
-// another machine.
+// nodeHost returns the address of a NodeManager. Each has a different one, as if it were another machine.
 func (c *Cluster) nodeHost(i int) string { return fmt.Sprintf("%s.%d", c.network, 11+i) }
 
 func (c *Cluster) write() error {
-	// NameNode and DataNode look for these folders on the class path, though empty.
+	// NameNode and DataNode require these folders on the class path, even if they are empty.
 	for _, d := range []string{"webroot/webapps/hdfs", "webroot/webapps/datanode", "log", "tmp"} {
 		if err := os.MkdirAll(filepath.Join(c.dir, d), 0o755); err != nil {
 			return err
 		}
 	}
-	// Without it Java asks a name server for the name of each loopback address.
+	// Without this file Java queries DNS for the name of each loopback address.
 	hosts := "127.0.0.1 localhost\n" + c.Host + " " + c.Host + "\n"
 	for i := range c.options.NodeManagers {
 		hosts += c.nodeHost(i) + " " + c.nodeHost(i) + "\n"
@@ -141,7 +140,7 @@ func (c *Cluster) write() error {
 	return c.writeConf(c.Conf, nil)
 }
 
-// start runs the daemons side by side and waits until all are ready.
+// start starts the daemons in parallel and waits until all are ready.
 func (c *Cluster) start() error {
 	var g errgroup.Group
 	if c.options.HDFS {
@@ -170,11 +169,10 @@ func (c *Cluster) start() error {
 	return c.label()
 }
 
-// format makes the NameNode's folder. It is the same for every cluster, so it is kept
-// beside the jars.
+// format creates the NameNode's folder. It is the same for every cluster, so a copy is cached beside the jars.
 func (c *Cluster) format() error {
-	name, kept := filepath.Join(c.dir, "name"), filepath.Join(c.jars, "name")
-	if err := os.CopyFS(name, os.DirFS(kept)); err == nil {
+	name, cached := filepath.Join(c.dir, "name"), filepath.Join(c.jars, "name")
+	if err := os.CopyFS(name, os.DirFS(cached)); err == nil {
 		return nil
 	}
 	if err := os.RemoveAll(name); err != nil {
@@ -185,20 +183,20 @@ func (c *Cluster) format() error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("format the NameNode: %w\n%s", err, out)
 	}
-	aside, err := os.MkdirTemp(c.jars, "name-*") // another cluster may do the same just now
+	aside, err := os.MkdirTemp(c.jars, "name-*") // another cluster may do the same at this time
 	if err != nil {
 		return err
 	}
 	if err := os.CopyFS(aside, os.DirFS(name)); err != nil {
 		return err
 	}
-	if os.Rename(aside, kept) != nil {
+	if os.Rename(aside, cached) != nil {
 		return os.RemoveAll(aside)
 	}
 	return nil
 }
 
-// userName is whom this process's simple authentication makes it.
+// userName returns the user of simple authentication.
 func userName() string {
 	if u, err := user.Current(); err == nil {
 		return u.Username
@@ -206,15 +204,15 @@ func userName() string {
 	return "root"
 }
 
-// stop ends everything and fails the test where a container's process is left.
+// stop stops the daemons and fails the test if a container's process is left.
 func (c *Cluster) stop() {
 	daemons := append([]*Daemon{c.NameNode, c.DataNode, c.ResourceManager}, c.NodeManagers...)
 	failed := c.t.Failed()
-	c.leftovers() // before NodeManagers end: they would end their containers
+	c.checkLeftovers() // before the NodeManagers end, which kill their containers
 	var g errgroup.Group
 	for _, d := range daemons {
 		if d != nil {
-			g.Go(func() error { d.leave(); return nil })
+			g.Go(func() error { d.saveArchive(); return nil })
 		}
 	}
 	_ = g.Wait() // none fails
@@ -226,6 +224,6 @@ func (c *Cluster) stop() {
 			}
 		}
 	}
-	c.sweep()
-	c.held.Close()
+	c.killLeftovers()
+	c.listener.Close()
 }

@@ -11,45 +11,43 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Client calls a service that may be away for a while, or at another of several
-// addresses.
+// Client calls a service that may be unreachable for a while or has several addresses.
 type Client struct {
 	addresses []string
-	bridge    time.Duration
-	limit     time.Duration // of one try
+	retryFor  time.Duration
+	tryLimit  time.Duration // for one try
 
 	mu      sync.Mutex
 	config  Config // guarded by mu
 	conn    *Conn  // guarded by mu; nil while there is none
-	current int    // guarded by mu: which address is tried
+	current int    // guarded by mu: index of the address in use
 	closed  bool   // guarded by mu
 }
 
-// tryLimit is how long a server may be silent before a call is tried anew, unless there
-// is more time for it: a machine that swaps may take a few seconds.
-const tryLimit = 15 * time.Second
+// minTryLimit is how long a server may take to respond before a call is tried again, if retryFor is shorter: a
+// machine that swaps may take a few seconds.
+const minTryLimit = 15 * time.Second
 
-// ErrUnreachable says that no address of a service gave an answer.
+// ErrUnreachable means that no address of a service answered.
 var ErrUnreachable = errors.New("no answer")
 
-// NewClient is a Client of the service at these addresses (host:port), of which one is
-// active. It tries for bridge to reach it; what it calls must therefore bear to be
-// called again after an answer that was lost.
-func NewClient(addresses []string, bridge time.Duration, config Config) *Client {
-	return &Client{addresses: addresses, bridge: bridge, limit: min(max(bridge, tryLimit), callLimit), config: config}
+// NewClient returns a client of the service at these addresses (host:port), of which one is active. It retries a
+// call for retryFor, also after a lost response, so calls must be idempotent.
+func NewClient(addresses []string, retryFor time.Duration, config Config) *Client {
+	return &Client{addresses: addresses, retryFor: retryFor, tryLimit: min(max(retryFor, minTryLimit), callLimit), config: config}
 }
 
-// Call calls the service. A context that ends ends it.
+// Call calls the service. It returns when the context ends.
 func (c *Client) Call(ctx context.Context, method string, request, response proto.Message) error {
-	end := time.Now().Add(c.bridge)
+	end := time.Now().Add(c.retryFor)
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		conn, err := c.once(ctx, method, request, response)
+		conn, err := c.try(ctx, method, request, response)
 		if err == nil {
 			return nil
 		}
-		if passing := !Answered(err) || IsException(err, "StandbyException", "RetriableException"); !passing {
+		if temporary := !Answered(err) || IsException(err, "StandbyException", "RetriableException"); !temporary {
 			if conn != nil && conn.reason() != nil {
-				c.drop(conn, false) // a refusal that ended it
+				c.drop(conn, false) // a fatal exception ended it
 			}
 			return err
 		}
@@ -58,7 +56,7 @@ func (c *Client) Call(ctx context.Context, method string, request, response prot
 			return err
 		}
 		if c.isClosed() || time.Now().Add(pause).After(end) {
-			return fmt.Errorf("%w from %s for %s: %w", ErrUnreachable, strings.Join(c.addresses, ", "), c.bridge, err)
+			return fmt.Errorf("%w from %s for %s: %w", ErrUnreachable, strings.Join(c.addresses, ", "), c.retryFor, err)
 		}
 		select {
 		case <-ctx.Done():
@@ -67,10 +65,10 @@ func (c *Client) Call(ctx context.Context, method string, request, response prot
 	}
 }
 
-// once tries it once. A server that takes a call and is silent, as one is behind a
-// network that went away, is left for a new connection.
-func (c *Client) once(ctx context.Context, method string, request, response proto.Message) (*Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, c.limit)
+// try makes the call once. A server that accepts the call and does not respond, as after a network failure, is
+// tried again with a new connection.
+func (c *Client) try(ctx context.Context, method string, request, response proto.Message) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.tryLimit)
 	defer cancel()
 	conn, err := c.connect(ctx)
 	if err == nil {
@@ -79,17 +77,17 @@ func (c *Client) once(ctx context.Context, method string, request, response prot
 	return conn, err
 }
 
-// isClosed is whether Close was called, as opposed to a connection's end by SetConfig.
+// isClosed reports whether Close was called, as opposed to a connection that SetConfig ended.
 func (c *Client) isClosed() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.closed
 }
 
-// connect gives the connection there is, or another.
+// connect returns the present connection, or connects.
 func (c *Client) connect(ctx context.Context) (*Conn, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock() // others wait for the same connection
+	defer c.mu.Unlock() // other calls wait for the same connection
 	if c.closed {
 		return nil, errClosed
 	}
@@ -105,44 +103,43 @@ func (c *Client) connect(ctx context.Context) (*Conn, error) {
 	return conn, nil
 }
 
-// Open makes the connection that the next call uses, so that it need not wait for that.
-// Where this fails the call tries it again.
+// Open connects in advance, so that the next call need not wait. If it fails, the call connects.
 func (c *Client) Open(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, c.limit)
+	ctx, cancel := context.WithTimeout(ctx, c.tryLimit)
 	defer cancel()
 	_, err := c.connect(ctx)
 	return err
 }
 
-// drop ends a connection that failed; the next may go elsewhere.
-func (c *Client) drop(conn *Conn, elsewhere bool) {
+// drop closes a connection that failed; the next one may use another address.
+func (c *Client) drop(conn *Conn, nextAddress bool) {
 	if conn == nil {
 		return
 	}
 	c.mu.Lock()
 	if c.conn == conn {
 		c.conn = nil
-		if elsewhere {
+		if nextAddress {
 			c.current++
 		}
 	}
 	c.mu.Unlock()
-	_ = conn.Close() // which does not fail
+	_ = conn.Close() // never fails
 }
 
-// SetConfig is for the calls from now on, which connect anew: after a token was
-// replaced. Those that wait are made again.
+// SetConfig sets the configuration of later calls, which use a new connection, for example after a token was
+// renewed. Pending calls are made again.
 func (c *Client) SetConfig(config Config) {
 	c.mu.Lock()
 	conn := c.conn
 	c.config, c.conn = config, nil
 	c.mu.Unlock()
 	if conn != nil {
-		_ = conn.Close() // which does not fail
+		_ = conn.Close() // never fails
 	}
 }
 
-// Close ends the calls that wait and all later ones.
+// Close ends the pending calls; later calls fail.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	conn := c.conn

@@ -15,9 +15,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// serve answers the calls of each connection, but for those of the first ones, of which
-// it says when a call has come.
-func serve(t *testing.T, silent int32) (address string, came <-chan struct{}) {
+// serve answers the calls of each connection, except those of the first silent connections. Each call is
+// reported on the channel.
+func serve(t *testing.T, silent int32) (address string, received <-chan struct{}) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -41,7 +41,7 @@ func serve(t *testing.T, silent int32) (address string, came <-chan struct{}) {
 				}
 				calls <- struct{}{}
 				if answers {
-					_, err = c.Write(answerFrame(t, &yarnpb.RpcResponseHeader{CallId: new(uint32(id)), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()},
+					_, err = c.Write(responseFrame(t, &yarnpb.RpcResponseHeader{CallId: new(uint32(id)), Status: yarnpb.RpcResponseHeader_SUCCESS.Enum()},
 						&yarnpb.KillApplicationResponse{IsKillCompleted: new(true)}))
 				}
 			}
@@ -55,7 +55,7 @@ func serve(t *testing.T, silent int32) (address string, came <-chan struct{}) {
 	return l.Addr().String(), calls
 }
 
-// readCall reads one frame of a client's and gives its call's number.
+// readCall reads one frame of a client and returns its call number.
 func readCall(r io.Reader) (int32, error) {
 	var size [4]byte
 	if _, err := io.ReadFull(r, size[:]); err != nil {
@@ -74,31 +74,31 @@ func callKill(ctx context.Context, c *Client) error {
 	var m yarnpb.KillApplicationResponse
 	err := c.Call(ctx, "m", &yarnpb.GetNewApplicationRequest{}, &m)
 	if err == nil && !m.GetIsKillCompleted() {
-		err = errors.New("the answer is another's")
+		err = errors.New("the response is for another call")
 	}
 	return err
 }
 
-// Ensure a server that hangs is left for a connection that answers.
+// TestHungServer: after a server hangs, the call is made again with a new connection.
 func TestHungServer(t *testing.T) {
 	t.Parallel()
 	address, _ := serve(t, 2)
 	c := NewClient([]string{address}, time.Minute, Config{Protocol: "p", User: "u"})
 	defer c.Close()
-	c.limit = 50 * time.Millisecond
+	c.tryLimit = 50 * time.Millisecond
 	if err := callKill(t.Context(), c); err != nil {
 		t.Error(err)
 	}
 }
 
-// Ensure a server that always hangs is told in one line, as one that nobody reaches, not as
-// the end of the caller's context.
+// TestAlwaysHung: a server that always hangs is reported as unreachable in one line, and not as the end of the
+// caller's context.
 func TestAlwaysHung(t *testing.T) {
 	t.Parallel()
 	address, _ := serve(t, 1000)
 	c := NewClient([]string{address}, 100*time.Millisecond, Config{Protocol: "p", User: "u"})
 	defer c.Close()
-	c.limit = 50 * time.Millisecond
+	c.tryLimit = 50 * time.Millisecond
 	err := callKill(t.Context(), c)
 	if !errors.Is(err, ErrUnreachable) || strings.Contains(err.Error(), "\n") {
 		t.Error(err)
@@ -106,19 +106,19 @@ func TestAlwaysHung(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := callKill(ctx, c); errors.Is(err, ErrUnreachable) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("at the end of the caller's time: %v", err)
+		t.Errorf("after the caller's deadline: %v", err)
 	}
 }
 
-// Ensure a call that waits is made again when its token is replaced under it.
+// TestSetConfigUnderCall: a pending call is made again when its token is replaced.
 func TestSetConfigUnderCall(t *testing.T) {
 	t.Parallel()
-	address, came := serve(t, 1)
+	address, received := serve(t, 1)
 	c := NewClient([]string{address}, time.Minute, Config{Protocol: "p", User: "u"})
 	defer c.Close()
 	called := make(chan error, 1)
 	go func() { called <- callKill(t.Context(), c) }()
-	<-came
+	<-received
 	c.SetConfig(Config{Protocol: "p", User: "another"})
 	if err := <-called; err != nil {
 		t.Error(err)

@@ -17,18 +17,18 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Config says whom to call and as who.
+// Config has the protocol and the credentials of a connection.
 type Config struct {
 	Protocol string // the Java interface: org.apache.hadoop.yarn.api.ApplicationClientProtocolPB
-	User     string // of simple authentication
-	// Token proves who calls; nil for simple authentication.
+	User     string // for simple authentication
+	// Token authenticates the caller; nil for simple authentication.
 	Token *credentials.Token
-	// Protections are the wanted ones of hadoop.rpc.protection (authentication,
-	// integrity, privacy), the first choice first; none leaves it to the server.
+	// Protections are the permitted values of hadoop.rpc.protection (authentication, integrity, privacy) in
+	// order of preference. If there are none, the server decides.
 	Protections []string
 }
 
-// qops are SASL's names of the wanted protections.
+// qops returns SASL's names of the permitted protections.
 func (c Config) qops() ([]string, error) {
 	var qops []string
 	for _, p := range c.Protections {
@@ -46,35 +46,35 @@ func (c Config) qops() ([]string, error) {
 	return qops, nil
 }
 
-// Limits of what has no deadline by its context.
+// Limits for calls whose context has no earlier deadline.
 const (
 	dialLimit = 10 * time.Second // to connect and authenticate
 	callLimit = 60 * time.Second // for one call
 )
 
-// Conn is one connection for one protocol. Its first failure ends it.
+// Conn is one connection for one protocol. It ends at its first failure.
 type Conn struct {
 	nc       net.Conn
 	protocol string
 	clientID []byte
-	reader   io.Reader // of the goroutine read, after Dial
-	in       *layer    // as reader; nil for none
+	reader   io.Reader      // used by the goroutine read, after Dial
+	in       *securityLayer // used like reader; nil without protection
 
-	writing sync.Mutex // held for one frame, so that protected ones keep their order
-	out     *layer     // guarded by writing; nil for none
+	writing sync.Mutex     // held for one frame, so that protected frames keep their order
+	out     *securityLayer // guarded by writing; nil without protection
 
 	mu    sync.Mutex
-	calls map[int32]chan<- answer // guarded by mu: those that wait
-	next  int32                   // guarded by mu
-	err   error                   // guarded by mu: why the connection has ended
+	calls map[int32]chan<- response // guarded by mu: pending calls
+	next  int32                     // guarded by mu
+	err   error                     // guarded by mu: why the connection has ended
 
 	done chan struct{} // closed when read has returned
 }
 
-// errClosed is why a connection ended that Close ended.
+// errClosed is the error of a connection after Close.
 var errClosed = errors.New("the connection is closed")
 
-// Dial connects to host:port. The context is that of connecting alone.
+// Dial connects to host:port. The context applies to connecting only.
 func Dial(ctx context.Context, address string, config Config) (*Conn, error) {
 	c, err := dial(ctx, address, config)
 	if err != nil {
@@ -97,15 +97,15 @@ func dial(ctx context.Context, address string, config Config) (*Conn, error) {
 	unwatch := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) }) // ends reads and writes
 	c := &Conn{
 		nc: nc, protocol: config.Protocol, clientID: make([]byte, 16), reader: bufio.NewReader(nc),
-		calls: map[int32]chan<- answer{}, done: make(chan struct{}),
+		calls: map[int32]chan<- response{}, done: make(chan struct{}),
 	}
 	if _, err = rand.Read(c.clientID); err == nil {
-		err = c.greet(config, qops)
+		err = c.handshake(config, qops)
 	}
 	if !unwatch() || err != nil {
-		_ = nc.Close() // it is of no use
+		_ = nc.Close() // the first error is returned
 		if ctx.Err() != nil {
-			err = context.Cause(ctx) // which ended what was read or written
+			err = context.Cause(ctx) // the deadline interrupted a read or write
 		}
 		return nil, err
 	}
@@ -113,8 +113,8 @@ func dial(ctx context.Context, address string, config Config) (*Conn, error) {
 	return c, nil
 }
 
-// greet begins the connection: version 9, no service class, and whether SASL follows.
-func (c *Conn) greet(config Config, qops []string) error {
+// handshake starts the connection: version 9, no service class, and whether SASL follows.
+func (c *Conn) handshake(config Config, qops []string) error {
 	hello := []byte{'h', 'r', 'p', 'c', 9, 0, 0}
 	if config.Token != nil {
 		hello[6] = 0xDF
@@ -124,13 +124,13 @@ func (c *Conn) greet(config Config, qops []string) error {
 	}
 	if config.Token != nil {
 		if err := c.authenticate(config.Token, qops); err != nil {
-			return fmt.Errorf("authenticate by the token of kind %s: %w", config.Token.Kind, err)
+			return fmt.Errorf("authenticate with the token of kind %s: %w", config.Token.Kind, err)
 		}
 		if c.in != nil {
-			c.reader = &unprotected{from: c.reader, in: c.in}
+			c.reader = &unwrapReader{from: c.reader, in: c.in}
 		}
 	}
-	frame, err := encodeFrame(contextCall, c.clientID, introduction(config.Protocol, config.User, config.Token))
+	frame, err := encodeFrame(contextCall, c.clientID, connectionContext(config.Protocol, config.User, config.Token))
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (c *Conn) write(frame []byte, deadline time.Time) error {
 	return err
 }
 
-// read hands answers to the calls that wait, until the connection ends.
+// read passes responses to pending calls until the connection ends.
 func (c *Conn) read() {
 	defer close(c.done)
 	for {
@@ -161,36 +161,36 @@ func (c *Conn) read() {
 			return
 		}
 		if a.header.GetStatus() == yarnpb.RpcResponseHeader_FATAL {
-			c.fail(a.refusal())
+			c.fail(a.exception())
 			return
 		}
 		id := int32(a.header.GetCallId())
 		c.mu.Lock()
-		waits := c.calls[id]
+		reply := c.calls[id]
 		delete(c.calls, id)
 		c.mu.Unlock()
-		if waits != nil { // else its call was given up
-			waits <- a
+		if reply != nil { // otherwise the call was canceled
+			reply <- a
 		}
 	}
 }
 
-// fail ends the connection and every call that waits.
+// fail ends the connection and every pending call.
 func (c *Conn) fail(err error) {
 	c.mu.Lock()
 	if c.err == nil {
 		c.err = err
 	}
-	for id, waits := range c.calls {
-		close(waits)
+	for id, reply := range c.calls {
+		close(reply)
 		delete(c.calls, id)
 	}
 	c.mu.Unlock()
 	_ = c.nc.Close() // ends read and write
 }
 
-// Call makes one call and reads its answer into response. It ends with its context,
-// or after a minute. An exception of the server's is a *RemoteError.
+// Call makes one call and decodes its response. It returns when the context ends, or after a minute. A
+// server's exception is returned as a *RemoteError.
 func (c *Conn) Call(ctx context.Context, method string, request, response proto.Message) error {
 	if err := c.call(ctx, method, request, response); err != nil {
 		return fmt.Errorf("%s: %w", method, err)
@@ -201,7 +201,7 @@ func (c *Conn) Call(ctx context.Context, method string, request, response proto.
 func (c *Conn) call(ctx context.Context, method string, request, response proto.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	id, waits, err := c.register()
+	id, reply, err := c.register()
 	if err != nil {
 		return err
 	}
@@ -209,56 +209,56 @@ func (c *Conn) call(ctx context.Context, method string, request, response proto.
 		MethodName: &method, DeclaringClassProtocolName: &c.protocol, ClientProtocolVersion: proto.Uint64(1),
 	}, request)
 	if err != nil {
-		c.forget(id)
+		c.unregister(id)
 		return err
 	}
 	deadline, _ := ctx.Deadline() // callLimit at the latest
 	if err := c.write(frame, deadline); err != nil {
-		c.fail(fmt.Errorf("send a call: %w", err)) // half of it may be on its way
+		c.fail(fmt.Errorf("send a call: %w", err)) // a part of it may have been sent
 		return c.reason()
 	}
 	select {
-	case a, ok := <-waits:
+	case a, ok := <-reply:
 		if !ok {
 			return c.reason()
 		}
-		if err := a.refusal(); err != nil {
+		if err := a.exception(); err != nil {
 			return err
 		}
-		return a.message(response)
+		return a.decode(response)
 	case <-ctx.Done():
-		c.forget(id)
+		c.unregister(id)
 		return context.Cause(ctx)
 	}
 }
 
-func (c *Conn) register() (int32, <-chan answer, error) {
-	waits := make(chan answer, 1)
+func (c *Conn) register() (int32, <-chan response, error) {
+	reply := make(chan response, 1)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.err != nil {
 		return 0, nil, c.err
 	}
 	id := c.next
-	c.next = (c.next + 1) & 0x7FFFFFFF // negative ones have meanings
-	c.calls[id] = waits
-	return id, waits, nil
+	c.next = (c.next + 1) & 0x7FFFFFFF // negative numbers have special meanings
+	c.calls[id] = reply
+	return id, reply, nil
 }
 
-func (c *Conn) forget(id int32) {
+func (c *Conn) unregister(id int32) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.calls, id)
 }
 
-// reason is why the connection has ended.
+// reason returns the error that ended the connection, or nil.
 func (c *Conn) reason() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Close ends the connection and the calls that wait, and waits for its goroutine.
+// Close ends the connection and the pending calls, and waits for the connection's goroutine.
 func (c *Conn) Close() error {
 	c.fail(errClosed)
 	<-c.done

@@ -14,7 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// listen is a server that does this with each connection.
+// listen starts a server that calls serve with each connection.
 func listen(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -40,12 +40,12 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-// silent reads and never answers.
+// silent reads and never responds.
 func silent(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
 var token = &credentials.Token{Identifier: []byte("i"), Password: []byte("p"), Kind: credentials.AMRM}
 
-// Ensure a server that hangs holds nobody beyond the context.
+// TestSilence: a server that hangs does not block a call beyond its context.
 func TestSilence(t *testing.T) {
 	t.Parallel()
 	address := listen(t, silent)
@@ -75,7 +75,7 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// Ensure a Client ends at its limit, saying what was tried, and at Close.
+// TestNobodyThere: a Client's call ends after retryFor, with an error that names the addresses, and after Close.
 func TestNobodyThere(t *testing.T) {
 	t.Parallel()
 	gone := listen(t, func(net.Conn) {})
@@ -92,7 +92,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// Ensure a server of another kind is told from Hadoop's.
+// TestNoHadoop: the error for a server that is not Hadoop's asks whether it is one.
 func TestNoHadoop(t *testing.T) {
 	t.Parallel()
 	address := listen(t, func(c net.Conn) {

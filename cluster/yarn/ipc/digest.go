@@ -11,56 +11,56 @@ import (
 	"strings"
 )
 
-// Qualities of protection of SASL, from the least.
+// Qualities of protection in SASL, weakest first.
 const (
-	qopAuth = "auth"      // who speaks is proven once
+	qopAuth = "auth"      // the peers authenticate each other once
 	qopInt  = "auth-int"  // each message is signed
 	qopConf = "auth-conf" // each message is encrypted
 )
 
-// digest is one authentication by DIGEST-MD5 (RFC 2831).
+// digest is one authentication with DIGEST-MD5 (RFC 2831).
 type digest struct {
 	user, password string
 	uri            string // protocol/server
 	cnonce         string
 
-	realm, nonce, qop, cipher string // of the challenge, and chosen from it
+	realm, nonce, qop, cipher string // from the challenge
 }
 
-// newDigest is an authentication by what a token holds, in base64.
+// newDigest returns an authentication with a token's identifier and password in base64.
 func newDigest(user, password, uri string) *digest {
 	return &digest{user: user, password: password, uri: uri, cnonce: rand.Text()}
 }
 
-// respond answers a challenge with the first of the wanted qualities that the server
-// offers, or with the least it offers where none is wanted.
+// respond returns the response to a challenge, with the first of the wanted qualities of protection that the
+// server offers, or the weakest it offers if none is wanted.
 func (d *digest) respond(challenge string, wanted []string) (string, error) {
 	c, err := parseDirectives(challenge)
 	if err != nil {
 		return "", fmt.Errorf("read the server's challenge: %w", err)
 	}
 	if c["nonce"] == "" || (c["algorithm"] != "" && c["algorithm"] != "md5-sess") {
-		return "", errors.New("the server's challenge is not DIGEST-MD5's")
+		return "", errors.New("the server's challenge is not DIGEST-MD5")
 	}
 	d.realm, d.nonce = c["realm"], c["nonce"]
-	if d.qop, err = choose(wanted, c["qop"]); err != nil {
+	if d.qop, err = chooseQOP(wanted, c["qop"]); err != nil {
 		return "", err
 	}
 	response := fmt.Sprintf(`charset=utf-8,username="%s",realm="%s",nonce="%s",nc=00000001,cnonce="%s",digest-uri="%s",maxbuf=65536,response=%s,qop=%s`,
-		quote(d.user), quote(d.realm), quote(d.nonce), d.cnonce, quote(d.uri), d.proof("AUTHENTICATE:"), d.qop)
+		quote(d.user), quote(d.realm), quote(d.nonce), d.cnonce, quote(d.uri), d.responseValue("AUTHENTICATE:"), d.qop)
 	if d.qop == qopConf {
-		// Encryption by a stream cipher: the others of Java's need no less trust in MD5.
-		if d.cipher = "rc4"; !slices.Contains(list(c["cipher"]), d.cipher) {
-			return "", fmt.Errorf("the server encrypts by %s, not by rc4: set hadoop.rpc.protection to integrity, or allow rc4", c["cipher"])
+		// rc4 is sufficient: Java's other ciphers rely on MD5 as well.
+		if d.cipher = "rc4"; !slices.Contains(splitList(c["cipher"]), d.cipher) {
+			return "", fmt.Errorf("the server encrypts with %s, not with rc4: set hadoop.rpc.protection to integrity, or allow rc4", c["cipher"])
 		}
 		response += `,cipher="` + d.cipher + `"`
 	}
 	return response, nil
 }
 
-// choose picks the quality of protection.
-func choose(wanted []string, offer string) (string, error) {
-	offered := list(offer)
+// chooseQOP returns the first wanted quality of protection that the server offers.
+func chooseQOP(wanted []string, offer string) (string, error) {
+	offered := splitList(offer)
 	if len(offered) == 0 {
 		offered = []string{qopAuth}
 	}
@@ -72,24 +72,24 @@ func choose(wanted []string, offer string) (string, error) {
 			return w, nil
 		}
 	}
-	return "", fmt.Errorf("the server protects by %s, our configuration (hadoop.rpc.protection) allows %s",
+	return "", fmt.Errorf("the server offers %s, our configuration (hadoop.rpc.protection) allows %s",
 		strings.Join(offered, ", "), strings.Join(wanted, ", "))
 }
 
-// verify checks that the server knows the password too.
+// verify checks the server's proof that it knows the password.
 func (d *digest) verify(final string) error {
 	c, err := parseDirectives(final)
 	if err != nil {
 		return fmt.Errorf("read the server's proof: %w", err)
 	}
-	if !hmac.Equal([]byte(c["rspauth"]), []byte(d.proof(":"))) {
-		return errors.New("the server does not know the token's password: is it another's?")
+	if !hmac.Equal([]byte(c["rspauth"]), []byte(d.responseValue(":"))) {
+		return errors.New("the server does not know the token's password: does the token belong to another cluster?")
 	}
 	return nil
 }
 
-// proof is the response of one side, whose A2 begins as told.
-func (d *digest) proof(a2 string) string {
+// responseValue computes the response of one side; a2 is the beginning of its A2.
+func (d *digest) responseValue(a2 string) string {
 	a2 += d.uri
 	if d.qop != qopAuth {
 		a2 += ":00000000000000000000000000000000"
@@ -108,13 +108,13 @@ func sum(b []byte) []byte {
 
 func hexSum(s string) string { return hex.EncodeToString(sum([]byte(s))) }
 
-// quote escapes what is written between quotation marks.
+// quote escapes a quoted string.
 func quote(s string) string {
 	return strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s)
 }
 
-// list splits a value of words between commas.
-func list(s string) []string {
+// splitList splits a comma-separated list.
+func splitList(s string) []string {
 	var words []string
 	for w := range strings.SplitSeq(s, ",") {
 		if w = strings.TrimSpace(w); w != "" {
@@ -124,8 +124,8 @@ func list(s string) []string {
 	return words
 }
 
-// parseDirectives reads name=value and name="value", between commas. A name that
-// comes again replaces, which is of use to nobody.
+// parseDirectives parses name=value and name="value", separated by commas. The last of several values of a
+// name counts.
 func parseDirectives(s string) (map[string]string, error) {
 	found := map[string]string{}
 	for s = strings.TrimLeft(s, " ,\t"); s != ""; s = strings.TrimLeft(s, " ,\t") {

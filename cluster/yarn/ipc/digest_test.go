@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Ensure the example of RFC 2831 comes out.
+// TestDigestExample: the example of RFC 2831 has the right response.
 func TestDigestExample(t *testing.T) {
 	t.Parallel()
 	d := &digest{user: "chris", password: "secret", uri: "imap/elwood.innosoft.com", cnonce: "OA6MHXh6VqTrRk"}
@@ -18,11 +18,11 @@ func TestDigestExample(t *testing.T) {
 		t.Error(err)
 	}
 	if err := d.verify("rspauth=00000000000000000000000000000000"); err == nil {
-		t.Error("a server that does not know the password is believed")
+		t.Error("a server that does not know the password is accepted")
 	}
 }
 
-// Ensure what both want is chosen, and that nothing in common is an error.
+// TestChoice: the best common quality of protection is chosen; if there is none, respond returns an error.
 func TestChoice(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ challenge, wanted, want, err string }{
@@ -38,7 +38,7 @@ func TestChoice(t *testing.T) {
 		{`nonce`, "", "", "no value"},
 	} {
 		d := newDigest("u", "p", "a/b")
-		_, err := d.respond(tt.challenge, list(tt.wanted))
+		_, err := d.respond(tt.challenge, splitList(tt.wanted))
 		if (tt.err == "") != (err == nil) || (err != nil && !strings.Contains(err.Error(), tt.err)) {
 			t.Errorf("%s: %v", tt.challenge, err)
 		}
@@ -48,27 +48,27 @@ func TestChoice(t *testing.T) {
 	}
 }
 
-// pair are both sides' layers after an authentication.
-func pair(t testing.TB, qop string) (ours, theirs [2]*layer) {
+// pair returns the security layers of both sides after an authentication.
+func pair(t testing.TB, qop string) (ours, theirs [2]*securityLayer) {
 	t.Helper()
 	d := newDigest("u", "p", "a/b")
 	if _, err := d.respond(`realm="default",nonce="n",qop="auth-int,auth-conf",cipher="rc4"`, []string{qop}); err != nil {
 		t.Fatal(err)
 	}
-	for i, to := range []*[2]*layer{&ours, &theirs} {
-		out, in, err := d.layers()
+	for i, to := range []*[2]*securityLayer{&ours, &theirs} {
+		out, in, err := d.securityLayers()
 		if err != nil {
 			t.Fatal(err)
 		}
-		*to = [2]*layer{out, in}
+		*to = [2]*securityLayer{out, in}
 		if i == 1 { // the other side sends what we receive
-			*to = [2]*layer{in, out}
+			*to = [2]*securityLayer{in, out}
 		}
 	}
 	return ours, theirs
 }
 
-// Ensure protected messages arrive as they were, once and in order.
+// TestLayers: protected messages are received unchanged, once and in order.
 func TestLayers(t *testing.T) {
 	t.Parallel()
 	for _, qop := range []string{qopInt, qopConf} {
@@ -79,17 +79,17 @@ func TestLayers(t *testing.T) {
 				t.Errorf("%s: %.20q became %.20q: %v", qop, text, got, err)
 			}
 			if _, err := theirs[1].unwrap(wrapped); err == nil {
-				t.Errorf("%s: the same message is taken twice", qop)
+				t.Errorf("%s: the same message is accepted twice", qop)
 			}
 		}
 		ours, theirs = pair(t, qop)
 		changed := ours[0].wrap([]byte("message"))
 		if qop == qopConf && bytes.Contains(changed, []byte("message")) {
-			t.Error("what is encrypted can be read")
+			t.Error("the encrypted message is readable")
 		}
 		changed[0] ^= 1
 		if _, err := theirs[1].unwrap(changed); err == nil {
-			t.Errorf("%s: a changed message is taken", qop)
+			t.Errorf("%s: a changed message is accepted", qop)
 		}
 	}
 }

@@ -1,10 +1,8 @@
-// Package ipc calls Hadoop's servers: IPC version 9 over TCP, with the user's name
-// alone (simple authentication) or with a token over SASL DIGEST-MD5, whose quality of
-// protection may be auth, auth-int or auth-conf.
+// Package ipc implements a client of Hadoop's IPC version 9 over TCP, with simple authentication by the user's
+// name or with a token and SASL DIGEST-MD5, whose quality of protection may be auth, auth-int or auth-conf.
 //
-// Conn is one connection, which ends at its first failure. Client connects when it is
-// called and again after a failure; it knows several addresses, of which the active
-// one answers. Both may be used from any goroutine.
+// Conn is one connection, which ends at its first failure. Client connects when it is called, and again after
+// a failure; with several addresses it finds the active server. Both are safe for concurrent use.
 //
-// Kerberos would enter in Conn.authenticate, beside the token.
+// Kerberos would be a second method in Conn.authenticate.
 package ipc

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// RemoteError is an exception that a server answered with.
+// RemoteError is an exception of a server.
 type RemoteError struct {
 	Class string // without its package: InvalidToken, SafeModeException
 	Text  string // the first line of its message
-	Stack string // the rest, Java's stack
+	Stack string // the rest: Java's stack trace
 }
 
-// NewRemoteError takes a class name with its package and a message with a stack. A
-// message may repeat the class.
+// NewRemoteError returns the error for an exception. class has a package; message may begin with the class and
+// end with a stack trace.
 func NewRemoteError(class, message string) *RemoteError {
 	text, stack, _ := strings.Cut(message, "\n")
 	text = strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(text, class), ":"))
@@ -32,8 +32,7 @@ func (e *RemoteError) Error() string {
 	return e.Class + ": " + e.Text
 }
 
-// IsException says that an error is one of these exceptions of a server: class names
-// without a package.
+// IsException reports whether an error is one of these exceptions of a server. Class names have no package.
 func IsException(err error, classes ...string) bool {
 	e, ok := errors.AsType[*RemoteError](err)
 	if !ok {
@@ -42,8 +41,8 @@ func IsException(err error, classes ...string) bool {
 	return slices.Contains(classes, e.Class)
 }
 
-// Answered says that a server answered, if only by an exception: the connection is
-// fine, and the same request would bring the same.
+// Answered reports whether a server answered a call that returned err, with success or an exception: then the
+// connection works, and the same request would have the same result.
 func Answered(err error) bool {
 	_, ok := errors.AsType[*RemoteError](err)
 	return err == nil || ok

@@ -12,16 +12,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// maxFrame is more than any answer is long: Hadoop's own limit for a client is 128 MB.
+// maxFrame bounds the size of a response. It is Hadoop's own limit for clients, 128 MB.
 const maxFrame = 128 << 20
 
-// Call numbers that are not calls.
+// Call numbers with special meanings.
 const (
 	contextCall = -3
 	saslCall    = -33
 )
 
-// encodeFrame makes what goes over the wire as one:
+// encodeFrame encodes a frame:
 //
 //	+-----------------+----------------------------+------------------------+
 //	| length, 4 bytes | varint, RpcRequestHeader   | varint, message …      |
@@ -39,51 +39,51 @@ func encodeFrame(callID int32, clientID []byte, messages ...proto.Message) ([]by
 		}
 	}
 	if b.Len() > maxFrame {
-		return nil, fmt.Errorf("a request of %d bytes is too long", b.Len())
+		return nil, fmt.Errorf("a request of %d bytes is too large", b.Len())
 	}
 	binary.BigEndian.PutUint32(b.Bytes(), uint32(b.Len()-4))
 	return b.Bytes(), nil
 }
 
-// answer is a frame that a server sent: its header, and the message behind it.
-type answer struct {
+// response is a frame from the server: the header, and the message after it.
+type response struct {
 	header *yarnpb.RpcResponseHeader
 	rest   []byte
 }
 
-// readFrame reads one answer, which may be a refusal.
-func readFrame(r io.Reader) (answer, error) {
+// readFrame reads one response, which may be an exception.
+func readFrame(r io.Reader) (response, error) {
 	var size [4]byte
 	if _, err := io.ReadFull(r, size[:]); err != nil {
-		return answer{}, err
+		return response{}, err
 	}
 	n := binary.BigEndian.Uint32(size[:])
 	if n > maxFrame {
-		return answer{}, fmt.Errorf("the server sends %d bytes at once: is it a Hadoop IPC server?", n)
+		return response{}, fmt.Errorf("the server sends %d bytes at once: is it a Hadoop IPC server?", n)
 	}
-	var b bytes.Buffer // grows with what comes, not with what is announced
+	var b bytes.Buffer // grows with the received bytes, not with the announced size
 	if _, err := io.CopyN(&b, r, int64(n)); err != nil {
-		return answer{}, fmt.Errorf("read an answer of %d bytes: %w", n, err)
+		return response{}, fmt.Errorf("read a response of %d bytes: %w", n, err)
 	}
 	header := &yarnpb.RpcResponseHeader{}
 	if err := unmarshalFrom(&b, header); err != nil {
-		return answer{}, fmt.Errorf("read the header of an answer: %w", err)
+		return response{}, fmt.Errorf("read the header of a response: %w", err)
 	}
-	return answer{header, b.Bytes()}, nil
+	return response{header, b.Bytes()}, nil
 }
 
-// unmarshalFrom reads one message with its length before it.
+// unmarshalFrom reads one message that is preceded by its length.
 func unmarshalFrom(b *bytes.Buffer, m proto.Message) error {
 	return protodelim.UnmarshalOptions{MaxSize: maxFrame}.UnmarshalFrom(b, m)
 }
 
-// message reads what is behind the header.
-func (a answer) message(m proto.Message) error {
+// decode decodes the message after the header.
+func (a response) decode(m proto.Message) error {
 	return unmarshalFrom(bytes.NewBuffer(a.rest), m)
 }
 
-// refusal is the server's error, if it is one.
-func (a answer) refusal() error {
+// exception returns the server's exception as an error, or nil if the call succeeded.
+func (a response) exception() error {
 	if a.header.GetStatus() == yarnpb.RpcResponseHeader_SUCCESS {
 		return nil
 	}

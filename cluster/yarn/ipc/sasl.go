@@ -13,8 +13,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// authenticate proves to the server that the token is ours. What follows is protected
-// as was agreed on.
+// authenticate authenticates with the token. Later messages have the negotiated protection.
 func (c *Conn) authenticate(token *credentials.Token, qops []string) error {
 	if err := c.sendSASL(&yarnpb.RpcSasl{State: yarnpb.RpcSasl_NEGOTIATE.Enum()}); err != nil {
 		return err
@@ -29,7 +28,7 @@ func (c *Conn) authenticate(token *credentials.Token, qops []string) error {
 		case m.GetState() == yarnpb.RpcSasl_NEGOTIATE && d == nil:
 			auth := tokenAuth(m.GetAuths())
 			if auth == nil {
-				return fmt.Errorf("the server takes no token: it offers %s", offers(m.GetAuths()))
+				return fmt.Errorf("the server accepts no tokens: it offers %s", methods(m.GetAuths()))
 			}
 			encode := base64.StdEncoding.EncodeToString
 			d = newDigest(encode(token.Identifier), encode(token.Password), auth.GetProtocol()+"/"+auth.GetServerId())
@@ -46,15 +45,15 @@ func (c *Conn) authenticate(token *credentials.Token, qops []string) error {
 			if err := d.verify(string(m.GetToken())); err != nil {
 				return err
 			}
-			c.out, c.in, err = d.layers()
+			c.out, c.in, err = d.securityLayers()
 			return err
 		default:
-			return fmt.Errorf("the server answers %s in the middle of the authentication", m.GetState())
+			return fmt.Errorf("the server answers %s during the authentication", m.GetState())
 		}
 	}
 }
 
-// tokenAuth is the way in for tokens.
+// tokenAuth returns the method for tokens, or nil if the server does not offer it.
 func tokenAuth(auths []*yarnpb.RpcSasl_SaslAuth) *yarnpb.RpcSasl_SaslAuth {
 	for _, a := range auths {
 		if a.GetMethod() == "TOKEN" && a.GetMechanism() == "DIGEST-MD5" {
@@ -64,7 +63,7 @@ func tokenAuth(auths []*yarnpb.RpcSasl_SaslAuth) *yarnpb.RpcSasl_SaslAuth {
 	return nil
 }
 
-func offers(auths []*yarnpb.RpcSasl_SaslAuth) string {
+func methods(auths []*yarnpb.RpcSasl_SaslAuth) string {
 	var b bytes.Buffer
 	for i, a := range auths {
 		if i > 0 {
@@ -89,17 +88,17 @@ func (c *Conn) receiveSASL() (*yarnpb.RpcSasl, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := a.refusal(); err != nil {
+	if err := a.exception(); err != nil {
 		return nil, err
 	}
 	m := &yarnpb.RpcSasl{}
-	if err := a.message(m); err != nil {
-		return nil, fmt.Errorf("read an answer of the authentication: %w", err)
+	if err := a.decode(m); err != nil {
+		return nil, fmt.Errorf("read a response of the authentication: %w", err)
 	}
 	return m, nil
 }
 
-// protect makes what is sent of a frame.
+// protect wraps a frame if the connection has protection.
 func (c *Conn) protect(frame []byte) ([]byte, error) {
 	if c.out == nil {
 		return frame, nil
@@ -107,25 +106,24 @@ func (c *Conn) protect(frame []byte) ([]byte, error) {
 	return encodeFrame(saslCall, []byte{}, &yarnpb.RpcSasl{State: yarnpb.RpcSasl_WRAP.Enum(), Token: c.out.wrap(frame)})
 }
 
-// unprotected reads the frames inside of protected messages, which need not begin and
-// end together.
-type unprotected struct {
+// unwrapReader reads the frames within protected messages, whose boundaries may differ.
+type unwrapReader struct {
 	from io.Reader
-	in   *layer
+	in   *securityLayer
 	rest []byte
 }
 
-func (u *unprotected) Read(b []byte) (int, error) {
+func (u *unwrapReader) Read(b []byte) (int, error) {
 	for len(u.rest) == 0 {
 		a, err := readFrame(u.from)
 		if err != nil {
 			return 0, err
 		}
-		if err := a.refusal(); err != nil {
+		if err := a.exception(); err != nil {
 			return 0, err
 		}
 		m := &yarnpb.RpcSasl{}
-		if err := a.message(m); err != nil || m.GetState() != yarnpb.RpcSasl_WRAP {
+		if err := a.decode(m); err != nil || m.GetState() != yarnpb.RpcSasl_WRAP {
 			return 0, errors.Join(fmt.Errorf("want a protected message, got %s", m.GetState()), err)
 		}
 		if u.rest, err = u.in.unwrap(m.GetToken()); err != nil {
@@ -137,9 +135,9 @@ func (u *unprotected) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// introduction tells the server which protocol is spoken, and by whom where no token
-// tells it: a user's name beside a token is refused.
-func introduction(protocol, user string, token *credentials.Token) proto.Message {
+// connectionContext returns the context with the protocol, and with the user if there is no token: servers
+// reject a user's name beside a token.
+func connectionContext(protocol, user string, token *credentials.Token) proto.Message {
 	m := &yarnpb.IpcConnectionContext{Protocol: &protocol}
 	if token == nil {
 		m.UserInfo = &yarnpb.UserInformation{EffectiveUser: &user}

@@ -8,13 +8,13 @@ import (
 	"errors"
 )
 
-// layer protects messages in one direction as RFC 2831 has it:
+// securityLayer protects the messages of one direction as in RFC 2831:
 //
 //	auth-int   message | HMAC, 10 bytes         | 0x0001 | sequence, 4 bytes
 //	auth-conf  message | HMAC, both encrypted   | 0x0001 | sequence, 4 bytes
 //
-// One goroutine at a time uses it.
-type layer struct {
+// It is not safe for concurrent use.
+type securityLayer struct {
 	sign     []byte
 	cipher   *rc4.Cipher // nil for auth-int
 	sequence uint32
@@ -25,21 +25,21 @@ const (
 	trailerSize = macSize + 2 + 4
 )
 
-// layers are those of what is sent and what is received, or nil for auth alone.
-func (d *digest) layers() (send, receive *layer, err error) {
+// securityLayers returns those of the sent and the received messages, or nil without protection.
+func (d *digest) securityLayers() (send, receive *securityLayer, err error) {
 	if d.qop == qopAuth {
 		return nil, nil, nil
 	}
-	if send, err = d.layer("client-to-server"); err != nil {
+	if send, err = d.securityLayer("client-to-server"); err != nil {
 		return nil, nil, err
 	}
-	receive, err = d.layer("server-to-client")
+	receive, err = d.securityLayer("server-to-client")
 	return send, receive, err
 }
 
-func (d *digest) layer(direction string) (*layer, error) {
+func (d *digest) securityLayer(direction string) (*securityLayer, error) {
 	h := sum(d.a1())
-	l := &layer{sign: sum(append(append([]byte{}, h...), "Digest session key to "+direction+" signing key magic constant"...))}
+	l := &securityLayer{sign: sum(append(append([]byte{}, h...), "Digest session key to "+direction+" signing key magic constant"...))}
 	if d.qop != qopConf {
 		return l, nil
 	}
@@ -48,8 +48,8 @@ func (d *digest) layer(direction string) (*layer, error) {
 	return l, err
 }
 
-// mac is the signature of the message that has the sequence's number.
-func (l *layer) mac(message []byte) []byte {
+// mac returns the signature of a message with the present sequence number.
+func (l *securityLayer) mac(message []byte) []byte {
 	m := hmac.New(md5.New, l.sign)
 	var n [4]byte
 	binary.BigEndian.PutUint32(n[:], l.sequence)
@@ -58,8 +58,8 @@ func (l *layer) mac(message []byte) []byte {
 	return m.Sum(nil)[:macSize]
 }
 
-// wrap protects a message that is sent.
-func (l *layer) wrap(message []byte) []byte {
+// wrap protects a message before it is sent.
+func (l *securityLayer) wrap(message []byte) []byte {
 	out := append(append(make([]byte, 0, len(message)+trailerSize), message...), l.mac(message)...)
 	if l.cipher != nil {
 		l.cipher.XORKeyStream(out, out)
@@ -70,23 +70,23 @@ func (l *layer) wrap(message []byte) []byte {
 	return out
 }
 
-var errWrapped = errors.New("a protected message was changed on its way")
+var errTampered = errors.New("a protected message was modified in transit")
 
-// unwrap checks a message that was received, and takes the protection off.
-func (l *layer) unwrap(wrapped []byte) ([]byte, error) {
+// unwrap verifies and decrypts a received message.
+func (l *securityLayer) unwrap(wrapped []byte) ([]byte, error) {
 	if len(wrapped) < trailerSize {
-		return nil, errWrapped
+		return nil, errTampered
 	}
 	body, trailer := append([]byte{}, wrapped[:len(wrapped)-6]...), wrapped[len(wrapped)-6:]
 	if trailer[0] != 0 || trailer[1] != 1 || binary.BigEndian.Uint32(trailer[2:]) != l.sequence {
-		return nil, errWrapped
+		return nil, errTampered
 	}
 	if l.cipher != nil {
 		l.cipher.XORKeyStream(body, body)
 	}
 	message, mac := body[:len(body)-macSize], body[len(body)-macSize:]
 	if !hmac.Equal(mac, l.mac(message)) {
-		return nil, errWrapped
+		return nil, errTampered
 	}
 	l.sequence++
 	return message, nil

@@ -8,7 +8,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 )
 
-// service is one of the ResourceManager's.
+// service is a service of the ResourceManager: its address property, default port and protocol.
 type service struct {
 	property, port, protocol string
 }
@@ -18,15 +18,14 @@ var (
 	schedulerService = service{"yarn.resourcemanager.scheduler.address", "8030", "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB"}
 )
 
-// nodeProtocol is what NodeManagers speak with an ApplicationMaster.
+// nodeProtocol is the protocol between ApplicationMasters and NodeManagers.
 const nodeProtocol = "org.apache.hadoop.yarn.api.ContainerManagementProtocolPB"
 
-// ResourceManagers are where users call: host:port of the configuration's
-// ResourceManager, or of several of which one is active.
+// ResourceManagers returns the host:port of the configuration's ResourceManager, or of several of which one
+// is active.
 func ResourceManagers(conf *hadoopconf.Conf) ([]string, error) { return addresses(conf, clientService) }
 
-// addresses are those of a service: one, or of several ResourceManagers of which one
-// is active.
+// addresses returns the address of a service, or one per ResourceManager if several are configured.
 func addresses(conf *hadoopconf.Conf, s service) ([]string, error) {
 	suffixes := []string{""}
 	if conf.Get("yarn.resourcemanager.ha.enabled") == "true" {
@@ -57,7 +56,7 @@ func addresses(conf *hadoopconf.Conf, s service) ([]string, error) {
 	return found, nil
 }
 
-// protections are the configuration's, the first choice first.
+// protections returns the configured protections in order of preference.
 func protections(conf *hadoopconf.Conf) []string {
 	var found []string
 	for p := range strings.SplitSeq(conf.Get("hadoop.rpc.protection"), ",") {

@@ -5,10 +5,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// renewToken takes up the AMRM token of a ResourceManager's answer, for this process's calls
-// and for the state of the next one. It returns false where the answer has none: a
-// ResourceManager sends another only when it has rolled its master key over
-// (yarn.resourcemanager.am-rm-tokens.master-key-rolling-interval-secs).
+// renewToken stores the AMRM token of a response, for this process's calls and for the state. It returns
+// false if the response has none: the ResourceManager sends a new token only after it has rolled over its
+// master key (yarn.resourcemanager.am-rm-tokens.master-key-rolling-interval-secs).
 func (m *Master) renewToken(t *yarnpb.Token) bool {
 	if len(t.GetIdentifier()) == 0 {
 		return false

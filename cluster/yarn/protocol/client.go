@@ -15,64 +15,62 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Client does what a user may with the ResourceManager. It may be used from any
-// goroutine.
+// Client calls the ResourceManager with a user's permissions. It is safe for concurrent use.
 type Client struct {
 	ipc *ipc.Client
 }
 
-// NewClient is a Client of the configuration's ResourceManager, which it tries to reach
-// for bridge.
-func NewClient(conf *hadoopconf.Conf, user string, bridge time.Duration) (*Client, error) {
+// NewClient returns a client of the configuration's ResourceManager. Calls are retried for retryFor while it
+// is unreachable.
+func NewClient(conf *hadoopconf.Conf, user string, retryFor time.Duration) (*Client, error) {
 	if conf.Get("hadoop.security.authentication") == "kerberos" {
-		return nil, errors.New("YARN asks for Kerberos (hadoop.security.authentication), which tfcluster does not know yet")
+		return nil, errors.New("YARN asks for Kerberos (hadoop.security.authentication), which tfcluster does not support yet")
 	}
 	at, err := addresses(conf, clientService)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{ipc: ipc.NewClient(at, bridge, ipc.Config{Protocol: clientService.protocol, User: user, Protections: protections(conf)})}, nil
+	return &Client{ipc: ipc.NewClient(at, retryFor, ipc.Config{Protocol: clientService.protocol, User: user, Protections: protections(conf)})}, nil
 }
 
-// Close ends the calls that wait, and the connection.
+// Close cancels pending calls and closes the connection.
 func (c *Client) Close() error { return c.ipc.Close() }
 
-// call makes a call that has a response of its type.
+// call makes a call and returns its response with the right type.
 func call[Q, R proto.Message](ctx context.Context, c *ipc.Client, method string, request Q, response R) (R, error) {
 	return response, c.Call(ctx, method, request, response)
 }
 
-// NewApplication gives a name for an application, and the most that a container may
-// have.
+// NewApplication returns a new application ID and the maximum size of a container.
 func (c *Client) NewApplication(ctx context.Context) (*yarnpb.ApplicationId, *yarnpb.Resource, error) {
 	r, err := call(ctx, c.ipc, "getNewApplication", &yarnpb.GetNewApplicationRequest{}, &yarnpb.GetNewApplicationResponse{})
 	return r.GetApplicationId(), r.GetMaximumCapability(), explain("ask YARN for a new application", err)
 }
 
-// Submit submits an application under the name it holds. Once more is as good.
+// Submit submits an application under the ID in its context. It may be repeated.
 func (c *Client) Submit(ctx context.Context, s *yarnpb.ApplicationSubmissionContext) error {
 	_, err := call(ctx, c.ipc, "submitApplication", &yarnpb.SubmitApplicationRequest{ApplicationSubmissionContext: s}, &yarnpb.SubmitApplicationResponse{})
 	return explain("submit "+ApplicationName(s.GetApplicationId())+" to queue "+s.GetQueue(), err)
 }
 
-// Report tells how an application is.
+// Report returns the report of an application.
 func (c *Client) Report(ctx context.Context, id *yarnpb.ApplicationId) (*yarnpb.ApplicationReport, error) {
 	r, err := call(ctx, c.ipc, "getApplicationReport", &yarnpb.GetApplicationReportRequest{ApplicationId: id}, &yarnpb.GetApplicationReportResponse{})
-	return r.GetApplicationReport(), explain("ask for "+ApplicationName(id), err)
+	return r.GetApplicationReport(), explain("query "+ApplicationName(id), err)
 }
 
-// Ended says that a state is an application's last.
+// Ended reports whether a state is final.
 func Ended(s yarnpb.YarnApplicationState) bool {
 	return s == yarnpb.YarnApplicationState_FINISHED || s == yarnpb.YarnApplicationState_FAILED || s == yarnpb.YarnApplicationState_KILLED
 }
 
-// poll is how often an application is asked for while it is waited for.
-const poll = 20 * time.Millisecond
+// pollInterval is the first interval at which Await queries an application.
+const pollInterval = 20 * time.Millisecond
 
-// Await asks for an application until it is as wanted, or has ended, which is an error
-// that tells why. It calls waiting, if it is not nil, with each report before.
+// Await queries an application until wanted returns true. If the application ends before, Await returns an
+// error with the reason. It calls waiting, if it is not nil, with each other report.
 func (c *Client) Await(ctx context.Context, id *yarnpb.ApplicationId, wanted func(*yarnpb.ApplicationReport) bool, waiting func(*yarnpb.ApplicationReport)) (*yarnpb.ApplicationReport, error) {
-	pause := poll
+	pause := pollInterval
 	for {
 		r, err := c.Report(ctx, id)
 		if err != nil {
@@ -96,9 +94,9 @@ func (c *Client) Await(ctx context.Context, id *yarnpb.ApplicationId, wanted fun
 	}
 }
 
-// ended tells why an application has ended.
+// ended returns the error for an application that has ended.
 func ended(r *yarnpb.ApplicationReport) error {
-	is := refusal("", r.GetDiagnostics())
+	is := classify("", r.GetDiagnostics())
 	if is == nil {
 		is = ErrGone
 	}
@@ -106,8 +104,8 @@ func ended(r *yarnpb.ApplicationReport) error {
 	return fmt.Errorf("%w: %s is %s: %s", is, ApplicationName(r.GetApplicationId()), r.GetYarnApplicationState(), why)
 }
 
-// AwaitMasterToken waits until an unmanaged application may have its master, and gives
-// that master's State.
+// AwaitMasterToken waits until YARN has activated an unmanaged application, and returns the State of its
+// master.
 func (c *Client) AwaitMasterToken(ctx context.Context, id *yarnpb.ApplicationId, waiting func(*yarnpb.ApplicationReport)) (State, error) {
 	r, err := c.Await(ctx, id, func(r *yarnpb.ApplicationReport) bool { return len(r.GetAmRmToken().GetIdentifier()) > 0 }, waiting)
 	if err != nil {
@@ -116,65 +114,63 @@ func (c *Client) AwaitMasterToken(ctx context.Context, id *yarnpb.ApplicationId,
 	return State{Token: *credentials.FromProto(r.GetAmRmToken())}, nil
 }
 
-// Kill ends an application and its containers, and waits until it has ended. One that
-// has ended already is as good.
+// Kill kills an application and its containers, and waits until it has ended. It succeeds if the application
+// has ended already.
 func (c *Client) Kill(ctx context.Context, id *yarnpb.ApplicationId, why string) error {
 	_, err := call(ctx, c.ipc, "forceKillApplication", &yarnpb.KillApplicationRequest{ApplicationId: id, Diagnostics: &why}, &yarnpb.KillApplicationResponse{})
 	if err != nil {
-		return explain("end "+ApplicationName(id), err)
+		return explain("kill "+ApplicationName(id), err)
 	}
-	// The answer says of unmanaged ones that they have ended before they have.
+	// For unmanaged applications the response comes before they have ended.
 	_, err = c.Await(ctx, id, func(r *yarnpb.ApplicationReport) bool { return Ended(r.GetYarnApplicationState()) }, nil)
 	return err
 }
 
-// Applications are those that have one of the tags, ended or not.
+// Applications returns the reports of the applications with one of the tags, including ended ones.
 func (c *Client) Applications(ctx context.Context, tags ...string) ([]*yarnpb.ApplicationReport, error) {
 	r, err := call(ctx, c.ipc, "getApplications", &yarnpb.GetApplicationsRequest{ApplicationTags: tags}, &yarnpb.GetApplicationsResponse{})
-	return r.GetApplications(), explain("ask for applications", err)
+	return r.GetApplications(), explain("list applications", err)
 }
 
-// Containers are those of an application's attempt that the ResourceManager knows: the
-// ones that have not ended.
+// Containers returns the containers of an application's attempt that have not completed.
 func (c *Client) Containers(ctx context.Context, attempt *yarnpb.ApplicationAttemptId) ([]*yarnpb.ContainerReport, error) {
 	r, err := call(ctx, c.ipc, "getContainers", &yarnpb.GetContainersRequest{ApplicationAttemptId: attempt}, &yarnpb.GetContainersResponse{})
-	return r.GetContainers(), explain("ask for the containers of "+ApplicationName(attempt.GetApplicationId()), err)
+	return r.GetContainers(), explain("list the containers of "+ApplicationName(attempt.GetApplicationId()), err)
 }
 
-// Running are the applications of a type that have their master and have not ended.
+// Running returns the running applications of a type.
 func (c *Client) Running(ctx context.Context, applicationType string) ([]*yarnpb.ApplicationReport, error) {
 	r, err := call(ctx, c.ipc, "getApplications", &yarnpb.GetApplicationsRequest{
 		ApplicationTypes: []string{applicationType}, ApplicationStates: []yarnpb.YarnApplicationState{yarnpb.YarnApplicationState_RUNNING},
 	}, &yarnpb.GetApplicationsResponse{})
-	return r.GetApplications(), explain("ask for the applications that run", err)
+	return r.GetApplications(), explain("list the running applications", err)
 }
 
-// Queue tells how full a queue is.
+// Queue returns a queue's state and statistics.
 func (c *Client) Queue(ctx context.Context, name string) (*yarnpb.QueueInfo, error) {
 	r, err := call(ctx, c.ipc, "getQueueInfo", &yarnpb.GetQueueInfoRequest{
 		QueueName: &name, IncludeApplications: new(false), IncludeChildQueues: new(false), Recursive: new(false),
 	}, &yarnpb.GetQueueInfoResponse{})
 	if err == nil && r.GetQueueInfo() == nil {
-		err = &ipc.RemoteError{Class: "YarnException", Text: "unknown queue " + name} // the answer to the same question
+		err = &ipc.RemoteError{Class: "YarnException", Text: "unknown queue " + name} // what other versions of YARN return
 	}
-	return r.GetQueueInfo(), explain("ask for queue "+name, err)
+	return r.GetQueueInfo(), explain("query queue "+name, err)
 }
 
-// NodeReports are those of the nodes that run.
+// NodeReports returns the reports of the running nodes.
 func (c *Client) NodeReports(ctx context.Context) ([]*yarnpb.NodeReport, error) {
 	r, err := call(ctx, c.ipc, "getClusterNodes", &yarnpb.GetClusterNodesRequest{NodeStates: []yarnpb.NodeState{yarnpb.NodeState_NS_RUNNING}}, &yarnpb.GetClusterNodesResponse{})
-	return r.GetNodeReports(), explain("ask for the nodes", err)
+	return r.GetNodeReports(), explain("list the nodes", err)
 }
 
-// Labels are the node labels that there are.
+// Labels returns the cluster's node labels.
 func (c *Client) Labels(ctx context.Context) ([]*yarnpb.NodeLabel, error) {
 	r, err := call(ctx, c.ipc, "getClusterNodeLabels", &yarnpb.GetClusterNodeLabelsRequest{}, &yarnpb.GetClusterNodeLabelsResponse{})
-	return r.GetNodeLabels(), explain("ask for node labels", err)
+	return r.GetNodeLabels(), explain("list the node labels", err)
 }
 
-// ResourceTypes are those that the ResourceManager knows: memory-mb, vcores,
-// yarn.io/gpu.
+// ResourceTypes returns the resource types of the cluster: memory-mb, vcores, yarn.io/gpu.
 func (c *Client) ResourceTypes(ctx context.Context) ([]*yarnpb.ResourceTypeInfo, error) {
 	r, err := call(ctx, c.ipc, "getResourceTypeInfo", &yarnpb.GetAllResourceTypeInfoRequest{}, &yarnpb.GetAllResourceTypeInfoResponse{})
-	return r.GetResourceTypeInfo(), explain("ask for resource types", err)
+	return r.GetResourceTypeInfo(), explain("list the resource types", err)
 }

@@ -1,25 +1,23 @@
-// Package protocol speaks YARN's three protocols, from the configuration's addresses:
-// Client with the ResourceManager for users, Master with its scheduler for an
-// ApplicationMaster, Nodes with the NodeManagers.
+// Package protocol implements clients of YARN's three protocols, with the addresses of a Hadoop
+// configuration: Client calls the ResourceManager as a user, Master calls its scheduler as an
+// ApplicationMaster, and Nodes calls the NodeManagers.
 //
-// A Master keeps what it asked for, so that it asks again when a ResourceManager was
-// restarted (resync), takes new tokens when keys are rolled over, and connects again.
-// What it needs to go on in another process is its State, which is secret.
+// A Master keeps its container requests, sends them again after the ResourceManager was restarted (resync),
+// renews its token when master keys are rolled over, and reconnects. State is what another process needs to
+// continue as the same ApplicationMaster; it is a secret.
 //
-// # A driver that dies
+// # Death of the driver
 //
-// An unmanaged ApplicationMaster that was killed can be taken over by another process
-// with the saved AMRM token, on one condition: the application was submitted with
-// keep_containers_across_application_attempts. Then the ResourceManager lets the same
-// attempt register again, begins its heartbeats anew at zero, and gives back every
-// container that lives, with new tokens for their NodeManagers. Without it the answer
-// is that the master is registered already, and only the end of the attempt is left.
+// Another process can continue as an unmanaged ApplicationMaster that was killed, with the saved AMRM token,
+// if the application was submitted with keep_containers_across_application_attempts. Then the
+// ResourceManager lets the same attempt register again, restarts its response IDs at zero, and returns every
+// running container, with new tokens for the NodeManagers. Otherwise it answers that the master is already
+// registered, and the attempt can only be ended.
 //
-// It has to happen within yarn.am.liveness-monitor.expiry-interval-ms (10 minutes,
-// unless an administrator says otherwise) of the last heartbeat. After it the
-// application has failed and its containers are ended: an unmanaged one gets no second
-// attempt, whatever its MaxAttempts. TestTakeOver and TestExpiry show both.
+// The registration must follow within yarn.am.liveness-monitor.expiry-interval-ms (10 minutes by default)
+// of the last heartbeat. After that the application has failed and its containers are killed: an unmanaged
+// one gets no second attempt, whatever its MaxAttempts. testRecovery and testExpiry show both.
 //
-// A managed ApplicationMaster that dies is started again by the ResourceManager as a
-// new attempt, with a token of its own, and gets its containers back in the same way.
+// A managed ApplicationMaster that dies is restarted by the ResourceManager as a new attempt with its own
+// token, and gets its containers back in the same way.
 package protocol

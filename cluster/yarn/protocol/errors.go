@@ -9,26 +9,26 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/ipc"
 )
 
-// What YARN refuses, and why it is silent.
+// Errors that callers distinguish.
 var (
 	ErrUnreachable = errors.New("YARN unreachable")
-	ErrQueue       = errors.New("no such queue, or not for this user")
-	ErrTooLarge    = errors.New("more than any node may give")
-	ErrLabel       = errors.New("no such node label, or not in this queue")
+	ErrQueue       = errors.New("no such queue, or this user may not use it")
+	ErrTooLarge    = errors.New("more than the maximum of a container")
+	ErrLabel       = errors.New("no such node label, or the queue may not use it")
 	ErrPermission  = errors.New("not permitted")
-	// ErrGone says that the application or its attempt has ended.
+	// ErrGone means that the application or its attempt has ended.
 	ErrGone = errors.New("the application has ended")
-	// ErrRegistered says that the attempt has a master already, which did not keep its
-	// containers for another.
+	// ErrRegistered means that the attempt has a master already, and its containers are not kept for
+	// another process.
 	ErrRegistered = errors.New("the application has a master already")
-	// ErrReplaced says that another process has registered as this master.
+	// ErrReplaced means that another process has registered as this master.
 	ErrReplaced = errors.New("another process has taken the application over")
 )
 
-// known are the exceptions that have names here. An exception of Hadoop's own often is
-// a YarnException whose text alone tells it from others.
-var known = []struct {
-	class, text string // text: part of the message, "" for all
+// exceptions maps exceptions to errors. Many of Hadoop's exceptions are YarnExceptions that differ only in
+// their messages.
+var exceptions = []struct {
+	class, text string // text: part of the message, or "" for any
 	is          error
 }{
 	{"InvalidResourceRequestException", "label", ErrLabel},
@@ -49,10 +49,9 @@ var known = []struct {
 	{"AuthorizationException", "", ErrPermission},
 }
 
-// refusal is what an exception, or an application's diagnostics, say; nil if it has no
-// name here.
-func refusal(class, text string) error {
-	for _, k := range known {
+// classify returns the error for an exception or for an application's diagnostics, or nil if it is unknown.
+func classify(class, text string) error {
+	for _, k := range exceptions {
 		if (k.class == "" || k.class == class) && strings.Contains(text, k.text) {
 			return k.is
 		}
@@ -60,22 +59,22 @@ func refusal(class, text string) error {
 	return nil
 }
 
-// explain makes one line of an error: what was to be done, why not.
-func explain(what string, err error) error {
+// explain formats an error in one line: the action, and why it failed.
+func explain(action string, err error) error {
 	if err == nil {
 		return nil
 	}
 	if e, ok := errors.AsType[*ipc.RemoteError](err); ok {
-		if is := refusal(e.Class, e.Text); is != nil {
-			return fmt.Errorf("%s: %w: YARN answers %w", what, is, e)
+		if is := classify(e.Class, e.Text); is != nil {
+			return fmt.Errorf("%s: %w: YARN answers %w", action, is, e)
 		}
-		return fmt.Errorf("%s: YARN answers %w", what, e)
+		return fmt.Errorf("%s: YARN answers %w", action, e)
 	}
-	// A call that had time left, but of which no try was answered in its own, is no end of
-	// the caller's context, though it holds the same error.
-	gone := errors.Is(err, ipc.ErrUnreachable)
-	if !gone && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
-		return fmt.Errorf("%s: %w", what, err)
+	// A call that no server answered in time also wraps DeadlineExceeded, although the caller's context has
+	// time left.
+	unreachable := errors.Is(err, ipc.ErrUnreachable)
+	if !unreachable && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)) {
+		return fmt.Errorf("%s: %w", action, err)
 	}
-	return fmt.Errorf("%s: %w: %w", what, ErrUnreachable, err)
+	return fmt.Errorf("%s: %w: %w", action, ErrUnreachable, err)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/ipc"
 )
 
-// Ensure a ResourceManager that hangs is unreachable, and a caller's own deadline is not.
+// TestExplainSilence: a ResourceManager that hangs is unreachable; a caller's own deadline is not.
 func TestExplainSilence(t *testing.T) {
 	t.Parallel()
 	hung := fmt.Errorf("%w from rm:8030 for 5s: %w", ipc.ErrUnreachable, context.DeadlineExceeded)

@@ -24,7 +24,7 @@ func TestContainerNames(t *testing.T) {
 			t.Errorf("%s, want %s", name, tt.want)
 		}
 		if id, attempt, err := ParseContainer(name); err != nil || attempt != tt.attempt || !proto.Equal(id, app) {
-			t.Errorf("%s is read as %v, attempt %d: %v", name, id, attempt, err)
+			t.Errorf("%s is parsed as %v, attempt %d: %v", name, id, attempt, err)
 		}
 	}
 }
@@ -35,7 +35,7 @@ func FuzzParseContainer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		if id, attempt, err := ParseContainer(name); err == nil && (id == nil || attempt < 1) {
-			t.Errorf("%q is read as %v, %d", name, id, attempt)
+			t.Errorf("%q is parsed as %v, %d", name, id, attempt)
 		}
 	})
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// running beats until as many processes of containers run as wanted.
-func (m *master) running(word string, n int) {
+// awaitProcesses sends heartbeats until n containers run the command.
+func (m *master) awaitProcesses(command string, n int) {
 	m.t.Helper()
-	m.until("containers run", func(protocol.Beat) bool {
+	m.until("containers run", func(protocol.Heartbeat) bool {
 		found := 0
-		for _, words := range m.y.hadoop.Containers() {
-			if words == word {
+		for _, running := range m.y.hadoop.Containers() {
+			if running == command {
 				found++
 			}
 		}
@@ -27,16 +27,16 @@ func (m *master) running(word string, n int) {
 	})
 }
 
-// testTakeOver: what doc.go says of a driver that dies. Its process's death is a master
-// that neither finishes nor calls again.
-func testTakeOver(t *testing.T, y *yarn) {
+// testRecovery shows the recovery that doc.go describes. The driver's death is simulated by a master that
+// neither finishes nor sends heartbeats.
+func testRecovery(t *testing.T, y *yarn) {
 	m := submit(t, y, nil)
 	m.register()
 	got := m.containers(small(1), small(2), small(3))
 	for _, c := range got {
 		m.start(c, "exec sleep 3001")
 	}
-	m.running("sleep 3001", 3)
+	m.awaitProcesses("sleep 3001", 3)
 	m.Release(got[2].GetId())
 	m.awaitEnd(got[2])
 	var hosts []string
@@ -45,13 +45,13 @@ func testTakeOver(t *testing.T, y *yarn) {
 		hosts = append(hosts, host)
 	}
 	m.Exclude(hosts...)
-	m.Ask(small(9)) // nobody gives it
-	m.until("it is asked for", func(protocol.Beat) bool { return true })
+	m.Request(small(9)) // nothing can be allocated
+	m.until("it is requested", func(protocol.Heartbeat) bool { return true })
 	saved := m.State()
 	m.Close()
 	m.nodes.Close()
 
-	m.open(saved) // as another process does
+	m.open(saved) // as the next process does
 	r := m.register()
 	if n := len(r.GetContainersFromPreviousAttempts()); n != 2 {
 		t.Fatalf("%d containers came back", n)
@@ -61,27 +61,27 @@ func testTakeOver(t *testing.T, y *yarn) {
 			t.Errorf("%s is %v: %v", protocol.ContainerName(c.GetId()), s, err)
 		}
 	}
-	m.running("sleep 3001", 2)
+	m.awaitProcesses("sleep 3001", 2)
 	if err := m.nodes.Stop(m.ctx, got[0].GetNodeId(), got[0].GetId()); err != nil {
 		t.Error(err)
 	}
 	m.awaitEnd(got[0])
-	m.Disown(small(9))
+	m.WithdrawEarlier(small(9))
 	m.Exclude(hosts...)
-	m.until("the wish is taken back", func(protocol.Beat) bool { return true })
+	m.until("the request is withdrawn", func(protocol.Heartbeat) bool { return true })
 	m.Include(hosts...)
 	more := m.containers(small(4))
 	m.start(more[0], "exit 5")
 	if s := m.awaitEnd(more[0]); s.GetExitStatus() != 5 {
-		t.Errorf("the new one ended as %v", s)
+		t.Errorf("the new container completed as %v", s)
 	}
-	if c := m.given[9]; c != nil {
-		t.Errorf("what was taken back is given: %v", c)
+	if c := m.allocated[9]; c != nil {
+		t.Errorf("the withdrawn request was allocated: %v", c)
 	}
-	m.finish() // ends the last
+	m.finish() // ends the last container
 }
 
-func testNoTakeOver(t *testing.T, y *yarn) {
+func testNoRecovery(t *testing.T, y *yarn) {
 	m := submit(t, y, func(s *yarnpb.ApplicationSubmissionContext) {
 		s.KeepContainersAcrossApplicationAttempts = new(false)
 	})
@@ -90,41 +90,41 @@ func testNoTakeOver(t *testing.T, y *yarn) {
 	m.Close()
 	m.open(saved)
 	_, err := m.Register(m.ctx, protocol.Contact{})
-	oneLine(t, err, protocol.ErrRegistered)
-	if err := y.client(t).Kill(m.ctx, m.id, "nobody can take it over"); err != nil {
+	checkError(t, err, protocol.ErrRegistered)
+	if err := y.client(t).Kill(m.ctx, m.id, "it cannot be resumed"); err != nil {
 		t.Error(err)
 	}
 }
 
-// testExpiry: a master that is silent for too long is gone with its containers, though
-// more attempts were allowed.
+// testExpiry: the application of a master without heartbeats fails and its containers end, even if more
+// attempts are allowed.
 func testExpiry(t *testing.T, y *yarn) {
 	m := submit(t, y, func(s *yarnpb.ApplicationSubmissionContext) { s.MaxAppAttempts = proto.Int32(3) })
 	m.register()
 	m.start(m.containers(small(1))[0], "exec sleep 3002")
-	m.running("sleep 3002", 1)
+	m.awaitProcesses("sleep 3002", 1)
 	r, err := y.client(t).Await(m.ctx, m.id, func(r *yarnpb.ApplicationReport) bool { return protocol.Ended(r.GetYarnApplicationState()) }, nil)
 	if err != nil || r.GetYarnApplicationState() != yarnpb.YarnApplicationState_FAILED {
 		t.Errorf("the application is %v: %v", r, err)
 	}
 	_, err = m.Register(m.ctx, protocol.Contact{})
-	oneLine(t, err, protocol.ErrGone)
+	checkError(t, err, protocol.ErrGone)
 	_, err = m.Allocate(m.ctx, 0)
-	oneLine(t, err, protocol.ErrGone)
+	checkError(t, err, protocol.ErrGone)
 }
 
-// testRollOver: a new token comes with a heartbeat; with it alone a new connection is
-// let in once the old key is gone.
+// testRollOver: a heartbeat's response has a new token, which is required for new connections once the old
+// key has expired.
 func testRollOver(t *testing.T, y *yarn) {
 	m := submit(t, y, nil)
 	m.register()
 	first := m.State()
-	m.until("a new token comes", func(b protocol.Beat) bool { return b.Renewed })
+	m.until("there is a new token", func(b protocol.Heartbeat) bool { return b.Renewed })
 	renewed := m.State()
 	if string(renewed.Token.Identifier) == string(first.Token.Identifier) || renewed.Token.Kind != credentials.AMRM {
 		t.Errorf("the new token is %v", &renewed.Token)
 	}
-	m.until("the old key is gone", func(protocol.Beat) bool {
+	m.until("the old key has expired", func(protocol.Heartbeat) bool {
 		c, err := ipc.Dial(m.ctx, y.hadoop.Host+":8030", ipc.Config{Protocol: "org.apache.hadoop.yarn.api.ApplicationMasterProtocolPB", Token: &first.Token})
 		if err == nil {
 			c.Close()
@@ -138,7 +138,7 @@ func testRollOver(t *testing.T, y *yarn) {
 	m.finish()
 }
 
-// testRestart: asks, releases and containers survive a ResourceManager that is killed.
+// testRestart: requests, releases and containers survive the ResourceManager's death.
 func testRestart(t *testing.T, y *yarn) {
 	m := submit(t, y, nil)
 	m.register()
@@ -146,31 +146,31 @@ func testRestart(t *testing.T, y *yarn) {
 	for _, c := range got {
 		m.start(c, "exec sleep 3003")
 	}
-	m.running("sleep 3003", 2)
+	m.awaitProcesses("sleep 3003", 2)
 	y.hadoop.ResourceManager.Kill()
-	m.Ask(small(3))
+	m.Request(small(3))
 	started := make(chan struct{})
 	go func() {
 		defer close(started)
 		y.hadoop.ResourceManager.Start()
 	}()
-	m.until("the registration is asked for again", func(b protocol.Beat) bool { return b.Resynced != nil })
+	m.until("the master has registered again", func(b protocol.Heartbeat) bool { return b.Resynced != nil })
 	<-started
-	m.running("sleep 3003", 2)
+	m.awaitProcesses("sleep 3003", 2)
 	more := m.containers(small(3))
 	m.start(more[0], "exit 6")
 	if s := m.awaitEnd(more[0]); s.GetExitStatus() != 6 {
-		t.Errorf("the new one ended as %v", s)
+		t.Errorf("the new container completed as %v", s)
 	}
 	if !strings.Contains(protocol.ContainerName(more[0].GetId()), "_e") {
-		t.Errorf("%s does not tell of the restart", protocol.ContainerName(more[0].GetId()))
+		t.Errorf("%s has no epoch", protocol.ContainerName(more[0].GetId()))
 	}
 	m.Release(got[0].GetId())
 	m.awaitEnd(got[0])
 	m.finish()
 }
 
-// testNodeLost: containers of a node that died are told as ended.
+// testNodeLost: containers of a lost node complete.
 func testNodeLost(t *testing.T, y *yarn) {
 	m := submit(t, y, nil)
 	m.register()
@@ -178,16 +178,16 @@ func testNodeLost(t *testing.T, y *yarn) {
 	fast.Label = "fast" // on the second node
 	c := m.containers(fast)[0]
 	m.start(c, "exec sleep 3004")
-	m.running("sleep 3004", 1)
+	m.awaitProcesses("sleep 3004", 1)
 	y.hadoop.NodeManagers[1].Kill()
 	if s := m.awaitEnd(c); s.GetExitStatus() != -100 || !strings.Contains(s.GetDiagnostics(), "lost") {
-		t.Errorf("ended as %v", s)
+		t.Errorf("completed as %v", s)
 	}
 	m.finish()
 	y.hadoop.NodeManagers[1].Start()
 	for pid, words := range y.hadoop.Containers() {
-		t.Logf("left by the NodeManager that was killed, and ended here: %d %s", pid, words)
-		y.hadoop.EndContainer(pid)
+		t.Logf("left by the killed NodeManager, killed by the test: %d %s", pid, words)
+		y.hadoop.KillContainer(pid)
 	}
 }
 
@@ -199,5 +199,5 @@ func testUnreachable(t *testing.T, y *yarn) {
 	}
 	defer c.Close()
 	_, _, err = c.NewApplication(deadline(t))
-	oneLine(t, err, protocol.ErrUnreachable, y.hadoop.Host+":8032")
+	checkError(t, err, protocol.ErrUnreachable, y.hadoop.Host+":8032")
 }

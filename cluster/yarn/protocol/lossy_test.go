@@ -12,25 +12,25 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// road is a network between a master and its ResourceManager that can lose answers.
-type road struct {
+// lossyLink is a TCP proxy between a master and its ResourceManager that can lose responses.
+type lossyLink struct {
 	to       string
 	listener net.Listener
 	done     sync.WaitGroup
 
-	mu     sync.Mutex
-	cut    bool                  // guarded by mu: what the server sends is lost, with its connection
-	conns  map[net.Conn]struct{} // guarded by mu
-	closed bool                  // guarded by mu
+	mu       sync.Mutex
+	dropping bool                  // guarded by mu: responses are lost and their connections closed
+	conns    map[net.Conn]struct{} // guarded by mu
+	closed   bool                  // guarded by mu
 }
 
-func newRoad(t *testing.T, to string) *road {
+func newLossyLink(t *testing.T, to string) *lossyLink {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &road{to: to, listener: l, conns: map[net.Conn]struct{}{}}
+	r := &lossyLink{to: to, listener: l, conns: map[net.Conn]struct{}{}}
 	r.done.Go(r.accept)
 	t.Cleanup(func() {
 		l.Close()
@@ -45,21 +45,21 @@ func newRoad(t *testing.T, to string) *road {
 	return r
 }
 
-func (r *road) accept() {
+func (r *lossyLink) accept() {
 	for {
 		c, err := r.listener.Accept()
 		if err != nil {
 			return
 		}
-		if r.isCut() || !r.add(c) {
+		if r.isDropping() || !r.add(c) {
 			c.Close()
 			continue
 		}
-		r.done.Go(func() { r.carry(c) })
+		r.done.Go(func() { r.forward(c) })
 	}
 }
 
-func (r *road) carry(client net.Conn) {
+func (r *lossyLink) forward(client net.Conn) {
 	defer client.Close()
 	server, err := net.DialTimeout("tcp", r.to, time.Minute)
 	if err != nil || !r.add(server) {
@@ -70,7 +70,7 @@ func (r *road) carry(client net.Conn) {
 	b := make([]byte, 64<<10)
 	for {
 		n, err := server.Read(b)
-		if err != nil || r.isCut() {
+		if err != nil || r.isDropping() {
 			return
 		}
 		if _, err := client.Write(b[:n]); err != nil {
@@ -79,32 +79,32 @@ func (r *road) carry(client net.Conn) {
 	}
 }
 
-// add has a connection ended with the test.
-func (r *road) add(c net.Conn) bool {
+// add registers a connection that is closed at the end of the test. It returns false after that.
+func (r *lossyLink) add(c net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.conns[c] = struct{}{}
 	return !r.closed
 }
 
-func (r *road) isCut() bool {
+func (r *lossyLink) isDropping() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.cut
+	return r.dropping
 }
 
-func (r *road) setCut(cut bool) {
+func (r *lossyLink) setDropping(cut bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.cut = cut
+	r.dropping = cut
 }
 
-// testLostAnswer: a heartbeat that the ResourceManager heard, but of which the answer was
-// lost, is said again as it was: what was wished for and given back meanwhile is not lost.
+// testLostAnswer: a heartbeat whose response was lost is repeated unchanged, and the requests and releases
+// made meanwhile are not lost.
 func testLostAnswer(t *testing.T, y *yarn) {
-	way := newRoad(t, y.hadoop.Host+":8030")
+	link := newLossyLink(t, y.hadoop.Host+":8030")
 	one := *y
-	one.conf = y.conf.With("yarn.resourcemanager.scheduler.address", way.listener.Addr().String())
+	one.conf = y.conf.With("yarn.resourcemanager.scheduler.address", link.listener.Addr().String())
 	m := submit(t, &one, nil)
 	m.Close()
 	short, err := protocol.NewMaster(one.conf, m.State(), time.Millisecond)
@@ -115,21 +115,20 @@ func testLostAnswer(t *testing.T, y *yarn) {
 	m.Master = short
 	m.register()
 	first := m.containers(small(1))[0]
-	way.setCut(true)
-	m.Ask(small(2))
+	link.setDropping(true)
+	m.Request(small(2))
 	if _, err := m.Allocate(m.ctx, 0); !errors.Is(err, protocol.ErrUnreachable) {
-		t.Fatalf("the answer is lost: %v", err)
+		t.Fatalf("the response is lost: %v", err)
 	}
-	way.setCut(false)
-	m.Ask(small(3))
+	link.setDropping(false)
+	m.Request(small(3))
 	m.Release(first.GetId())
-	m.until("what was wished for around the loss is given", func(protocol.Beat) bool { return m.given[2] != nil && m.given[3] != nil })
+	m.until("the requests around the loss are allocated", func(protocol.Heartbeat) bool { return m.allocated[2] != nil && m.allocated[3] != nil })
 	m.awaitEnd(first)
 	m.finish()
 }
 
-// testStartTwice: a container whose start was asked for again, since the answer was lost,
-// runs.
+// testStartTwice: a container runs although its start was repeated, as after a lost response.
 func testStartTwice(t *testing.T, y *yarn) {
 	m := submit(t, y, nil)
 	m.register()

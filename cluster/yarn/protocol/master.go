@@ -17,73 +17,71 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// State is what another process needs to be the same ApplicationMaster. It is secret.
+// State is what another process needs to continue as the same ApplicationMaster. It is a secret.
 type State struct {
 	Token credentials.Token // of kind credentials.AMRM
 }
 
-// Master is an ApplicationMaster toward the ResourceManager's scheduler. Heartbeats are
-// its owner's: one goroutine calls Allocate; the other methods may be called from any.
+// Master is the connection of an ApplicationMaster to the ResourceManager's scheduler. One goroutine calls
+// Allocate; the other methods are safe for concurrent use.
 type Master struct {
 	ipc    *ipc.Client
 	config ipc.Config // without its token
 
-	mu         sync.Mutex
-	state      State                     // guarded by mu
-	contact    Contact                   // guarded by mu: of the last Register
-	responseID int32                     // guarded by mu: of the last answer
-	asks       map[int64]Ask             // guarded by mu: what was not given yet
-	told       map[int64]bool            // guarded by mu: wishes that the ResourceManager has
-	changed    []*yarnpb.ResourceRequest // guarded by mu: what the next heartbeat says
-	releases   []*yarnpb.ContainerId     // guarded by mu: containers of which the end is not told yet
-	released   int                       // guarded by mu: how many of releases were sent
-	excluded   map[string]bool           // guarded by mu: nodes that are to give nothing
-	known      map[string]bool           // guarded by mu: those of which the ResourceManager has heard
+	mu             sync.Mutex
+	state          State                      // guarded by mu
+	contact        Contact                    // guarded by mu: argument of the last Register
+	responseID     int32                      // guarded by mu: of the last response
+	requests       map[int64]ContainerRequest // guarded by mu: requests that are not allocated yet
+	sent           map[int64]bool             // guarded by mu: requests that the ResourceManager has
+	updates        []*yarnpb.ResourceRequest  // guarded by mu: resource requests of the next heartbeat
+	releases       []*yarnpb.ContainerId      // guarded by mu: released containers that have not completed yet
+	releasesSent   int                        // guarded by mu: number of releases that were sent
+	excluded       map[string]bool            // guarded by mu: nodes on which nothing may be allocated
+	sentExclusions map[string]bool            // guarded by mu: exclusions that the ResourceManager has
 
-	// guarded by mu: a heartbeat of which nobody knows whether it was heard. The
-	// ResourceManager answers one that it has heard already as it did before, whatever
-	// else is in it: before it is answered nothing new may be said.
+	// guarded by mu: a heartbeat without a response. The ResourceManager may have handled it; then it repeats
+	// its response to the same response ID and ignores the rest of the heartbeat. So the heartbeat must be
+	// repeated unchanged.
 	unanswered *yarnpb.AllocateRequest
 }
 
-// NewMaster is the ApplicationMaster that a State is of. It tries for bridge to reach
-// the ResourceManager, which may be restarting.
-func NewMaster(conf *hadoopconf.Conf, s State, bridge time.Duration) (*Master, error) {
+// NewMaster returns the master with a State. Calls are retried for retryFor while the ResourceManager is
+// unreachable.
+func NewMaster(conf *hadoopconf.Conf, s State, retryFor time.Duration) (*Master, error) {
 	at, err := addresses(conf, schedulerService)
 	if err != nil {
 		return nil, err
 	}
 	config := ipc.Config{Protocol: schedulerService.protocol, Protections: protections(conf)}
-	m := &Master{config: config, state: s, asks: map[int64]Ask{}, told: map[int64]bool{}, excluded: map[string]bool{}, known: map[string]bool{}}
+	m := &Master{config: config, state: s, requests: map[int64]ContainerRequest{}, sent: map[int64]bool{}, excluded: map[string]bool{}, sentExclusions: map[string]bool{}}
 	config.Token = &s.Token
-	m.ipc = ipc.NewClient(at, bridge, config)
+	m.ipc = ipc.NewClient(at, retryFor, config)
 	return m, nil
 }
 
-// Open makes the connection that Register is to use. It need not succeed.
+// Open connects in advance of Register. If it fails, Register connects again.
 func (m *Master) Open(ctx context.Context) error { return m.ipc.Open(ctx) }
 
-// Close ends the connection and the calls that wait. The application goes on.
+// Close cancels pending calls and closes the connection. The application goes on.
 func (m *Master) Close() error { return m.ipc.Close() }
 
-// State is what another process needs now. It changes when Allocate says Renewed.
+// State returns the present state. It has changed when Allocate returns Renewed.
 func (m *Master) State() State {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.state
 }
 
-// Contact is where a master is found, as the application's report tells it. The zero
-// value is nowhere.
+// Contact is a master's address in the application's report. The zero value means that it has none.
 type Contact struct {
 	Host string
 	Port int32
-	Page string // URL of the page that shows what it does, which the ResourceManager's proxy fetches
+	Page string // URL of the status page, which the ResourceManager's proxy fetches
 }
 
-// Register tells the ResourceManager that the master is there. The answer holds the
-// containers that it has already, and the tokens of their nodes. ErrRegistered and
-// ErrGone tell that there is nothing to take over.
+// Register registers the master. The response has the containers of earlier attempts and the tokens of their
+// nodes. Register returns ErrRegistered or ErrGone if the application cannot be resumed.
 func (m *Master) Register(ctx context.Context, at Contact) (*yarnpb.RegisterApplicationMasterResponse, error) {
 	port := at.Port
 	if port == 0 {
@@ -97,26 +95,26 @@ func (m *Master) Register(ctx context.Context, at Contact) (*yarnpb.RegisterAppl
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.contact, m.responseID, m.released = at, 0, 0
-	m.changed = nil
-	clear(m.told)
-	clear(m.known)
+	m.contact, m.responseID, m.releasesSent = at, 0, 0
+	m.updates = nil
+	clear(m.sent)
+	clear(m.sentExclusions)
 	m.unanswered = nil
-	for _, id := range slices.Sorted(maps.Keys(m.asks)) {
-		m.changed = append(m.changed, m.asks[id].requests(1)...)
+	for _, id := range slices.Sorted(maps.Keys(m.requests)) {
+		m.updates = append(m.updates, m.requests[id].resourceRequests(1)...)
 	}
 	return r, nil
 }
 
-// Release gives containers back, by the next heartbeat. Their end is told as others'.
+// Release releases containers with the next heartbeat. They complete like other containers.
 func (m *Master) Release(ids ...*yarnpb.ContainerId) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.releases = append(m.releases, ids...)
 }
 
-// Exclude has nodes give nothing to the application, by the next heartbeat. They are
-// named by their hosts. What they have given stays.
+// Exclude asks YARN, with the next heartbeat, to allocate nothing on the nodes with these hosts. Existing
+// containers are kept.
 func (m *Master) Exclude(nodes ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -125,7 +123,7 @@ func (m *Master) Exclude(nodes ...string) {
 	}
 }
 
-// Include takes Exclude back.
+// Include reverts Exclude.
 func (m *Master) Include(nodes ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -134,16 +132,16 @@ func (m *Master) Include(nodes ...string) {
 	}
 }
 
-// exclusions are what the ResourceManager does not know of Exclude and Include; nil:
-// nothing. It is called with mu held.
-func (m *Master) exclusions() *yarnpb.ResourceBlacklistRequest {
+// blacklistRequest returns the exclusions that have changed since they were sent, or nil. It is called with
+// mu held.
+func (m *Master) blacklistRequest() *yarnpb.ResourceBlacklistRequest {
 	r := &yarnpb.ResourceBlacklistRequest{}
 	for _, n := range slices.Sorted(maps.Keys(m.excluded)) {
-		if !m.known[n] {
+		if !m.sentExclusions[n] {
 			r.BlacklistAdditions = append(r.BlacklistAdditions, n)
 		}
 	}
-	for _, n := range slices.Sorted(maps.Keys(m.known)) {
+	for _, n := range slices.Sorted(maps.Keys(m.sentExclusions)) {
 		if !m.excluded[n] {
 			r.BlacklistRemovals = append(r.BlacklistRemovals, n)
 		}
@@ -154,33 +152,33 @@ func (m *Master) exclusions() *yarnpb.ResourceBlacklistRequest {
 	return r
 }
 
-// Beat is what a heartbeat brought.
-type Beat struct {
+// Heartbeat is the response to a heartbeat.
+type Heartbeat struct {
 	*yarnpb.AllocateResponse
-	// Renewed says that State is another, to be saved.
+	// Renewed means that State has a new token, which must be saved.
 	Renewed bool
-	// Resynced holds the answer to a registration with a ResourceManager that was
-	// restarted; nil otherwise.
+	// Resynced is the response to a repeated registration, if the ResourceManager was restarted; otherwise
+	// nil.
 	Resynced *yarnpb.RegisterApplicationMasterResponse
 }
 
-// commands says that the ResourceManager commands this. Nothing is no command, which an
-// enumeration's default would hide.
-func (b Beat) commands(c yarnpb.AMCommand) bool {
+// commands reports whether the response has the command c. A missing command, which an enumeration's default
+// would hide, is none.
+func (b Heartbeat) commands(c yarnpb.AMCommand) bool {
 	return b.AllocateResponse != nil && b.AMCommand != nil && b.GetAMCommand() == c
 }
 
-// Allocate is a heartbeat: it says what is asked for and released, and brings what was
-// given and what has ended. One goroutine calls it, at least every few seconds.
-// ErrGone tells that the application has ended.
-func (m *Master) Allocate(ctx context.Context, progress float32) (Beat, error) {
+// Allocate sends a heartbeat with the new requests and releases. The response has the allocated and completed
+// containers. One goroutine must call it at least every few seconds. It returns ErrGone if the application has
+// ended.
+func (m *Master) Allocate(ctx context.Context, progress float32) (Heartbeat, error) {
 	var resynced *yarnpb.RegisterApplicationMasterResponse
-	for range 3 { // a ResourceManager may be restarted again meanwhile
+	for range 3 { // the ResourceManager may restart again meanwhile
 		b, err := m.allocate(ctx, progress)
 		if !ipc.IsException(err, "ApplicationMasterNotRegisteredException") && !b.commands(yarnpb.AMCommand_AM_RESYNC) {
 			b.Resynced = resynced
 			if err == nil && b.commands(yarnpb.AMCommand_AM_SHUTDOWN) {
-				err = fmt.Errorf("%w: the ResourceManager tells its master to end", ErrGone)
+				err = fmt.Errorf("%w: the ResourceManager commands its master to shut down", ErrGone)
 				return b, err
 			}
 			return b, explain("call the ResourceManager", err)
@@ -189,21 +187,21 @@ func (m *Master) Allocate(ctx context.Context, progress float32) (Beat, error) {
 		contact := m.contact
 		m.mu.Unlock()
 		if resynced, err = m.Register(ctx, contact); err != nil {
-			return Beat{}, fmt.Errorf("after a restart of the ResourceManager: %w", err)
+			return Heartbeat{}, fmt.Errorf("after a restart of the ResourceManager: %w", err)
 		}
 	}
-	return Beat{}, errors.New("the ResourceManager asks again and again for the registration that it has")
+	return Heartbeat{}, errors.New("the ResourceManager keeps asking for a registration that it has")
 }
 
-func (m *Master) allocate(ctx context.Context, progress float32) (Beat, error) {
+func (m *Master) allocate(ctx context.Context, progress float32) (Heartbeat, error) {
 	m.mu.Lock()
 	request := m.unanswered
 	if request == nil {
 		request = &yarnpb.AllocateRequest{
-			Ask: newest(m.changed), Release: slices.Clone(m.releases[m.released:]), ResponseId: new(m.responseID), Progress: &progress,
-			BlacklistRequest: m.exclusions(),
+			Ask: latest(m.updates), Release: slices.Clone(m.releases[m.releasesSent:]), ResponseId: new(m.responseID), Progress: &progress,
+			BlacklistRequest: m.blacklistRequest(),
 		}
-		m.changed = nil
+		m.updates = nil
 	}
 	m.mu.Unlock()
 	r, err := call(ctx, m.ipc, "allocate", request, &yarnpb.AllocateResponse{})
@@ -211,91 +209,89 @@ func (m *Master) allocate(ctx context.Context, progress float32) (Beat, error) {
 	defer m.mu.Unlock()
 	if !ipc.Answered(err) {
 		m.unanswered = request
-		return Beat{}, err
+		return Heartbeat{}, err
 	}
 	m.unanswered = nil
 	if err != nil {
-		m.changed = append(m.unsaid(request.GetAsk()), m.changed...)
-		return Beat{}, err
+		m.updates = append(m.requeue(request.GetAsk()), m.updates...)
+		return Heartbeat{}, err
 	}
-	m.released, m.responseID = m.released+len(request.GetRelease()), r.GetResponseId()
-	m.said(request.GetAsk())
+	m.releasesSent, m.responseID = m.releasesSent+len(request.GetRelease()), r.GetResponseId()
+	m.markSent(request.GetAsk())
 	for _, n := range request.GetBlacklistRequest().GetBlacklistAdditions() {
-		m.known[n] = true
+		m.sentExclusions[n] = true
 	}
 	for _, n := range request.GetBlacklistRequest().GetBlacklistRemovals() {
-		delete(m.known, n)
+		delete(m.sentExclusions, n)
 	}
 	for _, c := range r.GetAllocatedContainers() {
-		delete(m.asks, c.GetAllocationRequestId())
-		delete(m.told, c.GetAllocationRequestId())
+		delete(m.requests, c.GetAllocationRequestId())
+		delete(m.sent, c.GetAllocationRequestId())
 	}
 	for _, s := range r.GetCompletedContainerStatuses() {
-		m.forget(s.GetContainerId())
+		m.dropRelease(s.GetContainerId())
 	}
-	b := Beat{AllocateResponse: r}
+	b := Heartbeat{AllocateResponse: r}
 	b.Renewed = m.renewToken(r.GetAmRmToken())
 	return b, nil
 }
 
-// said notes what the ResourceManager has heard. What was withdrawn meanwhile is taken
-// back. It is called with mu held.
-func (m *Master) said(requests []*yarnpb.ResourceRequest) {
+// markSent records the requests that the ResourceManager has, and withdraws those that were withdrawn while the
+// heartbeat was under way. It is called with mu held.
+func (m *Master) markSent(requests []*yarnpb.ResourceRequest) {
 	for _, q := range requests {
 		id := q.GetAllocationRequestId()
-		m.told[id] = q.GetNumContainers() > 0
-		if _, wanted := m.asks[id]; m.told[id] && !wanted {
+		m.sent[id] = q.GetNumContainers() > 0
+		if _, wanted := m.requests[id]; m.sent[id] && !wanted {
 			q.NumContainers = proto.Int32(0)
-			m.changed = append(m.changed, q)
+			m.updates = append(m.updates, q)
 		}
 	}
 }
 
-// unsaid is what is still to be said of a heartbeat that was refused. It is called with mu
-// held.
-func (m *Master) unsaid(requests []*yarnpb.ResourceRequest) []*yarnpb.ResourceRequest {
+// requeue returns the requests of a rejected heartbeat that are still needed. It is called with mu held.
+func (m *Master) requeue(requests []*yarnpb.ResourceRequest) []*yarnpb.ResourceRequest {
 	return slices.DeleteFunc(requests, func(q *yarnpb.ResourceRequest) bool {
-		_, wanted := m.asks[q.GetAllocationRequestId()]
+		_, wanted := m.requests[q.GetAllocationRequestId()]
 		return q.GetNumContainers() > 0 && !wanted
 	})
 }
 
-// forget drops a release that is done. It is called with mu held.
-func (m *Master) forget(id *yarnpb.ContainerId) {
+// dropRelease removes a release whose container has completed. It is called with mu held.
+func (m *Master) dropRelease(id *yarnpb.ContainerId) {
 	for i, r := range m.releases {
 		if proto.Equal(r, id) {
 			m.releases = slices.Delete(m.releases, i, i+1)
-			if i < m.released {
-				m.released--
+			if i < m.releasesSent {
+				m.releasesSent--
 			}
 			return
 		}
 	}
 }
 
-// Finish ends the application in the ResourceManager's eyes, and with it what is left
-// of its containers.
+// Finish unregisters the master with a final status, which ends the application and its containers.
 func (m *Master) Finish(ctx context.Context, status yarnpb.FinalApplicationStatus, diagnostics, trackingURL string) error {
-	const what = "finish the application"
+	const action = "finish the application"
 	request := &yarnpb.FinishApplicationMasterRequest{FinalApplicationStatus: &status, Diagnostics: &diagnostics, TrackingUrl: &trackingURL}
 	m.mu.Lock()
 	contact := m.contact
 	m.mu.Unlock()
 	for {
 		r, err := call(ctx, m.ipc, "finishApplicationMaster", request, &yarnpb.FinishApplicationMasterResponse{})
-		if ipc.IsException(err, "ApplicationMasterNotRegisteredException") { // a restarted ResourceManager's
+		if ipc.IsException(err, "ApplicationMasterNotRegisteredException") { // the ResourceManager was restarted
 			if _, err = m.Register(ctx, contact); err == nil {
 				continue
 			}
 			return err
 		}
 		if err != nil || r.GetIsUnregistered() {
-			return explain(what, err)
+			return explain(action, err)
 		}
 		select {
 		case <-ctx.Done():
-			return explain(what, context.Cause(ctx))
-		case <-time.After(poll):
+			return explain(action, context.Cause(ctx))
+		case <-time.After(pollInterval):
 		}
 	}
 }

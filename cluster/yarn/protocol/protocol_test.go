@@ -13,19 +13,19 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// expiry is after how long the tests' ResourceManager gives a silent master up.
-const expiry = 8 * time.Second
+// masterExpiry is the time after which the tests' ResourceManager expires a master.
+const masterExpiry = 8 * time.Second
 
-// bridge is how long the tests' clients bear with a ResourceManager that is away.
-const bridge = time.Minute
+// retryFor is how long the tests' clients tolerate an outage of the ResourceManager.
+const retryFor = time.Minute
 
-// TestProtocol shares one YARN; what stops it comes last.
+// TestProtocol shares one YARN; the tests that stop daemons come last.
 func TestProtocol(t *testing.T) {
 	t.Parallel()
 	h := hadooptest.Start(t, hadooptest.Options{
-		NodeManagers: 2, GPUs: 2, Labels: []string{"", "fast"}, Recovery: true, MasterExpiry: expiry,
+		NodeManagers: 2, GPUs: 2, Labels: []string{"", "fast"}, Recovery: true, MasterExpiry: masterExpiry,
 		Protection: "authentication,integrity,privacy",
-		// Keys are rolled over as often as this expiry lets them be.
+		// Keys are rolled over as often as this expiry permits.
 		Site: map[string]string{"yarn.resourcemanager.am-rm-tokens.master-key-rolling-interval-secs": "25"},
 	})
 	y := &yarn{hadoop: h}
@@ -43,16 +43,16 @@ func TestProtocol(t *testing.T) {
 		}{
 			{"containers run, are stopped and released", testContainers},
 			{"each protection", testProtections},
-			{"what YARN refuses", testRefusals},
-			{"questions", testQuestions},
-			{"another process takes over", testTakeOver},
-			{"without keeping containers nobody takes over", testNoTakeOver},
+			{"requests that YARN rejects", testRefusals},
+			{"queries", testQueries},
+			{"another process continues", testRecovery},
+			{"no process can continue unless containers are kept", testNoRecovery},
 			{"an expired master", testExpiry},
 			{"keys are rolled over", testRollOver},
-			{"an answer that is lost", testLostAnswer},
-			{"a container that is started twice", testStartTwice},
-			{"a node that is excluded", testExclude},
-			{"wishes that name a node", testNear},
+			{"a lost response", testLostAnswer},
+			{"a repeated start of a container", testStartTwice},
+			{"an excluded node", testExclude},
+			{"requests that prefer a node", testLocality},
 		} {
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()
@@ -65,7 +65,7 @@ func TestProtocol(t *testing.T) {
 	t.Run("no ResourceManager", func(t *testing.T) { testUnreachable(t, y) })
 }
 
-// yarn is what the tests share.
+// yarn is the shared Hadoop.
 type yarn struct {
 	hadoop *hadooptest.Cluster
 	conf   *hadoopconf.Conf
@@ -74,7 +74,7 @@ type yarn struct {
 
 func (y *yarn) client(t *testing.T) *protocol.Client {
 	t.Helper()
-	c, err := protocol.NewClient(y.conf, y.user, bridge)
+	c, err := protocol.NewClient(y.conf, y.user, retryFor)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,23 +89,23 @@ func deadline(t *testing.T) context.Context {
 	return ctx
 }
 
-// master is an unmanaged application of one test.
+// master is the master of one test's unmanaged application.
 type master struct {
 	*protocol.Master
-	t     *testing.T
-	y     *yarn
-	ctx   context.Context
-	id    *yarnpb.ApplicationId
-	nodes *protocol.Nodes
-	ended map[string]*yarnpb.ContainerStatus
-	given map[int64]*yarnpb.Container
-	beats int
+	t         *testing.T
+	y         *yarn
+	ctx       context.Context
+	id        *yarnpb.ApplicationId
+	nodes     *protocol.Nodes
+	completed map[string]*yarnpb.ContainerStatus
+	allocated map[int64]*yarnpb.Container
+	beats     int
 }
 
-// submit submits an unmanaged application and gives its master, not registered yet.
+// submit submits an unmanaged application and returns its master, which is not registered yet.
 func submit(t *testing.T, y *yarn, change func(*yarnpb.ApplicationSubmissionContext)) *master {
 	t.Helper()
-	m := &master{t: t, y: y, ctx: deadline(t), ended: map[string]*yarnpb.ContainerStatus{}, given: map[int64]*yarnpb.Container{}}
+	m := &master{t: t, y: y, ctx: deadline(t), completed: map[string]*yarnpb.ContainerStatus{}, allocated: map[int64]*yarnpb.Container{}}
 	c := y.client(t)
 	var err error
 	if m.id, _, err = c.NewApplication(m.ctx); err != nil {
@@ -114,11 +114,11 @@ func submit(t *testing.T, y *yarn, change func(*yarnpb.ApplicationSubmissionCont
 	if err := c.Submit(m.ctx, submission(m.id, change)); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // of what a test that failed left
+	t.Cleanup(func() { // if the test failed
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := y.client(t).Kill(ctx, m.id, "the test is over"); err != nil && y.hadoop.ResourceManager != nil {
-			t.Logf("end %s: %v", protocol.ApplicationName(m.id), err)
+			t.Logf("kill %s: %v", protocol.ApplicationName(m.id), err)
 		}
 	})
 	state, err := c.AwaitMasterToken(m.ctx, m.id, nil)
@@ -144,11 +144,11 @@ func submission(id *yarnpb.ApplicationId, change func(*yarnpb.ApplicationSubmiss
 
 func (m *master) open(state protocol.State) {
 	m.t.Helper()
-	opened, err := protocol.NewMaster(m.y.conf, state, bridge)
+	opened, err := protocol.NewMaster(m.y.conf, state, retryFor)
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.Master, m.nodes = opened, protocol.NewNodes(m.y.conf, bridge)
+	m.Master, m.nodes = opened, protocol.NewNodes(m.y.conf, retryFor)
 	nodes := m.nodes
 	m.t.Cleanup(func() {
 		opened.Close()
@@ -166,8 +166,8 @@ func (m *master) register() *yarnpb.RegisterApplicationMasterResponse {
 	return r
 }
 
-// until beats until something is so.
-func (m *master) until(what string, so func(protocol.Beat) bool) {
+// until sends heartbeats until done returns true.
+func (m *master) until(what string, done func(protocol.Heartbeat) bool) {
 	m.t.Helper()
 	for {
 		b, err := m.Allocate(m.ctx, 0)
@@ -180,12 +180,12 @@ func (m *master) until(what string, so func(protocol.Beat) bool) {
 			m.nodes.Tokens(b.Resynced.GetNmTokensFromPreviousAttempts())
 		}
 		for _, c := range b.GetAllocatedContainers() {
-			m.given[c.GetAllocationRequestId()] = c
+			m.allocated[c.GetAllocationRequestId()] = c
 		}
 		for _, s := range b.GetCompletedContainerStatuses() {
-			m.ended[protocol.ContainerName(s.GetContainerId())] = s
+			m.completed[protocol.ContainerName(s.GetContainerId())] = s
 		}
-		if so(b) {
+		if done(b) {
 			return
 		}
 		select {
@@ -196,15 +196,15 @@ func (m *master) until(what string, so func(protocol.Beat) bool) {
 	}
 }
 
-// containers asks for containers of these wishes and waits for them.
-func (m *master) containers(asks ...protocol.Ask) []*yarnpb.Container {
+// containers requests containers and waits for them.
+func (m *master) containers(asks ...protocol.ContainerRequest) []*yarnpb.Container {
 	m.t.Helper()
-	m.Ask(asks...)
+	m.Request(asks...)
 	var got []*yarnpb.Container
-	m.until("containers come", func(protocol.Beat) bool {
+	m.until("containers are allocated", func(protocol.Heartbeat) bool {
 		got = nil
 		for _, a := range asks {
-			if c := m.given[a.ID]; c != nil {
+			if c := m.allocated[a.ID]; c != nil {
 				got = append(got, c)
 			}
 		}
@@ -220,12 +220,12 @@ func (m *master) start(c *yarnpb.Container, script string) {
 	}
 }
 
-// awaitEnd waits until YARN tells that a container has ended.
+// awaitEnd waits until a container has completed.
 func (m *master) awaitEnd(c *yarnpb.Container) *yarnpb.ContainerStatus {
 	m.t.Helper()
 	name := protocol.ContainerName(c.GetId())
-	m.until("the end of "+name+" is told", func(protocol.Beat) bool { return m.ended[name] != nil })
-	return m.ended[name]
+	m.until("the end of "+name, func(protocol.Heartbeat) bool { return m.completed[name] != nil })
+	return m.completed[name]
 }
 
 func (m *master) finish() {
@@ -239,45 +239,45 @@ func (m *master) finish() {
 	}
 }
 
-// small is a wish that any node can grant.
-func small(id int64) protocol.Ask {
-	return protocol.Ask{ID: id, Priority: 1, Resource: protocol.MemoryAndCores(64, 1, nil)}
+// small returns a request that fits on any node.
+func small(id int64) protocol.ContainerRequest {
+	return protocol.ContainerRequest{ID: id, Priority: 1, Resource: protocol.MemoryAndCores(64, 1, nil)}
 }
 
 func testContainers(t *testing.T, y *yarn) {
 	m := submit(t, y, nil)
 	m.register()
-	gpu := protocol.Ask{ID: 3, Priority: 2, Resource: protocol.MemoryAndCores(128, 2, map[string]int64{"yarn.io/gpu": 2})}
-	fast := protocol.Ask{ID: 4, Priority: 3, Resource: protocol.MemoryAndCores(64, 1, nil), Label: "fast"}
-	m.Ask(small(9))
+	gpu := protocol.ContainerRequest{ID: 3, Priority: 2, Resource: protocol.MemoryAndCores(128, 2, map[string]int64{"yarn.io/gpu": 2})}
+	fast := protocol.ContainerRequest{ID: 4, Priority: 3, Resource: protocol.MemoryAndCores(64, 1, nil), Label: "fast"}
+	m.Request(small(9))
 	m.Withdraw(9)
 	got := m.containers(small(1), small(2), gpu, fast)
 	if r := got[2].GetResource(); r.GetMemory() != 128 || r.GetVirtualCores() != 2 || gpus(r) != 2 {
-		t.Errorf("the third has %v", r)
+		t.Errorf("the third container has %v", r)
 	}
 	if n := protocol.NodeName(got[3].GetNodeId()); n != y.hadoop.NodeID(1) {
-		t.Errorf("the labelled one is on %s", n)
+		t.Errorf("the labelled container is on %s", n)
 	}
 	m.start(got[0], "exit 7")
 	m.start(got[1], "exec sleep 300")
 	m.start(got[2], "exec sleep 300")
 	if s := m.awaitEnd(got[0]); s.GetExitStatus() != 7 {
-		t.Errorf("ended as %v", s)
+		t.Errorf("completed as %v", s)
 	}
 	if s, err := m.nodes.Status(m.ctx, got[1].GetNodeId(), got[1].GetId()); err != nil || s.GetState() == yarnpb.ContainerState_C_COMPLETE {
-		t.Errorf("the second is %v: %v", s, err)
+		t.Errorf("the second container is %v: %v", s, err)
 	}
 	if err := m.nodes.Stop(m.ctx, got[1].GetNodeId(), got[1].GetId()); err != nil {
 		t.Error(err)
 	}
 	if s := m.awaitEnd(got[1]); s.GetExitStatus() == 0 {
-		t.Errorf("stopped as %v", s)
+		t.Errorf("completed as %v", s)
 	}
 	m.Release(got[2].GetId(), got[3].GetId())
 	m.awaitEnd(got[2])
 	m.awaitEnd(got[3])
-	if m.given[9] != nil {
-		t.Error("what was withdrawn before it was asked for came")
+	if m.allocated[9] != nil {
+		t.Error("a request that was withdrawn before the heartbeat was allocated")
 	}
 	m.finish()
 }
@@ -291,7 +291,7 @@ func gpus(r *yarnpb.Resource) int64 {
 	return 0
 }
 
-// testProtections: the ResourceManager and its nodes speak in each way.
+// testProtections: calls of the ResourceManager and of NodeManagers work with each protection.
 func testProtections(t *testing.T, y *yarn) {
 	for _, p := range []string{"authentication", "integrity", "privacy"} {
 		t.Run(p, func(t *testing.T) {
@@ -303,7 +303,7 @@ func testProtections(t *testing.T, y *yarn) {
 			c := m.containers(small(1))[0]
 			m.start(c, "exit 3")
 			if s := m.awaitEnd(c); s.GetExitStatus() != 3 {
-				t.Errorf("ended as %v", s)
+				t.Errorf("completed as %v", s)
 			}
 			m.finish()
 		})

@@ -11,14 +11,14 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// oneLine checks what a person is shown.
-func oneLine(t *testing.T, err, is error, words ...string) {
+// checkError checks that an error has one line and contains the texts.
+func checkError(t *testing.T, err, is error, texts ...string) {
 	t.Helper()
 	if !errors.Is(err, is) {
 		t.Fatalf("the error is %v, want %v", err, is)
 	}
 	t.Log(err)
-	for _, w := range append(words, "") {
+	for _, w := range append(texts, "") {
 		if !strings.Contains(err.Error(), w) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q is not in the one line: %v", w, err)
 		}
@@ -43,40 +43,40 @@ func testRefusals(t *testing.T, y *yarn) {
 			t.Fatal(err)
 		}
 		err = c.Submit(ctx, submission(id, tt.change))
-		if err == nil { // some are refused behind the answer
+		if err == nil { // some submissions are rejected after the response
 			_, err = c.AwaitMasterToken(ctx, id, nil)
 		}
-		oneLine(t, err, tt.is)
+		checkError(t, err, tt.is)
 	}
 	for _, tt := range []struct {
-		ask protocol.Ask
+		ask protocol.ContainerRequest
 		is  error
 	}{
-		{protocol.Ask{ID: 1, Resource: protocol.MemoryAndCores(1<<20, 1, nil)}, protocol.ErrTooLarge},
-		{protocol.Ask{ID: 1, Resource: protocol.MemoryAndCores(64, 1, map[string]int64{"yarn.io/gpu": 3})}, protocol.ErrTooLarge},
-		{protocol.Ask{ID: 1, Resource: protocol.MemoryAndCores(64, 1, nil), Label: "nobody"}, protocol.ErrLabel},
+		{protocol.ContainerRequest{ID: 1, Resource: protocol.MemoryAndCores(1<<20, 1, nil)}, protocol.ErrTooLarge},
+		{protocol.ContainerRequest{ID: 1, Resource: protocol.MemoryAndCores(64, 1, map[string]int64{"yarn.io/gpu": 3})}, protocol.ErrTooLarge},
+		{protocol.ContainerRequest{ID: 1, Resource: protocol.MemoryAndCores(64, 1, nil), Label: "nobody"}, protocol.ErrLabel},
 	} {
 		m := submit(t, y, nil)
 		m.register()
-		m.Ask(tt.ask)
+		m.Request(tt.ask)
 		_, err := m.Allocate(m.ctx, 0)
-		oneLine(t, err, tt.is)
+		checkError(t, err, tt.is)
 		m.Withdraw(tt.ask.ID)
-		m.containers(small(2)) // the master goes on
+		m.containers(small(2)) // the master can go on
 		m.finish()
 	}
 	if _, err := c.Queue(ctx, "nobody"); err == nil {
-		t.Error("a queue that nobody has is told of")
+		t.Error("Queue returns an unknown queue")
 	}
 	id, err := protocol.ParseApplication("application_1_0001")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, err = c.Report(ctx, id)
-	oneLine(t, err, protocol.ErrGone, "application_1_0001")
+	checkError(t, err, protocol.ErrGone, "application_1_0001")
 }
 
-func testQuestions(t *testing.T, y *yarn) {
+func testQueries(t *testing.T, y *yarn) {
 	c, ctx := y.client(t), deadline(t)
 	m := submit(t, y, func(s *yarnpb.ApplicationSubmissionContext) { s.ApplicationTags = []string{"questions"} })
 	if apps, err := c.Applications(ctx, "questions"); err != nil || len(apps) != 1 || !proto.Equal(apps[0].GetApplicationId(), m.id) {
@@ -97,7 +97,7 @@ func testQuestions(t *testing.T, y *yarn) {
 		t.Errorf("the types are %v: %v", types, err)
 	}
 	for range 2 {
-		if err := c.Kill(ctx, m.id, "no more questions"); err != nil {
+		if err := c.Kill(ctx, m.id, "no more queries"); err != nil {
 			t.Error(err)
 		}
 	}
@@ -105,5 +105,5 @@ func testQuestions(t *testing.T, y *yarn) {
 		t.Errorf("killed, it is %v: %v", r, err)
 	}
 	_, err = m.Register(ctx, protocol.Contact{})
-	oneLine(t, err, protocol.ErrGone)
+	checkError(t, err, protocol.ErrGone)
 }

@@ -1,2 +1,2 @@
-// Package site finds the Hadoop that a request means: its configuration and the user there.
+// Package site finds the Hadoop configuration and the user of a request.
 package site

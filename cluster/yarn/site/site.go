@@ -11,17 +11,17 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 )
 
-// ReachLimit is how long a peer may take to be reached before anything is reserved.
+// ReachLimit is how long a peer may be unreachable before anything is reserved.
 const ReachLimit = 4 * time.Second
 
-// Site is the YARN that a request means.
+// Site is a Hadoop configuration and the user that calls its services.
 type Site struct {
 	Conf *hadoopconf.Conf
 	User string
 }
 
-// Find reads which Hadoop a request means, and as whom it is asked: the notebook's Hadoop may
-// be another than that of this process's environment.
+// Find returns the site of a request. The request's configuration folder and user, which are those of the
+// notebook, override this process's environment.
 func Find(r *clusterpb.ReserveRequest) (s Site, err error) {
 	if dir := r.GetEngine()[cluster.EngineConfDir]; dir != "" {
 		if s.Conf, err = hadoopconf.Load(dir); errors.Is(err, hadoopconf.ErrNone) {
@@ -39,7 +39,7 @@ func Find(r *clusterpb.ReserveRequest) (s Site, err error) {
 	return s, err
 }
 
-// NewHDFS is for what is shipped.
+// NewHDFS returns a client of the site's HDFS. The caller closes it.
 func NewHDFS(s Site) (*hdfs.FS, error) {
 	return hdfs.New(hdfs.Config{Conf: s.Conf, User: s.User, Bridge: ReachLimit})
 }

@@ -1,4 +1,4 @@
-// Package yarnpb holds the messages of Hadoop's IPC and of YARN's three protocols, as
-// far as they are used: ipc.proto, records.proto and services.proto, whose names and
-// numbers are Hadoop's. make proto generates the rest.
+// Package yarnpb has the messages of Hadoop's IPC and of YARN's three protocols that this program uses:
+// ipc.proto, records.proto and services.proto, with Hadoop's names and numbers. make proto generates the
+// rest.
 package yarnpb

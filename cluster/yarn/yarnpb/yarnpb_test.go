@@ -18,7 +18,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// Classes of the jars that hold descriptors, by the file that they describe.
+// described lists the classes of Hadoop's jars that contain descriptors, and the file that each describes.
 var described = []struct{ jar, class, file string }{
 	{"hadoop-common", "org/apache/hadoop/ipc/protobuf/RpcHeaderProtos", "RpcHeader.proto"},
 	{"hadoop-common", "org/apache/hadoop/ipc/protobuf/ProtobufRpcEngine2Protos", "ProtobufRpcEngine2.proto"},
@@ -29,7 +29,7 @@ var described = []struct{ jar, class, file string }{
 	{"hadoop-yarn-common", "org/apache/hadoop/yarn/proto/YarnSecurityTokenProtos", "yarn_security_token.proto"},
 }
 
-// Ensure that what we say of a message is what Hadoop's own classes say.
+// TestAsInJars compares the messages with the descriptors in Hadoop's own classes.
 func TestAsInJars(t *testing.T) {
 	t.Parallel()
 	jars := hadooptest.Jars(t)
@@ -91,7 +91,7 @@ func compareMessage(t *testing.T, ours, theirs *descriptorpb.DescriptorProto) {
 	}
 }
 
-// kind is the name of a field's message or enumeration, without package and suffix.
+// kind returns the name of a field's message or enumeration, without package and suffix.
 func kind(f *descriptorpb.FieldDescriptorProto) string {
 	n := f.GetTypeName()
 	return strings.TrimSuffix(n[strings.LastIndexByte(n, '.')+1:], "Proto")
@@ -109,8 +109,8 @@ func compareEnum(t *testing.T, ours, theirs *descriptorpb.EnumDescriptorProto) {
 	}
 }
 
-// descriptor reads what protoc put into a generated class: a serialized descriptor,
-// cut into constant strings that follow one another.
+// descriptor reads the serialized descriptor in a class that protoc generated, where it is split into
+// consecutive string constants.
 func descriptor(t *testing.T, jar, class, file string) *descriptorpb.FileDescriptorProto {
 	t.Helper()
 	z, err := zip.OpenReader(jar)

@@ -11,7 +11,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-func TestSpread(t *testing.T) {
+func TestPlacements(t *testing.T) {
 	t.Parallel()
 	executors := func(n int, each *clusterpb.Resources) (all []cluster.ExecutorRequest) {
 		for i := range n {
@@ -35,25 +35,25 @@ func TestSpread(t *testing.T) {
 		{"no node", executors(3, gib), nil, nil},
 		{"as many nodes", executors(2, gib), []*yarnpb.NodeReport{node("a", 8192, 0, 0), node("b", 8192, 0, 0)}, nil},
 		{"evenly", executors(4, gib), []*yarnpb.NodeReport{node("a", 8192, 0, 0), node("b", 8192, 0, 0)}, map[string]int{"a": 2, "b": 2}},
-		{"the odd one where more is free", executors(3, gib), []*yarnpb.NodeReport{node("a", 8192, 1024, 0), node("b", 8192, 0, 0)}, map[string]int{"a": 1, "b": 2}},
-		{"where there is room", executors(4, gib), []*yarnpb.NodeReport{node("a", 8192, 7168, 0), node("b", 8192, 0, 0)}, map[string]int{"a": 1, "b": 3}},
-		{"not where there is none", executors(4, gib), []*yarnpb.NodeReport{node("a", 2048, 0, 0)}, map[string]int{"a": 2}},
+		{"the last one on the node with more free memory", executors(3, gib), []*yarnpb.NodeReport{node("a", 8192, 1024, 0), node("b", 8192, 0, 0)}, map[string]int{"a": 1, "b": 2}},
+		{"on the node with room", executors(4, gib), []*yarnpb.NodeReport{node("a", 8192, 7168, 0), node("b", 8192, 0, 0)}, map[string]int{"a": 1, "b": 3}},
+		{"not on a full node", executors(4, gib), []*yarnpb.NodeReport{node("a", 2048, 0, 0)}, map[string]int{"a": 2}},
 		{"by vcores", executors(9, nil), []*yarnpb.NodeReport{node("a", 65536, 0, 0)}, map[string]int{"a": 8}},
 		{"by GPUs", executors(3, &clusterpb.Resources{Gpus: 1}), []*yarnpb.NodeReport{node("a", 8192, 0, 0), node("b", 8192, 0, 4)}, map[string]int{"b": 3}},
-		{"of another label", executors(2, gib), []*yarnpb.NodeReport{node("a", 8192, 0, 0, "fast"), node("b", 8192, 0, 0)}, map[string]int{"b": 2}},
+		{"a node with another label", executors(2, gib), []*yarnpb.NodeReport{node("a", 8192, 0, 0, "fast"), node("b", 8192, 0, 0)}, map[string]int{"b": 2}},
 		{"for a label", executors(3, &clusterpb.Resources{NodeLabel: "fast"}), []*yarnpb.NodeReport{node("a", 8192, 0, 0, "fast"), node("b", 8192, 0, 0)}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			got := map[string]int{}
-			for _, spot := range spread(tt.executors, tt.nodes) {
+			for _, spot := range placements(tt.executors, tt.nodes) {
 				if spot.Rack != "/r1" {
-					t.Errorf("%v is of no rack", spot)
+					t.Errorf("%v has another rack", spot)
 				}
 				got[spot.Host]++
 			}
 			if !maps.Equal(got, tt.want) {
-				t.Errorf("spread as %v, not %v", got, tt.want)
+				t.Errorf("placed as %v, want %v", got, tt.want)
 			}
 		})
 	}

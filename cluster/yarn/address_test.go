@@ -14,9 +14,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
-// findsMoved: a driver that takes over and cannot listen where its predecessor did, as on a
-// machine that came back with another address, is found by the agents of that one.
-func findsMoved(t *testing.T, h *hadooptest.Cluster) {
+// findsMovedDriver: agents find a recovered driver that cannot listen on its predecessor's address, as on a
+// machine whose address has changed.
+func findsMovedDriver(t *testing.T, h *hadooptest.Cluster) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
@@ -41,8 +41,8 @@ func findsMoved(t *testing.T, h *hadooptest.Cluster) {
 		t.Fatal(err)
 	}
 	clustertest.WaitFor(t, "the driver's end", func() bool { return !s.Driver.Alive() })
-	var other net.Listener // somebody else is there now
-	clustertest.WaitFor(t, "the driver's port, which its last thread lets go of", func() bool {
+	var other net.Listener // another process listens on the port now
+	clustertest.WaitFor(t, "the driver's port to become free", func() bool {
 		other, err = net.Listen("tcp", s.Address)
 		return err == nil
 	})
@@ -70,12 +70,12 @@ func findsMoved(t *testing.T, h *hadooptest.Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said := ""
+	notes := ""
 	for _, n := range st.GetNotes() {
-		said += n.GetText() + "\n"
+		notes += n.GetText() + "\n"
 	}
-	if !strings.Contains(said, "address for executors was "+s.Address+" and is ") {
-		t.Errorf("it is noted:\n%s", said)
+	if !strings.Contains(notes, "address for executors was "+s.Address+" and is ") {
+		t.Errorf("the notes are:\n%s", notes)
 	}
 	if st := c.Script(hello).Wait(); st.GetState() != "finished" {
 		t.Errorf("the run is %s", st.GetState())
@@ -83,10 +83,10 @@ func findsMoved(t *testing.T, h *hadooptest.Cluster) {
 	c.End()
 	store := openHDFS(t, h)
 	defer store.Close()
-	if kept, err := store.List(ctx, ".tfcluster/applications"); err == nil {
-		for _, k := range kept {
+	if left, err := store.List(ctx, ".tfcluster/applications"); err == nil {
+		for _, k := range left {
 			if k.Name() == s.Allocation {
-				t.Errorf("%s is kept on HDFS", k.Name())
+				t.Errorf("%s is left on HDFS", k.Name())
 			}
 		}
 	}

@@ -7,17 +7,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 )
 
-// Own has a test of several on one cluster answer for the applications of that name
-// (spark.app.name): those that are left at its end, and the executors of those, fail it. It
-// is to be called before what ends them is registered as the test's cleanup.
-func (c *Cluster) Own(t testing.TB, name string) {
+// CheckApplications makes a test on a shared cluster fail if applications with that name (spark.app.name) or their
+// executors are left at its end. It must be called before the cleanup that stops them is registered.
+func (c *Cluster) CheckApplications(t testing.TB, name string) {
 	t.Helper()
 	if c.UI == "" {
-		return // not one of Start's
+		return // not started by Start
 	}
 	t.Cleanup(func() {
 		var s State
-		clustertest.WaitFor(t, "the end of the test's own applications", func() bool {
+		clustertest.WaitFor(t, "the end of the test's applications", func() bool {
 			var err error
 			s, err = c.State()
 			return err == nil && !slices.ContainsFunc(s.Active, func(a Application) bool { return a.Name == name })
@@ -28,14 +27,14 @@ func (c *Cluster) Own(t testing.TB, name string) {
 			}
 		}
 		var left []process
-		clustertest.WaitFor(t, "the end of the executors of the test's own applications", func() bool {
-			left = slices.DeleteFunc(c.started(), func(p process) bool {
+		clustertest.WaitFor(t, "the end of the executors of the test's applications", func() bool {
+			left = slices.DeleteFunc(c.startedProcesses(), func(p process) bool {
 				return !slices.ContainsFunc(s.Completed, func(a Application) bool { return a.Name == name && a.ID == p.option("--app-id") })
 			})
 			return len(left) == 0
 		})
 		for _, p := range left {
-			t.Errorf("process %d is left: %.400q", p.PID, p.words)
+			t.Errorf("process %d is left: %.400q", p.PID, p.args)
 		}
 		if t.Failed() {
 			t.Log(c.Logs())

@@ -20,7 +20,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-func TestWaitingWords(t *testing.T) {
+func TestPendingMessage(t *testing.T) {
 	t.Parallel()
 	x := func(label string) *executor {
 		return &executor{request: cluster.ExecutorRequest{Each: &clusterpb.Resources{MemoryBytes: 3 << 30, Cpus: 2, NodeLabel: label}}}
@@ -34,14 +34,14 @@ func TestWaitingWords(t *testing.T) {
 		{x(""), 9000, "no node has 3072 MiB and 2 vcores free (queue ml has 9000 MiB and 4 vcores left)"},
 		{x("gpu"), 9000, "queue ml has 9000 MiB and 4 vcores left, it needs 3072 MiB and 2 vcores on a node labelled gpu"},
 	} {
-		if got := waitingWords(tt.x, "ml", protocol.MemoryAndCores(tt.left, 4, nil)); got != tt.want {
+		if got := pendingMessage(tt.x, "ml", protocol.MemoryAndCores(tt.left, 4, nil)); got != tt.want {
 			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}
 }
 
-// quoted is what a NodeManager of 3.3.6 says of a process that ended with code 97.
-const quoted = `[2026-11-21 22:00:00.123]Exception from container-launch.
+// diagnostics are those of a NodeManager 3.3.6 for a process that exited with code 97.
+const diagnostics = `[2026-11-21 22:00:00.123]Exception from container-launch.
 Container id: container_1_0001_01_000002
 Exit code: 97
 
@@ -56,32 +56,32 @@ tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection r
 Last 4096 bytes of prelaunch.err :
 `
 
-func TestExitWords(t *testing.T) {
+func TestExitCause(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		code int32
-		said string
-		want string
+		code        int32
+		diagnostics string
+		want        string
 	}{
 		{-104, "[2026-11-21 22:00:00.123]Container is running 9 B beyond the limit.\nDump", "it used more memory than its container may: ask for more memory: Container is running 9 B beyond the limit."},
-		{1, quoted, "its agent ended with code 1: tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
+		{1, diagnostics, "its agent ended with code 1: tfcluster agent: cannot dial the cluster's driver at 10.0.0.9:4711: connection refused"},
 		{137, "", "its agent was killed by signal 9"},
-		{-100, "Container released on a *lost* node", "its node was lost, or took the container back: Container released on a *lost* node"},
+		{-100, "Container released on a *lost* node", "its node was lost, or released the container: Container released on a *lost* node"},
 	} {
-		if got := exitWords(&yarnpb.ContainerStatus{ExitStatus: &tt.code, Diagnostics: &tt.said}); got != tt.want {
-			t.Errorf("%d %q gives\n%q, want\n%q", tt.code, tt.said, got, tt.want)
+		if got := exitCause(&yarnpb.ContainerStatus{ExitStatus: &tt.code, Diagnostics: &tt.diagnostics}); got != tt.want {
+			t.Errorf("%d %q gives\n%q, want\n%q", tt.code, tt.diagnostics, got, tt.want)
 		}
 	}
 }
 
-// TestStartWords: a node that the driver cannot reach is one line that says what to do.
-func TestStartWords(t *testing.T) {
+// TestStartError: the error of a node that the driver cannot reach has one line, with advice.
+func TestStartError(t *testing.T) {
 	t.Parallel()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ln.Close() // it takes connections and says nothing
+	defer ln.Close() // it accepts connections and never answers
 	port := int32(ln.Addr().(*net.TCPAddr).Port)
 	node := &yarnpb.NodeId{Host: new("127.0.0.1"), Port: &port}
 	nodes := protocol.NewNodes(hadoopconf.New(nil), time.Millisecond)
@@ -89,34 +89,34 @@ func TestStartWords(t *testing.T) {
 	nodes.Tokens([]*yarnpb.NMToken{{NodeId: node, Token: &yarnpb.Token{Kind: new("NMToken")}}})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	got := startWords(nodes.Start(ctx, &yarnpb.Container{NodeId: node}, nil))
+	got := startError(nodes.Start(ctx, &yarnpb.Container{NodeId: node}, nil))
 	if !strings.Contains(got, ln.Addr().String()) || !strings.Contains(got, "yarn.nodemanager.address") || strings.Contains(got, "\n") {
-		t.Errorf("it says %q", got)
+		t.Errorf("the error is %q", got)
 	}
 }
 
-// TestMeaning: an exception that nobody knows ends nothing at once; what YARN says to a
-// master that it has done with does.
-func TestMeaning(t *testing.T) {
+// TestClassify: an unknown exception is not permanent; the exceptions that YARN raises for a master that it no
+// longer accepts are.
+func TestClassify(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		err  error
 		want int
 	}{
-		{nil, passing},
-		{fmt.Errorf("call: %w", protocol.ErrUnreachable), passing},
+		{nil, transient},
+		{fmt.Errorf("call: %w", protocol.ErrUnreachable), transient},
 		{fmt.Errorf("call: %w", protocol.ErrLabel), refusal},
-		{fmt.Errorf("call: %w", protocol.ErrGone), last},
-		{fmt.Errorf("call: %w", protocol.ErrReplaced), last},
-		{fmt.Errorf("call: %w", ipc.NewRemoteError("java.lang.NullPointerException", "")), strange},
+		{fmt.Errorf("call: %w", protocol.ErrGone), final},
+		{fmt.Errorf("call: %w", protocol.ErrReplaced), final},
+		{fmt.Errorf("call: %w", ipc.NewRemoteError("java.lang.NullPointerException", "")), unknown},
 	} {
-		if got := meaning(tt.err); got != tt.want {
+		if got := classify(tt.err); got != tt.want {
 			t.Errorf("%v: %d, want %d", tt.err, got, tt.want)
 		}
 	}
 }
 
-// TestPriorities: containers of one kind have one priority, those of another another.
+// TestPriorities: containers of one kind have the same priority, those of different kinds different ones.
 func TestPriorities(t *testing.T) {
 	t.Parallel()
 	var req cluster.Request
@@ -128,36 +128,36 @@ func TestPriorities(t *testing.T) {
 	a := newAllocation(site.Site{}, req, application{}, saved{})
 	defer a.stop()
 	for i, want := range []int32{1, 1, 2, 3, 4, 2, 1} {
-		if got := a.ask(a.executors[req.Executors[i].ID]).Priority; got != want {
+		if got := a.containerRequest(a.executors[req.Executors[i].ID]).Priority; got != want {
 			t.Errorf("executor %d has priority %d, want %d", i, got, want)
 		}
 	}
 }
 
-func TestUnreachableWords(t *testing.T) {
+func TestUnreachableMessage(t *testing.T) {
 	t.Parallel()
 	here, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := unreachableWords("n7", "10.0.0.9:4711", quoted, false)
+	got := unreachableMessage("n7", "10.0.0.9:4711", diagnostics, false)
 	want := "node n7 cannot dial the cluster's driver at 10.0.0.9:4711 on " + here + ": connection refused; --advertise HOST[:PORTS] names an address of it that nodes can dial, and with --managed the driver runs on a node"
 	if got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
 
-// TestCutOff: an address that nobody can dial ends everything, a node that cannot dial it
+// TestHandleUnreachable: an address that no agent can dial ends the allocation; a node that cannot dial it
 // does not.
-func TestCutOff(t *testing.T) {
+func TestHandleUnreachable(t *testing.T) {
 	t.Parallel()
 	id := func(n int64) *yarnpb.ContainerId { return &yarnpb.ContainerId{Id: &n} }
 	for _, tt := range []struct {
-		name      string
-		executors int
-		late      bool // the last has had its agent for a while
-		cut       []int64
-		over      []bool
+		name       string
+		executors  int
+		late       bool // the last executor's agent runs for a while
+		cut        []int64
+		terminated []bool
 	}{
 		{"one of one", 1, false, []int64{0}, []bool{true}},
 		{"two of two", 2, false, []int64{0, 1}, []bool{false, true}},
@@ -173,8 +173,8 @@ func TestCutOff(t *testing.T) {
 			a.executors[cluster.ExecutorID(rune('a'+i))] = x
 		}
 		for i, n := range tt.cut {
-			if cause, over := a.cutOff(&yarnpb.ContainerStatus{ContainerId: id(n)}); over != tt.over[i] || cause == "" {
-				t.Errorf("%s: the end of container %d says %q, over is %v", tt.name, n, cause, over)
+			if cause, terminated := a.handleUnreachable(&yarnpb.ContainerStatus{ContainerId: id(n)}); terminated != tt.terminated[i] || cause == "" {
+				t.Errorf("%s: the end of container %d reports %q, terminated is %v", tt.name, n, cause, terminated)
 			}
 		}
 	}
@@ -211,7 +211,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// TestNoYARN: a Hadoop that is not there, or not configured, is one line at once.
+// TestNoYARN: the error for a missing or unreachable Hadoop has one line, and comes at once.
 func TestNoYARN(t *testing.T) {
 	t.Setenv("HADOOP_CONF_DIR", "")
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -233,13 +233,13 @@ func TestNoYARN(t *testing.T) {
 	}{
 		{"no such folder", "/no/conf", "HADOOP_CONF_DIR=/no/conf has no core-site.xml", false},
 		{"no ResourceManager named", conf(""), "names no ResourceManager", false},
-		{"nobody there", conf("<property><name>yarn.resourcemanager.address</name><value>" + dead + "</value></property>"), "no ResourceManager answers at " + dead + ": connect: connection refused; see that it runs", true},
+		{"no connection", conf("<property><name>yarn.resourcemanager.address</name><value>" + dead + "</value></property>"), "no ResourceManager answers at " + dead + ": connect: connection refused; see that it runs", true},
 	} {
 		r := &clusterpb.ReserveRequest{Engine: map[string]string{cluster.EngineConfDir: tt.dir}}
 		b := &Backend{}
 		host, err := b.Advertise(t.Context(), r)
 		if (err == nil) != tt.advertises || (err == nil && host != "127.0.0.1") {
-			t.Errorf("%s: advertised is %s: %v", tt.name, host, err)
+			t.Errorf("%s: the advertised address is %s: %v", tt.name, host, err)
 		}
 		_, err = b.Allocate(t.Context(), cluster.Request{Reserve: r})
 		if got := errorText(err); !strings.Contains(got, tt.want) || strings.Contains(got, "\n") {

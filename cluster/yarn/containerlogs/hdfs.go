@@ -18,17 +18,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/site"
 )
 
-// nodeFile is how a node's file is called: host_port, with when it was written where a
-// node writes several.
+// nodeFile matches the name of a node's log file: host_port, with a time if a node writes several.
 var nodeFile = regexp.MustCompile(`^(.+?)_(\d+)(_\d{10,})?$`)
 
-// root is below which nodes put logs: for each user a folder.
+// root returns the folder below which nodes upload logs; it has one folder for each user.
 func (r *logReader) root() string {
 	return cmp.Or(r.site.Conf.Get("yarn.log-aggregation.TFile.remote-app-log-dir"), r.site.Conf.Get("yarn.nodemanager.remote-app-log-dir"), "/tmp/logs")
 }
 
-// folders are where an application's logs may be: as Hadoop 3.3 lays them out, in buckets
-// of applications, and as earlier ones did.
+// folders returns the folders in which an application's logs may be: the layout of Hadoop 3.3, with buckets
+// of applications, and those of earlier versions.
 func (r *logReader) folders() []string {
 	suffix := cmp.Or(r.site.Conf.Get("yarn.nodemanager.remote-app-log-dir-suffix"), "logs")
 	kind := cmp.Or(r.site.Conf.Get("yarn.log-aggregation.TFile.remote-app-log-dir-suffix"), suffix+"-tfile")
@@ -40,16 +39,15 @@ func (r *logReader) folders() []string {
 	}
 }
 
-// userDir holds what the nodes put on HDFS of a user's containers.
+// userDir returns the folder of the application's user.
 func (r *logReader) userDir() string { return strings.TrimRight(r.root(), "/") + "/" + r.user() }
 
-// bucket is an application's folder with the one that it shares with few others.
+// bucket returns an application's folder within its bucket.
 func (r *logReader) bucket() string {
 	return fmt.Sprintf("%04d/%s", r.id.GetId()%10_000, protocol.ApplicationName(r.id))
 }
 
-// fromHDFS reads what the nodes have put on HDFS. It fails with fs.ErrNotExist where they
-// have put nothing there.
+// fromHDFS reads the logs on HDFS. It returns fs.ErrNotExist if there are none.
 func (r *logReader) fromHDFS(ctx context.Context) error {
 	store, err := site.NewHDFS(r.site)
 	if err != nil {
@@ -57,7 +55,7 @@ func (r *logReader) fromHDFS(ctx context.Context) error {
 	}
 	defer store.Close()
 	var missing error
-	for _, dir := range append(r.folders(), r.others(ctx, store)...) {
+	for _, dir := range append(r.folders(), r.otherFolders(ctx, store)...) {
 		infos, err := store.List(ctx, dir)
 		if errors.Is(err, fs.ErrNotExist) {
 			missing = cmp.Or(missing, err)
@@ -71,14 +69,14 @@ func (r *logReader) fromHDFS(ctx context.Context) error {
 	return missing
 }
 
-// others are where an application's logs may be besides: where nodes write another format,
-// or below another name than this host's configuration has.
-func (r *logReader) others(ctx context.Context, store *hdfs.FS) []string {
+// otherFolders returns further folders in which an application's logs may be: those of another format, or with
+// another suffix than in this host's configuration.
+func (r *logReader) otherFolders(ctx context.Context, store *hdfs.FS) []string {
 	known := r.folders()
 	var found []string
 	infos, err := store.List(ctx, r.userDir())
 	if err != nil {
-		return nil // the known ones say why
+		return nil // listing the known folders returns the error
 	}
 	for _, i := range infos {
 		dir := r.userDir() + "/" + i.Name() + "/"
@@ -91,21 +89,21 @@ func (r *logReader) others(ctx context.Context, store *hdfs.FS) []string {
 	return found
 }
 
-// fromFolder reads the nodes' files, and says of those that are not whole yet. It fails
-// with fs.ErrNotExist where none is.
+// fromFolder reads the files of the nodes, and emits how many are incomplete. It returns fs.ErrNotExist if no
+// file is complete.
 func (r *logReader) fromFolder(ctx context.Context, store *hdfs.FS, dir string, infos []fs.FileInfo) error {
-	read, coming := 0, 0
+	read, incomplete := 0, 0
 	for _, i := range infos {
 		parts := nodeFile.FindStringSubmatch(i.Name())
 		if strings.HasSuffix(i.Name(), ".tmp") {
-			coming++
+			incomplete++
 		}
 		if parts == nil || i.IsDir() {
 			continue
 		}
 		err := r.fromFile(ctx, store, dir+"/"+i.Name(), parts[1]+":"+parts[2])
-		if unfinished := errors.Is(err, aggregated.ErrFormat) || errors.Is(err, aggregated.ErrCorrupt); unfinished && r.collecting() {
-			coming++ // an IFile has its last name from the first
+		if unfinished := errors.Is(err, aggregated.ErrFormat) || errors.Is(err, aggregated.ErrCorrupt); unfinished && r.aggregating() {
+			incomplete++ // an IFile has its final name from the start
 			continue
 		}
 		if err != nil {
@@ -113,13 +111,13 @@ func (r *logReader) fromFolder(ctx context.Context, store *hdfs.FS, dir string, 
 		}
 		read++
 	}
-	if coming > 0 && read > 0 {
-		if err := r.emit(fmt.Sprintf("%d of the nodes are still putting theirs on HDFS: the same again in a moment shows them", coming), nil); err != nil {
+	if incomplete > 0 && read > 0 {
+		if err := r.emit(fmt.Sprintf("%d nodes are still uploading their logs to HDFS: try again in a moment", incomplete), nil); err != nil {
 			return emitError{err}
 		}
 	}
 	if read == 0 {
-		return fmt.Errorf("%s has no file of a node: %w", dir, fs.ErrNotExist)
+		return fmt.Errorf("%s has no node's log file: %w", dir, fs.ErrNotExist)
 	}
 	return nil
 }
@@ -137,7 +135,7 @@ func (r *logReader) fromFile(ctx context.Context, store *hdfs.FS, name, node str
 	}
 	defer in.Close()
 	asked := r.query.Task
-	before := map[string]bool{} // what the node itself gave
+	before := map[string]bool{} // read from the node already
 	for c := range r.seen {
 		before[c] = true
 	}
@@ -157,7 +155,7 @@ func (r *logReader) fromFile(ctx context.Context, store *hdfs.FS, name, node str
 		if e.Container != container {
 			o, container = owner{}, e.Container
 		}
-		if err := r.kept(in, e, &o, node); err != nil {
+		if err := r.readEntry(in, e, &o, node); err != nil {
 			if _, ours := errors.AsType[emitError](err); ours {
 				return err
 			}
@@ -166,38 +164,38 @@ func (r *logReader) fromFile(ctx context.Context, store *hdfs.FS, name, node str
 	}
 }
 
-// nodesOwn are a NodeManager's own notes on a container that failed: how it was started.
-var nodesOwn = []string{"directory.info", "launch_container.sh"}
+// debugFiles are a NodeManager's own files about how a failed container was started.
+var debugFiles = []string{"directory.info", "launch_container.sh"}
 
-// kept reads one log of a container. Whose it is is said in the first of its logs.
-func (r *logReader) kept(in *aggregated.Reader, e aggregated.Entry, o *owner, node string) error {
+// readEntry emits one log of a container. The first of its logs has the mark.
+func (r *logReader) readEntry(in *aggregated.Reader, e aggregated.Entry, o *owner, node string) error {
 	if e.Name == markFile {
 		b, err := io.ReadAll(io.LimitReader(in, markBytes))
 		*o = readMark(string(b))
 		return err
 	}
-	if !o.wanted(r.query.Task, e.Container) || slices.Contains(nodesOwn, e.Name) {
+	if !o.matches(r.query.Task, e.Container) || slices.Contains(debugFiles, e.Name) {
 		return nil
 	}
 	r.seen[e.Container] = true
 	cut := false
-	if keep := r.keep(); keep > 0 {
+	if keep := r.tailBytes(); keep > 0 {
 		var err error
 		if cut, err = in.SkipTo(keep); err != nil {
 			return err
 		}
 	}
-	return r.log(*o, e.Container, node, e.Name, in, cut)
+	return r.emitLog(*o, e.Container, node, e.Name, in, cut)
 }
 
-// isContainer tells a container's name from a task's.
+// isContainer reports whether name is a container's rather than a task's.
 func isContainer(name string) bool { return strings.HasPrefix(name, "container_") }
 
-// placesOf are the containers of an application among what Places gave.
-func placesOf(raw []byte, application string) []Location {
+// parseLocations returns the containers of an application among those of LogLocations.
+func parseLocations(raw []byte, application string) []Location {
 	var all []Location
 	if len(raw) == 0 || json.Unmarshal(raw, &all) != nil {
-		return nil // they are found on HDFS without
+		return nil // the logs on HDFS can be read without them
 	}
 	return slices.DeleteFunc(all, func(p Location) bool {
 		id, _, err := protocol.ParseContainer(p.Container)

@@ -13,7 +13,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
-// scalars is a program that writes an event file as TensorFlow does.
+// scalars is a program that writes an event file in TensorFlow's format.
 const scalars = `
 import tfcluster
 from tensorboard.compat.proto.event_pb2 import Event
@@ -24,28 +24,28 @@ w.add_event(Event(wall_time=1.0, step=7, summary=Summary(value=[Summary.Value(ta
 w.close()
 `
 
-// proxied is the address of a cluster's page as the ResourceManager's proxy shows it.
-func proxied(t *testing.T, h *hadooptest.Cluster, c *clustertest.Cluster) *url.URL {
+// proxyURL returns the URL of a cluster's page behind the ResourceManager's proxy.
+func proxyURL(t *testing.T, h *hadooptest.Cluster, c *clustertest.Cluster) *url.URL {
 	t.Helper()
 	shown, err := url.Parse(report(t, h, c).GetTrackingUrl())
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown.Host = net.JoinHostPort(h.Host, shown.Port()) // its name is not this Hadoop's alone
+	shown.Host = net.JoinHostPort(h.Host, shown.Port()) // the URL has the host's name, which other Hadoops share
 	return shown
 }
 
-// showsBoard: TensorBoard comes through the ResourceManager's proxy, which only fetches.
-func showsBoard(t *testing.T, h *hadooptest.Cluster) {
+// showsTensorBoard: TensorBoard works through the ResourceManager's proxy, which forwards only GET.
+func showsTensorBoard(t *testing.T, h *hadooptest.Cluster) {
 	c := managed(t, h).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) {
-		r.Engine = on(h, "managed", "true", "tensorboard", "true")
+		r.Engine = engineOptions(h, "managed", "true", "tensorboard", "true")
 	})
 	if st := c.Script(scalars).Wait(); st.GetState() != "finished" {
 		t.Fatalf("the run is %s: %v", st.GetState(), st.GetFailure())
 	}
-	page := proxied(t, h, c)
+	page := proxyURL(t, h, c)
 	if code, body := get(t, page.String(), h.Host); code != http.StatusOK || !strings.Contains(body, `<a href="tensorboard/">TensorBoard</a>`) {
-		t.Errorf("the page (%d) does not name TensorBoard:\n%s", code, body)
+		t.Errorf("the page (%d) has no link to TensorBoard:\n%s", code, body)
 	}
 	at := func(rest string) string { return page.JoinPath("tensorboard/").String() + rest }
 	shows := func(ask, want string) {
@@ -57,7 +57,7 @@ func showsBoard(t *testing.T, h *hadooptest.Cluster) {
 			return code == http.StatusOK && strings.Contains(body, want)
 		})
 		if !strings.Contains(body, want) {
-			t.Errorf("%s is answered %d:\n%.2000s", ask, code, body)
+			t.Errorf("%s returns %d:\n%.2000s", ask, code, body)
 		}
 	}
 	shows("", `<script src="tfcluster-getonly.js">`)
@@ -66,7 +66,7 @@ func showsBoard(t *testing.T, h *hadooptest.Cluster) {
 	shows("data/runs", `"run-001/logs"`)
 	shows("data/plugin/scalars/tags", `"loss"`)
 	shows("data/plugin/scalars/scalars?tag=loss&run=run-001/logs", "[1.0, 7, 0.25]")
-	safe := base64.RawURLEncoding.EncodeToString // as tfcluster-getonly.js writes it
+	safe := base64.RawURLEncoding.EncodeToString // as tfcluster-getonly.js encodes it
 	form, kind := safe([]byte("tag=loss&runs=run-001%2Flogs")), safe([]byte("application/x-www-form-urlencoded;charset=UTF-8"))
 	shows("data/plugin/scalars/scalars_multirun?tfcluster-body="+form+"&tfcluster-type="+kind, "[1.0, 7, 0.25]")
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at("data/plugin/scalars/scalars_multirun"), strings.NewReader("tag=loss&runs=run-001%2Flogs"))
@@ -79,6 +79,6 @@ func showsBoard(t *testing.T, h *hadooptest.Cluster) {
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode < 400 {
-		t.Errorf("a POST goes through the proxy now (%s): nothing need be asked for in its place", answer.Status)
+		t.Errorf("the proxy forwards POST now (%s): tfcluster-getonly.js is no longer needed", answer.Status)
 	}
 }

@@ -6,27 +6,27 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// spread is where executors are best begun where there are more of them than nodes: each
-// on that node with room which has the fewest of them so far. A node's heartbeat gives as
-// many of those that name the node as it has room for, and a single one of those that
-// name none: they would wait for a heartbeat each, and come to lie as those fall. Where
-// there are more nodes, naming one would have it wait for just that node's heartbeat.
-func spread(executors []cluster.ExecutorRequest, nodes []*yarnpb.NodeReport) map[cluster.ExecutorID]protocol.Spot {
+// placements returns the preferred nodes of executors if there are more of them than nodes: each goes to
+// the node with room that has the fewest so far. With one heartbeat of a node, YARN allocates all requests
+// that name it, as far as they fit, but only one request that names no node; so unnamed requests would wait
+// for one heartbeat each and be spread at random. If there are more nodes than executors, naming a node
+// would only make a request wait for that node's heartbeat.
+func placements(executors []cluster.ExecutorRequest, nodes []*yarnpb.NodeReport) map[cluster.ExecutorID]protocol.Locality {
 	type room struct {
-		spot  protocol.Spot
+		spot  protocol.Locality
 		free  *yarnpb.Resource
-		count int // of executors
+		count int // executors placed here
 	}
 	var rooms []*room
 	for _, n := range nodes {
 		if partition(n) == "" && n.GetRackName() != "" {
 			rooms = append(rooms, &room{
-				spot: protocol.Spot{Host: n.GetNodeId().GetHost(), Rack: n.GetRackName()},
+				spot: protocol.Locality{Host: n.GetNodeId().GetHost(), Rack: n.GetRackName()},
 				free: minus(n.GetCapability(), n.GetUsed()),
 			})
 		}
 	}
-	near := map[cluster.ExecutorID]protocol.Spot{}
+	near := map[cluster.ExecutorID]protocol.Locality{}
 	if len(executors) <= len(rooms) {
 		return near
 	}
@@ -39,7 +39,7 @@ func spread(executors []cluster.ExecutorRequest, nodes []*yarnpb.NodeReport) map
 				best = r
 			}
 		}
-		if best != nil { // else YARN finds a place
+		if best != nil { // otherwise YARN chooses
 			near[e.ID], best.free = best.spot, minus(best.free, need)
 			best.count++
 		}
@@ -47,7 +47,7 @@ func spread(executors []cluster.ExecutorRequest, nodes []*yarnpb.NodeReport) map
 	return near
 }
 
-// minus is what is left of a resource.
+// minus returns what is left of a resource.
 func minus(of, r *yarnpb.Resource) *yarnpb.Resource {
 	return protocol.MemoryAndCores(of.GetMemory()-r.GetMemory(), of.GetVirtualCores()-r.GetVirtualCores(), map[string]int64{gpuType: gpus(of) - gpus(r)})
 }
