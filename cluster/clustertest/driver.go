@@ -122,7 +122,7 @@ func testOneName(t *testing.T, h Harness) {
 		t.Errorf("%d clusters are called %s", len(clients), req.GetName())
 	}
 	for _, err := range errs {
-		if !strings.Contains(err.Error(), "lives already") {
+		if !strings.Contains(err.Error(), "already exists") {
 			t.Errorf("the other was told %q", err)
 		}
 	}
