@@ -123,11 +123,11 @@ func (c *child) connect() error {
 			}
 			select {
 			case <-c.dead:
-				return errors.New("Python ended before it listened")
+				return errors.New("the process ended before it listened")
 			case <-c.k.ctx.Done():
 				return errEnd
 			case <-deadline:
-				return fmt.Errorf("Python does not listen after %s", startLimit)
+				return fmt.Errorf("the process does not listen after %s", startLimit)
 			case <-time.After(socketPoll):
 			}
 		}
@@ -154,7 +154,7 @@ func (c *child) connect() error {
 	select { // ipykernel before version 7 sends no welcome; its subscriptions take effect immediately
 	case <-c.connected:
 	case <-c.dead:
-		return errors.New("Python ended before it was ready")
+		return errors.New("the process ended before it was ready")
 	case <-time.After(500 * time.Millisecond):
 	}
 	return nil
@@ -176,7 +176,7 @@ func (c *child) dial(port int, kind zmq.SocketType, identity string, take func([
 		}
 		select {
 		case <-c.dead:
-			return errors.New("Python ended before it listened")
+			return errors.New("the process ended before it listened")
 		case <-c.k.ctx.Done():
 			return errEnd
 		case <-time.After(socketPoll):
