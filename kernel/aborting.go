@@ -9,14 +9,15 @@ import (
 // repairLimit is how long cells wait for the answer to endAborting.
 const repairLimit = 2 * time.Second
 
-// endAborting has the child abort no more cells. An interrupt that arrives while ipykernel begins
-// to abort what is queued behind a failed cell keeps it from ever ending that, and each later cell
-// is aborted. Requests on control are not. Caller holds mu.
+// endAborting makes the child stop aborting cells. An interrupt that arrives while ipykernel
+// begins to abort the cells queued after a failed one prevents it from ending that, so that it
+// aborts every later cell. A request on control, which it does not abort, ends that state. The
+// caller holds mu.
 func (k *Kernel) endAborting() {
 	if k.repair != "" {
 		return
 	}
-	k.log.Warn("the child aborts cells that nothing failed before; a request on control ends that")
+	k.log.Warn("the child aborts cells although no cell failed; sending a request on control to end that")
 	id := hiddenPrefix + wire.NewID()
 	k.repair = id
 	k.forwardLocked(controlChannel, k.signer.MakeRequest(id, "execute_request", wire.ExecuteRequest{
@@ -25,7 +26,7 @@ func (k *Kernel) endAborting() {
 	time.AfterFunc(repairLimit, func() { k.repaired(id) })
 }
 
-// repaired lets the cells go on that waited for the end of endAborting.
+// repaired continues with the cells that waited for endAborting.
 func (k *Kernel) repaired(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
 
-// pass sends a request to the child. Where there will be no child any more it is
-// answered here, so that no client waits for ever and matched cells go on.
+// pass sends a request to the child. If no child can be started any more, it answers the
+// request itself, so that clients do not wait forever and matched cells still run.
 func (k *Kernel) pass(to channel, m *wire.Message) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -24,7 +24,7 @@ func (k *Kernel) pass(to channel, m *wire.Message) {
 	k.answerBroken(m, reply+"_reply", send)
 }
 
-// answerBroken answers for a child that does not come up. Caller holds mu.
+// answerBroken answers a request when no child can be started. The caller holds mu.
 func (k *Kernel) answerBroken(m *wire.Message, msgType string, send func(zmtp.Message)) {
 	var content any = wire.ExecuteReply{
 		Status: "error", EName: pythonDied, EValue: k.broken, Traceback: []string{pythonDied + ": " + k.broken},
@@ -42,36 +42,36 @@ func (k *Kernel) answerBroken(m *wire.Message, msgType string, send func(zmtp.Me
 	k.busyAgain()
 }
 
-// refuseLost answers the cells that a child took with it, and aborts those behind them.
-// Cells that wait for a child to come go on waiting. Caller holds mu.
+// refuseLost answers the cells of a child that has ended, and aborts those after them. Cells
+// that wait for the next child keep waiting. The caller holds mu.
 func (k *Kernel) refuseLost(why string) {
-	var kept, doomed []*request
+	var kept, toAbort []*request
 	lost := false
 	for _, r := range k.outstanding {
 		switch {
-		case !r.given && k.broken == "":
+		case !r.sent && k.broken == "":
 			kept = append(kept, r)
-		case r.seen&replied != 0: // only its end is missing
-			doomed = append(doomed, r.doomed...)
+		case r.seen&replied != 0: // only its idle is missing
+			toAbort = append(toAbort, r.toAbort...)
 			k.status(r.msg.RawHeader(), "idle")
 		default:
 			if !lost && r.exec.Stores() {
-				k.count++ // the one that ran
+				k.count++ // the cell that was running
 			}
 			lost = true
-			doomed = append(doomed, r.doomed...)
+			toAbort = append(toAbort, r.toAbort...)
 			k.refuse(r, why)
 		}
 	}
 	k.outstanding = kept
 	if lost && len(kept) == 0 {
-		doomed, k.queue = append(doomed, k.queue...), nil
+		toAbort, k.queue = append(toAbort, k.queue...), nil
 	}
-	k.abort(doomed)
+	k.abort(toAbort)
 }
 
-// refuseWaiting answers the requests that waited for a child; cells are left to
-// refuseLost. Caller holds mu.
+// refuseWaiting answers the requests that waited for a child, except cells, which refuseLost
+// handles. The caller holds mu.
 func (k *Kernel) refuseWaiting() {
 	waiting := k.waiting
 	k.waiting = nil
@@ -83,7 +83,7 @@ func (k *Kernel) refuseWaiting() {
 		reply, isRequest := strings.CutSuffix(m.Header.MsgType, "_request")
 		switch {
 		case !isRequest || o.to == stdinChannel:
-		case o.to == shellChannel && reply == "execute" && m.Header.Subshell == "": // outstanding
+		case o.to == shellChannel && reply == "execute" && m.Header.Subshell == "": // handled by refuseLost
 		case o.to == controlChannel:
 			k.answerBroken(m, reply+"_reply", k.control.Send)
 		default:

@@ -7,8 +7,8 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
 
-// Ensure the child counts as busy until each request that it began has ended, and that a request
-// whose idle was lost is forgotten when a cell begins, while a subshell's stays.
+// Ensure the child counts as busy until each request that it began has ended, and that a
+// request whose idle was lost is removed when a cell begins, while a subshell's stays.
 func TestBusyRequests(t *testing.T) {
 	t.Parallel()
 	s := wire.NewSigner("key")
@@ -24,7 +24,7 @@ func TestBusyRequests(t *testing.T) {
 		{"idle without its busy", []string{"idle comm"}, 0},
 		{"starting", []string{"starting comm"}, 0},
 		{"lost idle, then a cell", []string{"busy comm", "cell 1", "idle 1"}, 0},
-		{"subshell beside a cell", []string{"busy sub", "cell 1", "idle 1"}, 1},
+		{"subshell and a cell", []string{"busy sub", "cell 1", "idle 1"}, 1},
 		{"subshell that ended", []string{"busy sub", "cell 1", "idle 1", "idle sub"}, 0},
 	} {
 		b := busyRequests{}

@@ -11,21 +11,20 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
 
-// cellState is what is known of the cells that wait and of those that this kernel runs itself.
+// cellState is the state of waiting cells and of matched cells.
 type cellState struct {
-	queue    []*request             // cells that wait
-	running  *Cell                  // the matched cell whose turn it is
-	beside   map[*Cell]struct{}     // matched cells that run at once
-	count    int                    // the last execution count
-	ticks    []tick                 // what the child has yet to make up for
-	hidden   map[string]tick        // ticks on their way, by message id
-	inputs   map[string]chan string // matched cells that ask, by client
-	lastCell time.Time              // when one came that takes its turn
+	queue      []*request             // cells that wait
+	running    *Cell                  // the matched cell that has its turn
+	concurrent map[*Cell]struct{}     // matched cells that run concurrently
+	count      int                    // the last execution count
+	ticks      []tick                 // ticks that the child has not run yet
+	hidden     map[string]tick        // ticks sent to the child, by message ID
+	inputs     map[string]chan string // matched cells that wait for input, by client
+	lastCell   time.Time              // arrival of the last cell that waits its turn
 }
 
-// Cell is a matched cell while it runs: where its output goes. Every output carries the
-// cell's own header, so it never lands in another. Its methods may be called from any
-// goroutine, until Run has returned.
+// Cell is a running matched cell. Every output carries the cell's header, so clients never show
+// it in another cell. Its methods are safe for concurrent use until Plan.Run has returned.
 type Cell struct {
 	// Static after construction.
 	Code       string
@@ -37,29 +36,29 @@ type Cell struct {
 	interrupts chan struct{}
 
 	mu    sync.Mutex
-	name  string          // guarded by mu: of the stream that is gathered
+	name  string          // guarded by mu: stream of the buffered text
 	text  strings.Builder // guarded by mu
 	timer *time.Timer     // guarded by mu
 	over  bool            // guarded by mu
 }
 
-// ID is the id of the request the cell came with.
+// ID returns the message ID of the cell's request.
 func (c *Cell) ID() string { return c.msg.Header.MsgID }
 
-// ExecutionCount is the n of In[n].
+// ExecutionCount returns the n of In[n].
 func (c *Cell) ExecutionCount() int { return c.count }
 
-// Interrupts yields a value for each interrupt while the cell runs.
+// Interrupts returns a channel that receives a value for each interrupt while the cell runs.
 func (c *Cell) Interrupts() <-chan struct{} { return c.interrupts }
 
 // Stdout writes text.
 func (c *Cell) Stdout(text string) { c.write("stdout", text) }
 
-// Stderr writes text that front ends show as errors.
+// Stderr writes text that clients show as an error.
 func (c *Cell) Stderr(text string) { c.write("stderr", text) }
 
-// Text is gathered this long, or up to this much, into one message: a message a line
-// would run into the server's rate limit.
+// Text is buffered up to these limits and sent in one message, because a message per line would
+// exceed the server's rate limit.
 const (
 	gatherTime  = 50 * time.Millisecond
 	gatherBytes = 256 << 10
@@ -92,7 +91,7 @@ func (c *Cell) write(name, text string) {
 	}
 }
 
-// flush sends what was gathered. Caller holds mu.
+// flush sends the buffered text. The caller holds mu.
 func (c *Cell) flush() {
 	if c.timer != nil {
 		c.timer.Stop()
@@ -105,12 +104,12 @@ func (c *Cell) flush() {
 	c.text.Reset()
 }
 
-// Display shows a MIME bundle; with an id it can be updated.
+// Display shows a MIME bundle. With an id, Update can replace it.
 func (c *Cell) Display(id string, data, metadata map[string]any) {
 	c.show("display_data", id, data, metadata)
 }
 
-// Update replaces what was displayed under an id.
+// Update replaces the display with an id.
 func (c *Cell) Update(id string, data, metadata map[string]any) {
 	c.show("update_display_data", id, data, metadata)
 }
@@ -132,10 +131,10 @@ func (c *Cell) show(msgType, id string, data, metadata map[string]any) {
 	c.k.publish(msgType, c.msg.RawHeader(), wire.Display{Data: data, Metadata: metadata, Transient: transient})
 }
 
-// ErrNoInput says that the client takes no questions.
-var ErrNoInput = errors.New("this front end does not take input")
+// ErrNoInput reports that the client does not accept input requests.
+var ErrNoInput = errors.New("this front end does not accept input requests")
 
-// Input asks the cell's reader for a line.
+// Input asks the user for a line.
 func (c *Cell) Input(ctx context.Context, prompt string) (string, error) {
 	if !c.exec.AllowStdin || len(c.msg.Identities()) == 0 {
 		return "", ErrNoInput
@@ -164,7 +163,7 @@ func (c *Cell) Input(ctx context.Context, prompt string) (string, error) {
 	}
 }
 
-// interrupt passes one on; a cell that has two unseen gets no third.
+// interrupt sends an interrupt to the cell, unless two are pending.
 func (c *Cell) interrupt() {
 	select {
 	case c.interrupts <- struct{}{}:
@@ -176,7 +175,7 @@ func (k *Kernel) newCell(r *request) *Cell {
 	return &Cell{Code: r.exec.Code, plan: r.match.Plan, k: k, msg: r.msg, exec: r.exec, interrupts: make(chan struct{}, 2)}
 }
 
-// runQueued runs a matched cell whose turn has come. Caller holds mu.
+// runQueued runs a matched cell that has its turn. The caller holds mu.
 func (k *Kernel) runQueued(r *request) {
 	c := k.newCell(r)
 	k.reserve(c)
@@ -187,43 +186,43 @@ func (k *Kernel) runQueued(r *request) {
 		if aborts {
 			k.awaitBurst()
 		}
-		k.mu.Lock() // from the answer on, so that a failure aborts nothing that comes after it
+		k.mu.Lock() // held during the reply, so that a failure aborts no cell that arrives after it
 		defer k.mu.Unlock()
 		k.reply(c.msg, "execute_reply", reply)
 		k.running = nil
 		k.status(c.msg.RawHeader(), "idle")
-		if len(k.beside) > 0 {
-			k.besideBusy()
+		if len(k.concurrent) > 0 {
+			k.concurrentBusy()
 		}
 		if aborts {
-			doomed := k.queue
+			toAbort := k.queue
 			k.queue = nil
-			k.abort(doomed)
+			k.abort(toAbort)
 		}
 		k.pump()
 	})
 }
 
-// runBeside runs a matched cell at once, whatever else is busy.
-func (k *Kernel) runBeside(r *request) {
+// runConcurrently runs a matched cell at once.
+func (k *Kernel) runConcurrently(r *request) {
 	c := k.newCell(r)
 	k.mu.Lock()
 	k.reserve(c)
-	k.beside[c] = struct{}{}
+	k.concurrent[c] = struct{}{}
 	k.mu.Unlock()
 	k.work.Go(func() {
 		reply, _ := k.run(c)
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		k.reply(c.msg, "execute_reply", reply)
-		delete(k.beside, c)
+		delete(k.concurrent, c)
 		k.status(c.msg.RawHeader(), "idle")
 		k.busyAgain()
 	})
 }
 
-// run runs a matched cell up to its reply, which is the caller's to send, and tells
-// whether the cell failed.
+// run runs a matched cell. It returns the reply, which the caller sends, and whether the cell
+// failed.
 func (k *Kernel) run(c *Cell) (reply any, failed bool) {
 	parent := c.msg.RawHeader()
 	k.status(parent, "busy")
@@ -237,7 +236,7 @@ func (k *Kernel) run(c *Cell) (reply any, failed bool) {
 	c.mu.Unlock()
 	counted := c.count
 	if !c.exec.Stores() {
-		counted-- // as ipykernel says it: the last count that was taken
+		counted-- // as in ipykernel: the last count in use
 	}
 	reply = wire.NewExecuteOK(counted)
 	if e := res.Err; e != nil {
@@ -246,7 +245,7 @@ func (k *Kernel) run(c *Cell) (reply any, failed bool) {
 			traceback = []string{e.Name + ": " + e.Value}
 		}
 		reply = wire.ExecuteReply{Status: "error", ExecutionCount: counted, EName: e.Name, EValue: e.Value, Traceback: traceback}
-		k.publish("error", parent, wire.Error{EName: e.Name, EValue: e.Value, Traceback: traceback}) // also of a silent one, as ipykernel
+		k.publish("error", parent, wire.Error{EName: e.Name, EValue: e.Value, Traceback: traceback}) // also for a silent cell, as in ipykernel
 	} else if res.Data != nil && !c.exec.Silent {
 		k.publish("execute_result", parent, wire.ExecuteResult{ExecutionCount: counted, Data: res.Data, Metadata: map[string]any{}})
 	}
@@ -259,12 +258,12 @@ func (k *Kernel) run(c *Cell) (reply any, failed bool) {
 	return reply, res.Err != nil
 }
 
-// guard runs the cell's plan; a panic fails the cell and not the kernel.
+// guard runs the cell's plan; a panic fails the cell, not the kernel.
 func (k *Kernel) guard(c *Cell) (res Result) {
 	defer func() {
 		if p := recover(); p != nil {
 			logPanic(k.log, "Run", p)
-			res = Result{Err: &CellError{Name: "InternalError", Value: fmt.Sprint(p), Traceback: []string{fmt.Sprintf("InternalError: %v (a defect of this kernel; the cluster is untouched)", p)}}}
+			res = Result{Err: &CellError{Name: "InternalError", Value: fmt.Sprint(p), Traceback: []string{fmt.Sprintf("InternalError: %v (a bug in this kernel; the cluster is not affected)", p)}}}
 		}
 	}()
 	return c.plan.Run(k.ctx, c)

@@ -20,23 +20,23 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
 
-// child is one ipykernel process and our sockets toward it.
+// child is one ipykernel process and the connections to it.
 type child struct {
 	// Static after construction.
-	k     *Kernel
-	cmd   *exec.Cmd
-	dir   *folder // its sockets and connection file
-	began time.Time
-	tail  *tail // the last of its stderr
-	dead  chan struct{}
-	out   [3]*link
-	links []*link
-	work  sync.WaitGroup
-	heard chan struct{} // closed by the first message on IOPub
-	once  sync.Once
+	k         *Kernel
+	cmd       *exec.Cmd
+	dir       *folder // contains its sockets and connection file
+	began     time.Time
+	tail      *tail // last lines of its stderr
+	dead      chan struct{}
+	out       [3]*link
+	links     []*link
+	work      sync.WaitGroup
+	connected chan struct{} // closed by the first message on IOPub
+	once      sync.Once
 }
 
-// Child ports are names of sockets in its folder.
+// The ports of the child are the names of sockets in its folder.
 const (
 	childShell = iota + 1
 	childIOPub
@@ -45,14 +45,14 @@ const (
 	childHB
 )
 
-// Limits of a child that does not come up.
+// Limits for a child that does not start.
 const (
-	mostDeaths = 3               // in a row, of children that hardly lived
-	hardly     = 5 * time.Second // is a life
+	maxDeaths  = 3 // consecutive deaths of children that lived less than minLife
+	minLife    = 5 * time.Second
 	startLimit = 2 * time.Minute
 )
 
-// childLoop keeps a child running until the kernel ends.
+// childLoop restarts the child until the kernel ends.
 func (k *Kernel) childLoop() {
 	for k.ctx.Err() == nil {
 		c, err := k.startChild()
@@ -72,14 +72,14 @@ func (k *Kernel) childLoop() {
 	}
 }
 
-// startChild runs ipykernel in a process group of its own, so that a signal to ours
-// does not reach it twice, and lets it die with us however we die.
+// startChild starts ipykernel in a separate process group, so that it does not get signals for
+// this process twice. The child is killed when this process ends for any reason.
 func (k *Kernel) startChild() (*child, error) {
 	dir, err := newFolder()
 	if err != nil {
 		return nil, err
 	}
-	c := &child{k: k, dir: dir, began: time.Now(), tail: &tail{}, dead: make(chan struct{}), heard: make(chan struct{})}
+	c := &child{k: k, dir: dir, began: time.Now(), tail: &tail{}, dead: make(chan struct{}), connected: make(chan struct{})}
 	conn := *k.conn
 	conn.IP, conn.Transport = filepath.Join(dir.path, "k"), "ipc"
 	conn.ShellPort, conn.IOPubPort, conn.StdinPort, conn.ControlPort, conn.HBPort = childShell, childIOPub, childStdin, childControl, childHB
@@ -95,16 +95,16 @@ func (k *Kernel) startChild() (*child, error) {
 	c.cmd = exec.Command(k.cfg.Python, args...)
 	c.cmd.Env = append(append(os.Environ(), "JPY_PARENT_PID="+strconv.Itoa(os.Getpid())), k.cfg.ChildEnv...)
 	c.cmd.Stdout, c.cmd.Stderr = os.Stdout, io.MultiWriter(os.Stderr, c.tail)
-	c.cmd.WaitDelay = time.Second // a grandchild may keep the pipe open
+	c.cmd.WaitDelay = time.Second // a grandchild may hold the pipe open
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
-	go func() { // Pdeathsig follows the forking thread, which therefore waits for its child
+	go func() { // Pdeathsig applies to the forking thread, so the thread waits for the child
 		runtime.LockOSThread()
 		defer close(c.dead)
 		err := c.cmd.Start()
 		started <- err
 		if err == nil {
-			_ = c.cmd.Wait() // how it ended is in ProcessState
+			_ = c.cmd.Wait() // ProcessState has the result
 		}
 	}()
 	if err := <-started; err != nil {
@@ -113,7 +113,7 @@ func (k *Kernel) startChild() (*child, error) {
 	return c, nil
 }
 
-// connect dials the child's sockets once they are there.
+// connect dials the child's sockets once they exist.
 func (c *child) connect() error {
 	deadline := time.After(startLimit)
 	for _, port := range []int{childShell, childIOPub, childStdin, childControl} {
@@ -123,11 +123,11 @@ func (c *child) connect() error {
 			}
 			select {
 			case <-c.dead:
-				return errors.New("it ended before it listened")
+				return errors.New("the process ended before it listened")
 			case <-c.k.ctx.Done():
 				return errEnd
 			case <-deadline:
-				return fmt.Errorf("it does not listen after %s", startLimit)
+				return fmt.Errorf("the process does not listen after %s", startLimit)
 			case <-time.After(socketPoll):
 			}
 		}
@@ -135,8 +135,8 @@ func (c *child) connect() error {
 	if err := c.dial(childIOPub, zmq.Sub, "", c.fromIOPub); err != nil {
 		return err
 	}
-	c.links[len(c.links)-1].put([][]byte{{1}})  // subscribe to everything
-	identity := "tfcluster-" + wire.NewID()[:8] // one for all: an input_request comes back by the shell's
+	c.links[len(c.links)-1].put([][]byte{{1}})  // subscribes to all topics
+	identity := "tfcluster-" + wire.NewID()[:8] // the same for all sockets: ipykernel sends input requests to the shell's identity
 	for _, d := range []struct {
 		to   channel
 		port int
@@ -151,17 +151,17 @@ func (c *child) connect() error {
 		}
 		c.out[d.to] = c.links[len(c.links)-1]
 	}
-	select { // an ipykernel before 7 does not welcome; its subscription takes effect at once all the same
-	case <-c.heard:
+	select { // ipykernel before version 7 sends no welcome; its subscriptions take effect immediately
+	case <-c.connected:
 	case <-c.dead:
-		return errors.New("it ended before it was ready")
+		return errors.New("the process ended before it was ready")
 	case <-time.After(500 * time.Millisecond):
 	}
 	return nil
 }
 
-// dial opens a link and its two goroutines. The socket's file is there before the child
-// listens on it, so a refusal is tried again.
+// dial opens a link and its two goroutines. The socket file exists before the child listens, so
+// a refused connection is retried.
 func (c *child) dial(port int, kind zmq.SocketType, identity string, take func([][]byte)) error {
 	for {
 		l, err := openLink(c.socket(port), kind, identity)
@@ -172,11 +172,11 @@ func (c *child) dial(port int, kind zmq.SocketType, identity string, take func([
 			return nil
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
-			return fmt.Errorf("connect to it: %w", err)
+			return fmt.Errorf("connect to Python: %w", err)
 		}
 		select {
 		case <-c.dead:
-			return errors.New("it ended before it listened")
+			return errors.New("the process ended before it listened")
 		case <-c.k.ctx.Done():
 			return errEnd
 		case <-time.After(socketPoll):
@@ -184,19 +184,19 @@ func (c *child) dial(port int, kind zmq.SocketType, identity string, take func([
 	}
 }
 
-// socketPoll is how often a child that starts is looked at.
+// socketPoll is the interval of checks on a starting child.
 const socketPoll = 2 * time.Millisecond
 
-// socket is the path of one of the child's sockets.
+// socket returns the path of one of the child's sockets.
 func (c *child) socket(port int) string {
 	return filepath.Join(c.dir.path, "k") + "-" + strconv.Itoa(port)
 }
 
-// fromIOPub passes on what the child publishes. It is never left unread: back-pressure
-// would only make the child's own socket drop.
+// fromIOPub forwards the child's IOPub messages. It always reads: back-pressure would make the
+// child drop messages.
 func (c *child) fromIOPub(frames [][]byte) {
 	msgType, parent, ok := wire.Peek(frames)
-	c.once.Do(func() { close(c.heard) })
+	c.once.Do(func() { close(c.connected) })
 	if !ok || msgType == "iopub_welcome" {
 		return
 	}
@@ -211,32 +211,32 @@ func (c *child) fromIOPub(frames [][]byte) {
 	c.k.iopub.Send(frames, droppable(msgType))
 }
 
-// childStatus passes on that the child begins a request, or has done with it. A client takes
-// the last status for the kernel's, so a matched cell that still runs is busy again.
+// childStatus forwards busy and idle of the child. Clients take the last status for the
+// kernel's, so a busy of a matched cell that still runs follows.
 func (k *Kernel) childStatus(frames [][]byte, parent string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.iopub.Send(frames, false)
 	if idle := k.childBusy.note(frames, parent); !idle {
-		if r := k.lacking(parent, begun); r != nil {
+		if r := k.awaiting(parent, begun); r != nil {
 			r.seen |= begun
 			k.childBusy.begin(parent)
 		}
 		return
 	}
-	if r := k.lacking(parent, idled); r != nil {
+	if r := k.awaiting(parent, idled); r != nil {
 		r.seen |= begun | idled
 		defer k.finish(r)
 	}
 	switch {
 	case k.running != nil:
 		k.status(k.running.msg.RawHeader(), "busy")
-	case len(k.beside) > 0:
-		k.besideBusy()
+	case len(k.concurrent) > 0:
+		k.concurrentBusy()
 	}
 }
 
-// fromControl takes the child's answers on control.
+// fromControl handles the child's messages on control.
 func (k *Kernel) fromControl(frames [][]byte) {
 	msgType, parent, ok := wire.Peek(frames)
 	if ok && hidden(parent) {
@@ -247,19 +247,19 @@ func (k *Kernel) fromControl(frames [][]byte) {
 		return
 	}
 	if msgType == "kernel_info_reply" {
-		frames = k.introduce(frames)
+		frames = k.addBanner(frames)
 	}
 	k.control.Send(frames)
 }
 
 func (c *child) send(o outgoing) { c.out[o.to].put(o.frames) }
 
-// interrupt is SIGINT to the child's group, as a terminal would do it.
+// interrupt sends SIGINT to the child's process group, as a terminal does.
 func (c *child) interrupt() {
-	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGINT) // gone meanwhile is no matter
+	_ = syscall.Kill(-c.cmd.Process.Pid, syscall.SIGINT) // it may have ended
 }
 
-// end makes sure that nothing of the child is left.
+// end kills the child and its process group and releases its resources.
 func (c *child) end() {
 	select {
 	case <-c.dead:
@@ -281,14 +281,14 @@ func (c *child) end() {
 	}
 }
 
-// childReady hands the child what has waited for it.
+// childReady sends the child the messages that have waited for it.
 func (k *Kernel) childReady(c *child) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.child = c
-	clear(k.hidden) // a child before took them with it
+	clear(k.hidden) // the previous child did not run them
 	k.skipTicks()
-	if k.count > 0 { // one that comes after another counts on
+	if k.count > 0 { // a later child continues the count
 		k.hide(tick{count: k.count + 1})
 	}
 	waiting := k.waiting
@@ -297,28 +297,28 @@ func (k *Kernel) childReady(c *child) {
 		c.send(o)
 	}
 	for _, r := range k.outstanding {
-		r.given = true
+		r.sent = true
 	}
 	clear(k.childBusy)
 	k.repair = ""
-	k.marks = markers{} // one on its way to the child before is lost
+	k.marks = markers{} // the previous child's markers are lost
 	k.pump()
 }
 
-// endChild is the kernel's end of the child.
+// endChild ends the child when the kernel ends.
 func (k *Kernel) endChild() {
 	k.mu.Lock()
 	k.child = nil
 	k.mu.Unlock()
 }
 
-// childGone answers what the child leaves behind; it reports whether another is to be
-// started.
+// childGone answers the requests of a child that has ended. It reports whether to start another
+// one.
 func (k *Kernel) childGone(c *child, err error) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.child = nil
-	if k.dying || k.ctx.Err() != nil {
+	if k.ending || k.ctx.Err() != nil {
 		return false
 	}
 	why := ""
@@ -334,18 +334,18 @@ func (k *Kernel) childGone(c *child, err error) bool {
 		}
 	}
 	k.log.Warn("child gone", "why", why)
-	if c != nil && time.Since(c.began) > hardly {
+	if c != nil && time.Since(c.began) > minLife {
 		k.deaths = 0
 	}
 	k.deaths++
-	again := k.deaths < mostDeaths
-	outlook := "a fresh one is starting; variables are lost, clusters are not"
+	again := k.deaths < maxDeaths
+	outlook := "a new one is starting; variables are lost, clusters are not"
 	if !again {
-		k.broken = "Python does not stay: " + why
+		k.broken = "Python keeps ending: " + why
 		if c != nil && c.tail.String() != "" {
-			k.broken += "; its last words: " + c.tail.String()
+			k.broken += "; its last output: " + c.tail.String()
 		}
-		outlook = "it ended at once " + strconv.Itoa(k.deaths) + " times and is not started again; restart the kernel once it is mended"
+		outlook = "it ended right after its start " + strconv.Itoa(k.deaths) + " times and is not started again; fix the cause, then restart the kernel"
 	}
 	if !again {
 		k.refuseWaiting()

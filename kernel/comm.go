@@ -4,13 +4,13 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
 
-// Comm is a comm that the Interceptor took: messages to and from one client's widget
-// or panel, served beside any cell. The Interceptor sets the callbacks in OpenComm;
-// they are called on the shell's goroutine and must not wait.
+// Comm is a comm that the Interceptor handles: messages to and from one widget or panel of a
+// client, served concurrently with cells. The Interceptor sets the callbacks in OpenComm; they
+// are called on the shell goroutine and must not block.
 type Comm struct {
 	// Static after construction.
 	ID, Target string
-	Data       map[string]any // of comm_open
+	Data       map[string]any // data of comm_open
 	k          *Kernel
 	parent     []byte
 
@@ -18,12 +18,12 @@ type Comm struct {
 	OnClose   func()
 }
 
-// Send sends data to the client. It never waits.
+// Send sends data to the client. It never blocks.
 func (c *Comm) Send(data map[string]any) {
 	c.k.publish("comm_msg", c.parent, wire.CommData{CommID: c.ID, Data: data})
 }
 
-// Close ends the comm from our side.
+// Close closes the comm from the kernel's side.
 func (c *Comm) Close() {
 	c.k.mu.Lock()
 	_, open := c.k.comms[c.ID]
@@ -34,11 +34,11 @@ func (c *Comm) Close() {
 	}
 }
 
-// maxComms bounds the comms that pages which were reloaded left open.
+// maxComms limits the number of comms that reloaded pages have left open.
 const maxComms = 256
 
-// comm serves messages of comms that are ours; false leaves them to the child. No busy
-// or idle is sent for them: a client would take the idle for a running cell's.
+// comm handles messages of the Interceptor's comms; false leaves them to the child. It sends no
+// busy or idle, because a client would take the idle for that of a running cell.
 func (k *Kernel) comm(m *wire.Message) bool {
 	if m.Header.MsgType == "comm_open" {
 		return k.openComm(m)
@@ -86,7 +86,7 @@ func (k *Kernel) openComm(m *wire.Message) bool {
 	return true
 }
 
-// addComms adds ours to the child's answer to comm_info_request.
+// addComms adds the Interceptor's comms to the child's answer to comm_info_request.
 func (k *Kernel) addComms(frames [][]byte) [][]byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()

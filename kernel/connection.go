@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// Connection is the content of a connection file
+// Connection is the contents of a connection file
 // (https://jupyter-client.readthedocs.io/en/stable/kernels.html#connection-files).
 type Connection struct {
 	IP          string `json:"ip"`
@@ -25,7 +25,7 @@ type Connection struct {
 // ErrCurve is returned for a connection file with keys for CurveZMQ, which the kernel does not implement.
 var ErrCurve = errors.New("the connection file asks for CurveZMQ encryption, which this kernel does not support: set KernelManager.transport_encryption to \"disabled\" or \"auto\"")
 
-// ReadConnection reads a connection file and checks that it can be served.
+// ReadConnection reads a connection file and checks that its settings are supported.
 func ReadConnection(path string) (*Connection, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -43,14 +43,14 @@ func ReadConnection(path string) (*Connection, error) {
 	case curve.Public != "" || curve.Secret != "":
 		return nil, ErrCurve
 	case c.Scheme != "" && c.Scheme != "hmac-sha256":
-		return nil, fmt.Errorf("connection file %s: the signature scheme %q is not served, only hmac-sha256", path, c.Scheme)
+		return nil, fmt.Errorf("connection file %s: the signature scheme %q is not supported, only hmac-sha256", path, c.Scheme)
 	case c.Transport != "tcp" && c.Transport != "ipc":
-		return nil, fmt.Errorf("connection file %s: the transport %q is not served, only tcp and ipc", path, c.Transport)
+		return nil, fmt.Errorf("connection file %s: the transport %q is not supported, only tcp and ipc", path, c.Transport)
 	}
 	return c, nil
 }
 
-// endpoint is where a channel's port is found.
+// endpoint returns the ZeroMQ endpoint of a port.
 func (c *Connection) endpoint(port int) string {
 	if c.Transport == "ipc" {
 		return fmt.Sprintf("ipc://%s-%d", c.IP, port)

@@ -11,7 +11,7 @@ import (
 	"github.com/tfcluster/tfcluster/kernel"
 )
 
-// Ensure a connection file that cannot be served is refused in words.
+// Ensure a connection file that is not supported is rejected with a clear error.
 func TestReadConnection(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -44,7 +44,7 @@ func TestReadConnection(t *testing.T) {
 	}
 }
 
-// Ensure a kernelspec is what was meant, and that nothing but it is left in its folder.
+// Ensure WriteSpec writes the kernelspec and leaves no other file in its folder.
 func TestWriteSpec(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "kernels", "tfcluster")

@@ -30,15 +30,16 @@ func (k *Kernel) controlLoop() {
 	}
 }
 
-// interrupt goes to the cells that run beside others, else to the matched cell whose
-// turn it is, else to the child, if that is at work. An idle kernel ignores it: ipykernel
-// does so too, but ends if an earlier interrupt came while it changed its signal handler.
+// interrupt interrupts the concurrent cells if there are any, else the matched cell that has
+// its turn, else the child if it is busy. If nothing runs, it does nothing: ipykernel ignores
+// such an interrupt too, but ends if an earlier one arrived while it changed its signal
+// handler.
 func (k *Kernel) interrupt() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case len(k.beside) > 0:
-		for c := range k.beside {
+	case len(k.concurrent) > 0:
+		for c := range k.concurrent {
 			c.interrupt()
 		}
 	case k.running != nil:
@@ -48,8 +49,8 @@ func (k *Kernel) interrupt() {
 	}
 }
 
-// childGrace is how long the child may take to end in order; the reply must be out
-// well before jupyter_client loses patience (5 s).
+// childGrace is how long the child may take to exit; the reply must be sent well before
+// jupyter_client's timeout (5 s).
 const childGrace = 1500 * time.Millisecond
 
 // shutdown answers a shutdown_request and ends the kernel.
@@ -64,8 +65,8 @@ func (k *Kernel) shutdown(m *wire.Message, send func(zmtp.Message)) {
 		k.running.interrupt()
 	}
 	child := k.child
-	again := k.dying
-	k.dying = true
+	again := k.ending
+	k.ending = true
 	if child != nil {
 		child.send(outgoing{controlChannel, k.signer.MakeRequest(hiddenPrefix+wire.NewID(), "shutdown_request", wire.Shutdown{Restart: req.Restart})})
 	}
@@ -125,7 +126,7 @@ func (k *Kernel) stdinLoop() {
 	}
 }
 
-// exitWords says how a child ended.
+// exitWords describes how a child ended.
 func exitWords(cmd *exec.Cmd) string {
 	if cmd.ProcessState == nil {
 		return "ended"

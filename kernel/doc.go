@@ -1,7 +1,7 @@
-// Package kernel is a Jupyter kernel that stands before another. To clients it is the
-// kernel: five ZeroMQ sockets of its own. Behind it runs ipykernel, as a child on
-// private sockets with the same key, and what is not taken by the Interceptor passes
-// byte for byte: Python cells, completion, widgets, the debugger, subshells.
+// Package kernel is a Jupyter kernel that runs in front of another one. Clients connect to its
+// five ZeroMQ sockets. Behind it runs ipykernel, as a child process with private sockets and
+// the same key. Messages that the Interceptor does not handle are forwarded unchanged: Python
+// cells, completion, widgets, the debugger, subshells.
 //
 //	clients ── ROUTER shell, control, stdin · XPUB iopub · ROUTER heartbeat
 //	              │                                   ▲
@@ -9,7 +9,7 @@
 //	              ▼                                   │
 //	child   ── DEALER shell, control, stdin · SUB iopub (ipc, 0700)
 //
-// Consecutive Python cells are forwarded at once; a matched cell is a barrier: it waits
-// for the Python cells before it, and those behind wait for it. A cell that may run now
-// does so beside whatever is busy or hangs.
+// Consecutive Python cells are forwarded at once. A matched cell is a barrier: it waits for the
+// Python cells before it, and the cells after it wait for it. A matched cell in mode Now runs
+// immediately, even while another cell runs or hangs.
 package kernel

@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// folderPrefix begins the name of every child's folder in the system's temporary folder.
+// folderPrefix begins the names of child folders in the system's temporary folder.
 const folderPrefix = "tfcluster-kernel-"
 
-// folderYoung is the age below which a folder without a lock is one that is being made.
+// folderYoung is the age below which a folder without a lock may still be in creation.
 const folderYoung = time.Minute
 
-// folder is a child's own, mode 0700: its sockets and its connection file, which holds the
-// session's key. It is locked for as long as its kernel lives, however that ends, so that a
-// later kernel can tell the folders that were left behind.
+// folder is the private folder of a child, mode 0700: its sockets and its connection file,
+// which contains the session's key. It is locked until the kernel process ends, so that later
+// kernels can detect abandoned folders.
 type folder struct {
 	path string
 	lock *os.File
 }
 
-// newFolder makes and locks a folder, after it removed those that killed kernels left.
+// newFolder creates and locks a folder, after it has removed the folders of killed kernels.
 func newFolder() (*folder, error) {
 	sweepFolders(os.TempDir(), time.Now())
 	path, err := os.MkdirTemp("", folderPrefix)
 	if err != nil {
-		return nil, fmt.Errorf("make the child's folder: %w", err)
+		return nil, fmt.Errorf("create the child's folder: %w", err)
 	}
 	lock, err := lockFolder(path)
 	if err != nil {
@@ -42,7 +42,7 @@ func (f *folder) remove() error {
 	return errors.Join(os.RemoveAll(f.path), f.lock.Close())
 }
 
-// lockFolder takes the lock of a folder without waiting for it. A link is not followed.
+// lockFolder locks a folder without waiting. It does not follow links.
 func lockFolder(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_NOFOLLOW, 0)
 	if err != nil {
@@ -54,8 +54,8 @@ func lockFolder(path string) (*os.File, error) {
 	return f, nil
 }
 
-// sweepFolders removes this user's folders whose kernel is gone. What cannot be removed stays:
-// it keeps nobody from starting.
+// sweepFolders removes this user's folders whose kernel has ended. Errors are ignored: leftover
+// folders do not prevent a start.
 func sweepFolders(dir string, now time.Time) {
 	left, err := filepath.Glob(filepath.Join(dir, folderPrefix+"*"))
 	if err != nil {

@@ -39,11 +39,11 @@ func TestSweepFolders(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(left); !os.IsNotExist(err) {
-		t.Errorf("what a killed kernel left is still there: %v", err)
+		t.Errorf("the folder of a killed kernel still exists: %v", err)
 	}
 	for _, path := range []string{held.path, young, filepath.Join(other, "k"), link, next.path} {
 		if _, err := os.Lstat(path); err != nil {
-			t.Errorf("removed what was in use: %v", err)
+			t.Errorf("removed a folder in use: %v", err)
 		}
 	}
 	for _, f := range []*folder{held, next} {

@@ -6,15 +6,15 @@ import (
 	"runtime/debug"
 )
 
-// guarded calls an Interceptor. A panic in one of its methods costs the answer that the method
-// owed and is logged; none of them runs while the kernel holds a lock or is halfway through a
-// change, so the kernel's state is whole. A Plan has a guard of its own, which fails the cell.
+// guarded calls an Interceptor and recovers panics: a panic is logged and the answer of the
+// method is lost. The kernel holds no lock during a call, so its state stays consistent. Plans
+// are guarded separately; a panic there fails the cell.
 type guarded struct {
 	Interceptor
 	log *slog.Logger
 }
 
-// recovered logs a panic; it is to be deferred.
+// recovered logs a panic; it must be deferred.
 func (g guarded) recovered(method string) {
 	if p := recover(); p != nil {
 		logPanic(g.log, method, p)
@@ -22,7 +22,7 @@ func (g guarded) recovered(method string) {
 }
 
 func logPanic(log *slog.Logger, where string, p any) {
-	log.Error("panic: a defect of this kernel", "where", where, "panic", p, "stack", string(debug.Stack()))
+	log.Error("panic: a bug in this kernel", "where", where, "panic", p, "stack", string(debug.Stack()))
 }
 
 // Match leaves the cell to Python after a panic.
@@ -49,7 +49,7 @@ func (g guarded) OpenComm(c *Comm) (taken bool) {
 	return g.Interceptor.OpenComm(c)
 }
 
-// Shutdown goes on with the kernel's end after a panic.
+// Shutdown lets the kernel end after a panic.
 func (g guarded) Shutdown(ctx context.Context, restart bool) {
 	defer g.recovered("Shutdown")
 	g.Interceptor.Shutdown(ctx, restart)

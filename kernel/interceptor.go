@@ -2,65 +2,66 @@ package kernel
 
 import "context"
 
-// Mode is what becomes of a cell.
+// Mode is how the kernel handles a cell.
 type Mode int
 
-// A cell passes to the child, waits its turn in the kernel's queue, or runs at once.
+// Pass forwards a cell to the child, Queue runs it in its turn, Now runs it at once.
 const (
 	Pass Mode = iota
 	Queue
 	Now
 )
 
-// Match is the Interceptor's word on a cell.
+// Match is the Interceptor's decision about a cell.
 type Match struct {
 	Mode Mode
-	// NowHint: while it waits behind a busy cell, say that it could run at once with --now.
+	// NowHint makes a waiting cell show that it could run at once with --now.
 	NowHint bool
-	// Plan runs the cell, unless it passes.
+	// Plan runs the cell, unless Mode is Pass.
 	Plan Plan
 }
 
-// Plan is a cell as the Interceptor has read it. The kernel calls Run once, or, where the cell is
-// aborted, never.
+// Plan is a cell that the Interceptor has parsed. The kernel calls Run once, or never if the
+// cell is aborted.
 type Plan interface {
-	// Run runs the cell. ctx ends when the kernel does; an interrupt comes through the cell.
+	// Run runs the cell. ctx ends when the kernel ends; interrupts arrive through
+	// Cell.Interrupts.
 	Run(ctx context.Context, cell *Cell) Result
 }
 
-// Interceptor runs the cells that are not Python's. Its methods may be called from any
-// goroutine.
+// Interceptor runs cells that are not Python. Its methods must be safe for concurrent use.
 type Interceptor interface {
-	// Match decides from a cell's code alone; it must not wait.
+	// Match decides about a cell by its code only; it must not block.
 	Match(code string) Match
-	// Complete answers a completion at a cursor in code points; false asks the child.
+	// Complete answers a completion request; the cursor counts code points. false forwards the
+	// request to the child.
 	Complete(ctx context.Context, code string, cursor int) (Completion, bool)
-	// Inspect answers Shift-Tab with a MIME bundle; false asks the child.
+	// Inspect answers Shift-Tab with a MIME bundle; false forwards the request to the child.
 	Inspect(ctx context.Context, code string, cursor int) (map[string]any, bool)
-	// OpenComm takes a comm that a client opens; false leaves it to the child.
+	// OpenComm handles a comm that a client opens; false leaves it to the child.
 	OpenComm(c *Comm) bool
-	// Shutdown tells that the kernel ends: for good, or to be started again.
+	// Shutdown is called when the kernel ends, permanently or for a restart.
 	Shutdown(ctx context.Context, restart bool)
 }
 
-// Result is a cell's end.
+// Result is the result of a cell.
 type Result struct {
 	// Err makes the cell fail; nil is success.
 	Err *CellError
 	// Data is a MIME bundle shown as Out[n]; nil for none.
 	Data map[string]any
-	// After is Python that the child runs silently afterwards, within the same count: it
+	// After is Python code that the child runs silently afterwards, within the same count: it
 	// may store Out[n] and _. The name __count__ holds n.
 	After string
 }
 
-// CellError is an error as a client shows it.
+// CellError is an error that clients show.
 type CellError struct {
 	Name, Value string
 	Traceback   []string
 }
 
-// Completion is the answer to a completion request; the positions count code points.
+// Completion is the answer to a completion request; positions count code points.
 type Completion struct {
 	Matches    []string
 	Start, End int

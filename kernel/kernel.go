@@ -16,20 +16,20 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
 
-// Config is what a Kernel is made of.
+// Config is the configuration of a Kernel.
 type Config struct {
 	ConnectionFile string
-	// Python runs the child: an interpreter with ipykernel.
+	// Python is the interpreter of the child; it must have ipykernel.
 	Python      string
 	Interceptor Interceptor
 	// ChildEnv and ChildArgs are added to the child's environment and command line.
 	ChildEnv, ChildArgs []string
-	// Banner stands before the child's in kernel_info.
+	// Banner precedes the child's banner in kernel_info.
 	Banner string
 	Log    *slog.Logger
 }
 
-// Kernel serves one connection file. New makes it, Run owns its goroutines.
+// Kernel serves one connection file. New creates it; Run owns its goroutines.
 type Kernel struct {
 	// Static after construction.
 	cfg    Config
@@ -38,22 +38,22 @@ type Kernel struct {
 	signer *wire.Signer
 
 	sockets
-	ctx    context.Context // ends with Run
+	ctx    context.Context // canceled when Run ends
 	end    context.CancelCauseFunc
-	opened chan struct{} // closed once every socket is there
+	opened chan struct{} // closed once every socket is open
 	work   sync.WaitGroup
 
 	mu         sync.Mutex
 	childState                  // guarded by mu
 	cellState                   // guarded by mu
 	comms      map[string]*Comm // guarded by mu
-	dying      bool             // guarded by mu
+	ending     bool             // guarded by mu
 }
 
-// errEnd is Run's ordinary end.
+// errEnd is the result of watch after a regular shutdown.
 var errEnd = errors.New("the kernel was asked to end")
 
-// New reads the connection file; nothing runs before Run.
+// New reads the connection file. It starts nothing; see Run.
 func New(cfg Config) (*Kernel, error) {
 	conn, err := ReadConnection(cfg.ConnectionFile)
 	if err != nil {
@@ -66,19 +66,20 @@ func New(cfg Config) (*Kernel, error) {
 	return &Kernel{
 		cfg: cfg, log: cfg.Log, conn: conn, signer: wire.NewSigner(conn.Key), opened: make(chan struct{}), comms: map[string]*Comm{},
 		childState: childState{childBusy: busyRequests{}},
-		cellState:  cellState{beside: map[*Cell]struct{}{}, inputs: map[string]chan string{}},
+		cellState:  cellState{concurrent: map[*Cell]struct{}{}, inputs: map[string]chan string{}},
 	}, nil
 }
 
-// Run serves until a shutdown request, SIGTERM, the parent's death or ctx's end.
+// Run serves until a shutdown request, SIGTERM, the death of the parent process, or the end of
+// ctx.
 func (k *Kernel) Run(ctx context.Context) error {
 	signals := make(chan os.Signal, 8)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM) // at once: an early interrupt must not end us
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM) // first of all: an early interrupt must not end the process
 	defer signal.Stop(signals)
 	k.ctx, k.end = context.WithCancelCause(ctx)
 	defer k.end(errEnd)
 	if err := k.open(); err != nil {
-		k.end(err) // what came in already waits for the rest
+		k.end(err) // messages already received wait for the other sockets
 		return errors.Join(err, k.close())
 	}
 	close(k.opened)
@@ -96,9 +97,9 @@ func (k *Kernel) Run(ctx context.Context) error {
 	return err
 }
 
-// isOpen waits until every socket is open: false, if that does not come about. What
-// comes in on the first ones goes no further before.
-func (k *Kernel) isOpen() bool {
+// awaitOpen waits until every socket is open; it returns false if that fails. Messages received
+// on the first sockets wait for it.
+func (k *Kernel) awaitOpen() bool {
 	select {
 	case <-k.opened:
 		return true
@@ -107,7 +108,7 @@ func (k *Kernel) isOpen() bool {
 	}
 }
 
-// linger is how long clients get to read the last messages.
+// linger is how long clients have to read the last messages.
 const linger = time.Second
 
 func (k *Kernel) close() error {
@@ -123,10 +124,10 @@ func (k *Kernel) close() error {
 	return errors.Join(errs...)
 }
 
-// parentPoll is how often the parent's life is looked at.
+// parentPoll is the interval of checks whether the parent process is alive.
 const parentPoll = time.Second
 
-// watch waits for the end and handles signals until then.
+// watch handles signals until the kernel must end.
 func (k *Kernel) watch(signals <-chan os.Signal) {
 	parent := os.Getppid()
 	poll := time.NewTicker(parentPoll)
@@ -144,7 +145,7 @@ func (k *Kernel) watch(signals <-chan os.Signal) {
 			return
 		case <-poll.C:
 			if orphaned(parent) {
-				k.log.Info("the parent process is gone")
+				k.log.Info("the parent process has ended")
 				k.leave(true)
 				return
 			}
@@ -152,21 +153,21 @@ func (k *Kernel) watch(signals <-chan os.Signal) {
 	}
 }
 
-// orphaned is whether the server that started the kernel is gone: its parent at the
-// beginning, or, where that was gone already, the one it was told of.
+// orphaned reports whether the server that started the kernel has ended: the parent process at
+// startup, or, if that had already ended, the process in JPY_PARENT_PID.
 func orphaned(parent int) bool {
 	told := os.Getenv("JPY_PARENT_PID")
 	return told != "" && (os.Getppid() != parent || parent == 1 && told != "1")
 }
 
-// shutdownTimeout bounds what the Interceptor may do at the end.
+// shutdownTimeout limits the Interceptor's Shutdown.
 const shutdownTimeout = 10 * time.Second
 
 // leave ends the kernel.
 func (k *Kernel) leave(restart bool) {
 	k.mu.Lock()
-	again := k.dying
-	k.dying = true
+	again := k.ending
+	k.ending = true
 	k.mu.Unlock()
 	if again {
 		return
@@ -187,8 +188,8 @@ func (k *Kernel) heartbeatLoop() {
 	}
 }
 
-// droppable is whether a message may be replaced by a note when a client does not keep
-// up: text and displays are, what tells a cell's state never is.
+// droppable reports whether a message may be replaced by a note if a client reads too slowly:
+// text and displays may, messages about the state of a cell may not.
 func droppable(msgType string) bool {
 	switch msgType {
 	case "stream", "display_data", "update_display_data", "clear_output":
@@ -197,10 +198,10 @@ func droppable(msgType string) bool {
 	return false
 }
 
-// welcome answers a subscription (JEP 65), which may come while the sockets are still
-// being opened.
+// welcome answers a subscription (JEP 65), which may arrive while sockets are still being
+// opened.
 func (k *Kernel) welcome(topic []byte) {
-	if !k.isOpen() {
+	if !k.awaitOpen() {
 		return
 	}
 	frames := k.signer.Make([][]byte{topic}, "iopub_welcome", nil, map[string]any{"subscription": string(topic)})
@@ -210,17 +211,17 @@ func (k *Kernel) welcome(topic []byte) {
 	k.iopub.Send(frames, false)
 }
 
-// droppedNote stands in a slow client's queue for what was dropped.
+// droppedNote returns the message that replaces dropped ones in a slow client's queue.
 func (k *Kernel) droppedNote(l zmtp.Lost) zmtp.Message {
 	var parent []byte
 	if n := len(l.First); n >= 3 {
 		parent = l.First[n-2]
 	}
-	text := fmt.Sprintf("\n… %d messages (%.1f MB) left out: this client did not keep up\n", l.Messages, float64(l.Bytes)/1e6)
+	text := fmt.Sprintf("\n… %d messages (%.1f MB) dropped: this client reads too slowly\n", l.Messages, float64(l.Bytes)/1e6)
 	return k.signer.Make([][]byte{[]byte("stream")}, "stream", parent, wire.Stream{Name: "stderr", Text: text})
 }
 
-// publish sends one message of our own on IOPub.
+// publish sends a message of this kernel on IOPub.
 func (k *Kernel) publish(msgType string, parent []byte, content any) {
 	topic := "kernel.tfcluster." + msgType
 	if strings.HasPrefix(msgType, "stream") {

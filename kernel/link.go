@@ -15,24 +15,24 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
 
-// link is one connection to the child. The library's sockets read a frame in two or
-// three system calls and write each message on a goroutine of its own; a connection of
-// it that reads through a buffer, and is written by whoever has something to say, halves
-// what a cell costs. The peer is our own child: it sends no PING and no forged length.
+// link is one connection to the child. The ZeroMQ library's sockets use two or three system
+// calls to read a frame and a separate goroutine to write each message. This connection reads
+// through a buffer and is written by the sending goroutine, which halves the cost of a cell.
+// The peer is our own child: it sends no PING and no forged length.
 type link struct {
 	*net.UnixConn
 	conn   *zmq.Conn // for the handshake and for reading
 	r      *bufio.Reader
-	direct func([]byte) int // writes what goes without waiting
+	direct func([]byte) int // writes as much as possible without blocking
 
 	wake chan struct{}
 	done chan struct{} // closed by end
 	once sync.Once
 
 	mu      sync.Mutex
-	pending []byte // guarded by mu: encoded, for run to write
-	writing bool   // guarded by mu: run holds bytes that go before pending
-	scratch []byte // guarded by mu: for direct
+	pending []byte // guarded by mu: encoded, to be written by run
+	writing bool   // guarded by mu: run is writing bytes that precede pending
+	scratch []byte // guarded by mu: buffer for direct
 }
 
 const (
@@ -40,7 +40,7 @@ const (
 	handshakeTimeout = 10 * time.Second
 )
 
-// openLink connects to one of the child's sockets and makes the handshake.
+// openLink connects to one of the child's sockets and performs the handshake.
 func openLink(path string, kind zmq.SocketType, identity string) (*link, error) {
 	nc, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -55,7 +55,7 @@ func openLink(path string, kind zmq.SocketType, identity string) (*link, error) 
 		err = nc.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		_ = nc.Close() // it never was one
+		_ = nc.Close() // unused
 		return nil, fmt.Errorf("handshake: %w", err)
 	}
 	if l.direct = zmtp.TryWrite(nc); l.direct == nil {
@@ -67,8 +67,8 @@ func openLink(path string, kind zmq.SocketType, identity string) (*link, error) 
 // Read reads through the buffer.
 func (l *link) Read(p []byte) (int, error) { return l.r.Read(p) }
 
-// put sends a message, or queues what the child does not take at once. It never waits: a
-// child that hangs must not hold up clients.
+// put sends a message, or queues what cannot be written immediately. It never blocks, because a
+// child that hangs must not block clients.
 func (l *link) put(frames [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +79,7 @@ func (l *link) put(frames [][]byte) {
 	l.scratch = zmtp.AppendMessage(l.scratch[:0], frames)
 	rest := l.scratch[l.direct(l.scratch):]
 	if cap(l.scratch) > linkBuffer {
-		l.scratch = nil // a large cell's; rest keeps it while it is needed
+		l.scratch = nil // large; rest refers to it while it is needed
 	}
 	if len(rest) == 0 {
 		return
@@ -91,7 +91,7 @@ func (l *link) put(frames [][]byte) {
 	}
 }
 
-// run writes what is queued, in order, until the link ends.
+// run writes queued bytes, in order, until the link ends.
 func (l *link) run() {
 	for {
 		select {
@@ -99,16 +99,16 @@ func (l *link) run() {
 		case <-l.done:
 			return
 		}
-		for b := l.take(); len(b) > 0; b = l.take() {
+		for b := l.next(); len(b) > 0; b = l.next() {
 			if _, err := l.UnixConn.Write(b); err != nil {
-				return // the child is gone; its requests are answered by childGone
+				return // the child has ended; childGone answers its requests
 			}
 		}
 	}
 }
 
-// take is what run is to write next, in turn; nil when there is nothing.
-func (l *link) take() []byte {
+// next returns the queued bytes that run writes next; nil if there are none.
+func (l *link) next() []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	b := l.pending
@@ -116,25 +116,26 @@ func (l *link) take() []byte {
 	return b
 }
 
-// receive hands on what comes until the link ends. identity is what the child's ROUTER
-// knows the link by, "" where its socket is none.
+// receive passes messages to handle until the link ends. identity is the link's identity at the
+// child's ROUTER, or "" for another socket.
 func (l *link) receive(identity string, take func([][]byte)) {
 	for {
 		m, err := l.conn.RecvMsg()
 		if err != nil {
 			return
 		}
-		if frames := behindCut(m.Frames, identity); len(frames) > 0 {
+		if frames := afterCut(m.Frames, identity); len(frames) > 0 {
 			take(frames)
 		}
 	}
 }
 
-// behindCut returns the frames of the last message among frames. An interrupt may end
-// ipykernel's send between two frames of a message. Its socket takes the frames of the next
-// message for the rest of that one, so they arrive as one, with the routing frame of the
-// next, which is this link's identity, between them. What was cut short is lost.
-func behindCut(frames [][]byte, identity string) [][]byte {
+// afterCut returns the frames of the last message among frames. An interrupt may abort
+// ipykernel's send between two frames of a message. Its socket then takes the frames of the
+// next message for the rest of that one, so both arrive as one message, with the routing frame
+// of the next message, which is this link's identity, between them. The incomplete message is
+// lost.
+func afterCut(frames [][]byte, identity string) [][]byte {
 	if identity == "" {
 		return frames
 	}
@@ -146,21 +147,21 @@ func behindCut(frames [][]byte, identity string) [][]byte {
 	return frames
 }
 
-// end closes the link, and so ends run and receive.
+// end closes the link, which ends run and receive.
 func (l *link) end() {
 	l.once.Do(func() {
 		close(l.done)
-		_ = l.UnixConn.Close() // nobody is left at the other end
+		_ = l.UnixConn.Close() // no reader is left
 	})
 }
 
-// tail keeps the last of what is written to it.
+// tail keeps the end of the data written to it.
 type tail struct {
 	mu sync.Mutex
 	b  []byte // guarded by mu
 }
 
-// Write takes everything.
+// Write always succeeds.
 func (t *tail) Write(p []byte) (int, error) {
 	const most = 2000
 	t.mu.Lock()
@@ -172,7 +173,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is the last lines, in one.
+// String returns the last lines, joined.
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

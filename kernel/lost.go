@@ -9,51 +9,52 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
 
-// ipykernel does not answer every cell. An interrupt that arrives while a cell ends makes it drop
-// the reply, a request that it cannot read gets no reply or no sign at all, and a flood of output
-// may cost a status. What is missing cannot be told from what is late by time, so a marker asks:
-// a hidden silent cell, sent behind the cells in question. The child serves shell in order, so once
-// it answers the marker on a socket, whatever an earlier cell did not send there is lost.
+// ipykernel does not answer every cell. An interrupt that arrives while a cell ends makes it
+// drop the reply; a request that it cannot parse gets no reply or no message at all; a flood of
+// output may drop a status. A missing message cannot be distinguished from a late one by time.
+// So the kernel sends a marker: a hidden silent cell, after the cells in question. The child
+// serves shell in order: once it answers the marker on a socket, messages of earlier cells that
+// have not arrived on that socket are lost.
 
 const (
-	// lostCheck is how soon the cells that the child holds are looked at. A sign that is still missing
-	// after one to two of these, although it should have come, is asked for by a marker.
+	// lostCheck is the interval at which outstanding cells are checked. A message that is
+	// overdue for one to two intervals causes a marker.
 	lostCheck = 100 * time.Millisecond
-	// runningCheck is the same for a cell that runs, whose two last signs may both be lost.
+	// runningCheck is the same for a running cell, whose last two messages may both be lost.
 	runningCheck = 5 * time.Second
-	// Pauses between two markers while the first is not answered: it may be lost as well.
+	// Pauses between markers while the first is not answered: it may be lost as well.
 	firstMarkerPause = time.Second
 	mostMarkerPause  = time.Minute
 )
 
 const markerPrefix = hiddenPrefix + "marker-"
 
-// markers is what is known of the markers sent to the child.
+// markers is the state of the markers sent to the child.
 type markers struct {
-	sent         uint64 // the number of the last one
-	shell, iopub uint64 // the latest that was answered on each socket
+	sent         uint64 // sequence number of the last one
+	shell, iopub uint64 // the latest one answered on each socket
 	at           time.Time
 	pause        time.Duration
 }
 
-// lookout is when the outstanding cells are looked at next.
-type lookout uint8
+// checkPlan is the interval of the next check of outstanding cells.
+type checkPlan uint8
 
 const (
-	notWatched lookout = iota
+	notWatched checkPlan = iota
 	watchedSlowly
 	watchedClosely
 )
 
-// watchLost has the outstanding cells looked at soon. Caller holds mu.
+// watchLost schedules a check of the outstanding cells. The caller holds mu.
 func (k *Kernel) watchLost() {
-	if k.lookout != watchedClosely {
+	if k.checkPlan != watchedClosely {
 		k.watchIn(watchedClosely, lostCheck)
 	}
 }
 
-func (k *Kernel) watchIn(l lookout, d time.Duration) {
-	k.lookout = l
+func (k *Kernel) watchIn(l checkPlan, d time.Duration) {
+	k.checkPlan = l
 	if k.watchTimer == nil {
 		k.watchTimer = time.AfterFunc(d, k.checkLost)
 		return
@@ -61,13 +62,13 @@ func (k *Kernel) watchIn(l lookout, d time.Duration) {
 	k.watchTimer.Reset(d)
 }
 
-// checkLost sends a marker when a cell lacks a sign for too long.
+// checkLost sends a marker if a message of a cell is overdue.
 func (k *Kernel) checkLost() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	slowly := k.lookout == watchedSlowly
-	k.lookout = notWatched
-	if len(k.outstanding) == 0 && len(k.hidden) == 0 || k.dying || k.ctx.Err() != nil {
+	slowly := k.checkPlan == watchedSlowly
+	k.checkPlan = notWatched
+	if len(k.outstanding) == 0 && len(k.hidden) == 0 || k.ending || k.ctx.Err() != nil {
 		return
 	}
 	runs, late := k.overdue(slowly)
@@ -81,8 +82,8 @@ func (k *Kernel) checkLost() {
 	}
 }
 
-// overdue tells whether the child is at work on a cell, as far as its signs say, and whether a cell
-// lacks a sign that should have come, and lacked it at the check before. Caller holds mu.
+// overdue reports whether the child runs a cell, according to its messages, and whether a
+// message of a cell is overdue since the last check. The caller holds mu.
 func (k *Kernel) overdue(slowly bool) (runs, late bool) {
 	for _, r := range k.outstanding {
 		runs = runs || r.seen == begun
@@ -93,7 +94,7 @@ func (k *Kernel) overdue(slowly bool) (runs, late bool) {
 		switch {
 		case r.seen == begun:
 			late = late || again && slowly
-		case r.seen == 0: // it waits for another cell, or for whatever keeps the child
+		case r.seen == 0: // it waits for another cell, or the child is blocked
 			late = late || again && !runs
 		default:
 			late = late || again
@@ -107,8 +108,8 @@ func (k *Kernel) overdue(slowly bool) (runs, late bool) {
 	return runs, late
 }
 
-// mark sends a marker, unless one is on its way: one that has no answer waits behind a cell that
-// runs. Caller holds mu.
+// mark sends a marker, unless one is outstanding and may be waiting for a running cell. The
+// caller holds mu.
 func (k *Kernel) mark(runs bool) {
 	m := &k.marks
 	switch {
@@ -122,11 +123,12 @@ func (k *Kernel) mark(runs bool) {
 	k.seq++
 	m.sent, m.at = k.seq, time.Now()
 	id := markerPrefix + strconv.FormatUint(m.sent, 10)
-	// A silent cell changes nothing, and its reply says the count; one that is aborted is answered too.
+	// A silent cell has no effects; its reply contains the count. An aborted one is answered
+	// too.
 	k.forwardLocked(shellChannel, k.signer.MakeRequest(id, "execute_request", wire.ExecuteRequest{Silent: true, UserExpressions: map[string]any{}}))
 }
 
-// marked takes a marker's answer: its reply on shell, a status on IOPub.
+// marked handles the answer to a marker: its reply on shell, or a status on IOPub.
 func (k *Kernel) marked(id string, content []byte, onShell bool) {
 	number, isMarker := strings.CutPrefix(id, markerPrefix)
 	if !isMarker {
@@ -134,7 +136,7 @@ func (k *Kernel) marked(id string, content []byte, onShell bool) {
 	}
 	seq, err := strconv.ParseUint(number, 10, 64)
 	if err != nil {
-		return // a client's, that borrows our prefix
+		return // of a client that uses the same prefix
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -153,11 +155,12 @@ func (k *Kernel) marked(id string, content []byte, onShell bool) {
 	}
 }
 
-// countAt takes the count from a marker's reply when a cell before it lost its own. Caller holds mu.
+// countAt sets the count from a marker's reply if an earlier cell lost its reply. The caller
+// holds mu.
 func (k *Kernel) countAt(seq uint64, content []byte) {
 	var reply wire.ExecuteReply
 	if json.Unmarshal(content, &reply) != nil || reply.Status != "ok" {
-		return // aborted: the next reply with a count corrects ours
+		return // aborted: the next reply with a count corrects k.count
 	}
 	for _, r := range k.outstanding {
 		if r.seq < seq && r.seen&replied == 0 {
@@ -167,7 +170,8 @@ func (k *Kernel) countAt(seq uint64, content []byte) {
 	}
 }
 
-// nextLost finds a cell that the child has done with although a sign never came. Caller holds mu.
+// nextLost returns a cell that the child has finished although a message is missing. The caller
+// holds mu.
 func (k *Kernel) nextLost() *request {
 	for _, r := range k.outstanding {
 		pastReply, pastIdle := r.seq < k.marks.shell, r.seq < k.marks.iopub
@@ -178,11 +182,11 @@ func (k *Kernel) nextLost() *request {
 	return nil
 }
 
-// replyLost is the name of the error that a cell without a reply ends with.
+// replyLost is the error name of a cell whose reply was lost.
 const replyLost = "ReplyLost"
 
-// endLost sends a client what the child did not, and lets the queue go on: a lost reply aborts
-// nothing, as in ipykernel. Caller holds mu.
+// endLost sends the missing messages to the client and continues with the queue. As in
+// ipykernel, a lost reply aborts no cells. The caller holds mu.
 func (k *Kernel) endLost(r *request) {
 	k.drop(r)
 	parent := r.msg.RawHeader()
@@ -199,12 +203,12 @@ func (k *Kernel) endLost(r *request) {
 		k.status(parent, "idle")
 		k.busyAgain()
 	}
-	k.abort(r.doomed)
+	k.abort(r.toAbort)
 	k.flushTicks()
 	k.pump()
 }
 
-// malformed is whether the content has no code that could run.
+// malformed reports whether the content has no code that could run.
 func (r *request) malformed() bool {
 	var content struct {
 		Code *string `json:"code"`
@@ -212,18 +216,18 @@ func (r *request) malformed() bool {
 	return json.Unmarshal(r.msg.Content(), &content) != nil || content.Code == nil
 }
 
-// lostWhy says what became of a cell without a reply, and what to do.
+// lostWhy returns why a cell has no reply, and what the user can do.
 func (r *request) lostWhy() string {
 	switch {
 	case r.malformed():
-		return "Python does not take this execute_request: its content is not what the Jupyter protocol says. Nothing ran; send it with a code that is a string"
+		return "Python rejected this execute_request: its content violates the Jupyter protocol. Nothing ran; send it with a code that is a string"
 	case r.seen&begun == 0:
-		return "Python could not read this execute_request and dropped it. Nothing ran; send it again without what JSON in Python refuses (nesting beyond 1000 levels, text that is not UTF-8)"
+		return "Python could not read this execute_request and dropped it. Nothing ran; send it again without JSON that Python cannot parse (nesting beyond 1000 levels, text that is not UTF-8)"
 	}
-	return "Python ended this cell without a reply, as it does when an interrupt arrives while a cell ends. What it computed may be there; look at its variables, or run it again"
+	return "Python ended this cell without a reply, which happens when an interrupt arrives while a cell ends. Its results may exist; check its variables, or run it again"
 }
 
-// fail publishes an error and replies with it. Caller holds mu.
+// fail publishes an error and replies with it. The caller holds mu.
 func (k *Kernel) fail(r *request, name, why string) {
 	e := wire.Error{EName: name, EValue: why, Traceback: []string{name + ": " + why}}
 	k.publish("error", r.msg.RawHeader(), e)

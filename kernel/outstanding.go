@@ -2,46 +2,46 @@ package kernel
 
 import "time"
 
-// progress is which of a cell's signs of life have come from the child.
+// progress is the set of a cell's messages that have arrived from the child.
 type progress uint8
 
-// A cell that the child was given publishes busy, then publishes idle and replies. The last two
-// come on different sockets, so either may be the first.
+// For a cell, the child publishes busy, then publishes idle and replies. The last two arrive on
+// different sockets, in any order.
 const (
 	begun progress = 1 << iota
 	idled
 	replied
 
-	unchecked progress = 1 << 7 // no sign: what request.checked holds at first
+	unchecked progress = 1 << 7 // initial value of request.checked, before any check
 )
 
-// childState is what is known of the child, ipykernel, and of what was sent to it.
+// childState is the state of the child, ipykernel, and of the requests sent to it.
 type childState struct {
 	child       *child       // nil while none is ready
-	waiting     []outgoing   // for a child that is not ready
+	waiting     []outgoing   // messages that wait for a child to be ready
 	outstanding []*request   // cells forwarded and not finished, in order
-	seq         uint64       // of what was sent to the child last
-	marks       markers      // which replies may be lost
-	childBusy   busyRequests // what the child says that it works on
-	repair      string       // the request that ends the child's aborting
-	lookout     lookout      // when checkLost is due
+	seq         uint64       // sequence number of the last request to the child
+	marks       markers      // to detect lost messages
+	childBusy   busyRequests // requests that the child is processing
+	repair      string       // ID of the request of endAborting
+	checkPlan   checkPlan    // interval of the next checkLost
 	watchTimer  *time.Timer  // runs checkLost
-	broken      string       // why there will be no child
-	deaths      int          // of children that hardly lived
+	broken      string       // why no child can be started any more
+	deaths      int          // consecutive deaths of children that lived less than minLife
 }
 
-// track remembers a cell that goes to the child. Caller holds mu.
+// track adds a cell that is sent to the child. The caller holds mu.
 func (k *Kernel) track(r *request) {
 	k.seq++
-	r.seq, r.given, r.checked, r.alone = k.seq, k.child != nil, unchecked, len(k.outstanding) == 0
+	r.seq, r.sent, r.checked, r.alone = k.seq, k.child != nil, unchecked, len(k.outstanding) == 0
 	k.outstanding = append(k.outstanding, r)
 	k.watchLost()
 }
 
-// lacking finds the cell that a sign from the child belongs to, nil for none. Clients may send
-// two cells under one id: the child serves them in order, so the sign is the first one's that
-// lacks it. Caller holds mu.
-func (k *Kernel) lacking(id string, sign progress) *request {
+// awaiting returns the cell for which a message from the child is missing, or nil. Clients may
+// send two cells with one ID: the child serves them in order, so the message belongs to the
+// first cell that has not got it. The caller holds mu.
+func (k *Kernel) awaiting(id string, sign progress) *request {
 	for _, r := range k.outstanding {
 		if r.seen&sign == 0 && r.msg.Header.MsgID == id {
 			return r
@@ -50,7 +50,7 @@ func (k *Kernel) lacking(id string, sign progress) *request {
 	return nil
 }
 
-// drop forgets an outstanding cell. Caller holds mu.
+// drop removes an outstanding cell. The caller holds mu.
 func (k *Kernel) drop(r *request) {
 	for i, o := range k.outstanding {
 		if o == r {
@@ -60,16 +60,16 @@ func (k *Kernel) drop(r *request) {
 	}
 }
 
-// finish lets the queue go on behind a cell that has replied and whose idle is out: the two come
-// on different sockets, and what a matched cell says must not overtake what the cell before it
-// printed. Caller holds mu.
+// finish continues with the queue after a cell that has both its reply and its idle: they
+// arrive on different sockets, and output of a matched cell must not overtake the output of the
+// cell before it. The caller holds mu.
 func (k *Kernel) finish(r *request) {
 	if r.seen&idled == 0 || r.seen&replied == 0 {
 		k.watchLost()
 		return
 	}
 	k.drop(r)
-	k.abort(r.doomed)
+	k.abort(r.toAbort)
 	k.flushTicks()
 	k.pump()
 }

@@ -7,23 +7,23 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
 
-// request is an execute_request on its way.
+// request is an execute_request in progress.
 type request struct {
 	msg   *wire.Message
 	exec  wire.ExecuteRequest
 	match Match
 	since time.Time
 
-	// Guarded by Kernel.mu, of a cell that was forwarded.
-	seq     uint64     // its place among what was sent to the child
-	given   bool       // there was a child to send it to
-	alone   bool       // no other cell was on its way then
-	seen    progress   // what came of it
-	checked progress   // what had come at the last look
-	doomed  []*request // what is aborted behind it
+	// Guarded by Kernel.mu, for a cell that was forwarded:
+	seq     uint64     // its sequence number among requests to the child
+	sent    bool       // there was a child to send it to
+	alone   bool       // no other cell was outstanding then
+	seen    progress   // its messages seen so far
+	checked progress   // the value of seen at the last check
+	toAbort []*request // cells after it that are aborted when it finishes
 }
 
-// channel names the child's socket a message goes to.
+// channel is the child's socket for a message.
 type channel int
 
 const (
@@ -38,7 +38,7 @@ type outgoing struct {
 	frames [][]byte
 }
 
-// receive takes the next message of a client that is well formed, signed and new.
+// receive returns the next message of a client that is well-formed, correctly signed and new.
 func (k *Kernel) receive(recv func() ([][]byte, error), name string) (*wire.Message, bool) {
 	for {
 		frames, err := recv()
@@ -51,7 +51,7 @@ func (k *Kernel) receive(recv func() ([][]byte, error), name string) (*wire.Mess
 	}
 }
 
-// decode refuses a message that is malformed, not signed or not new.
+// decode rejects a message that is malformed, not correctly signed or not new.
 func (k *Kernel) decode(frames [][]byte, name string) (*wire.Message, bool) {
 	m, err := wire.Decode(frames)
 	if err == nil {
@@ -64,9 +64,9 @@ func (k *Kernel) decode(frames [][]byte, name string) (*wire.Message, bool) {
 	return m, true
 }
 
-// fromClient takes a message of a client's shell, on the goroutine that read it.
+// fromClient handles a message of a client's shell socket, on the goroutine that read it.
 func (k *Kernel) fromClient(frames zmtp.Message) {
-	if !k.isOpen() {
+	if !k.awaitOpen() {
 		return
 	}
 	m, ok := k.decode(frames, "shell")
@@ -89,7 +89,7 @@ func (k *Kernel) fromClient(frames zmtp.Message) {
 	}
 }
 
-// forward sends to the child, or keeps the message until there is one.
+// forward sends a message to the child, or keeps it until there is a child.
 func (k *Kernel) forward(to channel, frames [][]byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -106,16 +106,16 @@ func (k *Kernel) forwardLocked(to channel, frames [][]byte) {
 	k.child.send(outgoing{to, frames})
 }
 
-// execute queues a cell, or runs it beside the others when that was asked for.
+// execute queues a cell, or runs it at once if it matched with mode Now.
 func (k *Kernel) execute(m *wire.Message) {
 	r := &request{msg: m, since: time.Now()}
-	if m.Unmarshal(&r.exec) == nil { // else it is the child's, which may read it or not, in its turn
+	if m.Unmarshal(&r.exec) == nil { // otherwise the child gets it in its turn and may or may not accept it
 		r.match = k.cfg.Interceptor.Match(r.exec.Code)
 	}
 	subshell := m.Header.Subshell != ""
 	switch {
 	case r.match.Mode == Now, r.match.Mode == Queue && subshell:
-		k.runBeside(r)
+		k.runConcurrently(r)
 	case subshell:
 		k.pass(shellChannel, m)
 	default:
@@ -123,8 +123,9 @@ func (k *Kernel) execute(m *wire.Message) {
 		k.queue = append(k.queue, r)
 		k.pump()
 		waits := r.match.NowHint && len(k.queue) > 0 && k.queue[len(k.queue)-1] == r
-		// Cells that come in one go, as by Run All, are to wait for one another.
-		waits = waits && r.since.Sub(k.lastCell) > sameBreath
+		// Cells that arrive together, as with Run All, are meant to wait for one another: no
+		// hint.
+		waits = waits && r.since.Sub(k.lastCell) > runAllGap
 		k.lastCell = r.since
 		k.mu.Unlock()
 		if waits {
@@ -133,13 +134,13 @@ func (k *Kernel) execute(m *wire.Message) {
 	}
 }
 
-// sameBreath is how close upon one another the cells of Run All come.
-const sameBreath = 300 * time.Millisecond
+// runAllGap is the longest interval between cells of Run All.
+const runAllGap = 300 * time.Millisecond
 
-// hintAfter is how long a cell waits until it says what for.
+// hintAfter is how long a cell waits before it shows what it waits for.
 const hintAfter = time.Second
 
-// hint tells a waiting cell's reader what it waits for.
+// hint shows in a waiting cell what it waits for.
 func (k *Kernel) hint(r *request) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -147,13 +148,13 @@ func (k *Kernel) hint(r *request) {
 	for _, q := range k.queue {
 		waits = waits || q == r
 	}
-	if !waits || k.dying {
+	if !waits || k.ending {
 		return
 	}
 	k.publish("stream", r.msg.RawHeader(), wire.Stream{Name: "stderr", Text: "waits for cell " + bracket(k.busyCount()) + "; add --now\n"})
 }
 
-// busyCount is the count of the cell that runs. Caller holds mu.
+// busyCount returns the count of the running cell. The caller holds mu.
 func (k *Kernel) busyCount() int {
 	if k.running != nil {
 		return k.running.count
@@ -161,10 +162,9 @@ func (k *Kernel) busyCount() int {
 	return k.count + 1
 }
 
-// pump forwards Python cells at once; a matched cell is a barrier before and behind.
-// Caller holds mu.
+// pump forwards Python cells at once and runs matched cells between them. The caller holds mu.
 func (k *Kernel) pump() {
-	for len(k.queue) > 0 && k.running == nil && !k.dying {
+	for len(k.queue) > 0 && k.running == nil && !k.ending {
 		r := k.queue[0]
 		if r.match.Mode == Queue {
 			if len(k.outstanding) > 0 {
@@ -180,11 +180,11 @@ func (k *Kernel) pump() {
 			continue
 		}
 		if len(k.ticks) > 0 && len(k.outstanding) > 0 {
-			return // a cell beside took a number that this one must not get
+			return // a concurrent cell has a count that this cell must not get
 		}
 		k.flushTicks()
 		if k.repair != "" || len(k.hidden) > 0 {
-			return // until the child is known to count on behind matched cells: an interrupt may hit a tick
+			return // wait until the child has counted the matched cells: an interrupt may hit a tick
 		}
 		k.queue = k.queue[1:]
 		k.track(r)
@@ -192,7 +192,7 @@ func (k *Kernel) pump() {
 	}
 }
 
-// fromShell takes the child's answers on shell.
+// fromShell handles the child's messages on shell.
 func (k *Kernel) fromShell(frames [][]byte) {
 	msgType, parent, ok := wire.Peek(frames)
 	if !ok {
@@ -208,7 +208,7 @@ func (k *Kernel) fromShell(frames [][]byte) {
 		k.executed(frames, parent)
 		return
 	case "kernel_info_reply":
-		frames = k.introduce(frames)
+		frames = k.addBanner(frames)
 	case "comm_info_reply":
 		frames = k.addComms(frames)
 	case "shutdown_reply":
@@ -217,46 +217,46 @@ func (k *Kernel) fromShell(frames [][]byte) {
 	k.shell.Send(frames)
 }
 
-// executed passes an execute_reply on.
+// executed forwards an execute_reply.
 func (k *Kernel) executed(frames [][]byte, parent string) {
 	var reply wire.ExecuteReply
 	if m, err := wire.Decode(frames); err != nil || m.Unmarshal(&reply) != nil {
 		reply.Status = "error"
 	}
-	k.mu.Lock() // from the answer on, so that a failure aborts nothing that comes after it
+	k.mu.Lock() // held during Send, so that a failure aborts no cell that arrives after the reply
 	defer k.mu.Unlock()
 	k.shell.Send(frames)
-	r := k.lacking(parent, replied)
+	r := k.awaiting(parent, replied)
 	if r == nil {
-		return // a subshell's
+		return // of a subshell
 	}
 	r.seen |= replied
-	if reply.ExecutionCount > 0 && r.exec.Stores() { // it may be lower: %reset begins anew
+	if reply.ExecutionCount > 0 && r.exec.Stores() { // may be lower than before: %reset restarts the count
 		k.count = reply.ExecutionCount
 	}
-	if reply.Status == "aborted" && r.alone { // behind no cell that could have failed
+	if reply.Status == "aborted" && r.alone { // no cell before it could have failed
 		k.endAborting()
 	}
-	if reply.Status == "error" && r.exec.Stops() { // not what comes from now on
-		last := k.outstanding[len(k.outstanding)-1] // the child aborts those between first
-		last.doomed, k.queue = append(last.doomed, k.queue...), nil
+	if reply.Status == "error" && r.exec.Stops() { // cells that arrive later are not aborted
+		last := k.outstanding[len(k.outstanding)-1] // the child itself aborts the cells up to this one
+		last.toAbort, k.queue = append(last.toAbort, k.queue...), nil
 	}
 	k.finish(r)
 }
 
-// abort answers what waited behind a failed cell. Caller holds mu.
-func (k *Kernel) abort(doomed []*request) {
-	for _, r := range doomed {
+// abort answers cells that waited after a failed one. The caller holds mu.
+func (k *Kernel) abort(toAbort []*request) {
+	for _, r := range toAbort {
 		k.status(r.msg.RawHeader(), "busy")
 		k.reply(r.msg, "execute_reply", wire.ExecuteReply{Status: "aborted", ExecutionCount: k.count})
 		k.status(r.msg.RawHeader(), "idle")
 	}
 }
 
-// pythonDied is the name of the error that cells of a dead child end with.
+// pythonDied is the error name of cells whose child process has ended.
 const pythonDied = "PythonDied"
 
-// refuse answers a cell that cannot run with an error. Caller holds mu.
+// refuse answers a cell that cannot run with an error. The caller holds mu.
 func (k *Kernel) refuse(r *request, why string) {
 	k.status(r.msg.RawHeader(), "busy")
 	k.fail(r, pythonDied, why)
@@ -268,8 +268,8 @@ func (k *Kernel) reply(to *wire.Message, msgType string, content any) {
 	k.shell.Send(k.signer.Make(to.Identities(), msgType, to.RawHeader(), content))
 }
 
-// introduce puts our banner before the child's.
-func (k *Kernel) introduce(frames [][]byte) [][]byte {
+// addBanner puts this kernel's banner before the child's.
+func (k *Kernel) addBanner(frames [][]byte) [][]byte {
 	m, err := wire.Decode(frames)
 	if err != nil {
 		return frames
@@ -285,14 +285,15 @@ func (k *Kernel) introduce(frames [][]byte) [][]byte {
 	return k.signer.Resign(m, info)
 }
 
-// ask answers completion and inspection, or leaves them to the child.
+// ask answers completion and inspection through the Interceptor, or forwards the request to the
+// child.
 func (k *Kernel) ask(m *wire.Message) {
 	var q wire.CursorRequest
 	if m.Unmarshal(&q) != nil {
 		k.forward(shellChannel, m.Frames)
 		return
 	}
-	k.work.Go(func() { // it may have to ask the child, so shell goes on
+	k.work.Go(func() { // the Interceptor may have to ask the child; shell must not wait for it
 		if m.Header.MsgType == "complete_request" {
 			if c, ok := k.cfg.Interceptor.Complete(k.ctx, q.Code, q.Cursor); ok {
 				if c.Matches == nil {
@@ -317,8 +318,8 @@ func (k *Kernel) answer(m *wire.Message, msgType string, content any) {
 	k.idle(m.RawHeader())
 }
 
-// idle ends a request that ran beside others: a client takes the last status for the
-// kernel's, so whatever is still running is busy again.
+// idle ends a request that ran concurrently. Clients take the last status for the kernel's, so
+// a busy of the cell that still runs follows.
 func (k *Kernel) idle(parent []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -326,7 +327,7 @@ func (k *Kernel) idle(parent []byte) {
 	k.busyAgain()
 }
 
-// busyAgain says that a cell still runs. Caller holds mu.
+// busyAgain publishes busy for a cell that still runs. The caller holds mu.
 func (k *Kernel) busyAgain() {
 	if k.running != nil {
 		k.status(k.running.msg.RawHeader(), "busy")
@@ -338,12 +339,12 @@ func (k *Kernel) busyAgain() {
 			return
 		}
 	}
-	k.besideBusy()
+	k.concurrentBusy()
 }
 
-// besideBusy says that a cell beside still runs. Caller holds mu.
-func (k *Kernel) besideBusy() {
-	for c := range k.beside {
+// concurrentBusy publishes busy for a concurrent cell that still runs. The caller holds mu.
+func (k *Kernel) concurrentBusy() {
+	for c := range k.concurrent {
 		k.status(c.msg.RawHeader(), "busy")
 		return
 	}

@@ -8,25 +8,25 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
 
-// sockets are open from Run's beginning to its end.
+// sockets are open while Run runs.
 type sockets struct {
 	shell, control, stdin, heartbeat *zmtp.Router
 	iopub                            *zmtp.XPub
 }
 
-// Bounds of what those may send and leave unread who have not shown that they hold the connection
-// file's key. On the heartbeat and on IOPub clients sign nothing, and send a few bytes.
+// Limits for peers that have not proved that they hold the connection file's key. Clients do
+// not sign messages on the heartbeat and IOPub sockets, and send only a few bytes there.
 const (
-	untrustedBytes = 256 << 20 // by all of them together
-	unsignedBytes  = 64 << 10  // by one message on the heartbeat and on IOPub
-	echoBytes      = 128 << 10 // of one peer's heartbeats that it does not read back
+	untrustedBytes = 256 << 20 // for all of them together
+	unsignedBytes  = 64 << 10  // for one message on the heartbeat and IOPub sockets
+	echoBytes      = 128 << 10 // for heartbeats that one peer does not read
 )
 
 // open opens the sockets of the connection file.
 func (k *Kernel) open() error {
 	var err error
 	opt := zmtp.Options{
-		Refused: func(peer string, err error) { k.log.Warn("peer refused", "peer", peer, "err", err) },
+		Refused: func(peer string, err error) { k.log.Warn("peer rejected", "peer", peer, "err", err) },
 		Trusts:  k.genuine, Untrusted: zmtp.NewBudget(untrustedBytes),
 	}
 	unsigned := zmtp.Options{Refused: opt.Refused, MaxFrame: unsignedBytes, MaxMessage: 2 * unsignedBytes}
@@ -49,7 +49,7 @@ func (k *Kernel) open() error {
 	return nil
 }
 
-// genuine is whether a message is signed with the connection file's key and new.
+// genuine reports whether a message is correctly signed and new.
 func (k *Kernel) genuine(frames zmtp.Message) bool {
 	m, err := wire.Decode(frames)
 	return err == nil && k.signer.Genuine(m)

@@ -18,13 +18,13 @@ type Spec struct {
 	Metadata      map[string]any    `json:"metadata"`
 }
 
-// NewSpec is the kernelspec of a kernel for Python cells whose front ends may debug.
-// argv holds {connection_file} where the path goes.
+// NewSpec returns the kernelspec of a Python kernel with a debugger. argv contains
+// {connection_file} in place of the path.
 func NewSpec(displayName string, argv []string, env map[string]string) Spec {
 	return Spec{Argv: argv, DisplayName: displayName, Language: "python", InterruptMode: "message", Env: env, Metadata: map[string]any{"debugger": true}}
 }
 
-// JSON is the content of kernel.json.
+// JSON returns the contents of kernel.json.
 func (s Spec) JSON() ([]byte, error) {
 	b, err := json.MarshalIndent(s, "", " ")
 	if err != nil {
@@ -33,15 +33,15 @@ func (s Spec) JSON() ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// WriteSpec writes kernel.json and nothing else into dir, a kernelspec's own folder
-// (PREFIX/share/jupyter/kernels/NAME), whole or not at all.
+// WriteSpec atomically writes kernel.json into dir, the folder of the kernelspec
+// (PREFIX/share/jupyter/kernels/NAME).
 func WriteSpec(dir string, s Spec) error {
 	b, err := s.JSON()
 	if err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("make the kernelspec's folder: %w", err)
+		return fmt.Errorf("create the kernelspec folder: %w", err)
 	}
 	f, err := os.CreateTemp(dir, ".kernel.json-")
 	if err != nil {

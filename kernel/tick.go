@@ -12,25 +12,25 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
 
-// tick is what the child does silently once it is idle: it takes note of a cell that it
-// did not see, or runs what that cell left for it.
+// tick is a hidden request to the child when it is idle: it records a cell that the child did
+// not run, or runs Python code that the cell left for it (Result.After).
 type tick struct {
 	count  int
-	code   string // the cell, when it counts
+	code   string // the cell's code, if it counts
 	after  string // Python
-	failed int    // how often the child did not run it
+	failed int    // number of failed attempts
 
-	seq     uint64 // its place among what was sent to the child
-	checked bool   // it was on its way at the last look
+	seq     uint64 // its sequence number among requests to the child
+	checked bool   // it was outstanding at the last check
 }
 
-// hiddenPrefix marks ids of requests that no client sent: their answers go nowhere.
+// hiddenPrefix marks IDs of requests by this kernel: their answers are not forwarded.
 const hiddenPrefix = "tfcluster-hidden-"
 
 func hidden(parentID string) bool { return strings.HasPrefix(parentID, hiddenPrefix) }
 
-// nextCount is the count of a matched cell that begins now: behind what the child was
-// given and what it has yet to be told. Caller holds mu.
+// nextCount returns the count of a matched cell that begins now: after the cells sent to the
+// child and the ticks it has not run yet. The caller holds mu.
 func (k *Kernel) nextCount() int {
 	n := k.count
 	for _, r := range k.outstanding {
@@ -44,8 +44,8 @@ func (k *Kernel) nextCount() int {
 	return n + 1
 }
 
-// reserve gives a matched cell its count. The child learns of it before any later cell,
-// so that no two cells share a number. Caller holds mu.
+// reserve assigns a matched cell its count. A tick informs the child before any later cell, so
+// that no two cells have the same count. The caller holds mu.
 func (k *Kernel) reserve(c *Cell) {
 	c.count = k.nextCount()
 	if c.exec.Stores() {
@@ -54,8 +54,8 @@ func (k *Kernel) reserve(c *Cell) {
 	}
 }
 
-// flushTicks lets the child catch up, when no cell runs there: one that failed would
-// abort whatever is queued behind it. Caller holds mu.
+// flushTicks sends the ticks to the child if no cell is outstanding: a failing cell would abort
+// queued ticks. The caller holds mu.
 func (k *Kernel) flushTicks() {
 	if len(k.outstanding) > 0 || len(k.ticks) == 0 || k.child == nil && k.broken == "" {
 		return
@@ -70,8 +70,8 @@ func (k *Kernel) flushTicks() {
 	k.ticks = nil
 }
 
-// skipTicks makes a child to come begin behind what its predecessor was not told; the
-// values it would have kept went with that one. Caller holds mu.
+// skipTicks drops the ticks of a child that has ended; the next child continues the count after
+// them. The values they would have stored are lost. The caller holds mu.
 func (k *Kernel) skipTicks() {
 	for _, t := range k.ticks {
 		k.count = max(k.count, t.count)
@@ -79,7 +79,7 @@ func (k *Kernel) skipTicks() {
 	k.ticks = nil
 }
 
-// hide has the child run a tick without a trace. Caller holds mu.
+// hide sends a tick to the child as a hidden request. The caller holds mu.
 func (k *Kernel) hide(t tick) {
 	id := hiddenPrefix + wire.NewID()
 	if k.hidden == nil {
@@ -94,15 +94,14 @@ func (k *Kernel) hide(t tick) {
 	}))
 }
 
-// tickRetries is how often a tick is given again; the pause comes before all but the first.
+// tickRetries is how often a tick is retried, each time but the first after a pause.
 const (
 	tickRetries = 5
 	tickPause   = 50 * time.Millisecond
 )
 
-// ticked takes the child's answer to a hidden request. One that it aborted, because a
-// failing cell's order to abort overtook us, is given again, and so is one that an interrupt
-// hit.
+// ticked handles the child's answer to a hidden request. A tick that was aborted with the cells
+// after a failing one, or hit by an interrupt, is sent again.
 func (k *Kernel) ticked(id string, content []byte) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -126,14 +125,14 @@ func (k *Kernel) ticked(id string, content []byte) {
 	time.AfterFunc(tickPause, func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		if !k.dying && k.child != nil {
+		if !k.ending && k.child != nil {
 			k.hide(t)
 		}
 	})
 }
 
-// hideLost gives the ticks again that were sent before a marker which the child has answered, and
-// have no answer. Caller holds mu.
+// hideLost sends again the ticks without an answer that were sent before a marker which the
+// child has answered. The caller holds mu.
 func (k *Kernel) hideLost(marker uint64) {
 	var lost []tick
 	for id, t := range k.hidden {
@@ -151,8 +150,8 @@ func (k *Kernel) hideLost(marker uint64) {
 	k.pump()
 }
 
-// tickSource counts the cell as IPython would have: In, the history, the counter. Lists
-// are filled up where cells before were aborted or ran in a child that died.
+// tickSource records the cell as IPython would: In, history, counter. It pads the lists if
+// earlier cells were aborted or ran in a child that ended.
 const tickSource = `
 h = ip.history_manager
 if ip.execution_count <= __count__:
@@ -164,7 +163,7 @@ if ip.execution_count <= __count__:
         ip.execution_count = __count__ + 1
 `
 
-// python is the tick as one statement, which leaves no name behind.
+// python returns the tick as one statement that leaves no name behind.
 func (t tick) python() string {
 	source := t.after
 	if t.after == "" {
@@ -174,7 +173,7 @@ func (t tick) python() string {
 		pyString(source), t.count, pyString(t.code))
 }
 
-// pyString is a Python string literal.
+// pyString returns a Python string literal.
 func pyString(s string) string { return strconv.QuoteToASCII(strings.ToValidUTF8(s, "\uFFFD")) }
 
 func bracket(n int) string { return "[" + strconv.Itoa(n) + "]" }

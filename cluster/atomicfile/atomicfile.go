@@ -1,4 +1,4 @@
-// Package atomicfile writes files that are never seen half written.
+// Package atomicfile writes files atomically.
 package atomicfile
 
 import (
@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 )
 
-// Write writes aside and renames, so that a reader finds the old or the new
-// content and never half of it. The file is for its owner alone.
+// Write writes a temporary file and renames it, so that readers see the old or the new
+// contents. The file has mode 0600.
 func Write(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
 	if err != nil {
@@ -25,7 +25,7 @@ func Write(path string, data []byte) error {
 		err = os.Rename(f.Name(), path)
 	}
 	if err != nil {
-		_ = os.Remove(f.Name()) // the error to tell is the first one
+		_ = os.Remove(f.Name()) // the first error is returned
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil

@@ -1,5 +1,5 @@
-// Package auth is a cluster's certificate authority and the mutual TLS between the driver,
-// its agents and its owner's clients.
+// Package auth implements a cluster's certificate authority and the mutual TLS between the
+// driver, its agents and the clients of its owner.
 package auth
 
 import (
@@ -17,29 +17,29 @@ import (
 	"time"
 )
 
-// CoordinatorName is the name in the coordinator's certificate. It is not an
-// address: agents dial whatever was advertised and expect this name there.
+// CoordinatorName is the name in the coordinator's certificate. It is not an address: agents
+// connect to the advertised address and expect this name.
 const CoordinatorName = "coordinator"
 
-// Authority signs the certificates of one cluster: the coordinator's and one for
-// each executor. It is made at reserve and dies with the cluster, so nothing that
-// another cluster's agent holds is of use here.
+// Authority signs the certificates of one cluster: the coordinator's and one for each executor.
+// It is created by reserve and ends with the cluster, so certificates of another cluster are
+// not accepted.
 type Authority struct {
 	key  *ecdsa.PrivateKey
 	cert *x509.Certificate
-	// CertPEM and KeyPEM are what the 0600 state file keeps, for a driver that
-	// takes over from a dead one.
+	// CertPEM and KeyPEM are stored in the 0600 state file, for a driver that takes over from a
+	// dead one.
 	CertPEM, KeyPEM []byte
 }
 
-// certLife is how long certificates last: longer than a cluster is held.
+// certLife is the lifetime of certificates: longer than a cluster exists.
 const certLife = 400 * 24 * time.Hour
 
-// NewAuthority makes an authority for the cluster.
+// NewAuthority creates the authority of a cluster.
 func NewAuthority(cluster string) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("make authority key: %w", err)
+		return nil, fmt.Errorf("create authority key: %w", err)
 	}
 	tmpl := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: "tfcluster " + cluster},
@@ -59,7 +59,7 @@ func NewAuthority(cluster string) (*Authority, error) {
 		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}))
 }
 
-// LoadAuthority takes up an authority that the state file kept.
+// LoadAuthority loads an authority from the state file.
 func LoadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -71,16 +71,16 @@ func LoadAuthority(certPEM, keyPEM []byte) (*Authority, error) {
 	}
 	key, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fmt.Errorf("load authority: a %T key", pair.PrivateKey)
+		return nil, fmt.Errorf("load authority: unexpected key type %T", pair.PrivateKey)
 	}
 	return &Authority{key: key, cert: cert, CertPEM: certPEM, KeyPEM: keyPEM}, nil
 }
 
-// Issue signs a certificate for a name: an executor's id, or the coordinator.
+// Issue signs a certificate for a name: an executor's ID, or the coordinator.
 func (a *Authority) Issue(name string) (certPEM, keyPEM []byte, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make key for %s: %w", name, err)
+		return nil, nil, fmt.Errorf("create key for %s: %w", name, err)
 	}
 	tmpl := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
@@ -98,7 +98,8 @@ func (a *Authority) Issue(name string) (certPEM, keyPEM []byte, err error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), nil
 }
 
-// ServerTLS is the coordinator's side: only certificates of this authority enter.
+// ServerTLS returns the coordinator's TLS configuration: clients need a certificate of this
+// authority.
 func (a *Authority) ServerTLS() (*tls.Config, error) {
 	certPEM, keyPEM, err := a.Issue(CoordinatorName)
 	if err != nil {
@@ -118,14 +119,14 @@ func (a *Authority) ServerTLS() (*tls.Config, error) {
 func serial() *big.Int {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {
-		panic(err) // the system's random source is gone
+		panic(err) // the system's random source failed
 	}
 	return n
 }
 
-// ID is the identity of the authority's cluster: 128 bits in hexadecimal. Another cluster
-// of the same name has another; drivers that take the cluster over have the same, since
-// they take the authority over. It is no secret.
+// ID returns the identity of the authority's cluster: 128 bits in hexadecimal. Another cluster
+// with the same name has a different ID; drivers that take a cluster over have the same,
+// because they load its authority. The ID is not secret.
 func (a *Authority) ID() string {
 	if a == nil {
 		return ""

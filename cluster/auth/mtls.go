@@ -18,13 +18,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// clientName is the name in the certificate of a hosted driver's clients.
+// clientName is the name in the certificate of clients of a hosted driver.
 const clientName = "client"
 
 const controlMethods = "/tfcluster.v1.Control/"
 
-// mayCall refuses clients' methods to agents, which hold certificates too. It is for
-// the port of a driver that is hosted, where both dial.
+// mayCall denies agents, which also hold certificates, the methods of clients. It is used on
+// the port of a hosted driver, to which both connect.
 func mayCall(ctx context.Context, method string) error {
 	if strings.HasPrefix(method, controlMethods) && PeerName(ctx) != clientName {
 		return status.Error(codes.PermissionDenied, "only the cluster's owner may call this")
@@ -32,8 +32,8 @@ func mayCall(ctx context.Context, method string) error {
 	return nil
 }
 
-// OwnersOnly are the options of a server that agents and clients dial by TCP: the
-// Control service is for certificates of the owner's alone.
+// OwnersOnly returns the options of a server to which agents and clients connect by TCP: only
+// certificates of the owner may call the Control service.
 func OwnersOnly() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
@@ -51,8 +51,8 @@ func OwnersOnly() []grpc.ServerOption {
 	}
 }
 
-// DialHosted prepares a connection to a hosted driver, which is made when it is used.
-// Only one that holds a key of the authority's is spoken to.
+// DialHosted returns a connection to a hosted driver; it connects on first use. The driver must
+// prove that it holds a key of the authority.
 func DialHosted(a *Authority, address string) (*grpc.ClientConn, error) {
 	return dialAs(a, clientName, address)
 }
@@ -80,12 +80,12 @@ func dialAs(a *Authority, name, address string) (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("dial the driver at %s: %w", address, err)
+		return nil, fmt.Errorf("connect to the driver at %s: %w", address, err)
 	}
 	return conn, nil
 }
 
-// PeerName returns the name in the certificate of a call's peer; "" without one.
+// PeerName returns the name in the certificate of a call's peer; "" if there is none.
 func PeerName(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {

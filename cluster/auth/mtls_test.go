@@ -12,8 +12,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestOwnersOnly: an agent, whose certificate is of the same authority, cannot do what
-// the cluster's owner can; nor can the owner of another cluster.
+// TestOwnersOnly: neither an agent with a certificate of the same authority nor the owner of
+// another cluster can call the owner's methods.
 func TestOwnersOnly(t *testing.T) {
 	t.Parallel()
 	authority, other := newTestAuthority(t), newTestAuthority(t)
@@ -45,7 +45,7 @@ func TestOwnersOnly(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		conn *grpc.ClientConn
-		want codes.Code // Unimplemented: it got through
+		want codes.Code // Unimplemented: the call was permitted
 	}{
 		{"the owner", as(authority, clientName), codes.Unimplemented},
 		{"an agent", as(authority, "0"), codes.PermissionDenied},

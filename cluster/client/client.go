@@ -26,21 +26,21 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// Client speaks to a cluster's driver. Its calls may be made from any goroutine.
+// Client is a connection to a cluster's driver. It is safe for concurrent use.
 type Client struct {
 	clusterpb.ControlClient
 	Name string
 	conn *grpc.ClientConn
 }
 
-// Close ends the connection; the cluster lives on.
+// Close closes the connection; the cluster is not affected.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// ErrNoDriver says that a cluster is known but its driver is dead.
+// ErrNoDriver reports that a cluster is recorded but its driver is dead.
 var ErrNoDriver = errors.New("its driver is dead")
 
-// Dial connects to a live cluster of this user on this host. ErrNoDriver when its
-// driver died; os.ErrNotExist when there is no such cluster.
+// Dial connects to a live cluster of this user on this host. It returns ErrNoDriver if the
+// driver died, and os.ErrNotExist if there is no such cluster.
 func Dial(ctx context.Context, name string) (*Client, error) {
 	s, err := state.Load(name)
 	if err != nil {
@@ -52,12 +52,12 @@ func Dial(ctx context.Context, name string) (*Client, error) {
 	return dialSocket(ctx, name, s.Socket)
 }
 
-// DialTimeout bounds how long a driver may take to answer at all.
+// DialTimeout is the timeout of a driver's first answer.
 const DialTimeout = 5 * time.Second
 
 func dialSocket(ctx context.Context, name, socket string) (*Client, error) {
 	conn, err := grpc.NewClient("passthrough:///"+socket,
-		grpc.WithTransportCredentials(insecure.NewCredentials()), // the socket is 0600 and its owner checked
+		grpc.WithTransportCredentials(insecure.NewCredentials()), // the socket has mode 0600 and its owner is checked
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			return (&net.Dialer{}).DialContext(ctx, "unix", addr)
 		}),
@@ -70,26 +70,26 @@ func dialSocket(ctx context.Context, name, socket string) (*Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
 	if _, err := c.Status(ctx, &clusterpb.StatusRequest{}); err != nil {
-		_ = conn.Close() // the error to tell is the call's
+		_ = conn.Close() // the error of the call is returned
 		return nil, fmt.Errorf("connect to cluster %s: %w", name, err)
 	}
 	return c, nil
 }
 
-// Info is what List tells of a cluster without asking its driver.
+// Info describes a cluster without asking its driver.
 type Info struct {
 	Name, Backend, Owner string
 	Live                 bool
 	Since                time.Time
 	Detached             bool
-	Hosted               bool // its driver is its engine's to run
+	Hosted               bool // its driver is run by the engine
 	Dir                  string
 	LastRun              int32
 	Driver               state.Process // the driver, or what stands before a hosted one
 }
 
-// List names every cluster of this user on this host, oldest first. Those whose
-// driver died are listed until reset, attach or shutdown settles them.
+// List returns every cluster of this user on this host, oldest first. Clusters whose driver
+// died are included until reset, attach or shutdown.
 func List() ([]Info, error) {
 	states, err := state.List()
 	if err != nil {
@@ -104,8 +104,8 @@ func List() ([]Info, error) {
 	return out, nil
 }
 
-// IsHosted is whether a cluster's driver is its engine's to run: the process here only
-// stands before it.
+// IsHosted reports whether a cluster's driver is run by the engine; the driver process on this
+// host is only its proxy.
 func IsHosted(name string) bool {
 	s, err := state.Load(name)
 	return err == nil && s.Hosted()
@@ -123,8 +123,8 @@ func Kill(ctx context.Context, name string) error {
 	return s.Driver.Kill(ctx)
 }
 
-// Launch starts a driver for the request and connects to it. An empty name is
-// filled with the backend and the first free number.
+// Launch starts a driver for the request and connects to it. An empty name is replaced by the
+// backend and the first free number.
 func Launch(ctx context.Context, program string, req *clusterpb.ReserveRequest) (*Client, error) {
 	req = proto.CloneOf(req)
 	name, err := state.ClaimName(req.GetName(), req.GetBackend())
@@ -135,7 +135,7 @@ func Launch(ctx context.Context, program string, req *clusterpb.ReserveRequest) 
 	return launch(ctx, program, name, req, nil)
 }
 
-// Recover starts a new driver for a cluster whose driver died; its agents join again.
+// Recover starts a new driver for a cluster whose driver died; its agents reconnect.
 func Recover(ctx context.Context, program, name string) (*Client, error) {
 	s, err := state.Load(name)
 	if err != nil {
@@ -150,24 +150,24 @@ func Recover(ctx context.Context, program, name string) (*Client, error) {
 	}
 	c, err := launch(ctx, program, name, req, s)
 	if err != nil {
-		if s, lerr := state.Load(name); lerr == nil && s.Driver.Alive() { // somebody else was first
+		if s, lerr := state.Load(name); lerr == nil && s.Driver.Alive() { // another process was first
 			return dialSocket(ctx, name, s.Socket)
 		}
 	}
 	return c, err
 }
 
-// driverWord is what a driver writes, once, on descriptor 3.
-type driverWord struct {
+// driverReply is the line that a driver writes to descriptor 3.
+type driverReply struct {
 	Socket string `json:"socket"`
 	Error  string `json:"error"`
 }
 
-// startTimeout bounds a driver's start up to its socket.
+// startTimeout is the timeout of a driver's start until it has a socket.
 const startTimeout = 20 * time.Second
 
-// launch starts the driver detached from the caller: in its own session, so that
-// neither a closed terminal nor a restarted kernel reaches it.
+// launch starts the driver in a new session, so that neither a closed terminal nor a restarted
+// kernel ends it.
 func launch(ctx context.Context, program, name string, req *clusterpb.ReserveRequest, old *state.State) (*Client, error) {
 	dir, err := state.Dir(name)
 	if err != nil {
@@ -200,42 +200,42 @@ func launch(ctx context.Context, program, name string, req *clusterpb.ReserveReq
 		_ = w.Close()
 		return nil, fmt.Errorf("start the driver: %w", err)
 	}
-	_ = w.Close()                  // the driver holds its own
-	go func() { _ = cmd.Wait() }() // reaped whenever it ends; its exit is told by its socket
-	word, err := readWord(ctx, r)
+	_ = w.Close()                  // the driver has its own descriptor
+	go func() { _ = cmd.Wait() }() // reaps the driver; clients notice its end by its socket
+	reply, err := readReply(ctx, r)
 	if err != nil {
 		err = fmt.Errorf("start the driver: %w; its log: %s", err, logPath)
-	} else if word.Error != "" {
-		return nil, errors.New(word.Error)
+	} else if reply.Error != "" {
+		return nil, errors.New(reply.Error)
 	}
 	var c *Client
 	if err == nil {
-		c, err = dialSocket(ctx, name, word.Socket)
+		c, err = dialSocket(ctx, name, reply.Socket)
 	}
 	if err != nil && old == nil {
-		// Nobody would know of it. One that takes a cluster over goes on: the cluster is
-		// there, and others may find it.
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended by itself
+		// No client would know this driver. A driver that takes over an existing cluster
+		// continues, because other clients can find it.
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 	}
 	return c, err
 }
 
-func readWord(ctx context.Context, r *os.File) (driverWord, error) {
+func readReply(ctx context.Context, r *os.File) (driverReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Now()) })
 	defer stop()
-	var word driverWord
+	var reply driverReply
 	line, err := bufio.NewReader(r).ReadBytes('\n')
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		return word, ctx.Err()
+		return reply, ctx.Err()
 	case ctx.Err() != nil:
-		return word, fmt.Errorf("no word from it within %s", startTimeout)
+		return reply, fmt.Errorf("it did not answer within %s", startTimeout)
 	case errors.Is(err, io.EOF):
-		return word, errors.New("it ended at once")
+		return reply, errors.New("it ended right after its start")
 	case err != nil:
-		return word, err
+		return reply, err
 	}
-	return word, json.Unmarshal(line, &word)
+	return reply, json.Unmarshal(line, &reply)
 }

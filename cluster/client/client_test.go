@@ -13,9 +13,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// TestLaunchGivenUp: a driver that nobody waits for any more is ended. Not parallel:
-// it has a state folder of its own.
-func TestLaunchGivenUp(t *testing.T) {
+// TestLaunchCanceled: a driver is ended if the caller of Launch no longer waits for it. Not
+// parallel: it sets the state folder.
+func TestLaunchCanceled(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("TFCLUSTER_HOME", dir)
 	program, mark := filepath.Join(dir, "driver.sh"), filepath.Join(dir, "pid")
@@ -26,7 +26,7 @@ func TestLaunchGivenUp(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var driver state.Process
-	go func() { // ends with ctx, at the latest
+	go func() { // ends with ctx at the latest
 		defer cancel()
 		for ctx.Err() == nil {
 			if b, err := os.ReadFile(mark); err == nil {
@@ -41,19 +41,19 @@ func TestLaunchGivenUp(t *testing.T) {
 	c, err := Launch(ctx, program, &clusterpb.ReserveRequest{Name: "given-up", Backend: "local"})
 	if err == nil {
 		c.Close()
-		t.Fatal("a driver that said nothing was launched")
+		t.Fatal("Launch succeeded without an answer of the driver")
 	}
 	if driver.PID == 0 {
-		t.Fatal("the driver did not begin")
+		t.Fatal("the driver did not start")
 	}
 	defer func() {
 		if p, err := os.FindProcess(driver.PID); err == nil && driver.Alive() {
-			_ = p.Kill() // of a test that has failed
+			_ = p.Kill() // of a failed test
 		}
 	}()
 	for end := time.Now().Add(5 * time.Second); driver.Alive(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("the driver, process %d, is left", driver.PID)
+			t.Fatalf("the driver, process %d, still runs", driver.PID)
 		}
 	}
 }

@@ -122,7 +122,7 @@ func testOneName(t *testing.T, h Harness) {
 		t.Errorf("%d clusters have the name %s", len(clients), req.GetName())
 	}
 	for _, err := range errs {
-		if !strings.Contains(err.Error(), "lives already") {
+		if !strings.Contains(err.Error(), "already exists") {
 			t.Errorf("the other call failed with %q", err)
 		}
 	}

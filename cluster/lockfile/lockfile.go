@@ -1,5 +1,6 @@
-// Package lockfile locks files with flock(2). A lock belongs to the open file and to what
-// inherits it: it ends when the last descriptor is closed, however its process ends.
+// Package lockfile locks files with flock(2). A lock belongs to an open file, including
+// inherited descriptors: it ends when the last descriptor is closed, for example because the
+// process ended.
 package lockfile
 
 import (
@@ -11,24 +12,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mode is how a file is locked.
+// Mode is the mode of a lock.
 type Mode int
 
-// Modes of a lock. Any number of open files may hold a Shared one, and then none an
-// Exclusive one.
+// Modes of a lock. Either several open files hold a Shared lock, or one holds an Exclusive
+// lock.
 const (
 	Shared    Mode = unix.LOCK_SH
 	Exclusive Mode = unix.LOCK_EX
 )
 
-// ErrHeld says that another open file holds a lock that excludes the one asked for.
+// ErrHeld reports that another open file holds a conflicting lock.
 var ErrHeld = errors.New("another process holds the lock")
 
-// pollEvery is the time between two tries: flock has no deadline of its own.
+// pollEvery is the time between two attempts, because flock has no timeout.
 const pollEvery = 10 * time.Millisecond
 
-// Try locks an open file, which may be a folder, without waiting. It returns ErrHeld where
-// somebody else holds it. A lock that the file holds already is changed to this mode.
+// Try locks an open file, which may be a folder, without waiting. It returns ErrHeld if another
+// open file holds a conflicting lock. If f already holds a lock, Try changes its mode.
 func Try(f *os.File, mode Mode) error {
 	err := unix.Flock(int(f.Fd()), int(mode)|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
@@ -37,11 +38,11 @@ func Try(f *os.File, mode Mode) error {
 	return err
 }
 
-// Unlock gives up the lock of an open file.
+// Unlock unlocks an open file.
 func Unlock(f *os.File) error { return unix.Flock(int(f.Fd()), unix.LOCK_UN) }
 
-// Open opens a file, which it makes with mode 0600 if there is none, and locks it. It waits
-// until the lock is free or ctx ends. Closing the file unlocks it.
+// Open opens a file, creates it with mode 0600 if necessary, and locks it. It waits until the
+// lock is free or ctx ends. Closing the file unlocks it.
 func Open(ctx context.Context, path string, mode Mode) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
@@ -56,7 +57,7 @@ func Open(ctx context.Context, path string, mode Mode) (*os.File, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ctx.Err() != nil { // the path is made anew again and again
+		if ctx.Err() != nil { // the path is replaced again and again
 			return nil, ctx.Err()
 		}
 	}
@@ -75,9 +76,9 @@ func wait(ctx context.Context, f *os.File, mode Mode) error {
 	}
 }
 
-// IsCurrent returns whether the path of an open file still names that file. Whoever locks a
-// file that others may remove checks it afterwards: the lock of a removed file keeps nobody
-// out.
+// IsCurrent reports whether the path of an open file still refers to that file. After locking a
+// file that other processes may remove, check this: the lock of a removed file excludes no
+// other process.
 func IsCurrent(f *os.File) bool {
 	open, err := f.Stat()
 	if err != nil {

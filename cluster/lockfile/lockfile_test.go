@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestModes: shared locks exclude exclusive ones only.
+// TestModes: shared locks conflict only with exclusive ones.
 func TestModes(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -26,7 +26,7 @@ func TestModes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := Try(second, tt.second); errors.Is(err, ErrHeld) != tt.held {
-			t.Errorf("%d beside %d: %v", tt.second, tt.first, err)
+			t.Errorf("%d while %d is held: %v", tt.second, tt.first, err)
 		}
 		first.Close()
 		if err := Try(second, tt.second); err != nil {
@@ -36,7 +36,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestOpenWaits: until the lock is free, or ctx ends.
+// TestOpenWaits: Open waits until the lock is free or ctx ends.
 func TestOpenWaits(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
@@ -64,12 +64,12 @@ func TestOpenWaits(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		t.Error("nobody got the lock that was given up")
+		t.Error("Open did not get the released lock")
 	}
 }
 
-// TestOpenOfARemovedFile: a lock of a file that was removed before the lock was free is
-// none; the path's new file is locked.
+// TestOpenOfARemovedFile: if the file is removed before its lock is free, Open locks the path's
+// new file.
 func TestOpenOfARemovedFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "lock")
@@ -85,7 +85,7 @@ func TestOpenOfARemovedFile(t *testing.T) {
 		}
 		files <- f
 	}()
-	time.Sleep(2 * pollEvery) // it most likely waits by now; the outcome is the same if not
+	time.Sleep(2 * pollEvery) // Open probably waits now; the test does not depend on it
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}

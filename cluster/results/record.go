@@ -15,19 +15,19 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
-// recordReader reads records, also those of a later version that say more.
+// recordReader also reads records of later versions, which may have more fields.
 var recordReader = protojson.UnmarshalOptions{DiscardUnknown: true}
 
-// RecordFile is a run's record, in its folder.
+// RecordFile is the name of a run's record in the run's folder.
 const RecordFile = "run.json"
 
-// Interrupted is whether a run is one that its driver's death ended.
+// Interrupted reports whether a run was interrupted by the death of its driver.
 func Interrupted(st *clusterpb.RunStatus) bool {
 	return st.GetFailure().GetKind() == "lost" && st.GetEndedUnix() == 0
 }
 
-// readRecord is a run of which a driver that is no more wrote a record, or none. Where it
-// is not of the run's end, the driver did not see that.
+// readRecord returns the status of a run from its record, which may be missing. If the record
+// is not final, the driver died during the run.
 func readRecord(run int32, text []byte) *clusterpb.RunStatus {
 	st := &clusterpb.RunStatus{}
 	if recordReader.Unmarshal(text, st) != nil {
@@ -38,14 +38,14 @@ func readRecord(run int32, text []byte) *clusterpb.RunStatus {
 		st.State, st.EndedUnix = cluster.RunFailed, 0
 		st.Failure = &clusterpb.Failure{
 			Kind: "lost", ExitCode: 1, Summary: "the cluster's driver died during the run; its tasks were ended",
-			Remedy: "%tfcluster start --resume goes on from the last checkpoint",
+			Remedy: "%tfcluster start --resume continues from the last checkpoint",
 		}
 	}
 	return st
 }
 
-// ReadRun reads the record of a run below a directory of this host. Without a file it is
-// that of a run whose driver died before it was recorded.
+// ReadRun reads the record of a run in a local directory. If there is no record, it returns the
+// status of an interrupted run and the error.
 func ReadRun(dir string, run int32) (*clusterpb.RunStatus, error) {
 	b, err := os.ReadFile(filepath.Join(rundir.Dir(dir, run), RecordFile))
 	return readRecord(run, b), err
@@ -64,8 +64,8 @@ func WriteRun(folder string, st *clusterpb.RunStatus) error {
 	return atomicfile.Write(filepath.Join(folder, RecordFile), b.Bytes())
 }
 
-// KeepReprs replaces the values of a status with their reprs. The results that the status
-// had may be shared: they are not changed.
+// KeepReprs replaces the values in a status by their reprs. It does not modify the results
+// themselves, which may be shared.
 func KeepReprs(st *clusterpb.RunStatus) {
 	st.Result = reprOf(st.GetResult())
 	results := st.GetResults()
@@ -78,7 +78,7 @@ func KeepReprs(st *clusterpb.RunStatus) {
 	}
 }
 
-// reprOf is a result's repr alone; nil for nil.
+// reprOf returns a result with only the repr; nil for nil.
 func reprOf(r *clusterpb.TaskResult) *clusterpb.TaskResult {
 	if r == nil {
 		return nil
@@ -86,7 +86,7 @@ func reprOf(r *clusterpb.TaskResult) *clusterpb.TaskResult {
 	return &clusterpb.TaskResult{Repr: r.GetRepr()}
 }
 
-// Place gives a run's record the places of its files below a directory.
+// Place sets the paths in a run's status to those below a directory.
 func Place(st *clusterpb.RunStatus, root string) {
 	dir := rundir.Dir(root, st.GetId())
 	st.Dir, st.LogDir, st.CheckpointDir, st.ExportDir = dir, rundir.Join(dir, "logs"), rundir.Join(dir, "checkpoints"), rundir.Join(dir, "export")

@@ -1,5 +1,5 @@
-// Package results reads and writes what a run leaves in the cluster's directory beside its
-// files: its record and its lines. It also reads them when the cluster is over.
+// Package results reads and writes the record and the logs of runs in the cluster's directory,
+// also when the cluster no longer exists.
 package results
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// Folder is a cluster's directory for who reads what is left there. Names are below it.
+// Folder gives read access to a cluster's directory. Names are relative to it.
 type Folder interface {
 	List(ctx context.Context, name string) ([]fs.FileInfo, error)
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
 	Close() error
 }
 
-// LocalFolder is a Folder of this host.
+// LocalFolder is a Folder on this host.
 type LocalFolder string
 
 // List implements Folder.
@@ -37,7 +37,7 @@ func (h LocalFolder) List(_ context.Context, name string) ([]fs.FileInfo, error)
 	}
 	var infos []fs.FileInfo
 	for _, e := range entries {
-		if i, err := e.Info(); err == nil { // else it has gone meanwhile
+		if i, err := e.Info(); err == nil { // otherwise it was removed meanwhile
 			infos = append(infos, i)
 		}
 	}
@@ -52,26 +52,26 @@ func (h LocalFolder) Open(_ context.Context, name string) (io.ReadCloser, error)
 // Close implements Folder.
 func (h LocalFolder) Close() error { return nil }
 
-// Results are the runs in the directory of a cluster that is over.
+// Results are the runs in the directory of a cluster without a driver.
 type Results struct {
-	Dir    string // as people write it
+	Dir    string // for messages
 	Folder Folder
-	Of     *state.ClusterRecord // whose runs Runs gives; nil: those of earlier clusters too
+	Of     *state.ClusterRecord // restricts Runs to runs of this cluster; nil: runs of all clusters in Dir
 }
 
-// mostRuns bounds what is shown of a directory: the newest.
-const mostRuns = 200
+// maxRuns limits the number of runs: the newest ones.
+const maxRuns = 200
 
-// Runs are the records of the runs, oldest first. A run that has none was cut off by its
-// driver's death. Of what tasks returned only the last run has the values, the others have
-// the reprs: the values of all runs may be gigabytes.
+// Runs returns the status of the runs, oldest first. A run without a record was interrupted by
+// the death of its driver. Only the last run includes the returned values, the others their
+// reprs: the values of all runs may be gigabytes.
 func (r *Results) Runs(ctx context.Context) ([]*clusterpb.RunStatus, error) {
 	infos, err := r.Folder.List(ctx, "")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for runs in %s: %w", r.Dir, err)
+		return nil, fmt.Errorf("list runs in %s: %w", r.Dir, err)
 	}
 	var numbers []int32
 	for _, i := range infos {
@@ -81,7 +81,7 @@ func (r *Results) Runs(ctx context.Context) ([]*clusterpb.RunStatus, error) {
 	}
 	slices.Sort(numbers)
 	var runs []*clusterpb.RunStatus
-	for _, n := range numbers[max(0, len(numbers)-mostRuns):] {
+	for _, n := range numbers[max(0, len(numbers)-maxRuns):] {
 		st, err := r.run(ctx, n)
 		if err != nil {
 			return nil, err
@@ -115,7 +115,7 @@ func (r *Results) read(ctx context.Context, name string) ([]byte, error) {
 	return io.ReadAll(f)
 }
 
-// Lines are a run's lines that are asked for, and where lines are missing among them.
+// Lines returns the selected lines of a run, and the gaps among them.
 func (r *Results) Lines(ctx context.Context, q logstore.Query) ([]*clusterpb.Line, []logstore.Gap, error) {
 	return logstore.ReadFolder(ctx, r.Folder, q)
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// TestResults: of a directory that no driver serves one reads what a driver would tell.
+// TestResults: Results returns for a directory what its driver would return.
 func TestResults(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -66,18 +66,18 @@ func TestResults(t *testing.T) {
 	}
 	gone := &Results{Dir: "/d", Folder: LocalFolder(filepath.Join(dir, "nothing"))}
 	if runs, err := gone.Runs(t.Context()); err != nil || len(runs) > 0 {
-		t.Errorf("of nothing: %v, %v", runs, err)
+		t.Errorf("empty directory: %v, %v", runs, err)
 	}
 }
 
-// TestPastRuns: of a directory that several clusters used one reads a cluster's own runs;
-// one that its driver's death cut off still says what it was.
-func TestPastRuns(t *testing.T) {
+// TestRunsOfCluster: in a directory used by several clusters, Runs returns the runs of one
+// cluster; an interrupted run keeps its recorded fields.
+func TestRunsOfCluster(t *testing.T) {
 	t.Parallel()
 	dir, since := t.TempDir(), time.Now()
 	for n, st := range map[int32]*clusterpb.RunStatus{
 		1: {State: "finished", StartedUnix: since.Unix() - 10}, // of an earlier version
-		2: nil,                                                 // of which no record was written
+		2: nil,                                                 // without a record
 		3: {State: "finished", StartedUnix: since.Unix(), ClusterId: "another"},
 		4: {State: "running", StartedUnix: since.Unix(), ClusterId: "own", Program: "main_fun"},
 		5: nil,
@@ -101,19 +101,19 @@ func TestPastRuns(t *testing.T) {
 		}
 		for _, r := range runs {
 			if r.GetId() == 4 && (r.GetState() != "failed" || r.GetProgram() != "main_fun" || !Interrupted(r)) {
-				t.Errorf("the run that was cut off is %v", r)
+				t.Errorf("the interrupted run is %v", r)
 			}
 			all = append(all, r.GetId())
 		}
 		return all
 	}
 	if got := fmt.Sprint(numbers(&state.ClusterRecord{ID: "own", Since: since, Earlier: 3})); got != "[4 5]" {
-		t.Errorf("its own runs are %v", got)
+		t.Errorf("the runs of the cluster are %v", got)
 	}
 	if got := fmt.Sprint(numbers(nil)); got != "[1 2 3 4 5]" {
 		t.Errorf("all runs are %v", got)
 	}
 	if got := fmt.Sprint(numbers(&state.ClusterRecord{Since: since})); got != "[1 2 3 4 5]" {
-		t.Errorf("of a cluster that an earlier version remembers they are %v", got)
+		t.Errorf("the runs of a cluster recorded by an earlier version are %v", got)
 	}
 }

@@ -1,5 +1,5 @@
-// Package rundir names the folders of runs below a cluster's directory, which is a folder
-// of this host or a URI.
+// Package rundir names the run folders in a cluster's directory, which is a local path or a
+// URI.
 package rundir
 
 import (
@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Dir is a run's folder below the cluster's.
+// Dir returns the folder of a run in the cluster's directory.
 func Dir(dir string, run int32) string { return Join(dir, Name(run)) }
 
 // Lines is the folder of a run's folder that holds the lines of its tasks, in a folder for each.
@@ -19,17 +19,17 @@ const Lines = "tasks"
 // Name returns the name of a run's folder.
 func Name(run int32) string { return fmt.Sprintf("run-%03d", run) }
 
-// Number returns the number of the run whose folder has this name. ok is false where
-// the name is not the one that a run's folder gets.
+// Number returns the number of the run whose folder has this name. ok is false if the name is
+// not one that Name returns.
 func Number(name string) (run int32, ok bool) {
 	n, err := strconv.ParseInt(strings.TrimPrefix(name, "run-"), 10, 32)
 	return int32(n), err == nil && n > 0 && Name(int32(n)) == name
 }
 
-// IsURI tells a directory elsewhere from a folder of this host.
+// IsURI reports whether a directory is a URI and not a local path.
 func IsURI(dir string) bool { return strings.Contains(dir, "://") }
 
-// Join is filepath.Join for what may be a URI.
+// Join joins path elements as filepath.Join does; dir may be a URI.
 func Join(dir string, names ...string) string {
 	if IsURI(dir) {
 		return strings.TrimRight(dir, "/") + "/" + path.Join(names...)
@@ -37,8 +37,8 @@ func Join(dir string, names ...string) string {
 	return filepath.Join(append([]string{dir}, names...)...)
 }
 
-// Below returns the path of name relative to dir, both paths or both URIs. ok is false
-// where name is neither dir nor inside it.
+// Below returns the path of name relative to dir, both paths or both URIs. ok is false if name
+// is neither dir nor inside it.
 func Below(name, dir string) (rest string, ok bool) {
 	rest, ok = strings.CutPrefix(strings.TrimRight(name, "/"), strings.TrimRight(dir, "/"))
 	if !ok || rest != "" && rest[0] != '/' {

@@ -14,42 +14,42 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// ClusterRecord is what is known of a cluster when nothing of it is left: where its runs lie, and
-// what it was at its engine. It holds no secret.
+// ClusterRecord describes a cluster that may no longer exist: its directory and its
+// applications at the engine. It contains no secrets.
 type ClusterRecord struct {
-	ID           string                `json:"id,omitempty"` // the cluster's identity; "" in one that an earlier version wrote
+	ID           string                `json:"id,omitempty"` // the cluster's identity; "" if an earlier version wrote the record
 	Name         string                `json:"name"`
 	Backend      string                `json:"backend"`
 	Owner        string                `json:"owner"`
 	Dir          string                `json:"dir"`
 	Since        time.Time             `json:"since"`
-	Until        time.Time             `json:"until"`         // of its release; zero while it lives, or where its driver died
-	Why          string                `json:"why,omitempty"` // of its release; "" where a person asked for it
-	Engine       map[string]string     `json:"engine"`        // which engine, of the request's words on it
+	Until        time.Time             `json:"until"`         // time of its release; zero if it is live or its driver died
+	Why          string                `json:"why,omitempty"` // reason of its release; "" if a person requested it
+	Engine       map[string]string     `json:"engine"`        // engine options of the request
 	Applications []cluster.Application `json:"leases,omitempty"`
-	Places       json.RawMessage       `json:"places,omitempty"` // what the backend must know to read what the engine keeps
+	Places       json.RawMessage       `json:"places,omitempty"` // where the backend finds logs that the engine keeps
 	LastRun      int32                 `json:"last_run"`
-	Earlier      int32                 `json:"earlier,omitempty"` // the last run that its directory held before
-	Lives        bool                  `json:"-"`                 // its driver's process is there, and it is not over as far as known
+	Earlier      int32                 `json:"earlier,omitempty"` // last run in its directory before this cluster
+	Lives        bool                  `json:"-"`                 // its driver's process exists, and its release is not recorded
 }
 
-// mostPasts is how many are kept: the newest.
-const mostPasts = 200
+// maxRecords limits the number of records: the newest ones.
+const maxRecords = 200
 
-// pastsDir is below the state home, beside the clusters' own folders.
-func pastsDir() (string, error) {
+// historyDir returns the folder of the records, in the state home.
+func historyDir() (string, error) {
 	home, err := Home()
 	return filepath.Join(home, ".past"), err
 }
 
-// file is a name of the cluster's own: another may be called so later.
+// file returns a file name that is unique even if a later cluster has the same name.
 func (p *ClusterRecord) file() string {
 	return fmt.Sprintf("%s-%s.json", p.Since.UTC().Format("20060102T150405.000000000"), p.Name)
 }
 
-// Ran returns whether this cluster did a run that is in its directory. A run without an
-// identity was recorded by an earlier version, or not at all: its number and the time of
-// its start then decide.
+// Ran reports whether this cluster started a run of its directory. If the run has no cluster
+// identity, because an earlier version recorded it or it has no record, the number and the
+// start time decide.
 func (p *ClusterRecord) Ran(st *clusterpb.RunStatus) bool {
 	if st.GetClusterId() != "" {
 		return p.ID == "" || st.GetClusterId() == p.ID
@@ -60,9 +60,9 @@ func (p *ClusterRecord) Ran(st *clusterpb.RunStatus) bool {
 	return st.GetId() > p.Earlier && (st.GetStartedUnix() == 0 || st.GetStartedUnix() >= p.Since.Unix())
 }
 
-// Save writes it, over an earlier one of the same cluster.
+// Save writes the record and replaces an earlier one of the same cluster.
 func (p *ClusterRecord) Save() error {
-	dir, err := pastsDir()
+	dir, err := historyDir()
 	if err != nil {
 		return err
 	}
@@ -70,11 +70,11 @@ func (p *ClusterRecord) Save() error {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("make the folder for what is known of clusters: %w", err)
+		return fmt.Errorf("create the history folder: %w", err)
 	}
 	b, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
-		return fmt.Errorf("encode what is known of cluster %s: %w", p.Name, err)
+		return fmt.Errorf("encode the record of cluster %s: %w", p.Name, err)
 	}
 	fresh := false
 	if _, err := os.Stat(filepath.Join(dir, p.file())); errors.Is(err, os.ErrNotExist) {
@@ -84,28 +84,27 @@ func (p *ClusterRecord) Save() error {
 		return err
 	}
 	if fresh {
-		forgetPasts(dir)
+		pruneHistory(dir)
 	}
 	return nil
 }
 
-// forgetPasts removes the oldest. What cannot be removed is left for the next.
-func forgetPasts(dir string) {
+// pruneHistory removes the oldest records. The next call repeats failed removals.
+func pruneHistory(dir string) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
 		return
 	}
-	slices.Sort(files) // by their time
-	for _, f := range files[:max(0, len(files)-mostPasts)] {
+	slices.Sort(files) // by time
+	for _, f := range files[:max(0, len(files)-maxRecords)] {
 		_ = os.Remove(f)
 	}
 }
 
-// History are the clusters of this user on this host of which there was anything to know,
-// oldest first: those that are over, whose driver died, or that live. What cannot be read
-// is left out.
+// History returns the recorded clusters of this user on this host, oldest first: released ones,
+// ones whose driver died, and live ones. It omits unreadable records.
 func History() ([]*ClusterRecord, error) {
-	dir, err := pastsDir()
+	dir, err := historyDir()
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +123,7 @@ func History() ([]*ClusterRecord, error) {
 		}
 	}
 	slices.Sort(files)
-	var pasts []*ClusterRecord
+	var records []*ClusterRecord
 	for _, f := range files {
 		p := &ClusterRecord{}
 		b, err := os.ReadFile(f)
@@ -133,13 +132,14 @@ func History() ([]*ClusterRecord, error) {
 		}
 		if err == nil {
 			p.Lives = p.Until.IsZero() && lives[filepath.Base(f)]
-			pasts = append(pasts, p)
+			records = append(records, p)
 		}
 	}
-	return pasts, nil
+	return records, nil
 }
 
-// FindByApplication is the live cluster that an engine knows by a name; "" if there is none.
+// FindByApplication returns the name of the live cluster with an application at the engine; ""
+// if there is none.
 func FindByApplication(lease string) string {
 	states, err := List()
 	if err != nil {

@@ -9,17 +9,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 )
 
-// TestPasts: what was known of clusters is found again, the newest alone, and not of those
-// that live.
-func TestPasts(t *testing.T) {
+// TestHistory: records are read back, limited to the newest, and a live cluster is marked.
+func TestHistory(t *testing.T) {
 	t.Setenv("TFCLUSTER_HOME", t.TempDir())
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 6, time.Local)
-	for i := range mostPasts + 3 {
+	for i := range maxRecords + 3 {
 		p := &ClusterRecord{Name: fmt.Sprintf("yarn-%d", i%2), Dir: "/d", Since: begin.Add(time.Duration(i) * time.Second), Applications: []cluster.Application{{ID: fmt.Sprintf("application_1_%d", i), State: "running"}}}
 		if err := p.Save(); err != nil {
 			t.Fatal(err)
 		}
-		if i == mostPasts+2 {
+		if i == maxRecords+2 {
 			continue
 		}
 		p.Until, p.Applications[0].State = begin, "finished"
@@ -27,7 +26,7 @@ func TestPasts(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	last := mostPasts + 2
+	last := maxRecords + 2
 	state := &State{Name: fmt.Sprintf("yarn-%d", last%2), Since: begin.Add(time.Duration(last) * time.Second), Driver: ThisProcess(), Allocation: "application_1_last"}
 	dir, err := Dir(state.Name)
 	if err == nil {
@@ -39,16 +38,16 @@ func TestPasts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pasts, err := History()
-	if err != nil || len(pasts) != mostPasts {
-		t.Fatalf("there are %d: %v", len(pasts), err)
+	records, err := History()
+	if err != nil || len(records) != maxRecords {
+		t.Fatalf("there are %d: %v", len(records), err)
 	}
-	first, newest := pasts[0], pasts[mostPasts-1]
-	if first.Applications[0].ID != "application_1_3" || newest.Applications[0].ID != fmt.Sprintf("application_1_%d", last) || newest.Applications[0].State != "running" || pasts[mostPasts-2].Applications[0].State != "finished" {
+	first, newest := records[0], records[maxRecords-1]
+	if first.Applications[0].ID != "application_1_3" || newest.Applications[0].ID != fmt.Sprintf("application_1_%d", last) || newest.Applications[0].State != "running" || records[maxRecords-2].Applications[0].State != "finished" {
 		t.Errorf("the first is %v, the newest %v", first, newest)
 	}
-	for i, p := range pasts {
-		if p.Lives != (i == mostPasts-1) {
+	for i, p := range records {
+		if p.Lives != (i == maxRecords-1) {
 			t.Errorf("%s, %v, lives: %v", p.Name, p.Since, p.Lives)
 		}
 	}
@@ -56,6 +55,6 @@ func TestPasts(t *testing.T) {
 		t.Errorf("it lives as %q", name)
 	}
 	if err := (&ClusterRecord{Name: "../x"}).Save(); err == nil {
-		t.Error("a name that is a path is taken")
+		t.Error("a name that is a path is accepted")
 	}
 }

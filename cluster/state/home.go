@@ -14,8 +14,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 )
 
-// Home is where clusters of this user on this host keep their state. A home
-// shared by several hosts holds one folder a host.
+// Home returns the folder with the state of this user's clusters on this host. A base folder
+// shared by several hosts has one folder per host.
 func Home() (string, error) {
 	base, err := stateBase()
 	if err != nil {
@@ -28,7 +28,7 @@ func Home() (string, error) {
 	return filepath.Join(base, filepath.Base(host)), nil
 }
 
-// stateBase is Home without the host.
+// stateBase returns Home without the host.
 func stateBase() (string, error) {
 	if base := os.Getenv("TFCLUSTER_HOME"); base != "" {
 		return base, nil
@@ -40,27 +40,27 @@ func stateBase() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the state folder: %w; set TFCLUSTER_HOME", err)
 	}
-	return filepath.Join(home, ownBase), nil
+	return filepath.Join(home, defaultBase), nil
 }
 
-// ownBase is stateBase below a user's home, where nobody chose another.
-const ownBase = ".local/state/tfcluster"
+// defaultBase is the default of stateBase, below the user's home.
+const defaultBase = ".local/state/tfcluster"
 
-// anotherBase is stateBase where it is not the user's own: people behind one account, each
-// with a home of his own, have clusters of the same names.
-func anotherBase() string {
+// customBase returns stateBase, or "" if it is the user's default. Several people may share an
+// account with different home folders; their clusters may have the same names.
+func customBase() string {
 	base, err := stateBase()
 	if err != nil || os.Getenv("TFCLUSTER_HOME") != "" {
 		return os.Getenv("TFCLUSTER_HOME")
 	}
 	u, err := user.LookupId(strconv.Itoa(os.Getuid()))
-	if err != nil || base == filepath.Join(u.HomeDir, ownBase) { // the default of a user who is not known cannot be compared
+	if err != nil || base == filepath.Join(u.HomeDir, defaultBase) { // if the user is unknown, the default cannot be determined
 		return ""
 	}
 	return base
 }
 
-// Dir is a cluster's own folder.
+// Dir returns the folder of a cluster.
 func Dir(name string) (string, error) {
 	if err := cluster.CheckName(name); err != nil {
 		return "", err
@@ -87,7 +87,7 @@ const (
 // because its clusters may have the same names.
 func RuntimeDir() (string, error) {
 	below := ""
-	if home := anotherBase(); home != "" {
+	if home := customBase(); home != "" {
 		sum := sha256.Sum256([]byte(home))
 		below = "home-" + hex.EncodeToString(sum[:4])
 	}
@@ -124,22 +124,22 @@ func SocketDir(name string) (string, error) {
 	return filepath.Join(runtime, name), nil
 }
 
-// privateDir makes a folder of this user's alone, or checks that it is one.
+// privateDir creates a folder for this user only, or checks that it is one.
 func privateDir(dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return fmt.Errorf("make the folder for sockets: %w", err)
+		return fmt.Errorf("create the socket folder: %w", err)
 	}
 	fi, err := os.Lstat(dir)
 	if err != nil {
-		return fmt.Errorf("look at the folder for sockets: %w", err)
+		return fmt.Errorf("check the socket folder: %w", err)
 	}
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok || !fi.IsDir() || int(st.Uid) != os.Getuid() {
-		return fmt.Errorf("%s is not a folder of this user's: remove it, or set XDG_RUNTIME_DIR to one that is", dir)
+		return fmt.Errorf("%s is not a folder of this user: remove it, or set XDG_RUNTIME_DIR to a folder of this user", dir)
 	}
 	if fi.Mode().Perm() != 0o700 {
 		if err := os.Chmod(dir, 0o700); err != nil {
-			return fmt.Errorf("make %s private: %w", dir, err)
+			return fmt.Errorf("set the mode of %s: %w", dir, err)
 		}
 	}
 	return nil

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRuntimeDirOfAnotherHome: clusters of two state folders may have the same name; their
-// sockets are apart, wherever the folders are set from.
+// TestRuntimeDirOfAnotherHome: clusters in two state folders may have the same name; their
+// sockets are in different folders, whichever variable sets the state folder.
 func TestRuntimeDirOfAnotherHome(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", "")
 	for _, name := range []string{"TFCLUSTER_HOME", "XDG_STATE_HOME"} {
@@ -24,7 +24,7 @@ func TestRuntimeDirOfAnotherHome(t *testing.T) {
 			t.Fatal(err)
 		}
 		if other, taken := seen[dir]; taken {
-			t.Errorf("with %s=%s the sockets are where they are with %s", at.name, at.value, other)
+			t.Errorf("with %s=%s the socket folder is the same as with %s", at.name, at.value, other)
 		}
 		t.Cleanup(func() { _ = os.Remove(dir) })
 		seen[dir] = at.name + "=" + at.value

@@ -13,13 +13,13 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
-// claimWait is how long a driver that comes second waits for the first one's state, so
-// that whoever started it finds the first.
-const claimWait = 5 * time.Second
+// lockWait is how long a second driver waits for the first one's state, so that the process
+// that started it finds the first driver.
+const lockWait = 5 * time.Second
 
-// LockDriver makes the caller the one driver of a cluster, until it closes what it is
-// given or ends, however it ends. Two reserves of one name, or two that attach to a
-// cluster whose driver died, start a driver each.
+// LockDriver locks a cluster for its only driver, until the result is closed or the process
+// ends. Two drivers may start at the same time for two reserves with the same name, or for two
+// clients that attach to a cluster whose driver died.
 func LockDriver(ctx context.Context, name string) (io.Closer, error) {
 	dir, err := Dir(name)
 	if err != nil {
@@ -27,13 +27,13 @@ func LockDriver(ctx context.Context, name string) (io.Closer, error) {
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "driver.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("claim cluster %s: %w", name, err)
+		return nil, fmt.Errorf("lock cluster %s: %w", name, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, claimWait)
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	for {
 		err := lockfile.Try(f, lockfile.Exclusive)
-		if err == nil && !lockfile.IsCurrent(f) { // a cluster that was forgotten in that moment took its folder along
+		if err == nil && !lockfile.IsCurrent(f) { // the cluster was removed at the same time
 			err = errors.New("its folder was removed meanwhile")
 		}
 		if err == nil {
@@ -41,19 +41,19 @@ func LockDriver(ctx context.Context, name string) (io.Closer, error) {
 		}
 		switch {
 		case !errors.Is(err, lockfile.ErrHeld):
-			err = fmt.Errorf("claim cluster %s: %w", name, err)
+			err = fmt.Errorf("lock cluster %s: %w", name, err)
 		case driverLives(name):
 			err = nameTaken(name)
 		case ctx.Err() != nil:
-			err = fmt.Errorf("claim cluster %s: another driver of it is starting", name)
-		default: // a driver that was killed holds it until all its threads have ended
+			err = fmt.Errorf("lock cluster %s: another driver for it is starting", name)
+		default: // a killed driver holds the lock until all its threads have ended
 			select {
 			case <-ctx.Done():
 			case <-time.After(10 * time.Millisecond):
 			}
 			continue
 		}
-		_ = f.Close() // the error to tell is the lock's
+		_ = f.Close() // the error of the lock is returned
 		return nil, err
 	}
 }
@@ -64,17 +64,18 @@ func driverLives(name string) bool {
 }
 
 func nameTaken(name string) error {
-	return fmt.Errorf("a cluster named %s lives already: attach to it, shut it down, or choose another --name", name)
+	return fmt.Errorf("a cluster named %s already exists: attach to it, shut it down, or choose another --name", name)
 }
 
-// ClaimName makes the cluster's folder, which is the claim to its name.
+// ClaimName creates the cluster's folder, which reserves its name. An empty name is replaced by
+// the backend and the first free number.
 func ClaimName(name, backend string) (string, error) {
 	home, err := Home()
 	if err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(home, 0o700); err != nil {
-		return "", fmt.Errorf("make the state folder: %w; set TFCLUSTER_HOME to one that can be written", err)
+		return "", fmt.Errorf("create the state folder: %w; set TFCLUSTER_HOME to a writable folder", err)
 	}
 	if name != "" {
 		if err := cluster.CheckName(name); err != nil {
@@ -87,12 +88,12 @@ func ClaimName(name, backend string) (string, error) {
 				if s.Driver.Alive() {
 					return "", nameTaken(name)
 				}
-				return "", fmt.Errorf("the driver of cluster %s died: attach or reset takes it up again, shutdown removes it", name)
+				return "", fmt.Errorf("the driver of cluster %s died: attach or reset starts a new driver for it, shutdown removes it", name)
 			}
-			return name, nil // a folder that a driver left before it had a state
+			return name, nil // left by a driver that ended before it wrote its state
 		}
 		if err != nil {
-			return "", fmt.Errorf("make the cluster's folder: %w", err)
+			return "", fmt.Errorf("create the cluster's folder: %w", err)
 		}
 		return name, nil
 	}
@@ -103,8 +104,8 @@ func ClaimName(name, backend string) (string, error) {
 			return name, nil
 		}
 		if !errors.Is(err, os.ErrExist) {
-			return "", fmt.Errorf("make the cluster's folder: %w", err)
+			return "", fmt.Errorf("create the cluster's folder: %w", err)
 		}
 	}
-	return "", errors.New("10,000 clusters are known on this host: status --all lists them, shutdown removes them")
+	return "", errors.New("this host has records of 10,000 clusters: status --all lists them, shutdown removes them")
 }

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestClaim: a driver that was killed holds its claim until the last of its threads has
-// ended, and is followed then; a living one is not.
-func TestClaim(t *testing.T) {
+// TestLockDriver: a killed driver holds the lock until its last thread has ended; then another
+// driver gets it. While a driver is alive, no other gets it.
+func TestLockDriver(t *testing.T) {
 	t.Setenv("TFCLUSTER_HOME", t.TempDir())
 	dir, err := Dir("c")
 	if err == nil {
@@ -37,7 +37,7 @@ func TestClaim(t *testing.T) {
 	if err := (&State{Name: "c", Driver: ThisProcess()}).Save(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := LockDriver(t.Context(), "c"); err == nil || !strings.Contains(err.Error(), "lives already") {
-		t.Errorf("a second driver is told %v", err)
+	if _, err := LockDriver(t.Context(), "c"); err == nil || !strings.Contains(err.Error(), "already exists") {
+		t.Errorf("a second driver gets %v", err)
 	}
 }

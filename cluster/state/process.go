@@ -12,23 +12,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process identifies a process beyond its pid, which the system re-uses: by the
-// machine's boot and the moment it was started.
+// Process identifies a process by its PID, which the system reuses, together with the boot of
+// the host and the start time.
 type Process struct {
 	PID   int    `json:"pid"`
 	Boot  string `json:"boot"`
 	Start uint64 `json:"start"` // clock ticks since boot, /proc/PID/stat field 22
 }
 
-// ThisProcess identifies the caller.
+// ThisProcess returns the identity of the calling process.
 func ThisProcess() Process { return ProcessOf(os.Getpid()) }
 
-// ProcessOf identifies a process of this machine.
+// ProcessOf returns the identity of a process of this host.
 func ProcessOf(pid int) Process {
 	return Process{PID: pid, Boot: bootID(), Start: startTime(pid)}
 }
 
-// Alive is whether that very process still runs.
+// Alive reports whether this process still runs.
 func (p Process) Alive() bool {
 	return p.PID > 0 && p.Boot == bootID() && p.Start != 0 && startTime(p.PID) == p.Start
 }
@@ -74,7 +74,7 @@ func bootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// startTime is 0 for a process that is gone or a zombie.
+// startTime returns the start time of a process; 0 if it has ended or is a zombie.
 func startTime(pid int) uint64 {
 	state, start := statOf(pid)
 	if state == "Z" || state == "X" {

@@ -1,6 +1,6 @@
-// Package state is what outlives a driver on its host: the file by which it is found and
-// taken over, the lock of a cluster's one driver, the history of clusters that are over,
-// and the folders where state and sockets lie.
+// Package state stores what outlives a driver on its host: the file with which it is found and
+// taken over, the lock that a cluster's only driver holds, the history of clusters, and the
+// folders of state and sockets.
 package state
 
 import (
@@ -20,8 +20,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// State is what outlives a driver: enough to find it, and for another to take over.
-// It lies in a 0600 file, since it holds the authority's key.
+// State is the state of a cluster that outlives its driver: enough to find the driver, and for
+// another one to take over. Its file has mode 0600, because it contains the authority's key.
 type State struct {
 	Name       string          `json:"name"`
 	Backend    string          `json:"backend"`
@@ -33,16 +33,16 @@ type State struct {
 	Allocation string          `json:"allocation"`
 	Saved      json.RawMessage `json:"saved,omitempty"`
 	Request    json.RawMessage `json:"request"`
-	Address    string          `json:"address"` // where agents dial
+	Address    string          `json:"address"` // for agents
 	CertPEM    string          `json:"cert_pem"`
 	KeyPEM     string          `json:"key_pem"`
 	LastRun    int32           `json:"last_run"`
-	Earlier    int32           `json:"earlier,omitempty"` // the last run that its directory held before its first driver
+	Earlier    int32           `json:"earlier,omitempty"` // last run in its directory before its first driver
 	Detached   bool            `json:"detached"`
 	Version    string          `json:"version"`
 }
 
-// Hosted is whether the engine was asked to run the cluster's driver, and has been.
+// Hosted reports whether the engine runs the cluster's driver.
 func (s *State) Hosted() bool {
 	r, err := s.ReserveRequest()
 	return err == nil && r.GetEngine()[cluster.EngineManaged] != "" && s.Allocation != ""
@@ -61,7 +61,8 @@ func (s *State) Save() error {
 	return atomicfile.Write(filepath.Join(dir, "state.json"), b)
 }
 
-// Load reads a cluster's state; os.ErrNotExist when there is no such cluster.
+// Load reads the state of a cluster; the error wraps os.ErrNotExist if there is no such
+// cluster.
 func Load(name string) (*State, error) {
 	dir, err := Dir(name)
 	if err != nil {
@@ -78,7 +79,7 @@ func Load(name string) (*State, error) {
 	return s, nil
 }
 
-// ReserveRequest is the request as it was given.
+// ReserveRequest returns the original request.
 func (s *State) ReserveRequest() (*clusterpb.ReserveRequest, error) {
 	r := &clusterpb.ReserveRequest{}
 	if err := protojson.Unmarshal(s.Request, r); err != nil {
@@ -87,8 +88,8 @@ func (s *State) ReserveRequest() (*clusterpb.ReserveRequest, error) {
 	return r, nil
 }
 
-// List lists every cluster of this user on this host, oldest first. Folders
-// without a readable state are left out.
+// List returns the state of every cluster of this user on this host, oldest first. It omits
+// folders without a readable state.
 func List() ([]*State, error) {
 	home, err := Home()
 	if err != nil {
@@ -108,7 +109,7 @@ func List() ([]*State, error) {
 	return states, nil
 }
 
-// Forget removes a cluster's folder and socket once nothing of it is left.
+// Forget removes the folder and the sockets of a cluster that no longer exists.
 func (s *State) Forget() error {
 	dir, err := Dir(s.Name)
 	if err != nil {
@@ -118,29 +119,30 @@ func (s *State) Forget() error {
 		if err := os.RemoveAll(filepath.Dir(s.Socket)); err != nil {
 			return fmt.Errorf("remove sockets of %s: %w", s.Name, err)
 		}
-		_ = os.Remove(filepath.Dir(filepath.Dir(s.Socket))) // goes only with the last cluster's; who needs it makes it anew
+		_ = os.Remove(filepath.Dir(filepath.Dir(s.Socket))) // succeeds only if it is empty; it is created again when needed
 	}
-	// Aside first: whoever takes the name meanwhile gets a folder of its own.
-	aside := filepath.Join(filepath.Dir(dir), ".gone-"+rand.Text())
-	switch err := os.Rename(dir, aside); {
+	// Rename first: a cluster that takes the name meanwhile gets a new folder.
+	renamed := filepath.Join(filepath.Dir(dir), ".gone-"+rand.Text())
+	switch err := os.Rename(dir, renamed); {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
 	case err != nil:
 		return fmt.Errorf("remove state of %s: %w", s.Name, err)
 	}
-	if err := os.RemoveAll(aside); err != nil {
+	if err := os.RemoveAll(renamed); err != nil {
 		return fmt.Errorf("remove state of %s: %w", s.Name, err)
 	}
 	return nil
 }
 
-// DriverInput is what a driver reads on its standard input.
+// DriverInput is the standard input of a driver.
 type DriverInput struct {
 	Request json.RawMessage `json:"request"` // ReserveRequest as protojson
 	State   *State          `json:"state,omitempty"`
-	// CertPEM and KeyPEM are the authority's where another process made it: see Host.
+	// CertPEM and KeyPEM are the authority's, if another process created it.
 	CertPEM string `json:"cert_pem,omitempty"`
 	KeyPEM  string `json:"key_pem,omitempty"`
-	// Environment is the packed one of --venv, as protojson, which the engine's store has.
+	// Environment is the packed environment of --venv, as protojson; the engine's storage
+	// contains it.
 	Environment json.RawMessage `json:"environment,omitempty"`
 }

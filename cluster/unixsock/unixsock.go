@@ -10,32 +10,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listen listens on a unix socket that only this user can connect to: 0600, in
-// a folder of ours, and every peer's uid is checked.
+// Listen listens on a unix socket that only this user can connect to: it has mode 0600, is in a
+// private folder, and the user ID of every peer is checked.
 func Listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, fmt.Errorf("make the socket's folder: %w", err)
+		return nil, fmt.Errorf("create the socket's folder: %w", err)
 	}
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
 		return nil, fmt.Errorf("remove a stale socket: %w", err)
 	}
 	ln, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, err // it names the socket
+		return nil, err // the error names the socket
 	}
-	// Not by the umask, which belongs to the whole process: files that others make at this
-	// moment would get it too. Until now the folder and the check of peers keep others out.
+	// The umask is not used for this, because it applies to the whole process and to files that
+	// other goroutines create meanwhile. Until Chmod, the folder's mode and the peer check
+	// protect the socket.
 	if err := os.Chmod(path, 0o600); err != nil {
 		_ = ln.Close()
-		return nil, fmt.Errorf("make the socket private: %w", err)
+		return nil, fmt.Errorf("set the socket's mode: %w", err)
 	}
 	return &ownListener{ln.(*net.UnixListener)}, nil
 }
 
-// ownListener accepts connections of the same user only.
+// ownListener accepts only connections of the same user.
 type ownListener struct{ *net.UnixListener }
 
-// Accept waits for the next connection of this user; others are closed unheard.
+// Accept returns the next connection of this user; it closes connections of other users.
 func (l *ownListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.AcceptUnix()
@@ -45,22 +46,22 @@ func (l *ownListener) Accept() (net.Conn, error) {
 		if uid, err := peerUID(conn); err == nil && (uid == os.Getuid() || uid == 0) {
 			return conn, nil
 		}
-		_ = conn.Close() // a stranger's
+		_ = conn.Close() // of another user
 	}
 }
 
 func peerUID(conn *net.UnixConn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return 0, fmt.Errorf("look at a peer: %w", err)
+		return 0, fmt.Errorf("get the peer's user ID: %w", err)
 	}
 	var cred *unix.Ucred
 	var cerr error
 	if err := raw.Control(func(fd uintptr) { cred, cerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) }); err != nil {
-		return 0, fmt.Errorf("look at a peer: %w", err)
+		return 0, fmt.Errorf("get the peer's user ID: %w", err)
 	}
 	if cerr != nil {
-		return 0, fmt.Errorf("look at a peer: %w", cerr)
+		return 0, fmt.Errorf("get the peer's user ID: %w", cerr)
 	}
 	return int(cred.Uid), nil
 }

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestSocketLeavesOthersModes: what other goroutines make while a socket is opened has
-// the permissions that they ask for.
-func TestSocketLeavesOthersModes(t *testing.T) {
+// TestUmaskUnchanged: files that other goroutines create while a socket is opened get the mode
+// they request.
+func TestUmaskUnchanged(t *testing.T) {
 	t.Parallel()
 	sockets, dir := shortDir(t), t.TempDir()
 	over := make(chan struct{})
@@ -27,7 +27,7 @@ func TestSocketLeavesOthersModes(t *testing.T) {
 				return
 			}
 			if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o700 {
-				t.Errorf("a folder that was to be 0700 is %v: %v", info.Mode(), err)
+				t.Errorf("a folder created with mode 0700 has %v: %v", info.Mode(), err)
 				return
 			}
 			if err := os.Remove(name); err != nil {
@@ -42,7 +42,7 @@ func TestSocketLeavesOthersModes(t *testing.T) {
 			t.Fatal(err)
 		}
 		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-			t.Errorf("the socket is %v: %v", info.Mode(), err)
+			t.Errorf("the mode of the socket is %v: %v", info.Mode(), err)
 		}
 		ln.Close()
 	}
@@ -50,7 +50,7 @@ func TestSocketLeavesOthersModes(t *testing.T) {
 	others.Wait()
 }
 
-// shortDir is a folder for sockets, whose paths are short.
+// shortDir returns a folder for sockets, whose paths must be short.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/tmp", "tfcluster-test")

@@ -183,7 +183,7 @@ def test_parameter_servers(notebook: Notebook) -> None:
     wait_for("the first step", lambda: "step" in notebook.ok("%tfcluster status --now").all)
     os.kill(pid_of("worker:1", 1), signal.SIGKILL)
     cell = notebook.ok("%tfcluster wait")
-    assert "goes on with 1 other worker" in cell.all, cell.all
+    assert "continues with 1 other worker" in cell.all, cell.all
     # A step the lost worker had applied but not answered is scheduled again: TensorFlow promises "at least once".
     assert re.search(r"trained to 15[0-2]\.", cell.all), cell.all
     notebook.ok("%tfcluster start main_fun 2000")

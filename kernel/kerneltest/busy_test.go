@@ -6,7 +6,8 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/kerneltest"
 )
 
-// callback has comms on the target "loop" whose messages are served until an interrupt or a minute.
+// callback opens comms on the target "loop" and serves their messages until an interrupt, for
+// at most a minute.
 const callback = `import time
 def serve(message):
     print("up", flush=True)
@@ -17,8 +18,8 @@ def serve(message):
         print("interrupted", flush=True)
 get_ipython().kernel.comm_manager.register_target("loop", lambda comm, message: comm.on_msg(serve))`
 
-// Ensure an interrupt reaches a widget's callback also after a request on control has begun and ended
-// beside it.
+// Ensure an interrupt reaches a widget's callback even if a request on control was processed
+// during the callback.
 func TestInterruptCallback(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()

@@ -15,7 +15,7 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/kerneltest"
 )
 
-// plainToy gives ipykernel the toy Interceptor's magic.
+// plainToy defines the toy Interceptor's magic in ipykernel.
 const plainToy = `
 import time
 from IPython.core.magic import register_line_magic
@@ -42,15 +42,15 @@ def toy(line):
             raise NoInput(str(e))
 del toy`
 
-// pair is this kernel and ipykernel by itself.
+// pair is this kernel and a plain ipykernel.
 type pair struct {
 	t           testing.TB
 	ours, plain *player
 	plays       int
-	retried     int // sequences that differed once, and not again
+	retried     int // sequences that differed once, and not when repeated
 	loose       int
-	ended       int // ipykernel's ends
-	damaged     int // differences that were not there between fresh kernels
+	ended       int // number of times ipykernel ended
+	damaged     int // differences that did not occur between new kernels
 	lost        int // replies that ipykernel lost in loose sequences
 }
 
@@ -73,7 +73,7 @@ func (p *pair) startPlain() {
 	p.plain = newPlayer(p.t, "ipykernel", f, "", dead)
 }
 
-// play plays a sequence on both at the same time and returns how they differ, "" for not at all.
+// play plays a sequence on both at the same time and returns the differences, or "".
 func (p *pair) play(s sequence) string {
 	p.plays++
 	var work sync.WaitGroup
@@ -84,11 +84,11 @@ func (p *pair) play(s sequence) string {
 	if ours != nil {
 		return ours.Error()
 	}
-	if plain != nil { // an interrupt at the wrong moment ends ipykernel, at once or at a later one
+	if plain != nil { // an interrupt at the wrong moment ends ipykernel, immediately or later
 		p.ended++
 		p.t.Logf("seed %d: %v", s.seed, plain)
 		if p.ended > p.plays/20+3 {
-			p.t.Fatalf("ipykernel does not get through the sequence: %v\n%s", plain, s)
+			p.t.Fatalf("ipykernel did not complete the sequence: %v\n%s", plain, s)
 		}
 		p.startPlain()
 		if !s.loose {
@@ -106,19 +106,19 @@ func (p *pair) play(s sequence) string {
 	return p.compare()
 }
 
-// late is how long an answer may be missing that ipykernel gave: requests that the Interceptor is
-// asked about first go their own way, and may be behind the last cell.
+// late is how long to wait for an answer that ipykernel gave: requests that the Interceptor
+// answers first do not wait for cells, and may be answered after the last cell.
 const late = 5 * time.Second
 
-// compare is how the two differ.
+// compare returns the differences of the two.
 func (p *pair) compare() string {
 	var b strings.Builder
-	for _, id := range slices.Sorted(maps.Keys(p.plain.said)) {
+	for _, id := range slices.Sorted(maps.Keys(p.plain.published)) {
 		if !strings.HasPrefix(id, p.plain.prefix) {
 			continue
 		}
-		plain, ours := p.plain.said[id], p.ours.of(id)
-		for end := time.Now().Add(late); time.Now().Before(end) && ours.behind(plain); {
+		plain, ours := p.plain.published[id], p.ours.of(id)
+		for end := time.Now().Add(late); time.Now().Before(end) && ours.lacks(plain); {
 			p.ours.next(10 * time.Millisecond)
 		}
 		was := fmt.Sprintf("    tfcluster: %s\n    ipykernel: %s\n", ours, plain)
@@ -129,22 +129,22 @@ func (p *pair) compare() string {
 			fmt.Fprintf(&b, "  m%s:\n%s", strings.TrimPrefix(id, p.plain.prefix), was)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(p.ours.said)) {
-		if strings.HasPrefix(id, p.ours.prefix) && p.plain.said[id] == nil && !onlyHere(p.ours.said[id]) {
-			fmt.Fprintf(&b, "  m%s: only tfcluster answers: %s\n", strings.TrimPrefix(id, p.ours.prefix), p.ours.said[id])
+	for _, id := range slices.Sorted(maps.Keys(p.ours.published)) {
+		if strings.HasPrefix(id, p.ours.prefix) && p.plain.published[id] == nil && !onlyHere(p.ours.published[id]) {
+			fmt.Fprintf(&b, "  m%s: only tfcluster answered: %s\n", strings.TrimPrefix(id, p.ours.prefix), p.ours.published[id])
 		}
 	}
 	return b.String()
 }
 
-// behind is whether something is missing that the other has.
-func (a *answers) behind(other *answers) bool {
-	return len(a.replies) < len(other.replies) || len(a.said) < len(other.said) ||
+// lacks reports whether an answer of the other is missing.
+func (a *answers) lacks(other *answers) bool {
+	return len(a.replies) < len(other.replies) || len(a.published) < len(other.published) ||
 		len(slices.Compact(slices.Clone(a.status))) < len(slices.Compact(slices.Clone(other.status)))
 }
 
-// broken is what of the promises to every client is not kept, whatever the moment of an interrupt: each
-// cell is answered once, and what begins ends.
+// broken returns the violated guarantees that hold at any moment of an interrupt: each cell is
+// answered once, and each busy is followed by an idle.
 func (p *player) broken() string {
 	var b strings.Builder
 	for id, n := range p.executes {
@@ -152,7 +152,7 @@ func (p *player) broken() string {
 			fmt.Fprintf(&b, "  %s: %d cells, answered with %s\n", id, n, a)
 		}
 	}
-	for id, a := range p.said {
+	for id, a := range p.published {
 		if !strings.HasPrefix(id, p.prefix) {
 			continue
 		}
@@ -173,7 +173,7 @@ func (p *player) broken() string {
 	return b.String()
 }
 
-// unanswered counts the cells without a reply.
+// unanswered returns the number of cells without a reply.
 func (p *player) unanswered() int {
 	sum := 0
 	for id, n := range p.executes {
@@ -182,11 +182,11 @@ func (p *player) unanswered() int {
 	return sum
 }
 
-// repeats is how often a difference must come again: what a pause lets happen first is chance on
-// either side, and no difference between the kernels.
+// repeats is how often a difference must occur again: what a pause allows to happen first is
+// random on both sides, and is not a difference of the kernels.
 const repeats = 2
 
-// differs plays a sequence until it is sure that the two differ, or do not.
+// differs plays a sequence until it is certain whether the two differ.
 func (p *pair) differs(s sequence) string {
 	diff := p.play(s)
 	for range repeats {
@@ -199,7 +199,7 @@ func (p *pair) differs(s sequence) string {
 	if diff == "" {
 		return diff
 	}
-	fresh := newPair(p.t) // an earlier sequence, or an interrupt in it, may have left something behind in an ipykernel
+	fresh := newPair(p.t) // an earlier sequence, or an interrupt in it, may have changed the state of the ipykernel
 	if diff = fresh.play(s); diff == "" {
 		p.damaged++
 	}
@@ -207,7 +207,7 @@ func (p *pair) differs(s sequence) string {
 	return diff
 }
 
-// shrink takes out steps that a difference does not need: not those that what follows relies on.
+// shrink removes steps that a difference does not need, except those that later steps rely on.
 func (p *pair) shrink(s sequence, diff string) (sequence, string) {
 	for i := len(s.steps) - 1; i >= 0 && !s.loose; i-- {
 		if slices.Contains([]act{interrupt, settle, awaitText}, s.steps[i].act) || i+1 < len(s.steps) && s.steps[i+1].act == awaitText {
@@ -222,8 +222,9 @@ func (p *pair) shrink(s sequence, diff string) (sequence, string) {
 	return s, diff
 }
 
-// Ensure generated sequences of messages and interrupts have the same outcome here and on ipykernel by
-// itself. TFCLUSTER_TEST_SEQUENCES says how many; TFCLUSTER_TEST_SEED is the first one's seed.
+// Ensure generated sequences of messages and interrupts have the same results here and on a
+// plain ipykernel. TFCLUSTER_TEST_SEQUENCES is their number; TFCLUSTER_TEST_SEED is the seed of
+// the first one.
 func TestSequences(t *testing.T) {
 	t.Parallel()
 	count, first := number(t, "TFCLUSTER_TEST_SEQUENCES", shortRun), number(t, "TFCLUSTER_TEST_SEED", 1)
@@ -243,7 +244,7 @@ func TestSequences(t *testing.T) {
 					t.Logf("%d sequences in %s", n, time.Since(began).Round(time.Second))
 				}
 			}
-			t.Logf("%d sequences in %s: %d with interrupts at random moments, in which ipykernel lost %d replies; ipykernel ended %d times; %d differences were not there between fresh kernels; %d sequences differed once and not again",
+			t.Logf("%d sequences in %s: %d with interrupts at random moments, in which ipykernel lost %d replies; ipykernel ended %d times; %d differences did not occur between new kernels; %d sequences differed once and not when repeated",
 				n, time.Since(began).Round(time.Second), p.loose, p.lost, p.ended, p.damaged, p.retried)
 		})
 	}
@@ -254,7 +255,7 @@ const (
 	longWorkers = 2   // pairs of kernels
 )
 
-// check plays a sequence and reports how the two differ.
+// check plays a sequence and reports the differences.
 func (p *pair) check(s sequence) {
 	before := p.plays
 	diff := p.differs(s)

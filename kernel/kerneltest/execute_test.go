@@ -9,7 +9,7 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
 
-// Ensure Python cells and matched cells run in order and share one run of counts.
+// Ensure Python cells and matched cells run in order and share one counter.
 func TestOrderAndCounts(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
@@ -42,7 +42,7 @@ func TestOrderAndCounts(t *testing.T) {
 	f.NothingLeft()
 }
 
-// Ensure a matched cell's value is its Out and the last result.
+// Ensure a matched cell's value is its Out and the value of _.
 func TestValue(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
@@ -59,7 +59,7 @@ func TestValue(t *testing.T) {
 	f.NothingLeft()
 }
 
-// Ensure requests that do not count leave the counts alone.
+// Ensure requests that do not count leave the counter unchanged.
 func TestNoHistory(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
@@ -77,11 +77,11 @@ func TestNoHistory(t *testing.T) {
 	f.NothingLeft()
 }
 
-// Ensure an error aborts what waits behind it, of either kind and in both directions,
-// unless the request says otherwise.
+// Ensure an error aborts the cells queued after it, of either kind and in both directions,
+// unless the request disables that.
 func TestAbort(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct{ name, fails, behind string }{
+	for _, tt := range []struct{ name, fails, after string }{
 		{"python then magic", "import time; time.sleep(0.2); 1/0", "%toy lines 1 0"},
 		{"magic then python", "%toy fail", "print(1)"},
 		{"magic then magic", "%toy fail", "%toy lines 1 0"},
@@ -91,11 +91,11 @@ func TestAbort(t *testing.T) {
 			t.Parallel()
 			f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 			hold := f.Execute("import time; time.sleep(0.3)") // so that both are queued
-			fails, behind := f.Execute(tt.fails), f.Execute(tt.behind)
+			fails, after := f.Execute(tt.fails), f.Execute(tt.after)
 			f.Executed(hold, "ok")
 			f.Executed(fails, "error")
-			f.Executed(behind, "aborted")
-			f.Until(behind)
+			f.Executed(after, "aborted")
+			f.Until(after)
 			if r, text := f.Run("%toy lines 1 0"); r.Status != "ok" || text != "toy 0\n" || r.ExecutionCount != 3 {
 				t.Errorf("afterwards: %+v %q", r, text)
 			}
@@ -107,20 +107,20 @@ func TestAbort(t *testing.T) {
 		f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 		no := false
 		fails := f.Send("execute_request", wire.ExecuteRequest{Code: "%toy fail", StopOnError: &no, UserExpressions: map[string]any{}})
-		behind := f.Execute("%toy lines 1 0")
+		after := f.Execute("%toy lines 1 0")
 		f.Executed(fails, "error")
-		f.Executed(behind, "ok")
-		f.Until(behind)
+		f.Executed(after, "ok")
+		f.Until(after)
 		f.NothingLeft()
 	})
 }
 
-// Ensure a magic that fails at once aborts the cells that a client sends on without waiting for
-// its reply, as Run All does, of either kind.
+// Ensure a magic that fails at once aborts the cells of either kind that a client sends without
+// waiting for its reply, as Run All does.
 func TestAbortOfRunAll(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
-	for gap := range 6 { // ms, a tenth of what the kernel waits for
+	for gap := range 6 { // ms, a tenth of the time for which the kernel waits
 		ids := []string{f.Execute("%toy fail")}
 		for _, code := range []string{"print(1)", "%toy lines 1 0", "print(2)"} {
 			time.Sleep(time.Duration(gap) * time.Millisecond)
@@ -136,23 +136,23 @@ func TestAbortOfRunAll(t *testing.T) {
 }
 
 // Ensure an error of a silent request aborts nothing.
-func TestNoAbortBehindSilent(t *testing.T) {
+func TestNoAbortAfterSilent(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	for _, code := range []string{"import time; time.sleep(0.3); 1/0", "%toy fail"} {
 		hold := f.Execute("import time; time.sleep(0.3)") // so that all are queued
 		fails := f.Send("execute_request", wire.ExecuteRequest{Code: code, Silent: true, UserExpressions: map[string]any{}})
-		behind := f.Execute("%toy lines 1 0")
+		after := f.Execute("%toy lines 1 0")
 		f.Executed(hold, "ok")
 		f.Executed(fails, "error")
-		f.Executed(behind, "ok")
-		f.Until(behind)
+		f.Executed(after, "ok")
+		f.Until(after)
 	}
 	f.NothingLeft()
 }
 
-// Ensure an error aborts nothing that was sent in answer to it, however soon.
-func TestNoAbortOfWhatComesAfter(t *testing.T) {
+// Ensure an error aborts no cell that is sent after its reply, however soon.
+func TestNoAbortOfLaterCells(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	for range 50 {
@@ -164,8 +164,8 @@ func TestNoAbortOfWhatComesAfter(t *testing.T) {
 	f.NothingLeft()
 }
 
-// Ensure a cell that may run now does so beside a busy one, and that the counts stay
-// apart afterwards.
+// Ensure a cell in mode Now runs concurrently with a busy one, and that the counts stay
+// distinct afterwards.
 func TestNow(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
@@ -175,7 +175,7 @@ func TestNow(t *testing.T) {
 	}
 	now := f.Execute("%toy lines 1 0 --now")
 	if n := f.Begin(now); n != 2 {
-		t.Errorf("the cell beside is [%d]", n)
+		t.Errorf("the concurrent cell is [%d]", n)
 	}
 	f.Stream(now, "stdout", "toy 0\n")
 	f.Status(now, "idle")
@@ -189,7 +189,7 @@ func TestNow(t *testing.T) {
 	}
 	f.Status(busy, "idle")
 	if r := f.Executed(later, "ok"); r.ExecutionCount != 3 {
-		t.Errorf("the cell behind both is [%d]", r.ExecutionCount)
+		t.Errorf("the cell after both is [%d]", r.ExecutionCount)
 	}
 	f.Until(later)
 	if _, text := f.Run("print(In[1:4])"); text != "['input()', '%toy lines 1 0 --now', '2']\n" {
@@ -198,8 +198,8 @@ func TestNow(t *testing.T) {
 	f.NothingLeft()
 }
 
-// Ensure a cell that is aborted in the child between two counts loses none.
-func TestNowBesideFailingCell(t *testing.T) {
+// Ensure a cell that the child aborts between two counts does not lose a count.
+func TestNowDuringFailingCell(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	busy := f.Execute("input(); 1/0")
@@ -207,7 +207,7 @@ func TestNowBesideFailingCell(t *testing.T) {
 	aborted := f.Execute("1")
 	now := f.Execute("%toy value v --now")
 	if r := f.Executed(now, "ok"); r.ExecutionCount != 3 {
-		t.Errorf("the cell beside is [%d]", r.ExecutionCount)
+		t.Errorf("the concurrent cell is [%d]", r.ExecutionCount)
 	}
 	f.Input(busy, "")
 	f.Executed(busy, "error")
@@ -219,13 +219,13 @@ func TestNowBesideFailingCell(t *testing.T) {
 	f.NothingLeft()
 }
 
-// Ensure a matched cell that waits says what for, and how not to.
+// Ensure a waiting matched cell shows what it waits for, and how to avoid that.
 func TestWaitsHint(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	busy := f.Execute("input()")
 	f.Begin(busy)
-	time.Sleep(500 * time.Millisecond) // cells in one breath are Run All's: those need no hint
+	time.Sleep(500 * time.Millisecond) // cells in quick succession are those of Run All, which need no hint
 	waits := f.Execute("%toy lines 1 0")
 	f.Stream(waits, "stderr", "waits for cell [1]; add --now\n")
 	f.Input(busy, "")
@@ -235,7 +235,7 @@ func TestWaitsHint(t *testing.T) {
 	f.NothingLeft()
 }
 
-// Ensure text is merged, none is lost, and it stands before what follows it.
+// Ensure text is merged, none is lost, and it precedes later output.
 func TestFlood(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
@@ -251,7 +251,7 @@ func TestFlood(t *testing.T) {
 	f.NothingLeft()
 }
 
-// Ensure displays can be updated and questions asked.
+// Ensure displays can be updated and input can be requested.
 func TestDisplayAndInput(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
@@ -274,9 +274,9 @@ func TestDisplayAndInput(t *testing.T) {
 	f.NothingLeft()
 }
 
-// Ensure comms on our targets are served while a cell runs, without a status that would
-// end it for the client, and are listed with the child's.
-func TestCommBesideCell(t *testing.T) {
+// Ensure comms on the Interceptor's targets are served while a cell runs, without a status that
+// would end the cell for the client, and are listed with the child's.
+func TestCommDuringCell(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	busy := f.Execute("input()")
@@ -298,7 +298,8 @@ func TestCommBesideCell(t *testing.T) {
 	f.NothingLeft()
 }
 
-// Ensure completion and inspection are ours on our lines and the child's elsewhere.
+// Ensure completion and inspection are answered by the Interceptor on its lines and by the
+// child on others.
 func TestCompleteAndInspect(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()

@@ -18,12 +18,12 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
 
-// patience is how long a message that must come may take. Tests never assert times.
+// patience is the timeout for an expected message. Tests never assert durations.
 const patience = 90 * time.Second
 
-// Frontend is a client of a kernel: real sockets of another implementation of ZeroMQ,
-// and receiving methods that read like the protocol. A test that leaves messages on
-// IOPub or shell unread fails.
+// Frontend is a client of a kernel: it has real sockets of another implementation of ZeroMQ,
+// and receiving methods named after the protocol. A test that leaves messages on IOPub or shell
+// unread fails.
 type Frontend struct {
 	t      testing.TB
 	Conn   *kernel.Connection
@@ -32,7 +32,7 @@ type Frontend struct {
 	shell, control, stdin, iopub *inbox
 }
 
-// inbox is one socket and what came in on it.
+// inbox is one socket and the messages received on it.
 type inbox struct {
 	name string
 	sock zmq.Socket
@@ -53,7 +53,7 @@ func NewConnection(t testing.TB) (string, *kernel.Connection) {
 		*port = ln.Addr().(*net.TCPAddr).Port
 	}
 	for _, ln := range listeners {
-		_ = ln.Close() // the kernel binds it in a moment
+		_ = ln.Close() // the kernel binds the port next
 	}
 	b, err := json.Marshal(c)
 	if err != nil {
@@ -66,7 +66,7 @@ func NewConnection(t testing.TB) (string, *kernel.Connection) {
 	return path, c
 }
 
-// Connect makes a client under an identity of its own and waits for IOPub's welcome.
+// Connect returns a client with a new identity, after it has received IOPub's welcome.
 func Connect(t testing.TB, c *kernel.Connection) *Frontend {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -108,15 +108,15 @@ func (b *inbox) read(t testing.TB) {
 		}
 		w, err := wire.Decode(m.Frames)
 		if err != nil {
-			t.Logf("%s: %v", b.name, err) // an interrupt may cut a message of ipykernel's short
+			t.Logf("%s: %v", b.name, err) // an interrupt may truncate a message of ipykernel
 			continue
 		}
 		b.in <- w
 	}
 }
 
-// Ready asks for kernel_info, which waits until Python is up, and forgets what was said
-// on the way.
+// Ready requests kernel_info, which is answered when Python is running, and discards earlier
+// messages.
 func (f *Frontend) Ready() *Frontend {
 	f.t.Helper()
 	id := f.Send("kernel_info_request", map[string]any{})
@@ -126,7 +126,7 @@ func (f *Frontend) Ready() *Frontend {
 	return f
 }
 
-// Send sends a request on shell and returns its id.
+// Send sends a request on shell and returns its ID.
 func (f *Frontend) Send(msgType string, content any) string {
 	f.t.Helper()
 	return f.send(f.shell, msgType, content)
@@ -138,7 +138,7 @@ func (f *Frontend) SendControl(msgType string, content any) string {
 	return f.send(f.control, msgType, content)
 }
 
-// SendRaw sends frames on shell as they are.
+// SendRaw sends frames on shell unchanged.
 func (f *Frontend) SendRaw(frames [][]byte) {
 	f.t.Helper()
 	f.sendRaw(f.shell, frames)
@@ -179,8 +179,8 @@ func (f *Frontend) Input(parent, value string) string {
 	return c.Prompt
 }
 
-// next takes the socket's next message, which must be of a type and, unless it is "",
-// of a request.
+// next returns the socket's next message, which must have the given type and, unless it is "",
+// the given parent.
 func (f *Frontend) next(b *inbox, msgType, parent string) *wire.Message {
 	f.t.Helper()
 	m := f.any(b, msgType)
@@ -199,7 +199,7 @@ func (f *Frontend) any(b *inbox, want string) *wire.Message {
 		}
 		return m
 	case <-time.After(patience):
-		f.t.Fatalf("%s: nothing came, want %s", b.name, want)
+		f.t.Fatalf("%s: no message, want %s", b.name, want)
 		return nil
 	}
 }
@@ -211,13 +211,13 @@ func (f *Frontend) content(m *wire.Message, v any) {
 	}
 }
 
-// Pub takes the next message on IOPub.
+// Pub returns the next message on IOPub.
 func (f *Frontend) Pub(msgType, parent string) *wire.Message {
 	f.t.Helper()
 	return f.next(f.iopub, msgType, parent)
 }
 
-// Status takes the next message on IOPub, which must be this status of the request.
+// Status reads the next message on IOPub, which must be this status of the request.
 func (f *Frontend) Status(parent, state string) {
 	f.t.Helper()
 	var s wire.Status
@@ -228,7 +228,7 @@ func (f *Frontend) Status(parent, state string) {
 	}
 }
 
-// Begin takes a cell's busy and execute_input and returns its count.
+// Begin reads a cell's busy and execute_input and returns its count.
 func (f *Frontend) Begin(parent string) int {
 	f.t.Helper()
 	f.Status(parent, "busy")
@@ -237,7 +237,7 @@ func (f *Frontend) Begin(parent string) int {
 	return in.ExecutionCount
 }
 
-// Stream takes text of a cell until it is whole.
+// Stream reads stream messages of a cell until their text is want.
 func (f *Frontend) Stream(parent, name, want string) {
 	f.t.Helper()
 	got := ""
@@ -251,7 +251,7 @@ func (f *Frontend) Stream(parent, name, want string) {
 	}
 }
 
-// Result takes an execute_result and returns its count and text.
+// Result reads an execute_result and returns its count and text.
 func (f *Frontend) Result(parent string) (int, string) {
 	f.t.Helper()
 	var r wire.ExecuteResult
@@ -260,19 +260,19 @@ func (f *Frontend) Result(parent string) (int, string) {
 	return r.ExecutionCount, text
 }
 
-// Reply takes the next reply on shell.
+// Reply returns the next reply on shell.
 func (f *Frontend) Reply(msgType, parent string) *wire.Message {
 	f.t.Helper()
 	return f.next(f.shell, msgType, parent)
 }
 
-// ReplyControl takes the next reply on control.
+// ReplyControl returns the next reply on control.
 func (f *Frontend) ReplyControl(msgType, parent string) *wire.Message {
 	f.t.Helper()
 	return f.next(f.control, msgType, parent)
 }
 
-// Executed takes an execute_reply with this status.
+// Executed reads an execute_reply with this status.
 func (f *Frontend) Executed(parent, status string) wire.ExecuteReply {
 	f.t.Helper()
 	var r wire.ExecuteReply
@@ -283,8 +283,7 @@ func (f *Frontend) Executed(parent, status string) wire.ExecuteReply {
 	return r
 }
 
-// Until takes everything on IOPub up to a request's idle and returns what was of the
-// request.
+// Until reads IOPub up to the idle of a request and returns the messages of the request.
 func (f *Frontend) Until(parent string) []*wire.Message {
 	f.t.Helper()
 	var got []*wire.Message
@@ -304,7 +303,7 @@ func (f *Frontend) Until(parent string) []*wire.Message {
 	}
 }
 
-// Run executes a cell to its end and returns its reply and its text on both streams.
+// Run executes a cell and returns its reply and its text on both streams.
 func (f *Frontend) Run(code string) (wire.ExecuteReply, string) {
 	f.t.Helper()
 	id := f.Execute(code)
@@ -313,7 +312,7 @@ func (f *Frontend) Run(code string) (wire.ExecuteReply, string) {
 	return r, f.Text(f.Until(id))
 }
 
-// Text is the stream text among messages.
+// Text returns the stream text among messages.
 func (f *Frontend) Text(messages []*wire.Message) string {
 	f.t.Helper()
 	var b strings.Builder
@@ -327,7 +326,7 @@ func (f *Frontend) Text(messages []*wire.Message) string {
 	return b.String()
 }
 
-// Drain forgets what has come in, such as a child's starting status.
+// Drain discards received messages, such as a child's starting status.
 func (f *Frontend) Drain() {
 	for _, b := range []*inbox{f.shell, f.control, f.stdin, f.iopub} {
 		for len(b.in) > 0 {
@@ -336,8 +335,8 @@ func (f *Frontend) Drain() {
 	}
 }
 
-// NothingLeft fails the test when messages were not taken. A round trip makes sure that
-// whatever was on its way has come.
+// NothingLeft fails the test if a message was not read. A round trip ensures that all messages
+// have arrived.
 func (f *Frontend) NothingLeft() {
 	f.t.Helper()
 	id := f.Send("comm_info_request", map[string]any{})
@@ -352,13 +351,13 @@ func (f *Frontend) NothingLeft() {
 	}
 }
 
-// SendRawControl sends frames on control as they are.
+// SendRawControl sends frames on control unchanged.
 func (f *Frontend) SendRawControl(frames [][]byte) {
 	f.t.Helper()
 	f.sendRaw(f.control, frames)
 }
 
-// SendRawStdin sends frames on stdin as they are.
+// SendRawStdin sends frames on stdin unchanged.
 func (f *Frontend) SendRawStdin(frames [][]byte) {
 	f.t.Helper()
 	f.sendRaw(f.stdin, frames)
@@ -371,7 +370,8 @@ func (f *Frontend) sendRaw(b *inbox, frames [][]byte) {
 	}
 }
 
-// Next takes the next message of any channel and names that; nil when none comes within d.
+// Next returns the next message of any channel and the channel's name; nil if there is none
+// within d.
 func (f *Frontend) Next(d time.Duration) (channel string, m *wire.Message) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -9,7 +9,7 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
 
-// panicky is an Interceptor with a defect in every method that it may have one in.
+// panicky is an Interceptor whose methods panic.
 type panicky struct{ *kerneltest.Toy }
 
 func (panicky) Match(string) kernel.Match { panic("Match") }
@@ -29,7 +29,7 @@ func (p panicky) OpenComm(c *kernel.Comm) bool {
 	return c.Target == "toy"
 }
 
-// Ensure a panic in the Interceptor costs at most the answer that it owed, which Python then gives.
+// Ensure a panic in the Interceptor costs at most its answer, which Python then gives.
 func TestInterceptorPanics(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, panicky{&kerneltest.Toy{}}).Ready()

@@ -11,8 +11,8 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/kerneltest"
 )
 
-// Ensure 200 interrupts at random moments in one kernel leave no cell without an answer and without
-// its end, and that the kernel works afterwards.
+// Ensure 200 interrupts at random moments in one kernel leave no cell without a reply and an
+// idle, and that the kernel works afterwards.
 func TestInterruptsAtRandom(t *testing.T) {
 	t.Parallel()
 	const seed, interrupts = 1, 200
@@ -27,7 +27,7 @@ func TestInterruptsAtRandom(t *testing.T) {
 			{act: onShell, msgType: "execute_request", content: fmt.Sprintf(`{"code":%q,"user_expressions":{}}`, code), id: 0},
 			{act: pause, wait: time.Duration(random.IntN(20_000)) * time.Microsecond},
 			{act: interrupt},
-			{act: onShell, msgType: "execute_request", content: `{"code":"'behind'","user_expressions":{}}`, id: 1},
+			{act: onShell, msgType: "execute_request", content: `{"code":"'after'","user_expressions":{}}`, id: 1},
 		}}
 		if err := p.play(s, i); err != nil {
 			t.Fatalf("interrupt %d, %s: %v", i, code, err)

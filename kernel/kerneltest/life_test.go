@@ -10,7 +10,7 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
 
-// Ensure an interrupt reaches what runs, and harms nothing when nothing does.
+// Ensure an interrupt reaches what is running, and has no effect if nothing is.
 func TestInterrupt(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
@@ -35,30 +35,30 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// Ensure a killed Python fails the cell that ran, and that a fresh one goes on counting.
+// Ensure a killed Python fails the running cell, and that a new one continues the count.
 func TestChildDies(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	f.Run("x = 1")
-	dies, behind := f.Execute("import os; os.kill(os.getpid(), 9)"), f.Execute("%toy lines 1 0")
+	dies, after := f.Execute("import os; os.kill(os.getpid(), 9)"), f.Execute("%toy lines 1 0")
 	r := f.Executed(dies, "error")
-	if r.EName != "PythonDied" || !strings.Contains(r.EValue, "killed by signal 9 (SIGKILL); a fresh one is starting") {
+	if r.EName != "PythonDied" || !strings.Contains(r.EValue, "killed by signal 9 (SIGKILL); a new one is starting") {
 		t.Errorf("%s: %s", r.EName, r.EValue)
 	}
-	f.Executed(behind, "aborted")
-	f.Until(behind)
+	f.Executed(after, "aborted")
+	f.Until(after)
 	if r, text := f.Run("print('x' in globals())"); text != "False\n" || r.ExecutionCount != 3 {
-		t.Errorf("the fresh Python: [%d] %q", r.ExecutionCount, text)
+		t.Errorf("the new Python: [%d] %q", r.ExecutionCount, text)
 	}
 	f.Run("%toy value v")
 	if _, text := f.Run("print(In[4], Out[4], len(In))"); text != "%toy value v v 6\n" {
-		t.Errorf("the fresh Python's In: %q", text)
+		t.Errorf("the new Python's In: %q", text)
 	}
 	f.Drain()
 	f.NothingLeft()
 }
 
-// Ensure a cell beside runs while Python is stopped, and a shutdown is answered.
+// Ensure a concurrent cell runs while Python is stopped, and a shutdown is answered.
 func TestHangingChild(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
@@ -75,17 +75,17 @@ func TestHangingChild(t *testing.T) {
 	f.Until(now)
 	id := f.SendControl("shutdown_request", wire.Shutdown{Restart: true})
 	f.ReplyControl("shutdown_reply", id)
-	// The kernel's process has nobody else to end: Start's cleanup waits for Run, which
-	// ends with the child.
+	// The test process has no other child to end: Start's cleanup waits for Run, which ends
+	// with the child.
 }
 
-// Ensure a Python that does not start is said in its own words, and does not stop
-// matched cells.
+// Ensure the error of a Python that does not start contains its output, and that matched cells
+// still run.
 func TestPythonMissing(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}, "--no-such-option-of-ipykernel", "--IPKernelApp.connection_file=/nowhere/at/all.json")
 	id := f.Send("kernel_info_request", map[string]any{})
-	if m := f.Reply("kernel_info_reply", id); !strings.Contains(string(m.Content()), "Python does not stay") {
+	if m := f.Reply("kernel_info_reply", id); !strings.Contains(string(m.Content()), "Python keeps ending") {
 		t.Errorf("kernel_info: %s", m.Content())
 	}
 	f.Until(id)
@@ -99,7 +99,7 @@ func TestPythonMissing(t *testing.T) {
 	}
 }
 
-// Ensure messages that are forged or repeated do nothing.
+// Ensure forged and repeated messages have no effect.
 func TestForgedAndRepeated(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
@@ -116,7 +116,8 @@ func TestForgedAndRepeated(t *testing.T) {
 	f.NothingLeft()
 }
 
-// Ensure subshells pass, and a matched cell in one runs beside the main shell's.
+// Ensure requests to subshells are forwarded, and a matched cell in one runs concurrently with
+// the main shell's.
 func TestSubshell(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()

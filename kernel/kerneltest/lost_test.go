@@ -9,8 +9,8 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
 
-// loseReply is a cell whose reply ipykernel does not send: the exception is raised where an
-// interrupt that arrives while the cell ends raises it.
+// loseReply is a cell whose reply ipykernel does not send: it raises the exception at the point
+// at which an interrupt does that arrives while the cell ends.
 const loseReply = `k = get_ipython().kernel
 def lose(*_):
     del k.finish_metadata
@@ -23,13 +23,13 @@ def hide(*_):
     del k._publish_status_and_flush
 k._publish_status_and_flush = hide`
 
-// Ensure a cell whose reply ipykernel loses ends with an error that the reader sees, and that
-// the cells behind it run, of either kind.
+// Ensure a cell whose reply ipykernel loses ends with an error that the client shows, and that
+// the cells of either kind after it run.
 func TestLostReply(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	lost := f.Execute(loseReply)
-	behind := []string{f.Execute("%toy lines 1 0"), f.Execute("print('runs')")}
+	after := []string{f.Execute("%toy lines 1 0"), f.Execute("print('runs')")}
 	f.Begin(lost)
 	f.Status(lost, "idle")
 	f.Status(lost, "busy")
@@ -41,45 +41,46 @@ func TestLostReply(t *testing.T) {
 	if r := f.Executed(lost, "error"); r.EName != "ReplyLost" || !strings.Contains(r.EValue, "run it again") {
 		t.Errorf("%+v", r)
 	}
-	for i, id := range behind {
+	for i, id := range after {
 		if r := f.Executed(id, "ok"); r.ExecutionCount != i+2 {
-			t.Errorf("the cell behind is [%d]", r.ExecutionCount)
+			t.Errorf("the cell after it is [%d]", r.ExecutionCount)
 		}
 		f.Until(id)
 	}
 	f.NothingLeft()
 }
 
-// Ensure a cell whose idle ipykernel does not publish is ended for clients, and the queue goes on.
+// Ensure a cell whose idle ipykernel does not publish ends for clients, and the queue
+// continues.
 func TestLostIdle(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	lost := f.Execute(loseIdle)
-	behind := f.Execute("%toy lines 1 0")
+	after := f.Execute("%toy lines 1 0")
 	f.Executed(lost, "ok")
 	f.Begin(lost)
 	f.Status(lost, "idle")
-	f.Executed(behind, "ok")
-	f.Until(behind)
+	f.Executed(after, "ok")
+	f.Until(after)
 	f.NothingLeft()
 }
 
-// Ensure a cell that sends neither a reply nor an idle is ended.
+// Ensure a cell without a reply and without an idle ends.
 func TestLostReplyAndIdle(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	lost := f.Execute(loseIdle + "\n" + loseReply)
-	behind := f.Execute("%toy lines 1 0")
+	after := f.Execute("%toy lines 1 0")
 	f.Begin(lost)
 	f.Pub("error", lost)
 	f.Status(lost, "idle")
 	f.Executed(lost, "error")
-	f.Executed(behind, "ok")
-	f.Until(behind)
+	f.Executed(after, "ok")
+	f.Until(after)
 	f.NothingLeft()
 }
 
-// refused are contents of an execute_request of which ipykernel leaves most without an answer.
+// refused are contents of an execute_request; ipykernel does not answer most of them.
 func refused() map[string]string {
 	return map[string]string{
 		"no members":     `{}`,
@@ -95,32 +96,33 @@ func refused() map[string]string {
 	}
 }
 
-// Ensure an execute_request that ipykernel leaves without an answer is answered, and holds up nothing.
+// Ensure an execute_request that ipykernel does not answer is answered, and does not block
+// others.
 func TestRefusedRequest(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	for name, content := range refused() {
 		id := f.Send("execute_request", json.RawMessage(content))
-		behind := f.Execute("%toy lines 1 0")
+		after := f.Execute("%toy lines 1 0")
 		var r wire.ExecuteReply
 		if err := f.Reply("execute_reply", id).Unmarshal(&r); err != nil || r.Status == "error" && r.EValue == "" {
 			t.Errorf("%s: %+v %v", name, r, err)
 		}
 		f.Until(id)
 		if r.Status == "ok" || r.EName == "ReplyLost" {
-			f.Executed(behind, "ok")
-		} else { // ipykernel itself answered with an error
-			f.Executed(behind, "aborted")
+			f.Executed(after, "ok")
+		} else { // ipykernel itself replied with an error
+			f.Executed(after, "aborted")
 		}
-		f.Until(behind)
+		f.Until(after)
 		if r, text := f.Run("print('alive')"); r.Status != "ok" || text != "alive\n" {
 			t.Errorf("%s, afterwards: %+v %q", name, r, text)
 		}
 	}
 }
 
-// Ensure two requests under one id are both answered, as ipykernel does, and that what looks at
-// the cells on their way survives them.
+// Ensure two requests with one ID are both answered, as by ipykernel, and that the check for
+// lost messages handles them.
 func TestSameID(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
@@ -159,14 +161,14 @@ func TestManyFrames(t *testing.T) {
 	f.NothingLeft()
 }
 
-// Ensure a child that an interrupt left aborting is made to stop: the cell that shows it is lost, the
-// next one runs, and what the child owes a magic's count is made up for.
+// Ensure a child that keeps aborting after an interrupt is made to stop: the cell that reveals
+// it is lost, the next one runs, and the ticks of matched cells are made up for.
 func TestAbortsForever(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
 	const aborts = "import threading; threading.Timer(0.2, lambda: setattr(get_ipython().kernel, '_aborting', True)).start()"
 	f.Run(aborts)
-	f.Run("%toy lines 1 500") // until it aborts
+	f.Run("%toy lines 1 500") // until the child aborts
 	shows := f.Execute("1")
 	f.Reply("execute_reply", shows)
 	f.Until(shows)
@@ -181,7 +183,7 @@ func TestAbortsForever(t *testing.T) {
 	}
 }
 
-// Ensure a magic counts in Python although ipykernel lost the reply of the hidden cell that says so.
+// Ensure a magic is counted in Python although ipykernel lost the reply of the hidden request.
 func TestLostTick(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()

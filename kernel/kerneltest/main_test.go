@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestMain fails when a kernel left its child's folder behind.
+// TestMain fails if a kernel left the folder of its child behind.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "kerneltest-")
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// permitted is where this kernel may differ from ipykernel. Each rule takes the difference out of
-// what the two said to one id, so that what is left must be equal.
+// permitted lists the accepted differences from ipykernel. Each rule removes a difference from
+// the answers to one ID, so that the rest must be equal.
 var permitted = []struct {
 	name, why string
 	level     func(ours, plain *answers)
@@ -23,7 +23,7 @@ var permitted = []struct {
 	},
 	{
 		"busy repeated",
-		"a client takes the last status for the kernel's: a request that ends beside a running cell is followed by that cell's busy",
+		"a client takes the last status for the kernel's: a request that ends during a running cell is followed by that cell's busy",
 		func(ours, plain *answers) {
 			for _, a := range []*answers{ours, plain} {
 				a.status = slices.Compact(a.status)
@@ -32,7 +32,7 @@ var permitted = []struct {
 	},
 	{
 		"reply lost",
-		"ipykernel leaves malformed execute_requests without a reply, and some without any sign; here they end with an error",
+		"ipykernel leaves malformed execute_requests without a reply, and some without any message; here they end with an error",
 		func(ours, plain *answers) {
 			for {
 				at := slices.IndexFunc(ours.replies, isLost)
@@ -40,8 +40,8 @@ var permitted = []struct {
 					return
 				}
 				ours.replies = slices.Delete(ours.replies, at, at+1)
-				if at = slices.IndexFunc(ours.said, isLost); at >= 0 {
-					ours.said = slices.Delete(ours.said, at, at+1)
+				if at = slices.IndexFunc(ours.published, isLost); at >= 0 {
+					ours.published = slices.Delete(ours.published, at, at+1)
 				}
 				if n := len(ours.status); n > len(plain.status) && n >= 2 {
 					ours.status = ours.status[:n-2]
@@ -50,18 +50,18 @@ var permitted = []struct {
 		},
 	},
 	{
-		"answers beside",
-		"completion and inspection of a magic's line do not wait for cells, nor do comms for a magic, so under one id they may overtake a cell",
+		"concurrent answers",
+		"completion and inspection of a magic's line do not wait for cells, comms do not wait for a magic, so with one ID they may overtake a cell",
 		func(ours, plain *answers) {
 			for _, a := range []*answers{ours, plain} {
 				slices.Sort(a.replies)
-				slices.Sort(a.said)
+				slices.Sort(a.published)
 			}
 		},
 	},
 	{
 		"status of a comm",
-		"ipykernel gives a comm no status while an asynchronous cell runs, and a magic here may run in that cell's place or before it",
+		"ipykernel publishes no status for a comm while an asynchronous cell runs, and here a magic may run instead of or before that cell",
 		func(ours, plain *answers) {
 			if len(ours.replies)+len(plain.replies) == 0 && len(ours.status)%2 == 0 && (len(ours.status) == 0 || len(plain.status) == 0) {
 				ours.status, plain.status = nil, nil
@@ -70,7 +70,7 @@ var permitted = []struct {
 	},
 	{
 		"lines of an interrupted magic",
-		"how many there are depends on the moment",
+		"their number depends on the moment",
 		func(ours, plain *answers) {
 			for _, a := range []*answers{ours, plain} {
 				if strings.HasPrefix(a.stdout, "toy 0\n") && slices.ContainsFunc(a.replies, func(r string) bool { return strings.HasSuffix(r, "KeyboardInterrupt") }) {
@@ -83,8 +83,8 @@ var permitted = []struct {
 
 func isLost(line string) bool { return strings.HasSuffix(line, "ReplyLost") }
 
-// onlyHere is whether ipykernel may have given no sign at all: of a cell that it cannot read, which
-// here ends with an error, or is aborted where it waited behind a failed one.
+// onlyHere reports whether ipykernel may have sent no message at all: for a cell that it cannot
+// parse, which here ends with an error, or is aborted if it waited after a failed one.
 func onlyHere(a *answers) bool {
 	return !slices.ContainsFunc(a.replies, func(r string) bool { return !isLost(r) && r != "execute_reply aborted" })
 }

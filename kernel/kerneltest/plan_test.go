@@ -11,7 +11,7 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/kerneltest"
 )
 
-// numbering gives the plan of each cell that it matches a number.
+// numbering returns a numbered plan for each cell.
 type numbering struct {
 	*kerneltest.Toy
 	matched atomic.Int32
@@ -32,7 +32,7 @@ func (n numbered) Run(_ context.Context, c *kernel.Cell) kernel.Result {
 	return kernel.Result{}
 }
 
-// Ensure a cell is matched once, and that what its match gave is what runs.
+// Ensure a cell is matched once, and that the plan of that match is run.
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	n := &numbering{Toy: &kerneltest.Toy{}}
@@ -47,7 +47,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// planless matches cells and gives no plan.
+// planless matches cells and returns no plan.
 type planless struct{ *kerneltest.Toy }
 
 func (planless) Match(code string) kernel.Match {
@@ -57,7 +57,7 @@ func (planless) Match(code string) kernel.Match {
 	return kernel.Match{}
 }
 
-// Ensure a match without a plan, a defect of the Interceptor, costs its cell alone.
+// Ensure a match without a plan, a bug of the Interceptor, fails only its cell.
 func TestNoPlan(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, planless{&kerneltest.Toy{}}).Ready()

@@ -12,56 +12,56 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/wire"
 )
 
-// answers is what one kernel said to the messages of one id.
+// answers are the messages of one kernel for one message ID.
 type answers struct {
-	replies []string // type, status, name of the error, count
-	status  []string // busy and idle, as they came
-	said    []string // on IOPub, but streams
-	stdout  string
-	stderr  string
-	asked   int // how often for input
+	replies   []string // type, status, error name, count
+	status    []string // busy and idle, in order
+	published []string // on IOPub, except streams
+	stdout    string
+	stderr    string
+	asked     int // number of input requests
 }
 
-// String is the answers on a few lines.
+// String returns the answers on a few lines.
 func (a *answers) String() string {
-	return fmt.Sprintf("replies %q, status %q, said %q, stdout %q, stderr %q, asked %d", a.replies, a.status, a.said, a.stdout, a.stderr, a.asked)
+	return fmt.Sprintf("replies %q, status %q, said %q, stdout %q, stderr %q, asked %d", a.replies, a.status, a.published, a.stdout, a.stderr, a.asked)
 }
 
 // player plays sequences on one kernel.
 type player struct {
-	t        testing.TB
-	name     string
-	f        *kerneltest.Frontend
-	signer   *wire.Signer
-	dead     <-chan struct{} // closed when the kernel is gone; nil for one that goes on
-	fence    string          // a cell that comes behind everything
-	prefix   string          // of the ids of the sequence that is played
-	base     int             // the count before it
-	said     map[string]*answers
-	sent     map[int][][]byte
-	executes map[string]int            // how many were sent under an id
-	beside   map[string]map[string]int // replies to completion and inspection that are due, by id and type
+	t         testing.TB
+	name      string
+	f         *kerneltest.Frontend
+	signer    *wire.Signer
+	dead      <-chan struct{} // closed when the kernel has ended; nil if it cannot end
+	fence     string          // a cell to run after each sequence
+	prefix    string          // prefix of the message IDs of the current sequence
+	base      int             // count before the sequence
+	published map[string]*answers
+	sent      map[int][][]byte
+	executes  map[string]int            // number of execute requests, by message ID
+	due       map[string]map[string]int // number of expected replies to completion and inspection, by message ID and type
 
-	interrupts int // sent in the sequence
+	interrupts int // interrupts sent in the sequence
 }
 
-// playLimit is how long a kernel may take to answer what it was sent.
+// playLimit is the timeout for the answers to a sequence.
 const playLimit = 20 * time.Second
 
 func newPlayer(t testing.TB, name string, f *kerneltest.Frontend, fence string, dead <-chan struct{}) *player {
 	return &player{t: t, name: name, f: f, signer: wire.NewSigner(f.Conn.Key), fence: fence, dead: dead}
 }
 
-// play plays a sequence; it returns why the kernel did not get through it.
+// play plays a sequence; it returns an error if the kernel does not complete it.
 func (p *player) play(s sequence, n int) error {
 	p.prefix = fmt.Sprintf("%d-%d-", s.seed, n)
 	p.interrupts = 0
-	p.said, p.sent, p.executes = map[string]*answers{}, map[int][][]byte{}, map[string]int{}
-	p.beside = map[string]map[string]int{}
+	p.published, p.sent, p.executes = map[string]*answers{}, map[int][][]byte{}, map[string]int{}
+	p.due = map[string]map[string]int{}
 	if err := p.settle(); err != nil {
 		return fmt.Errorf("before the first step: %w", err)
 	}
-	p.said = map[string]*answers{}
+	p.published = map[string]*answers{}
 	for i, st := range s.steps {
 		if err := p.step(st); err != nil {
 			return fmt.Errorf("step %d: %w", i, err)
@@ -80,10 +80,10 @@ func (p *player) step(s step) error {
 			p.executes[id]++
 		}
 		if kind, ok := strings.CutSuffix(s.msgType, "_request"); ok && (kind == "complete" || kind == "inspect") {
-			if p.beside[id] == nil {
-				p.beside[id] = map[string]int{}
+			if p.due[id] == nil {
+				p.due[id] = map[string]int{}
 			}
-			p.beside[id][kind+"_reply"]++
+			p.due[id][kind+"_reply"]++
 		}
 		if s.act == onControl {
 			p.f.SendRawControl(frames)
@@ -111,7 +111,7 @@ func (p *player) step(s step) error {
 	return nil
 }
 
-// count is how many replies of a type there are.
+// count returns the number of replies of a type.
 func (a *answers) count(msgType string) int {
 	n := 0
 	for _, r := range a.replies {
@@ -122,12 +122,13 @@ func (a *answers) count(msgType string) int {
 	return n
 }
 
-// fences are told apart over all sequences.
+// fences are numbered across all sequences.
 var fences = make(chan int, 1)
 
 func init() { fences <- 0 }
 
-// settle sends a silent cell, and a request on control, until the first runs: an error before may abort it.
+// settle sends a silent cell and a request on control until the cell runs: an earlier error may
+// abort it.
 func (p *player) settle() error {
 	for {
 		n := <-fences
@@ -140,26 +141,26 @@ func (p *player) settle() error {
 			a := p.of(id)
 			return len(a.replies) > 0 && slices.Contains(a.status, "idle")
 		}
-		if err := p.until(func() bool { return ended(cell) && ended(control) }, "the end of what was sent"); err != nil {
+		if err := p.until(func() bool { return ended(cell) && ended(control) }, "the end of all requests"); err != nil {
 			return err
 		}
 		if reply := p.of(cell).replies[0]; strings.HasPrefix(reply, "execute_reply ok") {
 			count := 0
 			_, err := fmt.Sscanf(reply, "execute_reply ok %d", &count)
 			if len(p.sent) == 0 {
-				p.base += count // relative to the base so far
+				p.base += count // relative to the previous base
 			}
-			p.awaitBeside()
+			p.awaitDue()
 			return err
 		}
 	}
 }
 
-// awaitBeside waits for the replies to completion and inspection, which the Interceptor answers beside the
+// awaitDue waits for the replies to completion and inspection, which the Interceptor answers beside the
 // cells: an interrupt that follows must not meet one of them here and none in ipykernel.
-func (p *player) awaitBeside() {
+func (p *player) awaitDue() {
 	missing := func() bool {
-		for id, kinds := range p.beside {
+		for id, kinds := range p.due {
 			for kind, n := range kinds {
 				if p.of(id).count(kind) < n {
 					return true
@@ -171,23 +172,23 @@ func (p *player) awaitBeside() {
 	for end := time.Now().Add(late); missing() && time.Now().Before(end); {
 		p.next(10 * time.Millisecond)
 	}
-	clear(p.beside) // what is missing now was lost by an interrupt
+	clear(p.due) // what is missing now was lost by an interrupt
 }
 
 func (p *player) of(id string) *answers {
-	a := p.said[id]
+	a := p.published[id]
 	if a == nil {
 		a = &answers{}
-		p.said[id] = a
+		p.published[id] = a
 	}
 	return a
 }
 
-// until takes what comes until a condition holds.
+// until reads messages until a condition holds.
 func (p *player) until(done func() bool, what string) error {
 	for end := time.Now().Add(playLimit); !done(); {
 		if time.Now().After(end) {
-			return fmt.Errorf("%s: %s did not come", p.name, what)
+			return fmt.Errorf("%s: %s did not arrive", p.name, what)
 		}
 		select {
 		case <-p.dead:
@@ -199,14 +200,14 @@ func (p *player) until(done func() bool, what string) error {
 	return nil
 }
 
-// take takes what comes within d.
+// take reads messages for d.
 func (p *player) take(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		p.next(time.Until(end))
 	}
 }
 
-// next takes one message, if one comes within d.
+// next reads one message, if one arrives within d.
 func (p *player) next(d time.Duration) {
 	channel, m := p.f.Next(d)
 	if m == nil {
@@ -221,7 +222,7 @@ func (p *player) next(d time.Duration) {
 		Name   string `json:"name"`
 		Text   string `json:"text"`
 	}
-	_ = m.Unmarshal(&c) // other contents are not looked at
+	_ = m.Unmarshal(&c) // other contents are ignored
 	kind := m.Header.MsgType
 	line := strings.TrimSpace(kind + " " + c.Status + " " + c.EName)
 	if c.Count != nil && c.Status != "aborted" {
@@ -229,7 +230,7 @@ func (p *player) next(d time.Duration) {
 	}
 	switch {
 	case channel == "stdin":
-		a.asked++ // on a socket of its own, so before or behind what is said on IOPub
+		a.asked++ // on a separate socket, so its order relative to IOPub is not defined
 		p.f.SendRawStdin(p.signer.MakeRequest(wire.NewID(), "input_reply", map[string]any{"value": "v"}))
 	case channel != "iopub":
 		a.replies = append(a.replies, line)
@@ -240,6 +241,6 @@ func (p *player) next(d time.Duration) {
 	case kind == "stream":
 		a.stdout += c.Text
 	default:
-		a.said = append(a.said, line)
+		a.published = append(a.published, line)
 	}
 }

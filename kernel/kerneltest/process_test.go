@@ -14,8 +14,8 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/kerneltest"
 )
 
-// startProcess runs the toy kernel as a process of its own and returns it with its
-// Python's pid.
+// startProcess runs the toy kernel as a separate process and returns it with the PID of its
+// Python.
 func startProcess(t *testing.T) (*exec.Cmd, int) {
 	t.Helper()
 	python := kerneltest.Python(t)
@@ -47,10 +47,10 @@ func gone(t *testing.T, pid int) {
 			return
 		}
 	}
-	t.Errorf("process %d is still there", pid)
+	t.Errorf("process %d still exists", pid)
 }
 
-// Ensure a kernel that is killed takes its Python with it.
+// Ensure a killed kernel leaves no Python process.
 func TestKilledKernelLeavesNothing(t *testing.T) {
 	t.Parallel()
 	cmd, pid := startProcess(t)
@@ -61,7 +61,7 @@ func TestKilledKernelLeavesNothing(t *testing.T) {
 	gone(t, pid)
 }
 
-// Ensure SIGTERM ends a kernel in order.
+// Ensure SIGTERM shuts a kernel down.
 func TestTerminatedKernelEndsInOrder(t *testing.T) {
 	t.Parallel()
 	cmd, pid := startProcess(t)
@@ -69,13 +69,14 @@ func TestTerminatedKernelEndsInOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the kernel ended with %v", err)
 	}
 	gone(t, pid)
 }
 
-// Ensure SIGINT, as front ends of the signal mode send it, interrupts and does not end.
-func TestSignalledKernelGoesOn(t *testing.T) {
+// Ensure SIGINT, which clients of interrupt mode "signal" send, interrupts and does not end the
+// kernel.
+func TestSignalledKernelContinues(t *testing.T) {
 	t.Parallel()
 	cmd, pid := startProcess(t)
 	for range 3 {
@@ -83,14 +84,14 @@ func TestSignalledKernelGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	time.Sleep(200 * time.Millisecond) // an end would have begun
+	time.Sleep(200 * time.Millisecond) // the kernel would have begun to end by now
 	if err := syscall.Kill(pid, 0); err != nil {
-		t.Errorf("Python is gone: %v", err)
+		t.Errorf("Python has ended: %v", err)
 	}
 	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the kernel ended with %v", err)
 	}
 }

@@ -7,30 +7,30 @@ import (
 	"time"
 )
 
-// act is what a client does at one step.
+// act is the kind of a step.
 type act string
 
 const (
 	onShell   act = "shell"     // sends a request on shell
 	onControl act = "control"   // sends a request on control
 	forge     act = "forged"    // sends a request with a wrong signature
-	again     act = "again"     // sends an earlier message once more, as it was
-	interrupt act = "interrupt" // interrupts whatever runs
-	pause     act = "pause"     // waits for a while
-	settle    act = "settle"    // waits until everything so far is answered
+	again     act = "again"     // sends an earlier message again, unchanged
+	interrupt act = "interrupt" // interrupts the kernel
+	pause     act = "pause"     // waits for some time
+	settle    act = "settle"    // waits until all requests are answered
 	awaitText act = "await"     // waits until a cell has printed something
 )
 
-// step is one step of a client.
+// step is one action of a client.
 type step struct {
 	act     act
 	msgType string
 	content string        // as JSON
-	id      int           // of the message, in the sequence; one that is used twice is sent twice
+	id      int           // of the message, in the sequence; a message whose ID was used before is sent twice
 	wait    time.Duration // of a pause
 }
 
-// String is a line that a person can follow.
+// String returns the step in readable form.
 func (s step) String() string {
 	switch s.act {
 	case pause:
@@ -43,12 +43,12 @@ func (s step) String() string {
 	return fmt.Sprintf("%s m%d %s %s", s.act, s.id, s.msgType, s.content)
 }
 
-// sequence is what a client does, from a seed.
+// sequence is a list of steps generated from a seed.
 type sequence struct {
 	seed  uint64
 	steps []step
-	// loose: an interrupt at a random moment takes part, so what ipykernel does is random too, and only
-	// what every client may rely on is asked of us.
+	// loose: the sequence has an interrupt at a random moment, so ipykernel's behaviour is
+	// random too, and only the guarantees for every client are checked.
 	loose bool
 }
 
@@ -62,16 +62,16 @@ func (s sequence) String() string {
 	return b.String()
 }
 
-// maker makes one sequence.
+// maker generates one sequence.
 type maker struct {
 	*rand.Rand
 	s      sequence
 	ids    int
-	failed bool // an error may be on its way that aborts what follows
+	failed bool // an error may occur that aborts later cells
 	cells  []int
 }
 
-// newSequence makes the sequence of a seed.
+// newSequence returns the sequence of a seed.
 func newSequence(seed uint64) sequence {
 	m := &maker{Rand: rand.New(rand.NewPCG(seed, 1)), s: sequence{seed: seed}} //nolint:gosec // reproducible
 	m.s.loose = m.IntN(4) == 0
@@ -83,10 +83,10 @@ func newSequence(seed uint64) sequence {
 
 func (m *maker) add(s step) { m.s.steps = append(m.s.steps, s) }
 
-// send adds a request under a new id, at times under one that was used.
+// send adds a request with a new ID, sometimes with one that was used before.
 func (m *maker) send(a act, msgType, content string) int {
 	id := m.ids
-	if a == onShell && len(m.cells) > 0 && m.IntN(20) == 0 { // on two channels it would be chance which is first
+	if a == onShell && len(m.cells) > 0 && m.IntN(20) == 0 { // on two channels their order would be random
 		id = m.cells[m.IntN(len(m.cells))]
 	} else {
 		m.ids++
@@ -122,7 +122,7 @@ func (m *maker) step() {
 		}
 		m.exactInterrupt()
 	default:
-		if !m.failed || m.s.loose { // else it would be chance whether the error or the next cell is first
+		if !m.failed || m.s.loose { // otherwise it is random whether the error or the next cell is first
 			m.add(step{act: pause, wait: time.Duration(m.IntN(4000)) * time.Microsecond})
 		}
 	}
@@ -133,7 +133,7 @@ func (m *maker) settle() {
 	m.failed = false
 }
 
-// exactInterrupt interrupts nothing, or a cell that surely runs.
+// exactInterrupt interrupts an idle kernel, or a cell that is certainly running.
 func (m *maker) exactInterrupt() {
 	m.settle()
 	if m.IntN(2) == 0 {
@@ -145,19 +145,20 @@ func (m *maker) exactInterrupt() {
 	code := pick(m, `print('up', flush=True)\nimport time\ntime.sleep(60)`, `%toy lines 6000 10`)
 	m.add(step{act: onShell, msgType: "execute_request", content: `{"code":"` + code + `","user_expressions":{}}`, id: id})
 	m.add(step{act: awaitText, id: id})
-	m.add(step{act: pause, wait: 5 * time.Millisecond}) // ipykernel may swallow an interrupt while it flushes the text
+	m.add(step{act: pause, wait: 5 * time.Millisecond}) // ipykernel may swallow an interrupt while it flushes text
 	m.add(step{act: interrupt})
 	m.settle()
 }
 
-// Cells of both kinds. The plain kernel has a magic of the same name that does the same.
+// Cells of both kinds. The plain kernel has a magic with the same name and effect.
 var (
 	goodCells = []string{
 		`1+1`, `x = 1`, `print('a')`, `print('a')\n'b'`, `import sys; print('e', file=sys.stderr)`, `import time; time.sleep(0.005)`,
 		`'long ' * 1000`, ``, `# nothing`, `input('? ')`, `await __import__('asyncio').sleep(0.002)`, `%toy lines 0 0`, `%toy lines 2 0`,
 		`%toy lines 2 2`, `%toy value v`, `%toy ask`,
 	}
-	// No open bracket: IPython then fails a later result of a cell that is not stored, as it reads the last one that was.
+	// No open bracket: IPython would fail a later result of a cell that is not stored, because
+	// it parses the last stored cell.
 	badCells = []string{`1/0`, `1 +`, `raise SystemError('s')`, `%toy fail`, `import time; time.sleep(0.005); 1/0`}
 )
 
@@ -179,7 +180,7 @@ func (m *maker) cell() {
 		content += `,"stop_on_error":false`
 		stops = false
 	}
-	m.failed = m.failed || stops // an input that is not allowed fails as well
+	m.failed = m.failed || stops // input that is not allowed fails too
 	m.cells = append(m.cells, m.send(onShell, "execute_request", content+"}"))
 }
 

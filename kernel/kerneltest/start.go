@@ -13,8 +13,8 @@ import (
 	"github.com/tfcluster/tfcluster/kernel"
 )
 
-// Python is an interpreter with ipykernel: $TFCLUSTER_TEST_PYTHON or the .venv of an
-// enclosing folder. Without one the test is skipped.
+// Python returns an interpreter with ipykernel: $TFCLUSTER_TEST_PYTHON or the .venv of an
+// enclosing folder. Without one it skips the test.
 func Python(t testing.TB) string {
 	t.Helper()
 	candidates := []string{os.Getenv("TFCLUSTER_TEST_PYTHON")}
@@ -30,11 +30,11 @@ func Python(t testing.TB) string {
 	return ""
 }
 
-// endLimit is how long a kernel may take to end.
+// endLimit is the timeout for a kernel to end.
 const endLimit = 60 * time.Second
 
-// Start runs a kernel with an Interceptor in this process until the test ends, and
-// connects to it. args are added to the child's command line.
+// Start runs a kernel with an Interceptor in this process until the test ends, and connects to
+// it. args are added to the child's command line.
 func Start(t testing.TB, i kernel.Interceptor, args ...string) *Frontend {
 	t.Helper()
 	python := Python(t)
@@ -60,15 +60,15 @@ func Start(t testing.TB, i kernel.Interceptor, args ...string) *Frontend {
 	return Connect(t, conn)
 }
 
-// StartPlain runs ipykernel by itself until the test ends, and connects to it. The channel is closed
-// when it has ended.
+// StartPlain runs a plain ipykernel until the test ends, and connects to it. The channel is
+// closed when it has ended.
 func StartPlain(t testing.TB) (*Frontend, <-chan struct{}) {
 	t.Helper()
 	python := Python(t)
 	file, conn := NewConnection(t)
 	cmd := exec.Command(python, "-Xfrozen_modules=off", "-m", "ipykernel_launcher", "-f", file)
 	cmd.Env = append(os.Environ(), "JPY_PARENT_PID="+strconv.Itoa(os.Getpid())) // it ends when this process is killed
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                       // its interrupts go to its group
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}                       // interrupts are sent to its process group
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

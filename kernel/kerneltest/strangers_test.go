@@ -32,8 +32,8 @@ func stranger(t *testing.T, ip string, port int, kind string) net.Conn {
 	return nc
 }
 
-// Ensure who does not hold the key can send or leave unread only so much on any socket, and that
-// clients are served beside.
+// Ensure a peer without the key can send or leave unread only a limited amount on any socket,
+// and that clients are served meanwhile.
 func TestStrangersAreBounded(t *testing.T) {
 	t.Parallel()
 	f := kerneltest.Start(t, &kerneltest.Toy{}).Ready()
@@ -58,7 +58,7 @@ func TestStrangersAreBounded(t *testing.T) {
 			_, err = nc.Write(block)
 		}
 		if err == nil {
-			t.Errorf("%s takes %d bytes of a frame from a stranger", tt.name, sent)
+			t.Errorf("%s accepts %d bytes of a frame from a peer without the key", tt.name, sent)
 		}
 	}
 	nc := stranger(t, c.IP, c.HBPort, "DEALER")
@@ -69,7 +69,7 @@ func TestStrangersAreBounded(t *testing.T) {
 		_, err = nc.Write(beats)
 	}
 	if err == nil {
-		t.Errorf("%d bytes of heartbeats were taken and not read back", sent)
+		t.Errorf("%d bytes of heartbeats were accepted and not read back", sent)
 	}
 	if r, _ := f.Run("1"); r.Status != "ok" {
 		t.Errorf("%+v", r)

@@ -16,8 +16,8 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/kerneltest"
 )
 
-// Ensure a kernel before ipykernel passes every test of the protocol suite and of
-// ours that ipykernel passes by itself, of the same versions, as clients drive it.
+// Ensure this kernel passes every test of the protocol suite and of features.py that a plain
+// ipykernel passes, with the same versions and clients.
 func TestSuites(t *testing.T) {
 	t.Parallel()
 	python := kerneltest.Python(t)
@@ -50,7 +50,7 @@ func TestSuites(t *testing.T) {
 			before, log := passed(t, python, data, suite, "before")
 			for _, test := range slices.Sorted(maps.Keys(plain)) {
 				if !before[test] {
-					t.Errorf("%s passes on ipykernel, and not before it:\n%s", test, log)
+					t.Errorf("%s passes on plain ipykernel, but not on this kernel:\n%s", test, log)
 				}
 			}
 			t.Logf("%d of %d tests that pass on ipykernel", len(before), len(plain))
@@ -58,13 +58,13 @@ func TestSuites(t *testing.T) {
 	}
 }
 
-// suiteLimit bounds one run of a suite.
+// suiteLimit is the timeout of a suite.
 const suiteLimit = 4 * time.Minute
 
-// result is a line of unittest's verbose output; a test may print in between.
+// result matches a line of unittest's verbose output; a test may print in between.
 var result = regexp.MustCompile(`(?m)^(test_\w+) \([^)]*\)(?:\n[^\n]*)? \.\.\. (?:.*\n)*?.*?\b(ok|FAIL|ERROR|skipped)\b`)
 
-// passed is the set of tests that pass, and the run's output.
+// passed returns the tests that pass, and the output.
 func passed(t *testing.T, python, data, suite, name string) (map[string]bool, string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), suiteLimit)
@@ -72,7 +72,7 @@ func passed(t *testing.T, python, data, suite, name string) (map[string]bool, st
 	cmd := exec.CommandContext(ctx, python, suite, "-v")
 	cmd.Dir = "testdata"
 	cmd.Env = append(os.Environ(), "KERNEL="+name, "JUPYTER_PATH="+data, "IPYTHONDIR="+t.TempDir(), "JUPYTER_PLATFORM_DIRS=1")
-	out, _ := cmd.CombinedOutput() // a test that fails is no error here
+	out, _ := cmd.CombinedOutput() // a failing test is not an error here
 	set := make(map[string]bool)
 	for _, m := range result.FindAllStringSubmatch(string(out), -1) {
 		if m[2] == "ok" {

@@ -1,5 +1,5 @@
-// Package kerneltest has a toy Interceptor, with which a kernel is tried without any
-// cluster, and the tests that run a whole kernel with a real ipykernel behind it.
+// Package kerneltest has a toy Interceptor for trying a kernel without a cluster, and the tests
+// that run a whole kernel with a real ipykernel behind it.
 package kerneltest
 
 import (
@@ -13,19 +13,19 @@ import (
 	"github.com/tfcluster/tfcluster/kernel"
 )
 
-// Toy takes cells that begin with %toy:
+// Toy handles cells that begin with %toy:
 //
 //	%toy lines N MS     N lines, one each MS milliseconds
 //	%toy flood N        N lines at once
-//	%toy progress       a display updated ten times
+//	%toy progress       updates a display ten times
 //	%toy ask            asks for a line and prints it
 //	%toy fail           fails
 //	%toy panic          panics
-//	%toy value X        is X: Out[n] and _ hold it
-//	… --now             runs beside whatever is busy
+//	%toy value X        returns X: Out[n] and _ hold it
+//	… --now             runs concurrently with other cells
 type Toy struct {
 	mu    sync.Mutex
-	ended []bool // guarded by mu: restart, of each Shutdown
+	ended []bool // guarded by mu: restart argument of each Shutdown
 }
 
 var (
@@ -33,7 +33,7 @@ var (
 	_ kernel.Plan        = (*Toy)(nil)
 )
 
-// Match takes %toy.
+// Match matches %toy.
 func (t *Toy) Match(code string) kernel.Match {
 	code = strings.TrimSpace(code)
 	switch {
@@ -48,7 +48,7 @@ func (t *Toy) Match(code string) kernel.Match {
 // Run implements kernel.Plan: it runs one line.
 func (t *Toy) Run(ctx context.Context, c *kernel.Cell) kernel.Result {
 	words := append(strings.Fields(c.Code), "", "", "")
-	num := func(i int) int { n, _ := strconv.Atoi(words[i]); return n } // 0 for what is no number
+	num := func(i int) int { n, _ := strconv.Atoi(words[i]); return n } // 0 if it is not a number
 	switch words[1] {
 	case "lines":
 		for i := range num(2) {
@@ -89,7 +89,7 @@ func (t *Toy) Run(ctx context.Context, c *kernel.Cell) kernel.Result {
 	return kernel.Result{}
 }
 
-// Complete knows its verbs.
+// Complete completes the commands.
 func (*Toy) Complete(_ context.Context, code string, cursor int) (kernel.Completion, bool) {
 	if !strings.HasPrefix(code, "%toy ") {
 		return kernel.Completion{}, false
@@ -103,7 +103,7 @@ func (*Toy) Complete(_ context.Context, code string, cursor int) (kernel.Complet
 	return c, true
 }
 
-// Inspect tells what it is.
+// Inspect describes the toy.
 func (*Toy) Inspect(_ context.Context, code string, _ int) (map[string]any, bool) {
 	if !strings.HasPrefix(code, "%toy") {
 		return nil, false
@@ -111,7 +111,7 @@ func (*Toy) Inspect(_ context.Context, code string, _ int) (map[string]any, bool
 	return map[string]any{"text/plain": "a toy"}, true
 }
 
-// OpenComm echoes on the target "toy".
+// OpenComm echoes messages on the target "toy".
 func (*Toy) OpenComm(c *kernel.Comm) bool {
 	if c.Target != "toy" {
 		return false
@@ -120,7 +120,7 @@ func (*Toy) OpenComm(c *kernel.Comm) bool {
 	return true
 }
 
-// Shutdown remembers.
+// Shutdown records the call.
 func (t *Toy) Shutdown(_ context.Context, restart bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

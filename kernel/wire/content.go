@@ -10,7 +10,7 @@ type ExecuteRequest struct {
 	StopOnError     *bool          `json:"stop_on_error,omitempty"` // default: true
 }
 
-// Stores is whether the request counts and goes into history.
+// Stores reports whether the request increments the count and is stored in the history.
 func (r *ExecuteRequest) Stores() bool {
 	if r.StoreHistory == nil {
 		return !r.Silent
@@ -18,12 +18,13 @@ func (r *ExecuteRequest) Stores() bool {
 	return *r.StoreHistory && !r.Silent
 }
 
-// Stops is whether an error aborts what is queued behind it; a silent request's never does.
+// Stops reports whether an error aborts the cells queued after it; never for a silent request.
 func (r *ExecuteRequest) Stops() bool {
 	return !r.Silent && (r.StopOnError == nil || *r.StopOnError)
 }
 
-// ExecuteReply is the content of execute_reply, of one that failed or as far as it is read.
+// ExecuteReply is the content of an execute_reply with an error, and the part of any
+// execute_reply that the kernel reads.
 type ExecuteReply struct {
 	Status         string   `json:"status"`
 	ExecutionCount int      `json:"execution_count"`
@@ -32,8 +33,8 @@ type ExecuteReply struct {
 	Traceback      []string `json:"traceback,omitempty"`
 }
 
-// ExecuteOK is the content of the execute_reply of a success, whose members are all
-// there though they may be empty.
+// ExecuteOK is the content of a successful execute_reply; all its members are encoded even if
+// empty.
 type ExecuteOK struct {
 	Status          string         `json:"status"`
 	ExecutionCount  int            `json:"execution_count"`
@@ -41,7 +42,7 @@ type ExecuteOK struct {
 	Payload         []any          `json:"payload"`
 }
 
-// NewExecuteOK is the reply of a success without anything more to say.
+// NewExecuteOK returns the reply of a success without payload or expressions.
 func NewExecuteOK(count int) ExecuteOK {
 	return ExecuteOK{Status: "ok", ExecutionCount: count, UserExpressions: map[string]any{}, Payload: []any{}}
 }
@@ -84,7 +85,7 @@ type ExecuteResult struct {
 	Metadata       map[string]any `json:"metadata"`
 }
 
-// CursorRequest is what complete_request and inspect_request share; the cursor counts
+// CursorRequest is the common part of complete_request and inspect_request; the cursor counts
 // code points.
 type CursorRequest struct {
 	Code   string `json:"code"`

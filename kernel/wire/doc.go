@@ -1,4 +1,4 @@
-// Package wire is the Jupyter message format: frames to messages and back, signatures,
-// and the contents a kernel reads or makes
-// (https://jupyter-client.readthedocs.io/en/stable/messaging.html). It has no sockets.
+// Package wire implements the Jupyter message format
+// (https://jupyter-client.readthedocs.io/en/stable/messaging.html): encoding and decoding of
+// frames, signatures, and the contents that a kernel reads or sends. It does not use sockets.
 package wire

@@ -13,18 +13,18 @@ import (
 	"time"
 )
 
-// Errors of a message that is not taken.
+// Errors of rejected messages.
 var (
 	ErrNoDelimiter  = errors.New("wire: no delimiter among the frames")
 	ErrShort        = errors.New("wire: too few frames after the delimiter")
-	ErrBadHeader    = errors.New("wire: the header is not what the protocol says")
+	ErrBadHeader    = errors.New("wire: the header violates the protocol")
 	ErrBadSignature = errors.New("wire: the signature is wrong")
 	ErrReplayed     = errors.New("wire: the message was seen before")
 )
 
 var delimiter = []byte("<IDS|MSG>")
 
-// Version is the protocol's, as said in the headers of messages we make.
+// Version is the protocol version in the headers of our messages.
 const Version = "5.4"
 
 // Header is a message's header.
@@ -39,15 +39,16 @@ type Header struct {
 	Subshell string `json:"subshell_id,omitempty"`
 }
 
-// Message is one message, split but not copied: Frames is what came over the wire and
-// may be sent on as it is.
+// Message is a message whose frames were split but not copied: Frames are the received frames
+// and can be forwarded unchanged.
 type Message struct {
 	Frames [][]byte
 	Header Header
-	at     int // of the delimiter
+	at     int // index of the delimiter
 }
 
-// Decode splits frames; it does not check the signature. The frames are kept.
+// Decode splits a message into its parts. It does not check the signature. The Message refers
+// to frames.
 func Decode(frames [][]byte) (*Message, error) {
 	for i, f := range frames {
 		if !bytes.Equal(f, delimiter) {
@@ -61,14 +62,14 @@ func Decode(frames [][]byte) (*Message, error) {
 			return nil, fmt.Errorf("%w: %w", ErrBadHeader, err)
 		}
 		if m.Header.MsgID == "" || m.Header.MsgType == "" {
-			return nil, fmt.Errorf("%w: it has no id or no type", ErrBadHeader)
+			return nil, fmt.Errorf("%w: id or type is missing", ErrBadHeader)
 		}
 		return m, nil
 	}
 	return nil, ErrNoDelimiter
 }
 
-// Peek finds a message's type without decoding anything else, for pass-through.
+// Peek returns the type of a message and its parent's ID without decoding anything else.
 func Peek(frames [][]byte) (msgType, parentID string, ok bool) {
 	for i, f := range frames {
 		if !bytes.Equal(f, delimiter) {
@@ -82,8 +83,7 @@ func Peek(frames [][]byte) (msgType, parentID string, ok bool) {
 	return "", "", false
 }
 
-// field reads a plain string member of a header without decoding it all; where that
-// does not work it decodes.
+// field returns a string member of a header without decoding the header, if possible.
 func field(b []byte, key string) string {
 	if i := bytes.Index(b, []byte(key)); i >= 0 {
 		rest := bytes.TrimLeft(b[i+len(key):], " :")
@@ -103,25 +103,25 @@ func field(b []byte, key string) string {
 	return h.MsgType
 }
 
-// Identities are the frames before the delimiter: whom an answer goes to.
+// Identities returns the frames before the delimiter: the address of a reply.
 func (m *Message) Identities() [][]byte { return m.Frames[:m.at] }
 
-// RawHeader is the header as it came.
+// RawHeader returns the encoded header.
 func (m *Message) RawHeader() []byte { return m.Frames[m.at+2] }
 
-// Parent is the raw parent header.
+// Parent returns the encoded parent header.
 func (m *Message) Parent() []byte { return m.Frames[m.at+3] }
 
-// Metadata is the raw metadata.
+// Metadata returns the encoded metadata.
 func (m *Message) Metadata() []byte { return m.Frames[m.at+4] }
 
-// Content is the raw content.
+// Content returns the encoded content.
 func (m *Message) Content() []byte { return m.Frames[m.at+5] }
 
-// Buffers are the frames after the content.
+// Buffers returns the frames after the content.
 func (m *Message) Buffers() [][]byte { return m.Frames[m.at+6:] }
 
-// ParentID is the id of the request a message belongs to, "" for none.
+// ParentID returns the ID of the request that a message belongs to, or "".
 func (m *Message) ParentID() string { return field(m.Parent(), `"msg_id"`) }
 
 // Unmarshal decodes the content.
@@ -132,28 +132,27 @@ func (m *Message) Unmarshal(v any) error {
 	return nil
 }
 
-// Signer signs and checks messages with the key of a connection file. An empty key
-// neither signs nor checks, as the protocol has it. Its methods may be called from any
-// goroutine.
+// Signer signs and verifies messages with the key of a connection file. As the protocol
+// defines, an empty key disables both. Its methods are safe for concurrent use.
 type Signer struct {
 	key     []byte
 	session string
 
 	mu   sync.Mutex
-	seen map[string]struct{} // guarded by mu: signatures, for replays
-	old  map[string]struct{} // guarded by mu: the generation before
+	seen map[string]struct{} // guarded by mu: signatures, to detect replays
+	old  map[string]struct{} // guarded by mu: the previous generation of seen
 }
 
-// NewSigner makes a signer with a session of its own.
+// NewSigner returns a Signer with a new session ID.
 func NewSigner(key string) *Signer {
 	return &Signer{key: []byte(key), session: NewID(), seen: map[string]struct{}{}}
 }
 
-// NewID makes a random id.
+// NewID returns a random ID.
 func NewID() string {
 	var b [16]byte
 	if _, err := rand.Read(b[:]); err != nil {
-		panic(err) // the system's random source is gone
+		panic(err) // the system's random source failed
 	}
 	return hex.EncodeToString(b[:])
 }
@@ -169,7 +168,7 @@ func (s *Signer) sign(parts [][]byte) []byte {
 	return hex.AppendEncode(nil, h.Sum(nil))
 }
 
-// Genuine is whether Verify would take a message; unlike Verify it does not remember it.
+// Genuine reports whether Verify would accept a message; unlike Verify it does not record it.
 func (s *Signer) Genuine(m *Message) bool {
 	if len(s.key) == 0 {
 		return true
@@ -185,10 +184,10 @@ func (s *Signer) Genuine(m *Message) bool {
 	return !again && !before
 }
 
-// remembered bounds how many signatures are kept to find replays.
+// remembered limits how many signatures are kept to detect replays.
 const remembered = 1 << 16
 
-// Verify checks a message's signature and that it was not seen before.
+// Verify checks the signature of a message, and that the message was not seen before.
 func (s *Signer) Verify(m *Message) error {
 	if len(s.key) == 0 {
 		return nil
@@ -212,7 +211,7 @@ func (s *Signer) Verify(m *Message) error {
 	return nil
 }
 
-// Make builds a signed message. parent is a raw header or nil; content is encoded.
+// Make returns a signed message. parent is an encoded header or nil; content is encoded here.
 func (s *Signer) Make(identities [][]byte, msgType string, parent []byte, content any) [][]byte {
 	if parent == nil {
 		parent = []byte("{}")
@@ -223,7 +222,7 @@ func (s *Signer) Make(identities [][]byte, msgType string, parent []byte, conten
 	return append(frames, parts...)
 }
 
-// Resign replaces a message's content and signs it anew.
+// Resign replaces the content of a message and returns the frames with a new signature.
 func (s *Signer) Resign(m *Message, content any) [][]byte {
 	frames := append([][]byte{}, m.Frames...)
 	frames[m.at+5] = encode(content)
@@ -231,7 +230,7 @@ func (s *Signer) Resign(m *Message, content any) [][]byte {
 	return frames
 }
 
-// encode is JSON without escaping of HTML, which no client needs.
+// encode returns JSON without escaping for HTML.
 func encode(v any) []byte {
 	if raw, ok := v.(json.RawMessage); ok {
 		return raw
@@ -240,19 +239,19 @@ func encode(v any) []byte {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(v); err != nil {
-		// Contents are ours; what a program put into them (a NaN) must not kill the kernel.
+		// A value that JSON cannot represent, such as NaN, must not end the kernel.
 		return []byte(`{"status":"error","ename":"EncodingError","evalue":"the message could not be encoded","traceback":[]}`)
 	}
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
-// MakeRequest builds a signed request under an id of the caller's choice, without an
-// identity: whoever sees its answers can tell that they are the caller's own.
+// MakeRequest returns a signed request with the given ID and no identity. The caller recognises
+// the answers by the ID.
 func (s *Signer) MakeRequest(id, msgType string, content any) [][]byte {
 	return s.MakeSubshellRequest(id, "", msgType, content)
 }
 
-// MakeSubshellRequest is MakeRequest to a subshell (JEP 91); "" is the main one.
+// MakeSubshellRequest returns a request to a subshell (JEP 91); "" is the main shell.
 func (s *Signer) MakeSubshellRequest(id, subshell, msgType string, content any) [][]byte {
 	h := s.header(id, msgType)
 	h.Subshell = subshell

@@ -19,7 +19,7 @@ func frames(parts ...string) [][]byte {
 	return out
 }
 
-// Ensure what is made can be read, verified once, and not a second time.
+// Ensure a message made can be read, and is verified once but not a second time.
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	made := wire.NewSigner("secret").Make(frames("client"), "stream", []byte(`{"msg_id":"p1"}`), wire.Stream{Name: "stdout", Text: "a<b\n"})
@@ -42,7 +42,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// Ensure a change in any signed part is noticed.
+// Ensure a change in any signed part is detected.
 func TestTampered(t *testing.T) {
 	t.Parallel()
 	s := wire.NewSigner("secret")
@@ -60,7 +60,7 @@ func TestTampered(t *testing.T) {
 	}
 }
 
-// Ensure what is not a message has an error with a name.
+// Ensure each malformed message returns its specific error.
 func TestBadMessages(t *testing.T) {
 	t.Parallel()
 	const header = `{"msg_id":"1","msg_type":"x"}`
@@ -83,7 +83,7 @@ func TestBadMessages(t *testing.T) {
 	}
 }
 
-// Ensure the memory for replays is bounded and still holds the latest messages.
+// Ensure the memory of signatures is limited and contains the latest messages.
 func TestReplayMemory(t *testing.T) {
 	t.Parallel()
 	s := wire.NewSigner("secret")
@@ -105,7 +105,7 @@ func TestReplayMemory(t *testing.T) {
 	}
 }
 
-// Ensure requests say what they mean where they leave members out.
+// Ensure the defaults of members that a request omits.
 func TestExecuteDefaults(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -128,7 +128,7 @@ func TestExecuteDefaults(t *testing.T) {
 	}
 }
 
-// Ensure members that clients insist on are there, though empty.
+// Ensure members that clients require are encoded even if empty.
 func TestOkReplyIsWhole(t *testing.T) {
 	t.Parallel()
 	b, err := json.Marshal(wire.NewExecuteOK(0))
@@ -142,7 +142,7 @@ func TestOkReplyIsWhole(t *testing.T) {
 	}
 }
 
-// Ensure a value that JSON cannot say does not take the kernel with it.
+// Ensure a value that JSON cannot represent does not end the kernel.
 func TestUnencodable(t *testing.T) {
 	t.Parallel()
 	m, err := wire.Decode(wire.NewSigner("k").Make(nil, "display_data", nil, map[string]any{"x": math.NaN()}))
@@ -181,5 +181,5 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// plain is whether an id or a type is one as clients make them.
+// plain reports whether an ID or type has the form that clients use.
 func plain(s string) bool { return s != "" && !strings.ContainsAny(s, `"\\`) }

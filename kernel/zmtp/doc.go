@@ -2,9 +2,11 @@
 // over TCP and Unix sockets with the NULL mechanism of ZMTP 3.0 and 3.1 (https://rfc.zeromq.org/spec/23/ and
 // https://rfc.zeromq.org/spec/37/).
 //
-// It is built for peers that misbehave before anything authenticated them: a handshake has a deadline and never
-// delays another peer, a forged length allocates nothing that was not received, and a peer that stops reading costs
-// a bounded queue of its own and nobody else's time. Sending never blocks.
+// It is built for peers that misbehave before they are authenticated: a handshake has a
+// deadline and never delays another peer; memory for a frame is allocated as bytes arrive, not
+// by its claimed length; a peer that stops reading fills only its own bounded queue. Sending
+// never blocks.
 //
-// It does not dial, and has neither CURVE nor PLAIN; use a general library where the peer is trusted.
+// It does not dial, and supports neither CURVE nor PLAIN; use a general library if the peer is
+// trusted.
 package zmtp

@@ -23,10 +23,11 @@ const (
 	maxShort    = 255
 )
 
-// allocStep bounds what a frame's claimed length may allocate ahead of the bytes that were really received.
+// allocStep limits the memory allocated ahead of received bytes because of a frame's claimed
+// length.
 const allocStep = 1 << 20
 
-// Errors of a peer that does not speak the protocol, or not within the limits; its connection is closed.
+// Errors of a peer that violates the protocol or the limits; its connection is closed.
 var (
 	ErrFrameTooLong   = errors.New("zmtp: frame is longer than allowed")
 	ErrMessageTooLong = errors.New("zmtp: message is longer than allowed")
@@ -34,8 +35,8 @@ var (
 	ErrBadFrame       = errors.New("zmtp: malformed frame")
 )
 
-// Message is the frames of one ZeroMQ message. A message handed to a Send method belongs to the socket from then on:
-// its frames are written without a copy and must not be changed.
+// Message is the frames of one ZeroMQ message. Passing a message to a Send method transfers it
+// to the socket: its frames are written without a copy and must not be changed.
 type Message [][]byte
 
 // Size returns the sum of the frames' lengths in bytes.
@@ -47,7 +48,7 @@ func (m Message) Size() int64 {
 	return n
 }
 
-// AppendMessage appends a message's frames to b as they go over the wire (RFC 23, "Framing").
+// AppendMessage appends the encoded frames of a message to b (RFC 23, "Framing").
 func AppendMessage(b []byte, m Message) []byte {
 	for i, f := range m {
 		var flags byte
@@ -59,7 +60,7 @@ func AppendMessage(b []byte, m Message) []byte {
 	return b
 }
 
-// frameReader reads frames and messages from one peer within the limits of Options.
+// frameReader reads the frames and messages of one peer within the limits of Options.
 type frameReader struct {
 	r          *bufio.Reader
 	maxFrame   int64
@@ -68,10 +69,10 @@ type frameReader struct {
 	allowed    allowance
 }
 
-// frameOverhead is what a frame counts for beside its body, so that many empty ones count too.
+// frameOverhead is added to the size of each frame, so that many empty ones count too.
 const frameOverhead = 64
 
-// frame reads one frame: its flags and its body.
+// frame reads one frame and returns its flags and body.
 func (fr *frameReader) frame() (flags byte, body []byte, err error) {
 	flags, err = fr.r.ReadByte()
 	if err != nil {
@@ -127,8 +128,9 @@ func (fr *frameReader) body(size int) ([]byte, error) {
 	return buf, nil
 }
 
-// message reads the next complete message. Commands on the way go to command; the protocol has them between messages
-// (RFC 23: "traffic = *(message | command)"), libzmq sends its PING between two frames of one as well.
+// message reads the next complete message and passes commands before and in it to command. The
+// protocol allows commands between messages (RFC 23: "traffic = *(message | command)"); libzmq
+// also sends its PING between two frames of one.
 func (fr *frameReader) message(command func(body []byte) error) (Message, error) {
 	var (
 		m    Message
@@ -144,7 +146,7 @@ func (fr *frameReader) message(command func(body []byte) error) (Message, error)
 			if err := command(body); err != nil {
 				return nil, err
 			}
-			fr.allowed.releaseTo(held) // a command is over when it is handled; the message's frames are not
+			fr.allowed.releaseTo(held) // a command ends with its handling; the message's frames do not
 			continue
 		}
 		size += int64(len(body)) + frameOverhead
@@ -178,14 +180,14 @@ func parseCommand(body []byte) (name string, data []byte, err error) {
 	return string(body[1 : 1+n]), body[1+n:], nil
 }
 
-// appendCommand appends a whole command frame.
+// appendCommand appends an encoded command.
 func appendCommand(b []byte, name string, data []byte) []byte {
 	b = appendHeader(b, flagCommand, 1+len(name)+len(data))
 	b = append(append(b, byte(len(name))), name...)
 	return append(b, data...)
 }
 
-// noEOF tells an end inside a frame from one between frames.
+// noEOF returns io.ErrUnexpectedEOF for io.EOF, because the stream ended inside a frame.
 func noEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// FuzzFrames feeds the frame parser: it must end with messages within the limits or an
-// error, never with more memory than bytes came.
+// FuzzFrames feeds the frame parser: it must return messages within the limits or an error, and
+// never allocate more memory than bytes arrived.
 func FuzzFrames(f *testing.F) {
 	f.Add([]byte{0, 1, 'a'})
 	f.Add([]byte{1, 0, 0, 2, 'a', 'b'})
@@ -38,7 +38,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// FuzzHandshake feeds a whole handshake.
+// FuzzHandshake feeds a complete handshake.
 func FuzzHandshake(f *testing.F) {
 	ready := appendCommand(nil, "READY", appendProperty(appendProperty(nil, propSocketType, []byte("DEALER")), propIdentity, []byte("me")))
 	f.Add(append(greeting(), ready...))
@@ -50,12 +50,12 @@ func FuzzHandshake(f *testing.F) {
 		fr := &frameReader{r: bufio.NewReader(nc), maxFrame: 1 << 20, maxMessage: 1 << 20, maxFrames: 8, allowed: allowance{trusted: true}}
 		identity, err := handshake(nc, fr, socketKind{"ROUTER", []string{"DEALER"}})
 		if err == nil && (len(identity) > maxIdentity || len(identity) > 0 && identity[0] == 0) {
-			t.Fatalf("identity %q was taken", identity)
+			t.Fatalf("identity %q was accepted", identity)
 		}
 	})
 }
 
-// fakeConn reads what is given and forgets what is written.
+// fakeConn reads from a Reader and discards what is written.
 type fakeConn struct{ io.Reader }
 
 func (fakeConn) Write(p []byte) (int, error)      { return len(p), nil }

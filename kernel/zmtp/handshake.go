@@ -11,7 +11,8 @@ import (
 	"strings"
 )
 
-// ErrHandshake is a peer refused during the handshake; the wrapping error says why.
+// ErrHandshake reports a peer rejected during the handshake; the wrapping error contains the
+// reason.
 var ErrHandshake = errors.New("zmtp: handshake refused")
 
 // The greeting (RFC 23, "The Greeting"): signature, version, mechanism, as-server, filler.
@@ -23,7 +24,7 @@ const (
 	versionMinor   = 1
 )
 
-// Limits of a handshake: a READY command holds a socket type and an identity and should be small.
+// Limits of a handshake: a READY command contains a socket type and an identity and is small.
 const (
 	maxReady    = 4096
 	maxIdentity = 255
@@ -35,8 +36,8 @@ const (
 	propIdentity   = "Identity"
 )
 
-// handshake exchanges greetings and READY commands and returns the identity that the peer chose, empty for none. The
-// caller has set a deadline on nc.
+// handshake exchanges greetings and READY commands and returns the identity chosen by the peer,
+// if any. The caller has set a deadline on nc.
 func handshake(nc net.Conn, fr *frameReader, kind socketKind) (identity []byte, err error) {
 	if _, err := nc.Write(greeting()); err != nil {
 		return nil, fmt.Errorf("send greeting: %w", err)
@@ -52,7 +53,8 @@ func handshake(nc net.Conn, fr *frameReader, kind socketKind) (identity []byte, 
 	}
 	identity, err = readReady(fr, kind)
 	if errors.Is(err, ErrHandshake) {
-		// The peer learns why (RFC 23, "ERROR"); whether it can still be told does not matter.
+		// Send the reason to the peer (RFC 23, "ERROR"); it does not matter whether that
+		// succeeds.
 		reason := err.Error()
 		reason = reason[:min(len(reason), maxShort)]
 		_, _ = nc.Write(appendCommand(nil, "ERROR", append([]byte{byte(len(reason))}, reason...)))
@@ -73,18 +75,18 @@ func readGreeting(r io.Reader) error {
 	if _, err := io.ReadFull(r, g[:1]); err != nil {
 		return fmt.Errorf("read greeting: %w", err)
 	}
-	if g[0] != 0xFF { // not even ZMTP: do not wait for the rest
+	if g[0] != 0xFF { // not ZMTP: do not wait for the rest
 		return fmt.Errorf("%w: the peer does not speak ZMTP", ErrHandshake)
 	}
 	if _, err := io.ReadFull(r, g[1:]); err != nil {
 		return fmt.Errorf("read greeting: %w", err)
 	}
 	if g[9]&1 == 0 || g[10] < versionMajor {
-		return fmt.Errorf("%w: the peer speaks a version before ZMTP 3", ErrHandshake)
+		return fmt.Errorf("%w: the peer uses a version before ZMTP 3", ErrHandshake)
 	}
 	mechanism := strings.TrimRight(string(g[mechanismStart:mechanismEnd]), "\x00")
 	if mechanism != "NULL" {
-		return fmt.Errorf("%w: the peer wants the mechanism %q, only NULL is served", ErrHandshake, mechanism)
+		return fmt.Errorf("%w: the peer requires the mechanism %q, only NULL is supported", ErrHandshake, mechanism)
 	}
 	return nil
 }
@@ -115,13 +117,13 @@ func readReady(fr *frameReader, kind socketKind) (identity []byte, err error) {
 		return nil, fmt.Errorf("%w: a %s socket cannot talk to a %q socket", ErrHandshake, kind.name, peer)
 	}
 	identity = meta[strings.ToLower(propIdentity)]
-	if len(identity) > maxIdentity || bytes.HasPrefix(identity, []byte{0}) { // zero is reserved for those we make
+	if len(identity) > maxIdentity || bytes.HasPrefix(identity, []byte{0}) { // a leading zero is reserved for identities assigned by the socket
 		return nil, fmt.Errorf("%w: bad identity", ErrHandshake)
 	}
 	return identity, nil
 }
 
-// parseProperties reads the metadata of a READY command; names come back in lower case.
+// parseProperties parses the metadata of a READY command; names are returned in lower case.
 func parseProperties(p []byte) (map[string][]byte, error) {
 	meta := make(map[string][]byte)
 	for len(p) > 0 {

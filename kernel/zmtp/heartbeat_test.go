@@ -10,7 +10,7 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
 
-// heartbeat sends a PING and takes its PONG.
+// heartbeat sends a PING and reads its PONG.
 func heartbeat(t *testing.T, nc net.Conn, nth int) {
 	t.Helper()
 	if _, err := nc.Write([]byte("\x04\x0a\x04PING\x00\x0actx")); err != nil {
@@ -22,8 +22,8 @@ func heartbeat(t *testing.T, nc net.Conn, nth int) {
 	}
 }
 
-// Ensure an idle client that has sent no message yet may send heartbeats for ever: together these are
-// more than it may hold.
+// Ensure an idle client that has sent no message yet may send heartbeats forever, although
+// their sum exceeds its limit.
 func TestHeartbeatsOfUntrustedPeer(t *testing.T) {
 	t.Parallel()
 	r, _ := guardedEcho(t, zmtp.Options{Untrusted: zmtp.NewBudget(1)})
@@ -41,7 +41,8 @@ func TestHeartbeatsOfUntrustedPeer(t *testing.T) {
 	}
 }
 
-// Ensure a PING between two frames gives back only its own share, not that of the message around it.
+// Ensure a PING between two frames releases only its own share, not that of the message around
+// it.
 func TestHeartbeatWithinUntrustedMessage(t *testing.T) {
 	t.Parallel()
 	r, refused := guardedEcho(t, zmtp.Options{MaxUntrusted: 2000})
@@ -57,7 +58,7 @@ func TestHeartbeatWithinUntrustedMessage(t *testing.T) {
 	if _, err := nc.Write(frame); err != nil {
 		t.Fatal(err)
 	}
-	if b, err := io.ReadAll(nc); len(b) > 0 || errors.Is(err, os.ErrDeadlineExceeded) { // reset or end: it is closed
+	if b, err := io.ReadAll(nc); len(b) > 0 || errors.Is(err, os.ErrDeadlineExceeded) { // reset or end: the connection is closed
 		t.Fatalf("not closed, answered %q: %v", b, err)
 	}
 	if err := <-refused; !errors.Is(err, zmtp.ErrUntrusted) {
@@ -65,7 +66,7 @@ func TestHeartbeatWithinUntrustedMessage(t *testing.T) {
 	}
 }
 
-// Ensure SUBSCRIBE, a command of SUB sockets, is no way around Trusts at a ROUTER.
+// Ensure SUBSCRIBE, a command of SUB sockets, does not bypass Trusts at a ROUTER.
 func TestSubscribeAtRouter(t *testing.T) {
 	t.Parallel()
 	r, _ := guardedEcho(t, zmtp.Options{})

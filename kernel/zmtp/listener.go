@@ -13,38 +13,38 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/unixsock"
 )
 
-// socketKind is a socket's type and the types it may talk to (RFC 28).
+// socketKind is a socket type and the types it may connect to (RFC 28).
 type socketKind struct {
 	name  string
 	peers []string
 }
 
-// kindXPub is the name of the kind of socket that takes subscriptions.
+// kindXPub is the name of the socket type that accepts subscriptions.
 const kindXPub = "XPUB"
 
-// ErrClosed is what a closed socket answers.
+// ErrClosed is returned by a closed socket.
 var ErrClosed = errors.New("zmtp: the socket is closed")
 
-// listener is what ROUTER and XPUB share: it accepts peers, shakes hands off the
-// accept path, and owns every goroutine of the socket.
+// listener is the common part of ROUTER and XPUB: it accepts peers, performs each handshake on
+// a separate goroutine, and owns all goroutines of the socket.
 type listener struct {
 	// Static after construction.
 	kind     socketKind
 	opt      Options
 	ln       net.Listener
-	receive  func(*peer, Message) // a whole message came in, on the peer's own goroutine
-	admitted func(*peer)          // the handshake is over
+	receive  func(*peer, Message) // a complete message arrived; called on the peer's goroutine
+	admitted func(*peer)          // the handshake succeeded
 	left     func(*peer)
 	done     chan struct{} // closed by close
 	work     sync.WaitGroup
 
 	mu     sync.Mutex
-	peers  map[*peer]struct{} // guarded by mu: admitted or shaking hands
+	peers  map[*peer]struct{} // guarded by mu: admitted or in the handshake
 	nextID uint32             // guarded by mu
 	closed bool               // guarded by mu
 }
 
-// peer is one connection. Its reader and its writer end together.
+// peer is one connection. Its reader and writer end together.
 type peer struct {
 	nc       net.Conn
 	identity []byte
@@ -61,7 +61,7 @@ func (p *peer) drop() {
 	p.once.Do(func() {
 		close(p.gone)
 		p.queue.close()
-		_ = p.nc.Close() // it is over either way
+		_ = p.nc.Close() // the connection ends in any case
 	})
 }
 
@@ -82,8 +82,8 @@ func (l *listener) listen(endpoint string) error {
 	return nil
 }
 
-// accept lets peers in until the socket is closed. A failing Accept, such as for want
-// of descriptors, is tried again with growing pauses.
+// accept accepts peers until the socket is closed. If Accept fails, for example for lack of
+// descriptors, it is retried with growing pauses.
 func (l *listener) accept() {
 	pause := time.Millisecond
 	for {
@@ -114,14 +114,14 @@ func (l *listener) begin(nc net.Conn) {
 	}
 	l.mu.Unlock()
 	if full {
-		_ = nc.Close() // nothing was said yet
+		_ = nc.Close() // no data was exchanged yet
 		l.opt.Refused(nc.RemoteAddr().String(), errors.New("zmtp: too many peers"))
 		return
 	}
 	l.work.Go(func() { l.serve(p) })
 }
 
-// serve is a peer's life: handshake, then its writer beside its reader.
+// serve performs the handshake of a peer and runs its writer and reader until it ends.
 func (l *listener) serve(p *peer) {
 	defer func() {
 		p.drop()
@@ -160,7 +160,8 @@ func (l *listener) serve(p *peer) {
 	}
 }
 
-// read hands on what the peer sends until it goes; an error is a breach of protocol.
+// read passes on the peer's messages until it disconnects; an error means that it violated the
+// protocol.
 func (l *listener) read(p *peer, fr *frameReader) error {
 	for {
 		m, err := fr.message(func(body []byte) error { return l.command(p, body) })
@@ -175,7 +176,7 @@ func (l *listener) read(p *peer, fr *frameReader) error {
 			fr.allowed.trusted = l.opt.Trusts(m)
 			fr.allowed.release()
 		}
-		if !fr.allowed.trusted { // it goes no further, so what strangers send does not pile up anywhere
+		if !fr.allowed.trusted { // dropped here, so messages of untrusted peers do not pile up anywhere
 			l.opt.Refused(p.nc.RemoteAddr().String(), errDistrusted)
 			continue
 		}
@@ -183,12 +184,12 @@ func (l *listener) read(p *peer, fr *frameReader) error {
 	}
 }
 
-// errDistrusted is a message that was dropped because Trusts did not take it.
+// errDistrusted reports a message dropped because Trusts returned false.
 var errDistrusted = errors.New("zmtp: a message of a peer that is not trusted was dropped")
 
-// command answers PING with its context (RFC 37, "Connection Heartbeating").
-// SUBSCRIBE and CANCEL are ZMTP 3.1's form of a subscription. Other sockets than XPUB ignore them:
-// a command does not pass Trusts, so it must not become a message.
+// command answers PING with its context (RFC 37, "Connection Heartbeating"). SUBSCRIBE and
+// CANCEL are the subscriptions of ZMTP 3.1. Sockets other than XPUB ignore them: a command does
+// not pass Trusts, so it must not become a message.
 func (l *listener) command(p *peer, body []byte) error {
 	name, data, err := parseCommand(body)
 	if err != nil {
@@ -209,10 +210,10 @@ func (l *listener) command(p *peer, body []byte) error {
 	return nil
 }
 
-// batchBytes bounds what is handed to the system at once.
+// batchBytes limits the size of one write.
 const batchBytes = 1 << 20
 
-// write sends what is queued until the peer goes.
+// write sends queued entries until the peer disconnects.
 func (l *listener) write(p *peer) {
 	var batch []entry
 	var heads []byte
@@ -234,12 +235,12 @@ func (l *listener) write(p *peer) {
 	}
 }
 
-// encode lays out entries for one writev: headers in one buffer, bodies as they are.
-// Small bodies are copied beside their headers, since a vector entry costs more.
+// encode prepares entries for one writev: headers in one buffer, bodies without a copy. Small
+// bodies are copied next to their headers, because a vector entry costs more.
 func encode(batch []entry, heads []byte, note func(Lost) Message) (net.Buffers, []byte) {
 	const small = 2 << 10
 	type cut struct {
-		at   int // in heads, where a body that was not copied follows
+		at   int // offset in heads after which a body that was not copied follows
 		body []byte
 	}
 	var cuts []cut
@@ -279,11 +280,11 @@ func encode(batch []entry, heads []byte, note func(Lost) Message) (net.Buffers, 
 	return bufs, heads
 }
 
-// Addr is where the socket listens.
+// Addr returns the address of the socket.
 func (l *listener) Addr() net.Addr { return l.ln.Addr() }
 
-// Close stops accepting, gives peers up to linger to take what is queued for them,
-// and ends every goroutine of the socket. It may be called again.
+// Close stops accepting, waits up to linger for peers to read queued messages, and ends all
+// goroutines of the socket. It may be called again.
 func (l *listener) Close(linger time.Duration) error {
 	l.mu.Lock()
 	if l.closed {

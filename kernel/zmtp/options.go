@@ -4,37 +4,43 @@ import "time"
 
 // Options sets the limits of a socket. The zero value of each field means its default.
 type Options struct {
-	// MaxFrame and MaxMessage bound what a peer may send, in bytes; default 1 GiB and 2 GiB. A frame counts 64 bytes
-	// beside its body.
+	// MaxFrame and MaxMessage limit what a peer may send, in bytes; default 1 GiB and 2 GiB. A
+	// frame counts 64 bytes in addition to its body.
 	MaxFrame, MaxMessage int64
-	// Trusts reports whether a message shows that its sender may use the socket; nil trusts every peer. It is called with
-	// what a peer sends until it is trusted, on the peer's own goroutine. What it does not take is dropped.
+	// Trusts reports whether a message proves that its sender may use the socket; nil trusts
+	// every peer. It is called with the messages of a peer until it returns true, on the peer's
+	// goroutine. Other messages are dropped.
 	Trusts func(Message) bool
-	// MaxUntrusted bounds a message of a peer that is not trusted yet, in bytes; default 64 MiB.
+	// MaxUntrusted limits a message of a peer that is not trusted yet, in bytes; default 64
+	// MiB.
 	MaxUntrusted int64
-	// Untrusted bounds what peers that are not trusted hold together; default 256 MiB of the socket's own.
+	// Untrusted limits the memory of all peers that are not trusted; default 256 MiB for this
+	// socket.
 	Untrusted *Budget
-	// MaxFrames bounds the frames of one message; default 2^20.
+	// MaxFrames limits the frames of one message; default 2^20.
 	MaxFrames int
-	// MaxPeers bounds the connections held at one time, handshakes included; default 1024.
+	// MaxPeers limits the number of connections, handshakes included; default 1024.
 	MaxPeers int
-	// HandshakeTimeout is how long a peer may take until it is ready; default 10 s.
+	// HandshakeTimeout is the timeout of a handshake; default 10 s.
 	HandshakeTimeout time.Duration
-	// QueueSoft is the size in bytes of a peer's queue from which droppable messages are dropped; default 64 MiB.
+	// QueueSoft is the size in bytes of a peer's queue above which droppable messages are
+	// dropped; default 64 MiB.
 	QueueSoft int64
-	// QueueHard is the size in bytes of a peer's queue at which the peer is given up; default 1 GiB.
+	// QueueHard is the size in bytes of a peer's queue at which the peer is disconnected;
+	// default 1 GiB.
 	QueueHard int64
-	// Note makes the message that stands in a queue in place of dropped ones, or nil for none. It is called on the
-	// peer's own goroutine.
+	// Note returns the message that replaces dropped ones in a queue, or nil for none. It is
+	// called on the peer's goroutine.
 	Note func(Lost) Message
-	// Refused is told of each peer that was turned away or given up, and why; may be nil.
+	// Refused is called for each peer that was rejected or disconnected, with the reason; may
+	// be nil.
 	Refused func(peer string, err error)
 }
 
-// Lost describes neighbouring messages that were dropped from one peer's queue.
+// Lost describes consecutive messages that were dropped from one peer's queue.
 type Lost struct {
-	First    Message // the first of them, without its last frame
-	Messages int     // how many
+	First    Message // the first one, without its last frame
+	Messages int     // their number
 	Bytes    int64   // their size
 }
 

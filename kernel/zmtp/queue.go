@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// errQueueFull is a peer that reads so slowly that even what must not be dropped no longer fits.
+// errQueueFull reports a peer that reads so slowly that its queue reached the hard limit.
 var errQueueFull = errors.New("zmtp: the peer does not read; its queue is full")
 
-// entry is one thing waiting to be written: a message, bytes that are encoded already, or a note about dropped messages.
+// entry is one item to be written: a message, encoded bytes, or a note about dropped messages.
 type entry struct {
 	message Message
 	command []byte
@@ -17,20 +17,23 @@ type entry struct {
 	size    int64
 }
 
-// entryOverhead stands in the books for the headers and bookkeeping of one entry, so that empty messages count too.
+// entryOverhead is added to the size of each entry for headers and bookkeeping, so that empty
+// messages count too.
 const entryOverhead = 64
 
-// queue holds what one peer has not been sent yet, bounded by bytes. One goroutine takes; any may put.
+// queue holds the unsent entries of one peer, limited by size. One goroutine calls take; any
+// goroutine may call put.
 type queue struct {
 	soft, hard int64
 	filled     chan struct{} // one token when entries is not empty
-	// direct writes what goes without waiting and returns how much that was; nil for none. It is called with mu held,
-	// and only while the taking goroutine has nothing to write.
+	// direct writes as much as possible without blocking and returns the number of bytes; may
+	// be nil. It is called with mu held, and only while the taking goroutine has nothing to
+	// write.
 	direct func([]byte) int
 
 	mu      sync.Mutex
 	entries []entry // guarded by mu
-	bytes   int64   // guarded by mu: of entries and of what take gave out and done did not settle
+	bytes   int64   // guarded by mu: size of entries, and of entries between take and done
 	closed  bool    // guarded by mu
 	scratch []byte  // guarded by mu: for direct
 }
@@ -39,13 +42,13 @@ func newQueue(soft, hard int64) *queue {
 	return &queue{soft: soft, hard: hard, filled: make(chan struct{}, 1)}
 }
 
-// put appends a message. A droppable one is dropped over the soft limit, leaving a note in its place.
+// put appends a message. Above the soft limit, a droppable message is replaced by a note.
 func (q *queue) put(m Message, droppable bool) error {
 	size := m.Size() + entryOverhead
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return nil // the peer is gone: as with any message to nobody, nothing happens
+		return nil // the peer has disconnected: the message is dropped
 	}
 	if q.bytes == 0 && q.direct != nil && size <= directBelow {
 		q.putDirect(m)
@@ -58,21 +61,21 @@ func (q *queue) put(m Message, droppable bool) error {
 	return q.append(entry{message: m, size: size})
 }
 
-// directBelow is the size up to which a message to a peer that keeps up is written by whoever sends it: waking another
-// goroutine would cost more.
+// directBelow is the size below which the sending goroutine writes a message to a peer that
+// keeps up: waking another goroutine would cost more.
 const directBelow = 16 << 10
 
-// putDirect writes m at once and queues what did not go. Called with mu held and nothing queued.
+// putDirect writes m at once and queues the rest. The caller holds mu, and the queue is empty.
 func (q *queue) putDirect(m Message) {
 	q.scratch = AppendMessage(q.scratch[:0], m)
 	rest := q.scratch[q.direct(q.scratch):]
 	if len(rest) > 0 {
-		_ = q.append(entry{command: bytes.Clone(rest), size: int64(len(rest)) + entryOverhead}) // an empty queue has room
+		_ = q.append(entry{command: bytes.Clone(rest), size: int64(len(rest)) + entryOverhead}) // cannot fail: the queue is empty
 	}
 }
 
-// commandsBelow is the size of a queue up to which commands are added. Ours only answer a PING, and a peer that reads
-// what is queued knows by it that we live.
+// commandsBelow is the queue size up to which commands are added. Our commands only answer
+// PING, and a peer that reads the queued messages knows that we are alive.
 const commandsBelow = 64 << 10
 
 func (q *queue) putCommand(frame []byte) error {
@@ -84,7 +87,7 @@ func (q *queue) putCommand(frame []byte) error {
 	return q.append(entry{command: frame, size: int64(len(frame)) + entryOverhead})
 }
 
-// append is called with mu held.
+// append appends an entry. The caller holds mu.
 func (q *queue) append(e entry) error {
 	if q.bytes > 0 && q.bytes+e.size > q.hard {
 		return errQueueFull
@@ -98,7 +101,8 @@ func (q *queue) append(e entry) error {
 	return nil
 }
 
-// drop counts m in the note at the end of the queue when that is about the same request. Called with mu held.
+// drop counts m in the note at the end of the queue, if that is about the same request, or
+// appends a new note. The caller holds mu.
 func (q *queue) drop(m Message) {
 	if n := len(q.entries); n > 0 {
 		if l := q.entries[n-1].lost; l != nil && sameHead(l.First, m) {
@@ -109,9 +113,9 @@ func (q *queue) drop(m Message) {
 	}
 	first := make(Message, max(len(m)-1, 0))
 	for i := range first {
-		first[i] = bytes.Clone(m[i]) // not to hold a large neighbour in memory
+		first[i] = bytes.Clone(m[i]) // a copy, so as not to retain a large neighbour
 	}
-	// A note always fits: it is small and stands for what was over the limit.
+	// A note always fits: it is small and replaces what exceeded the limit.
 	q.entries = append(q.entries, entry{lost: &Lost{First: first, Messages: 1, Bytes: m.Size()}, size: first.Size() + entryOverhead})
 	q.bytes += first.Size() + entryOverhead
 	select {
@@ -120,8 +124,9 @@ func (q *queue) drop(m Message) {
 	}
 }
 
-// sameHead reports whether a dropped message belongs to the same request and topic as the note's first one: the frame
-// before the last two (a Jupyter message's parent header) and the first one are equal.
+// sameHead reports whether a dropped message belongs to the same request and topic as the
+// note's first one: the first frame and the third frame from the end (the parent header of a
+// Jupyter message) are equal.
 func sameHead(first, m Message) bool {
 	n := len(m)
 	if len(first) != n-1 || n < 4 {
@@ -140,7 +145,7 @@ func (q *queue) take(batch []entry, limit int64) []entry {
 	}
 	batch = append(batch, q.entries[:n]...)
 	if n == len(q.entries) {
-		clear(q.entries) // let go of what was written
+		clear(q.entries) // release what was written
 		q.entries = q.entries[:0]
 		return batch
 	}
@@ -153,7 +158,7 @@ func (q *queue) take(batch []entry, limit int64) []entry {
 	return batch
 }
 
-// done settles entries given out by take.
+// done subtracts the size of entries returned by take.
 func (q *queue) done(batch []entry) {
 	var size int64
 	for _, e := range batch {
@@ -166,14 +171,14 @@ func (q *queue) done(batch []entry) {
 	q.mu.Unlock()
 }
 
-// empty reports whether everything put has been written.
+// empty reports whether all entries have been written.
 func (q *queue) empty() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.bytes == 0
 }
 
-// close forgets what is left and makes further puts no-ops.
+// close discards the remaining entries and makes further puts no-ops.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed, q.entries, q.bytes = true, nil, 0

@@ -2,7 +2,7 @@ package zmtp
 
 import "testing"
 
-// Ensure answers to PING that a peer does not read do not pile up.
+// Ensure answers to PING that a peer does not read do not accumulate.
 func TestUnreadCommands(t *testing.T) {
 	t.Parallel()
 	q := newQueue(defaultQueueSoft, defaultQueueHard)

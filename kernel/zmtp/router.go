@@ -5,17 +5,17 @@ import (
 	"sync"
 )
 
-// Router is a ROUTER socket: messages come with their sender's identity in front, and
-// are sent to the peer whose identity stands in front (RFC 28).
+// Router is a ROUTER socket: received messages begin with the sender's identity; sent messages
+// begin with the identity of the receiver (RFC 28).
 type Router struct {
 	listener
-	in     chan Message  // nil where handle takes what comes
+	in     chan Message  // nil if handle is set
 	handle func(Message) // called with turn held
 
 	turn sync.Mutex
 
 	mu   sync.RWMutex
-	byID map[string][]*peer // guarded by mu: the newest is last
+	byID map[string][]*peer // guarded by mu: peers of an identity, newest last
 }
 
 // ListenRouter opens a ROUTER socket at tcp://HOST:PORT or ipc://PATH, to be read with Recv.
@@ -23,9 +23,9 @@ func ListenRouter(endpoint string, opt Options) (*Router, error) {
 	return listenRouter(endpoint, opt, &Router{in: make(chan Message, 64)})
 }
 
-// ServeRouter opens a ROUTER socket that calls handle with each message, one at a time, on
-// the goroutine that read it: where a message's way is short, waking another costs more than
-// handling it. Calls may begin before ServeRouter returns. handle must not close the socket.
+// ServeRouter opens a ROUTER socket that calls handle with each message, one at a time, on the
+// goroutine that read it: if handling is short, waking another goroutine would cost more. Calls
+// may begin before ServeRouter returns. handle must not close the socket.
 func ServeRouter(endpoint string, opt Options, handle func(Message)) (*Router, error) {
 	return listenRouter(endpoint, opt, &Router{handle: handle})
 }
@@ -42,10 +42,10 @@ func listenRouter(endpoint string, opt Options, r *Router) (*Router, error) {
 	return r, nil
 }
 
-// enter makes a peer reachable. One that comes under the identity of another takes its
-// place while it stays, and gives it back when it goes: a page that was reloaded leaves
-// its earlier connection half open, and clients of one session share an identity. The
-// earlier one is not closed, since a client that is would connect again at once.
+// enter makes a peer reachable. A peer with the identity of an older one receives the messages
+// until it disconnects; then the older one receives them again: a reloaded page leaves its
+// earlier connection half open, and clients of one session share an identity. The older peer is
+// not closed, because its client would reconnect at once.
 func (r *Router) enter(p *peer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,7 +77,7 @@ func (r *Router) received(p *peer, m Message) {
 	}
 }
 
-// Recv waits for the next message of a socket of ListenRouter; ErrClosed after Close.
+// Recv returns the next message of a socket of ListenRouter, or ErrClosed after Close.
 func (r *Router) Recv() (Message, error) {
 	select {
 	case m := <-r.in:
@@ -87,8 +87,8 @@ func (r *Router) Recv() (Message, error) {
 	}
 }
 
-// Send queues a message for the peer whose identity is its first frame. One to nobody
-// is dropped, as ROUTER does. It never waits.
+// Send queues a message for the peer whose identity is its first frame. As with any ROUTER, a
+// message to an unknown identity is dropped. It never blocks.
 func (r *Router) Send(m Message) {
 	if len(m) < 2 {
 		return

@@ -5,8 +5,9 @@ import (
 	"syscall"
 )
 
-// TryWrite returns a function that writes what the system takes at once and says how many
-// bytes that was, or nil where that cannot be done. An error shows at the next ordinary write.
+// TryWrite returns a function that writes as much as the system accepts without blocking and
+// returns the number of bytes, or nil if nc does not support that. An error is returned by the
+// next ordinary write.
 func TryWrite(nc net.Conn) func([]byte) int {
 	sc, ok := nc.(syscall.Conn)
 	if !ok {
@@ -19,7 +20,7 @@ func TryWrite(nc net.Conn) func([]byte) int {
 	return func(b []byte) int {
 		n := 0
 		err := rc.Write(func(fd uintptr) bool {
-			n, _ = syscall.Write(int(fd), b) // the descriptor does not block; -1 is nothing written
+			n, _ = syscall.Write(int(fd), b) // the descriptor does not block; -1: nothing written
 			return true
 		})
 		if err != nil {

@@ -6,17 +6,17 @@ import (
 	"sync"
 )
 
-// ErrUntrusted is a peer that sends more than it may before it has shown that it is trusted.
+// ErrUntrusted reports a peer that exceeded a limit before it was trusted.
 var ErrUntrusted = errors.New("zmtp: too much from a peer that is not trusted yet")
 
-// Budget bounds the memory that peers which are not trusted hold together, over all sockets whose
-// Options name it. Its methods may be called from any goroutine.
+// Budget limits the memory of all peers that are not trusted, over all sockets with this Budget
+// in their Options. Its methods are safe for concurrent use.
 type Budget struct {
 	mu   sync.Mutex
 	left int64 // guarded by mu
 }
 
-// NewBudget makes a budget of so many bytes.
+// NewBudget returns a budget of that many bytes.
 func NewBudget(bytes int64) *Budget { return &Budget{left: bytes} }
 
 func (b *Budget) take(n int64) bool {
@@ -35,21 +35,22 @@ func (b *Budget) give(n int64) {
 	b.left += n
 }
 
-// untrustedFree is what each peer may hold without a share of the budget, so that large messages
-// of strangers do not keep out a client's first small one.
+// untrustedFree is the memory that each peer may use without a share of the budget, so that
+// large messages of untrusted peers do not block a client's small first message.
 const untrustedFree = 64 << 10
 
-// allowance is what one peer holds of the message that it is sending, and of a command among its frames.
+// allowance is the memory used by one peer for the message that it is sending, and for a
+// command among its frames.
 type allowance struct {
 	trusted bool
-	most    int64 // for a message of a peer that is not trusted
+	most    int64 // limit for a message of an untrusted peer
 	budget  *Budget
 
-	held     int64 // of this message
-	reserved int64 // of the budget
+	held     int64 // bytes of this message
+	reserved int64 // bytes taken from the budget
 }
 
-// take counts n more bytes of the message, before they are allocated.
+// take counts n more bytes of the message; it is called before they are allocated.
 func (a *allowance) take(n int64) error {
 	if a.trusted {
 		return nil
@@ -60,18 +61,18 @@ func (a *allowance) take(n int64) error {
 	}
 	if more := a.held - untrustedFree - a.reserved; more > 0 {
 		if !a.budget.take(more) {
-			return fmt.Errorf("%w: such peers hold too much together", ErrUntrusted)
+			return fmt.Errorf("%w: untrusted peers use too much memory", ErrUntrusted)
 		}
 		a.reserved += more
 	}
 	return nil
 }
 
-// release forgets the message, which was handed on or given up.
+// release is called when the message was passed on or discarded.
 func (a *allowance) release() { a.releaseTo(0) }
 
-// releaseTo goes back to an earlier value of held, and gives back the share of the budget that was
-// taken since.
+// releaseTo resets held to an earlier value and returns the share of the budget that was taken
+// since.
 func (a *allowance) releaseTo(held int64) {
 	a.held = held
 	if excess := a.reserved - max(held-untrustedFree, 0); excess > 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
 
-// guardedEcho is an echo that trusts who says "key".
+// guardedEcho is an echo that trusts peers whose message is "key".
 func guardedEcho(t *testing.T, opt zmtp.Options) (*zmtp.Router, chan error) {
 	t.Helper()
 	refused := make(chan error, 1024)
@@ -23,7 +23,7 @@ func guardedEcho(t *testing.T, opt zmtp.Options) (*zmtp.Router, chan error) {
 	return echo(t, "tcp://127.0.0.1:0", opt), refused
 }
 
-// begin sends the head of a frame of size bytes, and so many bytes of its body.
+// begin sends the header of a frame of size bytes, and the first body bytes.
 func begin(t *testing.T, addr net.Addr, size, body int) net.Conn {
 	t.Helper()
 	nc := raw(t, addr)
@@ -34,12 +34,12 @@ func begin(t *testing.T, addr net.Addr, size, body int) net.Conn {
 	return nc
 }
 
-// Ensure a peer may send little until it is trusted, and much afterwards.
+// Ensure a peer may send little before it is trusted, and much afterwards.
 func TestUntrustedMessage(t *testing.T) {
 	t.Parallel()
 	r, refused := guardedEcho(t, zmtp.Options{MaxUntrusted: 1 << 20})
 	nc := begin(t, r.Addr(), 2<<20, 1<<20)
-	if b, _ := io.ReadAll(nc); len(b) > 0 { // reset or end: it is closed
+	if b, _ := io.ReadAll(nc); len(b) > 0 { // reset or end: the connection is closed
 		t.Errorf("answered %q", b)
 	}
 	if err := <-refused; !errors.Is(err, zmtp.ErrUntrusted) {
@@ -62,8 +62,8 @@ func TestUntrustedMessage(t *testing.T) {
 	}
 }
 
-// Ensure peers that are not trusted hold no more than the budget together, that a client's small
-// first message passes beside them, and that what they held is free again when they are gone.
+// Ensure untrusted peers together use no more than the budget, that a client's small first
+// message is still accepted, and that the budget is released when they disconnect.
 func TestUntrustedSum(t *testing.T) {
 	t.Parallel()
 	r, refused := guardedEcho(t, zmtp.Options{Untrusted: zmtp.NewBudget(3 << 20)})
@@ -77,15 +77,15 @@ func TestUntrustedSum(t *testing.T) {
 			t.Errorf("refused: %v", err)
 		}
 	case <-time.After(patience):
-		t.Error("ten strangers hold more than the budget")
+		t.Error("ten untrusted peers use more than the budget")
 	}
-	roundTrip(t, r.Addr(), "key", "beside strangers")
+	roundTrip(t, r.Addr(), "key", "with untrusted peers connected")
 	for _, nc := range strangers {
 		_ = nc.Close() // a test's client
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		nc := begin(t, r.Addr(), 2, 0)
-		_ = nc.Close() // only to let the server see the others' ends
+		_ = nc.Close() // only to see the others' connections end
 		d := zmq.NewDealer(t.Context(), zmq.WithTimeout(time.Second), zmq.WithDialerMaxRetries(0))
 		err := d.Dial("tcp://" + r.Addr().String())
 		if err == nil {
@@ -99,12 +99,13 @@ func TestUntrustedSum(t *testing.T) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("the budget is not given back: %v", err)
+			t.Fatalf("the budget is not released: %v", err)
 		}
 	}
 }
 
-// Ensure a peer that has us echo and does not read is given up when its queue is full.
+// Ensure a peer that sends messages to an echo and does not read is disconnected when its queue
+// is full.
 func TestUnreadEcho(t *testing.T) {
 	t.Parallel()
 	r := echo(t, "tcp://127.0.0.1:0", zmtp.Options{QueueHard: 128 << 10})

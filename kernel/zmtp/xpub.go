@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// XPub is an XPUB socket: what is sent goes to every peer that subscribed to a prefix
-// of its first frame, and subscriptions are told (RFC 29).
+// XPub is an XPUB socket: a message is sent to every peer that subscribed to a prefix of its
+// first frame, and subscriptions are reported (RFC 29).
 type XPub struct {
 	listener
 	subscribed func(topic []byte)
@@ -15,9 +15,9 @@ type XPub struct {
 	subs map[*peer]struct{} // guarded by mu
 }
 
-// ListenXPub opens an XPUB socket at tcp://HOST:PORT or ipc://PATH. subscribed, which
-// may be nil, is called for each new subscription on the peer's own goroutine, once
-// what is sent to the topic reaches the peer.
+// ListenXPub opens an XPUB socket at tcp://HOST:PORT or ipc://PATH. subscribed, which may be
+// nil, is called for each new subscription on the peer's goroutine, once messages of the topic
+// are sent to the peer.
 func ListenXPub(endpoint string, opt Options, subscribed func(topic []byte)) (*XPub, error) {
 	x := &XPub{subs: map[*peer]struct{}{}, subscribed: subscribed}
 	x.listener = listener{
@@ -42,8 +42,8 @@ func (x *XPub) leave(p *peer) {
 	delete(x.subs, p)
 }
 
-// received takes a subscription: one byte, 1 or 0, and the topic. Anything else a
-// subscriber sends is nothing to a kernel.
+// received processes a subscription: one byte, 1 or 0, and the topic. It ignores any other
+// message.
 func (x *XPub) received(p *peer, m Message) {
 	if len(m) != 1 || len(m[0]) == 0 || m[0][0] > 1 {
 		return
@@ -72,7 +72,7 @@ func (x *XPub) received(p *peer, m Message) {
 	}
 }
 
-// maxTopics and maxTopicBytes bound what one subscriber may make us remember.
+// maxTopics and maxTopicBytes limit the subscriptions of one peer.
 const (
 	maxTopics     = 1024
 	maxTopicBytes = 64 << 10
@@ -92,8 +92,8 @@ func (p *peer) wants(topic []byte) bool {
 	return false
 }
 
-// Send queues a message for its subscribers. A droppable one is replaced by a note for
-// those whose queue is over its soft limit. It never waits.
+// Send queues a message for its subscribers. For peers whose queue is above its soft limit, a
+// droppable message is replaced by a note. It never blocks.
 func (x *XPub) Send(m Message, droppable bool) {
 	if len(m) == 0 {
 		return

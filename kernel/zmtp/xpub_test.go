@@ -12,8 +12,8 @@ import (
 	"github.com/tfcluster/tfcluster/kernel/zmtp"
 )
 
-// Ensure a subscriber that does not read loses only what may be lost, with a note, and
-// others lose nothing.
+// Ensure a subscriber that does not read loses only droppable messages, and gets a note, and
+// that others lose nothing.
 func TestSlowSubscriber(t *testing.T) {
 	t.Parallel()
 	note := func(l zmtp.Lost) zmtp.Message {
@@ -50,7 +50,7 @@ func TestSlowSubscriber(t *testing.T) {
 	}
 }
 
-// count reads two-frame messages until the end.
+// count reads two-frame messages until EOF.
 func count(r io.Reader, counts map[string]int) error {
 	frame := func() ([]byte, error) {
 		h := make([]byte, 2)
@@ -84,7 +84,7 @@ func count(r io.Reader, counts map[string]int) error {
 	}
 }
 
-// Ensure subscriptions filter, can be taken back, and Close lets the last message out.
+// Ensure subscriptions filter and can be cancelled, and that Close delivers the last message.
 func TestXPubWithAnotherImplementation(t *testing.T) {
 	t.Parallel()
 	subscribed := make(chan string, 4)

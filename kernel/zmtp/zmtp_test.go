@@ -20,7 +20,7 @@ import (
 
 const patience = 20 * time.Second
 
-// echo is a ROUTER that sends back what it gets.
+// echo is a ROUTER that sends back each message.
 func echo(t *testing.T, endpoint string, opt zmtp.Options) *zmtp.Router {
 	t.Helper()
 	r, err := zmtp.ListenRouter(endpoint, opt)
@@ -46,7 +46,7 @@ func echo(t *testing.T, endpoint string, opt zmtp.Options) *zmtp.Router {
 	return r
 }
 
-// raw is a peer that speaks bytes.
+// raw connects and returns the plain connection.
 func raw(t *testing.T, addr net.Addr) net.Conn {
 	t.Helper()
 	nc, err := net.Dial(addr.Network(), addr.String())
@@ -60,7 +60,7 @@ func raw(t *testing.T, addr net.Addr) net.Conn {
 	return nc
 }
 
-// shake makes the handshake of a socket type.
+// shake performs the handshake of a socket type.
 func shake(t *testing.T, nc net.Conn, kind string) {
 	t.Helper()
 	g := make([]byte, 64)
@@ -79,7 +79,7 @@ func shake(t *testing.T, nc net.Conn, kind string) {
 	}
 }
 
-// roundTrip asks an echo through another implementation.
+// roundTrip sends a message to an echo with another implementation of ZeroMQ.
 func roundTrip(t *testing.T, addr net.Addr, frames ...string) {
 	t.Helper()
 	d := zmq.NewDealer(t.Context(), zmq.WithTimeout(patience))
@@ -105,7 +105,7 @@ func roundTrip(t *testing.T, addr net.Addr, frames ...string) {
 	}
 }
 
-// Ensure frames of every size survive, over both transports.
+// Ensure frames of every size are transferred, over both transports.
 func TestRouterEcho(t *testing.T) {
 	t.Parallel()
 	for _, endpoint := range []string{"tcp://127.0.0.1:0", "ipc://" + filepath.Join(t.TempDir(), "s")} {
@@ -114,7 +114,7 @@ func TestRouterEcho(t *testing.T) {
 	}
 }
 
-// Ensure a peer that connects and says nothing delays nobody, and is turned away.
+// Ensure a peer that connects and sends nothing delays no other peer, and is disconnected.
 func TestSilentPeer(t *testing.T) {
 	t.Parallel()
 	refused := make(chan error, 8)
@@ -122,16 +122,16 @@ func TestSilentPeer(t *testing.T) {
 		HandshakeTimeout: 300 * time.Millisecond, Refused: func(_ string, err error) { refused <- err },
 	})
 	silent := raw(t, r.Addr())
-	roundTrip(t, r.Addr(), "beside a silent peer")
+	roundTrip(t, r.Addr(), "with a silent peer connected")
 	if _, err := io.ReadAll(silent); err != nil {
 		t.Errorf("the silent peer is not closed: %v", err)
 	}
 	if err := <-refused; err == nil {
-		t.Error("it was refused without a reason")
+		t.Error("it was rejected without a reason")
 	}
 }
 
-// Ensure a peer that breaks the protocol is closed, and only that one.
+// Ensure a peer that violates the protocol is disconnected, and only that one.
 func TestBrokenPeers(t *testing.T) {
 	t.Parallel()
 	long := binary.BigEndian.AppendUint64([]byte{2}, 1<<62)
@@ -155,7 +155,7 @@ func TestBrokenPeers(t *testing.T) {
 			if _, err := nc.Write(tt.send); err != nil {
 				t.Fatal(err)
 			}
-			if b, _ := io.ReadAll(nc); len(b) > 0 { // reset or end: it is closed
+			if b, _ := io.ReadAll(nc); len(b) > 0 { // reset or end: the connection is closed
 				t.Errorf("answered %q", b)
 			}
 			roundTrip(t, r.Addr(), "others")
@@ -163,7 +163,7 @@ func TestBrokenPeers(t *testing.T) {
 	}
 }
 
-// Ensure a length that was only claimed is not allocated.
+// Ensure memory is not allocated by a claimed length.
 func TestForgedLengthAllocatesLittle(t *testing.T) {
 	r := echo(t, "tcp://127.0.0.1:0", zmtp.Options{})
 	var peers []net.Conn
@@ -175,27 +175,27 @@ func TestForgedLengthAllocatesLittle(t *testing.T) {
 		}
 		peers = append(peers, nc)
 	}
-	roundTrip(t, r.Addr(), "beside 64 GiB that never come")
+	roundTrip(t, r.Addr(), "with 64 GiB announced by others")
 	for _, nc := range peers {
 		_ = nc.Close() // a test's client
 	}
 }
 
-// Ensure the wrong kind of socket and the wrong mechanism are refused.
+// Ensure the wrong socket type and the wrong mechanism are rejected.
 func TestRefusedHandshake(t *testing.T) {
 	t.Parallel()
 	r := echo(t, "tcp://127.0.0.1:0", zmtp.Options{})
 	nc := raw(t, r.Addr())
 	shake(t, nc, "SUB")
 	if b, _ := io.ReadAll(nc); !bytes.Contains(b, []byte("ERROR")) {
-		t.Errorf("a SUB at a ROUTER was told %q", b)
+		t.Errorf("a SUB at a ROUTER received %q", b)
 	}
 	nc = raw(t, r.Addr())
 	if _, err := nc.Write([]byte("GET / HTTP/1.1\r\n\r\n")); err != nil {
 		t.Fatal(err)
 	}
 	if b, _ := io.ReadAll(nc); len(b) > 64 {
-		t.Errorf("a browser was told %q", b)
+		t.Errorf("a browser received %q", b)
 	}
 }
 
@@ -214,7 +214,7 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// Ensure a peer that does not read its replies holds up nobody, and is given up when
+// Ensure a peer that does not read its replies delays no other peer, and is disconnected when
 // its queue is full.
 func TestStalledReader(t *testing.T) {
 	t.Parallel()
@@ -230,17 +230,17 @@ func TestStalledReader(t *testing.T) {
 	frame := append(binary.BigEndian.AppendUint64([]byte{2}, 1<<19), make([]byte, 1<<19)...)
 	for {
 		if _, err := nc.Write(frame); err != nil {
-			break // given up, as it must be
+			break // disconnected, as expected
 		}
 	}
 	if err := <-refused; err == nil {
-		t.Error("given up without a reason")
+		t.Error("disconnected without a reason")
 	}
 	roundTrip(t, r.Addr(), "others")
 }
 
-// Ensure two peers under one identity: the newer gets the messages, and the older again
-// once the newer went.
+// Ensure that of two peers with one identity the newer gets the messages, and the older one
+// again after the newer has disconnected.
 func TestSameIdentity(t *testing.T) {
 	t.Parallel()
 	r, err := zmtp.ListenRouter("tcp://127.0.0.1:0", zmtp.Options{})
@@ -286,11 +286,11 @@ func TestSameIdentity(t *testing.T) {
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
-	t.Error("the older peer gets nothing")
+	t.Error("the older peer receives nothing")
 }
 
-// Ensure libzmq, in its current protocol version, is understood: REQ at a ROUTER, SUB
-// at an XPUB, its own heartbeats, and a message of 64 MiB.
+// Ensure interoperability with libzmq in its current protocol version: REQ at a ROUTER, SUB at
+// an XPUB, heartbeats, and a message of 64 MiB.
 func TestInteropPyzmq(t *testing.T) {
 	t.Parallel()
 	python := findPython(t)

@@ -1,6 +1,6 @@
-"""What a notebook does beyond the protocol suite, driven through jupyter_client against $KERNEL.
+"""Notebook features that the protocol suite does not cover, driven through jupyter_client against $KERNEL.
 
-Each test must pass on plain ipykernel and on a kernel that stands before it.
+Each test must pass on plain ipykernel and on this kernel.
 """
 
 import os
@@ -17,7 +17,7 @@ PATIENCE = 30
 
 
 class Features(unittest.TestCase):
-    """One kernel for all tests."""
+    """Tests on one shared kernel."""
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -26,12 +26,12 @@ class Features(unittest.TestCase):
 
     @classmethod
     def tearDownClass(cls) -> None:
-        """End it."""
+        """End the kernel."""
         cls.kc.stop_channels()
         cls.km.shutdown_kernel()
 
     def outputs(self, msg_id: str) -> list[dict[str, Any]]:
-        """Take IOPub up to the idle of a request."""
+        """Return the IOPub messages up to the idle of a request."""
         got = []
         while True:
             m = self.kc.get_iopub_msg(timeout=PATIENCE)
@@ -42,25 +42,25 @@ class Features(unittest.TestCase):
             got.append(m)
 
     def reply(self, msg_id: str) -> dict[str, Any]:
-        """Take the reply to a request."""
+        """Return the reply to a request."""
         while True:
             m = self.kc.get_shell_msg(timeout=PATIENCE)
             if m["parent_header"].get("msg_id") == msg_id:
                 return m
 
     def run_cell(self, code: str, **options: Any) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Run a cell to its end."""
+        """Run a cell and wait for its end."""
         msg_id = self.kc.execute(code, **options)
         return self.reply(msg_id)["content"], self.outputs(msg_id)
 
     def text(self, code: str) -> str:
-        """Run a cell and give what it printed."""
+        """Run a cell and return its output."""
         reply, out = self.run_cell(code)
         self.assertEqual(reply["status"], "ok", reply)
         return "".join(m["content"]["text"] for m in out if m["msg_type"] == "stream")
 
     def control(self, msg_type: str, content: dict[str, Any]) -> dict[str, Any]:
-        """Ask on control."""
+        """Send a request on control and return the reply."""
         m = self.kc.session.msg(msg_type, content)
         self.kc.control_channel.send(m)
         while True:
@@ -69,7 +69,7 @@ class Features(unittest.TestCase):
                 return r["content"]
 
     def test_widget(self) -> None:
-        """A slider's comm works both ways."""
+        """A slider's comm works in both directions."""
         try:
             import ipywidgets  # noqa: F401
         except ImportError:
@@ -84,24 +84,24 @@ class Features(unittest.TestCase):
         self.assertEqual(self.text("print(s.value)"), "42\n")
 
     def test_binary_buffers(self) -> None:
-        """Buffers of megabytes pass."""
+        """Buffers of megabytes are transferred."""
         code = "from ipykernel.comm import Comm; Comm(target_name='t').send({}, buffers=[b'\\x00' * 3_000_000])"
         _, out = self.run_cell(code)
         self.assertEqual([len(b) for m in out if m["msg_type"] == "comm_msg" for b in m["buffers"]], [3_000_000])
 
     def test_big_messages(self) -> None:
-        """Tens of megabytes pass in both directions."""
+        """Tens of megabytes are transferred in both directions."""
         _, out = self.run_cell("display({'text/plain': 'x' * 30_000_000}, raw=True)")
         shown = [m for m in out if m["msg_type"] == "display_data"]
         self.assertEqual(len(shown[0]["content"]["data"]["text/plain"]), 30_000_000)
         self.assertEqual(self.text("y = '%s'\nprint(len(y))" % ("z" * 12_000_000)), "12000000\n")
 
     def test_many_lines(self) -> None:
-        """A flood of lines loses none, and its idle comes."""
+        """A flood of lines loses none, and its idle arrives."""
         self.assertEqual(self.text("for i in range(50_000): print('line', i)").count("\n"), 50_000)
 
     def test_input(self) -> None:
-        """A question is asked and answered."""
+        """Input is requested and answered."""
         msg_id = self.kc.execute("print(input('name? '))", allow_stdin=True)
         self.assertEqual(self.kc.get_stdin_msg(timeout=PATIENCE)["content"]["prompt"], "name? ")
         self.kc.input("Ada")
@@ -110,14 +110,14 @@ class Features(unittest.TestCase):
         self.reply(msg_id)
 
     def test_abort(self) -> None:
-        """What is queued behind an error is aborted, and what follows is not."""
+        """Cells queued after an error are aborted, later cells are not."""
         ids = [self.kc.execute(c) for c in ("import time; time.sleep(.3); 1/0", "1", "2")]
         self.assertEqual([self.reply(i)["content"]["status"] for i in ids], ["error", "aborted", "aborted"])
         self.outputs(ids[-1])
         self.assertEqual(self.text("print('on')"), "on\n")
 
     def test_interrupt(self) -> None:
-        """A sleeping cell is interrupted; an idle kernel does not mind."""
+        """A sleeping cell is interrupted; an interrupt of an idle kernel has no effect."""
         msg_id = self.kc.execute("print('up', flush=True)\nimport time; time.sleep(60)")
         while self.kc.get_iopub_msg(timeout=PATIENCE)["msg_type"] != "stream":
             pass
@@ -125,11 +125,11 @@ class Features(unittest.TestCase):
         self.assertEqual(self.reply(msg_id)["content"]["ename"], "KeyboardInterrupt")
         self.outputs(msg_id)
         self.km.interrupt_kernel()
-        time.sleep(0.3)  # signals and messages come by different ways: on a busy machine one may overtake the other
+        time.sleep(0.3)  # on a busy machine a signal may overtake a message
         self.assertEqual(self.text("print('alive')"), "alive\n")
 
     def test_debugger(self) -> None:
-        """A breakpoint stops a cell, and it goes on."""
+        """A breakpoint stops a cell, which then continues."""
         seq = iter(range(1, 100))
 
         def debug(command: str, **arguments: Any) -> dict[str, Any]:
@@ -150,12 +150,12 @@ class Features(unittest.TestCase):
                 stopped = m["content"]["body"]["threadId"]
         debug("continue", threadId=stopped)
         streams = [m["content"]["text"] for m in self.outputs(msg_id) if m["msg_type"] == "stream"]
-        self.assertIn("3\n", "".join(streams))  # ipykernel may cut a line in two
+        self.assertIn("3\n", "".join(streams))  # ipykernel may split a line
         self.reply(msg_id)
         debug("disconnect", restart=False, terminateDebuggee=False)
 
     def test_second_client(self) -> None:
-        """Another client gets its own replies; one that comes back gets them once."""
+        """A second client gets only its replies; one that reconnects gets each once."""
         other = self.km.client(session=Session(key=self.km.session.key))
         other.start_channels()
         other.wait_for_ready(timeout=PATIENCE)
@@ -172,7 +172,7 @@ class Features(unittest.TestCase):
         again.stop_channels()
 
     def test_heartbeat(self) -> None:
-        """The heart beats while a cell runs."""
+        """Heartbeats are answered while a cell runs."""
         msg_id = self.kc.execute("import time; time.sleep(1)")
         time.sleep(0.3)
         self.assertTrue(self.kc.hb_channel.is_beating())
@@ -180,7 +180,7 @@ class Features(unittest.TestCase):
         self.reply(msg_id)
 
     def test_zz_restart(self) -> None:
-        """Restart gives a fresh kernel and leaves no process of the old one."""
+        """Restart starts a new kernel and leaves no process of the old one."""
         self.run_cell("x = 1")
         old = int(self.text("import os; print(os.getpid())"))
         self.km.restart_kernel()

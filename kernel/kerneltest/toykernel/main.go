@@ -1,5 +1,5 @@
-// Command toykernel is a kernel with the toy Interceptor, to be tried by clients:
-// toykernel CONNECTION_FILE PYTHON.
+// Command toykernel is a kernel with the toy Interceptor, for tests: toykernel CONNECTION_FILE
+// PYTHON.
 package main
 
 import (

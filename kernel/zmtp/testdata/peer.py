@@ -6,7 +6,7 @@ import zmq
 
 
 def main(router: str, xpub: str) -> None:
-    """Fail by an exception where an answer is missing or wrong."""
+    """Raise an exception if an answer is missing or wrong."""
     context = zmq.Context()
     context.setsockopt(zmq.RCVTIMEO, 20_000)
     context.setsockopt(zmq.LINGER, 0)
@@ -33,7 +33,7 @@ def main(router: str, xpub: str) -> None:
     sub.subscribe(b"topic.")
     assert sub.recv_multipart() == [b"topic.x", b"news"]
     sub.unsubscribe(b"topic.")
-    while sub.poll(200):  # what was on its way
+    while sub.poll(200):  # messages still in transit
         sub.recv_multipart()
 
 
