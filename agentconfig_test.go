@@ -24,7 +24,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
 )
 
-// configFileVar names the file to which an agent that a test starts writes its configuration, instead of running.
+// configFileVar names the file to which an agent that a test starts writes its configuration, instead of
+// running.
 const configFileVar = "TFCLUSTER_TEST_AGENT_CONFIG"
 
 func writeAgentConfig(path string, args []string) int {
@@ -45,7 +46,8 @@ func writeAgentConfig(path string, args []string) int {
 	return 0
 }
 
-// TestAgentConfig: an agent gets the driver's configuration and its backend's settings, however they are transferred.
+// TestAgentConfig: an agent gets the driver's configuration and its backend's settings, however they are
+// transferred.
 func TestAgentConfig(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

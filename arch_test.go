@@ -20,8 +20,8 @@ import (
 
 const module = "github.com/tfcluster/tfcluster"
 
-// mayImport lists, for each part, which other parts it may import; main may import all. A part is a folder with
-// everything below it; the longest match counts.
+// mayImport lists, for each part, which other parts it may import; main may import all. A part is a folder
+// with everything below it; the longest match counts.
 var mayImport = map[string][]string{
 	"kernel":                     {"cluster/unixsock"},
 	"magics":                     {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "magics/verbs", "cluster", "cluster/client", "cluster/clusterpb"},
@@ -154,8 +154,8 @@ var otherMeanings = map[string]bool{
 	"magics/verbs/spark.go": true, // the notebook's variable
 }
 
-// TestEngineNames: everything specific to an engine is in its cluster.Engine. No code outside of the backends contains
-// an engine's name.
+// TestEngineNames: everything specific to an engine is in its cluster.Engine. No code outside of the
+// backends contains an engine's name.
 func TestEngineNames(t *testing.T) {
 	t.Parallel()
 	engines := engines(nil)

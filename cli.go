@@ -17,8 +17,8 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// runShell runs a verb from a shell, with the same session, options and messages as in a notebook, and shows its output
-// on a terminal.
+// runShell runs a verb from a shell, with the same session, options and messages as in a notebook, and
+// shows its output on a terminal.
 func runShell(ctx context.Context, args []string) int {
 	program, err := os.Executable()
 	if err != nil {
@@ -73,8 +73,8 @@ func runShell(ctx context.Context, args []string) int {
 // interruptedCode is the exit code after an interrupt: 128 + SIGINT.
 const interruptedCode = 130
 
-// terminal shows a verb's output in a shell: displays as plain text, which is updated in place on a terminal; otherwise
-// only a display's final text is written.
+// terminal shows a verb's output in a shell: displays as plain text, which is updated in place on a
+// terminal; otherwise only a display's final text is written.
 type terminal struct {
 	out, err   io.Writer
 	tty        bool

@@ -24,8 +24,8 @@ import (
 	"github.com/tfcluster/tfcluster/tensorboard/events"
 )
 
-// runMaster is `tfcluster appmaster`: the driver as a managed ApplicationMaster of YARN. All its input is in its
-// container, and all its files are below the container's folder.
+// runMaster is `tfcluster appmaster`: the driver as a managed ApplicationMaster of YARN. All its input is
+// in its container, and all its files are below the container's folder.
 func runMaster(ctx context.Context, _ []string) error {
 	dir, err := os.Getwd()
 	if err == nil {
@@ -72,12 +72,12 @@ func runDriver(ctx context.Context, _ []string) error {
 	}, os.Stdin, os.NewFile(3, "word"))
 }
 
-// agentGC lets an agent's heap of a few MB grow to eight before a collection: with Go's minimum of four, a collection
-// would run during each executor's start.
+// agentGC lets an agent's heap of a few MB grow to eight before a collection: with Go's minimum of four, a
+// collection would run during each executor's start.
 const agentGC = 200
 
-// runAgent is `tfcluster agent`. It reads its configuration from standard input or, in a YARN container, from the
-// container's credentials.
+// runAgent is `tfcluster agent`. It reads its configuration from standard input or, in a YARN container,
+// from the container's credentials.
 func runAgent(ctx context.Context, args []string) error {
 	debug.SetGCPercent(agentGC)
 	config, err := agentConfig(args)

@@ -19,8 +19,8 @@ import (
 
 // This file alone imports the backends: it contains everything that the program needs of an engine.
 
-// engines returns the engines that --backend names. attempt is the managed ApplicationMaster's attempt that this process
-// is, or nil.
+// engines returns the engines that --backend names. attempt is the managed ApplicationMaster's attempt that
+// this process is, or nil.
 func engines(attempt *yarn.Attempt) cluster.Engines {
 	return cluster.Engines{local.Engine(gpu.Inventory), spark.Engine(python.Extract), yarn.Engine(attempt)}
 }
@@ -30,8 +30,8 @@ func openAttempt(ctx context.Context, dir string) (*yarn.Attempt, error) {
 	return yarn.OpenAttempt(ctx, dir, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
 
-// agentConfig reads an agent's configuration from its YARN container, or from standard input, to which the backend
-// writes it.
+// agentConfig reads an agent's configuration from its YARN container, or from standard input, to which the
+// backend writes it.
 func agentConfig(args []string) (*clusterpb.AgentConfig, error) {
 	if slices.Contains(args, yarn.AgentCommand) {
 		return yarn.ContainerConfig()

@@ -15,7 +15,8 @@ Setting up:
   version      this program's version
 `
 
-// help handles all requests for help, which are no errors. answered is false if the arguments are not such a request.
+// help handles all requests for help, which are no errors. answered is false if the arguments are not such
+// a request.
 func help(ctx context.Context, args []string) (code int, answered bool) {
 	verb, forHelp := args[0], len(args) > 1 && isHelp(args[1])
 	switch {

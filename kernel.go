@@ -87,8 +87,8 @@ func newNotebook(ctx context.Context, connectionFile, interpreter string) (*note
 	return &notebook{session: s, gate: gate, path: path, binary: binary, ctx: ctx}, nil
 }
 
-// sessionOptions returns the options of a notebook's session. TensorBoard runs in the notebook's Python environment,
-// unless another one is set.
+// sessionOptions returns the options of a notebook's session. TensorBoard runs in the notebook's Python
+// environment, unless another one is set.
 func sessionOptions(connectionFile, interpreter string) (session.Options, error) {
 	binary, err := os.Executable()
 	if err != nil {

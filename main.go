@@ -21,9 +21,9 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:]))
 }
 
-// keepDescriptors prevents processes that outlive this one from inheriting the caller's open files: a driver started
-// under flock(1) would hold the lock as long as the cluster lives. Linux before 5.11 has no close_range; there the
-// files are inherited.
+// keepDescriptors prevents processes that outlive this one from inheriting the caller's open files: a
+// driver started under flock(1) would hold the lock as long as the cluster lives. Linux before 5.11 has no
+// close_range; there the files are inherited.
 func keepDescriptors() {
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 }

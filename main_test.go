@@ -132,8 +132,8 @@ func TestWorkingDirectoryIsNoLibrary(t *testing.T) {
 	}
 }
 
-// TestShellPython: tasks started from a shell use the Python of the install, unless an environment variable or an active
-// environment overrides it.
+// TestShellPython: tasks started from a shell use the Python of the install, unless an environment variable
+// or an active environment overrides it.
 func TestShellPython(t *testing.T) {
 	const board = "/board/python"
 	for _, key := range []string{"HOME", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "XDG_DATA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX", "TFCLUSTER_PYTHON", "TFCLUSTER_TENSORBOARD_PYTHON"} {
@@ -184,8 +184,8 @@ func TestKeepDescriptors(t *testing.T) {
 	}
 }
 
-// TestGuardBeginsEarly: a guard, of which each executor has one, runs before packages that it does not need are
-// initialised. See package forking.
+// TestGuardBeginsEarly: a guard, of which each executor has one, runs before packages that it does not need
+// are initialised. See package forking.
 func TestGuardBeginsEarly(t *testing.T) {
 	t.Parallel()
 	_, inits, code := program(t, "", []string{"GODEBUG=inittrace=1"}, "guard", "true")

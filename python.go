@@ -11,8 +11,8 @@ import (
 	jupyterext "github.com/tfcluster/tfcluster/jupyter-ext"
 )
 
-// pythonCommand returns a command that runs a script. It does not import modules from the working directory, where a
-// file may have the name of a library.
+// pythonCommand returns a command that runs a script. It does not import modules from the working
+// directory, where a file may have the name of a library.
 func pythonCommand(interpreter, script string) *exec.Cmd {
 	cmd := exec.Command(interpreter, "-c", script)
 	cmd.Env = append(os.Environ(), "PYTHONSAFEPATH=1")
@@ -30,8 +30,8 @@ func findPython() string {
 	return "python3"
 }
 
-// shellPython returns the interpreters of tasks and of TensorBoard for a shell: those of the environment variables, or
-// the active Python environment; otherwise those of the installed kernelspec, or python3.
+// shellPython returns the interpreters of tasks and of TensorBoard for a shell: those of the environment
+// variables, or the active Python environment; otherwise those of the installed kernelspec, or python3.
 func shellPython() (tasks, tensorboard string) {
 	tasks, tensorboard = os.Getenv("TFCLUSTER_PYTHON"), os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON")
 	if tasks == "" && cmp.Or(os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")) != "" {

@@ -54,15 +54,16 @@ func UserTarget() (Target, error) {
 	return t, nil
 }
 
-// PrefixTarget returns the folders of a Jupyter that is installed below dir (Python's sys.prefix); any Jupyter reads
-// those of /usr/local.
+// PrefixTarget returns the folders of a Jupyter that is installed below dir (Python's sys.prefix); any
+// Jupyter reads those of /usr/local.
 func PrefixTarget(dir string) Target {
 	return Target{Data: filepath.Join(dir, "share", "jupyter"), Config: filepath.Join(dir, "etc", "jupyter")}
 }
 
-// Install writes the extension, the kernelspec and the server's entry, and replaces those of an earlier install. binary
-// is the absolute path of tfcluster, kernelJSON the content of kernel.json. A running JupyterLab shows the kernel and the
-// extension after the page is reloaded; for the entry the server must be restarted.
+// Install writes the extension, the kernelspec and the server's entry, and replaces those of an earlier
+// install. binary is the absolute path of tfcluster, kernelJSON the content of kernel.json. A running
+// JupyterLab shows the kernel and the extension after the page is reloaded; for the entry the server must
+// be restarted.
 func (t Target) Install(binary string, kernelJSON []byte) error {
 	if !filepath.IsAbs(binary) {
 		return fmt.Errorf("install into Jupyter: the path of tfcluster must be absolute, not %q", binary)
@@ -123,8 +124,8 @@ func (t Target) removeStaging() error {
 	return nil
 }
 
-// replaceFolder replaces a folder of the data folder: fill writes the new one in a staging folder, which Jupyter does not
-// read, and the new one is then renamed.
+// replaceFolder replaces a folder of the data folder: fill writes the new one in a staging folder, which
+// Jupyter does not read, and the new one is then renamed.
 func (t Target) replaceFolder(name string, fill func(dir string) error) error {
 	final := filepath.Join(t.Data, name)
 	if err := os.MkdirAll(filepath.Dir(final), 0o755); err != nil {

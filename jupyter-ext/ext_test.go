@@ -245,7 +245,8 @@ func names(of map[string]string) []string {
 	return all
 }
 
-// TestLockHoldsNoAddresses: the lock file has no registry's addresses, since users may have different registries.
+// TestLockHoldsNoAddresses: the lock file has no registry's addresses, since users may have different
+// registries.
 func TestLockHoldsNoAddresses(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("package-lock.json")

@@ -14,9 +14,10 @@ import (
 // serverConfig is a folder with Jupyter server's configuration.
 //
 // The server reads ServerProxy.servers from its configuration files only, not from the folder
-// jupyter_server_config.d, which is for lists of extensions. A JSON value replaces those of folders with lower
-// precedence, including the system's entries; update() in Python adds to them. So the entry is written to a marked block
-// of the Python file, and also to the JSON file if that has servers, which would hide the block.
+// jupyter_server_config.d, which is for lists of extensions. A JSON value replaces those of folders with
+// lower precedence, including the system's entries; update() in Python adds to them. So the entry is
+// written to a marked block of the Python file, and also to the JSON file if that has servers, which would
+// hide the block.
 type serverConfig struct{ dir string }
 
 const (
@@ -152,7 +153,8 @@ func unmarshalOptional(raw json.RawMessage, v any) error {
 	return json.Unmarshal(raw, v)
 }
 
-// replaceFile replaces a file by renaming a temporary one. It follows a symbolic link and keeps the file's mode.
+// replaceFile replaces a file by renaming a temporary one. It follows a symbolic link and keeps the file's
+// mode.
 func replaceFile(path string, data []byte) error {
 	mode := fs.FileMode(0o644)
 	if real, err := filepath.EvalSymlinks(path); err == nil {

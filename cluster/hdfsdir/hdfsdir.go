@@ -1,5 +1,5 @@
-// Package hdfsdir connects the driver, and readers of a cluster's results, to a directory on HDFS. It also returns the
-// Hadoop configuration for tasks.
+// Package hdfsdir connects the driver, and readers of a cluster's results, to a directory on HDFS. It also
+// returns the Hadoop configuration for tasks.
 package hdfsdir
 
 import (
@@ -24,16 +24,16 @@ func (h fileSystem) Open(ctx context.Context, name string) (io.ReadCloser, error
 	return h.FS.Open(ctx, name)
 }
 
-// How long an operation is retried while HDFS is unreachable: reads, for which a user waits, and writes, which are repeated
-// later.
+// How long an operation is retried while HDFS is unreachable: reads, for which a user waits, and writes,
+// which are repeated later.
 const (
 	readRetry  = 3 * time.Second
 	writeRetry = 5 * time.Second
 	writeStall = 10 * time.Second
 )
 
-// Open returns the file system of a --dir that is a URI, or a path below the user's home on HDFS, with the configuration
-// and the user of the environment.
+// Open returns the file system of a --dir that is a URI, or a path below the user's home on HDFS, with the
+// configuration and the user of the environment.
 func Open(dir string) (driver.Elsewhere, error) { return OpenAs(dir, "", "") }
 
 // OpenAs is like Open with another configuration and another user, unless they are "".
@@ -78,8 +78,8 @@ var clientProperties = []string{
 	"dfs.data.transfer.protection", "dfs.encrypt.data.transfer", "hadoop.security.authentication",
 }
 
-// Configuration returns this host's configuration for programs and agents. Without one, a directory on HDFS determines the
-// default file system.
+// Configuration returns this host's configuration for programs and agents. Without one, a directory on HDFS
+// determines the default file system.
 func Configuration(dir string) (driver.Hadoop, error) {
 	conf, err := hadoopconf.FromEnvironment()
 	if errors.Is(err, hadoopconf.ErrNone) {

@@ -13,7 +13,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// start starts an agent in a new session: it outlives the driver by the orphan grace period and the idle timeout.
+// start starts an agent in a new session: it outlives the driver by the orphan grace period and the idle
+// timeout.
 func (a *allocation) start(id cluster.ExecutorID, attempt int) error {
 	config, err := a.config(id, attempt)
 	if err != nil {
@@ -50,7 +51,8 @@ func (a *allocation) start(id cluster.ExecutorID, attempt int) error {
 	return nil
 }
 
-// AgentProgram is the engine option with another program that starts agents, for example in another namespace.
+// AgentProgram is the engine option with another program that starts agents, for example in another
+// namespace.
 const AgentProgram = "agent-program"
 
 func (a *allocation) program() string {

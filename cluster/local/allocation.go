@@ -48,8 +48,8 @@ type savedAllocation struct {
 	Agents  map[cluster.ExecutorID]agent `json:"agents"`
 }
 
-// newAllocation creates the agents' folder, or uses that of an earlier driver. A cluster with the name of one that has
-// just been released has a different folder: a zygote outlives its last agent by a second.
+// newAllocation creates the agents' folder, or uses that of an earlier driver. A cluster with the name of
+// one that has just been released has a different folder: a zygote outlives its last agent by a second.
 func newAllocation(req cluster.Request, dir string) (*allocation, error) {
 	base, err := state.RuntimeDir()
 	if err != nil {
@@ -132,8 +132,8 @@ func (a *allocation) config(id cluster.ExecutorID, attempt int) (*clusterpb.Agen
 	return config, nil
 }
 
-// threads returns an executor's share of the cores: the requested number, or an equal share for chief and workers; 0,
-// which means no limit, for other roles, which mostly wait.
+// threads returns an executor's share of the cores: the requested number, or an equal share for chief and
+// workers; 0, which means no limit, for other roles, which mostly wait.
 func threads(execs []cluster.ExecutorRequest, id cluster.ExecutorID, cores int) int {
 	trainers, share, trains := 0, 0, false
 	for _, e := range execs {
@@ -175,8 +175,8 @@ func (a *allocation) Replace(_ context.Context, id cluster.ExecutorID) error {
 	return a.start(id, old.Attempt+1)
 }
 
-// endAgent waits for the end of an agent, and kills it after the grace period. The zygote notices that the agent's
-// connection was closed, and kills its tasks.
+// endAgent waits for the end of an agent, and kills it after the grace period. The zygote notices that the
+// agent's connection was closed, and kills its tasks.
 func endAgent(ag agent, grace time.Duration) {
 	select {
 	case <-ag.done:

@@ -47,8 +47,8 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// TestFullDisk: while the disk of --dir is full, the client of a run gets every line. Afterwards the store has all lines
-// from before and after, and the number of missing ones.
+// TestFullDisk: while the disk of --dir is full, the client of a run gets every line. Afterwards the store
+// has all lines from before and after, and the number of missing ones.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	disk, signs := smallDisk(t, 8<<20), t.TempDir()

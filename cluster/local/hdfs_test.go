@@ -122,8 +122,8 @@ func TestHDFS(t *testing.T) {
 	}
 }
 
-// hdfsResumed: a NameNode is killed and restarted during a run. All files are complete at the end, and another cluster
-// resumes the run.
+// hdfsResumed: a NameNode is killed and restarted during a run. All files are complete at the end, and
+// another cluster resumes the run.
 func hdfsResumed(t *testing.T, h onHDFS) {
 	work := t.TempDir()
 	c := h.Start(t, "worker=2", h.dirOption("user/me/x"))

@@ -42,7 +42,8 @@ func harness(t testing.TB) clustertest.Harness {
 
 func TestSuite(t *testing.T) { clustertest.Suite(t, harness(t)) }
 
-// TestTooMuch: a request that exceeds this machine's resources fails at once, with the machine's resources in the error.
+// TestTooMuch: a request that exceeds this machine's resources fails at once, with the machine's resources
+// in the error.
 func TestTooMuch(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -16,8 +16,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// isolatedAgent replaces the binary: an agent runs in a separate network namespace, where the folders to which the driver
-// writes are empty.
+// isolatedAgent replaces the binary: an agent runs in a separate network namespace, where the folders to
+// which the driver writes are empty.
 const isolatedAgent = `#!/bin/sh
 [ "$1" = agent ] || exec %[1]s "$@"
 exec ip netns exec %[2]s unshare --mount sh -ec '
@@ -32,8 +32,8 @@ json.dump(c, open(\"/mnt/config\", \"w\"))"
   exec /mnt/bin/tfcluster agent </mnt/config'
 `
 
-// isolated creates a test's namespaces. It returns a change that makes a reservation use them, and the address of the
-// agents in them.
+// isolated creates a test's namespaces. It returns a change that makes a reservation use them, and the
+// address of the agents in them.
 func isolated(t *testing.T, python string) (change func(*clusterpb.ReserveRequest), address string) {
 	t.Helper()
 	ns, here, there := clustertest.Namespace(t)
@@ -51,8 +51,8 @@ func isolated(t *testing.T, python string) (change func(*clusterpb.ReserveReques
 	}, there
 }
 
-// savingProgram is the beginning of a program whose first worker saves checkpoints in TensorFlow's format, and whose
-// evaluator reads them.
+// savingProgram is the beginning of a program whose first worker saves checkpoints in TensorFlow's format,
+// and whose evaluator reads them.
 const savingProgram = `
 import os, pathlib, signal, sys, threading, time, tfcluster
 ctx = tfcluster.context()
@@ -79,8 +79,8 @@ if ctx.job_name == "evaluator":
     sys.exit()
 `
 
-// TestNothingShared: driver and executors are in separate network and mount namespaces. The tasks' files are copied to the
-// driver and back.
+// TestNothingShared: driver and executors are in separate network and mount namespaces. The tasks' files
+// are copied to the driver and back.
 func TestNothingShared(t *testing.T) {
 	t.Parallel()
 	h := harness(t)
@@ -116,8 +116,8 @@ func requireFinished(t *testing.T, r *clustertest.Run) {
 	}
 }
 
-// checkFiles fails the test if a folder of a run on the driver's host does not have exactly these files, or if a partial
-// file is left.
+// checkFiles fails the test if a folder of a run on the driver's host does not have exactly these files, or
+// if a partial file is left.
 func checkFiles(t *testing.T, run *clusterpb.RunStatus, folder string, names ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(run.GetDir(), folder))
@@ -169,8 +169,8 @@ print(ctx.task_index, "reads", [pathlib.Path(p).read_text() for p in ctx.local_c
 	}
 }
 
-// copiesCheckpoints: at the end of the run all files are complete, and no others are left. The evaluator has seen
-// checkpoints before.
+// copiesCheckpoints: at the end of the run all files are complete, and no others are left. The evaluator
+// has seen checkpoints before.
 func copiesCheckpoints(t *testing.T, c *clustertest.Cluster) {
 	r := c.Script(savingProgram+`
 (folder / "both").write_text("of worker " + str(ctx.task_index))
@@ -278,8 +278,8 @@ if not again:
 	checkFiles(t, r.Now(), "checkpoints", "checkpoint", "ckpt-1.data-00000-of-00001", "ckpt-1.index")
 }
 
-// kerasResumes: a killed Keras program continues with the epoch after its backup, and its exported model is complete at
-// the end of the run.
+// kerasResumes: a killed Keras program continues with the epoch after its backup, and its exported model is
+// complete at the end of the run.
 func kerasResumes(t *testing.T, c *clustertest.Cluster) {
 	r := c.Script(`
 import os, signal, sys, tfcluster

@@ -11,8 +11,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/local"
 )
 
-// separateDisks makes a reservation's agents store a run's files and send them, as on executors that share no disk with
-// the driver.
+// separateDisks makes a reservation's agents store a run's files and send them, as on executors that share
+// no disk with the driver.
 func separateDisks(t *testing.T) func(*clusterpb.ReserveRequest) {
 	t.Helper()
 	wrapper := filepath.Join(t.TempDir(), "tfcluster")
@@ -25,8 +25,8 @@ config=$(mktemp) && sed 's/"shared_dir": *"[^"]*"/"shared_dir":""/' >"$config" &
 	return func(r *clusterpb.ReserveRequest) { r.Engine = map[string]string{local.AgentProgram: wrapper} }
 }
 
-// TestPrivateResults: only the owner can read what a cluster writes to its directory, also if executors have separate
-// disks. The mode of an existing directory is not changed.
+// TestPrivateResults: only the owner can read what a cluster writes to its directory, also if executors
+// have separate disks. The mode of an existing directory is not changed.
 func TestPrivateResults(t *testing.T) {
 	t.Parallel()
 	for name, disks := range map[string]func(*clusterpb.ReserveRequest){"shared": func(*clusterpb.ReserveRequest) {}, "apart": separateDisks(t)} {

@@ -17,8 +17,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// TestReplaceAtOnce: after several concurrent replacements, as by two resets, an executor has one agent, and none after
-// the release.
+// TestReplaceAtOnce: after several concurrent replacements, as by two resets, an executor has one agent,
+// and none after the release.
 func TestReplaceAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)

@@ -45,7 +45,8 @@ func (w *syncBuffer) String() string {
 	return w.text.String()
 }
 
-// startBatch starts tfcluster run on this machine without TensorFlow, and without Python if only commands are run.
+// startBatch starts tfcluster run on this machine without TensorFlow, and without Python if only commands
+// are run.
 func startBatch(t *testing.T, args ...string) *batch {
 	t.Helper()
 	b := &batch{t: t, dir: t.TempDir()}
@@ -170,8 +171,8 @@ func TestBatchSidecar(t *testing.T) {
 	b.end(0).prints("board:0")
 }
 
-// TestBatchNotReserved: the error names an executor whose Python does not start in time. The timeout is long enough for
-// its agent to join on a loaded machine.
+// TestBatchNotReserved: the error names an executor whose Python does not start in time. The timeout is
+// long enough for its agent to join on a loaded machine.
 func TestBatchNotReserved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -188,8 +189,8 @@ func TestBatchNotReserved(t *testing.T) {
 	clustertest.WaitFor(t, "that Python's end", func() bool { return !state.ProcessOf(pid).Alive() })
 }
 
-// TestBatchSignals: a signal to the command stops the run, which may save, and releases its executors. The exit code
-// contains the signal.
+// TestBatchSignals: a signal to the command stops the run, which may save, and releases its executors. The
+// exit code contains the signal.
 func TestBatchSignals(t *testing.T) {
 	t.Parallel()
 	for signal, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
@@ -250,8 +251,8 @@ time.sleep(0.2 if step >= 2 else 60)
 	startBatch(t, "--workers", "2", "--max-restarts", "1", path).end(137).prints("restart 1 of 1", "killed by signal 9")
 }
 
-// rendezvous simulates how a framework's processes meet at their configured address: the first process listens there, on a
-// port that the agent holds for it.
+// rendezvous simulates how a framework's processes meet at their configured address: the first process
+// listens there, on a port that the agent holds for it.
 const rendezvous = `
 import os, socket, time
 host, port, rank, size = %s
@@ -276,8 +277,8 @@ else:
 print(f"rank {rank} of {size} met")
 `
 
-// TestFrameworks: processes of PyTorch and JAX find each other with their environment variables. The frameworks are
-// replaced by a plain program.
+// TestFrameworks: processes of PyTorch and JAX find each other with their environment variables. The
+// frameworks are replaced by a plain program.
 func TestFrameworks(t *testing.T) {
 	t.Parallel()
 	env := func(names ...string) string { return `(os.environ["` + strings.Join(names, `"], os.environ["`) + `"])` }
@@ -298,8 +299,8 @@ func TestFrameworks(t *testing.T) {
 	})
 }
 
-// frameworkPrograms are programs of the frameworks, as in docs/tony.md: each process contributes its rank plus one, and
-// all get the sum.
+// frameworkPrograms are programs of the frameworks, as in docs/tony.md: each process contributes its rank
+// plus one, and all get the sum.
 var frameworkPrograms = map[string]string{
 	"torch": `
 import torch
@@ -340,7 +341,8 @@ func TestFrameworksThemselves(t *testing.T) {
 	}
 }
 
-// TestStackRequest: after a step's timeout Python writes its stacks. Commands, which the signal would kill, do not get it.
+// TestStackRequest: after a step's timeout Python writes its stacks. Commands, which the signal would kill,
+// do not get it.
 func TestStackRequest(t *testing.T) {
 	t.Parallel()
 	// If the run waited for the command, the test would exceed its limit.

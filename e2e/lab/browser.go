@@ -92,8 +92,8 @@ func (s *Server) WriteNotebook(t testing.TB, name, kernel string, cells ...strin
 	return name
 }
 
-// RunNotebook opens a notebook below s.Root in a browser and performs the steps, which run.mjs describes. Without steps it
-// runs all cells. The test fails if a step fails.
+// RunNotebook opens a notebook below s.Root in a browser and performs the steps, which run.mjs describes.
+// Without steps it runs all cells. The test fails if a step fails.
 func (s *Server) RunNotebook(t testing.TB, notebook string, steps ...string) Result {
 	t.Helper()
 	dir := filepath.Join(repository(t), "e2e", "lab")

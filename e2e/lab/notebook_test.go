@@ -50,8 +50,8 @@ const program = `def main_fun(args, ctx):
             time.sleep(0.1)
     print("trained", ctx.job_name, ctx.task_index, file=sys.stderr)`
 
-// TestSession is a user's session: the kernel is restarted between start and wait, and TensorBoard is shown in the cell
-// without a failed request.
+// TestSession is a user's session: the kernel is restarted between start and wait, and TensorBoard is shown
+// in the cell without a failed request.
 func TestSession(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -93,8 +93,8 @@ func TestRunAllTwice(t *testing.T) {
 	}
 }
 
-// TestQuickstart runs the cells of the first notebook one by one. TensorBoard's curves are shown in the cell before the
-// cluster is released.
+// TestQuickstart runs the cells of the first notebook one by one. TensorBoard's curves are shown in the
+// cell before the cluster is released.
 func TestQuickstart(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -143,8 +143,8 @@ func TestParameterServer(t *testing.T) {
 	s.checkNoToken(t, name)
 }
 
-// copyNotebook copies a notebook of the repository, without outputs, and the module beside it to s.Root. more are code
-// cells that are appended.
+// copyNotebook copies a notebook of the repository, without outputs, and the module beside it to s.Root.
+// more are code cells that are appended.
 func (s *Server) copyNotebook(t *testing.T, name string, more ...string) string {
 	t.Helper()
 	notebooks := filepath.Join(repository(t), "notebooks")

@@ -23,8 +23,8 @@ const (
 	stopTimeout  = 30 * time.Second // until the kernels have ended
 )
 
-// Server is the JupyterLab of one test. It has separate home, data, configuration and runtime folders, and reads none of
-// the user's.
+// Server is the JupyterLab of one test. It has separate home, data, configuration and runtime folders, and
+// reads none of the user's.
 type Server struct {
 	Base string // base URL, with a slash at the end
 	Root string // notebooks
@@ -155,7 +155,8 @@ func (s *Server) environment(bin, prefix string) []string {
 	return env
 }
 
-// run starts the process. Its death signal applies to the thread that forks it, so that thread must wait for its end.
+// run starts the process. Its death signal applies to the thread that forks it, so that thread must wait
+// for its end.
 func (s *Server) run(t testing.TB, cmd *exec.Cmd) {
 	t.Helper()
 	started := make(chan error, 1)
@@ -219,8 +220,9 @@ func (s *Server) address(ctx context.Context, pid int) (string, error) {
 	return info.URL, nil
 }
 
-// stop stops the server, which ends its kernels. After jupyter-server-proxy has started a program, SIGTERM raises
-// SystemExit in the running frame, and a task of the event loop may swallow it: then the signal is repeated.
+// stop stops the server, which ends its kernels. After jupyter-server-proxy has started a program, SIGTERM
+// raises SystemExit in the running frame, and a task of the event loop may swallow it: then the signal is
+// repeated.
 func (s *Server) stop(t testing.TB, cmd *exec.Cmd) {
 	again := time.NewTicker(stopTimeout / 6)
 	defer again.Stop()

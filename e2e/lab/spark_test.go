@@ -13,8 +13,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
 )
 
-// TestSpark runs three notebooks at the same time on one cluster of a real Spark: training, during which an executor is
-// killed and which is then run again; its evaluation; and TensorBoard.
+// TestSpark runs three notebooks at the same time on one cluster of a real Spark: training, during which an
+// executor is killed and which is then run again; its evaluation; and TensorBoard.
 func TestSpark(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -8,8 +8,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
-// TestYARN runs the two notebooks about an overnight run on a real YARN: containers of two sizes; a worker that dies at
-// night; and a second kernel that shows it, resumes the training in the same containers, and releases them.
+// TestYARN runs the two notebooks about an overnight run on a real YARN: containers of two sizes; a worker
+// that dies at night; and a second kernel that shows it, resumes the training in the same containers, and
+// releases them.
 func TestYARN(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -22,8 +22,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// agent is a simulated agent: a separate connection with its own certificate, one Join stream and one Logs stream,
-// and a task that writes one line and succeeds.
+// agent is a simulated agent: a separate connection with its own certificate, one Join stream and one Logs
+// stream, and a task that writes one line and succeeds.
 type agent struct {
 	cfg      *clusterpb.AgentConfig
 	received *atomic.Int64   // bytes received by all agents
@@ -43,8 +43,8 @@ type agent struct {
 // rejoinPause is the time between two attempts to join.
 const rejoinPause = 50 * time.Millisecond
 
-// run joins, and again if the stream breaks, and handles instructions until the driver releases the agent or ctx
-// ends.
+// run joins, and again if the stream breaks, and handles instructions until the driver releases the agent
+// or ctx ends.
 func (a *agent) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer a.tasks.Wait()
@@ -208,7 +208,8 @@ func (a *agent) send(m *clusterpb.AgentMessage) {
 	}
 }
 
-// beat sends heartbeats until ctx ends. The first delay is random, so that agents do not send at the same time.
+// beat sends heartbeats until ctx ends. The first delay is random, so that agents do not send at the same
+// time.
 func (a *agent) beat(ctx context.Context, every time.Duration) {
 	wait := rand.N(every)
 	for {
@@ -242,8 +243,8 @@ func (a *agent) task(ctx context.Context, l *clusterpb.Launch) {
 	a.report(l, &clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Exited{Exited: &clusterpb.Exited{Lines: 1}}})
 }
 
-// ship holds a Logs stream from the start, as agents do, and sends the task's line when tasks must finish. It opens
-// another stream if one breaks.
+// ship holds a Logs stream from the start, as agents do, and sends the task's line when tasks must finish.
+// It opens another stream if one breaks.
 func (a *agent) ship(ctx context.Context, client clusterpb.CoordinatorClient) {
 	for ctx.Err() == nil {
 		logs, err := client.Logs(ctx)

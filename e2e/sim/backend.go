@@ -16,8 +16,8 @@ const engineName = "sim"
 // socketKey is the request's engine option with the socket of the agents' process.
 const socketKey = "sim-agents"
 
-// backend is an engine that grants every executor at once. It sends the agents' configurations to the process that
-// simulates them.
+// backend is an engine that grants every executor at once. It sends the agents' configurations to the
+// process that simulates them.
 type backend struct{}
 
 // Allocate implements cluster.Backend.

@@ -1,11 +1,11 @@
-// Command sim measures how a cluster's driver scales. It starts a real driver process with the real coordinator,
-// lifecycle, store and gRPC with mTLS, and simulates N agents in its own process, each with a separate connection and
-// certificate.
+// Command sim measures how a cluster's driver scales. It starts a real driver process with the real
+// coordinator, lifecycle, store and gRPC with mTLS, and simulates N agents in its own process, each with a
+// separate connection and certificate.
 //
 //	sim [-agents N] [-profile FILE]     prints its figures as one line of JSON
 //
-// The driver's figures are those of its process. Wall times depend on the simulation too, which runs on the same
-// machine.
+// The driver's figures are those of its process. Wall times depend on the simulation too, which runs on the
+// same machine.
 package main
 
 import (

@@ -39,8 +39,8 @@ type figures struct {
 	Rejoined     int64   `json:"rejoined"` // broken streams, as on an overloaded machine
 }
 
-// maxJoining is how many agents may be joining at a time: they share this process's CPU time, and a handshake has a
-// time limit.
+// maxJoining is how many agents may be joining at a time: they share this process's CPU time, and a
+// handshake has a time limit.
 const maxJoining = 128
 
 // clusterName is short, since paths of sockets must be.

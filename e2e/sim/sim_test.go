@@ -17,7 +17,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestSimulation simulates the whole life of a cluster. Each agent must receive the addresses of all tasks only once.
+// TestSimulation simulates the whole life of a cluster. Each agent must receive the addresses of all tasks
+// only once.
 func TestSimulation(t *testing.T) {
 	const n = 200
 	f, err := measure(t.Context(), n)

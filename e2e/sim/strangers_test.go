@@ -10,8 +10,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestStrangers: idle connections without a certificate, more than the driver's limit of descriptors, do not prevent
-// clients and agents from connecting.
+// TestStrangers: idle connections without a certificate, more than the driver's limit of descriptors, do
+// not prevent clients and agents from connecting.
 func TestStrangers(t *testing.T) {
 	t.Setenv(descriptorsVar, "256")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

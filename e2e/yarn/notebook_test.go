@@ -70,8 +70,8 @@ func (r *reader) copyFile(name string) {
 	}
 }
 
-// execute runs a notebook in a new kernel and returns its output. If TFCLUSTER_NOTEBOOKS names a folder, the executed
-// notebook is stored there.
+// execute runs a notebook in a new kernel and returns its output. If TFCLUSTER_NOTEBOOKS names a folder,
+// the executed notebook is stored there.
 func (r *reader) execute(name string) string {
 	r.t.Helper()
 	r.copyFile(name)
@@ -123,8 +123,8 @@ func outputText(t *testing.T, path string) string {
 	return b.String()
 }
 
-// TestOvernight: containers of two sizes, a worker that dies at night, and a second kernel that shows it and resumes the
-// training.
+// TestOvernight: containers of two sizes, a worker that dies at night, and a second kernel that shows it
+// and resumes the training.
 func TestOvernight(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
