@@ -236,8 +236,8 @@ func (m *Master) allocate(ctx context.Context, progress float32) (Heartbeat, err
 	return b, nil
 }
 
-// markSent records the requests that the ResourceManager has, and withdraws those that were withdrawn while
-// the heartbeat was under way. It is called with mu held.
+// markSent records the requests that the ResourceManager has. If a request was withdrawn while the heartbeat
+// was under way, the next heartbeat withdraws it. It is called with mu held.
 func (m *Master) markSent(requests []*yarnpb.ResourceRequest) {
 	for _, q := range requests {
 		id := q.GetAllocationRequestId()
