@@ -69,7 +69,7 @@ func OpenAs(dir, confDir, user string) (driver.Elsewhere, error) {
 		}
 		return driver.Elsewhere{}, err
 	}
-	return driver.Elsewhere{Carry: fileSystem{carry}, Ask: fileSystem{ask}, Dir: full, Close: closeAll{ask, carry}}, nil
+	return driver.Elsewhere{Carry: fileSystem{carry}, Ask: fileSystem{ask}, Dir: full, Close: multiCloser{ask, carry}}, nil
 }
 
 // clientProperties are the prefixes of the properties that a client of HDFS needs.
@@ -103,10 +103,10 @@ func Configuration(dir string) (driver.Hadoop, error) {
 	return h, nil
 }
 
-// closeAll closes several clients.
-type closeAll []io.Closer
+// multiCloser closes several clients.
+type multiCloser []io.Closer
 
-func (c closeAll) Close() error {
+func (c multiCloser) Close() error {
 	var errs []error
 	for _, one := range c {
 		errs = append(errs, one.Close())
