@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/hdfsdir"
 	"github.com/tfcluster/tfcluster/cluster/results"
@@ -26,4 +28,16 @@ func (history) Folder(p *state.ClusterRecord) (results.Folder, error) {
 		return results.LocalFolder(p.Dir), nil
 	}
 	return hdfsdir.OpenFolder(p.Dir, p.Engine[cluster.EngineConfDir], p.Engine[cluster.EngineUser])
+}
+
+// Storage implements session.Archive.
+func (history) Storage(p *state.ClusterRecord) (results.Storage, io.Closer, error) {
+	if !rundir.IsURI(p.Dir) {
+		return results.LocalStorage{}, io.NopCloser(nil), nil
+	}
+	remote, err := hdfsdir.OpenAs(p.Dir, p.Engine[cluster.EngineConfDir], p.Engine[cluster.EngineUser])
+	if err != nil {
+		return nil, nil, err
+	}
+	return remote.Carry, remote.Close, nil
 }

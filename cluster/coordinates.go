@@ -11,12 +11,29 @@ import (
 // environment has it unless a person's own variable is called so.
 const clusterSpec = "CLUSTER_SPEC"
 
-// PlaceEnv is what every task's environment says of where it stands, whatever it runs, beside
-// clusterSpec; a person's own variables of these names win.
+// boardRole is the role whose tasks get their port as TB_PORT too, as at TonY.
+const boardRole = "tensorboard"
+
+// PlaceEnv returns the variables that tell every task its place, whatever it runs, beside
+// clusterSpec: role, index, number of tasks of the role, and the address that the others know.
+// A person's own variables of these names win.
 func (s Spec) PlaceEnv(task TaskID) map[string]string {
-	return map[string]string{
+	env := map[string]string{
 		"JOB_NAME": task.Role, "TASK_INDEX": strconv.Itoa(task.Index), "TASK_NUM": strconv.Itoa(max(1, len(s[task.Role]))),
 	}
+	if task.Index >= len(s[task.Role]) {
+		return env
+	}
+	address := s[task.Role][task.Index]
+	_, port, err := net.SplitHostPort(address)
+	if err != nil { // HostPort made it
+		panic(err)
+	}
+	env["TASK_ADDRESS"], env["TASK_PORT"] = address, port
+	if task.Role == boardRole {
+		env["TB_PORT"] = port
+	}
+	return env
 }
 
 // trainers are the tasks that train together, in the order of their ranks: the chief,

@@ -44,6 +44,13 @@ func TestCoordinates(t *testing.T) {
 	if place["JOB_NAME"] != "worker" || place["TASK_INDEX"] != "1" || place["TASK_NUM"] != "2" {
 		t.Errorf("place %v", place)
 	}
+	if place["TASK_ADDRESS"] != spec[Worker][1] || place["TASK_PORT"] != "7002" || place["TB_PORT"] != "" {
+		t.Errorf("place %v", place)
+	}
+	board := Spec{boardRole: {"[::1]:7005"}}.PlaceEnv(TaskID{Role: boardRole})
+	if board["TASK_ADDRESS"] != "[::1]:7005" || board["TASK_PORT"] != "7005" || board["TB_PORT"] != "7005" {
+		t.Errorf("place of tensorboard %v", board)
+	}
 }
 
 // TestSpecVariables: the variables that a task is given are made of one specification.

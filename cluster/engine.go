@@ -58,6 +58,7 @@ const (
 	CountOption               // a whole number from 0 to Max
 	KeyValueOption            // K=V, in the request as NAME.K
 	ObjectOption              // the name of an object of the notebook
+	SizeOption                // an amount of memory, in the request as bytes
 )
 
 // EngineOption is an option of reserve that reaches the backend as it is, in the request's

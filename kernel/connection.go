@@ -22,8 +22,8 @@ type Connection struct {
 	KernelName  string `json:"kernel_name,omitempty"`
 }
 
-// ErrCurve says that the connection file asks for encryption, which is not served.
-var ErrCurve = errors.New("the connection file asks for CurveZMQ encryption, which this kernel does not speak: set KernelManager.transport_encryption to \"off\"")
+// ErrCurve is returned for a connection file with keys for CurveZMQ, which the kernel does not implement.
+var ErrCurve = errors.New("the connection file asks for CurveZMQ encryption, which this kernel does not support: set KernelManager.transport_encryption to \"disabled\" or \"auto\"")
 
 // ReadConnection reads a connection file and checks that it can be served.
 func ReadConnection(path string) (*Connection, error) {

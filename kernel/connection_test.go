@@ -20,7 +20,7 @@ func TestReadConnection(t *testing.T) {
 	}{
 		{name: "whole", in: `{"ip":"127.0.0.1","transport":"tcp","shell_port":1,"key":"k","signature_scheme":"hmac-sha256"}`},
 		{name: "ipc", in: `{"ip":"/tmp/x","transport":"ipc","shell_port":1}`},
-		{name: "curve", in: `{"transport":"tcp","curve_publickey":"abc"}`, is: kernel.ErrCurve, want: "transport_encryption"},
+		{name: "curve", in: `{"transport":"tcp","curve_publickey":"abc"}`, is: kernel.ErrCurve, want: `transport_encryption to "disabled" or "auto"`},
 		{name: "scheme", in: `{"transport":"tcp","signature_scheme":"hmac-md5"}`, want: "hmac-md5"},
 		{name: "transport", in: `{"transport":"udp"}`, want: "udp"},
 		{name: "no JSON", in: `ports`, want: "read connection file"},

@@ -3,6 +3,7 @@ package magics
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +33,10 @@ func (a *fakeArchive) Pasts() ([]*state.ClusterRecord, error) { return a.pasts, 
 func (a *fakeArchive) LivesAs(lease string) string            { return a.lives[lease] }
 func (a *fakeArchive) Folder(p *state.ClusterRecord) (results.Folder, error) {
 	return results.LocalFolder(p.Dir), nil
+}
+
+func (a *fakeArchive) Storage(*state.ClusterRecord) (results.Storage, io.Closer, error) {
+	return results.LocalStorage{}, io.NopCloser(nil), nil
 }
 
 func (*fakeArchive) IsApplication(name string) bool { return strings.HasPrefix(name, "application_") }
@@ -105,9 +110,9 @@ func TestOver(t *testing.T) {
 		{"logs -c yarn-2 -n 1 --task worker", "out| ── cluster yarn-2: released 2026-01-02 03:04:05; run 3\nout| [worker:0] third\n"},
 		{"logs -c yarn-2 --grep nothing", "out| ── cluster yarn-2: released 2026-01-02 03:04:05; run 3\nout| no lines match\n"},
 		{"logs -c yarn-2 --run 2", "UsageError: logs: cluster yarn-2 had no run 2: history lists its 1 run"},
-		{"logs -c yarn-1", "out| ── worker:1, attempt 0: container_7 on n1:8041, stderr\nerr| [agent of worker:1] application_1_0009 of ann [7]\nerr| [agent of worker:1] more\n"},
-		{"logs -c application_1_0009 --task worker:1 --grep x", "out| ── worker:1, attempt 0: container_7 on n1:8041, stderr\nerr| [agent of worker:1] application_1_0009 of ann [7] worker:1 x\nerr| [agent of worker:1] more\n"},
-		{"logs -c yarn-2 --task container_8", "out| ── worker:1, attempt 0: container_7 on n1:8041, stderr\nerr| [agent of worker:1] application_1_0002 of   container_8\nerr| [agent of worker:1] more\n"},
+		{"logs -c yarn-1", "out| ── worker:1, attempt 0: container_7 on n1:8041, stderr\nout| [agent of worker:1] application_1_0009 of ann [7]\nout| [agent of worker:1] more\n"},
+		{"logs -c application_1_0009 --task worker:1 --grep x", "out| ── worker:1, attempt 0: container_7 on n1:8041, stderr\nout| [agent of worker:1] application_1_0009 of ann [7] worker:1 x\nout| [agent of worker:1] more\n"},
+		{"logs -c yarn-2 --task container_8", "out| ── worker:1, attempt 0: container_7 on n1:8041, stderr\nout| [agent of worker:1] application_1_0002 of   container_8\nout| [agent of worker:1] more\n"},
 		{"logs -c application_5_0005 --task worker:9", "out| no lines match\n"},
 		{"logs -c application_1_0009 -f", "UsageError: logs: --follow picks tasks' lines; what the engine keeps of containers is picked by --task, --grep and --lines"},
 		{"logs -c local-1", "out| cluster local-1: released 2026-01-02 03:04:05; it had no run, and its engine keeps no logs that could be read here\n"},
@@ -119,7 +124,7 @@ see|   3  main_fun  finished  00:01:15  application_1_0001 finished
 see| application_1_0002 failed: AM expired, no run
 `},
 		{"history -c application_1_0009", "out| cluster yarn-1: released 2026-01-02 03:04:05\nsee| no runs yet\nsee| application_1_0009 killed: by root, no run\n"},
-		{"history", "out| cluster yarn-3: its driver died; %tfcluster attach yarn-3 takes it up again\nsee| no runs yet\nsee| application_1_0003 running, no run\n"},
+		{"history", "out| cluster yarn-3: its driver died; %tfcluster attach yarn-3 starts another one\nsee| no runs yet\nsee| application_1_0003 running, no run\n"},
 	} {
 		out := newRecord()
 		_, err := runCode(t.Context(), s, "%tfcluster "+tt.line, out, &fakePython{})
@@ -138,6 +143,39 @@ see| application_1_0002 failed: AM expired, no run
 	a.err = errors.New("the logs of application_1_0009 are not there yet")
 	if _, err := runCode(t.Context(), s, "%tfcluster logs -c yarn-1", newRecord(), &fakePython{}); err == nil || err.Error() != a.err.Error() {
 		t.Errorf("the engine's own word is %v", err)
+	}
+}
+
+// TestPruneHistory: history --prune removes old runs of all clusters in the folder tfcluster-runs,
+// and says what it has removed and kept.
+func TestPruneHistory(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join(t.TempDir(), "tfcluster-runs")
+	old := time.Now().Add(-31 * 24 * time.Hour)
+	for _, name := range []string{"a/run-001/run.json", "b/run-001/export/model"} {
+		file := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for ; file != root; file = filepath.Dir(file) {
+			if err := os.Chtimes(file, old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	a := &fakeArchive{pasts: []*state.ClusterRecord{{Name: "a", Dir: filepath.Join(root, "a"), LastRun: 1, Until: time.Now()}}}
+	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
+	t.Cleanup(s.Close)
+	for _, tt := range []struct{ line, want string }{
+		{"history --prune=60d", "out| 0 runs and 0 empty folders of clusters removed below " + root + "\n"},
+		{"history --prune", "out| 1 run and 1 empty folder of clusters removed below " + root + "; 1 old run kept: their programs left files there\n"},
+	} {
+		if got := must(t, s, "%tfcluster "+tt.line).settle(); got != tt.want {
+			t.Errorf("%s shows %q, want %q", tt.line, got, tt.want)
+		}
 	}
 }
 

@@ -47,6 +47,9 @@ func (d LocalDrivers) Recover(ctx context.Context, name string) (clusterpb.Contr
 	return c, nil
 }
 
+// Kill ends the process of a driver that does not answer.
+func (d LocalDrivers) Kill(ctx context.Context, name string) error { return client.Kill(ctx, name) }
+
 // List names the clusters.
 func (d LocalDrivers) List(context.Context) ([]session.ClusterInfo, error) {
 	found, err := client.List()
@@ -55,10 +58,10 @@ func (d LocalDrivers) List(context.Context) ([]session.ClusterInfo, error) {
 	}
 	infos := make([]session.ClusterInfo, 0, len(found))
 	for _, f := range found {
-		i := session.ClusterInfo{Name: f.Name, Backend: f.Backend, Owner: f.Owner, Dir: f.Dir, Live: f.Live, Since: f.Since}
+		i := session.ClusterInfo{Name: f.Name, Backend: f.Backend, Owner: f.Owner, Dir: f.Dir, Live: f.Live, Hosted: f.Hosted, Since: f.Since, PID: f.Driver.PID, Stopped: f.Live && f.Driver.Stopped()}
 		switch {
 		case !f.Live && f.Hosted:
-			i.Hosted, i.Note = true, fmt.Sprintf("its driver is its engine's; status -c %s asks it", f.Name)
+			i.Note = fmt.Sprintf("its engine runs its driver; status -c %s asks it", f.Name)
 		case !f.Live:
 			i.Note = fmt.Sprintf("its driver died; attach -c %s, reset or shutdown", f.Name)
 		}

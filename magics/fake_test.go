@@ -43,7 +43,10 @@ type fakeCluster struct {
 	detached  bool
 	clients   int
 	failStart *clusterpb.Failure
-	protocol  int32 // of its driver
+	gone      error                      // of every call
+	lost      func(f *fakeCluster) error // ends follow and logs -f once, f locked; nil: not
+	ends      bool                       // logs -f ends by itself
+	protocol  int32                      // of its driver
 	stopped   chan struct{}
 	over      chan struct{}
 }
@@ -96,7 +99,7 @@ func (f *fakeCluster) Status(context.Context, *clusterpb.StatusRequest) (*cluste
 	return &clusterpb.ClusterStatus{
 		Protocol: f.protocol, Version: "9.9",
 		Name: f.request.GetName(), Backend: f.request.GetBackend(), State: "ready", Executors: executors(f.request.GetRoles(), "ready"), Run: f.run, Dir: f.request.GetDir(),
-		IdleMillis: f.request.GetIdleMillis(), Roles: f.request.GetRoles(), Host: "edge", DriverPid: 4711, Clients: 1, Request: f.request, Detached: f.detached,
+		IdleMillis: f.request.GetIdleMillis(), Roles: f.request.GetRoles(), Host: "edge", DriverPid: 4711, Clients: max(1, int32(f.clients)), Request: f.request, Detached: f.detached,
 		BeginsItself: f.request.GetBegin() != nil,
 	}, nil
 }
@@ -105,7 +108,7 @@ func (f *fakeCluster) Start(req *clusterpb.StartRequest, s grpc.ServerStreamingS
 	f.mu.Lock()
 	f.starts = append(f.starts, req)
 	id := int32(len(f.starts))
-	run := &clusterpb.RunStatus{Id: id, State: "running", Program: req.GetProgram().GetName(), Words: req.GetProgram().GetWords(), LogDir: fmt.Sprintf("%s/run-%03d/logs", f.request.GetDir(), id)}
+	run := &clusterpb.RunStatus{Id: id, State: "running", Program: req.GetProgram().GetName(), Words: req.GetProgram().GetWords(), Dir: fmt.Sprintf("%s/run-%03d", f.request.GetDir(), id), LogDir: fmt.Sprintf("%s/run-%03d/logs", f.request.GetDir(), id)}
 	for _, t := range cluster.Tasks(f.request.GetRoles()) {
 		run.Tasks = append(run.Tasks, &clusterpb.TaskStatus{Task: t.String(), State: "running", Host: "host0"})
 	}
@@ -136,8 +139,8 @@ func (f *fakeCluster) Follow(_ *clusterpb.FollowRequest, s grpc.ServerStreamingS
 			return err
 		}
 	}
-	if !hang {
-		return nil
+	if err := f.lose(); err != nil || !hang {
+		return err
 	}
 	select {
 	case <-s.Context().Done():
@@ -176,10 +179,26 @@ func (f *fakeCluster) Logs(req *clusterpb.LogsRequest, s grpc.ServerStreamingSer
 			return err
 		}
 	}
-	if req.GetFollow() {
+	if err := f.lose(); err != nil {
+		return err
+	}
+	f.mu.Lock()
+	ends := f.ends
+	f.mu.Unlock()
+	if req.GetFollow() && !ends {
 		<-s.Context().Done()
 	}
 	return nil
+}
+
+// lose is the death of the driver while it sends.
+func (f *fakeCluster) lose() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.lost == nil {
+		return nil
+	}
+	return f.lost(f)
 }
 
 func (f *fakeCluster) Detach(context.Context, *clusterpb.DetachRequest) (*clusterpb.RunStatus, error) {
@@ -238,11 +257,13 @@ type fakeDrivers struct {
 	// guarded by mu
 	clusters map[string]*fakeCluster
 	dead     map[string]bool
+	silent   map[string]bool
+	hosted   bool
 	order    []string
 }
 
 func newFakeDrivers(t testing.TB) *fakeDrivers {
-	return &fakeDrivers{t: t, clusters: map[string]*fakeCluster{}, dead: map[string]bool{}}
+	return &fakeDrivers{t: t, clusters: map[string]*fakeCluster{}, dead: map[string]bool{}, silent: map[string]bool{}}
 }
 
 func (d *fakeDrivers) add(req *clusterpb.ReserveRequest) *fakeCluster {
@@ -274,16 +295,18 @@ func (d *fakeDrivers) Launch(_ context.Context, req *clusterpb.ReserveRequest) (
 
 func (d *fakeDrivers) Dial(_ context.Context, name string) (clusterpb.ControlClient, error) {
 	d.mu.Lock()
-	f, dead := d.clusters[name], d.dead[name]
+	f, dead, silent := d.clusters[name], d.dead[name], d.silent[name]
 	d.mu.Unlock()
 	switch {
 	case f == nil:
 		return nil, fmt.Errorf("read state of cluster %s: %w", name, os.ErrNotExist)
 	case dead:
 		return nil, client.ErrNoDriver
+	case silent:
+		return nil, fmt.Errorf("connect to cluster %s: %w", name, status.Error(codes.DeadlineExceeded, context.DeadlineExceeded.Error()))
 	}
 	lis := bufconn.Listen(1 << 16)
-	srv := grpc.NewServer()
+	srv := grpc.NewServer(f.interceptors()...)
 	clusterpb.RegisterControlServer(srv, f)
 	served := make(chan struct{})
 	go func() {
@@ -312,9 +335,17 @@ func (d *fakeDrivers) List(context.Context) ([]session.ClusterInfo, error) {
 			continue
 		default:
 		}
-		infos = append(infos, session.ClusterInfo{Name: n, Backend: "local", Owner: d.clusters[n].request.GetOwner(), Live: !d.dead[n]})
+		infos = append(infos, session.ClusterInfo{Name: n, Backend: "local", Owner: d.clusters[n].request.GetOwner(), Live: !d.dead[n], Hosted: d.hosted, PID: 4711})
 	}
 	return infos, nil
+}
+
+func (d *fakeDrivers) Kill(_ context.Context, name string) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.silent, name)
+	d.dead[name] = true
+	return nil
 }
 
 func (d *fakeDrivers) Recover(ctx context.Context, name string) (clusterpb.ControlClient, error) {

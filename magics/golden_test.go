@@ -27,7 +27,7 @@ var scenes = map[string]func(*fakeCluster){
 		failure := &clusterpb.Failure{
 			Summary: "worker:1 on host1 failed: ValueError: bad batch", Task: "worker:1", Host: "host1", ExitCode: 1, Kind: "task", Exception: "ValueError: bad batch",
 			Lines: []string{"Traceback (most recent call last):", `  File "train.py", line 6, in main_fun`, "ValueError: bad batch"}, Echoes: []string{"worker:0", "worker:2"},
-			Remedy: "mend the program and %tfcluster start again: the executors are held",
+			Remedy: "fix the program and run %tfcluster start again: the executors stay reserved",
 		}
 		st := &clusterpb.RunStatus{
 			Id: 1, State: "failed", Program: "main_fun", Seconds: 75, Failure: failure, Dir: "/work/dir/tfcluster-runs/local-1/run-001",
@@ -153,7 +153,7 @@ func transcript(s *Session, code string, py bridge.Python) string {
 	out := newRecord()
 	v, err := runCode(ctx, s, code, out, py)
 	text := out.settle()
-	if v != nil {
+	if result.Bundle(v) != nil {
 		text += "val| " + v.String() + "\n"
 	}
 	if r := result.NewReport(err); r != nil {

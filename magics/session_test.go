@@ -345,7 +345,7 @@ func TestJSON(t *testing.T) {
 	if err := json.Unmarshal(raw, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got["type"] != "Run" || got["id"] != 1.0 || got["state"] != "finished" || got["result"].(map[string]any)["accuracy"] != 0.9121 || len(got["history"].(map[string]any)["loss"].([]any)) != 3 {
+	if got["type"] != "Run" || got["id"] != 1.0 || got["state"] != "finished" || got["result"].(map[string]any)["accuracy"] != 0.9121 || len(got["history"].(map[string]any)["loss"].([]any)) != 3 || len(got["steps"].(map[string]any)["loss"].([]any)) != 3 {
 		t.Errorf("the run is %s", raw)
 	}
 	if codes, ok := got["exit_codes"].(map[string]any); !ok || codes["worker:1"] != 0.0 {

@@ -53,9 +53,9 @@ type coordinator struct {
 	blobs    map[string][]byte
 	files    map[string][]byte
 
-	syncLimit int              // bytes after which a Sync stream breaks; 0: none
-	keeper    *runfiles.Keeper // takes whole files; nil: nobody does
-	mayPut    chan struct{}    // closed when Put is let through; nil: at once
+	syncLimit int                // bytes after which a Sync stream breaks; 0: none
+	keeper    *runfiles.Receiver // takes whole files; nil: nobody does
+	mayPut    chan struct{}      // closed when Put is let through; nil: at once
 }
 
 func newCoordinator(t *testing.T, warmUp *clusterpb.WarmUp) *coordinator {

@@ -317,7 +317,7 @@ func (t *taskFiles) alongside(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		err := t.sender.Round(ctx, false, func() {})
+		err := t.sender.Sync(ctx, false, func() {})
 		if t.watches() {
 			err = errors.Join(err, t.pull(ctx))
 		}
@@ -334,7 +334,7 @@ func (t *taskFiles) rest(ctx context.Context) (missing []string, err error) {
 	last := time.Now()
 	moved := func() { last = time.Now() }
 	for {
-		err := errors.Join(t.events.rounds(ctx), t.sender.Round(ctx, true, func() { moved() }))
+		err := errors.Join(t.events.rounds(ctx), t.sender.Sync(ctx, true, func() { moved() }))
 		if err == nil {
 			return nil, nil
 		}

@@ -20,7 +20,7 @@ func apart(t *testing.T, keeps bool) (c *coordinator, dir, runtime string, ended
 	c = newCoordinator(t, &clusterpb.WarmUp{Python: plainPython(t)})
 	dir, runtime = t.TempDir(), t.TempDir()
 	if keeps {
-		c.keeper = runfiles.NewKeeper(runfiles.NewLocal(dir), dir, func(string) bool { return true }, func(w string) { t.Log(w) })
+		c.keeper = runfiles.NewReceiver(runfiles.NewLocal(dir), dir, func(string) bool { return true }, func(w string) { t.Log(w) })
 		c.keeper.Allow(2)
 		c.mayPut = make(chan struct{})
 	}

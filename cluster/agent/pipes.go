@@ -13,6 +13,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
 	"github.com/tfcluster/tfcluster/cluster/agent/tasklog"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/harmless"
 )
 
 // taskPipes are a task's stdout, stderr and control socket. The agent's ends
@@ -108,7 +109,7 @@ func (o *taskOutput) pump(r *os.File, stream clusterpb.Line_Stream) {
 	}
 }
 
-// store appends lines to the task's log and keeps the last of stderr.
+// store appends lines to the task's log and keeps the last of stderr that may explain a failure.
 func (o *taskOutput) store(frames []tasklog.Frame, stream clusterpb.Line_Stream) {
 	now := time.Now().UnixNano()
 	lines := make([]*clusterpb.Line, 0, len(frames))
@@ -117,7 +118,7 @@ func (o *taskOutput) store(frames []tasklog.Frame, stream clusterpb.Line_Stream)
 			continue // a bar that writes its \r first
 		}
 		lines = append(lines, &clusterpb.Line{Stream: stream, UnixNano: now, Text: f.Text, Carriage: f.Carriage, Continues: f.Continues, Task: o.task})
-		if stream == clusterpb.Line_STDERR && !f.Carriage {
+		if stream == clusterpb.Line_STDERR && !f.Carriage && !harmless.Line(f.Text) {
 			o.tail.add(f.Text)
 		}
 	}

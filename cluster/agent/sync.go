@@ -80,7 +80,7 @@ func (s *fileSync) round(ctx context.Context) (more bool, err error) {
 		return stream.Send(chunk)
 	}
 	err = filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() || !runfiles.Grows(path) {
+		if err != nil || !entry.Type().IsRegular() || !runfiles.IsAppendOnly(path) {
 			return nil // one that cannot be read, or vanished, does not hold up the others
 		}
 		end, err := s.file(path, &left, send)
@@ -142,7 +142,7 @@ func (s *fileSync) file(path string, left *int64, send func(*clusterpb.FileChunk
 func (s *fileSync) left() []string {
 	var left []string
 	_ = filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() || !runfiles.Grows(path) {
+		if err != nil || !entry.Type().IsRegular() || !runfiles.IsAppendOnly(path) {
 			return nil
 		}
 		relative, err := filepath.Rel(s.base, path)

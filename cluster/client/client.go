@@ -85,6 +85,7 @@ type Info struct {
 	Hosted               bool // its driver is its engine's to run
 	Dir                  string
 	LastRun              int32
+	Driver               state.Process // the driver, or what stands before a hosted one
 }
 
 // List names every cluster of this user on this host, oldest first. Those whose
@@ -97,7 +98,7 @@ func List() ([]Info, error) {
 	var out []Info
 	for _, s := range states {
 		out = append(out, Info{
-			Name: s.Name, Backend: s.Backend, Owner: s.Owner, Live: s.Driver.Alive(), Since: s.Since, Detached: s.Detached, Hosted: s.Hosted(), Dir: s.Dir, LastRun: s.LastRun,
+			Name: s.Name, Backend: s.Backend, Owner: s.Owner, Live: s.Driver.Alive(), Since: s.Since, Detached: s.Detached, Hosted: s.Hosted(), Dir: s.Dir, LastRun: s.LastRun, Driver: s.Driver,
 		})
 	}
 	return out, nil
@@ -108,6 +109,18 @@ func List() ([]Info, error) {
 func IsHosted(name string) bool {
 	s, err := state.Load(name)
 	return err == nil && s.Hosted()
+}
+
+// Kill ends the process of a cluster's driver, which does not answer, by SIGKILL. Recover starts
+// another one.
+func Kill(ctx context.Context, name string) error {
+	s, err := state.Load(name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
+	defer cancel()
+	return s.Driver.Kill(ctx)
 }
 
 // Launch starts a driver for the request and connects to it. An empty name is

@@ -2042,6 +2042,8 @@ type Note struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Text          string                 `protobuf:"bytes,1,opt,name=text,proto3" json:"text,omitempty"`
 	Warning       bool                   `protobuf:"varint,2,opt,name=warning,proto3" json:"warning,omitempty"`
+	Run           int32                  `protobuf:"varint,5,opt,name=run,proto3" json:"run,omitempty"` // the run that was active; 0: none
+	UnixNano      int64                  `protobuf:"varint,6,opt,name=unix_nano,json=unixNano,proto3" json:"unix_nano,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2088,6 +2090,20 @@ func (x *Note) GetWarning() bool {
 		return x.Warning
 	}
 	return false
+}
+
+func (x *Note) GetRun() int32 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *Note) GetUnixNano() int64 {
+	if x != nil {
+		return x.UnixNano
+	}
+	return 0
 }
 
 type BarrierArrived struct {
@@ -4825,6 +4841,7 @@ type ReserveRequest struct {
 	Framework         string                 `protobuf:"bytes,21,opt,name=framework,proto3" json:"framework,omitempty"`                                          // whose coordinates the tasks are given: tensorflow | pytorch | jax | none; "": tensorflow
 	OneRun            bool                   `protobuf:"varint,22,opt,name=one_run,json=oneRun,proto3" json:"one_run,omitempty"`                                 // made for one run, whose outcome is the cluster's in the engine's eyes
 	Begin             *StartRequest          `protobuf:"bytes,23,opt,name=begin,proto3" json:"begin,omitempty"`                                                  // that run, begun by a driver that its engine runs, which then gives the cluster back: nobody need be there
+	RetentionMillis   int64                  `protobuf:"varint,24,opt,name=retention_millis,json=retentionMillis,proto3" json:"retention_millis,omitempty"`      // age of runs on HDFS whose records are removed; 0: never
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -5011,6 +5028,13 @@ func (x *ReserveRequest) GetBegin() *StartRequest {
 		return x.Begin
 	}
 	return nil
+}
+
+func (x *ReserveRequest) GetRetentionMillis() int64 {
+	if x != nil {
+		return x.RetentionMillis
+	}
+	return 0
 }
 
 // GivenFile: a file or folder of this machine's, and what executors call it.
@@ -6251,6 +6275,7 @@ type RunStatus struct {
 	AllocationState string                 `protobuf:"bytes,24,opt,name=allocation_state,json=allocationState,proto3" json:"allocation_state,omitempty"`                                    // how that stands or ended, for who shows it
 	Results         map[string]*TaskResult `protobuf:"bytes,25,rep,name=results,proto3" json:"results,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by task, once the run is over: of those that ended well
 	ClusterId       string                 `protobuf:"bytes,26,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`                                                      // identity of the cluster that the run is of; "" in a record of an earlier version
+	Waiting         string                 `protobuf:"bytes,31,opt,name=waiting,proto3" json:"waiting,omitempty"`                                                                           // what a run that starts or restarts waits for
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -6467,6 +6492,13 @@ func (x *RunStatus) GetClusterId() string {
 	return ""
 }
 
+func (x *RunStatus) GetWaiting() string {
+	if x != nil {
+		return x.Waiting
+	}
+	return ""
+}
+
 type Series struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -6551,6 +6583,7 @@ type TaskStatus struct {
 	Reason         string                 `protobuf:"bytes,12,opt,name=reason,proto3" json:"reason,omitempty"`
 	Restarts       int32                  `protobuf:"varint,13,opt,name=restarts,proto3" json:"restarts,omitempty"`
 	ExecutorId     string                 `protobuf:"bytes,14,opt,name=executor_id,json=executorId,proto3" json:"executor_id,omitempty"`
+	CpuPercent     float64                `protobuf:"fixed64,15,opt,name=cpu_percent,json=cpuPercent,proto3" json:"cpu_percent,omitempty"` // since the heartbeat before; 100 is one core
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
 }
@@ -6681,6 +6714,13 @@ func (x *TaskStatus) GetExecutorId() string {
 		return x.ExecutorId
 	}
 	return ""
+}
+
+func (x *TaskStatus) GetCpuPercent() float64 {
+	if x != nil {
+		return x.CpuPercent
+	}
+	return 0
 }
 
 // Failure: what happened, where, why as far as known, what to do next.
@@ -8533,10 +8573,12 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"TaskResult\x12\x18\n" +
 	"\apickled\x18\x01 \x01(\fR\apickled\x12\x12\n" +
 	"\x04json\x18\x02 \x01(\tR\x04json\x12\x12\n" +
-	"\x04repr\x18\x03 \x01(\tR\x04repr\"4\n" +
+	"\x04repr\x18\x03 \x01(\tR\x04repr\"c\n" +
 	"\x04Note\x12\x12\n" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x18\n" +
-	"\awarning\x18\x02 \x01(\bR\awarning\"d\n" +
+	"\awarning\x18\x02 \x01(\bR\awarning\x12\x10\n" +
+	"\x03run\x18\x05 \x01(\x05R\x03run\x12\x1b\n" +
+	"\tunix_nano\x18\x06 \x01(\x03R\bunixNano\"d\n" +
 	"\x0eBarrierArrived\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
@@ -8759,7 +8801,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"depends_on\x18\x05 \x03(\tR\tdependsOn\x12\x18\n" +
 	"\acommand\x18\x06 \x01(\tR\acommand\x12*\n" +
-	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\xea\x06\n" +
+	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\x95\a\n" +
 	"\x0eReserveRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12(\n" +
@@ -8785,7 +8827,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x10ship_environment\x18\x13 \x01(\tR\x0fshipEnvironment\x12\x1c\n" +
 	"\tframework\x18\x15 \x01(\tR\tframework\x12\x17\n" +
 	"\aone_run\x18\x16 \x01(\bR\x06oneRun\x120\n" +
-	"\x05begin\x18\x17 \x01(\v2\x1a.tfcluster.v1.StartRequestR\x05begin\x1a6\n" +
+	"\x05begin\x18\x17 \x01(\v2\x1a.tfcluster.v1.StartRequestR\x05begin\x12)\n" +
+	"\x10retention_millis\x18\x18 \x01(\x03R\x0fretentionMillis\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\x1a9\n" +
@@ -8919,7 +8962,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04head\x18\x01 \x03(\v2\x12.tfcluster.v1.LineR\x04head\x12\x18\n" +
 	"\askipped\x18\x02 \x01(\x03R\askipped\x12&\n" +
 	"\x04tail\x18\x03 \x03(\v2\x12.tfcluster.v1.LineR\x04tail\x12\x16\n" +
-	"\x06before\x18\x04 \x01(\x03R\x06before\"\xdf\a\n" +
+	"\x06before\x18\x04 \x01(\x03R\x06before\"\xf9\a\n" +
 	"\tRunStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -8952,7 +8995,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x10allocation_state\x18\x18 \x01(\tR\x0fallocationState\x12>\n" +
 	"\aresults\x18\x19 \x03(\v2$.tfcluster.v1.RunStatus.ResultsEntryR\aresults\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x1a \x01(\tR\tclusterId\x1aT\n" +
+	"cluster_id\x18\x1a \x01(\tR\tclusterId\x12\x18\n" +
+	"\awaiting\x18\x1f \x01(\tR\awaiting\x1aT\n" +
 	"\fResultsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
 	"\x05value\x18\x02 \x01(\v2\x18.tfcluster.v1.TaskResultR\x05value:\x028\x01\"^\n" +
@@ -8960,7 +9004,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05steps\x18\x02 \x03(\x03R\x05steps\x12\x16\n" +
 	"\x06values\x18\x03 \x03(\x01R\x06values\x12\x12\n" +
-	"\x04task\x18\x04 \x01(\tR\x04task\"\xf6\x02\n" +
+	"\x04task\x18\x04 \x01(\tR\x04task\"\x97\x03\n" +
 	"\n" +
 	"TaskStatus\x12\x12\n" +
 	"\x04task\x18\x01 \x01(\tR\x04task\x12\x14\n" +
@@ -8979,7 +9023,9 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06reason\x18\f \x01(\tR\x06reason\x12\x1a\n" +
 	"\brestarts\x18\r \x01(\x05R\brestarts\x12\x1f\n" +
 	"\vexecutor_id\x18\x0e \x01(\tR\n" +
-	"executorId\"\xae\x02\n" +
+	"executorId\x12\x1f\n" +
+	"\vcpu_percent\x18\x0f \x01(\x01R\n" +
+	"cpuPercent\"\xae\x02\n" +
 	"\aFailure\x12\x18\n" +
 	"\asummary\x18\x01 \x01(\tR\asummary\x12\x12\n" +
 	"\x04task\x18\x02 \x01(\tR\x04task\x12\x12\n" +

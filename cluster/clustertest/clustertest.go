@@ -205,8 +205,8 @@ func (c *Cluster) end() {
 	if dir, err := state.Dir(c.Name); err == nil {
 		gone(dir)
 	}
-	if dir, err := state.RuntimeDir(); err == nil {
-		gone(filepath.Join(dir, c.Name))
+	if dir, err := state.SocketDir(c.Name); err == nil {
+		gone(dir)
 	}
 }
 

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,6 +70,11 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 // recovered takes what the engine kept of an earlier driver's before the cluster may be
 // ready: of executors that are gone agents may still speak.
 func (c *Coordinator) recovered() {
+	if apps := applications(c.reserved.alloc); len(apps) > 0 && c.cfg.Recovered.Allocation != "" {
+		if is := apps[len(apps)-1].ID; is != c.cfg.Recovered.Allocation {
+			c.note(fmt.Sprintf("%s has ended; %s is in its place", c.cfg.Recovered.Allocation, is), true)
+		}
+	}
 	for {
 		select {
 		case e := <-c.reserved.alloc.Events():
@@ -96,6 +102,8 @@ func (c *Coordinator) ask(ctx context.Context, execs []cluster.ExecutorRequest) 
 
 // refused tells whoever asked before the cluster is gone.
 func (c *Coordinator) refused(ctx context.Context, err error) error {
+	c.reserved.why = "not reserved: " + err.Error()
+	c.record(true)
 	c.handle(lifecycle.Refused{Failure: &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 69}})
 	c.serveFor(ctx, 2*time.Second, nil) // it may be about to ask
 	return fmt.Errorf("allocate: %w", err)
@@ -110,7 +118,7 @@ func (c *Coordinator) engineEvent(e cluster.Event) {
 	case cluster.Granted:
 		c.execs.granted[e.Executor] = e
 		c.saveSoon() // what was granted is what a later driver must find
-		c.handle(lifecycle.Granted{Exec: e.Executor, Attempt: e.Attempt, Host: e.Host, Kept: e.Recovered})
+		c.handle(lifecycle.Granted{Exec: e.Executor, Attempt: e.Attempt, Host: e.Host, Recovered: e.Recovered})
 	case cluster.Warning:
 		c.saveSoon() // such as which nodes are left out
 		c.note(e.Text, true)
@@ -159,9 +167,10 @@ func (c *Coordinator) release(reason string) {
 	if c.reserved.releasing {
 		return
 	}
-	c.reserved.releasing = true
+	c.reserved.releasing, c.reserved.why = true, cmp.Or(c.reserved.why, reason)
 	c.log.Info("release", "reason", reason)
 	if c.reserved.alloc == nil { // nothing was granted
+		c.record(true)
 		c.reserved.released <- nil
 		return
 	}
@@ -225,7 +234,7 @@ func (c *Coordinator) record(over bool) {
 	if k, ok := c.reserved.alloc.(cluster.ApplicationHistory); ok {
 		places = k.LogLocations()
 	}
-	if err := c.cfg.Hooks.Record(applications(c.reserved.alloc), places, c.runs.lastRun, over); err != nil {
+	if err := c.cfg.Hooks.Record(applications(c.reserved.alloc), places, c.runs.lastRun, over, c.reserved.why); err != nil {
 		c.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
 	}
 }

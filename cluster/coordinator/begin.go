@@ -125,3 +125,33 @@ func (c *Coordinator) awaitOwn(ctx context.Context) error {
 		}
 	}
 }
+
+// awaitTakeover lets a start wait until the executors that an earlier driver reserved are back, or
+// others in their place, and shows for what it waits.
+func (c *Coordinator) awaitTakeover(ctx context.Context, req *clusterpb.StartRequest, show func(*clusterpb.StartUpdate) error) error {
+	if c.cfg.Recovered.Saved == nil {
+		return nil
+	}
+	began := time.Now()
+	changed, leave := c.subs.watch()
+	defer leave()
+	for {
+		var waits bool
+		run := &clusterpb.RunStatus{State: lifecycle.RunWaiting.String(), Program: req.GetProgram().GetName(), Seconds: time.Since(began).Seconds()}
+		if err := c.call(ctx, func() {
+			waits = c.lc.State() == lifecycle.Reserving
+			run.Id, run.Waiting = c.runs.lastRun+1, c.lc.Missing()
+		}); err != nil {
+			return status.Error(codes.Unavailable, err.Error())
+		}
+		if !waits {
+			return nil
+		}
+		if err := show(&clusterpb.StartUpdate{Run: run}); err != nil {
+			return err
+		}
+		if err := c.pause(ctx, changed); err != nil {
+			return err
+		}
+	}
+}

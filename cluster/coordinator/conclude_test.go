@@ -33,7 +33,7 @@ func TestConclusion(t *testing.T) {
 		{"a stopped run", true, "", stopped, 0, nil, cluster.Killed, "stopped on request"},
 		{"none", true, "", nil, 0, nil, cluster.Killed, "ended before its run began: shut down"},
 		{"none of many", false, "", nil, 0, nil, cluster.Succeeded, ""},
-		{"not reserved", false, "0 of 2 executors came", nil, 0, nil, cluster.Failed, "0 of 2 executors came"},
+		{"not reserved", false, "0 of 2 executors are ready", nil, 0, nil, cluster.Failed, "0 of 2 executors are ready"},
 		{"another cluster's run", true, "", failed, 1, nil, cluster.Killed, "ended before its run began: shut down"},
 		{"an earlier driver's run", true, "", failed, 1, []byte("{}"), cluster.Failed, "worker:0 exited with code 17"},
 	} {

@@ -59,6 +59,8 @@ type Directory struct {
 type Recovered struct {
 	// Saved is what its allocation saved; nil for a new one.
 	Saved []byte
+	// Allocation is what the engine called it; "" if nothing.
+	Allocation string
 	// Address is where agents dialed it; "" where they need not be told of another.
 	Address string
 }
@@ -89,8 +91,8 @@ type Hooks struct {
 	// when SaveState returns.
 	Kept func(context.Context) error
 	// Record is called when what a ClusterRecord holds has changed, and once at the end, when
-	// the cluster is over; nil: nobody keeps one here.
-	Record func(leases []cluster.Application, places []byte, lastRun int32, over bool) error
+	// the cluster is over, with the reason; nil: nobody keeps one here.
+	Record func(leases []cluster.Application, places []byte, lastRun int32, over bool, why string) error
 }
 
 // TensorBoards serves a cluster's TensorBoard. The driver injects it.

@@ -138,12 +138,17 @@ func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 	s := &clusterpb.ClusterStatus{
 		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.State().String(), Executors: c.execs.statuses(c.lc.Executors()), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
 		IdleMillis: c.cfg.Request.GetIdleMillis(), Detached: c.clients.detached, DriverPid: int32(os.Getpid()), Owner: c.cfg.Request.GetOwner(), Clients: int32(c.clients.holds),
-		Roles: c.cfg.Request.GetRoles(), Host: host, Version: c.cfg.Version, Protocol: clusterpb.Protocol, Notes: c.notes.since(0), Request: c.cfg.Request, LogBytes: c.store.Bytes(),
+		Roles: c.cfg.Request.GetRoles(), Host: host, Version: c.cfg.Version, Protocol: clusterpb.Protocol, Request: c.cfg.Request, LogBytes: c.store.Bytes(),
 		BeginsItself: c.cfg.Begin != nil,
 	}
 	if c.reserved.alloc != nil {
 		s.Allocation = c.reserved.alloc.ID()
 	}
+	since := 0
+	if rec := c.runs.current(); rec != nil {
+		since = rec.shown.from // what was noted before is of runs that are over
+	}
+	s.Notes = c.notes.since(since)
 	if rec := c.runs.current(); rec != nil && !c.yetToBegin() { // else whoever wants to stop it takes an earlier run for it
 		s.Run = c.status(rec)
 		if c.lc.Active() {

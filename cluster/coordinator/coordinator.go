@@ -67,10 +67,10 @@ func New(cfg Config) *Coordinator {
 	}
 	c.store = logstore.NewStore(cfg.folder(), cfg.Quota, func(text string) { c.post(func() { c.note(text, true); c.subs.wake() }) })
 	c.address.now.Store(&cfg.Address)
-	c.files = newFiles(&cfg, c.keeper())
-	c.files.keeper.Allow(cfg.LastRun)
+	c.files = newFiles(&cfg, c.receiver())
+	c.files.receiver.Allow(cfg.LastRun)
 	if cfg.Spool != nil {
-		cfg.Spool.Tell(func(text string) { c.post(func() { c.note(text, true); c.subs.wake() }) })
+		cfg.Spool.OnNotice(func(text string) { c.post(func() { c.note(text, true); c.subs.wake() }) })
 	}
 	return c
 }

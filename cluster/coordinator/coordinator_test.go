@@ -323,3 +323,69 @@ func TestShutdownTellsWhatIsLeft(t *testing.T) {
 		t.Errorf("it reads %q", got)
 	}
 }
+
+// TestStartSaysWhatItWaitsFor: a start waits for an executor that was lost, and the status of its
+// run and of the cluster names that executor and the engine's reason.
+func TestStartSaysWhatItWaitsFor(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	c.engine.events <- cluster.Lost{Executor: "1", Cause: "the Spark executor ended"}
+	c.engine.events <- cluster.Pending{Executor: "1", Why: "3 tasks of this session's own Spark jobs hold slots"}
+	stream := &sent[clusterpb.StartUpdate]{ctx: within(t)}
+	const want = "worker:1 on host1: 3 tasks of this session's own Spark jobs hold slots"
+	back, seen := false, 0
+	stream.every = func(u *clusterpb.StartUpdate) {
+		switch waits := u.GetRun().GetWaiting(); {
+		case waits == want && !back:
+			back = true
+			seen++
+			st, err := c.Control().(*control).Status(stream.ctx, nil)
+			if err != nil || st.GetRun().GetWaiting() != want {
+				t.Errorf("the status says %q: %v", st.GetRun().GetWaiting(), err)
+			}
+			go func() { c.up("1", 1) }()
+		case back && waits == "":
+			c.post(func() { c.handle(lifecycle.PortPrepared{Exec: "0", Run: 1, Attempt: 1, Err: "no port is free"}) })
+		}
+	}
+	req := &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+	if err := c.Control().(*control).Start(req, stream); err != nil {
+		t.Fatal(err)
+	}
+	if seen != 1 {
+		t.Error("the start did not say what it waits for")
+	}
+}
+
+// TestStartBehindTakeover: a start that comes before the agents have joined a new driver waits for
+// them; one of a reservation that fails says why.
+func TestStartBehindTakeover(t *testing.T) {
+	t.Parallel()
+	for _, fails := range []bool{false, true} {
+		c := coordinate(t, false, func(cfg *Config) { cfg.Recovered.Saved, cfg.LastRun = []byte("null"), 2 })
+		stream := &sent[clusterpb.StartUpdate]{ctx: within(t)}
+		waited := false
+		stream.every = func(u *clusterpb.StartUpdate) {
+			run := u.GetRun()
+			switch {
+			case strings.HasPrefix(run.GetWaiting(), "0 of 2 executors are ready") && !waited:
+				waited = true
+				if run.GetId() != 3 || run.GetState() != "starting" {
+					t.Errorf("what waits is shown as %v", run)
+				}
+				c.engine.answer <- nil
+				if fails {
+					c.post(func() { c.handle(lifecycle.TimerFired{Name: "reserve"}) })
+					return
+				}
+				go func() { c.up("0", 0); c.up("1", 0) }()
+			case run.GetWaiting() == "":
+				c.post(func() { c.handle(lifecycle.PortPrepared{Exec: "0", Run: 3, Attempt: 1, Err: "no port is free"}) })
+			}
+		}
+		err := c.Control().(*control).Start(&clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}, stream)
+		if failed := err != nil && strings.Contains(err.Error(), "not reserved within"); !waited || failed != fails {
+			t.Errorf("the start waited: %v; it ends with %v", waited, err)
+		}
+	}
+}

@@ -3,17 +3,21 @@ package coordinator
 import (
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/cluster/results"
 )
 
 // batches is an agent's stream of logs: what a test sends comes in, acknowledgements are
@@ -125,6 +129,31 @@ func (r *running) wait() (*clusterpb.RunStatus, string) {
 	case <-time.After(deadline):
 		r.t.Fatal("the run is not over for its client")
 		return nil, ""
+	}
+}
+
+// TestFinalStates: a run that fails is recorded at once; the record has the final states of
+// the tasks that were still being ended then.
+func TestFinalStates(t *testing.T) {
+	t.Parallel()
+	r := startRunning(t, 0)
+	r.exited(0, 1, &clusterpb.Exited{Code: 3})
+	r.wait()
+	r.exited(1, 1, &clusterpb.Exited{Signal: 15})
+	var dir string
+	r.do(func() { dir = r.runs.find(1).status.GetDir() })
+	b, err := os.ReadFile(filepath.Join(dir, results.RecordFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := &clusterpb.RunStatus{}
+	if err := protojson.Unmarshal(b, st); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"exited", "ended"} {
+		if got := st.GetTasks()[i].GetState(); got != want {
+			t.Errorf("worker:%d is recorded as %s, not %s", i, got, want)
+		}
 	}
 }
 

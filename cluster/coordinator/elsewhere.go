@@ -12,23 +12,23 @@ import (
 // Spool keeps runs whose directory is not on this host: in a folder here, from which
 // they are carried there.
 type Spool interface {
-	runfiles.Disk
+	runfiles.Storage
 	Fetcher
 	// Folder is where the runs lie on this host.
 	Folder() string
-	// Deliver carries what is here now. It fails once nothing has arrived there for as
+	// Flush carries what is here now. It fails once nothing has arrived there for as
 	// long as patience.
-	Deliver(ctx context.Context, patience time.Duration) error
-	// Tell gives notes for people to someone from now on.
-	Tell(note func(text string))
+	Flush(ctx context.Context, patience time.Duration) error
+	// OnNotice calls note with each message for users from now on.
+	OnNotice(note func(text string))
 }
 
 // Fetcher copies here what lies elsewhere alone.
 type Fetcher interface {
-	// Bring copies a file, or all below a folder, that does not lie here.
-	Bring(ctx context.Context, name string) error
-	// BringAll is Bring for one folder of every run.
-	BringAll(ctx context.Context, folder string) error
+	// Fetch copies a file, or all below a folder, that does not lie here.
+	Fetch(ctx context.Context, name string) error
+	// FetchAll is Fetch for one folder of every run.
+	FetchAll(ctx context.Context, folder string) error
 }
 
 // How long what lies elsewhere is waited for.
@@ -48,7 +48,7 @@ func (c *Coordinator) deliver(ctx context.Context, run int32) {
 	}
 	limited, cancel := context.WithTimeout(ctx, deliverAtRun)
 	defer cancel()
-	if err := c.cfg.Spool.Deliver(limited, 0); err != nil {
+	if err := c.cfg.Spool.Flush(limited, 0); err != nil {
 		c.log.Warn("deliver", "run", run, "err", err)
 		// In the loop before the last update is made, which is to show it. A cluster
 		// that is over shows nothing any more.
@@ -64,7 +64,7 @@ func (c *Coordinator) showAll(ctx context.Context) error {
 		return nil
 	}
 	done := make(chan error, 1)
-	c.work.Go(func() { done <- c.cfg.Spool.BringAll(c.working, "logs") })
+	c.work.Go(func() { done <- c.cfg.Spool.FetchAll(c.working, "logs") })
 	select {
 	case err := <-done:
 		return err

@@ -26,13 +26,13 @@ import (
 type files struct {
 	Directory
 	Artifacts
-	keeper *runfiles.Keeper // of executors with disks of their own
-	depot  *ship.Depot      // of what executors fetch
-	events eventLooks
+	receiver *runfiles.Receiver // of executors with disks of their own
+	depot    *ship.Store        // of what executors fetch
+	events   eventLooks
 }
 
-func newFiles(cfg *Config, keeper *runfiles.Keeper) files {
-	return files{Directory: cfg.Directory, Artifacts: cfg.Artifacts, keeper: keeper, depot: NewDepot(cfg.StateDir), events: eventLooks{asked: make(chan chan<- struct{})}}
+func newFiles(cfg *Config, receiver *runfiles.Receiver) files {
+	return files{Directory: cfg.Directory, Artifacts: cfg.Artifacts, receiver: receiver, depot: NewDepot(cfg.StateDir), events: eventLooks{asked: make(chan chan<- struct{})}}
 }
 
 // here is where something below the cluster's directory lies on this host.
@@ -55,7 +55,7 @@ func (f *files) bring(ctx context.Context, run int32, folder string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, bringShow)
 	defer cancel()
-	return f.Spool.Bring(ctx, path.Join(rundir.Name(run), folder))
+	return f.Spool.Fetch(ctx, path.Join(rundir.Name(run), folder))
 }
 
 // hasCheckpoints tells whether a run has left any, here or elsewhere.
@@ -95,7 +95,7 @@ func (f *files) takeUp(ctx context.Context, from *clusterpb.RunStatus, into stri
 	if f.Spool != nil {
 		ctx, cancel := context.WithTimeout(ctx, bringLimit)
 		defer cancel()
-		if err := f.Spool.Bring(ctx, rundir.Name(from.GetId())+"/checkpoints"); err != nil {
+		if err := f.Spool.Fetch(ctx, rundir.Name(from.GetId())+"/checkpoints"); err != nil {
 			return err
 		}
 	}
@@ -144,7 +144,7 @@ func (f *files) farewell() string {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), deliverAtEnd)
 	defer cancel()
-	err := f.Spool.Deliver(ctx, endPatience)
+	err := f.Spool.Flush(ctx, endPatience)
 	if err != nil && f.Source != nil { // this host is the engine's, and keeps nothing
 		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest goes with the driver's container", f.Dir, err)
 	}

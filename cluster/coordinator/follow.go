@@ -24,6 +24,7 @@ type follower struct {
 	merge *logstore.Merger  // for a cell
 	raw   []*clusterpb.Line // for logs -f
 	query *logstore.Query   // of raw
+	bars  logstore.Bars     // of raw
 	notes []*clusterpb.Note
 	told  int   // what take gave out, counted as record.told
 	lost  int64 // lines that did not fit into raw
@@ -38,7 +39,7 @@ func (f *follower) lines(lines []*clusterpb.Line) {
 	}
 	for _, l := range lines {
 		switch {
-		case !f.query.Match(l):
+		case !f.query.Match(l) || !f.bars.Passes(l):
 		case len(f.raw) < followBuffer:
 			f.raw = append(f.raw, l)
 		default:
@@ -65,7 +66,7 @@ func (f *follower) takeRaw() (lines []*clusterpb.Line, gap string) {
 	if f.lost > 0 {
 		gap = fmt.Sprintf("%d lines came faster than they were read; logs without -f shows them", f.lost)
 	}
-	lines, f.raw, f.lost = f.raw, nil, 0
+	lines, f.raw, f.lost = f.bars.Last(f.raw), nil, 0
 	return lines, gap
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc"
@@ -229,6 +230,32 @@ func (c *Coordinator) checkPython(id cluster.ExecutorID, p *clusterpb.Python) {
 	for _, text := range c.execs.pythons.differences(id) {
 		c.noteOnce(text)
 	}
+}
+
+// checkCores warns where a host has fewer cores than tasks that compute.
+func (c *Coordinator) checkCores() {
+	var hosts []string
+	tasks, cores := map[string]int{}, map[string]int32{}
+	for _, x := range c.lc.Executors() {
+		hello := c.execs.hellos[x.ID]
+		if hello.GetCpus() == 0 || x.Task.Role == cluster.PS || x.Task.Role == cluster.Evaluator {
+			continue
+		}
+		if tasks[x.Host] == 0 {
+			hosts = append(hosts, x.Host)
+		}
+		tasks[x.Host]++
+		cores[x.Host] = hello.GetCpus()
+	}
+	hosts = slices.DeleteFunc(hosts, func(h string) bool { return tasks[h] <= int(cores[h]) })
+	if len(hosts) == 0 {
+		return
+	}
+	text := fmt.Sprintf("%d tasks run on %s, which has fewer cores (%d)", tasks[hosts[0]], hosts[0], cores[hosts[0]])
+	if n := len(hosts) - 1; n > 0 {
+		text += fmt.Sprintf("; it is the same on other hosts (%d)", n)
+	}
+	c.noteOnce(text + ": they take turns, so steps take longer")
 }
 
 func (c *Coordinator) noteOnce(text string) {

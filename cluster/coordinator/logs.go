@@ -11,6 +11,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
 // Logs of the Control service: what the store kept, then what comes.
@@ -39,6 +40,7 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 		q.Run = rec.status.GetId()
 		f.run = q.Run
 		if req.GetFollow() {
+			f.bars = logstore.NewBars(req.GetTask(), c.leadTask())
 			leave = c.follow(f)
 			q.Until = f.since
 		}
@@ -56,7 +58,7 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 	}
 	defer leave()
 	if rec.loaded && c.cfg.Spool != nil { // of an earlier cluster
-		err := c.files.bring(ctx, q.Run, "tasks")
+		err := c.files.bring(ctx, q.Run, rundir.Lines)
 		if err == nil {
 			err = c.store.Load(q.Run)
 		}

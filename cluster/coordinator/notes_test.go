@@ -44,3 +44,46 @@ func TestMissedNotes(t *testing.T) {
 		t.Errorf("the second sees %s", got)
 	}
 }
+
+// TestStatusNotes: status shows what was noted since the last run began, with the run and the time,
+// and not what concerned the runs before.
+func TestStatusNotes(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	notes := func() string {
+		st, err := c.Control().(*control).Status(within(t), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, n := range st.GetNotes() {
+			if n.GetUnixNano() == 0 {
+				t.Errorf("%v has no time", n)
+			}
+			got = append(got, fmt.Sprint(n.GetRun(), " ", n.GetText()))
+		}
+		return fmt.Sprint(got)
+	}
+	begin := func(id int32) {
+		c.do(func() {
+			c.carryOut(&runPlan{req: &clusterpb.StartRequest{}, status: &clusterpb.RunStatus{Id: id, Dir: t.TempDir(), ClusterId: c.runs.cluster}})
+		})
+	}
+	c.do(func() { c.note("a worker was lost", true) })
+	if got := notes(); got != "[0 a worker was lost]" {
+		t.Errorf("before the first run: %s", got)
+	}
+	begin(1)
+	c.do(func() { c.note("restart 1 of 1", true) })
+	if got := notes(); got != "[1 restart 1 of 1]" {
+		t.Errorf("in a run: %s", got)
+	}
+	c.do(func() { c.runOver(nil); c.note("another was lost", true) })
+	if got := notes(); got != "[1 restart 1 of 1 0 another was lost]" {
+		t.Errorf("behind it: %s", got)
+	}
+	begin(2)
+	if got := notes(); got != "[]" {
+		t.Errorf("in the next run: %s", got)
+	}
+}

@@ -26,6 +26,7 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 			c.timer(a.Name, a.After)
 		case lifecycle.ReservationReady:
 			c.reserved.answer = &clusterpb.ReserveUpdate{Ready: true}
+			c.checkCores()
 			c.saveState()
 		case lifecycle.ReservationFailed:
 			c.reserved.answer = &clusterpb.ReserveUpdate{Failure: a.Failure}
@@ -42,8 +43,7 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 		case lifecycle.StartFailed:
 			c.runOver(a.Failure)
 		case lifecycle.RunGone:
-			c.runs.find(c.lc.Run().Spec.ID).gone = true
-			c.sweep(c.lc.Run().Spec.ID)
+			c.runGone(c.runs.find(c.lc.Run().Spec.ID))
 		case lifecycle.RunChanged:
 			c.openBarriers()
 		}
@@ -63,7 +63,10 @@ func (c *Coordinator) timer(name string, after time.Duration) {
 
 func (c *Coordinator) note(text string, warning bool) {
 	c.log.Info("note", "text", text)
-	n := &clusterpb.Note{Text: text, Warning: warning}
+	n := &clusterpb.Note{Text: text, Warning: warning, UnixNano: time.Now().UnixNano()}
+	if rec := c.runs.current(); rec != nil && rec.over.IsZero() {
+		n.Run = rec.status.GetId()
+	}
 	c.notes.add(n)
 	c.subs.note(n)
 }

@@ -34,6 +34,7 @@ type record struct {
 // shown is how much of a run has been shown to cells.
 type shown struct {
 	seen int64 // lines
+	from int   // of the cluster's notes, how many had been said when it began
 	told int   // of the cluster's notes, how many had been said when its cells last showed them
 	said int   // of the cluster's notes, how many there were at its end
 }
@@ -47,7 +48,11 @@ type speed struct {
 type taskRecord struct {
 	status *clusterpb.TaskStatus
 	step   time.Time // of the last step
+	used   time.Time // of the last heartbeat with its usage
 }
+
+// usageSpan is the shortest time between two heartbeats from which a share of CPU is computed.
+const usageSpan = 100 * time.Millisecond
 
 func newRecord(st *clusterpb.RunStatus) *record {
 	return &record{status: st, began: time.Now(), tasks: map[cluster.TaskID]*taskRecord{}}
@@ -172,6 +177,11 @@ func (r *record) point(name, task string, step int64, v float64) {
 // usage takes a heartbeat's numbers.
 func (r *record) usage(id cluster.TaskID, u *clusterpb.TaskUsage) {
 	t := r.task(id)
+	now := time.Now()
+	if d := now.Sub(t.used); !t.used.IsZero() && d >= usageSpan && u.GetPid() == t.status.GetPid() {
+		t.status.CpuPercent = 100 * max(0, u.GetCpuSeconds()-t.status.GetCpuSeconds()) / d.Seconds()
+	}
+	t.used = now
 	t.status.RssBytes, t.status.CpuSeconds = u.GetRssBytes(), u.GetCpuSeconds()
 	if u.GetPid() != 0 {
 		t.status.Pid = u.GetPid()
@@ -238,6 +248,9 @@ func (c *Coordinator) status(rec *record) *clusterpb.RunStatus {
 	st := proto.CloneOf(rec.status)
 	rec.status.Result, rec.status.Results = result, byTask
 	st.Result, st.Results = result, byTask
+	if rec.over.IsZero() {
+		st.Waiting = c.lc.RunAwaits()
+	}
 	results.KeepReprs(st)
 	return st
 }

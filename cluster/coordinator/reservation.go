@@ -19,6 +19,7 @@ type reservation struct {
 	isTold    bool
 	saveNext  time.Time // saveSoon does not save before
 	releasing bool
+	why       string     // it is released
 	released  chan error // the release's end, cap 1
 	parting   string     // what a shutdown tells at its end
 }

@@ -112,8 +112,19 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 	rec.shown.said = c.notes.said()
 }
 
+// runGone is called when no process of a run is left. Its outcome may have been decided and
+// recorded while some tasks were still being ended: their final states are recorded here.
+func (c *Coordinator) runGone(rec *record) {
+	rec.gone = true
+	c.sweep(rec.status.GetId())
+	if !rec.over.IsZero() {
+		rec.fill(c.lc.Run(), c.store.Lines(rec.status.GetId()))
+		c.keepRecord(rec)
+	}
+}
+
 // keepRecord writes a run's record where history and a later driver find it: when it
-// begins, so that both know of it in any case, and at its end. Loop only.
+// begins, so that both know of it in any case, at its end, and when its last task has ended. Loop only.
 func (c *Coordinator) keepRecord(rec *record) {
 	if err := results.WriteRun(c.files.here(rec.status.GetDir()), rec.status); err != nil {
 		c.noteOnce("the run's record could not be written: " + err.Error())

@@ -17,8 +17,8 @@ const environmentsFolder = ".environments"
 
 // NewDepot keeps what executors without the driver's disk fetch, for the cluster with a
 // state folder.
-func NewDepot(stateDir string) *ship.Depot {
-	return ship.NewDepot(filepath.Join(stateDir, "ship"), filepath.Join(filepath.Dir(stateDir), environmentsFolder))
+func NewDepot(stateDir string) *ship.Store {
+	return ship.NewStore(filepath.Join(stateDir, "ship"), filepath.Join(filepath.Dir(stateDir), environmentsFolder))
 }
 
 // packEnvironment packs the environment that executors are to have, and says so to
@@ -44,7 +44,7 @@ func (c *Coordinator) packEnvironment(ctx context.Context) error {
 		})
 	}
 	if c.cfg.Artifacts.Source != nil {
-		return c.files.depot.TakeEnvironment(ctx, c.cfg.Artifacts.Environment, c.cfg.Artifacts.Source, tell)
+		return c.files.depot.ImportEnvironment(ctx, c.cfg.Artifacts.Environment, c.cfg.Artifacts.Source, tell)
 	}
 	_, err := c.files.depot.Environment(ctx, given, tell)
 	return err
@@ -70,7 +70,7 @@ func (c *Coordinator) lacksEnvironment(p *clusterpb.Python) bool {
 // them, the start says which they are.
 func (f *files) filesOf(ctx context.Context, req *clusterpb.StartRequest, ship []*clusterpb.GivenFile) ([]*clusterpb.Shipped, error) {
 	if f.Source != nil {
-		return req.GetGiven(), f.depot.Take(ctx, req.GetGiven(), f.Source)
+		return req.GetGiven(), f.depot.Import(ctx, req.GetGiven(), f.Source)
 	}
 	return f.depot.Files(ctx, ship)
 }

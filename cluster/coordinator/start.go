@@ -30,6 +30,9 @@ func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreaming
 			return err
 		}
 	}
+	if err := c.awaitTakeover(ctx, req, stream.Send); err != nil {
+		return err
+	}
 	told := 0
 	if err := c.call(ctx, func() { told = c.notes.said() }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
@@ -158,6 +161,8 @@ type candidate struct {
 // plan decides whether and what a start begins. Loop only.
 func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	switch {
+	case c.reserved.answer.GetFailure() != nil:
+		return nil, status.Error(codes.FailedPrecondition, c.reserved.answer.GetFailure().GetSummary())
 	case c.lc.State() == lifecycle.Reserving:
 		return nil, status.Errorf(codes.FailedPrecondition, "the reservation is not complete: %s", c.lc.Missing())
 	case c.lc.State() != lifecycle.Ready:
@@ -275,9 +280,9 @@ func (c *Coordinator) carryOut(p *runPlan) *record {
 	}
 	c.runs.program, c.runs.given = p.req, p.given
 	c.runs.lastRun = p.status.GetId()
-	c.files.keeper.Allow(c.runs.lastRun)
+	c.files.receiver.Allow(c.runs.lastRun)
 	rec := newRecord(p.status)
-	rec.shown.told = c.notes.said()
+	rec.shown.told, rec.shown.from = c.notes.said(), c.notes.said()
 	c.runs.records = append(c.runs.records, rec)
 	c.clients.detached = false
 	c.keepRecord(rec)

@@ -19,8 +19,8 @@ type faraway struct {
 	answers chan error // closed when it is there again
 }
 
-func (s *faraway) Folder() string         { return s.folder }
-func (s *faraway) Tell(func(text string)) {}
+func (s *faraway) Folder() string             { return s.folder }
+func (s *faraway) OnNotice(func(text string)) {}
 func (s *faraway) Files(string) ([]runfiles.File, error) {
 	select {
 	case s.asked <- struct{}{}:
@@ -28,7 +28,7 @@ func (s *faraway) Files(string) ([]runfiles.File, error) {
 	}
 	return nil, <-s.answers
 }
-func (s *faraway) Deliver(context.Context, time.Duration) error { return nil }
+func (s *faraway) Flush(context.Context, time.Duration) error { return nil }
 
 // TestResumeBesideTheLoop: while a start looks for checkpoints in a file system that is slow,
 // the cluster answers others; a start that finds none can be made again.

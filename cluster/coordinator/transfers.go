@@ -43,8 +43,8 @@ func (c *Coordinator) Fetch(req *clusterpb.FetchRequest, stream grpc.ServerStrea
 	}
 }
 
-// keeper takes in and gives out the files of executors with disks of their own.
-func (c *Coordinator) keeper() *runfiles.Keeper {
+// receiver takes in and gives out the files of executors with disks of their own.
+func (c *Coordinator) receiver() *runfiles.Receiver {
 	roles := map[cluster.ExecutorID]cluster.TaskID{}
 	chief := false
 	for _, x := range cluster.ExecutorRequests(c.cfg.Request.GetRoles()) {
@@ -55,31 +55,31 @@ func (c *Coordinator) keeper() *runfiles.Keeper {
 		t := roles[cluster.ExecutorID(executor)]
 		return t.Role == cluster.Chief || !chief && t == cluster.TaskID{Role: cluster.Worker}
 	}
-	var disk runfiles.Disk = c.cfg.Spool
+	var disk runfiles.Storage = c.cfg.Spool
 	if c.cfg.Spool == nil {
 		disk = runfiles.NewLocal(c.cfg.Dir)
 	}
-	return runfiles.NewKeeper(disk, c.cfg.folder(), first, func(warning string) { c.post(func() { c.noteOnce(warning); c.subs.wake() }) })
+	return runfiles.NewReceiver(disk, c.cfg.folder(), first, func(warning string) { c.post(func() { c.noteOnce(warning); c.subs.wake() }) })
 }
 
 // Sync implements the Coordinator service.
 func (c *Coordinator) Sync(stream grpc.ClientStreamingServer[clusterpb.FileChunk, clusterpb.SyncReply]) error {
-	return c.files.keeper.Append(auth.PeerName(stream.Context()), stream)
+	return c.files.receiver.Append(auth.PeerName(stream.Context()), stream)
 }
 
 // Put implements the Coordinator service.
 func (c *Coordinator) Put(stream grpc.BidiStreamingServer[clusterpb.PutRequest, clusterpb.PutReply]) error {
-	return c.files.keeper.Put(auth.PeerName(stream.Context()), stream)
+	return c.files.receiver.Put(auth.PeerName(stream.Context()), stream)
 }
 
 // List implements the Coordinator service.
 func (c *Coordinator) List(_ context.Context, req *clusterpb.ListRequest) (*clusterpb.ListReply, error) {
-	return c.files.keeper.List(req)
+	return c.files.receiver.List(req)
 }
 
 // Get implements the Coordinator service.
 func (c *Coordinator) Get(req *clusterpb.GetRequest, stream grpc.ServerStreamingServer[clusterpb.GetReply]) error {
-	return c.files.keeper.Get(req, stream)
+	return c.files.receiver.Get(req, stream)
 }
 
 // owing is an executor that has yet to send what its task leaves.
@@ -110,7 +110,7 @@ func (c *Coordinator) sweep(run int32) {
 		return
 	}
 	c.work.Go(func() {
-		if err := c.files.keeper.Sweep(run); err != nil {
+		if err := c.files.receiver.Sweep(run); err != nil {
 			c.log.Warn("sweep", "run", run, "err", err)
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
@@ -69,6 +70,11 @@ func Main(ctx context.Context, opt Options, stdin io.Reader, word io.WriteCloser
 		return errors.Join(err, say(word, "", err))
 	}
 	defer d.claim.Close()
+	pruning, end := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { d.prune(pruning) })
+	defer work.Wait()
+	defer end()
 	if d.managed() {
 		return d.proxy(ctx, word)
 	}
@@ -256,7 +262,7 @@ func (d *driver) serve(ctx context.Context) error {
 		Backend:   d.engine.Backend, OrphanGrace: d.engine.OrphanGrace, Here: d.engine.OnThisHost, Program: d.opt.Program, Hooks: coordinator.Hooks{SaveState: d.save}, Log: d.log,
 	}
 	if d.old != nil {
-		cfg.Recovered.Saved = d.old.Saved
+		cfg.Recovered.Saved, cfg.Recovered.Allocation = d.old.Saved, d.old.Allocation
 		if d.hosting == nil { // else its engine tells the agents
 			cfg.Recovered.Address = d.old.Address
 		}
@@ -265,7 +271,7 @@ func (d *driver) serve(ctx context.Context) error {
 		}
 	}
 	if d.opt.TensorBoard != nil && d.hosting == nil {
-		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), d.name)
+		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), filepath.Base(filepath.Dir(d.socket)))
 	} else if d.showsBoard() { // by the tasks' Python, which the node has
 		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetPython(), d.stateDir, d.stateDir, d.name)
 	}

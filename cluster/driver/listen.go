@@ -30,16 +30,11 @@ func (d *driver) advertise(ctx context.Context) error {
 
 // listenClients opens the socket for clients.
 func (d *driver) listenClients() error {
-	runtime, err := state.RuntimeDir()
+	dir, err := state.SocketDir(d.name)
 	if err != nil {
 		return err
 	}
-	d.socket = filepath.Join(runtime, d.name, "control.sock")
-	// The longest socket of a cluster is a zygote's; a path holds 107 bytes.
-	const longest = len("/agents-12345678/zygote-0123456789abcdef.sock")
-	if over := len(filepath.Dir(d.socket)) + longest - 107; over > 0 {
-		return fmt.Errorf("the cluster's name is %d characters too long for its sockets below %s: a shorter --name, or XDG_RUNTIME_DIR", over, runtime)
-	}
+	d.socket = filepath.Join(dir, "control.sock")
 	if d.clients, err = unixsock.Listen(d.socket); err != nil {
 		return fmt.Errorf("listen for clients: %w", err)
 	}

@@ -94,7 +94,7 @@ func (d *driver) place(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookLimit)
 	defer cancel()
-	if d.lastRun, err = d.spool.Look(ctx); err != nil {
+	if d.lastRun, err = d.spool.Scan(ctx); err != nil {
 		return fmt.Errorf("--dir %s: %w", d.dir, err)
 	}
 	if d.old != nil {
@@ -108,7 +108,7 @@ func (d *driver) place(ctx context.Context) error {
 func (d *driver) takeUp(ctx context.Context) {
 	run := filepath.Base(rundir.Dir(d.dir, d.old.LastRun))
 	for _, folder := range []string{"tasks", "logs"} {
-		if err := d.spool.Bring(ctx, run+"/"+folder); err != nil {
+		if err := d.spool.Fetch(ctx, run+"/"+folder); err != nil {
 			d.log.Warn("bring what the last driver had", "folder", run+"/"+folder, "err", err)
 		}
 	}

@@ -53,7 +53,7 @@ func (d *driver) newProxy() (*proxy.Proxy, error) {
 		Record: d.recordApplication,
 	}
 	if d.opt.TensorBoard != nil {
-		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), d.name)
+		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), filepath.Base(filepath.Dir(d.socket)))
 	}
 	return proxy.New(cfg)
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/driver/proxy"
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
@@ -12,11 +13,17 @@ import (
 // needs: which Hadoop, and as whom.
 var forReaders = []string{cluster.EngineConfDir, cluster.EngineUser}
 
-// record gives what writes the cluster's ClusterRecord, once there is anything to know of it: a run
-// after the one before it, or something of its engine's.
-func (d *driver) record(before int32) func(leases []cluster.Application, places []byte, lastRun int32, over bool) error {
-	return func(leases []cluster.Application, places []byte, lastRun int32, over bool) error {
-		if len(leases) == 0 && lastRun == before && d.old == nil {
+// onRequest is the reason of a release that a person asked for, as the verb shutdown gives it.
+const onRequest = "shutdown"
+
+// record returns what writes the cluster's ClusterRecord once there is anything to know of it: a
+// run after the one before it, something of its engine's, or an end that nobody asked for.
+func (d *driver) record(before int32) func(leases []cluster.Application, places []byte, lastRun int32, over bool, why string) error {
+	return func(leases []cluster.Application, places []byte, lastRun int32, over bool, why string) error {
+		if why == onRequest {
+			why = ""
+		}
+		if len(leases) == 0 && lastRun == before && d.old == nil && why == "" {
 			return nil
 		}
 		p := &state.ClusterRecord{
@@ -30,7 +37,7 @@ func (d *driver) record(before int32) func(leases []cluster.Application, places 
 			}
 		}
 		if over {
-			p.Until = time.Now()
+			p.Until, p.Why = time.Now(), why
 		}
 		return p.Save()
 	}
@@ -39,8 +46,12 @@ func (d *driver) record(before int32) func(leases []cluster.Application, places 
 // recordApplication writes the ClusterRecord of a cluster whose driver the engine runs, as an
 // application. how is how that ended; "" while it lives.
 func (d *driver) recordApplication(application, how string) {
+	why := how
+	if how == proxy.Ended {
+		why = ""
+	}
 	lease := cluster.Application{ID: application, State: cmp.Or(how, "running"), Since: d.since}
-	if err := d.record(0)([]cluster.Application{lease}, nil, d.lastRun, how != ""); err != nil {
+	if err := d.record(0)([]cluster.Application{lease}, nil, d.lastRun, how != "", why); err != nil {
 		d.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
 	}
 }

@@ -1,16 +1,15 @@
-// Package hdfs reads and writes files of HDFS in the way that results want it: whole
-// or not at all, with their parents, and across a NameNode's restart. It is a thin
-// layer over github.com/colinmarc/hdfs.
+// Package hdfs reads and writes files of HDFS for results: writes are atomic, create missing
+// parents, and survive a restart of the NameNode. It is a thin layer over
+// github.com/colinmarc/hdfs.
 //
-// A name is a URI (hdfs://nameservice/path, hdfs://host:port/path), one without an
-// authority (hdfs:///path), or a path alone; the latter two are on fs.defaultFS, and a
-// relative path is below /user/NAME.
+// A name is a URI (hdfs://nameservice/path, hdfs://host:port/path), a URI without authority
+// (hdfs:///path), or a path; the latter two refer to fs.defaultFS. A relative path is below
+// /user/NAME.
 //
-// Methods may be called from any goroutine and end when their context does. What
-// HDFS refuses for a while (NameNode restarting, still in safe mode, no DataNode yet)
-// is tried again for Config.Bridge; every other refusal is an error of one line, which
-// errors.Is knows as fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, ErrQuota,
-// ErrSafeMode or ErrUnreachable.
+// All methods of FS are safe for concurrent use and return when their context ends. Temporary
+// errors (NameNode restarting or in safe mode, no DataNode yet) are retried for Config.Bridge.
+// Other errors have one line and wrap fs.ErrNotExist, fs.ErrExist, fs.ErrPermission, ErrQuota,
+// ErrSafeMode or ErrUnreachable if one applies.
 //
-// Kerberos would enter in newSession, which makes colinmarc's client.
+// Kerberos would be added in newSession, which creates the client.
 package hdfs

@@ -10,16 +10,15 @@ import (
 	"strings"
 )
 
-// Found is a file that Find gives.
+// Found is a file found by Find.
 type Found struct {
 	URI  string
 	Info fs.FileInfo
 }
 
-// Find gives the files that a name stands for, sorted by name: the file itself, all
-// below a folder except names that begin with "." or "_", or those that a pattern (*,
-// ?, [], ** for folders at any depth) matches. None at all is an error that wraps
-// fs.ErrNotExist.
+// Find returns the files that a name selects, sorted by name: the file itself; all files below
+// a folder, except names that begin with "." or "_"; or the matches of a pattern (*, ?, [], **
+// for folders at any depth). If there are none, the error wraps fs.ErrNotExist.
 func (f *FS) Find(ctx context.Context, name string) ([]Found, error) {
 	at, err := f.resolve(name)
 	if err != nil {
@@ -42,13 +41,13 @@ func (f *FS) Find(ctx context.Context, name string) ([]Found, error) {
 		}
 	}
 	if len(s.found) == 0 {
-		return nil, fmt.Errorf("%s stands for no file: %w", at.uri, fs.ErrNotExist)
+		return nil, fmt.Errorf("no file matches %s: %w", at.uri, fs.ErrNotExist)
 	}
 	slices.SortFunc(s.found, func(a, b Found) int { return strings.Compare(a.URI, b.URI) })
 	return s.found, nil
 }
 
-// splitPattern is the folder where a search begins, and the pattern below it.
+// splitPattern returns the folder where a search begins, and the pattern below it.
 func splitPattern(parts []string) (base, pattern []string) {
 	i := slices.IndexFunc(parts, func(p string) bool { return strings.ContainsAny(p, "*?[") })
 	if i < 0 {
@@ -57,18 +56,18 @@ func splitPattern(parts []string) (base, pattern []string) {
 	return parts[:i], parts[i:]
 }
 
-// search is one Find.
+// search is the state of one Find.
 type search struct {
 	fs      *FS
 	ctx     context.Context // of the whole search
-	pattern []string        // empty for everything that is not hidden
+	pattern []string        // empty: everything that is not hidden
 	found   []Found
 }
 
 func (s *search) below(folder string, parts []string) error {
 	infos, err := s.fs.List(s.ctx, folder)
 	if errors.Is(err, fs.ErrNotExist) && len(parts) > 0 {
-		return nil // gone meanwhile
+		return nil // removed meanwhile
 	}
 	if err != nil {
 		return err
@@ -88,7 +87,7 @@ func (s *search) below(folder string, parts []string) error {
 	return nil
 }
 
-// enters tells whether files below a folder may be wanted.
+// enters reports whether a folder may contain matches.
 func (s *search) enters(at []string) bool {
 	if len(s.pattern) == 0 {
 		return !hidden(at[len(at)-1])
@@ -109,8 +108,8 @@ func (s *search) wants(at []string) bool {
 
 func hidden(name string) bool { return strings.HasPrefix(name, ".") || strings.HasPrefix(name, "_") }
 
-// match is a pattern's word on a path, part by part. As in a shell, a name that begins
-// with a dot is matched by a pattern that begins so only.
+// match reports whether a pattern matches a path, part by part. As in a shell, only a pattern
+// that begins with a dot matches a name that does.
 func match(pattern, parts []string) bool {
 	if len(pattern) == 0 {
 		return len(parts) == 0

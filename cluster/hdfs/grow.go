@@ -8,10 +8,10 @@ import (
 	"io/fs"
 )
 
-// Grow makes a file hold the first size bytes of r, of which it may hold the beginning
-// already, as a log that is copied again and again: what is missing is appended. Where
-// HDFS does not append (a writer that died holds the file) the file is written anew.
-// Two at once must not grow one file.
+// Grow makes a file hold the first size bytes of r. It appends to a file that holds a beginning
+// of them, such as a log that is copied repeatedly. If HDFS cannot append, for example because
+// a dead writer holds the lease, the file is rewritten. Concurrent calls must not use the same
+// name.
 func (f *FS) Grow(ctx context.Context, name string, r io.ReaderAt, size int64) error {
 	token := rand.Text()
 	return f.do(ctx, "extend", name, func(s *session, name string) error {
@@ -23,7 +23,7 @@ func (f *FS) Grow(ctx context.Context, name string, r io.ReaderAt, size int64) e
 	})
 }
 
-// extend appends what is missing. It says false where the file has to be written anew.
+// extend appends the missing bytes. It returns false if the file must be rewritten.
 func (s *session) extend(name string, r io.ReaderAt, size int64) (bool, error) {
 	info, err := s.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) || (err == nil && info.Size() > size) {
@@ -32,14 +32,14 @@ func (s *session) extend(name string, r io.ReaderAt, size int64) (bool, error) {
 		return false, err
 	}
 	if info.IsDir() {
-		return false, localError{errors.New("it is a folder")}
+		return false, localError{errors.New("is a folder")}
 	}
 	if info.Size() == size {
 		return true, nil
 	}
 	w, err := s.Append(name)
 	if err != nil {
-		if refused(err) && !errors.Is(err, fs.ErrPermission) {
+		if answered(err) && !errors.Is(err, fs.ErrPermission) {
 			return false, nil
 		}
 		return false, err
@@ -50,7 +50,7 @@ func (s *session) extend(name string, r io.ReaderAt, size int64) (bool, error) {
 		}
 		return false, err
 	}
-	// A writer that died may have left more than Stat could see.
+	// A dead writer may have written more than Stat returned.
 	info, err = s.Stat(name)
 	return err == nil && info.Size() == size, err
 }

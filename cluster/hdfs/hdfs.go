@@ -10,39 +10,38 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 )
 
-// Config is what New needs.
+// Config is the configuration of an FS.
 type Config struct {
 	Conf *hadoopconf.Conf
-	User string // of simple authentication; hadoopconf.User gives it
-	// Bridge is how long an operation tries again where HDFS is away for a while:
-	// a minute if zero.
+	User string // of simple authentication, see hadoopconf.User
+	// Bridge is how long an operation is retried after temporary errors; 0: one minute.
 	Bridge time.Duration
-	// Stall is how long one read or write may stand still: 20 s if zero.
+	// Stall is how long one read or write of a connection may block; 0: 20 s.
 	Stall time.Duration
 
-	umask fs.FileMode // Conf's, set by New
+	umask fs.FileMode // of Conf; set by New
 }
 
-// FS gives access to the files of the configuration's HDFS and of others by URI.
+// FS gives access to the files of the default HDFS, and of others by URI.
 type FS struct {
 	config Config
 
 	mu sync.Mutex
-	// Guarded by mu: a connection kept for the next operation, by its NameNodes.
+	// Guarded by mu: one idle connection for each set of NameNodes.
 	idle   map[string]*session
 	closed bool
 }
 
-// New is an FS. It connects when it is used; Close ends what it keeps.
+// New returns an FS. It connects on first use; Close closes idle connections.
 func New(c Config) (*FS, error) {
 	if c.Conf == nil {
 		return nil, hadoopconf.ErrNone
 	}
 	if c.Conf.Get("hadoop.security.authentication") == "kerberos" {
-		return nil, errors.New("HDFS asks for Kerberos (hadoop.security.authentication), which tfcluster does not know yet")
+		return nil, errors.New("HDFS requires Kerberos (hadoop.security.authentication), which tfcluster does not support yet")
 	}
 	if c.User == "" {
-		return nil, errors.New("HDFS needs a user's name")
+		return nil, errors.New("HDFS needs a user name")
 	}
 	var err error
 	if c.umask, err = c.Conf.Umask(); err != nil {
@@ -57,7 +56,7 @@ func New(c Config) (*FS, error) {
 	return &FS{config: c, idle: map[string]*session{}}, nil
 }
 
-// Close ends the connections that no operation uses.
+// Close closes the idle connections.
 func (f *FS) Close() error {
 	f.mu.Lock()
 	idle := f.idle
@@ -69,8 +68,8 @@ func (f *FS) Close() error {
 	return nil
 }
 
-// take gives a connection to the NameNodes to one operation.
-func (f *FS) take(ctx context.Context, at location) (*session, error) {
+// get returns an idle connection to the NameNodes, or a new one.
+func (f *FS) get(ctx context.Context, at location) (*session, error) {
 	f.mu.Lock()
 	s := f.idle[at.key()]
 	delete(f.idle, at.key())
@@ -81,8 +80,8 @@ func (f *FS) take(ctx context.Context, at location) (*session, error) {
 	return newSession(ctx, f.config, at.nameNodes)
 }
 
-// give takes a connection back whose operation went well.
-func (f *FS) give(at location, s *session) {
+// put keeps a usable connection for the next operation, or closes it.
+func (f *FS) put(at location, s *session) {
 	f.mu.Lock()
 	if !f.closed && f.idle[at.key()] == nil {
 		f.idle[at.key()], s = s, nil
@@ -93,8 +92,8 @@ func (f *FS) give(at location, s *session) {
 	}
 }
 
-// do runs an operation on one connection, again while HDFS is only away for a while.
-// An operation may therefore find done what it is to do.
+// do runs an operation on one connection and retries it after temporary errors. An operation
+// must therefore succeed if a previous attempt already took effect.
 func (f *FS) do(ctx context.Context, verb, name string, operation func(s *session, path string) error) error {
 	at, err := f.resolve(name)
 	if err != nil {
@@ -109,7 +108,7 @@ func (f *FS) do(ctx context.Context, verb, name string, operation func(s *sessio
 		if ctx.Err() != nil {
 			return f.explain(verb, at, context.Cause(ctx))
 		}
-		if !passing(err) || time.Now().Add(pause).After(end) {
+		if !temporary(err) || time.Now().Add(pause).After(end) {
 			return f.explain(verb, at, err)
 		}
 		select {
@@ -119,18 +118,18 @@ func (f *FS) do(ctx context.Context, verb, name string, operation func(s *sessio
 	}
 }
 
-// try runs an operation once. The context's end closes its connections.
+// try runs an operation once. The end of the context closes the connection.
 func (f *FS) try(ctx context.Context, at location, operation func(s *session, path string) error) error {
-	s, err := f.take(ctx, at)
+	s, err := f.get(ctx, at)
 	if err != nil {
 		return err
 	}
 	unwatch := context.AfterFunc(ctx, s.abort)
 	err = operation(s, at.path)
-	if !unwatch() || (err != nil && !refused(err)) {
+	if !unwatch() || (err != nil && !answered(err)) {
 		s.end()
 		return err
 	}
-	f.give(at, s)
+	f.put(at, s)
 	return err
 }

@@ -20,7 +20,7 @@ import (
 
 const dfsAdmin = "org.apache.hadoop.hdfs.tools.DFSAdmin"
 
-// open is an FS for a user.
+// open returns an FS for a user.
 func open(t *testing.T, c *hadooptest.Cluster, user string, bridge time.Duration) *hdfs.FS {
 	t.Helper()
 	conf, err := hadoopconf.Load(c.Conf)
@@ -51,7 +51,8 @@ func deadline(t *testing.T) context.Context {
 	return ctx
 }
 
-// content is made anew from its seed, so that a wrong byte is seen wherever it is.
+// content returns pseudo-random bytes of a seed, so that a wrong byte is detected at any
+// offset.
 func content(seed uint64, n int) []byte {
 	b := make([]byte, n)
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -61,7 +62,7 @@ func content(seed uint64, n int) []byte {
 	return b
 }
 
-// TestHDFS shares one HDFS; what stops it comes last.
+// TestHDFS runs all cases on one HDFS; cases that stop it come last.
 func TestHDFS(t *testing.T) {
 	t.Parallel()
 	c := hadooptest.Start(t, hadooptest.Options{HDFS: true})
@@ -72,8 +73,8 @@ func TestHDFS(t *testing.T) {
 		{"write, read, list, remove", testVerbs},
 		{"names", testNames},
 		{"a log grows", testGrow},
-		{"a reader notices another file", testReplaced},
-		{"what fails here is not tried again", testLocalError},
+		{"a reader detects a replaced file", testReplaced},
+		{"local errors are not retried", testLocalError},
 		{"modes", testModes},
 		{"permission", testPermission},
 		{"quota", testQuota},
@@ -115,16 +116,16 @@ func testVerbs(t *testing.T, c *hadooptest.Cluster) {
 		t.Fatal(err)
 	}
 	if n, err := io.ReadFull(r, part); n != 500 || !errors.Is(err, io.ErrUnexpectedEOF) || !bytes.Equal(part[:n], content(2, 5<<20)[5<<20-500:]) {
-		t.Errorf("read %d bytes of the end: %v", n, err)
+		t.Errorf("read %d bytes at the end: %v", n, err)
 	}
-	for range 2 { // what is gone is as good
+	for range 2 { // removing a missing file succeeds
 		if err := f.Remove(ctx, "/verbs"); err != nil {
 			t.Error(err)
 		}
 	}
 	for _, err := range []error{second(f.Stat(ctx, "/verbs")), second(f.List(ctx, "/verbs")), second(f.Read(ctx, "/verbs/a"))} {
 		if !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "/verbs") {
-			t.Errorf("of a folder that is gone: %v", err)
+			t.Errorf("List of a removed folder: %v", err)
 		}
 	}
 }
@@ -157,7 +158,7 @@ func testNames(t *testing.T, c *hadooptest.Cluster) {
 func testGrow(t *testing.T, c *hadooptest.Cluster) {
 	f, ctx := open(t, c, "", time.Minute), deadline(t)
 	all := content(7, 300_000)
-	for _, size := range []int{0, 1, 1, 70_000, 70_001, 300_000, 100} { // the last: begun anew
+	for _, size := range []int{0, 1, 1, 70_000, 70_001, 300_000, 100} { // the last one rewrites the file
 		if err := f.Grow(ctx, "/grow/log", bytes.NewReader(all), int64(size)); err != nil {
 			t.Fatalf("grow to %d: %v", size, err)
 		}
@@ -185,7 +186,7 @@ func testReplaced(t *testing.T, c *hadooptest.Cluster) {
 	}
 }
 
-// broken fails in the middle.
+// broken fails in the middle of the data.
 type broken struct{ io.ReadSeeker }
 
 func (b broken) Read(p []byte) (int, error) {
@@ -203,7 +204,7 @@ func testLocalError(t *testing.T, c *hadooptest.Cluster) {
 	}
 	err := f.Write(ctx, "/local/x", broken{strings.NewReader("new")})
 	if err == nil || !strings.Contains(err.Error(), "the disk is on fire") {
-		t.Errorf("wrote what cannot be read: %v", err)
+		t.Errorf("Write of unreadable data: %v", err)
 	}
 	if got, err := f.Read(ctx, "/local/x"); string(got) != "old" {
 		t.Errorf("the file is %q: %v", got, err)
@@ -213,7 +214,7 @@ func testLocalError(t *testing.T, c *hadooptest.Cluster) {
 	}
 }
 
-// oneLine checks what a person is shown.
+// oneLine checks a message for users.
 func oneLine(t *testing.T, err, is error, words ...string) {
 	t.Helper()
 	if !errors.Is(err, is) {
@@ -221,7 +222,7 @@ func oneLine(t *testing.T, err, is error, words ...string) {
 	}
 	t.Log(err)
 	if strings.Contains(err.Error(), "\n") {
-		t.Errorf("more than a line: %v", err)
+		t.Errorf("more than one line: %v", err)
 	}
 	for _, w := range words {
 		if !strings.Contains(err.Error(), w) {
@@ -283,7 +284,7 @@ func testPaused(t *testing.T, c *hadooptest.Cluster) {
 		t.Fatal(err)
 	}
 	c.NameNode.Pause()
-	defer c.NameNode.Resume() // also of a test that fails, for the next
+	defer c.NameNode.Resume() // also if the test fails, for the next one
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	oneLine(t, second(f.Read(ctx, "/paused")), context.DeadlineExceeded, "/paused")
@@ -295,7 +296,7 @@ func testPaused(t *testing.T, c *hadooptest.Cluster) {
 	}
 }
 
-// testRestart: reading and writing go on across a NameNode that is killed.
+// testRestart: reads and writes continue when the NameNode is killed and restarted.
 func testRestart(t *testing.T, c *hadooptest.Cluster) {
 	f, ctx := open(t, c, "", time.Minute), deadline(t)
 	old := content(3, 1<<20)

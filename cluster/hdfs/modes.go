@@ -8,18 +8,18 @@ import (
 	"github.com/colinmarc/hdfs/v2"
 )
 
-// Permissions of what is made before the umask is taken off: see hadoopconf's Umask.
+// Permissions of new files and folders before the umask is applied; see hadoopconf.Conf.Umask.
 const (
 	folderMode fs.FileMode = 0o777
 	fileMode   fs.FileMode = 0o666
-	topMode    fs.FileMode = 0o755 // of a folder below the root, such as /user, on the way to others' too
-	ownMode    fs.FileMode = 0o700 // of a folder that is for its owner, whatever the umask
+	topMode    fs.FileMode = 0o755 // of a folder directly below the root, such as /user: other users must pass through it
+	ownMode    fs.FileMode = 0o700 // of a private folder, whatever the umask
 )
 
-// folder makes a folder with its parents. One that exists stays as it is.
+// folder creates a folder and its parents. It leaves an existing folder unchanged.
 func (s *session) folder(name string, mode fs.FileMode) error {
 	if _, err := s.Stat(name); err == nil || !errors.Is(err, fs.ErrNotExist) {
-		return s.MkdirAll(name, mode) // which says what it is
+		return s.MkdirAll(name, mode) // returns the appropriate error
 	}
 	if top, _, below := strings.Cut(strings.TrimPrefix(name, "/"), "/"); below {
 		if err := s.MkdirAll("/"+top, topMode); err != nil {
@@ -29,9 +29,9 @@ func (s *session) folder(name string, mode fs.FileMode) error {
 	return s.MkdirAll(name, mode)
 }
 
-// newFile opens a file that must not exist, in a folder that does.
+// newFile creates a file that must not exist, in an existing folder.
 func (s *session) newFile(name string) (*hdfs.FileWriter, error) {
-	d, err := s.ServerDefaults() // asked for once by each client
+	d, err := s.ServerDefaults() // the client caches it
 	if err != nil {
 		return nil, err
 	}

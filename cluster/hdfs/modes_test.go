@@ -11,7 +11,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
-// testModes: what is made is for its owner alone, unless Hadoop's umask says otherwise.
+// testModes: only the owner can access new files and folders, unless Hadoop's umask allows
+// more.
 func testModes(t *testing.T, c *hadooptest.Cluster) {
 	conf, err := hadoopconf.Load(c.Conf)
 	if err != nil {
@@ -49,6 +50,6 @@ func testModes(t *testing.T, c *hadooptest.Cluster) {
 		}
 	}
 	if _, err := hdfs.New(hdfs.Config{Conf: conf.With("fs.permissions.umask-mode", "rwx"), User: user}); err == nil || !strings.Contains(err.Error(), "umask-mode") {
-		t.Errorf("a umask that nobody understands: %v", err)
+		t.Errorf("an invalid umask: %v", err)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/colinmarc/hdfs/v2"
 )
 
-// Read gives a file's content.
+// Read returns the contents of a file.
 func (f *FS) Read(ctx context.Context, name string) ([]byte, error) {
 	r, err := f.Open(ctx, name)
 	if err != nil {
@@ -21,11 +21,11 @@ func (f *FS) Read(ctx context.Context, name string) ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// Reader reads one file, for one goroutine. It goes on where it was when HDFS comes
-// back.
+// Reader reads one file. After an outage of HDFS it continues at its offset. It is not safe for
+// concurrent use.
 type Reader struct {
 	fs   *FS
-	ctx  context.Context // of the whole reading
+	ctx  context.Context // for all reads
 	name string
 	info fs.FileInfo
 
@@ -36,19 +36,19 @@ type Reader struct {
 	offset  int64
 }
 
-// Open opens a file for reading until Close; the context's end ends its reads too.
+// Open opens a file for reading. The end of ctx ends its reads too.
 func (f *FS) Open(ctx context.Context, name string) (*Reader, error) {
 	info, err := f.Stat(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	if info.IsDir() {
-		return nil, fmt.Errorf("cannot read %s: it is a folder", name)
+		return nil, fmt.Errorf("cannot read %s: is a folder", name)
 	}
 	return &Reader{fs: f, ctx: ctx, name: name, info: info}, nil
 }
 
-// Info is the file's size and times when it was opened.
+// Info returns size and times of the file when it was opened.
 func (r *Reader) Info() fs.FileInfo { return r.info }
 
 func (r *Reader) Read(b []byte) (int, error) {
@@ -60,13 +60,13 @@ func (r *Reader) Read(b []byte) (int, error) {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 2*time.Second) {
 		n, err := r.try(at, b)
 		if n > 0 || err == nil || errors.Is(err, io.EOF) {
-			return n, err // an error that stays comes again
+			return n, err // a permanent error is returned again by the next read
 		}
 		r.drop()
 		if r.ctx.Err() != nil {
 			return 0, r.fs.explain("read", at, context.Cause(r.ctx))
 		}
-		if !passing(err) || time.Now().Add(pause).After(end) {
+		if !temporary(err) || time.Now().Add(pause).After(end) {
 			return 0, r.fs.explain("read", at, err)
 		}
 		select {
@@ -76,7 +76,7 @@ func (r *Reader) Read(b []byte) (int, error) {
 	}
 }
 
-// try reads once, from where the reader is.
+// try reads once, at the current offset.
 func (r *Reader) try(at location, b []byte) (int, error) {
 	if r.offset >= r.info.Size() {
 		return 0, io.EOF
@@ -89,14 +89,14 @@ func (r *Reader) try(at location, b []byte) (int, error) {
 	n, err := r.file.Read(b)
 	r.offset += int64(n)
 	if errors.Is(err, io.EOF) && r.offset < r.info.Size() {
-		err = io.ErrUnexpectedEOF // a connection's end, not the file's
+		err = io.ErrUnexpectedEOF // the connection ended, not the file
 	}
 	return n, err
 }
 
-// reopen opens the file anew, unless it is another by now.
+// reopen opens the file again, and fails if it was replaced.
 func (r *Reader) reopen(at location) error {
-	s, err := r.fs.take(r.ctx, at)
+	s, err := r.fs.get(r.ctx, at)
 	if err != nil {
 		return err
 	}
@@ -106,7 +106,7 @@ func (r *Reader) reopen(at location) error {
 		return err
 	}
 	if !sameFile(r.info, file.Stat()) {
-		return localError{errors.New("it was replaced while it was read: read it again")}
+		return localError{errors.New("the file was replaced while it was read: read it again")}
 	}
 	if _, err := file.Seek(r.offset, io.SeekStart); err != nil {
 		return err
@@ -115,14 +115,14 @@ func (r *Reader) reopen(at location) error {
 	return nil
 }
 
-// sameFile says that two looks at a name saw one file, grown perhaps.
+// sameFile reports whether two results of Stat are of the same file, which may have grown.
 func sameFile(a, b fs.FileInfo) bool {
 	x, okX := a.Sys().(*hdfs.FileStatus)
 	y, okY := b.Sys().(*hdfs.FileStatus)
 	return okX && okY && x.GetFileId() == y.GetFileId() && a.Size() <= b.Size()
 }
 
-// Seek moves to another place of the file.
+// Seek sets the offset of the next read.
 func (r *Reader) Seek(offset int64, whence int) (int64, error) {
 	switch whence {
 	case io.SeekCurrent:
@@ -135,14 +135,14 @@ func (r *Reader) Seek(offset int64, whence int) (int64, error) {
 	}
 	if r.file != nil {
 		if _, err := r.file.Seek(min(offset, r.info.Size()), io.SeekStart); err != nil {
-			r.drop() // opened anew by the next read
+			r.drop() // the next read opens the file again
 		}
 	}
 	r.offset = offset
 	return offset, nil
 }
 
-// drop gives up the connection.
+// drop closes the connection.
 func (r *Reader) drop() {
 	if r.session == nil {
 		return
@@ -152,11 +152,11 @@ func (r *Reader) drop() {
 	r.session, r.file = nil, nil
 }
 
-// Close ends the reading. What it frees is local, so it does not fail.
+// Close closes the reader. It only frees local resources and returns nil.
 func (r *Reader) Close() error {
 	if r.session != nil && r.file != nil && r.file.Close() == nil && r.unwatch() {
 		if at, err := r.fs.resolve(r.name); err == nil {
-			r.fs.give(at, r.session)
+			r.fs.put(at, r.session)
 			r.session, r.file = nil, nil
 		}
 	}

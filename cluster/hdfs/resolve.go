@@ -9,32 +9,32 @@ import (
 	"strings"
 )
 
-// location is a name resolved.
+// location is a resolved name.
 type location struct {
 	nameNodes []string // host:port
 	path      string   // absolute
-	uri       string   // as people write it
+	uri       string   // for messages
 }
 
-// key tells one HDFS from another.
+// key identifies an HDFS.
 func (l location) key() string { return strings.Join(l.nameNodes, ",") }
 
-// defaultPort is a NameNode's where a URI has none.
+// defaultPort is the port of a NameNode whose URI has none.
 const defaultPort = "8020"
 
-// Path is a name's absolute path within its HDFS.
+// Path returns the absolute path of a name within its HDFS.
 func (f *FS) Path(name string) (string, error) {
 	at, err := f.resolve(name)
 	return at.path, err
 }
 
-// URI is a name in full: hdfs://authority/path.
+// URI returns the full URI of a name: hdfs://authority/path.
 func (f *FS) URI(name string) (string, error) {
 	at, err := f.resolve(name)
 	return at.uri, err
 }
 
-// resolve finds out which HDFS a name is of, and its path there.
+// resolve returns the HDFS and the path that a name refers to.
 func (f *FS) resolve(name string) (location, error) {
 	authority, p := "", name
 	if scheme, rest, ok := strings.Cut(name, "://"); ok {
@@ -45,12 +45,12 @@ func (f *FS) resolve(name string) (location, error) {
 		p = "/" + p
 	}
 	if p == "" {
-		return location{}, fmt.Errorf("%q is no name of a file", name)
+		return location{}, fmt.Errorf("%q is not a file name", name)
 	}
 	if authority == "" {
 		var err error
 		if authority, err = f.defaultAuthority(); err != nil {
-			return location{}, fmt.Errorf("%s names no NameNode: %w", name, err)
+			return location{}, fmt.Errorf("%s has no NameNode: %w", name, err)
 		}
 	}
 	if !path.IsAbs(p) {
@@ -60,7 +60,7 @@ func (f *FS) resolve(name string) (location, error) {
 	at.uri = "hdfs://" + authority + at.path
 	at.nameNodes = f.nameNodes(authority)
 	if len(at.nameNodes) == 0 {
-		return location{}, fmt.Errorf("%s: the configuration lists no NameNode of %s", name, authority)
+		return location{}, fmt.Errorf("%s: the Hadoop configuration has no NameNode for %s", name, authority)
 	}
 	return at, nil
 }
@@ -74,7 +74,7 @@ func (f *FS) defaultAuthority() (string, error) {
 	return u.Host, nil
 }
 
-// nameNodes are the addresses behind an authority, which may be a nameservice.
+// nameNodes returns the addresses behind an authority, which may be a nameservice.
 func (f *FS) nameNodes(authority string) []string {
 	conf := f.config.Conf
 	if ids := conf.Get("dfs.ha.namenodes." + authority); ids != "" {

@@ -12,25 +12,25 @@ import (
 	"github.com/colinmarc/hdfs/v2/hadoopconf"
 )
 
-// session is a client that one operation at a time uses. Its connections are its
-// own, so that an operation that is given up disturbs no other.
+// session is a client used by one operation at a time. It has separate connections, so that
+// canceling an operation does not affect others.
 type session struct {
 	*hdfs.Client
 	stall time.Duration
-	umask fs.FileMode     // of what it makes
-	ctx   context.Context // of dials; ended by abort
+	umask fs.FileMode     // for new files and folders
+	ctx   context.Context // for dials; canceled by abort
 	abort context.CancelFunc
 
 	mu    sync.Mutex
-	conns map[*conn]struct{} // guarded by mu: the open ones
+	conns map[*conn]struct{} // guarded by mu: the open connections
 }
 
-// dialLimit is how long it may take to connect to one NameNode or DataNode.
+// dialLimit is the timeout of a connection to one NameNode or DataNode.
 const dialLimit = 10 * time.Second
 
 func newSession(ctx context.Context, c Config, nameNodes []string) (*session, error) {
 	s := &session{stall: c.Stall, umask: c.umask, conns: map[*conn]struct{}{}}
-	// The client outlives the operation that it is made for.
+	// The client outlives the operation that creates it.
 	s.ctx, s.abort = context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(s.ctx, s.closeConns)
 	defer context.AfterFunc(ctx, s.abort)()
@@ -51,21 +51,21 @@ func newSession(ctx context.Context, c Config, nameNodes []string) (*session, er
 	return s, nil
 }
 
-// end closes the client and waits for its goroutine's last call.
+// end closes the client and waits for the last call of its goroutine.
 func (s *session) end() {
 	s.abort()
-	_ = s.Close() // of a connection that is closed already
+	_ = s.Close() // the connections are closed already
 }
 
 func (s *session) closeConns() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
-		_ = c.Conn.Close() // only to end its reads and writes
+		_ = c.Conn.Close() // unblocks their reads and writes
 	}
 }
 
-// dial is what the client connects with; it hands over no context of use.
+// dial replaces the client's dialer. Its context is not the operation's, so it is ignored.
 func (s *session) dial(_ context.Context, network, address string) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialLimit}
 	nc, err := d.DialContext(s.ctx, network, address)
@@ -83,9 +83,9 @@ func (s *session) dial(_ context.Context, network, address string) (net.Conn, er
 	return c, nil
 }
 
-// conn gives each read and write a deadline, and ends for good at the first error:
-// what a late answer belongs to could not be known. Reading and writing may be done
-// by one goroutine each.
+// conn sets a deadline for each read and write and closes itself at the first error, because a
+// late answer could not be matched to a request. One goroutine may read while another one
+// writes.
 type conn struct {
 	net.Conn
 	session *session
@@ -97,7 +97,7 @@ func (c *conn) Read(b []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(b)
 	if err != nil {
-		_ = c.Close() // the read's error tells more
+		_ = c.Close() // the error of the read is more specific
 	}
 	return n, err
 }
@@ -108,7 +108,7 @@ func (c *conn) Write(b []byte) (int, error) {
 	}
 	n, err := c.Conn.Write(b)
 	if err != nil {
-		_ = c.Close() // the write's error tells more
+		_ = c.Close() // the error of the write is more specific
 	}
 	return n, err
 }

@@ -14,40 +14,40 @@ import (
 	"github.com/colinmarc/hdfs/v2"
 )
 
-// asidePrefix begins the names of files that are being written. They are not listed,
-// and readers of event files do not take them for theirs.
-const asidePrefix = "._tfcluster_"
+// tempPrefix begins the names of files that are being written. List omits them, and readers of
+// event files ignore them.
+const tempPrefix = "._tfcluster_"
 
-// Write makes a file of what r holds from its beginning on, with its parents. Readers
-// see the old file or the new one, never a part.
+// Write writes all of r to a file and creates its parents if necessary. Readers see the old or
+// the new contents, never a part.
 func (f *FS) Write(ctx context.Context, name string, r io.ReadSeeker) error {
 	token := rand.Text()
 	return f.do(ctx, "write", name, func(s *session, name string) error { return s.replace(name, token, r) })
 }
 
-// replace writes aside, then renames. The token makes the aside's name, the same each
-// time it is tried.
+// replace writes a temporary file and renames it. The token is part of the temporary name, so
+// that a retry replaces the file of the attempt before.
 func (s *session) replace(name, token string, r io.ReadSeeker) error {
 	if _, err := r.Seek(0, io.SeekStart); err != nil {
-		return localError{fmt.Errorf("read again what is to be written: %w", err)}
+		return localError{fmt.Errorf("rewind the data to write: %w", err)}
 	}
-	aside := path.Join(path.Dir(name), asidePrefix+token)
-	w, err := s.create(aside)
+	temp := path.Join(path.Dir(name), tempPrefix+token)
+	w, err := s.create(temp)
 	if err != nil {
 		return err
 	}
 	err = s.fill(w, r)
 	if err == nil {
-		err = s.Rename(aside, name)
+		err = s.Rename(temp, name)
 	}
-	if err != nil && refused(err) {
-		err = errors.Join(err, s.removeQuietly(aside))
+	if err != nil && answered(err) {
+		err = errors.Join(err, s.removeQuietly(temp))
 	}
 	return err
 }
 
-// create opens a new file, whose parents it makes where there are none. One of the
-// same name is from an attempt before.
+// create creates a file, and its parents if necessary. An existing file of that name is left
+// from a previous attempt.
 func (s *session) create(name string) (*hdfs.FileWriter, error) {
 	w, err := s.newFile(name)
 	if errors.Is(err, fs.ErrExist) {
@@ -65,12 +65,12 @@ func (s *session) create(name string) (*hdfs.FileWriter, error) {
 	return w, err
 }
 
-// fill copies and closes. Close is asked again while DataNodes have not told the
-// NameNode of the last block.
+// fill copies r and closes w. Close is repeated until the DataNodes have reported the last
+// block to the NameNode.
 func (s *session) fill(w *hdfs.FileWriter, r io.Reader) error {
 	_, err := io.Copy(w, localReader{r})
 	if err != nil {
-		_ = w.Close() // the first error tells more
+		_ = w.Close() // the first error is more specific
 		return err
 	}
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -86,24 +86,24 @@ func (s *session) fill(w *hdfs.FileWriter, r io.Reader) error {
 	}
 }
 
-// removeQuietly ends what is left of a write that was refused, as far as possible.
+// removeQuietly removes the temporary file of a failed write, if HDFS allows it.
 func (s *session) removeQuietly(name string) error {
-	if err := s.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !refused(err) {
+	if err := s.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) && !answered(err) {
 		return err
 	}
 	return nil
 }
 
-// localReader marks the errors of what is read here.
+// localReader marks errors of the data source as local.
 type localReader struct{ r io.Reader }
 
 func (l localReader) Read(b []byte) (int, error) {
 	n, err := l.r.Read(b)
 	if err != nil && err != io.EOF {
-		err = localError{fmt.Errorf("read what is to be written: %w", err)}
+		err = localError{fmt.Errorf("read the data to write: %w", err)}
 	}
 	return n, err
 }
 
-// isAside says that a name is of a file that is being written.
-func isAside(name string) bool { return strings.HasPrefix(path.Base(name), asidePrefix) }
+// isTemp reports whether a name is that of a file being written.
+func isTemp(name string) bool { return strings.HasPrefix(path.Base(name), tempPrefix) }

@@ -88,7 +88,7 @@ func Configuration(dir string) (driver.Hadoop, error) {
 	if err != nil {
 		return driver.Hadoop{}, err
 	}
-	h := driver.Hadoop{Properties: conf.Some(clientProperties...)}
+	h := driver.Hadoop{Properties: conf.WithPrefix(clientProperties...)}
 	if h.User, err = hadoopconf.User(); err != nil {
 		return driver.Hadoop{}, err
 	}

@@ -7,29 +7,29 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Action is what Step returns: one of the types of this file.
+// Action is one of the types of this file. Step returns them.
 type Action any
 
 // Actions on the engine and on agents.
 type (
-	// ReplaceExecutor asks the engine for another executor in the place of one.
+	// ReplaceExecutor requests a replacement for an executor from the engine.
 	ReplaceExecutor struct{ Exec cluster.ExecutorID }
 	// SendInstruction sends an instruction to an agent, if it is connected.
 	SendInstruction struct {
 		Exec cluster.ExecutorID
 		What *clusterpb.Instruction
 	}
-	// LaunchTask launches a task at an executor.
+	// LaunchTask launches a task on an executor.
 	LaunchTask struct {
 		Exec    cluster.ExecutorID
 		Task    cluster.TaskID
 		Attempt int
 		Spec    cluster.Spec
-		fresh   bool // the first launch of this attempt, not that of a task restarted alone
+		fresh   bool // the first launch in this attempt of the run, not a restart of this task alone
 	}
-	// Release gives everything back to the engine.
+	// Release returns everything to the engine.
 	Release struct{ Reason string }
-	// SetTimer starts a timer in the place of the one with that name; after 0 there is none.
+	// SetTimer starts a timer and replaces the one with the same name; After 0 cancels it.
 	SetTimer struct {
 		Name  string
 		After time.Duration
@@ -40,21 +40,21 @@ type (
 type (
 	// ReservationReady reports that every executor is ready.
 	ReservationReady struct{}
-	// ReservationFailed reports that the cluster does not come about.
+	// ReservationFailed reports that the reservation failed.
 	ReservationFailed struct{ Failure *clusterpb.Failure }
-	// Note shows a line to people.
+	// Note is a line for users.
 	Note struct {
 		Text    string
 		Warning bool
 	}
 	// RunChanged reports that the state of the run or of a task has changed.
 	RunChanged struct{}
-	// RunEntered reports that every task runs the user's program.
+	// RunEntered reports that every task has entered the user's program.
 	RunEntered struct{}
 	// RunOver reports that the outcome of the run is decided.
 	RunOver struct{}
 	// RunGone reports that no process of the run is left.
 	RunGone struct{}
-	// StartFailed reports that a start which waited for executors does not come about.
+	// StartFailed reports that a start that waited for executors failed.
 	StartFailed struct{ Failure *clusterpb.Failure }
 )

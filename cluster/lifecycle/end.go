@@ -6,9 +6,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// outcome closes the run. What is left of it is ended; the executors are free once
-// their tasks are gone.
-func (l *Machine) outcome(how string, f *clusterpb.Failure, grace time.Duration) {
+// closeRun sets the outcome of the run and ends its remaining processes. An executor is free
+// once its task has ended.
+func (l *Machine) closeRun(how string, f *clusterpb.Failure, grace time.Duration) {
 	r := l.run
 	switch how {
 	case "finished":
@@ -20,17 +20,17 @@ func (l *Machine) outcome(how string, f *clusterpb.Failure, grace time.Duration)
 	}
 	r.Failure = f
 	for _, name := range append(l.endTimers(), "enter", "step", "run", "settle", "stop", "stop step", "stop unresponsive") {
-		if name != "enter" || l.next == nil { // the next start's clock runs on
+		if name != "enter" || l.next == nil { // a waiting start keeps its timer
 			l.do(SetTimer{name, 0})
 		}
 	}
 	l.do(RunChanged{})
 	l.do(RunOver{})
 	l.endAll(grace)
-	l.gone()
+	l.checkProcessesGone()
 }
 
-// endAll ends every process of the run that is left.
+// endAll ends all remaining processes of the run.
 func (l *Machine) endAll(grace time.Duration) {
 	busy := false
 	for _, x := range l.execs {
@@ -45,23 +45,25 @@ func (l *Machine) endAll(grace time.Duration) {
 	}
 }
 
-// end ends an executor's process. One that is silent is told when it is back: the
-// word is not repeated otherwise, since a program takes a second SIGTERM ill.
+// end ends an executor's process. If its agent is silent, the instruction is sent when the
+// agent reconnects; otherwise it is not repeated, because a second SIGTERM would interrupt a
+// program that is saving.
 func (l *Machine) end(x *Executor, grace time.Duration) {
 	t := l.run.task(x.Task)
 	t.asked, t.signaled = true, true
-	x.inRun.missed, x.inRun.grace = x.State == ExecutorSilent, grace
+	x.inRun.endMissed, x.inRun.grace = x.State == ExecutorSilent, grace
 	l.do(SendInstruction{x.ID, endRun(l.run.Spec.ID, grace)})
 }
 
-// gone tells when no process of a closed run is left, and lets the next one begin.
-func (l *Machine) gone() {
+// checkProcessesGone reports RunGone when no process of a closed run is left, and lets the next
+// run begin.
+func (l *Machine) checkProcessesGone() {
 	if l.count.busy > 0 {
 		return
 	}
 	l.do(SetTimer{"ending", 0})
 	if l.run != nil && !l.run.State.Open() {
-		// Agents that had no task left still hold the run's port.
+		// Agents without a task still hold the port of the run.
 		for _, x := range l.execs {
 			if x.State == ExecutorReady {
 				l.do(SendInstruction{x.ID, endRun(l.run.Spec.ID, 0)})

@@ -2,22 +2,23 @@ package lifecycle
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// ExecutorState is how far an executor is.
+// ExecutorState is the state of an executor.
 type ExecutorState int
 
-// States of an executor, in the order in which they follow one another.
+// States of an executor, in order.
 const (
-	ExecutorPending ExecutorState = iota // asked for
-	ExecutorGranted                      // the engine gave a place, the agent is on its way
-	ExecutorJoined                       // the agent is here, Python is warming
-	ExecutorReady                        // a program may start
-	ExecutorSilent                       // the agent's stream broke; it may come back
+	ExecutorPending ExecutorState = iota // requested
+	ExecutorGranted                      // allocated by the engine; its agent has not connected
+	ExecutorJoined                       // its agent is connected, Python is warming up
+	ExecutorReady                        // a program can start
+	ExecutorSilent                       // the agent's stream broke; it may reconnect
 	ExecutorLost                         // gone
 )
 
@@ -25,43 +26,43 @@ func (s ExecutorState) String() string {
 	return [...]string{"pending", "granted", "joined", "ready", "silent", "lost"}[s]
 }
 
-// Executor is one place of the allocation, with the task that lives there.
+// Executor is one executor of the allocation and the task assigned to it.
 type Executor struct {
-	ID       cluster.ExecutorID
-	Task     cluster.TaskID
-	State    ExecutorState
-	Attempt  int
-	Host     string
-	Why      string   // what is awaited, or why it was lost
-	kept     bool     // what was granted is an earlier driver's agent
-	replaced int      // replacements since the last reset
-	said     []string // the last lines of the last agent that was lost, where the engine knows them
-	agent    executorAgent
+	ID        cluster.ExecutorID
+	Task      cluster.TaskID
+	State     ExecutorState
+	Attempt   int
+	Host      string
+	Why       string   // what it waits for, or why it was lost
+	recovered bool     // granted to an earlier driver; its agent will reconnect
+	replaced  int      // replacements since the last reset
+	lastLines []string // last lines of the last lost agent, if the engine knows them
+	agent     executorAgent
 
-	// of the active run
+	// State of the active run:
 	Port  int32
-	Busy  bool // a process of a run is, or may be, alive here
+	Busy  bool // it holds, or may hold, a process of a run
 	inRun executorRun
 }
 
-// executorAgent is the agent that speaks for an executor.
+// executorAgent is the agent of an executor.
 type executorAgent struct {
 	incarnation string
 	address     string
 	warm        bool
-	sudden      bool // its connection broke a moment after it spoke
+	sudden      bool // it sent a message just before its connection broke
 }
 
-// executorRun is an executor's part in the active run.
+// executorRun is the state of an executor in the active run.
 type executorRun struct {
-	unknown int  // the attempt of a task that the agent came back without
-	missed  bool // the word to end it, with its grace, since the agent was silent
-	grace   time.Duration
-	left    bool // the attempt goes on without it: a sidecar's that did not come back
+	unknown   int  // the attempt of a task that the agent reconnected without; 0: none
+	endMissed bool // the instruction to end its task, with this grace, is still to be sent: the agent was silent
+	grace     time.Duration
+	skipped   bool // the attempt continues without it: it is a sidecar's and did not reconnect
 }
 
-// Expects is whether an agent may join: not one that has been replaced, nor any once
-// the cluster is given back.
+// Expects reports whether an agent may join: it must not have been replaced, and the cluster
+// must not be being released.
 func (l *Machine) Expects(id cluster.ExecutorID, attempt int) bool {
 	x := l.Executor(id)
 	return x != nil && attempt >= x.Attempt && l.state < Releasing
@@ -74,13 +75,13 @@ func (l *Machine) joined(e AgentJoined) {
 	x := l.Executor(e.Exec)
 	l.do(SetTimer{"silent " + string(x.ID), 0})
 	again := x.agent.incarnation == e.Incarnation && x.agent.incarnation != ""
-	if !again && (x.Busy || l.waits(x)) {
-		// Another process speaks for the executor: what ran there is gone.
+	if !again && (x.Busy || l.awaitsLaunch(x)) {
+		// Another agent process has joined: the old one's task is gone.
 		l.taskGone(x, "its agent was replaced")
 	}
 	x.Attempt, x.agent.incarnation, x.Host, x.agent.address, x.agent.warm = e.Attempt, e.Incarnation, e.Host, e.Address, e.Warm
 	l.setState(x, ExecutorJoined)
-	x.Why, x.said = "Python is warming up", nil
+	x.Why, x.lastLines = "Python is warming up", nil
 	if e.Warm {
 		l.setState(x, ExecutorReady)
 		x.Why = ""
@@ -90,9 +91,20 @@ func (l *Machine) joined(e AgentJoined) {
 	l.becomeReady()
 }
 
-// anew gives up an executor for the attempt of it that the engine is asked for. Its agent
-// is told the reason.
-func (l *Machine) anew(x *Executor, attempt int, reason, awaited string) {
+// recovered returns how many executors of an earlier driver have reconnected or will.
+func (l *Machine) recovered() int {
+	n := 0
+	for _, x := range l.execs {
+		if x.recovered || x.State == ExecutorJoined || x.State == ExecutorReady || x.State == ExecutorSilent {
+			n++
+		}
+	}
+	return n
+}
+
+// reallocated returns an executor to the pending state with a new attempt number. Its agent is
+// released with the reason.
+func (l *Machine) reallocated(x *Executor, attempt int, reason, awaited string) {
 	if x == nil || attempt <= x.Attempt || l.state >= Releasing {
 		return
 	}
@@ -104,22 +116,22 @@ func (l *Machine) anew(x *Executor, attempt int, reason, awaited string) {
 	x.Why = awaited
 }
 
-// returned gives up all that a reservation has got so far. What it takes its time for is
-// still counted from its beginning.
-func (l *Machine) returned(e BackedOff) {
+// backedOff returns all executors of a partly filled reservation to the pending state. The
+// reservation timeout keeps running.
+func (l *Machine) backedOff(e BackedOff) {
 	if l.state >= Releasing {
 		return
 	}
 	for _, x := range l.execs {
 		if attempt, ok := e.Attempts[x.ID]; ok {
-			l.anew(x, attempt, "its executor is given back to the engine", "given back for a while")
+			l.reallocated(x, attempt, "its executor was returned to the engine", "returned to the engine for now")
 		}
 	}
 	l.note(false, "%s", e.Why)
 }
 
-// becomeReady ends the reservation once nobody is missing, and lets a start that
-// waited for a replaced executor go on.
+// becomeReady completes the reservation once no executor is missing, and lets a start that
+// waits for a replaced executor continue.
 func (l *Machine) becomeReady() {
 	if l.takingOver {
 		return
@@ -135,8 +147,8 @@ func (l *Machine) becomeReady() {
 	l.advance()
 }
 
-// lose takes an executor for gone and asks for another, unless it was lost again
-// and again: then only a reset tries anew.
+// lose marks an executor as lost and requests a replacement. After MaxReplacements it gives the
+// executor up; only a reset requests it again.
 func (l *Machine) lose(x *Executor, cause string) {
 	if x.State == ExecutorLost {
 		return
@@ -150,85 +162,85 @@ func (l *Machine) lose(x *Executor, cause string) {
 		return
 	}
 	l.taskGone(x, "executor lost: "+cause)
-	if l.run != nil && l.run.State == RunPreparing && !x.inRun.left { // ports are held anew once all are here again
+	if l.run != nil && l.run.State == RunPreparing && !x.inRun.skipped { // ports are allocated again once all executors are ready
 		l.run.State = RunWaiting
 	}
 	if x.replaced >= MaxReplacements {
-		l.note(true, "executor %s (%s) was lost %d times, the last time: %s. %%tfcluster reset tries again", x.ID, x.Task, x.replaced+1, cause)
+		l.note(true, "executor %s (%s) was lost %d times, the last time: %s. %%tfcluster reset requests it again", x.ID, x.Task, x.replaced+1, cause)
 		l.giveUp(x)
 		return
 	}
 	if wasHere {
-		l.note(true, "executor %s (%s on %s) was lost: %s; asking for another", x.ID, x.Task, x.Host, cause)
+		l.note(true, "executor %s (%s on %s) was lost: %s; requesting another", x.ID, x.Task, x.Host, cause)
 	}
 	l.replace(x)
 }
 
-// MaxReplacements bounds how often one executor is replaced between two runs or resets.
+// MaxReplacements limits how often one executor is replaced between two runs or resets.
 const MaxReplacements = 3
 
-// givenUp is whether an executor is lost and no other is asked for.
+// givenUp reports whether an executor is lost and no replacement is requested.
 func (x *Executor) givenUp() bool { return x.State == ExecutorLost && x.replaced >= MaxReplacements }
 
-// giveUp ends what waits for an executor that does not stay.
+// giveUp ends whatever waits for an executor that is given up.
 func (l *Machine) giveUp(x *Executor) {
 	switch {
 	case l.state == Reserving:
-		l.reserveFailed("engine", l.notKept(x).GetSummary())
+		l.reserveFailed("engine", l.lostRepeatedly(x).GetSummary())
 	case l.next != nil:
-		l.startFailed(l.notKept(x))
+		l.startFailed(l.lostRepeatedly(x))
 	case l.run == nil || !l.run.awaitsExecutors():
 	case l.policy(x.Task.Role).kind == cluster.Sidecar:
-		l.leave(x)
+		l.skip(x)
 		l.advance()
 	default:
-		l.outcome("failed", l.notKept(x), 0)
+		l.closeRun("failed", l.lostRepeatedly(x), 0)
 	}
 }
 
-// awaitsExecutors is whether the next attempt begins when every executor is there.
+// awaitsExecutors reports whether the next attempt begins as soon as every executor is ready.
 func (r *Run) awaitsExecutors() bool { return r.State == RunRestarting || r.State == RunWaiting }
 
-// leave lets the next attempt begin without a sidecar's executor. Its peers are told
-// the address it had, where nobody answers: they would find no other if it died later.
-func (l *Machine) leave(x *Executor) {
-	if !x.inRun.left {
-		l.setLeft(x, true)
-		l.note(true, "%s is not waited for: executor %s %s; training goes on without it", x.Task, x.ID, x.whyNot())
+// skip lets the next attempt begin without a sidecar's executor. Its peers get its old address,
+// where nobody answers, as they would if it failed later.
+func (l *Machine) skip(x *Executor) {
+	if !x.inRun.skipped {
+		l.setSkipped(x, true)
+		l.note(true, "training continues without %s: executor %s %s", x.Task, x.ID, x.absence())
 	}
 }
 
-func (x *Executor) whyNot() string {
+func (x *Executor) absence() string {
 	if x.givenUp() {
-		return "does not stay: " + x.Why
+		return "was lost repeatedly: " + x.Why
 	}
-	return "did not come: " + x.Why
+	return "is not ready: " + x.Why
 }
 
-// regain asks again for what was given up and a restart cannot do without.
+// regain requests given-up executors that a restart needs, and skips those of sidecars.
 func (l *Machine) regain() {
 	for _, x := range l.execs {
 		switch {
 		case !x.givenUp():
 		case l.policy(x.Task.Role).kind == cluster.Sidecar:
-			l.leave(x)
+			l.skip(x)
 		default:
 			x.replaced = 0
-			l.note(true, "executor %s (%s) was given up, and is needed again: asking for another", x.ID, x.Task)
+			l.note(true, "executor %s (%s) was given up but is needed for the restart: requesting another", x.ID, x.Task)
 			l.replace(x)
 		}
 	}
 }
 
-// leaveSidecars lets an attempt begin that waits for sidecars' executors alone. It
-// reports false where another is missing.
-func (l *Machine) leaveSidecars() bool {
+// skipSidecars lets an attempt begin that waits only for executors of sidecars. It returns
+// false if another executor is missing.
+func (l *Machine) skipSidecars() bool {
 	var late []*Executor
 	for _, x := range l.execs {
 		switch {
 		case x.Busy:
 			return false
-		case x.State == ExecutorReady || x.inRun.left:
+		case x.State == ExecutorReady || x.inRun.skipped:
 		case l.policy(x.Task.Role).kind != cluster.Sidecar:
 			return false
 		default:
@@ -236,15 +248,15 @@ func (l *Machine) leaveSidecars() bool {
 		}
 	}
 	for _, x := range late {
-		l.leave(x)
+		l.skip(x)
 	}
 	return len(late) > 0
 }
 
-func (l *Machine) notKept(x *Executor) *clusterpb.Failure {
+func (l *Machine) lostRepeatedly(x *Executor) *clusterpb.Failure {
 	return &clusterpb.Failure{
-		Kind: "engine", Task: x.Task.String(), Host: x.Host, ExitCode: 75, Lines: x.said, Summary: fmt.Sprintf("executor %s for %s does not stay: %s", x.ID, x.Task, x.Why),
-		Remedy: "%tfcluster reset asks for it again",
+		Kind: "engine", Task: x.Task.String(), Host: x.Host, ExitCode: 75, Lines: x.lastLines, Summary: fmt.Sprintf("executor %s for %s was lost repeatedly: %s", x.ID, x.Task, x.Why),
+		Remedy: "%tfcluster reset requests it again",
 	}
 }
 
@@ -257,41 +269,55 @@ func (l *Machine) replace(x *Executor) {
 	l.do(ReplaceExecutor{x.ID})
 }
 
-// Missing names who has not come and why, in one line.
+// Missing returns one line that names the missing executors and why each is missing.
 func (l *Machine) Missing() string {
-	ready := 0
+	there, who := l.absent(func(x *Executor) bool { return x.State != ExecutorReady })
+	line := fmt.Sprintf("%d of %d executors are ready", there, len(l.execs))
+	if l.takingOver {
+		line += "; the engine has not reported which of them it keeps"
+	}
+	if who != "" {
+		line += "; missing " + who
+	}
+	return line
+}
+
+// RunAwaits returns what a run that starts or restarts waits for, in one line; "" where it waits
+// for no executor.
+func (l *Machine) RunAwaits() string {
+	if l.next == nil && (l.run == nil || !l.run.awaitsExecutors()) {
+		return ""
+	}
+	_, who := l.absent(func(x *Executor) bool { return !x.inRun.skipped && (x.State != ExecutorReady || x.Busy) })
+	return who
+}
+
+// absent returns how many executors are there, and the others with the reason of each.
+func (l *Machine) absent(missing func(*Executor) bool) (there int, others string) {
 	var who []string
 	for _, x := range l.execs {
-		if x.State == ExecutorReady {
-			ready++
+		if !missing(x) {
+			there++
 			continue
 		}
-		s := x.Task.String()
+		s, why := x.Task.String(), x.Why
 		if x.Host != "" {
 			s += " on " + x.Host
 		}
-		who = append(who, s+": "+x.Why)
+		if x.State == ExecutorReady {
+			why = "its last task is being ended"
+		}
+		who = append(who, s+": "+why)
 	}
 	const most = 5
 	if len(who) > most {
 		who = append(who[:most], fmt.Sprintf("and %d more", len(who)-most))
 	}
-	line := fmt.Sprintf("%d of %d executors came", ready, len(l.execs))
-	if l.takingOver {
-		line += "; the engine has not said which of them it keeps"
-	}
-	for i, w := range who {
-		sep := "; missing "
-		if i > 0 {
-			sep = "; "
-		}
-		line += sep + w
-	}
-	return line
+	return there, strings.Join(who, "; ")
 }
 
-// environmentFailed is the kind of a failure for which no executor can be blamed: what is
-// asked for cannot run there.
+// environmentFailed is the kind of a failure that no executor causes: the requested environment
+// cannot run there.
 const environmentFailed = "environment"
 
 func (l *Machine) reserveFailed(kind, why string) {
@@ -299,18 +325,18 @@ func (l *Machine) reserveFailed(kind, why string) {
 	l.do(SetTimer{"reserve", 0})
 	f := &clusterpb.Failure{Kind: kind, Summary: why, ExitCode: 75}
 	for _, x := range l.execs {
-		if x.State != ExecutorReady && len(x.said) > 0 && len(f.Lines) == 0 {
-			f.Lines = x.said
+		if x.State != ExecutorReady && len(x.lastLines) > 0 && len(f.Lines) == 0 {
+			f.Lines = x.lastLines
 		}
 	}
 	if kind == environmentFailed {
-		f.ExitCode, f.Remedy = 69, "%tfcluster reserve with another --venv"
+		f.ExitCode, f.Remedy = 69, "run %tfcluster reserve with another --venv"
 	}
 	if kind == "timeout" {
-		f.Summary = fmt.Sprintf("not reserved within %s: %s", l.within(), why)
-		f.Remedy = "ask for fewer or smaller executors, or give --reserve-timeout more time"
+		f.Summary = fmt.Sprintf("not reserved within %s: %s", l.reserveTimeout(), why)
+		f.Remedy = "request fewer or smaller executors, or raise --reserve-timeout"
 	}
 	l.do(ReservationFailed{f})
-	l.farewell("not reserved")
+	l.releaseAgents("not reserved")
 	l.do(Release{"not reserved: " + why})
 }

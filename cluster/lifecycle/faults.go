@@ -11,17 +11,17 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// peerWords is how TensorFlow, and PyTorch and JAX by gloo and NCCL, say that the trouble
-// is a peer's.
+// peerWords matches the errors by which TensorFlow, and PyTorch and JAX through gloo and NCCL,
+// report that a peer failed.
 var peerWords = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\b(UnavailableError|AbortedError|CancelledError)\b|Collective ops is aborted|tasks are unhealthy` +
 		`|gloo/transport/tcp/\w+\.cc:\d+\].*Connection (closed|reset) by peer|\bncclRemoteError\b`)
 })
 
-// rejoined checks what an agent that came back still runs against what should run there.
+// rejoined compares the tasks of an agent that reconnected with the task that should run there.
 func (l *Machine) rejoined(x *Executor, running []*clusterpb.RunningTask) {
 	if !x.Busy {
-		if len(running) > 0 { // left from a run this driver does not know as open
+		if len(running) > 0 { // of a run that this driver does not know as open
 			l.do(SendInstruction{x.ID, endRun(0, 0)})
 		}
 		return
@@ -31,35 +31,35 @@ func (l *Machine) rejoined(x *Executor, running []*clusterpb.RunningTask) {
 		if had.GetRun() != l.run.Spec.ID || had.GetTask() != x.Task.String() {
 			continue
 		}
-		if x.inRun.missed { // the word to end it
+		if x.inRun.endMissed { // the instruction to end it
 			l.end(x, x.inRun.grace)
 		}
-		l.stopsAgain()
+		l.resumeStop()
 		return
 	}
-	// Its exit report, if there is one, comes on the new stream; without one the
+	// If the task has exited, the agent reports it on the new stream. Without a report, the
 	// launch was lost with the old stream.
 	x.inRun.unknown = t.Attempt
 	l.do(SetTimer{"unknown " + string(x.ID), l.limits.report})
 }
 
-// unknown ends a task that its agent came back without, and did not report.
+// unknown ends a task that its agent reconnected without and has not reported in time.
 func (l *Machine) unknown(x *Executor) {
 	if x == nil || !x.Busy || l.run == nil || x.inRun.unknown != l.run.task(x.Task).Attempt {
 		return
 	}
-	l.taskGone(x, "its agent came back without it")
+	l.taskGone(x, "its agent reconnected without it")
 }
 
-// taskGone is a task's end that no exit report tells.
+// taskGone handles the end of a task without an exit report.
 func (l *Machine) taskGone(x *Executor, reason string) {
-	if l.run == nil || !(x.Busy || l.waits(x)) {
+	if l.run == nil || !(x.Busy || l.awaitsLaunch(x)) {
 		l.setBusy(x, false)
 		return
 	}
 	l.exited(ProgramExited{
 		Run: l.run.Spec.ID, Attempt: l.run.task(x.Task).Attempt, Task: x.Task,
-		Exit: &clusterpb.Exited{Code: -1, Reason: reason, Tail: x.said},
+		Exit: &clusterpb.Exited{Code: -1, Reason: reason, Tail: x.lastLines},
 	})
 }
 
@@ -81,20 +81,20 @@ func (l *Machine) exited(e ProgramExited) {
 	switch {
 	case !r.State.Open():
 		t.Echo = isEcho(e.Exit)
-		l.gone()
-	case r.Stopping: // also while the gang was being ended for a restart
-		l.stoppedOne()
+		l.checkProcessesGone()
+	case r.Stopping: // also while the tasks were being ended for a restart
+		l.stopTaskExited()
 	case r.State == RunRestarting:
-		l.gone()
+		l.checkProcessesGone()
 	case t.asked: // ended because training is over
 		l.checkDone()
 	case succeeded(e.Exit):
-		t.entered = true // also where it ended before its word came through
+		t.entered = true // it may have exited before ProgramEntered arrived
 		l.launchDue()
 		l.allEntered()
 		l.checkDone()
 	default:
-		l.failed(t)
+		l.taskFailed(t)
 	}
 }
 
@@ -102,12 +102,12 @@ func succeeded(x *clusterpb.Exited) bool {
 	return x.GetCode() == 0 && x.GetSignal() == 0 && x.GetReason() == ""
 }
 
-// failed decides what a task's failure means. The first exit is the cause, except
-// that a task which ends in TensorFlow's word about a peer waits for the verdict.
-func (l *Machine) failed(t *Task) {
+// taskFailed decides the consequence of a task's failure. The first exit is the root cause; but
+// if it ends with an error about a peer, the decision waits for limits.settle.
+func (l *Machine) taskFailed(t *Task) {
 	r := l.run
 	if l.policy(t.ID.Role).kind == cluster.Sidecar {
-		l.note(true, "%s; training goes on without it", l.describe(t))
+		l.note(true, "%s; training continues without it", l.describe(t))
 		l.launchDue()
 		l.allEntered()
 		l.checkDone()
@@ -126,7 +126,7 @@ func (l *Machine) failed(t *Task) {
 		}
 		return
 	}
-	l.cause(t, l.describe(t))
+	l.rootCause(t, l.describe(t))
 }
 
 func isEcho(x *clusterpb.Exited) bool {
@@ -139,8 +139,8 @@ func isEcho(x *clusterpb.Exited) bool {
 	return peerWords().MatchString(strings.Join(x.GetTail(), "\n"))
 }
 
-// verdict: half a second after an echo, a peer that is stopped or silent is the
-// cause; if none is, the echo was no echo.
+// verdict finds the root cause, limits.settle after a task failed with an error about a peer: a
+// peer that is stopped or silent, or else the task itself.
 func (l *Machine) verdict() {
 	r := l.run
 	if !r.State.Open() || len(r.echoes) == 0 {
@@ -150,16 +150,16 @@ func (l *Machine) verdict() {
 		x := l.Executor(t.exec)
 		switch {
 		case t.Stopped && x.Busy:
-			l.cause(t, fmt.Sprintf("%s on %s is stopped (a SIGSTOP, or a debugger): its peers lost it", t.ID, x.Host))
+			l.rootCause(t, fmt.Sprintf("%s on %s is stopped (a SIGSTOP, or a debugger): its peers lost the connection to it", t.ID, x.Host))
 			return
 		case x.State == ExecutorSilent:
-			l.cause(t, fmt.Sprintf("%s on %s is silent: %s", t.ID, x.Host, x.Why))
+			l.rootCause(t, fmt.Sprintf("%s on %s is silent: %s", t.ID, x.Host, x.Why))
 			return
 		}
 	}
 	first := r.echoes[0]
 	first.Echo = false
-	l.cause(first, l.describe(first))
+	l.rootCause(first, l.describe(first))
 }
 
 func plural(n int, noun string) string {
@@ -169,7 +169,7 @@ func plural(n int, noun string) string {
 	return noun + "s"
 }
 
-// describe is a failure's one line.
+// describe returns a failed task's failure in one line.
 func (l *Machine) describe(t *Task) string {
 	where := t.ID.String()
 	if x := l.Executor(t.exec); x != nil && x.Host != "" {
@@ -195,7 +195,7 @@ func (l *Machine) failure(t *Task, summary string) *clusterpb.Failure {
 	if x := l.Executor(t.exec); x != nil {
 		f.Host = x.Host
 	}
-	f.Remedy = "mend the program and %tfcluster start again: the executors are held"
+	f.Remedy = "fix the program and run %tfcluster start again: the executors stay reserved"
 	e := t.Exit
 	if e == nil {
 		f.Kind = "lost"
@@ -211,10 +211,10 @@ func (l *Machine) failure(t *Task, summary string) *clusterpb.Failure {
 	switch {
 	case e.GetReason() != "":
 		f.Kind = "lost"
-		f.Remedy = "%tfcluster start runs again on the executors that are left or replaced; %tfcluster reset frees what hangs"
+		f.Remedy = "%tfcluster start runs again on the remaining and replaced executors; %tfcluster reset ends processes that hang"
 	case e.GetOutOfMemory(), strings.HasPrefix(e.GetException(), "MemoryError"):
 		f.Kind = "out_of_memory"
-		f.Remedy = "a smaller batch or model, or reserve with more --memory"
+		f.Remedy = "use a smaller batch or model, or reserve with more --memory"
 	}
 	return f
 }

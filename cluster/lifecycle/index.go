@@ -2,31 +2,31 @@ package lifecycle
 
 import "github.com/tfcluster/tfcluster/cluster"
 
-// An event costs the same however many executors there are: they and tasks are found by
-// their names, and what is waited for is counted as it changes. TestLifecycle compares
-// the counts with what they count after each event.
+// The cost of an event does not depend on the number of executors: executors and tasks are
+// looked up by name, and the states that something waits for are counted as they change.
+// TestLifecycle checks the counts after each event.
 
-// execCounts counts the executors in the states that something waits for the end of.
+// execCounts counts executors by the conditions that something waits for.
 type execCounts struct {
-	unready    int // are not ready
+	unready    int // not ready
 	busy       int // hold a process of a run
-	left       int // are not waited for
-	unprepared int // have yet to answer the attempt's Prepare
+	skipped    int // left out of the attempt
+	unprepared int // have not answered the attempt's Prepare
 }
 
 // taskCounts counts the tasks of one role by state.
 type taskCounts struct {
 	total                       int
 	waiting, launching, running int
-	joined                      int    // of those three: in tf.distribute.Server.join()
-	awaits                      string // the role that those in waiting wait for; "": it is their turn
-	overdue                     bool   // the while that the role had behind the training's end is over
+	joined                      int    // how many of those are in tf.distribute.Server.join()
+	awaits                      string // the role that the waiting tasks wait for; "" if they can be launched
+	overdue                     bool   // the time limit after the end of training has passed
 }
 
-// alive counts the tasks that are launched, or still to be.
+// alive counts the tasks that run or are still to be launched.
 func (n *taskCounts) alive() int { return n.waiting + n.launching + n.running }
 
-// of is where a state is counted; nil: nowhere.
+// of returns the counter of a state, or nil if the state is not counted.
 func (n *taskCounts) of(s TaskState) *int {
 	switch s {
 	case TaskWaiting:
@@ -39,7 +39,7 @@ func (n *taskCounts) of(s TaskState) *int {
 	return nil
 }
 
-// add counts a task in, or with by -1 out.
+// add adds by, 1 or -1, to the counts that apply to a task.
 func (n *taskCounts) add(t *Task, by int) {
 	if in := n.of(t.State); in != nil {
 		*in += by
@@ -49,10 +49,10 @@ func (n *taskCounts) add(t *Task, by int) {
 	}
 }
 
-// Executor returns the executor with an id; nil if there is none.
+// Executor returns the executor with the given ID, or nil.
 func (l *Machine) Executor(id cluster.ExecutorID) *Executor { return l.byID[id] }
 
-// setState gives an executor another state.
+// setState changes the state of an executor and the counts.
 func (l *Machine) setState(x *Executor, s ExecutorState) {
 	if x.State != ExecutorReady {
 		l.count.unready--
@@ -63,7 +63,7 @@ func (l *Machine) setState(x *Executor, s ExecutorState) {
 	}
 }
 
-// setBusy notes whether an executor holds a process of a run.
+// setBusy records whether an executor holds a process of a run.
 func (l *Machine) setBusy(x *Executor, busy bool) {
 	if x.Busy {
 		l.count.busy--
@@ -74,18 +74,18 @@ func (l *Machine) setBusy(x *Executor, busy bool) {
 	}
 }
 
-// setLeft notes whether the attempt goes on without an executor.
-func (l *Machine) setLeft(x *Executor, left bool) {
-	if x.inRun.left {
-		l.count.left--
+// setSkipped records whether the attempt continues without an executor.
+func (l *Machine) setSkipped(x *Executor, skipped bool) {
+	if x.inRun.skipped {
+		l.count.skipped--
 	}
-	x.inRun.left = left
-	if x.inRun.left {
-		l.count.left++
+	x.inRun.skipped = skipped
+	if x.inRun.skipped {
+		l.count.skipped++
 	}
 }
 
-// index finds executors by name, and counts them, at the cluster's beginning.
+// index builds the executors' index and counts. New calls it once.
 func (l *Machine) index() {
 	l.byID = make(map[cluster.ExecutorID]*Executor, len(l.execs))
 	for _, x := range l.execs {
@@ -96,10 +96,10 @@ func (l *Machine) index() {
 	}
 }
 
-// task is the run's task of that name; nil where there is none.
+// task returns the task with the given ID, or nil.
 func (r *Run) task(id cluster.TaskID) *Task { return r.byID[id] }
 
-// index finds tasks by name, and counts them, at the beginning of an attempt.
+// index builds the tasks' index and counts at the beginning of an attempt.
 func (r *Run) index() {
 	r.byID, r.count = make(map[cluster.TaskID]*Task, len(r.Tasks)), map[string]*taskCounts{}
 	for _, t := range r.Tasks {
@@ -114,7 +114,7 @@ func (r *Run) index() {
 	}
 }
 
-// setTask changes a task so that its role's counts stay right.
+// setTask changes a task and updates the counts of its role.
 func (r *Run) setTask(t *Task, change func()) {
 	n := r.count[t.ID.Role]
 	n.add(t, -1)
@@ -122,7 +122,7 @@ func (r *Run) setTask(t *Task, change func()) {
 	n.add(t, 1)
 }
 
-// serving counts the tasks of a role that serves says of that they do.
+// serving counts the tasks of a role for which Machine.serves is true.
 func (r *Run) serving(role string) int {
 	if chief := r.task(cluster.TaskID{Role: cluster.Chief}); role != cluster.Worker || chief == nil || chief.alive() {
 		return 0

@@ -13,7 +13,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// checkCounts compares what the lifecycle counts with what there is.
+// checkCounts compares the machine's counts and indexes with its executors and tasks.
 func checkCounts(t *testing.T, l *Machine) {
 	t.Helper()
 	want := execCounts{unprepared: l.count.unprepared}
@@ -26,13 +26,13 @@ func checkCounts(t *testing.T, l *Machine) {
 		}
 		want.unready += one(x.State != ExecutorReady)
 		want.busy += one(x.Busy)
-		want.left += one(x.inRun.left)
+		want.skipped += one(x.inRun.skipped)
 		if l.run != nil && l.run.State == RunPreparing {
-			want.unprepared += one(x.Port == 0 && !x.inRun.left)
+			want.unprepared += one(x.Port == 0 && !x.inRun.skipped)
 		}
 	}
 	if l.count != want {
-		t.Errorf("executors are counted as %+v, want %+v", l.count, want)
+		t.Errorf("the counts of executors are %+v, want %+v", l.count, want)
 	}
 	if l.run == nil {
 		return
@@ -53,11 +53,11 @@ func checkCounts(t *testing.T, l *Machine) {
 		n.running += one(k.State == TaskRunning)
 		n.joined += one(k.alive() && k.joinedServer)
 		if k.State == TaskWaiting && k.Awaits != n.awaits {
-			t.Errorf("%s waits for %q, its role for %q", k.ID, k.Awaits, n.awaits)
+			t.Errorf("%s waits for %q, but its role for %q", k.ID, k.Awaits, n.awaits)
 		}
 	}
 	if !reflect.DeepEqual(l.run.count, roles) {
-		t.Errorf("tasks are counted otherwise than there are: %+v", l.run.count)
+		t.Errorf("tasks do not match the counts %+v", l.run.count)
 	}
 }
 
@@ -68,13 +68,13 @@ func one(is bool) int {
 	return 0
 }
 
-// scale plays lives of a cluster with many executors, and measures their parts.
+// scale simulates clusters with many executors and measures the parts of their lives.
 type scale struct {
 	l    *Machine
 	took map[string]time.Duration
 }
 
-// part measures the processor's time of a part: that of the clock is also others'.
+// part measures the CPU time of this thread, because wall time depends on other processes.
 func (s *scale) part(name string, play func()) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -91,7 +91,7 @@ func threadTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// newScale is a cluster of n workers, and of as many tasks of a role that they wait for.
+// newScale returns a cluster of n workers and of n tasks of a role that the workers depend on.
 func newScale(n int) *scale {
 	roles := []*clusterpb.Role{{Name: cluster.Worker, Count: int32(n), DependsOn: []string{"db"}}, {Name: "db", Count: int32(n), Kind: cluster.Untracked}}
 	var execs []cluster.ExecutorRequest
@@ -129,7 +129,7 @@ func (s *scale) beat() {
 	}
 }
 
-// exit has the tasks that are there end, as they were asked or by themselves.
+// exit ends all tasks that have a process.
 func (s *scale) exit(run int32) {
 	for _, x := range s.l.execs {
 		if x.Busy {
@@ -138,10 +138,10 @@ func (s *scale) exit(run int32) {
 	}
 }
 
-// agree stops the run at a step that all tasks have said they will leave at.
+// agree stops the run at a step that all tasks have agreed to.
 func (s *scale) agree(run int32) {
 	s.l.Step(StopRequested{Grace: 30 * time.Second})
-	for range 2 { // where they are, and that they will
+	for range 2 { // the answer to AskStep, then the one to ActAtStep
 		for _, x := range s.l.execs {
 			if x.Task.Role == cluster.Worker {
 				answer := &clusterpb.Step{Round: 1, Counter: "keras", Step: 10, Stride: 1, ReportSeconds: 0.1}
@@ -151,8 +151,7 @@ func (s *scale) agree(run int32) {
 	}
 }
 
-// TestLinear: what the lifecycle does for each executor takes as long in a large cluster
-// as in a small one.
+// TestLinear: the cost of an event does not depend on the number of executors.
 func TestLinear(t *testing.T) {
 	const few, factor, limit = 500, 8, 24 // a quadratic part would take 64 times as long
 	least := map[string][2]time.Duration{}

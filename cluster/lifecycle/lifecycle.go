@@ -1,16 +1,16 @@
-// Package lifecycle decides what happens next to a cluster and to its runs. A Machine takes
-// one event at a time and returns the actions that the coordinator is to take, in order. It
-// does no I/O and reads no clock, so each case is a transcript in testdata.
+// Package lifecycle decides what happens next to a cluster and to its runs. A Machine takes one
+// event at a time and returns the actions that the coordinator must perform, in order. It does
+// no I/O and reads no clock, so each test case is a transcript in testdata.
 //
 //	lifecycle.go  the cluster: reservation, clients, reset, shutdown
-//	step.go       which event is whose
+//	step.go       dispatches events
 //	executors.go  executors: joined, lost, replaced
 //	run.go        a run: prepared, launched, entered
-//	roles.go      which tasks wait for which, and when a run is over
-//	faults.go     a task's end: cause or secondary failure
-//	restart.go    a lost worker or a failed task becomes a restart, or the end of the run
-//	stop.go       a stop at a step that all tasks agree on
-//	end.go        the end of a run and of its processes
+//	roles.go      start order of roles, and the end of a run
+//	faults.go     a task's failure: root cause or secondary failure
+//	restart.go    restarts after a lost worker or a failed task
+//	stop.go       stops a run at a step that all tasks agree on
+//	end.go        ends a run and its processes
 package lifecycle
 
 import (
@@ -23,9 +23,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Machine decides what happens to a cluster: events in, actions out. It does no
-// I/O and reads no clock, so that every case is a transcript in testdata. Its one
-// caller is the coordinator's loop.
+// Machine decides what happens to a cluster: it maps events to actions. It is not safe for
+// concurrent use; only the coordinator's loop calls it.
 type Machine struct {
 	limits Limits
 	state  State
@@ -33,41 +32,41 @@ type Machine struct {
 	byID   map[cluster.ExecutorID]*Executor
 	count  execCounts
 	roles  map[string]Policy
-	run    *Run // the active or the last one; nil before the first
+	run    *Run // the active run, or the last one; nil before the first
 	next   *RunSpec
-	// clients counts Hold streams; the idle clock stands still while there is one.
+	// clients counts Hold streams; the idle timer does not run while there is one.
 	clients int
-	idling  bool // the idle clock runs
-	// takingOver is whether the engine has yet to say which executors of an earlier driver
-	// it keeps. Agents join meanwhile, also such as are about to be ended.
+	idling  bool // the idle timer runs
+	// takingOver is true until the engine has reported which executors of an earlier driver it
+	// keeps. Agents may join before that, including agents that the engine is about to end.
 	takingOver bool
-	// released is why the cluster is being given back.
+	// released is the reason for the release; "" while the cluster is not being released.
 	released string
 
 	out []Action
 }
 
-// Limits are the waits the lifecycle asks for; every one has words of its own.
+// Limits are the timeouts of the lifecycle.
 type Limits struct {
 	Reserve   time.Duration // until every executor is ready
-	takeOver  time.Duration // until an engine has said what it keeps of an earlier driver's; it may be away
-	settle    time.Duration // from an echo's exit to the verdict
-	Heartbeat time.Duration // from a lost stream to a lost executor
-	Sudden    time.Duration // the same when it spoke a moment before
-	enter     time.Duration // from start to every main_fun entered
-	Idle      time.Duration // 0: never
-	failGrace time.Duration // SIGTERM to SIGKILL of those whose peer failed
-	evaluator time.Duration // from the end of training to the evaluator's
-	ending    time.Duration // past the grace, until an agent that does not answer is replaced
-	askStep   time.Duration // from asking tasks for their step to going on without those that do not answer
-	lead      time.Duration // from naming a step to that step's end, if steps go on as they did
-	straggle  time.Duration // from the first exit at the agreed step to SIGTERM for those that have not left there
-	noReply   time.Duration // from the first exit of a run that is stopped to the end of those that the request has not reached
-	stacks    time.Duration // from asking tasks where they are to the run's end
-	report    time.Duration // from an agent's return to a task that it no longer knows
+	takeOver  time.Duration // until the engine has reported which executors of an earlier driver it keeps; the engine may be unreachable meanwhile
+	settle    time.Duration // from the exit of a task with a secondary failure to the decision about its root cause
+	Heartbeat time.Duration // from a broken stream to a lost executor
+	Sudden    time.Duration // the same for an agent that sent a message just before
+	enter     time.Duration // from start until every task has entered main_fun
+	Idle      time.Duration // 0: no limit
+	failGrace time.Duration // from SIGTERM to SIGKILL for tasks whose peer failed
+	evaluator time.Duration // from the end of training to the end of the evaluator
+	ending    time.Duration // after the grace period, until an agent that does not answer is replaced
+	askStep   time.Duration // how long tasks may take to report their step; the stop then continues without the others
+	lead      time.Duration // how far ahead of the furthest task the agreed step is, at the current speed
+	straggle  time.Duration // from the first exit at the agreed step to SIGTERM for tasks that have not exited there
+	noReply   time.Duration // from the first exit of a stopping run to SIGKILL for tasks that the request has not reached
+	stacks    time.Duration // from requesting stack traces to the end of the run
+	report    time.Duration // how long an agent that reconnected without its task may take to report the exit
 }
 
-// DefaultLimits returns the limits of a cluster that was reserved without options.
+// DefaultLimits returns the limits of a cluster that is reserved without options.
 func DefaultLimits() Limits {
 	return Limits{
 		Reserve: 10 * time.Minute, takeOver: 6 * time.Minute, settle: 500 * time.Millisecond, Heartbeat: 10 * time.Second, Sudden: 700 * time.Millisecond, enter: 10 * time.Minute,
@@ -77,15 +76,15 @@ func DefaultLimits() Limits {
 	}
 }
 
-// State is how far a cluster is.
+// State is the state of a cluster.
 type State int
 
-// A cluster's states follow one another in this order; failed and released are ends.
+// States of a cluster, in order; Failed and Releasing are final.
 const (
 	Reserving State = iota
 	Ready
 	Releasing
-	Failed // the reservation did not come about
+	Failed // the reservation failed
 )
 
 func (s State) String() string {
@@ -98,27 +97,27 @@ func (l *Machine) note(warning bool, format string, args ...any) {
 	l.do(Note{fmt.Sprintf(format, args...), warning})
 }
 
-// New makes the lifecycle of a cluster with these executors. takingOver is whether an
-// earlier driver has asked the engine for them.
+// New returns the Machine of a cluster with these executors. takingOver reports that an earlier
+// driver requested them from the engine.
 func New(execs []cluster.ExecutorRequest, roles []*clusterpb.Role, lim Limits, takingOver bool) *Machine {
 	l := &Machine{limits: lim, roles: rolePolicies(roles, lim), takingOver: takingOver}
 	for _, e := range execs {
-		l.execs = append(l.execs, &Executor{ID: e.ID, Task: e.Task, Why: "asked for"})
+		l.execs = append(l.execs, &Executor{ID: e.ID, Task: e.Task, Why: "requested"})
 	}
 	l.index()
 	return l
 }
 
-// Open is the first call: the clock of the reservation starts.
+// Open starts the reservation timeout. It is called once, before Step.
 func (l *Machine) Open() []Action {
 	l.out = nil
-	l.do(SetTimer{"reserve", l.within()})
+	l.do(SetTimer{"reserve", l.reserveTimeout()})
 	return l.out
 }
 
-// within is how long the reservation may take. What an earlier driver reserved is not
-// given up because its engine is away for a while.
-func (l *Machine) within() time.Duration {
+// reserveTimeout returns how long the reservation may take. After a takeover it is at least
+// limits.takeOver, so that a short outage of the engine does not fail the cluster.
+func (l *Machine) reserveTimeout() time.Duration {
 	if l.takingOver {
 		return max(l.limits.Reserve, l.limits.takeOver)
 	}
@@ -133,8 +132,8 @@ func (l *Machine) timer(name string) {
 		}
 	case name == "return":
 		for _, x := range l.execs {
-			if x.State == ExecutorGranted && x.kept {
-				l.lose(x, "its agent did not come back to the new driver")
+			if x.State == ExecutorGranted && x.recovered {
+				l.lose(x, "its agent did not connect to the new driver")
 			}
 		}
 	case name == "idle":
@@ -145,7 +144,7 @@ func (l *Machine) timer(name string) {
 		if x := l.Executor(cluster.ExecutorID(strings.TrimPrefix(name, "silent "))); x != nil && x.State == ExecutorSilent {
 			cause := fmt.Sprintf("no heartbeat for %s", l.limits.Heartbeat)
 			if x.agent.sudden {
-				cause = "its agent ended without a word: killed, or its host is gone"
+				cause = "its agent ended without a report: it was killed, or its host is down"
 			}
 			l.lose(x, cause)
 		}
@@ -156,13 +155,14 @@ func (l *Machine) timer(name string) {
 	}
 }
 
-// reset frees everything a run may have left and replaces what was lost.
+// reset ends the run's processes on every executor and replaces lost executors; hard replaces
+// all.
 func (l *Machine) reset(hard bool) {
 	if l.state != Ready && l.state != Reserving {
 		return
 	}
 	if l.Active() {
-		l.outcome("stopped", &clusterpb.Failure{Kind: "canceled", Summary: "ended by reset"}, 0)
+		l.closeRun("stopped", &clusterpb.Failure{Kind: "canceled", Summary: "ended by reset"}, 0)
 	}
 	l.cancelStart("reset")
 	for _, x := range l.execs {
@@ -180,7 +180,7 @@ func (l *Machine) reset(hard bool) {
 	}
 }
 
-// renew asks again for the executors of a ready cluster that were given up.
+// renew requests again the executors of a ready cluster that were given up.
 func (l *Machine) renew() {
 	for _, x := range l.execs {
 		if l.state == Ready && x.State == ExecutorLost {
@@ -195,16 +195,16 @@ func (l *Machine) shutdown(reason string) {
 		return
 	}
 	if l.Active() {
-		l.outcome("stopped", &clusterpb.Failure{Kind: "canceled", Summary: "ended by the cluster's shutdown: " + reason}, 0)
+		l.closeRun("stopped", &clusterpb.Failure{Kind: "canceled", Summary: "ended by the cluster's shutdown: " + reason}, 0)
 	}
 	l.cancelStart("the cluster's shutdown: " + reason)
 	l.state, l.released = Releasing, reason
-	l.farewell(reason)
+	l.releaseAgents(reason)
 	l.do(Release{reason})
 }
 
-// farewell lets every agent that is here end what it holds, and itself.
-func (l *Machine) farewell(reason string) {
+// releaseAgents makes every connected agent end its tasks and exit.
+func (l *Machine) releaseAgents(reason string) {
 	for _, x := range l.execs {
 		if x.State == ExecutorReady || x.State == ExecutorJoined || x.State == ExecutorSilent {
 			l.do(SendInstruction{x.ID, ReleaseInstruction(reason)})
@@ -212,14 +212,14 @@ func (l *Machine) farewell(reason string) {
 	}
 }
 
-// over ends a cluster that the engine has ended: a run fails of it.
-func (l *Machine) over(cause string) {
+// engineEnded releases a cluster whose allocation the engine has ended; an active run fails.
+func (l *Machine) engineEnded(cause string) {
 	if l.state >= Releasing {
 		return
 	}
-	f := &clusterpb.Failure{Kind: "lost", Summary: "the cluster ended: " + cause, ExitCode: 1, Remedy: "%tfcluster reserve makes another"}
+	f := &clusterpb.Failure{Kind: "lost", Summary: "the cluster ended: " + cause, ExitCode: 1, Remedy: "run %tfcluster reserve again"}
 	if l.Active() {
-		l.outcome("failed", f, 0)
+		l.closeRun("failed", f, 0)
 	}
 	if l.next != nil {
 		l.startFailed(f)
@@ -232,20 +232,21 @@ func (l *Machine) over(cause string) {
 	l.shutdown(cause)
 }
 
-// cancelStart ends a start that waits for executors.
+// cancelStart fails a start that waits for executors.
 func (l *Machine) cancelStart(by string) {
 	if l.next != nil {
-		l.startFailed(&clusterpb.Failure{Kind: "canceled", Summary: "ended before it began by " + by, ExitCode: 1})
+		l.startFailed(&clusterpb.Failure{Kind: "canceled", Summary: "the start was ended by " + by + " before it began", ExitCode: 1})
 	}
 }
 
-// Active is whether a run is on whose outcome is open.
+// Active reports whether there is a run whose outcome is open.
 func (l *Machine) Active() bool { return l.run != nil && l.run.State.Open() }
 
-// Busy is whether a run is on, or a start waits for executors.
+// Busy reports whether a run is active or a start waits for executors.
 func (l *Machine) Busy() bool { return l.Active() || l.next != nil }
 
-// idle starts the clock when nobody looks and nothing runs, and stops it otherwise.
+// idle starts the idle timer when no client is connected and nothing runs, and stops it
+// otherwise.
 func (l *Machine) idle() {
 	if l.limits.Idle == 0 {
 		return
@@ -262,7 +263,7 @@ func (l *Machine) idle() {
 	}
 }
 
-// Tasks returns the tasks of all executors, in the order in which people list them.
+// Tasks returns the tasks of all executors, in display order.
 func (l *Machine) Tasks() []cluster.TaskID {
 	var ts []cluster.TaskID
 	for _, x := range l.execs {
@@ -272,7 +273,7 @@ func (l *Machine) Tasks() []cluster.TaskID {
 	return ts
 }
 
-// ReleaseInstruction tells an agent to end its tasks and itself.
+// ReleaseInstruction makes an agent end its tasks and exit.
 func ReleaseInstruction(reason string) *clusterpb.Instruction {
 	return &clusterpb.Instruction{Instruction: &clusterpb.Instruction_Release{Release: &clusterpb.Release{Reason: reason}}}
 }

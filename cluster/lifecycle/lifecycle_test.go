@@ -12,22 +12,23 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the transcripts anew; commit only what you understand")
 
-// TestLifecycle plays the transcripts in testdata: a block is events, a
-// line each, then ---- and the actions they caused, then the state where it is asked for.
+// TestLifecycle plays the transcripts in testdata. A block is a list of events, one per line,
+// then ---- and the resulting actions, then the state if requested.
 //
-//	cluster chief=1 worker=2 ps=1 idle=30m   a cluster of these roles, first of all; also
+//	cluster chief=1 worker=2 ps=1 idle=30m   creates the cluster; must be first; further options:
 //	db=1 db.kind=sidecar worker.after=db,ps worker.end=10s
 //	up                                       every agent joins and warms
 //	refused [words] · released               the engine grants nothing, or has taken everything back
-//	pending|granted|lost ID [words]          the engine's events; returned ID…: these are given back
-//	join ID [attempt] [warm] · warmed ID · gone ID      an agent's
-//	rejoin ID · rejoin-idle ID               with its task, or without one
-//	start [restarts=N] [step=T] [run=T]      a start
-//	prepared · entered [TASK…] · joined TASK             all, or some
+//	pending|granted|lost ID [words]          events of the engine
+//	reallocated ID · backed-off ID… · engine-ended [words]
+//	join ID [attempt] [warm] · warmed ID · disconnected ID      events of an agent
+//	rejoin ID · rejoin-idle ID               with its task, or without a task
+//	start [restarts=N] [step=T] [run=T]
+//	prepared · entered [TASK…] · joined TASK     all tasks, or the named ones
 //	exit TASK [code=N] [signal=N] [exception=E] [reason=R]
-//	stopped TASK                             a heartbeat says state T
+//	stopped TASK                             a heartbeat reports process state T
 //	steps [TASK…] counter=C step=N [every=SECONDS] [passed=yes]    answers to the last AskStep or ActAtStep
-//	leaving TASK…                            the request to stop has reached these
+//	leaving TASK…                            the stop request has reached these programs
 //	step · stop [grace] · reset [hard] · clients N · shutdown · timer NAME
 //	state                                    prints executors and run
 func TestLifecycle(t *testing.T) {
@@ -57,7 +58,7 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// TestEchoes: whose words tell of a peer's trouble.
+// TestEchoes: isEcho recognises errors about a failed peer.
 func TestEchoes(t *testing.T) {
 	t.Parallel()
 	for exception, echo := range map[string]bool{

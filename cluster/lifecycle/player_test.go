@@ -16,13 +16,13 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// player holds a lifecycle and turns words into events.
+// player translates lines of a transcript into events of a Machine and prints the actions.
 type player struct {
 	t   *testing.T
 	l   *Machine
 	run int32
 	out bytes.Buffer
-	// armed holds the timers that run: a test cannot fire another.
+	// armed holds the running timers: a transcript cannot fire another one.
 	armed map[string]bool
 }
 
@@ -74,13 +74,13 @@ func (p *player) do(line string) error {
 		}
 	case "pending":
 		p.step(Pending{cluster.ExecutorID(word(0)), strings.Join(words[1:], " ")})
-	case "taking-over": // right after the cluster
+	case "taking-over": // only directly after the cluster line
 		p.l.takingOver = true
-	case "anew":
+	case "reallocated":
 		p.step(Reallocated{cluster.ExecutorID(word(0)), p.l.Executor(cluster.ExecutorID(word(0))).Attempt + 1})
 	case "granted":
-		p.step(Granted{cluster.ExecutorID(word(0)), p.l.Executor(cluster.ExecutorID(word(0))).Attempt, "host" + word(0), word(1) == "kept"})
-	case "returned":
+		p.step(Granted{cluster.ExecutorID(word(0)), p.l.Executor(cluster.ExecutorID(word(0))).Attempt, "host" + word(0), word(1) == "recovered"})
+	case "backed-off":
 		attempts := map[cluster.ExecutorID]int{}
 		for _, w := range words {
 			attempts[cluster.ExecutorID(w)] = p.l.Executor(cluster.ExecutorID(w)).Attempt + 1
@@ -105,7 +105,7 @@ func (p *player) do(line string) error {
 		p.step(e)
 	case "warmed":
 		p.step(AgentWarm{cluster.ExecutorID(word(0))})
-	case "gone":
+	case "disconnected":
 		x := p.l.Executor(cluster.ExecutorID(word(0)))
 		p.step(AgentDisconnected{x.ID, x.agent.incarnation, word(1) == "suddenly"})
 	case "recovered":
@@ -114,12 +114,12 @@ func (p *player) do(line string) error {
 		p.step(Refused{&clusterpb.Failure{Kind: "engine", Summary: strings.Join(words, " ")}})
 	case "released":
 		p.step(Released{})
-	case "over":
+	case "engine-ended":
 		p.step(EngineEnded{strings.Join(words, " ")})
 	case "timer":
 		name := strings.Join(words, " ")
 		if !p.armed[name] {
-			return errors.New("this timer does not run")
+			return errors.New("this timer is not running")
 		}
 		delete(p.armed, name)
 		p.step(TimerFired{name})
@@ -299,7 +299,7 @@ func (p *player) print(actions []Action) {
 
 func overWords(r *Run) string {
 	if r == nil {
-		return "never begun"
+		return "never started"
 	}
 	s := r.State.String()
 	if r.Failure != nil {

@@ -7,12 +7,13 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Policy is what the lifecycle knows of a role.
+// Policy holds the rules of a role.
 type Policy struct {
 	kind  string
-	after []string // roles that come before it
-	// endWithin is how long its tasks have once the tracked roles that have no such
-	// limit have ended; 0: tracked ones for ever, others nothing.
+	after []string // roles that must start or end first
+	// endWithin is how long the role's tasks may continue after all tracked roles without such
+	// a limit have ended; 0 means no limit for a tracked role, and an immediate end for
+	// another.
 	endWithin time.Duration
 }
 
@@ -24,7 +25,7 @@ func policyOf(r *clusterpb.Role, lim Limits) Policy {
 	return p
 }
 
-// rolePolicies are the policies of a request's roles.
+// rolePolicies returns the policies of the requested roles, by name.
 func rolePolicies(roles []*clusterpb.Role, lim Limits) map[string]Policy {
 	policies := map[string]Policy{}
 	for _, r := range roles {

@@ -7,24 +7,25 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 )
 
-// What the coordinator reads of the lifecycle. It changes nothing of what it is given.
+// The coordinator reads the lifecycle through these methods. It must not change what they
+// return.
 
-// State is how far the cluster is.
+// State returns the state of the cluster.
 func (l *Machine) State() State { return l.state }
 
-// Executors are the places of the allocation, in the order in which they were asked for.
+// Executors returns the executors, in the order of the request.
 func (l *Machine) Executors() []*Executor { return l.execs }
 
-// Run is the active run, or the last one; nil before the first.
+// Run returns the active run, or the last one; nil before the first.
 func (l *Machine) Run() *Run { return l.run }
 
-// ReleaseReason is why the cluster is being given back; "" while it is not.
+// ReleaseReason returns why the cluster is being released; "" if it is not.
 func (l *Machine) ReleaseReason() string { return l.released }
 
-// IdleLimit is how long the cluster is kept while nobody looks and nothing runs; 0: for ever.
+// IdleLimit returns how long an unused cluster is kept; 0: forever.
 func (l *Machine) IdleLimit() time.Duration { return l.limits.Idle }
 
-// HasRole is whether there are executors for a role.
+// HasRole reports whether there are executors for a role.
 func (l *Machine) HasRole(role string) bool {
 	for _, x := range l.execs {
 		if x.Task.Role == role {
@@ -34,9 +35,10 @@ func (l *Machine) HasRole(role string) bool {
 	return false
 }
 
-// BarrierOpens is whether nobody is waited for any more at a barrier of the run where these tasks
-// have arrived, of which came are chiefs and workers; problem says who never comes. One that
-// begins only when tasks that may wait here have ended is among those.
+// BarrierOpens reports whether a barrier of the run must open, given the tasks that have
+// arrived there; came is how many of those are chiefs and workers. problem names a task that
+// will never arrive, if there is one: it has ended, or it begins only after tasks that may wait
+// at the barrier have ended.
 func (l *Machine) BarrierOpens(arrived map[cluster.TaskID]bool, came int) (problem string, open bool) {
 	if l.run.barrierAwaits(came) {
 		return "", false
@@ -47,18 +49,18 @@ func (l *Machine) BarrierOpens(arrived map[cluster.TaskID]bool, came int) (probl
 			continue
 		}
 		if t.State == TaskExited || t.State == TaskEnded {
-			return fmt.Sprintf("%s has ended and will not come", t.ID), true
+			return fmt.Sprintf("%s has ended and cannot arrive", t.ID), true
 		}
 		if (t.Awaits == cluster.Chief || t.Awaits == cluster.Worker) && t.State == TaskWaiting && l.policy(t.Awaits).kind == cluster.Tracked {
-			return fmt.Sprintf("%s begins when the %s has ended (--%s-depends-on), and cannot come before", t.ID, t.Awaits, t.ID.Role), true
+			return fmt.Sprintf("%s begins only when the %s has ended (--%s-depends-on), so it cannot arrive before", t.ID, t.Awaits, t.ID.Role), true
 		}
 		open = false
 	}
 	return "", open
 }
 
-// barrierAwaits is whether a task is missing at a barrier that will come in any case, as far
-// as the counts of tasks tell: it spares a look at each task for each that arrives.
+// barrierAwaits reports whether a task that can still arrive is missing at a barrier, as far as
+// the counts of tasks show. It saves BarrierOpens from looking at each task on each arrival.
 func (r *Run) barrierAwaits(came int) bool {
 	missing := -came
 	for _, role := range []string{cluster.Chief, cluster.Worker} {

@@ -10,7 +10,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// policy is a role's; by its name alone where the cluster was made without.
+// policy returns the policy of a role; if the cluster has no such role, the default for the
+// name.
 func (l *Machine) policy(role string) Policy {
 	if p, ok := l.roles[role]; ok {
 		return p
@@ -18,19 +19,18 @@ func (l *Machine) policy(role string) Policy {
 	return policyOf(&clusterpb.Role{Name: role}, l.limits)
 }
 
-// alive is whether a task is launched, or still to be.
+// alive reports whether a task runs or is still to be launched.
 func (t *Task) alive() bool {
 	return t.State == TaskWaiting || t.State == TaskLaunching || t.State == TaskRunning
 }
 
-// launchDue launches the tasks whose turn it is: those that wait for no role, or for
-// none any more.
+// launchDue launches the waiting tasks whose dependencies are met.
 func (l *Machine) launchDue() {
 	r := l.run
 	if r == nil || (r.State != RunLaunching && r.State != RunRunning) || r.Stopping {
 		return
 	}
-	if !l.turns() {
+	if !l.updateAwaits() {
 		return
 	}
 	late := false
@@ -40,14 +40,14 @@ func (l *Machine) launchDue() {
 			continue
 		}
 		t.Awaits = r.count[t.ID.Role].awaits
-		if t.Awaits == "" && x.State == ExecutorReady { // one that is silent may come back, and is given it then
+		if t.Awaits == "" && x.State == ExecutorReady { // a silent agent may reconnect; the task is launched then
 			l.launch(x, true)
 			late = late || r.State == RunRunning
 		}
 	}
 	if late {
 		l.do(SetTimer{"enter", l.limits.enter})
-		if r.Spec.Options.StepTimeout() > 0 { // who begins now has the whole of it
+		if r.Spec.Options.StepTimeout() > 0 { // a task that begins now has the full step timeout
 			r.stacks = false
 			l.do(SetTimer{"step", r.Spec.Options.StepTimeout()})
 		}
@@ -55,8 +55,8 @@ func (l *Machine) launchDue() {
 	}
 }
 
-// training is whether steps can be expected: a stage before or behind the chief and the
-// workers takes none. Where there are neither, every role's are.
+// training reports whether steps can be expected: only the chief and workers make steps, or
+// every role if the run has neither.
 func (r *Run) training() bool {
 	theirs := true
 	for _, t := range r.Tasks {
@@ -70,9 +70,9 @@ func (r *Run) training() bool {
 	return theirs
 }
 
-// turns looks for whom the tasks wait that are to be launched, and tells whether it is
-// some role's turn, or another's to be waited for.
-func (l *Machine) turns() bool {
+// updateAwaits updates the role that each role's waiting tasks wait for. It reports whether a
+// role can be launched or waits for another role than before.
+func (l *Machine) updateAwaits() bool {
 	changed := false
 	for role, n := range l.run.count {
 		if n.waiting == 0 {
@@ -85,38 +85,38 @@ func (l *Machine) turns() bool {
 	return changed
 }
 
-// awaits is the role that the tasks of a role wait for, "" when those before it are where
-// they must be: the tasks of a tracked role have ended well, those of another, which never
-// ends by itself, are in their program. One of those that failed is no reason to wait.
+// awaits returns the first role that the tasks of a role must wait for, or "" if its
+// dependencies are met: tasks of a tracked role must have succeeded, tasks of another kind,
+// which never end by themselves, must be in their program. A failed dependency does not block.
 func (l *Machine) awaits(role string) string {
 	for _, before := range l.policy(role).after {
 		n := l.run.count[before]
 		switch {
 		case n == nil:
-		case n.waiting+n.launching > 0, l.policy(before).kind == cluster.Tracked && !l.through(before):
+		case n.waiting+n.launching > 0, l.policy(before).kind == cluster.Tracked && !l.ended(before):
 			return before
 		}
 	}
 	return ""
 }
 
-// through is whether nobody waits for the ends of a tracked role's tasks any more: they
-// have ended, or never will by themselves. A failure that has not closed the run is one
-// that it goes on without, unless the verdict is still to come.
-func (l *Machine) through(role string) bool {
+// ended reports whether all tasks of a tracked role have ended or, as servers, never end by
+// themselves. A failed task counts as ended if the run continues without it, but not while its
+// root cause is undecided.
+func (l *Machine) ended(role string) bool {
 	r := l.run
 	return r.count[role].alive() == r.serving(role) && !slices.ContainsFunc(r.echoes, func(t *Task) bool { return t.ID.Role == role })
 }
 
-// serves is whether a worker is in tf.distribute.Server.join(), for a chief that has ended.
+// serves reports whether a worker is in tf.distribute.Server.join() for a chief that has ended.
 func (l *Machine) serves(t *Task) bool {
 	chief := l.run.task(cluster.TaskID{Role: cluster.Chief})
 	return t.joinedServer && t.ID.Role == cluster.Worker && chief != nil && !chief.alive()
 }
 
-// checkDone closes the run once those it waits for have ended. Parameter servers and
-// workers that wait in tf.distribute.Server.join() never end by themselves; roles with
-// a limit of their own get that long.
+// checkDone closes the run once the tasks that it waits for have ended. Parameter servers and
+// workers in tf.distribute.Server.join() never end by themselves. Roles with a limit
+// (--ROLE-end-within) may continue for that long.
 func (l *Machine) checkDone() {
 	r := l.run
 	if r == nil || !r.State.Open() || r.Stopping || r.State == RunRestarting {
@@ -126,7 +126,7 @@ func (l *Machine) checkDone() {
 	if chief != nil && !(chief.State == TaskExited && succeeded(chief.Exit)) {
 		return
 	}
-	last := 0 // alive, and given a while
+	last := 0 // tasks alive within their limit
 	for role, n := range r.count {
 		p, alive := l.policy(role), n.alive()-r.serving(role)
 		switch {
@@ -140,15 +140,15 @@ func (l *Machine) checkDone() {
 	switch {
 	case len(r.echoes) > 0:
 	case last == 0:
-		l.outcome("finished", nil, l.limits.failGrace)
+		l.closeRun("finished", nil, l.limits.failGrace)
 	case !r.over:
-		l.lastOnes()
+		l.startEndTimers()
 	}
 }
 
-// lastOnes starts the clocks of the tasks that are left when training is over. The
-// others are ended, unless one of the former may still need them.
-func (l *Machine) lastOnes() {
+// startEndTimers starts the end-within timers of the remaining tasks when training is over. The
+// other tasks are ended now, unless a remaining task may still need them.
+func (l *Machine) startEndTimers() {
 	r := l.run
 	r.over = true
 	l.do(SetTimer{"step", 0})
@@ -177,9 +177,9 @@ func (l *Machine) lastOnes() {
 	l.do(RunChanged{})
 }
 
-// notEnded is what becomes of a role whose while is over: a tracked one fails the
-// run, another is ended with it.
-func (l *Machine) notEnded(role string) {
+// endTimeout handles a role whose limit has passed: a tracked role fails the run, another role
+// is ended with it.
+func (l *Machine) endTimeout(role string) {
 	r := l.run
 	if !r.over || !r.State.Open() || r.Stopping {
 		return
@@ -203,10 +203,10 @@ func (l *Machine) notEnded(role string) {
 	}
 	r.count[role].overdue = true
 	if p.kind == cluster.Tracked {
-		l.outcome("failed", &clusterpb.Failure{
+		l.closeRun("failed", &clusterpb.Failure{
 			Kind: "run_timeout", ExitCode: 124, Task: first.ID.String(), Host: l.Executor(first.exec).Host,
-			Summary: fmt.Sprintf("%s did not end within %s of the others (--%s-end-within)", strings.Join(left, ", "), p.endWithin, role),
-			Remedy:  fmt.Sprintf("give it more time, or --%s-kind untracked to finish without it", role),
+			Summary: fmt.Sprintf("%s did not end within %s after the other roles (--%s-end-within)", strings.Join(left, ", "), p.endWithin, role),
+			Remedy:  fmt.Sprintf("raise the limit, or set --%s-kind untracked so that the run finishes without it", role),
 		}, l.limits.failGrace)
 		return
 	}
@@ -214,11 +214,11 @@ func (l *Machine) notEnded(role string) {
 	if role == cluster.Evaluator {
 		who = "the evaluator"
 	}
-	l.note(true, "%s did not end within %s of the training's end and was ended", who, p.endWithin)
+	l.note(true, "%s did not end within %s after the end of training and was ended", who, p.endWithin)
 	l.checkDone()
 }
 
-// endTimers are the names of the clocks that lastOnes may have started.
+// endTimers returns the names of the timers that startEndTimers may have started.
 func (l *Machine) endTimers() []string {
 	var names []string
 	for _, x := range l.execs {
@@ -229,16 +229,16 @@ func (l *Machine) endTimers() []string {
 	return names
 }
 
-// waits is whether an executor's task is still to be launched in the active run, at
-// the address that the others were told.
-func (l *Machine) waits(x *Executor) bool {
+// awaitsLaunch reports whether an executor's task is still to be launched in the active run, at
+// the address that its peers already have.
+func (l *Machine) awaitsLaunch(x *Executor) bool {
 	if l.run == nil || (l.run.State != RunLaunching && l.run.State != RunRunning) {
 		return false
 	}
 	return l.run.task(x.Task).State == TaskWaiting
 }
 
-// launching is whether a task has not entered its program though its turn has come.
+// launching reports whether a task whose dependencies are met has not entered its program.
 func (r *Run) launching() bool {
 	for _, n := range r.count {
 		if n.launching > 0 || (n.waiting > 0 && n.awaits == "") {
@@ -252,8 +252,8 @@ func (t *Task) entering() bool {
 	return t.State == TaskLaunching || (t.State == TaskWaiting && t.Awaits == "")
 }
 
-// notEnteredBy is a start's failure because of the tasks that were launched and did not
-// enter their program in time.
+// notEnteredBy returns the failure of a start in which launched tasks did not enter their
+// program in time.
 func (r *Run) notEnteredBy(limit time.Duration) *clusterpb.Failure {
 	var who []string
 	for _, t := range r.Tasks {
@@ -265,6 +265,6 @@ func (r *Run) notEnteredBy(limit time.Duration) *clusterpb.Failure {
 	return &clusterpb.Failure{
 		Kind: "timeout", ExitCode: 124,
 		Summary: fmt.Sprintf("not every task entered the program within %s; missing: %v", limit, who),
-		Remedy:  "%tfcluster logs shows what they wrote; %tfcluster reset frees what hangs",
+		Remedy:  "%tfcluster logs shows what they wrote; %tfcluster reset ends processes that hang",
 	}
 }

@@ -9,35 +9,35 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// RunSpec is what the lifecycle needs to know of a start.
+// RunSpec describes a run that a client starts.
 type RunSpec struct {
 	ID      int32
 	Options *clusterpb.RunOptions
 }
 
-// RunState is how far a run is.
+// RunState is the state of a run.
 type RunState int
 
-// A run's states. Those before RunFinished are open: the outcome is not known.
+// States of a run. The outcome is open in states before RunFinished.
 const (
-	RunWaiting   RunState = iota // for executors to be free and whole
-	RunPreparing                 // agents hold fresh ports
-	RunLaunching                 // not every task has entered
+	RunWaiting   RunState = iota // until every executor is ready and free
+	RunPreparing                 // agents are allocating ports
+	RunLaunching                 // not every task has entered its program
 	RunRunning
-	RunRestarting // the gang is being ended, to be launched again
+	RunRestarting // all tasks are being ended, to be launched again
 	RunFinished
 	RunFailed
 	RunStopped
 )
 
-// Open returns whether the outcome of a run in this state is still unknown.
+// Open reports whether the outcome of a run in this state is still unknown.
 func (s RunState) Open() bool { return s < RunFinished }
 
 func (s RunState) String() string {
 	return [...]string{"starting", "starting", "starting", "running", "restarting", cluster.RunFinished, cluster.RunFailed, cluster.RunStopped}[s]
 }
 
-// Run is one start to its end. It stays until the next one, for status.
+// Run is a run from its start to its end. It is kept for status until the next one starts.
 type Run struct {
 	Spec     RunSpec
 	State    RunState
@@ -48,24 +48,24 @@ type Run struct {
 	count    map[string]*taskCounts // by role
 	cluster  cluster.Spec
 	Failure  *clusterpb.Failure
-	entered  bool // every task of the first attempt has
+	entered  bool // every task of the first attempt has entered its program
 	Stopping bool
-	stop     *stopPlan // while it is being stopped with time to save
-	stacks   bool      // no step for too long: the tasks were asked where they are
-	over     bool      // training is over; an evaluator may still look at the last checkpoint
-	echoes   []*Task   // failed in TensorFlow's word about a peer; the verdict is awaited
+	stop     *stopPlan // set while the run is being stopped with a grace period
+	stacks   bool      // no step within the step timeout: stack traces were requested
+	over     bool      // training is over; an evaluator may still evaluate the last checkpoint
+	echoes   []*Task   // tasks that failed with an error about a peer; their root cause is not decided yet
 }
 
-// TaskState is how far a task of a run is.
+// TaskState is the state of a task in a run.
 type TaskState int
 
-// States of a task, in the order in which they follow one another.
+// States of a task, in order.
 const (
 	TaskWaiting TaskState = iota
 	TaskLaunching
 	TaskRunning
 	TaskExited
-	TaskEnded // ended by us, not by itself
+	TaskEnded // ended by us
 )
 
 func (s TaskState) String() string {
@@ -80,14 +80,14 @@ type Task struct {
 	entered      bool
 	joinedServer bool
 	Restarts     int
-	Attempt      int // the run's, plus LoneRestart for each time it was launched alone
+	Attempt      int // the run's attempt, plus LoneRestart for each time it was restarted alone
 	Exit         *clusterpb.Exited
 	Echo         bool
 	Stopped      bool   // its process is in state T
 	asked        bool   // we asked it to end
 	signaled     bool   // by SIGTERM or SIGKILL
-	leaving      bool   // its program has been reached by the request to stop
-	Awaits       string // the role whose tasks come first, while it waits for them
+	leaving      bool   // the stop request has reached its program
+	Awaits       string // while it waits: the role that must start or end first
 }
 
 func (l *Machine) stepRun(e Event) {
@@ -98,7 +98,7 @@ func (l *Machine) stepRun(e Event) {
 		l.do(RunChanged{})
 		for _, x := range l.execs {
 			if x.givenUp() {
-				l.startFailed(l.notKept(x))
+				l.startFailed(l.lostRepeatedly(x))
 				return
 			}
 		}
@@ -127,7 +127,7 @@ func (l *Machine) stepRun(e Event) {
 	case UsageReported:
 		if x := l.Executor(e.Exec); x != nil {
 			if _, runs := e.Stopped[x.Task]; runs {
-				x.inRun.unknown = 0 // it was being launched when its agent came back
+				x.inRun.unknown = 0 // its launch was in progress when its agent reconnected
 			}
 		}
 		if x := l.Executor(e.Exec); x != nil && l.run != nil {
@@ -150,7 +150,7 @@ func (l *Machine) stepRun(e Event) {
 	}
 }
 
-// OpenTask returns a task of a run if that is the active or the last one; else nil.
+// OpenTask returns a task of a run, or nil if that is not the active or last run.
 func (l *Machine) OpenTask(run int32, id cluster.TaskID) *Task {
 	if l.run == nil || l.run.Spec.ID != run {
 		return nil
@@ -158,8 +158,8 @@ func (l *Machine) OpenTask(run int32, id cluster.TaskID) *Task {
 	return l.run.task(id)
 }
 
-// advance lets the start that waits begin, or a restart go on, as soon as every
-// executor is whole and free.
+// advance begins the waiting start, or continues a restart, as soon as every executor is ready
+// and free.
 func (l *Machine) advance() {
 	if l.state != Ready {
 		return
@@ -171,12 +171,12 @@ func (l *Machine) advance() {
 	if !restart && l.Active() {
 		return
 	}
-	if l.count.left == 0 && l.count.unready+l.count.busy > 0 {
+	if l.count.skipped == 0 && l.count.unready+l.count.busy > 0 {
 		return
 	}
 	for _, x := range l.execs {
-		l.setLeft(x, x.inRun.left && restart && x.State != ExecutorReady)
-		if !x.inRun.left && (x.State != ExecutorReady || x.Busy) {
+		l.setSkipped(x, x.inRun.skipped && restart && x.State != ExecutorReady)
+		if !x.inRun.skipped && (x.State != ExecutorReady || x.Busy) {
 			return
 		}
 	}
@@ -184,7 +184,7 @@ func (l *Machine) advance() {
 		l.run = &Run{Spec: *l.next}
 		l.next = nil
 		for _, x := range l.execs {
-			x.replaced = 0 // every executor is here: its losses are old ones
+			x.replaced = 0 // all executors are present: earlier losses no longer count
 			l.run.Tasks = append(l.run.Tasks, &Task{ID: x.Task, exec: x.ID})
 		}
 		if l.run.Spec.Options.RunTimeout() > 0 {
@@ -200,7 +200,7 @@ func (l *Machine) advance() {
 	r.index()
 	l.count.unprepared = 0
 	for _, x := range l.execs {
-		if x.inRun.left {
+		if x.inRun.skipped {
 			t := r.task(x.Task)
 			r.setTask(t, func() { t.State, t.Exit = TaskExited, &clusterpb.Exited{Code: -1, Reason: "executor lost: " + x.Why} })
 			continue
@@ -217,11 +217,11 @@ func (l *Machine) advance() {
 func (l *Machine) prepared(e PortPrepared) {
 	r := l.run
 	x := l.Executor(e.Exec)
-	if r == nil || x == nil || x.inRun.left || r.State != RunPreparing || e.Run != r.Spec.ID || e.Attempt != r.Attempt {
+	if r == nil || x == nil || x.inRun.skipped || r.State != RunPreparing || e.Run != r.Spec.ID || e.Attempt != r.Attempt {
 		return
 	}
 	if e.Err != "" {
-		l.outcome("failed", &clusterpb.Failure{
+		l.closeRun("failed", &clusterpb.Failure{
 			Kind: "engine", Task: x.Task.String(), Host: x.Host, ExitCode: 1,
 			Summary: fmt.Sprintf("%s on %s could not hold a port: %s", x.Task, x.Host, e.Err), Remedy: "%tfcluster reset, then start again",
 		}, 0)
@@ -239,8 +239,8 @@ func (l *Machine) prepared(e PortPrepared) {
 		addresses[x.Task] = cluster.HostPort(x.agent.address, x.Port)
 	}
 	spec, err := cluster.NewSpec(addresses)
-	if err != nil { // roles are validated before a reservation
-		l.outcome("failed", &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 1}, 0)
+	if err != nil { // unreachable: roles are validated before a reservation
+		l.closeRun("failed", &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 1}, 0)
 		return
 	}
 	r.cluster, r.State = spec, RunLaunching
@@ -252,8 +252,8 @@ func (l *Machine) prepared(e PortPrepared) {
 	l.do(RunChanged{})
 }
 
-// LoneRestart keeps the attempts of a task that is launched again alone apart from
-// those of the gang.
+// LoneRestart separates the attempt numbers of a task that is restarted alone from those of the
+// whole run.
 const LoneRestart = 1000
 
 func (l *Machine) launch(x *Executor, fresh bool) {
@@ -266,8 +266,8 @@ func (l *Machine) launch(x *Executor, fresh bool) {
 	l.do(LaunchTask{Exec: x.ID, Task: x.Task, Attempt: t.Attempt, Spec: r.cluster, fresh: fresh})
 }
 
-// allEntered is the run's entry once every task that was launched is in its program;
-// those that wait for others' ends are not awaited.
+// allEntered reports RunEntered once every launched task is in its program. Tasks that wait for
+// another role to end do not count.
 func (l *Machine) allEntered() {
 	r := l.run
 	if r.launching() || (r.State != RunLaunching && r.State != RunRunning) {
@@ -288,8 +288,8 @@ func (l *Machine) allEntered() {
 func (l *Machine) runTimer(name string) {
 	if name == "enter" && l.next != nil && !l.Active() {
 		l.startFailed(&clusterpb.Failure{
-			Kind: "timeout", ExitCode: 124, Summary: fmt.Sprintf("could not begin within %s: %s", l.limits.enter, l.Missing()),
-			Remedy: "%tfcluster reset frees what hangs and replaces what was lost",
+			Kind: "timeout", ExitCode: 124, Summary: fmt.Sprintf("the run could not begin within %s: %s", l.limits.enter, l.Missing()),
+			Remedy: "%tfcluster reset ends processes that hang and replaces lost executors",
 		})
 		return
 	}
@@ -301,13 +301,13 @@ func (l *Machine) runTimer(name string) {
 	case "settle":
 		l.verdict()
 	case "enter":
-		if r.awaitsExecutors() && !r.Stopping && l.leaveSidecars() {
+		if r.awaitsExecutors() && !r.Stopping && l.skipSidecars() {
 			l.do(SetTimer{"enter", l.limits.enter})
 			l.advance()
 			return
 		}
 		if r.State.Open() && (r.State != RunRunning || r.launching()) {
-			l.outcome("failed", l.notEntered(), l.limits.failGrace)
+			l.closeRun("failed", l.notEnteredFailure(), l.limits.failGrace)
 		}
 	case "step":
 		switch {
@@ -317,13 +317,13 @@ func (l *Machine) runTimer(name string) {
 		case !r.stacks:
 			l.askStacks()
 		default:
-			l.outcome("failed", l.stuck(), l.limits.failGrace)
+			l.closeRun("failed", l.stepTimeoutFailure(), l.limits.failGrace)
 		}
 	case "run":
 		if r.State.Open() {
-			l.outcome("failed", &clusterpb.Failure{
-				Kind: "run_timeout", ExitCode: 124, Summary: fmt.Sprintf("the run was not over within %s (--run-timeout)", r.Spec.Options.RunTimeout()),
-				Remedy: "give it more time, or take its checkpoints up with start --resume",
+			l.closeRun("failed", &clusterpb.Failure{
+				Kind: "run_timeout", ExitCode: 124, Summary: fmt.Sprintf("the run did not end within %s (--run-timeout)", r.Spec.Options.RunTimeout()),
+				Remedy: "raise --run-timeout, or continue from its checkpoints with start --resume",
 			}, l.limits.failGrace)
 		}
 	case "stop", "stop step", "stop unresponsive":
@@ -336,29 +336,30 @@ func (l *Machine) runTimer(name string) {
 		}
 	default:
 		if role, ok := strings.CutPrefix(name, "end "); ok {
-			l.notEnded(role)
+			l.endTimeout(role)
 		}
 	}
 }
 
-// startFailed tells that the start which waited for executors does not come about.
+// startFailed fails the start that waits for executors.
 func (l *Machine) startFailed(f *clusterpb.Failure) {
 	l.next = nil
 	l.do(SetTimer{"enter", 0})
 	l.do(StartFailed{f})
 }
 
-func (l *Machine) notEntered() *clusterpb.Failure {
+func (l *Machine) notEnteredFailure() *clusterpb.Failure {
 	if l.run.awaitsExecutors() {
 		return &clusterpb.Failure{
-			Kind: "timeout", ExitCode: 124, Summary: fmt.Sprintf("could not be launched within %s: %s", l.limits.enter, l.Missing()),
-			Remedy: "%tfcluster reset replaces what was lost; start --resume goes on from the last checkpoint",
+			Kind: "timeout", ExitCode: 124, Summary: fmt.Sprintf("the tasks could not be launched within %s: %s", l.limits.enter, l.Missing()),
+			Remedy: "%tfcluster reset replaces lost executors; start --resume continues from the last checkpoint",
 		}
 	}
 	return l.run.notEnteredBy(l.limits.enter)
 }
 
-// askStacks has every task write where its threads are, and leaves it a moment to.
+// askStacks makes every task write the stacks of its threads, and sets the timer that then
+// fails the run.
 func (l *Machine) askStacks() {
 	r := l.run
 	r.stacks = true
@@ -372,10 +373,11 @@ func (l *Machine) askStacks() {
 	l.do(SetTimer{"step", l.limits.stacks})
 }
 
-// stuck names who to look at when no step went on: a stopped process first.
-func (l *Machine) stuck() *clusterpb.Failure {
+// stepTimeoutFailure returns the failure of a run that made no step in time. It names a stopped
+// process if there is one.
+func (l *Machine) stepTimeoutFailure() *clusterpb.Failure {
 	f := &clusterpb.Failure{
-		Kind: "step_timeout", ExitCode: 124, Remedy: "%tfcluster logs shows where each task is; start --resume goes on from the last checkpoint",
+		Kind: "step_timeout", ExitCode: 124, Remedy: "%tfcluster logs shows where each task is; start --resume continues from the last checkpoint",
 		Summary: fmt.Sprintf("no step for %s (--step-timeout)", l.run.Spec.Options.StepTimeout()),
 	}
 	for _, t := range l.run.Tasks {

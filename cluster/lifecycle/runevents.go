@@ -11,7 +11,7 @@ import (
 type (
 	// StartRequested asks for a run.
 	StartRequested struct{ Spec RunSpec }
-	// PortPrepared says that an agent holds a port for its task, or why it cannot.
+	// PortPrepared reports that an agent holds a port for its task, or why it does not.
 	PortPrepared struct {
 		Exec    cluster.ExecutorID
 		Attempt int
@@ -19,31 +19,33 @@ type (
 		Port    int32
 		Err     string
 	}
-	// ProgramEntered says that a task runs the user's program.
+	// ProgramEntered reports that a task has called the user's program.
 	ProgramEntered struct {
 		Run  int32
 		Task cluster.TaskID
 	}
-	// ServerJoined says that a task only serves from now on (tf.distribute.Server.join).
+	// ServerJoined reports that a task has called tf.distribute.Server.join and only serves
+	// others from now on.
 	ServerJoined struct {
 		Run  int32
 		Task cluster.TaskID
 	}
-	// ProgramExited says that a task's process has ended.
+	// ProgramExited reports that a task's process has ended.
 	ProgramExited struct {
 		Run     int32
 		Attempt int
 		Task    cluster.TaskID
 		Exit    *clusterpb.Exited
 	}
-	// UsageReported has which tasks of an executor live, and whether a signal has stopped them.
+	// UsageReported has the live tasks of an executor; the value is true if a signal has
+	// stopped the process.
 	UsageReported struct {
 		Exec    cluster.ExecutorID
 		Stopped map[cluster.TaskID]bool
 	}
-	// StepMoved says that a task that trains has gone on to another step.
+	// StepMoved reports that a training task has reached another step.
 	StepMoved struct{}
-	// StopRequested asks to end the run. The tasks have the grace to save their work.
+	// StopRequested asks to end the run. Tasks have the grace period to save their work.
 	StopRequested struct {
 		Grace  time.Duration
 		Reason string
@@ -55,7 +57,7 @@ type (
 		Task    cluster.TaskID
 		Step    *clusterpb.Step
 	}
-	// StopReached says that a task's program has been told of the stop.
+	// StopReached reports that the stop request has reached a task's program.
 	StopReached struct {
 		Run     int32
 		Attempt int

@@ -1,6 +1,6 @@
 package lifecycle
 
-// Step takes one event and returns what is to be done about it, in order.
+// Step processes one event and returns the resulting actions, in order.
 func (l *Machine) Step(e Event) []Action {
 	l.out = nil
 	switch e := e.(type) {
@@ -21,7 +21,7 @@ func (l *Machine) Step(e Event) []Action {
 	return l.out
 }
 
-// engineEvent takes what the engine tells.
+// engineEvent processes an event of the engine.
 func (l *Machine) engineEvent(e Event) {
 	switch e := e.(type) {
 	case Pending:
@@ -29,40 +29,43 @@ func (l *Machine) engineEvent(e Event) {
 			x.Why = e.Why
 		}
 	case Reallocated:
-		l.anew(l.Executor(e.Exec), e.Attempt, "the engine has ended its executor", "asked for")
+		l.reallocated(l.Executor(e.Exec), e.Attempt, "the engine has ended its executor", "requested")
 	case BackedOff:
-		l.returned(e)
+		l.backedOff(e)
 	case Granted:
 		if x := l.Executor(e.Exec); x != nil && e.Attempt >= x.Attempt && (x.State == ExecutorPending || x.State == ExecutorLost) {
 			l.setState(x, ExecutorGranted)
-			x.Attempt, x.Host, x.Why = e.Attempt, e.Host, "its agent has not called yet"
-			x.kept = e.Kept
+			x.Attempt, x.Host, x.Why = e.Attempt, e.Host, "its agent has not connected yet"
+			x.recovered = e.Recovered
 		}
 	case LastLines:
 		if x := l.Executor(e.Exec); x != nil && e.Attempt >= x.Attempt {
-			x.said = e.Lines
+			x.lastLines = e.Lines
 		}
 	case EngineLost:
 		if x := l.Executor(e.Exec); x != nil && e.Attempt >= x.Attempt {
 			l.lose(x, e.Cause)
 		}
 	case Recovered:
-		longer := l.within() > l.limits.Reserve
+		longer := l.reserveTimeout() > l.limits.Reserve
 		l.takingOver = false
+		if kept := l.recovered(); kept < len(l.execs) {
+			l.note(true, "the engine kept %d of %d executors of the last driver; asking for %d new %s", kept, len(l.execs), len(l.execs)-kept, plural(len(l.execs)-kept, "executor"))
+		}
 		l.do(SetTimer{"return", l.limits.Heartbeat})
 		if longer && l.state == Reserving {
-			l.do(SetTimer{"reserve", l.within()})
+			l.do(SetTimer{"reserve", l.reserveTimeout()})
 		}
 		l.becomeReady()
 	case EngineEnded:
-		l.over(e.Cause)
+		l.engineEnded(e.Cause)
 	case Refused:
 		l.state = Failed
 		l.do(ReservationFailed(e))
 	}
 }
 
-// agentEvent takes what an agent tells.
+// agentEvent processes an event of an agent.
 func (l *Machine) agentEvent(e Event) {
 	switch e := e.(type) {
 	case AgentJoined:
@@ -95,7 +98,7 @@ func (l *Machine) agentEvent(e Event) {
 	}
 }
 
-// clientEvent takes what clients ask for.
+// clientEvent processes a request of a client.
 func (l *Machine) clientEvent(e Event) {
 	switch e := e.(type) {
 	case ClientsChanged:

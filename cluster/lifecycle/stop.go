@@ -12,31 +12,33 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// A run is stopped so that its programs can save what they have:
+// A stop gives the programs time to save their state:
 //
-//  1. The tasks that train are asked for their step. Those that report steps get
-//     the number of one step, the agreed step, and leave at its end. A task that left earlier than the
-//     others would block them in a collective. So a task that has passed the named step
-//     says so, a later one is named, and no task leaves before all have agreed.
-//  2. Tasks that report no steps get SIGTERM: at once where no task reports steps, else
-//     as soon as the first task has left.
-//  3. Parameter servers, sidecars and workers in Server.join() get SIGTERM when no task
-//     trains any more: a program that saves may need them until then.
-//  4. A task that the request does not reach, since it waits in native code for a peer
-//     that has left, is killed a few seconds after the first exit. A task that has begun
-//     to leave has the whole grace.
+//  1. Training tasks are asked for their step. Those that report steps receive the number of a
+//     later step, the agreed step, and exit at its end. A task that exits earlier than the
+//     others would block them in a collective operation. So if a task has already passed the
+//     named step, it reports so and a later step is named; no task exits before all have
+//     agreed.
+//  2. Tasks that report no steps receive SIGTERM: at once if no task reports steps, otherwise
+//     when the first task has exited.
+//  3. Parameter servers, sidecars and workers in Server.join() receive SIGTERM when no task
+//     trains any more, because a program that saves may need them until then.
+//  4. A task that the request does not reach, because it waits in native code for a peer that
+//     has exited, is killed a few seconds after the first exit. A task that the request has
+//     reached has the full grace period.
 type stopPlan struct {
 	grace time.Duration
 	phase stopPhase
-	round int                                // of questions for the step
-	steps map[cluster.TaskID]*clusterpb.Step // where the tasks are
-	named *clusterpb.ActAtStep               // the step that they are to leave at
-	ready map[cluster.TaskID]bool            // who will
-	ended bool                               // a task has ended, and the clock for the others runs
-	seen  [stopScans]int                     // executors that anyBusy need not look at again
+	round int                                // number of the current question; answers to earlier ones are ignored
+	steps map[cluster.TaskID]*clusterpb.Step // the answers
+	named *clusterpb.ActAtStep               // the step to exit at
+	ready map[cluster.TaskID]bool            // tasks that have agreed to it
+	ended bool                               // a task has exited, and the timer for unresponsive tasks runs
+	seen  [stopScans]int                     // per scan: number of executors that anyBusy need not look at again
 }
 
-// What anyBusy looks for, so that it looks at each executor once.
+// Conditions that anyBusy scans for. Each has its own position, so each executor is scanned
+// once.
 const (
 	scanUnanswered = iota
 	scanUnready
@@ -46,9 +48,9 @@ const (
 	stopScans
 )
 
-// anyBusy is whether a task with a living process matches. Once a task does not match, it is
-// not looked at again before seen is cleared: when something else is asked of the tasks, or
-// one enters its program, which may have something to save from then on.
+// anyBusy reports whether a task with a live process matches. A task that does not match is not
+// scanned again until seen is cleared: when the tasks are asked something else, or when a task
+// enters its program and may have state to save from then on.
 func (l *Machine) anyBusy(scan int, matches func(*Task) bool) bool {
 	s := l.run.stop
 	for ; s.seen[scan] < len(l.execs); s.seen[scan]++ {
@@ -62,17 +64,17 @@ func (l *Machine) anyBusy(scan int, matches func(*Task) bool) bool {
 type stopPhase int
 
 const (
-	stopAsking   stopPhase = iota // the tasks are asked for their step
-	stopPausing                   // they count differently, and are asked again in a moment
-	stopNamed                     // a step was named; not every task has said that it will leave there
-	stopAgreed                    // every task leaves there
-	stopSignaled                  // all who train have got SIGTERM, or are leaving
+	stopAsking   stopPhase = iota // the tasks were asked for their step
+	stopPausing                   // their answers count different things; they are asked again after a moment
+	stopNamed                     // a step was named; not every task has agreed to exit there
+	stopAgreed                    // every task exits there
+	stopSignaled                  // all training tasks have received SIGTERM or are exiting
 )
 
-// maxRounds bounds how often tasks are asked for their step, and steps are named.
+// maxRounds limits how often tasks are asked for their step and steps are named.
 const maxRounds = 5
 
-// stop ends a run on request; a second request without grace kills.
+// stop ends a run on request; a second request without a grace period kills its tasks.
 func (l *Machine) stop(e StopRequested) {
 	if l.next != nil && !l.Active() {
 		l.next = nil
@@ -96,7 +98,7 @@ func (l *Machine) stop(e StopRequested) {
 	r.Failure = &clusterpb.Failure{Kind: "canceled", Summary: reason}
 	busy := l.busyTasks(func(*Task) bool { return true })
 	if len(busy) == 0 {
-		l.outcome("stopped", r.Failure, 0)
+		l.closeRun("stopped", r.Failure, 0)
 		return
 	}
 	if e.Grace > 0 && r.State == RunRunning {
@@ -111,7 +113,7 @@ func (l *Machine) stop(e StopRequested) {
 	l.do(RunChanged{})
 }
 
-// busyTasks returns the tasks with a living process that match, in the executors' order.
+// busyTasks returns the tasks with a live process that match, in the order of the executors.
 func (l *Machine) busyTasks(matches func(*Task) bool) []*Task {
 	var ts []*Task
 	for _, x := range l.execs {
@@ -122,13 +124,13 @@ func (l *Machine) busyTasks(matches func(*Task) bool) []*Task {
 	return ts
 }
 
-// trains is whether a task's program may have something to save. An evaluator, and a
-// task that has not entered its program, has not; the other kinds serve those that train.
+// trains reports whether a task's program may have state to save. An evaluator and a task that
+// has not entered its program have none; roles that are not tracked serve the training tasks.
 func (l *Machine) trains(t *Task) bool {
 	return t.entered && !t.joinedServer && l.policy(t.ID.Role).kind == cluster.Tracked
 }
 
-// askSteps asks those who train for their step and signals those who need not be waited for.
+// askSteps asks training tasks for their step and signals tasks that need not be waited for.
 func (l *Machine) askSteps() {
 	s := l.run.stop
 	s.phase, s.steps, s.seen = stopAsking, map[cluster.TaskID]*clusterpb.Step{}, [stopScans]int{}
@@ -152,8 +154,8 @@ func (l *Machine) askSteps() {
 	l.do(SetTimer{"stop step", l.limits.askStep})
 }
 
-// stepAnswered takes a task's answer to a question for its step, or its word that it has
-// passed the named step.
+// stepAnswered processes a task's answer: its step, its agreement to the named step, or the
+// report that it has passed that step.
 func (l *Machine) stepAnswered(e StepAnswered) {
 	t := l.OpenTask(e.Run, e.Task)
 	if t == nil || e.Attempt != t.Attempt || l.run.stop == nil || int(e.Step.GetRound()) != l.run.stop.round {
@@ -170,26 +172,26 @@ func (l *Machine) stepAnswered(e StepAnswered) {
 	case s.phase == stopNamed && s.round < maxRounds:
 		s.steps[t.ID] = e.Step
 		s.round++
-		l.name()
+		l.nameStep()
 	}
 }
 
-// nameOnceAnswered goes on when no answer is missing any more.
+// nameOnceAnswered names a step once no answer is missing.
 func (l *Machine) nameOnceAnswered() {
 	if !l.anyBusy(scanUnanswered, func(t *Task) bool { return l.trains(t) && l.run.stop.steps[t.ID] == nil }) {
-		l.name()
+		l.nameStep()
 	}
 }
 
-// reporters are the tasks that have said where they are.
+// reporters returns the training tasks that have reported their step.
 func (l *Machine) reporters() []*Task { return l.busyTasks(l.reports) }
 
 func (l *Machine) reports(t *Task) bool {
 	return l.trains(t) && !t.leaving && l.run.stop.steps[t.ID].GetCounter() != ""
 }
 
-// name tells those who report steps at the end of which one they are to leave.
-func (l *Machine) name() {
+// nameStep sends the reporters the step at whose end they must exit.
+func (l *Machine) nameStep() {
 	s := l.run.stop
 	s.seen = [stopScans]int{}
 	reporters := l.reporters()
@@ -200,7 +202,7 @@ func (l *Machine) name() {
 		counters[s.steps[t.ID].GetCounter()] = true
 	}
 	switch {
-	case len(counters) > 1 && s.round < maxRounds: // between fit and a loop of the program's own
+	case len(counters) > 1 && s.round < maxRounds: // some are in fit, others in a loop of the program
 		s.phase = stopPausing
 		l.do(SetTimer{"stop step", l.limits.lead})
 		return
@@ -219,7 +221,7 @@ func (l *Machine) name() {
 	l.do(SetTimer{"stop step", min(within, s.grace/2)})
 }
 
-// confirmOnceReady lets the tasks leave at the named step once each has said that it will.
+// confirmOnceReady confirms the named step once every reporter has agreed to it.
 func (l *Machine) confirmOnceReady() {
 	s := l.run.stop
 	if l.anyBusy(scanUnready, func(t *Task) bool { return l.reports(t) && !s.ready[t.ID] }) {
@@ -245,11 +247,11 @@ func actAtStep(a *clusterpb.ActAtStep) *clusterpb.Instruction {
 	return &clusterpb.Instruction{Instruction: &clusterpb.Instruction_ActAtStep{ActAtStep: a}}
 }
 
-// agreedStep returns the step at whose end all tasks can act, and the time after which
-// those that have not reached it are not waited for. The step is as many reports ahead
-// of the task that is furthest as take lead, so that every task hears of it before it
-// ends the step, and none has to wait there; at least two, or one where steps take ten
-// times that long.
+// agreedStep returns a step at whose end all tasks can act, and how long to wait for tasks to
+// reach it. The step lies ahead of the furthest task by the number of reports that take lead,
+// so that the instruction reaches every task before it ends that step and no task has to wait
+// there. The distance is at least two reports, or one if a report takes more than ten times
+// lead.
 func agreedStep(answers []*clusterpb.Step, lead time.Duration) (step int64, within time.Duration) {
 	furthest, last, stride := int64(math.MinInt64), int64(math.MaxInt64), int64(1)
 	fastest, slowest := math.Inf(1), 0.0
@@ -270,7 +272,7 @@ func agreedStep(answers []*clusterpb.Step, lead time.Duration) (step int64, with
 	return step, max(2*time.Second, 3*expected)
 }
 
-// signalTrainers sends SIGTERM to those who train and are not leaving yet.
+// signalTrainers sends SIGTERM to the training tasks that are not exiting yet.
 func (l *Machine) signalTrainers() {
 	s := l.run.stop
 	s.phase, s.seen = stopSignaled, [stopScans]int{}
@@ -279,7 +281,7 @@ func (l *Machine) signalTrainers() {
 	l.signalServers()
 }
 
-// signalServers sends SIGTERM to everyone else once no task trains any more.
+// signalServers sends SIGTERM to all other tasks once no task trains any more.
 func (l *Machine) signalServers() {
 	unsignaled := func(t *Task) bool { return !t.signaled }
 	if l.anyBusy(scanTraining, l.trains) || !l.anyBusy(scanUnsignaled, unsignaled) {
@@ -288,8 +290,8 @@ func (l *Machine) signalServers() {
 	l.signal(l.busyTasks(unsignaled))
 }
 
-// signal sends SIGTERM to tasks. Those that do not react have the same time from now on
-// as others had from the first exit.
+// signal sends SIGTERM to tasks. If a task has already exited, the time for unresponsive tasks
+// starts again.
 func (l *Machine) signal(ts []*Task) {
 	s := l.run.stop
 	for _, t := range ts {
@@ -300,11 +302,12 @@ func (l *Machine) signal(ts []*Task) {
 	}
 }
 
-// stoppedOne goes on with a stop after a task's end, and closes the run with the last one.
-func (l *Machine) stoppedOne() {
+// stopTaskExited continues a stop after the exit of a task, and closes the run after the last
+// one.
+func (l *Machine) stopTaskExited() {
 	s := l.run.stop
 	if l.count.busy == 0 {
-		l.outcome("stopped", l.run.Failure, 0)
+		l.closeRun("stopped", l.run.Failure, 0)
 		return
 	}
 	first := !s.ended
@@ -317,7 +320,7 @@ func (l *Machine) stoppedOne() {
 		l.nameOnceAnswered()
 	case stopNamed:
 		l.signalTrainers()
-	case stopAgreed: // its peers leave too in a moment, or never reach the step without it
+	case stopAgreed: // its peers exit in a moment too, or cannot reach the step without it
 		unasked := func(t *Task) bool { return l.trains(t) && !t.asked }
 		if l.anyBusy(scanUnasked, unasked) {
 			l.signal(l.busyTasks(unasked))
@@ -336,14 +339,14 @@ func (l *Machine) stopTimer(name string) {
 		return
 	}
 	switch name {
-	case "stop": // the grace is over
+	case "stop": // the grace period is over
 		for _, t := range l.busyTasks(func(*Task) bool { return true }) {
 			l.end(l.Executor(t.exec), 0)
 		}
 	case "stop step":
 		switch r.stop.phase {
 		case stopAsking:
-			l.name()
+			l.nameStep()
 		case stopPausing:
 			l.askSteps()
 		default:
@@ -354,8 +357,9 @@ func (l *Machine) stopTimer(name string) {
 	}
 }
 
-// stopsAgain gives a task whose agent has come back the time to say that it is leaving.
-func (l *Machine) stopsAgain() {
+// resumeStop restarts the timer for unresponsive tasks when an agent has reconnected, so that
+// its task can report that it is exiting.
+func (l *Machine) resumeStop() {
 	s := l.run.stop
 	if s != nil && s.grace > 0 && slices.ContainsFunc(l.run.Tasks, func(t *Task) bool { return t.Exit != nil }) {
 		s.ended = true
@@ -363,10 +367,10 @@ func (l *Machine) stopsAgain() {
 	}
 }
 
-// killUnresponsive kills the tasks that SIGTERM has not reached though a peer has ended.
-// What a task whose agent is silent has heard of it is not known.
+// killUnresponsive kills the tasks that SIGTERM has not reached although a peer has exited.
+// Tasks with a silent agent are spared: it is unknown whether the request has reached them.
 func (l *Machine) killUnresponsive() {
-	l.run.stop.ended = false // the next exit starts the clock for those that were signaled meanwhile
+	l.run.stop.ended = false // the next exit starts the timer for tasks signaled in the meantime
 	stuck := l.busyTasks(func(t *Task) bool { return t.signaled && !t.leaving && l.Executor(t.exec).State != ExecutorSilent })
 	var names []string
 	for _, t := range stuck {
@@ -377,6 +381,6 @@ func (l *Machine) killUnresponsive() {
 		return
 	}
 	slices.Sort(names)
-	l.note(true, "killed %s: the stop had not reached the program %s after another task ended; it was in native code, for example in a collective that a task had left",
+	l.note(true, "killed %s: the stop request had not reached its program %s after another task exited; the program was in native code, for example in a collective operation that waited for that task",
 		strings.Join(names, ", "), l.limits.noReply)
 }

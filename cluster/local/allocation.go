@@ -51,12 +51,12 @@ type savedAllocation struct {
 // newAllocation creates the agents' folder, or uses that of an earlier driver. A cluster with the name of
 // one that has just been released has a different folder: a zygote outlives its last agent by a second.
 func newAllocation(req cluster.Request, dir string) (*allocation, error) {
-	base, err := state.RuntimeDir()
-	if err != nil {
-		return nil, err
-	}
 	if dir == "" {
-		dir = filepath.Join(base, req.Cluster, "agents-"+strings.ToLower(rand.Text()[:8]))
+		sockets, err := state.SocketDir(req.Cluster)
+		if err != nil {
+			return nil, err
+		}
+		dir = filepath.Join(sockets, "agents-"+strings.ToLower(rand.Text()[:8]))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("create the agents' folder: %w", err)

@@ -80,7 +80,7 @@ write("over")
 	if err := os.Remove(filepath.Join(disk, "filler")); err != nil {
 		t.Fatal(err)
 	}
-	clustertest.WaitFor(t, "the note that lines are kept again", func() bool { return strings.Contains(r.Notes(), "lines are kept again") })
+	clustertest.WaitFor(t, "the message that output is written again", func() bool { return strings.Contains(r.Notes(), "task output is written again") })
 	sign("free")
 	r.Line("it is free")
 	seen = strings.Count(r.Text(), "\n")
@@ -106,7 +106,7 @@ write("over")
 	if strings.Join(before, "\n") != strings.Join(all[:len(before)], "\n") || strings.Join(after, "\n") != strings.Join(all[len(before)+missing:], "\n") {
 		t.Errorf("the stored lines are not those before and after the gap:\n%s\n…\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
-	if strings.Count(r.Notes(), "lines cannot be kept") != 1 {
+	if strings.Count(r.Notes(), "task output cannot be written") != 1 {
 		t.Errorf("the notes are %q", r.Notes())
 	}
 }

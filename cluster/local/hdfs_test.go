@@ -157,7 +157,7 @@ print("done", flush=True)
 	}
 	r.Line("[worker:0] done")
 	requireFinished(t, r) // although HDFS is unreachable, which is noted
-	if !strings.Contains(r.Notes(), "training goes on") && !strings.Contains(r.Notes(), "and follows") {
+	if !strings.Contains(r.Notes(), "training continues") && !strings.Contains(r.Notes(), "and follows") {
 		t.Errorf("notes: %q", r.Notes())
 	}
 	h.NameNode.Start()

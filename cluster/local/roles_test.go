@@ -163,7 +163,7 @@ func TestBatchSidecar(t *testing.T) {
 	t.Parallel()
 	b := startBatch(t, "--framework", "none", "--workers", "1", "--role", "board=1", "--board-kind", "sidecar", "--board-command", "exit 9", "--worker-command", awaitFile("go"))
 	clustertest.WaitFor(t, "the note about the sidecar", func() bool {
-		return strings.Contains(b.out.String()+b.err.String(), "exited with code 9; training goes on without it")
+		return strings.Contains(b.out.String()+b.err.String(), "exited with code 9; training continues without it")
 	})
 	if err := os.WriteFile(filepath.Join(b.dir, "go"), []byte("on"), 0o600); err != nil {
 		t.Fatal(err)

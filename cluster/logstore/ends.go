@@ -10,33 +10,33 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// bounds are how much is shown of lines at one end.
+// bounds limits how many lines are shown at one end.
 type bounds struct {
 	lines int
-	bytes int64 // as JSON writes them; 0: any number
+	bytes int64 // in JSON; 0: no limit
 }
 
-// room is whether another line of that size fits.
+// room reports whether another line of that size fits.
 func (b bounds) room(lines int, bytes, size int64) bool {
 	return lines < b.lines && (b.bytes == 0 || bytes+size <= b.bytes)
 }
 
-// lineSize is what a line takes in a cell.
+// lineSize returns the approximate size of a line in a cell.
 func lineSize(l *clusterpb.Line) int64 {
-	const frame = 4 // "[", "] " and the line's end
+	const frame = 4 // "[", "] " and the line end
 	size := frame + jsonSize(l.GetText()) + len(l.GetTask())
 	if l.GetLeftOut() > 0 {
-		size += 64 // the words for it
+		size += 64 // text about the bytes left out
 	}
 	return int64(size)
 }
 
-// lastFew keeps the last of the lines that are added, within bounds.
+// lastFew keeps the last of the lines added to it, within bounds.
 type lastFew struct {
 	bounds  bounds
 	lines   []*clusterpb.Line
 	bytes   int64
-	skipped int64 // those that were not kept
+	skipped int64 // lines dropped
 }
 
 func (f *lastFew) add(l *clusterpb.Line) {
@@ -48,7 +48,7 @@ func (f *lastFew) add(l *clusterpb.Line) {
 	f.bytes += size
 }
 
-// shrink leaves out the first until the others have that many bytes.
+// shrink drops the oldest lines until the size is at most bytes.
 func (f *lastFew) shrink(bytes int64) {
 	for len(f.lines) > 1 && f.bytes > bytes {
 		f.drop()
@@ -62,11 +62,11 @@ func (f *lastFew) drop() {
 	f.skipped++
 }
 
-// ends keeps the first and the last of the lines that are added, each within bounds.
+// ends keeps the first and the last of the lines added to it, each within bounds.
 type ends struct {
 	head  []*clusterpb.Line
 	bytes int64 // of head
-	full  bool  // head takes no more
+	full  bool  // later lines go to tail
 	tail  lastFew
 }
 
@@ -82,7 +82,7 @@ func (e *ends) add(l *clusterpb.Line) {
 	e.tail.add(l)
 }
 
-// with is the ends of the lines of both, in order of their time.
+// with returns the ends of the lines of both, in order of time.
 func (e *ends) with(o *ends) *ends {
 	all := slices.Concat(e.head, e.tail.lines, o.head, o.tail.lines)
 	slices.SortStableFunc(all, func(a, b *clusterpb.Line) int {
@@ -96,25 +96,25 @@ func (e *ends) with(o *ends) *ends {
 	return both
 }
 
-// shown is what a cell shows of the lines, and how many it leaves out in between.
+// shown returns the lines that a cell shows and the number of lines skipped in between.
 func (e *ends) shown() *clusterpb.Lines {
-	if e.tail.skipped == 0 { // one piece
-		return &clusterpb.Lines{Head: mergeAlike(lastBars(slices.Concat(e.head, e.tail.lines)))}
+	if e.tail.skipped == 0 { // nothing was skipped
+		return &clusterpb.Lines{Head: mergeIdentical(slices.Concat(e.head, e.tail.lines))}
 	}
-	return &clusterpb.Lines{Head: mergeAlike(lastBars(e.head)), Skipped: e.tail.skipped, Tail: mergeAlike(lastBars(e.tail.lines))}
+	return &clusterpb.Lines{Head: mergeIdentical(e.head), Skipped: e.tail.skipped, Tail: mergeIdentical(e.tail.lines)}
 }
 
-// ends reads the first and the last of a run's lines that wanted lets through, shortened.
-// However many there are, it holds no more of them than a segment and what it returns.
+// ends reads the first and the last of a run's lines for which wanted returns true, shortened.
+// It holds at most one segment and the result in memory.
 func (s *Store) ends(q Query, b bounds, lineBytes int, wanted func(*clusterpb.Line) bool) (*ends, error) {
 	all := newEnds(b)
 	for _, src := range s.sources(q) {
 		of := newEnds(b)
 		short := Shortener{Limit: lineBytes}
 		for _, g := range src.segments {
-			entries, _, err := s.readSegment(g, src.task, q)
+			entries, err := s.readSegment(g, src.task, q, new(frames))
 			if errors.Is(err, os.ErrNotExist) {
-				continue // the quota took it meanwhile
+				continue // dropped by the quota meanwhile
 			}
 			if err != nil {
 				return nil, err

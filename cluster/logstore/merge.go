@@ -13,61 +13,61 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Merger turns what tasks write into what a cell shows: a burst's first and last
-// lines, with the number of those in between; a progress bar only of the chief; a
-// line that three or more tasks wrote alike once; of a very long line its start. Its
-// caller adds lines as they come and takes a batch ten times a second.
+// Merger reduces the output of tasks to what a cell shows: the first and last lines of a burst,
+// with the number of lines skipped in between; progress bars only of the chief; one copy of a
+// line that three or more tasks wrote; the start of a very long line. The caller adds lines as
+// they arrive and calls Take ten times a second. A Merger is not safe for concurrent use.
 type Merger struct {
-	bounds bounds // of each end of a burst
-	show   string // all, chief, or a task
+	bounds bounds // for each end of a burst
+	show   string // "all", "chief", or a task or role
 	chief  string
 	short  Shortener
 
+	bars     Bars
 	head     []*clusterpb.Line
 	tail     lastFew
-	lines    int   // shown lately: they count against the next lines' bounds
-	bytes    int64 // of those
-	added    int   // since the last take
-	calm     int   // takes in a row to which little was added
-	flooding bool  // the head was shown; lines go to the tail until it is quiet
-	ticks    int   // since the flood's tail was last shown
-	patience int   // ticks until it is shown again
+	lines    int   // shown recently: they reduce the bounds of the next lines
+	bytes    int64 // size of those
+	added    int   // lines since the last Take
+	calm     int   // consecutive calls of Take after few lines
+	flooding bool  // the head was shown; lines go to the tail until the burst is over
+	ticks    int   // calls of Take since the tail was last shown
+	patience int   // calls of Take until it is shown again
 }
 
-// A burst is over once calmTicks takes in a row have brought little. One that goes on shows
-// its last lines after floodTicks, and then more and more seldom.
+// A burst is over after calmTicks consecutive calls of Take with few lines. A burst that
+// continues shows its last lines after floodTicks calls, then at growing intervals up to
+// floodMost.
 const (
 	calmTicks  = 5
 	floodTicks = 20
 	floodMost  = 160
-	floodShare = 8 // what it shows then is this part of a burst's bytes
-	// How many takes it is until what was shown no longer counts: its lines, and its bytes.
+	floodShare = 8 // the tail shown then has at most 1/floodShare of a burst's bytes
+	// Number of calls of Take after which shown lines, and shown bytes, no longer count.
 	forgetLines = 10
 	forgetBytes = 100
 )
 
-// NewMerger returns a merger with the bounds that a client asked for. chief is the task whose
-// progress bar is shown.
+// NewMerger returns a merger with the bounds that a client requested. chief is the task whose progress
+// bar is shown if the client does not ask for one task.
 func NewMerger(req *clusterpb.FollowRequest, chief string) *Merger {
 	b := bounds{lines: int(req.GetBurst()), bytes: req.GetBurstBytes()}
 	if b.lines <= 0 {
 		b.lines = 200
 	}
+	show := cmp.Or(req.GetShow(), "all")
 	return &Merger{
-		bounds: b, show: cmp.Or(req.GetShow(), "all"), chief: chief, short: Shortener{Limit: int(req.GetLineBytes())},
+		bounds: b, show: show, chief: chief, bars: NewBars(show, chief), short: Shortener{Limit: int(req.GetLineBytes())},
 		tail: lastFew{bounds: b}, patience: floodTicks,
 	}
 }
 
-// alarming is what a line of a task that is not shown must hold to be shown all the same.
-var alarming = sync.OnceValue(func() *regexp.Regexp {
+// errorPattern matches error lines, which are shown even of tasks that are not selected.
+var errorPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`\bTraceback \(most recent|\w(Error|Exception)\b|^[EF]\d{4} |\bFATAL\b`)
 })
 
 func (m *Merger) wants(l *clusterpb.Line) bool {
-	if l.GetCarriage() && l.GetTask() != m.chief {
-		return false
-	}
 	switch m.show {
 	case "all":
 		return true
@@ -80,13 +80,13 @@ func (m *Merger) wants(l *clusterpb.Line) bool {
 			return true
 		}
 	}
-	return l.GetStream() == clusterpb.Line_STDERR && alarming().MatchString(l.GetText())
+	return l.GetStream() == clusterpb.Line_STDERR && errorPattern().MatchString(l.GetText())
 }
 
-// Add takes lines that tasks wrote.
+// Add adds new lines.
 func (m *Merger) Add(lines []*clusterpb.Line) {
 	for _, l := range lines {
-		if !m.wants(l) {
+		if !m.wants(l) || !m.bars.Passes(l) {
 			continue
 		}
 		m.added++
@@ -104,8 +104,8 @@ func (m *Merger) Add(lines []*clusterpb.Line) {
 	}
 }
 
-// Take returns what to show now, nil when there is nothing. At the end of a run
-// whatever is held back comes too.
+// Take returns the lines to show now, or nil. end reports that the run is over: lines that are
+// held back are then returned too.
 func (m *Merger) Take(end bool) *clusterpb.Lines {
 	m.calm++
 	if m.added > m.bounds.lines/10 {
@@ -121,15 +121,15 @@ func (m *Merger) Take(end bool) *clusterpb.Lines {
 		m.lines = max(0, m.lines-max(1, m.bounds.lines/forgetLines))
 		m.bytes = max(0, m.bytes-max(1, m.bounds.bytes/forgetBytes))
 	}
+	out.Head, out.Tail = mergeIdentical(out.Head), mergeIdentical(out.Tail)
+	m.bars.behind(out, &m.short)
 	if len(out.Head) == 0 && len(out.Tail) == 0 {
 		return nil
 	}
-	out.Head = mergeAlike(lastBars(out.Head))
-	out.Tail = mergeAlike(lastBars(out.Tail))
 	return out
 }
 
-// flood shows the last lines of a burst that is over, or has gone on for long.
+// flood adds the last lines of a burst that is over, or that has continued for a long time.
 func (m *Merger) flood(out *clusterpb.Lines, end bool) {
 	over := end || m.calm >= calmTicks
 	if m.ticks++; !over && m.ticks < m.patience {
@@ -146,38 +146,26 @@ func (m *Merger) flood(out *clusterpb.Lines, end bool) {
 	}
 }
 
-// lastBars keeps of consecutive frames of a progress bar only the last.
-func lastBars(lines []*clusterpb.Line) []*clusterpb.Line {
-	var out []*clusterpb.Line
-	for i, l := range lines {
-		if l.GetCarriage() && i+1 < len(lines) && lines[i+1].GetCarriage() && lines[i+1].GetTask() == l.GetTask() {
-			continue
-		}
-		out = append(out, l)
-	}
-	return out
-}
-
-// mergeAlike shows a line that three or more tasks wrote alike once, at its first
-// place, as "worker:0-3 ×4". Two alike stay two.
-func mergeAlike(lines []*clusterpb.Line) []*clusterpb.Line {
-	type alike struct {
+// mergeIdentical replaces the copies of a line that three or more tasks wrote by one, at the
+// first place, with a label such as "worker:0-3 ×4". Two copies stay.
+func mergeIdentical(lines []*clusterpb.Line) []*clusterpb.Line {
+	type lineKey struct {
 		text   string
 		stream clusterpb.Line_Stream
 	}
-	tasks := map[alike][]string{}
+	tasks := map[lineKey][]string{}
 	for _, l := range lines {
-		k := alike{l.GetText(), l.GetStream()}
-		if l.GetText() != "" && l.GetLeftOut() == 0 && !slices.Contains(tasks[k], l.GetTask()) {
+		k := lineKey{l.GetText(), l.GetStream()}
+		if l.GetText() != "" && l.GetLeftOut() == 0 && !l.GetCarriage() && !slices.Contains(tasks[k], l.GetTask()) {
 			tasks[k] = append(tasks[k], l.GetTask())
 		}
 	}
-	shown := map[alike]map[string]int{} // how often each task's copy was met
+	shown := map[lineKey]map[string]int{} // number of copies met, by task
 	var out []*clusterpb.Line
 	for _, l := range lines {
-		k := alike{l.GetText(), l.GetStream()}
+		k := lineKey{l.GetText(), l.GetStream()}
 		of := tasks[k]
-		if len(of) < 3 || l.GetLeftOut() > 0 { // what was left out may differ
+		if len(of) < 3 || l.GetLeftOut() > 0 { // the parts left out may differ
 			out = append(out, l)
 			continue
 		}
@@ -189,14 +177,15 @@ func mergeAlike(lines []*clusterpb.Line) []*clusterpb.Line {
 			most = max(most, n)
 		}
 		shown[k][l.GetTask()]++
-		if shown[k][l.GetTask()] > most { // the first to write it this often
-			out = append(out, &clusterpb.Line{Stream: l.GetStream(), UnixNano: l.GetUnixNano(), Text: l.GetText(), Carriage: l.GetCarriage(), Seq: l.GetSeq(), Task: label(of)})
+		if shown[k][l.GetTask()] > most { // the first task to write it this often
+			out = append(out, &clusterpb.Line{Stream: l.GetStream(), UnixNano: l.GetUnixNano(), Text: l.GetText(), Seq: l.GetSeq(), Task: label(of)})
 		}
 	}
 	return out
 }
 
-// label is "worker:0-3 ×4" for consecutive tasks of a role, "chief,worker:0,2 ×3" otherwise.
+// label returns "worker:0-3 ×4" for consecutive tasks of a role, "chief,worker:0,2 ×3"
+// otherwise.
 func label(tasks []string) string {
 	byRole := map[string][]int{}
 	var roles []string
@@ -222,7 +211,7 @@ func label(tasks []string) string {
 	return fmt.Sprintf("%s ×%d", strings.Join(parts, ","), len(tasks))
 }
 
-// ranges is "0-3,7" for 0 1 2 3 7.
+// ranges returns "0-3,7" for 0 1 2 3 7.
 func ranges(ns []int) string {
 	slices.Sort(ns)
 	var parts []string
@@ -241,27 +230,30 @@ func ranges(ns []int) string {
 	return strings.Join(parts, ",")
 }
 
-// FromStart returns what a cell shows of the lines that a run's tasks wrote up to a
-// position: the first and the last.
+// FromStart returns what a cell shows of the lines that a run's tasks wrote up to a position:
+// the first and the last ones.
 func (m *Merger) FromStart(s *Store, run int32, until Position) (*clusterpb.Lines, error) {
-	all, err := s.ends(Query{Run: run, Until: until}, m.bounds, m.short.Limit, m.wants)
+	bars := NewBars(m.show, m.chief)
+	all, err := s.ends(Query{Run: run, Until: until}, m.bounds, m.short.Limit, func(l *clusterpb.Line) bool { return m.wants(l) && bars.Passes(l) })
 	if err != nil {
 		return nil, err
 	}
-	return all.shown(), nil
+	out := all.shown()
+	bars.behind(out, &Shortener{Limit: m.short.Limit})
+	return out, nil
 }
 
-// Missed returns the last of the lines that a run's tasks wrote up to a position, of which
-// a cell has not shown that many. Most bounds how many it returns.
+// Missed returns the last lines that a run's tasks wrote up to a position, at most most of
+// them. lines is the number of lines that the cell has not shown.
 func (m *Merger) Missed(s *Store, run int32, until Position, lines int64, most int) (*clusterpb.Lines, error) {
 	last, _, err := s.Read(Query{Run: run, Last: most, Until: until})
 	if err != nil {
 		return nil, err
 	}
 	few := lastFew{bounds: m.bounds}
-	short := Shortener{Limit: m.short.Limit}
+	short, bars := Shortener{Limit: m.short.Limit}, NewBars(m.show, m.chief)
 	for _, l := range last {
-		if !m.wants(l) {
+		if !m.wants(l) || !bars.Passes(l) {
 			continue
 		}
 		if l = short.Line(l); l != nil {
@@ -269,5 +261,7 @@ func (m *Merger) Missed(s *Store, run int32, until Position, lines int64, most i
 		}
 	}
 	short.Sent()
-	return &clusterpb.Lines{Before: max(0, lines-int64(len(few.lines))), Head: mergeAlike(lastBars(few.lines))}, nil
+	out := &clusterpb.Lines{Before: max(0, lines-int64(len(few.lines))), Head: mergeIdentical(few.lines)}
+	bars.behind(out, &short)
+	return out, nil
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// out is a line of standard output, and bar a progress bar's frame.
+// out returns a line of standard output; bar, a frame of a progress bar.
 func out(task, text string) *clusterpb.Line { return &clusterpb.Line{Task: task, Text: text} }
 
 func bar(task, text string) *clusterpb.Line {
@@ -31,7 +31,7 @@ func numbered(from, n int) []*clusterpb.Line {
 	return lines
 }
 
-// sketch is what a cell shows, in short.
+// sketch returns a short form of what a cell shows.
 func sketch(l *clusterpb.Lines) string {
 	if l == nil {
 		return "-"
@@ -63,7 +63,7 @@ func sketch(l *clusterpb.Lines) string {
 	return strings.TrimSpace(b.String())
 }
 
-// TestMerger: what a cell shows, take by take.
+// TestMerger compares what each Take returns.
 func TestMerger(t *testing.T) {
 	t.Parallel()
 	calm := func(n int) [][]*clusterpb.Line { return make([][]*clusterpb.Line, n) }
@@ -76,11 +76,11 @@ func TestMerger(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		req  *clusterpb.FollowRequest
-		adds [][]*clusterpb.Line // of each take; the last is the run's end
+		adds [][]*clusterpb.Line // for each Take; the last is the end of the run
 		want []string
 	}{
 		{"nothing", nil, calm(2), []string{"-", "-"}},
-		{"lines as they come", nil, [][]*clusterpb.Line{numbered(0, 2), nil, numbered(2, 1)}, []string{"[worker:0] line 0 [worker:0] line 1", "-", "[worker:0] line 2"}},
+		{"few lines", nil, [][]*clusterpb.Line{numbered(0, 2), nil, numbered(2, 1)}, []string{"[worker:0] line 0 [worker:0] line 1", "-", "[worker:0] line 2"}},
 		{
 			"a burst", nil, slices.Concat([][]*clusterpb.Line{numbered(0, 1000)}, calm(6)),
 			[]string{"[worker:0] line 0 [worker:0] line 1 … [worker:0] line 199", "-", "-", "-", "-", "(600) [worker:0] line 800 [worker:0] line 801 … [worker:0] line 999", "-"},
@@ -109,12 +109,19 @@ func TestMerger(t *testing.T) {
 		{"NULs", &clusterpb.FollowRequest{LineBytes: 12}, [][]*clusterpb.Line{{out("worker:0", "\x00\x00\x00")}}, []string{"[worker:0] \x00\x00+1"}},
 		{"alike", nil, [][]*clusterpb.Line{{out("worker:0", "a"), out("worker:1", "a"), out("worker:1", "b"), out("worker:2", "a"), out("worker:2", "b")}}, []string{"[worker:0-2 ×3] a [worker:1] b [worker:2] b"}},
 		{
-			"alike as far as shown", &clusterpb.FollowRequest{LineBytes: 1},
+			"identical in the part shown", &clusterpb.FollowRequest{LineBytes: 1},
 			[][]*clusterpb.Line{{out("worker:0", "ab"), out("worker:1", "ac"), out("worker:2", "ad")}},
 			[]string{"[worker:0] a+1 [worker:1] a+1 [worker:2] a+1"},
 		},
-		{"bars", nil, [][]*clusterpb.Line{{bar("worker:0", "1/3"), bar("worker:1", "1/3"), bar("worker:0", "2/3"), out("worker:0", "3/3")}}, []string{`[worker:0] 2/3\r [worker:0] 3/3`}},
-		{"of one task alone, and alarms", &clusterpb.FollowRequest{Show: "worker:1"}, [][]*clusterpb.Line{{
+		{"bars", nil, [][]*clusterpb.Line{{bar("worker:0", "1/3"), bar("worker:1", "1/3"), bar("worker:0", "2/3"), out("worker:0", "3/3")}}, []string{`[worker:0] 3/3`}},
+		{
+			"a bar stays behind the lines of others", nil,
+			[][]*clusterpb.Line{{out("worker:0", "Epoch 1"), bar("worker:0", "1/3"), out("worker:1", "3/3"), bar("worker:1", "1/9"), failing("worker:0", "a warning")}, {bar("worker:0", "2/3")}, {out("worker:0", "3/3")}},
+			[]string{`[worker:0] Epoch 1 [worker:1] 3/3 [worker:0] a warning [worker:0] 1/3\r`, `[worker:0] 2/3\r`, "[worker:0] 3/3"},
+		},
+		{"the bar of the task that is shown", &clusterpb.FollowRequest{Show: "worker:1"}, [][]*clusterpb.Line{{bar("worker:0", "1/3"), bar("worker:1", "2/3")}}, []string{`[worker:1] 2/3\r`}},
+		{"frames are no burst", &clusterpb.FollowRequest{Burst: 3}, [][]*clusterpb.Line{slices.Concat(slices.Repeat([]*clusterpb.Line{bar("worker:0", "1/3")}, 100), numbered(0, 2))}, []string{"[worker:0] line 0 [worker:0] line 1"}},
+		{"one task and errors of others", &clusterpb.FollowRequest{Show: "worker:1"}, [][]*clusterpb.Line{{
 			out("worker:0", "ValueError: no"), failing("worker:0", "ValueError: bad batch"), failing("worker:0", "all is well"), out("worker:1", "here"),
 		}}, []string{"[worker:0] ValueError: bad batch [worker:1] here"}},
 	} {
@@ -126,15 +133,15 @@ func TestMerger(t *testing.T) {
 					m.Add([]*clusterpb.Line{proto.CloneOf(l)})
 				}
 				if got := sketch(m.Take(i == len(tt.adds)-1)); got != tt.want[i] {
-					t.Errorf("take %d shows\n%q, not\n%q", i, got, tt.want[i])
+					t.Errorf("Take %d returns\n%q, want\n%q", i, got, tt.want[i])
 				}
 			}
 		})
 	}
 }
 
-// TestMergerIsBounded: whatever comes, however it comes, a cell gets little of it, and every
-// line is either shown or counted.
+// TestMergerIsBounded: a cell gets a limited amount for any input, and every line is either
+// shown or counted.
 func TestMergerIsBounded(t *testing.T) {
 	t.Parallel()
 	const kb = 1 << 10
@@ -145,9 +152,9 @@ func TestMergerIsBounded(t *testing.T) {
 		text    string
 		most    int64
 	}{
-		{"a minute's flood", 1_000_000, func(int) int { return 1666 }, "line 123456 of so many", 200 * kb},
-		{"ten minutes' stream", 1_000_000, func(int) int { return 166 }, "line 123456 of so many", 500 * kb},
-		{"a flood that comes and goes", 1_000_000, func(i int) int { return []int{5000, 3000, 0, 0, 0, 4000}[i%6] }, "line 123456 of so many", 500 * kb},
+		{"a flood for a minute", 1_000_000, func(int) int { return 1666 }, "line 123456 of so many", 200 * kb},
+		{"a stream for ten minutes", 1_000_000, func(int) int { return 166 }, "line 123456 of so many", 500 * kb},
+		{"a flood with pauses", 1_000_000, func(i int) int { return []int{5000, 3000, 0, 0, 0, 4000}[i%6] }, "line 123456 of so many", 500 * kb},
 		{"long lines", 100_000, func(int) int { return 200 }, strings.Repeat("long ", 300), 800 * kb},
 		{"long lines of NULs", 100_000, func(int) int { return 1000 }, strings.Repeat("\x00", 5000), 800 * kb},
 	} {
@@ -174,8 +181,7 @@ func TestMergerIsBounded(t *testing.T) {
 	}
 }
 
-// TestEnds: the first and last lines of many tasks are those that one list of all would
-// have, whatever part of it each task wrote.
+// TestEnds: the first and last lines of many tasks are the same as those of one merged list.
 func TestEnds(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -199,7 +205,7 @@ func TestEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a, b := sketch(got.shown()), sketch(whole.shown()); a != b {
-			t.Errorf("%d lines show\n%s, not\n%s", n, a, b)
+			t.Errorf("%d lines: got\n%s, want\n%s", n, a, b)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -207,7 +213,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestLabel: how tasks that wrote alike are called.
+// TestLabel compares labels of tasks with identical lines.
 func TestLabel(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -219,7 +225,7 @@ func TestLabel(t *testing.T) {
 		{[]string{"ps:1", "worker:7", "ps:0", "worker:8", "worker:10"}, "worker:7-8,10,ps:0-1 ×5"},
 	} {
 		if got := label(tt.tasks); got != tt.want {
-			t.Errorf("%v are %q, want %q", tt.tasks, got, tt.want)
+			t.Errorf("label of %v is %q, want %q", tt.tasks, got, tt.want)
 		}
 	}
 }

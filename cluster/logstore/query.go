@@ -14,25 +14,26 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/termtext"
 )
 
-// Query picks lines of one run.
+// Query selects lines of one run.
 type Query struct {
 	Run   int32
-	Task  string // "" = all; a role alone = all of it
-	Last  int    // 0 = all
-	Grep  *regexp.Regexp
+	Task  string         // a task, or a role; "" = all
+	Last  int            // 0 = all
+	Grep  *regexp.Regexp // of a line without its colours
 	Since time.Time
-	Until Position // what is kept later is left out; nil: nothing is
+	Until Position // excludes lines stored after this position; nil: none
 }
 
-// Position says of each task of a run how many lines were kept.
+// Position is the number of lines stored at some moment, by task of a run.
 type Position map[string]uint64
 
-// before is whether a line was kept when the position was taken.
+// before reports whether a line had been stored when the position was taken.
 func (p Position) before(l *clusterpb.Line) bool { return l.GetSeq() < p[l.GetTask()] }
 
-// position is how far the run's lines are kept now. Caller holds mu.
+// position returns the current position of a run. The caller holds mu.
 func (s *Store) position(run int32) Position {
 	p := Position{}
 	for k, st := range s.streams {
@@ -43,9 +44,9 @@ func (s *Store) position(run int32) Position {
 	return p
 }
 
-// Match says whether a line of the run is among those asked for.
+// Match reports whether the query selects a line of the run.
 func (q Query) Match(l *clusterpb.Line) bool {
-	return q.matchTask(l.GetTask()) && (q.Grep == nil || q.Grep.MatchString(l.GetText())) &&
+	return q.matchTask(l.GetTask()) && (q.Grep == nil || q.Grep.MatchString(termtext.Plain(l.GetText()))) &&
 		(q.Since.IsZero() || !time.Unix(0, l.GetUnixNano()).Before(q.Since)) && (q.Until == nil || q.Until.before(l))
 }
 
@@ -53,7 +54,7 @@ func (q Query) matchTask(task string) bool {
 	return q.Task == "" || task == q.Task || strings.HasPrefix(task, q.Task+":")
 }
 
-// entry is a line, or what stands in the place of lines that are missing.
+// entry is a line or a gap.
 type entry struct {
 	line *clusterpb.Line
 	gap  *Gap
@@ -76,7 +77,7 @@ func (e entry) task() string {
 	return e.gap.Task
 }
 
-// source is what there is of a task's lines.
+// source is the stored output of a task.
 type source struct {
 	task     string
 	segments []segment
@@ -84,7 +85,7 @@ type source struct {
 	missing  *Gap
 }
 
-// sources are those of a query's run, of the tasks asked for.
+// sources returns the sources of the tasks that the query selects.
 func (s *Store) sources(q Query) []source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,8 +98,8 @@ func (s *Store) sources(q Query) []source {
 	return sources
 }
 
-// Read returns the lines asked for in order of their time, and where lines are missing
-// among them.
+// Read returns the selected lines in order of time, and the gaps among them. Of a progress bar it returns
+// the last frame, if no line has followed it.
 func (s *Store) Read(q Query) ([]*clusterpb.Line, []Gap, error) {
 	var entries []entry
 	for _, src := range s.sources(q) {
@@ -126,8 +127,8 @@ func (s *Store) Read(q Query) ([]*clusterpb.Line, []Gap, error) {
 	return lines, gaps, nil
 }
 
-// lastLines are the last n lines (0: all) with the gaps among them. Gaps
-// that the quota made are always among them.
+// lastLines returns the last n lines (0: all) and the gaps among them. Gaps caused by the quota
+// are always included.
 func lastLines(entries []entry, n int) []entry {
 	if n <= 0 {
 		return entries
@@ -147,27 +148,32 @@ func lastLines(entries []entry, n int) []entry {
 	return append(kept, entries[from:]...)
 }
 
-// readSource reads what is asked for of a task's lines, in their order.
+// readSource reads the selected lines of a task, in order.
 func (s *Store) readSource(src source, q Query) ([]entry, error) {
 	var of []entry
 	if g := src.missing; g != nil && !g.To.Before(q.Since) {
 		of = append(of, entry{gap: g})
 	}
 	have := 0
-	// From the newest segment back, so that a tail does not read it all.
+	var overwritten frames
+	// Read the newest segment first, so that Last does not read all of them.
 	for _, g := range slices.Backward(src.segments) {
 		if !q.Since.IsZero() && !g.last.IsZero() && g.last.Before(q.Since) || q.Last > 0 && have >= q.Last {
 			break
 		}
-		part, lines, err := s.readSegment(g, src.task, q)
+		part, err := s.readSegment(g, src.task, q, &overwritten)
 		if errors.Is(err, os.ErrNotExist) {
-			break // the quota took it meanwhile
+			break // dropped by the quota meanwhile
 		}
 		if err != nil {
 			return nil, err
 		}
 		of = append(part, of...)
-		have += lines
+		for _, e := range part {
+			if e.line != nil {
+				have++
+			}
+		}
 	}
 	if src.lost > 0 {
 		of = append([]entry{{gap: &Gap{Task: src.task, Lines: src.lost, Why: "quota"}}}, of...)
@@ -175,16 +181,24 @@ func (s *Store) readSource(src source, q Query) ([]entry, error) {
 	return lastLines(of, q.Last), nil
 }
 
-// readSegment reads what is asked for of a segment, and says how many lines that is.
-func (s *Store) readSegment(g segment, task string, q Query) (of []entry, lines int, err error) {
+// frames records, while the segments of a task are read from the newest to the oldest, from which streams
+// later lines were read: those have overwritten a frame of a progress bar that ends a segment.
+type frames [2]bool
+
+// readSegment reads the selected lines of a segment, without the frames of progress bars that a later
+// line has overwritten.
+func (s *Store) readSegment(g segment, task string, q Query, later *frames) ([]entry, error) {
 	b, err := s.read(g.path)
 	if err != nil {
-		return nil, 0, fmt.Errorf("read lines of %s: %w", task, err)
+		return nil, fmt.Errorf("read lines of %s: %w", task, err)
 	}
+	var of []entry
+	last := [len(later)]*clusterpb.Line{} // of each stream
+	old := map[*clusterpb.Line]bool{}     // frames that were overwritten
 	for seq := g.first; len(b) > 0; {
 		i := bytes.IndexByte(b, '\n')
 		if i < 0 {
-			break // still being written, or half a row
+			break // incomplete: being written, or left by a failed write
 		}
 		row := b[:i]
 		b = b[i+1:]
@@ -195,17 +209,28 @@ func (s *Store) readSegment(g segment, task string, q Query) (of []entry, lines 
 			continue
 		}
 		if l, ok := parseStored(row, task); ok {
-			if l.Seq = seq; q.Match(l) {
+			if l.Seq = seq; q.Until == nil || q.Until.before(l) {
+				if shown := last[l.GetStream()]; shown.GetCarriage() {
+					old[shown] = true
+				}
+				last[l.GetStream()] = l
+			}
+			if q.Match(l) {
 				of = append(of, entry{line: l})
-				lines++
 			}
 		}
 		seq++
 	}
-	return of, lines, nil
+	for stream, l := range last {
+		if l.GetCarriage() && later[stream] {
+			old[l] = true
+		}
+		later[stream] = later[stream] || l != nil
+	}
+	return slices.DeleteFunc(of, func(e entry) bool { return old[e.line] }), nil
 }
 
-// ParseQuery returns the query of a request. The error names the option that cannot be used.
+// ParseQuery returns the query of a request. The error names the invalid option.
 func ParseQuery(req *clusterpb.LogsRequest) (Query, error) {
 	q := Query{Run: req.GetRun(), Task: req.GetTask(), Last: int(req.GetLast())}
 	if q.Task != "" {

@@ -15,21 +15,21 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
-// Files are the files of a folder that may be on another host. Names are below it.
+// Files gives access to a folder, possibly on another host. Names are relative to it.
 type Files interface {
 	List(ctx context.Context, name string) ([]fs.FileInfo, error)
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
 }
 
-// ReadFolder reads the lines asked for of a run that no store serves, and where lines are missing
-// among them. The folder holds the folders of the runs.
+// ReadFolder reads the selected lines of a run, and the gaps among them, from a folder of run
+// folders without a driver.
 func ReadFolder(ctx context.Context, folder Files, q Query) ([]*clusterpb.Line, []Gap, error) {
 	s := NewStore("", DefaultQuota(), nil)
 	s.read = func(name string) ([]byte, error) { return readFile(ctx, folder, filepath.ToSlash(name)) }
-	root := path.Join(rundir.Name(q.Run), "tasks")
+	root := path.Join(rundir.Name(q.Run), rundir.Lines)
 	tasks, err := folder.List(ctx, root)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, fmt.Errorf("look for the lines of run %d: %w", q.Run, err)
+		return nil, nil, fmt.Errorf("list the logs of run %d: %w", q.Run, err)
 	}
 	for _, t := range tasks {
 		task, ok := taskOfFolder(t.Name())
@@ -38,18 +38,18 @@ func ReadFolder(ctx context.Context, folder Files, q Query) ([]*clusterpb.Line, 
 		}
 		files, err := folder.List(ctx, path.Join(root, t.Name()))
 		if err != nil {
-			return nil, nil, fmt.Errorf("look for the lines of run %d: %w", q.Run, err)
+			return nil, nil, fmt.Errorf("list the logs of run %d: %w", q.Run, err)
 		}
 		var segments []segment
 		for _, f := range files {
-			g := segment{path: filepath.Join(rundir.Name(q.Run), "tasks", t.Name(), f.Name()), bytes: f.Size()}
+			g := segment{path: filepath.Join(rundir.Name(q.Run), rundir.Lines, t.Name(), f.Name()), bytes: f.Size()}
 			if _, err := fmt.Sscanf(f.Name(), "%d.log", &g.first); err == nil {
 				segments = append(segments, g)
 			}
 		}
 		slices.SortFunc(segments, func(a, b segment) int { return strings.Compare(a.path, b.path) })
-		if err := s.takeUp(q.Run, task, segments); err != nil {
-			return nil, nil, fmt.Errorf("read the lines of run %d: %w", q.Run, err)
+		if err := s.adopt(q.Run, task, segments); err != nil {
+			return nil, nil, fmt.Errorf("read the logs of run %d: %w", q.Run, err)
 		}
 	}
 	return s.Read(q)

@@ -15,21 +15,21 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// A segment is a file of consecutive lines of a task, named by the number of the first. A
+// A segment is a file of consecutive lines of a task, named by the number of its first line. A
 // row of it is
 //
 //	2026-11-21T04:05:06.789012345Z E text
 //
-// where E is standard error, O standard output, and a small letter a frame that ended in a
-// carriage return. A row with a G is no line. It says that lines are missing before the
-// next row: how many, when the first of them was written, and why:
+// where E is standard error, O standard output, and a lower-case letter a frame that ended in a
+// carriage return. A row with G is not a line but a gap. It reports that lines are missing
+// before the next row: how many, when the first of them was written, and why:
 //
 //	2026-11-21T04:05:11.300000000Z G 123 2026-11-21T04:05:06.789012345Z no space left on device
 //
-// A row without an end is the rest of a write that failed: its line is missing.
+// A row without a line end was left by a write that failed: its line is missing.
 type segment struct {
 	path  string
-	first uint64 // the number of its first line
+	first uint64 // number of its first line
 	bytes int64
 	lines uint64
 	last  time.Time
@@ -39,8 +39,8 @@ const (
 	stampLayout = "2006-01-02T15:04:05.000000000Z"
 	headBytes   = len(stampLayout) + 3
 	gapMark     = 'G'
-	// pieceBytes is from where on a row is taken for a piece of a longer line: agents cut
-	// those at 1 MiB, less where that would be within a character.
+	// pieceBytes is the least length of a row that is a piece of a longer line: agents cut
+	// lines at 1 MiB, or slightly before to keep a character whole.
 	pieceBytes = 1<<20 - utf8.UTFMax + 1
 )
 
@@ -48,7 +48,7 @@ func openSegment(path string) (io.WriteCloser, error) {
 	return os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 }
 
-// appendLine appends a line's row.
+// appendLine appends the row of a line.
 func appendLine(row []byte, l *clusterpb.Line) []byte {
 	mark := byte('O')
 	if l.GetStream() == clusterpb.Line_STDERR {
@@ -63,7 +63,7 @@ func appendLine(row []byte, l *clusterpb.Line) []byte {
 	return append(row, '\n')
 }
 
-// parseStored reads one row of a segment; false when it is no line.
+// parseStored parses a row of a segment; it returns false if the row is not a line.
 func parseStored(row []byte, task string) (*clusterpb.Line, bool) {
 	at, mark, text, ok := parseRow(row)
 	if !ok {
@@ -91,16 +91,17 @@ func parseRow(row []byte) (at time.Time, mark byte, text []byte, ok bool) {
 	return at, row[headBytes-2], row[headBytes:], err == nil
 }
 
-// Gap is lines that are not there.
+// Gap describes lines that are missing.
 type Gap struct {
 	Task     string
 	Lines    uint64
-	From, To time.Time // when the first and the last were written; zero: nobody knows
+	From, To time.Time // when the first and the last line were written; zero: unknown
 	Why      string
-	Before   int // among the lines read it stands before this one
+	Before   int // index, among the lines read, of the line that follows the gap
 }
 
-// String is "worker:1: 123 lines were not kept: no space left on device, 15:04:05 to 15:04:10".
+// String returns text such as "worker:1: 123 lines were not kept: no space left on device,
+// 15:04:05 to 15:04:10".
 func (g Gap) String() string {
 	if g.To.IsZero() {
 		return fmt.Sprintf("%s: the oldest %d lines are gone (%s)", g.Task, g.Lines, g.Why)
@@ -120,7 +121,7 @@ func (g Gap) String() string {
 	return fmt.Sprintf("%s: %d lines were not kept: %s, %s", g.Task, g.Lines, g.Why, when)
 }
 
-// appendGap appends a gap's row.
+// appendGap appends the row of a gap.
 func appendGap(row []byte, g *Gap) []byte {
 	row = g.To.UTC().AppendFormat(row, stampLayout)
 	row = append(row, ' ', gapMark, ' ')
@@ -132,7 +133,7 @@ func appendGap(row []byte, g *Gap) []byte {
 	return append(row, '\n')
 }
 
-// parseGap reads one row of a segment; false when it is no gap.
+// parseGap parses a row of a segment; it returns false if the row is not a gap.
 func parseGap(row []byte, task string) (*Gap, bool) {
 	to, mark, text, ok := parseRow(row)
 	if !ok || mark != gapMark {
@@ -148,13 +149,14 @@ func parseGap(row []byte, task string) (*Gap, bool) {
 	return &Gap{Task: task, Lines: lines, From: at, To: to, Why: strings.ToValidUTF8(why, string(utf8.RuneError))}, true
 }
 
-// isGap is whether a row is a gap's; one that cannot be read counts as a line.
+// isGap reports whether a row is a gap; a row that cannot be parsed counts as a line.
 func isGap(row []byte) bool {
 	_, ok := parseGap(row, "")
 	return ok
 }
 
-// countRows is how many lines the whole rows of a segment hold, and the bytes of those rows.
+// countRows returns the number of lines in the complete rows of a segment, and the size of
+// those rows.
 func countRows(b []byte) (lines uint64, whole int64) {
 	for {
 		i := bytes.IndexByte(b[whole:], '\n')
@@ -168,7 +170,7 @@ func countRows(b []byte) (lines uint64, whole int64) {
 	}
 }
 
-// reason is an error of the file system without the names in it.
+// reason returns the text of a file system error without the file names.
 func reason(err error) string {
 	if errno := syscall.Errno(0); errors.As(err, &errno) {
 		return errno.Error()

@@ -6,11 +6,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Shortener cuts lines that are too long for a cell, and says how much it left out. A line
-// that comes in pieces, since it is longer than an agent sends at once, is one line. The
-// zero value cuts nothing. Its lines may come of many tasks; it has one user.
+// Shortener cuts lines that are too long for a cell and counts the bytes left out. A line that
+// arrives in several pieces, because it exceeds what an agent sends at once, is treated as one
+// line. The zero value cuts nothing. One Shortener handles the lines of many tasks; it is not
+// safe for concurrent use.
 type Shortener struct {
-	Limit int // bytes of a line, as JSON writes them; 0: any number
+	Limit int // most bytes of a line in JSON; 0: no limit
 	open  map[openKey]*openLine
 }
 
@@ -19,14 +20,14 @@ type openKey struct {
 	stream clusterpb.Line_Stream
 }
 
-// openLine is a line of which more pieces come.
+// openLine is a line whose remaining pieces are still to come.
 type openLine struct {
-	shown *clusterpb.Line // its start; nil once that may have been sent
+	shown *clusterpb.Line // its first piece; nil once the caller may have sent it
 	more  int64           // bytes left out since
 }
 
-// Line returns what is shown of a line: the line itself, a copy that is cut, or nil where
-// it is part of one before.
+// Line returns what to show of a line: the line itself, a shortened copy, or nil if the line
+// continues one that was cut before.
 func (s *Shortener) Line(l *clusterpb.Line) *clusterpb.Line {
 	if s.Limit <= 0 {
 		return l
@@ -55,7 +56,8 @@ func (s *Shortener) Line(l *clusterpb.Line) *clusterpb.Line {
 	return cut
 }
 
-// rest returns what is to be shown when the line ends: nil if its start can still show it.
+// rest returns the line that counts the bytes left out at the end of a line, or nil if the
+// line's first piece could still count them.
 func (o *openLine) rest(last *clusterpb.Line) *clusterpb.Line {
 	if o.shown != nil {
 		o.shown.LeftOut += o.more
@@ -64,8 +66,8 @@ func (o *openLine) rest(last *clusterpb.Line) *clusterpb.Line {
 	return &clusterpb.Line{Task: last.GetTask(), Stream: last.GetStream(), UnixNano: last.GetUnixNano(), Seq: last.GetSeq(), LeftOut: o.more}
 }
 
-// Sent says that the lines returned may be with somebody else now: they do not change any
-// more. What is left out from now on of those that go on has a line of its own.
+// Sent reports that the caller may have sent the lines returned so far: they are not modified
+// any more. Bytes left out of lines that continue are then counted in a separate line.
 func (s *Shortener) Sent() {
 	for _, o := range s.open {
 		if o.shown != nil {
@@ -75,7 +77,8 @@ func (s *Shortener) Sent() {
 	}
 }
 
-// fit is how many bytes of a text, whole characters, JSON writes in limit bytes.
+// fit returns the length of the longest prefix of text, in whole characters, that takes at most
+// limit bytes in JSON.
 func fit(text string, limit int) int {
 	if 6*len(text) <= limit {
 		return len(text)
@@ -89,7 +92,7 @@ func fit(text string, limit int) int {
 	return len(text)
 }
 
-// jsonSize is the bytes in which JSON writes a text.
+// jsonSize returns the size of a text in JSON.
 func jsonSize(text string) int {
 	size := 0
 	for _, r := range text {

@@ -1,13 +1,13 @@
-// Package logstore keeps the lines that tasks wrote, and reads them back.
+// Package logstore stores the lines that tasks write, and reads them.
 //
-//	store.go       the lines that arrive, and who is given them
-//	storewrite.go  segments on disk; a disk that is full
-//	quota.go       when a segment is full, and which goes for a new one
-//	storeload.go   segments that an earlier driver wrote
+//	store.go       receives lines and passes them to subscribers
+//	storewrite.go  writes segments; handles a full disk
+//	quota.go       decides when a segment is full and which segments are dropped
+//	storeload.go   loads the segments of an earlier driver
 //	segment.go     the format of a segment
-//	query.go       lines by task, time and pattern
-//	readfolder.go  the same from a folder that no driver serves
-//	merge.go, ends.go, shorten.go  what a cell shows of many, alike or long lines
+//	query.go       selects lines by task, time and pattern
+//	readfolder.go  reads the lines of a folder without a driver
+//	merge.go, ends.go, shorten.go  reduce many, identical or long lines for a cell
 package logstore
 
 import (
@@ -25,17 +25,17 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
-// Store keeps every line that tasks wrote, up to a quota: a folder a task below the
-// run's, in it segments that a person can read too (segment.go). Past the quota the
-// oldest segment goes. Lines that cannot be written are given to subscribers all the
-// same, and counted; a row in the segments says how many are missing there. Its methods
-// may be called from any goroutine. Those that only look never wait for the disk.
+// Store stores the lines that tasks write, up to a quota. Each task of a run has a folder below
+// the run's, with segments in a readable text format (segment.go). When the quota is exceeded,
+// the oldest segments are dropped. Lines that cannot be written are still passed to
+// subscribers; a row in the segments records how many are missing there. All methods are safe
+// for concurrent use. Methods that only read counts never wait for the disk.
 type Store struct {
-	dir   string // the cluster's; run folders are below
-	quota Quota
-	read  func(path string) ([]byte, error)
-	open  func(path string) (io.WriteCloser, error)
-	tell  func(text string) // may be nil
+	dir    string // the cluster's folder; the run folders are below it
+	quota  Quota
+	read   func(path string) ([]byte, error)
+	open   func(path string) (io.WriteCloser, error)
+	notify func(text string) // may be nil
 
 	mu          sync.Mutex
 	streams     map[streamKey]*stream
@@ -45,7 +45,7 @@ type Store struct {
 	closed      bool
 }
 
-// subscriber is called with lines under the store's lock.
+// subscriber.lines is called with new lines while the store's mu is held.
 type subscriber struct{ lines func([]*clusterpb.Line) }
 
 type streamKey struct {
@@ -53,44 +53,44 @@ type streamKey struct {
 	task string
 }
 
-// stream is what one task of one run wrote.
+// stream is the output of one task in one run.
 type stream struct {
 	task string
 	dir  string
 
-	// writing is held by who writes to the stream's files; before the store's mu.
+	// writing is held while the stream's files are written; it is locked before the store's mu.
 	writing sync.Mutex
 	// guarded by writing
-	file    io.WriteCloser // the last segment's; nil: the next line begins a new one
-	retryAt time.Time      // while lines are missing: not before this is writing tried again
-	retry   *time.Timer    // tries again although no line comes; nil while none is missing
-	gave    string         // why it cannot be written
+	file    io.WriteCloser // the last segment; nil: the next line starts a new segment
+	retryAt time.Time      // while lines are missing: earliest time of the next attempt to write
+	retry   *time.Timer    // writes the gap if no line arrives; nil while no line is missing
+	cause   string         // why it cannot be written
 
 	// guarded by the store's mu
-	next     map[int32]uint64 // by attempt: the sequence number expected
-	ended    map[int32]bool   // by attempt: everything it wrote has arrived
-	total    uint64           // lines that arrived, over all attempts
-	lost     uint64           // the oldest lines, which the quota took
+	next     map[int32]uint64 // by attempt: the next sequence number expected
+	ended    map[int32]bool   // by attempt: the agent has reported the end of the stream
+	total    uint64           // lines that have arrived, over all attempts
+	lost     uint64           // lines dropped by the quota
 	segments []segment
 	missing  *Gap // lines that could not be written, not yet recorded in a segment
 }
 
-// NewStore keeps lines below dir. tell, which may be nil, is given a line for people when
-// lines cannot be kept, and when they are kept again.
-func NewStore(dir string, quota Quota, tell func(text string)) *Store {
+// NewStore returns a store of the folder dir. notify, which may be nil, is called with a
+// message for users when lines cannot be written, and when they can again.
+func NewStore(dir string, quota Quota, notify func(text string)) *Store {
 	return &Store{
-		dir: dir, quota: quota, tell: tell, read: os.ReadFile, open: openSegment, streams: map[streamKey]*stream{},
+		dir: dir, quota: quota, notify: notify, read: os.ReadFile, open: openSegment, streams: map[streamKey]*stream{},
 		subscribers: map[int32]map[*subscriber]struct{}{},
 	}
 }
 
-// stream is that of a run's task, made where there is none. Caller holds mu.
+// stream returns the stream of a run's task and creates it if necessary. The caller holds mu.
 func (s *Store) stream(run int32, task string) *stream {
 	k := streamKey{run, task}
 	st := s.streams[k]
 	if st == nil {
 		st = &stream{
-			task: task, dir: filepath.Join(rundir.Dir(s.dir, run), "tasks", strings.ReplaceAll(task, ":", "-")),
+			task: task, dir: filepath.Join(rundir.Dir(s.dir, run), rundir.Lines, strings.ReplaceAll(task, ":", "-")),
 			next: map[int32]uint64{}, ended: map[int32]bool{},
 		}
 		s.streams[k] = st
@@ -98,9 +98,9 @@ func (s *Store) stream(run int32, task string) *stream {
 	return st
 }
 
-// Append keeps the lines of a batch that it does not have already and gives those to the
-// run's subscribers, also where they cannot be written. It returns the sequence number
-// that it expects next. A line has its number among all lines that its task wrote in the run.
+// Append stores the lines of a batch that have not arrived before and passes them to the run's
+// subscribers, even if they cannot be written. It returns the next sequence number it expects.
+// It sets Seq of each line to the line's number in the task's output of the run.
 func (s *Store) Append(b *clusterpb.LogBatch) (next uint64) {
 	s.mu.Lock()
 	st := s.stream(b.GetRun(), b.GetTask())
@@ -111,7 +111,7 @@ func (s *Store) Append(b *clusterpb.LogBatch) (next uint64) {
 	attempt, lines := b.GetAttempt(), b.GetLines()
 	have, number := st.next[attempt], st.total
 	s.mu.Unlock()
-	var lost uint64 // on the way, by the agent's spool
+	var lost uint64 // lost in the agent's spool
 	if b.GetFirst() < have {
 		lines = lines[min(uint64(len(lines)), have-b.GetFirst()):]
 	} else {
@@ -125,15 +125,16 @@ func (s *Store) Append(b *clusterpb.LogBatch) (next uint64) {
 	defer s.mu.Unlock()
 	st.total += uint64(len(lines))
 	st.next[attempt] = max(have, b.GetFirst()+uint64(len(b.GetLines())))
-	st.ended[attempt] = st.ended[attempt] || b.GetEndOfStream() // a stream that is sent again has ended all the same
+	st.ended[attempt] = st.ended[attempt] || b.GetEndOfStream() // a batch that is sent again may lack the mark
 	for sub := range s.subscribers[b.GetRun()] {
 		sub.lines(lines)
 	}
 	return st.next[attempt]
 }
 
-// Subscribe has f called with the lines of a run that arrive from now on, in order and
-// each once; what arrived before is read up to since. f must not wait for anything.
+// Subscribe calls f with the lines of a run that arrive from now on, in order and each once.
+// Lines up to the position since arrived before and can be read with Query.Until. f must not
+// block. leave ends the subscription.
 func (s *Store) Subscribe(run int32, f func([]*clusterpb.Line)) (since Position, leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,7 +153,7 @@ func (s *Store) Subscribe(run int32, f func([]*clusterpb.Line)) (since Position,
 	}
 }
 
-// Lines is how many lines a run's tasks have written.
+// Lines returns how many lines a run's tasks have written.
 func (s *Store) Lines(run int32) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,15 +166,15 @@ func (s *Store) Lines(run int32) int64 {
 	return n
 }
 
-// Bytes is what the store holds on disk.
+// Bytes returns the size of the store on disk.
 func (s *Store) Bytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.bytes
 }
 
-// Reached is how many lines of a task's attempt have arrived, and whether none will follow.
-// Subscribers have been given them.
+// Reached returns how many lines of a task's attempt have arrived and been passed to
+// subscribers, and whether the stream has ended.
 func (s *Store) Reached(run int32, task string, attempt int32) (lines uint64, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,7 +185,7 @@ func (s *Store) Reached(run int32, task string, attempt int32) (lines uint64, en
 	return st.next[attempt], st.ended[attempt]
 }
 
-// Close closes every segment. Which lines are missing is recorded if that is possible now.
+// Close closes every segment. It records missing lines if the disk allows it.
 func (s *Store) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -207,13 +208,13 @@ func (s *Store) closeStream(st *stream) error {
 	if st.retry != nil {
 		st.retry.Stop()
 		if err = s.write(st, nil, 0); err != nil {
-			err = fmt.Errorf("record which lines of %s are missing: %w", st.task, err)
+			err = fmt.Errorf("record the missing lines of %s: %w", st.task, err)
 		}
 	}
 	return cmp.Or(err, st.close())
 }
 
-// close closes the last segment: the next line begins a new one. Caller holds writing.
+// close closes the last segment; the next line starts a new one. The caller holds writing.
 func (st *stream) close() error {
 	if st.file == nil {
 		return nil

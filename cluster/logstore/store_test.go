@@ -15,7 +15,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// reads compares what is kept: "0-4 | gap | 7-9".
+// reads compares the outline of a query's result with want: "0-4 | gap | 7-9".
 func reads(t *testing.T, s *Store, q Query, want string) {
 	t.Helper()
 	q.Run = 1
@@ -24,11 +24,11 @@ func reads(t *testing.T, s *Store, q Query, want string) {
 		t.Fatal(err)
 	}
 	if got := outline(lines, gaps); got != want {
-		t.Errorf("%+v gives\n%s, not\n%s", q, got, want)
+		t.Errorf("%+v returns\n%s, want\n%s", q, got, want)
 	}
 }
 
-// outline is lines and gaps in short.
+// outline returns a short form of lines and gaps.
 func outline(lines []*clusterpb.Line, gaps []Gap) string {
 	var parts []string
 	first, last := -1, -1
@@ -64,11 +64,11 @@ func outline(lines []*clusterpb.Line, gaps []Gap) string {
 	return strings.Join(parts, " | ")
 }
 
-// TestStore: what is kept is read again, also by the next driver and by a reader of the
-// folder alone.
+// TestStore: stored lines are read by the same store, by the next driver and by a reader of the
+// folder.
 func TestStore(t *testing.T) {
 	t.Parallel()
-	small := Quota{Task: 1 << 30, Cluster: 1 << 30, Segment: 400} // some ten lines
+	small := Quota{Task: 1 << 30, Cluster: 1 << 30, Segment: 400} // about ten lines
 	for _, tt := range []struct {
 		name  string
 		quota Quota
@@ -85,7 +85,7 @@ func TestStore(t *testing.T) {
 			w.n = 5
 			w.lines(10, 10)
 		}, "0-14"},
-		{"a full disk", DefaultQuota(), func(w *written) {
+		{"full disk", DefaultQuota(), func(w *written) {
 			w.lines(10, 3)
 			w.disk.room.Store(0)
 			w.lines(7, 2)
@@ -93,7 +93,7 @@ func TestStore(t *testing.T) {
 			w.retry()
 			w.lines(10, 3)
 		}, "0-9 | worker:0: 7 lines were not kept: no space left on device, 03:04:15 to 03:04:21 | 17-26"},
-		{"a full disk, half a row is written", DefaultQuota(), func(w *written) {
+		{"full disk, incomplete row", DefaultQuota(), func(w *written) {
 			w.lines(10, 3)
 			w.disk.room.Store(60)
 			w.lines(7, 4)
@@ -101,7 +101,7 @@ func TestStore(t *testing.T) {
 			w.retry()
 			w.lines(10, 3)
 		}, "0-10 | worker:0: 6 lines were not kept: no space left on device, 03:04:16 to 03:04:21 | 17-26"},
-		{"a full disk, and retries that fail", DefaultQuota(), func(w *written) {
+		{"full disk, failing retries", DefaultQuota(), func(w *written) {
 			w.lines(10, 3)
 			w.disk.room.Store(0)
 			for range 5 {
@@ -111,20 +111,20 @@ func TestStore(t *testing.T) {
 			w.disk.room.Store(plenty)
 			w.lines(1, 1)
 		}, "0-9 | worker:0: 10 lines were not kept: no space left on device, 03:04:15 to 03:04:24 | 20-20"},
-		{"a disk that was full from the beginning", small, func(w *written) {
+		{"disk full from the beginning", small, func(w *written) {
 			w.disk.room.Store(0)
 			w.lines(5, 1)
 			w.disk.room.Store(plenty)
 			w.retry()
 			w.lines(30, 1)
 		}, "worker:0: 5 lines were not kept: no space left on device, 03:04:05 to 03:04:09 | 5-34"},
-		{"a disk that is full at the end", DefaultQuota(), func(w *written) {
+		{"disk full at the end", DefaultQuota(), func(w *written) {
 			w.lines(5, 1)
 			w.disk.room.Store(0)
 			w.lines(5, 1)
 			w.disk.room.Store(plenty)
 		}, "0-4 | worker:0: 5 lines were not kept: no space left on device, 03:04:10 to 03:04:14"},
-		{"a disk that is full twice", small, func(w *written) {
+		{"disk full twice", small, func(w *written) {
 			for range 2 {
 				w.lines(20, 1)
 				w.disk.room.Store(0)
@@ -134,7 +134,7 @@ func TestStore(t *testing.T) {
 			}
 			w.lines(20, 1)
 		}, "0-19 | worker:0: 1 line was not kept: no space left on device, 03:04:25 | 21-40 | worker:0: 1 line was not kept: no space left on device, 03:04:46 | 42-61"},
-		{"lines that an agent could not hold", DefaultQuota(), func(w *written) {
+		{"lines lost by the agent", DefaultQuota(), func(w *written) {
 			w.lines(5, 5)
 			b := &clusterpb.LogBatch{Run: 1, Task: "worker:0", Attempt: 2, First: 3, Lost: 3, Lines: []*clusterpb.Line{stored(5)}}
 			w.Append(b)
@@ -156,17 +156,17 @@ func TestStore(t *testing.T) {
 			}
 			reads(t, next, Query{}, tt.want)
 			if total := next.Lines(1); total != w.Store.Lines(1) {
-				t.Errorf("the next driver counts %d lines, not %d", total, w.Store.Lines(1))
+				t.Errorf("the next driver counts %d lines, want %d", total, w.Store.Lines(1))
 			}
 			lines, gaps, err := ReadFolder(t.Context(), localFiles(dir), Query{Run: 1})
 			if got := outline(lines, gaps); err != nil || got != tt.want {
-				t.Errorf("what is left reads\n%s: %v", got, err)
+				t.Errorf("the folder reads\n%s: %v", got, err)
 			}
 		})
 	}
 }
 
-// TestQueries: what is asked for, around a gap.
+// TestQueries runs queries around a gap.
 func TestQueries(t *testing.T) {
 	t.Parallel()
 	const gap = "worker:0: 7 lines were not kept: no space left on device, 03:04:15 to 03:04:21"
@@ -199,8 +199,8 @@ func TestQueries(t *testing.T) {
 	}
 }
 
-// TestLoadTorn: half a row at the end of what a driver left that was killed is no line, and
-// nothing is joined to it.
+// TestLoadTorn: an incomplete row at the end of a killed driver's segment is not a line, and
+// nothing is appended to it.
 func TestLoadTorn(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -208,9 +208,9 @@ func TestLoadTorn(t *testing.T) {
 		rows []string // of the last segment
 		want string
 	}{
-		{"nothing whole", []string{"2026-01-02T03:0"}, "0-4"},
+		{"no complete row", []string{"2026-01-02T03:0"}, "0-4"},
 		{"an empty file", nil, "0-4"},
-		{"whole rows before it", []string{string(appendLine(nil, stored(3))), "2026-01-02T03:04:05.000000000Z O li"}, "0-4"},
+		{"complete rows before it", []string{string(appendLine(nil, stored(3))), "2026-01-02T03:04:05.000000000Z O li"}, "0-4"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -242,7 +242,7 @@ func TestLoadTorn(t *testing.T) {
 	}
 }
 
-// TestLoadReadsLittle: to count what was kept it is enough to read each task's last segment.
+// TestLoadReadsLittle: Load reads only the last segment of each task.
 func TestLoadReadsLittle(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -261,11 +261,11 @@ func TestLoadReadsLittle(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(read) != 1 || next.Lines(1) != 100 {
-		t.Errorf("it read %v and counts %d lines", read, next.Lines(1))
+		t.Errorf("Load read %v and counts %d lines", read, next.Lines(1))
 	}
 }
 
-// TestReached: how far an attempt's lines have come, and whether its stream has ended.
+// TestReached: Reached returns the lines of an attempt and the end of its stream.
 func TestReached(t *testing.T) {
 	t.Parallel()
 	s := NewStore(t.TempDir(), DefaultQuota(), nil)
@@ -287,24 +287,24 @@ func TestReached(t *testing.T) {
 		}
 	}
 	if lines, ended := s.Reached(1, "worker:0", 2); lines != 0 || ended {
-		t.Errorf("of another attempt: %d, %v", lines, ended)
+		t.Errorf("another attempt: %d, %v", lines, ended)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestOldReadersSurviveGaps: who does not know a gap's row, as an older version, finds a row
-// with a mark that is no line's.
+// TestOldReadersSurviveGaps: an older version, which does not know gap rows, reads a row with a
+// mark that no line has.
 func TestOldReadersSurviveGaps(t *testing.T) {
 	t.Parallel()
 	row := appendGap(nil, &Gap{Task: "worker:0", Lines: 3, From: stamp(0), To: stamp(2), Why: "no space\nleft"})
 	if _, ok := parseStored(row[:len(row)-1], "worker:0"); ok || slices.Contains(row[:len(row)-1], '\n') {
-		t.Errorf("%q is a line", row)
+		t.Errorf("%q is parsed as a line", row)
 	}
 	g, ok := parseGap(row[:len(row)-1], "worker:0")
 	if !ok || g.Lines != 3 || !g.From.Equal(stamp(0)) || !g.To.Equal(stamp(2)) || g.Why != "no space left" {
-		t.Errorf("%q gives %+v", row, g)
+		t.Errorf("%q is parsed as %+v", row, g)
 	}
 }
 
@@ -315,15 +315,16 @@ func FuzzStored(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s := NewStore("", DefaultQuota(), nil)
 		s.read = func(string) ([]byte, error) { return data, nil }
-		of, n, err := s.readSegment(segment{}, "worker:0", Query{})
+		of, err := s.readSegment(segment{}, "worker:0", Query{}, new(frames))
 		lines, whole := countRows(data)
-		if err != nil || uint64(n) > lines || whole > int64(len(data)) || n > len(of) {
+		n := len(slices.DeleteFunc(of, func(e entry) bool { return e.line == nil }))
+		if err != nil || uint64(n) > lines || whole > int64(len(data)) {
 			t.Errorf("%q: %d of %d lines: %v", data, n, lines, err)
 		}
 	})
 }
 
-// localFiles are the files of a folder of this host.
+// localFiles gives access to a folder of this host.
 type localFiles string
 
 func (d localFiles) List(_ context.Context, name string) ([]fs.FileInfo, error) {

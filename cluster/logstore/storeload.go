@@ -11,9 +11,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
-// Load takes up what an earlier driver's store kept of a run.
+// Load loads the segments that an earlier driver's store wrote for a run.
 func (s *Store) Load(run int32) error {
-	root := filepath.Join(rundir.Dir(s.dir, run), "tasks")
+	root := filepath.Join(rundir.Dir(s.dir, run), rundir.Lines)
 	tasks, err := os.ReadDir(root)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -30,19 +30,19 @@ func (s *Store) Load(run int32) error {
 		if err != nil {
 			return fmt.Errorf("load lines of run %d: %w", run, err)
 		}
-		if err := s.takeUp(run, task, segments); err != nil {
+		if err := s.adopt(run, task, segments); err != nil {
 			return fmt.Errorf("load lines of run %d: %w", run, err)
 		}
 	}
 	return nil
 }
 
-// takeUp makes segments that were found a stream, unless it has some already.
-func (s *Store) takeUp(run int32, task string, segments []segment) error {
+// adopt adds a stream with the given segments, unless the task already has lines.
+func (s *Store) adopt(run int32, task string, segments []segment) error {
 	if len(segments) == 0 {
 		return nil
 	}
-	lost, err := s.goneBefore(segments[0], task)
+	lost, err := s.droppedBefore(segments[0], task)
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (s *Store) takeUp(run int32, task string, segments []segment) error {
 	return nil
 }
 
-// taskOfFolder is the task whose lines a folder of that name holds.
+// taskOfFolder returns the task whose lines are in a folder of that name.
 func taskOfFolder(name string) (task string, ok bool) {
 	i := strings.LastIndexByte(name, '-')
 	if i < 0 {
@@ -69,15 +69,15 @@ func taskOfFolder(name string) (task string, ok bool) {
 	return name[:i] + ":" + name[i+1:], true
 }
 
-// findSegments are the segments in a folder, oldest first. Only the last is read: the
-// others hold the lines up to the next one's first.
+// findSegments returns the segments in a folder, oldest first. It reads only the last one: the
+// line count of another one follows from the next one's first line.
 func (s *Store) findSegments(dir string) ([]segment, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return nil, err
 	}
 	var segments []segment
-	for _, e := range entries { // in the order of their names
+	for _, e := range entries { // sorted by name
 		g := segment{path: filepath.Join(dir, e.Name())}
 		if _, err := fmt.Sscanf(e.Name(), "%d.log", &g.first); err != nil {
 			continue
@@ -104,9 +104,10 @@ func (s *Store) findSegments(dir string) ([]segment, error) {
 	return segments, nil
 }
 
-// goneBefore is how many lines the quota took before a task's first segment. A segment may
-// also be the first because nothing could be written before it: then it says so.
-func (s *Store) goneBefore(first segment, task string) (uint64, error) {
+// droppedBefore returns how many lines before a task's first segment the quota dropped. Lines
+// before it may also be missing because they could not be written: then the segment begins with
+// a gap.
+func (s *Store) droppedBefore(first segment, task string) (uint64, error) {
 	if first.first == 0 {
 		return 0, nil
 	}

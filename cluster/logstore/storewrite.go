@@ -10,52 +10,53 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// How often writing is tried again while it fails: as lines come, and when none comes.
+// Pauses between attempts to write a stream whose segment has failed: retryPause while lines
+// arrive, retryIdle while none arrives.
 const (
 	retryPause = 50 * time.Millisecond
 	retryIdle  = time.Second
 )
 
-// outage is a while in which streams could not be written.
+// outage is a period in which streams could not be written.
 type outage struct {
-	streams int    // that cannot be written now
-	lines   uint64 // that were not kept
-	said    bool   // its beginning was reported
-	ended   time.Time
+	streams  int    // that cannot be written now
+	lines    uint64 // that were not stored
+	reported bool   // its beginning was reported
+	ended    time.Time
 }
 
-// outagePause is the least time between the end of an outage and the next beginning that is
-// reported, so a disk that fails again and again does not cause a flood of messages.
+// outagePause is the least time between the end of an outage and the next one that is reported,
+// so a disk that fails repeatedly does not flood the user with messages.
 const outagePause = 10 * time.Second
 
-// keep writes lines to the stream's segments, or counts them as missing. lost lines went
-// missing before them, on their way here. Caller holds writing, not mu.
+// keep writes lines to the stream's segments, or counts them as missing. lost is the number of
+// lines before them that never arrived. The caller holds writing, not mu.
 func (s *Store) keep(st *stream, lines []*clusterpb.Line, lost uint64) {
 	if len(lines) == 0 && lost == 0 {
 		return
 	}
 	if st.retry != nil && time.Now().Before(st.retryAt) {
-		s.miss(st, lines, lost)
+		s.countMissing(st, lines, lost)
 		return
 	}
-	_ = s.write(st, lines, lost) // what it could not write is counted
+	_ = s.write(st, lines, lost) // write counts the lines that it could not write
 }
 
-// write writes what is missing so far, if anything is, and lines. Lines that it cannot write
-// it counts. Caller holds writing, not mu.
+// write writes the record of missing lines, if there are any, and then lines. It counts lines
+// that it cannot write as missing. The caller holds writing, not mu.
 func (s *Store) write(st *stream, lines []*clusterpb.Line, lost uint64) error {
 	for once := true; once || len(lines) > 0; once = false {
 		fresh := st.file == nil || s.full(st)
 		if fresh {
 			if err := s.roll(st, lines); err != nil {
-				s.fail(st, lines, lost, err)
+				s.failSegment(st, lines, lost, err)
 				return err
 			}
 		}
 		rows := s.rows(st, lines, lost)
 		n, err := st.file.Write(rows.text)
-		kept, recorded := rows.whole(n)
-		s.grow(st, n, lines[:kept])
+		kept, recorded := rows.complete(n)
+		s.wrote(st, n, lines[:kept])
 		if recorded {
 			s.recovered(st)
 			lost = 0
@@ -65,22 +66,22 @@ func (s *Store) write(st *stream, lines []*clusterpb.Line, lost uint64) error {
 			if fresh && kept == 0 && !recorded {
 				s.dropEmpty(st, n)
 			}
-			s.fail(st, lines, lost, err)
+			s.failSegment(st, lines, lost, err)
 			return err
 		}
 	}
 	return nil
 }
 
-// rows is text for one write: a gap's row, perhaps, and the rows of lines.
+// rows is the text of one write: an optional gap row, and the rows of lines.
 type rows struct {
 	text []byte
-	gap  int   // where the gap's row ends
-	ends []int // where each line's row ends
+	gap  int   // end of the gap row in text
+	ends []int // end of each line's row in text
 }
 
-// rows are those of a write: the missing lines and as many others as the segment takes.
-// Caller holds writing.
+// rows returns the text of the next write: the missing lines as a gap, and as many of lines as
+// fit into the segment. The caller holds writing.
 func (s *Store) rows(st *stream, lines []*clusterpb.Line, lost uint64) rows {
 	s.mu.Lock()
 	missing, room := st.missing, s.quota.Segment
@@ -90,7 +91,7 @@ func (s *Store) rows(st *stream, lines []*clusterpb.Line, lost uint64) rows {
 	s.mu.Unlock()
 	var r rows
 	if lost > 0 {
-		missing = missing.with(st.task, lines, lost, lostOnTheWay)
+		missing = missing.extend(st.task, lines, lost, lostByAgent)
 	}
 	if missing != nil {
 		r.text = appendGap(r.text, missing)
@@ -106,16 +107,18 @@ func (s *Store) rows(st *stream, lines []*clusterpb.Line, lost uint64) rows {
 	return r
 }
 
-// whole is what of the rows is whole where n bytes were written.
-func (r rows) whole(n int) (lines int, recorded bool) {
+// complete returns how many lines are complete in the first n bytes, and whether the gap row
+// is.
+func (r rows) complete(n int) (lines int, recorded bool) {
 	for lines < len(r.ends) && r.ends[lines] <= n {
 		lines++
 	}
 	return lines, n >= r.gap
 }
 
-// grow notes what was written to the last segment.
-func (s *Store) grow(st *stream, n int, lines []*clusterpb.Line) {
+// wrote updates the last segment's counts after a write of n bytes with the given complete
+// lines.
+func (s *Store) wrote(st *stream, n int, lines []*clusterpb.Line) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	g := &st.segments[len(st.segments)-1]
@@ -127,12 +130,12 @@ func (s *Store) grow(st *stream, n int, lines []*clusterpb.Line) {
 	s.bytes += int64(n)
 }
 
-// lostOnTheWay is why lines never came here.
-const lostOnTheWay = "the executor could not hold them until they were sent"
+// lostByAgent is the reason for lines that never arrived.
+const lostByAgent = "the executor could not hold them until they were sent"
 
-// with returns the gap with more lines: lost of them, or, if lost is 0, those in lines. If
-// lines were lost before lines, the gap ends where lines begin.
-func (g *Gap) with(task string, lines []*clusterpb.Line, lost uint64, why string) *Gap {
+// extend returns the gap with more lines added: lost lines, or, if lost is 0, those in lines.
+// If both are given, the lost ones came before lines, so the gap ends where lines begin.
+func (g *Gap) extend(task string, lines []*clusterpb.Line, lost uint64, why string) *Gap {
 	from, to := time.Now(), time.Now()
 	if len(lines) > 0 {
 		from, to = time.Unix(0, lines[0].GetUnixNano()), time.Unix(0, lines[len(lines)-1].GetUnixNano())
@@ -151,26 +154,26 @@ func (g *Gap) with(task string, lines []*clusterpb.Line, lost uint64, why string
 	return &grown
 }
 
-// miss counts lines as missing. Caller holds writing.
-func (s *Store) miss(st *stream, lines []*clusterpb.Line, lost uint64) {
+// countMissing counts lines as missing. The caller holds writing.
+func (s *Store) countMissing(st *stream, lines []*clusterpb.Line, lost uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lost > 0 {
-		st.missing = st.missing.with(st.task, lines, lost, lostOnTheWay)
+		st.missing = st.missing.extend(st.task, lines, lost, lostByAgent)
 	}
 	if len(lines) > 0 {
-		st.missing = st.missing.with(st.task, lines, 0, st.gave)
+		st.missing = st.missing.extend(st.task, lines, 0, st.cause)
 		s.outage.lines += uint64(len(lines))
 	}
 }
 
-// fail gives the last segment up: the next row begins another, so that nothing is joined to
-// half a line. Caller holds writing, not mu.
-func (s *Store) fail(st *stream, lines []*clusterpb.Line, lost uint64, err error) {
-	_ = st.close() // the error is reported already
-	st.gave = reason(err)
+// failSegment closes the last segment after a failed write: the next row begins a new segment,
+// so that it is not appended to an incomplete row. The caller holds writing, not mu.
+func (s *Store) failSegment(st *stream, lines []*clusterpb.Line, lost uint64, err error) {
+	_ = st.close() // err is reported already
+	st.cause = reason(err)
 	st.retryAt = time.Now().Add(retryPause)
-	s.miss(st, lines, lost)
+	s.countMissing(st, lines, lost)
 	s.mu.Lock()
 	closed := s.closed
 	began := st.retry == nil && st.missing != nil && !closed
@@ -180,19 +183,19 @@ func (s *Store) fail(st *stream, lines []*clusterpb.Line, lost uint64, err error
 		}
 		s.outage.streams++
 	}
-	say := began && s.outage.streams == 1 && time.Since(s.outage.ended) > outagePause
-	s.outage.said = s.outage.said || say
+	report := began && s.outage.streams == 1 && time.Since(s.outage.ended) > outagePause
+	s.outage.reported = s.outage.reported || report
 	s.mu.Unlock()
 	if began {
-		st.retry = time.AfterFunc(retryIdle, func() { s.again(st) })
+		st.retry = time.AfterFunc(retryIdle, func() { s.retryWrite(st) })
 	}
-	if say && s.tell != nil {
-		s.tell(fmt.Sprintf("lines cannot be kept in %s: %s; cells show them all the same, and logs says how many are missing", filepath.Dir(filepath.Dir(st.dir)), st.gave))
+	if report && s.notify != nil {
+		s.notify(fmt.Sprintf("task output cannot be written to %s: %s; cells still show it, and logs reports how many lines are missing", filepath.Dir(filepath.Dir(st.dir)), st.cause))
 	}
 }
 
-// again tries to record what is missing although no line comes.
-func (s *Store) again(st *stream) {
+// retryWrite tries to record the missing lines although no further line has arrived.
+func (s *Store) retryWrite(st *stream) {
 	st.writing.Lock()
 	defer st.writing.Unlock()
 	s.mu.Lock()
@@ -206,7 +209,7 @@ func (s *Store) again(st *stream) {
 	}
 }
 
-// recovered notes that what was missing is recorded. Caller holds writing, not mu.
+// recovered clears the missing lines once they are recorded. The caller holds writing, not mu.
 func (s *Store) recovered(st *stream) {
 	s.mu.Lock()
 	st.missing = nil
@@ -221,40 +224,41 @@ func (s *Store) recovered(st *stream) {
 		}
 	}
 	s.mu.Unlock()
-	if ended && o.said && s.tell != nil {
-		s.tell(fmt.Sprintf("lines are kept again; %d were not: logs shows where", o.lines))
+	if ended && o.reported && s.notify != nil {
+		s.notify(fmt.Sprintf("task output is written again; %d lines are missing: logs shows where", o.lines))
 	}
 }
 
-// roll begins a new segment and makes room for it. Caller holds writing, not mu.
+// roll starts a new segment and drops old ones if the quota requires it. The caller holds
+// writing, not mu.
 func (s *Store) roll(st *stream, lines []*clusterpb.Line) error {
 	if err := st.close(); err != nil {
-		return fmt.Errorf("close a segment of lines: %w", err)
+		return fmt.Errorf("close a log segment: %w", err)
 	}
 	s.mu.Lock()
-	gone := s.makeRoom(st)
+	dropped := s.makeRoom(st)
 	g := segment{first: st.total}
 	if len(lines) > 0 {
 		g.first = lines[0].GetSeq()
 	}
 	g.path = filepath.Join(st.dir, fmt.Sprintf("%012d.log", g.first))
-	if n := len(st.segments); n > 0 && st.segments[n-1].path == g.path { // an earlier driver's, without a line
+	if n := len(st.segments); n > 0 && st.segments[n-1].path == g.path { // a segment of an earlier driver, without a line
 		g = st.segments[n-1]
 		st.segments = st.segments[:n-1]
 	}
 	s.mu.Unlock()
-	for _, path := range gone {
-		_ = os.Remove(path) // what cannot be removed is no longer counted, nor read
+	for _, path := range dropped {
+		_ = os.Remove(path) // if it fails, the file stays but is neither counted nor read
 	}
 	if err := os.MkdirAll(st.dir, 0o700); err != nil {
-		return fmt.Errorf("make a folder for lines: %w", err)
+		return fmt.Errorf("create the folder of a task's log: %w", err)
 	}
-	if err := os.Truncate(g.path, g.bytes); err != nil && !errors.Is(err, os.ErrNotExist) { // half a row may be behind it
-		return fmt.Errorf("take up a segment of lines: %w", err)
+	if err := os.Truncate(g.path, g.bytes); err != nil && !errors.Is(err, os.ErrNotExist) { // an incomplete row may follow
+		return fmt.Errorf("truncate a log segment: %w", err)
 	}
 	f, err := s.open(g.path)
 	if err != nil {
-		return fmt.Errorf("begin a segment of lines: %w", err)
+		return fmt.Errorf("create a log segment: %w", err)
 	}
 	st.file = f
 	s.mu.Lock()
@@ -263,8 +267,8 @@ func (s *Store) roll(st *stream, lines []*clusterpb.Line) error {
 	return nil
 }
 
-// dropEmpty removes the last segment, unless it holds more than the n bytes of half a row
-// that were written just now. Caller holds writing, not mu.
+// dropEmpty removes the last segment if it holds nothing but the n bytes of an incomplete row
+// that were just written. The caller holds writing, not mu.
 func (s *Store) dropEmpty(st *stream, n int) {
 	s.mu.Lock()
 	g := st.segments[len(st.segments)-1]
@@ -276,11 +280,12 @@ func (s *Store) dropEmpty(st *stream, n int) {
 	s.mu.Unlock()
 	if empty {
 		_ = st.close()
-		_ = os.Remove(g.path) // what is left of it holds no line
+		_ = os.Remove(g.path) // if it fails, the file holds no complete line
 	}
 }
 
-// dropOldest forgets a stream's first segment. Caller holds mu.
+// dropOldest removes a stream's first segment from the store's state and returns its path. The
+// caller holds mu.
 func (s *Store) dropOldest(st *stream) (path string) {
 	g := st.segments[0]
 	st.segments = st.segments[1:]

@@ -15,7 +15,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// disk opens segments that fail once room bytes are written, until there is room again.
+// disk opens segments that fail once room bytes are written, until room is raised.
 type disk struct {
 	room  atomic.Int64
 	opens atomic.Int64
@@ -40,7 +40,7 @@ type diskFile struct {
 	disk *disk
 }
 
-// Write writes what there is room for, as a disk does that is full in the middle of a write.
+// Write writes as much as there is room for, like a disk that becomes full during a write.
 func (f *diskFile) Write(b []byte) (int, error) {
 	n := int(min(int64(len(b)), max(0, f.disk.room.Load())))
 	f.disk.room.Add(-int64(n))
@@ -53,21 +53,21 @@ func (f *diskFile) Write(b []byte) (int, error) {
 // written is a store under test on such a disk, with one stream.
 type written struct {
 	*Store
-	t    *testing.T
-	disk *disk
-	n    int      // lines appended
-	told []string // not locked: Append calls tell in the goroutine of the test
+	t       *testing.T
+	disk    *disk
+	n       int      // lines appended
+	notices []string // not locked: Append calls notify in the goroutine of the test
 }
 
 func writeTo(t *testing.T, dir string, quota Quota) *written {
 	t.Helper()
 	w := &written{Store: NewStore(dir, quota, nil), t: t, disk: newDisk()}
 	w.open = w.disk.open
-	w.tell = func(text string) { w.told = append(w.told, text) }
+	w.notify = func(text string) { w.notices = append(w.notices, text) }
 	return w
 }
 
-// lines appends n lines, a second apart, in batches of some.
+// lines appends n lines, one per second, in batches of the given size.
 func (w *written) lines(n, batch int) {
 	for n > 0 {
 		b := &clusterpb.LogBatch{Run: 1, Task: "worker:0", Attempt: 1, First: uint64(w.n)}
@@ -77,7 +77,7 @@ func (w *written) lines(n, batch int) {
 			n--
 		}
 		if next := w.Append(b); next != uint64(w.n) {
-			w.t.Errorf("%d is expected next, not %d", next, w.n)
+			w.t.Errorf("Append returned %d, want %d", next, w.n)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func stamp(n int) time.Time {
 	return time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local).Add(time.Duration(n) * time.Second)
 }
 
-// retry makes the next line find that the pause between two tries is over.
+// retry ends the pause before the next attempt to write.
 func (w *written) retry() {
 	st := w.streams[streamKey{1, "worker:0"}]
 	st.writing.Lock()
@@ -98,9 +98,9 @@ func (w *written) retry() {
 	st.retryAt = time.Time{}
 }
 
-// TestFullDiskIsTold: the beginning and the end of an outage, each once, not its every write;
-// and writing is not tried for every batch.
-func TestFullDiskIsTold(t *testing.T) {
+// TestFullDiskIsReported: the beginning and the end of an outage are reported once each, not
+// each failed write; and the store does not try to write every batch.
+func TestFullDiskIsReported(t *testing.T) {
 	t.Parallel()
 	w := writeTo(t, t.TempDir(), DefaultQuota())
 	w.lines(1, 1)
@@ -108,14 +108,14 @@ func TestFullDiskIsTold(t *testing.T) {
 	opens := w.disk.opens.Load()
 	w.lines(100, 1)
 	if tried := w.disk.opens.Load() - opens; tried > 50 {
-		t.Errorf("it tried %d times", tried)
+		t.Errorf("the store tried %d times", tried)
 	}
 	w.disk.room.Store(plenty)
 	w.retry()
 	w.lines(1, 1)
 	root := filepath.Join(w.dir, "run-001", "tasks")
-	if len(w.told) != 2 || !strings.HasPrefix(w.told[0], "lines cannot be kept in "+filepath.Dir(root)+": no space left on device;") || !strings.HasPrefix(w.told[1], "lines are kept again; 100 were not") {
-		t.Errorf("it told %q", w.told)
+	if len(w.notices) != 2 || !strings.HasPrefix(w.notices[0], "task output cannot be written to "+filepath.Dir(root)+": no space left on device;") || !strings.HasPrefix(w.notices[1], "task output is written again; 100 lines are missing") {
+		t.Errorf("messages: %q", w.notices)
 	}
 	if files, err := filepath.Glob(filepath.Join(root, "worker-0", "*")); err != nil || len(files) != 2 {
 		t.Errorf("the segments are %v: %v", files, err)
@@ -125,22 +125,22 @@ func TestFullDiskIsTold(t *testing.T) {
 	}
 }
 
-// TestFullDiskWithoutMoreLines: what is missing is recorded once there is room, though the
-// task writes no more.
+// TestFullDiskWithoutMoreLines: the gap is recorded once there is room, even if no more lines
+// arrive.
 func TestFullDiskWithoutMoreLines(t *testing.T) {
 	t.Parallel()
 	w := writeTo(t, t.TempDir(), DefaultQuota())
-	told := make(chan string, 2)
-	w.tell = func(text string) { told <- text }
+	notices := make(chan string, 2)
+	w.notify = func(text string) { notices <- text }
 	w.lines(5, 1)
 	w.disk.room.Store(0)
 	w.lines(5, 1)
-	<-told
+	<-notices
 	w.disk.room.Store(plenty)
 	select {
-	case <-told:
+	case <-notices:
 	case <-time.After(time.Minute):
-		t.Fatal("it is not recorded")
+		t.Fatal("the gap is not recorded")
 	}
 	reads(t, w.Store, Query{}, "0-4 | worker:0: 5 lines were not kept: no space left on device, 03:04:10 to 03:04:14")
 	w.lines(5, 1)
@@ -150,8 +150,8 @@ func TestFullDiskWithoutMoreLines(t *testing.T) {
 	}
 }
 
-// TestSubscribersSeeWhatIsNotKept: a full disk keeps nothing from those who watch.
-func TestSubscribersSeeWhatIsNotKept(t *testing.T) {
+// TestSubscribersSeeUnstoredLines: subscribers receive all lines while the disk is full.
+func TestSubscribersSeeUnstoredLines(t *testing.T) {
 	t.Parallel()
 	w := writeTo(t, t.TempDir(), DefaultQuota())
 	var got []string
@@ -174,16 +174,16 @@ func TestSubscribersSeeWhatIsNotKept(t *testing.T) {
 		}
 	}
 	if len(got) != 16 {
-		t.Errorf("%d lines came", len(got))
+		t.Errorf("%d lines arrived", len(got))
 	}
 	if err := w.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestLookingDoesNotWait: while a write hangs, as on a file server that is away, the
-// driver's loop gets its counts.
-func TestLookingDoesNotWait(t *testing.T) {
+// TestCountsDoNotWait: methods that read counts return while a write hangs, as on an
+// unreachable file server.
+func TestCountsDoNotWait(t *testing.T) {
 	t.Parallel()
 	s := NewStore(t.TempDir(), DefaultQuota(), nil)
 	hangs, goOn := make(chan struct{}), make(chan struct{})
@@ -211,7 +211,7 @@ func TestLookingDoesNotWait(t *testing.T) {
 	select {
 	case <-looked:
 	case <-time.After(time.Minute):
-		t.Error("it waits for the disk")
+		t.Error("a count waits for the disk")
 	}
 	close(goOn)
 	<-done

@@ -20,9 +20,10 @@ def v(n):
         try: return metadata.version(d)
         except metadata.PackageNotFoundError: pass
     return "installed" if util.find_spec(n.replace("-","_")) else ""
-print(json.dumps({"python":sys.version.split()[0],**{n:v(n) for n in sys.argv[1:]}}))`
+print(json.dumps({"python":sys.version.split()[0],"prefix":sys.prefix,**{n:v(n) for n in sys.argv[1:]}}))`
 
-// Versions asks an interpreter for its own version, under "python", and those of packages; ""
+// Versions asks an interpreter for its own version, under "python", the folder that it is installed
+// below, under "prefix", and the versions of packages; ""
 // is that of a package that it does not have.
 func Versions(ctx context.Context, interpreter string, packages ...string) (map[string]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionsTimeout)

@@ -1,6 +1,8 @@
 package results
 
 import (
+	"bytes"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,11 +53,15 @@ func ReadRun(dir string, run int32) (*clusterpb.RunStatus, error) {
 
 // WriteRun writes the record of a run into the run's folder.
 func WriteRun(folder string, st *clusterpb.RunStatus) error {
-	b, err := protojson.MarshalOptions{Multiline: true}.Marshal(st)
+	text, err := clusterpb.ToJSON(st, false)
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(filepath.Join(folder, RecordFile), b)
+	var b bytes.Buffer
+	if err := json.Indent(&b, text, "", "  "); err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(folder, RecordFile), b.Bytes())
 }
 
 // KeepReprs replaces the values of a status with their reprs. The results that the status

@@ -13,6 +13,9 @@ import (
 // Dir is a run's folder below the cluster's.
 func Dir(dir string, run int32) string { return Join(dir, Name(run)) }
 
+// Lines is the folder of a run's folder that holds the lines of its tasks, in a folder for each.
+const Lines = "tasks"
+
 // Name returns the name of a run's folder.
 func Name(run int32) string { return fmt.Sprintf("run-%03d", run) }
 

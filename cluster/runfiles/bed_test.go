@@ -21,10 +21,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// service is a driver with a Keeper; an executor's name travels in the metadata.
+// service is a driver with a Receiver; the executor's name is in the metadata.
 type service struct {
 	clusterpb.UnimplementedCoordinatorServer
-	*Keeper
+	*Receiver
 }
 
 func name(ctx context.Context) string {
@@ -37,18 +37,18 @@ func (s service) Sync(stream grpc.ClientStreamingServer[clusterpb.FileChunk, clu
 }
 
 func (s service) Put(stream grpc.BidiStreamingServer[clusterpb.PutRequest, clusterpb.PutReply]) error {
-	return s.Keeper.Put(name(stream.Context()), stream)
+	return s.Receiver.Put(name(stream.Context()), stream)
 }
 
 func (s service) List(_ context.Context, r *clusterpb.ListRequest) (*clusterpb.ListReply, error) {
-	return s.Keeper.List(r)
+	return s.Receiver.List(r)
 }
 
 func (s service) Get(r *clusterpb.GetRequest, stream grpc.ServerStreamingServer[clusterpb.GetReply]) error {
-	return s.Keeper.Get(r, stream)
+	return s.Receiver.Get(r, stream)
 }
 
-// tricky is a Local whose faults a test chooses, and which watches what readers would find.
+// tricky is a Local with injected faults. It checks what readers would find.
 type tricky struct {
 	*Local
 	t  *testing.T
@@ -86,7 +86,7 @@ func (d *tricky) Remove(name string) error {
 	return err
 }
 
-// consistent fails the test where a state file names a checkpoint that is not there.
+// consistent fails the test if a state file refers to a missing checkpoint.
 func (d *tricky) consistent() {
 	files, err := d.Files(".")
 	if err != nil {
@@ -103,35 +103,35 @@ func (d *tricky) consistent() {
 		for _, prefix := range named(f.Path, state) {
 			for _, part := range []string{".index", ".data-00000-of-00001"} {
 				if _, err := os.Stat(filepath.Join(d.dir, prefix+part)); err != nil {
-					d.t.Errorf("%s names what is not there: %v", f.Path, err)
+					d.t.Errorf("%s refers to a missing file: %v", f.Path, err)
 				}
 			}
 		}
 	}
 }
 
-// bed is a driver and what executors share with it: nothing.
+// bed is a driver and executors with separate disks.
 type bed struct {
-	t      *testing.T
-	disk   *tricky
-	keeper *Keeper
-	server *grpc.Server
-	client clusterpb.CoordinatorClient
-	mu     sync.Mutex
-	notes  []string // guarded by mu
+	t        *testing.T
+	disk     *tricky
+	receiver *Receiver
+	server   *grpc.Server
+	client   clusterpb.CoordinatorClient
+	mu       sync.Mutex
+	notes    []string // guarded by mu
 }
 
 func newBed(t *testing.T) *bed {
 	b := &bed{t: t, disk: &tricky{Local: NewLocal(t.TempDir()), t: t}}
-	b.keeper = NewKeeper(b.disk, "DIR", func(executor string) bool { return executor == "0" }, func(w string) {
+	b.receiver = NewReceiver(b.disk, "DIR", func(executor string) bool { return executor == "0" }, func(w string) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.notes = append(b.notes, w)
 	})
-	b.keeper.Allow(3)
+	b.receiver.Allow(3)
 	listener := bufconn.Listen(1 << 20)
 	b.server = grpc.NewServer(grpc.WaitForHandlers(true))
-	clusterpb.RegisterCoordinatorServer(b.server, service{Keeper: b.keeper})
+	clusterpb.RegisterCoordinatorServer(b.server, service{Receiver: b.receiver})
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = b.server.Serve(listener) })
 	conn, err := grpc.NewClient("passthrough:///bed", grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -148,7 +148,7 @@ func newBed(t *testing.T) *bed {
 	return b
 }
 
-// executor is one with a disk of its own.
+// executor is an executor with a separate disk.
 type executor struct {
 	*Sender
 	t   *testing.T
@@ -185,7 +185,7 @@ func (e *executor) remove(name string) {
 	}
 }
 
-// save writes a checkpoint as TensorFlow does, and keeps two of them.
+// save writes a checkpoint as TensorFlow does, and keeps the last two.
 func (e *executor) save(n int) {
 	var state strings.Builder
 	fmt.Fprintf(&state, "model_checkpoint_path: \"ckpt-%d\"\n", n)
@@ -206,7 +206,7 @@ func (e *executor) save(n int) {
 
 func (e *executor) round(end bool) {
 	e.t.Helper()
-	if err := e.Round(e.ctx, end, func() {}); err != nil {
+	if err := e.Sync(e.ctx, end, func() {}); err != nil {
 		e.t.Fatal(err)
 	}
 }

@@ -1,9 +1,8 @@
-// Package runfiles carries the files of runs between executors that have disks of
-// their own and the place where a cluster keeps its runs (--dir).
+// Package runfiles transfers the files of runs between executors with separate disks and the
+// folder where a cluster stores its runs (--dir).
 //
-// A Keeper, in the driver, takes files in and gives them out; a Sender and a Mirror,
-// in an agent, send and fetch. What only grows (event files) is sent as it grows.
-// Everything else arrives whole: a set of files is put aside as .part- files, checked,
-// and given its names in an order in which no reader finds a file that names another
-// one before that is there.
+// In the driver, a Receiver stores files and serves them; in an agent, a Sender sends and a
+// Mirror fetches. Append-only files (event files) are sent as they grow. All other files are
+// transferred as complete sets: they are written as .part- files, verified, and renamed in an
+// order in which no reader finds a file that refers to one that is not there yet.
 package runfiles

@@ -20,9 +20,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Mirror makes a folder of a run on an executor's disk what it is at the driver: it
-// fetches what is lacking or another, and removes what was taken from there and is
-// there no more. Used by one goroutine at a time.
+// Mirror makes a folder of a run on an executor's disk equal to the driver's: it fetches
+// missing and changed files, and removes files that it fetched and the driver no longer has. It
+// is not safe for concurrent use.
 type Mirror struct {
 	sender *Sender
 	number int32
@@ -30,26 +30,26 @@ type Mirror struct {
 	have   map[string]fetched // by path
 }
 
-// NewMirror mirrors a folder of the run ("checkpoints") that sender sends.
+// NewMirror returns a Mirror of a folder, such as "checkpoints", of the run that sender sends.
 func NewMirror(sender *Sender, run int32, folder string) *Mirror {
 	return &Mirror{sender: sender, number: run, folder: folder, have: map[string]fetched{}}
 }
 
-// fetched is a file as it was at the driver, and as it is here since.
+// fetched is a version of a file at the driver, and the local version fetched from it.
 type fetched struct {
 	size, modified int64
-	here           stamp
+	local          stamp
 }
 
-// errMoved says that the driver's files changed while they were fetched.
-var errMoved = errors.New("they changed at the driver while they were fetched")
+// errMoved reports that the driver's files changed while they were fetched.
+var errMoved = errors.New("the files changed at the driver while they were fetched")
 
-// mirrorTries is how often files are fetched that change meanwhile, one call long.
+// mirrorTries is how often one Pull fetches files that change meanwhile.
 const mirrorTries = 5
 
-// Pull fetches what has changed. It returns when the executor's folder is what the
-// driver's was at a moment after the call; those who read meanwhile find no file that
-// names another one before that is there.
+// Pull fetches the changes. When it returns, the local folder equals the driver's at some
+// moment after the call. During the call, readers find no file that refers to one that is not
+// there yet.
 func (m *Mirror) Pull(ctx context.Context) error {
 	for try := 1; ; try++ {
 		err := m.pull(ctx, try == mirrorTries)
@@ -62,90 +62,91 @@ func (m *Mirror) Pull(ctx context.Context) error {
 	}
 }
 
-// pull is one try. The driver's list is no picture of one moment: a state file in it may
-// be older or newer than the checkpoints beside it, which only the last try puts up with.
+// pull is one attempt. The driver's list is not a consistent snapshot: a state file may be
+// older or newer than the checkpoints in it. Only the last attempt accepts that.
 func (m *Mirror) pull(ctx context.Context, last bool) error {
 	s := m.sender
-	s.mu.Lock() // what is fetched must not look like a program's file
+	s.mu.Lock() // Sync must not send the fetched files back
 	defer s.mu.Unlock()
 	list, err := s.client.List(ctx, &clusterpb.ListRequest{Run: m.number, Folder: m.folder})
 	if err != nil {
 		return err
 	}
 	files := slices.SortedFunc(slices.Values(list.GetFiles()), func(a, b *clusterpb.FileHead) int { return ByRank(a.GetPath(), b.GetPath()) })
-	there := map[string]bool{}
-	aside := map[string]string{}
+	remote := map[string]bool{}
+	temp := map[string]string{}
 	defer func() {
-		for _, part := range aside {
-			_ = s.root.Remove(part) // it was given its name, or is of no use
+		for _, part := range temp {
+			_ = s.root.Remove(part) // renamed, or not needed
 		}
 	}()
-	var lacking []*clusterpb.FileHead
+	var changed []*clusterpb.FileHead
 	for _, head := range files {
 		if !strings.HasPrefix(head.GetPath(), s.run+"/"+m.folder+"/") || path.Clean(head.GetPath()) != head.GetPath() {
 			return fmt.Errorf("%q is not below %s", head.GetPath(), m.folder)
 		}
-		there[head.GetPath()] = true
-		if m.lacks(head) {
-			part := path.Join(s.run, fmt.Sprintf("%s%d", partPrefix, len(aside)))
-			aside[head.GetPath()] = part
+		remote[head.GetPath()] = true
+		if m.outdated(head) {
+			part := path.Join(s.run, fmt.Sprintf("%s%d", partPrefix, len(temp)))
+			temp[head.GetPath()] = part
 			if err := m.get(ctx, head, part); err != nil {
 				return err
 			}
-			lacking = append(lacking, head)
+			changed = append(changed, head)
 		}
 	}
-	for _, head := range lacking {
-		if !last && !m.complete(head.GetPath(), aside[head.GetPath()], there) {
+	for _, head := range changed {
+		if !last && !m.complete(head.GetPath(), temp[head.GetPath()], remote) {
 			return errMoved
 		}
 	}
-	for _, head := range lacking {
-		if err := m.name(head, aside[head.GetPath()]); err != nil {
+	for _, head := range changed {
+		if err := m.install(head, temp[head.GetPath()]); err != nil {
 			return err
 		}
 	}
-	return m.prune(there)
+	return m.prune(remote)
 }
 
-// complete tells whether the checkpoints that a state file names are all there; other
-// files name none.
-func (m *Mirror) complete(name, part string, there map[string]bool) bool {
+// complete reports whether all checkpoints that a state file refers to are in the driver's
+// list; true for other files.
+func (m *Mirror) complete(name, part string, remote map[string]bool) bool {
 	for _, prefix := range m.names(name, part) {
-		if !there[prefix+".index"] {
+		if !remote[prefix+".index"] {
 			return false
 		}
 	}
 	return true
 }
 
-// names are the checkpoints that a state file names, which lies under another name yet.
-func (m *Mirror) names(name, lies string) []string {
+// names returns the checkpoints that the state file name refers to; it is read from the file at
+// path.
+func (m *Mirror) names(name, path string) []string {
 	if !NamesOthers(name) {
 		return nil
 	}
-	state, err := m.sender.root.ReadFile(lies)
+	state, err := m.sender.root.ReadFile(path)
 	if err != nil {
 		return nil
 	}
 	return named(name, state)
 }
 
-// lacks tells whether a file is another here than at the driver. What this executor
-// sent itself is the same there, time and all.
-func (m *Mirror) lacks(head *clusterpb.FileHead) bool {
+// outdated reports whether the local file differs from the driver's. A file that this executor
+// sent has the same size and time at the driver.
+func (m *Mirror) outdated(head *clusterpb.FileHead) bool {
 	info, err := m.sender.root.Lstat(head.GetPath())
 	if have, ok := m.have[head.GetPath()]; ok && err == nil && have == (fetched{head.GetSize(), head.GetModifiedUnixNano(), stampOf(info)}) {
-		return false // whatever times this disk keeps
+		return false // unchanged, whatever time resolution this disk has
 	}
 	return err != nil || !info.Mode().IsRegular() || info.Size() != head.GetSize() || info.ModTime().UnixNano() != head.GetModifiedUnixNano()
 }
 
-// get fetches a file and puts it aside.
+// get fetches a file to a temporary name.
 func (m *Mirror) get(root context.Context, want *clusterpb.FileHead, part string) (err error) {
 	ctx, cancel := context.WithCancelCause(root)
 	defer cancel(nil)
-	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("nothing came for %v", silence)) })
+	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("no data arrived for %v", silence)) })
 	defer watch.Stop()
 	stream, err := m.sender.client.Get(ctx, &clusterpb.GetRequest{Path: want.GetPath()})
 	if err != nil {
@@ -195,8 +196,8 @@ func (m *Mirror) get(root context.Context, want *clusterpb.FileHead, part string
 	return nil
 }
 
-// name gives a file that was put aside its name and its time.
-func (m *Mirror) name(head *clusterpb.FileHead, part string) error {
+// install renames a fetched file to its name and sets its time.
+func (m *Mirror) install(head *clusterpb.FileHead, part string) error {
 	root, modified := m.sender.root, time.Unix(0, head.GetModifiedUnixNano())
 	if err := errors.Join(root.MkdirAll(path.Dir(head.GetPath()), 0o700), root.Chtimes(part, modified, modified)); err != nil {
 		return err
@@ -213,22 +214,22 @@ func (m *Mirror) name(head *clusterpb.FileHead, part string) error {
 	return nil
 }
 
-// prune removes what was fetched and is at the driver no more, state files first. What
-// a state file here still names stays until another is fetched.
-func (m *Mirror) prune(there map[string]bool) error {
-	var gone, needed []string
+// prune removes fetched files that the driver no longer has, state files first. It keeps a
+// checkpoint that a local state file refers to until a new state file is fetched.
+func (m *Mirror) prune(remote map[string]bool) error {
+	var obsolete, needed []string
 	for name := range m.have {
-		if !there[name] {
-			gone = append(gone, name)
+		if !remote[name] {
+			obsolete = append(obsolete, name)
 		} else {
 			needed = append(needed, m.names(name, name)...)
 		}
 	}
-	gone = slices.DeleteFunc(gone, func(name string) bool {
+	obsolete = slices.DeleteFunc(obsolete, func(name string) bool {
 		return slices.ContainsFunc(needed, func(prefix string) bool { return ofCheckpoint(name, prefix) })
 	})
-	slices.SortFunc(gone, func(a, b string) int { return ByRank(b, a) })
-	for _, name := range gone {
+	slices.SortFunc(obsolete, func(a, b string) int { return ByRank(b, a) })
+	for _, name := range obsolete {
 		if err := m.sender.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

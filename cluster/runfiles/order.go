@@ -10,28 +10,28 @@ import (
 	"sync"
 )
 
-// partPrefix begins the names of files that are not whole yet.
+// partPrefix begins the names of incomplete files.
 const partPrefix = ".part-"
 
-// Grows tells whether a file only grows (an event file), so that it may be sent while
-// it does. Others arrive whole.
-func Grows(name string) bool {
+// IsAppendOnly reports whether a file is only appended to (an event file), so that it can be
+// sent while it grows.
+func IsAppendOnly(name string) bool {
 	base := path.Base(name)
 	return strings.Contains(base, "tfevents") || strings.HasPrefix(base, "events.out")
 }
 
-// NamesOthers tells whether a file is TensorFlow's state file of a folder of checkpoints, which
-// names those that are complete.
+// NamesOthers reports whether a file is TensorFlow's state file of a checkpoint folder, which
+// lists the complete checkpoints.
 func NamesOthers(name string) bool { return path.Base(name) == "checkpoint" }
 
-// passing matches the names that files bear before they are given their own: ours and
-// Keras's aside, TensorFlow's state file and the shards of its data.
-var passing = sync.OnceValue(func() *regexp.Regexp {
+// temporaryName matches names of files that will be renamed: ours, Keras's, and TensorFlow's
+// state file and data shards.
+var temporaryName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(^|/)(\.part-[^/]*|\.\d+-[^/]*|checkpoint\.tmp[^/]*|[^/]*_temp/part-[^/]*|[^/]*\.tempstate[^/]*)$`)
 })
 
-// Rank orders files so that one that names others, or says that they are complete,
-// stands behind them.
+// Rank orders files: a file that refers to others, or marks them as complete, has a higher rank
+// than those.
 func Rank(name string) int {
 	switch base := path.Base(name); {
 	case NamesOthers(name):
@@ -47,15 +47,15 @@ func Rank(name string) int {
 // ByRank compares two paths by rank, then by name.
 func ByRank(a, b string) int { return cmp.Or(cmp.Compare(Rank(a), Rank(b)), cmp.Compare(a, b)) }
 
-// depth is the number of a path's components.
+// depth returns the number of components of a path.
 func depth(name string) int { return strings.Count(name, "/") + 1 }
 
 var namedPaths = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^(?:model_checkpoint_path|all_model_checkpoint_paths): ("(?:[^"\\]|\\.)*")`)
 })
 
-// named are the prefixes that a folder's `checkpoint` state file names, relative to
-// the folder that its path is relative to.
+// named returns the checkpoint prefixes in a folder's state file. They are relative to the same
+// folder as statePath.
 func named(statePath string, state []byte) []string {
 	var prefixes []string
 	for _, m := range namedPaths().FindAllSubmatch(state, -1) {
@@ -63,7 +63,7 @@ func named(statePath string, state []byte) []string {
 		if err != nil {
 			continue
 		}
-		if path.IsAbs(prefix) { // TensorFlow writes these where the folder was given otherwise than it is here
+		if path.IsAbs(prefix) { // TensorFlow writes absolute paths if the folder had another path at that time
 			prefix = path.Base(prefix)
 		}
 		prefixes = append(prefixes, path.Join(path.Dir(statePath), prefix))
@@ -72,7 +72,7 @@ func named(statePath string, state []byte) []string {
 	return slices.Compact(prefixes)
 }
 
-// ofCheckpoint tells whether a file is a part of the checkpoint with a prefix.
+// ofCheckpoint reports whether a file belongs to the checkpoint with a prefix.
 func ofCheckpoint(name, prefix string) bool {
 	rest, ok := strings.CutPrefix(name, prefix)
 	return ok && (rest == ".index" || strings.HasPrefix(rest, ".data-"))

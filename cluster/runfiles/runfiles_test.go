@@ -19,13 +19,13 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestCheckpointsComeAndGo: at no moment does a state file at the driver, or with an
-// executor that mirrors it, name a checkpoint that is not there; old ones go.
+// TestCheckpointsComeAndGo: at no time does a state file at the driver or at an executor that
+// mirrors it refer to a missing checkpoint; old checkpoints are removed.
 func TestCheckpointsComeAndGo(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	chief, evaluator := b.executor("0"), b.executor("1")
-	if err := os.RemoveAll(filepath.Join(evaluator.dir, "run-001")); err != nil { // as on a disk that is new
+	if err := os.RemoveAll(filepath.Join(evaluator.dir, "run-001")); err != nil { // as on a new disk
 		t.Fatal(err)
 	}
 	m := NewMirror(evaluator.Sender, 1, "checkpoints")
@@ -35,7 +35,7 @@ func TestCheckpointsComeAndGo(t *testing.T) {
 		if err := m.Pull(evaluator.ctx); err != nil {
 			t.Fatal(err)
 		}
-		evaluator.round(true) // sends nothing back
+		evaluator.round(true) // must send nothing back
 		(&tricky{Local: NewLocal(evaluator.dir), t: t}).consistent()
 	}
 	const folder = "run-001/checkpoints/"
@@ -50,9 +50,9 @@ func TestCheckpointsComeAndGo(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrittenInPlaceWaits: a file that nothing says to be complete is sent once it
-// has not changed for a while, or at the end.
-func TestWhatIsWrittenInPlaceWaits(t *testing.T) {
+// TestFilesWrittenInPlaceWait: a file that no state file refers to is sent after it is
+// unchanged for a while, or at the end.
+func TestFilesWrittenInPlaceWait(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	e := b.executor("1")
@@ -77,7 +77,7 @@ func TestWhatIsWrittenInPlaceWaits(t *testing.T) {
 	}
 	b.want("run-001/export/saved_model.pb", "run-001/export/variables/variables.index")
 	if got := b.disk.renames; got[len(got)-1] != "run-001/export/saved_model.pb" {
-		t.Errorf("named in the order %q", got)
+		t.Errorf("renamed in the order %q", got)
 	}
 	e.write("model.keras", "last")
 	e.round(true)
@@ -86,9 +86,9 @@ func TestWhatIsWrittenInPlaceWaits(t *testing.T) {
 	}
 }
 
-// TestTheChiefsCount: of two executors that write the same file, the first one's counts,
-// whenever it comes; and nobody removes another's.
-func TestTheChiefsCount(t *testing.T) {
+// TestChiefTakesPrecedence: if two executors write the same file, the chief's is kept, whenever
+// it arrives; no executor can remove another's file.
+func TestChiefTakesPrecedence(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	chief, worker, other := b.executor("0"), b.executor("1"), b.executor("2")
@@ -98,7 +98,7 @@ func TestTheChiefsCount(t *testing.T) {
 	other.write("part-2", "other's own")
 	other.round(true)
 	if got := read(t, b.disk.dir, "run-001/checkpoints/w"); got != "worker's" {
-		t.Errorf("it is the %s", got)
+		t.Errorf("the file is the %s", got)
 	}
 	chief.write("checkpoints/w", "chief's")
 	chief.round(true)
@@ -107,26 +107,26 @@ func TestTheChiefsCount(t *testing.T) {
 	worker.remove("checkpoints/w")
 	worker.round(true)
 	if got := read(t, b.disk.dir, "run-001/checkpoints/w"); got != "chief's" {
-		t.Errorf("it is the %s", got)
+		t.Errorf("the file is the %s", got)
 	}
 	other.remove("part-2")
 	other.round(true)
 	b.want("run-001/checkpoints/w")
 }
 
-// TestALinkThatBreaks: what had come of a file is not sent again, and no half file bears
-// a name.
-func TestALinkThatBreaks(t *testing.T) {
+// TestBrokenStream: data that has arrived is not sent again, and an incomplete file is never
+// renamed.
+func TestBrokenStream(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	e := b.executor("0")
 	content := bytes.Repeat([]byte("0123456789abcdef"), 1<<20)
 	e.write("model.keras", string(content))
-	var through []int // pieces that each try sent
+	var through []int // chunks sent by each attempt
 	for range 100 {
 		ctx, cancel := context.WithCancel(e.ctx)
 		n := 0
-		err := e.Round(ctx, true, func() {
+		err := e.Sync(ctx, true, func() {
 			if n++; n == 20 {
 				cancel()
 			}
@@ -138,7 +138,7 @@ func TestALinkThatBreaks(t *testing.T) {
 		}
 		for _, name := range b.names() {
 			if !strings.HasPrefix(filepath.Base(name), partPrefix) {
-				t.Fatalf("%s is there", name)
+				t.Fatalf("%s exists", name)
 			}
 		}
 	}
@@ -155,28 +155,28 @@ func TestALinkThatBreaks(t *testing.T) {
 	b.want("run-001/model.keras")
 }
 
-// TestADiskThatIsFull: one line says so, nothing is left behind, and the file comes
-// when there is room.
-func TestADiskThatIsFull(t *testing.T) {
+// TestFullDisk: users get one message, no partial file is left, and the file arrives once there
+// is space.
+func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	e := b.executor("0")
 	e.save(1)
 	b.disk.full = true
 	for range 3 {
-		if err := e.Round(e.ctx, true, func() {}); err == nil || !strings.Contains(err.Error(), "no space left") {
-			t.Fatalf("the sender is told %v", err)
+		if err := e.Sync(e.ctx, true, func() {}); err == nil || !strings.Contains(err.Error(), "no space left") {
+			t.Fatalf("Sync returned %v", err)
 		}
 	}
 	if left := e.Left(); len(left) != 3 || left[2] != "run-001/checkpoints/checkpoint" {
-		t.Errorf("left are %q", left)
+		t.Errorf("Left() = %q", left)
 	}
 	b.want()
 	b.mu.Lock()
 	first, all := b.notes[0], slices.Compact(slices.Clone(b.notes))
 	b.mu.Unlock()
-	if len(all) != 1 || !strings.Contains(first, "cannot be kept in DIR on the driver's host: no space left on device") {
-		t.Errorf("people are told %q", all)
+	if len(all) != 1 || !strings.Contains(first, "cannot be stored in DIR on the driver's host: no space left on device") {
+		t.Errorf("messages: %q", all)
 	}
 	b.disk.mu.Lock()
 	b.disk.full = false
@@ -187,29 +187,29 @@ func TestADiskThatIsFull(t *testing.T) {
 	}
 }
 
-// TestSweep: of an agent that was killed while it sent, nothing is left.
+// TestSweep: Sweep removes the partial file of a killed agent.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	e := b.executor("0")
 	e.write("model.keras", strings.Repeat("x", 8<<20))
 	ctx, cancel := context.WithCancel(e.ctx)
-	if err := e.Round(ctx, true, cancel); err == nil {
-		t.Skip("missing: a moment in the middle of a file; it was sent at once")
+	if err := e.Sync(ctx, true, cancel); err == nil {
+		t.Skip("the file was sent before the agent could be killed")
 	}
-	leave, err := b.keeper.enter(t.Context(), "0") // the call has ended
+	leave, err := b.receiver.enter(t.Context(), "0") // waits for the end of the call
 	if err != nil {
 		t.Fatal(err)
 	}
 	leave()
-	if err := b.keeper.Sweep(1); err != nil {
+	if err := b.receiver.Sweep(1); err != nil {
 		t.Fatal(err)
 	}
 	b.want()
 }
 
-// TestLies: what an executor that is not ours may send harms nothing.
-func TestLies(t *testing.T) {
+// TestInvalidRequests: invalid requests are rejected and have no effect.
+func TestInvalidRequests(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	if err := os.MkdirAll(filepath.Join(b.disk.dir, "run-001"), 0o755); err != nil {
@@ -236,29 +236,29 @@ func TestLies(t *testing.T) {
 		what string
 		send []*clusterpb.PutRequest
 	}{
-		{"a path above", []*clusterpb.PutRequest{file("../x", 0)}},
-		{"a path above, later", []*clusterpb.PutRequest{file("run-001/../../x", 0)}},
+		{"a parent path", []*clusterpb.PutRequest{file("../x", 0)}},
+		{"a parent path inside", []*clusterpb.PutRequest{file("run-001/../../x", 0)}},
 		{"an absolute path", []*clusterpb.PutRequest{file("/run-001/x", 0)}},
-		{"no run", []*clusterpb.PutRequest{file("notes/x", 0)}},
-		{"the run itself", []*clusterpb.PutRequest{file("run-001", 0)}},
-		{"a run to come", []*clusterpb.PutRequest{file("run-004/x", 0)}},
+		{"not a run", []*clusterpb.PutRequest{file("notes/x", 0)}},
+		{"the run folder", []*clusterpb.PutRequest{file("run-001", 0)}},
+		{"a future run", []*clusterpb.PutRequest{file("run-004/x", 0)}},
 		{"another spelling", []*clusterpb.PutRequest{file("run-1/x", 0)}},
 		{"the driver's record", []*clusterpb.PutRequest{file("run-001/run.json", 0)}},
-		{"the driver's lines", []*clusterpb.PutRequest{file("run-001/tasks/worker-0/000000000000.log", 0)}},
-		{"another's part", []*clusterpb.PutRequest{file("run-001/.part-1", 0)}},
+		{"the driver's log", []*clusterpb.PutRequest{file("run-001/tasks/worker-0/000000000000.log", 0)}},
+		{"a partial file", []*clusterpb.PutRequest{file("run-001/.part-1", 0)}},
 		{"a NUL", []*clusterpb.PutRequest{file("run-001/a\x00b", 0)}},
 		{"a long name", []*clusterpb.PutRequest{file("run-001/"+strings.Repeat("x/", maxPath), 0)}},
-		{"a size below 0", []*clusterpb.PutRequest{file("run-001/x", -1)}},
-		{"a size that no disk holds", []*clusterpb.PutRequest{file("run-001/x", 1<<62)}},
-		{"more than it said", []*clusterpb.PutRequest{file("run-001/x", 2), data("abc")}},
-		{"less than it said", []*clusterpb.PutRequest{file("run-001/x", 4), data("abc"), digest("")}},
-		{"another content", []*clusterpb.PutRequest{file("run-001/x", 3), data("abc"), digest("ab")}},
-		{"data of nothing", []*clusterpb.PutRequest{data("abc")}},
-		{"an end of nothing", []*clusterpb.PutRequest{digest("")}},
-		{"a commit in between", []*clusterpb.PutRequest{file("run-001/x", 3), data("a"), commit()}},
+		{"a negative size", []*clusterpb.PutRequest{file("run-001/x", -1)}},
+		{"an impossible size", []*clusterpb.PutRequest{file("run-001/x", 1<<62)}},
+		{"more data than announced", []*clusterpb.PutRequest{file("run-001/x", 2), data("abc")}},
+		{"less data than announced", []*clusterpb.PutRequest{file("run-001/x", 4), data("abc"), digest("")}},
+		{"a wrong digest", []*clusterpb.PutRequest{file("run-001/x", 3), data("abc"), digest("ab")}},
+		{"data without a file", []*clusterpb.PutRequest{data("abc")}},
+		{"a digest without a file", []*clusterpb.PutRequest{digest("")}},
+		{"a commit within a file", []*clusterpb.PutRequest{file("run-001/x", 3), data("a"), commit()}},
 		{"nothing", []*clusterpb.PutRequest{{}}},
-		{"a removal elsewhere", []*clusterpb.PutRequest{commit("../x")}},
-		{"a removal of the record", []*clusterpb.PutRequest{commit("run-001/run.json")}},
+		{"removal of a parent path", []*clusterpb.PutRequest{commit("../x")}},
+		{"removal of the record", []*clusterpb.PutRequest{commit("run-001/run.json")}},
 		{"a folder behind a link", []*clusterpb.PutRequest{
 			file("run-001/out/x", 0), digest("e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"), commit(),
 		}},
@@ -278,7 +278,7 @@ func TestLies(t *testing.T) {
 				_, err = stream.Recv()
 			}
 			if errors.Is(err, io.EOF) {
-				t.Error("it was taken")
+				t.Error("the request was accepted")
 			}
 		})
 	}
@@ -288,49 +288,49 @@ func TestLies(t *testing.T) {
 	}
 	_ = stream.Send(&clusterpb.FileChunk{Path: "run-001/out/x", Data: []byte("x")})
 	if _, err := stream.CloseAndRecv(); err == nil {
-		t.Error("appended behind a link")
+		t.Error("appended through a link")
 	}
 	if entries, err := os.ReadDir(outside); err != nil || len(entries) > 0 {
 		t.Errorf("outside are %v, %v", entries, err)
 	}
-	if err := b.keeper.Sweep(1); err != nil {
+	if err := b.receiver.Sweep(1); err != nil {
 		t.Fatal(err)
 	}
 	b.want()
 	for _, path := range []string{"../x", "run-001/out/x", "run-001/run.json"} {
-		if _, err := b.keeper.disk.Open(path); path == "run-001/out/x" && err == nil {
-			t.Error("read behind a link")
+		if _, err := b.receiver.storage.Open(path); path == "run-001/out/x" && err == nil {
+			t.Error("read through a link")
 		}
 		get, err := b.client.Get(e.ctx, &clusterpb.GetRequest{Path: path})
 		if err == nil {
 			_, err = get.Recv()
 		}
 		if err == nil {
-			t.Errorf("%s is given out", path)
+			t.Errorf("%s is served", path)
 		}
 	}
 }
 
-// TestAFileThatChangesMeanwhile: neither the sender nor who mirrors takes a mixture.
-func TestAFileThatChangesMeanwhile(t *testing.T) {
+// TestFileChangesDuringTransfer: neither Sender nor Mirror accepts a mixture of two versions.
+func TestFileChangesDuringTransfer(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	e := b.executor("0")
 	e.write("checkpoints/w", strings.Repeat("a", 4<<20))
 	e.round(false)
-	e.seen["run-001/checkpoints/w"] = quiet{e.seen["run-001/checkpoints/w"].stamp, time.Now().Add(-time.Hour)}
+	e.seen["run-001/checkpoints/w"] = seenVersion{e.seen["run-001/checkpoints/w"].stamp, time.Now().Add(-time.Hour)}
 	var once sync.Once
-	err := e.Round(e.ctx, false, func() { once.Do(func() { e.write("checkpoints/w", strings.Repeat("b", 5<<20)) }) })
+	err := e.Sync(e.ctx, false, func() { once.Do(func() { e.write("checkpoints/w", strings.Repeat("b", 5<<20)) }) })
 	if !errors.Is(err, errChanged) {
-		t.Errorf("the round says %v", err)
+		t.Errorf("Sync returned %v", err)
 	}
 	e.round(true)
 	if got := read(t, b.disk.dir, "run-001/checkpoints/w"); got != strings.Repeat("b", 5<<20) {
-		t.Errorf("%d bytes came", len(got))
+		t.Errorf("%d bytes arrived", len(got))
 	}
 }
 
-// FuzzNamed: a state file is whatever a disk gives.
+// FuzzNamed: any state file is parsed without a failure.
 func FuzzNamed(f *testing.F) {
 	f.Add("model_checkpoint_path: \"ckpt-1\"\nall_model_checkpoint_paths: \"a \\\"b\\\" \\303\\251\"\n")
 	f.Add("model_checkpoint_path: \"/elsewhere/ckpt-1\"")
@@ -343,9 +343,9 @@ func FuzzNamed(f *testing.F) {
 	})
 }
 
-// TestMirrorWhileItChanges: who fetches while the chief goes on saving has, after each
-// call, a state file that names what is there, and at the end what the driver has.
-func TestMirrorWhileItChanges(t *testing.T) {
+// TestMirrorWhileFilesChange: while the chief keeps saving, after each Pull the local state
+// file refers only to existing files, and at the end the folder equals the driver's.
+func TestMirrorWhileFilesChange(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	chief, evaluator := b.executor("0"), b.executor("1")
@@ -357,7 +357,7 @@ func TestMirrorWhileItChanges(t *testing.T) {
 		defer close(over)
 		for n := 1; n <= 30; n++ {
 			chief.save(n)
-			if err := chief.Round(chief.ctx, false, func() {}); err != nil {
+			if err := chief.Sync(chief.ctx, false, func() {}); err != nil {
 				t.Error(err)
 			}
 		}

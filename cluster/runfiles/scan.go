@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// stamp tells versions of a file apart.
+// stamp identifies a version of a file.
 type stamp struct {
 	size, modified int64
 	inode          uint64
@@ -24,36 +24,36 @@ func stampOf(info fs.FileInfo) stamp {
 	return s
 }
 
-// quiet is a version of a file and since when it has been seen.
-type quiet struct {
+// seenVersion is a version of a file and the time it was first seen.
+type seenVersion struct {
 	stamp
 	since time.Time
 }
 
-// settled is how long a file that nothing says to be complete must not have changed
-// before it is sent.
+// settled is how long a file must be unchanged before it is sent, unless a state file lists it
+// as complete.
 const settled = 500 * time.Millisecond
 
-// look finds the files that arrive whole, and which of them have changed when.
-// complete is false if something could not be read: then nothing counts as removed.
-func (s *Sender) look(now time.Time) (found map[string]quiet, complete bool) {
-	found, complete = map[string]quiet{}, true
+// scan finds the files that are not append-only, and since when each is unchanged. complete is
+// false if a part could not be read: then no file counts as removed.
+func (s *Sender) scan(now time.Time) (found map[string]seenVersion, complete bool) {
+	found, complete = map[string]seenVersion{}, true
 	if info, err := s.root.Lstat(s.run); err != nil || !info.IsDir() {
-		return found, false // the whole folder is gone: that is nobody's wish
+		return found, false // a missing folder is an error, not a request to remove all files
 	}
 	_ = fs.WalkDir(s.root.FS(), s.run, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			complete = complete && errors.Is(err, fs.ErrNotExist)
 			return nil
 		}
-		if !entry.Type().IsRegular() || Grows(name) || passing().MatchString(name) || !utf8.ValidString(name) || len(name) > maxPath {
-			return nil // a link or a device is not followed; a message cannot hold such a name
+		if !entry.Type().IsRegular() || IsAppendOnly(name) || temporaryName().MatchString(name) || !utf8.ValidString(name) || len(name) > maxPath {
+			return nil // links and devices are not followed; a message cannot contain such a name
 		}
 		info, err := entry.Info()
 		if err != nil {
-			return nil // gone meanwhile
+			return nil // removed meanwhile
 		}
-		version := quiet{stampOf(info), now}
+		version := seenVersion{stampOf(info), now}
 		if before, ok := s.seen[name]; ok && before.stamp == version.stamp {
 			version.since = before.since
 		}
@@ -63,10 +63,10 @@ func (s *Sender) look(now time.Time) (found map[string]quiet, complete bool) {
 	return found, complete
 }
 
-// due are the files to be sent now, in the order in which they get their names: those
-// that have not changed for a while, and those that a checkpoint's state file, which
-// TensorFlow writes last, says to be complete. At the end everything is.
-func (s *Sender) due(found map[string]quiet, now time.Time, end bool) []string {
+// due returns the files to send now, in the order in which they are renamed: files that are
+// unchanged for a while, and files of checkpoints in a state file, which TensorFlow writes
+// last. With end, all files.
+func (s *Sender) due(found map[string]seenVersion, now time.Time, end bool) []string {
 	ready := map[string]bool{}
 	for name, version := range found {
 		if s.sent[name] == version.stamp {
@@ -98,10 +98,10 @@ func (s *Sender) due(found map[string]quiet, now time.Time, end bool) []string {
 	return names
 }
 
-// removed are the files sent, or fetched, earlier that are there no more, those that
-// name others first. What a state file still names stays until it does not: it is
-// removed here before it is removed from that file.
-func (s *Sender) removed(found map[string]quiet) []string {
+// removed returns the files sent or fetched before that no longer exist, files that refer to
+// others first. A checkpoint that a state file refers to is kept: programs remove checkpoints
+// before they update the state file.
+func (s *Sender) removed(found map[string]seenVersion) []string {
 	var names, inUse []string
 	for name := range found {
 		if !NamesOthers(name) {
@@ -121,7 +121,7 @@ func (s *Sender) removed(found map[string]quiet) []string {
 	return names
 }
 
-// open opens a file of the run and says which version it is.
+// open opens a file of the run and returns its version.
 func (s *Sender) open(name string) (*os.File, stamp, error) {
 	f, err := s.root.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *Sender) open(name string) (*os.File, stamp, error) {
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
-		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("not a plain file")}
+		err = &fs.PathError{Op: "open", Path: name, Err: errors.New("not a regular file")}
 	}
 	if err != nil {
 		f.Close()

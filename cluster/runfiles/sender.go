@@ -19,73 +19,72 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
-// silence is how long nothing may go through before a call is given up.
+// silence is how long a call may make no progress before it is canceled.
 const silence = time.Minute
 
-// errChanged says that a file was written to while it was sent.
-var errChanged = errors.New("it changed while it was sent")
+// errChanged reports that a file was modified while it was sent.
+var errChanged = errors.New("the file changed while it was sent")
 
-// Sender is an executor's side of one run: it sends the run's files that must arrive
-// whole, and the removal of those that were sent. Its methods may be called from many
-// goroutines.
+// Sender is an executor's side of one run: it sends the run's files, except append-only ones,
+// and reports the removal of files it has sent. Its methods are safe for concurrent use.
 type Sender struct {
 	client clusterpb.CoordinatorClient
-	root   *os.Root // of the executor's runs
-	run    string   // the run's folder below it
+	root   *os.Root // the folder of the executor's runs
+	run    string   // the run's folder below root
 
-	mu sync.Mutex // held for a round
+	mu sync.Mutex // held during Sync
 	// guarded by mu
-	seen map[string]quiet // by the last round
-	sent map[string]stamp // what is at the driver, sent or fetched
-	left []string         // what the last round had to send
+	seen map[string]seenVersion // by the last Sync
+	sent map[string]stamp       // versions at the driver, sent or fetched
+	left []string               // files that the last Sync had to send
 }
 
-// NewSender sends the files of a run from its folder below root.
+// NewSender returns a Sender of the run's folder below root.
 func NewSender(client clusterpb.CoordinatorClient, root *os.Root, run int32) *Sender {
-	return &Sender{client: client, root: root, run: rundir.Name(run), seen: map[string]quiet{}, sent: map[string]stamp{}}
+	return &Sender{client: client, root: root, run: rundir.Name(run), seen: map[string]seenVersion{}, sent: map[string]stamp{}}
 }
 
-// Round sends what is complete now; all there is when end is said, since nobody
-// writes any more. progress is called whenever something went through. An error
-// leaves it to the next round, which goes on where this one broke.
-func (s *Sender) Round(ctx context.Context, end bool, progress func()) error {
+// Sync sends the files that are complete now; with end, when no program writes any more, all
+// files. It calls progress whenever data was sent. After an error, the next call continues
+// where this one stopped.
+func (s *Sender) Sync(ctx context.Context, end bool, progress func()) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	found, complete := s.look(now)
+	found, complete := s.scan(now)
 	due := s.due(found, now, end)
-	var gone []string
+	var removed []string
 	if complete {
-		gone = s.removed(found)
+		removed = s.removed(found)
 	}
 	s.seen, s.left = found, due
-	if len(due) == 0 && len(gone) == 0 {
+	if len(due) == 0 && len(removed) == 0 {
 		return nil
 	}
-	sent, err := s.put(ctx, due, gone, end, progress)
+	sent, err := s.put(ctx, due, removed, end, progress)
 	if err != nil {
 		return err
 	}
 	s.left = nil
 	maps.Copy(s.sent, sent)
-	for _, name := range gone {
+	for _, name := range removed {
 		delete(s.sent, name)
 	}
 	return nil
 }
 
-// Left are the files that the last round could not send.
+// Left returns the files that the last Sync could not send.
 func (s *Sender) Left() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.left)
 }
 
-// put sends files and removals in one call, which counts as a whole.
-func (s *Sender) put(root context.Context, due, gone []string, end bool, progress func()) (map[string]stamp, error) {
+// put sends files and removals in one call, which succeeds or fails as a whole.
+func (s *Sender) put(root context.Context, due, removed []string, end bool, progress func()) (map[string]stamp, error) {
 	ctx, cancel := context.WithCancelCause(root)
 	defer cancel(nil)
-	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("nothing went through for %v", silence)) })
+	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("no data was sent for %v", silence)) })
 	defer watch.Stop()
 	moved := func() {
 		watch.Reset(silence)
@@ -102,28 +101,28 @@ func (s *Sender) put(root context.Context, due, gone []string, end bool, progres
 			return nil, fmt.Errorf("send %s: %w", name, errChanged)
 		}
 		if err != nil {
-			return nil, why(ctx, stream, fmt.Errorf("send %s: %w", name, err))
+			return nil, streamError(ctx, stream, fmt.Errorf("send %s: %w", name, err))
 		}
 		sent[name] = version
 	}
 	for name, version := range sent {
 		if info, err := s.root.Lstat(name); !end && (err != nil || stampOf(info) != version) {
-			return nil, fmt.Errorf("send %s: %w", name, errChanged) // the others may not fit it any more
+			return nil, fmt.Errorf("send %s: %w", name, errChanged) // the other files may not match it any more
 		}
 	}
-	err = stream.Send(&clusterpb.PutRequest{Message: &clusterpb.PutRequest_Commit{Commit: &clusterpb.FileCommit{Remove: gone}}})
+	err = stream.Send(&clusterpb.PutRequest{Message: &clusterpb.PutRequest_Commit{Commit: &clusterpb.FileCommit{Remove: removed}}})
 	if err == nil {
 		_, err = stream.Recv()
 	}
 	if err != nil {
-		return nil, why(ctx, stream, fmt.Errorf("send the run's files: %w", err))
+		return nil, streamError(ctx, stream, fmt.Errorf("send the run's files: %w", err))
 	}
 	moved()
 	return sent, stream.CloseSend()
 }
 
-// why is what broke a stream: Send only says that it is broken.
-func why(ctx context.Context, stream grpc.ClientStream, err error) error {
+// streamError returns the cause of a broken stream; Send itself only returns io.EOF.
+func streamError(ctx context.Context, stream grpc.ClientStream, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
@@ -135,7 +134,7 @@ func why(ctx context.Context, stream grpc.ClientStream, err error) error {
 	return err
 }
 
-// send sends one file, from where the driver has it.
+// send sends one file, from the offset that the driver already has.
 func (s *Sender) send(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clusterpb.PutReply], name string, moved func()) (stamp, error) {
 	f, version, err := s.open(name)
 	if err != nil {
@@ -171,10 +170,10 @@ func (s *Sender) send(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clus
 	return version, stream.Send(&clusterpb.PutRequest{Message: &clusterpb.PutRequest_Sha256{Sha256: digest}})
 }
 
-// fetched notes that a file is as the driver has it, so that it is not sent back.
+// fetched records that a file is the same at the driver, so that it is not sent back.
 func (s *Sender) fetched(name string, info os.FileInfo) {
 	s.sent[name] = stampOf(info)
 }
 
-// forgotten notes that the driver has a file no more.
+// forgotten records that the driver no longer has a file.
 func (s *Sender) forgotten(name string) { delete(s.sent, name) }

@@ -17,17 +17,17 @@ import (
 	"time"
 )
 
-// Forms of what is unpacked, as they are said on the wire; a plain file has none.
+// Archive forms in Shipped.Form; a plain file has none.
 const (
 	formTar   = "tar"
 	formTarGz = "tar.gz"
 	formZip   = "zip"
 )
 
-// endings of the archives that can be unpacked.
+// endings are the file name extensions of archives that can be unpacked.
 var endings = []struct{ ending, form string }{{".tar.gz", formTarGz}, {".tgz", formTarGz}, {".tar", formTar}, {".zip", formZip}}
 
-// formOf tells an archive by its name: what it is, and the name without its ending.
+// formOf returns the form of an archive by its file name, and the name without the extension.
 func formOf(name string) (form, stem string, ok bool) {
 	for _, e := range endings {
 		if stem, found := strings.CutSuffix(name, e.ending); found && stem != "" {
@@ -37,24 +37,24 @@ func formOf(name string) (form, stem string, ok bool) {
 	return "", name, false
 }
 
-// Bounds of what an archive may hold.
+// Limits of an archive.
 const (
 	maxUnpacked = 64 << 30 // bytes
 	maxEntries  = 2_000_000
-	maxTarget   = 4096 // bytes of a link's target
+	maxTarget   = 4096 // length of a link's target in bytes
 )
 
 // entry is one member of an archive.
 type entry struct {
 	name    string
 	mode    fs.FileMode
-	link    string // of a symbolic or hard link
+	link    string // target of a symbolic or hard link
 	hard    bool
 	content io.Reader // of a regular file
-	changed time.Time // its modification: Python's .pyc files are good for that of their source alone
+	changed time.Time // modification time: Python uses a .pyc file only if it matches its source's
 }
 
-// eachEntry reads an archive in its order.
+// eachEntry calls visit for each member of an archive, in order.
 func eachEntry(f *os.File, form string, visit func(entry) error) error {
 	switch form {
 	case formTar:
@@ -62,7 +62,7 @@ func eachEntry(f *os.File, form string, visit func(entry) error) error {
 	case formTarGz:
 		z, err := gzip.NewReader(bufio.NewReaderSize(f, 1<<20))
 		if err != nil {
-			return fmt.Errorf("it is no gzip file: %w", err)
+			return fmt.Errorf("it is not a gzip file: %w", err)
 		}
 		return eachTar(z, visit)
 	case formZip:
@@ -72,7 +72,7 @@ func eachEntry(f *os.File, form string, visit func(entry) error) error {
 		}
 		return eachZip(f, info.Size(), visit)
 	}
-	return fmt.Errorf("archives of the form %q are not known", form)
+	return fmt.Errorf("unknown archive form %q", form)
 }
 
 func eachTar(r io.Reader, visit func(entry) error) error {
@@ -83,7 +83,7 @@ func eachTar(r io.Reader, visit func(entry) error) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("it is no whole tar file: %w", err)
+			return fmt.Errorf("it is not a complete tar file: %w", err)
 		}
 		e := entry{name: h.Name, mode: h.FileInfo().Mode(), link: h.Linkname, content: archive, changed: h.ModTime}
 		switch h.Typeflag {
@@ -93,7 +93,7 @@ func eachTar(r io.Reader, visit func(entry) error) error {
 		case tar.TypeXGlobalHeader:
 			continue
 		default:
-			return fmt.Errorf("%q is no file, folder or link", h.Name)
+			return fmt.Errorf("%q is not a file, folder or link", h.Name)
 		}
 		if err := visit(e); err != nil {
 			return err
@@ -104,7 +104,7 @@ func eachTar(r io.Reader, visit func(entry) error) error {
 func eachZip(r io.ReaderAt, size int64, visit func(entry) error) error {
 	archive, err := zip.NewReader(r, size)
 	if err != nil {
-		return fmt.Errorf("it is no zip file: %w", err)
+		return fmt.Errorf("it is not a zip file: %w", err)
 	}
 	for _, f := range archive.File {
 		if err := oneOfZip(f, visit); err != nil {
@@ -117,7 +117,7 @@ func eachZip(r io.ReaderAt, size int64, visit func(entry) error) error {
 func oneOfZip(f *zip.File, visit func(entry) error) error {
 	e := entry{name: f.Name, mode: f.Mode(), changed: f.Modified}
 	if kind := e.mode.Type(); kind&^(fs.ModeDir|fs.ModeSymlink) != 0 {
-		return fmt.Errorf("%q is no file, folder or link", f.Name)
+		return fmt.Errorf("%q is not a file, folder or link", f.Name)
 	}
 	if e.mode.IsDir() {
 		return visit(e)
@@ -138,9 +138,9 @@ func oneOfZip(f *zip.File, visit func(entry) error) error {
 	return visit(e)
 }
 
-// Unpack unpacks an archive, or a plain file, into a folder that is made. A path that
-// leaves the folder, a link that points out of it, and a member below a link are
-// refused. leaveOut, if there is one, may have links that point out left out instead.
+// Unpack unpacks an archive into the folder dir, which it creates. It rejects a path outside of
+// the folder, a link that points out of it, and a member below a link. If leaveOut is not nil
+// and returns true for a link that points out of the folder, the link is skipped instead.
 func Unpack(ctx context.Context, f *os.File, form, dir string, leaveOut func(name string) bool) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -161,14 +161,14 @@ type unpacker struct {
 	left     int64
 	entries  int
 	leaveOut func(name string) bool
-	folders  map[string]bool // that are known to be no links
+	folders  map[string]bool // folders verified not to be links
 
-	// The folder of the last member, opened: from the top each way would be walked anew.
+	// The opened folder of the last member, to avoid walking the path from root for each one.
 	in   *os.Root
 	name string
 }
 
-// enter makes a folder that is there the one that members are placed in.
+// enter makes an existing folder the one into which members are placed.
 func (u *unpacker) enter(name string) error {
 	if u.in != nil && u.name == name {
 		return nil
@@ -194,7 +194,7 @@ func (u *unpacker) place(e entry) error {
 		return err
 	}
 	if u.entries--; u.entries < 0 {
-		return fmt.Errorf("it holds more than %d files", maxEntries)
+		return fmt.Errorf("it contains more than %d files", maxEntries)
 	}
 	name, err := inside(e.name)
 	if err != nil {
@@ -204,7 +204,7 @@ func (u *unpacker) place(e entry) error {
 		return u.folder(name)
 	}
 	if name == "." {
-		return fmt.Errorf("%q is no name of a file", e.name)
+		return fmt.Errorf("%q is not a file name", e.name)
 	}
 	if err := u.folder(path.Dir(name)); err != nil {
 		return err
@@ -228,13 +228,13 @@ func (u *unpacker) place(e entry) error {
 	return u.file(name, e)
 }
 
-// link makes a symbolic link.
+// link creates a symbolic link.
 func (u *unpacker) link(name, target string) error {
 	if !staysInside(name, target) {
 		if u.leaveOut != nil && u.leaveOut(name) {
 			return nil
 		}
-		return fmt.Errorf("the link %q points out of it, to %q", name, target)
+		return fmt.Errorf("the link %q points out of the folder, to %q", name, target)
 	}
 	return errors.Join(u.clear(name), u.in.Symlink(target, path.Base(name)))
 }
@@ -258,22 +258,22 @@ func (u *unpacker) file(name string, e entry) error {
 		return fmt.Errorf("unpack %q: %w", name, err)
 	}
 	if u.left -= n; u.left < 0 {
-		return fmt.Errorf("it holds more than %d GB", int64(maxUnpacked)>>30)
+		return fmt.Errorf("it contains more than %d GB", int64(maxUnpacked)>>30)
 	}
 	return u.in.Chtimes(base, e.changed, e.changed)
 }
 
-// clear removes what an earlier member of the same name left: links are never written
-// through.
+// clear removes an earlier member of the same name, so that files are never written through
+// links.
 func (u *unpacker) clear(name string) error {
 	base := path.Base(name)
 	if info, err := u.in.Lstat(base); err != nil || info.IsDir() {
-		return nil // what follows says so
+		return nil // the caller's next operation reports it
 	}
 	return u.in.Remove(base)
 }
 
-// folder makes a folder with those above it, none of which may be a link.
+// folder creates a folder and its parents. None of them may be a link.
 func (u *unpacker) folder(name string) error {
 	if u.folders[name] {
 		return nil
@@ -295,17 +295,17 @@ func (u *unpacker) folder(name string) error {
 	return nil
 }
 
-// inside is a member's path below the folder it is unpacked in.
+// inside returns a member's cleaned path, or an error if it is outside of the target folder.
 func inside(name string) (string, error) {
 	clean := path.Clean(name)
 	if name == "" || strings.ContainsRune(name, 0) || path.IsAbs(name) || !filepath.IsLocal(clean) {
-		return "", fmt.Errorf("the path %q leaves it", name)
+		return "", fmt.Errorf("the path %q is outside of the folder", name)
 	}
 	return clean, nil
 }
 
-// staysInside tells whether a link whose folder is real leads to something below the
-// top. A ".." behind another name is not followed: that name may be a link.
+// staysInside reports whether a link in a real folder points to a path below the top. It
+// rejects ".." after another name, because that name may be a link.
 func staysInside(name, target string) bool {
 	if target == "" || len(target) > maxTarget || strings.ContainsRune(target, 0) || path.IsAbs(target) {
 		return false

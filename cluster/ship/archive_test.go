@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// archiveOf writes a file and opens it.
+// archiveOf writes content to a file and opens it.
 func archiveOf(t testing.TB, content []byte) *os.File {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "archive")
@@ -27,7 +27,7 @@ func archiveOf(t testing.TB, content []byte) *os.File {
 	return f
 }
 
-// tarOf is a tar of members; a file's content is its name.
+// tarOf returns a tar of members; the content of a file is its name.
 func tarOf(t testing.TB, members ...tar.Header) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -61,32 +61,33 @@ func link(name, target string) tar.Header {
 	return tar.Header{Name: name, Linkname: target, Typeflag: tar.TypeSymlink}
 }
 
-// TestHostileArchives: nothing is made outside of the folder, and no link leads there.
+// TestHostileArchives: Unpack creates nothing outside of the folder, and no link that leads
+// there.
 func TestHostileArchives(t *testing.T) {
 	t.Parallel()
 	dir := func(name string) tar.Header { return tar.Header{Name: name, Typeflag: tar.TypeDir, Mode: 0o755} }
 	file := func(name string) tar.Header { return tar.Header{Name: name} }
 	for _, c := range []struct {
-		name, want string // want "": it is fine
+		name, want string // want "": success
 		members    []tar.Header
 	}{
 		{"plain", "", []tar.Header{dir("a"), file("a/b"), link("a/c", "b"), link("d", "a/b"), link("a/up", "../d")}},
-		{"no folders of its own", "", []tar.Header{file("./x/y/z")}},
+		{"no folder members", "", []tar.Header{file("./x/y/z")}},
 		{"a hard link", "", []tar.Header{file("a"), {Name: "b", Linkname: "a", Typeflag: tar.TypeLink}}},
 		{"twice", "", []tar.Header{file("a"), file("a")}},
-		{"above", `"../evil" leaves it`, []tar.Header{file("../evil")}},
-		{"above, later", `"a/../../evil" leaves it`, []tar.Header{file("a/../../evil")}},
-		{"absolute", `"/evil" leaves it`, []tar.Header{file("/evil")}},
-		{"a link above", "points out of it", []tar.Header{link("l", "../../evil")}},
-		{"an absolute link", "points out of it", []tar.Header{link("l", "/etc/passwd")}},
+		{"above", `"../evil" is outside`, []tar.Header{file("../evil")}},
+		{"above, later", `"a/../../evil" is outside`, []tar.Header{file("a/../../evil")}},
+		{"absolute", `"/evil" is outside`, []tar.Header{file("/evil")}},
+		{"a link above", "points out of the folder", []tar.Header{link("l", "../../evil")}},
+		{"an absolute link", "points out of the folder", []tar.Header{link("l", "/etc/passwd")}},
 		{"below a link", "is a folder and something else", []tar.Header{dir("a"), link("l", "a"), file("l/x")}},
-		{"a link through a link", "points out of it", []tar.Header{link("here", "."), link("l", "here/../../evil")}},
-		{"a way back through a link", "points out of it", []tar.Header{link("here", "."), link("l", "here/../x")}},
-		{"a hard link above", `leaves it`, []tar.Header{{Name: "b", Linkname: "../evil", Typeflag: tar.TypeLink}}},
+		{"a link through a link", "points out of the folder", []tar.Header{link("here", "."), link("l", "here/../../evil")}},
+		{"a way back through a link", "points out of the folder", []tar.Header{link("here", "."), link("l", "here/../x")}},
+		{"a hard link above", `is outside`, []tar.Header{{Name: "b", Linkname: "../evil", Typeflag: tar.TypeLink}}},
 		{"a hard link through a link", "something else", []tar.Header{dir("a"), link("l", "a"), {Name: "b", Linkname: "l/x", Typeflag: tar.TypeLink}}},
 		{"over a link", "", []tar.Header{file("a"), link("l", "a"), file("l")}},
-		{"a device", "no file, folder or link", []tar.Header{{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}}},
-		{"a file as the folder", "is no name", []tar.Header{file(".")}},
+		{"a device", "not a file, folder or link", []tar.Header{{Name: "null", Typeflag: tar.TypeChar, Devmajor: 1, Devminor: 3}}},
+		{"a file as the folder", "is not a file name", []tar.Header{file(".")}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -97,14 +98,14 @@ func TestHostileArchives(t *testing.T) {
 			}
 			err := Unpack(t.Context(), archiveOf(t, tarOf(t, c.members...)), formTar, into, nil)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-				t.Errorf("it says %v, want %q", err, c.want)
+				t.Errorf("the error is %v, want %q", err, c.want)
 			}
 			staysBelow(t, into)
 			if b, err := os.ReadFile(evil); string(b) != "mine" {
-				t.Errorf("the file beside is %q, %v", b, err)
+				t.Errorf("the file next to the folder is %q, %v", b, err)
 			}
 			if left, err := os.ReadDir(top); err != nil || len(left) != 2 {
-				t.Errorf("beside it lie %v, %v", left, err)
+				t.Errorf("next to the folder are %v, %v", left, err)
 			}
 		})
 	}
@@ -131,7 +132,7 @@ func staysBelow(t testing.TB, dir string) {
 	}
 }
 
-// FuzzUnpack: whatever three members are called and linked to, they stay below.
+// FuzzUnpack: with any names and link targets of three members, Unpack stays inside the folder.
 func FuzzUnpack(f *testing.F) {
 	f.Add("a", "b", "a/c", "../x", "l", "a/c/../..")
 	f.Add("here", ".", "l", "here/../x", "l/x", "")
@@ -145,7 +146,7 @@ func FuzzUnpack(f *testing.F) {
 				h.Typeflag = tar.TypeReg
 			}
 			if w.WriteHeader(&h) != nil {
-				return // it has no place in a tar
+				return // tar cannot represent it
 			}
 		}
 		if w.Close() != nil {
@@ -153,15 +154,15 @@ func FuzzUnpack(f *testing.F) {
 		}
 		top := t.TempDir()
 		into := filepath.Join(top, "into")
-		_ = Unpack(t.Context(), archiveOf(t, b.Bytes()), formTar, into, nil) // refused or not
+		_ = Unpack(t.Context(), archiveOf(t, b.Bytes()), formTar, into, nil) // may be rejected
 		staysBelow(t, into)
 		if left, err := os.ReadDir(top); err != nil || len(left) != 1 {
-			t.Errorf("beside it lie %v, %v", left, err)
+			t.Errorf("next to the folder are %v, %v", left, err)
 		}
 	})
 }
 
-// TestForms: what is packed in one form or another is there again.
+// TestForms: a folder packed in each form is unpacked to the same files.
 func TestForms(t *testing.T) {
 	t.Parallel()
 	plain := tarOf(t, tar.Header{Name: "bin/run", Mode: 0o755}, tar.Header{Name: "data/x"})
@@ -199,7 +200,7 @@ func TestForms(t *testing.T) {
 			t.Errorf("%s: bin/run: %v, %v", form, info, err)
 		}
 		if err := Unpack(t.Context(), archiveOf(t, content[:len(content)*2/5]), form, t.TempDir(), nil); err == nil {
-			t.Errorf("a part of a %s is unpacked", form)
+			t.Errorf("a truncated %s is unpacked without an error", form)
 		}
 	}
 }
@@ -211,12 +212,12 @@ func TestNames(t *testing.T) {
 		names []string
 	}{
 		{"", []string{"a", "b/c", "a-b", "b/d"}},
-		{"two are called a", []string{"a", "b", "a"}},
-		{"a/b would lie in a", []string{"a", "a-b", "a/b"}},
-		{"no name below", []string{"../a"}},
-		{"no name below", []string{"/a"}},
-		{"no name below", []string{"a/./b"}},
-		{"no name below", []string{""}},
+		{"two files have the name a", []string{"a", "b", "a"}},
+		{"a/b would be inside a", []string{"a", "a-b", "a/b"}},
+		{"not a path below", []string{"../a"}},
+		{"not a path below", []string{"/a"}},
+		{"not a path below", []string{"a/./b"}},
+		{"not a path below", []string{""}},
 	} {
 		if err := CheckNames(c.names); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: %v, want %q", c.names, err, c.want)

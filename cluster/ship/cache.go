@@ -8,20 +8,20 @@ import (
 	"time"
 )
 
-// touch notes a use.
+// touch records a use.
 func touch(path string) {
 	now := time.Now()
-	_ = os.Chtimes(path, now, now) // at worst it goes earlier than others
+	_ = os.Chtimes(path, now, now) // if this fails, it is removed earlier than others
 }
 
-// cached is one thing that may go.
+// cached is an item of a cache that may be removed.
 type cached struct {
 	path  string
 	bytes int64
 	used  time.Time
 }
 
-// surplus are those that are too many beside what is kept, the longest unused first.
+// surplus returns the items that exceed the limit of most bytes, least recently used first.
 func surplus(all []cached, most int64) []cached {
 	slices.SortFunc(all, func(a, b cached) int { return b.used.Compare(a.used) })
 	for i, c := range all {
@@ -34,9 +34,8 @@ func surplus(all []cached, most int64) []cached {
 	return nil
 }
 
-// sweepPacked removes packed environments that were used the longest ago, but the one
-// that is used now, and what names those that are gone. Who serves one has it open. The
-// caller holds the cache's lock.
+// sweepPacked removes the least recently used packed environments, except the one named now.
+// Drivers that serve a removed one have it open. The caller holds the lock of the cache.
 func sweepPacked(dir, now string, most int64) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -52,7 +51,7 @@ func sweepPacked(dir, now string, most int64) {
 		case digestName().MatchString(e.Name()):
 			all = append(all, cached{filepath.Join(dir, e.Name()), info.Size(), info.ModTime()})
 		case info.ModTime().Before(time.Now().Add(-24*time.Hour)) && e.Name() != "lock" && filepath.Ext(e.Name()) != ".json":
-			os.Remove(filepath.Join(dir, e.Name())) // of a driver that was killed
+			os.Remove(filepath.Join(dir, e.Name())) // left by a driver that was killed
 		}
 	}
 	for _, c := range surplus(all, most) {
@@ -60,10 +59,10 @@ func sweepPacked(dir, now string, most int64) {
 	}
 }
 
-// treeBytes is what a folder takes on disk, roughly.
+// treeBytes returns the approximate size of a folder on disk.
 func treeBytes(dir string) int64 {
 	var n int64
-	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error { // what cannot be seen does not count
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error { // unreadable entries do not count
 		if err != nil {
 			return nil
 		}

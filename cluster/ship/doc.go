@@ -1,9 +1,8 @@
-// Package ship carries what a person gives to executors that share no disk with the
-// driver: files for their working directories (--files) and a Python environment
-// (--venv).
+// Package ship transfers a user's files (--files) and Python environment (--venv) to executors
+// that share no disk with the driver.
 //
-// A Depot, in the driver, keeps each content on disk under its SHA-256. Unpack and
-// Environments are the agent's: they unpack what was fetched, and what an archive
-// names never lies outside of the folder that it is unpacked in. An environment is
-// unpacked once a host and user, and stays for later clusters.
+// In the driver, a Store keeps each content on disk under its SHA-256. Place, Unpack and
+// Environments are used by agents: they copy or unpack fetched contents and reject archive
+// members outside of the target folder. An environment is unpacked once per host and user, and
+// is kept for later clusters.
 package ship

@@ -23,42 +23,42 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
-// Bounds of environments, in bytes: one of them unpacked, and all that stay packed at
-// the driver or unpacked on an executor.
+// Limits of environments, in bytes: of one unpacked environment, and of all packed ones at the
+// driver or unpacked ones on an executor.
 const (
 	maxEnvironment = 16 << 30
-	// CacheBytes is how much stays of environments that no cluster uses.
+	// CacheBytes limits the size of unused environments.
 	CacheBytes = 24 << 30
 )
 
-// environmentFile is where a cluster's folder says which environment it has.
+// environmentFile is the file in a cluster's folder that describes its environment.
 const environmentFile = "environment.json"
 
-// Environment packs a folder, or takes a packed archive, once for its content, and
-// says what is in it. told hears how many bytes were read. Executors get the same
-// environment as long as the cluster lives.
-func (d *Depot) Environment(ctx context.Context, given string, told func(int64)) (*clusterpb.Environment, error) {
+// Environment packs a folder, or stores a packed archive, once per content, and returns its
+// description. progress is called with the number of bytes read so far. Later calls return the
+// same environment as long as the cluster exists.
+func (d *Store) Environment(ctx context.Context, path string, progress func(int64)) (*clusterpb.Environment, error) {
 	d.turn.Lock()
 	defer d.turn.Unlock()
 	if e := d.Packed(); e != nil {
 		return e, nil
 	}
-	e, err := d.pack(ctx, given, told)
+	e, err := d.pack(ctx, path, progress)
 	if err != nil {
-		return nil, fmt.Errorf("--venv %s: %w", given, plain(err))
+		return nil, fmt.Errorf("--venv %s: %w", path, plain(err))
 	}
 	return e, nil
 }
 
-// Packed is the environment that was packed, nil before.
-func (d *Depot) Packed() *clusterpb.Environment {
+// Packed returns the packed environment, or nil.
+func (d *Store) Packed() *clusterpb.Environment {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.packed
 }
 
-func (d *Depot) pack(ctx context.Context, given string, told func(int64)) (*clusterpb.Environment, error) {
-	top, err := filepath.EvalSymlinks(given)
+func (d *Store) pack(ctx context.Context, path string, progress func(int64)) (*clusterpb.Environment, error) {
+	top, err := filepath.EvalSymlinks(path)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (d *Depot) pack(ctx context.Context, given string, told func(int64)) (*clus
 			return nil, err
 		}
 	}
-	// Two clusters that begin at once pack it once.
+	// The lock lets two clusters that start at the same time pack it only once.
 	lock, err := lockfile.Open(ctx, filepath.Join(d.cache, "lock"), lockfile.Exclusive)
 	if err != nil {
 		return nil, err
@@ -79,9 +79,9 @@ func (d *Depot) pack(ctx context.Context, given string, told func(int64)) (*clus
 	defer lock.Close()
 	sum := sha256.Sum256([]byte("1\x00" + top + "\x00" + print))
 	note := filepath.Join(d.cache, hex.EncodeToString(sum[:16])+".json")
-	e := d.noted(note)
+	e := d.cached(note)
 	if e == nil {
-		if e, err = d.packAnew(ctx, top, given, told); err != nil {
+		if e, err = d.packNew(ctx, top, path, progress); err != nil {
 			return nil, err
 		}
 	}
@@ -89,46 +89,46 @@ func (d *Depot) pack(ctx context.Context, given string, told func(int64)) (*clus
 	if err != nil {
 		return nil, err
 	}
-	// At last: what is noted is there.
+	// Written last: the description refers to a stored content.
 	if err := errors.Join(atomicfile.Write(note, text), atomicfile.Write(filepath.Join(d.dir, environmentFile), text)); err != nil {
 		return nil, err
 	}
 	d.hold(e)
 	if d.Packed() == nil {
-		return nil, errors.New("it was packed, and is gone again: reserve once more")
+		return nil, errors.New("it was removed right after it was packed: reserve again")
 	}
 	sweepPacked(d.cache, e.GetPacked().GetContent().GetSha256(), CacheBytes)
 	return e, nil
 }
 
-func (d *Depot) packAnew(ctx context.Context, top, given string, told func(int64)) (*clusterpb.Environment, error) {
+func (d *Store) packNew(ctx context.Context, top, path string, progress func(int64)) (*clusterpb.Environment, error) {
 	info, err := os.Stat(top)
 	if err != nil {
 		return nil, err
 	}
-	s := &clusterpb.Shipped{Name: filepath.Base(given)}
+	s := &clusterpb.Shipped{Name: filepath.Base(path)}
 	var found *contents
 	if info.IsDir() {
-		if found, err = lookInto(top); err != nil {
+		if found, err = inspectFolder(top); err != nil {
 			return nil, err
 		}
 		s.Form = formTarGz
-		s.Content, err = keep(d.cache, func(w io.Writer) error {
+		s.Content, err = store(d.cache, func(w io.Writer) error {
 			z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 			if err != nil {
 				return err
 			}
-			return errors.Join(pack(ctx, top, z, maxEnvironment, found.skips(), told), z.Close())
+			return errors.Join(pack(ctx, top, z, maxEnvironment, found.skips(), progress), z.Close())
 		})
 	} else {
 		ok := false
 		if s.Form, _, ok = formOf(top); !ok {
 			return nil, errNoEnvironment
 		}
-		if found, err = lookThrough(top, s.GetForm()); err != nil {
+		if found, err = inspectArchive(top, s.GetForm()); err != nil {
 			return nil, err
 		}
-		s.Content, err = keep(d.cache, func(w io.Writer) error { return copyFile(ctx, w, top, maxEnvironment, told) })
+		s.Content, err = store(d.cache, func(w io.Writer) error { return copyFile(ctx, w, top, maxEnvironment, progress) })
 	}
 	if err != nil {
 		return nil, err
@@ -140,8 +140,9 @@ func (d *Depot) packAnew(ctx context.Context, top, given string, told func(int64
 	return &clusterpb.Environment{Packed: s, Python: python, Own: found.own()}, nil
 }
 
-// noted is a packed environment that is in the cache.
-func (d *Depot) noted(file string) *clusterpb.Environment {
+// cached returns the environment described in a file, or nil if its content is not in the
+// cache.
+func (d *Store) cached(file string) *clusterpb.Environment {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil
@@ -153,14 +154,14 @@ func (d *Depot) noted(file string) *clusterpb.Environment {
 	return e
 }
 
-// restore takes up what an earlier driver had packed.
-func (d *Depot) restore() {
-	if e := d.noted(filepath.Join(d.dir, environmentFile)); e != nil {
+// restore loads the environment that an earlier driver packed.
+func (d *Store) restore() {
+	if e := d.cached(filepath.Join(d.dir, environmentFile)); e != nil {
 		d.hold(e)
 	}
 }
 
-func (d *Depot) hold(e *clusterpb.Environment) {
+func (d *Store) hold(e *clusterpb.Environment) {
 	file := filepath.Join(d.cache, e.GetPacked().GetContent().GetSha256())
 	f, err := os.Open(file)
 	if err != nil {
@@ -172,12 +173,12 @@ func (d *Depot) hold(e *clusterpb.Environment) {
 	d.environment, d.packed = f, e
 }
 
-// contents is what tells of an environment.
+// contents describes the files of an environment.
 type contents struct {
-	config  string          // pyvenv.cfg's text
-	venv    bool            // there is one
-	library map[string]bool // "3.12": lib/python3.12 is there
-	program bool            // bin/python3.12 is a file: an interpreter comes along
+	config  string          // text of pyvenv.cfg
+	venv    bool            // pyvenv.cfg exists
+	library map[string]bool // "3.12": lib/python3.12 exists
+	program bool            // bin/python3.12 is a regular file: the environment contains an interpreter
 }
 
 var (
@@ -192,7 +193,7 @@ var (
 	})
 )
 
-// own is whether an interpreter comes along: a venv's is its base's.
+// own reports whether the environment contains an interpreter; a venv uses that of its base.
 func (c *contents) own() bool { return !c.venv && c.program }
 
 func (c *contents) python() (string, error) {
@@ -204,18 +205,18 @@ func (c *contents) python() (string, error) {
 			return version, nil
 		}
 	}
-	return "", errors.New("it is no Python environment: there is neither pyvenv.cfg nor bin/python with its lib/python3.N in it")
+	return "", errors.New("it is not a Python environment: it contains neither pyvenv.cfg nor bin/python with lib/python3.N")
 }
 
-// CheckEnvironment says at once whether a folder or a file may be an environment. What
-// is in an archive is seen when it is read.
+// CheckEnvironment returns an error if a folder or file cannot be an environment. It does not
+// read archives.
 func CheckEnvironment(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return plain(err)
 	}
 	if info.IsDir() {
-		_, err := lookInto(path)
+		_, err := inspectFolder(path)
 		return err
 	}
 	if _, _, ok := formOf(path); !ok {
@@ -224,10 +225,10 @@ func CheckEnvironment(path string) error {
 	return nil
 }
 
-var errNoEnvironment = errors.New("want an environment's folder, or .tar.gz, .tgz, .tar or .zip of one")
+var errNoEnvironment = errors.New("want the folder of an environment, or its .tar.gz, .tgz, .tar or .zip archive")
 
-// lookInto looks at an environment's folder.
-func lookInto(dir string) (*contents, error) {
+// inspectFolder returns the contents of an environment's folder.
+func inspectFolder(dir string) (*contents, error) {
 	c := &contents{library: map[string]bool{}}
 	text, err := os.ReadFile(filepath.Join(dir, "pyvenv.cfg"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -235,7 +236,7 @@ func lookInto(dir string) (*contents, error) {
 	}
 	c.config, c.venv = string(text), err == nil
 	for _, pattern := range []string{"lib/python3.*", "bin/python3.*"} {
-		names, _ := filepath.Glob(filepath.Join(dir, filepath.FromSlash(pattern))) // it is well formed
+		names, _ := filepath.Glob(filepath.Join(dir, filepath.FromSlash(pattern))) // Glob cannot fail: the pattern is valid
 		for _, file := range names {
 			info, err := os.Lstat(file)
 			if err != nil {
@@ -252,8 +253,9 @@ func lookInto(dir string) (*contents, error) {
 	return c, err
 }
 
-// lookThrough looks at a packed environment. It may lie in one folder of the archive.
-func lookThrough(file, form string) (*contents, error) {
+// inspectArchive returns the contents of a packed environment. The environment may be in a
+// top-level folder of the archive.
+func inspectArchive(file, form string) (*contents, error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -298,14 +300,14 @@ func (c *contents) see(name string, mode fs.FileMode) {
 	}
 }
 
-// skips is what of an environment's folder stays behind: the links to the interpreter
-// it was made with, which each executor makes to its own.
+// skips returns a function that excludes links to the interpreter of the environment's folder;
+// each executor creates links to its local one.
 func (c *contents) skips() func(string) bool {
 	own := c.own()
 	return func(name string) bool { return !own && isPython(filepath.ToSlash(name)) }
 }
 
-// isPython is whether a member of an environment is its interpreter.
+// isPython reports whether a member of an environment is its interpreter.
 func isPython(name string) bool {
 	dir, base := path.Split(name)
 	return (dir == "bin/" || strings.HasSuffix(dir, "/bin/")) && strings.Count(dir, "/") < 3 && strings.HasPrefix(base, "python")

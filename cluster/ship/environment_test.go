@@ -23,7 +23,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// venv makes a small virtual environment with one module in it.
+// venv creates a small virtual environment with one module.
 func venv(t testing.TB, text string) (dir, version string) {
 	t.Helper()
 	python, err := exec.LookPath("python3")
@@ -43,8 +43,8 @@ func venv(t testing.TB, text string) (dir, version string) {
 	return dir, version
 }
 
-// counting fetches from a depot and counts how often.
-func counting(d *Depot, e *clusterpb.Environment, times *atomic.Int32) func(context.Context, io.Writer) error {
+// counting returns a function that fetches from a Store and counts its calls.
+func counting(d *Store, e *clusterpb.Environment, times *atomic.Int32) func(context.Context, io.Writer) error {
 	return func(_ context.Context, w io.Writer) error {
 		times.Add(1)
 		f, err := d.Open(e.GetPacked().GetContent().GetSha256())
@@ -59,15 +59,15 @@ func counting(d *Depot, e *clusterpb.Environment, times *atomic.Int32) func(cont
 
 func quiet(string) {}
 
-// TestAVenvTravels: a folder is packed once, unpacked once for all agents of a host,
-// and has the host's interpreter as its base.
-func TestAVenvTravels(t *testing.T) {
+// TestVenv: a folder is packed once, unpacked once for all agents of a host, and has the host's
+// interpreter as its base.
+func TestVenv(t *testing.T) {
 	t.Parallel()
 	dir, version := venv(t, "here = 42")
 	cache := t.TempDir()
 	var read atomic.Int64
-	pack := func() (*Depot, *clusterpb.Environment) {
-		d := NewDepot(filepath.Join(t.TempDir(), "depot"), cache)
+	pack := func() (*Store, *clusterpb.Environment) {
+		d := NewStore(filepath.Join(t.TempDir(), "depot"), cache)
 		t.Cleanup(func() { d.Close() })
 		e, err := d.Environment(t.Context(), dir, func(n int64) { read.Add(n) })
 		if err != nil {
@@ -77,13 +77,13 @@ func TestAVenvTravels(t *testing.T) {
 	}
 	d, e := pack()
 	if e.GetPython() != version || e.GetOwn() {
-		t.Errorf("it is taken for %v", e)
+		t.Errorf("Environment returned %v", e)
 	}
 	before := read.Load()
 	if _, again := pack(); again.GetPacked().GetContent().GetSha256() != e.GetPacked().GetContent().GetSha256() || read.Load() != before {
 		t.Errorf("it was packed again: %v", again)
 	}
-	if later := NewDepot(d.dir, cache); later.Packed().GetPython() != version {
+	if later := NewStore(d.dir, cache); later.Packed().GetPython() != version {
 		t.Errorf("the next driver has %v", later.Packed())
 	} else {
 		later.Close()
@@ -98,10 +98,10 @@ func TestAVenvTravels(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			t.Cleanup(func() { held.Close() }) // as long as an agent lives
+			t.Cleanup(func() { held.Close() }) // as long as an agent uses it
 			out, err := exec.Command(held.Python, "-c", "import brought, json, sys; print(brought.here, sys.prefix != sys.base_prefix)").CombinedOutput()
 			if string(out) != "42 True\n" {
-				t.Errorf("%s says %q, %v", held.Python, out, err)
+				t.Errorf("%s prints %q, %v", held.Python, out, err)
 			}
 		})
 	}
@@ -114,20 +114,20 @@ func TestAVenvTravels(t *testing.T) {
 	}
 }
 
-// TestAnArchiveTravels: also one that lies in a folder of its archive, with the absolute
-// links that venv-pack writes.
-func TestAnArchiveTravels(t *testing.T) {
+// TestArchive also covers an environment in a top-level folder of its archive, with the
+// absolute links that venv-pack writes.
+func TestArchive(t *testing.T) {
 	t.Parallel()
 	dir, version := venv(t, "here = 43")
 	archive := filepath.Join(t.TempDir(), "packed.tar.gz")
 	if out, err := exec.Command("tar", "-czf", archive, "-C", filepath.Dir(dir), "env").CombinedOutput(); err != nil {
 		t.Skipf("missing: tar: %v: %s", err, out)
 	}
-	d := NewDepot(filepath.Join(t.TempDir(), "depot"), t.TempDir())
+	d := NewStore(filepath.Join(t.TempDir(), "depot"), t.TempDir())
 	defer d.Close()
 	e, err := d.Environment(t.Context(), archive, func(int64) {})
 	if err != nil || e.GetPython() != version || e.GetOwn() {
-		t.Fatalf("it is taken for %v, %v", e, err)
+		t.Fatalf("Environment returned %v, %v", e, err)
 	}
 	var fetched atomic.Int32
 	s := &Environments{Dir: t.TempDir(), Host: "host-a"}
@@ -137,12 +137,12 @@ func TestAnArchiveTravels(t *testing.T) {
 	}
 	defer held.Close()
 	if out, err := exec.Command(held.Python, "-c", "import brought; print(brought.here)").CombinedOutput(); string(out) != "43\n" {
-		t.Errorf("it says %q, %v", out, err)
+		t.Errorf("python prints %q, %v", out, err)
 	}
 }
 
-// TestAnEnvironmentOfItsOwnPython: as conda-pack makes them, it needs nothing of the host.
-func TestAnEnvironmentOfItsOwnPython(t *testing.T) {
+// TestOwnInterpreter: an environment of conda-pack needs no interpreter of the host.
+func TestOwnInterpreter(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "lib/python3.7/os.py"), "")
@@ -151,11 +151,11 @@ func TestAnEnvironmentOfItsOwnPython(t *testing.T) {
 	if err := os.Chmod(python, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	d := NewDepot(filepath.Join(t.TempDir(), "depot"), t.TempDir())
+	d := NewStore(filepath.Join(t.TempDir(), "depot"), t.TempDir())
 	defer d.Close()
 	e, err := d.Environment(t.Context(), dir, func(int64) {})
 	if err != nil || e.GetPython() != "3.7" || !e.GetOwn() {
-		t.Fatalf("it is taken for %v, %v", e, err)
+		t.Fatalf("Environment returned %v, %v", e, err)
 	}
 	var fetched atomic.Int32
 	s := &Environments{Dir: t.TempDir(), Host: "host-a"}
@@ -170,9 +170,9 @@ func TestAnEnvironmentOfItsOwnPython(t *testing.T) {
 	}
 }
 
-// TestAnotherPython: that an executor has not the version is said before anything is
-// fetched, naming what it has.
-func TestAnotherPython(t *testing.T) {
+// TestMissingVersion: if an executor lacks the Python version, Take fails before it fetches
+// anything and names the versions found.
+func TestMissingVersion(t *testing.T) {
 	t.Parallel()
 	e := &clusterpb.Environment{Python: "3.99", Packed: &clusterpb.Shipped{Name: "env.tgz", Content: &clusterpb.Blob{Sha256: strings.Repeat("a", 64)}}}
 	s := &Environments{Dir: t.TempDir(), Host: "host-a"}
@@ -181,16 +181,16 @@ func TestAnotherPython(t *testing.T) {
 		return nil
 	}, quiet)
 	if err == nil || !strings.Contains(err.Error(), "--venv env.tgz is for Python 3.99, which host-a does not have") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("it says %v", err)
+		t.Errorf("the error is %v", err)
 	}
 }
 
-// TestNoEnvironment: what is none is said when it is read.
+// TestNoEnvironment: Environment rejects folders and archives that are not environments.
 func TestNoEnvironment(t *testing.T) {
 	t.Parallel()
 	folder := filepath.Dir(write(t, filepath.Join(t.TempDir(), "folder", "x"), "x"))
 	archive := write(t, filepath.Join(t.TempDir(), "x.tar.gz"), "x")
-	var odd bytes.Buffer // a folder where a file's text is looked for
+	var odd bytes.Buffer // a folder with the name of a file that is read
 	w := zip.NewWriter(&odd)
 	if _, err := w.Create("pyvenv.cfg/"); err != nil {
 		t.Fatal(err)
@@ -200,18 +200,18 @@ func TestNoEnvironment(t *testing.T) {
 	}
 	zipped := write(t, filepath.Join(t.TempDir(), "x.zip"), odd.String())
 	for path, want := range map[string]string{
-		folder: "no Python environment", archive: "no gzip file", archive + "x": "no such file", zipped: "no Python environment",
+		folder: "not a Python environment", archive: "not a gzip file", archive + "x": "no such file", zipped: "not a Python environment",
 	} {
-		d := NewDepot(filepath.Join(t.TempDir(), "depot"), t.TempDir())
+		d := NewStore(filepath.Join(t.TempDir(), "depot"), t.TempDir())
 		if _, err := d.Environment(t.Context(), path, func(int64) {}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", path, err, want)
 		}
 	}
 }
 
-// TestUnusedEnvironmentsGo: the longest unused first, never one that is held; what is
-// gone comes again, and what was fetched wrong is refused.
-func TestUnusedEnvironmentsGo(t *testing.T) {
+// TestUnusedEnvironmentsAreRemoved: least recently used first, never one in use; a removed one
+// is fetched again, and a wrong content is rejected.
+func TestUnusedEnvironmentsAreRemoved(t *testing.T) {
 	t.Parallel()
 	s := &Environments{Dir: t.TempDir(), Host: "host-a", Most: 3 << 20}
 	take := func(i int) (*Environment, error) {
@@ -226,7 +226,7 @@ func TestUnusedEnvironmentsGo(t *testing.T) {
 		}
 		all = append(all, held)
 		if i > 0 {
-			held.Close() // the first is held
+			held.Close() // the first stays in use
 		}
 		old := time.Now().Add(time.Duration(i-10) * time.Hour)
 		if err := os.Chtimes(held.lock.Name(), old, old); err != nil {
@@ -240,23 +240,23 @@ func TestUnusedEnvironmentsGo(t *testing.T) {
 	defer last.Close()
 	for i, want := range []bool{true, false, false, false, true} {
 		if exists(all[i].Python) != want {
-			t.Errorf("environment %d is there: %v", i, !want)
+			t.Errorf("environment %d exists: %v", i, !want)
 		}
 	}
 	again, err := take(1)
 	if err != nil || !exists(again.Python) {
-		t.Fatalf("it does not come again: %v", err)
+		t.Fatalf("it is not fetched again: %v", err)
 	}
 	again.Close()
 	all[0].Close()
 	data := tarWith(t, map[string]string{"bin/python3.7": ""})
 	_, err = s.Take(t.Context(), ownOf(data), nil, func(_ context.Context, w io.Writer) error { _, err := w.Write(data[1:]); return err }, quiet)
-	if err == nil || !strings.Contains(err.Error(), "what was fetched is another") {
+	if err == nil || !strings.Contains(err.Error(), "the fetched content is wrong") {
 		t.Errorf("a wrong content: %v", err)
 	}
 }
 
-// tarWith is a tar of files.
+// tarWith returns a tar of files.
 func tarWith(t testing.TB, files map[string]string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -277,7 +277,7 @@ func tarWith(t testing.TB, files map[string]string) []byte {
 	return b.Bytes()
 }
 
-// ownOf is an environment that brings its interpreter.
+// ownOf returns an environment that contains its interpreter.
 func ownOf(data []byte) *clusterpb.Environment {
 	sum := sha256.Sum256(data)
 	content := &clusterpb.Blob{Sha256: hex.EncodeToString(sum[:]), Size: int64(len(data))}

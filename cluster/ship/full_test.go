@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestAFullDisk is named, with its host, and nothing of what did not fit stays.
-func TestAFullDisk(t *testing.T) {
+// TestFullDisk: the error names the full disk and its host, and no partial files stay.
+func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("missing: root, to mount a small file system")
@@ -30,7 +30,7 @@ func TestAFullDisk(t *testing.T) {
 		data := tarWith(t, map[string]string{"bin/python3.7": "", "lib/python3.7/x": strings.Repeat("x", size)})
 		_, err := s.Take(t.Context(), ownOf(data), nil, func(_ context.Context, w io.Writer) error { _, err := w.Write(data); return err }, quiet)
 		if err == nil || !strings.Contains(err.Error(), "on host-a: the disk of "+s.Dir) || !strings.Contains(err.Error(), "is full") || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s it says %v", name, err)
+			t.Errorf("%s: the error is %v", name, err)
 		}
 	}
 	if left, _ := filepath.Glob(filepath.Join(s.Dir, "*aside*")); len(left) > 0 {

@@ -14,10 +14,10 @@ import (
 	"path/filepath"
 )
 
-// pack writes a folder as a tar. Links within it stay links; a link to a file elsewhere
-// travels as that file. skip, if there is one, leaves things out. told hears what was
-// read so far, in bytes.
-func pack(ctx context.Context, dir string, w io.Writer, most int64, skip func(name string) bool, told func(int64)) error {
+// pack writes a folder as a tar file. Links within the folder are kept; a link to a file
+// elsewhere is replaced by that file. skip, which may be nil, excludes members. progress is
+// called with the number of bytes read so far.
+func pack(ctx context.Context, dir string, w io.Writer, most int64, skip func(name string) bool, progress func(int64)) error {
 	archive := tar.NewWriter(w)
 	var read int64
 	err := filepath.WalkDir(dir, func(file string, d fs.DirEntry, err error) error {
@@ -41,7 +41,7 @@ func pack(ctx context.Context, dir string, w io.Writer, most int64, skip func(na
 		if read += n; read > most {
 			return fmt.Errorf("it is larger than %d GB", most>>30)
 		}
-		told(read)
+		progress(read)
 		return err
 	})
 	return errors.Join(err, archive.Close())
@@ -60,15 +60,15 @@ func packOne(archive *tar.Writer, file, name string) (int64, error) {
 		if !staysInside(filepath.ToSlash(name), link) {
 			link = ""
 			if info, err = os.Stat(file); err != nil {
-				return 0, fmt.Errorf("the link %s leads nowhere: %w", file, err)
+				return 0, fmt.Errorf("the target of the link %s does not exist: %w", file, err)
 			}
 			if info.IsDir() {
-				return 0, fmt.Errorf("the link %s points to a folder outside: give that folder too", file)
+				return 0, fmt.Errorf("the link %s points to a folder outside: add that folder to --files", file)
 			}
 		}
 	}
 	if link == "" && !info.IsDir() && !info.Mode().IsRegular() {
-		return 0, nil // a socket, a pipe: nothing to carry
+		return 0, nil // sockets and pipes are skipped
 	}
 	h, err := tar.FileInfoHeader(info, link)
 	if err != nil {
@@ -88,13 +88,13 @@ func packOne(archive *tar.Writer, file, name string) (int64, error) {
 	defer f.Close()
 	n, err := io.CopyN(archive, f, info.Size())
 	if err != nil {
-		return n, fmt.Errorf("read %s, which changed meanwhile: %w", file, err)
+		return n, fmt.Errorf("read %s, which changed at the same time: %w", file, err)
 	}
 	return n, nil
 }
 
-// fingerprint tells cheaply whether a file or folder is as it was: by names, sizes,
-// modes and times. What Python compiles by itself does not count.
+// fingerprint returns a value that changes if names, sizes, modes or times of a file or folder
+// change. It ignores __pycache__.
 func fingerprint(ctx context.Context, top string) (string, error) {
 	sum := sha256.New()
 	err := filepath.WalkDir(top, func(file string, d fs.DirEntry, err error) error {

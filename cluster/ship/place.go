@@ -14,8 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Place puts a content under its name into a task's folder: a file is copied, an
-// archive unpacked.
+// Place copies a file, or unpacks an archive, into a task's folder under its name.
 func Place(ctx context.Context, content string, s *clusterpb.Shipped, dir string) error {
 	if err := CheckName(s.GetName()); err != nil {
 		return err
@@ -40,16 +39,15 @@ func Place(ctx context.Context, content string, s *clusterpb.Shipped, dir string
 	return errors.Join(err, to.Close())
 }
 
-// CheckName says whether something may be called so in a task's working directory.
+// CheckName returns an error unless name can be used in a task's working directory.
 func CheckName(name string) error {
 	if clean, err := inside(name); err != nil || clean == "." || clean != name {
-		return fmt.Errorf("%q is no name below the working directory", name)
+		return fmt.Errorf("%q is not a path below the working directory", name)
 	}
 	return nil
 }
 
-// CheckNames says whether things may lie beside one another: none is another's, nor
-// below another.
+// CheckNames returns an error if two names are equal, or one is below another.
 func CheckNames(names []string) error {
 	sorted := slices.Clone(names)
 	slices.SortFunc(sorted, func(a, b string) int { return strings.Compare(a+"/", b+"/") })
@@ -59,16 +57,16 @@ func CheckNames(names []string) error {
 		}
 		if i > 0 && strings.HasPrefix(name+"/", sorted[i-1]+"/") {
 			if name == sorted[i-1] {
-				return fmt.Errorf("two are called %s", name)
+				return fmt.Errorf("two files have the name %s", name)
 			}
-			return fmt.Errorf("%s would lie in %s", name, sorted[i-1])
+			return fmt.Errorf("%s would be inside %s", name, sorted[i-1])
 		}
 	}
 	return nil
 }
 
-// NameOf is what something is called where no name is given: its own, and for an archive
-// to be unpacked its own without the ending.
+// NameOf returns the default name of a file in the working directory: its base name, and for an
+// archive to unpack, the base name without its extension.
 func NameOf(path string, unpack bool) (string, error) {
 	name := filepath.Base(path)
 	if !unpack {
@@ -76,7 +74,7 @@ func NameOf(path string, unpack bool) (string, error) {
 	}
 	_, stem, ok := formOf(name)
 	if !ok {
-		return "", errors.New("#archive is for .zip, .tar, .tar.gz and .tgz")
+		return "", errors.New("#archive requires .zip, .tar, .tar.gz and .tgz")
 	}
 	return stem, nil
 }

@@ -21,36 +21,36 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
-// unpackTimeout bounds what an environment has run once it is unpacked.
+// unpackTimeout is the timeout of an environment's conda-unpack script.
 const unpackTimeout = 5 * time.Minute
 
-// Environments are those unpacked on one host for one user. Agents share the folder:
-// each environment in it has a lock, which who uses it holds together with others.
+// Environments are the unpacked environments of one host and user. Agents share the folder:
+// each environment has a lock file, which its users hold in shared mode.
 type Environments struct {
 	Dir  string
-	Host string // its name for people
-	Most int64  // how much stays of what nobody uses, in bytes; 0: CacheBytes
+	Host string // for messages
+	Most int64  // limit for unused environments in bytes; 0: CacheBytes
 }
 
-// Environment is one that is held: it stays where it is until Close.
+// Environment is an environment in use: it is not removed before Close.
 type Environment struct {
-	Python string // its interpreter
+	Python string // path of its interpreter
 	lock   *os.File
 }
 
-// Close lets the environment go.
+// Close releases the environment.
 func (e *Environment) Close() error { return e.lock.Close() }
 
-// note is what stands in an environment's lock: it is whole.
+// note is the content of an environment's lock file once it is complete.
 type note struct {
 	Bytes int64 `json:"bytes"`
 }
 
-// Take gives an environment, unpacking what fetch writes when it is not here. Where it
-// brings no interpreter, the first of candidates that is of its version is made its
-// base; there being none is told before anything is fetched. told hears, in words, what
-// takes its time.
-func (s *Environments) Take(ctx context.Context, e *clusterpb.Environment, candidates []string, fetch func(context.Context, io.Writer) error, told func(string)) (*Environment, error) {
+// Take returns an environment and unpacks what fetch writes if it is not there yet. If the
+// environment contains no interpreter, the first of candidates with its Python version becomes
+// its base; if there is none, Take fails before it fetches anything. progress is called with
+// descriptions of slow steps.
+func (s *Environments) Take(ctx context.Context, e *clusterpb.Environment, candidates []string, fetch func(context.Context, io.Writer) error, progress func(string)) (*Environment, error) {
 	base := ""
 	if !e.GetOwn() {
 		var err error
@@ -59,17 +59,17 @@ func (s *Environments) Take(ctx context.Context, e *clusterpb.Environment, candi
 				e.GetPacked().GetName(), e.GetPython(), s.Host, err)
 		}
 	}
-	taken, err := s.take(ctx, e, base, fetch, told)
+	taken, err := s.take(ctx, e, base, fetch, progress)
 	if err != nil {
 		return nil, fmt.Errorf("--venv %s on %s: %w", e.GetPacked().GetName(), s.Host, plain(err))
 	}
 	return taken, nil
 }
 
-func (s *Environments) take(ctx context.Context, e *clusterpb.Environment, base string, fetch func(context.Context, io.Writer) error, told func(string)) (*Environment, error) {
+func (s *Environments) take(ctx context.Context, e *clusterpb.Environment, base string, fetch func(context.Context, io.Writer) error, progress func(string)) (*Environment, error) {
 	digest := e.GetPacked().GetContent().GetSha256()
 	if !digestName().MatchString(digest) {
-		return nil, fmt.Errorf("%q is no SHA-256", digest)
+		return nil, fmt.Errorf("%q is not a SHA-256", digest)
 	}
 	if err := os.MkdirAll(s.Dir, 0o700); err != nil {
 		return nil, err
@@ -79,7 +79,7 @@ func (s *Environments) take(ctx context.Context, e *clusterpb.Environment, base 
 	if err != nil {
 		return nil, err
 	}
-	home, err := s.share(ctx, dir, lock, e, fetch, told)
+	home, err := s.share(ctx, dir, lock, e, fetch, progress)
 	if err == nil && base != "" {
 		err = rebase(home, base, e.GetPython())
 	}
@@ -92,20 +92,20 @@ func (s *Environments) take(ctx context.Context, e *clusterpb.Environment, base 
 	return &Environment{Python: filepath.Join(home, "bin", "python"+e.GetPython()), lock: lock}, nil
 }
 
-// share returns where the environment is, with its lock held together with others. One
-// alone makes it, while the others wait.
-func (s *Environments) share(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment, fetch func(context.Context, io.Writer) error, told func(string)) (home string, err error) {
+// share locks the environment in shared mode and returns its path. One agent creates it in
+// exclusive mode while the others wait.
+func (s *Environments) share(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment, fetch func(context.Context, io.Writer) error, progress func(string)) (home string, err error) {
 	for {
-		if lockfile.Try(lock, lockfile.Shared) == nil && whole(lock) {
+		if lockfile.Try(lock, lockfile.Shared) == nil && complete(lock) {
 			return homeOf(dir)
 		}
 		if lockfile.Try(lock, lockfile.Exclusive) == nil {
-			if err := s.complete(ctx, dir, lock, e, fetch, told); err != nil {
+			if err := s.complete(ctx, dir, lock, e, fetch, progress); err != nil {
 				return "", err
 			}
-			continue // between the two locks there is a moment without one
+			continue // the lock is not held for a moment between the two modes
 		}
-		_ = lockfile.Unlock(lock) // nobody gets it alone else
+		_ = lockfile.Unlock(lock) // otherwise no agent could lock it exclusively
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()
@@ -114,12 +114,13 @@ func (s *Environments) share(ctx context.Context, dir string, lock *os.File, e *
 	}
 }
 
-// complete makes the environment whole where it is not. The caller holds its lock alone.
-func (s *Environments) complete(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment, fetch func(context.Context, io.Writer) error, told func(string)) error {
-	if whole(lock) {
+// complete creates the environment if it is not complete. The caller holds its lock in
+// exclusive mode.
+func (s *Environments) complete(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment, fetch func(context.Context, io.Writer) error, progress func(string)) error {
+	if complete(lock) {
 		return nil
 	}
-	home, err := s.unpack(ctx, dir, lock, e, fetch, told)
+	home, err := s.unpack(ctx, dir, lock, e, fetch, progress)
 	if err != nil {
 		return err
 	}
@@ -136,9 +137,9 @@ func (s *Environments) complete(ctx context.Context, dir string, lock *os.File, 
 	return err
 }
 
-// unpack fetches an environment and gives it its place.
-func (s *Environments) unpack(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment, fetch func(context.Context, io.Writer) error, told func(string)) (home string, err error) {
-	old, _ := filepath.Glob(dir + ".aside-*") // of an agent that was killed; the pattern is well formed
+// unpack fetches an environment and unpacks it to dir.
+func (s *Environments) unpack(ctx context.Context, dir string, lock *os.File, e *clusterpb.Environment, fetch func(context.Context, io.Writer) error, progress func(string)) (home string, err error) {
+	old, _ := filepath.Glob(dir + ".aside-*") // left by a killed agent; Glob cannot fail: the pattern is valid
 	for _, path := range append(old, dir) {
 		if err := os.RemoveAll(path); err != nil {
 			return "", err
@@ -155,48 +156,48 @@ func (s *Environments) unpack(ctx context.Context, dir string, lock *os.File, e 
 	defer archive.Close()
 	content := e.GetPacked().GetContent()
 	sum := sha256.New()
-	progress := &teller{of: content.GetSize(), told: told}
-	if err := fetch(ctx, io.MultiWriter(archive, sum, progress)); err != nil {
+	counted := &progressWriter{size: content.GetSize(), report: progress}
+	if err := fetch(ctx, io.MultiWriter(archive, sum, counted)); err != nil {
 		return "", fmt.Errorf("fetch it to %s: %w", s.Dir, err)
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); got != content.GetSha256() {
-		return "", fmt.Errorf("what was fetched is another: its SHA-256 is %.12s", got)
+		return "", fmt.Errorf("the fetched content is wrong: its SHA-256 is %.12s", got)
 	}
 	if _, err := archive.Seek(0, io.SeekStart); err != nil {
 		return "", err
 	}
-	told("unpacking the environment")
-	aside := dir + ".aside-tree"
-	defer os.RemoveAll(aside)
-	if err := Unpack(ctx, archive, e.GetPacked().GetForm(), aside, isPython); err != nil {
+	progress("unpacking the environment")
+	temp := dir + ".aside-tree"
+	defer os.RemoveAll(temp)
+	if err := Unpack(ctx, archive, e.GetPacked().GetForm(), temp, isPython); err != nil {
 		return "", fmt.Errorf("unpack it in %s: %w", s.Dir, err)
 	}
-	if err := os.Rename(aside, dir); err != nil {
+	if err := os.Rename(temp, dir); err != nil {
 		return "", err
 	}
 	return homeOf(dir)
 }
 
-// teller says how much of something has come, now and then.
-type teller struct {
-	of, n int64
-	last  time.Time
-	told  func(string)
+// progressWriter reports how much has been written, at intervals.
+type progressWriter struct {
+	size, n int64
+	last    time.Time
+	report  func(string)
 }
 
-func (t *teller) Write(p []byte) (int, error) {
-	t.n += int64(len(p))
-	if time.Since(t.last) > 500*time.Millisecond || t.n == t.of {
-		t.last = time.Now()
-		t.told(fmt.Sprintf("fetching the environment, %d of %d MB", t.n>>20, (t.of+1<<20-1)>>20))
+func (w *progressWriter) Write(p []byte) (int, error) {
+	w.n += int64(len(p))
+	if time.Since(w.last) > 500*time.Millisecond || w.n == w.size {
+		w.last = time.Now()
+		w.report(fmt.Sprintf("fetching the environment, %d of %d MB", w.n>>20, (w.size+1<<20-1)>>20))
 	}
 	return len(p), nil
 }
 
-// whole is whether the environment of a lock was unpacked to its end.
-func whole(lock *os.File) bool { return noted(lock.Name()).Bytes > 0 }
+// complete reports whether the environment of a lock file was unpacked completely.
+func complete(lock *os.File) bool { return noteOf(lock.Name()).Bytes > 0 }
 
-func noted(lock string) note {
+func noteOf(lock string) note {
 	var n note
 	text, err := os.ReadFile(lock)
 	if err != nil || json.Unmarshal(text, &n) != nil {
@@ -205,7 +206,7 @@ func noted(lock string) note {
 	return n
 }
 
-// homeOf is where in a folder the environment lies: there, or in the only folder.
+// homeOf returns the folder of the environment: dir, or the only folder in it.
 func homeOf(dir string) (string, error) {
 	for _, pattern := range []string{"lib/python3.*", "*/lib/python3.*"} {
 		found, err := filepath.Glob(filepath.Join(dir, filepath.FromSlash(pattern)))
@@ -213,13 +214,13 @@ func homeOf(dir string) (string, error) {
 			return filepath.Dir(filepath.Dir(found[0])), nil
 		}
 	}
-	return "", errors.New("there is no lib/python3.N in it")
+	return "", errors.New("it contains no lib/python3.N")
 }
 
-// sweep removes environments that nobody uses, the longest unused first, down to what
-// is kept. now is the lock of the one in use.
+// sweep removes the least recently used environments down to the limit; environments in use
+// stay. now is the lock file of the current one.
 func (s *Environments) sweep(now string) {
-	locks, _ := filepath.Glob(filepath.Join(s.Dir, "*.lock")) // the pattern is well formed
+	locks, _ := filepath.Glob(filepath.Join(s.Dir, "*.lock")) // Glob cannot fail: the pattern is valid
 	most := s.Most
 	if most == 0 {
 		most = CacheBytes
@@ -227,7 +228,7 @@ func (s *Environments) sweep(now string) {
 	var all []cached
 	for _, path := range locks {
 		info, err := os.Stat(path)
-		switch bytes := noted(path).Bytes; {
+		switch bytes := noteOf(path).Bytes; {
 		case err != nil:
 		case path == now:
 			most -= bytes
@@ -240,8 +241,8 @@ func (s *Environments) sweep(now string) {
 	}
 }
 
-// remove removes an environment that nobody uses. Its lock stays: another agent may
-// have opened it.
+// remove removes an unused environment. Its lock file stays, because another agent may have
+// opened it.
 func (s *Environments) remove(lock string) {
 	f, err := os.OpenFile(lock, os.O_RDWR, 0)
 	if err != nil {
@@ -251,10 +252,10 @@ func (s *Environments) remove(lock string) {
 	if lockfile.Try(f, lockfile.Exclusive) != nil || f.Truncate(0) != nil {
 		return
 	}
-	os.RemoveAll(strings.TrimSuffix(lock, ".lock")) // what stays is not whole, and goes before it is unpacked anew
+	os.RemoveAll(strings.TrimSuffix(lock, ".lock")) // remains are not complete, and are removed before it is unpacked again
 }
 
-// rebase makes an interpreter of this host the base of an environment.
+// rebase sets the base interpreter of an environment.
 func rebase(home, base, version string) error {
 	for _, name := range []string{"python", "python3", "python" + version} {
 		file := filepath.Join(home, "bin", name)
@@ -268,8 +269,8 @@ func rebase(home, base, version string) error {
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			return err
 		}
-		aside := file + "." + rand.Text() // other agents do the same
-		if err := errors.Join(os.Symlink(target, aside), os.Rename(aside, file)); err != nil {
+		temp := file + "." + rand.Text() // other agents may do the same
+		if err := errors.Join(os.Symlink(target, temp), os.Rename(temp, file)); err != nil {
 			return err
 		}
 	}
@@ -294,7 +295,7 @@ func rebase(home, base, version string) error {
 	return atomicfile.Write(config, now.Bytes())
 }
 
-// unpackConda lets an environment of conda-pack's correct the paths in it.
+// unpackConda runs conda-unpack, if present, which corrects the paths in an environment.
 func unpackConda(ctx context.Context, home, python string) error {
 	script := filepath.Join(home, "bin", "conda-unpack")
 	if !exists(script) {
@@ -311,15 +312,15 @@ func unpackConda(ctx context.Context, home, python string) error {
 	return nil
 }
 
-// findTimeout bounds how long one interpreter may take to say its version.
+// findTimeout is the timeout for all interpreters to report their versions.
 const findTimeout = 4 * time.Second
 
-const whoAreYou = `import os, sys
+const versionScript = `import os, sys
 print("%d.%d" % sys.version_info[:2])
 print(os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable))`
 
-// findPython is the first of these interpreters that has a version, by its path; that
-// of a virtual environment is its base's.
+// findPython returns the path of the first interpreter with the version; for that of a virtual
+// environment, the path of its base.
 func findPython(ctx context.Context, version string, candidates []string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
@@ -331,20 +332,20 @@ func findPython(ctx context.Context, version string, candidates []string) (strin
 			continue
 		}
 		seen[path] = true
-		cmd := exec.CommandContext(ctx, path, "-I", "-S", "-c", whoAreYou)
+		cmd := exec.CommandContext(ctx, path, "-I", "-S", "-c", versionScript)
 		cmd.WaitDelay = time.Second
 		out, err := cmd.Output()
-		said := strings.Split(strings.TrimSpace(string(out)), "\n")
-		if err != nil || len(said) != 2 {
+		reported := strings.Split(strings.TrimSpace(string(out)), "\n")
+		if err != nil || len(reported) != 2 {
 			continue
 		}
-		if said[0] == version && filepath.IsAbs(said[1]) {
-			return said[1], nil
+		if reported[0] == version && filepath.IsAbs(reported[1]) {
+			return reported[1], nil
 		}
-		have = append(have, fmt.Sprintf("%s is %s", path, said[0]))
+		have = append(have, fmt.Sprintf("%s is %s", path, reported[0]))
 	}
 	if len(have) == 0 {
-		return "", errors.New("there is no Python at all")
+		return "", errors.New("no Python found")
 	}
 	return "", errors.New(strings.Join(have, ", "))
 }

@@ -21,7 +21,7 @@ const engineHost = "host"
 // is this machine alone is reached at loopback. The driver of a session over Spark
 // Connect may be elsewhere, and its address then says nothing.
 func (b *Backend) Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (string, error) {
-	master := r.GetEngine()[engineMaster]
+	master := masterOf(r)
 	if host := r.GetEngine()[engineHost]; host != "" {
 		if address, err := addressOf(ctx, host); err == nil && isOurs(address) {
 			return address, nil

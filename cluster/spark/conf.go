@@ -1,6 +1,7 @@
 package spark
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -85,7 +86,7 @@ func check(req cluster.Request) error {
 		switch conf := r.GetEngine()[engineConf+"spark.dynamicAllocation.enabled"]; {
 		case conf == "true":
 			return errors.New("--conf spark.dynamicAllocation.enabled=true: executors that come and go cannot hold a cluster; leave it out")
-		case r.GetEngine()[engineMaster] == "" && r.GetEngine()[engineConf+"spark.master"] == "" && !hasDefaultMaster():
+		case masterOf(r) == "" && !hasDefaultMaster():
 			return errors.New("which Spark? Give --master spark://HOST:7077, yarn, k8s://… or local[N], or make a SparkSession called spark in the notebook first")
 		}
 		return nil
@@ -107,6 +108,12 @@ func check(req cluster.Request) error {
 		}
 	}
 	return nil
+}
+
+// masterOf returns the master of a session that the driver makes: that of --conf spark.master, which
+// overrides other settings, or of --master; "" if neither is given.
+func masterOf(r *clusterpb.ReserveRequest) string {
+	return cmp.Or(r.GetEngine()[engineConf+"spark.master"], r.GetEngine()[engineMaster])
 }
 
 func hasConf(r *clusterpb.ReserveRequest) bool {

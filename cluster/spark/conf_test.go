@@ -1,6 +1,7 @@
 package spark
 
 import (
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -107,6 +108,7 @@ func TestAdvertise(t *testing.T) {
 		{map[string]string{"master": "local[2]"}, "127.0.0.1"},
 		{map[string]string{"master": "spark://127.0.0.1:7077,127.0.0.1:7078"}, "127.0.0.1"},
 		{map[string]string{"master": "k8s://https://127.0.0.1"}, "127.0.0.1"},
+		{map[string]string{"conf.spark.master": "local[2]"}, "127.0.0.1"},
 		{map[string]string{"master": "yarn", "conf.spark.driver.host": "127.0.0.1"}, "127.0.0.1"},
 		{map[string]string{"session": "spark", "host": "127.0.0.1"}, "127.0.0.1"},
 	} {
@@ -126,5 +128,27 @@ func TestAdvertise(t *testing.T) {
 	asked := map[string]string{"master": "yarn", "conf.spark.driver.host": elsewhere}
 	if _, err := (&Backend{}).Advertise(t.Context(), &clusterpb.ReserveRequest{Engine: asked}); err == nil || !strings.Contains(err.Error(), "--advertise HOST:PORTS") {
 		t.Errorf("an address that is not this machine's: %v", err)
+	}
+}
+
+// TestMasterOfConf: --conf spark.master is the session's master as --master is, and overrides it.
+func TestMasterOfConf(t *testing.T) {
+	t.Parallel()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := "spark://" + ln.Addr().String()
+	if err := ln.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, engine := range []map[string]string{{"master": closed}, {"conf.spark.master": closed}, {"master": "local[1]", "conf.spark.master": closed}} {
+		r := &clusterpb.ReserveRequest{Engine: engine}
+		if err := reachMaster(t.Context(), r); err == nil || !strings.Contains(err.Error(), closed) {
+			t.Errorf("%v: %v", engine, err)
+		}
+		if got := (&Backend{}).InitialStatus(r); !strings.Contains(got, closed) {
+			t.Errorf("%v: %s", engine, got)
+		}
 	}
 }

@@ -17,7 +17,7 @@ const masterTimeout = 4 * time.Second
 // reachMaster tells at once that no standalone master is there; Spark itself tries for
 // a minute before it says so.
 func reachMaster(ctx context.Context, r *clusterpb.ReserveRequest) error {
-	addresses, ok := strings.CutPrefix(r.GetEngine()[engineMaster], "spark://")
+	addresses, ok := strings.CutPrefix(masterOf(r), "spark://")
 	if !ok || borrowed(r) {
 		return nil
 	}

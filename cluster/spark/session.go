@@ -2,6 +2,7 @@ package spark
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -61,9 +62,12 @@ func (a *allocation) startSession() (*session, error) {
 		return nil, fmt.Errorf("open the Spark session's log: %w", err)
 	}
 	defer log.Close()
-	cmd := exec.Command(a.req.Reserve.GetPython(), "-m", "tfcluster.spark_host")
+	cmd := exec.Command(a.req.Reserve.GetPython(), "-P", "-m", "tfcluster.spark_host") // -P: no module of the notebook's folder hides one of the standard library
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(asked), log, log
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+joinPath(path, os.Getenv("PYTHONPATH")))
+	if python := cmp.Or(a.req.Reserve.GetEngine()[engineConf+"spark.pyspark.python"], a.req.Reserve.GetPython()); os.Getenv("PYSPARK_PYTHON") == "" {
+		cmd.Env = append(cmd.Env, "PYSPARK_PYTHON="+python) // PySpark reads this alone for the Python of its jobs
+	}
 	cmd.Dir = "/"
 	if wd := a.req.Reserve.GetWorkingDir(); wd != "" {
 		cmd.Dir = wd
@@ -204,7 +208,7 @@ func (a *allocation) suits() error {
 	gpus := sizeOf(a.req.Executors).gpus
 	switch {
 	case hello.Dynamic:
-		return errors.New("this session allocates executors dynamically, and Spark runs no barrier stage then: set spark.dynamicAllocation.enabled=false where the session is made")
+		return errors.New("this session allocates executors dynamically, so Spark removes those without jobs: set spark.dynamicAllocation.enabled=false explicitly where the session is made")
 	case gpus > 0 && hello.GPUs == "" && !hello.Connect && !strings.HasPrefix(hello.Master, "local"):
 		return fmt.Errorf("%d GPUs asked for, this session gives its tasks none: set spark.executor.resource.gpu.amount and spark.task.resource.gpu.amount=%d where the session is made", gpus, gpus)
 	}

@@ -30,11 +30,11 @@ func (b *Backend) FailureDetectionDelay() time.Duration { return 0 }
 
 // InitialStatus says whose session is awaited.
 func (b *Backend) InitialStatus(r *clusterpb.ReserveRequest) string {
-	switch e := r.GetEngine(); {
+	switch master := masterOf(r); {
 	case borrowed(r):
-		return "the notebook's SparkSession " + e[engineSession] + " is asked"
-	case e[engineMaster] != "":
-		return "a Spark session is being made at " + e[engineMaster]
+		return "the notebook's SparkSession " + r.GetEngine()[engineSession] + " is asked"
+	case master != "":
+		return "a Spark session is being made at " + master
 	}
 	return "a Spark session is being made"
 }

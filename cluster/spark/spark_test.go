@@ -211,14 +211,19 @@ func TestSuiteOnASession(t *testing.T) {
 	}
 }
 
-// TestOwnSession: a cluster with a session of its own, from reserve to shutdown. Spark
-// could run none of its Python workers, and needs none.
+// TestOwnSession: a cluster with a session of its own, from reserve to shutdown. Spark could start none
+// of its Python workers, and need not. A module beside the notebook that is named like one of the
+// standard library is not imported by the session's process.
 func TestOwnSession(t *testing.T) {
 	t.Parallel()
 	c := engine.Get(t)
 	h := own(t, c)
 	h.Reserve.Engine["conf.spark.pyspark.python"] = "/no/python"
-	cl := h.Start(t, "worker=2")
+	cl := h.Start(t, "worker=2", func(r *clusterpb.ReserveRequest) {
+		if err := os.WriteFile(filepath.Join(r.GetWorkingDir(), "platform.py"), []byte("raise RuntimeError('imported')\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	})
 	r := cl.Script("import os, sys\nprint('pyspark' in sys.modules, os.environ.get('OMP_NUM_THREADS'), flush=True)\n")
 	if st := r.Wait(); st.GetState() != "finished" || !strings.Contains(r.Text(), "[worker:1] False None") {
 		t.Errorf("the run is %s: %v\n%s", st.GetState(), st.GetFailure(), r.Text())

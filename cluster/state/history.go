@@ -23,8 +23,9 @@ type ClusterRecord struct {
 	Owner        string                `json:"owner"`
 	Dir          string                `json:"dir"`
 	Since        time.Time             `json:"since"`
-	Until        time.Time             `json:"until"`  // of its release; zero while it lives, or where its driver died
-	Engine       map[string]string     `json:"engine"` // which engine, of the request's words on it
+	Until        time.Time             `json:"until"`         // of its release; zero while it lives, or where its driver died
+	Why          string                `json:"why,omitempty"` // of its release; "" where a person asked for it
+	Engine       map[string]string     `json:"engine"`        // which engine, of the request's words on it
 	Applications []cluster.Application `json:"leases,omitempty"`
 	Places       json.RawMessage       `json:"places,omitempty"` // what the backend must know to read what the engine keeps
 	LastRun      int32                 `json:"last_run"`

@@ -72,30 +72,56 @@ func Dir(name string) (string, error) {
 	return filepath.Join(home, name), nil
 }
 
-// RuntimeDir is where this user's sockets are: $XDG_RUNTIME_DIR/tfcluster, else
-// /tmp/tfcluster-UID. It is ours alone: made 0700, refused when it is a link or
-// another user's.
+// A socket's path holds maxSocketPath bytes. The longest one below a cluster's socket folder is a
+// zygote's, and a folder needs minSocketFolder bytes to be told apart from others.
+const (
+	maxSocketPath   = 107
+	longestSocket   = len("/agents-12345678/zygote-0123456789abcdef.sock")
+	minSocketFolder = len("/n-01234567")
+	maxRuntimeDir   = maxSocketPath - longestSocket - minSocketFolder
+)
+
+// RuntimeDir returns the folder of this user's sockets: $XDG_RUNTIME_DIR/tfcluster, $TMPDIR/tfcluster-UID,
+// or, if those paths are too long for sockets, /tmp/tfcluster-UID. It is created with mode 0700, and
+// refused if it is a link or belongs to another user. Another state folder has another runtime folder,
+// because its clusters may have the same names.
 func RuntimeDir() (string, error) {
-	dir := filepath.Join(os.TempDir(), "tfcluster-"+strconv.Itoa(os.Getuid()))
-	if x := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(x) {
-		if fi, err := os.Stat(x); err == nil && fi.IsDir() && len(x) < 60 {
+	below := ""
+	if home := anotherBase(); home != "" {
+		sum := sha256.Sum256([]byte(home))
+		below = "home-" + hex.EncodeToString(sum[:4])
+	}
+	own := "tfcluster-" + strconv.Itoa(os.Getuid())
+	dir := filepath.Join(os.TempDir(), own)
+	if x := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(x) && len(filepath.Join(x, "tfcluster", below)) <= maxRuntimeDir {
+		if fi, err := os.Stat(x); err == nil && fi.IsDir() {
 			dir = filepath.Join(x, "tfcluster")
 		}
 	}
-	if len(dir) > 60 { // a socket's path holds 107 bytes in all
-		dir = "/tmp/tfcluster-" + strconv.Itoa(os.Getuid())
+	if len(filepath.Join(dir, below)) > maxRuntimeDir {
+		dir = filepath.Join("/tmp", own)
 	}
-	if err := privateDir(dir); err != nil {
+	if err := privateDir(dir); err != nil || below == "" {
+		return dir, err
+	}
+	dir = filepath.Join(dir, below)
+	return dir, privateDir(dir)
+}
+
+// SocketDir returns the folder of a cluster's sockets below RuntimeDir. Its name is the cluster's, or, if
+// that is too long for sockets, the beginning of it and a digest. It is not created.
+func SocketDir(name string) (string, error) {
+	runtime, err := RuntimeDir()
+	if err != nil {
 		return "", err
 	}
-	home := anotherBase()
-	if home == "" {
-		return dir, nil
+	room := maxSocketPath - longestSocket - len(runtime) - len("/")
+	if len(name) > room {
+		sum := sha256.Sum256([]byte(name))
+		digest := "-" + hex.EncodeToString(sum[:4])
+		name = name[:room-len(digest)] + digest
 	}
-	// Clusters of another state folder may have the same names.
-	sum := sha256.Sum256([]byte(home))
-	dir = filepath.Join(dir, "home-"+hex.EncodeToString(sum[:4]))
-	return dir, privateDir(dir)
+	return filepath.Join(runtime, name), nil
 }
 
 // privateDir makes a folder of this user's alone, or checks that it is one.
@@ -119,12 +145,12 @@ func privateDir(dir string) error {
 	return nil
 }
 
-// HostSocket is where the process that holds an engine's session for a cluster, such
-// as the notebook with its SparkSession, dials the cluster's driver.
+// HostSocket returns the path at which the process that holds an engine's session for a cluster, such as
+// the notebook with its SparkSession, dials the driver of the cluster.
 func HostSocket(name string) (string, error) {
-	base, err := RuntimeDir()
+	dir, err := SocketDir(name)
 	if err != nil {
 		return "", err
 	}
-	return filepath.Join(base, name, "host.sock"), nil
+	return filepath.Join(dir, "host.sock"), nil
 }

@@ -2,6 +2,8 @@ package state
 
 import (
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -27,4 +29,48 @@ func TestRuntimeDirOfAnotherHome(t *testing.T) {
 		t.Cleanup(func() { _ = os.Remove(dir) })
 		seen[dir] = at.name + "=" + at.value
 	}
+}
+
+// TestSocketDir: every cluster name has a folder for its sockets, however long the path of the temporary
+// folder is, and two names never share one.
+func TestSocketDir(t *testing.T) {
+	for _, name := range []string{"XDG_RUNTIME_DIR", "TFCLUSTER_HOME", "XDG_STATE_HOME"} {
+		t.Setenv(name, "")
+	}
+	names := []string{"a", "local-1", strings.Repeat("n", 20), strings.Repeat("n", 63), strings.Repeat("n", 62) + "m"}
+	for _, home := range []string{"", t.TempDir()} {
+		t.Setenv("TFCLUSTER_HOME", home)
+		for length := 5; length < 100; length++ {
+			t.Setenv("TMPDIR", tempDirOf(t, length))
+			seen := map[string]bool{}
+			for _, name := range names {
+				dir, err := SocketDir(name)
+				if err != nil {
+					t.Fatalf("TMPDIR of %d bytes, %s: %v", length, name, err)
+				}
+				if len(dir)+longestSocket > maxSocketPath || seen[dir] {
+					t.Errorf("TMPDIR of %d bytes, %s: %s", length, name, dir)
+				}
+				seen[dir] = true
+			}
+		}
+	}
+}
+
+// tempDirOf makes a folder whose path has a number of bytes.
+func tempDirOf(t *testing.T, length int) string {
+	t.Helper()
+	root, err := os.MkdirTemp("/tmp", "") // t.TempDir's path is too long
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	dir := root
+	if missing := length - len(dir) - len("/"); missing > 0 {
+		dir = filepath.Join(dir, strings.Repeat("d", missing))
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
 }

@@ -1,9 +1,15 @@
 package state
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Process identifies a process beyond its pid, which the system re-uses: by the
@@ -27,6 +33,39 @@ func (p Process) Alive() bool {
 	return p.PID > 0 && p.Boot == bootID() && p.Start != 0 && startTime(p.PID) == p.Start
 }
 
+// Stopped returns whether that very process is stopped by a signal or a debugger.
+func (p Process) Stopped() bool {
+	state, start := statOf(p.PID)
+	return p.Alive() && start == p.Start && (state == "T" || state == "t")
+}
+
+// Kill ends that very process by SIGKILL and waits until it is gone, or ctx ends. One that is
+// gone is no error.
+func (p Process) Kill(ctx context.Context) error {
+	if !p.Alive() {
+		return nil
+	}
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if err != nil {
+		return fmt.Errorf("end process %d: %w", p.PID, err)
+	}
+	defer unix.Close(fd)
+	if !p.Alive() { // the number was another process's when it was opened
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("end process %d: %w", p.PID, err)
+	}
+	for p.Alive() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("process %d was killed and is not gone: %w", p.PID, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
 func bootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -37,21 +76,31 @@ func bootID() string {
 
 // startTime is 0 for a process that is gone or a zombie.
 func startTime(pid int) uint64 {
+	state, start := statOf(pid)
+	if state == "Z" || state == "X" {
+		return 0
+	}
+	return start
+}
+
+// statOf returns a process's state letter and the moment it was started; zero values for one
+// that is gone.
+func statOf(pid int) (state string, start uint64) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
-		return 0
+		return "", 0
 	}
 	i := strings.LastIndexByte(string(b), ')')
 	if i < 0 {
-		return 0
+		return "", 0
 	}
 	f := strings.Fields(string(b[i+1:]))
-	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
-		return 0
+	if len(f) < 20 {
+		return "", 0
 	}
-	n, err := strconv.ParseUint(f[19], 10, 64)
+	start, err = strconv.ParseUint(f[19], 10, 64)
 	if err != nil {
-		return 0
+		return "", 0
 	}
-	return n
+	return f[0], start
 }

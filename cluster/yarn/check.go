@@ -80,6 +80,9 @@ func checkLabels(ctx context.Context, client *protocol.Client, req cluster.Reque
 	for _, l := range known {
 		labels[l.GetName()], names = true, append(names, l.GetName())
 	}
+	if label := req.Reserve.GetEngine()[masterLabelKey]; !labels[label] {
+		return fmt.Errorf("--am-node-label %s: YARN does not know this label: it knows %s", label, strings.Join(append(names, "no other"), ", "))
+	}
 	for _, e := range req.Executors {
 		if !labels[e.Each.GetNodeLabel()] {
 			return fmt.Errorf("%s is to run on nodes labelled %q, which YARN does not know: it knows %s",

@@ -44,9 +44,16 @@ var masterProperties = []string{
 // Resources and retries of a managed ApplicationMaster.
 const (
 	masterMemory      = 1024        // MiB
-	masterLimit       = "768"       // GOMEMLIMIT in MiB
 	masterFailure     = 10 * 60_000 // milliseconds after which a failure no longer counts
+	minMasterMemory   = 256         // MiB
 	tensorboardMemory = 1024        // more MiB for TensorBoard and the TensorFlow that it imports
+)
+
+// The engine options for the container of a managed ApplicationMaster.
+const (
+	masterMemoryKey = "am-memory" // bytes
+	masterCPUsKey   = "am-cpus"
+	masterLabelKey  = "am-node-label"
 )
 
 // tensorboardKey is the engine option that puts TensorBoard on the page of a managed ApplicationMaster.
@@ -62,7 +69,7 @@ func (b *Backend) Submit(ctx context.Context, req cluster.Request, input []byte)
 		return nil, err
 	}
 	app, _, err := submit(ctx, s, req, func(c *yarnpb.ApplicationSubmissionContext, app application, program cachedFile) error {
-		return describeMaster(c, masterInput{Driver: input, Conf: s.Conf.Some(masterProperties...), User: s.User, Program: program, Near: app.near}, req.Reserve.GetEngine()[tensorboardKey] != "")
+		return describeMaster(c, masterInput{Driver: input, Conf: s.Conf.WithPrefix(masterProperties...), User: s.User, Program: program, Near: app.near}, req.Reserve.GetEngine())
 	})
 	if err != nil {
 		return nil, err
@@ -105,9 +112,9 @@ func (h *remoteDriver) sweep(ctx context.Context) error {
 	return nil
 }
 
-// describeMaster adds the ApplicationMaster's container to a submission context, with memory for a
-// TensorBoard beside it if board is set.
-func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, board bool) error {
+// describeMaster adds the ApplicationMaster's container to a submission context, with the size and the node
+// label in the engine options, and with memory for TensorBoard if that is requested.
+func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, engine map[string]string) error {
 	secret, err := json.Marshal(in)
 	if err != nil {
 		return fmt.Errorf("encode the ApplicationMaster's input: %w", err)
@@ -119,18 +126,52 @@ func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, boar
 	c.UnmanagedAm = new(false)
 	// An attempt that fails now and then is always restarted; one that fails at once is not.
 	c.MaxAppAttempts, c.AttemptFailuresValidityInterval = new(int32(4)), new(int64(masterFailure))
-	c.Resource = protocol.MemoryAndCores(masterMemory, 1, nil)
-	if board {
-		c.Resource = protocol.MemoryAndCores(masterMemory+tensorboardMemory, 1, nil)
+	memory, vcores, err := masterSize(engine)
+	if err != nil {
+		return err
+	}
+	heap := memory / 4 * 3 // above this size Go's heap is collected more often
+	if engine[tensorboardKey] != "" {
+		memory += tensorboardMemory
+	}
+	c.Resource = protocol.MemoryAndCores(memory, vcores, nil)
+	if label := engine[masterLabelKey]; label != "" { // the submission's own label would apply to every container
+		c.AmContainerResourceRequest = []*yarnpb.ResourceRequest{{
+			Priority: &yarnpb.Priority{Priority: new(int32(0))}, ResourceName: new("*"), Capability: c.Resource, NumContainers: new(int32(1)),
+			RelaxLocality: new(true), NodeLabelExpression: &label,
+		}}
 	}
 	secrets := &credentials.File{Secrets: map[string][]byte{masterSecret: secret}}
 	c.AmContainerSpec = &yarnpb.ContainerLaunchContext{
 		LocalResources: []*yarnpb.StringLocalResourceMap{{Key: new("tfcluster"), Value: resource}},
 		Tokens:         secrets.Encode(),
-		Environment:    []*yarnpb.StringStringMap{{Key: new("GOMEMLIMIT"), Value: new(masterLimit + "MiB")}},
+		Environment:    []*yarnpb.StringStringMap{{Key: new("GOMEMLIMIT"), Value: new(strconv.FormatInt(heap, 10) + "MiB")}},
 		Command:        []string{"echo " + containerlogs.DriverMark + "; exec ./tfcluster appmaster 1><LOG_DIR>/stdout 2><LOG_DIR>/stderr"},
 	}
 	return nil
+}
+
+// masterSize returns the memory, in MiB, and the vcores of a managed ApplicationMaster.
+func masterSize(engine map[string]string) (memory int64, vcores int32, err error) {
+	memory, vcores = masterMemory, 1
+	if v := engine[masterMemoryKey]; v != "" {
+		bytes, err := strconv.ParseInt(v, 10, 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("--am-memory %s: %w", v, err)
+		}
+		memory = (bytes + 1<<20 - 1) >> 20
+		if memory < minMasterMemory {
+			return 0, 0, fmt.Errorf("--am-memory: the ApplicationMaster needs %d MiB at least", minMasterMemory)
+		}
+	}
+	if v := engine[masterCPUsKey]; v != "" {
+		n, err := strconv.ParseInt(v, 10, 32)
+		if err != nil {
+			return 0, 0, fmt.Errorf("--am-cpus %s: %w", v, err)
+		}
+		vcores = max(1, int32(n))
+	}
+	return memory, vcores, nil
 }
 
 // Upload stores an artifact in the cache on HDFS.

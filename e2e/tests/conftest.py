@@ -58,6 +58,7 @@ class Cell:
     def __init__(self) -> None:
         self.text = ""
         self.stderr = ""
+        self.streams: list[tuple[str, str]] = []
         self.plain: list[str] = []
         self.result = ""
         self.error = ""
@@ -70,6 +71,7 @@ class Cell:
         kind, content = message["msg_type"], message["content"]
         if kind == "stream":
             self.text += content["text"]
+            self.streams.append((content["name"], content["text"]))
             if content["name"] == "stderr":
                 self.stderr += content["text"]
         elif kind in ("display_data", "update_display_data"):

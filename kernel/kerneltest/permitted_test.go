@@ -12,6 +12,16 @@ var permitted = []struct {
 	level     func(ours, plain *answers)
 }{
 	{
+		"status beside",
+		"completion and inspection of a magic's line do not wait for cells, so the statuses of several requests under one id may mix; as many end",
+		func(ours, plain *answers) {
+			ends := func(a *answers) int { return strings.Count(strings.Join(a.status, " "), "idle") }
+			if n := ends(plain); n > 1 && ends(ours) == n {
+				ours.status, plain.status = nil, nil
+			}
+		},
+	},
+	{
 		"busy repeated",
 		"a client takes the last status for the kernel's: a request that ends beside a running cell is followed by that cell's busy",
 		func(ours, plain *answers) {
@@ -46,16 +56,6 @@ var permitted = []struct {
 			for _, a := range []*answers{ours, plain} {
 				slices.Sort(a.replies)
 				slices.Sort(a.said)
-			}
-		},
-	},
-	{
-		"status beside",
-		"for the same reason the statuses of several requests under one id may mix; as many end",
-		func(ours, plain *answers) {
-			ends := func(a *answers) int { return strings.Count(strings.Join(a.status, " "), "idle") }
-			if n := ends(plain); n > 1 && ends(ours) == n {
-				ours.status, plain.status = nil, nil
 			}
 		},
 	},

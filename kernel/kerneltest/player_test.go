@@ -39,7 +39,8 @@ type player struct {
 	base     int             // the count before it
 	said     map[string]*answers
 	sent     map[int][][]byte
-	executes map[string]int // how many were sent under an id
+	executes map[string]int            // how many were sent under an id
+	beside   map[string]map[string]int // replies to completion and inspection that are due, by id and type
 
 	interrupts int // sent in the sequence
 }
@@ -56,6 +57,7 @@ func (p *player) play(s sequence, n int) error {
 	p.prefix = fmt.Sprintf("%d-%d-", s.seed, n)
 	p.interrupts = 0
 	p.said, p.sent, p.executes = map[string]*answers{}, map[int][][]byte{}, map[string]int{}
+	p.beside = map[string]map[string]int{}
 	if err := p.settle(); err != nil {
 		return fmt.Errorf("before the first step: %w", err)
 	}
@@ -76,6 +78,12 @@ func (p *player) step(s step) error {
 		p.sent[s.id] = frames
 		if s.msgType == "execute_request" {
 			p.executes[id]++
+		}
+		if kind, ok := strings.CutSuffix(s.msgType, "_request"); ok && (kind == "complete" || kind == "inspect") {
+			if p.beside[id] == nil {
+				p.beside[id] = map[string]int{}
+			}
+			p.beside[id][kind+"_reply"]++
 		}
 		if s.act == onControl {
 			p.f.SendRawControl(frames)
@@ -141,9 +149,29 @@ func (p *player) settle() error {
 			if len(p.sent) == 0 {
 				p.base += count // relative to the base so far
 			}
+			p.awaitBeside()
 			return err
 		}
 	}
+}
+
+// awaitBeside waits for the replies to completion and inspection, which the Interceptor answers beside the
+// cells: an interrupt that follows must not meet one of them here and none in ipykernel.
+func (p *player) awaitBeside() {
+	missing := func() bool {
+		for id, kinds := range p.beside {
+			for kind, n := range kinds {
+				if p.of(id).count(kind) < n {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	for end := time.Now().Add(late); missing() && time.Now().Before(end); {
+		p.next(10 * time.Millisecond)
+	}
+	clear(p.beside) // what is missing now was lost by an interrupt
 }
 
 func (p *player) of(id string) *answers {

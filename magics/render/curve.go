@@ -33,6 +33,18 @@ func FiniteValues(values []float64) []float64 {
 	return out
 }
 
+// Points are the finite values of a series and their steps.
+func Points(s *clusterpb.Series) (steps []int64, values []float64) {
+	n := min(len(s.GetSteps()), len(s.GetValues()))
+	steps, values = make([]int64, 0, n), make([]float64, 0, n)
+	for i, v := range s.GetValues()[:n] {
+		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+			steps, values = append(steps, s.GetSteps()[i]), append(values, v)
+		}
+	}
+	return steps, values
+}
+
 // MetricNames orders metrics: loss first, then accuracy, then by name, val_ ones
 // after their own.
 func MetricNames(metrics map[string]float64) []string {
@@ -148,15 +160,13 @@ func SortSeries(series []*clusterpb.Series) []*clusterpb.Series {
 
 func curve(s *clusterpb.Series, colour string) string {
 	const wide, high, room = 220.0, 56.0, 3.0
-	n := min(len(s.GetSteps()), len(s.GetValues()))
-	var xs, ys []float64
-	for i := range n {
-		if v := s.GetValues()[i]; !math.IsNaN(v) && !math.IsInf(v, 0) {
-			xs, ys = append(xs, float64(s.GetSteps()[i])), append(ys, v)
-		}
-	}
-	if len(xs) < 2 {
+	steps, ys := Points(s)
+	if len(ys) < 2 {
 		return ""
+	}
+	xs := make([]float64, len(steps))
+	for i, step := range steps {
+		xs[i] = float64(step)
 	}
 	x0, x1, y0, y1 := slices.Min(xs), slices.Max(xs), slices.Min(ys), slices.Max(ys)
 	var points strings.Builder

@@ -3,8 +3,10 @@ package render
 import (
 	"fmt"
 	"strings"
+	"unicode/utf16"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/harmless"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
 )
 
@@ -17,15 +19,40 @@ type Printer struct {
 	// from are the options with which logs shows these lines: of which cluster, of which run.
 	from string
 
-	stderr bool
+	oneStream bool // all lines go to standard output
+	cell      bool // harmless lines too
+	raw       bool // harmless lines are not dimmed
+
+	stderr bool // of text
 	text   strings.Builder
-	bar    string // task whose progress bar stands without an end
+	bar    *clusterpb.Line // the progress bar's frame that was shown last and is not overwritten
+	barErr bool            // drawn is on standard error
+	drawn  string          // what stands on the last line of bar's stream: bar's text, "" where it was wiped
 }
 
 // NewPrinter makes a printer that cuts lines at limit bytes, as JSON has them; 0 is no limit. say
 // writes a command as the user types it.
 func NewPrinter(out Writer, say func(string) string, limit int) *Printer {
 	return &Printer{out: out, say: say, short: logstore.Shortener{Limit: limit}}
+}
+
+// OneStream makes the printer write all lines to standard output.
+func (p *Printer) OneStream() *Printer {
+	p.oneStream = true
+	return p
+}
+
+// Cell makes the printer write harmless lines to standard output, as a notebook's front end shows
+// standard error in red.
+func (p *Printer) Cell() *Printer {
+	p.cell = true
+	return p
+}
+
+// Raw makes the printer show harmless lines like others.
+func (p *Printer) Raw() *Printer {
+	p.raw = true
+	return p
 }
 
 // Shows sets whose lines follow, for the hints that name the command which shows all of them.
@@ -95,67 +122,102 @@ func (p *Printer) WithGaps(lines []*clusterpb.Line, gaps []logstore.Gap) {
 }
 
 // Gap says which lines are missing.
-func (p *Printer) Gap(text string) {
-	p.endBar()
-	p.Put(false, "… "+text+"\n")
+func (p *Printer) Gap(text string) { p.Put(false, "… "+text+"\n") }
+
+// line writes one line under its task's name. A progress bar's frame is overwritten by what
+// comes next, and drawn again behind it unless that was of the same stream of its task.
+func (p *Printer) line(l *clusterpb.Line) {
+	if b := p.bar; b != nil && (l.GetCarriage() || b.GetTask() == l.GetTask() && b.GetStream() == l.GetStream()) {
+		p.bar = nil
+	}
+	if l.GetCarriage() {
+		p.bar = l
+		return
+	}
+	stderr, text := p.toStderr(l), p.textOf(l)
+	if l.GetStream() == clusterpb.Line_STDERR && !p.raw && harmless.Line(l.GetText()) {
+		stderr, text = stderr && !p.cell, dim+text+undim
+	}
+	p.Put(stderr, text+"\n")
 }
 
-// line writes one line under its task's name. A progress bar's frame is
-// overwritten by the same task's next line, and ended before another's.
-func (p *Printer) line(l *clusterpb.Line) {
-	stderr := l.GetStream() == clusterpb.Line_STDERR
-	if p.bar != "" && p.bar != l.GetTask() {
-		p.endBar()
-	}
+// dim is grey in dark and light themes; JupyterLab ignores SGR 2, which is made for this.
+const dim, undim = "\x1b[38;5;244m", "\x1b[0m"
+
+func (p *Printer) toStderr(l *clusterpb.Line) bool {
+	return l.GetStream() == clusterpb.Line_STDERR && !p.oneStream
+}
+
+// textOf is a line as it is shown, without its end.
+func (p *Printer) textOf(l *clusterpb.Line) string {
 	text := "[" + l.GetTask() + "] " + strings.TrimRight(l.GetText(), "\r\n")
 	if n := l.GetLeftOut(); n > 0 { // a shell's logs shows it whole, a cell's does not
 		text += fmt.Sprintf("… %s more: tfcluster logs%s --task %s", BytesText(uint64(n)), p.from, firstTask(l.GetTask()))
 	}
-	if l.GetCarriage() {
-		p.Put(stderr, text+"\r")
-		p.bar = l.GetTask()
-		return
-	}
-	p.Put(stderr, text+"\n")
-	p.bar = ""
+	return text
 }
 
 // Heading says whose lines follow; "" is none.
 func (p *Printer) Heading(text string) {
 	if text != "" {
-		p.endBar()
 		p.Put(false, "── "+text+"\n")
 	}
 }
 
 // Note writes a note on a line of its own.
 func (p *Printer) Note(n *clusterpb.Note) {
-	p.endBar()
 	p.Put(true, NoteText(n)+"\n")
 	p.Flush()
 }
 
-func (p *Printer) endBar() {
-	if p.bar != "" {
-		p.Put(p.stderr, "\n")
-		p.bar = ""
+// wipe overwrites the bar that stands there with the first line of text, or with blanks where
+// text is for the other stream. Front ends overwrite it character by character, colours counted.
+func (p *Printer) wipe(stderr bool, text string) string {
+	drawn := len(utf16.Encode([]rune(p.drawn)))
+	p.drawn = ""
+	if stderr != p.barErr {
+		p.write(p.barErr, strings.Repeat(" ", drawn)+"\r")
+		return text
 	}
+	end := strings.IndexAny(text, "\r\n")
+	if end < 0 {
+		end = len(text)
+	}
+	return text[:end] + strings.Repeat(" ", max(0, drawn-len(utf16.Encode([]rune(text[:end]))))) + text[end:]
 }
 
 // Put adds text, first sending what stands there for the other stream.
 func (p *Printer) Put(stderr bool, text string) {
+	if p.drawn != "" {
+		text = p.wipe(stderr, text)
+	}
+	p.write(stderr, text)
+}
+
+func (p *Printer) write(stderr bool, text string) {
 	if stderr != p.stderr {
-		p.Flush()
+		p.send()
 		p.stderr = stderr
 	}
 	p.text.WriteString(text)
 	if p.text.Len() > 1<<16 {
-		p.Flush()
+		p.send()
 	}
 }
 
-// Flush writes what is gathered.
+// Flush writes what is gathered, with the progress bar behind it.
 func (p *Printer) Flush() {
+	if p.bar != nil {
+		if text := p.textOf(p.bar); text != p.drawn {
+			stderr := p.toStderr(p.bar)
+			p.Put(stderr, text+"\r")
+			p.barErr, p.drawn = stderr, text
+		}
+	}
+	p.send()
+}
+
+func (p *Printer) send() {
 	if p.text.Len() == 0 {
 		return
 	}
@@ -167,8 +229,12 @@ func (p *Printer) Flush() {
 	p.text.Reset()
 }
 
-// Close ends a progress bar and writes what is gathered.
+// Close writes what is gathered and ends the line of a progress bar.
 func (p *Printer) Close() {
-	p.endBar()
 	p.Flush()
+	if p.drawn != "" {
+		p.write(p.barErr, "\n")
+		p.bar, p.drawn = nil, ""
+		p.send()
+	}
 }

@@ -111,7 +111,7 @@ func Reserved(st *clusterpb.ClusterStatus, seconds float64) Bundle {
 
 // ClusterView is the answer of status.
 func ClusterView(st *clusterpb.ClusterStatus, say func(string) string) Bundle {
-	title := fmt.Sprintf("cluster %s on %s: %s, %s", st.GetName(), st.GetBackend(), cluster.Describe(st.GetRoles()), st.GetState())
+	title := fmt.Sprintf("cluster %s on %s: %s, %s", st.GetName(), st.GetBackend(), cluster.Describe(st.GetRoles()), stateWords(st))
 	var facts []string
 	if st.GetSinceUnix() > 0 {
 		facts = append(facts, "since "+time.Unix(st.GetSinceUnix(), 0).Format("2006-01-02 15:04"))
@@ -132,8 +132,9 @@ func ClusterView(st *clusterpb.ClusterStatus, say func(string) string) Bundle {
 		HTML: "<div><b>" + Escape(title) + `</b></div><div style="opacity:.65">` + Escape(strings.Join(facts, " · ")) + "<br>results: " + Escape(st.GetDir()) + "</div>" + b.HTML,
 	}
 	for _, n := range st.GetNotes() {
-		out.Text += NoteText(n) + "\n"
-		out.HTML += "<div>" + Escape(NoteText(n)) + "</div>"
+		line := noteLine(n)
+		out.Text += line + "\n"
+		out.HTML += "<div>" + Escape(line) + "</div>"
 	}
 	if st.GetRun() == nil {
 		line := "no run yet: " + say("start main_fun")
@@ -148,6 +149,35 @@ func ClusterView(st *clusterpb.ClusterStatus, say func(string) string) Bundle {
 	out.Text += r.Text
 	out.HTML += r.HTML
 	return out
+}
+
+// stateWords is a cluster's state, with the number of executors that are ready where some are not.
+func stateWords(st *clusterpb.ClusterStatus) string {
+	ready, all := 0, len(st.GetExecutors())
+	for _, x := range st.GetExecutors() {
+		if x.GetState() == "ready" {
+			ready++
+		}
+	}
+	switch {
+	case ready == all:
+		return st.GetState()
+	case st.GetState() == "ready":
+		return fmt.Sprintf("%d of %d ready", ready, all)
+	}
+	return fmt.Sprintf("%s, %d of %d ready", st.GetState(), ready, all)
+}
+
+// noteLine is a note of the past in one line, with its time and run.
+func noteLine(n *clusterpb.Note) string {
+	var at string
+	if ns := n.GetUnixNano(); ns > 0 {
+		at = time.Unix(0, ns).Format(time.TimeOnly) + " "
+	}
+	if n.GetRun() > 0 {
+		at += fmt.Sprintf("run %d ", n.GetRun())
+	}
+	return at + NoteText(n)
 }
 
 // NoteText is a note in one line.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
 )
@@ -42,9 +43,44 @@ func runTone(state string) Tone {
 	}
 }
 
+// pace is how far the tasks are that train and report their steps: the run is as far as the
+// slowest of those that still run.
+type pace struct {
+	slowest, fastest int64
+	last             string // the slowest task; "" where it is not behind
+	slack            int64  // how many steps a task may be behind by the time its reports take
+}
+
+func paceOf(st *clusterpb.RunStatus) pace {
+	at := st.GetProgress().GetStep()
+	p := pace{slowest: at, fastest: at, slack: max(2, int64(st.GetStepsPerSecond()))}
+	for _, x := range st.GetTasks() {
+		if !steps(x) {
+			continue
+		}
+		p.fastest = max(p.fastest, x.GetStep())
+		if Active(st) && !Over(x.GetState()) && (x.GetStep() < p.slowest || x.GetStep() == p.slowest && p.last == "") {
+			p.slowest, p.last = x.GetStep(), x.GetTask()
+		}
+	}
+	if !p.behind(p.slowest) {
+		p.slowest, p.last = at, ""
+	}
+	return p
+}
+
+// steps returns whether a task is one of those whose steps are the run's.
+func steps(x *clusterpb.TaskStatus) bool {
+	t, err := cluster.ParseTask(x.GetTask())
+	return err == nil && (t.Role == cluster.Chief || t.Role == cluster.Worker) && x.GetStep() > 0
+}
+
+// behind returns whether a task at that step is a straggler.
+func (p pace) behind(step int64) bool { return p.fastest-step >= p.slack }
+
 // done is how much of the run is over, from 0 to 1, or -1 where it is not known.
-func done(p *clusterpb.Report) float64 {
-	total, at := float64(p.GetTotalSteps()), float64(p.GetStep())
+func done(p *clusterpb.Report, step int64) float64 {
+	total, at := float64(p.GetTotalSteps()), float64(step)
 	if total > 0 {
 		return math.Min(1, at/total)
 	}
@@ -54,7 +90,8 @@ func done(p *clusterpb.Report) float64 {
 	return -1
 }
 
-// progressText is "step 120 of 600 · epoch 2 of 10 · 31.4 steps/s · 00:00:15 left".
+// progressText is "step 120 of 600 · epoch 2 of 10 · 31.4 steps/s · 00:00:15 left". The step is
+// the slowest task's.
 func progressText(st *clusterpb.RunStatus) string {
 	p := st.GetProgress()
 	if p == nil {
@@ -69,11 +106,18 @@ func progressText(st *clusterpb.RunStatus) string {
 			parts = append(parts, noun+" "+Thousands(at))
 		}
 	}
-	of("step", p.GetStep(), p.GetTotalSteps())
+	pace := paceOf(st)
+	of("step", pace.slowest, p.GetTotalSteps())
+	if pace.last != "" {
+		parts = append(parts, fmt.Sprintf("%s is %s behind", pace.last, Plural(pace.fastest-pace.slowest, "step")))
+	}
 	of("epoch", p.GetEpoch(), p.GetTotalEpochs())
 	if r := st.GetStepsPerSecond(); r > 0 {
 		parts = append(parts, Number(r)+" steps/s")
-		if left := p.GetTotalSteps() - p.GetStep(); left > 0 && st.GetState() == "running" {
+		if pace.last != "" && st.GetSeconds() > 0 {
+			r = min(r, float64(pace.slowest)/st.GetSeconds()) // the rate is the chief's or worker 0's
+		}
+		if left := p.GetTotalSteps() - pace.slowest; left > 0 && st.GetState() == "running" {
 			parts = append(parts, Clock(float64(left)/r)+" left")
 		}
 	}
@@ -93,8 +137,12 @@ func bar(share float64) (text, html string) {
 func RunView(st *clusterpb.RunStatus) Bundle {
 	title := RunTitle(st)
 	b := Bundle{Text: title + "\n", HTML: `<div><b style="` + runTone(st.GetState()).Style() + `">` + Escape(title) + "</b></div>"}
+	if w := st.GetWaiting(); w != "" {
+		b.Text += "waits for " + w + "\n"
+		b.HTML += `<div style="` + ToneBusy.Style() + `">waits for ` + Escape(w) + "</div>"
+	}
 	p := st.GetProgress()
-	if share := done(p); share >= 0 {
+	if share := done(p, paceOf(st).slowest); share >= 0 {
 		if st.GetState() == "finished" {
 			share = 1
 		}
@@ -132,7 +180,7 @@ func RunView(st *clusterpb.RunStatus) Bundle {
 // that did not end well.
 func TaskRows(st *clusterpb.RunStatus, all bool) Table {
 	t := Table{Head: []string{"task", "state", "host", "step", "memory", "cpu", "restarts", "why"}, Right: []int{3, 4, 5, 6}}
-	ended := !Active(st)
+	ended, pace := !Active(st), paceOf(st)
 	const most = 24
 	hidden := 0
 	for _, x := range st.GetTasks() {
@@ -140,11 +188,17 @@ func TaskRows(st *clusterpb.RunStatus, all bool) Table {
 		if ended && !all && (!bad || st.GetState() == "stopped") {
 			continue
 		}
-		if len(t.Rows) >= most && !bad {
+		straggles := !ended && !Over(x.GetState()) && steps(x) && pace.behind(x.GetStep())
+		if len(t.Rows) >= most && !bad && !straggles {
 			hidden++
 			continue
 		}
-		t.Rows = append(t.Rows, taskRow(x, bad))
+		row := taskRow(x, bad)
+		if straggles {
+			row[3].Text += " (" + Thousands(pace.fastest-x.GetStep()) + " behind)"
+			row[3].Tone = ToneBusy
+		}
+		t.Rows = append(t.Rows, row)
 	}
 	if hidden > 0 {
 		t.Rows = append(t.Rows, Row("…", fmt.Sprintf("%d more", hidden), "", "", "", "", "", ""))
@@ -182,7 +236,7 @@ func taskRow(x *clusterpb.TaskStatus, bad bool) []Cell {
 		step = Thousands(x.GetStep())
 	}
 	if x.GetRssBytes() > 0 && !Over(x.GetState()) {
-		memory, cpu = BytesText(x.GetRssBytes()), Clock(x.GetCpuSeconds())
+		memory, cpu = BytesText(x.GetRssBytes()), fmt.Sprintf("%.0f %%", x.GetCpuPercent())
 	}
 	if x.GetRestarts() > 0 {
 		restarts = strconv.Itoa(int(x.GetRestarts()))

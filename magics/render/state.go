@@ -15,7 +15,7 @@ func Over(state string) bool {
 func ClusterWords(st *clusterpb.ClusterStatus) string {
 	r := st.GetRun()
 	if r == nil {
-		return st.GetState() + ", no run yet"
+		return stateWords(st) + ", no run yet"
 	}
 	word := fmt.Sprintf("run %d %s", r.GetId(), r.GetState())
 	switch r.GetState() {
@@ -25,6 +25,9 @@ func ClusterWords(st *clusterpb.ClusterStatus) string {
 		if s := r.GetFailure().GetSummary(); s != "" {
 			word += ": " + s
 		}
+	}
+	if state := stateWords(st); state != st.GetState() { // not all executors are ready
+		word = state + ", " + word
 	}
 	if st.GetDetached() {
 		word += ", detached"

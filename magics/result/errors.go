@@ -127,24 +127,37 @@ func failureCode(f *clusterpb.Failure) int {
 	return 1
 }
 
-// brokenTransport is by what one knows gRPC's own word that the driver is gone from
-// one of the driver's.
+// brokenTransport are words by which gRPC's own messages differ from the driver's.
 var brokenTransport = [...]string{"connection error", "error reading from server", "transport is closing", "connection is draining", "keepalive", "EOF"}
 
-// PlainError is an error's text without gRPC's words around it.
-func PlainError(err error) string {
-	if s, ok := status.FromError(err); ok && s.Code() != codes.Unknown {
-		switch s.Code() {
-		case codes.Unavailable:
-			if slices.ContainsFunc(brokenTransport[:], func(sign string) bool { return strings.Contains(s.Message(), sign) }) {
-				return "the cluster's driver is gone; attach or reset takes the cluster up again"
-			}
-		case codes.DeadlineExceeded:
-			return "the cluster's driver did not answer in time"
-		}
-		return s.Message()
+// Broken returns whether a call's error is gRPC's own: the connection broke, or the call took
+// longer than its context.
+func Broken(err error) bool {
+	s, ok := status.FromError(err)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return true
+	case !ok:
+		return false
+	case s.Code() == codes.DeadlineExceeded:
+		return strings.Contains(s.Message(), context.DeadlineExceeded.Error())
 	}
-	return err.Error()
+	return s.Code() == codes.Unavailable && slices.ContainsFunc(brokenTransport[:], func(sign string) bool { return strings.Contains(s.Message(), sign) })
+}
+
+// PlainError is an error's text without gRPC's words around it. What a lost connection means is
+// session.State's Explain to decide.
+func PlainError(err error) string {
+	s, ok := status.FromError(err)
+	switch {
+	case !ok || s.Code() == codes.Unknown:
+		return err.Error()
+	case !Broken(err):
+		return s.Message()
+	case s.Code() == codes.Unavailable:
+		return "the connection to the cluster's driver broke"
+	}
+	return "the cluster's driver did not answer in time"
 }
 
 func exitCodeOf(err error) int {

@@ -9,8 +9,8 @@ import (
 	"github.com/tfcluster/tfcluster/magics/render"
 )
 
-// Value is what a verb gives the cell: a *ClusterValue, a *RunValue, or nil. Its
-// JSON has a "type" by which the shim makes a tfcluster.Cluster or tfcluster.Run.
+// Value is what a verb returns to the cell: a *ClusterValue, a *RunValue, an *Answer, or nil.
+// Its JSON has a "type" by which the shim makes a tfcluster.Cluster, tfcluster.Run or plain data.
 type Value interface {
 	json.Marshaler
 	// String is what Out[n] shows.
@@ -51,17 +51,23 @@ func OfCluster(st *clusterpb.ClusterStatus) *ClusterValue {
 	return v
 }
 
+// RunFolders are the folders of a run.
+type RunFolders struct {
+	LogDir        string `json:"log_dir"`
+	CheckpointDir string `json:"checkpoint_dir"`
+	ExportDir     string `json:"export_dir"`
+}
+
 // RunValue is a run as it stood when the verb returned.
 type RunValue struct {
-	Cluster       string               `json:"cluster"`
-	ID            int                  `json:"id"`
-	State         string               `json:"state"`
-	Program       string               `json:"program"`
-	Metrics       map[string]float64   `json:"metrics"`
-	History       map[string][]float64 `json:"history"`
-	LogDir        string               `json:"log_dir"`
-	CheckpointDir string               `json:"checkpoint_dir"`
-	ExportDir     string               `json:"export_dir"`
+	RunFolders
+	Cluster string               `json:"cluster"`
+	ID      int                  `json:"id"`
+	State   string               `json:"state"`
+	Program string               `json:"program"`
+	Metrics map[string]float64   `json:"metrics"`
+	History map[string][]float64 `json:"history"`
+	Steps   map[string][]int64   `json:"steps"` // of the values in History
 	// Result is what main_fun returned on the chief, or worker 0, or, where a cluster has
 	// neither, on the first task of the first role that the run waits for: as JSON where it can
 	// be said so, else pickled (base64), else its repr.
@@ -74,6 +80,20 @@ type RunValue struct {
 	ExitCodes map[string]int `json:"exit_codes"`
 	Seconds   float64        `json:"seconds"`
 }
+
+// Answer is data that a verb has shown and returns as well: dicts, lists, and Values in lists.
+type Answer struct{ Data any }
+
+// MarshalJSON implements Value.
+func (a *Answer) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Type string `json:"type"`
+		Data any    `json:"data"`
+	}{"Answer", a.Data})
+}
+
+// String implements Value.
+func (a *Answer) String() string { return "" }
 
 // TaskValue is what one task returned, in the forms of RunValue's Result.
 type TaskValue struct {
@@ -104,12 +124,12 @@ func (v *RunValue) String() string {
 func OfRun(cluster string, st *clusterpb.RunStatus) *RunValue {
 	v := &RunValue{
 		Cluster: cluster, ID: int(st.GetId()), State: st.GetState(), Program: st.GetProgram(), Metrics: render.Finite(st.GetProgress().GetMetrics()),
-		History: map[string][]float64{}, LogDir: st.GetLogDir(), CheckpointDir: st.GetCheckpointDir(), ExportDir: st.GetExportDir(),
+		History: map[string][]float64{}, Steps: map[string][]int64{}, RunFolders: RunFolders{st.GetLogDir(), st.GetCheckpointDir(), st.GetExportDir()},
 		ExitCodes: map[string]int{}, Seconds: st.GetSeconds(), Results: map[string]TaskValue{},
 	}
 	for _, s := range st.GetSeries() {
 		if _, taken := v.History[s.GetName()]; !taken {
-			v.History[s.GetName()] = render.FiniteValues(s.GetValues())
+			v.Steps[s.GetName()], v.History[s.GetName()] = render.Points(s)
 		}
 	}
 	for _, t := range st.GetTasks() {
@@ -136,9 +156,10 @@ func taskValue(r *clusterpb.TaskResult) TaskValue {
 	return v
 }
 
-// Bundle is the value as an execute_result's data; nil for a nil value.
+// Bundle is the value as an execute_result's data; nil for a nil value and for one that the
+// verb has shown itself.
 func Bundle(v Value) map[string]any {
-	if v == nil {
+	if v == nil || v.String() == "" {
 		return nil
 	}
 	return map[string]any{"text/plain": v.String()}

@@ -36,11 +36,11 @@ func TestRunValueResults(t *testing.T) {
 	}
 }
 
-// TestDriverGoneInWords: however the connection to a killed driver broke.
-func TestDriverGoneInWords(t *testing.T) {
+// TestPlainError: however the connection to a killed driver broke.
+func TestPlainError(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"error reading from server: EOF", "error reading from server: connection reset by peer", "connection error: desc = \"transport: Error while dialing\"", "transport is closing"} {
-		if got := NewReport(Answered(status.Error(codes.Unavailable, text))); !strings.Contains(got.Value, "the cluster's driver is gone") {
+		if got := NewReport(Answered(status.Error(codes.Unavailable, text))); !strings.Contains(got.Value, "the connection to the cluster's driver broke") {
 			t.Errorf("%s is told as %s", text, got.Value)
 		}
 	}

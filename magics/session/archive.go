@@ -3,17 +3,15 @@ package session
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/magics/command"
-	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // Archive is what is left of clusters that are over.
@@ -24,6 +22,8 @@ type Archive interface {
 	LivesAs(lease string) string
 	// Folder opens the cluster's directory.
 	Folder(p *state.ClusterRecord) (results.Folder, error)
+	// Storage opens what the cluster's directory is on.
+	Storage(p *state.ClusterRecord) (results.Storage, io.Closer, error)
 }
 
 // Past is the cluster that a command means though it is over: err is why it was not found
@@ -42,7 +42,28 @@ func (s *State) Past(c *command.Command, err error) *state.ClusterRecord {
 		name = s.LastName()
 	}
 	for _, p := range slices.Backward(pasts) {
-		if name == "" && !p.Lives || p.Name == name { // by its name also one that does not answer any more
+		if name == "" && !p.Lives && (p.LastRun > p.Earlier || len(p.Applications) > 0) || p.Name == name { // by its name also one that does not answer any more
+			return p
+		}
+	}
+	return nil
+}
+
+// lastOwn returns the last cluster of this notebook where that ended by itself: nobody has read why.
+// nil where there is none.
+func (s *State) lastOwn() *state.ClusterRecord {
+	if s.Options.Archive == nil || s.Options.Owner == "" {
+		return nil
+	}
+	pasts, err := s.Options.Archive.Pasts()
+	if err != nil {
+		return nil
+	}
+	for _, p := range slices.Backward(pasts) {
+		if p.Owner == s.Options.Owner {
+			if p.Until.IsZero() || p.Why == "" {
+				return nil
+			}
 			return p
 		}
 	}
@@ -87,10 +108,10 @@ func (s *State) PastNames() []string {
 	return names
 }
 
-// IsOver tells a driver that is gone from one that refuses.
+// IsOver returns whether an error of Explain says that what the cluster left is all there is.
 func IsOver(err error) bool {
-	var broken *result.ClusterError
-	return status.Code(err) == codes.Unavailable || errors.As(err, &broken) && broken.Code == 69
+	fate := FateOf(err)
+	return fate == Over || fate == Dead || fate == Unknown
 }
 
 // PastLine says of which cluster what follows is.
@@ -100,9 +121,12 @@ func (s *State) PastLine(p *state.ClusterRecord) string {
 	case p.Lives:
 		return line + ": it is being released"
 	case p.Until.IsZero():
-		return line + ": its driver died; " + s.Say("attach "+p.Name) + " takes it up again"
+		return line + ": its driver died; " + s.Say("attach "+p.Name) + " starts another one"
 	default:
-		line += ": released " + p.Until.Local().Format("2006-01-02 15:04:05")
+		line += ": released " + p.Until.Local().Format(time.DateTime)
+		if p.Why != "" {
+			line += " (" + p.Why + ")"
+		}
 	}
 	return line
 }

@@ -12,8 +12,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/protobuf/encoding/protojson"
-
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/result"
@@ -190,7 +188,7 @@ func (s *State) snapshot(ctx context.Context) json.RawMessage {
 		return json.RawMessage("null")
 	}
 	st.Request = nil // it holds the tasks' environment, which is not the page's business
-	text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(st)
+	text, err := clusterpb.ToJSON(st, true)
 	if err != nil {
 		return json.RawMessage("null")
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // EngineSession asks a cluster's driver for the engine's session it is on.
@@ -17,7 +16,7 @@ func (s *State) EngineSession(ctx context.Context, name string) (map[string]stri
 	defer cancel()
 	reply, err := m.Client.EngineSession(ctx, &clusterpb.EngineSessionRequest{})
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	return map[string]string{"name": reply.GetName(), "remote": reply.GetRemote()}, nil
 }

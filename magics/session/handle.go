@@ -3,17 +3,22 @@ package session
 import (
 	"context"
 	"io"
+	"sync/atomic"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/magics/result"
 )
 
 // Handle is a cluster the session holds.
 type Handle struct {
 	Name   string
 	Client clusterpb.ControlClient
-	owned  bool // released when the kernel is shut down
-	drop   context.CancelFunc
+	State  *State // that holds it
+	// Recovered: the last verb started a driver for it in the place of one that died.
+	Recovered bool
+	owned     bool // released when the kernel is shut down
+	drop      context.CancelFunc
+	held      atomic.Bool
+	open      func() // opens the presence stream
 }
 
 func closeClient(c clusterpb.ControlClient) {
@@ -22,13 +27,16 @@ func closeClient(c clusterpb.ControlClient) {
 	}
 }
 
+// Explain returns the error of a failed call to this cluster in words.
+func (m *Handle) Explain(err error) error { return m.State.Explain(m.Name, err) }
+
 // Recall asks for the runs of the cluster, or all that its directory holds.
 func (m *Handle) Recall(ctx context.Context, all bool) (*clusterpb.HistoryReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	r, err := m.Client.History(ctx, &clusterpb.HistoryRequest{All: all})
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	return r, nil
 }
@@ -52,6 +60,17 @@ func (m *Handle) close() {
 		_ = c.Close() // nothing is left to say over it
 	}
 }
+
+// Hold counts the session among the cluster's clients from now on, so that its idle clock stands
+// still. Verbs that only look at a cluster do not call it.
+func (m *Handle) Hold() {
+	if m.held.CompareAndSwap(false, true) {
+		m.open()
+	}
+}
+
+// Held returns whether Hold was called.
+func (m *Handle) Held() bool { return m.held.Load() }
 
 // hold keeps the presence stream open until ctx or the driver ends.
 func hold(ctx context.Context, client clusterpb.ControlClient, who string) {

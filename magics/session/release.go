@@ -17,13 +17,16 @@ import (
 // ShutdownTimeout bounds a release: tasks' grace and the engine's own time.
 const ShutdownTimeout = time.Minute
 
-// PickOrRecover finds the cluster a command means, starting a driver where it died.
-func (s *State) PickOrRecover(ctx context.Context, c *command.Command) (*Handle, error) {
+// PickOrRecover finds the cluster a command means, starting a driver where it died. With end a
+// driver that does not answer is ended first.
+func (s *State) PickOrRecover(ctx context.Context, c *command.Command, end bool) (*Handle, error) {
 	m, err := s.Pick(ctx, c)
 	if err == nil {
-		if _, serr := m.Status(ctx); serr == nil {
+		_, serr := m.Status(ctx)
+		if serr == nil {
 			return m, nil
 		}
+		err = m.Explain(serr)
 	}
 	name := c.Text("cluster")
 	switch {
@@ -38,11 +41,21 @@ func (s *State) PickOrRecover(ctx context.Context, c *command.Command) (*Handle,
 	}
 	rctx, cancel := context.WithTimeout(ctx, RecoverTimeout)
 	defer cancel()
+	switch fate := FateOf(err); {
+	case fate == Over, fate == Unknown, fate == Silent && !end:
+		return nil, err
+	case fate == Silent:
+		if err := s.Options.Connector.Kill(rctx, name); err != nil {
+			return nil, err
+		}
+	}
 	client, rerr := s.Options.Connector.Recover(rctx, name)
 	if rerr != nil {
-		return nil, s.unreachable(name, rerr)
+		return nil, s.Explain(name, rerr)
 	}
-	return s.adopt(name, client, s.owns(m)), nil
+	m = s.adopt(name, client, s.owns(m))
+	m.Recovered = true
+	return m, nil
 }
 
 // owns is whether the session's end is the cluster's.
@@ -68,7 +81,7 @@ func (s *State) Release(ctx context.Context, out render.Output, m *Handle, req *
 	defer cancel()
 	stream, err := m.Client.Shutdown(ctx, req)
 	if err != nil {
-		return result.Answered(err)
+		return m.Explain(err)
 	}
 	for {
 		u, err := stream.Recv()
@@ -76,7 +89,7 @@ func (s *State) Release(ctx context.Context, out render.Output, m *Handle, req *
 			break
 		}
 		if err != nil {
-			return result.Answered(err)
+			return m.Explain(err)
 		}
 		if f := u.GetFailure(); f != nil {
 			return &result.RunFailed{Failure: f}

@@ -2,7 +2,6 @@ package session
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -27,15 +26,22 @@ type Connector interface {
 	List(ctx context.Context) ([]ClusterInfo, error)
 	// Recover starts a new driver for a cluster whose driver died, or dials it.
 	Recover(ctx context.Context, name string) (clusterpb.ControlClient, error)
+	// Kill ends the process of a driver that does not answer. The cluster is not released.
+	Kill(ctx context.Context, name string) error
 }
 
 // ClusterInfo is what is known of a cluster without asking its driver.
 type ClusterInfo struct {
-	Name, Backend, Owner, Dir string
-	Live                      bool // its driver lives
-	Hosted                    bool // its driver is its engine's to keep: Dial finds it
-	Since                     time.Time
-	Note                      string
+	Name    string    `json:"name"`
+	Backend string    `json:"backend"`
+	Owner   string    `json:"owner"`
+	Dir     string    `json:"dir"`
+	Live    bool      `json:"live"`       // its driver lives
+	Hosted  bool      `json:"hosted"`     // its engine runs its driver: Dial finds it
+	PID     int       `json:"driver_pid"` // of its driver, or of the proxy of a hosted one
+	Stopped bool      `json:"stopped"`    // that process is stopped by a signal
+	Since   time.Time `json:"since"`
+	Note    string    `json:"note"`
 }
 
 // Options is what a session is given; it is not changed later.
@@ -61,6 +67,9 @@ type Options struct {
 	Engines cluster.Engines
 	// Archive is what is left of clusters that are over; may be nil.
 	Archive Archive
+	// Patience is how long a driver may send nothing of a run before it is asked whether it is
+	// there; 0: 10 s.
+	Patience time.Duration
 	// Shell: the command line, with its verbs and without %tfcluster in front of them.
 	Shell bool
 }
@@ -117,10 +126,18 @@ func (s *State) Close() {
 	}
 }
 
-// adopt keeps a cluster: the session holds it, so that its idle clock stands still.
+// adopt keeps a cluster that the session has reserved or taken up, and holds it.
 func (s *State) adopt(name string, client clusterpb.ControlClient, owned bool) *Handle {
+	m := s.keep(name, client, owned)
+	m.Hold()
+	return m
+}
+
+// keep keeps a connection to a cluster.
+func (s *State) keep(name string, client clusterpb.ControlClient, owned bool) *Handle {
 	ctx, drop := context.WithCancel(s.ctx)
-	m := &Handle{Name: name, Client: client, owned: owned, drop: drop}
+	m := &Handle{Name: name, Client: client, State: s, owned: owned, drop: drop}
+	m.open = func() { s.holds.Go(func() { hold(ctx, client, s.Options.Client) }) }
 	s.mu.Lock()
 	old := s.clusters[name]
 	s.clusters[name] = m
@@ -129,7 +146,6 @@ func (s *State) adopt(name string, client clusterpb.ControlClient, owned bool) *
 	if old != nil {
 		old.close()
 	}
-	s.holds.Go(func() { hold(ctx, client, s.Options.Client) })
 	return m
 }
 
@@ -209,6 +225,9 @@ func (s *State) Pick(ctx context.Context, c *command.Command) (*Handle, error) {
 	case len(dead) > 0:
 		return nil, &result.ClusterError{Text: "no live cluster; the driver of " + strings.Join(dead, ", ") + " died", Remedy: s.Say("attach "+dead[len(dead)-1]) + " takes it up again"}
 	}
+	if p := s.lastOwn(); p != nil {
+		return nil, (Connection{Cluster: p.Name, Err: os.ErrNotExist, Record: p}).explain(s.Say, s.maker())
+	}
 	return nil, &result.ClusterError{Text: "there is no cluster", Remedy: s.maker() + " makes one"}
 }
 
@@ -221,9 +240,9 @@ func (s *State) Reach(ctx context.Context, name string) (*Handle, error) {
 	defer cancel()
 	client, err := s.Options.Connector.Dial(ctx, name)
 	if err != nil {
-		return nil, s.unreachable(name, err)
+		return nil, s.Explain(name, err)
 	}
-	return s.adopt(name, client, false), nil
+	return s.keep(name, client, false), nil
 }
 
 // How long a driver may take.
@@ -233,21 +252,6 @@ const (
 	RecoverTimeout = 30 * time.Second
 	quickTimeout   = 2 * time.Second // what is shown if it comes in time
 )
-
-func (s *State) unreachable(name string, err error) error {
-	if errors.Is(err, os.ErrNotExist) {
-		e := &result.ClusterError{Text: "there is no cluster " + name}
-		if infos, lerr := s.Options.Connector.List(s.ctx); lerr == nil && len(infos) > 0 {
-			var names []string
-			for _, i := range infos {
-				names = append(names, i.Name)
-			}
-			e.Remedy = "there are " + strings.Join(names, ", ")
-		}
-		return e
-	}
-	return &result.ClusterError{Text: "cannot reach cluster " + name + ": " + err.Error(), Remedy: s.Say("attach "+name) + " takes it up again"}
-}
 
 // Names lists the clusters for completion: the session's first.
 func (s *State) Names(ctx context.Context) []string {

@@ -2,10 +2,13 @@ package verbs
 
 import (
 	"context"
+	"errors"
+	"io"
 	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
@@ -47,14 +50,60 @@ func (inv *invocation) attachTo(ctx context.Context) (*clusterpb.ClusterStatus, 
 			return nil, err
 		}
 	}
-	m, err := inv.session.PickOrRecover(ctx, inv.Command)
+	m, err := inv.session.PickOrRecover(ctx, inv.Command, false)
 	if err != nil {
 		return nil, err
 	}
 	st, err := m.Status(ctx)
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
-	inv.session.Prefer(m, st.GetClients() <= 1) // nobody else holds it: this notebook's end is its end from now on
+	if m.Recovered && !st.GetBeginsItself() {
+		if err := inv.awaitReturn(ctx, m, st); err != nil {
+			return nil, err
+		}
+		if st, err = m.Status(ctx); err != nil {
+			return nil, m.Explain(err)
+		}
+	}
+	ours := int32(0)
+	if m.Held() {
+		ours = 1
+	}
+	inv.session.Prefer(m, st.GetClients() <= ours) // nobody else holds it: this notebook's end is its end from now on
+	m.Hold()
 	return st, nil
+}
+
+// awaitReturn waits until the executors have joined the driver that was just started, and shows
+// which of them are new. The new driver keeps the reservation's timeout.
+func (inv *invocation) awaitReturn(ctx context.Context, m *session.Handle, st *clusterpb.ClusterStatus) error {
+	stream, err := m.Client.Reserve(ctx, st.GetRequest())
+	if err != nil {
+		return m.Explain(err)
+	}
+	v := render.NewView(inv.out)
+	for waits := false; ; waits = true {
+		u, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return &result.ClusterError{Text: "the driver ended without an answer"}
+		case ctx.Err() != nil:
+			return &result.Interrupted{Text: "stopped waiting; cluster " + m.Name + " goes on: " + inv.session.Say("status") + " shows it"}
+		case err != nil:
+			return m.Explain(err)
+		}
+		for _, n := range u.GetNotes() {
+			inv.out.Stderr(render.NoteText(n) + "\n")
+		}
+		if u.GetFailure() != nil {
+			return &result.RunFailed{Failure: u.GetFailure()}
+		}
+		if waits || !u.GetReady() {
+			v.Show(u.GetReady(), func() render.Bundle { return render.Reservation(m.Name, st.GetRoles(), u) })
+		}
+		if u.GetReady() {
+			return nil
+		}
+	}
 }

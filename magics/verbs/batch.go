@@ -89,7 +89,7 @@ func released(err error) error {
 		return err
 	}
 	failure := proto.CloneOf(failed.Failure)
-	failure.Remedy = "mend the program and run it again; its files are in " + failed.Run.GetLogDir()
+	failure.Remedy = "fix the program and run it again; the failed run's files are in " + failed.Run.GetDir()
 	return &result.RunFailed{Failure: failure, Run: failed.Run}
 }
 
@@ -117,7 +117,7 @@ func (inv *invocation) batchRun(ctx context.Context, m *session.Handle, req *clu
 		return value, err
 	}
 	if _, err := m.Client.Detach(ctx, &clusterpb.DetachRequest{}); err != nil && render.Active(run) {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	return result.OfRun(m.Name, run), nil
 }

@@ -31,7 +31,7 @@ func (inv *invocation) detach(ctx context.Context) (result.Value, error) {
 	defer cancel()
 	run, err := m.Client.Detach(ctx, &clusterpb.DetachRequest{})
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	inv.out.Stdout("run " + render.Thousands(int64(run.GetId())) + " goes on when this kernel shuts down; " + inv.session.Say("attach "+m.Name) + " takes cluster " + m.Name + " up again\n")
 	return result.OfRun(m.Name, run), nil

@@ -1,10 +1,14 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -42,34 +46,72 @@ func (inv *invocation) doctor(ctx context.Context) (result.Value, error) {
 	findings = append(findings, findTensorBoard(ctx, inv.session.Options.TensorBoardPython))
 	findings = append(findings, inv.findGPUs(ctx), findDisk(inv.workingDir(ctx)), findRuntimeDir(), findState())
 	findings = append(findings, inv.diagnose(ctx)...)
-	render.Display(inv.out, doctorView(findings, inv.session.Options.Version))
+	title, lacks := doctorTitle(findings)
+	render.Display(inv.out, doctorView(findings, "tfcluster "+inv.session.Options.Version+": "+title))
+	if lacks && inv.session.Options.Shell {
+		return nil, errors.New(title)
+	}
 	return nil, nil
 }
 
-func doctorView(findings []finding, version string) render.Bundle {
+func doctorTitle(findings []finding) (title string, lacks bool) {
+	n := 0
+	for _, f := range findings {
+		if f.remedy != "" {
+			n++
+		}
+	}
+	switch n {
+	case 0:
+		return "nothing is missing", false
+	case 1:
+		return "1 thing is missing or wrong", true
+	}
+	return fmt.Sprintf("%d things are missing or wrong", n), true
+}
+
+// pip is between an interpreter and what it is to install.
+const pip = " -m pip install "
+
+func doctorView(findings []finding, title string) render.Bundle {
 	t := render.Table{Head: []string{"", "what", "found", "remedy"}}
-	lacks := 0
+	var installers []string
+	packages := map[string][]string{} // by interpreter
 	for _, f := range findings {
 		mark := render.Cell{Text: "ok", Tone: render.ToneGood}
 		if f.remedy != "" {
 			mark = render.Cell{Text: "--", Tone: render.ToneBad}
-			lacks++
+		}
+		if by, what, ok := strings.Cut(f.remedy, pip); ok && !strings.Contains(what, " of ") { // else it is told which version
+			if packages[by] == nil {
+				installers = append(installers, by)
+			}
+			packages[by] = append(packages[by], what)
+			f.remedy = "pip, see below"
 		}
 		t.Rows = append(t.Rows, []render.Cell{mark, {Text: f.what}, {Text: f.found}, {Text: f.remedy}})
 	}
-	title := fmt.Sprintf("tfcluster %s: %s to see to", version, render.Plural(int64(lacks), "thing"))
-	if lacks == 0 {
-		title = fmt.Sprintf("tfcluster %s: nothing is missing", version)
+	t = t.Drop()
+	b := render.Bundle{Text: title + "\n" + t.Plain(), HTML: "<div><b>" + render.Escape(title) + "</b></div>" + t.HTML()}
+	for _, by := range installers {
+		line := by + pip + strings.Join(packages[by], " ")
+		b.Text += line + "\n"
+		b.HTML += "<pre>" + render.Escape(line) + "</pre>"
 	}
-	return render.Bundle{Text: title + "\n" + t.Plain(), HTML: "<div><b>" + render.Escape(title) + "</b></div>" + t.HTML()}
+	return b
 }
 
 // interpreter is the notebook's Python.
 func (inv *invocation) interpreter() string {
-	if inv.session.Options.Python == "" {
-		return "python3"
+	return fullPath(cmp.Or(inv.session.Options.Python, "python3"))
+}
+
+// fullPath returns where a program is on PATH.
+func fullPath(program string) string {
+	if path, err := exec.LookPath(program); err == nil {
+		return path
 	}
-	return inv.session.Options.Python
+	return program
 }
 
 func (inv *invocation) findPython(ctx context.Context) []finding {
@@ -84,7 +126,7 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 		{"cloudpickle", "takes main_fun from the notebook to the tasks"},
 		{"tensorflow", "what the tasks run"},
 		{"keras", ""},
-		{"jupyter-server-proxy", "TensorBoard in the notebook; without it %tfcluster tensorboard draws curves itself"},
+		{"jupyter-server-proxy", "for TensorBoard; without it there are curves"},
 	} {
 		f := finding{what: p.name, found: got[p.name]}
 		if f.found == "" {
@@ -93,16 +135,18 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 				f.found += " (" + p.why + ")"
 			}
 			f.remedy = interpreter + " -m pip install " + p.name
-			if p.name == "jupyter-server-proxy" {
+			if p.name == "jupyter-server-proxy" && got["jupyterlab"] == "" {
 				f.remedy = "pip install jupyter-server-proxy where JupyterLab runs, then restart it"
 			}
 		}
 		findings = append(findings, f)
 	}
-	return append(findings, findExtension())
+	return append(findings, findExtension(got["prefix"]))
 }
 
-func findExtension() finding {
+// findExtension looks for the JupyterLab extension where JupyterLab does: in the user's folders,
+// the system's, and those below the prefix of a Python that may be JupyterLab's.
+func findExtension(prefix string) finding {
 	f := finding{what: "JupyterLab extension"}
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -110,8 +154,17 @@ func findExtension() finding {
 	}
 	candidates := []string{os.Getenv("JUPYTER_DATA_DIR"), filepath.Join(home, ".local/share/jupyter"), "/usr/local/share/jupyter", "/usr/share/jupyter"}
 	candidates = append(candidates, filepath.SplitList(os.Getenv("JUPYTER_PATH"))...)
-	if v := os.Getenv("VIRTUAL_ENV"); v != "" {
-		candidates = append(candidates, filepath.Join(v, "share/jupyter"))
+	prefixes := []string{prefix, os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")}
+	if lab, err := exec.LookPath("jupyter-lab"); err == nil {
+		prefixes = append(prefixes, filepath.Dir(filepath.Dir(lab)))
+	}
+	if data := os.Getenv("XDG_DATA_HOME"); data != "" {
+		candidates = append(candidates, filepath.Join(data, "jupyter"))
+	}
+	for _, p := range prefixes {
+		if p != "" {
+			candidates = append(candidates, filepath.Join(p, "share/jupyter"))
+		}
 	}
 	for _, dir := range candidates {
 		if dir == "" {
@@ -133,6 +186,7 @@ func findTensorBoard(ctx context.Context, interpreter string) finding {
 		f.found = "no environment named"
 		return f
 	}
+	interpreter = fullPath(interpreter)
 	got, err := python.Versions(ctx, interpreter, "tensorboard")
 	switch {
 	case err != nil:
@@ -155,9 +209,8 @@ func (inv *invocation) findGPUs(ctx context.Context) finding {
 	gpus, err := inv.session.Options.Inventory(ctx)
 	switch {
 	case err != nil:
-		f.found += " (" + err.Error() + ")"
 		if _, serr := os.Stat("/dev/nvidiactl"); serr == nil {
-			f.remedy = "repair the NVIDIA driver"
+			f.found, f.remedy = "not listed: "+err.Error(), "repair the NVIDIA driver"
 		}
 	case len(gpus) > 0:
 		var names []string

@@ -14,6 +14,7 @@ var optionKinds = map[cluster.OptionKind]command.Kind{
 	cluster.CountOption:    command.KindCount,
 	cluster.KeyValueOption: command.KindKeyValue,
 	cluster.ObjectOption:   command.KindObject,
+	cluster.SizeOption:     command.KindSize,
 }
 
 // engineOptions returns the options of reserve that engines add, in the engines' order. One

@@ -37,18 +37,24 @@ func (inv *invocation) gpus(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if inv.Has("json") {
-		return nil, printProto(inv.out, r)
+	text, err := clusterpb.ToJSON(r, true)
+	if err != nil {
+		return nil, err
 	}
-	render.Display(inv.out, gpusView(r))
-	return nil, nil
+	var found struct {
+		GPUs json.RawMessage `json:"gpus"`
+	}
+	if err := json.Unmarshal(text, &found); err != nil {
+		return nil, fmt.Errorf("encode JSON: %w", err)
+	}
+	return inv.answer(text, found.GPUs, func() render.Bundle { return gpusView(r) })
 }
 
 func (inv *invocation) findGPUReply(ctx context.Context) (*clusterpb.GPUsReply, error) {
 	m, err := inv.session.Pick(ctx, inv.Command)
 	if err == nil {
 		r, err := m.Client.GPUs(ctx, &clusterpb.GPUsRequest{})
-		return r, result.Answered(err)
+		return r, m.Explain(err)
 	}
 	var none *result.ClusterError
 	if !errors.As(err, &none) || inv.Has("cluster") || inv.session.Options.Inventory == nil {

@@ -5,10 +5,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-
-	"google.golang.org/protobuf/encoding/protojson"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
@@ -21,8 +21,12 @@ func historyVerb() row {
 	return row{
 		Verb: command.Verb{
 			Name: "history", Summary: "the runs of the cluster", Magic: true, Shell: true, Now: true,
-			Options: []command.Option{{Name: "all", Kind: command.KindFlag, Help: "also the runs that earlier clusters left in its directory"}, jsonOption(), pastClusterOption(), nowOption()}, Example: "history",
-			Long: "Also of a cluster that is over; -c takes its name, or YARN's of its application.",
+			Options: []command.Option{
+				{Name: "all", Kind: command.KindFlag, Help: "also the runs that earlier clusters left in its directory"},
+				{Name: "prune", Kind: command.KindDuration, Meta: "AGE", Bare: "30d", Help: "remove runs that are older and whose programs left no files, also those of other clusters in the same folder tfcluster-runs"},
+				jsonOption(), pastClusterOption(), nowOption(),
+			}, Example: "history",
+			Long: "Also of a cluster that is over; -c takes its name, or YARN's of its application. --prune removes records and lines of old runs; a run stays whole if its program left a checkpoint, a model, an event file or another file.",
 		},
 		run: (*invocation).history,
 	}
@@ -30,27 +34,32 @@ func historyVerb() row {
 
 // history shows the cluster's runs, also those of a cluster that is over.
 func (inv *invocation) history(ctx context.Context) (result.Value, error) {
+	if inv.Has("prune") {
+		return nil, inv.prune(ctx)
+	}
 	h, p, err := inv.recall(ctx)
 	if err != nil {
 		return nil, err
 	}
 	inv.outcomes(ctx, h, p)
-	if !inv.Has("json") {
-		if p != nil {
-			inv.out.Stdout(inv.session.PastLine(p) + "\n")
-		}
-		render.Display(inv.out, render.HistoryView(h))
-		return nil, nil
+	if p != nil && !inv.Has("json") {
+		inv.out.Stdout(inv.session.PastLine(p) + "\n")
 	}
-	list := make([]json.RawMessage, 0, len(h.GetRuns()))
-	for _, r := range h.GetRuns() {
-		text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(r)
-		if err != nil {
-			return nil, fmt.Errorf("encode JSON: %w", err)
-		}
-		list = append(list, text)
+	name := inv.session.LastName()
+	if c := inv.Text("cluster"); c != "" {
+		name = c
 	}
-	return nil, printJSON(inv.out, list)
+	if p != nil {
+		name = p.Name
+	}
+	list, runs := make([]json.RawMessage, len(h.GetRuns())), make([]*result.RunValue, len(h.GetRuns()))
+	for i, r := range h.GetRuns() {
+		if list[i], err = clusterpb.ToJSON(r, true); err != nil {
+			return nil, err
+		}
+		runs[i] = result.OfRun(name, r)
+	}
+	return inv.answer(list, runs, func() render.Bundle { return render.HistoryView(h) })
 }
 
 // recall asks the cluster, or, where that is over, reads what it left: then p is not nil.
@@ -156,4 +165,41 @@ func (inv *invocation) remembered(h *clusterpb.HistoryReply, id string) string {
 		}
 	}
 	return ""
+}
+
+// prune removes old runs where the cluster's directory is.
+func (inv *invocation) prune(ctx context.Context) error {
+	p := inv.session.Past(inv.Command, nil)
+	if p == nil {
+		return &result.ClusterError{Text: "no cluster of yours on this host has left anything", Remedy: "-c names one"}
+	}
+	storage, closer, err := inv.session.Options.Archive.Storage(p)
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	pasts, err := inv.session.Options.Archive.Pasts()
+	if err != nil {
+		return err
+	}
+	live := map[string]bool{}
+	for _, other := range pasts {
+		if other.Lives {
+			live[other.Dir] = true
+		}
+	}
+	age, root := inv.Last("prune").Duration, results.Root(p.Dir)
+	if root == p.Dir && p.Lives {
+		return &result.ClusterError{Text: "cluster " + p.Name + " uses " + p.Dir, Remedy: inv.session.Say("shutdown") + " first"}
+	}
+	done, err := results.Prune(ctx, storage, root, time.Now().Add(-age), func(dir string) bool { return live[dir] })
+	if err != nil {
+		return err
+	}
+	line := fmt.Sprintf("%s and %s of clusters removed below %s", render.Plural(int64(done.Runs), "run"), render.Plural(int64(done.Folders), "empty folder"), root)
+	if done.Kept > 0 {
+		line += fmt.Sprintf("; %s kept: their programs left files there", render.Plural(int64(done.Kept), "old run"))
+	}
+	inv.out.Stdout(line + "\n")
+	return nil
 }

@@ -26,9 +26,10 @@ func logsVerb() row {
 				{Name: "task", Kind: command.KindTask, Help: "one task's lines; a container of YARN's: what that wrote, container_…"},
 				{Name: "grep", Kind: command.KindPattern, Help: "lines that match"},
 				{Name: "since", Kind: command.KindSince, Help: "lines from then on: 10m, 14:30, 2026-01-02T15:04:05Z"},
+				{Name: "raw", Kind: command.KindFlag, Help: "do not dim TensorFlow's harmless lines"},
 				runOption(), pastClusterOption(), nowOption(),
 			}, Example: "logs -f --task worker:1",
-			Long: "Also of a cluster that is over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, a managed cluster's driver.",
+			Long: "All lines go to standard output, also those that a task wrote to standard error. Also of a cluster that is over. -c application_… shows what the containers of an application of YARN's wrote themselves: the agents, a managed cluster's driver.",
 		},
 		run: (*invocation).logs, ownInterrupts: true,
 	}
@@ -89,15 +90,14 @@ func (inv *invocation) logsRequest() (*clusterpb.LogsRequest, error) {
 
 // streamLogs shows what a cluster's driver sends.
 func (inv *invocation) streamLogs(ctx context.Context, m *session.Handle, req *clusterpb.LogsRequest) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := m.Client.Logs(ctx, req)
-	if err != nil {
-		return result.Answered(err)
-	}
-	updates, stop := receive(stream.Recv)
-	defer stop()
-	defer cancel()
+	stream := session.OpenStream(ctx, m, inv.out, func(ctx context.Context, c clusterpb.ControlClient) (func() (*clusterpb.LinesReply, error), error) {
+		lines, err := c.Logs(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return lines.Recv, nil
+	})
+	defer stream.Close()
 	p := inv.printer()
 	p.Shows(cmp.Or(req.GetAllocation(), m.Name), req.GetRun())
 	defer p.Close()
@@ -106,24 +106,47 @@ func (inv *invocation) streamLogs(ctx context.Context, m *session.Handle, req *c
 		select {
 		case <-inv.out.Interrupts():
 			return nil
-		case u := <-updates:
+		case u := <-stream.Updates:
 			switch {
-			case errors.Is(u.err, io.EOF):
+			case errors.Is(u.Err, io.EOF):
 				if written == 0 && !req.GetFollow() {
 					inv.out.Stdout(noLines(req) + "\n")
 				}
 				return nil
-			case u.err != nil:
-				return result.Answered(u.err)
+			case u.Err != nil && !req.GetFollow():
+				return m.Explain(u.Err)
+			case u.Err != nil:
+				if written > 0 { // the next driver sends what comes after it
+					req.Last = 0
+				}
+				if err := stream.Reopen(u.Err); err != nil {
+					return err
+				}
+				continue
 			}
-			if gap := u.msg.GetGap(); gap != "" {
+			stream.Heard()
+			if gap := u.Msg.GetGap(); gap != "" {
 				p.Gap(gap)
 			}
-			p.Heading(u.msg.GetHeading())
-			written += len(u.msg.GetLines())
-			p.Lines(u.msg.GetLines())
+			p.Heading(u.Msg.GetHeading())
+			lines := u.Msg.GetLines()
+			written += len(lines)
+			if req.GetFollow() && len(lines) > 0 {
+				req.SinceUnixNano = max(req.GetSinceUnixNano(), lines[len(lines)-1].GetUnixNano()+1)
+			}
+			if !req.GetFollow() {
+				still(lines)
+			}
+			p.Lines(lines)
 			p.Flush()
 		}
+	}
+}
+
+// still makes lines of the progress bars that nobody will see move.
+func still(lines []*clusterpb.Line) {
+	for _, l := range lines {
+		l.Carriage = false
 	}
 }
 
@@ -155,12 +178,16 @@ func (inv *invocation) requestOf(ctx context.Context, engine cluster.Engine, p *
 	return req, nil
 }
 
-// printer writes tasks' lines into the invocation's output, for logs: a shell gets each line
-// whole.
+// printer writes tasks' lines into the invocation's output, for logs: all to standard output,
+// so that a pipe or a filter gets them, and to a shell each line whole.
 func (inv *invocation) printer() *render.Printer {
 	limit := lineBytes
 	if inv.session.Options.Shell {
 		limit = 0
 	}
-	return render.NewPrinter(inv.out, inv.session.Say, limit)
+	p := render.NewPrinter(inv.out, inv.session.Say, limit).OneStream()
+	if inv.Has("raw") {
+		p.Raw()
+	}
+	return p
 }

@@ -72,6 +72,7 @@ func (inv *invocation) pastRun(ctx context.Context, p *state.ClusterRecord, req 
 	out.Shows(p.Name, q.Run)
 	defer out.Close()
 	out.Heading(fmt.Sprintf("%s; run %d", inv.session.PastLine(p), q.Run))
+	still(lines)
 	out.WithGaps(lines, gaps)
 	if len(lines) == 0 {
 		out.Put(false, noLines(req)+"\n")

@@ -60,7 +60,7 @@ func (inv *invocation) program(ctx context.Context, r *clusterpb.ReserveRequest)
 		}
 		return &clusterpb.Program{Kind: clusterpb.Program_COMMAND, Name: inv.Program, Words: append([]string{inv.Program}, inv.Words...)}, nil
 	case inv.HasCell:
-		p = &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: "cell", Body: blob([]byte(inv.Cell))}
+		p = &clusterpb.Program{Kind: clusterpb.Program_CELL, Name: inv.cellName(), Body: blob([]byte(inv.Cell))}
 		err = inv.modules(ctx, p, inv.Cell, "", pyFiles)
 	case isScript:
 		p, err = inv.script(ctx, file, function, pyFiles)
@@ -81,6 +81,15 @@ func (inv *invocation) program(ctx context.Context, r *clusterpb.ReserveRequest)
 		p.Args = blob(args.Pickle)
 	}
 	return p, nil
+}
+
+// cellName returns the name of the cell whose body is started, as tracebacks have it where the
+// front end has a number for it.
+func (inv *invocation) cellName() string {
+	if c, ok := inv.out.(interface{ ExecutionCount() int }); ok {
+		return fmt.Sprintf("Cell In[%d]", c.ExecutionCount())
+	}
+	return "cell"
 }
 
 // isCommand is whether a program of a cluster without a framework is a command rather

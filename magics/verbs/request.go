@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +24,8 @@ const (
 	defaultWorkers = 2
 	defaultTimeout = 10 * time.Minute
 	defaultIdle    = 30 * time.Minute
+	// defaultRetention is how long records of runs on HDFS are kept; TonY's too.
+	defaultRetention = 30 * 24 * time.Hour
 )
 
 // request is the reservation that reserve's and run's options ask for. Its name and
@@ -35,6 +38,11 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 	}
 	if inv.Has("managed") && inv.Has("advertise") {
 		return nil, command.Usagef(inv.Verb, "--advertise says nothing with --managed: executors dial the node that runs the driver")
+	}
+	for _, name := range []string{"am-memory", "am-cpus", "am-node-label"} {
+		if inv.Has(name) && !inv.Has("managed") {
+			return nil, command.Usagef(inv.Verb, "--%s is for --managed: without it the ApplicationMaster needs no container", name)
+		}
 	}
 	if inv.Has("tensorboard") && !inv.Has("managed") {
 		return nil, command.Usagef(inv.Verb, "--tensorboard is for the page of a --managed cluster: the verb tensorboard shows this one's here")
@@ -54,7 +62,7 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 	}
 	req := &clusterpb.ReserveRequest{
 		Name: inv.Text("name"), Backend: backend, Roles: roles, Python: inv.session.Options.Python, Env: env, Zygote: !inv.Has("no-zygote"),
-		TimeoutMillis: inv.Millis(limit, defaultTimeout), IdleMillis: inv.Millis("idle", defaultIdle), WorkingDir: dir, Owner: inv.session.Options.Owner,
+		TimeoutMillis: inv.Millis(limit, defaultTimeout), IdleMillis: inv.Millis("idle", defaultIdle), RetentionMillis: inv.Millis("retention", defaultRetention), WorkingDir: dir, Owner: inv.session.Options.Owner,
 		Advertise: inv.Text("advertise"), Framework: inv.Text("framework"), TensorboardPython: inv.session.Options.TensorBoardPython, Engine: inv.engine(),
 	}
 	if p := inv.Text("python"); p != "" {
@@ -235,9 +243,12 @@ func (inv *invocation) engine() map[string]string {
 			continue
 		}
 		for _, v := range inv.Values[o.Name] {
-			if v.Key != "" {
+			switch {
+			case v.Key != "":
 				engine[o.Engine+"."+v.Key] = v.Text
-			} else {
+			case o.Kind == command.KindSize:
+				engine[o.Engine] = strconv.FormatInt(v.Number, 10)
+			default:
 				engine[o.Engine] = v.Text
 			}
 		}
@@ -359,6 +370,7 @@ func differences(have, want *clusterpb.ReserveRequest) string {
 	add(!slices.Equal(have.GetFiles(), want.GetFiles()), "files")
 	add(have.GetZygote() != want.GetZygote(), "no-zygote")
 	add(have.GetIdleMillis() != want.GetIdleMillis(), "idle")
+	add(have.GetRetentionMillis() != want.GetRetentionMillis(), "retention")
 	add(want.GetDir() != "" && have.GetDir() != want.GetDir(), "dir")
 	if len(names) == 0 {
 		return "other options"

@@ -65,6 +65,7 @@ func reserveOptions(engines cluster.Engines) []command.Option {
 		{Name: "idle", Kind: command.KindIdle, Meta: "T|never", Default: "30m", Group: life, Help: "released after this long without a run or a client"},
 		{Name: "name", Kind: command.KindCluster, Group: life, Help: "name of the cluster; default: local-1, …"},
 		{Name: "dir", Kind: command.KindPath, Meta: "URI", Group: life, Help: "results: a folder, hdfs://HOST/PATH or hdfs:///PATH; default ./tfcluster-runs/NAME"},
+		{Name: "retention", Kind: command.KindIdle, Meta: "T|never", Default: "30d", Group: life, Help: "in the default folder on HDFS, remove runs that are older and whose programs left no files; see history --prune"},
 		{Name: "replace", Kind: command.KindFlag, Group: life, Help: "release this notebook's cluster first if its options differ"},
 		{Name: "profile", Kind: command.KindText, Meta: "NAME", Group: life, Help: "take the table [profile.NAME] of the configuration files"},
 	}
@@ -148,6 +149,7 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 		return nil, nil
 	}
 	if same(st.GetRequest(), req) {
+		m.Hold()
 		return m, nil
 	}
 	if !inv.Has("replace") {
@@ -164,10 +166,10 @@ func (inv *invocation) awaitReady(ctx context.Context, m *session.Handle, req *c
 	defer cancel()
 	stream, err := m.Client.Reserve(ctx, req)
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	v := render.NewView(inv.out)
-	updates, stop := receive(stream.Recv)
+	updates, stop := session.Receive(stream.Recv)
 	defer stop()
 	defer cancel() // before stop, which waits for the stream's end
 	for {
@@ -175,14 +177,14 @@ func (inv *invocation) awaitReady(ctx context.Context, m *session.Handle, req *c
 		case <-inv.out.Interrupts():
 			return nil, inv.giveUp(m, fresh)
 		case u := <-updates:
-			if u.err != nil {
-				return nil, inv.reserveBroke(m, fresh, u.err)
+			if u.Err != nil {
+				return nil, inv.reserveBroke(m, fresh, u.Err)
 			}
-			if done, err := inv.reserveUpdate(v, m, req, u.msg, fresh); done || err != nil {
+			if done, err := inv.reserveUpdate(v, m, req, u.Msg, fresh); done || err != nil {
 				if err != nil {
 					return nil, err
 				}
-				return inv.readyValue(ctx, v, m, u.msg.GetSeconds(), fresh)
+				return inv.readyValue(ctx, v, m, u.Msg.GetSeconds(), fresh)
 			}
 		}
 	}
@@ -209,7 +211,7 @@ func (inv *invocation) reserveUpdate(v *render.View, m *session.Handle, req *clu
 func (inv *invocation) readyValue(ctx context.Context, v *render.View, m *session.Handle, seconds float64, fresh bool) (result.Value, error) {
 	st, err := m.Status(ctx)
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	if fresh {
 		v.Show(true, func() render.Bundle { return render.Reserved(st, seconds) })
@@ -245,33 +247,5 @@ func (inv *invocation) reserveBroke(m *session.Handle, fresh bool, err error) er
 	if fresh {
 		inv.session.Forget(m.Name)
 	}
-	return result.Answered(err)
-}
-
-// received is one message of a stream, or its end.
-type received[T any] struct {
-	msg T
-	err error
-}
-
-// receive reads a stream into a channel, so that it can be waited for beside an
-// interrupt. The last value has the error. stop, which must be called after the
-// stream's context is cancelled, waits for the reader.
-func receive[T any](recv func() (T, error)) (values <-chan received[T], stop func()) {
-	ch, quit, gone := make(chan received[T]), make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(gone)
-		for {
-			msg, err := recv()
-			select {
-			case ch <- received[T]{msg, err}:
-			case <-quit:
-				return
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	return ch, func() { close(quit); <-gone }
+	return m.Explain(err)
 }

@@ -31,7 +31,7 @@ const resetTimeout = 5 * time.Minute
 // back. A cluster whose driver died gets a new one first.
 func (inv *invocation) reset(ctx context.Context) (result.Value, error) {
 	begun := time.Now()
-	m, err := inv.session.PickOrRecover(ctx, inv.Command)
+	m, err := inv.session.PickOrRecover(ctx, inv.Command, true)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (inv *invocation) reset(ctx context.Context) (result.Value, error) {
 	defer cancel()
 	stream, err := m.Client.Reset(ctx, &clusterpb.ResetRequest{Hard: inv.Has("hard")})
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	v := render.NewView(inv.out)
 	for {
@@ -48,7 +48,7 @@ func (inv *invocation) reset(ctx context.Context) (result.Value, error) {
 		case errors.Is(err, io.EOF):
 			return nil, &result.ClusterError{Text: "the driver ended the reset without a word"}
 		case err != nil:
-			return nil, result.Answered(err)
+			return nil, m.Explain(err)
 		case u.GetFailure() != nil:
 			return nil, &result.RunFailed{Failure: u.GetFailure()}
 		}

@@ -31,12 +31,12 @@ func TestGivenFiles(t *testing.T) {
 		{"b.tar.gz", "b.tar.gz", "b.tar.gz", ""},
 		{"b.tar.gz#archive", "b.tar.gz", "b", ""},
 		{"b.tar.gz::data#archive", "b.tar.gz", "data", ""},
-		{"c#archive#archive", "", "", "#archive is for .zip"},
+		{"c#archive#archive", "", "", "#archive requires .zip"},
 		{"none", "", "", "there is no " + filepath.Join(base, "none")},
 		{"folder#archive", "", "", "a folder travels as it is"},
-		{"a.txt::../x", "", "", "no name below"},
-		{"a.txt::/x", "", "", "no name below"},
-		{"a.txt::", "", "", "no name below"},
+		{"a.txt::../x", "", "", "not a path below"},
+		{"a.txt::/x", "", "", "not a path below"},
+		{"a.txt::", "", "", "not a path below"},
 	} {
 		got, err := givenFile(c.given, base)
 		if c.problem != "" {

@@ -21,7 +21,7 @@ func shutdownVerb() row {
 
 // shutdown releases the cluster, also one whose driver died.
 func (inv *invocation) shutdown(ctx context.Context) (result.Value, error) {
-	m, err := inv.session.PickOrRecover(ctx, inv.Command)
+	m, err := inv.session.PickOrRecover(ctx, inv.Command, inv.Has("force"))
 	if err != nil {
 		return nil, err
 	}

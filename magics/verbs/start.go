@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
@@ -54,9 +55,10 @@ func (inv *invocation) start(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.Hold()
 	st, err := m.Status(ctx)
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	if why := st.Outdated(inv.session.Options.Version); why != "" {
 		return nil, &result.ClusterError{Code: 69, Text: why}
@@ -151,10 +153,10 @@ func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *cluste
 	defer cancel()
 	stream, err := m.Client.Start(ctx, req)
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	inv.session.Remember(m.Name, inv.Command)
-	updates, stop := receive(stream.Recv)
+	updates, stop := session.Receive(stream.Recv)
 	defer stop()
 	defer cancel()
 	var run *clusterpb.RunStatus
@@ -166,17 +168,17 @@ func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *cluste
 				return nil, err
 			}
 		case u := <-updates:
-			if errors.Is(u.err, io.EOF) {
+			if errors.Is(u.Err, io.EOF) {
 				return nil, &result.ClusterError{Text: "the driver ended the start without a word"}
 			}
-			if u.err != nil {
-				return nil, result.Answered(u.err)
+			if u.Err != nil {
+				return nil, m.Explain(u.Err)
 			}
-			for _, n := range u.msg.GetNotes() {
+			for _, n := range u.Msg.GetNotes() {
 				inv.out.Stderr(render.NoteText(n) + "\n")
 			}
-			run = u.msg.GetRun()
-			if f := u.msg.GetFailure(); f != nil {
+			run = u.Msg.GetRun()
+			if f := u.Msg.GetFailure(); f != nil {
 				run = proto.CloneOf(run)
 				run.State = "failed"
 				if !broken.batch { // which shows first what the tasks wrote
@@ -184,7 +186,7 @@ func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *cluste
 				}
 				return nil, broken.reason(&result.RunFailed{Failure: f, Run: run})
 			}
-			if u.msg.GetEntered() {
+			if u.Msg.GetEntered() {
 				return run, broken.reason(nil)
 			}
 			v.Show(false, func() render.Bundle { return render.RunView(run) })
@@ -198,6 +200,6 @@ func entered(run *clusterpb.RunStatus, say func(string) string) render.Bundle {
 	if render.Over(run.GetState()) || run.GetState() == "finished" || run.GetState() == "stopped" {
 		line = render.RunTitle(run)
 	}
-	logs := "logs: " + run.GetLogDir()
+	logs := "logs: " + rundir.Join(run.GetDir(), rundir.Lines)
 	return render.Bundle{Text: line + "\n" + logs + "\n", HTML: "<div><b>" + render.Escape(line) + `</b></div><div style="opacity:.65">` + render.Escape(logs) + "</div>"}
 }

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
-
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
@@ -28,77 +26,74 @@ func statusVerb() row {
 // status shows a cluster, one of its runs, or every cluster.
 func (inv *invocation) status(ctx context.Context) (result.Value, error) {
 	if inv.Has("all") {
-		return nil, inv.statusAll(ctx)
+		return inv.statusAll(ctx)
 	}
 	m, err := inv.session.Pick(ctx, inv.Command)
 	if err != nil {
 		return nil, err
 	}
 	if n := int32(inv.Count("run", 0)); n > 0 {
-		return nil, inv.statusRun(ctx, m, n)
+		return inv.statusRun(ctx, m, n)
 	}
 	st, err := m.Status(ctx)
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
-	if inv.Has("json") {
-		for name := range st.GetRequest().GetEnv() {
-			st.Request.Env[name] = "" // it may be a secret, and a notebook keeps what it shows
-		}
-		return nil, printProto(inv.out, st)
+	for name := range st.GetRequest().GetEnv() {
+		st.Request.Env[name] = "" // it may be a secret, and a notebook keeps what it shows
 	}
-	render.Display(inv.out, render.ClusterView(st, inv.session.Say))
-	return nil, nil
+	data, err := clusterpb.ToJSON(st, true)
+	if err != nil {
+		return nil, err
+	}
+	return inv.answer(data, data, func() render.Bundle { return render.ClusterView(st, inv.session.Say) })
 }
 
-func (inv *invocation) statusRun(ctx context.Context, m *session.Handle, n int32) error {
+// answer prints JSON where that is asked for. Otherwise it shows the view, and returns the data.
+func (inv *invocation) answer(printed, data any, view func() render.Bundle) (result.Value, error) {
+	if inv.Has("json") {
+		return nil, printJSON(inv.out, printed)
+	}
+	render.Display(inv.out, view())
+	return &result.Answer{Data: data}, nil
+}
+
+func (inv *invocation) statusRun(ctx context.Context, m *session.Handle, n int32) (result.Value, error) {
 	runs, err := m.History(ctx, true)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, r := range runs {
 		if r.GetId() != n {
 			continue
 		}
-		if inv.Has("json") {
-			return printProto(inv.out, r)
+		text, err := clusterpb.ToJSON(r, true)
+		if err != nil {
+			return nil, err
 		}
 		b := render.RunView(r)
 		if t := render.TaskRows(r, true); r.GetState() == "finished" && len(t.Rows) > 0 {
 			b.Text += t.Plain()
 			b.HTML += t.HTML()
 		}
-		render.Display(inv.out, b)
-		return nil
+		return inv.answer(text, result.OfRun(m.Name, r), func() render.Bundle { return b })
 	}
-	return command.Usagef(inv.Verb, "cluster %s has no run %d: history lists its %s", m.Name, n, render.Plural(int64(len(runs)), "run"))
+	return nil, command.Usagef(inv.Verb, "cluster %s has no run %d: history lists its %s", m.Name, n, render.Plural(int64(len(runs)), "run"))
 }
 
-func (inv *invocation) statusAll(ctx context.Context) error {
+func (inv *invocation) statusAll(ctx context.Context) (result.Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
 	defer cancel()
 	infos, err := inv.session.Options.Connector.List(ctx)
 	if err != nil {
-		return fmt.Errorf("list clusters: %w", err)
+		return nil, fmt.Errorf("list clusters: %w", err)
 	}
 	for i := range infos {
 		if infos[i].Live && infos[i].Note == "" {
 			infos[i].Note = inv.session.Glance(ctx, infos[i].Name)
 		}
 	}
-	if inv.Has("json") {
-		return printJSON(inv.out, infos)
-	}
-	render.Display(inv.out, clustersView(infos, inv.session.LastName()))
-	return nil
-}
-
-func printProto(out render.Output, m proto.Message) error {
-	text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(m)
-	if err != nil {
-		return fmt.Errorf("encode JSON: %w", err)
-	}
-	return printJSON(out, json.RawMessage(text))
+	return inv.answer(infos, infos, func() render.Bundle { return clustersView(infos, inv.session.LastName()) })
 }
 
 func printJSON(out render.Output, v any) error {

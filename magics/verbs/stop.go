@@ -33,7 +33,7 @@ func (inv *invocation) stop(ctx context.Context) (result.Value, error) {
 	}
 	st, err := m.Status(ctx)
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	if !render.Active(st.GetRun()) && yetToBegin(st) {
 		return nil, inv.session.Release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "stopped on request"})
@@ -46,7 +46,7 @@ func (inv *invocation) stop(ctx context.Context) (result.Value, error) {
 	asked, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
 	defer cancel()
 	if _, err := m.Client.Stop(asked, &clusterpb.StopRequest{Run: run, GraceMillis: stopGrace.Milliseconds()}); err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	ended, err := awaitEnd(ctx, m, run)
 	if err != nil {
@@ -77,7 +77,7 @@ func awaitEnd(ctx context.Context, m *session.Handle, run int32) (*clusterpb.Run
 	// burst 1 and one task: the lines are for the next wait, as few as can be are sent
 	stream, err := m.Client.Follow(ctx, &clusterpb.FollowRequest{Run: run, Show: "chief", Burst: 1})
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	var last *clusterpb.RunStatus
 	for {
@@ -86,7 +86,7 @@ func awaitEnd(ctx context.Context, m *session.Handle, run int32) (*clusterpb.Run
 		case errors.Is(err, io.EOF) && last != nil:
 			return last, nil
 		case err != nil:
-			return nil, result.Answered(err)
+			return nil, m.Explain(err)
 		}
 		if u.GetStatus() != nil {
 			last = u.GetStatus()

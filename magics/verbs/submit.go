@@ -25,9 +25,9 @@ func (inv *invocation) submit(ctx context.Context, m *session.Handle, req *clust
 	defer cancel()
 	stream, err := m.Client.Reserve(ctx, req)
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
-	updates, stop := receive(stream.Recv)
+	updates, stop := session.Receive(stream.Recv)
 	defer stop()
 	defer cancel()
 	progress := *inv
@@ -37,14 +37,14 @@ func (inv *invocation) submit(ctx context.Context, m *session.Handle, req *clust
 		case <-inv.out.Interrupts():
 			return nil, progress.giveUp(m, true)
 		case u := <-updates:
-			if u.err != nil {
-				return nil, inv.reserveBroke(m, true, u.err)
+			if u.Err != nil {
+				return nil, inv.reserveBroke(m, true, u.Err)
 			}
-			if f := u.msg.GetFailure(); f != nil {
+			if f := u.Msg.GetFailure(); f != nil {
 				inv.session.Forget(m.Name)
 				return nil, &result.RunFailed{Failure: f}
 			}
-			if id := u.msg.GetAllocation(); id != "" {
+			if id := u.Msg.GetAllocation(); id != "" {
 				inv.out.Stdout(m.Name + "\n")
 				inv.out.Stderr(id + " is submitted; its run needs this machine no more\n" +
 					inv.session.Say("logs -f -c "+m.Name) + " follows it, " + inv.session.Say("wait -c "+m.Name) + " ends as it does, " + inv.session.Say("stop -c "+m.Name) + " ends it\n")
@@ -77,7 +77,7 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 		}
 		return nil, err
 	}
-	f := &followed{session: inv.session, inv: inv, member: &session.Handle{Name: p.Name}, view: render.NewView(inv.out), printer: render.NewPrinter(inv.out, inv.session.Say, 0), status: runs[len(runs)-1]}
+	f := &followed{session: inv.session, inv: inv, member: &session.Handle{Name: p.Name}, view: render.NewView(inv.out), printer: inv.followPrinter(), status: runs[len(runs)-1]}
 	v, err := f.end()
 	return v, released(err)
 }

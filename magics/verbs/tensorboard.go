@@ -38,6 +38,7 @@ func (inv *invocation) tensorboard(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	m.Hold()
 	req := &clusterpb.TensorBoardRequest{Run: int32(inv.Count("run", 0))}
 	if d := inv.Text("logdir"); d != "" {
 		if req.Logdir, err = inv.results(inv.workingDir(ctx), d); err != nil {
@@ -48,7 +49,7 @@ func (inv *invocation) tensorboard(ctx context.Context) (result.Value, error) {
 	defer cancel()
 	r, err := m.Client.TensorBoard(ctx, req)
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	runs, err := m.History(ctx, req.GetRun() > 0)
 	if err != nil {

@@ -39,7 +39,7 @@ func (inv *invocation) version(ctx context.Context) (result.Value, error) {
 	}
 	st, err := m.Status(ctx)
 	if err != nil {
-		return nil, result.Answered(err)
+		return nil, m.Explain(err)
 	}
 	inv.out.Stdout(fmt.Sprintf("driver of cluster %s: %s\n", st.GetName(), versionText(st.GetVersion(), driverBuild(st))))
 	return nil, nil

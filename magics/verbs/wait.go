@@ -2,9 +2,7 @@ package verbs
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -45,6 +43,7 @@ func (inv *invocation) wait(ctx context.Context) (result.Value, error) {
 	m, err := inv.session.Pick(ctx, inv.Command)
 	var v result.Value
 	if err == nil {
+		m.Hold()
 		if v, err = inv.waitLive(ctx, m); !session.IsOver(err) {
 			if inv.session.Options.Shell { // which starts nothing on executors that are held
 				err = released(err)
@@ -77,20 +76,24 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 		req.Show = "all"
 	}
 	req.Burst, req.BurstBytes, req.LineBytes = burst, burstBytes, lineBytes
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := m.Client.Follow(ctx, req)
-	if err != nil {
-		return nil, result.Answered(err)
-	}
-	f := &followed{session: inv.session, inv: inv, member: m, view: v, printer: render.NewPrinter(inv.out, inv.session.Say, 0)}
+	stream := session.OpenStream(ctx, m, inv.out, func(ctx context.Context, c clusterpb.ControlClient) (func() (*clusterpb.RunUpdate, error), error) {
+		runs, err := c.Follow(ctx, req)
+		if err != nil {
+			return nil, err
+		}
+		return runs.Recv, nil
+	})
+	defer stream.Close()
+	f := &followed{session: inv.session, inv: inv, member: m, view: v, printer: inv.followPrinter()}
 	f.printer.Shows(m.Name, req.GetRun())
-	updates, stop := receive(stream.Recv)
-	defer stop()
-	defer cancel()
 	broken := &breaker{session: inv.session, member: m, out: inv.out, batch: inv.oneRun}
+	quiet := session.NewSilence(inv.session.Options.Patience)
 	for {
 		select {
+		case <-quiet.Timer.C:
+			quiet.Ask(ctx, stream.Handle)
+		case err := <-quiet.Answers:
+			quiet.Answered(inv.out, err)
 		case <-inv.out.Interrupts():
 			if inv.session.Options.Shell && !broken.batch && f.needsNobody(ctx) {
 				return nil, &result.Interrupted{Text: "no longer waiting; the run goes on, and " + inv.session.Say("stop -c "+m.Name) + " ends it"}
@@ -98,12 +101,20 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 			if err := broken.interrupt(f.status.GetId()); err != nil {
 				return nil, err
 			}
-		case u := <-updates:
-			if u.err != nil {
-				return nil, f.broke(u.err)
+		case u := <-stream.Updates:
+			if u.Err != nil {
+				req.FromStart = req.GetFromStart() && f.status == nil // what was written before is shown
+				if err := stream.Reopen(u.Err); err != nil {
+					f.printer.Close()
+					return nil, err
+				}
+				f.member, broken.member = stream.Handle, stream.Handle
+				continue
 			}
-			f.update(u.msg)
-			if u.msg.GetFinal() {
+			stream.Heard()
+			quiet.Heard(inv.out)
+			f.update(u.Msg)
+			if u.Msg.GetFinal() {
 				v, err := f.end()
 				return v, broken.reason(err)
 			}
@@ -119,6 +130,15 @@ type followed struct {
 	view    *render.View
 	printer *render.Printer
 	status  *clusterpb.RunStatus
+}
+
+// followPrinter writes the lines of a run that is followed, which its driver has shortened.
+func (inv *invocation) followPrinter() *render.Printer {
+	p := render.NewPrinter(inv.out, inv.session.Say, 0)
+	if !inv.session.Options.Shell {
+		p.Cell()
+	}
+	return p
 }
 
 // needsNobody is whether the run is one that was left to its engine. One of which nothing
@@ -161,14 +181,6 @@ func (f *followed) end() (result.Value, error) {
 	return result.OfRun(f.member.Name, f.status), nil
 }
 
-func (f *followed) broke(err error) error {
-	f.printer.Close()
-	if errors.Is(err, io.EOF) {
-		err = errors.New("the driver ended without the run's end")
-	}
-	return result.Answered(err)
-}
-
 // breaker answers interrupts of a cell that waits for a run: the first stops the
 // run, the second kills it, a third leaves it to itself.
 type breaker struct {
@@ -204,7 +216,7 @@ func (b *breaker) interrupt(run int32) error {
 	ctx, cancel := context.WithTimeout(b.session.Context(), session.AnswerTimeout)
 	defer cancel()
 	if _, err := b.member.Client.Stop(ctx, &clusterpb.StopRequest{Run: run, GraceMillis: grace.Milliseconds()}); err != nil {
-		return fmt.Errorf("stop the run: %w", result.Answered(err))
+		return fmt.Errorf("stop the run: %w", b.member.Explain(err))
 	}
 	return nil
 }

@@ -5,12 +5,13 @@ import (
 	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/agent/excerpt"
+	"github.com/tfcluster/tfcluster/cluster/termtext"
 )
 
 // maxLine is where a line without an end is cut, in bytes.
 const maxLine = 1 << 20
 
-// Frame is a line as a task wrote it.
+// Frame is a line as a terminal would show it, with its colours.
 type Frame struct {
 	Text      string
 	Carriage  bool // ended in \r: a progress bar's frame
@@ -93,7 +94,7 @@ func (s *Splitter) Close() (line Frame, ok bool) {
 }
 
 func (s *Splitter) take(carriage bool) Frame {
-	text := strings.ToValidUTF8(string(s.rest), "\uFFFD")
+	text := termtext.Line(strings.ToValidUTF8(string(s.rest), "\uFFFD"))
 	s.rest = s.rest[:0]
 	if cap(s.rest) > 1<<16 {
 		s.rest = nil

@@ -38,6 +38,7 @@ func TestSplitter(t *testing.T) {
 		{"crlf in pieces", []string{"a\r", "\nb"}, []Frame{line("a"), line("b")}},
 		{"a bar's last frame", []string{"1\r"}, []Frame{bar("1")}},
 		{"not text", []string{"a\xffb\n"}, []Frame{line("a\uFFFDb")}},
+		{"Keras' bar", []string{"\r1/2 \x1b[32m━\x1b[0m" + strings.Repeat("\b", 5), "\b\r2/2 \x1b[32m━━\x1b[0m  \n"}, []Frame{bar(""), bar("1/2 \x1b[32m━\x1b[0m"), line("2/2 \x1b[32m━━\x1b[0m")}},
 		{"a rune in pieces", []string{"\xc3", "\xbc\n"}, []Frame{line("ü")}},
 	}
 	for _, test := range tests {
@@ -93,7 +94,7 @@ func FuzzSplitter(f *testing.F) {
 			t.Errorf("%q cut at %d: %v and %v", data, cut, once, twice)
 		}
 		for _, line := range once {
-			if !utf8.ValidString(line.Text) || strings.ContainsAny(line.Text, "\r\n") {
+			if !utf8.ValidString(line.Text) || strings.ContainsAny(line.Text, "\r\n\b") {
 				t.Errorf("%q gave %q", data, line.Text)
 			}
 		}

@@ -98,7 +98,7 @@ func (f *follower) file(ctx context.Context, name string, is fs.FileInfo) error 
 	here := filepath.Join(f.folder, filepath.FromSlash(name))
 	have := int64(0)
 	if info, err := os.Stat(here); err == nil {
-		if have = info.Size(); have == is.Size() && (runfiles.Grows(name) || !info.ModTime().Before(is.ModTime())) {
+		if have = info.Size(); have == is.Size() && (runfiles.IsAppendOnly(name) || !info.ModTime().Before(is.ModTime())) {
 			return nil
 		}
 	}
@@ -113,7 +113,7 @@ func (f *follower) file(ctx context.Context, name string, is fs.FileInfo) error 
 	if err := os.MkdirAll(filepath.Dir(here), 0o700); err != nil {
 		return fmt.Errorf("copy %s: %w", f.at(name), err)
 	}
-	if seeker, ok := r.(io.Seeker); ok && runfiles.Grows(name) && have < is.Size() {
+	if seeker, ok := r.(io.Seeker); ok && runfiles.IsAppendOnly(name) && have < is.Size() {
 		if _, err := seeker.Seek(have, io.SeekStart); err == nil {
 			return f.write(here, r, os.O_CREATE|os.O_WRONLY|os.O_APPEND)
 		}

@@ -167,7 +167,7 @@ func (p *Proxy) explain(ctx context.Context, err error) error {
 		case over != nil:
 			return status.Error(codes.Unavailable, over.Error())
 		case conn == nil:
-			return status.Error(codes.Unavailable, "the cluster's driver is gone, and is started again by its engine: ask again")
+			return status.Error(codes.Aborted, "the cluster's driver ended, and its engine starts it again: repeat the command")
 		}
 		select {
 		case <-changed:

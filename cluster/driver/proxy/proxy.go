@@ -63,7 +63,7 @@ type Config struct {
 type Proxy struct {
 	cfg    Config
 	boards boards
-	depot  *ship.Depot   // of what is given on this host
+	depot  *ship.Store   // of what is given on this host
 	poke   chan struct{} // capacity 1: the driver may be elsewhere
 	done   chan struct{} // closed when the cluster is over
 	end    func()        // has the cluster ended by force
@@ -141,10 +141,13 @@ func (p *Proxy) Run(ctx context.Context) (kept bool, err error) {
 	return false, errors.Join(err, ended, g.Wait(), p.close())
 }
 
-// ending is how the cluster's lease ended, in a few words.
+// Ended is how an application ended that a client had ended.
+const Ended = "ended"
+
+// ending is how the cluster's application ended, in a few words.
 func (p *Proxy) ending(err error) string {
 	if p.asked() || err == nil || !errors.Is(err, cluster.ErrEnded) {
-		return "ended"
+		return Ended
 	}
 	words := strings.TrimPrefix(err.Error(), cluster.ErrEnded.Error()+": ")
 	return strings.TrimPrefix(words, p.remoteDriver().ID()+" is ")

@@ -1,6 +1,5 @@
-// Package hadoopconf reads Hadoop's configuration: XML files of properties whose
-// values may name other properties and the environment, as ${name}, ${env.NAME} and
-// ${env.NAME:-otherwise}.
+// Package hadoopconf reads the Hadoop configuration: XML files of properties. Values may refer
+// to other properties and to the environment, as ${name}, ${env.NAME} and ${env.NAME:-default}.
 package hadoopconf
 
 import (
@@ -16,22 +15,21 @@ import (
 	"strings"
 )
 
-// ErrNone says that there is no configuration to read.
-var ErrNone = errors.New("no Hadoop configuration: set HADOOP_CONF_DIR to the folder that holds core-site.xml, where JupyterLab starts or by %env in the notebook")
+// ErrNone reports that no configuration was found.
+var ErrNone = errors.New("no Hadoop configuration: set HADOOP_CONF_DIR to the folder that holds core-site.xml, before JupyterLab starts or with %env in the notebook")
 
-// Conf holds the properties of a configuration folder. It may be read from any
-// goroutine.
+// Conf holds the properties of a configuration folder. It is immutable.
 type Conf struct {
 	dir    string
 	values map[string]string
 }
 
-// files in the order in which they are read: a later one wins, unless the earlier
-// says final.
+// files are read in this order: a later file overrides an earlier one, unless the earlier value
+// is final.
 var files = []string{"core-site.xml", "hdfs-site.xml", "yarn-site.xml"}
 
-// FromEnvironment reads the folder that HADOOP_CONF_DIR, YARN_CONF_DIR or HADOOP_HOME
-// name, or else /etc/hadoop/conf. It fails with ErrNone where there is nothing.
+// FromEnvironment reads the folder in HADOOP_CONF_DIR, YARN_CONF_DIR or HADOOP_HOME, or else
+// /etc/hadoop/conf. It returns ErrNone if there is no configuration.
 func FromEnvironment() (*Conf, error) {
 	for _, name := range []string{"HADOOP_CONF_DIR", "YARN_CONF_DIR"} {
 		if dir := os.Getenv(name); dir != "" {
@@ -54,7 +52,7 @@ func FromEnvironment() (*Conf, error) {
 	return nil, ErrNone
 }
 
-// Load reads a folder's files. It fails with ErrNone where there are none.
+// Load reads the files of a folder. It returns ErrNone if there are none.
 func Load(dir string) (*Conf, error) {
 	c := &Conf{dir: dir, values: map[string]string{}}
 	final := map[string]bool{}
@@ -64,11 +62,11 @@ func Load(dir string) (*Conf, error) {
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		} else if err != nil {
-			return nil, fmt.Errorf("read Hadoop's configuration: %w", err)
+			return nil, fmt.Errorf("read the Hadoop configuration: %w", err)
 		}
 		found = true
 		if err := c.add(b, final); err != nil {
-			return nil, fmt.Errorf("read Hadoop's configuration %s: %w", filepath.Join(dir, name), err)
+			return nil, fmt.Errorf("read the Hadoop configuration %s: %w", filepath.Join(dir, name), err)
 		}
 	}
 	if !found {
@@ -77,10 +75,10 @@ func Load(dir string) (*Conf, error) {
 	return c, nil
 }
 
-// New is a configuration of properties that are known already.
+// New returns a configuration with the given properties.
 func New(values map[string]string) *Conf { return &Conf{values: values} }
 
-// With is the same configuration but for one property.
+// With returns a copy of the configuration with one property changed.
 func (c *Conf) With(name, value string) *Conf {
 	values := maps.Clone(c.values)
 	values[name] = value
@@ -109,25 +107,26 @@ func (c *Conf) add(b []byte, final map[string]bool) error {
 	return nil
 }
 
-// Dir is the folder that was read, "" for none.
+// Dir returns the folder that was read, or "".
 func (c *Conf) Dir() string { return c.dir }
 
-// Get is a property's value with its variables in place, or "" where it is not set.
-// What a variable does not name stays as it is written.
+// Get returns the value of a property with its variables expanded, or "" if it is not set.
+// Unknown variables are not expanded.
 func (c *Conf) Get(name string) string { return strings.TrimSpace(c.expand(c.values[name])) }
 
-// Some are the properties whose names begin with one of the prefixes, as Get gives them.
-func (c *Conf) Some(prefixes ...string) map[string]string {
-	some := map[string]string{}
+// WithPrefix returns the properties whose names begin with one of the prefixes, as returned by
+// Get.
+func (c *Conf) WithPrefix(prefixes ...string) map[string]string {
+	matching := map[string]string{}
 	for name := range c.values {
 		if slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
-			some[name] = c.Get(name)
+			matching[name] = c.Get(name)
 		}
 	}
-	return some
+	return matching
 }
 
-// Or is Get, or otherwise where the property is not set or empty.
+// Or returns the value of a property, or otherwise if it is not set or empty.
 func (c *Conf) Or(name, otherwise string) string {
 	if v := c.Get(name); v != "" {
 		return v
@@ -135,7 +134,7 @@ func (c *Conf) Or(name, otherwise string) string {
 	return otherwise
 }
 
-// maxExpansions ends what names itself, as in Hadoop.
+// maxExpansions ends the expansion of a value that refers to itself, as in Hadoop.
 const maxExpansions = 20
 
 func (c *Conf) expand(s string) string {
@@ -151,11 +150,11 @@ func (c *Conf) expand(s string) string {
 		}
 		value, ok := c.variable(s[start+2 : start+length])
 		if !ok {
-			from = start + length // stays as it is written
+			from = start + length // is not expanded
 			continue
 		}
 		s = s[:start] + value + s[start+length+1:]
-		from = start // the value may hold variables itself
+		from = start // the value may contain variables
 	}
 	return s
 }
@@ -176,15 +175,15 @@ func (c *Conf) variable(name string) (string, bool) {
 	return otherwise, hasOtherwise
 }
 
-// User is whom Hadoop's simple authentication takes this process for:
-// HADOOP_USER_NAME, or the user it runs as.
+// User returns the user of Hadoop's simple authentication: HADOOP_USER_NAME, or the user of
+// this process.
 func User() (string, error) {
 	if u := os.Getenv("HADOOP_USER_NAME"); u != "" {
 		return u, nil
 	}
 	u, err := user.Current()
 	if err != nil {
-		return "", fmt.Errorf("find out the user: %w", err)
+		return "", fmt.Errorf("get the current user: %w", err)
 	}
 	return u.Username, nil
 }

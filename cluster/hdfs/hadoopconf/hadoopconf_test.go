@@ -17,7 +17,7 @@ func write(t testing.TB, dir, name, xml string) {
 	}
 }
 
-// Ensure later files win, final ones stay, and variables are replaced.
+// TestLoad: later files override earlier ones, final values stay, and variables are expanded.
 func TestLoad(t *testing.T) {
 	t.Setenv("HADOOPCONF_TEST", "from the environment")
 	dir := t.TempDir()
@@ -51,24 +51,24 @@ func TestLoad(t *testing.T) {
 		t.Errorf("self is %q", v)
 	}
 	if v := c.Or("absent", "8"); v != "8" {
-		t.Errorf("an absent property is %q", v)
+		t.Errorf("a missing property is %q", v)
 	}
 }
 
-// Ensure what is missing or broken is told.
+// TestErrors: a missing folder and a broken file return errors.
 func TestErrors(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("HADOOP_CONF_DIR", dir)
 	if _, err := hadoopconf.FromEnvironment(); !errors.Is(err, hadoopconf.ErrNone) || !strings.Contains(err.Error(), dir) {
-		t.Errorf("of an empty folder: %v", err)
+		t.Errorf("an empty folder: %v", err)
 	}
 	write(t, dir, "core-site.xml", "<property>")
 	if _, err := hadoopconf.FromEnvironment(); err == nil || !strings.Contains(err.Error(), "core-site.xml") {
-		t.Errorf("of a broken file: %v", err)
+		t.Errorf("a broken file: %v", err)
 	}
 }
 
-// Ensure no file makes the reader fail in other ways than by an error.
+// FuzzLoad: any file is either read or returns an error.
 func FuzzLoad(f *testing.F) {
 	f.Add("<configuration><property><name>a</name><value>${b}</value></property></configuration>", "a")
 	f.Add("<configuration><property><name>a</name><value>${a}${env.X:-y}${</value><final>true</final></property></configuration>", "a")

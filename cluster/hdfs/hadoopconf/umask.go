@@ -8,34 +8,35 @@ import (
 	"strings"
 )
 
-// umaskProperty is what Hadoop's clients create files and folders by.
+// umaskProperty is the umask of Hadoop clients for new files and folders.
 const umaskProperty = "fs.permissions.umask-mode"
 
-// privateUmask leaves a file to its owner. Hadoop's own default, 022, lets everybody read.
+// privateUmask gives access to the owner only. Hadoop's default, 022, lets everyone read.
 const privateUmask fs.FileMode = 0o077
 
-// symbolicUmask is one clause: classes, an operator (the last character counts) and permissions.
+// symbolicUmask matches one clause: classes, an operator (its last character counts) and
+// permissions.
 var symbolicUmask = regexp.MustCompile(`^\s*([ugoa]*)([+=-]*[+=-])([rwxX][rwxX-]*)?\s*$`)
 
 // Umask returns the permissions that new files and folders do not get, according to
-// fs.permissions.umask-mode: an octal number, or symbols for the permissions that they do
-// get, like u=rwx,g=rx,o=. If the property is not set, only the owner gets any.
+// fs.permissions.umask-mode: an octal number, or symbols for the permissions that they get,
+// such as u=rwx,g=rx,o=. If the property is not set, only the owner gets any.
 //
-// Symbols are read as Hadoop reads them, with one exception: if no clause sets the owner's
-// permissions with =, Hadoop takes away those that no clause grants. Files would then be
-// useless to their owner, so + and - change the owner's full permissions here.
+// Symbols are interpreted as in Hadoop, with one exception: if no clause sets the owner's
+// permissions with =, Hadoop removes the owner's permissions that no clause grants. Files would
+// then be useless to their owner, so + and - modify the owner's full permissions here.
 func (c *Conf) Umask() (fs.FileMode, error) {
 	text := c.Get(umaskProperty)
 	if text == "" {
 		return privateUmask, nil
 	}
-	if n, err := strconv.ParseUint(text, 8, 16); err == nil && n <= 0o1777 { // the sticky bit does not concern files
+	if n, err := strconv.ParseUint(text, 8, 16); err == nil && n <= 0o1777 { // the sticky bit does not apply to files
 		return fs.FileMode(n & 0o777), nil
 	}
 	mask, clauses := privateUmask, 0
 	for part := range strings.SplitSeq(text, ",") {
 		if strings.TrimSpace(part) == "" {
-			continue // Hadoop allows several commas, and one at the end
+			continue // as in Hadoop: repeated and trailing commas are allowed
 		}
 		m := symbolicUmask.FindStringSubmatch(part)
 		if m == nil || m[2] != "=" && strings.Contains(m[3], "-") {
@@ -50,8 +51,8 @@ func (c *Conf) Umask() (fs.FileMode, error) {
 	return mask, nil
 }
 
-// applyUmaskClause returns the mask after one clause. As in Hadoop, the last clause for a
-// class replaces earlier ones; + and - do not add to them.
+// applyUmaskClause returns the mask after one clause. As in Hadoop, the last clause for a class
+// replaces earlier ones; + and - do not accumulate.
 func applyUmaskClause(mask fs.FileMode, classes string, operator byte, permissions string) fs.FileMode {
 	var named fs.FileMode
 	for _, r := range permissions {

@@ -179,8 +179,8 @@ def test_autograph_finds_the_source_of_a_function(tmp_path: Path) -> None:
         """
     )
     namespace: dict = {"__name__": "__main__"}
-    exec(compile(source, "/tmp/ipykernel_1/2.py", "exec"), namespace)
-    body = cloudpickle.dumps({"function": namespace["main_fun"], "sources": {"/tmp/ipykernel_1/2.py": source}})
+    exec(compile(source, "Cell In[2]", "exec"), namespace)
+    body = cloudpickle.dumps({"function": namespace["main_fun"], "sources": {"Cell In[2]": source}})
     ran = run(tmp_path, body, kind="function")
     assert json.loads(ran.said("result")["json"]) == 3.0, ran.stderr
 

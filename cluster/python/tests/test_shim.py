@@ -385,3 +385,38 @@ def test_engine_that_was_killed_is_started_again(tmp_path: Path) -> None:
     env = {**os.environ, "TFCLUSTER_BINARY": str(fake), "PYTHONPATH": PACKAGES}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
     assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+
+
+def test_history_converts_to_a_data_frame():
+    """Metrics that are reported at different steps are joined by step, and nothing is lost as plain lists."""
+    history = values.make(
+        {"type": "Run", "history": {"loss": [3.0, 2.0, 1.0], "val_loss": [2.5]}, "steps": {"loss": [1, 17, 32], "val_loss": [32]}}
+    ).history
+    assert history["loss"] == [3.0, 2.0, 1.0] and history.steps["val_loss"] == [32]
+    assert history.rows() == [{"step": 1, "loss": 3.0}, {"step": 17, "loss": 2.0}, {"step": 32, "loss": 1.0, "val_loss": 2.5}]
+    pandas = pytest.importorskip("pandas")
+    frame = history.to_pandas()
+    assert list(frame.columns) == ["loss", "val_loss"] and list(frame.index) == [1, 17, 32]
+    assert frame.val_loss.isna().tolist() == [True, True, False]
+    assert values.make({"type": "Run"}).history.to_pandas().empty and pandas is not None
+
+
+def test_answers_are_plain_data():
+    """What status, history and gpus return are dicts, lists and runs."""
+    status = values.make({"type": "Answer", "data": {"name": "local-1", "run": {"id": 3}}})
+    assert isinstance(status, dict) and status["run"]["id"] == 3
+    runs = values.make({"type": "Answer", "data": [{"type": "Run", "id": 3, "state": "finished"}]})
+    assert isinstance(runs, list) and runs[0].id == 3 and runs[0].state == "finished"
+    assert values.make({"type": "Answer", "data": {"type": "Run", "id": 4}}).id == 4
+    assert values.make({"type": "Answer", "data": None}) == []
+
+
+def test_answers_are_not_shown_twice(monkeypatch):
+    """A cell that has shown the view does not show the value too; a later cell does."""
+    cell = [7]
+    monkeypatch.setattr(frontend, "cell", lambda: cell[0])
+    answer = values.shown({"type": "Answer", "data": [{"index": 0}]})
+    assert answer._ipython_display_() is None
+    cell[0] = 8
+    with pytest.raises(NotImplementedError):
+        answer._ipython_display_()

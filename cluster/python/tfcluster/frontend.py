@@ -20,6 +20,11 @@ def shell() -> Any:
     return _shell
 
 
+def cell() -> int | None:
+    """The number of the cell at work, None without the extension."""
+    return None if _shell is None else int(_shell.execution_count)
+
+
 def user_namespace() -> dict[str, Any]:
     """The names of the notebook, or of the program that was started."""
     return _shell.user_ns if _shell is not None else vars(sys.modules["__main__"])

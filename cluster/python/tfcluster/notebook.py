@@ -64,7 +64,7 @@ def _magic(line: str, cell: str | None = None, local_ns: Mapping[str, Any] | Non
     sys.stderr.flush()
     request = {"op": "magic", "line": line, "cell": cell}
     objects = Objects(frontend.user_namespace(), local_ns)
-    return values.make(gate.command(request, objects, frontend.Screen()))
+    return values.shown(gate.command(request, objects, frontend.Screen()))
 
 
 _magic.needs_local_scope = True  # type: ignore[attr-defined]

@@ -8,7 +8,7 @@ The specification is JSON; what is big in it is named by a path:
 
     task        "worker:1"
     kind        "function" (a pickle), "script" or "cell" (source text)
-    name        for people: main_fun, train.py, cell [7]
+    name        for people: main_fun, train.py, Cell In[7]
     body        path of the pickle or source text
     args        path of the pickled --args object, or ""
     words       the program's words
@@ -33,6 +33,7 @@ import json
 import linecache
 import os
 import pickle
+import re
 import shutil
 import signal
 import socket
@@ -55,6 +56,8 @@ TOO_BIG = "what the program returned has {} MB pickled: only its repr is kept; w
 LEAVE_LIMIT = 10.0  # seconds that a failed program's threads and exit handlers have
 MAX_TEXT = 1 << 16  # characters of a traceback
 
+_CELL = re.compile(r"Cell In\[\d+\]")  # the file name of a notebook's cell
+_CELL_FILE = re.compile(rf'^([ |]*)File "({_CELL.pattern})", line', re.MULTILINE)
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
@@ -197,6 +200,8 @@ class Task:
             source = f.read()
         path = str(self.spec.get("path") or "")
         filename = os.path.abspath(path) if kind == "script" and path else f"<{name}>"
+        if kind == "cell" and _CELL.fullmatch(name):
+            filename, source = name, "\n" + source  # the magic is the cell's first line
         sys.argv = [path or name, *words]
         remember_source(filename, source)
         main_module.__dict__.update({"__builtins__": __builtins__, "__loader__": SourceLoader(source)})
@@ -256,7 +261,7 @@ class Task:
         host = str((self.spec.get("context") or {}).get("host") or "")
         if hint := hints.missing_file(error, str(self.spec.get("absent") or ""), self._folder, host):
             error.add_note(hint)
-        lines = traceback.format_exception(error)
+        lines = [name_cells(part) for part in traceback.format_exception(error)]
         sys.stdout.flush()
         print("".join(lines), end="", file=sys.stderr, flush=True)
         summary = "".join(traceback.format_exception_only(error)).strip()
@@ -357,6 +362,11 @@ def user_frames(tb: TracebackType | None) -> TracebackType | None:
     while kept is not None and os.path.dirname(os.path.abspath(kept.tb_frame.f_code.co_filename)) == _HERE:
         kept = kept.tb_next
     return kept or tb
+
+
+def name_cells(text: str) -> str:
+    """Return a formatted traceback that names the notebook's cells as IPython does: Cell In[7], line 3."""
+    return _CELL_FILE.sub(r"\1\2, line", text)
 
 
 def exit_code(error: SystemExit) -> int:

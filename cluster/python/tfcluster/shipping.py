@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import dis
 import io
 import linecache
@@ -75,19 +76,31 @@ def _with_sources(function: Callable[..., Any]) -> bytes:
     sources: dict[str, str] = {}
 
     class Pickler(_cloudpickle().Pickler):  # type: ignore[misc]
-        """Gathers the source of each code object that it sends."""
+        """Gathers the source of each code object that it sends, and names cells as IPython's tracebacks do."""
 
         def reducer_override(self, value: Any) -> Any:
-            if isinstance(value, CodeType) and value.co_filename not in sources:
-                linecache.checkcache(value.co_filename)
-                if text := "".join(linecache.getlines(value.co_filename)):
-                    sources[value.co_filename] = text
+            if isinstance(value, CodeType):
+                name = cell_name(value.co_filename) or value.co_filename
+                if name not in sources:
+                    linecache.checkcache(value.co_filename)
+                    if text := "".join(linecache.getlines(value.co_filename)):
+                        sources[name] = text
+                if name != value.co_filename:  # copying code returns the code itself
+                    return copy.copy, (value.replace(co_filename=name),)
             return super().reducer_override(value)
 
     out = io.BytesIO()
     # In this order: by the time the sources are written the function has gathered them.
     Pickler(out).dump({"function": function, "sources": sources})
     return out.getvalue()
+
+
+def cell_name(filename: str) -> str:
+    """Return "Cell In[7]" for the file name that IPython gives to that cell's code, and "" for any other."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    label = getattr(getattr(shell, "compile", None), "format_code_name", lambda _: None)(filename)
+    return " ".join(label) if label and label[0] == "Cell" else ""
 
 
 def _offender(function: Callable[..., Any], name: str, error: Exception, dumps: Callable[[Any], bytes]) -> str:

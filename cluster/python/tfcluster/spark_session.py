@@ -292,8 +292,8 @@ class Session:
         text = str(e) or type(e).__name__
         if any(mark in text for mark in _DYNAMIC):
             return (
-                "this session allocates executors dynamically, and Spark runs no barrier stage then: "
-                "set spark.dynamicAllocation.enabled=false where the session is made"
+                "this session allocates executors dynamically, so Spark removes those without jobs: "
+                "set spark.dynamicAllocation.enabled=false explicitly where the session is made"
             )
         for pattern in (
             r"(?:RuntimeError|PythonException): (.+)",

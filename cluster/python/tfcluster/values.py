@@ -90,9 +90,9 @@ class Cluster:
         """Feeds data and collects predictions."""
         return self._do("inference", options, _data(data))
 
-    def status(self, **options: Any) -> None:
-        """Shows the cluster and its run."""
-        self._do("status", options)
+    def status(self, **options: Any) -> Any:
+        """Shows the cluster and its run; returns what `status --json` prints."""
+        return self._do("status", options)
 
     def logs(self, **options: Any) -> None:
         """Shows the tasks' lines: lines=, follow=, task=, grep=, since=, run=."""
@@ -104,13 +104,13 @@ class Cluster:
         """Shows TensorBoard."""
         self._do("tensorboard", options)
 
-    def gpus(self, **options: Any) -> None:
-        """Shows the GPUs and who holds them."""
-        self._do("gpus", options)
+    def gpus(self, **options: Any) -> list[dict[str, Any]]:
+        """Shows the GPUs and who holds them; returns a dict for each."""
+        return self._do("gpus", options)
 
-    def history(self, **options: Any) -> None:
-        """Shows the runs."""
-        self._do("history", options)
+    def history(self, **options: Any) -> list[Run]:
+        """Shows the runs; returns a Run for each, the oldest first."""
+        return self._do("history", options)
 
     def stop(self) -> None:
         """Ends the run; the executors stay."""
@@ -133,10 +133,39 @@ class Cluster:
         self._do("shutdown", {"force": force})
 
 
+class History(dict[str, list[float]]):
+    """The metrics of a run: the values of each by its name. steps has the steps of these values, by the same names.
+
+    Metrics may be reported at different steps. to_pandas() joins them by step:
+
+        run.history.to_pandas()[["loss", "val_loss"]].plot()
+    """
+
+    def __init__(self, values: Mapping[str, list[float]] = {}, steps: Mapping[str, list[int]] = {}) -> None:
+        super().__init__(values)
+        self.steps: dict[str, list[int]] = dict(steps)
+
+    def rows(self) -> list[dict[str, float]]:
+        """A dict for each step, with "step" and the metrics that were reported there."""
+        rows: dict[int, dict[str, float]] = {}
+        for name, values in self.items():
+            for step, value in zip(self.steps.get(name, range(len(values))), values, strict=False):
+                rows.setdefault(step, {"step": step})[name] = value
+        return [rows[step] for step in sorted(rows)]
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame: a column for each metric, the steps as its index, NaN where nothing was reported."""
+        import pandas
+
+        return pandas.DataFrame(self.rows(), columns=["step", *self]).set_index("step")
+
+
 class Run:
     """A run as it stood when the call that gave it returned.
 
-    id, state, metrics, history, log_dir, checkpoint_dir, export_dir, exit_codes, seconds
+    id, state, metrics, log_dir, checkpoint_dir, export_dir, exit_codes, seconds
+    metrics  the last value of each metric
+    history  all values of each metric, see History: history["loss"], history.to_pandas()
     result   what main_fun returned on the chief or worker 0
     results  what it returned on each task that ended well, by the task's name
     """
@@ -150,7 +179,7 @@ class Run:
         self.state = str(said.get("state") or "")
         self.program = str(said.get("program") or "")
         self.metrics: dict[str, float] = dict(said.get("metrics") or {})
-        self.history: dict[str, list[float]] = dict(said.get("history") or {})
+        self.history = History(said.get("history") or {}, said.get("steps") or {})
         self.log_dir = str(said.get("log_dir") or "")
         self.checkpoint_dir = str(said.get("checkpoint_dir") or "")
         self.export_dir = str(said.get("export_dir") or "")
@@ -188,6 +217,32 @@ class Run:
         return self
 
 
+class _Shown:
+    """Data that a verb has shown: IPython shows it again in later cells only."""
+
+    _cell: int | None = None  # the cell that the verb ran in
+
+    def _ipython_display_(self) -> None:
+        if self._cell is None or self._cell != frontend.cell():
+            raise NotImplementedError  # IPython goes on to the other forms
+
+
+class _Record(_Shown, dict[str, Any]):
+    pass
+
+
+class _Records(_Shown, list[Any]):
+    pass
+
+
+def shown(said: Mapping[str, Any] | None) -> Any:
+    """The object for a value of Go's that the cell at work has just been shown."""
+    value = make(said)
+    if isinstance(value, _Shown):
+        value._cell = frontend.cell()
+    return value
+
+
 def make(said: Mapping[str, Any] | None) -> Any:
     """The object for a value of Go's."""
     if said is None:
@@ -198,6 +253,11 @@ def make(said: Mapping[str, Any] | None) -> Any:
             return Cluster(**fields)
         case "Run":
             return Run(**fields)
+        case "Answer":
+            data = said.get("data")
+            if isinstance(data, Mapping):
+                return make(data) if "type" in data else _Record(data)
+            return _Records(make(each) for each in data or ())
     return fields
 
 
@@ -233,7 +293,7 @@ def _command(
         raise UsageError(f"{positional[0]!r} is not a program: options are keyword arguments")
     namespace = frontend.user_namespace()
     request = {"op": "verb", "argv": [*argv, *positional]}
-    return make(gate.command(request, Objects(namespace, given=given), frontend.Screen()))
+    return shown(gate.command(request, Objects(namespace, given=given), frontend.Screen()))
 
 
 def _roles(roles: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,10 +17,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
-// checkLimit is how long a person waits to hear that a directory cannot be used.
+// checkLimit is the timeout of Check, which a user waits for.
 const checkLimit = 4500 * time.Millisecond
 
-// Checked is what Check needs of the file system elsewhere. Names are URIs.
+// Checked is the part of the remote file system that Check uses. Names are URIs.
 type Checked interface {
 	Stat(ctx context.Context, name string) (fs.FileInfo, error)
 	MakeDir(ctx context.Context, name string) error
@@ -28,8 +28,8 @@ type Checked interface {
 	Remove(ctx context.Context, name string) error
 }
 
-// Check says within five seconds whether files can be kept in a directory: it makes it
-// and writes a file there, which shows what its permissions and quotas allow.
+// Check reports within five seconds whether files can be written to a directory: it creates the
+// directory and writes a file there, which checks permissions and quotas.
 func Check(ctx context.Context, remote Checked, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
@@ -38,9 +38,9 @@ func Check(ctx context.Context, remote Checked, dir string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("--dir %s: no answer within %s: is HDFS up, and is that its NameNode?", dir, checkLimit)
+		return fmt.Errorf("--dir %s: no answer within %s: check that HDFS is running and that this is its NameNode", dir, checkLimit)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("--dir %s: %w: give another --dir, have its owner let you in, or set HADOOP_USER_NAME", dir, err)
+		return fmt.Errorf("--dir %s: %w: choose another --dir, ask its owner for write permission, or set HADOOP_USER_NAME", dir, err)
 	}
 	return fmt.Errorf("--dir %s: %w", dir, err)
 }
@@ -49,7 +49,7 @@ func check(ctx context.Context, remote Checked, dir string) error {
 	info, err := remote.Stat(ctx, dir)
 	switch {
 	case err == nil && !info.IsDir():
-		return errors.New("it is a file: give a folder")
+		return errors.New("is a file, not a folder")
 	case errors.Is(err, fs.ErrNotExist):
 		err = remote.MakeDir(ctx, dir)
 	}
@@ -63,12 +63,12 @@ func check(ctx context.Context, remote Checked, dir string) error {
 	return remote.Remove(ctx, probe)
 }
 
-// Look takes note of what earlier clusters left in the directory, and returns the
-// number of the last run there. It brings the records of their runs.
-func (s *Spool) Look(ctx context.Context) (last int32, err error) {
+// Scan lists the files of earlier clusters in the directory and returns the number of the last
+// run there. It fetches the records of those runs.
+func (s *Spool) Scan(ctx context.Context) (last int32, err error) {
 	runs, err := s.cfg.Remote.List(ctx, s.cfg.Dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return 0, fmt.Errorf("look for earlier runs: %w", err)
+		return 0, fmt.Errorf("list earlier runs: %w", err)
 	}
 	var g errgroup.Group
 	g.SetLimit(parallel)
@@ -78,19 +78,19 @@ func (s *Spool) Look(ctx context.Context) (last int32, err error) {
 			continue
 		}
 		last = max(last, n)
-		g.Go(func() error { return s.lookBelow(ctx, r.Name()) })
+		g.Go(func() error { return s.scanBelow(ctx, r.Name()) })
 	}
 	if err := g.Wait(); err != nil {
-		return 0, fmt.Errorf("look for earlier runs: %w", err)
+		return 0, fmt.Errorf("list earlier runs: %w", err)
 	}
-	here, err := s.lastHere()
+	here, err := s.lastLocal()
 	if err != nil {
 		return 0, err
 	}
-	return max(last, here), s.bring(ctx, func(name string) bool { return path.Base(name) == recordName && strings.Count(name, "/") == 1 })
+	return max(last, here), s.fetch(ctx, func(name string) bool { return path.Base(name) == recordName && strings.Count(name, "/") == 1 })
 }
 
-func (s *Spool) lookBelow(ctx context.Context, folder string) error {
+func (s *Spool) scanBelow(ctx context.Context, folder string) error {
 	infos, err := s.cfg.Remote.List(ctx, s.uri(folder))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -101,7 +101,7 @@ func (s *Spool) lookBelow(ctx context.Context, folder string) error {
 	for _, info := range infos {
 		name := path.Join(folder, info.Name())
 		if info.IsDir() {
-			if err := s.lookBelow(ctx, name); err != nil {
+			if err := s.scanBelow(ctx, name); err != nil {
 				return err
 			}
 			continue
@@ -116,11 +116,11 @@ func (s *Spool) lookBelow(ctx context.Context, folder string) error {
 	return nil
 }
 
-// lastHere is the last run that has a folder here.
-func (s *Spool) lastHere() (int32, error) {
+// lastLocal returns the number of the last run with a local folder.
+func (s *Spool) lastLocal() (int32, error) {
 	entries, err := fs.ReadDir(s.root.FS(), ".")
 	if err != nil {
-		return 0, fmt.Errorf("look for runs that are still here: %w", err)
+		return 0, fmt.Errorf("list local runs: %w", err)
 	}
 	var last int32
 	for _, e := range entries {

@@ -1,11 +1,11 @@
-// Package spool keeps the runs of a cluster whose directory lies on a file system
-// elsewhere (--dir hdfs://…). Everything is written to a folder of this host first, so
-// that nothing in the cluster ever waits for the other file system, and carried over
-// from there: what grows is appended, everything else arrives whole, in an order in
-// which no reader finds a file that names another one before that is there.
+// Package spool stores the runs of a cluster whose directory is on a remote file system (--dir
+// hdfs://…). All files are written to a local folder first, so that the cluster never waits for
+// the remote file system, and are uploaded from there: append-only files are appended to, all
+// other files are written completely, in an order in which no reader finds a file that refers
+// to one that is not there yet.
 //
-// The folder belongs to the directory, not to the cluster: what could not be carried
-// over by a cluster's end lies there until the next cluster with that directory
-// carries it. Files that lie only elsewhere (of earlier clusters, or given up here to
-// make room) are seen by their names and brought when they are needed.
+// The local folder belongs to the directory, not to the cluster: files that could not be
+// uploaded before a cluster ended stay there until the next cluster with that directory uploads
+// them. Files that exist only remotely (of earlier clusters, or evicted from the local folder)
+// are listed and fetched when they are needed.
 package spool

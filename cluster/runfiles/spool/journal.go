@@ -7,17 +7,17 @@ import (
 	"io/fs"
 )
 
-// journal is what a later driver must know: what lies elsewhere already, and what is
-// to be removed there.
+// journal is the state that a later driver needs: the remote files, and the files to remove
+// remotely.
 type journal struct {
 	Known map[string]entry `json:"known"`
 	Gone  []string         `json:"gone,omitempty"`
 }
 
-// recall reads what the last driver noted. What it did not note is carried again.
-func (s *Spool) recall() error {
-	s.unstage() // what a driver that died was about to send, or to bring
-	if err := s.root.RemoveAll(bringName); err != nil {
+// loadJournal reads the state of the last driver. Files that are not in it are uploaded again.
+func (s *Spool) loadJournal() error {
+	s.unstage() // left from a driver that died during an upload
+	if err := s.root.RemoveAll(fetchName); err != nil {
 		return err
 	}
 	b, err := s.root.ReadFile(journalName)
@@ -29,11 +29,11 @@ func (s *Spool) recall() error {
 		err = json.Unmarshal(b, &j)
 	}
 	if err != nil {
-		return fmt.Errorf("read what was carried over so far: %w", err)
+		return fmt.Errorf("read the list of uploaded files: %w", err)
 	}
 	for name, e := range j.Known {
 		if _, err := s.root.Lstat(name); err != nil {
-			e.Away = true
+			e.RemoteOnly = true
 		}
 		s.known[name] = e
 	}
@@ -43,7 +43,7 @@ func (s *Spool) recall() error {
 	return nil
 }
 
-// save writes the journal where something has changed.
+// save writes the journal if it has changed.
 func (s *Spool) save() error {
 	s.mu.Lock()
 	if !s.changed {
@@ -67,7 +67,7 @@ func (s *Spool) save() error {
 		s.mu.Lock()
 		s.changed = true // the next save writes it
 		s.mu.Unlock()
-		return fmt.Errorf("note what was carried over: %w", err)
+		return fmt.Errorf("save the list of uploaded files: %w", err)
 	}
 	return nil
 }

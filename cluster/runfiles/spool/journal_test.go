@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestJournalIsWrittenAgain: what could not be written, on a full disk for instance, is
-// written by the next save though nothing has changed since.
+// TestJournalIsWrittenAgain: after a failed save, for example on a full disk, the next save
+// writes the journal even without further changes.
 func TestJournalIsWrittenAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -23,7 +23,7 @@ func TestJournalIsWrittenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := s.save(); err == nil {
-		t.Fatal("a save that cannot write reports no error")
+		t.Fatal("save returned no error")
 	}
 	if err := os.Remove(obstacle); err != nil {
 		t.Fatal(err)
@@ -33,6 +33,6 @@ func TestJournalIsWrittenAgain(t *testing.T) {
 	}
 	b, err := os.ReadFile(filepath.Join(dir, journalName))
 	if err != nil || !strings.Contains(string(b), "run-001/checkpoints/old") {
-		t.Errorf("the journal holds %q: %v", b, err)
+		t.Errorf("the journal is %q: %v", b, err)
 	}
 }

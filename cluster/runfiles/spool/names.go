@@ -4,25 +4,26 @@ import (
 	"path"
 	"strings"
 
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
-// Names of the folder's own, beside the runs.
+// Names in the local folder that are not runs.
 const (
 	lockName    = ".lock"
 	journalName = ".carried.json"
 	stageName   = ".stage"
-	bringName   = ".bring"
+	fetchName   = ".bring"
 	recordName  = "run.json"
 )
 
-// hidden tells whether a file is still being written, or none of a run.
+// hidden reports whether a file is being written or does not belong to a run.
 func hidden(name string) bool { return strings.HasPrefix(path.Base(name), ".") }
 
-// grows tells whether a file is only ever appended to: events, and tasks' lines.
-func grows(name string) bool {
+// isAppendOnly reports whether a file is only appended to: event files and task logs.
+func isAppendOnly(name string) bool {
 	parts := strings.Split(name, "/")
-	return runfiles.Grows(name) || len(parts) > 2 && parts[1] == "tasks"
+	return runfiles.IsAppendOnly(name) || len(parts) > 2 && parts[1] == rundir.Lines
 }
 
 func (s *Spool) uri(name string) string { return strings.TrimRight(s.cfg.Dir, "/") + "/" + name }

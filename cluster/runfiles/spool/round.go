@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	parallel = 4                // files on their way at once
-	slowest  = 15 * time.Second // between two tries while the file system elsewhere is away
+	parallel = 4                // concurrent uploads
+	slowest  = 15 * time.Second // longest pause between attempts while the remote file system is unavailable
 )
 
-// Run carries over what comes, until ctx ends.
+// Run uploads changes until ctx ends.
 func (s *Spool) Run(ctx context.Context) {
 	pause := s.cfg.Interval
 	for {
@@ -40,9 +40,9 @@ func (s *Spool) Run(ctx context.Context) {
 	}
 }
 
-// Deliver carries over everything that is here now. Where that fails it tries again,
-// until no file has arrived for as long as patience.
-func (s *Spool) Deliver(ctx context.Context, patience time.Duration) error {
+// Flush uploads all current changes. After an error it retries until no file has been uploaded
+// for patience.
+func (s *Spool) Flush(ctx context.Context, patience time.Duration) error {
 	moved, last := s.arrived(), time.Now()
 	for {
 		err := s.round(ctx)
@@ -68,33 +68,33 @@ func (s *Spool) arrived() int {
 	return s.sent
 }
 
-// parcel is a file that is to be carried over.
-type parcel struct {
+// upload is a file to upload.
+type upload struct {
 	entry
-	name  string
-	lies  string // under this name, which no other version takes
-	grows bool
+	name       string
+	local      string // local name; while the file is staged, no other version takes this name
+	appendOnly bool
 }
 
-// round carries over what has changed, in the order in which files may be seen.
+// round uploads all changes, in the order in which they may become visible.
 func (s *Spool) round(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
 		defer func() { <-s.turn }()
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-s.living.Done():
-		return s.living.Err()
+	case <-s.lifetime.Done():
+		return s.lifetime.Err()
 	}
-	err := s.carry(ctx)
+	err := s.uploadAll(ctx)
 	if err == nil {
-		err = s.removeThere(ctx)
+		err = s.removeRemote(ctx)
 	}
 	if ctx.Err() == nil {
-		s.tell(err)
+		s.reportOutage(err)
 	}
 	if serr := s.save(); serr != nil {
-		s.cfg.Log.Warn("directory", "err", serr) // it is carried again by a later driver
+		s.cfg.Log.Warn("directory", "err", serr) // a later driver uploads it again
 	}
 	if err == nil {
 		s.makeRoom()
@@ -102,36 +102,36 @@ func (s *Spool) round(ctx context.Context) error {
 	return err
 }
 
-// tell says when the file system elsewhere takes no files, and when it does again.
-func (s *Spool) tell(err error) {
+// reportOutage notifies users when uploads begin to fail and when they succeed again.
+func (s *Spool) reportOutage(err error) {
 	s.mu.Lock()
-	before := s.trouble
-	s.trouble = err
+	before := s.lastErr
+	s.lastErr = err
 	s.mu.Unlock()
 	switch {
 	case before == nil && err != nil:
-		s.say(fmt.Sprintf("%v; training goes on: what it leaves is kept on the driver's host in %s and carried over later", err, s.folder))
+		s.notify(fmt.Sprintf("%v; training continues: its files are stored on the driver's host in %s and uploaded later", err, s.folder))
 	case before != nil && err == nil:
-		s.say(s.cfg.Dir + " takes files again: what had waited is there")
+		s.notify(s.cfg.Dir + " is available again: all waiting files were uploaded")
 	}
 }
 
-func (s *Spool) carry(ctx context.Context) error {
+func (s *Spool) uploadAll(ctx context.Context) error {
 	defer s.unstage()
-	parcels, err := s.stage()
+	uploads, err := s.stage()
 	if err != nil {
 		return err
 	}
-	for len(parcels) > 0 {
-		rank := runfiles.Rank(parcels[0].name)
-		n := slices.IndexFunc(parcels, func(p parcel) bool { return runfiles.Rank(p.name) != rank })
+	for len(uploads) > 0 {
+		rank := runfiles.Rank(uploads[0].name)
+		n := slices.IndexFunc(uploads, func(p upload) bool { return runfiles.Rank(p.name) != rank })
 		if n < 0 {
-			n = len(parcels)
+			n = len(uploads)
 		}
 		var g errgroup.Group
 		var failed atomic.Bool
 		g.SetLimit(parallel)
-		for _, p := range parcels[:n] {
+		for _, p := range uploads[:n] {
 			g.Go(func() error {
 				if failed.Load() {
 					return nil
@@ -144,21 +144,21 @@ func (s *Spool) carry(ctx context.Context) error {
 		if err := g.Wait(); err != nil {
 			return err
 		}
-		parcels = parcels[n:]
+		uploads = uploads[n:]
 	}
 	return nil
 }
 
-func (s *Spool) send(ctx context.Context, p parcel) error {
-	f, err := s.root.Open(p.lies)
+func (s *Spool) send(ctx context.Context, p upload) error {
+	f, err := s.root.Open(p.local)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // removed meanwhile
 	}
 	if err != nil {
-		return fmt.Errorf("carry %s to %s: %w", p.name, s.cfg.Dir, err)
+		return fmt.Errorf("upload %s to %s: %w", p.name, s.cfg.Dir, err)
 	}
 	defer f.Close()
-	if p.grows {
+	if p.appendOnly {
 		err = s.cfg.Remote.Grow(ctx, s.uri(p.name), f, p.Size)
 	} else {
 		err = s.cfg.Remote.Write(ctx, s.uri(p.name), io.NewSectionReader(f, 0, p.Size))
@@ -174,10 +174,10 @@ func (s *Spool) send(ctx context.Context, p parcel) error {
 	return nil
 }
 
-// due are the files that lie here otherwise than elsewhere, in the order in which they
-// may be seen. The caller keeps others from naming and removing files.
-func (s *Spool) due() ([]parcel, error) {
-	var parcels []parcel
+// due returns the local files that differ from the remote ones, in the order in which they may
+// become visible. The caller prevents renames and removals.
+func (s *Spool) due() ([]upload, error) {
+	var uploads []upload
 	err := fs.WalkDir(s.root.FS(), ".", func(name string, e fs.DirEntry, err error) error {
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -203,62 +203,62 @@ func (s *Spool) due() ([]parcel, error) {
 		known := s.known[name] == now
 		s.mu.Unlock()
 		if !known {
-			parcels = append(parcels, parcel{now, name, name, grows(name)})
+			uploads = append(uploads, upload{now, name, name, isAppendOnly(name)})
 		}
 		return nil
 	})
-	slices.SortFunc(parcels, func(a, b parcel) int {
+	slices.SortFunc(uploads, func(a, b upload) int {
 		return cmp.Or(runfiles.ByRank(a.name, b.name), cmp.Compare(a.Modified, b.Modified))
 	})
 	if err != nil {
-		return nil, fmt.Errorf("look for what is to be carried to %s: %w", s.cfg.Dir, err)
+		return nil, fmt.Errorf("list the files to upload to %s: %w", s.cfg.Dir, err)
 	}
-	return parcels, nil
+	return uploads, nil
 }
 
 func entryOf(info fs.FileInfo) entry {
 	return entry{Size: info.Size(), Modified: info.ModTime().UnixNano()}
 }
 
-// stage links what is due aside, all at one moment, so that what is sent belongs
-// together whatever is named and removed meanwhile.
-func (s *Spool) stage() ([]parcel, error) {
+// stage links the files that are due into a separate folder while no file is renamed or
+// removed, so that the uploaded files are consistent with each other.
+func (s *Spool) stage() ([]upload, error) {
 	s.tree.Lock()
 	defer s.tree.Unlock()
-	parcels, err := s.due()
-	if err != nil || len(parcels) == 0 {
+	uploads, err := s.due()
+	if err != nil || len(uploads) == 0 {
 		return nil, err
 	}
 	if err := s.root.Mkdir(stageName, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("put aside what is to be carried to %s: %w", s.cfg.Dir, err)
+		return nil, fmt.Errorf("stage the files to upload to %s: %w", s.cfg.Dir, err)
 	}
-	for i := range parcels {
-		p := &parcels[i]
-		if p.grows {
+	for i := range uploads {
+		p := &uploads[i]
+		if p.appendOnly {
 			continue
 		}
-		aside := path.Join(stageName, strconv.Itoa(i))
-		err := s.root.Link(p.name, aside)
+		staged := path.Join(stageName, strconv.Itoa(i))
+		err := s.root.Link(p.name, staged)
 		var info fs.FileInfo
 		if err == nil {
-			info, err = s.root.Lstat(aside)
+			info, err = s.root.Lstat(staged)
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // sending it finds that out too
+			continue // send detects the missing file
 		}
 		if err != nil {
-			return nil, fmt.Errorf("put aside what is to be carried to %s: %w", s.cfg.Dir, err)
+			return nil, fmt.Errorf("stage the files to upload to %s: %w", s.cfg.Dir, err)
 		}
-		p.lies, p.entry = aside, entryOf(info)
+		p.local, p.entry = staged, entryOf(info)
 	}
-	return parcels, nil
+	return uploads, nil
 }
 
-// unstage ends what was put aside. What cannot be removed is tried again.
+// unstage removes the staged files. If that fails, a later call repeats it.
 func (s *Spool) unstage() { _ = s.root.RemoveAll(stageName) }
 
-// removeThere removes elsewhere what was removed here, those that name others first.
-func (s *Spool) removeThere(ctx context.Context) error {
+// removeRemote removes the remote copies of removed files, files that refer to others first.
+func (s *Spool) removeRemote(ctx context.Context) error {
 	s.mu.Lock()
 	var names []string
 	for name := range s.gone {
@@ -274,7 +274,7 @@ func (s *Spool) removeThere(ctx context.Context) error {
 		if s.gone[name] {
 			delete(s.gone, name)
 		}
-		delete(s.known, name) // what bears the name again is carried again
+		delete(s.known, name) // a new file of that name is uploaded again
 		s.changed = true
 		s.mu.Unlock()
 	}

@@ -18,77 +18,75 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
-// Remote is the file system elsewhere as a Spool uses it; cluster/hdfs is one. Names are
-// URIs.
+// Remote is the remote file system of a Spool; cluster/hdfs implements it. Names are URIs.
 type Remote interface {
-	// Write makes a file of what r holds, with its folders: readers see the old file
-	// or the new one.
+	// Write atomically writes all of r to a file and creates its folders if necessary.
 	Write(ctx context.Context, name string, r io.ReadSeeker) error
-	// Grow makes a file hold the first size bytes of r, whose beginning it may hold.
+	// Grow makes a file hold the first size bytes of r; it may already hold a beginning of
+	// them.
 	Grow(ctx context.Context, name string, r io.ReaderAt, size int64) error
-	// Remove removes a file or folder; one that is not there is as good.
+	// Remove removes a file or folder; it succeeds if the name does not exist.
 	Remove(ctx context.Context, name string) error
 	List(ctx context.Context, name string) ([]fs.FileInfo, error)
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
 }
 
-// Config is what a Spool is made of.
+// Config is the configuration of a Spool.
 type Config struct {
 	Remote Remote
 	Dir    string // the cluster's directory, a URI
-	Parent string // the spools' folders of this host lie below it
+	Parent string // folder of this host for local folders of spools
 	Log    *slog.Logger
-	// Interval is between two looks for what is to be carried over: 2 s if zero.
+	// Interval is the time between two uploads; 0: 2 s.
 	Interval time.Duration
-	// Low is how much room is kept free here, in bytes, by giving up files that lie
-	// elsewhere too: 4 GiB if zero.
+	// Low is the free space to maintain in bytes, by evicting files that are also remote; 0: 4
+	// GiB.
 	Low int64
 }
 
-// Spool is a runfiles.Disk for one driver. Its methods may be called from many
-// goroutines.
+// Spool is a runfiles.Storage for one driver. Its methods are safe for concurrent use.
 type Spool struct {
 	cfg    Config
 	folder string
 	local  *runfiles.Local
 	lock   *os.File
 	root   *os.Root
-	turn   chan struct{} // capacity 1; a token is in while a round is under way
+	turn   chan struct{} // capacity 1; holds a token during a round
 
-	living context.Context // ends with Close
-	end    context.CancelFunc
-	notes  notes
+	lifetime context.Context // canceled by Close
+	end      context.CancelFunc
+	notices  notices
 
-	// tree is held for writing while what is there is looked at as a whole, and for
-	// reading while a file gets or loses its name. It is taken before mu.
+	// tree is locked for writing while the whole folder is scanned, and for reading while a
+	// file is renamed or removed. It is locked before mu.
 	tree sync.RWMutex
 
 	mu sync.Mutex
 	// guarded by mu
 	contents
-	sent    int   // files carried over so far
-	trouble error // of the last round; nil when it went well
+	sent    int   // number of files uploaded
+	lastErr error // error of the last round; nil if it succeeded
 }
 
-// contents are what the journal holds.
+// contents is the state stored in the journal.
 type contents struct {
-	known   map[string]entry // what lies elsewhere, by path
-	gone    map[string]bool  // removed here, not yet elsewhere
-	changed bool             // since the journal was written
+	known   map[string]entry // remote files, by path
+	gone    map[string]bool  // removed locally but not yet remotely
+	changed bool             // changed since the journal was written
 }
 
-// entry is a file as it lies elsewhere.
+// entry is a remote file.
 type entry struct {
-	Size     int64 `json:"size"`
-	Modified int64 `json:"modified"` // nanoseconds since 1970
-	Away     bool  `json:"away,omitempty"`
+	Size       int64 `json:"size"`
+	Modified   int64 `json:"modified"` // nanoseconds since 1970
+	RemoteOnly bool  `json:"away,omitempty"`
 }
 
-// lockWait is how long a cluster waits for the end of another one with its directory.
+// lockWait is how long to wait for another cluster with the same directory to end.
 const lockWait = 5 * time.Second
 
-// Open locks the directory's folder and takes up what is in it. Ask Check first whether
-// the directory can be used; Open itself does not go there.
+// Open locks the directory's local folder and loads its journal. It does not access the remote
+// file system; call Check first.
 func Open(ctx context.Context, c Config) (*Spool, error) {
 	if c.Interval == 0 {
 		c.Interval = 2 * time.Second
@@ -104,23 +102,23 @@ func Open(ctx context.Context, c Config) (*Spool, error) {
 		cfg: c, folder: filepath.Join(c.Parent, ".spool-"+hex.EncodeToString(sum[:8])), turn: make(chan struct{}, 1),
 		contents: contents{known: map[string]entry{}, gone: map[string]bool{}},
 	}
-	if err := s.claim(ctx); err != nil {
+	if err := s.acquire(ctx); err != nil {
 		return nil, err
 	}
-	s.living, s.end = context.WithCancel(context.WithoutCancel(ctx))
+	s.lifetime, s.end = context.WithCancel(context.WithoutCancel(ctx))
 	s.local = runfiles.NewLocal(s.folder)
 	var err error
 	if s.root, err = os.OpenRoot(s.folder); err == nil {
-		err = s.recall()
+		err = s.loadJournal()
 	}
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the folder for what goes to %s: %w", c.Dir, err), s.lock.Close())
+		return nil, errors.Join(fmt.Errorf("open the local folder of %s: %w", c.Dir, err), s.lock.Close())
 	}
 	return s, nil
 }
 
-// claim makes the folder and takes its lock, which ends with the process.
-func (s *Spool) claim(ctx context.Context) error {
+// acquire creates the local folder and locks it until the process ends.
+func (s *Spool) acquire(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lockWait)
 	defer cancel()
 	for {
@@ -136,77 +134,78 @@ func (s *Spool) claim(ctx context.Context) error {
 			_ = s.lock.Close() // nothing was written
 		}
 		if err != nil && !errors.Is(err, lockfile.ErrHeld) && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("make the folder for what goes to %s: %w", s.cfg.Dir, err)
+			return fmt.Errorf("create the local folder of %s: %w", s.cfg.Dir, err)
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("another cluster of this host keeps its runs in %s: choose another --dir, or shut that one down", s.cfg.Dir)
+			return fmt.Errorf("another cluster on this host uses %s: choose another --dir, or shut that cluster down", s.cfg.Dir)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// Folder is where the runs lie on this host.
+// Folder returns the local folder.
 func (s *Spool) Folder() string { return s.folder }
 
-// Tell gives notes for people, one line each, to someone from now on.
-func (s *Spool) Tell(note func(text string)) {
-	for _, text := range s.notes.listen(note) {
+// OnNotice calls note with each message for users from now on, and with those that are waiting.
+func (s *Spool) OnNotice(note func(text string)) {
+	for _, text := range s.notices.listen(note) {
 		note(text)
 	}
 }
 
-func (s *Spool) say(text string) {
+func (s *Spool) notify(text string) {
 	s.cfg.Log.Info("directory", "note", text)
-	if note := s.notes.listener(text); note != nil {
+	if note := s.notices.receiver(text); note != nil {
 		note(text)
 	}
 }
 
-// notes are what the spool has to tell of the directory.
-type notes struct {
-	mu      sync.Mutex
-	told    func(text string) // guarded by mu
-	waiting []string          // guarded by mu: from before there was someone to tell
+// notices are messages for users.
+type notices struct {
+	mu       sync.Mutex
+	listener func(text string) // guarded by mu
+	waiting  []string          // guarded by mu: messages from before there was a listener
 }
 
-// listen makes told the one who is told from now on, and returns what has waited for it.
-func (n *notes) listen(told func(text string)) (waiting []string) {
+// listen sets the listener and returns the waiting messages.
+func (n *notices) listen(listener func(text string)) (waiting []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	waiting, n.told, n.waiting = n.waiting, told, nil
+	waiting, n.listener, n.waiting = n.waiting, listener, nil
 	return waiting
 }
 
-// listener returns who is to be told a note; nil: nobody yet, and the note waits.
-func (n *notes) listener(note string) func(text string) {
+// receiver returns the listener for a message; if there is none, it returns nil and the message
+// waits.
+func (n *notices) receiver(note string) func(text string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.told == nil {
+	if n.listener == nil {
 		n.waiting = append(n.waiting, note)
 	}
-	return n.told
+	return n.listener
 }
 
-// Close ends the use of the folder, and removes it where everything in it lies
-// elsewhere too. It returns in words what does not.
+// Close releases the local folder, and removes it if all its files are also remote. Otherwise
+// the error says how many are not.
 func (s *Spool) Close() error {
-	s.turn <- struct{}{} // no round is under way any more; none begins
+	s.turn <- struct{}{} // waits for the round in progress; prevents further ones
 	s.end()
 	defer s.lock.Close()
 	defer s.root.Close()
 	left, err := s.due()
 	s.unstage()
-	if err != nil || len(left) > 0 || s.owesRemovals() {
-		return errors.Join(err, s.save(), fmt.Errorf("%d files of %s could not be carried there: they lie in %s, and the next cluster of this host with that --dir carries them", len(left), s.cfg.Dir, s.folder))
+	if err != nil || len(left) > 0 || s.hasRemovals() {
+		return errors.Join(err, s.save(), fmt.Errorf("%d files of %s could not be uploaded: they are stored in %s, and the next cluster on this host with that --dir uploads them", len(left), s.cfg.Dir, s.folder))
 	}
 	if err := os.RemoveAll(s.folder); err != nil {
-		return fmt.Errorf("remove the folder for what went to %s: %w", s.cfg.Dir, err)
+		return fmt.Errorf("remove the local folder of %s: %w", s.cfg.Dir, err)
 	}
 	return nil
 }
 
-func (s *Spool) owesRemovals() bool {
+func (s *Spool) hasRemovals() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.gone) > 0

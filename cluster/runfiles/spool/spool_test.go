@@ -23,14 +23,14 @@ import (
 
 const dfsAdmin = "org.apache.hadoop.hdfs.tools.DFSAdmin"
 
-// remote is HDFS as the driver has it.
+// remote adapts an hdfs.FS to spool.Remote.
 type remote struct{ *hdfs.FS }
 
 func (r remote) Open(ctx context.Context, name string) (io.ReadCloser, error) {
 	return r.FS.Open(ctx, name)
 }
 
-// bed is one HDFS that the tests share.
+// bed is the HDFS that the tests share.
 type bed struct {
 	*hadooptest.Cluster
 	remote
@@ -59,7 +59,7 @@ func (b *bed) admin(t *testing.T, args ...string) {
 	}
 }
 
-// under is a spool of a directory, not yet closed.
+// under opens a spool of a directory.
 func (b *bed) under(t *testing.T, dir, parent string, change ...func(*spool.Config)) *spool.Spool {
 	t.Helper()
 	c := spool.Config{Remote: b.remote, Dir: dir, Parent: parent, Low: 1}
@@ -80,7 +80,7 @@ func within(t *testing.T) context.Context {
 	return ctx
 }
 
-// put gives a file as the keeper does: aside, then by its name.
+// put writes a file as the Receiver does: to a temporary name, then renamed.
 func put(t *testing.T, s *spool.Spool, name, content string) {
 	t.Helper()
 	aside := path.Join(strings.Split(name, "/")[0], ".part-x")
@@ -101,7 +101,7 @@ func (b *bed) holds(t *testing.T, name, want string) {
 	}
 }
 
-// TestSpool shares one HDFS; what stops it comes last.
+// TestSpool runs all cases on one HDFS; cases that stop it come last.
 func TestSpool(t *testing.T) {
 	t.Parallel()
 	b := &bed{Cluster: hadooptest.Start(t, hadooptest.Options{HDFS: true})}
@@ -114,13 +114,13 @@ func TestSpool(t *testing.T) {
 		name string
 		test func(*testing.T, *bed)
 	}{
-		{"carried, removed, seen again", testCarried},
+		{"uploaded, removed, listed", testCarried},
 		{"order", testOrder},
 		{"a driver that dies", testDies},
-		{"no room here", testCramped},
+		{"little local space", testLowOnSpace},
 		{"two at once", testTwo},
-		{"what cannot be used", testCheck},
-		{"away", testAway},
+		{"unusable directories", testCheck},
+		{"NameNode down", testNameNodeDown},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(t, b) })
 	}
@@ -129,7 +129,7 @@ func TestSpool(t *testing.T) {
 func testCarried(t *testing.T, b *bed) {
 	ctx, dir, parent := within(t), b.dir("carried"), t.TempDir()
 	s := b.under(t, dir, parent)
-	if last, err := s.Look(ctx); err != nil || last != 0 {
+	if last, err := s.Scan(ctx); err != nil || last != 0 {
 		t.Fatalf("the last run is %d: %v", last, err)
 	}
 	put(t, s, "run-001/checkpoints/old", "1")
@@ -149,7 +149,7 @@ func testCarried(t *testing.T, b *bed) {
 		t.Fatal(err)
 	}
 	grow("one ")
-	if err := s.Deliver(ctx, time.Minute); err != nil {
+	if err := s.Flush(ctx, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	grow("two")
@@ -157,20 +157,20 @@ func testCarried(t *testing.T, b *bed) {
 		t.Fatal(err)
 	}
 	put(t, s, "run-001/checkpoints/ckpt", "better weights")
-	if err := errors.Join(s.Deliver(ctx, time.Minute), s.Close()); err != nil {
+	if err := errors.Join(s.Flush(ctx, time.Minute), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	b.holds(t, dir+"/run-001/logs/events.out.tfevents.1", "one two")
 	b.holds(t, dir+"/run-001/checkpoints/ckpt", "better weights")
 	if _, err := b.Stat(ctx, dir+"/run-001/checkpoints/old"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that was removed here: %v", err)
+		t.Errorf("a removed file: %v", err)
 	}
 	if left, err := os.ReadDir(parent); err != nil || len(left) > 0 {
-		t.Errorf("left here: %v %v", left, err)
+		t.Errorf("left locally: %v %v", left, err)
 	}
 
 	s = b.under(t, dir, parent)
-	if last, err := s.Look(ctx); err != nil || last != 1 {
+	if last, err := s.Scan(ctx); err != nil || last != 1 {
 		t.Fatalf("the last run is %d: %v", last, err)
 	}
 	if record, err := os.ReadFile(filepath.Join(s.Folder(), "run-001/run.json")); err != nil || string(record) != "{}" {
@@ -180,7 +180,7 @@ func testCarried(t *testing.T, b *bed) {
 	if err != nil || len(files) != 1 || files[0].Size != int64(len("better weights")) {
 		t.Errorf("files %v: %v", files, err)
 	}
-	if err := errors.Join(s.Bring(ctx, "run-001/checkpoints"), s.BringAll(ctx, "logs")); err != nil {
+	if err := errors.Join(s.Fetch(ctx, "run-001/checkpoints"), s.FetchAll(ctx, "logs")); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"checkpoints/ckpt": "better weights", "logs/events.out.tfevents.1": "one two"} {
@@ -188,12 +188,12 @@ func testCarried(t *testing.T, b *bed) {
 			t.Errorf("%s is %q: %v", name, got, err)
 		}
 	}
-	if err := s.Close(); err != nil { // what was brought is nothing to carry
+	if err := s.Close(); err != nil { // fetched files need no upload
 		t.Error(err)
 	}
 }
 
-// watched notes in which order files arrive.
+// watched records the order in which files arrive.
 type watched struct {
 	remote
 	mu    sync.Mutex
@@ -214,7 +214,7 @@ func testOrder(t *testing.T, b *bed) {
 	for _, name := range []string{"checkpoint", "ckpt-1.index", "a/saved_model.pb", "ckpt-1.data-00000-of-00001"} {
 		put(t, s, "run-001/checkpoints/"+name, name)
 	}
-	if err := errors.Join(s.Deliver(within(t), time.Minute), s.Close()); err != nil {
+	if err := errors.Join(s.Flush(within(t), time.Minute), s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if got := strings.Join(w.names, " "); got != "ckpt-1.data-00000-of-00001 ckpt-1.index saved_model.pb checkpoint" {
@@ -222,18 +222,18 @@ func testOrder(t *testing.T, b *bed) {
 	}
 }
 
-// testDies: a driver that took over carries what its predecessor had not, and removes
-// what that had removed.
+// testDies: a driver that takes over uploads what its predecessor had not, and removes what
+// that had removed.
 func testDies(t *testing.T, b *bed) {
 	ctx, dir, parent := within(t), b.dir("dies"), t.TempDir()
 	s := b.under(t, dir, parent)
 	put(t, s, "run-001/checkpoints/a", "a")
 	put(t, s, "run-001/checkpoints/b", "b")
-	if err := s.Deliver(ctx, time.Minute); err != nil {
+	if err := s.Flush(ctx, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	put(t, s, "run-001/checkpoints/c", "c")
-	// Its lock goes with its process; here the folder gets another name instead.
+	// A driver's lock ends with its process; the test renames the folder instead.
 	other := t.TempDir()
 	if err := os.CopyFS(filepath.Join(other, filepath.Base(s.Folder())), os.DirFS(s.Folder())); err != nil {
 		t.Fatal(err)
@@ -242,48 +242,48 @@ func testDies(t *testing.T, b *bed) {
 	if err := next.Remove("run-001/checkpoints/a"); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(next.Deliver(ctx, time.Minute), next.Close()); err != nil {
+	if err := errors.Join(next.Flush(ctx, time.Minute), next.Close()); err != nil {
 		t.Fatal(err)
 	}
 	infos, err := b.List(ctx, dir+"/run-001/checkpoints")
 	if err != nil || len(infos) != 2 || infos[0].Name() != "b" || infos[1].Name() != "c" {
 		t.Errorf("listed %v: %v", infos, err)
 	}
-	if err := errors.Join(s.Deliver(ctx, time.Minute), s.Close()); err != nil {
+	if err := errors.Join(s.Flush(ctx, time.Minute), s.Close()); err != nil {
 		t.Error(err)
 	}
 }
 
-// testCramped: what lies on HDFS is given up here, and read from there.
-func testCramped(t *testing.T, b *bed) {
+// testLowOnSpace: files that are on HDFS are evicted locally, and read from there.
+func testLowOnSpace(t *testing.T, b *bed) {
 	ctx := within(t)
-	s := b.under(t, b.dir("cramped"), t.TempDir(), func(c *spool.Config) { c.Low = math.MaxInt64 })
+	s := b.under(t, b.dir("lowOnSpace"), t.TempDir(), func(c *spool.Config) { c.Low = math.MaxInt64 })
 	put(t, s, "run-001/checkpoints/big", "content")
 	put(t, s, "run-001/logs/events.out.tfevents.1", "events")
-	if err := s.Deliver(ctx, time.Minute); err != nil {
+	if err := s.Flush(ctx, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(s.Folder(), "run-001/checkpoints/big")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it is still here: %v", err)
+		t.Errorf("the local file still exists: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(s.Folder(), "run-001/logs/events.out.tfevents.1")); err != nil {
 		t.Error(err)
 	}
 	stat, err := s.Stat("run-001/checkpoints/big")
 	if err != nil || stat.Size != 7 {
-		t.Errorf("it is %v: %v", stat, err)
+		t.Errorf("Stat: %v: %v", stat, err)
 	}
 	r, err := s.Open("run-001/checkpoints/big")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got, err := io.ReadAll(r); err != nil || string(got) != "content" {
-		t.Errorf("it holds %q: %v", got, err)
+		t.Errorf("the file is %q: %v", got, err)
 	}
-	if err := errors.Join(r.Close(), s.Remove("run-001/checkpoints/big"), s.Deliver(ctx, time.Minute), s.Close()); err != nil {
+	if err := errors.Join(r.Close(), s.Remove("run-001/checkpoints/big"), s.Flush(ctx, time.Minute), s.Close()); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.Stat(ctx, b.dir("cramped/run-001/checkpoints/big")); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := b.Stat(ctx, b.dir("lowOnSpace/run-001/checkpoints/big")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("removed: %v", err)
 	}
 }
@@ -294,14 +294,14 @@ func testTwo(t *testing.T, b *bed) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := spool.Open(ctx, spool.Config{Remote: b.remote, Dir: b.dir("two"), Parent: parent}); err == nil || !strings.Contains(err.Error(), "another --dir") {
-		t.Errorf("a second one: %v", err)
+		t.Errorf("a second cluster: %v", err)
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-// testCheck: what a reservation is told.
+// testCheck: errors of unusable directories.
 func testCheck(t *testing.T, b *bed) {
 	ctx := within(t)
 	if err := errors.Join(b.Write(ctx, b.dir("file"), strings.NewReader("x")), b.MakeDir(ctx, b.dir("full")), b.MakeDir(ctx, b.dir("private"))); err != nil {
@@ -315,11 +315,11 @@ func testCheck(t *testing.T, b *bed) {
 		want []string
 	}{
 		{"good", b.remote, b.dir("good/x"), nil},
-		{"a file", b.remote, b.dir("file"), []string{"it is a file", "/file"}},
+		{"a file", b.remote, b.dir("file"), []string{"is a file", "/file"}},
 		{"below a file", b.remote, b.dir("file/x"), []string{"/file"}},
 		{"permission", b.as(t, "alice"), b.dir("private"), []string{"alice", "/private", "another --dir"}},
 		{"quota", b.remote, b.dir("full"), []string{"quota", "/full", "remove files"}},
-		{"nobody there", b.remote, "hdfs://" + b.Host + ":1/x", []string{"no answer", ":1"}},
+		{"no server", b.remote, "hdfs://" + b.Host + ":1/x", []string{"no answer", ":1"}},
 	} {
 		err := spool.Check(ctx, tt.r, tt.dir)
 		if len(tt.want) == 0 && err != nil {
@@ -339,26 +339,26 @@ func testCheck(t *testing.T, b *bed) {
 	b.admin(t, "-safemode", "leave")
 }
 
-// testAway: without a NameNode files are taken in, it is said once, and they arrive
-// when it is back; at a close they stay here, and the next spool carries them.
-func testAway(t *testing.T, b *bed) {
+// testNameNodeDown: without a NameNode files are accepted, users get one message, and the files arrive
+// when it is back; at Close they stay local, and the next spool uploads them.
+func testNameNodeDown(t *testing.T, b *bed) {
 	dir, parent := b.dir("away"), t.TempDir()
 	s := b.under(t, dir, parent, func(c *spool.Config) { c.Interval = 10 * time.Millisecond })
 	var mu sync.Mutex
 	var notes []string
-	s.Tell(func(text string) { mu.Lock(); defer mu.Unlock(); notes = append(notes, text) })
+	s.OnNotice(func(text string) { mu.Lock(); defer mu.Unlock(); notes = append(notes, text) })
 	said := func() string { mu.Lock(); defer mu.Unlock(); return fmt.Sprintf("%q", notes) }
 	running, stop := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { s.Run(running) })
 	b.NameNode.Kill()
 	put(t, s, "run-001/checkpoints/a", "a")
-	for end := time.Now().Add(time.Minute); !strings.Contains(said(), "training goes on") && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); !strings.Contains(said(), "training continues") && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	b.NameNode.Start()
 	b.AwaitHDFS()
-	for end := time.Now().Add(time.Minute); !strings.Contains(said(), "takes files again") && time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); !strings.Contains(said(), "is available again") && time.Now().Before(end); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	t.Log(said())
@@ -370,10 +370,10 @@ func testAway(t *testing.T, b *bed) {
 	wg.Wait()
 	put(t, s, "run-001/checkpoints/b", "b")
 	if err := s.Close(); err == nil || !strings.Contains(err.Error(), s.Folder()) {
-		t.Errorf("closed with a file that is not there: %v", err)
+		t.Errorf("Close with a file that was not uploaded: %v", err)
 	}
 	s = b.under(t, dir, parent)
-	if err := errors.Join(s.Deliver(within(t), time.Minute), s.Close()); err != nil {
+	if err := errors.Join(s.Flush(within(t), time.Minute), s.Close()); err != nil {
 		t.Error(err)
 	}
 	b.holds(t, dir+"/run-001/checkpoints/b", "b")

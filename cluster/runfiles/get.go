@@ -17,22 +17,23 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
-// chunk is the size of the pieces in which files travel, in bytes.
+// chunk is the maximum size of the data in one message.
 const chunk = 256 << 10
 
-// List serves the call: the whole files below a folder, those that name others last.
-func (k *Keeper) List(req *clusterpb.ListRequest) (*clusterpb.ListReply, error) {
+// List serves the List call: the complete files below a folder, those that refer to others
+// last.
+func (r *Receiver) List(req *clusterpb.ListRequest) (*clusterpb.ListReply, error) {
 	folder := path.Join(rundir.Name(req.GetRun()), req.GetFolder())
-	if err := k.check(folder); err != nil {
+	if err := r.check(folder); err != nil {
 		return nil, err
 	}
-	files, err := k.disk.Files(folder)
+	files, err := r.storage.Files(folder)
 	if err != nil {
 		return nil, status.Errorf(codes.Internal, "list %s: %v", folder, err)
 	}
 	reply := &clusterpb.ListReply{}
 	for _, f := range files {
-		if k.check(f.Path) == nil && !passing().MatchString(f.Path) {
+		if r.check(f.Path) == nil && !temporaryName().MatchString(f.Path) {
 			reply.Files = append(reply.Files, headOf(f))
 		}
 	}
@@ -44,20 +45,20 @@ func headOf(f File) *clusterpb.FileHead {
 	return &clusterpb.FileHead{Path: f.Path, Size: f.Size, ModifiedUnixNano: f.Modified.UnixNano()}
 }
 
-// Get serves the call: a file's content as it is now.
-func (k *Keeper) Get(req *clusterpb.GetRequest, stream grpc.ServerStreamingServer[clusterpb.GetReply]) error {
+// Get serves the Get call: the current contents of a file.
+func (r *Receiver) Get(req *clusterpb.GetRequest, stream grpc.ServerStreamingServer[clusterpb.GetReply]) error {
 	name := req.GetPath()
-	if err := k.check(name); err != nil {
+	if err := r.check(name); err != nil {
 		return err
 	}
-	stat, err := k.disk.Stat(name)
+	stat, err := r.storage.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return status.Errorf(codes.NotFound, "there is no %s", name)
+		return status.Errorf(codes.NotFound, "%s does not exist", name)
 	}
 	if err != nil {
 		return status.Errorf(codes.Internal, "read %s: %v", name, err)
 	}
-	f, err := k.disk.Open(name)
+	f, err := r.storage.Open(name)
 	if err != nil {
 		return status.Errorf(codes.NotFound, "read %s: %v", name, err)
 	}

@@ -19,21 +19,21 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// maxFile bounds one file, folder or archive of --files, in bytes.
+// maxFile limits the size of one file, folder or archive of --files, in bytes.
 const maxFile = 4 << 30
 
-// Depot keeps what a cluster's executors fetch, each content in a file of its own.
-// Its methods may be called from any goroutine.
-type Depot struct {
-	dir   string // the cluster's
-	cache string // of packed environments, this user's
+// Store stores the contents that a cluster's executors fetch, each in a separate file. Its
+// methods are safe for concurrent use.
+type Store struct {
+	dir   string // the cluster's folder
+	cache string // the user's folder of packed environments
 
-	turn sync.Mutex // one Files or Environment at a time
+	turn sync.Mutex // held by Files, Environment and Import, one at a time
 
 	mu sync.Mutex
 	// guarded by mu
-	known       map[string]known // of --files, by path
-	environment *os.File         // the packed environment, held while the cluster lives
+	known       map[string]known // contents of --files, by path
+	environment *os.File         // the packed environment, kept open while the cluster exists
 	packed      *clusterpb.Environment
 }
 
@@ -43,17 +43,16 @@ type known struct {
 	shipped     *clusterpb.Shipped
 }
 
-// NewDepot keeps contents in dir, which is made when there is one, and packed
-// environments in cache. It takes up the environment that an earlier driver of the
-// cluster had packed.
-func NewDepot(dir, cache string) *Depot {
-	d := &Depot{dir: dir, cache: cache, known: map[string]known{}}
+// NewStore returns a Store of contents in dir, which is created when needed, and of packed
+// environments in cache. It loads the environment that an earlier driver of the cluster packed.
+func NewStore(dir, cache string) *Store {
+	d := &Store{dir: dir, cache: cache, known: map[string]known{}}
 	d.restore()
 	return d
 }
 
-// Close gives up what is held. The folder goes with the cluster's.
-func (d *Depot) Close() error {
+// Close closes the packed environment. The cluster's folder is removed with the cluster.
+func (d *Store) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.environment == nil {
@@ -66,36 +65,36 @@ var digestName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[0-9a-f]{64}$`)
 })
 
-// Open opens a content by its SHA-256 in hex; fs.ErrNotExist when it is not kept.
-func (d *Depot) Open(digest string) (io.ReadSeekCloser, error) {
+// Open opens a content by its SHA-256 in hex; the error is fs.ErrNotExist if it is not stored.
+func (d *Store) Open(digest string) (io.ReadSeekCloser, error) {
 	if !digestName().MatchString(digest) {
 		return nil, fs.ErrNotExist
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.environment != nil && digest == d.packed.GetPacked().GetContent().GetSha256() {
-		// The file has lost its name where the cache was cleaned meanwhile.
+		// The cache may have been cleaned meanwhile; the open file is still readable.
 		return held{io.NewSectionReader(d.environment, 0, d.packed.GetPacked().GetContent().GetSize())}, nil
 	}
 	return os.Open(filepath.Join(d.dir, digest))
 }
 
-// held is a content that stays open while the cluster lives.
+// held is a content whose file stays open while the cluster exists.
 type held struct{ *io.SectionReader }
 
 // Close does nothing.
 func (held) Close() error { return nil }
 
-// Files reads what was given as far as it is new, and forgets what is given no more.
-// An error is one line that names the file.
-func (d *Depot) Files(ctx context.Context, given []*clusterpb.GivenFile) ([]*clusterpb.Shipped, error) {
+// Files reads new and changed files and removes the contents of others. An error has one line
+// and names the file.
+func (d *Store) Files(ctx context.Context, given []*clusterpb.GivenFile) ([]*clusterpb.Shipped, error) {
 	d.turn.Lock()
 	defer d.turn.Unlock()
 	if len(given) == 0 {
 		return nil, nil
 	}
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make a folder for --files: %w", err)
+		return nil, fmt.Errorf("create the folder for --files: %w", err)
 	}
 	var all []*clusterpb.Shipped
 	for _, g := range given {
@@ -108,25 +107,25 @@ func (d *Depot) Files(ctx context.Context, given []*clusterpb.GivenFile) ([]*clu
 	return all, d.keepOnly(all)
 }
 
-// keepOnly forgets the files that are given no more.
-func (d *Depot) keepOnly(all []*clusterpb.Shipped) error {
+// keepOnly removes all contents of files except the given ones.
+func (d *Store) keepOnly(all []*clusterpb.Shipped) error {
 	keep := map[string]bool{}
 	for _, s := range all {
 		keep[s.GetContent().GetSha256()] = true
 	}
 	entries, err := os.ReadDir(d.dir)
 	if err != nil {
-		return fmt.Errorf("look through the folder for --files: %w", err)
+		return fmt.Errorf("list the folder for --files: %w", err)
 	}
 	for _, e := range entries {
 		if digestName().MatchString(e.Name()) && !keep[e.Name()] {
-			os.Remove(filepath.Join(d.dir, e.Name())) // the next time, if not now
+			os.Remove(filepath.Join(d.dir, e.Name())) // if this fails, the next call repeats it
 		}
 	}
 	return nil
 }
 
-func (d *Depot) file(ctx context.Context, g *clusterpb.GivenFile) (*clusterpb.Shipped, error) {
+func (d *Store) file(ctx context.Context, g *clusterpb.GivenFile) (*clusterpb.Shipped, error) {
 	top, err := filepath.EvalSymlinks(g.GetPath())
 	if err != nil {
 		return nil, err
@@ -145,7 +144,7 @@ func (d *Depot) file(ctx context.Context, g *clusterpb.GivenFile) (*clusterpb.Sh
 		}
 		k.fingerprint = before
 		if now, err := fingerprint(ctx, top); err != nil || now != before {
-			return nil, errors.Join(errors.New("it changes while it is read"), err)
+			return nil, errors.Join(errors.New("it changed while it was read"), err)
 		}
 		d.mu.Lock()
 		d.known[key] = k
@@ -154,8 +153,8 @@ func (d *Depot) file(ctx context.Context, g *clusterpb.GivenFile) (*clusterpb.Sh
 	return &clusterpb.Shipped{Name: g.GetName(), Content: k.shipped.GetContent(), Form: k.shipped.GetForm(), Mode: k.shipped.GetMode()}, nil
 }
 
-// read takes a file's or folder's content in.
-func (d *Depot) read(ctx context.Context, top string, unpack bool) (*clusterpb.Shipped, error) {
+// read stores the content of a file or folder.
+func (d *Store) read(ctx context.Context, top string, unpack bool) (*clusterpb.Shipped, error) {
 	info, err := os.Stat(top)
 	if err != nil {
 		return nil, err
@@ -173,12 +172,12 @@ func (d *Depot) read(ctx context.Context, top string, unpack bool) (*clusterpb.S
 	default:
 		s.Mode = uint32(info.Mode().Perm())
 	}
-	s.Content, err = keep(d.dir, write)
+	s.Content, err = store(d.dir, write)
 	return s, err
 }
 
-// keep writes a content aside and gives it its digest as name.
-func keep(dir string, write func(io.Writer) error) (*clusterpb.Blob, error) {
+// store writes a content to a temporary file and renames it to its digest.
+func store(dir string, write func(io.Writer) error) (*clusterpb.Blob, error) {
 	f, err := os.CreateTemp(dir, ".aside-")
 	if err != nil {
 		return nil, err
@@ -204,8 +203,9 @@ func (c *counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// copyFile copies a file's content; told hears how much.
-func copyFile(ctx context.Context, w io.Writer, file string, most int64, told func(int64)) error {
+// copyFile copies the content of a file and calls progress with the number of bytes copied so
+// far.
+func copyFile(ctx context.Context, w io.Writer, file string, most int64, progress func(int64)) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
@@ -214,7 +214,7 @@ func copyFile(ctx context.Context, w io.Writer, file string, most int64, told fu
 	if info, err := f.Stat(); err != nil {
 		return err
 	} else if info.Size() > most {
-		return fmt.Errorf("it has %.1f GB, more than the %d GB that travel: put it where executors can read it", float64(info.Size())/(1<<30), most>>30)
+		return fmt.Errorf("it has %.1f GB, more than the limit of %d GB: put it where executors can read it", float64(info.Size())/(1<<30), most>>30)
 	}
 	buffer := make([]byte, 1<<20)
 	for n := int64(0); ; {
@@ -226,7 +226,7 @@ func copyFile(ctx context.Context, w io.Writer, file string, most int64, told fu
 			return werr
 		}
 		n += int64(m)
-		told(n)
+		progress(n)
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -241,7 +241,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// plain says the common causes in plain words, in one line.
+// plain returns an error of one line that names the cause if it is a common one.
 func plain(err error) error {
 	path := ""
 	if of, ok := errors.AsType[*fs.PathError](err); ok {
@@ -256,7 +256,7 @@ func plain(err error) error {
 	return oneLineError{err}
 }
 
-// oneLineError is an error whose text has no more than one line.
+// oneLineError is an error whose text has at most one line.
 type oneLineError struct{ error }
 
 func (e oneLineError) Error() string { return strings.ReplaceAll(e.error.Error(), "\n", "; ") }

@@ -8,9 +8,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestSaid: what a lost agent wrote last is told with whatever fails because of it, and
-// forgotten when another has come.
-func TestSaid(t *testing.T) {
+// TestLastLines: failures caused by a lost agent include its last lines, until another agent
+// has joined.
+func TestLastLines(t *testing.T) {
 	t.Parallel()
 	begin := func() *Machine {
 		p := &player{t: t}
@@ -57,10 +57,11 @@ func TestSaid(t *testing.T) {
 	}
 }
 
-// TestBarrierOfStages: nobody waits for who begins behind them; another stage is waited for.
+// TestBarrierOfStages: a barrier does not wait for a task that begins after the tasks at the
+// barrier have ended; it waits for a task that depends on another role.
 func TestBarrierOfStages(t *testing.T) {
 	t.Parallel()
-	for before, want := range map[string]string{cluster.Chief: "worker:0 begins when the chief has ended (--worker-depends-on), and cannot come before", "loader": ""} {
+	for before, want := range map[string]string{cluster.Chief: "worker:0 begins only when the chief has ended (--worker-depends-on), so it cannot arrive before", "loader": ""} {
 		p := &player{t: t}
 		for _, line := range []string{"cluster chief=1 worker=1 loader=1 worker.after=" + before, "up", "start", "prepared", "entered chief:0"} {
 			if err := p.do(line); err != nil {

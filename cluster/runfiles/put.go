@@ -21,12 +21,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Append serves the Sync call of an executor: bytes land at their offset in a file.
-func (k *Keeper) Append(executor string, stream grpc.ClientStreamingServer[clusterpb.FileChunk, clusterpb.SyncReply]) error {
+// Append serves the Sync call of an executor: it writes data at an offset of a file.
+func (r *Receiver) Append(executor string, stream grpc.ClientStreamingServer[clusterpb.FileChunk, clusterpb.SyncReply]) error {
 	var files int64
 	var open io.WriteCloser
 	var name string
-	var end int64 // of what was written
+	var end int64 // offset after the last write
 	closed := func() error {
 		if open == nil {
 			return nil
@@ -35,12 +35,12 @@ func (k *Keeper) Append(executor string, stream grpc.ClientStreamingServer[clust
 		open = nil
 		return f.Close()
 	}
-	defer func() { _ = closed() }() // the last write was checked
+	defer func() { _ = closed() }() // errors of the writes were returned
 	for {
 		chunk, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			if err := closed(); err != nil {
-				return k.failed(name, err)
+				return r.failed(name, err)
 			}
 			return stream.SendAndClose(&clusterpb.SyncReply{Files: files})
 		}
@@ -49,60 +49,60 @@ func (k *Keeper) Append(executor string, stream grpc.ClientStreamingServer[clust
 		}
 		if chunk.GetPath() != name || chunk.GetOffset() != end || open == nil {
 			if err := closed(); err != nil {
-				return k.failed(name, err)
+				return r.failed(name, err)
 			}
 			name, end = chunk.GetPath(), chunk.GetOffset()
-			if err := k.check(name); err != nil {
+			if err := r.check(name); err != nil {
 				return err
 			}
 			if end < 0 {
 				return status.Errorf(codes.InvalidArgument, "%s at offset %d", name, end)
 			}
-			if !k.wanted(executor, name) {
+			if !r.wanted(executor, name) {
 				continue
 			}
-			if open, err = k.disk.Write(name, end); err != nil {
-				return k.failed(name, err)
+			if open, err = r.storage.Write(name, end); err != nil {
+				return r.failed(name, err)
 			}
-			k.own(executor, name)
+			r.own(executor, name)
 			files++
 		}
 		if _, err := open.Write(chunk.GetData()); err != nil {
-			return k.failed(name, err)
+			return r.failed(name, err)
 		}
 		end += int64(len(chunk.GetData()))
 	}
 }
 
-// putting is one Put call.
-type putting struct {
-	*Keeper
+// upload is one Put call.
+type upload struct {
+	*Receiver
 	executor string
 	stream   grpc.BidiStreamingServer[clusterpb.PutRequest, clusterpb.PutReply]
-	aside    []incoming // complete, in the order they came
-	file     *incoming  // that comes; nil between two
+	staged   []incoming // complete files, in order of arrival
+	file     *incoming  // the file being received; nil between two files
 }
 
-// incoming is a file that is put aside.
+// incoming is a file stored under a temporary name.
 type incoming struct {
 	head *clusterpb.FileHead
-	part string // where it lies
+	part string // the temporary name
 	open io.WriteCloser
 	have int64
 	sum  hash.Hash
 }
 
-// Put serves the call of an executor.
-func (k *Keeper) Put(executor string, stream grpc.BidiStreamingServer[clusterpb.PutRequest, clusterpb.PutReply]) error {
-	leave, err := k.enter(stream.Context(), executor)
+// Put serves the Put call of an executor.
+func (r *Receiver) Put(executor string, stream grpc.BidiStreamingServer[clusterpb.PutRequest, clusterpb.PutReply]) error {
+	leave, err := r.enter(stream.Context(), executor)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	p := &putting{Keeper: k, executor: executor, stream: stream}
+	p := &upload{Receiver: r, executor: executor, stream: stream}
 	defer func() {
 		if p.file != nil && p.file.open != nil {
-			_ = p.file.open.Close() // what came of it is found by the next call
+			_ = p.file.open.Close() // the next call continues from it
 		}
 	}()
 	for {
@@ -113,22 +113,22 @@ func (k *Keeper) Put(executor string, stream grpc.BidiStreamingServer[clusterpb.
 		if err != nil {
 			return err
 		}
-		if err := p.take(m); err != nil {
+		if err := p.handle(m); err != nil {
 			return err
 		}
 	}
 }
 
-// enter lets one call of an executor at a time in: a stream that broke may still be
-// writing what its successor goes on with.
-func (k *Keeper) enter(ctx context.Context, executor string) (leave func(), err error) {
-	k.mu.Lock()
-	turn := k.sending[executor]
+// enter admits one call of an executor at a time, because a broken stream may still be writing
+// a file that the next call continues.
+func (r *Receiver) enter(ctx context.Context, executor string) (leave func(), err error) {
+	r.mu.Lock()
+	turn := r.sending[executor]
 	if turn == nil {
 		turn = make(chan struct{}, 1)
-		k.sending[executor] = turn
+		r.sending[executor] = turn
 	}
-	k.mu.Unlock()
+	r.mu.Unlock()
 	select {
 	case turn <- struct{}{}:
 		return func() { <-turn }, nil
@@ -137,7 +137,7 @@ func (k *Keeper) enter(ctx context.Context, executor string) (leave func(), err 
 	}
 }
 
-func (p *putting) take(m *clusterpb.PutRequest) error {
+func (p *upload) handle(m *clusterpb.PutRequest) error {
 	switch m := m.GetMessage().(type) {
 	case *clusterpb.PutRequest_File:
 		return p.begin(m.File)
@@ -151,8 +151,8 @@ func (p *putting) take(m *clusterpb.PutRequest) error {
 	return status.Error(codes.InvalidArgument, "a message without content")
 }
 
-// begin opens a file aside, or goes on with it, and says how much of it is there.
-func (p *putting) begin(head *clusterpb.FileHead) error {
+// begin opens a temporary file, or continues one, and replies with its current size.
+func (p *upload) begin(head *clusterpb.FileHead) error {
 	if err := p.check(head.GetPath()); err != nil {
 		return err
 	}
@@ -163,13 +163,13 @@ func (p *putting) begin(head *clusterpb.FileHead) error {
 		return p.stream.Send(&clusterpb.PutReply{Unwanted: true})
 	}
 	in := &incoming{head: head, part: partName(p.executor, head), sum: sha256.New()}
-	have, err := p.taken(in)
+	have, err := p.partial(in)
 	if err == nil {
 		in.have = have
-		err = p.room(head.GetSize() - have)
+		err = p.checkSpace(head.GetSize() - have)
 	}
 	if err == nil {
-		in.open, err = p.disk.Write(in.part, have)
+		in.open, err = p.storage.Write(in.part, have)
 	}
 	if err != nil {
 		return p.failed(head.GetPath(), err)
@@ -178,22 +178,21 @@ func (p *putting) begin(head *clusterpb.FileHead) error {
 	return p.stream.Send(&clusterpb.PutReply{Have: have})
 }
 
-// partName is where a version of a file is put aside. It begins with the run's folder,
-// so that no reader of checkpoints or models meets it.
+// partName returns the temporary name of a version of a file. It is in the run's folder, not in
+// a subfolder, so that readers of checkpoints and models do not find it.
 func partName(executor string, head *clusterpb.FileHead) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %d %d", executor, head.GetPath(), head.GetSize(), head.GetModifiedUnixNano()))
 	run, _, _ := strings.Cut(head.GetPath(), "/")
 	return path.Join(run, partPrefix+hex.EncodeToString(sum[:12]))
 }
 
-// mostTaken is how much of what an earlier call left is gone on from, in bytes. Both sides
-// read it again for its digest, which must not take the silence that a sender bears;
-// what lies behind is sent again.
-const mostTaken = 2 << 30
+// maxResume limits how many bytes of a previous call are reused. Both sides read them again for
+// the digest, which must take less time than the sender's timeout; the rest is sent again.
+const maxResume = 2 << 30
 
-// taken reads what an earlier call left of a file.
-func (p *putting) taken(in *incoming) (int64, error) {
-	f, err := p.disk.Open(in.part)
+// partial reads what an earlier call stored of a file.
+func (p *upload) partial(in *incoming) (int64, error) {
+	f, err := p.storage.Open(in.part)
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
@@ -201,25 +200,25 @@ func (p *putting) taken(in *incoming) (int64, error) {
 		return 0, err
 	}
 	defer f.Close()
-	have, err := io.Copy(in.sum, io.LimitReader(f, mostTaken))
-	if err == nil && have > in.head.GetSize() { // no sender of ours
-		return 0, errors.Join(p.disk.Remove(in.part), errors.New("more of it is there than there is"))
+	have, err := io.Copy(in.sum, io.LimitReader(f, maxResume))
+	if err == nil && have > in.head.GetSize() { // impossible with our Sender
+		return 0, errors.Join(p.storage.Remove(in.part), errors.New("the partial file is larger than the file"))
 	}
 	return have, err
 }
 
-// spare is what a file that is taken in leaves free, in bytes.
+// spare is the disk space that a received file must leave free, in bytes.
 const spare = 16 << 20
 
-func (p *putting) room(wanted int64) error {
-	free, err := p.disk.Room()
+func (p *upload) checkSpace(wanted int64) error {
+	free, err := p.storage.Room()
 	if err == nil && wanted > 0 && free-spare < wanted {
 		return unix.ENOSPC
 	}
 	return err
 }
 
-func (p *putting) data(b []byte) error {
+func (p *upload) data(b []byte) error {
 	in := p.file
 	if in == nil || in.have+int64(len(b)) > in.head.GetSize() {
 		return status.Error(codes.InvalidArgument, "more data than the file's size")
@@ -233,32 +232,32 @@ func (p *putting) data(b []byte) error {
 	return nil
 }
 
-// drop forgets the file that comes.
-func (p *putting) drop() {
+// drop discards the file being received.
+func (p *upload) drop() {
 	_ = p.file.open.Close()
-	_ = p.disk.Remove(p.file.part) // else Sweep does
+	_ = p.storage.Remove(p.file.part) // otherwise Sweep does
 	p.file = nil
 }
 
-func (p *putting) complete(digest string) error {
+func (p *upload) complete(digest string) error {
 	in := p.file
 	if in == nil {
-		return status.Error(codes.InvalidArgument, "the end of no file")
+		return status.Error(codes.InvalidArgument, "a digest without a file")
 	}
 	if got := hex.EncodeToString(in.sum.Sum(nil)); got != digest || in.have != in.head.GetSize() {
 		p.drop()
-		return status.Errorf(codes.Aborted, "%s is not what was sent: %d of %d bytes, SHA-256 %.12s instead of %.12s", in.head.GetPath(), in.have, in.head.GetSize(), got, digest)
+		return status.Errorf(codes.Aborted, "%s was damaged in transfer: %d of %d bytes, SHA-256 %.12s instead of %.12s", in.head.GetPath(), in.have, in.head.GetSize(), got, digest)
 	}
 	p.file = nil
 	if err := in.open.Close(); err != nil {
 		return p.failed(in.head.GetPath(), err)
 	}
-	p.aside = append(p.aside, *in)
+	p.staged = append(p.staged, *in)
 	return nil
 }
 
-// commit gives what came its names, then removes what is to go.
-func (p *putting) commit(c *clusterpb.FileCommit) error {
+// commit renames the received files to their names, then removes files.
+func (p *upload) commit(c *clusterpb.FileCommit) error {
 	if p.file != nil {
 		return status.Errorf(codes.InvalidArgument, "%s is not complete", p.file.head.GetPath())
 	}
@@ -267,23 +266,23 @@ func (p *putting) commit(c *clusterpb.FileCommit) error {
 			return err
 		}
 	}
-	for _, in := range p.aside {
+	for _, in := range p.staged {
 		name := in.head.GetPath()
-		if !p.wanted(p.executor, name) { // claimed meanwhile
-			_ = p.disk.Remove(in.part)
+		if !p.wanted(p.executor, name) { // another executor has written it meanwhile
+			_ = p.storage.Remove(in.part)
 			continue
 		}
-		if err := p.disk.Rename(in.part, name, time.Unix(0, in.head.GetModifiedUnixNano())); err != nil {
+		if err := p.storage.Rename(in.part, name, time.Unix(0, in.head.GetModifiedUnixNano())); err != nil {
 			return p.failed(name, err)
 		}
 		p.own(p.executor, name)
 	}
-	p.aside = nil
+	p.staged = nil
 	for _, name := range c.GetRemove() {
 		if !p.mayRemove(p.executor, name) {
 			continue
 		}
-		if err := p.disk.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := p.storage.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return p.failed(name, err)
 		}
 		p.own("", name)

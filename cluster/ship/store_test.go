@@ -21,8 +21,8 @@ func write(t testing.TB, path, text string) string {
 	return path
 }
 
-// place puts a content of a depot's into a folder, as an agent does.
-func place(t testing.TB, d *Depot, s *clusterpb.Shipped, dir string) error {
+// place copies a content of a Store into a folder, as an agent does.
+func place(t testing.TB, d *Store, s *clusterpb.Shipped, dir string) error {
 	t.Helper()
 	from, err := d.Open(s.GetContent().GetSha256())
 	if err != nil {
@@ -36,11 +36,11 @@ func place(t testing.TB, d *Depot, s *clusterpb.Shipped, dir string) error {
 	return Place(t.Context(), archiveOf(t, b).Name(), s, dir)
 }
 
-// TestFiles: files and folders come as they are, are read once, and anew when they have
-// changed.
+// TestFiles: files and folders are transferred unchanged, are read once, and again after a
+// change.
 func TestFiles(t *testing.T) {
 	t.Parallel()
-	from, d := t.TempDir(), NewDepot(filepath.Join(t.TempDir(), "depot"), t.TempDir())
+	from, d := t.TempDir(), NewStore(filepath.Join(t.TempDir(), "depot"), t.TempDir())
 	outside := write(t, filepath.Join(t.TempDir(), "elsewhere"), "far")
 	one := write(t, filepath.Join(from, "one.txt"), "one")
 	write(t, filepath.Join(from, "folder/sub/two"), "two")
@@ -75,18 +75,18 @@ func TestFiles(t *testing.T) {
 	}
 	before, stamp := kept(), modified(t, kept()[0])
 	if _, err := d.Files(t.Context(), given); err != nil || !slices.Equal(kept(), before) || modified(t, before[0]) != stamp {
-		t.Errorf("what did not change was read again: %v, %q, was %q", err, kept(), before)
+		t.Errorf("an unchanged file was read again: %v, %q, was %q", err, kept(), before)
 	}
 	write(t, one, "another one")
 	second, err := d.Files(t.Context(), given)
 	if err != nil || second[0].GetContent().GetSha256() == first[0].GetContent().GetSha256() || len(kept()) != 2 {
-		t.Errorf("what changed: %v, %v; kept are %q", second, err, kept())
+		t.Errorf("changed file: %v, %v; stored are %q", second, err, kept())
 	}
 	if _, err := d.Open(first[0].GetContent().GetSha256()); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what it was is there: %v", err)
+		t.Errorf("the old content still exists: %v", err)
 	}
 	if _, err := d.Open("../" + filepath.Base(kept()[0])); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a path is opened: %v", err)
+		t.Errorf("Open accepts a path: %v", err)
 	}
 }
 
@@ -99,8 +99,8 @@ func modified(t testing.TB, path string) int64 {
 	return info.ModTime().UnixNano()
 }
 
-// TestWhatCannotTravel is said in one line that names it.
-func TestWhatCannotTravel(t *testing.T) {
+// TestInvalidFiles: errors have one line and name the file.
+func TestInvalidFiles(t *testing.T) {
 	t.Parallel()
 	from := t.TempDir()
 	big := write(t, filepath.Join(from, "big"), "")
@@ -112,10 +112,10 @@ func TestWhatCannotTravel(t *testing.T) {
 	if err := os.Symlink("/nowhere", loose); err != nil {
 		t.Fatal(err)
 	}
-	d := NewDepot(filepath.Join(t.TempDir(), "depot"), t.TempDir())
+	d := NewStore(filepath.Join(t.TempDir(), "depot"), t.TempDir())
 	for path, want := range map[string]string{
-		big:                           "more than the 4 GB that travel",
-		filepath.Join(from, "folder"): "leads nowhere",
+		big:                           "more than the limit of 4 GB",
+		filepath.Join(from, "folder"): "does not exist",
 		filepath.Join(from, "none"):   "no such file",
 		"/dev/null":                   "neither a file nor a folder",
 	} {

@@ -16,45 +16,45 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
-var _ runfiles.Disk = (*Spool)(nil)
+var _ runfiles.Storage = (*Spool)(nil)
 
-// Write implements runfiles.Disk.
+// Write implements runfiles.Storage.
 func (s *Spool) Write(name string, offset int64) (io.WriteCloser, error) {
-	if _, away := s.away(name); away && offset > 0 {
-		if err := s.Bring(s.living, name); err != nil {
+	if _, away := s.remoteOnly(name); away && offset > 0 {
+		if err := s.Fetch(s.lifetime, name); err != nil {
 			return nil, err
 		}
 	}
 	return s.local.Write(name, offset)
 }
 
-// Open implements runfiles.Disk.
+// Open implements runfiles.Storage.
 func (s *Spool) Open(name string) (io.ReadCloser, error) {
 	f, err := s.local.Open(name)
-	if _, away := s.away(name); away && errors.Is(err, fs.ErrNotExist) {
-		return s.cfg.Remote.Open(s.living, s.uri(name))
+	if _, away := s.remoteOnly(name); away && errors.Is(err, fs.ErrNotExist) {
+		return s.cfg.Remote.Open(s.lifetime, s.uri(name))
 	}
 	return f, err
 }
 
-// Stat implements runfiles.Disk.
+// Stat implements runfiles.Storage.
 func (s *Spool) Stat(name string) (runfiles.File, error) {
 	f, err := s.local.Stat(name)
-	if e, away := s.away(name); away && errors.Is(err, fs.ErrNotExist) {
+	if e, away := s.remoteOnly(name); away && errors.Is(err, fs.ErrNotExist) {
 		return runfiles.File{Path: name, Size: e.Size, Modified: time.Unix(0, e.Modified)}, nil
 	}
 	return f, err
 }
 
-// away tells whether a file lies only elsewhere.
-func (s *Spool) away(name string) (entry, bool) {
+// remoteOnly returns the entry of a file and reports whether it exists only remotely.
+func (s *Spool) remoteOnly(name string) (entry, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, ok := s.known[name]
-	return e, ok && e.Away && !s.gone[name]
+	return e, ok && e.RemoteOnly && !s.gone[name]
 }
 
-// Rename implements runfiles.Disk.
+// Rename implements runfiles.Storage.
 func (s *Spool) Rename(from, to string, modified time.Time) error {
 	s.tree.RLock()
 	defer s.tree.RUnlock()
@@ -70,12 +70,12 @@ func (s *Spool) Rename(from, to string, modified time.Time) error {
 	return nil
 }
 
-// Remove implements runfiles.Disk.
+// Remove implements runfiles.Storage.
 func (s *Spool) Remove(name string) error {
 	s.tree.RLock()
 	defer s.tree.RUnlock()
 	err := s.local.Remove(name)
-	if _, away := s.away(name); away && errors.Is(err, fs.ErrNotExist) {
+	if _, away := s.remoteOnly(name); away && errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	if err == nil && !hidden(name) {
@@ -86,7 +86,7 @@ func (s *Spool) Remove(name string) error {
 	return err
 }
 
-// Files implements runfiles.Disk.
+// Files implements runfiles.Storage.
 func (s *Spool) Files(folder string) ([]runfiles.File, error) {
 	files, err := s.local.Files(folder)
 	if err != nil {
@@ -99,34 +99,35 @@ func (s *Spool) Files(folder string) ([]runfiles.File, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, e := range s.known {
-		if e.Away && !here[name] && !s.gone[name] && strings.HasPrefix(name, folder+"/") {
+		if e.RemoteOnly && !here[name] && !s.gone[name] && strings.HasPrefix(name, folder+"/") {
 			files = append(files, runfiles.File{Path: name, Size: e.Size, Modified: time.Unix(0, e.Modified)})
 		}
 	}
 	return files, nil
 }
 
-// Room implements runfiles.Disk: what is kept here first needs room here.
+// Room implements runfiles.Storage. It returns the local space, because files are stored locally
+// first.
 func (s *Spool) Room() (int64, error) { return s.local.Room() }
 
-// Bring copies a file, or all below a folder, that lies only elsewhere.
-func (s *Spool) Bring(ctx context.Context, name string) error {
-	return s.bring(ctx, func(file string) bool { return file == name || strings.HasPrefix(file, name+"/") })
+// Fetch copies a file, or all files below a folder, that exist only remotely.
+func (s *Spool) Fetch(ctx context.Context, name string) error {
+	return s.fetch(ctx, func(file string) bool { return file == name || strings.HasPrefix(file, name+"/") })
 }
 
-// BringAll copies, of every run, what lies only elsewhere in one of its folders.
-func (s *Spool) BringAll(ctx context.Context, folder string) error {
-	return s.bring(ctx, func(file string) bool {
+// FetchAll fetches one folder of every run.
+func (s *Spool) FetchAll(ctx context.Context, folder string) error {
+	return s.fetch(ctx, func(file string) bool {
 		parts := strings.SplitN(file, "/", 3)
 		return len(parts) == 3 && parts[1] == folder
 	})
 }
 
-func (s *Spool) bring(ctx context.Context, wanted func(name string) bool) error {
+func (s *Spool) fetch(ctx context.Context, wanted func(name string) bool) error {
 	s.mu.Lock()
 	var names []string
 	for name, e := range s.known {
-		if e.Away && !s.gone[name] && wanted(name) {
+		if e.RemoteOnly && !s.gone[name] && wanted(name) {
 			names = append(names, name)
 		}
 	}
@@ -135,18 +136,18 @@ func (s *Spool) bring(ctx context.Context, wanted func(name string) bool) error 
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
 	for _, name := range names {
-		g.Go(func() error { return s.bringOne(ctx, name) })
+		g.Go(func() error { return s.fetchOne(ctx, name) })
 	}
 	return g.Wait()
 }
 
-// bringOne copies a file aside and gives it its name when it is whole.
-func (s *Spool) bringOne(ctx context.Context, name string) error {
+// fetchOne copies a file to a temporary name and renames it when it is complete.
+func (s *Spool) fetchOne(ctx context.Context, name string) error {
 	r, err := s.cfg.Remote.Open(ctx, s.uri(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		delete(s.known, name) // removed by somebody else
+		delete(s.known, name) // removed by another program
 		s.changed = true
 		return nil
 	}
@@ -154,8 +155,8 @@ func (s *Spool) bringOne(ctx context.Context, name string) error {
 		return err
 	}
 	defer r.Close()
-	aside := path.Join(bringName, rand.Text())
-	w, err := s.local.Write(aside, 0)
+	temp := path.Join(fetchName, rand.Text())
+	w, err := s.local.Write(temp, 0)
 	if err != nil {
 		return err
 	}
@@ -164,7 +165,7 @@ func (s *Spool) bringOne(ctx context.Context, name string) error {
 		err = cerr
 	}
 	if err != nil {
-		_ = s.root.Remove(aside) // the error to tell is the first one
+		_ = s.root.Remove(temp) // the first error is more specific
 		return err
 	}
 	s.tree.RLock()
@@ -172,44 +173,44 @@ func (s *Spool) bringOne(ctx context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, known := s.known[name]
-	if !known || !e.Away || s.gone[name] {
-		return s.root.Remove(aside) // brought by another call, or removed
+	if !known || !e.RemoteOnly || s.gone[name] {
+		return s.root.Remove(temp) // fetched by another call, or removed
 	}
-	e.Size, e.Away, s.changed = n, false, true
+	e.Size, e.RemoteOnly, s.changed = n, false, true
 	s.known[name] = e
-	return s.local.Rename(aside, name, time.Unix(0, e.Modified))
+	return s.local.Rename(temp, name, time.Unix(0, e.Modified))
 }
 
-// makeRoom gives up files that lie elsewhere too, the oldest first, while there is less
-// room here than there should be. Lines and events stay: they are read here.
+// makeRoom evicts files that are also remote, oldest first, while the free space is below
+// cfg.Low. Task logs and event files stay, because the driver reads them.
 func (s *Spool) makeRoom() {
-	if !s.cramped() {
+	if !s.lowOnSpace() {
 		return
 	}
 	s.mu.Lock()
 	var names []string
 	for name, e := range s.known {
-		if !e.Away && !grows(name) && path.Base(name) != recordName && !runfiles.NamesOthers(name) {
+		if !e.RemoteOnly && !isAppendOnly(name) && path.Base(name) != recordName && !runfiles.NamesOthers(name) {
 			names = append(names, name)
 		}
 	}
 	slices.SortFunc(names, func(a, b string) int { return int(s.known[a].Modified/1e6 - s.known[b].Modified/1e6) })
 	s.mu.Unlock()
 	for _, name := range names {
-		s.giveUp(name)
-		if !s.cramped() {
+		s.evict(name)
+		if !s.lowOnSpace() {
 			return
 		}
 	}
 }
 
-func (s *Spool) cramped() bool {
+func (s *Spool) lowOnSpace() bool {
 	room, err := s.local.Room()
 	return err == nil && room < s.cfg.Low
 }
 
-// giveUp removes a file here, unless it is another than elsewhere by now.
-func (s *Spool) giveUp(name string) {
+// evict removes a local file, unless it differs from the remote one.
+func (s *Spool) evict(name string) {
 	s.tree.Lock()
 	defer s.tree.Unlock()
 	info, err := s.root.Lstat(name)
@@ -219,6 +220,6 @@ func (s *Spool) giveUp(name string) {
 	if err != nil || e != entryOf(info) || s.root.Remove(name) != nil {
 		return
 	}
-	e.Away, s.changed = true, true
+	e.RemoteOnly, s.changed = true, true
 	s.known[name] = e
 }

@@ -12,44 +12,44 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk is where a cluster's runs lie. Paths are relative to --dir, with slashes, and
-// were checked by the Keeper. Its methods may be called from many goroutines. An
-// error wraps fs.ErrNotExist where there is no such file.
-type Disk interface {
-	DiskReader
-	DiskWriter
+// Storage stores the runs of a cluster. Paths are relative to --dir, use slashes, and were
+// checked by the Receiver. Implementations are safe for concurrent use. Errors for missing
+// files wrap fs.ErrNotExist.
+type Storage interface {
+	StorageReader
+	StorageWriter
 }
 
-// DiskReader gives files out.
-type DiskReader interface {
+// StorageReader reads files.
+type StorageReader interface {
 	Open(path string) (io.ReadCloser, error)
 	Stat(path string) (File, error)
-	// Files are the regular files below a folder; none where there is no folder.
+	// Files returns the regular files below a folder; none if the folder does not exist.
 	Files(folder string) ([]File, error)
 }
 
-// DiskWriter takes files in.
-type DiskWriter interface {
-	// Write opens a file at an offset not behind its end, makes it and its folders
-	// where they are missing, and never cuts it.
+// StorageWriter writes files.
+type StorageWriter interface {
+	// Write opens a file for writing at an offset that is not beyond its end. It creates the
+	// file and its folders if necessary and never truncates.
 	Write(path string, offset int64) (io.WriteCloser, error)
-	// Rename gives a file another name, whatever bore it, in one step, and the time
-	// of its last change.
+	// Rename atomically renames a file, replacing any existing one, and sets its modification
+	// time.
 	Rename(from, to string, modified time.Time) error
 	Remove(path string) error
-	// Room is how much may still be written, in bytes.
+	// Room returns the free space in bytes.
 	Room() (int64, error)
 }
 
-// File is one file of a Disk.
+// File describes a file of a Storage.
 type File struct {
 	Path     string
 	Size     int64 // bytes
 	Modified time.Time
 }
 
-// Local is a Disk on a file system of this machine. Links that lead out of its folder
-// are not followed.
+// Local is a Storage in a folder of this host. It does not follow links that lead out of the
+// folder.
 type Local struct {
 	dir string
 
@@ -57,7 +57,7 @@ type Local struct {
 	root *os.Root // guarded by mu: nil before the first use
 }
 
-// NewLocal is the folder dir, which is made when it is first used.
+// NewLocal returns a Storage in dir, which is created on first use.
 func NewLocal(dir string) *Local { return &Local{dir: dir} }
 
 func (l *Local) open() (*os.Root, error) {
@@ -77,7 +77,7 @@ func (l *Local) open() (*os.Root, error) {
 	return root, nil
 }
 
-// Write implements Disk.
+// Write implements Storage.
 func (l *Local) Write(name string, offset int64) (io.WriteCloser, error) {
 	root, err := l.open()
 	if err != nil {
@@ -97,7 +97,7 @@ func (l *Local) Write(name string, offset int64) (io.WriteCloser, error) {
 	return f, nil
 }
 
-// Open implements Disk.
+// Open implements Storage.
 func (l *Local) Open(name string) (io.ReadCloser, error) {
 	root, err := l.open()
 	if err != nil {
@@ -106,7 +106,7 @@ func (l *Local) Open(name string) (io.ReadCloser, error) {
 	return root.Open(name)
 }
 
-// Stat implements Disk.
+// Stat implements Storage.
 func (l *Local) Stat(name string) (File, error) {
 	root, err := l.open()
 	if err != nil {
@@ -117,12 +117,12 @@ func (l *Local) Stat(name string) (File, error) {
 		return File{}, err
 	}
 	if !info.Mode().IsRegular() {
-		return File{}, &fs.PathError{Op: "stat", Path: name, Err: errors.New("not a plain file")}
+		return File{}, &fs.PathError{Op: "stat", Path: name, Err: errors.New("not a regular file")}
 	}
 	return File{name, info.Size(), info.ModTime()}, nil
 }
 
-// Rename implements Disk.
+// Rename implements Storage.
 func (l *Local) Rename(from, to string, modified time.Time) error {
 	root, err := l.open()
 	if err != nil {
@@ -137,7 +137,8 @@ func (l *Local) Rename(from, to string, modified time.Time) error {
 	return root.Rename(from, to)
 }
 
-// Remove implements Disk. Folders that become empty go too, but not a run's own.
+// Remove implements Storage. It also removes folders that become empty, except a run's folder and
+// those directly below it.
 func (l *Local) Remove(name string) error {
 	root, err := l.open()
 	if err != nil {
@@ -154,7 +155,7 @@ func (l *Local) Remove(name string) error {
 	return nil
 }
 
-// Files implements Disk.
+// Files implements Storage.
 func (l *Local) Files(folder string) ([]File, error) {
 	root, err := l.open()
 	if err != nil {
@@ -180,7 +181,7 @@ func (l *Local) Files(folder string) ([]File, error) {
 	return files, err
 }
 
-// Room implements Disk.
+// Room implements Storage.
 func (l *Local) Room() (int64, error) {
 	root, err := l.open()
 	if err != nil {

@@ -1,0 +1,86 @@
+package driver
+
+import (
+	"context"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/results"
+	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
+	"github.com/tfcluster/tfcluster/cluster/state"
+)
+
+// disk is HDFS on a folder of this host.
+type disk struct {
+	spool.Remote
+	folder string
+}
+
+func (d disk) here(name string) string { return d.folder + strings.TrimPrefix(name, "hdfs://nn") }
+
+func (d disk) List(ctx context.Context, name string) ([]fs.FileInfo, error) {
+	return results.LocalStorage{}.List(ctx, d.here(name))
+}
+
+func (d disk) Remove(ctx context.Context, name string) error {
+	return results.LocalStorage{}.Remove(ctx, d.here(name))
+}
+
+// TestRetention: a driver whose results are in the default folder on HDFS removes old runs there,
+// once a day; not where a person chose the folder, and not with --retention never.
+func TestRetention(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("TFCLUSTER_HOME", t.TempDir())
+	home, err := state.Home()
+	if err == nil {
+		err = os.MkdirAll(home, 0o700)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := filepath.Join(folder, "user/ann/tfcluster-runs/old/run-001")
+	if err := os.MkdirAll(run, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	old := time.Now().Add(-48 * time.Hour)
+	for name := run; name != folder; name = filepath.Dir(name) {
+		if err := os.Chtimes(name, old, old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	day := (24 * time.Hour).Milliseconds()
+	for _, tt := range []struct {
+		name string
+		dir  string
+		age  int64
+		gone bool
+	}{
+		{"never", "hdfs://nn/user/ann/tfcluster-runs/new", 0, false},
+		{"a folder of the person's", "hdfs://nn/user/ann/mine", day, false},
+		{"on this host", run, day, false},
+		{"young enough", "hdfs://nn/user/ann/tfcluster-runs/new", 3 * day, false},
+		{"it was done today", "hdfs://nn/user/ann/tfcluster-runs/new", day, false},
+		{"another day", "hdfs://nn/user/ann/tfcluster-runs/new", day, true},
+	} {
+		if tt.gone {
+			if err := os.Chtimes(filepath.Join(home, ".pruned"), old, old); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d := &driver{log: slog.New(slog.DiscardHandler), opt: Options{Elsewhere: func(dir string) (Elsewhere, error) {
+			return Elsewhere{Carry: disk{folder: folder}, Dir: dir, Close: io.NopCloser(nil)}, nil
+		}}}
+		d.req, d.dir = &clusterpb.ReserveRequest{RetentionMillis: tt.age}, tt.dir
+		d.prune(t.Context())
+		if _, err := os.Stat(run); (err != nil) != tt.gone {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}

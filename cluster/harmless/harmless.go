@@ -1,0 +1,59 @@
+// Package harmless knows lines that TensorFlow writes in every good run and that mean nothing
+// to the user. docs/logs.md lists them.
+package harmless
+
+import (
+	"regexp"
+	"strings"
+	"sync"
+)
+
+// Message is one message of TensorFlow's.
+type Message struct {
+	Source string // the source file that the line names, "" where it names none
+	Text   string // what the message holds, up to the first part that varies
+	Why    string
+}
+
+// Messages returns the messages.
+func Messages() []Message {
+	return []Message{
+		{"dataset.cc", "Input of GeneratorDatasetOp::Dataset will not be optimized", "Keras reads NumPy arrays through a generator, which tf.data does not optimise"},
+		{"local_rendezvous.cc", "Local rendezvous is aborting with status: OUT_OF_RANGE: End of sequence", "a data set came to its end"},
+		{"computation_placer.cc", "computation placer already registered", "XLA is linked in twice"},
+		{"cuda_dnn.cc", "Unable to register cuDNN factory", "XLA is linked in twice"},
+		{"cuda_fft.cc", "Unable to register cuFFT factory", "XLA is linked in twice"},
+		{"cuda_blas.cc", "Unable to register cuBLAS factory", "XLA is linked in twice"},
+		{"port.cc", "oneDNN custom operations are on", "rounding may differ between machines"},
+		{"cpu_feature_guard.cc", "This TensorFlow binary is optimized to use available CPU instructions", "a line about the build"},
+		{"", "in other operations, rebuild TensorFlow with the appropriate compiler flags", "the second half of the line above"},
+		{"py_utils.cc", "TF-TRT Warning: Could not find TensorRT", "TensorRT is for inference"},
+		{"", "All log messages before absl::InitializeLog() is called are written to STDERR", "a line about the log itself"},
+	}
+}
+
+// head is how TensorFlow and absl begin a line: a time and a level, or a level with a time and
+// the thread, then the source file and line.
+const head = `^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d+: [IWE]|[IWE]\d{4} [\d:.]+ +\d+) (\S*/)?`
+
+var messages = sync.OnceValue(func() []*regexp.Regexp {
+	var all []*regexp.Regexp
+	for _, m := range Messages() {
+		if m.Source == "" {
+			all = append(all, regexp.MustCompile(regexp.QuoteMeta(m.Text)))
+			continue
+		}
+		all = append(all, regexp.MustCompile(head+regexp.QuoteMeta(m.Source)+`:\d+\] .*`+regexp.QuoteMeta(m.Text)))
+	}
+	return all
+})
+
+// Line returns whether a line of a task's standard error is one of the messages.
+func Line(text string) bool {
+	for i, m := range Messages() {
+		if strings.Contains(text, m.Text) && messages()[i].MatchString(text) {
+			return true
+		}
+	}
+	return false
+}

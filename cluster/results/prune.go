@@ -1,0 +1,147 @@
+package results
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/rundir"
+)
+
+// Storage is where results are kept: a disk of this host or HDFS. Names are full.
+type Storage interface {
+	List(ctx context.Context, name string) ([]fs.FileInfo, error)
+	// Remove removes a file or a folder with all that is in it.
+	Remove(ctx context.Context, name string) error
+}
+
+// LocalStorage is the Storage of this host.
+type LocalStorage struct{}
+
+// List implements Storage.
+func (LocalStorage) List(ctx context.Context, name string) ([]fs.FileInfo, error) {
+	return LocalFolder(name).List(ctx, "")
+}
+
+// Remove implements Storage.
+func (LocalStorage) Remove(_ context.Context, name string) error { return os.RemoveAll(name) }
+
+// RootName is the name of the folder that holds the folders of clusters without --dir.
+const RootName = "tfcluster-runs"
+
+// Root returns the folder whose clusters are pruned together with the one in dir: the folder
+// named RootName, or dir itself where a person chose another place.
+func Root(dir string) string {
+	if parent := strings.TrimSuffix(strings.TrimRight(dir, "/"), "/"+path.Base(dir)); path.Base(parent) == RootName {
+		return parent
+	}
+	return dir
+}
+
+// Pruned is what Prune removed and kept.
+type Pruned struct {
+	Runs    int // removed
+	Folders int // of clusters, that are empty then
+	Kept    int // old runs whose programs left files
+}
+
+// Prune removes the runs below a root that have not changed since before: records and lines.
+// A run stays whole if its program left a file, such as a checkpoint, a model or an event file.
+// Folders of clusters that are then empty go too. live are the directories of clusters that are
+// left alone.
+func Prune(ctx context.Context, s Storage, root string, before time.Time, live func(dir string) bool) (Pruned, error) {
+	var p Pruned
+	infos, err := s.List(ctx, root)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	if err != nil {
+		return p, fmt.Errorf("look for old runs: %w", err)
+	}
+	if path.Base(root) != RootName {
+		_, err := p.cluster(ctx, s, root, infos, before)
+		return p, err
+	}
+	for _, i := range infos {
+		dir := rundir.Join(root, i.Name())
+		if !i.IsDir() || strings.HasPrefix(i.Name(), ".") || live(dir) {
+			continue
+		}
+		runs, err := s.List(ctx, dir)
+		if err != nil {
+			return p, fmt.Errorf("look for old runs: %w", err)
+		}
+		empty, err := p.cluster(ctx, s, dir, runs, before)
+		if err != nil {
+			return p, err
+		}
+		if empty && i.ModTime().Before(before) {
+			if err := s.Remove(ctx, dir); err != nil {
+				return p, fmt.Errorf("remove an empty folder: %w", err)
+			}
+			p.Folders++
+		}
+	}
+	return p, nil
+}
+
+// cluster prunes one cluster's folder, and returns whether it is empty then.
+func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.FileInfo, before time.Time) (empty bool, err error) {
+	empty = true
+	for _, i := range infos {
+		run := rundir.Join(dir, i.Name())
+		if _, ok := rundir.Number(i.Name()); !ok || !i.IsDir() {
+			empty = false
+			continue
+		}
+		old, foreign, err := scan(ctx, s, run, i, before, true)
+		switch {
+		case err != nil:
+			return false, fmt.Errorf("look for old runs: %w", err)
+		case old && !foreign:
+			if err := s.Remove(ctx, run); err != nil {
+				return false, fmt.Errorf("remove an old run: %w", err)
+			}
+			p.Runs++
+			continue
+		case old:
+			p.Kept++
+		}
+		empty = false
+	}
+	return empty, nil
+}
+
+// scan returns whether nothing in a folder is newer than before, and whether there is a file in
+// it that is neither a run's record nor one of its lines. top: it is the run's own folder.
+func scan(ctx context.Context, s Storage, name string, info fs.FileInfo, before time.Time, top bool) (old, foreign bool, err error) {
+	if !info.ModTime().Before(before) {
+		return false, false, nil
+	}
+	infos, err := s.List(ctx, name)
+	if err != nil {
+		return false, false, err
+	}
+	for _, i := range infos {
+		ours := top && (i.Name() == RecordFile || i.Name() == "tasks")
+		switch {
+		case !i.ModTime().Before(before):
+			return false, false, nil
+		case ours:
+		case !i.IsDir():
+			foreign = true
+		default:
+			old, more, err := scan(ctx, s, rundir.Join(name, i.Name()), i, before, false)
+			if err != nil || !old {
+				return false, false, err
+			}
+			foreign = foreign || more
+		}
+	}
+	return true, foreign, nil
+}

@@ -1,0 +1,75 @@
+package results
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestPrune: of old runs records and lines go; a run stays that is young, whose program left
+// files, or that is of a live cluster; so does whatever else lies there.
+func TestPrune(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join(t.TempDir(), RootName)
+	old, before := time.Now().Add(-100*time.Hour), time.Now().Add(-50*time.Hour)
+	files := map[string]time.Time{
+		"a/run-001/run.json":                         old,
+		"a/run-001/tasks/worker-0/000000000000.log":  old,
+		"a/run-002/run.json":                         old,
+		"b/run-001/run.json":                         old,
+		"b/run-001/checkpoints/1/weights":            old,
+		"b/run-002/run.json":                         old,
+		"c/run-001/run.json":                         old,
+		"c/run-001/logs/events.out.tfevents.1":       time.Now(),
+		"live/run-001/run.json":                      old,
+		"mine/notes.txt":                             old,
+		"mine/run-001/run.json":                      old,
+		"young/run-001/tasks/worker-0/000000000.log": time.Now(),
+	}
+	for name, at := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, at := range files {
+		if at.Equal(old) {
+			for dir := filepath.Dir(filepath.Join(root, name)); dir != root; dir = filepath.Dir(dir) {
+				if err := os.Chtimes(dir, old, old); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if err := os.Chtimes(filepath.Join(root, "young/run-001/tasks/worker-0"), time.Now(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chtimes(filepath.Join(root, "young/run-001"), time.Now(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Prune(t.Context(), LocalStorage{}, root, before, func(dir string) bool { return filepath.Base(dir) == "live" })
+	if want := (Pruned{Runs: 4, Folders: 1, Kept: 1}); err != nil || got != want {
+		t.Errorf("it removed %+v, %v, want %+v", got, err, want)
+	}
+	for name, stays := range map[string]bool{
+		"a": false, "b/run-001/checkpoints/1/weights": true, "b/run-001/run.json": true, "b/run-002": false, "c/run-001/run.json": true,
+		"live/run-001/run.json": true, "mine/notes.txt": true, "mine/run-001": false, "young/run-001/tasks/worker-0/000000000.log": true,
+	} {
+		if _, err := os.Stat(filepath.Join(root, name)); (err == nil) != stays {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if got := Root("hdfs://nn/user/a/tfcluster-runs/b"); got != "hdfs://nn/user/a/tfcluster-runs" {
+		t.Errorf("the root is %s", got)
+	}
+	if got := Root("/data/mine"); got != "/data/mine" {
+		t.Errorf("the root is %s", got)
+	}
+}

@@ -1,0 +1,95 @@
+package ship
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/tfcluster/tfcluster/cluster/atomicfile"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Source opens a content by its SHA-256 in hex that a Store on another host has read.
+type Source func(ctx context.Context, digest string) (io.ReadCloser, error)
+
+// Import replaces Files for files that a Store on another host has read: it fetches the
+// contents that are missing here.
+func (d *Store) Import(ctx context.Context, files []*clusterpb.Shipped, from Source) error {
+	d.turn.Lock()
+	defer d.turn.Unlock()
+	if len(files) == 0 {
+		return nil
+	}
+	for _, s := range files {
+		if err := fetch(ctx, d.dir, s.GetContent(), from, func(int64) {}); err != nil {
+			return fmt.Errorf("--files: fetch %s: %w", s.GetName(), plain(err))
+		}
+	}
+	return d.keepOnly(files)
+}
+
+// ImportEnvironment replaces Environment for an environment that a Store on another host has
+// packed. It calls progress with the number of bytes fetched so far.
+func (d *Store) ImportEnvironment(ctx context.Context, e *clusterpb.Environment, from Source, progress func(int64)) error {
+	d.turn.Lock()
+	defer d.turn.Unlock()
+	if d.Packed() != nil {
+		return nil
+	}
+	err := fetch(ctx, d.cache, e.GetPacked().GetContent(), from, progress)
+	if err == nil {
+		err = os.MkdirAll(d.dir, 0o700)
+	}
+	var text []byte
+	if err == nil {
+		text, err = protojson.Marshal(e)
+	}
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(d.dir, environmentFile), text)
+	}
+	if err != nil {
+		return fmt.Errorf("--venv: fetch %s: %w", e.GetPacked().GetName(), plain(err))
+	}
+	d.hold(e)
+	return nil
+}
+
+// fetch copies a content into a folder, under its digest, unless it exists there.
+func fetch(ctx context.Context, dir string, content *clusterpb.Blob, from Source, progress func(int64)) error {
+	if !digestName().MatchString(content.GetSha256()) {
+		return errors.New("its digest is missing or invalid")
+	}
+	if exists(filepath.Join(dir, content.GetSha256())) {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	r, err := from(ctx, content.GetSha256())
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	got, err := store(dir, func(w io.Writer) error {
+		n := int64(0)
+		_, err := io.Copy(w, io.TeeReader(r, writerFunc(func(b []byte) { n += int64(len(b)); progress(n) })))
+		return err
+	})
+	if err == nil && got.GetSha256() != content.GetSha256() {
+		err = errors.Join(errors.New("the received content has another SHA-256"), os.Remove(filepath.Join(dir, got.GetSha256())))
+	}
+	return err
+}
+
+// writerFunc is an io.Writer that calls a function.
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(b []byte) (int, error) {
+	f(b)
+	return len(b), nil
+}

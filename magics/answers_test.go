@@ -1,0 +1,60 @@
+package magics
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/magics/result"
+)
+
+// TestAnswers: status, history and gpus return what they show.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	d := newFakeDrivers(t)
+	d.prep = func(f *fakeCluster) { f.follow = trainingUpdates() }
+	s := newTestSession(t, d, "")
+	must(t, s, "%tfcluster reserve --env TOKEN=hunter2")
+	must(t, s, "%tfcluster start main_fun")
+	for line, want := range map[string]string{
+		"status":         `"name":"local-1"`,
+		"status --run 1": `"type":"Run"`,
+		"status --all":   `"name":"local-1"`,
+		"history":        `"cluster":"local-1"`,
+		"gpus":           `"data":[{`,
+	} {
+		out := newRecord()
+		v, err := runCode(t.Context(), s, "%tfcluster "+line, out, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := result.JSON(v)
+		if err != nil || !strings.HasPrefix(string(raw), `{"type":"Answer","data":`) || !strings.Contains(string(raw), want) || strings.Contains(string(raw), "hunter2") {
+			t.Errorf("%s returns %s, %v", line, raw, err)
+		}
+		if out.settle() == "" || result.Bundle(v) != nil {
+			t.Errorf("%s shows %q and %v", line, out.settle(), result.Bundle(v))
+		}
+	}
+}
+
+// TestLookingHoldsNothing: a session that only looks at a cluster is none of its clients, so
+// that polling does not postpone --idle. One that waits for a run is.
+func TestLookingHoldsNothing(t *testing.T) {
+	t.Parallel()
+	d := newFakeDrivers(t)
+	d.prep = func(f *fakeCluster) { f.follow = trainingUpdates() }
+	first := newTestSession(t, d, "")
+	must(t, first, "%tfcluster reserve --name here")
+	must(t, first, "%tfcluster start main_fun")
+	s := newTestSession(t, d, "")
+	for _, line := range []string{"status", "history", "gpus", "logs", "stop"} {
+		must(t, s, "%tfcluster "+line+" -c here")
+		if s.Find("here").Held() {
+			t.Errorf("%s holds the cluster", line)
+		}
+	}
+	must(t, s, "%tfcluster wait -c here")
+	if !s.Find("here").Held() {
+		t.Error("wait does not hold the cluster")
+	}
+}

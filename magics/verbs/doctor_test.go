@@ -1,0 +1,55 @@
+package verbs
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestFindExtension: an extension below the prefix of the notebook's Python is found, though no
+// environment is activated.
+func TestFindExtension(t *testing.T) {
+	for _, name := range []string{"JUPYTER_DATA_DIR", "JUPYTER_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "XDG_DATA_HOME", "PATH"} {
+		t.Setenv(name, "")
+	}
+	t.Setenv("HOME", t.TempDir())
+	prefix := t.TempDir()
+	if f := findExtension(prefix); f.remedy == "" {
+		t.Errorf("without one it finds %+v", f)
+	}
+	installed := filepath.Join(prefix, "share/jupyter/labextensions/tfcluster-lab")
+	if err := os.MkdirAll(installed, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if f := findExtension(prefix); f.found != installed || f.remedy != "" {
+		t.Errorf("it finds %+v", f)
+	}
+}
+
+// TestDoctorView: what pip installs into one interpreter is one line.
+func TestDoctorView(t *testing.T) {
+	t.Parallel()
+	findings := []finding{
+		{"Python", "/usr/bin/python3, 3.11", ""},
+		{"cloudpickle", "not installed", "/usr/bin/python3 -m pip install cloudpickle"},
+		{"tensorflow", "not installed", "/usr/bin/python3 -m pip install tensorflow"},
+		{"TensorBoard", "not installed", "/tb/python -m pip install tensorboard setuptools"},
+		{"Spark", "no pyspark", "/usr/bin/python3 -m pip install pyspark of the cluster's version"},
+	}
+	title, lacks := doctorTitle(findings)
+	if title != "4 things are missing or wrong" || !lacks {
+		t.Error(title, lacks)
+	}
+	b := doctorView(findings, title)
+	for _, want := range []string{
+		"\n/usr/bin/python3 -m pip install cloudpickle tensorflow\n", "\n/tb/python -m pip install tensorboard setuptools\n", "pyspark of the cluster's version",
+	} {
+		if !strings.Contains(b.Text, want) {
+			t.Errorf("no %q in\n%s", want, b.Text)
+		}
+	}
+	if title, lacks = doctorTitle(findings[:1]); title != "nothing is missing" || lacks {
+		t.Error(title, lacks)
+	}
+}
