@@ -24,11 +24,11 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/credentials"
 )
 
-// noteConfig names the file in which an agent that a test starts notes its configuration,
-// in the place of living.
-const noteConfig = "TFCLUSTER_TEST_AGENT_CONFIG"
+// configFileVar names the file to which an agent that a test starts writes its configuration, instead of
+// running.
+const configFileVar = "TFCLUSTER_TEST_AGENT_CONFIG"
 
-func noteAgentConfig(path string, args []string) int {
+func writeAgentConfig(path string, args []string) int {
 	config, err := agentConfig(args)
 	if err == nil {
 		var b []byte
@@ -46,35 +46,35 @@ func noteAgentConfig(path string, args []string) int {
 	return 0
 }
 
-// TestAgentConfig: an agent reads what the driver says and what its backend adds, whatever
-// way the configuration takes.
+// TestAgentConfig: an agent gets the driver's configuration and its backend's settings, however they are
+// transferred.
 func TestAgentConfig(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ln.Close()
-	given := &clusterpb.AgentConfig{
+	sent := &clusterpb.AgentConfig{
 		Identity: &clusterpb.AgentIdentity{ExecutorId: "0", Attempt: 3, KeyPem: "secret"},
 		Driver:   &clusterpb.DriverAddress{Coordinator: ln.Addr().String(), ServerName: "coordinator", Find: "hdfs://a/b"},
 		Hadoop:   &clusterpb.HadoopClient{User: "u", Properties: map[string]string{"k": "v"}},
 		Timeouts: &clusterpb.AgentTimeouts{OrphanGraceMillis: 1},
 		WarmUp:   &clusterpb.WarmUp{Plain: true},
 	}
-	encoded, err := given.Encode()
+	encoded, err := sent.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {
-		begin func(t *testing.T, dir string)
+		start func(t *testing.T, dir string)
 		added func(c *clusterpb.AgentConfig, dir string) bool
 	}{
 		"local": {
-			begin: func(t *testing.T, dir string) {
+			start: func(t *testing.T, dir string) {
 				a, err := (&local.Backend{}).Allocate(t.Context(), cluster.Request{
 					Cluster: "c", Program: os.Args[0], StateDir: dir, Reserve: &clusterpb.ReserveRequest{Dir: dir},
 					Executors:   []cluster.ExecutorRequest{{ID: "0", Task: cluster.TaskID{Role: cluster.PS}, Each: &clusterpb.Resources{Cpus: 2}}},
-					AgentConfig: func(cluster.ExecutorID, int) (*clusterpb.AgentConfig, error) { return proto.CloneOf(given), nil },
+					AgentConfig: func(cluster.ExecutorID, int) (*clusterpb.AgentConfig, error) { return proto.CloneOf(sent), nil },
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -90,19 +90,19 @@ func TestAgentConfig(t *testing.T) {
 			},
 		},
 		"spark": {
-			begin: func(t *testing.T, dir string) {
+			start: func(t *testing.T, dir string) {
 				program, err := os.ReadFile(os.Args[0])
 				if err != nil {
 					t.Fatal(err)
 				}
 				sum := sha256.Sum256(program)
-				order, err := json.Marshal(slot.Request{
+				request, err := json.Marshal(slot.Request{
 					Identity: "c", Coordinator: ln.Addr().String(), Digest: hex.EncodeToString(sum[:]), Python: "sh", Hold: true, Assigned: true, Executor: "0", Config: encoded,
 				})
 				if err != nil {
 					t.Fatal(err)
 				}
-				start(t, order, "spark-slot")
+				start(t, request, "spark-slot")
 			},
 			added: func(c *clusterpb.AgentConfig, dir string) bool {
 				f := c.GetFolders()
@@ -111,7 +111,7 @@ func TestAgentConfig(t *testing.T) {
 			},
 		},
 		"yarn": {
-			begin: func(t *testing.T, dir string) {
+			start: func(t *testing.T, dir string) {
 				file := filepath.Join(dir, "tokens")
 				tokens := &credentials.File{Secrets: map[string][]byte{"tfcluster.agent": encoded}}
 				if err := os.WriteFile(file, tokens.Encode(), 0o600); err != nil {
@@ -127,29 +127,29 @@ func TestAgentConfig(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			dir, err := os.MkdirTemp("/tmp", "agentconfig") // sockets' paths are short
+			dir, err := os.MkdirTemp("/tmp", "agentconfig") // paths of sockets must be short
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { os.RemoveAll(dir) })
-			noted := filepath.Join(dir, "noted")
-			for key, value := range map[string]string{noteConfig: noted, "XDG_RUNTIME_DIR": dir, "TMPDIR": dir} {
+			file := filepath.Join(dir, "noted")
+			for key, value := range map[string]string{configFileVar: file, "XDG_RUNTIME_DIR": dir, "TMPDIR": dir} {
 				t.Setenv(key, value)
 			}
-			tt.begin(t, dir)
-			got := readNoted(t, noted)
+			tt.start(t, dir)
+			got := readConfigFile(t, file)
 			if !tt.added(got, dir) {
-				t.Errorf("what the backend adds is not in %v", got)
+				t.Errorf("the backend's settings are missing in %v", got)
 			}
 			for _, same := range [][2]proto.Message{
-				{got.GetIdentity(), given.GetIdentity()},
-				{got.GetDriver(), given.GetDriver()},
-				{got.GetHadoop(), given.GetHadoop()},
-				{got.GetTimeouts(), given.GetTimeouts()},
-				{got.GetWarmUp(), given.GetWarmUp()},
+				{got.GetIdentity(), sent.GetIdentity()},
+				{got.GetDriver(), sent.GetDriver()},
+				{got.GetHadoop(), sent.GetHadoop()},
+				{got.GetTimeouts(), sent.GetTimeouts()},
+				{got.GetWarmUp(), sent.GetWarmUp()},
 			} {
 				if !proto.Equal(same[0], same[1]) {
-					t.Errorf("the agent reads %v, the driver said %v", same[0], same[1])
+					t.Errorf("the agent has %v, the driver sent %v", same[0], same[1])
 				}
 			}
 		})
@@ -157,16 +157,16 @@ func TestAgentConfig(t *testing.T) {
 }
 
 // start runs this program and waits for its end.
-func start(t *testing.T, stdin []byte, words ...string) {
+func start(t *testing.T, stdin []byte, args ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], words...)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Env, cmd.Stdin = append(os.Environ(), "TFCLUSTER_TEST_MAIN=1"), bytes.NewReader(stdin)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 }
 
-func readNoted(t *testing.T, path string) *clusterpb.AgentConfig {
+func readConfigFile(t *testing.T, path string) *clusterpb.AgentConfig {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		b, err := os.ReadFile(path)

@@ -20,8 +20,8 @@ import (
 
 const module = "github.com/tfcluster/tfcluster"
 
-// mayImport says, for each part, which other parts it may import; main may import all.
-// A part is a folder with everything below it, the longest that fits.
+// mayImport lists, for each part, which other parts it may import; main may import all. A part is a folder
+// with everything below it; the longest match counts.
 var mayImport = map[string][]string{
 	"kernel":                     {"cluster/unixsock"},
 	"magics":                     {"magics/bridge", "magics/command", "magics/render", "magics/result", "magics/session", "magics/verbs", "cluster", "cluster/client", "cluster/clusterpb"},
@@ -84,13 +84,13 @@ var mayImport = map[string][]string{
 	"cluster/spark/sparktest": {"cluster", "cluster/clustertest", "cluster/state"},
 }
 
-type listed struct {
+type goPackage struct {
 	ImportPath, Dir, Name      string
 	GoFiles, CgoFiles, Imports []string
 	TestGoFiles, XTestGoFiles  []string
 }
 
-func list(t *testing.T) []listed {
+func list(t *testing.T) []goPackage {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Name,GoFiles,CgoFiles,Imports,TestGoFiles,XTestGoFiles", "./...")
 	var stderr bytes.Buffer
@@ -99,9 +99,9 @@ func list(t *testing.T) []listed {
 	if err != nil {
 		t.Fatalf("go list: %v\n%s", err, stderr.String())
 	}
-	var ps []listed
+	var ps []goPackage
 	for dec := json.NewDecoder(bytes.NewReader(out)); ; {
-		var p listed
+		var p goPackage
 		if err := dec.Decode(&p); err == io.EOF {
 			return ps
 		} else if err != nil {
@@ -111,7 +111,7 @@ func list(t *testing.T) []listed {
 	}
 }
 
-// part is the longest known folder that a package lies in.
+// part returns the longest known folder that contains a package.
 func part(importPath string) string {
 	rel := strings.TrimPrefix(strings.TrimPrefix(importPath, module), "/")
 	best := ""
@@ -123,7 +123,7 @@ func part(importPath string) string {
 	return best
 }
 
-// TestImports: imports flow one way.
+// TestImports: imports have one direction.
 func TestImports(t *testing.T) {
 	t.Parallel()
 	for _, p := range list(t) {
@@ -132,7 +132,7 @@ func TestImports(t *testing.T) {
 			continue
 		}
 		if from == "" {
-			t.Errorf("%s is in no known part: say in arch_test.go what it may import", p.ImportPath)
+			t.Errorf("%s is in no known part: add it to mayImport in arch_test.go", p.ImportPath)
 			continue
 		}
 		for _, imp := range p.Imports {
@@ -151,13 +151,13 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// namesOther are files in which such a word is not the name of an engine.
-var namesOther = map[string]bool{
+// otherMeanings are files in which such a literal is not an engine's name.
+var otherMeanings = map[string]bool{
 	"magics/verbs/spark.go": true, // the notebook's variable
 }
 
-// TestEngineNames: what an engine does differently stands in its cluster.Engine. Names of engines
-// are compared nowhere outside of the backends.
+// TestEngineNames: everything specific to an engine is in its cluster.Engine. No code outside of the
+// backends contains an engine's name.
 func TestEngineNames(t *testing.T) {
 	t.Parallel()
 	engines := engines(nil)
@@ -176,9 +176,9 @@ func TestEngineNames(t *testing.T) {
 				t.Fatal(err)
 			}
 			ast.Inspect(tree, func(n ast.Node) bool {
-				word, ok := n.(*ast.BasicLit)
-				if ok && slices.Contains(engines.Names(), strings.Trim(word.Value, "\"")) && !namesOther[from+"/"+f] {
-					t.Errorf("%s: %s is the name of an engine: say in its cluster.Engine what is different about it", files.Position(word.Pos()), word.Value)
+				literal, ok := n.(*ast.BasicLit)
+				if ok && slices.Contains(engines.Names(), strings.Trim(literal.Value, "\"")) && !otherMeanings[from+"/"+f] {
+					t.Errorf("%s: %s is the name of an engine: describe the difference in its cluster.Engine", files.Position(literal.Pos()), literal.Value)
 				}
 				return true
 			})
@@ -186,7 +186,7 @@ func TestEngineNames(t *testing.T) {
 	}
 }
 
-// TestPackageComments: each package has exactly one.
+// TestPackageComments: each package has exactly one package comment.
 func TestPackageComments(t *testing.T) {
 	t.Parallel()
 	for _, p := range list(t) {
@@ -221,15 +221,15 @@ func lines(path string) (int, error) {
 	return n, s.Err()
 }
 
-// banned are names of packages that say nothing of what is in them.
+// banned are package names that do not describe a package's contents.
 var banned = map[string]bool{"util": true, "utils": true, "common": true, "helper": true, "helpers": true, "types": true, "misc": true}
 
-// TestPackageNames: a package is named for what it holds.
+// TestPackageNames: a package's name describes its contents.
 func TestPackageNames(t *testing.T) {
 	t.Parallel()
 	for _, p := range list(t) {
 		if banned[p.Name] {
-			t.Errorf("%s: a package called %s says nothing of what it holds", p.ImportPath, p.Name)
+			t.Errorf("%s: the package name %s does not describe its contents", p.ImportPath, p.Name)
 		}
 	}
 }

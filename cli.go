@@ -17,8 +17,8 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// runShell does one of the verbs for people from a shell: the same session, table and
-// words as in a notebook, shown on a terminal.
+// runShell runs a verb from a shell, with the same session, options and messages as in a notebook, and
+// shows its output on a terminal.
 func runShell(ctx context.Context, args []string) int {
 	program, err := os.Executable()
 	if err != nil {
@@ -38,7 +38,7 @@ func runShell(ctx context.Context, args []string) int {
 	defer signal.Stop(signals)
 	done := make(chan struct{})
 	defer close(done)
-	var first atomic.Int32 // of the signals, 0 while there was none
+	var first atomic.Int32 // the first signal; 0 if there was none
 	go func() {            // ends with done
 		for {
 			select {
@@ -59,7 +59,7 @@ func runShell(ctx context.Context, args []string) int {
 		return 0
 	}
 	for i, line := range r.Lines {
-		if i == 0 { // the class of the exception says nothing to a shell
+		if i == 0 { // the exception's class is of no use in a shell
 			line = "tfcluster: " + strings.TrimPrefix(line, r.Name+": ")
 		}
 		fmt.Fprintln(os.Stderr, line)
@@ -70,20 +70,20 @@ func runShell(ctx context.Context, args []string) int {
 	return r.Code
 }
 
-// interruptedCode is the exit code of what an interrupt ended: 128 + SIGINT.
+// interruptedCode is the exit code after an interrupt: 128 + SIGINT.
 const interruptedCode = 130
 
-// terminal shows a verb's output in a shell: displays as their plain text, updated in
-// place where the output is a terminal, and where it is not only as they end.
+// terminal shows a verb's output in a shell: displays as plain text, which is updated in place on a
+// terminal; otherwise only a display's final text is written.
 type terminal struct {
 	out, err   io.Writer
 	tty        bool
 	interrupts chan struct{}
 
 	mu      sync.Mutex
-	shown   map[string]string // guarded by mu: by display id
-	last    string            // guarded by mu: the id whose text is at the cursor
-	pending map[string]string // guarded by mu: updates that a pipe does not see yet
+	shown   map[string]string // guarded by mu: text by display ID
+	last    string            // guarded by mu: the display whose text is at the cursor
+	pending map[string]string // guarded by mu: texts that are not written yet
 	order   []string          // guarded by mu
 }
 
@@ -91,25 +91,25 @@ func newTerminal(out, err *os.File) *terminal {
 	return &terminal{out: out, err: err, tty: isTerminal(out), interrupts: make(chan struct{}, 2), shown: map[string]string{}, pending: map[string]string{}}
 }
 
-// Stdout writes text.
+// Stdout writes text to standard output.
 func (t *terminal) Stdout(text string) { t.write(t.out, text) }
 
-// Stderr writes text.
+// Stderr writes text to standard error.
 func (t *terminal) Stderr(text string) { t.write(t.err, text) }
 
 func (t *terminal) write(w io.Writer, text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last = ""
-	_, _ = io.WriteString(w, text) // a reader that went away is told by SIGPIPE
+	_, _ = io.WriteString(w, text) // SIGPIPE ends the program if the reader has gone
 }
 
-// Display shows a bundle's plain text.
+// Display shows a display's plain text.
 func (t *terminal) Display(id string, data, _ map[string]any) {
 	text := plain(data)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if id != "" && !t.tty { // held until it is settled: the next display, or the end
+	if id != "" && !t.tty { // written when the next display begins, or at the end
 		t.flush()
 		t.order, t.pending[id] = append(t.order, id), text
 		return
@@ -120,7 +120,7 @@ func (t *terminal) Display(id string, data, _ map[string]any) {
 	_, _ = io.WriteString(t.out, text) // as above
 }
 
-// Update replaces what was shown, if it is still at the cursor.
+// Update replaces a display's text, if it is still at the cursor.
 func (t *terminal) Update(id string, data, _ map[string]any) {
 	text := plain(data)
 	t.mu.Lock()
@@ -142,7 +142,7 @@ func (t *terminal) Update(id string, data, _ map[string]any) {
 	_, _ = io.WriteString(t.out, text) // as above
 }
 
-// finish shows what a pipe has not seen.
+// finish writes the pending texts.
 func (t *terminal) finish() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -156,7 +156,7 @@ func (t *terminal) flush() {
 	t.order = nil
 }
 
-// Interrupts yields one value for each Ctrl-C.
+// Interrupts returns a channel with one value for each Ctrl-C.
 func (t *terminal) Interrupts() <-chan struct{} { return t.interrupts }
 
 func (t *terminal) interrupt() {

@@ -24,8 +24,8 @@ import (
 	"github.com/tfcluster/tfcluster/tensorboard/events"
 )
 
-// runMaster is `tfcluster appmaster`: the driver as a managed ApplicationMaster of YARN. All
-// that it needs comes with its container, and all that it writes goes with it.
+// runMaster is `tfcluster appmaster`: the driver as a managed ApplicationMaster of YARN. All its input is
+// in its container, and all its files are below the container's folder.
 func runMaster(ctx context.Context, _ []string) error {
 	dir, err := os.Getwd()
 	if err == nil {
@@ -34,7 +34,7 @@ func runMaster(ctx context.Context, _ []string) error {
 	if err != nil {
 		return fmt.Errorf("find the container's folder: %w", err)
 	}
-	attempt, err := takeAttempt(ctx, dir)
+	attempt, err := openAttempt(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -46,8 +46,8 @@ func runMaster(ctx context.Context, _ []string) error {
 		Hadoop:    hdfsdir.Configuration,
 		Events:    readEvents,
 		TensorBoard: func(python, stateDir, _, name string) coordinator.TensorBoards {
-			// A container's folder has too long a path for a socket's; this is the same folder.
-			return newBoard(python, stateDir, filepath.Join("/proc", strconv.Itoa(os.Getpid()), "cwd"), name)
+			// The path of the container's folder is too long for a socket; this names the same folder.
+			return newTensorBoard(python, stateDir, filepath.Join("/proc", strconv.Itoa(os.Getpid()), "cwd"), name)
 		},
 		ShowBoard: func(path string, at *clusterpb.TensorBoardReply) http.Handler {
 			return tensorboard.GetOnly(path, tensorboard.Address{Path: at.GetPath(), Socket: at.GetSocket()})
@@ -56,7 +56,7 @@ func runMaster(ctx context.Context, _ []string) error {
 	return errors.Join(err, attempt.Close())
 }
 
-// runDriver is `tfcluster driver`: its input and its one word are client.Launch's.
+// runDriver is `tfcluster driver`. client.Launch starts it, writes its input and reads its one message.
 func runDriver(ctx context.Context, _ []string) error {
 	program, err := os.Executable()
 	if err != nil {
@@ -65,19 +65,19 @@ func runDriver(ctx context.Context, _ []string) error {
 	return driver.Main(ctx, driver.Options{
 		Version: version, Program: program,
 		Engines:     engines(nil),
-		TensorBoard: newBoard,
+		TensorBoard: newTensorBoard,
 		Elsewhere:   hdfsdir.Open,
 		Hadoop:      hdfsdir.Configuration,
 		Events:      readEvents,
 	}, os.Stdin, os.NewFile(3, "word"))
 }
 
-// agentGC lets an agent's heap, of a few MB, grow to eight before it is collected: at Go's
-// four that would be done in the middle of each executor's start.
+// agentGC lets an agent's heap of a few MB grow to eight before a collection: with Go's minimum of four, a
+// collection would run during each executor's start.
 const agentGC = 200
 
-// runAgent is `tfcluster agent`: its configuration comes by its standard input, or, in
-// a container of YARN, with the container.
+// runAgent is `tfcluster agent`. It reads its configuration from standard input or, in a YARN container,
+// from the container's credentials.
 func runAgent(ctx context.Context, args []string) error {
 	debug.SetGCPercent(agentGC)
 	config, err := agentConfig(args)
@@ -87,15 +87,15 @@ func runAgent(ctx context.Context, args []string) error {
 	return agent.Main(ctx, config, version)
 }
 
-// board is a cluster's TensorBoard as its coordinator knows it.
-type board struct{ *tensorboard.Board }
+// tensorBoard adapts a cluster's TensorBoard to the coordinator.
+type tensorBoard struct{ *tensorboard.Board }
 
-func newBoard(python, stateDir, socketDir, name string) coordinator.TensorBoards {
-	return board{tensorboard.New(name, python, socketDir, filepath.Join(stateDir, "tensorboard.log"))}
+func newTensorBoard(python, stateDir, socketDir, name string) coordinator.TensorBoards {
+	return tensorBoard{tensorboard.New(name, python, socketDir, filepath.Join(stateDir, "tensorboard.log"))}
 }
 
 // Open implements coordinator.TensorBoards.
-func (b board) Open(ctx context.Context, logdir string) (*clusterpb.TensorBoardReply, error) {
+func (b tensorBoard) Open(ctx context.Context, logdir string) (*clusterpb.TensorBoardReply, error) {
 	a, err := b.Board.Open(ctx, logdir)
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func (b board) Open(ctx context.Context, logdir string) (*clusterpb.TensorBoardR
 	return &clusterpb.TensorBoardReply{Id: a.ID, Path: a.Path, Logdir: a.Logdir, Socket: a.Socket}, nil
 }
 
-// readEvents follows the event files of a run for its progress.
+// readEvents reads the scalars of a run's event files for its progress.
 func readEvents(dir string) func() ([]coordinator.Scalar, error) {
 	d := events.NewDir(dir)
 	return func() ([]coordinator.Scalar, error) {
@@ -120,9 +120,9 @@ func readEvents(dir string) func() ([]coordinator.Scalar, error) {
 func runBroker(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("broker", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	socket := flags.String("socket", "", "where jupyter-server-proxy calls")
+	socket := flags.String("socket", "", "socket on which jupyter-server-proxy connects")
 	if err := flags.Parse(args); err != nil || *socket == "" {
-		return fmt.Errorf("--socket PATH is missing: jupyter-server-proxy starts this part")
+		return fmt.Errorf("--socket PATH is missing: jupyter-server-proxy starts this command")
 	}
 	dir, err := state.RuntimeDir()
 	if err != nil {

@@ -17,21 +17,21 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn"
 )
 
-// This file alone imports the backends: what another engine needs of the program is here.
+// This file alone imports the backends: it contains everything that the program needs of an engine.
 
-// engines are those that --backend names. attempt is that of the application whose container
-// this process is in; nil outside of one.
+// engines returns the engines that --backend names. attempt is the managed ApplicationMaster's attempt that
+// this process is, or nil.
 func engines(attempt *yarn.Attempt) cluster.Engines {
 	return cluster.Engines{local.Engine(gpu.Inventory), spark.Engine(python.Extract), yarn.Engine(attempt)}
 }
 
-// takeAttempt takes up the attempt of an application whose container this process is.
-func takeAttempt(ctx context.Context, dir string) (*yarn.Attempt, error) {
+// openAttempt opens the attempt of the application whose ApplicationMaster is this process.
+func openAttempt(ctx context.Context, dir string) (*yarn.Attempt, error) {
 	return yarn.OpenAttempt(ctx, dir, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
 
-// agentConfig is an agent's configuration: of its container, or what a backend writes to its
-// standard input.
+// agentConfig reads an agent's configuration from its YARN container, or from standard input, to which the
+// backend writes it.
 func agentConfig(args []string) (*clusterpb.AgentConfig, error) {
 	if slices.Contains(args, yarn.AgentCommand) {
 		return yarn.ContainerConfig()
@@ -42,7 +42,7 @@ func agentConfig(args []string) (*clusterpb.AgentConfig, error) {
 // runSlot is `tfcluster spark-slot`, a task of Spark that starts an agent.
 func runSlot(ctx context.Context, _ []string) error { return slot.Main(ctx, os.Stdin, os.Stdout) }
 
-// exitCode is the exit code of a part that failed. An engine may read its own from it.
+// exitCode returns the exit code for an error. An engine may define its own.
 func exitCode(err error) int {
 	if errors.Is(err, yarn.ErrDriverUnreachable) {
 		return yarn.UnreachableCode

@@ -11,17 +11,17 @@ import (
 const setupHelp = `
 Setting up:
   install      register the kernel and the extension with Jupyter
-  uninstall    take them away again
+  uninstall    remove them again
   version      this program's version
 `
 
-// help answers every way of asking for help: none of them is an error. What it does
-// not answer is to be done.
+// help handles all requests for help, which are no errors. answered is false if the arguments are not such
+// a request.
 func help(ctx context.Context, args []string) (code int, answered bool) {
-	verb, asked := args[0], len(args) > 1 && isHelp(args[1])
+	verb, forHelp := args[0], len(args) > 1 && isHelp(args[1])
 	switch {
-	case verb == "help" && len(args) > 1 && !asked:
-		verb, asked = args[1], true
+	case verb == "help" && len(args) > 1 && !forHelp:
+		verb, forHelp = args[1], true
 	case verb == "help", isHelp(verb):
 		code = runShell(ctx, []string{"help"})
 		fmt.Print(setupHelp)
@@ -29,14 +29,14 @@ func help(ctx context.Context, args []string) (code int, answered bool) {
 	}
 	part := find(verb)
 	switch {
-	case part != nil && asked && part.startedBy != "":
+	case part != nil && forHelp && part.startedBy != "":
 		fmt.Printf("tfcluster %s is a part that %s\n", verb, part.startedBy)
-	case part != nil && asked:
+	case part != nil && forHelp:
 		fmt.Print(part.usage)
 	case part != nil && part.needsInput && isTerminal(os.Stdin):
 		fmt.Fprintf(os.Stderr, "tfcluster %s is a part that %s\n", verb, part.startedBy)
 		return 2, true
-	case asked:
+	case forHelp:
 		return runShell(ctx, []string{"help", verb}), true
 	default:
 		return 0, false

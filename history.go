@@ -11,7 +11,7 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// history is what is left of this user's clusters: on this host, on HDFS, at YARN.
+// history gives access to the records and results of this user's clusters, on this host and on HDFS.
 type history struct{}
 
 var _ session.Archive = history{}

@@ -19,19 +19,19 @@ const installUsage = `usage: tfcluster install [--user | --prefix DIR | --sys-pr
        tfcluster uninstall [--user | --prefix DIR | --sys-prefix] [--python PATH]
 
 Registers the kernel Python 3 (TFCluster), the JupyterLab extension and the entry of
-jupyter-server-proxy, and puts the package tfcluster beside those of the interpreter.
+jupyter-server-proxy, and installs the Python package tfcluster for the interpreter.
 
   --user                 for this user (default)
   --prefix DIR           for the Jupyter that is installed below DIR
   --sys-prefix           for the Jupyter beside the interpreter
-  --python PATH          runs Python cells, and local tasks unless told otherwise
+  --python PATH          runs Python cells, and local tasks unless another is set
                          (default: the first python3 of PATH that has ipykernel)
   --tensorboard-python PATH
-                         has tensorboard, best without TensorFlow beside it: it starts
+                         has tensorboard, preferably without TensorFlow: it starts
                          sooner and takes less memory (default: that of --python)
 `
 
-// target is where install and uninstall work.
+// target describes where install and uninstall work.
 type target struct {
 	jupyter     jupyterext.Target
 	python      string
@@ -52,7 +52,7 @@ func parseTarget(verb string, args []string) (*target, error) {
 		return nil, flagError(verb, err)
 	}
 	if flags.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected word %q", flags.Arg(0))
+		return nil, fmt.Errorf("unexpected argument %q", flags.Arg(0))
 	}
 	chosen := 0
 	for _, c := range []bool{*user, *prefix != "", *sysPrefix} {
@@ -66,14 +66,14 @@ func parseTarget(verb string, args []string) (*target, error) {
 	if t.python == "" {
 		t.python = findPython()
 	}
-	facts, err := askPython(t.python)
+	facts, err := inspectPython(t.python)
 	switch {
 	case err != nil && (verb == "install" || *sysPrefix):
 		return nil, err
-	case err != nil: // what it had went with it
+	case err != nil: // the interpreter was removed, and its packages with it
 		facts = &pythonFacts{}
 	case verb == "install" && !facts.IPykernel:
-		return nil, fmt.Errorf("%s has no ipykernel: pip install ipykernel, or name another with --python PATH", t.python)
+		return nil, fmt.Errorf("%s has no ipykernel: pip install ipykernel, or set another with --python PATH", t.python)
 	}
 	t.python = facts.Executable
 	switch {
@@ -97,19 +97,19 @@ func parseTarget(verb string, args []string) (*target, error) {
 	return t, nil
 }
 
-// flagError says what package flag says, in the words of two-dashed options.
+// flagError rewrites an error of package flag for options with two dashes.
 func flagError(verb string, err error) error {
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
 		return fmt.Errorf("no option --%s; tfcluster %s --help lists them", name, verb)
 	}
 	if name, ok := strings.CutPrefix(text, "flag needs an argument: -"); ok {
-		return fmt.Errorf("--%s needs a value; tfcluster %s --help says which", name, verb)
+		return fmt.Errorf("--%s needs a value; tfcluster %s --help describes it", name, verb)
 	}
 	return err
 }
 
-// pythonFacts is what an interpreter says of itself.
+// pythonFacts are an interpreter's properties.
 type pythonFacts struct {
 	Executable, Prefix, Purelib, UserSite string
 	IPykernel                             bool
@@ -120,19 +120,19 @@ print(json.dumps({"Executable": sys.executable, "Prefix": sys.prefix, "Purelib":
   "UserSite": site.getusersitepackages() if sys.prefix == sys.base_prefix else sysconfig.get_path("purelib"),
   "IPykernel": u.find_spec("ipykernel") is not None}))`
 
-func askPython(interpreter string) (*pythonFacts, error) {
+func inspectPython(interpreter string) (*pythonFacts, error) {
 	out, err := pythonCommand(interpreter, factsScript).Output()
 	if err != nil {
-		return nil, fmt.Errorf("run %s: %w; name a Python with --python PATH", interpreter, err)
+		return nil, fmt.Errorf("run %s: %w; set a Python with --python PATH", interpreter, err)
 	}
 	f := &pythonFacts{}
 	if err := json.Unmarshal(out, f); err != nil {
-		return nil, fmt.Errorf("ask %s about itself: %w", interpreter, err)
+		return nil, fmt.Errorf("read the properties of %s: %w", interpreter, err)
 	}
 	return f, nil
 }
 
-// runSetup is install and uninstall; it returns the exit code.
+// runSetup runs install or uninstall, and returns the exit code.
 func runSetup(verb string, args []string) int {
 	t, err := parseTarget(verb, args)
 	code := 2 // wrong usage
@@ -155,7 +155,7 @@ func runSetup(verb string, args []string) int {
 	return code
 }
 
-// uninstall takes away what install wrote.
+// uninstall removes the files that install wrote.
 func uninstall(t *target) error {
 	err := t.jupyter.Uninstall()
 	if t.packages != "" {
@@ -164,7 +164,7 @@ func uninstall(t *target) error {
 	return err
 }
 
-// install registers everything.
+// install installs all files.
 func install(t *target) error {
 	binary, err := os.Executable()
 	if err != nil {
@@ -194,11 +194,10 @@ func install(t *target) error {
 	return nil
 }
 
-// programFile names, within the installed package, the binary that it starts.
+// programFile is the name of a file in the installed package with the path of this program.
 const programFile = "_program.txt"
 
-// installPackage puts the Python package where the interpreter finds it, for plain
-// ipykernels and scripts.
+// installPackage installs the Python package for plain ipykernels and scripts.
 func installPackage(dir, binary string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("install the Python package: %w", err)
@@ -224,14 +223,14 @@ func installPackage(dir, binary string) error {
 	return nil
 }
 
-// removePackage removes a package that install put there, and no other of that name.
+// removePackage removes the package that install wrote; it does not remove another package with that name.
 func removePackage(dir string) error {
 	path := filepath.Join(dir, "tfcluster")
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if _, err := os.Stat(filepath.Join(path, programFile)); err != nil {
-		return fmt.Errorf("%s is not ours (it has no %s): remove it by hand", strings.TrimSuffix(path, "/"), programFile)
+		return fmt.Errorf("%s was not installed by tfcluster (it has no %s): remove it by hand", strings.TrimSuffix(path, "/"), programFile)
 	}
 	if err := os.RemoveAll(path); err != nil {
 		return fmt.Errorf("remove the Python package: %w", err)

@@ -23,8 +23,7 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// runKernel is `tfcluster kernel -f FILE [--python PATH]`: the proxy kernel with the
-// magics in it.
+// runKernel is `tfcluster kernel -f FILE [--python PATH]`: the proxy kernel with the magics.
 func runKernel(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("kernel", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -47,7 +46,7 @@ func runKernel(ctx context.Context, args []string) error {
 	defer n.close()
 	k, err := kernel.New(kernel.Config{
 		ConnectionFile: *file, Python: *interpreter, Interceptor: n, ChildEnv: n.childEnv(), ChildArgs: []string{"--ext=tfcluster"}, Log: log,
-		Banner: "TFCluster " + version + " — %tfcluster? lists what a cell can do",
+		Banner: "TFCluster " + version + " — %tfcluster? lists the commands",
 	})
 	if err != nil {
 		return err
@@ -55,7 +54,7 @@ func runKernel(ctx context.Context, args []string) error {
 	return k.Run(ctx)
 }
 
-// notebook joins the kernel and the magics, which know nothing of one another.
+// notebook connects the kernel and the magics, which do not depend on each other.
 type notebook struct {
 	session *magics.Session
 	gate    *bridge.Gate
@@ -88,8 +87,8 @@ func newNotebook(ctx context.Context, connectionFile, interpreter string) (*note
 	return &notebook{session: s, gate: gate, path: path, binary: binary, ctx: ctx}, nil
 }
 
-// sessionOptions is what a notebook's session is given. TensorBoard runs in the
-// notebook's own environment, where TensorFlow brought it, unless there is another.
+// sessionOptions returns the options of a notebook's session. TensorBoard runs in the notebook's Python
+// environment, unless another one is set.
 func sessionOptions(connectionFile, interpreter string) (session.Options, error) {
 	binary, err := os.Executable()
 	if err != nil {
@@ -106,7 +105,7 @@ func sessionOptions(connectionFile, interpreter string) (session.Options, error)
 	}, nil
 }
 
-// packagePath extracts the Python package where the user's caches are.
+// packagePath extracts the Python package to the user's cache folder and returns its path.
 func packagePath() (string, error) {
 	base := os.Getenv("XDG_CACHE_HOME")
 	if !filepath.IsAbs(base) {
@@ -137,7 +136,7 @@ func (n *notebook) Match(code string) kernel.Match {
 	}
 }
 
-// plan is a cell of magics, read.
+// plan is a parsed cell of magics.
 type plan struct {
 	notebook *notebook
 	cell     *command.Plan
@@ -175,7 +174,7 @@ func (n *notebook) Inspect(_ context.Context, code string, cursor int) (map[stri
 	return data, data != nil
 }
 
-// commBacklog bounds what a front end may ask at once.
+// commBacklog bounds the number of a front end's pending messages.
 const commBacklog = 16
 
 // OpenComm implements kernel.Interceptor: the extension's comm is served beside any cell.
@@ -192,7 +191,7 @@ func (n *notebook) OpenComm(c *kernel.Comm) bool {
 		}
 		select {
 		case messages <- raw:
-		default: // a front end that floods loses its questions
+		default: // messages beyond the backlog are dropped
 		}
 	}
 	c.OnClose = cancel
@@ -208,7 +207,7 @@ func (n *notebook) OpenComm(c *kernel.Comm) bool {
 	return true
 }
 
-// childEnv is what Python needs to find the package and the gate.
+// childEnv returns the environment variables with which Python finds the package and the gate.
 func (n *notebook) childEnv() []string {
 	path := n.path
 	if old := os.Getenv("PYTHONPATH"); old != "" {
@@ -220,7 +219,7 @@ func (n *notebook) childEnv() []string {
 // Shutdown implements kernel.Interceptor.
 func (n *notebook) Shutdown(ctx context.Context, restart bool) { n.session.Shutdown(ctx, restart) }
 
-// runGate is `tfcluster gate`, started by the shim in a plain ipykernel.
+// runGate is `tfcluster gate`, which the Python package starts in a plain ipykernel.
 func runGate(ctx context.Context, args []string) error {
 	interpreter := ""
 	if i := slices.Index(args, "--python"); i >= 0 && i+1 < len(args) {

@@ -21,14 +21,14 @@ func main() {
 	os.Exit(run(context.Background(), os.Args[1:]))
 }
 
-// keepDescriptors keeps what the caller left open from the processes that outlive us: a
-// driver started under flock(1) would hold the lock for as long as the cluster lives. A
-// system without close_range (Linux before 5.11) passes them on.
+// keepDescriptors prevents processes that outlive this one from inheriting the caller's open files: a
+// driver started under flock(1) would hold the lock as long as the cluster lives. Linux before 5.11 has no
+// close_range; there the files are inherited.
 func keepDescriptors() {
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 }
 
-// run is the whole program; it returns the exit code.
+// run runs the program and returns the exit code.
 func run(ctx context.Context, args []string) int {
 	if len(args) == 0 {
 		args = []string{"help"}
@@ -42,5 +42,5 @@ func run(ctx context.Context, args []string) int {
 	return runShell(ctx, args)
 }
 
-// complain says why a part of the program failed.
-func complain(part string, err error) { fmt.Fprintln(os.Stderr, "tfcluster "+part+":", err) }
+// printError prints why a part of the program failed.
+func printError(part string, err error) { fmt.Fprintln(os.Stderr, "tfcluster "+part+":", err) }

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain is the program itself where a test starts it as one.
+// TestMain is also the program itself, when a test starts it.
 func TestMain(m *testing.M) {
-	if path := os.Getenv(noteConfig); path != "" && len(os.Args) > 1 && os.Args[1] == "agent" {
-		os.Exit(noteAgentConfig(path, os.Args[2:]))
+	if path := os.Getenv(configFileVar); path != "" && len(os.Args) > 1 && os.Args[1] == "agent" {
+		os.Exit(writeAgentConfig(path, os.Args[2:]))
 	}
 	if os.Getenv("TFCLUSTER_TEST_MAIN") != "" {
 		os.Exit(run(context.Background(), os.Args[1:]))
@@ -24,11 +24,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program is a run of the program by a user who has nothing but what env adds.
-func program(t *testing.T, dir string, env []string, words ...string) (stdout, stderr string, code int) {
+// program runs the program as a user without any settings but env.
+func program(t *testing.T, dir string, env []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	home := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), os.Args[0], words...)
+	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
 	cmd.Dir = dir
 	cmd.Env = append([]string{"TFCLUSTER_TEST_MAIN=1", "HOME=" + home, "XDG_RUNTIME_DIR=" + home, "PATH=" + os.Getenv("PATH")}, env...)
 	var out, errs bytes.Buffer
@@ -41,39 +41,39 @@ func program(t *testing.T, dir string, env []string, words ...string) (stdout, s
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// TestHelp: whoever asks for help gets it, and whoever errs is told in one line.
+// TestHelp: every request for help is answered, and errors have one line.
 func TestHelp(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		words  string
+		args   string
 		code   int
-		stdout string // what it holds
-		stderr string // all of it, but for the last newline
+		stdout string // expected substring
+		stderr string // expected output without the last newline
 	}{
-		{words: "", stdout: "  install "},
-		{words: "--help", stdout: "  install "},
-		{words: "-h", stdout: "  run "},
-		{words: "help", stdout: "  install "},
-		{words: "help --help", stdout: "  install "},
-		{words: "help run", stdout: "tfcluster run [options] PROGRAM [words]"},
-		{words: "run --help", stdout: "tfcluster run [options] PROGRAM [words]"},
-		{words: "status -h", stdout: "tfcluster status [options]"},
-		{words: "install --help", stdout: "usage: tfcluster install"},
-		{words: "help uninstall", stdout: "usage: tfcluster install"},
-		{words: "version --help", stdout: "version"},
-		{words: "kernel --help", stdout: "a Jupyter server starts"},
-		{words: "driver --help", stdout: "reserve and run start"},
-		{words: "help agent", stdout: "a driver starts"},
-		{words: "status", code: 1, stderr: "tfcluster: there is no cluster; tfcluster run makes one"},
-		{words: "status --al", code: 2, stderr: "tfcluster: status: no option --al: did you mean --all?"},
-		{words: "install --nosuch", code: 2, stderr: "tfcluster install: no option --nosuch; tfcluster install --help lists them"},
-		{words: "install --prefix", code: 2, stderr: "tfcluster install: --prefix needs a value; tfcluster install --help says which"},
-		{words: "install here", code: 2, stderr: `tfcluster install: unexpected word "here"`},
-		{words: "uninstall --user --sys-prefix", code: 2, stderr: "tfcluster uninstall: --user, --prefix and --sys-prefix exclude one another"},
+		{args: "", stdout: "  install "},
+		{args: "--help", stdout: "  install "},
+		{args: "-h", stdout: "  run "},
+		{args: "help", stdout: "  install "},
+		{args: "help --help", stdout: "  install "},
+		{args: "help run", stdout: "tfcluster run [options] PROGRAM [words]"},
+		{args: "run --help", stdout: "tfcluster run [options] PROGRAM [words]"},
+		{args: "status -h", stdout: "tfcluster status [options]"},
+		{args: "install --help", stdout: "usage: tfcluster install"},
+		{args: "help uninstall", stdout: "usage: tfcluster install"},
+		{args: "version --help", stdout: "version"},
+		{args: "kernel --help", stdout: "a Jupyter server starts"},
+		{args: "driver --help", stdout: "reserve and run start"},
+		{args: "help agent", stdout: "a driver starts"},
+		{args: "status", code: 1, stderr: "tfcluster: there is no cluster; tfcluster run makes one"},
+		{args: "status --al", code: 2, stderr: "tfcluster: status: no option --al: did you mean --all?"},
+		{args: "install --nosuch", code: 2, stderr: "tfcluster install: no option --nosuch; tfcluster install --help lists them"},
+		{args: "install --prefix", code: 2, stderr: "tfcluster install: --prefix needs a value; tfcluster install --help describes it"},
+		{args: "install here", code: 2, stderr: `tfcluster install: unexpected argument "here"`},
+		{args: "uninstall --user --sys-prefix", code: 2, stderr: "tfcluster uninstall: --user, --prefix and --sys-prefix exclude one another"},
 	} {
-		t.Run(tt.words, func(t *testing.T) {
+		t.Run(tt.args, func(t *testing.T) {
 			t.Parallel()
-			stdout, stderr, code := program(t, "", nil, strings.Fields(tt.words)...)
+			stdout, stderr, code := program(t, "", nil, strings.Fields(tt.args)...)
 			if code != tt.code || !strings.Contains(stdout, tt.stdout) || strings.TrimSuffix(stderr, "\n") != tt.stderr {
 				t.Errorf("exit code %d, want %d\nstdout %q, want in it %q\nstderr %q, want %q", code, tt.code, stdout, tt.stdout, stderr, tt.stderr)
 			}
@@ -81,7 +81,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// fakePython is an interpreter that says of itself what facts holds.
+// fakePython writes an interpreter that prints facts.
 func fakePython(t *testing.T, facts string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "python3")
@@ -91,7 +91,7 @@ func fakePython(t *testing.T, facts string) string {
 	return path
 }
 
-// TestUninstallNeedsNoPython: what install wrote goes also when its Python went first.
+// TestUninstallNeedsNoPython: uninstall works even if the interpreter was removed before.
 func TestUninstallNeedsNoPython(t *testing.T) {
 	t.Parallel()
 	prefix := t.TempDir()
@@ -115,7 +115,7 @@ func TestUninstallNeedsNoPython(t *testing.T) {
 	}
 }
 
-// TestWorkingDirectoryIsNoLibrary: install asks Python, not what lies where it is called.
+// TestWorkingDirectoryIsNoLibrary: install does not import modules of the working directory.
 func TestWorkingDirectoryIsNoLibrary(t *testing.T) {
 	t.Parallel()
 	python, err := exec.LookPath("python3")
@@ -132,8 +132,8 @@ func TestWorkingDirectoryIsNoLibrary(t *testing.T) {
 	}
 }
 
-// TestShellPython: tasks started from a shell run with the Python that install was
-// given, unless the environment says otherwise.
+// TestShellPython: tasks started from a shell use the Python of the install, unless an environment variable
+// or an active environment overrides it.
 func TestShellPython(t *testing.T) {
 	const board = "/board/python"
 	for _, key := range []string{"HOME", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "XDG_DATA_HOME", "VIRTUAL_ENV", "CONDA_PREFIX", "TFCLUSTER_PYTHON", "TFCLUSTER_TENSORBOARD_PYTHON"} {
@@ -160,7 +160,7 @@ func TestShellPython(t *testing.T) {
 	check("named", "/named/python3", "/other/python")
 }
 
-// TestTensorBoardPython: who names no environment for TensorBoard has it in the notebook's.
+// TestTensorBoardPython: without a setting, TensorBoard uses the notebook's Python.
 func TestTensorBoardPython(t *testing.T) {
 	for named, want := range map[string]string{"": "/notebook/python", "/board/python": "/board/python"} {
 		t.Setenv("TFCLUSTER_TENSORBOARD_PYTHON", named)
@@ -170,7 +170,7 @@ func TestTensorBoardPython(t *testing.T) {
 	}
 }
 
-// TestKeepDescriptors: what a shell left open is not handed on.
+// TestKeepDescriptors: files that the caller left open are not inherited.
 func TestKeepDescriptors(t *testing.T) {
 	t.Parallel()
 	fd, err := unix.Open("/dev/null", unix.O_RDONLY, 0)
@@ -184,20 +184,20 @@ func TestKeepDescriptors(t *testing.T) {
 	}
 }
 
-// TestGuardBeginsEarly: a guard, of which there is one an executor, is done before what it
-// does not need is initialised. See package forking.
+// TestGuardBeginsEarly: a guard, of which each executor has one, runs before packages that it does not need
+// are initialised. See package forking.
 func TestGuardBeginsEarly(t *testing.T) {
 	t.Parallel()
 	_, inits, code := program(t, "", []string{"GODEBUG=inittrace=1"}, "guard", "true")
 	if code != 0 || !strings.Contains(inits, "init syscall @") {
-		t.Fatalf("exit code %d, and the runtime told no initialisation:\n%s", code, inits)
+		t.Fatalf("exit code %d, and the runtime printed no initialisation:\n%s", code, inits)
 	}
 	for _, late := range []string{module + "/cluster", "google.golang.org/grpc @", "github.com/colinmarc/hdfs"} {
 		if strings.Contains(inits, "init "+late) {
-			t.Errorf("%s was initialised before it:\n%s", late, inits)
+			t.Errorf("%s was initialised before the guard:\n%s", late, inits)
 		}
 	}
-	if _, said, code := program(t, "", nil, "guard"); code != 127 || said != "tfcluster guard: no command\n" {
-		t.Errorf("without a command its exit code is %d, and it says %q", code, said)
+	if _, stderr, code := program(t, "", nil, "guard"); code != 127 || stderr != "tfcluster guard: no command\n" {
+		t.Errorf("without a command the exit code is %d, and the output %q", code, stderr)
 	}
 }

@@ -11,15 +11,15 @@ import (
 	jupyterext "github.com/tfcluster/tfcluster/jupyter-ext"
 )
 
-// pythonCommand runs a script, which finds no modules in the working directory: a file
-// there that is named as one of the library's is not ours to run.
+// pythonCommand returns a command that runs a script. It does not import modules from the working
+// directory, where a file may have the name of a library.
 func pythonCommand(interpreter, script string) *exec.Cmd {
 	cmd := exec.Command(interpreter, "-c", script)
 	cmd.Env = append(os.Environ(), "PYTHONSAFEPATH=1")
 	return cmd
 }
 
-// findPython is the first python3 of PATH that has ipykernel.
+// findPython returns the first python3 of PATH that has ipykernel.
 func findPython() string {
 	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
 		p := filepath.Join(dir, "python3")
@@ -30,20 +30,19 @@ func findPython() string {
 	return "python3"
 }
 
-// shellPython are the interpreters of tasks and of TensorBoard for a shell: what the
-// environment says, or an environment of Python's that is active; else those that
-// install was given, and python3 where there was no install.
+// shellPython returns the interpreters of tasks and of TensorBoard for a shell: those of the environment
+// variables, or the active Python environment; otherwise those of the installed kernelspec, or python3.
 func shellPython() (tasks, tensorboard string) {
 	tasks, tensorboard = os.Getenv("TFCLUSTER_PYTHON"), os.Getenv("TFCLUSTER_TENSORBOARD_PYTHON")
 	if tasks == "" && cmp.Or(os.Getenv("VIRTUAL_ENV"), os.Getenv("CONDA_PREFIX")) != "" {
 		tasks = "python3"
 	}
-	installed, board := installedPython()
+	installed, installedTensorBoard := installedPython()
 	tasks = cmp.Or(tasks, installed, "python3")
-	return tasks, cmp.Or(tensorboard, board, tasks)
+	return tasks, cmp.Or(tensorboard, installedTensorBoard, tasks)
 }
 
-// installedPython is what this user's kernelspec says, else the system's.
+// installedPython returns the interpreters in this user's kernelspec, or in the system's.
 func installedPython() (tasks, tensorboard string) {
 	targets := []jupyterext.Target{jupyterext.PrefixTarget("/usr/local"), jupyterext.PrefixTarget("/usr")}
 	if user, err := jupyterext.UserTarget(); err == nil {

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// What a reader can hold in mind. Generated code is not counted.
+// Limits for readability. Generated code is not counted.
 const (
 	maxFiles         = 30  // of a package, without tests
 	maxLines         = 400 // of a file, tests too
@@ -20,7 +20,7 @@ const (
 	maxFunctionLines = 80  // of a function, without tests
 )
 
-// TestSizes: no package, file, type or function is larger than a reader can take in.
+// TestSizes: no package, file, type or function exceeds the limits.
 func TestSizes(t *testing.T) {
 	t.Parallel()
 	s := sizes{t}
@@ -44,7 +44,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// sizes compares what it is given with the limits.
+// sizes compares numbers with the limits.
 type sizes struct{ t *testing.T }
 
 func (s sizes) check(what string, n, limit int) {
@@ -87,8 +87,7 @@ func (s sizes) typeSpec(name string, typ ast.Expr) {
 	}
 }
 
-// isConfiguration returns whether a struct is plain configuration or a record of plain
-// values, by its name.
+// isConfiguration reports, by its name, whether a struct is plain configuration or a record of plain values.
 func isConfiguration(name string) bool {
 	for _, suffix := range []string{"Config", "Options", "Limits", "Record", ".State", "Input"} {
 		if strings.HasSuffix(name, suffix) {

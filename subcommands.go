@@ -6,31 +6,30 @@ import (
 	"slices"
 )
 
-// subcommand is a first argument that is not a verb of the table of magics.
+// subcommand is a first argument that is not one of the magics' verbs.
 type subcommand struct {
 	name string
-	// run does it and returns the exit code.
+	// run runs it and returns the exit code.
 	run func(ctx context.Context, args []string) int
-	// startedBy says who starts a part that is not for people; "" for what is.
+	// startedBy describes who starts an internal subcommand; "" for those that users start.
 	startedBy string
-	// usage is the help of what is for people.
+	// usage is the help of a subcommand that users start.
 	usage string
-	// needsInput is whether it reads what the one who starts it writes: not for terminals.
+	// needsInput reports that it reads input from its parent process, and not from a terminal.
 	needsInput bool
 }
 
-// subcommands are all of them. guard and forker begin before main does
-// (cluster/agent/forking).
+// subcommands returns all of them. guard and forker are started before main (cluster/agent/forking).
 func subcommands() []subcommand {
 	return []subcommand{
 		{name: "kernel", run: runPart("kernel", runKernel), startedBy: "a Jupyter server starts, with -f FILE; tfcluster install registers it"},
-		{name: "gate", run: runPart("gate", runGate), startedBy: "the Python package tfcluster starts where there is no kernel of ours"},
+		{name: "gate", run: runPart("gate", runGate), startedBy: "the Python package tfcluster starts in a plain ipykernel"},
 		{name: "driver", run: runPart("driver", runDriver), startedBy: "reserve and run start, one for each cluster", needsInput: true},
 		{name: "appmaster", run: runPart("appmaster", runMaster), startedBy: "YARN starts in a container, for reserve --managed"},
 		{name: "agent", run: runPart("agent", runAgent), startedBy: "a driver starts, one on each executor", needsInput: true},
 		{name: "spark-slot", run: runPart("spark-slot", runSlot), startedBy: "a task of Spark's starts, to start an agent on its executor", needsInput: true},
-		{name: "guard", startedBy: "an agent starts, one for each zygote or forker, to end what these leave when they are killed"},
-		{name: "forker", startedBy: "an agent starts, one on each host, where no Python is wanted"},
+		{name: "guard", startedBy: "an agent starts, one for each zygote or forker, to kill the processes that these leave when they are killed"},
+		{name: "forker", startedBy: "an agent starts, one on each host, for commands that need no Python"},
 		{name: "broker", run: runPart("broker", runBroker), startedBy: "jupyter-server-proxy starts, with --socket PATH; tfcluster install registers it"},
 		{name: "install", run: setup("install"), usage: installUsage},
 		{name: "uninstall", run: setup("uninstall"), usage: installUsage},
@@ -39,7 +38,7 @@ func subcommands() []subcommand {
 	}
 }
 
-// find returns the subcommand with a name; nil for a verb of the table of magics.
+// find returns the subcommand with a name, or nil.
 func find(name string) *subcommand {
 	all := subcommands()
 	if i := slices.IndexFunc(all, func(s subcommand) bool { return s.name == name }); i >= 0 {
@@ -48,11 +47,11 @@ func find(name string) *subcommand {
 	return nil
 }
 
-// runPart runs a part of the program and tells its failure.
+// runPart returns a function that runs a part of the program and prints its error.
 func runPart(name string, run func(context.Context, []string) error) func(context.Context, []string) int {
 	return func(ctx context.Context, args []string) int {
 		if err := run(ctx, args); err != nil {
-			complain(name, err)
+			printError(name, err)
 			return exitCode(err)
 		}
 		return 0

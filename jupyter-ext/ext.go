@@ -26,14 +26,13 @@ const (
 	stagingPattern = ".tfcluster-staging-*"
 )
 
-// Target is where Jupyter looks: Data has kernels and labextensions, Config the
-// server's configuration.
+// Target has Jupyter's folders: Data for kernels and labextensions, Config for the server's configuration.
 type Target struct {
 	Data   string
 	Config string
 }
 
-// UserTarget is what Jupyter reads for this user, wherever it is installed.
+// UserTarget returns the folders that any Jupyter reads for this user.
 func UserTarget() (Target, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -55,16 +54,16 @@ func UserTarget() (Target, error) {
 	return t, nil
 }
 
-// PrefixTarget is what a Jupyter installed below dir reads (Python's sys.prefix), and
-// any Jupyter for /usr/local.
+// PrefixTarget returns the folders of a Jupyter that is installed below dir (Python's sys.prefix); any
+// Jupyter reads those of /usr/local.
 func PrefixTarget(dir string) Target {
 	return Target{Data: filepath.Join(dir, "share", "jupyter"), Config: filepath.Join(dir, "etc", "jupyter")}
 }
 
-// Install writes the extension, the kernelspec and the server's entry, over those of an
-// earlier install. binary is the absolute path of tfcluster, kernelJSON the kernelspec's
-// kernel.json. A running JupyterLab shows kernel and extension after the page is
-// reloaded; the entry needs the server restarted.
+// Install writes the extension, the kernelspec and the server's entry, and replaces those of an earlier
+// install. binary is the absolute path of tfcluster, kernelJSON the content of kernel.json. A running
+// JupyterLab shows the kernel and the extension after the page is reloaded; for the entry the server must
+// be restarted.
 func (t Target) Install(binary string, kernelJSON []byte) error {
 	if !filepath.IsAbs(binary) {
 		return fmt.Errorf("install into Jupyter: the path of tfcluster must be absolute, not %q", binary)
@@ -72,15 +71,15 @@ func (t Target) Install(binary string, kernelJSON []byte) error {
 	if !json.Valid(kernelJSON) {
 		return errors.New("install into Jupyter: kernel.json is not JSON")
 	}
-	if err := t.clean(); err != nil {
+	if err := t.removeStaging(); err != nil {
 		return err
 	}
-	if err := t.place(filepath.Join("labextensions", extensionName), func(dir string) error {
+	if err := t.replaceFolder(filepath.Join("labextensions", extensionName), func(dir string) error {
 		return unpack(labextension, "labextension", dir)
 	}); err != nil {
 		return fmt.Errorf("install the JupyterLab extension: %w", err)
 	}
-	if err := t.place(filepath.Join("kernels", kernelName), func(dir string) error {
+	if err := t.replaceFolder(filepath.Join("kernels", kernelName), func(dir string) error {
 		if err := unpack(kernelspec, "kernelspec", dir); err != nil {
 			return err
 		}
@@ -94,10 +93,10 @@ func (t Target) Install(binary string, kernelJSON []byte) error {
 	return nil
 }
 
-// Uninstall removes what Install wrote. Where there is nothing, it does nothing.
+// Uninstall removes the files that Install wrote, if there are any.
 func (t Target) Uninstall() error {
 	err := errors.Join(
-		t.clean(),
+		t.removeStaging(),
 		os.RemoveAll(filepath.Join(t.Data, "labextensions", extensionName)),
 		os.RemoveAll(filepath.Join(t.Data, "kernels", kernelName)),
 		serverConfig{t.Config}.remove(),
@@ -106,28 +105,28 @@ func (t Target) Uninstall() error {
 		return fmt.Errorf("uninstall from Jupyter: %w", err)
 	}
 	for _, dir := range []string{filepath.Join(t.Data, "labextensions"), filepath.Join(t.Data, "kernels"), t.Data, t.Config} {
-		_ = os.Remove(dir) // goes only where it is empty
+		_ = os.Remove(dir) // removes it only if it is empty
 	}
 	return nil
 }
 
-// clean removes what an install that was killed left behind.
-func (t Target) clean() error {
+// removeStaging removes the files of an interrupted install.
+func (t Target) removeStaging() error {
 	left, err := filepath.Glob(filepath.Join(t.Data, stagingPattern))
 	if err != nil {
-		return fmt.Errorf("look for an earlier install's rest: %w", err)
+		return fmt.Errorf("list the files of an interrupted install: %w", err)
 	}
 	for _, dir := range left {
 		if err := os.RemoveAll(dir); err != nil {
-			return fmt.Errorf("remove an earlier install's rest: %w", err)
+			return fmt.Errorf("remove the files of an interrupted install: %w", err)
 		}
 	}
 	return nil
 }
 
-// place makes a folder of the data folder anew: fill writes it aside, where Jupyter
-// does not look, and it then takes the old one's place.
-func (t Target) place(name string, fill func(dir string) error) error {
+// replaceFolder replaces a folder of the data folder: fill writes the new one in a staging folder, which
+// Jupyter does not read, and the new one is then renamed.
+func (t Target) replaceFolder(name string, fill func(dir string) error) error {
 	final := filepath.Join(t.Data, name)
 	if err := os.MkdirAll(filepath.Dir(final), 0o755); err != nil {
 		return err
@@ -148,7 +147,7 @@ func (t Target) place(name string, fill func(dir string) error) error {
 		return err
 	}
 	if err := os.Rename(fresh, final); err != nil {
-		_ = os.Rename(old, final) // the error to tell is the first one
+		_ = os.Rename(old, final) // the first error is returned
 		return err
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 
 const kernelJSON = `{"argv": ["/opt/tfcluster", "kernel", "-f", "{connection_file}"], "display_name": "Python 3 (TFCluster)", "language": "python"}`
 
-// files are the regular files below root, by their path there.
+// files returns the contents of the regular files below root, by relative path.
 func files(t *testing.T, root string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -66,7 +66,7 @@ func TestInstallTwiceThenUninstall(t *testing.T) {
 		"etc/jupyter/jupyter_server_config.py":                   "/opt/tfcluster",
 	} {
 		if !strings.Contains(got[path], want) {
-			t.Errorf("%s does not hold %q: %q", path, want, got[path])
+			t.Errorf("%s does not contain %q: %q", path, want, got[path])
 		}
 		delete(got, path)
 	}
@@ -81,11 +81,11 @@ func TestInstallTwiceThenUninstall(t *testing.T) {
 		}
 	}
 	if left := files(t, root); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("left: %v", left)
 	}
 	for _, dir := range []string{target.Data, target.Config} {
 		if _, err := os.Stat(dir); err == nil {
-			t.Errorf("%s is left behind", dir)
+			t.Errorf("%s is left", dir)
 		}
 	}
 }
@@ -94,7 +94,7 @@ func TestInstallRefuses(t *testing.T) {
 	t.Parallel()
 	for name, in := range map[string]struct{ binary, kernel, want string }{
 		"a relative path": {"tfcluster", kernelJSON, "absolute"},
-		"no JSON":         {"/opt/tfcluster", "{", "not JSON"},
+		"invalid JSON":    {"/opt/tfcluster", "{", "not JSON"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -104,7 +104,7 @@ func TestInstallRefuses(t *testing.T) {
 				t.Errorf("error %v, want one with %q", err, in.want)
 			}
 			if got := files(t, root); len(got) > 0 {
-				t.Errorf("it wrote %v", got)
+				t.Errorf("Install wrote %v", got)
 			}
 		})
 	}
@@ -117,7 +117,7 @@ func TestUserTarget(t *testing.T) {
 	}{
 		"plain": {nil, Target{"/home/ana/.local/share/jupyter", "/home/ana/.jupyter"}},
 		"XDG":   {map[string]string{"XDG_DATA_HOME": "/x"}, Target{"/x/jupyter", "/home/ana/.jupyter"}},
-		"Jupyter's own": {
+		"Jupyter's variables": {
 			map[string]string{"XDG_DATA_HOME": "/x", "JUPYTER_DATA_DIR": "/d", "JUPYTER_CONFIG_DIR": "/c"},
 			Target{"/d", "/c"},
 		},
@@ -135,8 +135,8 @@ func TestUserTarget(t *testing.T) {
 	}
 }
 
-// TestJupyterFindsIt asks the real Jupyter what it sees of an install.
-func TestJupyterFindsIt(t *testing.T) {
+// TestJupyterFindsInstall runs the real Jupyter, which must list the installed files.
+func TestJupyterFindsInstall(t *testing.T) {
 	t.Parallel()
 	jupyter := findJupyter(t)
 	root := t.TempDir()
@@ -144,17 +144,17 @@ func TestJupyterFindsIt(t *testing.T) {
 	if err := target.Install("/opt/a {b}'s \"tfcluster\"", []byte(kernelJSON)); err != nil {
 		t.Fatal(err)
 	}
-	run := func(words ...string) string {
+	run := func(args ...string) string {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, jupyter, words...)
+		cmd := exec.CommandContext(ctx, jupyter, args...)
 		cmd.Env = append(os.Environ(), "HOME="+root, "JUPYTER_PATH="+target.Data, "JUPYTER_CONFIG_PATH="+target.Config,
 			"JUPYTER_CONFIG_DIR="+filepath.Join(root, "user"), "JUPYTER_DATA_DIR="+filepath.Join(root, "data"))
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
 		if err != nil {
-			t.Fatalf("jupyter %s: %v\n%s", strings.Join(words, " "), err, stderr.String())
+			t.Fatalf("jupyter %s: %v\n%s", strings.Join(args, " "), err, stderr.String())
 		}
 		return string(out) + stderr.String()
 	}
@@ -169,7 +169,7 @@ func TestJupyterFindsIt(t *testing.T) {
 	}
 }
 
-// findJupyter is the jupyter of the project's Python.
+// findJupyter returns the jupyter command of the project's Python.
 func findJupyter(t *testing.T) string {
 	t.Helper()
 	python := os.Getenv("TFCLUSTER_TEST_PYTHON")
@@ -186,7 +186,7 @@ func findJupyter(t *testing.T) string {
 	return path
 }
 
-// TestBuiltFilesAreFresh builds the extension again and compares.
+// TestBuiltFilesAreFresh builds the extension again and compares the files.
 func TestBuiltFilesAreFresh(t *testing.T) {
 	t.Parallel()
 	modules, err := filepath.Abs("node_modules")
@@ -216,7 +216,7 @@ func TestBuiltFilesAreFresh(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	// A link will not do: the bundler orders what it finds elsewhere in another way.
+	// A symbolic link does not work: the bundler orders modules outside of its folder differently.
 	if err := exec.CommandContext(ctx, "cp", "-al", modules, dir).Run(); err != nil {
 		t.Skipf("missing: hard links from jupyter-ext/node_modules to %s (another disk)", dir)
 	}
@@ -227,11 +227,11 @@ func TestBuiltFilesAreFresh(t *testing.T) {
 	}
 	got, want := files(t, "labextension"), files(t, filepath.Join(dir, "labextension"))
 	if g, w := names(got), names(want); !slices.Equal(g, w) {
-		t.Fatalf("labextension holds %v, a new build %v; run npm run build in jupyter-ext", g, w)
+		t.Fatalf("labextension has %v, a new build %v; run npm run build in jupyter-ext", g, w)
 	}
 	for name := range want {
 		if got[name] != want[name] {
-			t.Errorf("labextension/%s is not what the sources give; run npm run build in jupyter-ext", name)
+			t.Errorf("labextension/%s differs from a new build; run npm run build in jupyter-ext", name)
 		}
 	}
 }
@@ -245,7 +245,8 @@ func names(of map[string]string) []string {
 	return all
 }
 
-// TestLockHoldsNoAddresses: whoever installs uses his own registry.
+// TestLockHoldsNoAddresses: the lock file has no registry's addresses, since users may have different
+// registries.
 func TestLockHoldsNoAddresses(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("package-lock.json")

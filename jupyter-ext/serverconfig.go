@@ -13,11 +13,11 @@ import (
 
 // serverConfig is a folder with Jupyter server's configuration.
 //
-// The server reads ServerProxy.servers from its configuration files alone, not from the
-// jupyter_server_config.d beside them, which is for lists of extensions. A value in JSON
-// replaces those of folders that rank lower, a system's own entries among them; update()
-// in Python adds to them. So the entry goes into the Python file, in a marked block, and
-// into the JSON file as well where that has servers already and would hide the block.
+// The server reads ServerProxy.servers from its configuration files only, not from the folder
+// jupyter_server_config.d, which is for lists of extensions. A JSON value replaces those of folders with
+// lower precedence, including the system's entries; update() in Python adds to them. So the entry is
+// written to a marked block of the Python file, and also to the JSON file if that has servers, which would
+// hide the block.
 type serverConfig struct{ dir string }
 
 const (
@@ -30,8 +30,8 @@ func (c serverConfig) pythonFile() string { return filepath.Join(c.dir, "jupyter
 
 func (c serverConfig) jsonFile() string { return filepath.Join(c.dir, "jupyter_server_config.json") }
 
-// proxyEntry is how jupyter-server-proxy starts and finds the broker. Its fields are
-// those of jupyter_server_proxy.config.ServerProcess.
+// proxyEntry configures how jupyter-server-proxy starts and reaches the broker. Its fields are those of
+// jupyter_server_proxy.config.ServerProcess.
 type proxyEntry struct {
 	Command       []string      `json:"command"`
 	UnixSocket    bool          `json:"unix_socket"`
@@ -44,8 +44,8 @@ type launcherEntry struct {
 	Enabled bool `json:"enabled"`
 }
 
-func entry(binary string) ([]byte, error) {
-	// jupyter-server-proxy formats the words, so that a brace of the path is doubled.
+func newProxyEntry(binary string) ([]byte, error) {
+	// jupyter-server-proxy formats the arguments, so braces in the path must be doubled.
 	path := strings.NewReplacer("{", "{{", "}", "}}").Replace(binary)
 	return json.Marshal(proxyEntry{
 		Command:    []string{path, "broker", "--socket", "{unix_socket}"},
@@ -54,9 +54,9 @@ func entry(binary string) ([]byte, error) {
 	})
 }
 
-// add writes the entry, in place of an earlier one.
+// add writes the entry, and replaces an earlier one.
 func (c serverConfig) add(binary string) error {
-	value, err := entry(binary)
+	value, err := newProxyEntry(binary)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (c serverConfig) add(binary string) error {
 	if err := c.editJSON(value); err != nil {
 		return err
 	}
-	literal, err := json.Marshal(string(value)) // a JSON string is a Python one too
+	literal, err := json.Marshal(string(value)) // a JSON string is also a valid Python string
 	if err != nil {
 		return err
 	}
@@ -76,12 +76,12 @@ func (c serverConfig) add(binary string) error {
 		blockEnd)
 }
 
-// remove takes the entry out. A file that held nothing else goes.
+// remove removes the entry, and files that are empty without it.
 func (c serverConfig) remove() error {
 	return errors.Join(c.editPython(""), c.editJSON(nil))
 }
 
-// editPython puts a block in place of the one that the file has, or at its end.
+// editPython replaces the file's block, or appends the block.
 func (c serverConfig) editPython(block string) error {
 	text, err := os.ReadFile(c.pythonFile())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -105,7 +105,7 @@ func (c serverConfig) editPython(block string) error {
 	return replaceFile(c.pythonFile(), edited)
 }
 
-// editJSON sets the entry in a file that has servers, or deletes it where value is nil.
+// editJSON sets the entry in a file that has servers; if value is nil, it deletes the entry.
 func (c serverConfig) editJSON(value json.RawMessage) error {
 	text, err := os.ReadFile(c.jsonFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -118,10 +118,10 @@ func (c serverConfig) editJSON(value json.RawMessage) error {
 	if err := json.Unmarshal(text, &file); err != nil {
 		return fmt.Errorf("%s: %w", c.jsonFile(), err)
 	}
-	if err := optional(file["ServerProxy"], &proxy); err != nil {
+	if err := unmarshalOptional(file["ServerProxy"], &proxy); err != nil {
 		return fmt.Errorf("%s: ServerProxy: %w", c.jsonFile(), err)
 	}
-	if err := optional(proxy["servers"], &servers); err != nil {
+	if err := unmarshalOptional(proxy["servers"], &servers); err != nil {
 		return fmt.Errorf("%s: ServerProxy.servers: %w", c.jsonFile(), err)
 	}
 	if _, had := servers[proxyName]; servers == nil || value == nil && !had {
@@ -145,16 +145,16 @@ func (c serverConfig) editJSON(value json.RawMessage) error {
 	return replaceFile(c.jsonFile(), append(edited, '\n'))
 }
 
-// optional reads a value that may be missing.
-func optional(raw json.RawMessage, v any) error {
+// unmarshalOptional decodes a value that may be missing.
+func unmarshalOptional(raw json.RawMessage, v any) error {
 	if raw == nil {
 		return nil
 	}
 	return json.Unmarshal(raw, v)
 }
 
-// replaceFile writes a file aside and renames it, through a link if it is one; its mode
-// stays.
+// replaceFile replaces a file by renaming a temporary one. It follows a symbolic link and keeps the file's
+// mode.
 func replaceFile(path string, data []byte) error {
 	mode := fs.FileMode(0o644)
 	if real, err := filepath.EvalSymlinks(path); err == nil {

@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-func TestServerConfigKeepsWhatIsThere(t *testing.T) {
+func TestServerConfigKeepsOthers(t *testing.T) {
 	t.Parallel()
 	const (
 		python = "jupyter_server_config.py"
 		json   = "jupyter_server_config.json"
 	)
 	tests := map[string]struct {
-		before, after map[string]string // after: by uninstalling again
-		inJSON        bool              // the entry goes there as well
+		before, after map[string]string // after: after uninstalling
+		inJSON        bool              // the entry is in the JSON file, too
 	}{
 		"nothing": {},
 		"a Python file": {
@@ -64,7 +64,7 @@ func TestServerConfigKeepsWhatIsThere(t *testing.T) {
 			}
 			got := files(t, c.dir)
 			if n := strings.Count(got[python], "/new/tfcluster"); n != 1 || strings.Contains(got[python], "/old") {
-				t.Errorf("the Python file names the new binary %d times:\n%s", n, got[python])
+				t.Errorf("the Python file contains the new binary %d times:\n%s", n, got[python])
 			}
 			if has := strings.Contains(got[json], "/new/tfcluster"); has != tt.inJSON {
 				t.Errorf("the entry is in the JSON file: %t, want %t:\n%s", has, tt.inJSON, got[json])
@@ -74,7 +74,7 @@ func TestServerConfigKeepsWhatIsThere(t *testing.T) {
 					t.Errorf("%s lost its mode: %v, %v", name, info.Mode(), err)
 				}
 				if name == python && !strings.HasPrefix(got[name], text) {
-					t.Errorf("%s lost what it held:\n%s", name, got[name])
+					t.Errorf("%s lost its contents:\n%s", name, got[name])
 				}
 			}
 			for range 2 {
@@ -95,13 +95,13 @@ func TestServerConfigKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-func TestServerConfigLeavesWhatItDoesNotUnderstand(t *testing.T) {
+func TestServerConfigRejects(t *testing.T) {
 	t.Parallel()
 	for name, in := range map[string]struct{ file, text, want string }{
-		"broken JSON":      {"jupyter_server_config.json", "{", "unexpected end"},
-		"odd servers":      {"jupyter_server_config.json", `{"ServerProxy":{"servers":[]}}`, "ServerProxy.servers"},
-		"half of a block":  {"jupyter_server_config.py", blockBegin + "c.x = 1\n", "remove the block by hand"},
-		"half, and theirs": {"jupyter_server_config.py", "a = 1\n" + blockBegin, "remove the block by hand"},
+		"broken JSON":            {"jupyter_server_config.json", "{", "unexpected end"},
+		"odd servers":            {"jupyter_server_config.json", `{"ServerProxy":{"servers":[]}}`, "ServerProxy.servers"},
+		"a block without an end": {"jupyter_server_config.py", blockBegin + "c.x = 1\n", "remove the block by hand"},
+		"a block without an end, after other lines": {"jupyter_server_config.py", "a = 1\n" + blockBegin, "remove the block by hand"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,6 +136,6 @@ func TestServerConfigFollowsLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if b, err := os.ReadFile(real); err != nil || !strings.Contains(string(b), "/opt/tfcluster") {
-		t.Errorf("the linked file holds %q, %v", b, err)
+		t.Errorf("the linked file contains %q, %v", b, err)
 	}
 }

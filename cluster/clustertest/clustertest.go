@@ -44,8 +44,8 @@ func Build(dir string) (string, error) {
 	return program, nil
 }
 
-// FindPython returns the project's interpreter with TensorFlow: TFCLUSTER_TEST_PYTHON, or .venv in an enclosing
-// folder. It skips the test with a message if there is none.
+// FindPython returns the project's interpreter with TensorFlow: TFCLUSTER_TEST_PYTHON, or .venv in an
+// enclosing folder. It skips the test with a message if there is none.
 func FindPython(t testing.TB) string {
 	t.Helper()
 	if p := os.Getenv("TFCLUSTER_TEST_PYTHON"); p != "" {
@@ -75,8 +75,8 @@ type Cluster struct {
 	endOnce *sync.Once
 }
 
-// Start launches a cluster with the given roles ("worker=2 ps=1") and waits until it is ready. At the test's end
-// the cluster is shut down, and the test fails if anything is left.
+// Start launches a cluster with the given roles ("worker=2 ps=1") and waits until it is ready. At the
+// test's end the cluster is shut down, and the test fails if anything is left.
 func (h Harness) Start(t testing.TB, roles string, change ...func(*clusterpb.ReserveRequest)) *Cluster {
 	t.Helper()
 	c := h.Launch(t, roles, change...)
@@ -176,8 +176,8 @@ func (c *Cluster) driverLog() string {
 	return b.String()
 }
 
-// End shuts the cluster down if it runs, and fails the test if anything is left. It is called at the test's end
-// too.
+// End shuts the cluster down if it runs, and fails the test if anything is left. It is called at the test's
+// end too.
 func (c *Cluster) End() { c.endOnce.Do(c.end) }
 
 func (c *Cluster) end() {

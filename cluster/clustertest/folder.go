@@ -12,9 +12,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// OwnFolder tests the working directory of tasks on executors that are not the notebook's machine: a folder of
-// each task, although the notebook's path exists here; or a folder that all executors have, if one is set. The
-// program's modules are available in both.
+// OwnFolder tests the working directory of tasks on executors that are not the notebook's machine: a folder
+// of each task, although the notebook's path exists here; or a folder that all executors have, if one is
+// set. The program's modules are available in both.
 func OwnFolder(t *testing.T, h Harness) {
 	c := h.Start(t, "worker=2")
 	notebook := filepath.Join(t.TempDir(), "notebook")

@@ -11,9 +11,9 @@ import (
 // namespaces counts the namespaces of this process.
 var namespaces atomic.Int32
 
-// Namespace creates a network namespace for the test, connected to this one by a pair of interfaces. It returns
-// the namespace's name and the addresses of this and the other end. It skips the test if the machine does not
-// permit it.
+// Namespace creates a network namespace for the test, connected to this one by a pair of interfaces. It
+// returns the namespace's name and the addresses of this and the other end. It skips the test if the
+// machine does not permit it.
 func Namespace(t testing.TB) (name, here, there string) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Shared is a value that several tests of a package use because it takes long to start, such as an engine. The
-// first Get starts it; Main ends it. It is safe for concurrent use as far as T is.
+// Shared is a value that several tests of a package use because it takes long to start, such as an engine.
+// The first Get starts it; Main ends it. It is safe for concurrent use as far as T is.
 type Shared[T any] struct {
 	start   func(testing.TB) T
 	once    sync.Once
@@ -26,8 +26,8 @@ type Shared[T any] struct {
 // Cleanup functions run, and its Errorf and Fatal fail the package.
 func Share[T any](start func(testing.TB) T) *Shared[T] { return &Shared[T]{start: start} }
 
-// Get returns the value, and starts it if no other test has. It skips the test if start was skipped, and fails
-// the test if start failed.
+// Get returns the value, and starts it if no other test has. It skips the test if start was skipped, and
+// fails the test if start failed.
 func (s *Shared[T]) Get(t testing.TB) T {
 	t.Helper()
 	s.once.Do(func() {

@@ -40,9 +40,9 @@ func pack(t testing.TB, dir string) string {
 	return archive
 }
 
-// Shipped tests that --files and --venv are available on executors without access to this host's disks, and are
-// updated if they have changed. The error for a file that only the notebook's folder has names --files. The
-// environment is an archive or a folder, and is unpacked below cache on the executors.
+// Shipped tests that --files and --venv are available on executors without access to this host's disks, and
+// are updated if they have changed. The error for a file that only the notebook's folder has names --files.
+// The environment is an archive or a folder, and is unpacked below cache on the executors.
 func Shipped(t *testing.T, h Harness, archive bool, cache string, change ...func(*clusterpb.ReserveRequest)) {
 	dir := t.TempDir()
 	plain, packed := filepath.Join(dir, "a.txt"), filepath.Join(dir, "b.zip")

@@ -10,8 +10,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// Executors matches the cases of Suite in which executors are lost, recovered or released, which differ between
-// two modes of one engine.
+// Executors matches the cases of Suite in which executors are lost, recovered or released, which differ
+// between two modes of one engine.
 var Executors = regexp.MustCompile("lost agent|reset hard|driver that died|concurrent recoveries|cancelled|idle")
 
 // Suite runs all cases. Their programs need no TensorFlow.

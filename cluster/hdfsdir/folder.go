@@ -9,11 +9,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/driver"
 )
 
-// Folder is a directory on HDFS as results reads it.
+// Folder is a directory on HDFS that implements results.Folder.
 type Folder struct{ remote driver.Elsewhere }
 
-// OpenFolder opens a directory by a configuration and as a user; "" means those of the
-// environment.
+// OpenFolder opens a directory with a configuration and as a user; "" means those of the environment.
 func OpenFolder(dir, confDir, user string) (*Folder, error) {
 	remote, err := OpenAs(dir, confDir, user)
 	if err != nil {

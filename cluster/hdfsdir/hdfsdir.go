@@ -1,5 +1,5 @@
-// Package hdfsdir gives the driver, and whoever reads what a cluster left, a directory on HDFS:
-// its file system under the names that they know, and Hadoop's configuration for tasks.
+// Package hdfsdir connects the driver, and readers of a cluster's results, to a directory on HDFS. It also
+// returns the Hadoop configuration for tasks.
 package hdfsdir
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 )
 
-// fileSystem is HDFS as the driver uses it.
+// fileSystem adapts hdfs.FS to the driver's interfaces.
 type fileSystem struct{ *hdfs.FS }
 
 // Open implements spool.Remote and proxy.Remote.
@@ -24,30 +24,29 @@ func (h fileSystem) Open(ctx context.Context, name string) (io.ReadCloser, error
 	return h.FS.Open(ctx, name)
 }
 
-// How long one operation goes on while HDFS is away: where a person waits, and where
-// it is tried again anyway.
+// How long an operation is retried while HDFS is unreachable: reads, for which a user waits, and writes,
+// which are repeated later.
 const (
-	askBridge   = 3 * time.Second
-	carryBridge = 5 * time.Second
-	carryStall  = 10 * time.Second
+	readRetry  = 3 * time.Second
+	writeRetry = 5 * time.Second
+	writeStall = 10 * time.Second
 )
 
-// Open gives the file system of a --dir that is a URI, or a path below the user's home on
-// HDFS, by the configuration and as the user of the environment.
+// Open returns the file system of a --dir that is a URI, or a path below the user's home on HDFS, with the
+// configuration and the user of the environment.
 func Open(dir string) (driver.Elsewhere, error) { return OpenAs(dir, "", "") }
 
-// OpenAs is Open by another configuration and as another user than the environment's, where
-// they are not "".
+// OpenAs is like Open with another configuration and another user, unless they are "".
 func OpenAs(dir, confDir, user string) (driver.Elsewhere, error) {
 	if scheme, _, ok := strings.Cut(dir, "://"); ok && scheme != "hdfs" {
-		return driver.Elsewhere{}, fmt.Errorf("results are kept in a folder of this machine or on hdfs://, not on %s://", scheme)
+		return driver.Elsewhere{}, fmt.Errorf("results can be stored in a folder of this machine or on hdfs://, not on %s://", scheme)
 	}
 	conf, err := hadoopconf.FromEnvironment()
 	if confDir != "" {
 		conf, err = hadoopconf.Load(confDir)
 	}
 	if errors.Is(err, hadoopconf.ErrNone) && strings.Contains(dir, "://") {
-		conf, err = hadoopconf.New(nil), nil // a URI with an authority needs none
+		conf, err = hadoopconf.New(nil), nil // a URI with an authority needs no configuration
 	}
 	if err == nil && user == "" {
 		user, err = hadoopconf.User()
@@ -55,32 +54,32 @@ func OpenAs(dir, confDir, user string) (driver.Elsewhere, error) {
 	if err != nil {
 		return driver.Elsewhere{}, err
 	}
-	ask, err := hdfs.New(hdfs.Config{Conf: conf, User: user, Bridge: askBridge})
+	ask, err := hdfs.New(hdfs.Config{Conf: conf, User: user, Bridge: readRetry})
 	if err != nil {
 		return driver.Elsewhere{}, err
 	}
-	carry, err := hdfs.New(hdfs.Config{Conf: conf, User: user, Bridge: carryBridge, Stall: carryStall})
+	carry, err := hdfs.New(hdfs.Config{Conf: conf, User: user, Bridge: writeRetry, Stall: writeStall})
 	if err != nil {
 		return driver.Elsewhere{}, err
 	}
 	full, err := ask.URI(dir)
 	if err != nil {
 		if conf.Dir() == "" && strings.HasPrefix(dir, "hdfs:///") {
-			err = errors.New("it names no NameNode, and there is no Hadoop configuration: give hdfs://HOST:PORT/…, or set HADOOP_CONF_DIR for JupyterLab to the folder that holds core-site.xml")
+			err = errors.New("it has no NameNode, and there is no Hadoop configuration: use hdfs://HOST:PORT/…, or set HADOOP_CONF_DIR for JupyterLab to the folder with core-site.xml")
 		}
 		return driver.Elsewhere{}, err
 	}
-	return driver.Elsewhere{Carry: fileSystem{carry}, Ask: fileSystem{ask}, Dir: full, Close: closers{ask, carry}}, nil
+	return driver.Elsewhere{Carry: fileSystem{carry}, Ask: fileSystem{ask}, Dir: full, Close: multiCloser{ask, carry}}, nil
 }
 
-// forClients begin the names of the properties that a client of HDFS needs.
-var forClients = []string{
+// clientProperties are the prefixes of the properties that a client of HDFS needs.
+var clientProperties = []string{
 	"fs.default", "dfs.nameservices", "dfs.ha.namenodes.", "dfs.namenode.rpc-address.", "dfs.client.use.datanode.hostname",
 	"dfs.data.transfer.protection", "dfs.encrypt.data.transfer", "hadoop.security.authentication",
 }
 
-// Configuration is the configuration of this host as programs and agents are told of it.
-// Where there is none, a directory on HDFS says which HDFS is the default.
+// Configuration returns this host's configuration for programs and agents. Without one, a directory on HDFS
+// determines the default file system.
 func Configuration(dir string) (driver.Hadoop, error) {
 	conf, err := hadoopconf.FromEnvironment()
 	if errors.Is(err, hadoopconf.ErrNone) {
@@ -89,7 +88,7 @@ func Configuration(dir string) (driver.Hadoop, error) {
 	if err != nil {
 		return driver.Hadoop{}, err
 	}
-	h := driver.Hadoop{Properties: conf.WithPrefix(forClients...)}
+	h := driver.Hadoop{Properties: conf.WithPrefix(clientProperties...)}
 	if h.User, err = hadoopconf.User(); err != nil {
 		return driver.Hadoop{}, err
 	}
@@ -104,10 +103,10 @@ func Configuration(dir string) (driver.Hadoop, error) {
 	return h, nil
 }
 
-// closers are closed one after the other.
-type closers []io.Closer
+// multiCloser closes several clients.
+type multiCloser []io.Closer
 
-func (c closers) Close() error {
+func (c multiCloser) Close() error {
 	var errs []error
 	for _, one := range c {
 		errs = append(errs, one.Close())

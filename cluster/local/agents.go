@@ -13,8 +13,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// start runs an agent in a session of its own: it outlives the driver by the orphan
-// grace and the idle time, as DESIGN has it.
+// start starts an agent in a new session: it outlives the driver by the orphan grace period and the idle
+// timeout.
 func (a *allocation) start(id cluster.ExecutorID, attempt int) error {
 	config, err := a.config(id, attempt)
 	if err != nil {
@@ -40,19 +40,19 @@ func (a *allocation) start(id cluster.ExecutorID, attempt int) error {
 	if err != nil {
 		return fmt.Errorf("start the agent of executor %s: %w", id, err)
 	}
-	host, _ := os.Hostname() // "" is shown as it is
-	a.tell(cluster.Granted{Executor: id, Attempt: attempt, Host: host, PID: cmd.Process.Pid})
+	host, _ := os.Hostname() // "" if it fails
+	a.emit(cluster.Granted{Executor: id, Attempt: attempt, Host: host, PID: cmd.Process.Pid})
 	go func() {
-		defer a.watch.Done()
+		defer a.watchers.Done()
 		err := cmd.Wait()
-		close(ag.gone)
-		a.ended(id, attempt, exitWords(cmd, err))
+		close(ag.done)
+		a.agentEnded(id, attempt, exitCause(cmd, err))
 	}()
 	return nil
 }
 
-// AgentProgram is the engine option that names another program to start agents with:
-// one that runs tfcluster elsewhere, such as in another namespace.
+// AgentProgram is the engine option with another program that starts agents, for example in another
+// namespace.
 const AgentProgram = "agent-program"
 
 func (a *allocation) program() string {
@@ -62,10 +62,10 @@ func (a *allocation) program() string {
 	return a.req.Program
 }
 
-// errReleased says that no more agents are started.
+// errReleased means that no more agents are started.
 var errReleased = errors.New("the allocation is released")
 
-// register starts an agent's process under the lock, so that Release misses none.
+// register starts an agent's process with mu held, so that Release ends every agent.
 func (a *allocation) register(id cluster.ExecutorID, attempt int, cmd *exec.Cmd) (agent, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -75,40 +75,40 @@ func (a *allocation) register(id cluster.ExecutorID, attempt int, cmd *exec.Cmd)
 	if err := cmd.Start(); err != nil {
 		return agent{}, err
 	}
-	ag := agent{Attempt: attempt, Process: state.ProcessOf(cmd.Process.Pid), gone: make(chan struct{})}
+	ag := agent{Attempt: attempt, Process: state.ProcessOf(cmd.Process.Pid), done: make(chan struct{})}
 	a.agents[id] = ag
-	a.watch.Add(1)
+	a.watchers.Add(1)
 	return ag, nil
 }
 
 // adopt watches an agent that another driver started.
 func (a *allocation) adopt(id cluster.ExecutorID, old agent) {
-	old.gone = make(chan struct{})
+	old.done = make(chan struct{})
 	a.mu.Lock()
 	a.agents[id] = old
 	a.mu.Unlock()
-	host, _ := os.Hostname() // "" is shown as it is
-	a.tell(cluster.Granted{Executor: id, Attempt: old.Attempt, Host: host, PID: old.Process.PID, Recovered: true})
-	a.watch.Go(func() {
+	host, _ := os.Hostname() // "" if it fails
+	a.emit(cluster.Granted{Executor: id, Attempt: old.Attempt, Host: host, PID: old.Process.PID, Recovered: true})
+	a.watchers.Go(func() {
 		for old.Process.Alive() {
 			select {
 			case <-time.After(200 * time.Millisecond):
 			case <-a.stop:
 				if !old.Process.Alive() {
-					close(old.gone)
+					close(old.done)
 					return
 				}
 				time.Sleep(20 * time.Millisecond)
 			}
 		}
-		close(old.gone)
-		a.ended(id, old.Attempt, "its agent ended")
+		close(old.done)
+		a.agentEnded(id, old.Attempt, "its agent ended")
 	})
 }
 
-func exitWords(cmd *exec.Cmd, err error) string {
+func exitCause(cmd *exec.Cmd, err error) string {
 	if cmd.ProcessState == nil {
-		return fmt.Sprintf("its agent could not be awaited: %v", err)
+		return fmt.Sprintf("waiting for its agent failed: %v", err)
 	}
 	if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		return fmt.Sprintf("its agent was killed by signal %d", ws.Signal())

@@ -21,36 +21,35 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// allocation is the agents of one cluster.
+// allocation has the agents of one cluster.
 type allocation struct {
-	req     cluster.Request
-	runtime string // folder for zygote sockets, spools, blobs
-	events  chan cluster.Event
-	stop    chan struct{} // closed by Release
-	watch   sync.WaitGroup
+	req      cluster.Request
+	runtime  string // folder for zygote sockets, spools, blobs
+	events   chan cluster.Event
+	stop     chan struct{} // closed by Release
+	watchers sync.WaitGroup
 
-	turns    map[cluster.ExecutorID]*sync.Mutex // one Replace of an executor at a time
-	mu       sync.Mutex
-	agents   map[cluster.ExecutorID]agent // guarded by mu
-	released bool                         // guarded by mu
+	replacing map[cluster.ExecutorID]*sync.Mutex // serializes Replace for each executor
+	mu        sync.Mutex
+	agents    map[cluster.ExecutorID]agent // guarded by mu
+	released  bool                         // guarded by mu
 }
 
-// agent is an agent process, as it is saved for a later driver.
+// agent is an agent's process. It is saved for the next driver.
 type agent struct {
 	Attempt int           `json:"attempt"`
 	Process state.Process `json:"process"`
-	gone    chan struct{}
+	done    chan struct{}
 }
 
-// savedAllocation is what a later driver needs to know.
+// savedAllocation is the state for the next driver.
 type savedAllocation struct {
 	Runtime string                       `json:"runtime"`
 	Agents  map[cluster.ExecutorID]agent `json:"agents"`
 }
 
-// newAllocation makes the agents' folder, or takes up an earlier driver's. A cluster
-// that bears the name of one that has just been released has another folder: a zygote
-// outlives its last agent by a second.
+// newAllocation creates the agents' folder, or uses that of an earlier driver. A cluster with the name of
+// one that has just been released has a different folder: a zygote outlives its last agent by a second.
 func newAllocation(req cluster.Request, dir string) (*allocation, error) {
 	if dir == "" {
 		sockets, err := state.SocketDir(req.Cluster)
@@ -60,33 +59,33 @@ func newAllocation(req cluster.Request, dir string) (*allocation, error) {
 		dir = filepath.Join(sockets, "agents-"+strings.ToLower(rand.Text()[:8]))
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the agents' folder: %w", err)
+		return nil, fmt.Errorf("create the agents' folder: %w", err)
 	}
 	if err := os.MkdirAll(filepath.Join(req.StateDir, "agents"), 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder for agents' logs: %w", err)
+		return nil, fmt.Errorf("create the folder for agents' logs: %w", err)
 	}
 	a := &allocation{
 		req: req, runtime: dir, events: make(chan cluster.Event, 4*len(req.Executors)+16), stop: make(chan struct{}),
-		agents: map[cluster.ExecutorID]agent{}, turns: map[cluster.ExecutorID]*sync.Mutex{},
+		agents: map[cluster.ExecutorID]agent{}, replacing: map[cluster.ExecutorID]*sync.Mutex{},
 	}
 	for _, e := range req.Executors {
-		a.turns[e.ID] = &sync.Mutex{}
+		a.replacing[e.ID] = &sync.Mutex{}
 	}
 	return a, nil
 }
 
-// ID names the allocation after the driver's process.
+// ID returns a name with the driver's process ID.
 func (a *allocation) ID() string { return fmt.Sprintf("local-%d", os.Getpid()) }
 
-// Events tells of agents that were started and that ended.
+// Events reports agents that were started and that ended.
 func (a *allocation) Events() <-chan cluster.Event { return a.events }
 
 func (a *allocation) logPath(id cluster.ExecutorID) string {
 	return filepath.Join(a.req.StateDir, "agents", string(id)+".log")
 }
 
-// ended tells of an agent's end, unless it was asked for.
-func (a *allocation) ended(id cluster.ExecutorID, attempt int, how string) {
+// agentEnded reports the end of an agent, unless it was replaced or released.
+func (a *allocation) agentEnded(id cluster.ExecutorID, attempt int, how string) {
 	a.mu.Lock()
 	current := a.agents[id].Attempt == attempt && !a.released
 	a.mu.Unlock()
@@ -96,7 +95,7 @@ func (a *allocation) ended(id cluster.ExecutorID, attempt int, how string) {
 	if last := lastLine(a.logPath(id)); last != "" && strings.Contains(how, "code") {
 		how += ": " + last
 	}
-	a.tell(cluster.Lost{Executor: id, Attempt: attempt, Cause: how})
+	a.emit(cluster.Lost{Executor: id, Attempt: attempt, Cause: how})
 }
 
 func lastLine(path string) string {
@@ -108,14 +107,14 @@ func lastLine(path string) string {
 	return lines[len(lines)-1]
 }
 
-func (a *allocation) tell(e cluster.Event) {
+func (a *allocation) emit(e cluster.Event) {
 	select {
 	case a.events <- e:
 	case <-a.stop:
 	}
 }
 
-// config adds to an agent's configuration what only this backend knows.
+// config returns an agent's configuration with this backend's settings.
 func (a *allocation) config(id cluster.ExecutorID, attempt int) (*clusterpb.AgentConfig, error) {
 	config, err := a.req.AgentConfig(id, attempt)
 	if err != nil {
@@ -123,8 +122,8 @@ func (a *allocation) config(id cluster.ExecutorID, attempt int) (*clusterpb.Agen
 	}
 	config.Folders = &clusterpb.HostFolders{RuntimeDir: a.runtime}
 	if dir := a.req.Reserve.GetDir(); rundir.IsURI(dir) {
-		// Agents send to the driver, which alone carries files there. The folder for
-		// sockets may be a disk in memory.
+		// Only the driver writes to the URI; agents send their files to it. The folder for
+		// sockets may be in memory, so files have another one.
 		config.Folders.WorkDir = filepath.Join(a.req.StateDir, "agents")
 	} else {
 		config.Folders.SharedDir = dir
@@ -133,8 +132,8 @@ func (a *allocation) config(id cluster.ExecutorID, attempt int) (*clusterpb.Agen
 	return config, nil
 }
 
-// threads is an executor's share of the cores: what was asked for, else an equal part among
-// those that train; 0, for as it comes, for the others, which mostly wait.
+// threads returns an executor's share of the cores: the requested number, or an equal share for chief and
+// workers; 0, which means no limit, for other roles, which mostly wait.
 func threads(execs []cluster.ExecutorRequest, id cluster.ExecutorID, cores int) int {
 	trainers, share, trains := 0, 0, false
 	for _, e := range execs {
@@ -152,11 +151,11 @@ func threads(execs []cluster.ExecutorRequest, id cluster.ExecutorID, cores int) 
 	return max(1, cores/trainers)
 }
 
-// Replace ends what is left of an executor and starts another agent for it.
+// Replace ends an executor's agent and starts another one.
 func (a *allocation) Replace(_ context.Context, id cluster.ExecutorID) error {
-	turn := a.turns[id]
+	turn := a.replacing[id]
 	if turn == nil {
-		return fmt.Errorf("replace executor %s: there is none", id)
+		return fmt.Errorf("replace executor %s: there is no such executor", id)
 	}
 	turn.Lock()
 	defer turn.Unlock()
@@ -164,36 +163,36 @@ func (a *allocation) Replace(_ context.Context, id cluster.ExecutorID) error {
 	old, ok := a.agents[id]
 	released := a.released
 	if ok {
-		a.agents[id] = agent{Attempt: old.Attempt + 1} // its end is no loss any more
+		a.agents[id] = agent{Attempt: old.Attempt + 1} // its end is not reported any more
 	}
 	a.mu.Unlock()
 	if released {
 		return errReleased
 	}
-	if ok && old.gone != nil {
-		end(old, 0)
+	if ok && old.done != nil {
+		endAgent(old, 0)
 	}
 	return a.start(id, old.Attempt+1)
 }
 
-// end waits for an agent to end, and kills it when it does not. The zygote sees the
-// agent's connection close and kills its tasks.
-func end(ag agent, grace time.Duration) {
+// endAgent waits for the end of an agent, and kills it after the grace period. The zygote notices that the
+// agent's connection was closed, and kills its tasks.
+func endAgent(ag agent, grace time.Duration) {
 	select {
-	case <-ag.gone:
+	case <-ag.done:
 		return
 	case <-time.After(grace):
 	}
 	if ag.Process.Alive() {
-		_ = syscall.Kill(ag.Process.PID, syscall.SIGKILL) // gone meanwhile is as well
+		_ = syscall.Kill(ag.Process.PID, syscall.SIGKILL) // it may have ended meanwhile
 	}
 	select {
-	case <-ag.gone:
-	case <-time.After(5 * time.Second): // unkillable: in the kernel
+	case <-ag.done:
+	case <-time.After(5 * time.Second): // a process in an uninterruptible system call
 	}
 }
 
-// Logs is the agent's own log.
+// Logs returns the agent's log.
 func (a *allocation) Logs(_ context.Context, id cluster.ExecutorID) (io.ReadCloser, error) {
 	f, err := os.Open(a.logPath(id))
 	if err != nil {
@@ -202,7 +201,7 @@ func (a *allocation) Logs(_ context.Context, id cluster.ExecutorID) (io.ReadClos
 	return f, nil
 }
 
-// Saved lists the agents for a later driver.
+// Saved returns the agents for the next driver.
 func (a *allocation) Saved() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -213,7 +212,7 @@ func (a *allocation) Saved() []byte {
 	return b
 }
 
-// Release ends every agent: they were told already, so most have ended.
+// Release ends every agent. The driver has told them to end, so most have.
 func (a *allocation) Release(ctx context.Context, _ cluster.FinalStatus, _ string) error {
 	a.mu.Lock()
 	if a.released {
@@ -223,7 +222,7 @@ func (a *allocation) Release(ctx context.Context, _ cluster.FinalStatus, _ strin
 	a.released = true
 	agents := make([]agent, 0, len(a.agents))
 	for _, ag := range a.agents {
-		if ag.gone != nil {
+		if ag.done != nil {
 			agents = append(agents, ag)
 		}
 	}
@@ -231,11 +230,11 @@ func (a *allocation) Release(ctx context.Context, _ cluster.FinalStatus, _ strin
 	close(a.stop)
 	var wg sync.WaitGroup
 	for _, ag := range agents {
-		wg.Go(func() { end(ag, 3*time.Second) })
+		wg.Go(func() { endAgent(ag, 3*time.Second) })
 	}
 	wg.Wait()
 	watched := make(chan struct{})
-	go func() { a.watch.Wait(); close(watched) }()
+	go func() { a.watchers.Wait(); close(watched) }()
 	select {
 	case <-watched:
 	case <-ctx.Done():

@@ -1,4 +1,3 @@
-// Package local is the backend that needs no cluster: every executor is an agent
-// process on this machine. It is the embedded default, and what a laptop, a shared
-// workstation and the tests use.
+// Package local is the backend without an engine: each executor is an agent process on this machine. It is
+// the default, for laptops, shared workstations and tests.
 package local

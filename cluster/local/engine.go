@@ -8,7 +8,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// orphanGrace is short: whoever reserved executors on a machine of their own wants it back.
+// orphanGrace is short, since users want their own machine back.
 const orphanGrace = 3 * time.Second
 
 // Engine describes this backend. inventory lists the machine's GPUs.

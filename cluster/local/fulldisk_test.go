@@ -15,7 +15,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 )
 
-// smallDisk mounts a file system of that many bytes.
+// smallDisk mounts a file system of that size.
 func smallDisk(t *testing.T, bytes int) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,12 +47,12 @@ func fill(t *testing.T, path string) {
 	}
 }
 
-// TestFullDisk: while the disk of --dir is full a run's client sees every line; afterwards
-// the store has every line from before and behind, and says how many are missing between.
+// TestFullDisk: while the disk of --dir is full, the client of a run gets every line. Afterwards the store
+// has all lines from before and after, and the number of missing ones.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	disk, signs := smallDisk(t, 8<<20), t.TempDir()
-	c := bare(t).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) { r.Dir = filepath.Join(disk, "runs") })
+	c := harness(t).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) { r.Dir = filepath.Join(disk, "runs") })
 	r := c.Script(fmt.Sprintf(`
 import os, time
 n = 0
@@ -95,24 +95,24 @@ write("over")
 		if want := fmt.Sprint("line ", n); line == want {
 			n++
 		} else if !strings.HasPrefix(line, "it is") {
-			t.Fatalf("its client saw %q for %q", line, want)
+			t.Fatalf("the client got %q, want %q", line, want)
 		}
 	}
-	before, gap, after := storedAround(t, c)
+	before, gap, after := storedLines(t, c)
 	missing := len(all) - len(before) - len(after)
 	if missing < 900 || !strings.HasPrefix(gap, fmt.Sprintf("worker:0: %d lines were not kept: no space left on device, ", missing)) {
 		t.Errorf("of %d lines %d and %d are kept, around %q", len(all), len(before), len(after), gap)
 	}
 	if strings.Join(before, "\n") != strings.Join(all[:len(before)], "\n") || strings.Join(after, "\n") != strings.Join(all[len(before)+missing:], "\n") {
-		t.Errorf("other lines are kept than those before and behind the gap:\n%s\n…\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
+		t.Errorf("the stored lines are not those before and after the gap:\n%s\n…\n%s", strings.Join(before, "\n"), strings.Join(after, "\n"))
 	}
 	if strings.Count(r.Notes(), "task output cannot be written") != 1 {
 		t.Errorf("the notes are %q", r.Notes())
 	}
 }
 
-// storedAround are the lines that a run's logs hold before and behind their one gap.
-func storedAround(t *testing.T, c *clustertest.Cluster) (before []string, gap string, after []string) {
+// storedLines returns the stored lines of a run before and after the gap.
+func storedLines(t *testing.T, c *clustertest.Cluster) (before []string, gap string, after []string) {
 	t.Helper()
 	s, err := c.Client.Logs(t.Context(), &clusterpb.LogsRequest{})
 	if err != nil {

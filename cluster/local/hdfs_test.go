@@ -21,7 +21,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
-// onHDFS is a harness whose clusters keep their runs in a folder of a real HDFS.
+// onHDFS is a harness whose clusters write their results to a folder on a real HDFS.
 type onHDFS struct {
 	clustertest.Harness
 	*hadooptest.Cluster
@@ -30,13 +30,13 @@ type onHDFS struct {
 
 func (h onHDFS) dir(name string) string { return fmt.Sprintf("hdfs://%s:8020/%s", h.Host, name) }
 
-// at puts a cluster's directory there.
-func (h onHDFS) at(name string) func(*clusterpb.ReserveRequest) {
+// dirOption sets a cluster's directory.
+func (h onHDFS) dirOption(name string) func(*clusterpb.ReserveRequest) {
 	return func(r *clusterpb.ReserveRequest) { r.Dir = h.dir(name) }
 }
 
-// holds fails the test if a folder there has other files than these, all of some bytes.
-func (h onHDFS) holds(t *testing.T, folder string, names ...string) {
+// checkFiles fails the test if a folder does not have exactly these entries, or if a file is empty.
+func (h onHDFS) checkFiles(t *testing.T, folder string, names ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
@@ -67,8 +67,8 @@ func (h onHDFS) text(t *testing.T, name string) string {
 	return string(b)
 }
 
-// ended shuts a cluster down and waits for its driver's end.
-func ended(t *testing.T, c *clustertest.Cluster) {
+// shutDown shuts a cluster down and waits for its driver's end.
+func shutDown(t *testing.T, c *clustertest.Cluster) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
@@ -78,7 +78,7 @@ func ended(t *testing.T, c *clustertest.Cluster) {
 	}
 	u, err := s.Recv()
 	if err != nil || u.GetText() != "" || !u.GetDone() {
-		t.Errorf("the shutdown says %v: %v", u, err)
+		t.Errorf("the shutdown returns %v: %v", u, err)
 	}
 	dir, err := state.Dir(c.Name)
 	if err != nil {
@@ -91,7 +91,7 @@ func ended(t *testing.T, c *clustertest.Cluster) {
 	}
 }
 
-// TestHDFS: the runs' directory lies on HDFS, which only the driver reaches.
+// TestHDFS: the results' directory is on HDFS, which only the driver can reach.
 func TestHDFS(t *testing.T) {
 	t.Parallel()
 	c := hadooptest.Start(t, hadooptest.Options{HDFS: true})
@@ -108,26 +108,26 @@ func TestHDFS(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	h := onHDFS{bare(t), c, f}
+	h := onHDFS{harness(t), c, f}
 	for _, tt := range []struct {
 		name string
 		test func(*testing.T, onHDFS)
 	}{
-		{"trained, resumed by another cluster", hdfsResumed},
+		{"a run is resumed by another cluster", hdfsResumed},
 		{"local_copy", hdfsCopied},
-		{"refused", hdfsRefused},
+		{"rejected directories", hdfsRefused},
 		{"the driver dies", hdfsDriverDies},
 	} {
 		t.Run(tt.name, func(t *testing.T) { tt.test(t, h) })
 	}
 }
 
-// hdfsResumed: a NameNode is killed and comes back while a run goes on; everything is
-// there at the end, and another cluster takes it up.
+// hdfsResumed: a NameNode is killed and restarted during a run. All files are complete at the end, and
+// another cluster resumes the run.
 func hdfsResumed(t *testing.T, h onHDFS) {
 	work := t.TempDir()
-	c := h.Start(t, "worker=2", h.at("user/me/x"))
-	r := c.Script(saving+`
+	c := h.Start(t, "worker=2", h.dirOption("user/me/x"))
+	r := c.Script(savingProgram+`
 events = pathlib.Path(ctx.log_dir, f"events.out.tfevents.1.{ctx.task_index}")
 def log(text):
     with events.open("a") as f: f.write(text)
@@ -145,7 +145,7 @@ print("done", flush=True)
 `, func(s *clusterpb.StartRequest) { s.Options.WorkingDir = work })
 	r.Line("[worker:0] saved 1")
 	if dir := r.Now().GetCheckpointDir(); dir != h.dir("user/me/x/run-001/checkpoints") {
-		t.Errorf("the checkpoints are said to be in %s", dir)
+		t.Errorf("the checkpoint directory is %s", dir)
 	}
 	clustertest.WaitFor(t, "the first checkpoint on HDFS", func() bool {
 		_, err := h.Stat(t.Context(), h.dir("user/me/x/run-001/checkpoints/checkpoint"))
@@ -156,17 +156,17 @@ print("done", flush=True)
 		t.Fatal(err)
 	}
 	r.Line("[worker:0] done")
-	finished(t, r) // although HDFS is away, which is said
+	requireFinished(t, r) // although HDFS is unreachable, which is noted
 	if !strings.Contains(r.Notes(), "training continues") && !strings.Contains(r.Notes(), "and follows") {
 		t.Errorf("notes: %q", r.Notes())
 	}
 	h.NameNode.Start()
 	h.AwaitHDFS()
-	ended(t, c)
-	h.holds(t, "user/me/x/run-001", "checkpoints", "export", "logs", "run.json", "tasks")
-	h.holds(t, "user/me/x/run-001/checkpoints", "checkpoint", "ckpt-2.data-00000-of-00001", "ckpt-2.index", "ckpt-3.data-00000-of-00001", "ckpt-3.index")
-	h.holds(t, "user/me/x/run-001/export", "saved_model.pb")
-	h.holds(t, "user/me/x/run-001/tasks", "worker-0", "worker-1")
+	shutDown(t, c)
+	h.checkFiles(t, "user/me/x/run-001", "checkpoints", "export", "logs", "run.json", "tasks")
+	h.checkFiles(t, "user/me/x/run-001/checkpoints", "checkpoint", "ckpt-2.data-00000-of-00001", "ckpt-2.index", "ckpt-3.data-00000-of-00001", "ckpt-3.index")
+	h.checkFiles(t, "user/me/x/run-001/export", "saved_model.pb")
+	h.checkFiles(t, "user/me/x/run-001/tasks", "worker-0", "worker-1")
 	for i := range 2 {
 		if got := h.text(t, fmt.Sprintf("user/me/x/run-001/logs/events.out.tfevents.1.%d", i)); got != "before after" {
 			t.Errorf("the events are %q", got)
@@ -176,9 +176,9 @@ print("done", flush=True)
 		t.Errorf("the lines are %q", got)
 	}
 
-	c = h.Start(t, "worker=2", h.at("user/me/x/"))
-	r = c.Script(saving+`print(ctx.task_index, "has", held(), ctx.resumed, flush=True)`, nowhere, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
-	finished(t, r)
+	c = h.Start(t, "worker=2", h.dirOption("user/me/x/"))
+	r = c.Script(savingProgram+`print(ctx.task_index, "has", held(), ctx.resumed, flush=True)`, ownWorkingDir, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
+	requireFinished(t, r)
 	if st := r.Now(); st.GetId() != 2 || st.GetResumedFrom() != "run 1 of an earlier cluster" {
 		t.Errorf("run %d resumed from %q", st.GetId(), st.GetResumedFrom())
 	}
@@ -195,17 +195,17 @@ print("done", flush=True)
 		t.Fatal(err)
 	}
 	if m, err := lines.Recv(); err != nil || len(m.GetLines()) != 4 {
-		t.Errorf("the lines of the other cluster's run: %v %v", m, err)
+		t.Errorf("the lines of the earlier cluster's run: %v %v", m, err)
 	}
 	hist, err := c.History(ctx, &clusterpb.HistoryRequest{All: true})
 	if err != nil || len(hist.GetRuns()) != 2 || hist.GetRuns()[0].GetState() != "finished" {
 		t.Errorf("history: %v %v", hist, err)
 	}
-	ended(t, c)
-	h.holds(t, "user/me/x/run-002/checkpoints", "checkpoint", "ckpt-2.data-00000-of-00001", "ckpt-2.index", "ckpt-3.data-00000-of-00001", "ckpt-3.index")
+	shutDown(t, c)
+	h.checkFiles(t, "user/me/x/run-002/checkpoints", "checkpoint", "ckpt-2.data-00000-of-00001", "ckpt-2.index", "ckpt-3.data-00000-of-00001", "ckpt-3.index")
 }
 
-// hdfsCopied: each worker gets its share of a data set's files on its own disk, once.
+// hdfsCopied: ctx.local_copy copies a worker's share of a data set to its own disk, once.
 func hdfsCopied(t *testing.T, h onHDFS) {
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
@@ -214,7 +214,7 @@ func hdfsCopied(t *testing.T, h onHDFS) {
 			t.Fatal(err)
 		}
 	}
-	c := h.Start(t, "worker=2", h.at("copied"))
+	c := h.Start(t, "worker=2", h.dirOption("copied"))
 	r := c.Script(`
 import os, pathlib, tfcluster
 ctx = tfcluster.context()
@@ -224,23 +224,22 @@ for uri in ("/data", ctx.defaultFS + "/data/*/part-[12]"):
 first, again = ctx.local_copy("/data", shard=False), ctx.local_copy("/data", shard=False)
 print(ctx.task_index, "all", len(first), first == again, flush=True)
 try: ctx.local_copy("/nothing/*")
-except FileNotFoundError as e: print(ctx.task_index, "said", e, flush=True)
-`, nowhere)
-	finished(t, r)
+except FileNotFoundError as e: print(ctx.task_index, "raised", e, flush=True)
+`, ownWorkingDir)
+	requireFinished(t, r)
 	root := strings.TrimSuffix(h.dir(""), "/")
 	for _, want := range []string{
 		"default " + root, "0 /data ['content of a/part-0', 'content of b/part-2']", "1 /data ['content of a/part-1']",
-		"0 " + root + "/data/*/part-[12] ['content of a/part-1']", "1 " + root + "/data/*/part-[12] ['content of b/part-2']", "0 all 3 True", "1 all 3 True", "0 said ctx.local_copy: ",
+		"0 " + root + "/data/*/part-[12] ['content of a/part-1']", "1 " + root + "/data/*/part-[12] ['content of b/part-2']", "0 all 3 True", "1 all 3 True", "0 raised ctx.local_copy: ",
 	} {
 		if !strings.Contains(r.Text(), want) {
 			t.Errorf("no %q:\n%s", want, r.Text())
 		}
 	}
-	ended(t, c)
+	shutDown(t, c)
 }
 
-// hdfsRefused: a directory that cannot be used is said at once, in one line, and nothing
-// is left.
+// hdfsRefused: a directory that cannot be used is reported at once, in one line, and no state is left.
 func hdfsRefused(t *testing.T, h onHDFS) {
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
@@ -259,7 +258,7 @@ func hdfsRefused(t *testing.T, h onHDFS) {
 		})
 		if err == nil {
 			c.Close()
-			t.Errorf("--dir %s was taken", dir)
+			t.Errorf("--dir %s was accepted", dir)
 			continue
 		}
 		t.Logf("after %s: %v", time.Since(begun).Round(time.Millisecond), err)
@@ -268,18 +267,18 @@ func hdfsRefused(t *testing.T, h onHDFS) {
 		}
 	}
 	if _, err := state.Load("t-refused"); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a cluster is left: %v", err)
+		t.Errorf("a cluster's state is left: %v", err)
 	}
 }
 
-// hdfsDriverDies: what a driver had not carried when it was killed, its successor does.
+// hdfsDriverDies: files that a killed driver had not written to HDFS are written by the next one.
 func hdfsDriverDies(t *testing.T, h onHDFS) {
-	c := h.Start(t, "worker=1", h.at("dies"))
-	r := c.Script(saving+`
+	c := h.Start(t, "worker=1", h.dirOption("dies"))
+	r := c.Script(savingProgram+`
 save(1)
 print("saved 1", flush=True)
 time.sleep(600)
-`, nowhere)
+`, ownWorkingDir)
 	r.Line("[worker:0] saved 1")
 	h.NameNode.Kill()
 	clustertest.WaitFor(t, "the checkpoint at the driver", func() bool {
@@ -308,14 +307,14 @@ time.sleep(600)
 	c.Client = client
 	c.Ready()
 	h.NameNode.Start()
-	r = c.Script(saving+`print("has", held(), flush=True)`, nowhere, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
-	finished(t, r)
+	r = c.Script(savingProgram+`print("has", held(), flush=True)`, ownWorkingDir, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
+	requireFinished(t, r)
 	if !strings.Contains(r.Text(), "has ['checkpoint', 'ckpt-1.data-00000-of-00001', 'ckpt-1.index']") {
-		t.Errorf("it has:\n%s", r.Text())
+		t.Errorf("the lines are:\n%s", r.Text())
 	}
 	h.AwaitHDFS()
-	ended(t, c)
+	shutDown(t, c)
 	for _, run := range []string{"run-001", "run-002"} {
-		h.holds(t, "dies/"+run+"/checkpoints", "checkpoint", "ckpt-1.data-00000-of-00001", "ckpt-1.index")
+		h.checkFiles(t, "dies/"+run+"/checkpoints", "checkpoint", "ckpt-1.data-00000-of-00001", "ckpt-1.index")
 	}
 }

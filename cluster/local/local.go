@@ -14,7 +14,7 @@ import (
 
 // Backend starts agents on this machine.
 type Backend struct {
-	// Inventory lists this machine's GPUs; nil when it cannot.
+	// Inventory lists this machine's GPUs; nil if it cannot be listed.
 	Inventory func(ctx context.Context) ([]*clusterpb.GPU, error)
 }
 
@@ -23,8 +23,7 @@ var (
 	_ cluster.AgentLogs = (*allocation)(nil)
 )
 
-// Allocate checks that this machine has what is asked for and starts an agent for
-// each executor.
+// Allocate checks that this machine has the requested resources, and starts an agent for each executor.
 func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Allocation, error) {
 	if err := b.check(ctx, req); err != nil {
 		return nil, err
@@ -41,12 +40,11 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 	return a, nil
 }
 
-// Recover watches the agents that a dead driver left, and starts those anew that
-// have ended meanwhile.
+// Recover adopts the running agents of a dead driver, and starts others in place of those that have ended.
 func (b *Backend) Recover(ctx context.Context, req cluster.Request, saved []byte) (cluster.Allocation, error) {
 	var old savedAllocation
 	if err := json.Unmarshal(saved, &old); err != nil {
-		return nil, fmt.Errorf("read what the last driver saved of its agents: %w", err)
+		return nil, fmt.Errorf("read the agents that the last driver saved: %w", err)
 	}
 	a, err := newAllocation(req, old.Runtime)
 	if err != nil {
@@ -58,7 +56,7 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, saved []byte
 			a.adopt(e.ID, left)
 			continue
 		}
-		a.tell(cluster.Reallocated{Executor: e.ID, Attempt: left.Attempt + 1})
+		a.emit(cluster.Reallocated{Executor: e.ID, Attempt: left.Attempt + 1})
 		if err := a.start(e.ID, left.Attempt+1); err != nil {
 			return nil, errors.Join(err, a.Release(ctx, cluster.Failed, ""))
 		}
@@ -66,7 +64,7 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, saved []byte
 	return a, nil
 }
 
-// check refuses at once what this machine cannot give, saying what there is.
+// check rejects a request that exceeds this machine's resources, with an error that contains them.
 func (b *Backend) check(ctx context.Context, req cluster.Request) error {
 	var cpus float64
 	var memory int64
@@ -77,10 +75,10 @@ func (b *Backend) check(ctx context.Context, req cluster.Request) error {
 		gpus += e.Each.GetGpus()
 	}
 	if have := float64(runtime.NumCPU()); cpus > have {
-		return fmt.Errorf("%g CPUs asked for, this machine has %g: ask for less, or leave --cpus out for a fair share", cpus, have)
+		return fmt.Errorf("%g CPUs requested, this machine has %g: request less, or omit --cpus for equal shares", cpus, have)
 	}
 	if have := proc.TotalMemory(); have > 0 && memory > have {
-		return fmt.Errorf("%.1f GB of memory asked for, this machine has %.1f GB", float64(memory)/1e9, float64(have)/1e9)
+		return fmt.Errorf("%.1f GB of memory requested, this machine has %.1f GB", float64(memory)/1e9, float64(have)/1e9)
 	}
 	if gpus == 0 {
 		return nil
@@ -92,9 +90,9 @@ func (b *Backend) check(ctx context.Context, req cluster.Request) error {
 	}
 	switch {
 	case err != nil:
-		return fmt.Errorf("%d GPUs asked for, this machine's cannot be listed: %w", gpus, err)
+		return fmt.Errorf("%d GPUs requested, but this machine's GPUs cannot be listed: %w", gpus, err)
 	case int(gpus) > len(have):
-		return fmt.Errorf("%d GPUs asked for, this machine has %d: tfcluster gpus lists them", gpus, len(have))
+		return fmt.Errorf("%d GPUs requested, this machine has %d: tfcluster gpus lists them", gpus, len(have))
 	}
 	return nil
 }

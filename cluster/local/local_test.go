@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "tfcluster-local-test")
 	if err == nil {
 		if program, err = clustertest.Build(dir); err == nil {
-			// Clusters of the tests are kept apart from the user's own.
+			// The tests' clusters must not appear among the user's.
 			err = os.Setenv("TFCLUSTER_HOME", filepath.Join(dir, "state"))
 		}
 	}
@@ -33,16 +33,17 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// bare is a harness without TensorFlow: each task is a fresh interpreter.
-func bare(t testing.TB) clustertest.Harness {
+// harness returns a harness without TensorFlow and zygote: each task is a new interpreter.
+func harness(t testing.TB) clustertest.Harness {
 	return clustertest.Harness{
 		Program: program, Python: clustertest.FindPython(t), Reserve: &clusterpb.ReserveRequest{Backend: "local", IdleMillis: 60_000},
 	}
 }
 
-func TestSuite(t *testing.T) { clustertest.Suite(t, bare(t)) }
+func TestSuite(t *testing.T) { clustertest.Suite(t, harness(t)) }
 
-// TestTooMuch: what this machine does not have is refused at once, with what it has.
+// TestTooMuch: a request that exceeds this machine's resources fails at once, with the machine's resources
+// in the error.
 func TestTooMuch(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -52,11 +53,11 @@ func TestTooMuch(t *testing.T) {
 	}{
 		{"cpus", &clusterpb.Resources{Cpus: 5000}, "this machine has"},
 		{"memory", &clusterpb.Resources{MemoryBytes: 1 << 50}, "this machine has"},
-		{"gpus", &clusterpb.Resources{Gpus: 500}, "500 GPUs asked for"},
+		{"gpus", &clusterpb.Resources{Gpus: 500}, "500 GPUs requested"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			cl := bare(t).Launch(t, "worker=1", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = c.each })
+			cl := harness(t).Launch(t, "worker=1", func(r *clusterpb.ReserveRequest) { r.Roles[0].Each = c.each })
 			f := cl.Reserved()
 			if f == nil || !strings.Contains(f.GetSummary(), c.want) {
 				t.Errorf("failure is %v, want %q", f, c.want)

@@ -16,9 +16,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// elsewhere stands in for the binary: an agent runs in a network namespace of its own,
-// where the folders that the driver writes to are empty.
-const elsewhere = `#!/bin/sh
+// isolatedAgent replaces the binary: an agent runs in a separate network namespace, where the folders to
+// which the driver writes are empty.
+const isolatedAgent = `#!/bin/sh
 [ "$1" = agent ] || exec %[1]s "$@"
 exec ip netns exec %[2]s unshare --mount sh -ec '
   mount -t tmpfs none /mnt; mkdir /mnt/bin /mnt/work; cp %[1]s /mnt/bin/tfcluster; cd /mnt/work
@@ -32,9 +32,9 @@ json.dump(c, open(\"/mnt/config\", \"w\"))"
   exec /mnt/bin/tfcluster agent </mnt/config'
 `
 
-// apart makes the namespaces of a test and returns what makes a reservation use them,
-// and the address of those who live there.
-func apart(t *testing.T, python string) (change func(*clusterpb.ReserveRequest), address string) {
+// isolated creates a test's namespaces. It returns a change that makes a reservation use them, and the
+// address of the agents in them.
+func isolated(t *testing.T, python string) (change func(*clusterpb.ReserveRequest), address string) {
 	t.Helper()
 	ns, here, there := clustertest.Namespace(t)
 	wrapper := filepath.Join(t.TempDir(), "tfcluster")
@@ -45,15 +45,15 @@ func apart(t *testing.T, python string) (change func(*clusterpb.ReserveRequest),
 			t.Fatal(err)
 		}
 		hidden := strings.Join([]string{r.GetDir(), sockets, os.Getenv("TFCLUSTER_HOME")}, " ")
-		if err := os.WriteFile(wrapper, fmt.Appendf(nil, elsewhere, program, ns, python, hidden), 0o755); err != nil {
+		if err := os.WriteFile(wrapper, fmt.Appendf(nil, isolatedAgent, program, ns, python, hidden), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}, there
 }
 
-// saving is a program whose first worker saves checkpoints as TensorFlow does, and whose
-// evaluator reads them. A function named work is to follow.
-const saving = `
+// savingProgram is the beginning of a program whose first worker saves checkpoints in TensorFlow's format,
+// and whose evaluator reads them.
+const savingProgram = `
 import os, pathlib, signal, sys, threading, time, tfcluster
 ctx = tfcluster.context()
 folder = pathlib.Path(ctx.checkpoint_dir)
@@ -79,22 +79,22 @@ if ctx.job_name == "evaluator":
     sys.exit()
 `
 
-// TestNothingShared: driver and executors live in separate network and mount
-// namespaces; what tasks leave reaches the driver all the same, and comes back.
+// TestNothingShared: driver and executors are in separate network and mount namespaces. The tasks' files
+// are copied to the driver and back.
 func TestNothingShared(t *testing.T) {
 	t.Parallel()
-	h := bare(t)
-	change, there := apart(t, h.Python)
+	h := harness(t)
+	change, there := isolated(t, h.Python)
 	c := h.Start(t, "worker=2 evaluator=1", change)
 	for _, part := range []struct {
 		name string
 		test func(*testing.T, *clustertest.Cluster)
 	}{
-		{"events", func(t *testing.T, c *clustertest.Cluster) { eventsArrive(t, c, there) }},
-		{"checkpoints", checkpointsArrive},
-		{"restart", checkpointsComeBack},
-		{"resume", anotherRunResumes},
-		{"lost", aLostExecutorIsReplaced},
+		{"events", func(t *testing.T, c *clustertest.Cluster) { copiesEvents(t, c, there) }},
+		{"checkpoints", copiesCheckpoints},
+		{"restart", restartsFromCheckpoint},
+		{"resume", resumesCheckpoint},
+		{"lost", replacesLostExecutor},
 		{"keras", kerasResumes},
 	} {
 		t.Run(part.name, func(t *testing.T) {
@@ -107,18 +107,18 @@ func TestNothingShared(t *testing.T) {
 	t.Run("another Python", func(t *testing.T) { clustertest.AnotherPython(t, h, change) })
 }
 
-func nowhere(s *clusterpb.StartRequest) { s.Options.WorkingDir = "" }
+func ownWorkingDir(s *clusterpb.StartRequest) { s.Options.WorkingDir = "" }
 
-func finished(t *testing.T, r *clustertest.Run) {
+func requireFinished(t *testing.T, r *clustertest.Run) {
 	t.Helper()
 	if st := r.Wait(); st.GetState() != "finished" {
 		t.Fatalf("the run is %s: %v\n%s\n%s", st.GetState(), st.GetFailure(), r.Text(), r.Notes())
 	}
 }
 
-// holds fails the test if a folder of a run at the driver has other files than these, or
-// something was left that is not whole.
-func holds(t *testing.T, run *clusterpb.RunStatus, folder string, names ...string) {
+// checkFiles fails the test if a folder of a run on the driver's host does not have exactly these files, or
+// if a partial file is left.
+func checkFiles(t *testing.T, run *clusterpb.RunStatus, folder string, names ...string) {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(run.GetDir(), folder))
 	if err != nil {
@@ -132,18 +132,18 @@ func holds(t *testing.T, run *clusterpb.RunStatus, folder string, names ...strin
 		t.Errorf("%s holds %q, want %q", folder, got, names)
 	}
 	if parts, _ := filepath.Glob(filepath.Join(run.GetDir(), ".part-*")); len(parts) > 0 {
-		t.Errorf("left behind: %q", parts)
+		t.Errorf("partial files are left: %q", parts)
 	}
 }
 
-// saved waits for a run's first checkpoint.
-func saved(t *testing.T, r *clustertest.Run) {
+// awaitCheckpoint waits for a run's first checkpoint.
+func awaitCheckpoint(t *testing.T, r *clustertest.Run) {
 	t.Helper()
 	state := filepath.Join(r.Now().GetCheckpointDir(), "checkpoint")
 	clustertest.WaitFor(t, state, func() bool { _, err := os.Stat(state); return err == nil })
 }
 
-func eventsArrive(t *testing.T, c *clustertest.Cluster, there string) {
+func copiesEvents(t *testing.T, c *clustertest.Cluster, there string) {
 	r := c.Script(`
 import os, pathlib, socket, sys, tfcluster
 ctx = tfcluster.context()
@@ -154,8 +154,8 @@ data = pathlib.Path("/mnt/data")
 data.mkdir()
 for i in range(3): (data / str(i)).write_text(str(i))
 print(ctx.task_index, "reads", [pathlib.Path(p).read_text() for p in ctx.local_copy("/mnt/data")], file=sys.stderr)
-`, nowhere)
-	finished(t, r)
+`, ownWorkingDir)
+	requireFinished(t, r)
 	for _, want := range []string{"I am at " + there + ":", "0 reads ['0', '2']", "1 reads ['1']"} {
 		if !strings.Contains(r.Text(), want) {
 			t.Errorf("no %q:\n%s", want, r.Text())
@@ -169,10 +169,10 @@ print(ctx.task_index, "reads", [pathlib.Path(p).read_text() for p in ctx.local_c
 	}
 }
 
-// checkpointsArrive: when the run is over, everything is there, and nothing else; the
-// evaluator has seen checkpoints meanwhile.
-func checkpointsArrive(t *testing.T, c *clustertest.Cluster) {
-	r := c.Script(saving+`
+// copiesCheckpoints: at the end of the run all files are complete, and no others are left. The evaluator
+// has seen checkpoints before.
+func copiesCheckpoints(t *testing.T, c *clustertest.Cluster) {
+	r := c.Script(savingProgram+`
 (folder / "both").write_text("of worker " + str(ctx.task_index))
 evaluated = threading.Event()
 signal.signal(signal.SIGUSR2, lambda *_: evaluated.set())
@@ -186,13 +186,13 @@ if first:
     (export.parent / "saved_model.pb").write_text("model")
 else:
     pathlib.Path(ctx.dir, "predictions-1.csv").write_text("1,2,3")
-`, nowhere)
+`, ownWorkingDir)
 	r.Line("evaluated ckpt-1 100000")
 	c.Signal("worker:0", syscall.SIGUSR2)
-	finished(t, r)
+	requireFinished(t, r)
 	st := r.Now()
-	holds(t, st, "checkpoints", "both", "checkpoint", "ckpt-4.data-00000-of-00001", "ckpt-4.index", "ckpt-5.data-00000-of-00001", "ckpt-5.index")
-	holds(t, st, "export", "saved_model.pb", "variables")
+	checkFiles(t, st, "checkpoints", "both", "checkpoint", "ckpt-4.data-00000-of-00001", "ckpt-4.index", "ckpt-5.data-00000-of-00001", "ckpt-5.index")
+	checkFiles(t, st, "export", "saved_model.pb", "variables")
 	for path, want := range map[string]string{"checkpoints/both": "of worker 0", "predictions-1.csv": "1,2,3", "export/saved_model.pb": "model"} {
 		if b, err := os.ReadFile(filepath.Join(st.GetDir(), path)); string(b) != want {
 			t.Errorf("%s is %q, %v", path, b, err)
@@ -203,19 +203,18 @@ else:
 	}
 }
 
-// checkpointsComeBack: what a task that is killed had saved is with every task of the
-// next attempt.
-func checkpointsComeBack(t *testing.T, c *clustertest.Cluster) {
-	r := c.Script(saving+`
+// restartsFromCheckpoint: the checkpoint of a killed task is available to every task of the next attempt.
+func restartsFromCheckpoint(t *testing.T, c *clustertest.Cluster) {
+	r := c.Script(savingProgram+`
 print(ctx.task_index, "has", held(), flush=True)
 if not again:
     if first: save(1)
     time.sleep(600)
 if first: save(2)
-`, nowhere, func(s *clusterpb.StartRequest) { s.Options.MaxRestarts = 1 })
-	saved(t, r)
+`, ownWorkingDir, func(s *clusterpb.StartRequest) { s.Options.MaxRestarts = 1 })
+	awaitCheckpoint(t, r)
 	c.Signal("worker:0", syscall.SIGKILL)
-	finished(t, r)
+	requireFinished(t, r)
 	for i := range 2 {
 		want := fmt.Sprintf("%d has ['checkpoint', 'ckpt-1.data-00000-of-00001', 'ckpt-1.index']", i)
 		if !strings.Contains(r.Text(), want) {
@@ -224,14 +223,14 @@ if first: save(2)
 	}
 }
 
-// anotherRunResumes: start --resume, also right after a failure.
-func anotherRunResumes(t *testing.T, c *clustertest.Cluster) {
-	r, f := c.TryScript(saving+`
+// resumesCheckpoint: start --resume, also right after a failure.
+func resumesCheckpoint(t *testing.T, c *clustertest.Cluster) {
+	r, f := c.TryScript(savingProgram+`
 if first:
     save(7)
     raise SystemExit("enough")
 time.sleep(600)
-`, nowhere)
+`, ownWorkingDir)
 	if f == nil { // every task had entered before it failed
 		f = r.Wait().GetFailure()
 	}
@@ -239,26 +238,26 @@ time.sleep(600)
 		t.Fatalf("the failure is %v", f)
 	}
 	failed := r.Now().GetId()
-	r = c.Script(saving+`print(ctx.task_index, "has", held(), ctx.resumed, flush=True)`, nowhere, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
-	finished(t, r)
+	r = c.Script(savingProgram+`print(ctx.task_index, "has", held(), ctx.resumed, flush=True)`, ownWorkingDir, func(s *clusterpb.StartRequest) { s.Options.Resume = "last" })
+	requireFinished(t, r)
 	if want := fmt.Sprintf("run %d", failed); r.Now().GetResumedFrom() != want {
 		t.Errorf("resumed from %q, want %q", r.Now().GetResumedFrom(), want)
 	}
 	if want := "1 has ['checkpoint', 'ckpt-7.data-00000-of-00001', 'ckpt-7.index'] True"; !strings.Contains(r.Text(), want) {
 		t.Errorf("no %q:\n%s", want, r.Text())
 	}
-	holds(t, r.Now(), "checkpoints", "checkpoint", "ckpt-7.data-00000-of-00001", "ckpt-7.index")
+	checkFiles(t, r.Now(), "checkpoints", "checkpoint", "ckpt-7.data-00000-of-00001", "ckpt-7.index")
 }
 
-// aLostExecutorIsReplaced: another one, with an empty disk, goes on.
-func aLostExecutorIsReplaced(t *testing.T, c *clustertest.Cluster) {
-	r := c.Script(saving+`
+// replacesLostExecutor: the run continues on another executor, with an empty disk.
+func replacesLostExecutor(t *testing.T, c *clustertest.Cluster) {
+	r := c.Script(savingProgram+`
 print(ctx.task_index, "has", held(), flush=True)
 if not again:
     if first: save(1)
     time.sleep(600)
-`, nowhere, func(s *clusterpb.StartRequest) { s.Options.MaxRestarts = 2 })
-	saved(t, r)
+`, ownWorkingDir, func(s *clusterpb.StartRequest) { s.Options.MaxRestarts = 2 })
+	awaitCheckpoint(t, r)
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()
 	st, err := c.Status(ctx, &clusterpb.StatusRequest{})
@@ -272,15 +271,15 @@ if not again:
 			}
 		}
 	}
-	finished(t, r)
+	requireFinished(t, r)
 	if want := "0 has ['checkpoint', 'ckpt-1.data-00000-of-00001', 'ckpt-1.index']"; !strings.Contains(r.Text(), want) {
 		t.Errorf("no %q:\n%s", want, r.Text())
 	}
-	holds(t, r.Now(), "checkpoints", "checkpoint", "ckpt-1.data-00000-of-00001", "ckpt-1.index")
+	checkFiles(t, r.Now(), "checkpoints", "checkpoint", "ckpt-1.data-00000-of-00001", "ckpt-1.index")
 }
 
-// kerasResumes: a Keras program that is killed goes on in the epoch after its backup, and
-// its exported model is complete when the run is over.
+// kerasResumes: a killed Keras program continues with the epoch after its backup, and its exported model is
+// complete at the end of the run.
 func kerasResumes(t *testing.T, c *clustertest.Cluster) {
 	r := c.Script(`
 import os, signal, sys, tfcluster
@@ -295,12 +294,12 @@ class Die(keras.callbacks.Callback):
         if epoch == 1 and not ctx.resumed: os.kill(os.getpid(), signal.SIGKILL)
 model.fit(numpy.ones((8, 2)), numpy.ones((8, 1)), epochs=2, verbose=0, callbacks=[
     keras.callbacks.BackupAndRestore(ctx.checkpoint_dir + "/backup"), Die()])
-ctx.export_saved_model(model) # its folder of assets is empty: there is no file to send
-`, nowhere, func(s *clusterpb.StartRequest) { s.Options.MaxRestarts = 1 })
-	finished(t, r)
+ctx.export_saved_model(model) # its assets folder is empty, so there is no file to send
+`, ownWorkingDir, func(s *clusterpb.StartRequest) { s.Options.MaxRestarts = 1 })
+	requireFinished(t, r)
 	if text := r.Text(); !strings.Contains(text, "epoch 1 resumed True") || strings.Contains(text, "epoch 0 resumed True") {
 		t.Errorf("it did not resume in epoch 1:\n%s", text)
 	}
-	holds(t, r.Now(), "checkpoints")
-	holds(t, r.Now(), "export", "fingerprint.pb", "saved_model.pb", "variables")
+	checkFiles(t, r.Now(), "checkpoints")
+	checkFiles(t, r.Now(), "export", "fingerprint.pb", "saved_model.pb", "variables")
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/local"
 )
 
-// ownDisks has a reservation's agents keep the runs' files to themselves, as on executors
-// that share no disk with the driver, and send them.
-func ownDisks(t *testing.T) func(*clusterpb.ReserveRequest) {
+// separateDisks makes a reservation's agents store a run's files and send them, as on executors that share
+// no disk with the driver.
+func separateDisks(t *testing.T) func(*clusterpb.ReserveRequest) {
 	t.Helper()
 	wrapper := filepath.Join(t.TempDir(), "tfcluster")
 	const script = `#!/bin/sh
@@ -25,11 +25,11 @@ config=$(mktemp) && sed 's/"shared_dir": *"[^"]*"/"shared_dir":""/' >"$config" &
 	return func(r *clusterpb.ReserveRequest) { r.Engine = map[string]string{local.AgentProgram: wrapper} }
 }
 
-// TestPrivateResults: what a cluster makes in its directory is for its owner alone, also
-// where executors have disks of their own; a directory that was there stays as it was.
+// TestPrivateResults: only the owner can read what a cluster writes to its directory, also if executors
+// have separate disks. The mode of an existing directory is not changed.
 func TestPrivateResults(t *testing.T) {
 	t.Parallel()
-	for name, disks := range map[string]func(*clusterpb.ReserveRequest){"shared": func(*clusterpb.ReserveRequest) {}, "apart": ownDisks(t)} {
+	for name, disks := range map[string]func(*clusterpb.ReserveRequest){"shared": func(*clusterpb.ReserveRequest) {}, "apart": separateDisks(t)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			shared := t.TempDir()
@@ -37,7 +37,7 @@ func TestPrivateResults(t *testing.T) {
 				t.Fatal(err)
 			}
 			dir := filepath.Join(shared, "runs", "mine")
-			c := bare(t).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) { r.Dir = dir }, disks)
+			c := harness(t).Start(t, "worker=1", func(r *clusterpb.ReserveRequest) { r.Dir = dir }, disks)
 			const writing = "import os, tfcluster\nctx = tfcluster.context()\nprint('here')\n" +
 				"open(os.path.join(ctx.checkpoint_dir, 'ckpt-1'), 'w').close()\n"
 			c.Script(writing).Wait()
@@ -65,10 +65,10 @@ func TestPrivateResults(t *testing.T) {
 				return nil
 			})
 			if err != nil || !seen["run.json"] || !seen["000000000000.log"] || !seen["checkpoints"] || !seen["ckpt-1"] {
-				t.Errorf("there were %v: %v", seen, err)
+				t.Errorf("the files are %v: %v", seen, err)
 			}
 			if info, err := os.Stat(shared); err != nil || info.Mode().Perm() != 0o755 {
-				t.Errorf("the directory that was there is %v: %v", info.Mode(), err)
+				t.Errorf("the existing directory is %v: %v", info.Mode(), err)
 			}
 		})
 	}

@@ -17,8 +17,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// TestReplaceAtOnce: an executor that is replaced several times at once, as by two
-// resets, has one agent, and none is left after the release.
+// TestReplaceAtOnce: after several concurrent replacements, as by two resets, an executor has one agent,
+// and none after the release.
 func TestReplaceAtOnce(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
@@ -68,7 +68,7 @@ func TestReplaceAtOnce(t *testing.T) {
 	if n := started(); n > 0 {
 		t.Error(fmt.Sprint(n, " agents are left"))
 	}
-	// The folder of the cluster's sockets is the driver's to remove.
+	// The driver, which removes the folder of the cluster's sockets, does not run here.
 	if base, err := state.RuntimeDir(); err == nil {
 		if err := os.RemoveAll(filepath.Join(base, "t-replace-at-once")); err != nil {
 			t.Error(err)

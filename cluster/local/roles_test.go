@@ -19,42 +19,42 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// batch is a run of tfcluster run in a folder of its own.
+// batch is a tfcluster run command in its own folder.
 type batch struct {
 	t        *testing.T
 	dir      string
 	cmd      *exec.Cmd
-	out, err written
+	out, err syncBuffer
 }
 
-// written is what a command has written so far.
-type written struct {
+// syncBuffer collects a command's output.
+type syncBuffer struct {
 	mu   sync.Mutex
 	text strings.Builder
 }
 
-func (w *written) Write(b []byte) (int, error) {
+func (w *syncBuffer) Write(b []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.text.Write(b)
 }
 
-func (w *written) String() string {
+func (w *syncBuffer) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.text.String()
 }
 
-// runBatch starts tfcluster run on this machine, without TensorFlow, and where commands
-// are to be run without any Python.
-func runBatch(t *testing.T, words ...string) *batch {
+// startBatch starts tfcluster run on this machine without TensorFlow, and without Python if only commands
+// are run.
+func startBatch(t *testing.T, args ...string) *batch {
 	t.Helper()
 	b := &batch{t: t, dir: t.TempDir()}
 	ctx, cancel := context.WithTimeout(context.Background(), clustertest.Deadline)
 	t.Cleanup(cancel)
-	b.cmd = exec.CommandContext(ctx, program, append([]string{"run", "--no-zygote"}, words...)...)
+	b.cmd = exec.CommandContext(ctx, program, append([]string{"run", "--no-zygote"}, args...)...)
 	python := "/no/python3"
-	if !slices.Contains(words, cluster.Plain) {
+	if !slices.Contains(args, cluster.Plain) {
 		python = clustertest.FindPython(t)
 	}
 	b.cmd.Env = append(os.Environ(), "TFCLUSTER_PYTHON="+python)
@@ -79,8 +79,8 @@ func (b *batch) end(code int) *batch {
 	return b
 }
 
-// says checks that the command wrote all of the texts.
-func (b *batch) says(texts ...string) *batch {
+// prints checks that the output contains all of the texts.
+func (b *batch) prints(texts ...string) *batch {
 	b.t.Helper()
 	for _, text := range texts {
 		if all := b.out.String() + b.err.String(); !strings.Contains(all, text) {
@@ -90,7 +90,7 @@ func (b *batch) says(texts ...string) *batch {
 	return b
 }
 
-// file waits until a task has written a file of that name.
+// file waits for a file of a task and returns its contents.
 func (b *batch) file(name string) string {
 	b.t.Helper()
 	clustertest.WaitFor(b.t, "the file "+name, func() bool {
@@ -104,7 +104,7 @@ func (b *batch) file(name string) string {
 	return string(text)
 }
 
-// script writes a program beside the others, before the command looks for it.
+// script writes a program and returns its path.
 func script(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "program.py")
@@ -114,17 +114,17 @@ func script(t *testing.T, text string) string {
 	return path
 }
 
-// await is a shell's wait for a file with something in it.
-func await(file string) string { return "until [ -s " + file + " ]; do sleep 0.05; done" }
+// awaitFile returns a shell command that waits until a file is not empty.
+func awaitFile(file string) string { return "until [ -s " + file + " ]; do sleep 0.05; done" }
 
-// TestBatch: how a run ends is how the command ends. The names are those of docs/tony.md.
+// TestBatch: the command's exit code shows how the run ended. docs/tony.md refers to the cases by name.
 func TestBatch(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name  string
-		words []string
-		code  int
-		says  []string
+		name   string
+		args   []string
+		code   int
+		prints []string
 	}{
 		{"a chief fails", []string{"--chief", "--workers", "1", "--chief-command", "exit 7", "--worker-command", "sleep 60"}, 7, []string{"chief:0", "exited with code 7", "its files are in"}},
 		{"a worker that is no chief fails", []string{"--workers", "2", "sh", "-c", `[ $TASK_INDEX = 0 ] && sleep 60; exit 3`}, 3, []string{"worker:1", "exited with code 3"}},
@@ -137,7 +137,7 @@ func TestBatch(t *testing.T) {
 		{"a sidecar hangs", []string{"--workers", "1", "--role", "tensorboard=1", "--tensorboard-command", "sleep 60", "--worker-command", "true"}, 0, nil},
 		{"stages in their order", []string{
 			"--workers", "1", "--ps", "1", "--role", "db=1", "--role", "loader=1", "--db-kind", "sidecar", "--loader-depends-on", "db", "--ps-depends-on", "loader",
-			"--worker-depends-on", "loader,ps", "--db-command", "echo up > db; sleep 60", "--loader-command", await("db") + "; cat db; sleep 0.3; echo loaded > data", "--ps-command", "echo ps has $(cat data) > ps; sleep 60", "--worker-command", await("ps") + "; cat data ps",
+			"--worker-depends-on", "loader,ps", "--db-command", "echo up > db; sleep 60", "--loader-command", awaitFile("db") + "; cat db; sleep 0.3; echo loaded > data", "--ps-command", "echo ps has $(cat data) > ps; sleep 60", "--worker-command", awaitFile("ps") + "; cat data ps",
 		}, 0, []string{"[loader:0] up", "[worker:0] loaded", "[worker:0] ps has loaded"}},
 		{"a stage fails", []string{"--workers", "1", "--role", "loader=1", "--worker-depends-on", "loader", "--loader-command", "exit 4", "--worker-command", "echo never"}, 4, []string{"loader:0"}},
 		{"a stage behind the training fails once", []string{
@@ -153,26 +153,26 @@ func TestBatch(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			runBatch(t, append([]string{"--framework", "none"}, c.words...)...).end(c.code).says(c.says...)
+			startBatch(t, append([]string{"--framework", "none"}, c.args...)...).end(c.code).prints(c.prints...)
 		})
 	}
 }
 
-// TestBatchSidecar: a sidecar's failure is told at once, and the run goes on.
+// TestBatchSidecar: the failure of a sidecar is reported at once, and the run goes on.
 func TestBatchSidecar(t *testing.T) {
 	t.Parallel()
-	b := runBatch(t, "--framework", "none", "--workers", "1", "--role", "board=1", "--board-kind", "sidecar", "--board-command", "exit 9", "--worker-command", await("go"))
-	clustertest.WaitFor(t, "word of the sidecar", func() bool {
+	b := startBatch(t, "--framework", "none", "--workers", "1", "--role", "board=1", "--board-kind", "sidecar", "--board-command", "exit 9", "--worker-command", awaitFile("go"))
+	clustertest.WaitFor(t, "the note about the sidecar", func() bool {
 		return strings.Contains(b.out.String()+b.err.String(), "exited with code 9; training continues without it")
 	})
 	if err := os.WriteFile(filepath.Join(b.dir, "go"), []byte("on"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	b.end(0).says("board:0")
+	b.end(0).prints("board:0")
 }
 
-// TestBatchNotReserved: an executor whose Python does not come up in time is named. The
-// time is one in which its agent comes on a busy machine too.
+// TestBatchNotReserved: the error names an executor whose Python does not start in time. The timeout is
+// long enough for its agent to join on a loaded machine.
 func TestBatchNotReserved(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -180,7 +180,7 @@ func TestBatchNotReserved(t *testing.T) {
 	if err := os.WriteFile(python, []byte("#!/bin/sh\necho $$ > "+pids+"\nexec sleep 60\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	runBatch(t, "--python", python, "--reserve-timeout", "10s", "--workers", "1", script(t, "pass")).end(75).says("not reserved within 10s", "worker:0", "Python is warming up")
+	startBatch(t, "--python", python, "--reserve-timeout", "10s", "--workers", "1", script(t, "pass")).end(75).prints("not reserved within 10s", "worker:0", "Python is warming up")
 	text, err := os.ReadFile(pids)
 	pid, perr := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil || perr != nil {
@@ -189,20 +189,20 @@ func TestBatchNotReserved(t *testing.T) {
 	clustertest.WaitFor(t, "that Python's end", func() bool { return !state.ProcessOf(pid).Alive() })
 }
 
-// TestBatchSignals: a signal to the command stops the run, which may save, and releases
-// its executors; the exit code tells the signal.
+// TestBatchSignals: a signal to the command stops the run, which may save, and releases its executors. The
+// exit code contains the signal.
 func TestBatchSignals(t *testing.T) {
 	t.Parallel()
 	for signal, code := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		t.Run(signal.String(), func(t *testing.T) {
 			t.Parallel()
-			b := runBatch(t, "--framework", "none", "--workers", "1", "sh", "-c", `trap 'echo saved > saved; exit 0' TERM; echo here; while :; do sleep 0.05; done`)
-			// Shown once the program is known to run: before, it has nothing to save.
+			b := startBatch(t, "--framework", "none", "--workers", "1", "sh", "-c", `trap 'echo saved > saved; exit 0' TERM; echo here; while :; do sleep 0.05; done`)
+			// Before its first line the program has not set its handler.
 			clustertest.WaitFor(t, "the task's line", func() bool { return strings.Contains(b.out.String(), "] here") })
 			if err := b.cmd.Process.Signal(signal); err != nil {
 				t.Fatal(err)
 			}
-			b.end(code).says("the run was stopped; its executors are released")
+			b.end(code).prints("the run was stopped; its executors are released")
 			if got := b.file("saved"); got != "saved\n" {
 				t.Errorf("saved %q", got)
 			}
@@ -210,10 +210,10 @@ func TestBatchSignals(t *testing.T) {
 	}
 }
 
-// TestBatchDetach: --detach prints the cluster's name alone and leaves the run to itself.
+// TestBatchDetach: --detach prints only the cluster's name; the run goes on without the command.
 func TestBatchDetach(t *testing.T) {
 	t.Parallel()
-	b := runBatch(t, "--framework", "none", "--workers", "1", "--idle", "1m", "--detach", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 5").end(0)
+	b := startBatch(t, "--framework", "none", "--workers", "1", "--idle", "1m", "--detach", "sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; exit 5").end(0)
 	name := strings.TrimSuffix(b.out.String(), "\n")
 	if err := cluster.CheckName(name); err != nil || b.err.String() != "" {
 		t.Fatalf("wrote %q and %q, %v", b.out.String(), b.err.String(), err)
@@ -232,8 +232,7 @@ func TestBatchDetach(t *testing.T) {
 	}
 }
 
-// TestBatchRestart: a gang whose worker is killed goes on from its checkpoint, as often
-// as it may.
+// TestBatchRestart: if a worker is killed, all tasks restart from their checkpoints, as often as permitted.
 func TestBatchRestart(t *testing.T) {
 	t.Parallel()
 	path := script(t, `
@@ -248,12 +247,12 @@ if ctx.task_index == 1 and step < 2:
     os.kill(os.getpid(), signal.SIGKILL)
 time.sleep(0.2 if step >= 2 else 60)
 `)
-	runBatch(t, "--workers", "2", "--max-restarts", "2", path).end(0).says("restart 1 of 2", "restart 2 of 2", "from step 2")
-	runBatch(t, "--workers", "2", "--max-restarts", "1", path).end(137).says("restart 1 of 1", "killed by signal 9")
+	startBatch(t, "--workers", "2", "--max-restarts", "2", path).end(0).prints("restart 1 of 2", "restart 2 of 2", "from step 2")
+	startBatch(t, "--workers", "2", "--max-restarts", "1", path).end(137).prints("restart 1 of 1", "killed by signal 9")
 }
 
-// rendezvous has the processes of a framework meet at the address that they were given,
-// as its own would: the first serves there, on a port that is held for it.
+// rendezvous simulates how a framework's processes meet at their configured address: the first process
+// listens there, on a port that the agent holds for it.
 const rendezvous = `
 import os, socket, time
 host, port, rank, size = %s
@@ -262,8 +261,8 @@ assert "TF_CONFIG" not in os.environ
 if rank == 0:
     server = socket.create_server(("", int(port)))  # sets SO_REUSEADDR, as PyTorch's store
     peers = [server.accept()[0] for _ in range(size - 1)]
-    told = sorted(int(p.makefile().readline()) for p in peers)
-    assert told == list(range(1, size)), told
+    ranks = sorted(int(p.makefile().readline()) for p in peers)
+    assert ranks == list(range(1, size)), ranks
     for p in peers:
         p.sendall(b"go\n")
 else:
@@ -278,8 +277,8 @@ else:
 print(f"rank {rank} of {size} met")
 `
 
-// TestFrameworks: PyTorch's and JAX's processes find one another by their variables.
-// Neither is needed here: who meets is a plain program.
+// TestFrameworks: processes of PyTorch and JAX find each other with their environment variables. The
+// frameworks are replaced by a plain program.
 func TestFrameworks(t *testing.T) {
 	t.Parallel()
 	env := func(names ...string) string { return `(os.environ["` + strings.Join(names, `"], os.environ["`) + `"])` }
@@ -289,20 +288,20 @@ func TestFrameworks(t *testing.T) {
 	} {
 		t.Run(framework, func(t *testing.T) {
 			t.Parallel()
-			runBatch(t, "--framework", framework, "--chief", "--workers", "2", script(t, fmt.Sprintf(rendezvous, found))).end(0).
-				says("[chief:0] rank 0 of 3 met", "[worker:0] rank 1 of 3 met", "[worker:1] rank 2 of 3 met")
+			startBatch(t, "--framework", framework, "--chief", "--workers", "2", script(t, fmt.Sprintf(rendezvous, found))).end(0).
+				prints("[chief:0] rank 0 of 3 met", "[worker:0] rank 1 of 3 met", "[worker:1] rank 2 of 3 met")
 		})
 	}
 	t.Run("local rank", func(t *testing.T) {
 		t.Parallel()
-		runBatch(t, "--framework", "pytorch", "--workers", "2", "--role", "board=1", "--board-kind", "sidecar", "--board-command", `echo "board: ${RANK-no rank}, $MASTER_ADDR" > board; sleep 60`, "--worker-depends-on", "board",
-			"--worker-command", await("board")+`; cat board; echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $INIT_METHOD`).end(0).says("board: no rank, 127.0.0.1", "0/2 0/1 tcp://127.0.0.1:", "1/2 0/1 tcp://")
+		startBatch(t, "--framework", "pytorch", "--workers", "2", "--role", "board=1", "--board-kind", "sidecar", "--board-command", `echo "board: ${RANK-no rank}, $MASTER_ADDR" > board; sleep 60`, "--worker-depends-on", "board",
+			"--worker-command", awaitFile("board")+`; cat board; echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $INIT_METHOD`).end(0).prints("board: no rank, 127.0.0.1", "0/2 0/1 tcp://127.0.0.1:", "1/2 0/1 tcp://")
 	})
 }
 
-// meets are programs of the frameworks' own, as docs/tony.md shows them: each process gives
-// its rank and one, and all have the sum.
-var meets = map[string]string{
+// frameworkPrograms are programs of the frameworks, as in docs/tony.md: each process contributes its rank
+// plus one, and all get the sum.
+var frameworkPrograms = map[string]string{
 	"torch": `
 import torch
 import torch.distributed as dist
@@ -326,7 +325,7 @@ print(f"rank {jax.process_index()} of {jax.process_count()} has {x.sum():.0f}")
 `,
 }
 
-// TestFrameworksThemselves: PyTorch and JAX meet, where the tests' Python has them.
+// TestFrameworksThemselves: processes of PyTorch and JAX meet, if the tests' Python has them.
 func TestFrameworksThemselves(t *testing.T) {
 	t.Parallel()
 	for module, framework := range map[string]string{"torch": "pytorch", "jax": "jax"} {
@@ -336,16 +335,16 @@ func TestFrameworksThemselves(t *testing.T) {
 			if out, err := exec.Command(python, "-c", "import importlib.util, sys; sys.exit(importlib.util.find_spec('"+module+"') is None)").CombinedOutput(); err != nil {
 				t.Skipf("%s has no module %s: %v %s", python, module, err, out)
 			}
-			runBatch(t, "--framework", framework, "--workers", "3", script(t, meets[module])).end(0).
-				says("[worker:0] rank 0 of 3 has 6", "[worker:1] rank 1 of 3 has 6", "[worker:2] rank 2 of 3 has 6")
+			startBatch(t, "--framework", framework, "--workers", "3", script(t, frameworkPrograms[module])).end(0).
+				prints("[worker:0] rank 0 of 3 has 6", "[worker:1] rank 1 of 3 has 6", "[worker:2] rank 2 of 3 has 6")
 		})
 	}
 }
 
-// TestStackRequest: no step for too long has Python write its stacks; a command, which
-// would die of it, is left alone.
+// TestStackRequest: after a step's timeout Python writes its stacks. Commands, which the signal would kill,
+// do not get it.
 func TestStackRequest(t *testing.T) {
 	t.Parallel()
-	// A command that were waited for would outlast the test's own limit.
-	runBatch(t, "--framework", "none", "--workers", "1", "--step-timeout", "300ms", "sleep", "36000").end(124).says("no step for 300ms")
+	// If the run waited for the command, the test would exceed its limit.
+	startBatch(t, "--framework", "none", "--workers", "1", "--step-timeout", "300ms", "sleep", "36000").end(124).prints("no step for 300ms")
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestThreads: those that train share the cores; what was asked for goes before.
+// TestThreads: chief and workers share the cores; a requested number takes precedence.
 func TestThreads(t *testing.T) {
 	t.Parallel()
 	roles := []*clusterpb.Role{

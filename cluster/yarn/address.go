@@ -36,7 +36,7 @@ func (a *allocation) PublishAddress(ctx context.Context, address string) error {
 	a.mu.Unlock()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(a.ctx, cancel)() // Release waits for the write
+	defer context.AfterFunc(a.ctx, cancel)() // Release waits for this call, so it must end then
 	store, err := site.NewHDFS(a.site)
 	if err != nil {
 		return err

@@ -211,7 +211,7 @@ func (a *allocation) beatNow() {
 	}
 }
 
-// ask returns the container request of an executor. It is called with mu held.
+// containerRequest returns the container request of an executor. It is called with mu held.
 func (a *allocation) containerRequest(x *executor) protocol.ContainerRequest {
 	near := a.app.near[x.request.ID]
 	if a.excluded[near.Host] {

@@ -14,7 +14,8 @@ import (
 // applicationType is the YARN application type of this program's applications.
 const applicationType = "TFCLUSTER"
 
-// competitor asks YARN for another reservation that is partially filled, and describes it; "" if there is none.
+// competitor asks YARN for another reservation that is partially filled, and describes it; "" if there is
+// none.
 func (a *allocation) competitor(app application) (string, error) {
 	client, err := protocol.NewClient(a.site.Conf, a.site.User, site.ReachLimit)
 	if err != nil {

@@ -43,8 +43,8 @@ func gpus(r *yarnpb.Resource) int64 {
 	return 0
 }
 
-// check rejects a request that YARN would reject or could never fulfil: an unknown label or queue, or more than
-// a container or any node may have. It returns the running nodes.
+// check rejects a request that YARN would reject or could never fulfil: an unknown label or queue, or more
+// than a container or any node may have. It returns the running nodes.
 func check(ctx context.Context, client *protocol.Client, req cluster.Request, maximum *yarnpb.Resource) ([]*yarnpb.NodeReport, error) {
 	if err := checkLabels(ctx, client, req); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func checkLabels(ctx context.Context, client *protocol.Client, req cluster.Reque
 	for _, l := range known {
 		labels[l.GetName()], names = true, append(names, l.GetName())
 	}
-	if label := req.Reserve.GetEngine()[engineMasterLabel]; !labels[label] {
+	if label := req.Reserve.GetEngine()[masterLabelKey]; !labels[label] {
 		return fmt.Errorf("--am-node-label %s: YARN does not know this label: it knows %s", label, strings.Join(append(names, "no other"), ", "))
 	}
 	for _, e := range req.Executors {

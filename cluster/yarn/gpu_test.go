@@ -69,8 +69,8 @@ func stopRun(t *testing.T, c *clustertest.Cluster) {
 	c.Run(st.GetId()).Wait()
 }
 
-// sharesGPUs: containers on one node have different GPUs, also those of different clusters; containers without
-// a request for GPUs see none; and the GPUs of a killed agent become free.
+// sharesGPUs: containers on one node have different GPUs, also those of different clusters; containers
+// without a request for GPUs see none; and the GPUs of a killed agent become free.
 func sharesGPUs(t *testing.T, h *hadooptest.Cluster, node int, label string) {
 	skipWithRealGPUs(t)
 	t.Parallel()

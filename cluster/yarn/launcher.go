@@ -45,15 +45,15 @@ var masterProperties = []string{
 const (
 	masterMemory      = 1024        // MiB
 	masterFailure     = 10 * 60_000 // milliseconds after which a failure no longer counts
-	masterLeast       = 256         // MiB
+	minMasterMemory   = 256         // MiB
 	tensorboardMemory = 1024        // more MiB for TensorBoard and the TensorFlow that it imports
 )
 
-// The keys of a request that describe the container of a managed ApplicationMaster.
+// The engine options for the container of a managed ApplicationMaster.
 const (
-	engineMasterMemory = "am-memory" // bytes
-	engineMasterCPUs   = "am-cpus"
-	engineMasterLabel  = "am-node-label"
+	masterMemoryKey = "am-memory" // bytes
+	masterCPUsKey   = "am-cpus"
+	masterLabelKey  = "am-node-label"
 )
 
 // tensorboardKey is the engine option that puts TensorBoard on the page of a managed ApplicationMaster.
@@ -112,8 +112,8 @@ func (h *remoteDriver) sweep(ctx context.Context) error {
 	return nil
 }
 
-// describeMaster adds the ApplicationMaster's container to a submission context, with the size and node
-// label of the engine options, and with memory for a TensorBoard beside it if they ask for one.
+// describeMaster adds the ApplicationMaster's container to a submission context, with the size and the node
+// label in the engine options, and with memory for TensorBoard if that is requested.
 func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, engine map[string]string) error {
 	secret, err := json.Marshal(in)
 	if err != nil {
@@ -130,12 +130,12 @@ func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, engi
 	if err != nil {
 		return err
 	}
-	heap := memory / 4 * 3 // beyond it Go's heap is collected more often
+	heap := memory / 4 * 3 // above this size Go's heap is collected more often
 	if engine[tensorboardKey] != "" {
 		memory += tensorboardMemory
 	}
 	c.Resource = protocol.MemoryAndCores(memory, vcores, nil)
-	if label := engine[engineMasterLabel]; label != "" { // the field of the submission would hold for every container
+	if label := engine[masterLabelKey]; label != "" { // the submission's own label would apply to every container
 		c.AmContainerResourceRequest = []*yarnpb.ResourceRequest{{
 			Priority: &yarnpb.Priority{Priority: new(int32(0))}, ResourceName: new("*"), Capability: c.Resource, NumContainers: new(int32(1)),
 			RelaxLocality: new(true), NodeLabelExpression: &label,
@@ -154,17 +154,17 @@ func describeMaster(c *yarnpb.ApplicationSubmissionContext, in masterInput, engi
 // masterSize returns the memory, in MiB, and the vcores of a managed ApplicationMaster.
 func masterSize(engine map[string]string) (memory int64, vcores int32, err error) {
 	memory, vcores = masterMemory, 1
-	if v := engine[engineMasterMemory]; v != "" {
+	if v := engine[masterMemoryKey]; v != "" {
 		bytes, err := strconv.ParseInt(v, 10, 64)
 		if err != nil {
 			return 0, 0, fmt.Errorf("--am-memory %s: %w", v, err)
 		}
 		memory = (bytes + 1<<20 - 1) >> 20
-		if memory < masterLeast {
-			return 0, 0, fmt.Errorf("--am-memory: the ApplicationMaster needs %d MiB at least", masterLeast)
+		if memory < minMasterMemory {
+			return 0, 0, fmt.Errorf("--am-memory: the ApplicationMaster needs %d MiB at least", minMasterMemory)
 		}
 	}
-	if v := engine[engineMasterCPUs]; v != "" {
+	if v := engine[masterCPUsKey]; v != "" {
 		n, err := strconv.ParseInt(v, 10, 32)
 		if err != nil {
 			return 0, 0, fmt.Errorf("--am-cpus %s: %w", v, err)

@@ -9,8 +9,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// TestMasterContainer: the container of a managed ApplicationMaster has the size and the node label
-// that were asked for; a label of its own is not the other containers'.
+// TestMasterContainer: the container of a managed ApplicationMaster has the requested size and node
+// label; its label does not apply to the other containers.
 func TestMasterContainer(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -47,11 +47,11 @@ func TestMasterContainer(t *testing.T) {
 		for _, r := range c.GetAmContainerResourceRequest() {
 			label += r.GetNodeLabelExpression()
 			if !proto.Equal(r.GetCapability(), c.GetResource()) || r.GetResourceName() != "*" {
-				t.Errorf("%s: it asks for %v", tt.name, r)
+				t.Errorf("%s: the resource request is %v", tt.name, r)
 			}
 		}
 		if label != tt.label || c.NodeLabelExpression != nil {
-			t.Errorf("%s: label %q, of all containers %q", tt.name, label, c.GetNodeLabelExpression())
+			t.Errorf("%s: label %q, the submission's label %q", tt.name, label, c.GetNodeLabelExpression())
 		}
 	}
 }

@@ -95,8 +95,8 @@ func TestStartError(t *testing.T) {
 	}
 }
 
-// TestClassify: an unknown exception is not permanent; the exceptions that YARN raises for a master that it no
-// longer accepts are.
+// TestClassify: an unknown exception is not permanent; the exceptions that YARN raises for a master that it
+// no longer accepts are.
 func TestClassify(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

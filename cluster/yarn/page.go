@@ -32,8 +32,8 @@ func (a *Attempt) LogPage(id cluster.ExecutorID) string {
 	return fmt.Sprintf("http://%s/node/containerlogs/%s/%s", x.web, protocol.ContainerName(x.lastContainer), a.site.User)
 }
 
-// Authorize admits only requests of YARN's web proxy, which runs within the ResourceManager or standalone. The
-// proxy has authenticated the user, if YARN is configured so, and checked the application's view ACL.
+// Authorize admits only requests of YARN's web proxy, which runs within the ResourceManager or standalone.
+// The proxy has authenticated the user, if YARN is configured so, and checked the application's view ACL.
 func (a *Attempt) Authorize(page http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), lookupLimit)
@@ -49,8 +49,8 @@ func (a *Attempt) Authorize(page http.Handler) http.Handler {
 // lookupLimit bounds the DNS lookups for one request.
 const lookupLimit = 5 * time.Second
 
-// proxyAddresses returns the addresses from which YARN's web proxy calls. It binds to the address of its host's
-// name; if that is a loopback address, it calls from this machine's.
+// proxyAddresses returns the addresses from which YARN's web proxy calls. It binds to the address of its
+// host's name; if that is a loopback address, it calls from this machine's.
 func proxyAddresses(ctx context.Context, conf *hadoopconf.Conf) []string {
 	var all []string
 	for _, proxy := range proxies(conf) {

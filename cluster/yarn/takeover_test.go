@@ -134,8 +134,8 @@ func killsApplicationWithOldToken(t *testing.T, h *hadooptest.Cluster) {
 	}
 }
 
-// survivesSilentManager: a ResourceManager that accepts calls and does not answer, as after a network failure,
-// ends nothing. A container that is requested meanwhile is allocated when it answers again.
+// survivesSilentManager: a ResourceManager that accepts calls and does not answer, as after a network
+// failure, ends nothing. A container that is requested meanwhile is allocated when it answers again.
 func survivesSilentManager(t *testing.T, h *hadooptest.Cluster) {
 	ctx, cancel := context.WithTimeout(t.Context(), clustertest.Deadline)
 	defer cancel()

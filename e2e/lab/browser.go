@@ -13,29 +13,29 @@ import (
 	"time"
 )
 
-// stepTimeout bounds each step; browserTimeout all of them.
+// stepTimeout bounds each step, browserTimeout all steps.
 const (
 	stepTimeout    = 3 * time.Minute
 	browserTimeout = 9 * time.Minute
 )
 
-// Result is what a browser saw of a notebook. Tokens of Jupyter are blotted out.
+// Result is what a browser showed of a notebook. Jupyter's tokens are replaced.
 type Result struct {
-	Text    string    // of the notebook, as it is read; frames' text is not in it
-	Cells   []Cell    // as the front end holds them, saved or not
-	Frames  []string  // the addresses of the page's frames
-	Failed  []Request // requests that failed, or were answered 400 and more
+	Text    string    // the notebook's visible text, without that of frames
+	Cells   []Cell    // the front end's cells, saved or not
+	Frames  []string  // URLs of the page's frames
+	Failed  []Request // requests that failed or had a status of 400 or more
 	Console []string  // errors in the console
 	Shots   []string  // screenshots
 	Steps   []Step
-	Error   string // the step that failed, and why
+	Error   string // the step that failed, and the reason
 }
 
 // Cell is a cell of a notebook.
 type Cell struct {
 	Type    string
 	Source  string
-	Count   int      // 0: was not run
+	Count   int      // execution count; 0 if the cell was not run
 	Outputs []Output // as in nbformat
 }
 
@@ -54,22 +54,21 @@ type Output struct {
 type Request struct {
 	Method string
 	URL    string
-	Status int    // 0: there was no answer
-	Reason string // why
+	Status int    // 0 if there was no response
+	Reason string // the reason of a failure
 }
 
 func (r Request) String() string {
 	return fmt.Sprintf("%s %s: %d %s", r.Method, r.URL, r.Status, r.Reason)
 }
 
-// Step is a step that was done, and how long it took.
+// Step is a step and its duration.
 type Step struct {
 	Step   string
 	Millis int
 }
 
-// WriteNotebook makes a notebook of code cells for a kernel, and returns its name for
-// RunNotebook.
+// WriteNotebook writes a notebook of code cells for a kernel, and returns its name for RunNotebook.
 func (s *Server) WriteNotebook(t testing.TB, name, kernel string, cells ...string) string {
 	t.Helper()
 	type object = map[string]any
@@ -93,38 +92,38 @@ func (s *Server) WriteNotebook(t testing.TB, name, kernel string, cells ...strin
 	return name
 }
 
-// RunNotebook opens a notebook below s.Root in a browser and does the steps that run.mjs
-// describes; without steps it runs all cells. A step that fails fails the test.
+// RunNotebook opens a notebook below s.Root in a browser and performs the steps, which run.mjs describes.
+// Without steps it runs all cells. The test fails if a step fails.
 func (s *Server) RunNotebook(t testing.TB, notebook string, steps ...string) Result {
 	t.Helper()
 	dir := filepath.Join(repository(t), "e2e", "lab")
-	node, chromium := needed(t, dir)
+	node, chromium := browserPrograms(t, dir)
 	shots := t.ArtifactDir()
 	ctx, cancel := context.WithTimeout(t.Context(), browserTimeout)
 	defer cancel()
-	words := []string{
+	args := []string{
 		filepath.Join(dir, "run.mjs"), notebook, "--base", s.Base, "--shots", shots,
 		"--chromium", chromium, "--timeout", fmt.Sprint(int(stepTimeout.Seconds())), "--",
 	}
-	cmd := exec.CommandContext(ctx, node, append(words, steps...)...)
+	cmd := exec.CommandContext(ctx, node, append(args, steps...)...)
 	cmd.Env = append(os.Environ(), "JUPYTER_TOKEN="+s.token, "HOME="+s.Home)
-	cmd.WaitDelay = 10 * time.Second // for its browser
+	cmd.WaitDelay = 10 * time.Second // for the end of its browser
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run() // fails where a step does; then there is JSON all the same
+	err := cmd.Run() // fails if a step fails, but prints JSON in any case
 	var r Result
 	if jerr := json.Unmarshal(stdout.Bytes(), &r); jerr != nil {
 		t.Fatalf("browser: %v, %v\n%s%s", err, jerr, stdout.String(), stderr.String())
 	}
 	if r.Error != "" {
-		t.Errorf("browser: step %s\nit showed:\n%s\nfailed requests: %v\nconsole: %s",
+		t.Errorf("browser: step %s\nthe notebook shows:\n%s\nfailed requests: %v\nconsole: %s",
 			r.Error, r.Text, r.Failed, strings.Join(r.Console, "\n"))
 	}
 	return r
 }
 
-// needed are Node and Chromium.
-func needed(t testing.TB, dir string) (node, chromium string) {
+// browserPrograms returns the paths of Node and Chromium, or skips the test.
+func browserPrograms(t testing.TB, dir string) (node, chromium string) {
 	t.Helper()
 	node, err := exec.LookPath("node")
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package lab runs a JupyterLab for a test and looks at notebooks in it with a browser:
-// what the user sees, which requests fail, what the console says. It needs the project's
-// Python environment, Node, Chromium and the modules in this folder (npm ci); where one
-// is missing, a test is skipped and says which.
+// Package lab runs JupyterLab for a test and uses its notebooks in a browser: it checks the visible output,
+// failed requests, and the console's errors. It needs the project's Python environment, Node, Chromium and
+// the modules in this folder (npm ci). If one is missing, the test is skipped with a message.
 package lab

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPlainKernel looks at ipykernel, so that what fails elsewhere is not this package.
+// TestPlainKernel uses ipykernel: if it fails, the cause is in this package or in JupyterLab.
 func TestPlainKernel(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -28,6 +28,6 @@ func TestPlainKernel(t *testing.T) {
 		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
 	}
 	if strings.Contains(s.Log()+strings.Join(r.Shots, ""), s.token) {
-		t.Error("the token is in what is reported")
+		t.Error("the token is in the log or in the screenshots' names")
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// install builds tfcluster and installs it into a prefix of the test's own.
+// install builds tfcluster and installs it into a new prefix.
 func install(t *testing.T) (prefix string) {
 	t.Helper()
 	root := repository(t)
@@ -37,7 +37,7 @@ func install(t *testing.T) (prefix string) {
 	return prefix
 }
 
-// program trains for a while and writes for TensorBoard.
+// program trains for a few seconds and writes event files.
 const program = `def main_fun(args, ctx):
     import sys, time
     import tensorflow as tf
@@ -50,8 +50,8 @@ const program = `def main_fun(args, ctx):
             time.sleep(0.1)
     print("trained", ctx.job_name, ctx.task_index, file=sys.stderr)`
 
-// TestSession is a person's session: Restart Kernel between start and wait, and
-// TensorBoard in the cell without a failed request.
+// TestSession is a user's session: the kernel is restarted between start and wait, and TensorBoard is shown
+// in the cell without a failed request.
 func TestSession(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -73,11 +73,11 @@ func TestSession(t *testing.T) {
 			t.Errorf("the notebook does not show %q:\n%s", want, r.Text)
 		}
 	}
-	s.holdsNoToken(t, nb)
+	s.checkNoToken(t, nb)
 	s.RunNotebook(t, nb, "run:6", "idle")
 }
 
-// TestRunAllTwice: Run All means what it says, and again.
+// TestRunAllTwice: Run All works twice in the same kernel.
 func TestRunAllTwice(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -93,8 +93,8 @@ func TestRunAllTwice(t *testing.T) {
 	}
 }
 
-// TestQuickstart is the first notebook, cell by cell as its reader runs it, with
-// TensorBoard's curves in the cell before the cluster is released.
+// TestQuickstart runs the cells of the first notebook one by one. TensorBoard's curves are shown in the
+// cell before the cluster is released.
 func TestQuickstart(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -117,10 +117,10 @@ func TestQuickstart(t *testing.T) {
 			t.Errorf("the notebook does not show %q:\n%s", want, r.Text)
 		}
 	}
-	s.holdsNoToken(t, name)
+	s.checkNoToken(t, name)
 }
 
-// TestParameterServer is the second notebook, by Run All.
+// TestParameterServer runs the second notebook with Run All.
 func TestParameterServer(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -140,11 +140,11 @@ func TestParameterServer(t *testing.T) {
 			t.Errorf("the notebook does not show %q:\n%s", want, r.Text)
 		}
 	}
-	s.holdsNoToken(t, name)
+	s.checkNoToken(t, name)
 }
 
-// copyNotebook puts one of the repository's notebooks, without its outputs, and the
-// module beside it into s.Root; more are code cells at its end.
+// copyNotebook copies a notebook of the repository, without outputs, and the module beside it to s.Root.
+// more are code cells that are appended.
 func (s *Server) copyNotebook(t *testing.T, name string, more ...string) string {
 	t.Helper()
 	notebooks := filepath.Join(repository(t), "notebooks")
@@ -153,19 +153,19 @@ func (s *Server) copyNotebook(t *testing.T, name string, more ...string) string 
 	return name
 }
 
-// holdsNoToken looks at a saved notebook.
-func (s *Server) holdsNoToken(t *testing.T, name string) {
+// checkNoToken fails the test if a saved notebook contains a token.
+func (s *Server) checkNoToken(t *testing.T, name string) {
 	t.Helper()
 	saved, err := os.ReadFile(filepath.Join(s.Root, name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if m := regexp.MustCompile(`tfcluster/[\w.-]+/[0-9a-f]{32}`).Find(saved); m != nil {
-		t.Errorf("the saved notebook holds the token: %s", m)
+		t.Errorf("the saved notebook contains the token: %s", m)
 	}
 }
 
-// lastAccuracy is the last that a notebook shows.
+// lastAccuracy returns the last accuracy that a notebook shows.
 func lastAccuracy(t *testing.T, text string) float64 {
 	t.Helper()
 	all := regexp.MustCompile(`accuracy (0\.\d{3})\b`).FindAllStringSubmatch(text, -1)
@@ -190,7 +190,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// withCells copies a notebook without outputs, and with code cells more.
+// withCells copies a notebook without outputs, and appends code cells.
 func withCells(t *testing.T, from, to string, more ...string) {
 	t.Helper()
 	var nb map[string]any

@@ -19,23 +19,23 @@ import (
 )
 
 const (
-	startTimeout = 2 * time.Minute  // on a machine that does much else
-	stopTimeout  = 30 * time.Second // for the kernels to end
+	startTimeout = 2 * time.Minute  // on a loaded machine
+	stopTimeout  = 30 * time.Second // until the kernels have ended
 )
 
-// Server is a JupyterLab of one test. It reads nothing of the user's: home, data,
-// configuration and runtime folders are its own.
+// Server is the JupyterLab of one test. It has separate home, data, configuration and runtime folders, and
+// reads none of the user's.
 type Server struct {
-	Base string // its base URL, with a slash
+	Base string // base URL, with a slash at the end
 	Root string // notebooks
 	Home string
 
 	token string
 	log   string
-	done  chan struct{} // closed once the process was reaped
+	done  chan struct{} // closed when the process has ended
 }
 
-// repository is the folder with go.mod above the test's package.
+// repository returns the enclosing folder with go.mod.
 func repository(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -54,7 +54,7 @@ func repository(t testing.TB) string {
 	}
 }
 
-// jupyter is the jupyter of TFCLUSTER_TEST_PYTHON or of the project's environment.
+// jupyter returns the jupyter command of TFCLUSTER_TEST_PYTHON or of the project's environment.
 func jupyter(t testing.TB) string {
 	t.Helper()
 	python := os.Getenv("TFCLUSTER_TEST_PYTHON")
@@ -70,13 +70,12 @@ func jupyter(t testing.TB) string {
 	return path
 }
 
-// Start runs JupyterLab until the test ends, with the kernels, extensions and
-// configuration below prefix ("" for none but those of its Python), and with env
-// (KEY=VALUE) over the test's own environment.
+// Start runs JupyterLab until the test ends, with the kernels, extensions and configuration below prefix (""
+// for those of its Python only), and with env (KEY=VALUE) in addition to the test's environment.
 func Start(t testing.TB, prefix string, env ...string) *Server {
 	t.Helper()
 	bin := jupyter(t)
-	home, err := os.MkdirTemp("", "lab") // short: kernels put sockets below it
+	home, err := os.MkdirTemp("", "lab") // a short path, since kernels create sockets below it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +92,7 @@ func Start(t testing.TB, prefix string, env ...string) *Server {
 			t.Fatal(err)
 		}
 	}
-	if err := s.settle(); err != nil {
+	if err := s.writeSettings(); err != nil {
 		t.Fatal(err)
 	}
 	out, err := os.Create(s.log)
@@ -115,8 +114,8 @@ func Start(t testing.TB, prefix string, env ...string) *Server {
 	return s
 }
 
-// settle answers what JupyterLab would ask its user at the first start.
-func (s *Server) settle() error {
+// writeSettings answers the questions that JupyterLab asks at its first start.
+func (s *Server) writeSettings() error {
 	dir := filepath.Join(s.Home, "settings", "@jupyterlab", "apputils-extension")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -124,7 +123,7 @@ func (s *Server) settle() error {
 	return os.WriteFile(filepath.Join(dir, "notification.jupyterlab-settings"), []byte(`{"fetchNews": "false"}`), 0o600)
 }
 
-// environment is the test's own, with every folder that Jupyter reads moved.
+// environment returns the test's environment with Jupyter's folders replaced.
 func (s *Server) environment(bin, prefix string) []string {
 	var env []string
 	for _, kv := range os.Environ() {
@@ -156,8 +155,8 @@ func (s *Server) environment(bin, prefix string) []string {
 	return env
 }
 
-// run starts the process; whose death signal follows the thread that forked it, which
-// therefore waits for it.
+// run starts the process. Its death signal applies to the thread that forks it, so that thread must wait
+// for its end.
 func (s *Server) run(t testing.TB, cmd *exec.Cmd) {
 	t.Helper()
 	started := make(chan error, 1)
@@ -167,7 +166,7 @@ func (s *Server) run(t testing.TB, cmd *exec.Cmd) {
 		err := cmd.Start()
 		started <- err
 		if err == nil {
-			_ = cmd.Wait() // how it ended is in its log
+			_ = cmd.Wait() // the log shows how it ended
 		}
 	}()
 	if err := <-started; err != nil {
@@ -175,7 +174,7 @@ func (s *Server) run(t testing.TB, cmd *exec.Cmd) {
 	}
 }
 
-// await waits until the server answers, at the port that it says it took.
+// await waits until the server responds at the URL in its runtime file.
 func (s *Server) await(t testing.TB, pid int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), startTimeout)
@@ -221,14 +220,14 @@ func (s *Server) address(ctx context.Context, pid int) (string, error) {
 	return info.URL, nil
 }
 
-// stop ends the server, which ends its kernels. Once jupyter-server-proxy has started a
-// program, a SIGTERM raises SystemExit in whatever frame runs, and a task of the event
-// loop may swallow it: then it takes another.
+// stop stops the server, which ends its kernels. After jupyter-server-proxy has started a program, SIGTERM
+// raises SystemExit in the running frame, and a task of the event loop may swallow it: then the signal is
+// repeated.
 func (s *Server) stop(t testing.TB, cmd *exec.Cmd) {
 	again := time.NewTicker(stopTimeout / 6)
 	defer again.Stop()
 	limit := time.After(stopTimeout)
-	_ = cmd.Process.Signal(syscall.SIGTERM) // ended already is as well
+	_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended already
 	for ended := false; !ended; {
 		select {
 		case <-s.done:
@@ -237,7 +236,7 @@ func (s *Server) stop(t testing.TB, cmd *exec.Cmd) {
 			_ = cmd.Process.Signal(syscall.SIGTERM) // as above
 		case <-limit:
 			t.Errorf("JupyterLab did not end within %s:\n%s", stopTimeout, s.Log())
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // told above
+			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // the error is reported above
 			<-s.done
 			ended = true
 		}
@@ -247,7 +246,7 @@ func (s *Server) stop(t testing.TB, cmd *exec.Cmd) {
 	}
 }
 
-// Log is what the server wrote.
+// Log returns the server's output.
 func (s *Server) Log() string {
 	b, err := os.ReadFile(s.log)
 	if err != nil {
@@ -267,10 +266,10 @@ func freePort(t testing.TB) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return port // should another take it, JupyterLab takes the next and says so
+	return port // if another process binds it first, JupyterLab uses the next one and reports it
 }
 
-// removeAll removes a folder in which a kernel that is just ending may still write.
+// removeAll removes a folder to which a kernel may still write while it ends.
 func removeAll(t testing.TB, dir string) {
 	var err error
 	for range 50 {

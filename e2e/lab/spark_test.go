@@ -13,8 +13,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/spark/sparktest"
 )
 
-// TestSpark is three notebooks on one cluster of a real Spark, side by side: training,
-// of which an executor is killed and which is run again, its evaluation and TensorBoard.
+// TestSpark runs three notebooks at the same time on one cluster of a real Spark: training, during which an
+// executor is killed and which is then run again; its evaluation; and TensorBoard.
 func TestSpark(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -22,7 +22,7 @@ func TestSpark(t *testing.T) {
 	}
 	prefix := install(t)
 	engine := sparktest.Start(t, sparktest.Options{Python: filepath.Join(repository(t), ".venv", "bin", "python"), Defaults: map[string]string{"spark.executor.memory": "512m"}})
-	s := Start(t, prefix, settings(engine)...)
+	s := Start(t, prefix, sparkEnvironment(engine)...)
 	train, evaluate, board := s.copyNotebook(t, "04-spark.ipynb"), s.copyNotebook(t, "04-spark-evaluate.ipynb"), s.copyNotebook(t, "04-spark-tensorboard.ipynb")
 
 	var killing sync.WaitGroup
@@ -55,11 +55,11 @@ func TestSpark(t *testing.T) {
 	if a := lastAccuracy(t, r.Text); a < 0.8 {
 		t.Errorf("accuracy %v:\n%s", a, r.Text)
 	}
-	s.holdsNoToken(t, train)
+	s.checkNoToken(t, train)
 }
 
-// settings are what a kernel must have in its environment for sessions on the cluster.
-func settings(c *sparktest.Cluster) []string {
+// sparkEnvironment returns the environment variables with which a kernel's sessions use the cluster.
+func sparkEnvironment(c *sparktest.Cluster) []string {
 	env := []string{"SPARK_MASTER=" + c.URL}
 	for _, kv := range c.Environment() {
 		if strings.HasPrefix(kv, "SPARK_") || strings.HasPrefix(kv, "PYSPARK_") {
@@ -69,7 +69,7 @@ func settings(c *sparktest.Cluster) []string {
 	return env
 }
 
-// killWhileTraining kills an executor's JVM once a checkpoint has come.
+// killWhileTraining kills an executor's JVM when the checkpoint exists.
 func killWhileTraining(t *testing.T, c *sparktest.Cluster, checkpoint string) {
 	clustertest.WaitFor(t, "the checkpoint "+filepath.Base(checkpoint), func() bool {
 		_, err := os.Stat(checkpoint)

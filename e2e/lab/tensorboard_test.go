@@ -16,7 +16,7 @@ import (
 	"github.com/tfcluster/tfcluster/tensorboard"
 )
 
-// TestMain is the broker where jupyter-server-proxy starts this binary as one.
+// TestMain is also the broker, which jupyter-server-proxy starts from this binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "broker" {
 		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// writeRuns writes two runs' event files without TensorFlow.
+// writeRuns writes the event files of two runs without TensorFlow.
 const writeRuns = `
 import math, sys, time
 from tensorboard.compat.proto import event_pb2, summary_pb2
@@ -44,7 +44,7 @@ for run in ("chief", "worker-1"):
     writer.close()
 `
 
-// toyKernel answers as a tfcluster kernel does. What it answers is not in the notebook.
+// toyKernel responds to the comm as the tfcluster kernel does. Its responses are not saved in the notebook.
 const toyKernel = `import os
 from IPython.display import display
 def target(comm, _):
@@ -55,10 +55,10 @@ def target(comm, _):
     comm.on_msg(answer)
 get_ipython().kernel.comm_manager.register_target("tfcluster.v1", target)`
 
-const showBoard = `display({"application/vnd.tfcluster.tensorboard.v1+json": {"id": os.environ["TOY_ID"]}, "text/html": "no" + " extension", "text/plain": "no" + " extension"}, raw=True)`
+const showTensorBoard = `display({"application/vnd.tfcluster.tensorboard.v1+json": {"id": os.environ["TOY_ID"]}, "text/html": "no" + " extension", "text/plain": "no" + " extension"}, raw=True)`
 
-// openBoard opens the real TensorBoard over two runs.
-func openBoard(t *testing.T) (boards string, a tensorboard.Address, b *tensorboard.Board) {
+// openTensorBoard starts the real TensorBoard with two runs.
+func openTensorBoard(t *testing.T) (boards string, a tensorboard.Address, b *tensorboard.Board) {
 	t.Helper()
 	python := os.Getenv("TFCLUSTER_TEST_TENSORBOARD_PYTHON")
 	if python == "" {
@@ -73,7 +73,7 @@ func openBoard(t *testing.T) (boards string, a tensorboard.Address, b *tensorboa
 	if out, err := exec.CommandContext(ctx, python, "-c", writeRuns, logs).CombinedOutput(); err != nil {
 		t.Fatalf("write events: %v\n%s", err, out)
 	}
-	boards, err := os.MkdirTemp("", "tb") // short: it holds sockets
+	boards, err := os.MkdirTemp("", "tb") // a short path, since it contains sockets
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +99,7 @@ func TestTensorBoardInTheCell(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: starts JupyterLab, TensorBoard and a browser")
 	}
-	boards, a, b := openBoard(t)
+	boards, a, b := openTensorBoard(t)
 	prefix := t.TempDir()
 	self, err := os.Executable()
 	if err != nil {
@@ -109,7 +109,7 @@ func TestTensorBoardInTheCell(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := Start(t, prefix, "TFCLUSTER_TEST_BOARDS="+boards, "TOY_ID="+a.ID, "TOY_PATH="+a.Path, "TOY_LOGDIR="+a.Logdir)
-	nb := s.WriteNotebook(t, "board.ipynb", "python3", toyKernel, showBoard)
+	nb := s.WriteNotebook(t, "board.ipynb", "python3", toyKernel, showTensorBoard)
 
 	r := s.RunNotebook(t, nb, "run-all", "idle", "frame:tb-webapp", "frame:scalar-card svg", "shot:tensorboard", "save")
 	if len(r.Failed) > 0 || len(r.Console) > 0 {
@@ -130,7 +130,7 @@ func TestTensorBoardInTheCell(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(saved), a.ID) || strings.Contains(string(saved), a.Path) {
-		t.Errorf("the saved notebook lacks the id or holds the path:\n%s", saved)
+		t.Errorf("the saved notebook lacks the ID or contains the path:\n%s", saved)
 	}
 
 	t.Run("saved and opened again", func(t *testing.T) {

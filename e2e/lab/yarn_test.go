@@ -8,9 +8,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
-// TestYARN is the evening and the morning of a cluster on a real YARN, in two notebooks:
-// containers of two sizes, a worker that dies at night, another kernel that sees it,
-// trains on in the same containers and gives them back.
+// TestYARN runs the two notebooks about an overnight run on a real YARN: containers of two sizes; a worker
+// that dies at night; and a second kernel that shows it, resumes the training in the same containers, and
+// releases them.
 func TestYARN(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -37,12 +37,12 @@ func TestYARN(t *testing.T) {
 	if a := lastAccuracy(t, r.Text); a < 0.8 {
 		t.Errorf("accuracy %v:\n%s", a, r.Text)
 	}
-	s.holdsNoToken(t, evening)
-	managed(t, s)
+	s.checkNoToken(t, evening)
+	runManaged(t, s)
 }
 
-// managed is a cluster whose driver is in a container too: the same cells.
-func managed(t *testing.T, s *Server) {
+// runManaged runs the same cells with the cluster's driver in a container.
+func runManaged(t *testing.T, s *Server) {
 	t.Helper()
 	nb := s.WriteNotebook(t, "managed.ipynb", "tfcluster",
 		"%tfcluster reserve --backend yarn --managed --workers 2 --memory 1500m --name away", program, "%tfcluster start main_fun", "%tfcluster wait",
@@ -58,5 +58,5 @@ func managed(t *testing.T, s *Server) {
 			t.Errorf("the notebook does not show %q:\n%s", want, r.Text)
 		}
 	}
-	s.holdsNoToken(t, nb)
+	s.checkNoToken(t, nb)
 }

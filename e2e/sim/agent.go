@@ -22,29 +22,29 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// agent is a simulated agent: a connection of its own with its own certificate, one
-// Join stream and one Logs stream, and a task that writes one line and ends well.
+// agent is a simulated agent: a separate connection with its own certificate, one Join stream and one Logs
+// stream, and a task that writes one line and succeeds.
 type agent struct {
 	cfg      *clusterpb.AgentConfig
-	received *atomic.Int64   // bytes, of all agents
-	rejoined *atomic.Int64   // how often one had to join again
-	finish   <-chan struct{} // closed when tasks are to write their line and end
-	dialing  chan struct{}   // holds a token for each agent that is joining
+	received *atomic.Int64   // bytes received by all agents
+	rejoined *atomic.Int64   // number of repeated joins and Logs streams
+	finish   <-chan struct{} // closed when tasks must write their line and end
+	dialing  chan struct{}   // contains a token for each joining agent
 
 	tasks sync.WaitGroup
 	mu    sync.Mutex
 	// guarded by mu
-	join   grpc.BidiStreamingClient[clusterpb.AgentMessage, clusterpb.Instruction] // nil while there is none
-	warm   bool
-	told   []*clusterpb.AgentMessage // of the task, to be told again when it joins again
-	launch *clusterpb.Launch
+	join     grpc.BidiStreamingClient[clusterpb.AgentMessage, clusterpb.Instruction] // nil while disconnected
+	warm     bool
+	messages []*clusterpb.AgentMessage // of the task; repeated when the agent joins again
+	launch   *clusterpb.Launch
 }
 
-// rejoinPause is between two attempts of an agent to join.
+// rejoinPause is the time between two attempts to join.
 const rejoinPause = 50 * time.Millisecond
 
-// run joins, again where a stream breaks, and obeys until the driver releases the agent or
-// ctx ends.
+// run joins, and again if the stream breaks, and handles instructions until the driver releases the agent
+// or ctx ends.
 func (a *agent) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer a.tasks.Wait()
@@ -69,7 +69,7 @@ func (a *agent) run(ctx context.Context) error {
 	}
 }
 
-// session is one Join stream. over is whether there is to be no other.
+// session handles one Join stream. over reports that the agent must not join again.
 func (a *agent) session(life context.Context, client clusterpb.CoordinatorClient) (over bool, err error) {
 	ctx, cancel := context.WithCancel(life)
 	var parts sync.WaitGroup
@@ -86,7 +86,7 @@ func (a *agent) session(life context.Context, client clusterpb.CoordinatorClient
 	if err != nil {
 		return false, fmt.Errorf("join as %s: %w", a.cfg.GetIdentity().GetExecutorId(), err)
 	}
-	a.greet(stream)
+	a.sendHello(stream)
 	defer func() {
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -105,13 +105,13 @@ func (a *agent) session(life context.Context, client clusterpb.CoordinatorClient
 			joined()
 			parts.Go(func() { a.beat(ctx, time.Duration(in.Welcome.GetHeartbeatMillis())*time.Millisecond) })
 			parts.Go(func() { a.ship(ctx, client) })
-			a.warmed()
+			a.reportWarm()
 		case *clusterpb.Instruction_Prepare:
 			a.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Prepared{Prepared: &clusterpb.Prepared{
 				Run: in.Prepare.GetRun(), Attempt: in.Prepare.GetAttempt(), Ports: []int32{20000 + a.cfg.GetIdentity().GetNumber()%40000},
 			}}})
 		case *clusterpb.Instruction_Launch:
-			a.begin(life, in.Launch)
+			a.launchTask(life, in.Launch)
 		case *clusterpb.Instruction_Release:
 			return true, nil
 		}
@@ -122,8 +122,8 @@ func python() *clusterpb.Python {
 	return &clusterpb.Python{Executable: "/usr/bin/python3", Version: "3.12.3", Tensorflow: "2.21.0", Keras: "3.12.0", Zygote: true}
 }
 
-// greet says hello on a new stream, and what the driver may have missed.
-func (a *agent) greet(stream grpc.BidiStreamingClient[clusterpb.AgentMessage, clusterpb.Instruction]) {
+// sendHello sends Hello on a new stream, and the messages that the driver may have missed.
+func (a *agent) sendHello(stream grpc.BidiStreamingClient[clusterpb.AgentMessage, clusterpb.Instruction]) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	hello := &clusterpb.Hello{
@@ -137,14 +137,14 @@ func (a *agent) greet(stream grpc.BidiStreamingClient[clusterpb.AgentMessage, cl
 		hello.Tasks = []*clusterpb.RunningTask{{Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask()}}
 	}
 	a.join = stream
-	_ = stream.Send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Hello{Hello: hello}}) // Recv tells why it failed
-	for _, m := range a.told {
+	_ = stream.Send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Hello{Hello: hello}}) // Recv returns the error
+	for _, m := range a.messages {
 		_ = stream.Send(m)
 	}
 }
 
-// warmed says, once, that Python is warm.
-func (a *agent) warmed() {
+// reportWarm reports once that Python is warm.
+func (a *agent) reportWarm() {
 	a.mu.Lock()
 	warm := a.warm
 	a.warm = true
@@ -154,7 +154,7 @@ func (a *agent) warmed() {
 	}
 }
 
-// dial connects as an agent does, and counts what comes.
+// dial connects as an agent does, and counts the received bytes.
 func (a *agent) dial() (*grpc.ClientConn, error) {
 	cert, err := tls.X509KeyPair([]byte(a.cfg.GetIdentity().GetCertPem()), []byte(a.cfg.GetIdentity().GetKeyPem()))
 	if err != nil {
@@ -199,7 +199,7 @@ func (c countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// send sends a message on the stream, if there is one; that it broke is told by Recv.
+// send sends a message on the stream, if there is one. Recv returns the error of a broken stream.
 func (a *agent) send(m *clusterpb.AgentMessage) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -208,7 +208,8 @@ func (a *agent) send(m *clusterpb.AgentMessage) {
 	}
 }
 
-// beat sends heartbeats until ctx ends. Agents do not beat at the same moment.
+// beat sends heartbeats until ctx ends. The first delay is random, so that agents do not send at the same
+// time.
 func (a *agent) beat(ctx context.Context, every time.Duration) {
 	wait := rand.N(every)
 	for {
@@ -222,28 +223,28 @@ func (a *agent) beat(ctx context.Context, every time.Duration) {
 	}
 }
 
-// begin starts the launch's task.
-func (a *agent) begin(ctx context.Context, l *clusterpb.Launch) {
+// launchTask starts the task of a Launch.
+func (a *agent) launchTask(ctx context.Context, l *clusterpb.Launch) {
 	a.mu.Lock()
-	a.launch, a.told = l, nil
+	a.launch, a.messages = l, nil
 	a.mu.Unlock()
-	a.tell(l, &clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Started{Started: &clusterpb.Started{Pid: 2000 + a.cfg.GetIdentity().GetNumber()}}})
-	a.tell(l, &clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Entered{Entered: &clusterpb.Entered{}}})
+	a.report(l, &clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Started{Started: &clusterpb.Started{Pid: 2000 + a.cfg.GetIdentity().GetNumber()}}})
+	a.report(l, &clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Entered{Entered: &clusterpb.Entered{}}})
 	a.tasks.Go(func() { a.task(ctx, l) })
 }
 
-// task ends once tasks are to finish.
+// task reports the task's end when tasks must finish.
 func (a *agent) task(ctx context.Context, l *clusterpb.Launch) {
 	select {
 	case <-ctx.Done():
 		return
 	case <-a.finish:
 	}
-	a.tell(l, &clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Exited{Exited: &clusterpb.Exited{Lines: 1}}})
+	a.report(l, &clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Exited{Exited: &clusterpb.Exited{Lines: 1}}})
 }
 
-// ship holds a Logs stream, as agents do from the first, and sends the one line of the
-// task on it once tasks are to finish. A stream that breaks is opened again.
+// ship holds a Logs stream from the start, as agents do, and sends the task's line when tasks must finish.
+// It opens another stream if one breaks.
 func (a *agent) ship(ctx context.Context, client clusterpb.CoordinatorClient) {
 	for ctx.Err() == nil {
 		logs, err := client.Logs(ctx)
@@ -270,22 +271,22 @@ func (a *agent) sendLine(ctx context.Context, logs grpc.BidiStreamingClient[clus
 	l := a.launch
 	a.mu.Unlock()
 	if l == nil {
-		return nil // the simulation ends before a run
+		return nil // the simulation ended before a run
 	}
 	_ = logs.Send(&clusterpb.LogBatch{
 		Run: l.GetRun(), Task: l.GetTask(), Attempt: l.GetAttempt(), EndOfStream: true,
 		Lines: []*clusterpb.Line{{UnixNano: time.Now().UnixNano(), Text: "the one line of " + l.GetTask()}},
-	}) // Recv tells why it failed
+	}) // Recv returns the error
 	_, err := logs.Recv()
 	return err
 }
 
-// tell sends an event of the launch's task, and again when the agent joins again.
-func (a *agent) tell(l *clusterpb.Launch, e *clusterpb.TaskEvent) {
+// report sends an event of the task, and again after the agent has joined again.
+func (a *agent) report(l *clusterpb.Launch, e *clusterpb.TaskEvent) {
 	e.Run, e.Attempt, e.Task = l.GetRun(), l.GetAttempt(), l.GetTask()
 	m := &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: e}}
 	a.mu.Lock()
-	a.told = append(a.told, m)
+	a.messages = append(a.messages, m)
 	a.mu.Unlock()
 	a.send(m)
 }

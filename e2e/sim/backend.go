@@ -10,19 +10,19 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 )
 
-// engineName is what the driver knows the backend by.
+// engineName is the backend's name.
 const engineName = "sim"
 
-// engineSocket is the key of a request that names where the agents' process listens.
-const engineSocket = "sim-agents"
+// socketKey is the request's engine option with the socket of the agents' process.
+const socketKey = "sim-agents"
 
-// backend is an engine that grants every executor at once. It hands the agents'
-// configurations to the process that simulates them.
+// backend is an engine that grants every executor at once. It sends the agents' configurations to the
+// process that simulates them.
 type backend struct{}
 
 // Allocate implements cluster.Backend.
 func (backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Allocation, error) {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", req.Reserve.GetEngine()[engineSocket])
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", req.Reserve.GetEngine()[socketKey])
 	if err != nil {
 		return nil, fmt.Errorf("call the agents' process: %w", err)
 	}
@@ -39,7 +39,7 @@ func (backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Alloc
 			err = to.Encode(encoded)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("hand an agent its configuration: %w", err)
+			return nil, fmt.Errorf("send an agent's configuration: %w", err)
 		}
 		a.events <- cluster.Granted{Executor: x.ID, Host: "localhost"}
 	}
@@ -48,10 +48,10 @@ func (backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Alloc
 
 // Recover implements cluster.Backend.
 func (backend) Recover(context.Context, cluster.Request, []byte) (cluster.Allocation, error) {
-	return nil, errors.New("a simulated cluster is not taken over")
+	return nil, errors.New("a simulated cluster cannot be recovered")
 }
 
-// allocation is what backend grants.
+// allocation is an allocation of simulated executors.
 type allocation struct{ events chan cluster.Event }
 
 // ID implements cluster.Allocation.
@@ -62,7 +62,7 @@ func (a *allocation) Events() <-chan cluster.Event { return a.events }
 
 // Replace implements cluster.Allocation.
 func (*allocation) Replace(_ context.Context, id cluster.ExecutorID) error {
-	return fmt.Errorf("executor %s is simulated, and not replaced", id)
+	return fmt.Errorf("executor %s is simulated and cannot be replaced", id)
 }
 
 // Saved implements cluster.Allocation.

@@ -1,11 +1,11 @@
-// Command sim measures how a cluster's driver scales. It starts a real driver process,
-// which has the real coordinator, lifecycle, store and gRPC with mTLS, and simulates N
-// agents in its own process, each with a connection and a certificate of its own.
+// Command sim measures how a cluster's driver scales. It starts a real driver process with the real
+// coordinator, lifecycle, store and gRPC with mTLS, and simulates N agents in its own process, each with a
+// separate connection and certificate.
 //
 //	sim [-agents N] [-profile FILE]     prints its figures as one line of JSON
 //
-// The driver's figures are its own process's. Wall times depend on the simulation too,
-// which shares the machine.
+// The driver's figures are those of its process. Wall times depend on the simulation too, which runs on the
+// same machine.
 package main
 
 import (
@@ -27,13 +27,13 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/driver"
 )
 
-// version is the driver's and the agents'.
+// version is the version of driver and agents.
 const version = "sim"
 
-// Variables by which the simulation sets a driver up.
+// Variables that configure the driver process.
 const (
 	profileVar     = "TFCLUSTER_SIM_PROFILE"     // the file for a CPU profile of the driver
-	descriptorsVar = "TFCLUSTER_SIM_DESCRIPTORS" // the limit on its descriptors
+	descriptorsVar = "TFCLUSTER_SIM_DESCRIPTORS" // the limit of its file descriptors
 )
 
 func main() {
@@ -47,8 +47,8 @@ func main() {
 func run() error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if len(os.Args) == 2 && os.Args[1] == "driver" { // as cluster.Launch starts it
-		stop() // the driver takes signals itself
+	if len(os.Args) == 2 && os.Args[1] == "driver" { // client.Launch starts it so
+		stop() // the driver handles signals itself
 		return runDriver(context.Background())
 	}
 	agents := flag.Int("agents", 1000, "how many agents join")
@@ -56,14 +56,14 @@ func run() error {
 	flag.Parse()
 	if *profile != "" {
 		if err := os.Setenv(profileVar, *profile); err != nil {
-			return fmt.Errorf("ask for a profile: %w", err)
+			return fmt.Errorf("enable the profile: %w", err)
 		}
 	}
 	figures, err := measure(ctx, *agents)
-	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(figures)) // also those of a life that was cut short
+	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(figures)) // also if the measurement was interrupted
 }
 
-// runDriver is the driver process, with the simulated engine for a backend.
+// runDriver runs the driver with the simulated engine.
 func runDriver(ctx context.Context) (err error) {
 	if n, err := strconv.ParseUint(os.Getenv(descriptorsVar), 10, 64); err == nil {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: n}); err != nil {
@@ -96,6 +96,6 @@ func startProfile(path string) (stop func(), err error) {
 	}
 	return func() {
 		pprof.StopCPUProfile()
-		_ = f.Close() // what is missing is seen by who reads it
+		_ = f.Close() // readers of the profile notice a truncated file
 	}, nil
 }

@@ -22,28 +22,28 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// figures are what a simulation measured.
+// figures are the results of a simulation.
 type figures struct {
 	Agents       int     `json:"agents"`
-	Certificates float64 `json:"certificates_seconds"` // until every agent has its configuration
-	Joined       float64 `json:"joined_seconds"`       // from the first dial to ready
+	Certificates float64 `json:"certificates_seconds"` // until all agents have their configurations
+	Joined       float64 `json:"joined_seconds"`       // from the first dial until ready
 	JoinedCPU    float64 `json:"joined_cpu_seconds"`   // of the driver
 	ReadyRSS     int64   `json:"ready_rss_bytes"`
-	Entered      float64 `json:"entered_seconds"` // from start to all entered
+	Entered      float64 `json:"entered_seconds"` // from the start until all tasks have entered
 	EnteredCPU   float64 `json:"entered_cpu_seconds"`
-	EnteredBytes int64   `json:"entered_bytes"` // to all agents
-	Ended        float64 `json:"ended_seconds"` // a line of each task, and its end
+	EnteredBytes int64   `json:"entered_bytes"` // sent to all agents
+	Ended        float64 `json:"ended_seconds"` // until the line and the end of each task
 	EndedCPU     float64 `json:"ended_cpu_seconds"`
 	PeakRSS      int64   `json:"peak_rss_bytes"`
 	Lines        int64   `json:"lines"`
-	Rejoined     int64   `json:"rejoined"` // streams that broke, as on a machine that is too busy
+	Rejoined     int64   `json:"rejoined"` // broken streams, as on an overloaded machine
 }
 
-// atOnce is how many agents may be joining at a time: all share this process's share of
-// the machine, and a handshake has its limit in time.
-const atOnce = 128
+// maxJoining is how many agents may be joining at a time: they share this process's CPU time, and a
+// handshake has a time limit.
+const maxJoining = 128
 
-// clusterName is short, as sockets' paths must be.
+// clusterName is short, since paths of sockets must be.
 const clusterName = "s"
 
 // simulation is a driver and its simulated agents.
@@ -54,17 +54,17 @@ type simulation struct {
 	pid    int // of the driver
 
 	configs    []*clusterpb.AgentConfig
-	received   atomic.Int64  // bytes, by all agents
-	rejoined   atomic.Int64  // streams that broke
-	finish     chan struct{} // closed by finishOnce, when tasks are to end
+	received   atomic.Int64  // bytes received by all agents
+	rejoined   atomic.Int64  // broken streams
+	finish     chan struct{} // closed by finishOnce, when tasks must end
 	finishOnce func()
-	dialing    chan struct{} // holds a token for each agent that is joining
+	dialing    chan struct{} // contains a token for each joining agent
 	agents     sync.WaitGroup
-	failed     chan error // of the first agent that fails; cap 1
+	failed     chan error // error of the first agent that fails; capacity 1
 	stop       context.CancelFunc
 }
 
-// measure plays the life of a cluster of n agents.
+// measure simulates the life of a cluster of n agents.
 func measure(ctx context.Context, n int) (f figures, err error) {
 	began := time.Now()
 	s, err := reserve(ctx, n)
@@ -91,7 +91,7 @@ func measure(ctx context.Context, n int) (f figures, err error) {
 	return f, s.playRun(ctx, &f)
 }
 
-// playRun starts a run, has its tasks enter, and then write and end.
+// playRun starts a run, waits until its tasks have entered, and has them write a line and end.
 func (s *simulation) playRun(ctx context.Context, f *figures) error {
 	before, err := usageOf(s.pid)
 	if err != nil {
@@ -120,12 +120,12 @@ func (s *simulation) playRun(ctx context.Context, f *figures) error {
 	return nil
 }
 
-// reserve starts the driver and takes the agents' configurations.
+// reserve starts the driver and reads the agents' configurations.
 func reserve(ctx context.Context, n int) (_ *simulation, err error) {
 	finish := make(chan struct{})
-	s := &simulation{n: n, finish: finish, finishOnce: sync.OnceFunc(func() { close(finish) }), dialing: make(chan struct{}, atOnce), failed: make(chan error, 1), stop: func() {}}
+	s := &simulation{n: n, finish: finish, finishOnce: sync.OnceFunc(func() { close(finish) }), dialing: make(chan struct{}, maxJoining), failed: make(chan error, 1), stop: func() {}}
 	if s.folder, err = os.MkdirTemp("", "sim-"); err != nil {
-		return nil, fmt.Errorf("make the simulation's folder: %w", err)
+		return nil, fmt.Errorf("create the simulation's folder: %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -134,7 +134,7 @@ func reserve(ctx context.Context, n int) (_ *simulation, err error) {
 	}()
 	for name, value := range map[string]string{"TFCLUSTER_HOME": s.folder, "XDG_RUNTIME_DIR": s.folder} {
 		if err := os.Setenv(name, value); err != nil {
-			return nil, fmt.Errorf("keep the simulation to its folder: %w", err)
+			return nil, fmt.Errorf("set the simulation's folder: %w", err)
 		}
 	}
 	ln, err := net.Listen("unix", filepath.Join(s.folder, "agents.sock"))
@@ -148,21 +148,21 @@ func reserve(ctx context.Context, n int) (_ *simulation, err error) {
 	}
 	s.client, err = client.Launch(ctx, program, &clusterpb.ReserveRequest{
 		Name: clusterName, Backend: engineName, Roles: []*clusterpb.Role{{Name: cluster.Worker, Count: int32(n)}}, Dir: filepath.Join(s.folder, "runs"),
-		TimeoutMillis: (10 * time.Minute).Milliseconds(), Engine: map[string]string{engineSocket: ln.Addr().String()},
+		TimeoutMillis: (10 * time.Minute).Milliseconds(), Engine: map[string]string{socketKey: ln.Addr().String()},
 	})
 	if err != nil {
 		return nil, err
 	}
 	st, err := s.client.Status(ctx, &clusterpb.StatusRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("ask the driver for its process: %w", err)
+		return nil, fmt.Errorf("get the driver's process ID: %w", err)
 	}
 	s.pid = int(st.GetDriverPid())
-	return s, s.take(ln)
+	return s, s.readConfigs(ln)
 }
 
-// take reads the configuration of each agent.
-func (s *simulation) take(ln net.Listener) error {
+// readConfigs reads the configuration of each agent.
+func (s *simulation) readConfigs(ln net.Listener) error {
 	conn, err := ln.Accept()
 	if err != nil {
 		return fmt.Errorf("wait for the driver's backend: %w", err)
@@ -172,7 +172,7 @@ func (s *simulation) take(ln net.Listener) error {
 	for range s.n {
 		var encoded json.RawMessage
 		if err := from.Decode(&encoded); err != nil {
-			return fmt.Errorf("take an agent's configuration: %w", err)
+			return fmt.Errorf("read an agent's configuration: %w", err)
 		}
 		c, err := clusterpb.ReadAgentConfig(bytes.NewReader(encoded))
 		if err != nil {
@@ -183,7 +183,7 @@ func (s *simulation) take(ln net.Listener) error {
 	return nil
 }
 
-// join lets agents join; close ends them.
+// join lets agents join. close ends them.
 func (s *simulation) join(ctx context.Context, configs []*clusterpb.AgentConfig) {
 	stop := s.stop
 	ctx, cancel := context.WithCancel(ctx)
@@ -194,14 +194,14 @@ func (s *simulation) join(ctx context.Context, configs []*clusterpb.AgentConfig)
 			if err := a.run(ctx); err != nil && ctx.Err() == nil {
 				select {
 				case s.failed <- err:
-				default: // another's is told
+				default: // the error of another agent is reported
 				}
 			}
 		})
 	}
 }
 
-// ready waits as a cell does until every executor is ready.
+// ready waits until every executor is ready.
 func (s *simulation) ready(ctx context.Context) error {
 	return watch(ctx, s, func(ctx context.Context) (grpc.ServerStreamingClient[clusterpb.ReserveUpdate], error) {
 		return s.client.Reserve(ctx, &clusterpb.ReserveRequest{})
@@ -222,12 +222,12 @@ func (s *simulation) start(ctx context.Context) error {
 	})
 }
 
-// end has every task write a line and end, and follows the run to its end.
+// end lets every task write a line and end, and follows the run to its end.
 func (s *simulation) end(ctx context.Context) (lines int64, err error) {
 	err = watch(ctx, s, func(ctx context.Context) (grpc.ServerStreamingClient[clusterpb.RunUpdate], error) {
 		return s.client.Follow(ctx, &clusterpb.FollowRequest{Show: "all", FromStart: true, Burst: 200, BurstBytes: 256 << 10, LineBytes: 4 << 10})
 	}, func(u *clusterpb.RunUpdate) (bool, error) {
-		s.finishOnce() // it is followed from the first line on
+		s.finishOnce() // the stream is open before the first line is written
 		if u.GetStatus() != nil {
 			lines = u.GetStatus().GetLines()
 		}
@@ -236,8 +236,7 @@ func (s *simulation) end(ctx context.Context) (lines int64, err error) {
 	return lines, err
 }
 
-// watch reads a stream of the driver's up to the update that is the last. It ends with
-// the first agent that fails.
+// watch reads a stream of the driver until last reports the last update. It fails if an agent fails.
 func watch[U any](ctx context.Context, s *simulation, open func(context.Context) (grpc.ServerStreamingClient[U], error), last func(*U) (bool, error)) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -277,7 +276,7 @@ func failure(f *clusterpb.Failure) error {
 	return errors.New(f.GetSummary())
 }
 
-// close ends driver and agents, and removes the folder.
+// close ends the driver and the agents, and removes the folder.
 func (s *simulation) close() error {
 	var err error
 	if s.client != nil {
@@ -292,11 +291,11 @@ func (s *simulation) close() error {
 	return err
 }
 
-// shutdownMost is how long the driver has to end.
-const shutdownMost = 30 * time.Second
+// shutdownLimit is how long the driver may take to end.
+const shutdownLimit = 30 * time.Second
 
 func (s *simulation) shutdown() error {
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownMost)
+	ctx, cancel := context.WithTimeout(context.Background(), shutdownLimit)
 	defer cancel()
 	stream, err := s.client.Shutdown(ctx, &clusterpb.ShutdownRequest{Force: true, Reason: "the simulation is over"})
 	for err == nil {
@@ -305,7 +304,7 @@ func (s *simulation) shutdown() error {
 	if !errors.Is(err, io.EOF) {
 		return fmt.Errorf("shut the driver down: %w", err)
 	}
-	for s.pid != 0 && state.ProcessOf(s.pid).Alive() { // it removes its state behind its last word
+	for s.pid != 0 && state.ProcessOf(s.pid).Alive() { // it removes its state after the last message
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("the driver, process %d, has not ended", s.pid)

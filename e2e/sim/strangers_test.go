@@ -10,8 +10,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestStrangers: connections without a certificate, more than the driver may have
-// descriptors, keep neither clients nor agents from it.
+// TestStrangers: idle connections without a certificate, more than the driver's limit of descriptors, do
+// not prevent clients and agents from connecting.
 func TestStrangers(t *testing.T) {
 	t.Setenv(descriptorsVar, "256")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -33,18 +33,18 @@ func TestStrangers(t *testing.T) {
 		}
 		defer idle.Close()
 	}
-	time.Sleep(500 * time.Millisecond) // the driver has accepted what it accepts
+	time.Sleep(500 * time.Millisecond) // the driver has accepted as many as it will
 	client, err := client.Dial(ctx, clusterName)
 	if err != nil {
-		t.Fatalf("a client is not answered: %v", err)
+		t.Fatalf("a client cannot connect: %v", err)
 	}
 	defer client.Close()
 	s.join(ctx, s.configs[1:])
 	began := time.Now()
 	if err := s.ready(ctx); err != nil {
-		t.Fatalf("an agent does not get in: %v", err)
+		t.Fatalf("an agent cannot join: %v", err)
 	}
-	t.Logf("an agent got in after %s", time.Since(began))
+	t.Logf("an agent joined after %s", time.Since(began))
 	if _, err := client.Status(ctx, &clusterpb.StatusRequest{}); err != nil {
 		t.Errorf("status: %v", err)
 	}

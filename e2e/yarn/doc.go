@@ -1,3 +1,3 @@
-// Package yarn runs the notebooks of YARN on a real Hadoop, as their readers do: the
-// kernel installed, one notebook after the other, each in a kernel of its own.
+// Package yarn runs the notebooks about YARN on a real Hadoop as users do: with the installed kernel, one
+// notebook after the other, each in a new kernel.
 package yarn

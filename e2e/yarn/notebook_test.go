@@ -14,10 +14,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/hadooptest"
 )
 
-// limit bounds one notebook: seven processes import TensorFlow, on a machine that may be busy.
+// limit bounds one notebook: seven processes import TensorFlow, perhaps on a loaded machine.
 const limit = 8 * time.Minute
 
-// reader is somebody with notebooks and an installed kernel.
+// reader simulates a user with the notebooks and an installed kernel.
 type reader struct {
 	t      *testing.T
 	python string
@@ -35,30 +35,30 @@ func newReader(t *testing.T, h *hadooptest.Cluster, python string) *reader {
 	r.env = append(os.Environ(), "HADOOP_CONF_DIR="+h.Conf, "TFCLUSTER_HOME="+filepath.Join(r.prefix, "state"))
 	r.run(r.program(), "install", "--prefix", r.prefix, "--python", python)
 	t.Cleanup(func() {
-		_, _ = r.try(r.program(), "shutdown", "--force", "-c", "overnight") // of a test that failed; else there is none
+		_, _ = r.command(r.program(), "shutdown", "--force", "-c", "overnight") // after a failed test; otherwise there is no such cluster
 	})
 	return r
 }
 
 func (r *reader) program() string { return filepath.Join(r.prefix, "tfcluster") }
 
-func (r *reader) try(words ...string) (string, error) {
-	cmd := exec.Command(words[0], words[1:]...)
+func (r *reader) command(args ...string) (string, error) {
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env, cmd.WaitDelay = r.env, time.Second
-	timer := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() }) // it has ended, else
+	timer := time.AfterFunc(limit, func() { _ = cmd.Process.Kill() }) // it may have ended
 	defer timer.Stop()
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
-func (r *reader) run(words ...string) {
+func (r *reader) run(args ...string) {
 	r.t.Helper()
-	if out, err := r.try(words...); err != nil {
-		r.t.Fatalf("%s: %v\n%s", strings.Join(words, " "), err, out)
+	if out, err := r.command(args...); err != nil {
+		r.t.Fatalf("%s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }
 
-// copyFile puts a file of the repository's notebooks into the reader's folder.
+// copyFile copies a file of the repository's notebooks to the reader's folder.
 func (r *reader) copyFile(name string) {
 	r.t.Helper()
 	b, err := os.ReadFile(filepath.Join("..", "..", "notebooks", name))
@@ -70,22 +70,22 @@ func (r *reader) copyFile(name string) {
 	}
 }
 
-// execute runs a notebook in a new kernel and gives all that it shows. Where
-// TFCLUSTER_NOTEBOOKS names a folder, the executed notebook is put there.
+// execute runs a notebook in a new kernel and returns its output. If TFCLUSTER_NOTEBOOKS names a folder,
+// the executed notebook is stored there.
 func (r *reader) execute(name string) string {
 	r.t.Helper()
 	r.copyFile(name)
-	words := []string{r.python, filepath.Join("..", "..", "notebooks", "run.py"), "--prefix", r.prefix, "--clean"}
+	args := []string{r.python, filepath.Join("..", "..", "notebooks", "run.py"), "--prefix", r.prefix, "--clean"}
 	output := r.t.TempDir()
 	if to := os.Getenv("TFCLUSTER_NOTEBOOKS"); to != "" {
 		output = to
 	}
-	r.run(append(words, "--output", output, filepath.Join(r.folder, name))...)
-	return shown(r.t, filepath.Join(output, name))
+	r.run(append(args, "--output", output, filepath.Join(r.folder, name))...)
+	return outputText(r.t, filepath.Join(output, name))
 }
 
-// shown is the text of a notebook's outputs.
-func shown(t *testing.T, path string) string {
+// outputText returns the text of a notebook's outputs.
+func outputText(t *testing.T, path string) string {
 	t.Helper()
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -109,7 +109,7 @@ func shown(t *testing.T, path string) string {
 		var lines text
 		var line string
 		if json.Unmarshal(m, &lines) != nil {
-			_ = json.Unmarshal(m, &line) // it is none: another kind of output
+			_ = json.Unmarshal(m, &line) // neither: another kind of output
 		}
 		b.WriteString(strings.Join(lines, "") + line + "\n")
 	}
@@ -123,8 +123,8 @@ func shown(t *testing.T, path string) string {
 	return b.String()
 }
 
-// TestOvernight: containers of two sizes, a worker that dies at night, and the morning's
-// kernel that sees it and trains on.
+// TestOvernight: containers of two sizes, a worker that dies at night, and a second kernel that shows it
+// and resumes the training.
 func TestOvernight(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

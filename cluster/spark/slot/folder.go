@@ -17,14 +17,15 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
-// unlockedAge is the age after which a folder without a lock is removed: the process that created it was killed.
+// unlockedAge is the age after which a folder without a lock is removed: the process that created it was
+// killed.
 const unlockedAge = time.Hour
 
 // hostPrefix is the prefix of the names of folders that agents share.
 const hostPrefix = "host-"
 
-// hostFolder returns the folder that agents of a cluster share, identified by identity: the agents of one host
-// with the same resource limits and the same process and network namespaces. If the engine isolates an
+// hostFolder returns the folder that agents of a cluster share, identified by identity: the agents of one
+// host with the same resource limits and the same process and network namespaces. If the engine isolates an
 // executor, killing it ends only the processes in that executor.
 func hostFolder(base, identity string) string {
 	sum := sha256.New()

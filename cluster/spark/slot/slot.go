@@ -121,8 +121,8 @@ func (o *Request) startAgent(ctx context.Context) (pid int, err error) {
 // errFull means that no slot of this executor is free.
 var errFull = errors.New("an agent of the cluster runs in every slot of this executor")
 
-// acquireSlot acquires a slot: a file whose lock the agent inherits. Spark's own cores are free after a stage, so
-// that Spark would start two agents on an executor with room for one.
+// acquireSlot acquires a slot: a file whose lock the agent inherits. Spark's own cores are free after a
+// stage, so that Spark would start two agents on an executor with room for one.
 func acquireSlot(base, identity string, executor, slots int) (*os.File, error) {
 	for i := 0; slots == 0 || i < slots; i++ {
 		name := filepath.Join(base, fmt.Sprintf("slot-%s-%d-%d", identity, executor, i))
@@ -142,8 +142,8 @@ func acquireSlot(base, identity string, executor, slots int) (*os.File, error) {
 	return nil, errFull
 }
 
-// checkDriver dials the driver before anything is started, so that an unreachable driver is reported at once, with
-// both hosts.
+// checkDriver dials the driver before anything is started, so that an unreachable driver is reported at
+// once, with both hosts.
 func (o *Request) checkDriver(ctx context.Context) error {
 	conn, err := (&net.Dialer{Timeout: reachTimeout}).DialContext(ctx, "tcp", o.Coordinator)
 	if err != nil {
@@ -162,8 +162,8 @@ func dialCause(err error) string {
 	return err.Error()
 }
 
-// baseFolder returns this user's folder for agents on this machine. Its path must be short, since it contains unix
-// sockets.
+// baseFolder returns this user's folder for agents on this machine. Its path must be short, since it
+// contains unix sockets.
 func baseFolder() (string, error) {
 	const longest = 50
 	name := "tfcluster-" + strconv.Itoa(os.Getuid())

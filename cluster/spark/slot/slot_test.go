@@ -20,8 +20,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// TestMain is also the agent that the tests start: it writes its configuration and environment to files, and runs
-// until the configuration file is removed.
+// TestMain is also the agent that the tests start: it writes its configuration and environment to files,
+// and runs until the configuration file is removed.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 2 || os.Args[1] != "agent" {
 		os.Exit(m.Run())
@@ -105,7 +105,8 @@ func mainResponse(t *testing.T, o Request) Response {
 	return response
 }
 
-// TestStart: the agent gets its configuration and the slot, and no variables that Spark sets for its own workers.
+// TestStart: the agent gets its configuration and the slot, and no variables that Spark sets for its own
+// workers.
 func TestStart(t *testing.T) {
 	base := filepath.Join(shortTempDir(t), fmt.Sprintf("tfcluster-%d", os.Getuid()))
 	t.Setenv("OMP_NUM_THREADS", "1")
@@ -225,8 +226,8 @@ func TestAcquireSlot(t *testing.T) {
 	}
 }
 
-// TestSweep: folders and slots of killed agents and executors are removed; those that are in use or being created
-// are kept.
+// TestSweep: folders and slots of killed agents and executors are removed; those that are in use or being
+// created are kept.
 func TestSweep(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()

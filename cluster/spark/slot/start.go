@@ -49,9 +49,9 @@ func (o *Request) program() (string, error) {
 	return path, nil
 }
 
-// start starts the agent in a new session, in which it survives this process. Spark reuses its workers and waits for
-// the end of the output of a piped command, so the agent must not be their child and must not inherit their
-// descriptors.
+// start starts the agent in a new session, in which it survives this process. Spark reuses its workers and
+// waits for the end of the output of a piped command, so the agent must not be their child and must not
+// inherit their descriptors.
 func (o *Request) start(program, folder string, owners []*clusterpb.OwnerProcess, slot *os.File) (pid int, err error) {
 	config, err := o.config(folder, owners)
 	if err != nil {

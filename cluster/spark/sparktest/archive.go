@@ -15,7 +15,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 )
 
-// archiveScript runs a session with one executor, whose driver loads the classes of drivers, executors and daemons.
+// archiveScript runs a session with one executor, whose driver loads the classes of drivers, executors and
+// daemons.
 const archiveScript = `
 import sys, time
 from pyspark.sql import SparkSession
@@ -27,9 +28,9 @@ while spark.sparkContext._jsc.sc().getExecutorMemoryStatus().size() < 2 and time
 spark.stop()
 `
 
-// classArchive returns a file with Spark's loaded and verified classes (Java's AppCDS), which halves a JVM's start. It
-// is created once, in the virtual environment with the pyspark. It returns "" if that fails: with another Python, or an
-// old Java.
+// classArchive returns a file with Spark's loaded and verified classes (Java's AppCDS), which halves a
+// JVM's start. It is created once, in the virtual environment with the pyspark. It returns "" if that
+// fails: with another Python, or an old Java.
 func classArchive(t testing.TB, python, java, home string) string {
 	t.Helper()
 	environment := filepath.Dir(filepath.Dir(python))
@@ -80,8 +81,8 @@ func makeArchive(t testing.TB, path, python, home string) error {
 	return os.Rename(aside, path)
 }
 
-// JVMOptions returns options for the JVMs of the tests' sessions, drivers and executors, which shorten their start and
-// reduce their size.
+// JVMOptions returns options for the JVMs of the tests' sessions, drivers and executors, which shorten
+// their start and reduce their size.
 func (c *Cluster) JVMOptions() string {
 	if c.archive == "" {
 		return jvmFlags

@@ -25,8 +25,8 @@ const pollInterval = 20 * time.Millisecond
 // jvmFlags shorten a JVM's start and reduce its size.
 const jvmFlags = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
-// Options describe a cluster. The zero value means two workers of two cores and 4 GiB on the loopback interface, with
-// room for four executors of one core.
+// Options describe a cluster. The zero value means two workers of two cores and 4 GiB on the loopback
+// interface, with room for four executors of one core.
 type Options struct {
 	// Python is the interpreter whose pyspark is used; clustertest.FindPython's if empty.
 	Python string
@@ -39,8 +39,9 @@ type Options struct {
 	Conf map[string]string
 	// Defaults are added to the spark-defaults.conf of sessions that use Environment.
 	Defaults map[string]string
-	// Wrap returns arguments that precede the command of worker i (from 0), for example ip netns exec, and the
-	// address on which the worker then listens. It may be nil. The command must become the worker by exec.
+	// Wrap returns arguments that precede the command of worker i (from 0), for example ip netns exec, and
+	// the address on which the worker then listens. It may be nil. The command must become the worker by
+	// exec.
 	Wrap func(i int) (words []string, host string)
 }
 
@@ -65,9 +66,9 @@ type Cluster struct {
 	daemons []*daemon // the master, then the workers; guarded by mu
 }
 
-// Start starts a master and workers and waits until all have registered. It skips the test if Java or pyspark is
-// missing. They are stopped at the end of the test, which fails if an application or a process is left then. Sessions
-// must be stopped before.
+// Start starts a master and workers and waits until all have registered. It skips the test if Java or
+// pyspark is missing. They are stopped at the end of the test, which fails if an application or a process
+// is left then. Sessions must be stopped before.
 func Start(t testing.TB, opts Options) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, opts: opts.withDefaults(t), marker: "TFCLUSTER_SPARKTEST=" + rand.Text()}
@@ -103,8 +104,8 @@ func (c *Cluster) AddWorker() {
 	c.await("the new worker's registration", func(s State) bool { return len(s.Alive()) > n })
 }
 
-// KillWorker kills the daemon of worker i (from 0, in start order) with SIGKILL and waits for its end. Its executors end
-// soon after.
+// KillWorker kills the daemon of worker i (from 0, in start order) with SIGKILL and waits for its end. Its
+// executors end soon after.
 func (c *Cluster) KillWorker(i int) {
 	c.t.Helper()
 	c.mu.Lock()
@@ -113,8 +114,8 @@ func (c *Cluster) KillWorker(i int) {
 	d.kill()
 }
 
-// Environment returns the environment of a process that starts sessions on the cluster: the test's, without settings of
-// another Spark, and with pyspark's folder as SPARK_HOME.
+// Environment returns the environment of a process that starts sessions on the cluster: the test's, without
+// settings of another Spark, and with pyspark's folder as SPARK_HOME.
 func (c *Cluster) Environment() []string {
 	return append(environ(), "SPARK_HOME="+c.home, "SPARK_LOCAL_IP="+c.opts.Host, "SPARK_LOCAL_DIRS="+filepath.Join(c.dir, "local"),
 		"SPARK_CONF_DIR="+filepath.Join(c.dir, "conf"), "PYSPARK_PYTHON="+c.Python)
@@ -128,8 +129,8 @@ func environ() []string {
 	})
 }
 
-// Work returns the folder that contains a folder for each application, with a folder for each executor that contains
-// its stdout and stderr.
+// Work returns the folder that contains a folder for each application, with a folder for each executor that
+// contains its stdout and stderr.
 func (c *Cluster) Work() string { return filepath.Join(c.dir, "work") }
 
 func (o Options) withDefaults(t testing.TB) Options {
@@ -154,8 +155,8 @@ func findJava(t testing.TB) string {
 	return java
 }
 
-// Home returns the folder of an interpreter's pyspark, which has the layout of a SPARK_HOME. It skips the test if there
-// is none.
+// Home returns the folder of an interpreter's pyspark, which has the layout of a SPARK_HOME. It skips the
+// test if there is none.
 func Home(t testing.TB, python string) string {
 	t.Helper()
 	const find = `import importlib.util as u; s = u.find_spec("pyspark"); print(s.submodule_search_locations[0] if s else "")`
@@ -170,8 +171,8 @@ func Home(t testing.TB, python string) string {
 	return home
 }
 
-// scalaOf returns the Scala version, which a worker needs to start executors and which Spark's own start scripts
-// determine.
+// scalaOf returns the Scala version, which a worker needs to start executors and which Spark's own start
+// scripts determine.
 func scalaOf(t testing.TB, home string) string {
 	t.Helper()
 	jars, err := filepath.Glob(filepath.Join(home, "jars", "spark-core_*.jar"))

@@ -14,8 +14,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// barrier runs a barrier stage of two tasks, prints the application and the tasks' executors, and keeps its session until
-// its stdin is closed.
+// barrier runs a barrier stage of two tasks, prints the application and the tasks' executors, and keeps its
+// session until its stdin is closed.
 const barrier = `
 import os, sys
 from pyspark import BarrierTaskContext, SparkFiles
@@ -37,7 +37,8 @@ sys.stdin.read()
 spark.stop()
 `
 
-// TestBarrier: a barrier stage runs on executors of both workers; one worker is killed and another one is added.
+// TestBarrier: a barrier stage runs on executors of both workers; one worker is killed and another one is
+// added.
 func TestBarrier(t *testing.T) {
 	t.Parallel()
 	hosts := []string{"127.0.0.1", "127.0.0.2", "127.0.0.1"}

@@ -7,8 +7,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clustertest"
 )
 
-// CheckApplications makes a test on a shared cluster fail if applications with that name (spark.app.name) or their
-// executors are left at its end. It must be called before the cleanup that stops them is registered.
+// CheckApplications makes a test on a shared cluster fail if applications with that name (spark.app.name)
+// or their executors are left at its end. It must be called before the cleanup that stops them is
+// registered.
 func (c *Cluster) CheckApplications(t testing.TB, name string) {
 	t.Helper()
 	if c.UI == "" {

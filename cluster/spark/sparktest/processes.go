@@ -63,8 +63,8 @@ func (p process) option(name string) string {
 	return ""
 }
 
-// processes returns the processes with the cluster's marker: its daemons and all processes that they have started, in any
-// session or process group.
+// processes returns the processes with the cluster's marker: its daemons and all processes that they have
+// started, in any session or process group.
 func (c *Cluster) processes() []process {
 	dirs, _ := filepath.Glob("/proc/[0-9]*") // the pattern is well formed
 	var found []process
@@ -120,7 +120,8 @@ func (c *Cluster) stop() {
 			c.t.Errorf("application %s (%s) is left", a.ID, a.Name)
 		}
 	}
-	// One look without any process is enough: workers start processes later that remove the folders of applications.
+	// One look without any process is enough: workers start processes later that remove the folders of
+	// applications.
 	var left []process
 	clustertest.WaitFor(c.t, "the end of the processes on the workers", func() bool {
 		left = c.startedProcesses()

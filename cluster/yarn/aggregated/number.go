@@ -7,8 +7,8 @@ import (
 )
 
 // readNumber reads an integer in Hadoop's variable-length format (Utils.readVLong): a small one is a single
-// byte; otherwise the first byte determines how many follow, and with up to three of them it also contains the
-// highest bits.
+// byte; otherwise the first byte determines how many follow, and with up to three of them it also contains
+// the highest bits.
 func readNumber(r io.ByteReader) (int64, error) {
 	b, err := r.ReadByte()
 	if err != nil {

@@ -224,8 +224,8 @@ func (c *chunks) skip() error {
 	}
 }
 
-// javaString reads a string in Java's format: two bytes of length, and its bytes. It returns io.EOF at the end
-// of the value.
+// javaString reads a string in Java's format: two bytes of length, and its bytes. It returns io.EOF at the
+// end of the value.
 func (c *chunks) javaString() (string, error) {
 	var size [2]byte
 	if _, err := io.ReadFull(c, size[:1]); err != nil {

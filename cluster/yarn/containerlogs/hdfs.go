@@ -69,8 +69,8 @@ func (r *logReader) fromHDFS(ctx context.Context) error {
 	return missing
 }
 
-// otherFolders returns further folders in which an application's logs may be: those of another format, or with
-// another suffix than in this host's configuration.
+// otherFolders returns further folders in which an application's logs may be: those of another format, or
+// with another suffix than in this host's configuration.
 func (r *logReader) otherFolders(ctx context.Context, store *hdfs.FS) []string {
 	known := r.folders()
 	var found []string

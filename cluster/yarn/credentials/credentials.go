@@ -133,8 +133,8 @@ type reader struct {
 	failed bool
 }
 
-// int reads a variable-length integer: a small one is a single byte; otherwise the first byte encodes the sign
-// and the length.
+// int reads a variable-length integer: a small one is a single byte; otherwise the first byte encodes the
+// sign and the length.
 func (r *reader) int() int64 {
 	if len(r.b) == 0 {
 		r.failed = true

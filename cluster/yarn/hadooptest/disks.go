@@ -11,7 +11,8 @@ func (c *Cluster) userCache(i int) string {
 	return filepath.Join(c.dir, fmt.Sprintf("node%d", i), "local", "usercache")
 }
 
-// BreakDisk makes a NodeManager without containers fail to prepare any, as with a broken disk, until MendDisk.
+// BreakDisk makes a NodeManager without containers fail to prepare any, as with a broken disk, until
+// MendDisk.
 func (c *Cluster) BreakDisk(i int) {
 	c.t.Helper()
 	path := c.userCache(i)

@@ -7,8 +7,8 @@
 //	c.NameNode.Kill()
 //	c.NameNode.Start()
 //
-// The first daemon of each class writes an archive of its loaded classes (Java's AppCDS) beside the jars, with
-// which later ones start in half the time.
+// The first daemon of each class writes an archive of its loaded classes (Java's AppCDS) beside the jars,
+// with which later ones start in half the time.
 //
 // Daemons end with the test, even if it is killed. A test fails if a container's process is left.
 package hadooptest

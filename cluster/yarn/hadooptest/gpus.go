@@ -73,8 +73,8 @@ func (c *Cluster) MendGPUs(i int) {
 	}
 }
 
-// gpuSite returns a NodeManager's properties for its GPUs, and the environment of its containers: nvidia-smi's
-// folder, since bash has a different PATH there, and the folder of this cluster's GPU locks.
+// gpuSite returns a NodeManager's properties for its GPUs, and the environment of its containers:
+// nvidia-smi's folder, since bash has a different PATH there, and the folder of this cluster's GPU locks.
 func (c *Cluster) gpuSite(i int) properties {
 	if c.options.GPUs == 0 {
 		return nil

@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Version returns the version of Hadoop that is started: $TFCLUSTER_TEST_HADOOP, or the default of make hadoop.
+// Version returns the version of Hadoop that is started: $TFCLUSTER_TEST_HADOOP, or the default of make
+// hadoop.
 func Version() string {
 	if v := os.Getenv("TFCLUSTER_TEST_HADOOP"); v != "" {
 		return v

@@ -82,8 +82,8 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// startAlone starts the daemons while no other test on this machine starts a Hadoop, since simultaneous starts
-// would all be slow.
+// startAlone starts the daemons while no other test on this machine starts a Hadoop, since simultaneous
+// starts would all be slow.
 func (c *Cluster) startAlone() error {
 	lock, err := os.OpenFile(filepath.Join(c.jars, ".starting"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -169,7 +169,8 @@ func (c *Cluster) start() error {
 	return c.label()
 }
 
-// format creates the NameNode's folder. It is the same for every cluster, so a copy is cached beside the jars.
+// format creates the NameNode's folder. It is the same for every cluster, so a copy is cached beside the
+// jars.
 func (c *Cluster) format() error {
 	name, cached := filepath.Join(c.dir, "name"), filepath.Join(c.jars, "name")
 	if err := os.CopyFS(name, os.DirFS(cached)); err == nil {

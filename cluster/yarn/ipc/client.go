@@ -24,15 +24,15 @@ type Client struct {
 	closed  bool   // guarded by mu
 }
 
-// minTryLimit is how long a server may take to respond before a call is tried again, if retryFor is shorter: a
-// machine that swaps may take a few seconds.
+// minTryLimit is how long a server may take to respond before a call is tried again, if retryFor is
+// shorter: a machine that swaps may take a few seconds.
 const minTryLimit = 15 * time.Second
 
 // ErrUnreachable means that no address of a service answered.
 var ErrUnreachable = errors.New("no answer")
 
-// NewClient returns a client of the service at these addresses (host:port), of which one is active. It retries a
-// call for retryFor, also after a lost response, so calls must be idempotent.
+// NewClient returns a client of the service at these addresses (host:port), of which one is active. It
+// retries a call for retryFor, also after a lost response, so calls must be idempotent.
 func NewClient(addresses []string, retryFor time.Duration, config Config) *Client {
 	return &Client{addresses: addresses, retryFor: retryFor, tryLimit: min(max(retryFor, minTryLimit), callLimit), config: config}
 }
@@ -65,8 +65,8 @@ func (c *Client) Call(ctx context.Context, method string, request, response prot
 	}
 }
 
-// try makes the call once. A server that accepts the call and does not respond, as after a network failure, is
-// tried again with a new connection.
+// try makes the call once. A server that accepts the call and does not respond, as after a network failure,
+// is tried again with a new connection.
 func (c *Client) try(ctx context.Context, method string, request, response proto.Message) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.tryLimit)
 	defer cancel()

@@ -91,8 +91,8 @@ func TestHungServer(t *testing.T) {
 	}
 }
 
-// TestAlwaysHung: a server that always hangs is reported as unreachable in one line, and not as the end of the
-// caller's context.
+// TestAlwaysHung: a server that always hangs is reported as unreachable in one line, and not as the end of
+// the caller's context.
 func TestAlwaysHung(t *testing.T) {
 	t.Parallel()
 	address, _ := serve(t, 1000)

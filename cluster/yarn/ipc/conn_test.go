@@ -75,7 +75,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// TestNobodyThere: a Client's call ends after retryFor, with an error that names the addresses, and after Close.
+// TestNobodyThere: a Client's call ends after retryFor, with an error that names the addresses, and after
+// Close.
 func TestNobodyThere(t *testing.T) {
 	t.Parallel()
 	gone := listen(t, func(net.Conn) {})

@@ -13,8 +13,8 @@ type RemoteError struct {
 	Stack string // the rest: Java's stack trace
 }
 
-// NewRemoteError returns the error for an exception. class has a package; message may begin with the class and
-// end with a stack trace.
+// NewRemoteError returns the error for an exception. class has a package; message may begin with the class
+// and end with a stack trace.
 func NewRemoteError(class, message string) *RemoteError {
 	text, stack, _ := strings.Cut(message, "\n")
 	text = strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(text, class), ":"))

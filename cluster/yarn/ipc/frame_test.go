@@ -47,7 +47,7 @@ func TestReadFrame(t *testing.T) {
 	}
 	e, isRemote := errors.AsType[*RemoteError](a.exception())
 	if !isRemote || e.Error() != "InvalidToken: it has expired" || e.Stack != "\tat java" || !IsException(e, "A", "InvalidToken") {
-		t.Errorf("the refusal is %v", a.exception())
+		t.Errorf("the exception is %v", a.exception())
 	}
 	for i := range ok {
 		if _, err := readFrame(bytes.NewReader(ok[:i])); err == nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/yarn/yarnpb"
 )
 
-// testLocality: requests that prefer a node are allocated there, or elsewhere if nothing can be allocated on the
-// node, and can be withdrawn.
+// testLocality: requests that prefer a node are allocated there, or elsewhere if nothing can be allocated
+// on the node, and can be withdrawn.
 func testLocality(t *testing.T, y *yarn) {
 	m := submit(t, y, nil)
 	m.register()

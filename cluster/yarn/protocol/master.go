@@ -168,9 +168,9 @@ func (b Heartbeat) commands(c yarnpb.AMCommand) bool {
 	return b.AllocateResponse != nil && b.AMCommand != nil && b.GetAMCommand() == c
 }
 
-// Allocate sends a heartbeat with the new requests and releases. The response has the allocated and completed
-// containers. One goroutine must call it at least every few seconds. It returns ErrGone if the application has
-// ended.
+// Allocate sends a heartbeat with the new requests and releases. The response has the allocated and
+// completed containers. One goroutine must call it at least every few seconds. It returns ErrGone if the
+// application has ended.
 func (m *Master) Allocate(ctx context.Context, progress float32) (Heartbeat, error) {
 	var resynced *yarnpb.RegisterApplicationMasterResponse
 	for range 3 { // the ResourceManager may restart again meanwhile
@@ -236,8 +236,8 @@ func (m *Master) allocate(ctx context.Context, progress float32) (Heartbeat, err
 	return b, nil
 }
 
-// markSent records the requests that the ResourceManager has, and withdraws those that were withdrawn while the
-// heartbeat was under way. It is called with mu held.
+// markSent records the requests that the ResourceManager has. If a request was withdrawn while the heartbeat
+// was under way, the next heartbeat withdraws it. It is called with mu held.
 func (m *Master) markSent(requests []*yarnpb.ResourceRequest) {
 	for _, q := range requests {
 		id := q.GetAllocationRequestId()

@@ -145,20 +145,20 @@ func descriptor(t *testing.T, jar, class, file string) *descriptorpb.FileDescrip
 			}
 		}
 	}
-	t.Fatalf("%s holds no descriptor of %s", class, file)
+	t.Fatalf("%s contains no descriptor of %s", class, file)
 	return nil
 }
 
-// constantStrings are the string constants of a class file in the order of its pool,
-// one byte a character.
+// constantStrings returns the string constants of a class file in the order of its constant pool, with one
+// byte for each character.
 func constantStrings(b []byte) ([][]byte, error) {
 	if len(b) < 10 || binary.BigEndian.Uint32(b) != 0xCAFEBABE {
-		return nil, errors.New("no class file")
+		return nil, errors.New("not a class file")
 	}
 	n := int(binary.BigEndian.Uint16(b[8:]))
 	b = b[10:]
 	text, refs := map[int][]byte{}, []int{}
-	// The size of what follows the tag of each kind of constant.
+	// The size of a constant after its tag, by tag.
 	sizes := map[byte]int{3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
 	for i := 1; i < n; i++ {
 		if len(b) < 3 {
@@ -175,7 +175,7 @@ func constantStrings(b []byte) ([][]byte, error) {
 		case 1:
 			text[i] = latin1(b[3 : 1+size])
 		case 5, 6:
-			i++ // these count twice
+			i++ // these occupy two entries
 		case 8:
 			refs = append(refs, int(binary.BigEndian.Uint16(b[1:])))
 		}
@@ -188,8 +188,8 @@ func constantStrings(b []byte) ([][]byte, error) {
 	return found, nil
 }
 
-// latin1 gives the bytes behind Java's encoding of a string whose characters are all
-// below 256: zero and what is above 127 take two bytes.
+// latin1 decodes a string in Java's encoding whose characters are all below 256: zero and the characters
+// above 127 have two bytes.
 func latin1(b []byte) []byte {
 	var out []byte
 	for i := 0; i < len(b); i++ {
