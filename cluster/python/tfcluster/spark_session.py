@@ -353,7 +353,7 @@ class Session:
 
 
 def _log_progress() -> None:
-    """Has Spark log what the making of a session on YARN waits for; its shells log warnings alone. The driver reads it."""
+    """Has Spark log what the making of a session on YARN waits for, for the driver: its shells log warnings alone."""
     from pyspark import SparkContext
 
     SparkContext._ensure_initialized()
