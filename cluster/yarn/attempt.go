@@ -63,7 +63,8 @@ type masterContainer struct {
 // pending is what is to be kept for the next attempt.
 type pending struct {
 	state   []byte          // nil: nothing new
-	given   int             // how many states SaveState was given
+	start   []byte          // nil: nothing new
+	given   int             // how many states and starts there were
 	kept    int             // how many of them are kept, or a newer one is
 	written chan struct{}   // closed when kept grows, and another made
 	address string          // "": nothing new

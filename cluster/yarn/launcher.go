@@ -246,6 +246,7 @@ const applicationsDir = ".tfcluster/applications"
 // Files of that folder.
 const (
 	stateFile   = "state.json" // what the next attempt has to know
+	startFile   = "start.pb"   // how the active run was started
 	addressFile = "address"    // where agents find the present one
 )
 

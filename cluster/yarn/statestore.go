@@ -3,6 +3,8 @@ package yarn
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -15,6 +17,29 @@ func (a *Attempt) SaveState(state []byte) {
 	a.given++
 	a.mu.Unlock()
 	a.rouse()
+}
+
+// SaveStart keeps how the active run was started beside the state.
+func (a *Attempt) SaveStart(start []byte) {
+	a.mu.Lock()
+	a.start = start
+	a.given++
+	a.mu.Unlock()
+	a.rouse()
+}
+
+// LoadStart returns what an earlier attempt kept of the run's start; nil if there was none.
+func (a *Attempt) LoadStart(ctx context.Context) ([]byte, error) {
+	if a.number == 1 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, recallLimit)
+	defer cancel()
+	b, err := a.store.Read(ctx, a.folder()+"/"+startFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
 }
 
 // Flush waits until what SaveState was given before is kept.
@@ -53,10 +78,10 @@ func (a *Attempt) keep() {
 	defer touch.Stop()
 	for {
 		a.mu.Lock()
-		state, address, gone, given := a.state, a.address, a.gone, a.given
-		a.state, a.address = nil, ""
+		state, start, address, gone, given := a.state, a.start, a.address, a.gone, a.given
+		a.state, a.start, a.address = nil, nil, ""
 		a.mu.Unlock()
-		err := a.write(state, address)
+		err := a.write(map[string][]byte{stateFile: state, startFile: start, addressFile: []byte(address)})
 		if err == nil {
 			a.mu.Lock()
 			a.kept = given
@@ -69,6 +94,9 @@ func (a *Attempt) keep() {
 			a.mu.Lock()
 			if a.state == nil {
 				a.state = state
+			}
+			if a.start == nil {
+				a.start = start
 			}
 			if a.address == "" {
 				a.address = address
@@ -90,19 +118,21 @@ func (a *Attempt) keep() {
 	}
 }
 
-func (a *Attempt) write(state []byte, address string) error {
-	if len(state)+len(address) == 0 {
+// write keeps what is new by the names of its files.
+func (a *Attempt) write(files map[string][]byte) error {
+	maps.DeleteFunc(files, func(_ string, content []byte) bool { return len(content) == 0 })
+	if len(files) == 0 {
 		return nil
 	}
 	if err := a.store.MakePrivate(a.ctx, a.folder()); err != nil {
 		return err
 	}
-	for name, content := range map[string][]byte{stateFile: state, addressFile: []byte(address)} {
+	for name, content := range files {
 		a.mu.Lock()
 		gone := a.gone
 		a.mu.Unlock()
-		if len(content) == 0 || gone {
-			continue
+		if gone {
+			return nil
 		}
 		if err := a.store.Write(a.ctx, a.folder()+"/"+name, bytes.NewReader(content)); err != nil {
 			return err

@@ -89,6 +89,10 @@ func released(err error) error {
 		return err
 	}
 	failure := proto.CloneOf(failed.Failure)
+	if failure.GetKind() == "lost" { // no fault of the program's
+		failure.Remedy = "run it again; its files are in " + failed.Run.GetLogDir()
+		return &result.RunFailed{Failure: failure, Run: failed.Run}
+	}
 	failure.Remedy = "mend the program and run it again; its files are in " + failed.Run.GetLogDir()
 	return &result.RunFailed{Failure: failure, Run: failed.Run}
 }
