@@ -36,7 +36,8 @@ type session struct {
 
 // current is the session as it is now.
 type current struct {
-	host    *host // nil while none is connected
+	host    *host  // nil while none is connected
+	over    string // why the notebook's session is; "" while it is not known to be
 	hello   hostEvent
 	session *session      // of our own; nil on the notebook's
 	changed chan struct{} // closed when host changes
@@ -180,9 +181,12 @@ func (a *allocation) await(ctx context.Context, ended <-chan struct{}) error {
 	said := ""
 	for {
 		a.mu.Lock()
-		here, changed := a.host != nil, a.changed
+		here, over, changed := a.host != nil, a.over, a.changed
 		a.mu.Unlock()
-		if here {
+		switch {
+		case over != "":
+			return errors.New(over)
+		case here:
 			return nil
 		}
 		select {

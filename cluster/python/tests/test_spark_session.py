@@ -77,6 +77,9 @@ def test_a_connect_server_that_died_is_noticed(monkeypatch: pytest.MonkeyPatch) 
         assert session.ended() == ""
     finally:
         server.stop(None).wait()
+    deadline = time.monotonic() + 60
+    while session.answers(0.1) and time.monotonic() < deadline:  # the client has yet to hear of it
+        time.sleep(0.01)
     assert session.unusable() == "its Spark Connect server does not answer within 0 s"
     time.sleep(2 * spark_session._LOOK)
     assert session.ended() == ""  # it may come again
