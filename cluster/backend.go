@@ -77,6 +77,9 @@ type Request struct {
 	Program string
 	// StateDir is the cluster's own folder, 0700, kept until shutdown.
 	StateDir string
+	// Waiting is called with what all executors wait for, as long as the engine names none of
+	// them; nil: nobody wants to know.
+	Waiting func(why string)
 }
 
 // ExecutorRequest is one executor: whose task it will be and what it needs.

@@ -44,7 +44,12 @@ type DriverHost interface {
 type StateStore interface {
 	// SaveState keeps it in the place of what was kept before. It does not wait.
 	SaveState(state []byte)
-	// Flush waits until what SaveState was given before is kept.
+	// SaveStart keeps how the active run was started, which may be large, beside the state. It
+	// does not wait.
+	SaveStart(start []byte)
+	// LoadStart returns what an earlier driver gave to SaveStart; nil: nothing.
+	LoadStart(ctx context.Context) ([]byte, error)
+	// Flush waits until what SaveState and SaveStart were given before is kept.
 	Flush(ctx context.Context) error
 }
 

@@ -145,8 +145,9 @@ func (p *fakePython) Call(_ context.Context, fn string, args, reply any) error {
 	case "cwd":
 		*reply.(*string) = "/work/dir"
 	case "spark_session":
-		_, found := p.names[given["name"].(string)]
-		return json.Unmarshal(fmt.Appendf(nil, `{"found":%t,"host":"127.0.0.1"}`, found), reply)
+		is, found := p.names[given["name"].(string)]
+		_, unusable, _ := strings.Cut(is, ": ")
+		return json.Unmarshal(fmt.Appendf(nil, `{"found":%t,"host":"127.0.0.1","unusable":%q}`, found, unusable), reply)
 	case "environ":
 		found := reply.(*map[string]*string)
 		for _, n := range given["names"].([]string) {

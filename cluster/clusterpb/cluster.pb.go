@@ -6276,6 +6276,7 @@ type RunStatus struct {
 	Results         map[string]*TaskResult `protobuf:"bytes,25,rep,name=results,proto3" json:"results,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // by task, once the run is over: of those that ended well
 	ClusterId       string                 `protobuf:"bytes,26,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`                                                      // identity of the cluster that the run is of; "" in a record of an earlier version
 	Waiting         string                 `protobuf:"bytes,31,opt,name=waiting,proto3" json:"waiting,omitempty"`                                                                           // what a run that starts or restarts waits for
+	Continues       int32                  `protobuf:"varint,32,opt,name=continues,proto3" json:"continues,omitempty"`                                                                      // the run that a driver's death cut off and that goes on as this one; 0: none
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -6497,6 +6498,13 @@ func (x *RunStatus) GetWaiting() string {
 		return x.Waiting
 	}
 	return ""
+}
+
+func (x *RunStatus) GetContinues() int32 {
+	if x != nil {
+		return x.Continues
+	}
+	return 0
 }
 
 type Series struct {
@@ -8962,7 +8970,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04head\x18\x01 \x03(\v2\x12.tfcluster.v1.LineR\x04head\x12\x18\n" +
 	"\askipped\x18\x02 \x01(\x03R\askipped\x12&\n" +
 	"\x04tail\x18\x03 \x03(\v2\x12.tfcluster.v1.LineR\x04tail\x12\x16\n" +
-	"\x06before\x18\x04 \x01(\x03R\x06before\"\xf9\a\n" +
+	"\x06before\x18\x04 \x01(\x03R\x06before\"\x97\b\n" +
 	"\tRunStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -8996,7 +9004,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\aresults\x18\x19 \x03(\v2$.tfcluster.v1.RunStatus.ResultsEntryR\aresults\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x1a \x01(\tR\tclusterId\x12\x18\n" +
-	"\awaiting\x18\x1f \x01(\tR\awaiting\x1aT\n" +
+	"\awaiting\x18\x1f \x01(\tR\awaiting\x12\x1c\n" +
+	"\tcontinues\x18  \x01(\x05R\tcontinues\x1aT\n" +
 	"\fResultsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
 	"\x05value\x18\x02 \x01(\v2\x18.tfcluster.v1.TaskResultR\x05value:\x028\x01\"^\n" +

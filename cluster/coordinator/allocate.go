@@ -90,6 +90,13 @@ func (c *Coordinator) recovered() {
 func (c *Coordinator) ask(ctx context.Context, execs []cluster.ExecutorRequest) (cluster.Allocation, error) {
 	req := cluster.Request{
 		Cluster: c.cfg.Name, Identity: c.cfg.Authority.ID(), Executors: execs, Reserve: c.cfg.Request, AgentConfig: c.agentConfig(execs), Program: c.cfg.Program, StateDir: c.cfg.StateDir,
+		Waiting: func(why string) {
+			c.post(func() {
+				for _, e := range execs {
+					c.handle(lifecycle.Pending{Exec: e.ID, Why: why})
+				}
+			})
+		},
 	}
 	if err := c.packEnvironment(ctx); err != nil {
 		return nil, err

@@ -2,8 +2,9 @@ package coordinator
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -19,7 +20,8 @@ import (
 const followedMost = 10 * time.Second
 
 // runItself begins the run that the cluster was made for once all is reserved, and gives
-// the cluster back when it is over. An earlier driver of the cluster may have begun it.
+// the cluster back when it is over. An earlier driver of the cluster may have begun it. A run that
+// was cut off and that a client began goes on as another; the cluster is not given back behind it.
 func (c *Coordinator) runItself(ctx context.Context, req *clusterpb.StartRequest) {
 	changed, leave := c.subs.watch()
 	defer leave()
@@ -39,6 +41,8 @@ func (c *Coordinator) runItself(ctx context.Context, req *clusterpb.StartRequest
 		switch {
 		case err != nil:
 			return
+		case rec != nil && c.cfg.Begin == nil:
+			return
 		case over:
 			c.giveBack(ctx, st)
 			return
@@ -56,21 +60,25 @@ func (c *Coordinator) runItself(ctx context.Context, req *clusterpb.StartRequest
 // yetToBegin is whether the cluster is to begin its run by itself, and is about to: what
 // its directory holds are others' runs, or one that goes on as another. Loop only.
 func (c *Coordinator) yetToBegin() bool {
-	return c.cfg.Begin != nil && c.lc.State() <= lifecycle.Ready && c.runs.begun() == nil
+	return c.runs.autoStart != nil && c.lc.State() <= lifecycle.Ready && c.runs.begun() == nil
 }
 
-// beginItself begins the run, unless a client was first, or ends the cluster where that
-// cannot be, and returns false. before is the one that an earlier driver's death cut off,
-// whose checkpoints it takes up if there are any.
+// beginItself begins the run, unless a client was first. It returns false where that cannot be,
+// and ends a cluster that was made for that run. before is the one that an earlier driver's death
+// cut off, whose checkpoints it takes up if there are any.
 func (c *Coordinator) beginItself(ctx context.Context, req *clusterpb.StartRequest, before int32) bool {
-	err := errors.New("nothing to go on from")
+	var fresh error // why it does not go on from a checkpoint
+	var err error
 	if before > 0 {
-		further := proto.CloneOf(req)
-		further.Options.Resume = strconv.Itoa(int(before))
-		_, err = c.begin(ctx, further)
+		if req, err = c.further(ctx, req, before); err != nil {
+			return false
+		}
+		resumed := proto.CloneOf(req)
+		resumed.Options.Resume = strconv.Itoa(int(before))
+		_, fresh = c.beginAs(ctx, resumed, before)
 	}
-	if err != nil && ctx.Err() == nil {
-		_, err = c.begin(ctx, req)
+	if (before == 0 || fresh != nil) && ctx.Err() == nil {
+		_, err = c.beginAs(ctx, req, before)
 	}
 	others := false
 	told := c.call(ctx, func() {
@@ -78,16 +86,36 @@ func (c *Coordinator) beginItself(ctx context.Context, req *clusterpb.StartReque
 		if others = status.Code(err) == codes.FailedPrecondition && (c.runs.begun() != nil || c.runs.planning); others {
 			return
 		}
-		if err != nil {
+		switch {
+		case err != nil && c.cfg.Begin == nil:
+			c.runs.autoStart = nil // nobody awaits it any more
+			c.note(fmt.Sprintf("run %d was cut off by the driver's death and could not be begun again: %s", before, status.Convert(err).Message()), true)
+			return
+		case err != nil:
 			c.runs.unbegun = status.Convert(err).Message()
 			c.log.Error("begin the run", "err", err)
 			c.handle(lifecycle.ShutdownRequested{Reason: c.runs.unbegun})
 			return
+		case fresh != nil:
+			c.note(fmt.Sprintf("run %d begins from the start: %s", c.runs.lastRun, strings.TrimPrefix(status.Convert(fresh).Message(), fmt.Sprintf("--resume=%d: ", before))), true)
+		case before > 0:
+			c.note(fmt.Sprintf("run %d was cut off by the driver's death; run %d goes on from its last checkpoint", before, c.runs.lastRun), true)
 		}
-		c.clients.detached = true // no client's end is its end
+		c.clients.detached = c.cfg.Begin != nil || c.cfg.Recovered.Detached // no client's end is its end
 		c.saveState()
 	})
 	return (err == nil || others) && told == nil
+}
+
+// further returns the start of the run as which one that was cut off goes on, with the restarts that
+// are left: the driver's death was one.
+func (c *Coordinator) further(ctx context.Context, req *clusterpb.StartRequest, before int32) (*clusterpb.StartRequest, error) {
+	further := proto.CloneOf(req)
+	return further, c.call(ctx, func() {
+		if rec := c.runs.find(before); rec != nil {
+			further.Options.MaxRestarts = max(0, c.runs.restartsLeft(rec)-1)
+		}
+	})
 }
 
 // giveBack releases the cluster once what the run left has come, and whoever follows it
@@ -107,7 +135,7 @@ func (c *Coordinator) giveBack(ctx context.Context, st *clusterpb.RunStatus) {
 // awaitOwn waits until the run is there that the cluster was made for, if there is one
 // that no client begins: one that was cut off is followed by another.
 func (c *Coordinator) awaitOwn(ctx context.Context) error {
-	if c.cfg.Begin == nil {
+	if c.runs.autoStart == nil {
 		return nil
 	}
 	changed, leave := c.subs.watch()

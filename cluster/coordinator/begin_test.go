@@ -3,10 +3,13 @@ package coordinator
 import (
 	"errors"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
@@ -111,3 +114,97 @@ type sentUntil[T any] struct {
 }
 
 func (s *sentUntil[T]) Send(u *T) error { return s.until(u) }
+
+// TestRunGoesOn: a run that was cut off by its driver's death, and that a client began with
+// --max-restarts, goes on as another while restarts are left, which the death counts among. Who
+// follows it hears of that one. The cluster stays behind it.
+func TestRunGoesOn(t *testing.T) {
+	t.Parallel()
+	start := &clusterpb.StartRequest{Options: &clusterpb.RunOptions{MaxRestarts: 3}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+	for name, tt := range map[string]struct {
+		startRun   int32
+		record     *clusterpb.RunStatus
+		checkpoint bool
+		want       int32 // the run that is followed
+		left       int32
+		note       string
+	}{
+		"from the start":      {1, &clusterpb.RunStatus{State: "running", MaxRestarts: 3, Restarts: 1, StartedUnix: 1}, false, 2, 1, "run 2 begins from the start: run 1 has left no checkpoint"},
+		"from its checkpoint": {1, &clusterpb.RunStatus{State: "running", MaxRestarts: 3, StartedUnix: 1}, true, 2, 2, "run 1 was cut off by the driver's death; run 2 goes on from its last checkpoint"},
+		"not recorded":        {1, nil, false, 2, 2, "run 2 begins from the start: run 1 has left no checkpoint"},
+		"no restart is left":  {1, &clusterpb.RunStatus{State: "running", MaxRestarts: 3, Restarts: 3, StartedUnix: 1}, false, 1, 0, ""},
+		"had ended":           {1, &clusterpb.RunStatus{State: "failed", MaxRestarts: 3, StartedUnix: 1, EndedUnix: 2}, false, 1, 0, ""},
+		"of an earlier run":   {7, &clusterpb.RunStatus{State: "running", StartedUnix: 1}, false, 1, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := coordinate(t, false, func(cfg *Config) {
+				cfg.Recovered = Recovered{Saved: []byte("null"), Start: start, StartRun: tt.startRun}
+				cfg.LastRun = 1
+				dir := rundir.Dir(cfg.Dir, 1)
+				err := os.MkdirAll(filepath.Join(dir, "checkpoints"), 0o700)
+				if tt.record != nil && err == nil {
+					tt.record.Id, tt.record.ClusterId = 1, cfg.Authority.ID()
+					err = results.WriteRun(dir, tt.record)
+				}
+				if tt.checkpoint && err == nil {
+					err = os.WriteFile(filepath.Join(dir, "checkpoints", "w.keras"), []byte("w"), 0o600)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			})
+			enough := errors.New("enough")
+			heard, notes := make(chan *clusterpb.RunStatus, 1), ""
+			stream := &sentUntil[clusterpb.RunUpdate]{sent[clusterpb.RunUpdate]{ctx: within(t)}, func(u *clusterpb.RunUpdate) error {
+				for _, n := range u.GetNotes() {
+					if strings.HasPrefix(n.GetText(), "run ") { // not of the executors
+						notes += n.GetText()
+					}
+				}
+				if u.GetStatus() == nil || tt.note != "" && notes == "" {
+					return nil
+				}
+				heard <- u.GetStatus()
+				return enough
+			}}
+			ended := make(chan error, 1)
+			go func() {
+				ended <- c.Control().(*control).Follow(&clusterpb.FollowRequest{Run: 1, Show: "all", Burst: 1}, stream)
+			}()
+			c.engine.answer <- nil
+			c.up("0", 0)
+			c.up("1", 0)
+			if err := <-ended; !errors.Is(err, enough) {
+				t.Fatal(err)
+			}
+			if st := <-heard; st.GetId() != tt.want || st.GetId() == 2 && (st.GetMaxRestarts() != tt.left || st.GetContinues() != 1) || notes != tt.note {
+				t.Errorf("it hears of %v, and %q", st, notes)
+			}
+			c.do(func() {
+				if c.lc.State() != lifecycle.Ready {
+					t.Error("the cluster is given back")
+				}
+			})
+		})
+	}
+}
+
+// TestStartIsKept: what a later driver needs to restart a run is kept where the run may be restarted,
+// and each restart is recorded at once.
+func TestStartIsKept(t *testing.T) {
+	t.Parallel()
+	kept := make(chan int32, 8)
+	c := coordinate(t, true, func(cfg *Config) {
+		cfg.Hooks.SaveStart = func(run int32, req *clusterpb.StartRequest) { kept <- run*100 + req.GetOptions().GetMaxRestarts() }
+	})
+	c.running()
+	if got := <-kept; got != 101 {
+		t.Errorf("kept is %d", got)
+	}
+	c.do(func() { c.handle(lifecycle.EngineLost{Exec: "1", Attempt: 0, Cause: "preempted"}) })
+	st, err := results.ReadRun(c.cfg.Dir, 1)
+	if err != nil || st.GetRestarts() != 1 || st.GetMaxRestarts() != 1 || !results.Interrupted(st) {
+		t.Errorf("recorded is %v: %v", st, err)
+	}
+}

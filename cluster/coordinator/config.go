@@ -61,6 +61,11 @@ type Recovered struct {
 	Saved []byte
 	// Allocation is what the engine called it; "" if nothing.
 	Allocation string
+	// Start is what SaveStart was given last, of the run StartRun; nil: nothing.
+	Start    *clusterpb.StartRequest
+	StartRun int32
+	// Detached: the active run was to go on without clients.
+	Detached bool
 	// Address is where agents dialed it; "" where they need not be told of another.
 	Address string
 }
@@ -87,6 +92,9 @@ type Timing struct {
 type Hooks struct {
 	// SaveState is called when what a later driver must know has changed.
 	SaveState func(allocation string, saved []byte, lastRun int32, detached bool) error
+	// SaveStart is called with the start of a run that is to go on where this driver dies; nil: no
+	// driver takes over by itself.
+	SaveStart func(run int32, req *clusterpb.StartRequest)
 	// Kept waits until what SaveState was given is where a later driver finds it; nil: it is
 	// when SaveState returns.
 	Kept func(context.Context) error

@@ -93,8 +93,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		}
 		c.loadRecord(run)
 	}
-	if c.cfg.Begin != nil {
-		c.work.Go(func() { c.runItself(working, c.cfg.Begin) })
+	if start := c.runs.autoStart; c.cfg.Begin != nil || start != nil && c.runs.begun() == nil {
+		c.work.Go(func() { c.runItself(working, start) })
 	}
 	defer c.stopTimers()
 	c.perform(c.lc.Open())

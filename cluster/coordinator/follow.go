@@ -105,7 +105,7 @@ func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreami
 	var leave func()
 	var before int64
 	err := c.call(ctx, func() {
-		if rec = c.runs.find(req.GetRun()); rec == nil {
+		if rec = c.runs.latest(c.runs.find(req.GetRun())); rec == nil {
 			return
 		}
 		f.run = rec.status.GetId()

@@ -46,9 +46,22 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 			c.runGone(c.runs.find(c.lc.Run().Spec.ID))
 		case lifecycle.RunChanged:
 			c.openBarriers()
+			c.keepRestarts()
 		}
 	}
 	c.subs.wake()
+}
+
+// keepRestarts records a restart at once, so that a later driver counts it. Loop only.
+func (c *Coordinator) keepRestarts() {
+	lr := c.lc.Run()
+	if lr == nil {
+		return
+	}
+	if rec := c.runs.find(lr.Spec.ID); rec != nil && int32(lr.Restarts) != rec.status.GetRestarts() && rec.over.IsZero() {
+		c.lastStatus(rec)
+		c.keepRecord(rec)
+	}
 }
 
 func (c *Coordinator) timer(name string, after time.Duration) {

@@ -13,7 +13,7 @@ import (
 type runs struct {
 	cluster   string // its identity
 	roles     []*clusterpb.Role
-	autoStart *clusterpb.StartRequest // of the run that the cluster was made for, where no client begins it
+	autoStart *clusterpb.StartRequest // of the run that no client begins: the cluster was made for it, or it was cut off
 	others    int32                   // the last run that was another cluster's, as far as numbers tell
 	records   []*record               // oldest first
 	lastRun   int32
@@ -32,6 +32,9 @@ func newRuns(cfg *Config) runs {
 	r := runs{roles: cfg.Request.GetRoles(), autoStart: cfg.Begin, others: cfg.Earlier, lastRun: cfg.LastRun, blobs: map[string][]byte{}, barriers: map[string]*barrier{}}
 	if cfg.Authority != nil {
 		r.cluster = cfg.Authority.ID()
+	}
+	if cfg.Begin == nil && cfg.Recovered.StartRun == cfg.LastRun {
+		r.autoStart = cfg.Recovered.Start.WithOptions() // else a later run was not to go on
 	}
 	if cfg.Recovered.Saved == nil {
 		r.others = max(cfg.Earlier, cfg.LastRun)
@@ -140,10 +143,30 @@ func (c *Coordinator) loadRecord(run int32) {
 	c.runs.records = append(c.runs.records, &record{status: st, gone: true, over: c.since, loaded: true})
 }
 
-// beginsAgain is whether a run that the last driver's death cut off goes on as another.
+// beginsAgain returns whether a run that the last driver's death cut off goes on as another.
 // Loop only.
 func (r *runs) beginsAgain(rec *record) bool {
-	return r.autoStart.GetOptions().GetMaxRestarts() > 0 && rec.loaded && results.Interrupted(rec.status)
+	return r.autoStart != nil && rec.loaded && results.Interrupted(rec.status) && r.restartsLeft(rec) > 0
+}
+
+// restartsLeft returns how often a run that was cut off may still be restarted: by a driver too.
+// Loop only.
+func (r *runs) restartsLeft(rec *record) int32 {
+	if rec.status.GetStartedUnix() == 0 { // its driver died before it was recorded
+		return r.autoStart.GetOptions().GetMaxRestarts()
+	}
+	return rec.status.GetMaxRestarts() - rec.status.GetRestarts()
+}
+
+// latest returns the run as which a run that was cut off goes on; the run itself where it was not,
+// or does not go on. Loop only.
+func (r *runs) latest(rec *record) *record {
+	for _, other := range r.records { // oldest first
+		if rec != nil && other.status.GetContinues() == rec.status.GetId() {
+			rec = other
+		}
+	}
+	return rec
 }
 
 // begun is the run that the cluster was made for; nil while that is still to begin, or to

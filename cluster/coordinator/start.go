@@ -105,6 +105,11 @@ func (c *control) endActive(ctx context.Context) error {
 // checkpoints of older runs may be many and large: they are looked for and copied outside
 // the loop.
 func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*record, error) {
+	return c.beginAs(ctx, req, 0)
+}
+
+// beginAs is begin; the run goes on in the place of another, unless that is 0.
+func (c *Coordinator) beginAs(ctx context.Context, req *clusterpb.StartRequest, continues int32) (*record, error) {
 	if req.GetOptions().GetResume() != "" {
 		c.awaitFiles(ctx, 0) // checkpoints of the run before may be on their way
 	}
@@ -135,6 +140,7 @@ func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*
 			problem = status.Error(codes.FailedPrecondition, "the cluster is being released")
 			return
 		}
+		plan.status.Continues = continues
 		rec = c.carryOut(plan)
 	})
 	if err != nil {
@@ -285,7 +291,13 @@ func (c *Coordinator) carryOut(p *runPlan) *record {
 	rec.shown.told, rec.shown.from = c.notes.said(), c.notes.said()
 	c.runs.records = append(c.runs.records, rec)
 	c.clients.detached = false
+	if all := applications(c.reserved.alloc); len(all) > 0 {
+		rec.status.Allocation = all[len(all)-1].ID
+	}
 	c.keepRecord(rec)
+	if c.cfg.Hooks.SaveStart != nil && p.req.GetOptions().GetMaxRestarts() > 0 && c.cfg.Begin == nil {
+		c.cfg.Hooks.SaveStart(c.runs.lastRun, p.req)
+	}
 	c.saveState()
 	c.handle(lifecycle.StartRequested{Spec: lifecycle.RunSpec{ID: c.runs.lastRun, Options: p.req.GetOptions()}})
 	return rec

@@ -137,6 +137,7 @@ type given struct {
 	req    *clusterpb.ReserveRequest
 	engine cluster.Engine
 	old    *state.State            // of the driver that it takes over from; nil: there was none
+	cutOff keptStart               // of a run that the last driver of a hosted cluster began
 	begin  *clusterpb.StartRequest // the run that it is made for, which nobody else begins; nil: clients begin runs
 }
 
@@ -280,7 +281,10 @@ func (d *driver) serve(ctx context.Context) error {
 	}
 	if d.hosting != nil {
 		cfg.Artifacts = coordinator.Artifacts{Source: d.hosting.OpenArtifact, Environment: d.environment}
-		cfg.Begin, cfg.Timing.SaveEvery, cfg.Hooks.Kept = d.begin, hostedSaves, d.hosting.Flush
+		cfg.Begin, cfg.Timing.SaveEvery, cfg.Hooks.Kept, cfg.Hooks.SaveStart = d.begin, hostedSaves, d.hosting.Flush, d.keepStart
+		if d.old != nil {
+			cfg.Recovered.Start, cfg.Recovered.StartRun, cfg.Recovered.Detached = d.cutOff.Start, d.cutOff.Run, d.old.Detached
+		}
 	} else {
 		cfg.Hooks.Record = d.record(d.lastRun)
 	}

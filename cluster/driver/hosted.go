@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -47,6 +49,11 @@ func Hosted(ctx context.Context, opt Options, host cluster.DriverHost, input, sa
 		return err
 	}
 	defer d.claim.Close()
+	if d.old != nil {
+		if err := d.loadStart(ctx); err != nil {
+			d.log.Warn("a run that the last driver's death cut off cannot go on", "err", err)
+		}
+	}
 	if err := d.listenHosted(); err != nil {
 		return errors.Join(err, d.forget())
 	}
@@ -86,6 +93,37 @@ func (d *driver) keep(s state.State) error {
 		return fmt.Errorf("encode state: %w", err)
 	}
 	d.hosting.SaveState(b)
+	return nil
+}
+
+// keptStart is how a run was started that is to go on where its driver dies.
+type keptStart struct {
+	Run   int32
+	Start *clusterpb.StartRequest
+}
+
+// keepStart gives the engine the start of the active run. It may hold secrets of the person's; the
+// engine keeps it where others do not read.
+func (d *driver) keepStart(run int32, req *clusterpb.StartRequest) {
+	start, err := proto.Marshal(req)
+	if err != nil {
+		d.log.Error("encode the run's start", "err", err)
+		return
+	}
+	d.hosting.SaveStart(append(binary.LittleEndian.AppendUint32(nil, uint32(run)), start...))
+}
+
+// loadStart reads what the last driver gave to keepStart.
+func (d *driver) loadStart(ctx context.Context) error {
+	b, err := d.hosting.LoadStart(ctx)
+	if err != nil || len(b) < 4 {
+		return err
+	}
+	start := &clusterpb.StartRequest{}
+	if err := proto.Unmarshal(b[4:], start); err != nil {
+		return fmt.Errorf("read the run's start: %w", err)
+	}
+	d.cutOff = keptStart{Run: int32(binary.LittleEndian.Uint32(b)), Start: start}
 	return nil
 }
 

@@ -318,7 +318,7 @@ func TestFileChangesDuringTransfer(t *testing.T) {
 	e := b.executor("0")
 	e.write("checkpoints/w", strings.Repeat("a", 4<<20))
 	e.round(false)
-	e.seen["run-001/checkpoints/w"] = seenVersion{e.seen["run-001/checkpoints/w"].stamp, time.Now().Add(-time.Hour)}
+	e.seen["run-001/checkpoints/w"] = seenVersion{e.seen["run-001/checkpoints/w"].stamp, time.Now().Add(-time.Hour), time.Now()}
 	var once sync.Once
 	err := e.Sync(e.ctx, false, func() { once.Do(func() { e.write("checkpoints/w", strings.Repeat("b", 5<<20)) }) })
 	if !errors.Is(err, errChanged) {

@@ -2,12 +2,15 @@ package runfiles
 
 import (
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
 	"syscall"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
 )
 
 // stamp identifies a version of a file.
@@ -27,12 +30,21 @@ func stampOf(info fs.FileInfo) stamp {
 // seenVersion is a version of a file and the time it was first seen.
 type seenVersion struct {
 	stamp
-	since time.Time
+	since  time.Time
+	unsent time.Time // since when the file has had versions of which none was sent
 }
 
 // settled is how long a file must be unchanged before it is sent, unless a state file lists it
 // as complete.
 const settled = 500 * time.Millisecond
+
+// A file that changes all the time is sent after maxUnsent, as a copy that was taken when it had not
+// changed for lull.
+const (
+	maxUnsent   = 10 * time.Second
+	lull        = 100 * time.Millisecond
+	maxLullWait = 2 * time.Second // how long to wait for a lull
+)
 
 // scan finds the files that are not append-only, and since when each is unchanged. complete is
 // false if a part could not be read: then no file counts as removed.
@@ -53,9 +65,13 @@ func (s *Sender) scan(now time.Time) (found map[string]seenVersion, complete boo
 		if err != nil {
 			return nil // removed meanwhile
 		}
-		version := seenVersion{stampOf(info), now}
-		if before, ok := s.seen[name]; ok && before.stamp == version.stamp {
+		version := seenVersion{stampOf(info), now, now}
+		before, ok := s.seen[name]
+		if ok && before.stamp == version.stamp {
 			version.since = before.since
+		}
+		if ok && s.sent[name] != before.stamp {
+			version.unsent = before.unsent
 		}
 		found[name] = version
 		return nil
@@ -63,17 +79,21 @@ func (s *Sender) scan(now time.Time) (found map[string]seenVersion, complete boo
 	return found, complete
 }
 
-// due returns the files to send now, in the order in which they are renamed: files that are
-// unchanged for a while, and files of checkpoints in a state file, which TensorFlow writes
-// last. With end, all files.
-func (s *Sender) due(found map[string]seenVersion, now time.Time, end bool) []string {
+// due returns the files to send now, in the order in which they are renamed: files that are unchanged for a
+// while, and files of checkpoints in a state file, which TensorFlow writes last. With end, all files. Of
+// the files in copied, which change all the time, a copy is to be sent.
+func (s *Sender) due(found map[string]seenVersion, now time.Time, end bool) (names []string, copied map[string]bool) {
 	ready := map[string]bool{}
+	copied = map[string]bool{}
 	for name, version := range found {
 		if s.sent[name] == version.stamp {
 			continue
 		}
-		if end || now.Sub(version.since) >= settled {
+		switch {
+		case end || now.Sub(version.since) >= settled:
 			ready[name] = true
+		case now.Sub(version.unsent) >= maxUnsent:
+			ready[name], copied[name] = true, true
 		}
 		if !NamesOthers(name) {
 			continue
@@ -90,12 +110,11 @@ func (s *Sender) due(found map[string]seenVersion, now time.Time, end bool) []st
 			}
 		}
 	}
-	names := make([]string, 0, len(ready))
 	for name := range ready {
 		names = append(names, name)
 	}
 	slices.SortFunc(names, ByRank)
-	return names
+	return names, copied
 }
 
 // removed returns the files sent or fetched before that no longer exist, files that refer to
@@ -136,4 +155,62 @@ func (s *Sender) open(name string) (*os.File, stamp, error) {
 		return nil, stamp{}, err
 	}
 	return f, stampOf(info), nil
+}
+
+// copyOf copies a file that changes all the time into a file without a name, and says which version
+// it is. It fails with errChanged where the file does not rest for long enough.
+func (s *Sender) copyOf(name string) (*os.File, stamp, error) {
+	for end := time.Now().Add(maxLullWait); time.Now().Before(end); {
+		before, err := s.stat(name)
+		if err != nil {
+			return nil, stamp{}, err
+		}
+		time.Sleep(lull)
+		f, version, err := s.open(name)
+		if err != nil {
+			return nil, stamp{}, err
+		}
+		if version != before {
+			f.Close()
+			continue
+		}
+		aside, err := s.duplicate(f, version.size)
+		f.Close()
+		if err != nil {
+			return nil, stamp{}, err
+		}
+		if after, err := s.stat(name); err == nil && after == version {
+			return aside, version, nil
+		}
+		aside.Close()
+	}
+	return nil, stamp{}, errChanged
+}
+
+// duplicate copies what is open into a file without a name on the same disk.
+func (s *Sender) duplicate(f *os.File, size int64) (*os.File, error) {
+	aside, err := os.OpenFile(s.root.Name(), unix.O_TMPFILE|os.O_RDWR, 0o600)
+	if err != nil {
+		if aside, err = os.CreateTemp("", "tfcluster-"); err != nil { // a file system without such files
+			return nil, err
+		}
+		_ = os.Remove(aside.Name()) // it is only read by who has it open
+	}
+	if _, err = io.CopyN(aside, f, size); err == nil {
+		_, err = aside.Seek(0, io.SeekStart)
+	}
+	if err != nil {
+		aside.Close()
+		return nil, errors.Join(errChanged, err)
+	}
+	return aside, nil
+}
+
+// stat says which version of a file is there.
+func (s *Sender) stat(name string) (stamp, error) {
+	info, err := s.root.Lstat(name)
+	if err != nil {
+		return stamp{}, err
+	}
+	return stampOf(info), nil
 }

@@ -52,7 +52,7 @@ func (s *Sender) Sync(ctx context.Context, end bool, progress func()) error {
 	defer s.mu.Unlock()
 	now := time.Now()
 	found, complete := s.scan(now)
-	due := s.due(found, now, end)
+	due, copied := s.due(found, now, end)
 	var removed []string
 	if complete {
 		removed = s.removed(found)
@@ -61,7 +61,7 @@ func (s *Sender) Sync(ctx context.Context, end bool, progress func()) error {
 	if len(due) == 0 && len(removed) == 0 {
 		return nil
 	}
-	sent, err := s.put(ctx, due, removed, end, progress)
+	sent, err := s.put(ctx, due, copied, removed, end, progress)
 	if err != nil {
 		return err
 	}
@@ -80,8 +80,9 @@ func (s *Sender) Left() []string {
 	return slices.Clone(s.left)
 }
 
-// put sends files and removals in one call, which succeeds or fails as a whole.
-func (s *Sender) put(root context.Context, due, removed []string, end bool, progress func()) (map[string]stamp, error) {
+// put sends files and removals in one call, which succeeds or fails as a whole. Of each file in copied it
+// sends a copy, if one can be taken.
+func (s *Sender) put(root context.Context, due []string, copied map[string]bool, removed []string, end bool, progress func()) (map[string]stamp, error) {
 	ctx, cancel := context.WithCancelCause(root)
 	defer cancel(nil)
 	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("no data was sent for %v", silence)) })
@@ -96,7 +97,17 @@ func (s *Sender) put(root context.Context, due, removed []string, end bool, prog
 	}
 	sent := map[string]stamp{}
 	for _, name := range due {
-		version, err := s.send(stream, name, moved)
+		open := s.open
+		if copied[name] {
+			open = s.copyOf
+		}
+		f, version, err := open(name)
+		if copied[name] && errors.Is(err, errChanged) {
+			continue // the next round tries again
+		}
+		if err == nil {
+			err = errors.Join(s.send(stream, name, f, version, moved), f.Close())
+		}
 		if errors.Is(err, os.ErrNotExist) && !end {
 			return nil, fmt.Errorf("send %s: %w", name, errChanged)
 		}
@@ -106,7 +117,7 @@ func (s *Sender) put(root context.Context, due, removed []string, end bool, prog
 		sent[name] = version
 	}
 	for name, version := range sent {
-		if info, err := s.root.Lstat(name); !end && (err != nil || stampOf(info) != version) {
+		if now, err := s.stat(name); !end && !copied[name] && (err != nil || now != version) {
 			return nil, fmt.Errorf("send %s: %w", name, errChanged) // the other files may not match it any more
 		}
 	}
@@ -135,39 +146,34 @@ func streamError(ctx context.Context, stream grpc.ClientStream, err error) error
 }
 
 // send sends one file, from the offset that the driver already has.
-func (s *Sender) send(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clusterpb.PutReply], name string, moved func()) (stamp, error) {
-	f, version, err := s.open(name)
-	if err != nil {
-		return stamp{}, err
-	}
-	defer f.Close()
+func (s *Sender) send(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clusterpb.PutReply], name string, f *os.File, version stamp, moved func()) error {
 	head := &clusterpb.FileHead{Path: name, Size: version.size, ModifiedUnixNano: version.modified}
 	if err := stream.Send(&clusterpb.PutRequest{Message: &clusterpb.PutRequest_File{File: head}}); err != nil {
-		return stamp{}, err
+		return err
 	}
 	reply, err := stream.Recv()
 	if err != nil || reply.GetUnwanted() {
-		return version, err
+		return err
 	}
 	sum := sha256.New()
 	if n, err := io.CopyN(sum, f, reply.GetHave()); err != nil {
-		return stamp{}, fmt.Errorf("%w: %d of %d bytes", errChanged, n, version.size)
+		return fmt.Errorf("%w: %d of %d bytes", errChanged, n, version.size)
 	}
 	buffer := make([]byte, chunk)
 	for left := version.size - reply.GetHave(); left > 0; {
 		n, err := io.ReadFull(f, buffer[:min(left, chunk)])
 		if err != nil {
-			return stamp{}, fmt.Errorf("%w: %w", errChanged, err)
+			return fmt.Errorf("%w: %w", errChanged, err)
 		}
 		sum.Write(buffer[:n])
 		if err := stream.Send(&clusterpb.PutRequest{Message: &clusterpb.PutRequest_Data{Data: buffer[:n]}}); err != nil {
-			return stamp{}, err
+			return err
 		}
 		left -= int64(n)
 		moved()
 	}
 	digest := hex.EncodeToString(sum.Sum(nil))
-	return version, stream.Send(&clusterpb.PutRequest{Message: &clusterpb.PutRequest_Sha256{Sha256: digest}})
+	return stream.Send(&clusterpb.PutRequest{Message: &clusterpb.PutRequest_Sha256{Sha256: digest}})
 }
 
 // fetched records that a file is the same at the driver, so that it is not sent back.

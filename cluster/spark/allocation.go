@@ -124,6 +124,11 @@ func (a *allocation) hear(h *host, e hostEvent) {
 		}
 	case "ended":
 		if borrowed(a.req.Reserve) {
+			a.mu.Lock()
+			a.over = e.Why
+			close(a.changed)
+			a.changed = make(chan struct{})
+			a.mu.Unlock()
 			a.tell(cluster.Terminated{Cause: e.Why})
 			return
 		}

@@ -50,3 +50,16 @@ func TestStrangeSession(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestSessionEndsFirst: a session of the notebook's that ends before its first word is not waited for.
+func TestSessionEndsFirst(t *testing.T) {
+	t.Parallel()
+	a := &allocation{
+		req:    cluster.Request{Reserve: &clusterpb.ReserveRequest{Engine: map[string]string{engineSession: "spark"}}},
+		events: make(chan cluster.Event, 4), stop: make(chan struct{}), current: current{changed: make(chan struct{})},
+	}
+	a.hear(nil, hostEvent{Event: "ended", Why: "the SparkSession was stopped"})
+	if err := a.open(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "did not call: the SparkSession was stopped") {
+		t.Errorf("the reservation ends with %v", err)
+	}
+}

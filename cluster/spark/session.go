@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -38,7 +37,8 @@ type session struct {
 
 // current is the session as it is now.
 type current struct {
-	host    *host // nil while none is connected
+	host    *host  // nil while none is connected
+	over    string // why the notebook's session is; "" while it is not known to be
 	hello   hostEvent
 	session *session      // of our own; nil on the notebook's
 	changed chan struct{} // closed when host changes
@@ -180,15 +180,25 @@ func (a *allocation) reopen(ctx context.Context) (kept bool, err error) {
 
 // await waits for a host's first word.
 func (a *allocation) await(ctx context.Context, ended <-chan struct{}) error {
+	look := time.NewTicker(progressEvery)
+	defer look.Stop()
+	said := ""
 	for {
 		a.mu.Lock()
-		here, changed := a.host != nil, a.changed
+		here, over, changed := a.host != nil, a.over, a.changed
 		a.mu.Unlock()
-		if here {
+		switch {
+		case over != "":
+			return errors.New(over)
+		case here:
 			return nil
 		}
 		select {
 		case <-changed:
+		case <-look.C:
+			if ended != nil { // a session of our own
+				said = a.showProgress(said)
+			}
 		case <-ended:
 			return errors.New(a.lastWords())
 		case <-ctx.Done():
@@ -241,21 +251,7 @@ func (a *allocation) gone() string {
 }
 
 // lastWords is the line of the session's log that tells the cause.
-func (a *allocation) lastWords() string {
-	f, err := os.Open(a.logPath())
-	if err != nil {
-		return noWords
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size() > maxLog {
-		_, _ = f.Seek(-maxLog, io.SeekEnd) // at worst the first words are read for the last
-	}
-	text, err := io.ReadAll(io.LimitReader(f, maxLog))
-	if err != nil {
-		return noWords
-	}
-	return cause(string(text))
-}
+func (a *allocation) lastWords() string { return cause(a.logTail()) }
 
 // cause finds in a log the line that says why: Python's exception or Java's, else
 // the last one.

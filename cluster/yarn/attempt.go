@@ -63,7 +63,8 @@ type masterContainer struct {
 // unsaved is the state that is to be written to HDFS for the next attempt.
 type unsaved struct {
 	state   []byte          // nil if the newest is written
-	saves   int             // number of calls of SaveState
+	start   []byte          // the start request of the active run; nil if the newest is written
+	saves   int             // number of calls of SaveState and SaveStart
 	stored  int             // number of the newest call whose state is on HDFS
 	written chan struct{}   // closed and replaced when stored grows
 	address string          // "" if it is written

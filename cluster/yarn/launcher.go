@@ -286,6 +286,7 @@ const applicationsDir = ".tfcluster/applications"
 // Files in an application's folder.
 const (
 	stateFile   = "state.json" // the driver's state for the next attempt
+	startFile   = "start.pb"   // the start request of the active run
 	addressFile = "address"    // the driver's address, which agents read
 )
 

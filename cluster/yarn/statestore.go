@@ -3,6 +3,8 @@ package yarn
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io/fs"
 	"maps"
 	"slices"
 	"time"
@@ -17,7 +19,30 @@ func (a *Attempt) SaveState(state []byte) {
 	a.wakeStore()
 }
 
-// Flush waits until the state of the last SaveState is on HDFS.
+// SaveStart stores the start request of the active run beside the state; nil removes it.
+func (a *Attempt) SaveStart(start []byte) {
+	a.mu.Lock()
+	a.start = start
+	a.saves++
+	a.mu.Unlock()
+	a.wakeStore()
+}
+
+// LoadStart returns the start request that an earlier attempt stored, or nil if there is none.
+func (a *Attempt) LoadStart(ctx context.Context) ([]byte, error) {
+	if a.number == 1 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, recoverLimit)
+	defer cancel()
+	b, err := a.store.Read(ctx, a.folder()+"/"+startFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
+}
+
+// Flush waits until the state of the last SaveState or SaveStart is on HDFS.
 func (a *Attempt) Flush(ctx context.Context) error {
 	a.mu.Lock()
 	saves := a.saves
@@ -54,10 +79,10 @@ func (a *Attempt) storeLoop() {
 	defer touch.Stop()
 	for {
 		a.mu.Lock()
-		state, address, gone, saves := a.state, a.address, a.gone, a.saves
-		a.state, a.address = nil, ""
+		state, start, address, gone, saves := a.state, a.start, a.address, a.gone, a.saves
+		a.state, a.start, a.address = nil, nil, ""
 		a.mu.Unlock()
-		err := a.write(state, address)
+		err := a.write(map[string][]byte{stateFile: state, startFile: start, addressFile: []byte(address)})
 		if err == nil {
 			a.mu.Lock()
 			a.stored = saves
@@ -70,6 +95,9 @@ func (a *Attempt) storeLoop() {
 			a.mu.Lock()
 			if a.state == nil {
 				a.state = state
+			}
+			if a.start == nil {
+				a.start = start
 			}
 			if a.address == "" {
 				a.address = address
@@ -91,19 +119,21 @@ func (a *Attempt) storeLoop() {
 	}
 }
 
-func (a *Attempt) write(state []byte, address string) error {
-	if len(state)+len(address) == 0 {
+// write keeps what is new by the names of its files.
+func (a *Attempt) write(files map[string][]byte) error {
+	maps.DeleteFunc(files, func(_ string, content []byte) bool { return len(content) == 0 })
+	if len(files) == 0 {
 		return nil
 	}
 	if err := a.store.MakePrivate(a.ctx, a.folder()); err != nil {
 		return err
 	}
-	for name, content := range map[string][]byte{stateFile: state, addressFile: []byte(address)} {
+	for name, content := range files {
 		a.mu.Lock()
 		gone := a.gone
 		a.mu.Unlock()
-		if len(content) == 0 || gone {
-			continue
+		if gone {
+			return nil
 		}
 		if err := a.store.Write(a.ctx, a.folder()+"/"+name, bytes.NewReader(content)); err != nil {
 			return err

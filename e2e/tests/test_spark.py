@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pathlib
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from conftest import ROOT, Notebook, wait_for
+from conftest import ROOT, Notebook, processes, wait_for
 from test_notebooks import accuracy, folder, outputs  # noqa: F401  a fixture
 
 CHEAP = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -69,7 +70,15 @@ def test_the_notebooks_own_session(notebook: Notebook) -> None:
     assert notebook.ok("spark.range(7).count()").result == "7"
     cell = notebook.fails("%tfcluster reserve --backend spark --workers 3 --timeout 30")
     assert "Spark has 2 slots of 3" in cell.error and "local[N]" in cell.error, cell.all
-    notebook.ok("spark.stop()")
+    notebook.ok("%tfcluster reserve --backend spark --workers 2 --no-zygote --name one\nspark.stop()")
+    over = "cluster one is over since "
+    wait_for("the cluster's end", lambda: over in notebook.run("%tfcluster status").error, 30)
+    cell = notebook.fails("%tfcluster start main_fun")
+    assert over in cell.error and "the SparkSession was stopped; %tfcluster reserve makes another" in cell.error, (
+        cell.all
+    )
+    cell = notebook.fails("%tfcluster reserve --backend spark --workers 2")
+    assert "the notebook's SparkSession spark cannot be used: the SparkSession was stopped; make it again" in cell.error
 
 
 def test_a_session_of_the_clusters_own(notebook: Notebook) -> None:
@@ -131,8 +140,22 @@ def connect(env: dict[str, str], tmp_path: pathlib.Path) -> Iterator[str]:
         wait_for("Spark Connect's server", listens)
         yield f"sc://127.0.0.1:{port}"
     finally:
-        os.killpg(server.pid, signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
         server.wait(30)
+
+
+def test_a_connect_server_that_dies(notebook: Notebook, connect: str, env: dict[str, str]) -> None:
+    """The cluster on it ends with it, and nothing is reserved on it again."""
+    notebook.ok(f"from pyspark.sql import SparkSession\nspark = SparkSession.builder.remote({connect!r}).getOrCreate()")
+    notebook.ok("%tfcluster reserve --backend spark --workers 1 --no-zygote --name one")
+    server = next(pid for pid, words in processes(env["TFCLUSTER_TEST"]).items() if "SparkConnectServer" in words)
+    os.killpg(os.getpgid(server), signal.SIGKILL)
+    over = "cluster one is over since "
+    wait_for("the cluster's end", lambda: over in notebook.run("%tfcluster status").error)
+    assert "the Spark Connect server has not answered for" in notebook.fails("%tfcluster status").error
+    cell = notebook.fails("%tfcluster reserve --backend spark --workers 1")
+    assert "cannot be used: its Spark Connect server does not answer within 5 s" in cell.error, cell.all
 
 
 def test_the_notebooks_on_spark_connect(

@@ -116,7 +116,7 @@ func (c Connection) explain(say func(string) string, maker string) error {
 		l.Text = fmt.Sprintf("the driver of %s ended, and %s starts it again", name, strings.ToUpper(c.Info.Backend))
 		l.Remedy = "repeat the command"
 	case Dead:
-		l.Text, l.Remedy = "the driver of "+name+" died", say("attach "+c.Cluster)+" starts another one"
+		l.Text, l.Remedy = "the driver of "+name+" died", say("attach "+c.Cluster)+" or "+say("reset -c "+c.Cluster)+" starts another one"
 	case Silent:
 		l.Text = fmt.Sprintf("the driver of %s, process %d, does not answer", name, c.Info.PID)
 		l.Remedy = fmt.Sprintf("%s ends it and starts another one, %s releases the cluster", say("reset -c "+c.Cluster), say("shutdown --force -c "+c.Cluster))

@@ -34,7 +34,7 @@ func TestFate(t *testing.T) {
 	older := &state.ClusterRecord{Name: "c", Since: since.Add(-time.Hour), Until: since.Add(-time.Minute)}
 	const (
 		isOver   = "cluster c is over since 2026-01-02 03:04:05: the SparkSession was stopped; %tfcluster reserve makes another, %tfcluster logs -c c shows its lines"
-		isDead   = "the driver of cluster c died; %tfcluster attach c starts another one"
+		isDead   = "the driver of cluster c died; %tfcluster attach c or %tfcluster reset -c c starts another one"
 		isSilent = "the driver of cluster c, process 7, does not answer; %tfcluster reset -c c ends it and starts another one, %tfcluster shutdown --force -c c releases the cluster"
 		again    = "the driver of cluster c ended, and YARN starts it again; repeat the command"
 	)

@@ -89,7 +89,11 @@ func released(err error) error {
 		return err
 	}
 	failure := proto.CloneOf(failed.Failure)
-	failure.Remedy = "fix the program and run it again; the failed run's files are in " + failed.Run.GetDir()
+	if failure.GetKind() == "lost" { // the program is not at fault
+		failure.Remedy = "run it again; its files are in " + failed.Run.GetLogDir()
+		return &result.RunFailed{Failure: failure, Run: failed.Run}
+	}
+	failure.Remedy = "fix the program and run it again; the failed run's files are in " + failed.Run.GetLogDir()
 	return &result.RunFailed{Failure: failure, Run: failed.Run}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/magics/bridge"
 	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
@@ -41,8 +42,9 @@ func (inv *invocation) sparkSession(ctx context.Context, req *clusterpb.ReserveR
 		name = defaultSession
 	}
 	var found struct {
-		Found bool   `json:"found"`
-		Host  string `json:"host"`
+		Found    bool   `json:"found"`
+		Host     string `json:"host"`
+		Unusable string `json:"unusable"` // why; "" if it is not
 	}
 	err := bridge.Ask(ctx, inv.py, sessionTimeout, "spark_session", map[string]any{"name": name, "asked": asked != ""}, &found)
 	switch {
@@ -52,6 +54,10 @@ func (inv *invocation) sparkSession(ctx context.Context, req *clusterpb.ReserveR
 		return fmt.Errorf("look at the notebook's SparkSession %s: %w", name, err)
 	case !found.Found:
 		return nil
+	case found.Unusable != "":
+		return &result.ClusterError{
+			Text: "the notebook's SparkSession " + name + " cannot be used: " + found.Unusable, Remedy: "make it again, then " + inv.session.Say("reserve"), Code: 69,
+		}
 	}
 	if err := inv.suitsSession(req); err != nil {
 		return err

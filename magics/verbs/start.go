@@ -172,7 +172,11 @@ func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *cluste
 				return nil, &result.ClusterError{Text: "the driver ended the start without a word"}
 			}
 			if u.Err != nil {
-				return nil, m.Explain(u.Err)
+				err := m.Explain(u.Err)
+				if run != nil && (inv.oneRun || inv.Has("wait")) && session.FateOf(err) == session.Restarting {
+					return run, nil // who waits for it hears of what becomes of it
+				}
+				return nil, err
 			}
 			for _, n := range u.Msg.GetNotes() {
 				inv.out.Stderr(render.NoteText(n) + "\n")

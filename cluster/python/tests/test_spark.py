@@ -271,6 +271,25 @@ def test_cancel_right_behind_its_launch(short: pathlib.Path, monkeypatch: pytest
     assert session.groups == []
 
 
+def test_a_session_that_ends_before_its_first_word(short: pathlib.Path) -> None:
+    """The driver hears why, and does not wait for a session that was stopped while it was lent."""
+
+    class Stopped(Slots):
+        def ended(self) -> str:
+            return "the SparkSession was stopped"
+
+        def describe(self) -> dict[str, object]:
+            raise AttributeError("'NoneType' object has no attribute 'sc'")
+
+    host = spark_host.Host(Stopped(), str(short / "host.sock"), patience=60)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        host._serve(ours)
+        said = json.loads(theirs.makefile("rb").readline())
+    assert said == {"event": "ended", "why": "the SparkSession was stopped"}
+    assert not host.lends(host._session.spark)
+
+
 def test_a_session_is_lent_once(short: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that takes over finds the host that looks for it; another session takes its place."""
     begun: list[spark_host.Host] = []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import pathlib
+import time
 import types
 
 import pytest
@@ -42,3 +44,54 @@ def test_a_server_without_a_token_is_never_started(version: str) -> None:
     session = spark_session.Session(types.SimpleNamespace(version=version, sparkContext=None))  # touching it would fail
     with pytest.raises(RuntimeError, match=f"Spark {version} lets anybody in"):
         session.share()
+
+
+class Connect:
+    """A session of Spark Connect's, as far as its server is looked at."""
+
+    is_stopped = False
+
+    def __init__(self, address: str) -> None:
+        import grpc
+
+        self._client = types.SimpleNamespace(_channel=grpc.insecure_channel(address))
+
+
+Connect.__module__ = "pyspark.sql.connect.session"
+
+
+def test_a_connect_server_that_died_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked whether it is there before a cluster is reserved, and while one is held; a short silence is none."""
+    import grpc
+
+    monkeypatch.setattr(spark_session, "_LOOK", 0.1)
+    monkeypatch.setattr(spark_session, "_FIRST", 0.5)
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    session = spark_session.Session(Connect(f"127.0.0.1:{port}"))
+    try:
+        assert session.connect
+        assert session.unusable() == ""
+        time.sleep(2 * spark_session._LOOK)
+        assert session.ended() == ""
+    finally:
+        server.stop(None).wait()
+    deadline = time.monotonic() + 60
+    while session.answers(0.1) and time.monotonic() < deadline:  # the client has yet to hear of it
+        time.sleep(0.01)
+    assert session.unusable() == "its Spark Connect server does not answer within 0 s"
+    time.sleep(2 * spark_session._LOOK)
+    assert session.ended() == ""  # it may come again
+    monkeypatch.setattr(spark_session, "_AWAY", 0.05)
+    time.sleep(2 * spark_session._LOOK)
+    assert session.ended().startswith("the Spark Connect server has not answered for")
+    assert session.ended().startswith("the Spark Connect server has not answered for")  # asked again at once
+    session.spark.is_stopped = True
+    assert session.ended() == "the Spark Connect session was stopped"
+
+
+def test_a_session_that_was_stopped_is_not_used() -> None:
+    """A classic session whose spark.stop() was called."""
+    session = spark_session.Session(types.SimpleNamespace(sparkContext=types.SimpleNamespace(_jsc=None)))
+    assert session.unusable() == "the SparkSession was stopped"

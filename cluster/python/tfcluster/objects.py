@@ -135,12 +135,15 @@ class Objects:
             if asked:
                 raise UsageError(f"--session: {name} is not a SparkSession but {_a(spark)}")
             return {"found": False}
-        host = ""
-        with contextlib.suppress(Exception):
-            from tfcluster import spark_session
+        from tfcluster import spark_session
 
-            host = str(spark_session.setting(spark, "spark.driver.host", "") or "")
-        return {"found": True, "host": host}
+        unusable, host = "", ""
+        with contextlib.suppress(Exception):
+            unusable = spark_session.Session(spark).unusable()
+        if not unusable:
+            with contextlib.suppress(Exception):
+                host = str(spark_session.setting(spark, "spark.driver.host", "") or "")
+        return {"found": True, "host": host, "unusable": unusable}
 
     def do_spark_lend(self, name: str, socket: str) -> bool:
         """Serves a cluster's driver on the notebook's SparkSession."""

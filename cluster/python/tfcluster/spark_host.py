@@ -100,7 +100,13 @@ class Host:
         with self._lock:
             self._driver = driver
         try:
-            driver.say({"event": "hello", "key": self._key, **self._session.describe()})
+            try:
+                told = self._session.describe()
+            except Exception as e:  # it is stopped meanwhile
+                driver.say({"event": "ended", "why": self._session.ended() or self._session.words(e)})
+                self._over.set()
+                return
+            driver.say({"event": "hello", "key": self._key, **told})
             with conn.makefile("rb") as lines:
                 for line in lines:
                     call = json.loads(line)

@@ -16,6 +16,11 @@ from typing import Any
 
 from tfcluster import spark_task
 
+_LOOK = 2.0  # seconds between two looks at Spark Connect's server, and what each may take
+_AWAY = 30.0  # seconds without an answer from which on that server is gone: networks break for less
+_FIRST = 5.0  # seconds that it may take to answer before anything is reserved
+# Who logs how a session on YARN comes about: the application's state, and a ResourceManager that does not answer.
+_PROGRESS = ("org.apache.spark.deploy.yarn.Client", "org.apache.hadoop.ipc.Client")
 # What bounds the executors of a session, by the kind of its master.
 _MORE = {
     "spark": "spark.cores.max",
@@ -38,6 +43,8 @@ class Session:
         self._counted = (0.0, 0, "")  # when, slots, who: of Spark Connect; guarded by _count
         self._count = threading.Lock()
         self._shared = ""
+        self._gone = ""  # why Spark Connect's server is taken for gone
+        self._looked = self._answered = time.monotonic()  # at Spark Connect's server: when, and when it last answered
         if not self.connect:
             self._sc = spark.sparkContext
 
@@ -54,6 +61,9 @@ class Session:
                 f.writelines(f"{key} {value}\n" for key, value in _defaults().items() if key not in conf)
                 f.writelines(f"{key} {_escape(value)}\n" for key, value in conf.items())
             os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(path)} pyspark-shell"
+            if conf.get("spark.master", "").startswith("yarn"):
+                with contextlib.suppress(Exception):
+                    _log_progress()
             return cls(SparkSession.builder.getOrCreate())
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -90,13 +100,47 @@ class Session:
     def ended(self) -> str:
         """Why the session is over; "" while it lives."""
         if self.connect:
-            return "the Spark Connect session was stopped" if getattr(self.spark, "is_stopped", False) else ""
+            if getattr(self.spark, "is_stopped", False):
+                return "the Spark Connect session was stopped"
+            now = time.monotonic()
+            if self._gone or now - self._looked < _LOOK:
+                return self._gone
+            if self.answers(_LOOK):
+                self._answered = now
+            self._looked = time.monotonic()
+            silent = self._looked - self._answered
+            if silent > _AWAY:
+                self._gone = f"the Spark Connect server has not answered for {silent:.0f} s"
+            return self._gone
         if self._sc._jsc is None:
             return "the SparkSession was stopped"
         try:
             return "the Spark application was ended" if self._sc._jsc.sc().isStopped() else ""
         except Exception:
             return "Spark's JVM ended"
+
+    def answers(self, seconds: float) -> bool:
+        """Whether the connection to Spark Connect's server stands, or can be made in this time."""
+        channel = getattr(getattr(self.spark, "_client", None), "_channel", None)
+        if channel is None:
+            return True  # a client of another kind: its calls fail where it does not
+        import grpc
+
+        ready = grpc.channel_ready_future(channel)
+        try:
+            ready.result(timeout=seconds)
+        except grpc.FutureTimeoutError:
+            return False
+        finally:
+            ready.cancel()
+        return True
+
+    def unusable(self) -> str:
+        """Why a cluster cannot be reserved on the session; "" where it can."""
+        why = self.ended()
+        if not why and self.connect and not self.answers(_FIRST):
+            return f"its Spark Connect server does not answer within {_FIRST:.0f} s"
+        return why
 
     def conf(self, key: str, default: str) -> str:
         """A setting, as far as the session tells it."""
@@ -306,6 +350,16 @@ class Session:
             if found:
                 return str(found[-1]).strip()
         return text.strip().splitlines()[0]
+
+
+def _log_progress() -> None:
+    """Has Spark log what the making of a session on YARN waits for, for the driver: its shells log warnings alone."""
+    from pyspark import SparkContext
+
+    SparkContext._ensure_initialized()
+    log4j = SparkContext._jvm.org.apache.logging.log4j
+    for name in _PROGRESS:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.INFO)
 
 
 def is_connect(spark: Any) -> bool:
