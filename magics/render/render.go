@@ -15,6 +15,11 @@ import (
 // Bundle is something shown: HTML and the plain text that says the same.
 type Bundle struct{ Text, HTML string }
 
+// Faint is the bundle with a line of small importance below it.
+func (b Bundle) Faint(line string) Bundle {
+	return Bundle{b.Text + line + "\n", b.HTML + `<div style="opacity:.65">` + Escape(line) + "</div>"}
+}
+
 // MIME is the bundle as a front end takes it.
 func (b Bundle) MIME() map[string]any {
 	data := map[string]any{"text/plain": b.Text}

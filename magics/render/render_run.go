@@ -280,8 +280,7 @@ func Summary(st *clusterpb.RunStatus) Bundle {
 		lines = append(lines, "results: "+st.GetDir())
 	}
 	for _, l := range lines {
-		b.Text += l + "\n"
-		b.HTML += `<div style="opacity:.65">` + Escape(l) + "</div>"
+		b = b.Faint(l)
 	}
 	return b
 }
@@ -328,9 +327,7 @@ func HistoryView(h *clusterpb.HistoryReply) Bundle {
 		b = Bundle{Text: "no runs yet\n", HTML: "<div>no runs yet</div>"}
 	}
 	if n := h.GetEarlier(); n > 0 {
-		line := fmt.Sprintf("%s of earlier clusters in the same directory: history --all", Plural(int64(n), "run"))
-		b.Text += line + "\n"
-		b.HTML += `<div style="opacity:.65">` + Escape(line) + "</div>"
+		b = b.Faint(fmt.Sprintf("%s of earlier clusters in the same directory: history --all", Plural(int64(n), "run")))
 	}
 	for _, l := range h.GetLeases() {
 		if !in[l.GetId()] {
