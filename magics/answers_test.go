@@ -40,6 +40,30 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestReleasedBoard: a cell that shows TensorBoard shows the curves once the cluster is released.
+func TestReleasedBoard(t *testing.T) {
+	t.Parallel()
+	d := newFakeDrivers(t)
+	d.prep = func(f *fakeCluster) {
+		f.run = &clusterpb.RunStatus{Id: 1, State: "finished", Series: []*clusterpb.Series{{Name: "loss", Steps: []int64{1, 2}, Values: []float64{2, 1}}}}
+	}
+	s := newTestSession(t, d, "")
+	must(t, s, "%tfcluster reserve")
+	shown := must(t, s, "%tfcluster tensorboard")
+	if got := shown.settle(); !strings.Contains(got, "log directory") || strings.Contains(got, "released") {
+		t.Errorf("the cell shows\n%s", got)
+	}
+	later := must(t, s, "%tfcluster shutdown")
+	id := shown.order[0]
+	if got := later.bundle[id]; !strings.Contains(got, "TensorBoard of cluster local-1: the cluster was released") || !strings.Contains(got, "loss") {
+		t.Errorf("after the shutdown it shows\n%s", got)
+	}
+	must(t, s, "%tfcluster reserve")
+	if got := must(t, s, "%tfcluster shutdown").settle(); strings.Contains(got, "TensorBoard") {
+		t.Errorf("the next shutdown shows\n%s", got)
+	}
+}
+
 // TestStaleCell: while a run goes on its cell has the time of the last update and the way to go
 // on in another cell; what a run leaves has neither, and a terminal shows neither.
 func TestStaleCell(t *testing.T) {

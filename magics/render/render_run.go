@@ -157,7 +157,7 @@ func RunView(st *clusterpb.RunStatus) Bundle {
 			b.Text += fmt.Sprintf("%-12s %s\n", s.GetName(), line)
 		}
 	}
-	b.HTML += Curves(st.GetSeries(), 3)
+	b.HTML += CurvesHTML(Curves(st.GetSeries(), 3))
 	t := TaskRows(st, false)
 	if len(t.Rows) > 0 {
 		tb := t.Bundle()

@@ -28,27 +28,48 @@ const commLease = 45 * time.Second
 type comms struct {
 	mu sync.Mutex
 	// guarded by mu
-	boards map[string]board // TensorBoards shown, by their opaque id
+	boards map[string]Board // TensorBoards shown, by their opaque id: what was asked for last
+	shown  []Board          // those that cells show
 }
 
-// board is a TensorBoard that a cell shows.
-type board struct {
-	cluster string
-	request *clusterpb.TensorBoardRequest
+// Board is a TensorBoard that a cell shows.
+type Board struct {
+	Cluster string
+	Request *clusterpb.TensorBoardRequest
+	Display string // identifies the cell's display; "" in what a kernel took over from the last
 }
 
 // KnowBoard remembers a TensorBoard that a cell shows, for when its front end asks for it.
-func (s *State) KnowBoard(id, cluster string, req *clusterpb.TensorBoardRequest) {
-	s.comms.know(id, cluster, req)
+func (s *State) KnowBoard(id string, b Board) {
+	s.comms.mu.Lock()
+	defer s.comms.mu.Unlock()
+	s.comms.boards[id] = b
+	if b.Display != "" {
+		s.comms.shown = append(s.comms.shown, b)
+	}
 }
 
-func (c *comms) know(id, cluster string, req *clusterpb.TensorBoardRequest) {
+// Boards returns the TensorBoards of a cluster that cells of this kernel show.
+func (s *State) Boards(cluster string) []Board {
+	s.comms.mu.Lock()
+	defer s.comms.mu.Unlock()
+	var of []Board
+	for _, b := range s.comms.shown {
+		if b.Cluster == cluster {
+			of = append(of, b)
+		}
+	}
+	return of
+}
+
+// forget forgets the cells that show a cluster's TensorBoard.
+func (c *comms) forget(cluster string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.boards[id] = board{cluster, req}
+	c.shown = slices.DeleteFunc(c.shown, func(b Board) bool { return b.Cluster == cluster })
 }
 
-func (c *comms) find(id string) (board, bool) {
+func (c *comms) find(id string) (Board, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b, ok := c.boards[id]
@@ -151,11 +172,11 @@ func (s *State) findBoard(ctx context.Context, id string) (path, logdir string, 
 // showed, or one of a cluster that this kernel took over from the last.
 func (s *State) openBoard(ctx context.Context, id string) (*clusterpb.TensorBoardReply, error) {
 	if b, ok := s.comms.find(id); ok {
-		m, err := s.Reach(ctx, b.cluster)
+		m, err := s.Reach(ctx, b.Cluster)
 		if err != nil {
 			return nil, err
 		}
-		return m.Client.TensorBoard(ctx, b.request)
+		return m.Client.TensorBoard(ctx, b.Request)
 	}
 	s.mu.Lock()
 	members := slices.Collect(maps.Values(s.clusters))
@@ -163,7 +184,7 @@ func (s *State) openBoard(ctx context.Context, id string) (*clusterpb.TensorBoar
 	for _, m := range members {
 		req := &clusterpb.TensorBoardRequest{}
 		if r, err := m.Client.TensorBoard(ctx, req); err == nil && r.GetId() == id {
-			s.comms.know(id, m.Name, req)
+			s.KnowBoard(id, Board{Cluster: m.Name, Request: req})
 			return r, nil
 		}
 	}
