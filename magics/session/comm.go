@@ -14,6 +14,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
@@ -86,7 +87,7 @@ type commMessage struct {
 // ServeComm answers one comm until messages is closed, ctx ends or the front end
 // has been silent for 45 s. send may be called until it returns.
 //
-//	{type:"tensorboard", id}  →  {type:"tensorboard", id, path, logdir}
+//	{type:"tensorboard", id}  →  {type:"tensorboard", id, path, logdir, curves}; without curves where no run has any
 //	{type:"status"}           →  {type:"status", sequence, cluster}; cluster null when there is none
 //	{type:"ping"}             →  {type:"pong"}
 //	what cannot be answered   →  {type:"error", message}
@@ -128,7 +129,11 @@ func (s *State) answerComm(ctx context.Context, raw json.RawMessage, sequence in
 		if err != nil {
 			return commError(err.Error())
 		}
-		return map[string]any{"type": "tensorboard", "id": m.ID, "path": path, "logdir": logdir}
+		answer := map[string]any{"type": "tensorboard", "id": m.ID, "path": path, "logdir": logdir}
+		if curves := s.boardCurves(ctx, m.ID); len(curves) > 0 {
+			answer["curves"] = curves
+		}
+		return answer
 	case "status":
 		return map[string]any{"type": "status", "sequence": sequence, "cluster": s.snapshot(ctx)}
 	default:
@@ -166,6 +171,34 @@ func (s *State) findBoard(ctx context.Context, id string) (path, logdir string, 
 		return "", "", fmt.Errorf("TensorBoard has no path here: is jupyter-server-proxy installed? %s says", s.Say("doctor"))
 	}
 	return path, r.GetLogdir(), nil
+}
+
+// boardCurves are the curves of the run that a TensorBoard was opened for. Without an answer
+// of the driver there are none: they stand in for TensorBoard only.
+func (s *State) boardCurves(ctx context.Context, id string) []render.Curve {
+	b, _ := s.comms.find(id)
+	m := s.Find(b.Cluster)
+	if m == nil {
+		return nil
+	}
+	runs, err := m.History(ctx, b.Request.GetRun() > 0)
+	if err != nil {
+		return nil
+	}
+	return render.Curves(PickRun(runs, b.Request.GetRun()).GetSeries(), MostCurves)
+}
+
+// MostCurves is how many curves stand in for TensorBoard at most.
+const MostCurves = 12
+
+// PickRun returns the run with a number, or the last one for 0; nil where there is none.
+func PickRun(runs []*clusterpb.RunStatus, id int32) *clusterpb.RunStatus {
+	for _, run := range slices.Backward(runs) {
+		if id == 0 || run.GetId() == id {
+			return run
+		}
+	}
+	return nil
 }
 
 // openBoard opens the TensorBoard of that id again: one that a cell of this kernel

@@ -59,12 +59,12 @@ func (inv *invocation) tensorboard(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	fallback := tensorBoardFallback(m.Name, r, pickRun(runs, req.GetRun()))
+	fallback := tensorBoardFallback(m.Name, r, session.PickRun(runs, req.GetRun()))
 	data, display := fallback.MIME(), rand.Text()
 	if r.GetError() == "" && r.GetId() != "" {
 		inv.session.KnowBoard(r.GetId(), session.Board{Cluster: m.Name, Request: req, Display: display})
 		shown := map[string]any{"id": r.GetId()}
-		if curves := render.Curves(pickRun(runs, req.GetRun()).GetSeries(), boardCurves); len(curves) > 0 {
+		if curves := render.Curves(session.PickRun(runs, req.GetRun()).GetSeries(), session.MostCurves); len(curves) > 0 {
 			shown["curves"] = curves // for a front end that cannot reach TensorBoard
 		}
 		data[tensorBoardType] = shown
@@ -72,9 +72,6 @@ func (inv *invocation) tensorboard(ctx context.Context) (result.Value, error) {
 	inv.out.Display(display, data, nil)
 	return nil, nil
 }
-
-// boardCurves is how many curves stand in for TensorBoard at most.
-const boardCurves = 12
 
 // release ends a cluster. The cells that show its TensorBoard show the curves from then on.
 func (inv *invocation) release(ctx context.Context, m *session.Handle, req *clusterpb.ShutdownRequest) error {
@@ -87,17 +84,8 @@ func (inv *invocation) release(ctx context.Context, m *session.Handle, req *clus
 		return err
 	}
 	for _, b := range boards {
-		view := boardView(fmt.Sprintf("TensorBoard of cluster %s: the cluster was released", m.Name), "", pickRun(runs, b.Request.GetRun()))
+		view := boardView(fmt.Sprintf("TensorBoard of cluster %s: the cluster was released", m.Name), "", session.PickRun(runs, b.Request.GetRun()))
 		inv.out.Update(b.Display, view.MIME(), nil)
-	}
-	return nil
-}
-
-func pickRun(runs []*clusterpb.RunStatus, id int32) *clusterpb.RunStatus {
-	for _, run := range slices.Backward(runs) {
-		if id == 0 || run.GetId() == id {
-			return run
-		}
 	}
 	return nil
 }
@@ -118,7 +106,7 @@ func boardView(title, problem string, run *clusterpb.RunStatus) render.Bundle {
 	}
 	b := render.Bundle{
 		Text: strings.Join(slices.DeleteFunc([]string{title, problem, about}, func(s string) bool { return s == "" }), "\n") + "\n",
-		HTML: render.Execute(boardTemplate(), struct{ Title, Problem, Run string }{title, problem, about}) + render.CurvesHTML(render.Curves(run.GetSeries(), boardCurves)),
+		HTML: render.Execute(boardTemplate(), struct{ Title, Problem, Run string }{title, problem, about}) + render.CurvesHTML(render.Curves(run.GetSeries(), session.MostCurves)),
 	}
 	for _, series := range render.SortSeries(run.GetSeries()) {
 		if line := render.Sparkline(series.GetValues(), 60); line != "" {
