@@ -23,6 +23,10 @@ func Number(name string) (run int32, ok bool) {
 	return int32(n), err == nil && n > 0 && Name(int32(n)) == name
 }
 
+// OwnEvents ends the name of the event file that the driver writes for a program which reports
+// metrics and writes no event files.
+const OwnEvents = ".tfcluster"
+
 // IsURI tells a directory elsewhere from a folder of this host.
 func IsURI(dir string) bool { return strings.Contains(dir, "://") }
 
