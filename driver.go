@@ -19,6 +19,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/coordinator"
 	"github.com/tfcluster/tfcluster/cluster/driver"
 	"github.com/tfcluster/tfcluster/cluster/hdfsdir"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/tensorboard"
 	"github.com/tfcluster/tfcluster/tensorboard/events"
@@ -44,7 +45,7 @@ func runMaster(ctx context.Context, _ []string) error {
 		Engines:   engines(attempt),
 		Elsewhere: hdfsdir.Open,
 		Hadoop:    hdfsdir.Configuration,
-		Events:    readEvents,
+		Events:    coordinator.EventFiles{Read: readEvents, Write: writeEvents},
 		TensorBoard: func(python, stateDir, _, name string) coordinator.TensorBoards {
 			// The path of the container's folder is too long for a socket; this names the same folder.
 			return newTensorBoard(python, stateDir, filepath.Join("/proc", strconv.Itoa(os.Getpid()), "cwd"), name)
@@ -68,7 +69,7 @@ func runDriver(ctx context.Context, _ []string) error {
 		TensorBoard: newTensorBoard,
 		Elsewhere:   hdfsdir.Open,
 		Hadoop:      hdfsdir.Configuration,
-		Events:      readEvents,
+		Events:      coordinator.EventFiles{Read: readEvents, Write: writeEvents},
 	}, os.Stdin, os.NewFile(3, "word"))
 }
 
@@ -105,7 +106,7 @@ func (b tensorBoard) Open(ctx context.Context, logdir string) (*clusterpb.Tensor
 
 // readEvents reads the scalars of a run's event files for its progress.
 func readEvents(dir string) func() ([]coordinator.Scalar, error) {
-	d := events.NewDir(dir)
+	d := events.NewDir(dir, rundir.OwnEvents)
 	return func() ([]coordinator.Scalar, error) {
 		found, err := d.Next()
 		scalars := make([]coordinator.Scalar, 0, len(found))
@@ -114,6 +115,22 @@ func readEvents(dir string) func() ([]coordinator.Scalar, error) {
 		}
 		return scalars, err
 	}
+}
+
+// eventFile is an event file that the driver writes.
+type eventFile struct{ *events.Writer }
+
+func writeEvents(dir string) coordinator.EventFile {
+	return eventFile{events.NewWriter(dir, rundir.OwnEvents)}
+}
+
+// Append implements coordinator.EventFile.
+func (f eventFile) Append(scalars []coordinator.Scalar) error {
+	list := make([]events.Scalar, len(scalars))
+	for i, s := range scalars {
+		list[i] = events.Scalar{Tag: s.Tag, Step: s.Step, Value: s.Value, WallTime: s.WallTime}
+	}
+	return f.Writer.Append(list)
 }
 
 // runBroker is `tfcluster broker --socket PATH`, started by jupyter-server-proxy.

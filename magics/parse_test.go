@@ -163,7 +163,7 @@ func TestCells(t *testing.T) {
 		{"%tfcluster status --now", "now"},
 		{"\n# a comment\n%tfcluster status --now\n\n%tfcluster logs --now -n 3\n", "now"},
 		{"%tfcluster status --now\n%tfcluster wait", "queue"},
-		{"%tfcluster wait --now", "queue"},
+		{"%tfcluster wait --now", "now"},
 		{"%tfcluster start main_fun --now", "queue"},
 		{"%tfcluster logs --grep '--now'", "queue"},
 		{"%%tfcluster start\nx = 1\n%tfcluster status", "queue"},
@@ -197,7 +197,7 @@ func TestHint(t *testing.T) {
 	s := newTestSession(t, newFakeDrivers(t), "")
 	for code, want := range map[string]bool{
 		"%tfcluster status": true, "%tfcluster status\n%tfcluster logs -n 3": true, "%tfcluster status --now": true,
-		"%tfcluster wait": false, "%tfcluster status\n%tfcluster wait": false, "%tfcluster 'status": false, "%tfcluster": false,
+		"%tfcluster wait": true, "%tfcluster start f": false, "%tfcluster status\n%tfcluster start f": false, "%tfcluster 'status": false, "%tfcluster": false,
 	} {
 		if got := s.Read(code).Hint; got != want {
 			t.Errorf("%q: %v, want %v", code, got, want)

@@ -4,8 +4,10 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -35,7 +37,7 @@ func TestARunsLastStep(t *testing.T) {
 			c := coordinate(t, true)
 			ctx, cancel := context.WithCancel(within(t))
 			watching := make(chan struct{})
-			go func() { c.WatchEvents(ctx, stepIn); close(watching) }()
+			go func() { c.WatchEvents(ctx, EventFiles{Read: stepIn}); close(watching) }()
 			defer func() { cancel(); <-watching }()
 			logs := c.entered(ctx)
 			write := func(step string) {
@@ -84,4 +86,132 @@ func (c *coordinated) entered(ctx context.Context) (logs string) {
 		logs = c.files.here(c.runs.current().status.GetLogDir())
 	})
 	return logs
+}
+
+// ownFile records what the coordinator writes to its event file.
+type ownFile struct {
+	mu      sync.Mutex
+	written []Scalar // guarded by mu
+	removed bool     // guarded by mu
+}
+
+func (f *ownFile) Append(s []Scalar) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.written = append(f.written, s...)
+	return nil
+}
+
+func (f *ownFile) Remove() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.removed = true
+	return nil
+}
+
+// TestOwnEvents: what a program reports is in an event file at its end, unless it writes event
+// files itself; then each metric is shown once.
+func TestOwnEvents(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name    string
+		theirs  []Scalar
+		written int
+		series  []string
+	}{
+		{"none", nil, 4, []string{"loss", "val_loss"}},
+		{"TensorBoard's callback", []Scalar{{Tag: "epoch_loss", File: "train/x", Step: 1}, {Tag: "epoch_lr", File: "train/x", Step: 1}, {Tag: "evaluation_loss_vs_iterations", File: "validation/x", Step: 1}}, 0, []string{"loss", "train/epoch_lr", "val_loss"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := coordinate(t, true)
+			own, theirs := &ownFile{}, tt.theirs
+			files := EventFiles{Write: func(string) EventFile { return own }, Read: func(string) func() ([]Scalar, error) {
+				return func() ([]Scalar, error) {
+					found := theirs
+					theirs = nil
+					return found, nil
+				}
+			}}
+			ctx, cancel := context.WithCancel(within(t))
+			watching := make(chan struct{})
+			go func() { c.WatchEvents(ctx, files); close(watching) }()
+			defer func() { cancel(); <-watching }()
+			c.entered(ctx)
+			c.files.events.await(ctx) // what the program wrote before is read
+			c.do(func() {
+				for step := range int64(2) {
+					c.taskEvent(&clusterpb.TaskEvent{Run: 1, Attempt: 1, Task: "worker:0", Event: &clusterpb.TaskEvent_Report{
+						Report: &clusterpb.Report{Step: step + 1, Metrics: map[string]float64{"loss": 0.5, "val_loss": 0.6}},
+					}})
+				}
+				for i := range 2 {
+					c.handle(lifecycle.ProgramExited{Run: 1, Attempt: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: i}, Exit: &clusterpb.Exited{}})
+				}
+			})
+			c.files.events.await(ctx)
+			var series []string
+			c.do(func() {
+				for _, s := range c.runs.current().status.GetSeries() {
+					series = append(series, s.GetName())
+				}
+			})
+			slices.Sort(series)
+			own.mu.Lock()
+			defer own.mu.Unlock()
+			if len(own.written) != tt.written || own.removed {
+				t.Errorf("written are %v, removed %v", own.written, own.removed)
+			}
+			if !slices.Equal(series, tt.series) {
+				t.Errorf("shown are %v, want %v", series, tt.series)
+			}
+		})
+	}
+}
+
+// TestOwnEventsGiveWay: the file that was written for a program is removed when it writes event
+// files after all, and what both have is shown once.
+func TestOwnEventsGiveWay(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	c.entered(within(t))
+	own := &ownFile{}
+	var theirs []Scalar
+	r := eventReading{files: EventFiles{Write: func(string) EventFile { return own }, Read: func(string) func() ([]Scalar, error) {
+		return func() ([]Scalar, error) { return theirs, nil }
+	}}}
+	read := func() {
+		t.Helper()
+		if err := c.readEvents(within(t), &r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report := func() {
+		c.do(func() {
+			c.taskEvent(&clusterpb.TaskEvent{Run: 1, Attempt: 1, Task: "worker:0", Event: &clusterpb.TaskEvent_Report{Report: &clusterpb.Report{Step: 1, Metrics: map[string]float64{"val_loss": 1}}}})
+		})
+	}
+	report()
+	read()
+	if r.own != nil {
+		t.Error("it does not wait for the program's own")
+	}
+	r.since = r.since.Add(-ownEventsAfter)
+	read()
+	if r.own == nil || len(own.written) != 1 || own.written[0].Tag != "val_loss" || own.written[0].WallTime == 0 {
+		t.Fatalf("written are %v", own.written)
+	}
+	theirs = []Scalar{{Tag: "epoch_loss", File: "validation/x", Step: 1}}
+	read()
+	theirs = nil
+	report()
+	read()
+	if !own.removed || r.own != nil || len(own.written) != 1 {
+		t.Errorf("removed %v, written %v", own.removed, own.written)
+	}
+	c.do(func() {
+		if p := c.runs.current().status; len(p.GetSeries()) != 1 || len(p.GetProgress().GetMetrics()) != 1 {
+			t.Errorf("shown are %v", p.GetSeries())
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -29,6 +30,8 @@ type record struct {
 	values  values
 	lead    string // the task whose steps are the run's
 	speed   speed
+	// unwritten is what was reported and is not in an event file yet.
+	unwritten []Scalar
 }
 
 // shown is how much of a run has been shown to cells.
@@ -106,7 +109,13 @@ func (r *record) report(id cluster.TaskID, rep *clusterpb.Report) bool {
 			continue
 		}
 		p.Metrics[prefix+name] = v
+		if !r.reports(prefix + name) {
+			r.single(prefix + name)
+		}
 		r.point(prefix+name, id.String(), rep.GetStep(), v)
+		if len(r.unwritten) < mostUnwritten {
+			r.unwritten = append(r.unwritten, Scalar{Tag: prefix + name, Step: rep.GetStep(), Value: v, WallTime: cmp.Or(rep.GetWallTime(), float64(now.UnixNano())/1e9)})
+		}
 	}
 	if !leads {
 		return moved

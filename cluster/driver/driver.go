@@ -47,8 +47,8 @@ type Options struct {
 	Elsewhere func(dir string) (Elsewhere, error)
 	// Hadoop is the configuration of this host, with a cluster's directory; nil: there is none.
 	Hadoop func(dir string) (Hadoop, error)
-	// Events reads event files below a run's log folder and reports scalars; may be nil.
-	Events coordinator.EventReader
+	// Events reads and writes event files below a run's log folder; Read may be nil.
+	Events coordinator.EventFiles
 }
 
 // Main reads its input, says on word where it listens, and serves until the cluster
@@ -314,7 +314,7 @@ func (d *driver) serve(ctx context.Context) error {
 	if d.pages != nil {
 		g.Go(func() error { return d.servePage(watching) })
 	}
-	if d.opt.Events != nil {
+	if d.opt.Events.Read != nil {
 		g.Go(func() error { d.coord.WatchEvents(watching, d.opt.Events); return nil })
 	}
 	if d.spool != nil {

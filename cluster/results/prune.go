@@ -128,7 +128,7 @@ func scan(ctx context.Context, s Storage, name string, info fs.FileInfo, before 
 		return false, false, err
 	}
 	for _, i := range infos {
-		ours := top && (i.Name() == RecordFile || i.Name() == "tasks")
+		ours := top && (i.Name() == RecordFile || i.Name() == "tasks") || strings.HasSuffix(i.Name(), rundir.OwnEvents)
 		switch {
 		case !i.ModTime().Before(before):
 			return false, false, nil

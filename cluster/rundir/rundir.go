@@ -26,6 +26,10 @@ func Number(name string) (run int32, ok bool) {
 	return int32(n), err == nil && n > 0 && Name(int32(n)) == name
 }
 
+// OwnEvents is the suffix of the event file that the driver writes for a program that reports metrics and
+// writes no event files.
+const OwnEvents = ".tfcluster"
+
 // IsURI reports whether a directory is a URI and not a local path.
 func IsURI(dir string) bool { return strings.Contains(dir, "://") }
 

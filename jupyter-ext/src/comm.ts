@@ -19,6 +19,18 @@ export interface Board {
   path: string;
   /** For people; empty where the kernel does not say. */
   logdir: string;
+  /** Of the run's metrics, for a reader who cannot reach TensorBoard. */
+  curves: Curve[];
+}
+
+/** A metric's curve as an image. */
+export interface Curve {
+  name: string;
+  /** The last value. */
+  last: string;
+  range: string;
+  /** A data URI of an SVG. */
+  image: string;
 }
 
 /** A reason why there is no TensorBoard to show, in words for the reader. */
@@ -52,7 +64,26 @@ export function readReply(data: unknown, id: string): Board {
   if (!isBoardPath(data.path)) {
     throw new Problem("The kernel named an address that is not a TensorBoard's; it is not opened.");
   }
-  return { path: data.path, logdir: typeof data.logdir === "string" ? data.logdir : "" };
+  return {
+    path: data.path,
+    logdir: typeof data.logdir === "string" ? data.logdir : "",
+    curves: readCurves(data),
+  };
+}
+
+/** The curves in a saved output or in a kernel's answer. What is not an image of ours is left out. */
+export function readCurves(data: unknown): Curve[] {
+  const curves: unknown = isRecord(data) ? data.curves : undefined;
+  return Array.isArray(curves) ? curves.filter(isCurve) : [];
+}
+
+function isCurve(value: unknown): value is Curve {
+  return (
+    isRecord(value) &&
+    [value.name, value.last, value.range].every((text) => typeof text === "string") &&
+    typeof value.image === "string" &&
+    /^data:image\/svg\+xml;base64,[A-Za-z0-9+/=]*$/.test(value.image)
+  );
 }
 
 /** Asks a kernel where a board is. The comm lives for this one question. */

@@ -2,7 +2,7 @@ import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import type { Kernel } from "@jupyterlab/services";
 import { Signal, type ISignal } from "@lumino/signaling";
 import { Widget } from "@lumino/widgets";
-import { ask, boardId, MIME, Problem, type Board, type CommKernel } from "./comm";
+import { ask, boardId, MIME, Problem, readCurves, type Board, type CommKernel, type Curve } from "./comm";
 import { reach, type Get } from "./reach";
 
 /** What a board may do: all that TensorBoard needs, but not to take the whole window. */
@@ -35,9 +35,11 @@ export class BoardView extends Widget implements IRenderMime.IRenderer {
   private readonly again = element("button", "tfcluster-board-reload", "Reload");
   private readonly frame = element("div", "tfcluster-board-frame");
   private readonly problem = element("div", "tfcluster-board-problem");
+  private readonly fallback = element("div", "tfcluster-board-curves");
 
   private board: string | undefined; // the id in the output
   private path = "";
+  private curves: Curve[] = []; // the newest that are known
   private question = 0; // the latest; answers to earlier ones are dropped
   private restarted = false;
   private readonly followed = new Set<Session>();
@@ -54,13 +56,14 @@ export class BoardView extends Widget implements IRenderMime.IRenderer {
     });
     const header = element("div", "tfcluster-board-header");
     header.append(element("span", "tfcluster-board-title", "TensorBoard"), this.logdir, this.tab, this.again);
-    this.node.append(header, this.problem, this.frame);
+    this.node.append(header, this.problem, this.fallback, this.frame);
     this.tell("Looking for TensorBoard …");
   }
 
   /** Takes the output's data. Where it is shown before its notebook is on the page, onAfterAttach goes on. */
   renderModel(model: IRenderMime.IMimeModel): Promise<void> {
     this.board = boardId(model.data[MIME]);
+    this.curves = readCurves(model.data[MIME]);
     this.path = "";
     return this.isAttached ? this.resolve() : Promise.resolve();
   }
@@ -114,6 +117,9 @@ export class BoardView extends Widget implements IRenderMime.IRenderer {
         }
         try {
           const board = await ask(kernel, this.board);
+          if (board.curves.length > 0) {
+            this.curves = board.curves;
+          }
           if (board.path !== this.path) {
             await reach(this.host.get, this.host.baseUrl, board.path);
           }
@@ -160,6 +166,7 @@ export class BoardView extends Widget implements IRenderMime.IRenderer {
     this.logdir.textContent = board.logdir;
     this.logdir.title = board.logdir;
     this.problem.hidden = true;
+    this.fallback.hidden = true;
     this.frame.hidden = false;
     this.tab.hidden = false;
     if (board.path === this.path && this.frame.firstChild) {
@@ -178,10 +185,22 @@ export class BoardView extends Widget implements IRenderMime.IRenderer {
   private tell(text: string): void {
     this.problem.textContent = text;
     this.problem.hidden = false;
+    this.fallback.hidden = this.curves.length === 0;
+    this.fallback.replaceChildren(...this.curves.map(draw));
     this.frame.hidden = true;
     this.frame.replaceChildren();
     this.tab.hidden = true;
   }
+}
+
+/** A curve with its name and values. */
+function draw(curve: Curve): HTMLElement {
+  const image = document.createElement("img");
+  image.src = curve.image;
+  image.alt = curve.name;
+  const figure = element("div", "tfcluster-board-curve");
+  figure.append(element("div", "", `${curve.name} ${curve.last}`), image, element("div", "", curve.range));
+  return figure;
 }
 
 function element<K extends keyof HTMLElementTagNameMap>(

@@ -20,7 +20,7 @@ test.each(golden.exchanges)("$name", async ({ request, reply }) => {
   if (reply.type === "error") {
     await expect(answer).rejects.toEqual(new Problem(reply.message));
   } else {
-    expect(await answer).toEqual({ path: reply.path, logdir: reply.logdir });
+    expect(await answer).toEqual({ path: reply.path, logdir: reply.logdir, curves: [] });
   }
   expect(asked).toEqual([request]);
   expect(kernel.comms.map((c) => [c.target, c.isDisposed])).toEqual([[TARGET, true]]);

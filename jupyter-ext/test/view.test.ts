@@ -104,3 +104,41 @@ test("a disposed view leaves no handlers", async () => {
   await settle();
   expect((session.session?.kernel as ReturnType<typeof fakeKernel>).comms).toHaveLength(1);
 });
+
+const curve = (name: string) => ({
+  name,
+  last: "0.5",
+  range: "0.5 to 2 · step 1 to 9",
+  image: "data:image/svg+xml;base64,PHN2Zy8+",
+});
+const images = (view: BoardView): string[] =>
+  Array.from(view.node.querySelectorAll<HTMLImageElement>(".tfcluster-board-curves:not([hidden]) img")).map(
+    (image) => image.alt,
+  );
+
+test("without a way to TensorBoard the newest curves are shown", async () => {
+  const session = new FakeSession((_, comm) => {
+    comm.reply({ ...board, curves: [curve("loss"), curve("accuracy")] });
+  });
+  const view = new BoardView({
+    baseUrl: "http://h/user/ana/",
+    get: fakeGet({ "server-proxy/servers-info": [404, ""] }),
+    sessions: () => [session],
+  });
+  await view.renderModel({
+    data: { [MIME]: { ...golden.output, curves: [curve("loss")] } },
+  } as unknown as IRenderMime.IMimeModel);
+  Widget.attach(view, document.body);
+  await settle();
+  expect(problem(view)).toContain("jupyter-server-proxy is not installed");
+  expect(images(view)).toEqual(["loss", "accuracy"]);
+  view.dispose();
+});
+
+test("without a kernel the curves of the output are shown, and only images", async () => {
+  const evil = { ...curve("evil"), image: "javascript:alert(1)" };
+  const view = await shown(undefined, { ...golden.output, curves: [curve("loss"), evil, 7] });
+  expect(images(view)).toEqual(["loss"]);
+  expect(view.node.textContent).toContain("0.5 to 2");
+  view.dispose();
+});

@@ -1,12 +1,15 @@
 package render
 
 import (
+	"encoding/base64"
 	"fmt"
+	"html/template"
 	"maps"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -126,21 +129,44 @@ func thin(values []float64, n int) []float64 {
 // curveColours are told apart, and read, on white and on black.
 var curveColours = [...]string{"#3b82f6", "#e8743b", "#19a979", "#945ecf", "#d3a518", "#13a4b4"}
 
-// Curves is a small SVG a metric, native: no script, nothing to load.
-func Curves(series []*clusterpb.Series, most int) string {
-	var b strings.Builder
-	drawn := 0
+// Curve is a metric's curve as a small image.
+type Curve struct {
+	Name  string `json:"name"`
+	Last  string `json:"last"`
+	Range string `json:"range"` // of the values, and of the steps
+	Image string `json:"image"` // a data URI: JupyterLab removes <svg> from notebooks that are not trusted, and keeps <img>
+}
+
+// URL is the image for a template, which takes no data URI from a string.
+func (c Curve) URL() template.URL { return template.URL(c.Image) } //nolint:gosec // it is made here, of numbers
+
+// Size of a curve's image.
+const (
+	curveWide = 220.0
+	curveHigh = 56.0
+)
+
+// Curves returns the curves of the first metrics that have at least two values.
+func Curves(series []*clusterpb.Series, most int) []Curve {
+	var curves []Curve
 	for _, s := range SortSeries(series) {
-		if drawn >= most {
+		if len(curves) >= most {
 			break
 		}
-		if svg := curve(s, curveColours[drawn%len(curveColours)]); svg != "" {
-			b.WriteString(svg)
-			drawn++
+		if c, ok := curve(s, curveColours[len(curves)%len(curveColours)]); ok {
+			curves = append(curves, c)
 		}
 	}
-	return b.String()
+	return curves
 }
+
+var curvesView = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Parse(`{{range .}}<div style="display:inline-block;margin:4px 18px 4px 0"><div>{{.Name}} <b>{{.Last}}</b></div>` +
+		`<img width="220" height="56" alt="{{.Name}}" src="{{.URL}}"><div style="opacity:.65;font-size:85%">{{.Range}}</div></div>{{end}}`))
+})
+
+// CurvesHTML returns curves for a notebook: no script, nothing to load.
+func CurvesHTML(curves []Curve) string { return Execute(curvesView(), curves) }
 
 // SortSeries orders the first series of each metric as MetricNames does.
 func SortSeries(series []*clusterpb.Series) []*clusterpb.Series {
@@ -158,11 +184,11 @@ func SortSeries(series []*clusterpb.Series) []*clusterpb.Series {
 	return out
 }
 
-func curve(s *clusterpb.Series, colour string) string {
-	const wide, high, room = 220.0, 56.0, 3.0
+func curve(s *clusterpb.Series, colour string) (Curve, bool) {
+	const room = 3.0
 	steps, ys := Points(s)
 	if len(ys) < 2 {
-		return ""
+		return Curve{}, false
 	}
 	xs := make([]float64, len(steps))
 	for i, step := range steps {
@@ -171,19 +197,20 @@ func curve(s *clusterpb.Series, colour string) string {
 	x0, x1, y0, y1 := slices.Min(xs), slices.Max(xs), slices.Min(ys), slices.Max(ys)
 	var points strings.Builder
 	for i := range xs {
-		x, y := wide/2, high/2
+		x, y := curveWide/2, curveHigh/2
 		if x1 > x0 {
-			x = room + (xs[i]-x0)/(x1-x0)*(wide-2*room)
+			x = room + (xs[i]-x0)/(x1-x0)*(curveWide-2*room)
 		}
 		if y1 > y0 {
-			y = high - room - (ys[i]-y0)/(y1-y0)*(high-2*room)
+			y = curveHigh - room - (ys[i]-y0)/(y1-y0)*(curveHigh-2*room)
 		}
 		fmt.Fprintf(&points, "%.1f,%.1f ", x, y)
 	}
-	return fmt.Sprintf(`<div style="display:inline-block;margin:4px 18px 4px 0"><div>%s <b>%s</b></div>`+
-		`<svg width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" role="img" aria-label="%s">`+
-		`<rect width="%.0f" height="%.0f" fill="currentColor" opacity=".06"/><polyline points="%s" fill="none" stroke="%s" stroke-width="1.6"/></svg>`+
-		`<div style="opacity:.65;font-size:85%%">%s to %s · step %s to %s</div></div>`,
-		Escape(s.GetName()), Number(ys[len(ys)-1]), wide, high, wide, high, Escape(s.GetName()), wide, high, strings.TrimSpace(points.String()), colour,
-		Number(y0), Number(y1), Thousands(int64(x0)), Thousands(int64(x1)))
+	svg := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f">`+
+		`<rect width="%.0f" height="%.0f" fill="#808080" opacity=".1"/><polyline points="%s" fill="none" stroke="%s" stroke-width="1.6"/></svg>`,
+		curveWide, curveHigh, curveWide, curveHigh, curveWide, curveHigh, strings.TrimSpace(points.String()), colour)
+	return Curve{
+		Name: s.GetName(), Last: Number(ys[len(ys)-1]), Image: "data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(svg)),
+		Range: fmt.Sprintf("%s to %s · step %s to %s", Number(y0), Number(y1), Thousands(int64(x0)), Thousands(int64(x1))),
+	}, true
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"html"
+	"html/template"
 	"math"
 	"slices"
 	"strconv"
@@ -14,6 +15,11 @@ import (
 
 // Bundle is something shown: HTML and the plain text that says the same.
 type Bundle struct{ Text, HTML string }
+
+// Faint is the bundle with a line of small importance below it.
+func (b Bundle) Faint(line string) Bundle {
+	return Bundle{b.Text + line + "\n", b.HTML + `<div style="opacity:.65">` + Escape(line) + "</div>"}
+}
 
 // MIME is the bundle as a front end takes it.
 func (b Bundle) MIME() map[string]any {
@@ -28,6 +34,16 @@ func (b Bundle) MIME() map[string]any {
 // dark themes; nothing of it is script.
 func frame(body string) string {
 	return `<div style="font-size:var(--jp-content-font-size1,13px);line-height:1.5;color:inherit">` + body + `</div>`
+}
+
+// Execute returns what a template makes of data. Templates are ours, and their data has no
+// methods that fail.
+func Execute(t *template.Template, data any) string {
+	var b strings.Builder
+	if err := t.Execute(&b, data); err != nil {
+		panic(err)
+	}
+	return b.String()
 }
 
 // Escape makes text into HTML.

@@ -161,7 +161,7 @@ func RunView(st *clusterpb.RunStatus) Bundle {
 			b.Text += fmt.Sprintf("%-12s %s\n", s.GetName(), line)
 		}
 	}
-	b.HTML += Curves(st.GetSeries(), 3)
+	b.HTML += CurvesHTML(Curves(st.GetSeries(), 3))
 	t := TaskRows(st, false)
 	if len(t.Rows) > 0 {
 		tb := t.Bundle()
@@ -284,8 +284,7 @@ func Summary(st *clusterpb.RunStatus) Bundle {
 		lines = append(lines, "results: "+st.GetDir())
 	}
 	for _, l := range lines {
-		b.Text += l + "\n"
-		b.HTML += `<div style="opacity:.65">` + Escape(l) + "</div>"
+		b = b.Faint(l)
 	}
 	return b
 }
@@ -332,9 +331,7 @@ func HistoryView(h *clusterpb.HistoryReply) Bundle {
 		b = Bundle{Text: "no runs yet\n", HTML: "<div>no runs yet</div>"}
 	}
 	if n := h.GetEarlier(); n > 0 {
-		line := fmt.Sprintf("%s of earlier clusters in the same directory: history --all", Plural(int64(n), "run"))
-		b.Text += line + "\n"
-		b.HTML += `<div style="opacity:.65">` + Escape(line) + "</div>"
+		b = b.Faint(fmt.Sprintf("%s of earlier clusters in the same directory: history --all", Plural(int64(n), "run")))
 	}
 	for _, l := range h.GetLeases() {
 		if !in[l.GetId()] {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
@@ -28,27 +29,48 @@ const commLease = 45 * time.Second
 type comms struct {
 	mu sync.Mutex
 	// guarded by mu
-	boards map[string]board // TensorBoards shown, by their opaque id
+	boards map[string]Board // TensorBoards shown, by their opaque id: what was asked for last
+	shown  []Board          // those that cells show
 }
 
-// board is a TensorBoard that a cell shows.
-type board struct {
-	cluster string
-	request *clusterpb.TensorBoardRequest
+// Board is a TensorBoard that a cell shows.
+type Board struct {
+	Cluster string
+	Request *clusterpb.TensorBoardRequest
+	Display string // identifies the cell's display; "" in what a kernel took over from the last
 }
 
 // KnowBoard remembers a TensorBoard that a cell shows, for when its front end asks for it.
-func (s *State) KnowBoard(id, cluster string, req *clusterpb.TensorBoardRequest) {
-	s.comms.know(id, cluster, req)
+func (s *State) KnowBoard(id string, b Board) {
+	s.comms.mu.Lock()
+	defer s.comms.mu.Unlock()
+	s.comms.boards[id] = b
+	if b.Display != "" {
+		s.comms.shown = append(s.comms.shown, b)
+	}
 }
 
-func (c *comms) know(id, cluster string, req *clusterpb.TensorBoardRequest) {
+// Boards returns the TensorBoards of a cluster that cells of this kernel show.
+func (s *State) Boards(cluster string) []Board {
+	s.comms.mu.Lock()
+	defer s.comms.mu.Unlock()
+	var of []Board
+	for _, b := range s.comms.shown {
+		if b.Cluster == cluster {
+			of = append(of, b)
+		}
+	}
+	return of
+}
+
+// forget forgets the cells that show a cluster's TensorBoard.
+func (c *comms) forget(cluster string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.boards[id] = board{cluster, req}
+	c.shown = slices.DeleteFunc(c.shown, func(b Board) bool { return b.Cluster == cluster })
 }
 
-func (c *comms) find(id string) (board, bool) {
+func (c *comms) find(id string) (Board, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	b, ok := c.boards[id]
@@ -65,7 +87,7 @@ type commMessage struct {
 // ServeComm answers one comm until messages is closed, ctx ends or the front end
 // has been silent for 45 s. send may be called until it returns.
 //
-//	{type:"tensorboard", id}  →  {type:"tensorboard", id, path, logdir}
+//	{type:"tensorboard", id}  →  {type:"tensorboard", id, path, logdir, curves}; without curves where no run has any
 //	{type:"status"}           →  {type:"status", sequence, cluster}; cluster null when there is none
 //	{type:"ping"}             →  {type:"pong"}
 //	what cannot be answered   →  {type:"error", message}
@@ -107,7 +129,11 @@ func (s *State) answerComm(ctx context.Context, raw json.RawMessage, sequence in
 		if err != nil {
 			return commError(err.Error())
 		}
-		return map[string]any{"type": "tensorboard", "id": m.ID, "path": path, "logdir": logdir}
+		answer := map[string]any{"type": "tensorboard", "id": m.ID, "path": path, "logdir": logdir}
+		if curves := s.boardCurves(ctx, m.ID); len(curves) > 0 {
+			answer["curves"] = curves
+		}
+		return answer
 	case "status":
 		return map[string]any{"type": "status", "sequence": sequence, "cluster": s.snapshot(ctx)}
 	default:
@@ -147,15 +173,43 @@ func (s *State) findBoard(ctx context.Context, id string) (path, logdir string, 
 	return path, r.GetLogdir(), nil
 }
 
+// boardCurves are the curves of the run that a TensorBoard was opened for. Without an answer
+// of the driver there are none: they stand in for TensorBoard only.
+func (s *State) boardCurves(ctx context.Context, id string) []render.Curve {
+	b, _ := s.comms.find(id)
+	m := s.Find(b.Cluster)
+	if m == nil {
+		return nil
+	}
+	runs, err := m.History(ctx, b.Request.GetRun() > 0)
+	if err != nil {
+		return nil
+	}
+	return render.Curves(PickRun(runs, b.Request.GetRun()).GetSeries(), MostCurves)
+}
+
+// MostCurves is how many curves stand in for TensorBoard at most.
+const MostCurves = 12
+
+// PickRun returns the run with a number, or the last one for 0; nil where there is none.
+func PickRun(runs []*clusterpb.RunStatus, id int32) *clusterpb.RunStatus {
+	for _, run := range slices.Backward(runs) {
+		if id == 0 || run.GetId() == id {
+			return run
+		}
+	}
+	return nil
+}
+
 // openBoard opens the TensorBoard of that id again: one that a cell of this kernel
 // showed, or one of a cluster that this kernel took over from the last.
 func (s *State) openBoard(ctx context.Context, id string) (*clusterpb.TensorBoardReply, error) {
 	if b, ok := s.comms.find(id); ok {
-		m, err := s.Reach(ctx, b.cluster)
+		m, err := s.Reach(ctx, b.Cluster)
 		if err != nil {
 			return nil, err
 		}
-		return m.Client.TensorBoard(ctx, b.request)
+		return m.Client.TensorBoard(ctx, b.Request)
 	}
 	s.mu.Lock()
 	members := slices.Collect(maps.Values(s.clusters))
@@ -163,7 +217,7 @@ func (s *State) openBoard(ctx context.Context, id string) (*clusterpb.TensorBoar
 	for _, m := range members {
 		req := &clusterpb.TensorBoardRequest{}
 		if r, err := m.Client.TensorBoard(ctx, req); err == nil && r.GetId() == id {
-			s.comms.know(id, m.Name, req)
+			s.KnowBoard(id, Board{Cluster: m.Name, Request: req})
 			return r, nil
 		}
 	}

@@ -82,7 +82,7 @@ type State struct {
 	ctx     context.Context // ends with Close; holds' streams live in it
 	end     context.CancelFunc
 	holds   sync.WaitGroup
-	comms   *comms
+	comms   comms
 	began   chan struct{} // closed when the clusters of the last kernel are attached
 
 	mu sync.Mutex
@@ -99,7 +99,7 @@ func NewState(ctx context.Context, opt Options) *State {
 	ctx, end := context.WithCancel(ctx)
 	s := &State{
 		Options: opt, ctx: ctx, end: end, began: make(chan struct{}),
-		comms: &comms{boards: map[string]board{}}, clusters: map[string]*Handle{}, submitted: map[string]*Submission{},
+		comms: comms{boards: map[string]Board{}}, clusters: map[string]*Handle{}, submitted: map[string]*Submission{},
 	}
 	if opt.Owner == "" {
 		close(s.began)
@@ -156,6 +156,7 @@ func (s *State) Forget(name string) {
 	delete(s.clusters, name)
 	s.used = slices.DeleteFunc(s.used, func(n string) bool { return n == name })
 	s.mu.Unlock()
+	s.comms.forget(name)
 	if m != nil {
 		m.close()
 	}

@@ -155,7 +155,7 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 	if !inv.Has("replace") {
 		return nil, command.Usagef(inv.Verb, "cluster %s lives with other options (%s): reserve --replace releases it first, --name makes another", name, differences(st.GetRequest(), req))
 	}
-	return nil, inv.session.Release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: true, Reason: "replaced by another reserve"})
+	return nil, inv.release(ctx, m, &clusterpb.ShutdownRequest{Force: true, Reason: "replaced by another reserve"})
 }
 
 // awaitReady shows the reservation until it is complete. An interrupt releases a

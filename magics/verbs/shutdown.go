@@ -25,5 +25,5 @@ func (inv *invocation) shutdown(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	return nil, inv.session.Release(ctx, inv.out, m, &clusterpb.ShutdownRequest{Force: inv.Has("force"), Reason: "shutdown"})
+	return nil, inv.release(ctx, m, &clusterpb.ShutdownRequest{Force: inv.Has("force"), Reason: "shutdown"})
 }

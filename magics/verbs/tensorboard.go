@@ -4,13 +4,17 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"html/template"
 	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // tensorboardVerb is the row of tensorboard.
@@ -55,39 +59,55 @@ func (inv *invocation) tensorboard(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	fallback := tensorBoardFallback(m.Name, r, pickRun(runs, req.GetRun()))
-	data := fallback.MIME()
+	fallback := tensorBoardFallback(m.Name, r, session.PickRun(runs, req.GetRun()))
+	data, display := fallback.MIME(), rand.Text()
 	if r.GetError() == "" && r.GetId() != "" {
-		inv.session.KnowBoard(r.GetId(), m.Name, req)
-		data[tensorBoardType] = map[string]any{"id": r.GetId()}
+		inv.session.KnowBoard(r.GetId(), session.Board{Cluster: m.Name, Request: req, Display: display})
+		shown := map[string]any{"id": r.GetId()}
+		if curves := render.Curves(session.PickRun(runs, req.GetRun()).GetSeries(), session.MostCurves); len(curves) > 0 {
+			shown["curves"] = curves // for a front end that cannot reach TensorBoard
+		}
+		data[tensorBoardType] = shown
 	}
-	inv.out.Display(rand.Text(), data, nil)
+	inv.out.Display(display, data, nil)
 	return nil, nil
 }
 
-func pickRun(runs []*clusterpb.RunStatus, id int32) *clusterpb.RunStatus {
-	for _, run := range slices.Backward(runs) {
-		if id == 0 || run.GetId() == id {
-			return run
-		}
+// release ends a cluster. The cells that show its TensorBoard show the curves from then on.
+func (inv *invocation) release(ctx context.Context, m *session.Handle, req *clusterpb.ShutdownRequest) error {
+	boards := inv.session.Boards(m.Name)
+	var runs []*clusterpb.RunStatus
+	if len(boards) > 0 {
+		runs, _ = m.History(ctx, true) // without it the cells say that the cluster was released
+	}
+	if err := inv.session.Release(ctx, inv.out, m, req); err != nil {
+		return err
+	}
+	for _, b := range boards {
+		view := boardView(fmt.Sprintf("TensorBoard of cluster %s: the cluster was released", m.Name), "", session.PickRun(runs, b.Request.GetRun()))
+		inv.out.Update(b.Display, view.MIME(), nil)
 	}
 	return nil
 }
 
 func tensorBoardFallback(cluster string, r *clusterpb.TensorBoardReply, run *clusterpb.RunStatus) render.Bundle {
-	title := fmt.Sprintf("TensorBoard of cluster %s, log directory %s", cluster, r.GetLogdir())
-	b := render.Bundle{Text: title + "\n", HTML: "<div><b>" + render.Escape(title) + "</b></div>"}
-	if e := r.GetError(); e != "" {
-		b.Text += e + "\n"
-		b.HTML += `<div style="` + render.ToneBusy.Style() + `">` + render.Escape(e) + "</div>"
+	return boardView(fmt.Sprintf("TensorBoard of cluster %s, log directory %s", cluster, r.GetLogdir()), r.GetError(), run)
+}
+
+var boardTemplate = sync.OnceValue(func() *template.Template {
+	return template.Must(template.New("").Parse(`<div><b>{{.Title}}</b></div>{{with .Problem}}<div style="color:#b98300">{{.}}</div>{{end}}<div>{{.Run}}</div>`))
+})
+
+// boardView is what stands in for TensorBoard: the curves of a run.
+func boardView(title, problem string, run *clusterpb.RunStatus) render.Bundle {
+	about := "no run has reported metrics yet"
+	if run != nil {
+		about = render.RunTitle(run)
 	}
-	if run == nil {
-		b.Text += "no run has reported metrics yet\n"
-		b.HTML += "<div>no run has reported metrics yet</div>"
-		return b
+	b := render.Bundle{
+		Text: strings.Join(slices.DeleteFunc([]string{title, problem, about}, func(s string) bool { return s == "" }), "\n") + "\n",
+		HTML: render.Execute(boardTemplate(), struct{ Title, Problem, Run string }{title, problem, about}) + render.CurvesHTML(render.Curves(run.GetSeries(), session.MostCurves)),
 	}
-	b.Text += render.RunTitle(run) + "\n"
-	b.HTML += "<div>" + render.Escape(render.RunTitle(run)) + "</div>" + render.Curves(run.GetSeries(), 12)
 	for _, series := range render.SortSeries(run.GetSeries()) {
 		if line := render.Sparkline(series.GetValues(), 60); line != "" {
 			last := series.GetValues()[len(series.GetValues())-1]

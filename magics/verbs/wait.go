@@ -17,8 +17,8 @@ import (
 func waitVerb() row {
 	return row{
 		Verb: command.Verb{
-			Name: "wait", Summary: "wait until the run ends, showing progress and the tasks' lines", Magic: true, Shell: true,
-			Options: followOptions(), Example: "wait", Long: "The first interrupt stops the run (30 s to checkpoint), a second one kills it; the cluster stays. In a shell it only ends the waiting for a run of run --managed --detach.",
+			Name: "wait", Summary: "wait until the run ends, showing progress and the tasks' lines", Magic: true, Shell: true, Now: true,
+			Options: append(followOptions(), nowOption()), Example: "wait", Long: "A notebook that is closed and opened again does not go on showing the output of its cells: wait --now in a new cell does. The first interrupt stops the run (30 s to checkpoint), a second one kills it; the cluster stays. In a shell it only ends the waiting for a run of run --managed --detach.",
 		},
 		run: (*invocation).wait, ownInterrupts: true,
 	}
@@ -156,12 +156,22 @@ func (f *followed) update(u *clusterpb.RunUpdate) {
 	if st := u.GetStatus(); st != nil {
 		f.status = st
 		f.printer.Shows(f.member.Name, st.GetId())
-		f.view.Show(false, func() render.Bundle { return render.RunView(render.WithoutFailure(st)) })
+		f.view.Show(false, func() render.Bundle { return f.progress(st) })
 	}
 	for _, n := range u.GetNotes() {
 		f.printer.Note(n)
 	}
 	f.printer.Burst(u.GetLines())
+}
+
+// progress is the run while it goes on. A notebook that is closed keeps it as it was then, so
+// it has the time, and how to see more.
+func (f *followed) progress(st *clusterpb.RunStatus) render.Bundle {
+	b := render.RunView(render.WithoutFailure(st))
+	if f.session.Options.Shell || !render.Active(st) {
+		return b
+	}
+	return b.Faint("updated " + time.Now().Format("15:04:05") + " · after the notebook was closed, go on with " + f.session.Say("wait --now"))
 }
 
 // end shows the summary and gives the run, or its failure.

@@ -15,6 +15,7 @@ import (
 // often as it likes; it holds no file open in between and starts nothing.
 type Dir struct {
 	root  string
+	not   string // names that end so are left out; "": none
 	table *crc32.Table
 	files map[string]*file // by path below root
 }
@@ -26,9 +27,10 @@ type file struct {
 	told    bool // that it cannot be read
 }
 
-// NewDir follows the files below root, which need not exist yet.
-func NewDir(root string) *Dir {
-	return &Dir{root: root, table: crc32.MakeTable(crc32.Castagnoli), files: map[string]*file{}}
+// NewDir follows the files below root, which need not exist yet. Files whose names end with not
+// are left out, unless that is "".
+func NewDir(root, not string) *Dir {
+	return &Dir{root: root, not: not, table: crc32.MakeTable(crc32.Castagnoli), files: map[string]*file{}}
 }
 
 // Found is a scalar and the file it stood in, relative to the folder.
@@ -49,7 +51,7 @@ func (d *Dir) Next() ([]Found, error) {
 		if err != nil {
 			return nil //nolint:nilerr // a folder that vanished or cannot be read holds nothing to show
 		}
-		if e.Type().IsRegular() && strings.Contains(e.Name(), "tfevents") {
+		if e.Type().IsRegular() && strings.Contains(e.Name(), "tfevents") && (d.not == "" || !strings.HasSuffix(e.Name(), d.not)) {
 			paths = append(paths, path)
 		}
 		return nil

@@ -231,7 +231,7 @@ func appendTo(t *testing.T, path string, data []byte) {
 func TestDirFollowsAGrowingFile(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), "logs")
-	d := NewDir(root)
+	d := NewDir(root, "")
 	next := func(want ...float64) {
 		t.Helper()
 		found, err := d.Next()
@@ -272,7 +272,7 @@ func TestDirTellsOfACorruptFileOnce(t *testing.T) {
 	bad[headerBytes] ^= 1
 	appendTo(t, filepath.Join(root, "a.tfevents"), append(bytes.Clone(good), bad...))
 	appendTo(t, filepath.Join(root, "b.tfevents"), good)
-	d := NewDir(root)
+	d := NewDir(root, "")
 	found, err := d.Next()
 	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), "a.tfevents") {
 		t.Errorf("error %v, want one about a.tfevents", err)

@@ -63,7 +63,7 @@ func TestRealTensorFlow(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("write events: %v\n%s", err, out)
 	}
-	found, err := NewDir(root).Next()
+	found, err := NewDir(root, "").Next()
 	if err != nil {
 		t.Fatal(err)
 	}

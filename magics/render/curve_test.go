@@ -1,0 +1,32 @@
+package render
+
+import (
+	"encoding/base64"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// TestCurves: curves are images, which a notebook that is not trusted keeps, and say the same in
+// words; a series of one value has none.
+func TestCurves(t *testing.T) {
+	t.Parallel()
+	curves := Curves([]*clusterpb.Series{
+		{Name: "one", Steps: []int64{1}, Values: []float64{1}},
+		{Name: "<loss>", Steps: []int64{1, 2, 3}, Values: []float64{2, math.NaN(), 1}},
+	}, 3)
+	if len(curves) != 1 || curves[0].Name != "<loss>" || curves[0].Range != "1 to 2 · step 1 to 3" {
+		t.Fatalf("%+v", curves)
+	}
+	data, ok := strings.CutPrefix(curves[0].Image, "data:image/svg+xml;base64,")
+	svg, err := base64.StdEncoding.DecodeString(data)
+	if !ok || err != nil || !strings.HasPrefix(string(svg), "<svg xmlns=") || strings.Count(string(svg), ",") != 2 {
+		t.Errorf("the image is %s, %v", svg, err)
+	}
+	html := CurvesHTML(curves)
+	if strings.Contains(html, "<svg") || !strings.Contains(html, `src="data:image/svg`) || !strings.Contains(html, "&lt;loss&gt;") || strings.Contains(html, "ZgotmplZ") {
+		t.Errorf("the HTML is %s", html)
+	}
+}
