@@ -61,7 +61,9 @@ func (s *screen) newline() {
 	}
 }
 
-func (s *screen) text() string { return strings.Join(append(append([]string{}, s.gone...), s.rows...), "|") }
+func (s *screen) text() string {
+	return strings.Join(append(append([]string{}, s.gone...), s.rows...), "|")
+}
 
 func shows(text string) map[string]any { return map[string]any{"text/plain": text} }
 

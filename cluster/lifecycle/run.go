@@ -323,7 +323,7 @@ func (l *Machine) runTimer(name string) {
 		if r.State.Open() {
 			l.outcome("failed", &clusterpb.Failure{
 				Kind: "run_timeout", ExitCode: 124, Summary: fmt.Sprintf("the run was not over within %s (--run-timeout)", r.Spec.Options.RunTimeout()),
-				Remedy: "give it more time, or take its checkpoints up with start --resume",
+				Remedy: "give it more time; " + resumes,
 			}, l.limits.failGrace)
 		}
 	case "stop", "stop step", "stop unresponsive":
@@ -352,7 +352,7 @@ func (l *Machine) notEntered() *clusterpb.Failure {
 	if l.run.awaitsExecutors() {
 		return &clusterpb.Failure{
 			Kind: "timeout", ExitCode: 124, Summary: fmt.Sprintf("could not be launched within %s: %s", l.limits.enter, l.Missing()),
-			Remedy: "%tfcluster reset replaces what was lost; start --resume goes on from the last checkpoint",
+			Remedy: "%tfcluster reset replaces what was lost; " + resumes,
 		}
 	}
 	return l.run.notEnteredBy(l.limits.enter)
@@ -375,7 +375,7 @@ func (l *Machine) askStacks() {
 // stuck names who to look at when no step went on: a stopped process first.
 func (l *Machine) stuck() *clusterpb.Failure {
 	f := &clusterpb.Failure{
-		Kind: "step_timeout", ExitCode: 124, Remedy: "%tfcluster logs shows where each task is; start --resume goes on from the last checkpoint",
+		Kind: "step_timeout", ExitCode: 124, Remedy: "%tfcluster logs shows where each task is; " + resumes,
 		Summary: fmt.Sprintf("no step for %s (--step-timeout)", l.run.Spec.Options.StepTimeout()),
 	}
 	for _, t := range l.run.Tasks {
@@ -386,3 +386,6 @@ func (l *Machine) stuck() *clusterpb.Failure {
 	}
 	return f
 }
+
+// resumes ends the remedy of a run that may have left checkpoints, which only its folder tells.
+const resumes = "if the program saved checkpoints, start --resume goes on from the last one"
