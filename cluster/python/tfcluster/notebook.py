@@ -31,7 +31,7 @@ def load(shell: Any) -> None:
     ours = gate.adopt_environment()
     _magic.__doc__ = _DOC
     shell.register_magic_function(no_var_expand(_magic), "line_cell", "tfcluster")
-    shell.set_hook("complete_command", _complete, re_key=r"%{1,2}tfcluster")
+    shell.set_hook("complete_command", _complete, re_key=r"([^%=]*=\s*)?%{1,2}tfcluster")
     if _transform not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(_transform)
     if not ours:
