@@ -100,6 +100,8 @@ def test_plain_ipykernel(prefix: pathlib.Path, env: dict[str, str], tmp_path: pa
         assert "UsageError" in book.fails("%tfcluster reserve --wrokers 3").error
         assert book.completions("run = %tfcluster wa") == ["wait"] and "wait" in book.completions("%tfcluster wa")
         assert "--lines" in book.ok("%tfcluster logs --help").all
+        failed = book.fails("%%tfcluster start --wait\nimport os\n1 / 0\n")
+        assert f"Cell In[{failed.count}], line 3, in <module>" in failed.error, failed.error
     finally:
         book.close()
 

@@ -62,7 +62,8 @@ _DOC = """%tfcluster VERB [options] [words]: distributed TensorFlow from a cell.
 def _magic(line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> Any:
     sys.stdout.flush()
     sys.stderr.flush()
-    request = {"op": "magic", "line": line, "cell": cell}
+    hook = getattr(frontend.shell(), "displayhook", None)
+    request = {"op": "magic", "line": line, "cell": cell, "count": getattr(hook, "prompt_count", 0)}
     objects = Objects(frontend.user_namespace(), local_ns)
     return values.make(gate.command(request, objects, frontend.Screen()))
 
