@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tfcluster/tfcluster/magics/command"
 )
 
 const setupHelp = `
@@ -18,11 +20,11 @@ Setting up:
 // help handles all requests for help, which are no errors. answered is false if the arguments are not such
 // a request.
 func help(ctx context.Context, args []string) (code int, answered bool) {
-	verb, forHelp := args[0], len(args) > 1 && isHelp(args[1])
+	verb, forHelp := args[0], len(args) > 1 && command.IsHelp(args[1])
 	switch {
 	case verb == "help" && len(args) > 1 && !forHelp:
 		verb, forHelp = args[1], true
-	case verb == "help", isHelp(verb):
+	case verb == "help", command.IsHelp(verb):
 		code = runShell(ctx, []string{"help"})
 		fmt.Print(setupHelp)
 		return code, true
@@ -43,8 +45,6 @@ func help(ctx context.Context, args []string) (code int, answered bool) {
 	}
 	return 0, true
 }
-
-func isHelp(word string) bool { return word == "--help" || word == "-h" || word == "-help" }
 
 func isTerminal(f *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)

@@ -157,6 +157,11 @@ func TestComplete(t *testing.T) {
 		{"%%tfcluster start --sh|\nprint(1)", "--show", "--sh"},
 		{"é\n%tfcluster wait --sh|ow\nx", "--show", "--sh"},
 		{"%tfcluster reserve \\\n  --wor|", "--workers", "--wor"},
+		{"run = %tfcluster wa|", "wait", "wa"},
+		{"for i in range(2):\n    a, run.x[0] =%tfcluster start m|", "main_fun", "m"},
+		{"if x == %tfcluster wa|", "", ""},
+		{"print('= %tfcluster wa|", "", ""},
+		{"x = 5 %tfcluster wa|", "", ""},
 		{"x = 1|", "", ""},
 		{"%tfcluster start\nprint(|", "", ""},
 	} {

@@ -133,10 +133,13 @@ func TestParse(t *testing.T) {
 	if env := c.Values["env"]; len(env) != 2 || env[0].Text != "b=c" || !env[0].HasValue || env[1].Key != "HOME" || env[1].HasValue {
 		t.Errorf("--env is %+v", c.Values["env"])
 	}
-	for _, line := range []string{"reserve ?", "reserve --workers ?", "reserve?", "reserve --workers?", "start ?"} {
+	for _, line := range []string{"reserve ?", "reserve --workers ?", "reserve?", "reserve --workers?", "start ?", "--help", "-h", "status --help", "status -h", "start --wait --help", "logs -f -h", "help --help"} {
 		if c := parse(line); !c.Help && c.Verb.Name != "help" {
 			t.Errorf("%q does not ask for help", line)
 		}
+	}
+	if c := parse("start train.py --help"); c.Help || !slices.Equal(c.Words, []string{"--help"}) {
+		t.Errorf("a --help of the program's is %+v", c)
 	}
 	if c := parse("start main_fun ?"); c.Help || !slices.Equal(c.Words, []string{"?"}) {
 		t.Errorf("a ? of the program's is %+v", c)

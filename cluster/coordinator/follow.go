@@ -110,7 +110,7 @@ func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreami
 		}
 		f.run = rec.status.GetId()
 		f.merge = logstore.NewMerger(req, c.leadTask())
-		before = c.store.Lines(f.run) - rec.shown.seen
+		before = c.store.Written(f.run) - rec.shown.seen
 		c.missed(rec, f)
 		leave = c.follow(f)
 	})
@@ -122,7 +122,7 @@ func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreami
 	}
 	defer leave()
 	defer c.post(func() {
-		rec.shown.seen = c.store.Lines(f.run)
+		rec.shown.seen = c.store.Written(f.run)
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		rec.shown.told = max(rec.shown.told, f.told)

@@ -32,6 +32,7 @@ func TestFollowCatchesUp(t *testing.T) {
 			c := coordinate(t, true)
 			for i := range 2 {
 				b := &clusterpb.LogBatch{Run: 1, Task: fmt.Sprint("worker:", i), Attempt: 1}
+				b.Lines = append(b.Lines, &clusterpb.Line{Text: "1/3", Carriage: true}) // overwritten, and not counted
 				for n := 5000 * i; n < 5000*(i+1); n++ {
 					b.Lines = append(b.Lines, &clusterpb.Line{UnixNano: int64(n), Text: fmt.Sprint("line ", n)})
 				}

@@ -219,9 +219,9 @@ func (p *runPlan) choose(f *files) error {
 		return nil
 	}
 	if which == "last" {
-		return status.Errorf(codes.InvalidArgument, "--resume: no run in %s has left a checkpoint", f.Dir)
+		return status.Errorf(codes.InvalidArgument, "--resume: no run in %s has left a checkpoint; "+noCheckpoint, f.Dir)
 	}
-	return status.Errorf(codes.InvalidArgument, "--resume=%d: run %d has left no checkpoint", p.resume[0].status.GetId(), p.resume[0].status.GetId())
+	return status.Errorf(codes.InvalidArgument, "--resume=%d: run %d has left no checkpoint; "+noCheckpoint, p.resume[0].status.GetId(), p.resume[0].status.GetId())
 }
 
 // wordsOf are a program's words without its name.
@@ -307,6 +307,9 @@ func notEmpty(folder string) bool {
 	entries, err := os.ReadDir(folder)
 	return err == nil && len(entries) > 0
 }
+
+// noCheckpoint ends the refusal of a start that has nothing to resume from.
+const noCheckpoint = "start without --resume, and save in ctx.checkpoint_dir, as keras.callbacks.BackupAndRestore(ctx.checkpoint_dir) does"
 
 // candidates are the runs that --resume may mean, the first choice first. Loop only.
 func (r *runs) candidates(which string) ([]candidate, error) {

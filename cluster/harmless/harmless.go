@@ -1,5 +1,5 @@
-// Package harmless knows lines that TensorFlow writes in every good run and that mean nothing
-// to the user. docs/logs.md lists them.
+// Package harmless knows lines that mean nothing to the user: those that TensorFlow writes in every
+// good run, and tfcluster's own frames in a dump of threads. docs/logs.md lists them.
 package harmless
 
 import (
@@ -48,8 +48,17 @@ var messages = sync.OnceValue(func() []*regexp.Regexp {
 	return all
 })
 
-// Line returns whether a line of a task's standard error is one of the messages.
+// ownFrame is what faulthandler writes of a frame of tfcluster's Python, below which the program runs.
+var ownFrame = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^  File "(.*/python-[0-9a-f]+/tfcluster/\w+\.py|<frozen runpy>)", line \d+ in \w+`)
+})
+
+// Line returns whether a line of a task's standard error is one of the messages, or a frame
+// of tfcluster's own where a task wrote what its threads are doing.
 func Line(text string) bool {
+	if strings.HasPrefix(text, "  File ") && ownFrame().MatchString(text) {
+		return true
+	}
 	for i, m := range Messages() {
 		if strings.Contains(text, m.Text) && messages()[i].MatchString(text) {
 			return true

@@ -15,7 +15,10 @@ func TestLine(t *testing.T) {
 		"E0000 00:00:1795425002.309419   13436 cuda_dnn.cc:8579] Unable to register cuDNN factory: Attempting to register factory for plugin cuDNN when one has already been registered":                                         true,
 		"To enable the following instructions: AVX2 FMA, in other operations, rebuild TensorFlow with the appropriate compiler flags.":                                                                                           true,
 		"F0000 00:00:1795425002.309419   13436 dataset.cc:997] Input of GeneratorDatasetOp::Dataset will not be optimized":                                                                                                       false,
-		"my own line says: computation placer already registered": false,
+		"my own line says: computation placer already registered":                                                                    false,
+		`  File "/tmp/tfcluster-0/h/local-1/agents-3dm36zsh/cache/python-66664e02ceebba7e/tfcluster/zygote.py", line 308 in _spawn`:  true,
+		`  File "/tmp/tfcluster-0/h/local-1/agents-3dm36zsh/cache/python-66664e02ceebba7e/tfcluster/zygote.py", line 308, in _spawn`: false, // of a traceback
+		`  File "/home/me/tfcluster/train.py", line 308 in step`:                                                                     false,
 		"": false,
 	} {
 		if Line(text) != want {

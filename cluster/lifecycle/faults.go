@@ -215,6 +215,8 @@ func (l *Machine) failure(t *Task, summary string) *clusterpb.Failure {
 	case e.GetOutOfMemory(), strings.HasPrefix(e.GetException(), "MemoryError"):
 		f.Kind = "out_of_memory"
 		f.Remedy = "use a smaller batch or model, or reserve with more --memory"
+	case strings.Contains(e.GetException(), "Collective ops must be configured at program startup"):
+		f.Remedy = "create tf.distribute.MultiWorkerMirroredStrategy() before TensorFlow computes anything: before data sets, layers and models are created"
 	}
 	return f
 }

@@ -74,3 +74,22 @@ func TestEchoes(t *testing.T) {
 		}
 	}
 }
+
+// TestRemedies: what a failure advises, by what is known of its cause.
+func TestRemedies(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		exit *clusterpb.Exited
+		want string
+	}{
+		{nil, "the executors are held"},
+		{&clusterpb.Exited{Code: 1, Exception: "ValueError: x"}, "the executors are held"},
+		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: Collective ops must be configured at program startup"}, "create tf.distribute.MultiWorkerMirroredStrategy() before"},
+		{&clusterpb.Exited{Code: 1, Exception: "MemoryError"}, "smaller batch"},
+		{&clusterpb.Exited{Code: 1, Reason: "its agent is gone"}, "%tfcluster reset"},
+	} {
+		if got := new(Machine).failure(&Task{Exit: tt.exit}, "failed").GetRemedy(); !strings.Contains(got, tt.want) {
+			t.Errorf("%v: %q does not hold %q", tt.exit, got, tt.want)
+		}
+	}
+}

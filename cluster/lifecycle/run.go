@@ -323,7 +323,7 @@ func (l *Machine) runTimer(name string) {
 		if r.State.Open() {
 			l.closeRun("failed", &clusterpb.Failure{
 				Kind: "run_timeout", ExitCode: 124, Summary: fmt.Sprintf("the run did not end within %s (--run-timeout)", r.Spec.Options.RunTimeout()),
-				Remedy: "raise --run-timeout, or continue from its checkpoints with start --resume",
+				Remedy: "raise --run-timeout; " + resumes,
 			}, l.limits.failGrace)
 		}
 	case "stop", "stop step", "stop unresponsive":
@@ -352,7 +352,7 @@ func (l *Machine) notEnteredFailure() *clusterpb.Failure {
 	if l.run.awaitsExecutors() {
 		return &clusterpb.Failure{
 			Kind: "timeout", ExitCode: 124, Summary: fmt.Sprintf("the tasks could not be launched within %s: %s", l.limits.enter, l.Missing()),
-			Remedy: "%tfcluster reset replaces lost executors; start --resume continues from the last checkpoint",
+			Remedy: "%tfcluster reset replaces lost executors; " + resumes,
 		}
 	}
 	return l.run.notEnteredBy(l.limits.enter)
@@ -377,7 +377,7 @@ func (l *Machine) askStacks() {
 // process if there is one.
 func (l *Machine) stepTimeoutFailure() *clusterpb.Failure {
 	f := &clusterpb.Failure{
-		Kind: "step_timeout", ExitCode: 124, Remedy: "%tfcluster logs shows where each task is; start --resume continues from the last checkpoint",
+		Kind: "step_timeout", ExitCode: 124, Remedy: "%tfcluster logs shows where each task is; " + resumes,
 		Summary: fmt.Sprintf("no step for %s (--step-timeout)", l.run.Spec.Options.StepTimeout()),
 	}
 	for _, t := range l.run.Tasks {
@@ -388,3 +388,6 @@ func (l *Machine) stepTimeoutFailure() *clusterpb.Failure {
 	}
 	return f
 }
+
+// resumes is the end of a remedy: only the folder of the run shows whether it has checkpoints.
+const resumes = "if the program saved checkpoints, start --resume continues from the last one"

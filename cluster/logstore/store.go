@@ -70,6 +70,7 @@ type stream struct {
 	next     map[int32]uint64 // by attempt: the next sequence number expected
 	ended    map[int32]bool   // by attempt: the agent has reported the end of the stream
 	total    uint64           // lines that have arrived, over all attempts
+	frames   uint64           // those of them that are frames of progress bars and arrived at this store
 	lost     uint64           // lines dropped by the quota
 	segments []segment
 	missing  *Gap // lines that could not be written, not yet recorded in a segment
@@ -124,6 +125,11 @@ func (s *Store) Append(b *clusterpb.LogBatch) (next uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	st.total += uint64(len(lines))
+	for _, l := range lines {
+		if l.GetCarriage() {
+			st.frames++
+		}
+	}
 	st.next[attempt] = max(have, b.GetFirst()+uint64(len(b.GetLines())))
 	st.ended[attempt] = st.ended[attempt] || b.GetEndOfStream() // a batch that is sent again may lack the mark
 	for sub := range s.subscribers[b.GetRun()] {
@@ -161,6 +167,20 @@ func (s *Store) Lines(run int32) int64 {
 	for k, st := range s.streams {
 		if k.run == run {
 			n += int64(st.total)
+		}
+	}
+	return n
+}
+
+// Written returns the number of lines that a run's tasks have written, without the frames of progress bars
+// that arrived since the store was created.
+func (s *Store) Written(run int32) int64 {
+	n := s.Lines(run)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k, st := range s.streams {
+		if k.run == run {
+			n -= int64(st.frames)
 		}
 	}
 	return n

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -50,6 +51,49 @@ func Plain(text string) string {
 		text = text[size:]
 	}
 	return b.String()
+}
+
+// Columns returns how many columns of a terminal a line takes. It expects what Line returned.
+func Columns(text string) int {
+	n := 0
+	for _, r := range Plain(text) {
+		n += columnsOf(r)
+	}
+	return n
+}
+
+// Cut returns the start of a line that fits into a number of columns, with its colours ended.
+func Cut(text string, columns int) string {
+	styled := false
+	for rest := text; rest != ""; {
+		r, size := utf8.DecodeRuneInString(rest)
+		if r == escape {
+			seq := sequence(rest)
+			styled, rest = seq != reset, rest[len(seq):]
+			continue
+		}
+		if columns -= columnsOf(r); columns < 0 {
+			text = text[:len(text)-len(rest)]
+			if styled {
+				text += reset
+			}
+			return text
+		}
+		rest = rest[size:]
+	}
+	return text
+}
+
+// columnsOf is a character's width: two for Chinese, Japanese, Korean and emoji.
+func columnsOf(r rune) int {
+	switch {
+	case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
+		return 0
+	case r >= 0x1100 && r <= 0x115f, r >= 0x2e80 && r <= 0xa4cf, r >= 0xac00 && r <= 0xd7a3,
+		r >= 0xf900 && r <= 0xfaff, r >= 0xfe30 && r <= 0xfe6f, r >= 0xff00 && r <= 0xff60, r >= 0x1f300 && r <= 0x1faff, r >= 0x20000 && r <= 0x3fffd:
+		return 2
+	}
+	return 1
 }
 
 const (

@@ -38,6 +38,28 @@ func TestLine(t *testing.T) {
 	}
 }
 
+// TestCut: how much of a line fits, and how wide it is.
+func TestCut(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		text    string
+		columns int
+		want    string
+		wide    int
+	}{
+		{"abc", 3, "abc", 3},
+		{"abc", 2, "ab", 3},
+		{"\x1b[31mabc\x1b[0md", 2, "\x1b[31mab\x1b[0m", 4},
+		{"\x1b[31mabc\x1b[0md", 3, "\x1b[31mabc\x1b[0m", 4},
+		{"━━日本e\u0301", 5, "━━日", 7},
+		{"", 0, "", 0},
+	} {
+		if got, wide := Cut(tt.text, tt.columns), Columns(tt.text); got != tt.want || wide != tt.wide {
+			t.Errorf("%d columns of %q are %q, not %q; it has %d, not %d", tt.columns, tt.text, got, tt.want, wide, tt.wide)
+		}
+	}
+}
+
 func FuzzLine(f *testing.F) {
 	f.Add("\x1b[1m12/32\x1b[0m \x1b[32m━━━\x1b[0m\b\b\b")
 	f.Add("\u009b31m\x1b]0;x\x1b\\\x1b[38;5m")

@@ -167,6 +167,13 @@ class Notebook:
         assert cell.status == "error", cell.all
         return cell
 
+    def completions(self, code: str) -> list[str]:
+        """What Tab offers at the end of the code, each without what is typed already."""
+        content = self.client.complete(code, reply=True, timeout=DEADLINE)["content"]
+        start = code[content["cursor_start"] :]
+        word = code.split()[-1]
+        return [word[: len(word) - len(start)] + match for match in content["matches"]]
+
     def close(self, now: bool = False) -> None:
         """Shut the kernel down as a front end does."""
         self.client.stop_channels()

@@ -52,6 +52,15 @@ def test_a_program_from_the_notebook(notebook: Notebook) -> None:
     notebook.ok("%tfcluster shutdown")
 
 
+def test_help_and_completion(notebook: Notebook) -> None:
+    """--help and -h as in a shell; Tab also behind an assignment."""
+    for line in "%tfcluster --help", "%tfcluster -h":
+        assert "reserve" in notebook.ok(line).all
+    for line in "%tfcluster logs --help", "%tfcluster logs -h", "x = %tfcluster logs --help":
+        assert "--lines" in notebook.ok(line).all
+    assert notebook.completions("run = %tfcluster wa") == notebook.completions("%tfcluster wa") == ["wait"]
+
+
 def test_python_api(notebook: Notebook) -> None:
     """The same by calls, with the function as an object."""
     notebook.ok(MAIN_FUN)
@@ -89,6 +98,10 @@ def test_plain_ipykernel(prefix: pathlib.Path, env: dict[str, str], tmp_path: pa
         assert "[worker:1] hello from worker 1 ['one']" in cell.all
         assert book.ok("_.result").result == "{'n': 21, 'w': 2}"
         assert "UsageError" in book.fails("%tfcluster reserve --wrokers 3").error
+        assert book.completions("run = %tfcluster wa") == ["wait"] and "wait" in book.completions("%tfcluster wa")
+        assert "--lines" in book.ok("%tfcluster logs --help").all
+        failed = book.fails("%%tfcluster start --wait\nimport os\n1 / 0\n")
+        assert f"Cell In[{failed.count}], line 3, in <module>" in failed.error, failed.error
     finally:
         book.close()
 

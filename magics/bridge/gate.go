@@ -151,6 +151,7 @@ type gateMessage struct {
 	Code    string          `json:"code"`
 	Cursor  int             `json:"cursor"`
 	Cluster string          `json:"cluster"`
+	Count   int             `json:"count"` // the n of In[n]; 0: none
 }
 
 // helloTimeout bounds a connection's first word.
@@ -240,7 +241,7 @@ func (g *Gate) complete(c *caller, in *json.Decoder, first *gateMessage) {
 func (g *Gate) command(c *caller, in *json.Decoder, first *gateMessage) {
 	ctx, cancel := context.WithCancel(g.ctx)
 	defer cancel()
-	out := &gateOutput{caller: c, interrupts: make(chan struct{}, 8)}
+	out := &gateOutput{caller: c, interrupts: make(chan struct{}, 8), count: first.Count}
 	reader := make(chan struct{})
 	go func() { // ends with the connection, which serve's caller closes
 		defer close(reader)

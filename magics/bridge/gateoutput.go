@@ -4,7 +4,11 @@ package bridge
 type gateOutput struct {
 	caller     *caller
 	interrupts chan struct{}
+	count      int
 }
+
+// ExecutionCount is the n of In[n] of the cell that called; 0 where no cell did.
+func (o *gateOutput) ExecutionCount() int { return o.count }
 
 // Errors of sending are those of a caller that is gone, whose context then ends.
 

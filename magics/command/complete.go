@@ -1,8 +1,10 @@
 package command
 
 import (
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -72,6 +74,7 @@ func magicAt(code string, cursor int) (before string, ok bool) {
 		l, _ = logicalLine(code[start:])
 		if end := start + len(l); at <= end || end >= len(code) {
 			text := strings.TrimLeft(code[start:min(at, len(code))], " \t")
+			text = text[len(assignment().FindString(text)):]
 			for _, mark := range []string{"%%", "%"} {
 				if after, found := strings.CutPrefix(text, mark+magicName); found && (after == "" || strings.ContainsAny(after[:1], " \t\\")) {
 					return after, after != ""
@@ -82,6 +85,11 @@ func magicAt(code string, cursor int) (before string, ok bool) {
 		start += len(l) + 1
 	}
 }
+
+// assignment is what IPython allows before a magic whose value is kept: run = %tfcluster wait.
+var assignment = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[^\s%=#'"!?][^%=#'"!?]*=[ \t]*`)
+})
 
 // completer finds candidates for one word.
 type completer struct {

@@ -72,7 +72,7 @@ func (t *Table) Argv(words []string, shell bool) (*Command, error) {
 
 // parse understands a line's words. shell is the command line, which has other verbs.
 func (t *Table) parse(tokens []token, cell *string, shell bool) (*Command, error) {
-	if len(tokens) == 0 || (!tokens[0].quoted && strings.Trim(tokens[0].text, "?") == "") {
+	if len(tokens) == 0 || (!tokens[0].quoted && asksHelp(tokens[0].text)) {
 		return &Command{Verb: t.Help(), Help: true}, nil
 	}
 	name, help := tokens[0].text, false
@@ -147,7 +147,7 @@ func (b *binder) programs() bool {
 
 func (b *binder) word(t token) error {
 	switch {
-	case t.text == "?" && !t.quoted:
+	case !t.quoted && !b.plain && (t.text == "?" || IsHelp(t.text)):
 		b.Help = true
 	case b.plain || t.text == "-" || !strings.HasPrefix(t.text, "-"):
 		b.names = append(b.names, t.text)

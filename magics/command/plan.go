@@ -88,16 +88,21 @@ func (t *Table) Command(ctx context.Context, l *Line, names Expander, shell bool
 	return c, nil
 }
 
-// helpAsked recognises "VERB ?" and "VERB?" before anything is expanded.
+// helpAsked recognises "VERB ?", "VERB?" and "VERB --help" before anything is expanded.
 func helpAsked(line string) ([]string, bool) {
 	words := strings.Fields(line)
 	switch {
-	case len(words) == 0 || strings.Trim(words[0], "?") == "":
+	case len(words) == 0 || asksHelp(words[0]):
 		return nil, true
 	case len(words) == 1 && strings.HasSuffix(words[0], "?"):
 		return []string{strings.TrimRight(words[0], "?")}, true
-	case len(words) == 2 && strings.Trim(words[1], "?") == "":
+	case len(words) == 2 && asksHelp(words[1]):
 		return words[:1], true
 	}
 	return nil, false
 }
+
+func asksHelp(word string) bool { return strings.Trim(word, "?") == "" || IsHelp(word) }
+
+// IsHelp returns whether a word is the option that asks for help.
+func IsHelp(word string) bool { return word == "--help" || word == "-h" || word == "-help" }

@@ -86,7 +86,7 @@ func (inv *invocation) program(ctx context.Context, r *clusterpb.ReserveRequest)
 // cellName returns the name of the cell whose body is started, as tracebacks have it where the
 // front end has a number for it.
 func (inv *invocation) cellName() string {
-	if c, ok := inv.out.(interface{ ExecutionCount() int }); ok {
+	if c, ok := inv.out.(interface{ ExecutionCount() int }); ok && c.ExecutionCount() > 0 {
 		return fmt.Sprintf("Cell In[%d]", c.ExecutionCount())
 	}
 	return "cell"

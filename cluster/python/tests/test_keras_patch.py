@@ -161,3 +161,37 @@ def test_a_checkpoint_has_its_name_when_it_is_whole(tmp_path: Path, monkeypatch:
     assert sorted(os.listdir()) == ["a.keras", "b.weights.h5"]
     with pytest.raises(FileNotFoundError, match="none/d.keras"):
         saving.save_model("model", "none/d.keras")  # as Keras says it
+
+
+def test_what_layers_keep_is_averaged_without_retracing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One trace a model, and another where it has other variables; the model is not held."""
+    import gc
+    import weakref
+
+    import keras
+    import tensorflow as tf
+
+    monkeypatch.setattr(keras_patch, "spans_workers", lambda strategy: True)
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    traced = []
+    reduce = strategy.reduce
+    monkeypatch.setattr(strategy, "reduce", lambda *args, **kw: traced.append(1) or reduce(*args, **kw))
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Input((2,)), keras.layers.BatchNormalization()])
+        other = keras.Sequential([keras.layers.Input((2,)), keras.layers.BatchNormalization()])
+    kept = 2  # its mean and its variance
+    for _ in range(4):
+        keras_patch.average_kept_values(model)
+    assert len(traced) == kept
+    keras_patch.average_kept_values(other)
+    assert len(traced) == 2 * kept
+    with strategy.scope():
+        model.add(keras.layers.BatchNormalization())
+    model.layers[0].moving_mean.assign([1.0, 2.0])
+    keras_patch.average_kept_values(model)
+    assert len(traced) == 4 * kept
+    assert model.layers[0].moving_mean.numpy().tolist() == [1.0, 2.0]
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None and len(keras_patch._means) == 1

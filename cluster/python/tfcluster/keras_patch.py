@@ -33,6 +33,7 @@ import inspect
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
@@ -172,15 +173,28 @@ def average_kept_values(model: Any) -> None:
     kept = [v for v in model.non_trainable_variables if v.aggregation == "none" and "float" in str(v.dtype)]
     if not kept:
         return
+    of, means = _means.get(model, ([], None))
+    if means is None or [id(v) for v in of] != [id(v) for v in kept]:
+        means = _means_of(kept, strategy)
+        _means[model] = kept, means
+    for variable, mean in zip(kept, means(), strict=True):
+        variable.value.assign(mean)
+
+
+# Of each model: the variables that are averaged, and the function that does it, traced once.
+_means: weakref.WeakKeyDictionary[Any, tuple[list[Any], Any]] = weakref.WeakKeyDictionary()
+
+
+def _means_of(kept: list[Any], strategy: Any) -> Any:
     import tensorflow as tf
 
+    @tf.function
     @tf.autograph.experimental.do_not_convert
     def means() -> list[Any]:
         here = strategy.run(lambda: [tf.identity(v.value) for v in kept])
         return [strategy.reduce("MEAN", value, axis=None) for value in here]
 
-    for variable, mean in zip(kept, tf.function(means)(), strict=True):
-        variable.value.assign(mean)
+    return means
 
 
 # -------------------------------------------------------------- callbacks

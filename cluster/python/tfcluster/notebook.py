@@ -31,7 +31,7 @@ def load(shell: Any) -> None:
     ours = gate.adopt_environment()
     _magic.__doc__ = _DOC
     shell.register_magic_function(no_var_expand(_magic), "line_cell", "tfcluster")
-    shell.set_hook("complete_command", _complete, re_key=r"%{1,2}tfcluster")
+    shell.set_hook("complete_command", _complete, re_key=r"([^%=]*=\s*)?%{1,2}tfcluster")
     if _transform not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(_transform)
     if not ours:
@@ -62,7 +62,8 @@ _DOC = """%tfcluster VERB [options] [words]: distributed TensorFlow from a cell.
 def _magic(line: str, cell: str | None = None, local_ns: Mapping[str, Any] | None = None) -> Any:
     sys.stdout.flush()
     sys.stderr.flush()
-    request = {"op": "magic", "line": line, "cell": cell}
+    hook = getattr(frontend.shell(), "displayhook", None)
+    request = {"op": "magic", "line": line, "cell": cell, "count": getattr(hook, "prompt_count", 0)}
     objects = Objects(frontend.user_namespace(), local_ns)
     return values.shown(gate.command(request, objects, frontend.Screen()))
 
