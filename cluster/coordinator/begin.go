@@ -97,7 +97,8 @@ func (c *Coordinator) beginItself(ctx context.Context, req *clusterpb.StartReque
 			c.handle(lifecycle.ShutdownRequested{Reason: c.runs.unbegun})
 			return
 		case fresh != nil:
-			c.note(fmt.Sprintf("run %d begins from the start: %s", c.runs.lastRun, strings.TrimPrefix(status.Convert(fresh).Message(), fmt.Sprintf("--resume=%d: ", before))), true)
+			why, _, _ := strings.Cut(strings.TrimPrefix(status.Convert(fresh).Message(), fmt.Sprintf("--resume=%d: ", before)), "; ")
+			c.note(fmt.Sprintf("run %d begins from the start: %s", c.runs.lastRun, why), true)
 		case before > 0:
 			c.note(fmt.Sprintf("run %d was cut off by the driver's death; run %d goes on from its last checkpoint", before, c.runs.lastRun), true)
 		}

@@ -331,6 +331,12 @@ func TestStartSaysWhatItWaitsFor(t *testing.T) {
 	c := coordinate(t, true)
 	c.engine.events <- cluster.Lost{Executor: "1", Cause: "the Spark executor ended"}
 	c.engine.events <- cluster.Pending{Executor: "1", Why: "3 tasks of this session's own Spark jobs hold slots"}
+	for handled, ctx := false, within(t); !handled; { // a start before these events would wait for nothing
+		c.do(func() { handled = strings.Contains(c.lc.Executor("1").Why, "hold slots") })
+		if ctx.Err() != nil {
+			t.Fatal("the events were not handled")
+		}
+	}
 	stream := &sent[clusterpb.StartUpdate]{ctx: within(t)}
 	const want = "worker:1 on host1: 3 tasks of this session's own Spark jobs hold slots"
 	back, seen := false, 0

@@ -82,8 +82,8 @@ func TestRemedies(t *testing.T) {
 		exit *clusterpb.Exited
 		want string
 	}{
-		{nil, "the executors are held"},
-		{&clusterpb.Exited{Code: 1, Exception: "ValueError: x"}, "the executors are held"},
+		{nil, "the executors stay reserved"},
+		{&clusterpb.Exited{Code: 1, Exception: "ValueError: x"}, "the executors stay reserved"},
 		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: Collective ops must be configured at program startup"}, "create tf.distribute.MultiWorkerMirroredStrategy() before"},
 		{&clusterpb.Exited{Code: 1, Exception: "MemoryError"}, "smaller batch"},
 		{&clusterpb.Exited{Code: 1, Reason: "its agent is gone"}, "%tfcluster reset"},

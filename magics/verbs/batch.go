@@ -90,10 +90,10 @@ func released(err error) error {
 	}
 	failure := proto.CloneOf(failed.Failure)
 	if failure.GetKind() == "lost" { // the program is not at fault
-		failure.Remedy = "run it again; its files are in " + failed.Run.GetLogDir()
+		failure.Remedy = "run it again; its files are in " + failed.Run.GetDir()
 		return &result.RunFailed{Failure: failure, Run: failed.Run}
 	}
-	failure.Remedy = "fix the program and run it again; the failed run's files are in " + failed.Run.GetLogDir()
+	failure.Remedy = "fix the program and run it again; the failed run's files are in " + failed.Run.GetDir()
 	return &result.RunFailed{Failure: failure, Run: failed.Run}
 }
 
