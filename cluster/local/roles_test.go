@@ -126,7 +126,7 @@ func TestBatch(t *testing.T) {
 		code   int
 		prints []string
 	}{
-		{"a chief fails", []string{"--chief", "--workers", "1", "--chief-command", "exit 7", "--worker-command", "sleep 60"}, 7, []string{"chief:0", "exited with code 7", "its files are in"}},
+		{"a chief fails", []string{"--chief", "--workers", "1", "--chief-command", "exit 7", "--worker-command", "sleep 60"}, 7, []string{"chief:0", "exited with code 7", "files are in"}},
 		{"a worker that is no chief fails", []string{"--workers", "2", "sh", "-c", `[ $TASK_INDEX = 0 ] && sleep 60; exit 3`}, 3, []string{"worker:1", "exited with code 3"}},
 		{"all fail", []string{"--workers", "2", "--ps", "1", "sh", "-c", "exit 1"}, 1, []string{"exited with code 1"}},
 		{"one process alone", []string{"--workers", "1", "--env", "GREETING=hello", "sh", "-c", "echo $GREETING from $JOB_NAME:$TASK_INDEX of $TASK_NUM"}, 0, []string{"hello from worker:0 of 1"}},

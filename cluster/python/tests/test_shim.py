@@ -390,10 +390,18 @@ def test_engine_that_was_killed_is_started_again(tmp_path: Path) -> None:
 def test_history_converts_to_a_data_frame():
     """Metrics that are reported at different steps are joined by step, and nothing is lost as plain lists."""
     history = values.make(
-        {"type": "Run", "history": {"loss": [3.0, 2.0, 1.0], "val_loss": [2.5]}, "steps": {"loss": [1, 17, 32], "val_loss": [32]}}
+        {
+            "type": "Run",
+            "history": {"loss": [3.0, 2.0, 1.0], "val_loss": [2.5]},
+            "steps": {"loss": [1, 17, 32], "val_loss": [32]},
+        }
     ).history
     assert history["loss"] == [3.0, 2.0, 1.0] and history.steps["val_loss"] == [32]
-    assert history.rows() == [{"step": 1, "loss": 3.0}, {"step": 17, "loss": 2.0}, {"step": 32, "loss": 1.0, "val_loss": 2.5}]
+    assert history.rows() == [
+        {"step": 1, "loss": 3.0},
+        {"step": 17, "loss": 2.0},
+        {"step": 32, "loss": 1.0, "val_loss": 2.5},
+    ]
     pandas = pytest.importorskip("pandas")
     frame = history.to_pandas()
     assert list(frame.columns) == ["loss", "val_loss"] and list(frame.index) == [1, 17, 32]
