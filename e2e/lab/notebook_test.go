@@ -112,7 +112,7 @@ func TestQuickstart(t *testing.T) {
 	if a := lastAccuracy(t, r.Text); a < 0.85 {
 		t.Errorf("accuracy %v:\n%s", a, r.Text)
 	}
-	for _, want := range []string{"[worker:1] worker:1 of 2 trains on 4096 images", "run 1 · main_fun · finished", "run 2 · cell · finished"} {
+	for _, want := range []string{"[worker:1] worker:1 of 2 trains on 4096 images", "run 1 · main_fun · finished", "run 2 · Cell In[7] · finished"} {
 		if !strings.Contains(r.Text, want) {
 			t.Errorf("the notebook does not show %q:\n%s", want, r.Text)
 		}
