@@ -191,12 +191,16 @@ func (s *State) boardCurves(ctx context.Context, id string) []render.Curve {
 // MostCurves is how many curves stand in for TensorBoard at most.
 const MostCurves = 12
 
-// PickRun returns the run with a number, or the last one for 0; nil where there is none.
+// PickRun returns the run of which curves are shown: that of the id, or for 0 the last one that is active or
+// has metrics, else the last one; nil if there is none.
 func PickRun(runs []*clusterpb.RunStatus, id int32) *clusterpb.RunStatus {
 	for _, run := range slices.Backward(runs) {
-		if id == 0 || run.GetId() == id {
+		if id == run.GetId() || id == 0 && (render.Active(run) || len(run.GetSeries()) > 0) {
 			return run
 		}
+	}
+	if id == 0 && len(runs) > 0 {
+		return runs[len(runs)-1]
 	}
 	return nil
 }
