@@ -50,10 +50,9 @@ type Pruned struct {
 	Kept    int // old runs whose programs left files
 }
 
-// Prune removes the runs below a root that have not changed since before: records and lines.
-// A run stays whole if its program left a file, such as a checkpoint, a model or an event file.
-// Folders of clusters that are then empty go too. live are the directories of clusters that are
-// left alone.
+// Prune removes the records and lines of the runs below root that have not changed since before. It removes
+// nothing of a run whose program left a file, such as a checkpoint, a model or an event file. Folders of
+// clusters that are empty then are removed too. It skips the directories for which live returns true.
 func Prune(ctx context.Context, s Storage, root string, before time.Time, live func(dir string) bool) (Pruned, error) {
 	var p Pruned
 	infos, err := s.List(ctx, root)
@@ -117,8 +116,8 @@ func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.
 	return empty, nil
 }
 
-// scan returns whether nothing in a folder is newer than before, and whether there is a file in
-// it that is neither a run's record nor one of its lines. top: it is the run's own folder.
+// scan reports whether everything in a folder is older than before, and whether the folder contains a file
+// that is neither the run's record nor one of its lines. top is set for the run's own folder.
 func scan(ctx context.Context, s Storage, name string, info fs.FileInfo, before time.Time, top bool) (old, foreign bool, err error) {
 	if !info.ModTime().Before(before) {
 		return false, false, nil
@@ -128,19 +127,18 @@ func scan(ctx context.Context, s Storage, name string, info fs.FileInfo, before 
 		return false, false, err
 	}
 	for _, i := range infos {
-		ours := top && (i.Name() == RecordFile || i.Name() == "tasks") || strings.HasSuffix(i.Name(), rundir.OwnEvents)
+		ours := top && (i.Name() == RecordFile || i.Name() == rundir.Lines) || strings.HasSuffix(i.Name(), rundir.OwnEvents)
 		switch {
 		case !i.ModTime().Before(before):
 			return false, false, nil
-		case ours:
 		case !i.IsDir():
-			foreign = true
-		default:
+			foreign = foreign || !ours
+		default: // the folder of lines too: a run that writes nothing else is still active
 			old, more, err := scan(ctx, s, rundir.Join(name, i.Name()), i, before, false)
 			if err != nil || !old {
 				return false, false, err
 			}
-			foreign = foreign || more
+			foreign = foreign || more && !ours
 		}
 	}
 	return true, foreign, nil
