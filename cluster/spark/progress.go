@@ -65,12 +65,12 @@ func progress(text string) string {
 	return last
 }
 
-// showProgress tells for what a session waits that is being made, where that has changed. said is
-// what was told last, and what is told now.
-func (a *allocation) showProgress(said string) string {
+// showProgress reports what the session that is being made waits for, if that differs from shown, the line
+// reported last. It returns the line reported last now.
+func (a *allocation) showProgress(shown string) string {
 	now := progress(a.logTail())
-	if now == "" || now == said || a.req.Waiting == nil {
-		return said
+	if now == "" || now == shown || a.req.Waiting == nil {
+		return shown
 	}
 	a.req.Waiting(a.backend.InitialStatus(a.req.Reserve) + ": " + now)
 	return now

@@ -30,7 +30,7 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestShowProgress: what Spark waits for is told once, behind what is being made.
+// TestShowProgress: the line that names what Spark waits for is shown once, after the session's own status.
 func TestShowProgress(t *testing.T) {
 	t.Parallel()
 	var told []string

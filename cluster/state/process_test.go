@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestProcess: a process that is stopped is told from one that runs, and Kill ends that very one.
+// TestProcess: Stopped distinguishes a stopped process from a running one, and Kill ends only the process that was recorded.
 func TestProcess(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sleep", "600")

@@ -63,7 +63,7 @@ func OpenStream[T any](ctx context.Context, m *Handle, out render.Output, open f
 	return s
 }
 
-// begin calls the driver after a pause. That the call cannot be made is told as a stream's end is.
+// begin calls the driver after a pause. A call that fails is reported like the end of a stream.
 func (s *Stream[T]) begin(pause time.Duration) {
 	var recv func() (T, error)
 	s.Updates, s.stop = Receive(func() (T, error) {
