@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tfcluster import spark_calls, spark_host, spark_session, spark_task
+from tfcluster import spark_calls, spark_host, spark_properties, spark_session, spark_task
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def short(monkeypatch: pytest.MonkeyPatch) -> Iterator[pathlib.Path]:
 )
 def test_properties(value: str, written: str) -> None:
     """A value is written as java.util.Properties reads it."""
-    assert spark_session._escape(value) == written
+    assert spark_properties.escape(value) == written
 
 
 def test_defaults(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """spark-defaults.conf stands below our own settings: a properties file would hide it."""
     (tmp_path / "spark-defaults.conf").write_text("# no\nspark.a b c\nspark.d=e\n\n")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert spark_session._defaults() == {"spark.a": "b c", "spark.d": "e"}
+    assert spark_properties.defaults() == {"spark.a": "b c", "spark.d": "e"}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import types
 
 import pytest
 
-from tfcluster import spark_session
+from tfcluster import spark_properties, spark_session
 
 
 def test_defaults_are_read_as_java_reads_them(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -20,7 +20,7 @@ def test_defaults_are_read_as_java_reads_them(tmp_path: pathlib.Path, monkeypatc
         "spark.b=c=d\nspark.c : e\nspark.d\tf g \n"
     )
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
-    assert spark_session._defaults() == {
+    assert spark_properties.defaults() == {
         "spark.driver.extraJavaOptions": "-Da=1 -XX:+UseSerialGC",
         "spark.b": "c=d",
         "spark.c": "e",
@@ -35,7 +35,7 @@ def test_a_folder_called_conf_is_not_sparks(tmp_path: pathlib.Path, monkeypatch:
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
     monkeypatch.delenv("SPARK_HOME", raising=False)
     monkeypatch.chdir(tmp_path)
-    assert "spark.a" not in spark_session._defaults()
+    assert "spark.a" not in spark_properties.defaults()
 
 
 @pytest.mark.parametrize("version", ["3.4.4", "3.5.8"])

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfcluster import spark_task
+from tfcluster.spark_properties import defaults, escape
 
 _LOOK = 2.0  # seconds between two looks at Spark Connect's server, and what each may take
 _AWAY = 30.0  # seconds without an answer from which on that server is gone: networks break for less
@@ -58,8 +59,8 @@ class Session:
         try:
             path = os.path.join(folder, "spark.properties")
             with open(os.open(path, os.O_CREAT | os.O_WRONLY, 0o600), "w", encoding="utf-8") as f:
-                f.writelines(f"{key} {value}\n" for key, value in _defaults().items() if key not in conf)
-                f.writelines(f"{key} {_escape(value)}\n" for key, value in conf.items())
+                f.writelines(f"{key} {value}\n" for key, value in defaults().items() if key not in conf)
+                f.writelines(f"{key} {escape(value)}\n" for key, value in conf.items())
             os.environ["PYSPARK_SUBMIT_ARGS"] = f"--properties-file {shlex.quote(path)} pyspark-shell"
             if conf.get("spark.master", "").startswith("yarn"):
                 with contextlib.suppress(Exception):
@@ -387,33 +388,3 @@ def _by_value() -> None:
 
 def _count(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-def _escape(value: str) -> str:
-    """A value of a Java properties file."""
-    text = value.replace("\\", "\\\\").replace("\n", "\\n")
-    return "".join(c if 32 <= ord(c) < 127 else "".join(f"\\u{u:04x}" for u in _utf16(c)) for c in text)
-
-
-def _utf16(c: str) -> list[int]:
-    raw = c.encode("utf-16-be")
-    return [int.from_bytes(raw[i : i + 2], "big") for i in range(0, len(raw), 2)]
-
-
-def _home() -> str:
-    """Spark's folder where no variable names it: pyspark is one."""
-    import pyspark
-
-    return os.path.dirname(pyspark.__file__)
-
-
-def _defaults() -> dict[str, str]:
-    """spark-defaults.conf, which a properties file would hide: values as they stand there, escaped."""
-    folder = os.environ.get("SPARK_CONF_DIR") or os.path.join(os.environ.get("SPARK_HOME") or _home(), "conf")
-    found: dict[str, str] = {}
-    with contextlib.suppress(OSError), open(os.path.join(folder, "spark-defaults.conf"), encoding="utf-8") as f:
-        for line in f:
-            setting = re.match(r"\s*([^\s#!=:][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*)", line)
-            if setting:
-                found[setting[1]] = setting[2].strip()
-    return found
