@@ -24,9 +24,13 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
 
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
 
 def say(text: str) -> None:
     """Print at once: a person watches."""
+    if not sys.stdout.isatty():  # a file or a pipe shows colours as noise
+        text = COLOURS.sub("", text)
     print(text.rstrip("\n"), flush=True)
 
 
