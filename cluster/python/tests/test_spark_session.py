@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import pathlib
+import threading
 import time
 import types
 
@@ -95,3 +96,24 @@ def test_a_session_that_was_stopped_is_not_used() -> None:
     """A classic session whose spark.stop() was called."""
     session = spark_session.Session(types.SimpleNamespace(sparkContext=types.SimpleNamespace(_jsc=None)))
     assert session.unusable() == "the SparkSession was stopped"
+
+
+def test_a_session_that_is_being_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """spark.stop() sets the JVM's flag seconds before Python's: the notebook's own stop is not called a kill."""
+
+    class Stopping:
+        """The JVM's context once it has its flag; Python's is set when somebody looks at it."""
+
+        def sc(self) -> Stopping:
+            return self
+
+        def isStopped(self) -> bool:  # noqa: N802 - Spark's name
+            threading.Timer(0.05, setattr, (context, "_jsc", None)).start()
+            return True
+
+    context = types.SimpleNamespace(_jsc=Stopping())
+    session = spark_session.Session(types.SimpleNamespace(sparkContext=context))
+    assert session.ended() == "the SparkSession was stopped"
+    context._jsc = types.SimpleNamespace(sc=lambda: types.SimpleNamespace(isStopped=lambda: True))
+    monkeypatch.setattr(spark_session, "_STOPPING", 0.05)
+    assert session.ended() == "the Spark application was ended"

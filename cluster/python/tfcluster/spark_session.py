@@ -20,6 +20,7 @@ from tfcluster.spark_properties import defaults, escape
 _LOOK = 2.0  # seconds between two looks at Spark Connect's server, and what each may take
 _AWAY = 30.0  # seconds without an answer from which on that server is gone: networks break for less
 _FIRST = 5.0  # seconds that it may take to answer before anything is reserved
+_STOPPING = 5.0  # seconds that spark.stop() may take from the JVM's flag to Python's
 # Who logs how a session on YARN comes about: the application's state, and a ResourceManager that does not answer.
 _PROGRESS = ("org.apache.spark.deploy.yarn.Client", "org.apache.hadoop.ipc.Client")
 # What bounds the executors of a session, by the kind of its master.
@@ -116,9 +117,15 @@ class Session:
         if self._sc._jsc is None:
             return "the SparkSession was stopped"
         try:
-            return "the Spark application was ended" if self._sc._jsc.sc().isStopped() else ""
+            if not self._sc._jsc.sc().isStopped():
+                return ""
         except Exception:
-            return "Spark's JVM ended"
+            return "Spark's JVM ended" if self._sc._jsc is not None else "the SparkSession was stopped"
+        # spark.stop() sets the JVM's flag first and Python's last, and clears up in between
+        deadline = time.monotonic() + _STOPPING
+        while self._sc._jsc is not None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return "the SparkSession was stopped" if self._sc._jsc is None else "the Spark application was ended"
 
     def answers(self, seconds: float) -> bool:
         """Whether the connection to Spark Connect's server stands, or can be made in this time."""
