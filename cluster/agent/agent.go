@@ -190,7 +190,7 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 	a.python = interpreter.New(interpreter.Starter{Dir: folders.GetHostDir()}, log, a.warmed)
 	a.disk.given = &givenFiles{blobs: &blobStore{client: client}, host: a.self.host, held: map[string]*os.File{}}
 	where.open = a.hdfs
-	a.link = &link{client: client, member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1), look: func(ctx context.Context) {
+	a.link = &link{client: client, feeds: clusterpb.NewFeedsClient(conn), member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1), look: func(ctx context.Context) {
 		if where.look(ctx) {
 			conn.ResetConnectBackoff()
 		}
@@ -298,6 +298,7 @@ func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 	}
 	for _, t := range tasks {
 		waitFor(t.done, settlePipes)
+		t.feed.close()
 	}
 	cancel(nil)
 	a.python.Close()

@@ -36,6 +36,9 @@ func (a *Agent) ending(e *clusterpb.EndRun) ending {
 // port is held again for the next reservation to show.
 func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun, end ending) {
 	a.endTasks(ctx, end.tasks, time.Duration(e.GetGraceMillis())*time.Millisecond, "")
+	for _, t := range end.tasks {
+		t.feed.close()
+	}
 	a.mu.Lock()
 	for id, attempt := range end.attempts {
 		r := a.runs[id]

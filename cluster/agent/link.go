@@ -35,6 +35,7 @@ type member interface {
 // link keeps one Join stream to the coordinator at a time.
 type link struct {
 	client clusterpb.CoordinatorClient
+	feeds  clusterpb.FeedsClient // of the same connection
 	member member
 	logs   *tasklog.Shipper
 	log    *slog.Logger

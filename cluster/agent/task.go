@@ -31,9 +31,10 @@ type task struct {
 	emit   func(*clusterpb.TaskEvent)
 	arrive func(barrier string)
 	copies func(controlMessage) // answers ctx.local_copy
-	done   chan struct{}        // closed when everything of it has ended
-	cancel func()               // gives up a start that has not come to a process, and copies
-	files  *taskFiles           // nil where the driver's disk is shared
+	feed   taskFeed
+	done   chan struct{} // closed when everything of it has ended
+	cancel func()        // gives up a start that has not come to a process, and copies
+	files  *taskFiles    // nil where the driver's disk is shared
 	output taskOutput
 	disk   taskDisk
 	ending taskEnding
@@ -307,6 +308,9 @@ func (t *task) handleControl(m controlMessage) {
 		return
 	case "copy":
 		t.copies(m)
+		return
+	case "feed":
+		t.feed.open(t)
 		return
 	case "note":
 		e.Event = &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{Text: m.Text, Warning: m.Warning}}

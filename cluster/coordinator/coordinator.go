@@ -12,6 +12,7 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/feed/dispatch"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
 )
@@ -67,6 +68,7 @@ func New(cfg Config) *Coordinator {
 	}
 	c.store = logstore.NewStore(cfg.folder(), cfg.Quota, func(text string) { c.post(func() { c.note(text, true); c.subs.wake() }) })
 	c.address.now.Store(&cfg.Address)
+	c.runs.feeds = dispatch.New(feedable{c}, cfg.Log)
 	c.files = newFiles(&cfg, c.receiver())
 	c.files.receiver.Allow(cfg.LastRun)
 	if cfg.Spool != nil {

@@ -1,11 +1,15 @@
 package coordinator
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/feed/dispatch"
 	"github.com/tfcluster/tfcluster/cluster/results"
 )
 
@@ -17,8 +21,9 @@ type runs struct {
 	others    int32                   // the last run that was another cluster's, as far as numbers tell
 	records   []*record               // oldest first
 	lastRun   int32
-	planning  bool   // a start's folders are being made
-	unbegun   string // why the run that the cluster was made for could not be begun
+	planning  bool               // a start's folders are being made
+	feeds     *dispatch.Dispatch // safe from any goroutine, and not changed after New
+	unbegun   string             // why the run that the cluster was made for could not be begun
 
 	// of the last start
 	program  *clusterpb.StartRequest
@@ -186,4 +191,41 @@ func (r *runs) programOf(role string) *clusterpb.Program {
 		}
 	}
 	return withoutData(r.program.GetProgram())
+}
+
+// Feeds returns the services for feeds: of holders for the agents' port, of clients for the driver's socket.
+func (c *Coordinator) Feeds() *dispatch.Dispatch { return c.runs.feeds }
+
+// feedable tells package dispatch which run is active.
+type feedable struct{ c *Coordinator }
+
+// FeedableRun implements dispatch.Runs.
+func (f feedable) FeedableRun(ctx context.Context) (dispatch.Run, error) {
+	var run dispatch.Run
+	err := f.c.call(ctx, func() { run = f.c.feedableRun() })
+	return run, err
+}
+
+// feedableRun returns the run whose tasks can be fed, or why there is none. Loop only.
+func (c *Coordinator) feedableRun() dispatch.Run {
+	r := c.lc.Run()
+	switch {
+	case c.lc.Busy() && (r == nil || !r.State.Open()):
+		return dispatch.Run{} // a start is on its way
+	case r == nil:
+		return dispatch.Run{Over: "no program has been started"}
+	}
+	run := dispatch.Run{ID: r.Spec.ID}
+	switch {
+	case r.Stopping:
+		run.Over = fmt.Sprintf("run %d is being stopped", run.ID)
+	case !r.State.Open():
+		run.Over = fmt.Sprintf("run %d has ended: it %s", run.ID, r.State)
+	}
+	for _, t := range r.Tasks {
+		if t.ID.Role == cluster.Chief || t.ID.Role == cluster.Worker {
+			run.Tasks = append(run.Tasks, dispatch.Task{Name: t.ID.String(), Attempt: int32(t.Attempt)})
+		}
+	}
+	return run
 }

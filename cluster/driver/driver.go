@@ -295,12 +295,9 @@ func (d *driver) serve(ctx context.Context) error {
 	agents := grpc.NewServer(append(append(append(limit, auth.OwnersOnly()...), pending.options(tlsConfig)...), grpc.KeepaliveParams(keepalive.ServerParameters{
 		Time: 5 * time.Second, Timeout: 5 * time.Second,
 	}), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))...)
-	clusterpb.RegisterCoordinatorServer(agents, d.coord)
+	d.register(agents, clients)
 	var g errgroup.Group
-	if d.hosting != nil {
-		clusterpb.RegisterControlServer(agents, d.coord.Control())
-	} else {
-		clusterpb.RegisterControlServer(clients, d.coord.Control())
+	if d.hosting == nil {
 		g.Go(func() error { return serving.Serve("clients", clients, d.clients) })
 	}
 	serve := func(ln net.Listener) {
@@ -331,4 +328,15 @@ func (d *driver) serve(ctx context.Context) error {
 		return err // the state is another driver's to take up
 	}
 	return errors.Join(err, (&state.State{Name: d.name, Socket: d.socket}).Forget())
+}
+
+// register adds the services: those of a hosted driver's clients, too, are on the agents' port.
+func (d *driver) register(agents, clients *grpc.Server) {
+	clusterpb.RegisterCoordinatorServer(agents, d.coord)
+	clusterpb.RegisterFeedsServer(agents, d.coord.Feeds())
+	if d.hosting != nil {
+		clients = agents
+	}
+	clusterpb.RegisterControlServer(clients, d.coord.Control())
+	clusterpb.RegisterFeedControlServer(clients, d.coord.Feeds())
 }

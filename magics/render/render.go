@@ -21,6 +21,14 @@ func (b Bundle) Faint(line string) Bundle {
 	return Bundle{b.Text + line + "\n", b.HTML + `<div style="opacity:.65">` + Escape(line) + "</div>"}
 }
 
+// Line returns the bundle with a line of text below; "" adds nothing.
+func (b Bundle) Line(line string) Bundle {
+	if line == "" {
+		return b
+	}
+	return Bundle{b.Text + line + "\n", b.HTML + "<div>" + Escape(line) + "</div>"}
+}
+
 // MIME is the bundle as a front end takes it.
 func (b Bundle) MIME() map[string]any {
 	data := map[string]any{"text/plain": b.Text}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"sync/atomic"
 
@@ -29,6 +30,15 @@ func closeClient(c clusterpb.ControlClient) {
 
 // Explain returns the error of a failed call to this cluster in words.
 func (m *Handle) Explain(err error) error { return m.State.Explain(m.Name, err) }
+
+// Feeds returns the client of the driver's feeds.
+func (m *Handle) Feeds() (clusterpb.FeedControlClient, error) {
+	c, ok := m.Client.(clusterpb.FeedControlClient)
+	if !ok {
+		return nil, fmt.Errorf("the connection to cluster %s has no feeds", m.Name)
+	}
+	return c, nil
+}
 
 // Recall asks for the runs of the cluster, or all that its directory holds.
 func (m *Handle) Recall(ctx context.Context, all bool) (*clusterpb.HistoryReply, error) {

@@ -6,6 +6,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/magics/bridge"
 	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/feeding"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
@@ -99,8 +100,10 @@ type invocation struct {
 	table   *command.Table
 	out     render.Output
 	py      bridge.Python
-	dir     string // where relative paths start; "" before workingDir
-	oneRun  bool   // the executors are for one run, and given back with it
+	dir     string        // where relative paths start; "" before workingDir
+	oneRun  bool          // the executors are for one run, and given back with it
+	feed    *feeding.Feed // what the run is fed; nil: nothing
+	fed     bool          // feed has ended
 }
 
 // interruptible returns a context that an interrupt of the cell cancels. cancel waits until no interrupt

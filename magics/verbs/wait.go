@@ -34,12 +34,8 @@ const (
 // stopGrace is what a stopped task has to write a checkpoint.
 const stopGrace = 30 * time.Second
 
-// wait holds the cell until the run ends. It is train's work too, which feeds
-// nothing yet.
+// wait holds the cell until the run ends.
 func (inv *invocation) wait(ctx context.Context) (result.Value, error) {
-	if len(inv.Words) > 0 {
-		return nil, &command.NotYetError{Text: notYetFeed}
-	}
 	m, err := inv.session.Pick(ctx, inv.Command)
 	var v result.Value
 	if err == nil {
@@ -92,6 +88,12 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 		select {
 		case <-quiet.Timer.C:
 			quiet.Ask(ctx, stream.Handle)
+		case err := <-inv.feedEnded():
+			inv.fed = true
+			if err != nil || inv.Has("more") {
+				f.printer.Close()
+				return result.OfRun(m.Name, f.status), err
+			}
 		case err := <-quiet.Answers:
 			quiet.Answered(inv.out, err)
 		case <-inv.out.Interrupts():
@@ -168,6 +170,9 @@ func (f *followed) update(u *clusterpb.RunUpdate) {
 // it has the time, and how to see more.
 func (f *followed) progress(st *clusterpb.RunStatus) render.Bundle {
 	b := render.RunView(render.WithoutFailure(st))
+	if f.inv.feed != nil && render.Active(st) {
+		b = b.Line(feedLine(f.inv.feed.Progress()))
+	}
 	if f.session.Options.Shell || !render.Active(st) {
 		return b
 	}

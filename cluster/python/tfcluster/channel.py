@@ -41,6 +41,9 @@ class Channel:
         self._released: dict[str, list[str]] = {}
         self._copies = 0
         self._copied: dict[str, dict[str, Any]] = {}
+        self._feed: dict[str, Any] = {}
+        self.last_report: dict[str, float] = {}
+        self.evaluated: dict[str, float] = {}  # what the last model.evaluate gave
         self._training_over = False
         self._gone = sock is None
 
@@ -64,6 +67,7 @@ class Channel:
                 return
             self._pending.update(fields)
             self._pending.setdefault("metrics", {}).update(metrics)
+            self.last_report.update(metrics)
             if self._reporter is None:
                 self._reporter = threading.Thread(target=self._report_loop, name="tfcluster-report", daemon=True)
                 self._reporter.start()
@@ -115,6 +119,19 @@ class Channel:
         if error := answer.get("error"):
             raise (FileNotFoundError if answer.get("missing") else OSError)(f"ctx.local_copy: {error}")
         return [str(path) for path in answer.get("paths") or ()]
+
+    def feed(self) -> tuple[str, str]:
+        """Has the agent make the feed of this task; returns its socket and the key to it."""
+        self.listen()
+        self.send("feed")
+        with self._state:
+            self._wait(lambda: bool(self._feed) or self._gone, None)
+            answer = self._feed
+        if not answer:
+            raise ConnectionError("ctx.get_data_feed(): the agent of this executor is gone")
+        if error := answer.get("error"):
+            raise OSError(f"ctx.get_data_feed(): {error}")
+        return str(answer["socket"]), str(answer["key"])
 
     def training_over(self) -> bool:
         """Whether the tasks that train have ended (said by the agent or by SIGTERM)."""
@@ -174,6 +191,8 @@ class Channel:
                 self._released.setdefault(str(message.get("name", "")), []).append(str(message.get("error") or ""))
             elif message.get("op") == "copied":
                 self._copied[str(message.get("name", ""))] = message
+            elif message.get("op") == "feed":
+                self._feed = message
             elif message.get("op") == "training_over":
                 self._training_over = True
             self._state.notify_all()

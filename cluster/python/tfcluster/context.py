@@ -14,10 +14,13 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfcluster.channel import Channel, number
 from tfcluster.local_files import local_copies
+
+if TYPE_CHECKING:
+    from tfcluster.feed import DataFeed
 
 _POLL = 0.5  # seconds between two looks for a new checkpoint
 _KERAS_FILES = ("*.keras", "*.weights.h5")
@@ -75,8 +78,9 @@ class Context:
         self.log_dir = str(said.get("log_dir", ""))
         self.checkpoint_dir = str(said.get("checkpoint_dir", ""))
         self.export_dir = str(said.get("export_dir", ""))
-        self.epochs = int(said.get("epochs") or 1)
-        self.mode = str(said.get("mode") or "train")
+        self._epochs = int(said.get("epochs") or 1)
+        self._mode = str(said.get("mode") or "train")
+        self._feed: DataFeed | None = None
         self._copy_dir = str(
             said.get("copy_dir") or os.path.join(tempfile.gettempdir(), f"tfcluster-copies-{os.getuid()}")
         )
@@ -125,11 +129,50 @@ class Context:
             return self._channel.copy(uri, share)
         return local_copies(uri, share, self._copy_dir, self._host)
 
-    def get_data_feed(self, train_mode: bool = True, **_options: Any) -> Any:
-        """The records that `%tfcluster train DATA` feeds."""
-        raise NotImplementedError(
-            "ctx.get_data_feed is not there yet: read the data in main_fun, with tf.data for instance"
-        )
+    @property
+    def epochs(self) -> int:
+        """The passes over the data; after get_data_feed() it waits for the first `train`, evaluate or inference."""
+        return self._epochs if self._feed is None else int(self._feed.plan.get("epochs") or 1)
+
+    @property
+    def mode(self) -> str:
+        """What the run is for: train, evaluate or inference; waits as epochs does."""
+        return self._mode if self._feed is None else str(self._feed.plan.get("mode") or "train")
+
+    def get_data_feed(
+        self,
+        train_mode: bool = True,
+        qname_in: str = "input",
+        qname_out: str = "output",
+        input_mapping: Mapping[str, str] | None = None,
+    ) -> DataFeed:
+        """The records that `%tfcluster train DATA`, evaluate or inference feeds to this task.
+
+        Every chief and worker calls it. input_mapping {"column": "name"} chooses columns and names them. The names of
+        TensorFlowOnSpark's queues have no meaning here.
+        """
+        if self.job_name not in ("chief", "master", "worker"):
+            raise RuntimeError(f"ctx.get_data_feed: {self.job_name} gets no records, only the chief and workers do")
+        if self._feed is None:
+            from tfcluster.feed import DataFeed
+            from tfcluster.feed_reader import Reader
+
+            self._channel.feed()  # from now on the task is seen to wait for data
+            self._feed = DataFeed(
+                lambda: Reader(*self._channel.feed()),
+                train_mode=train_mode,
+                input_mapping=input_mapping,
+                workers=self.num_workers,
+                seed=self.worker_num,
+            )
+        return self._feed
+
+    def end_feed(self, returned: Any) -> None:
+        """Says what an evaluation found: what main_fun returned, if that is a dict, or what was reported last."""
+        if self._feed is None or not self._feed.begun or self.mode != "evaluate":
+            return
+        said = returned if isinstance(returned, Mapping) else self._channel.evaluated or self._channel.last_report
+        self._feed.result({str(name): n for name, value in said.items() if (n := number(value)) is not None})
 
     # ---------------------------------------------------------- progress
 

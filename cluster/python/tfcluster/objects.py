@@ -12,6 +12,8 @@ from typing import Any
 from tfcluster import shipping
 from tfcluster.errors import UsageError
 
+_feeds: dict[str, Any] = {}  # feed_notebook.Feeding by the number that Go gave it
+
 _FORMAT = re.compile(r"^(.*?)(?:!([rsa]))?(?::([^:{}]*))?$", re.DOTALL)
 
 
@@ -150,6 +152,39 @@ class Objects:
         from tfcluster import spark_host
 
         spark_host.borrow(self._find(name), socket)
+        return True
+
+    def do_feed_describe(self, id: str, name: str, plan: dict[str, Any]) -> dict[str, Any]:
+        """What DATA is, and whether it can be fed; it is kept under id until feed_end."""
+        from tfcluster import feed_notebook
+
+        try:
+            value = self._find(name)
+        except KeyError:
+            raise UsageError(f"the notebook has no name {name}: run the cell that makes it") from None
+        plan["binary"] = feed_notebook.binaries(plan.get("binary") or ())
+        source = feed_notebook.describe(value, plan)
+        _feeds[id] = feed_notebook.Feeding(source)
+        return {
+            "plan": {**plan, "unnamed": source.unnamed, "shapes": source.shapes},
+            "columns": source.columns,
+            "total": source.total,
+            "once": source.once,
+        }
+
+    def do_feed_start(self, id: str, order: dict[str, Any], epochs: int) -> bool:
+        """Begins to deliver."""
+        _feeds[id].start(order, epochs)
+        return True
+
+    def do_feed_state(self, id: str) -> dict[str, Any]:
+        """How far the delivery is."""
+        return _feeds[id].state()
+
+    def do_feed_end(self, id: str) -> bool:
+        """Ends the delivery and forgets the data."""
+        if feeding := _feeds.pop(id, None):
+            feeding.cancel()
         return True
 
     def do_cwd(self) -> str:

@@ -132,6 +132,7 @@ class Task:
             program = self._load()
             self._entered()
             result = program()
+            self.context.end_feed(result)
             self._result(result)
             return 0
         except SystemExit as e:

@@ -1,0 +1,134 @@
+"""A feed as a tf.data.Dataset.
+
+Batches are handed to TensorFlow as they lie in the shared memory, and cut to the program's size in C++: one call of
+Python for thousands of records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tfcluster import feed_columns
+
+if TYPE_CHECKING:
+    from tfcluster.feed import Columns, DataFeed
+
+
+def make(feed: DataFeed, batch_size: int) -> Any:
+    """The dataset of feed.as_dataset."""
+    import tensorflow as tf
+
+    plan = feed.plan
+    pad = plan.get("uneven") == "pad" and plan.get("mode") == "train"
+    sample = _first(feed)
+    signature = tf.nest.map_structure(lambda v: _spec(tf, v), _element(feed, sample, 1 if pad else None))
+    steps = _Steps(feed, batch_size)
+    dataset = tf.data.Dataset.from_generator(lambda: steps.elements(pad), output_signature=signature)
+    if size := int(plan.get("shuffle") or 0):
+        dataset = dataset.unbatch().shuffle(size, seed=feed._seed).batch(batch_size, _drops(feed))
+    else:
+        dataset = dataset.rebatch(batch_size, _drops(feed))
+    tail = tf.data.Dataset.from_generator(lambda: steps.tail(pad), output_signature=signature)
+    options = tf.data.Options()
+    # Each worker has its own records already: sharding would drop a part of them.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.concatenate(tail).with_options(options)
+
+
+def _drops(feed: DataFeed) -> bool:
+    return bool(feed.plan.get("drop_remainder"))
+
+
+def _first(feed: DataFeed) -> dict[str, Any]:
+    """Waits for the first records, which show types and shapes; they stay where they are."""
+    while not feed._rest:
+        if not feed._more() or feed._epoch_over is not None:
+            raise RuntimeError("the feed has no record")
+    return feed._rest[0]
+
+
+def _element(feed: DataFeed, columns: dict[str, Any], weight: float | None) -> Any:
+    """What the program gets of records; with a weight as (features, label, weight)."""
+    import numpy as np
+
+    element = feed._paired(columns)
+    if weight is None:
+        return element
+    weights = np.full(feed_columns.rows(columns), weight, dtype=np.float32)
+    return (*element, weights) if isinstance(element, tuple) else (element, np.zeros(len(weights)), weights)
+
+
+def _spec(tf: Any, values: Any) -> Any:
+    dtype = tf.string if values.dtype == object else tf.as_dtype(values.dtype)
+    return tf.TensorSpec(shape=(None, *values.shape[1:]), dtype=dtype)
+
+
+class _Steps:
+    """One epoch at a time: elements gives its records as they come; tail a last batch with one record more, where
+    other workers have no record for another batch."""
+
+    def __init__(self, feed: DataFeed, batch_size: int) -> None:
+        self._feed = feed
+        self._size = batch_size
+        self._tail: Columns | None = None
+
+    def elements(self, pad: bool) -> Iterator[Any]:
+        """The records of the next epoch."""
+        feed = self._feed
+        reader = feed._use("as_dataset", even=True, batch=self._size)
+        if reader.over and not feed._rest and feed._epoch_over is None:
+            raise RuntimeError(feed._no_more())
+        self._tail, last = None, None
+        for columns in self._records():
+            last = columns
+            yield _element(feed, columns, 1 if pad else None)
+            if reader.over and not feed._rest:
+                return  # behind --steps
+        over, feed._epoch_over = feed._epoch_over, None
+        if pad and last is not None and over is not None:
+            whole = -(over.rows + over.repeat) % self._size if feed.plan.get("drop_remainder") else 0
+            row = feed_columns.cut(last, feed_columns.rows(last) - 1, feed_columns.rows(last))
+            for _ in range(over.repeat + whole):
+                yield _element(feed, row, 0)
+
+    def _records(self) -> Iterator[Columns]:
+        """The records of an epoch; evaluation keeps back as many as the tail may need."""
+        feed = self._feed
+        keep = self._size + 1 if feed.plan.get("mode") == "evaluate" else 0
+        held: Columns | None = None
+        while True:
+            while feed._rest:
+                columns = self._limited(feed._rest.pop(0))
+                if keep:
+                    columns = feed_columns.concatenated([held, columns] if held is not None else [columns])
+                    ready = max(0, feed_columns.rows(columns) - keep)
+                    held = feed_columns.cut(columns, ready, feed_columns.rows(columns))
+                    columns = feed_columns.cut(columns, 0, ready)
+                if feed_columns.rows(columns):
+                    yield columns
+            if feed._epoch_over is not None or not feed._more():
+                break
+        over = feed._epoch_over
+        if held is None:
+            return
+        if over is not None and over.rows > over.least > 0 and over.least % self._size == 0:
+            self._tail = held
+        else:
+            yield held
+
+    def _limited(self, columns: Columns) -> Columns:
+        """The records as far as --steps goes; behind that the program reads no more."""
+        feed = self._feed
+        limit = int(feed.plan.get("steps") or 0) * self._size
+        if limit and feed._steps + feed_columns.rows(columns) >= limit:
+            columns = feed_columns.cut(columns, 0, limit - feed._steps)
+            feed.terminate()
+        feed._steps += feed_columns.rows(columns)
+        return columns
+
+    def tail(self, pad: bool) -> Iterator[Any]:
+        """The batch behind those of elements, if there is one."""
+        if self._tail is not None:
+            tail, self._tail = self._tail, None
+            yield _element(self._feed, tail, 1 if pad else None)

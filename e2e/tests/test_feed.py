@@ -1,0 +1,46 @@
+"""train DATA and evaluate DATA: the notebook's arrays and Spark's DataFrames in the tasks, each record once."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import Notebook
+
+COUNT = """
+def count(args, ctx):
+    import collections
+    feed = ctx.get_data_feed()
+    seen = collections.Counter()
+    while not feed.should_stop():
+        for record in feed.next_batch(100):
+            seen[int(record if not isinstance(record, tuple) else record[0])] += 1
+    return dict(seen)
+"""
+TOTAL = """
+import collections
+def total(run):
+    seen = collections.Counter()
+    for part in run.results.values():
+        for record, n in part.items():
+            seen[int(record)] += n
+    return len(seen), set(seen.values()), sum(seen.values())
+"""
+
+
+def test_records_of_an_array(notebook: Notebook) -> None:
+    """Each record of an array reaches one of two workers, once per epoch."""
+    notebook.ok("%tfcluster reserve --backend local --workers 2 --no-zygote --framework none\nimport numpy as np")
+    notebook.ok(COUNT + TOTAL)
+    notebook.ok("records = np.arange(100_003)")
+    notebook.ok("%tfcluster start count")
+    cell = notebook.ok("run = %tfcluster train records --epochs 3\ntotal(run)", timeout=60)
+    assert cell.result == "(100003, {3}, 300009)", cell.all
+
+
+@pytest.mark.parametrize("data", ["{'x': np.arange(7), 'y': np.arange(7)}", "pd.DataFrame({'x': range(7), 'y': 1.5})"])
+def test_records_of_columns(notebook: Notebook, data: str) -> None:
+    """A record of columns is a tuple in their order."""
+    notebook.ok("%tfcluster reserve --backend local --workers 2 --no-zygote --framework none")
+    notebook.ok("import numpy as np, pandas as pd\n" + COUNT + TOTAL + f"data = {data}")
+    notebook.ok("%tfcluster start count")
+    cell = notebook.ok("run = %tfcluster train data\ntotal(run)", timeout=60)
+    assert cell.result == "(7, {1}, 7)", cell.all
