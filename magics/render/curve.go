@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -159,14 +158,6 @@ func Curves(series []*clusterpb.Series, most int) []Curve {
 	}
 	return curves
 }
-
-var curvesView = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("").Parse(`{{range .}}<div style="display:inline-block;margin:4px 18px 4px 0"><div>{{.Name}} <b>{{.Last}}</b></div>` +
-		`<img width="220" height="56" alt="{{.Name}}" src="{{.URL}}"><div style="opacity:.65;font-size:85%">{{.Range}}</div></div>{{end}}`))
-})
-
-// CurvesHTML returns curves for a notebook: no script, nothing to load.
-func CurvesHTML(curves []Curve) string { return Execute(curvesView(), curves) }
 
 // SortSeries orders the first series of each metric as MetricNames does.
 func SortSeries(series []*clusterpb.Series) []*clusterpb.Series {

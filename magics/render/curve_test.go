@@ -25,7 +25,7 @@ func TestCurves(t *testing.T) {
 	if !ok || err != nil || !strings.HasPrefix(string(svg), "<svg xmlns=") || strings.Count(string(svg), ",") != 2 {
 		t.Errorf("the image is %s, %v", svg, err)
 	}
-	html := CurvesHTML(curves)
+	html := Bundle{}.Curves(curves).HTML()
 	if strings.Contains(html, "<svg") || !strings.Contains(html, `src="data:image/svg`) || !strings.Contains(html, "&lt;loss&gt;") || strings.Contains(html, "ZgotmplZ") {
 		t.Errorf("the HTML is %s", html)
 	}
