@@ -42,7 +42,7 @@ func TestBundle(t *testing.T) {
 	b := Bundle{}.title("bad", ToneBad).Line("plain").Append(bar(0.425)).Table(Table{Head: []string{"n"}, Right: []int{0}, Rows: [][]Cell{{{Text: "1", Tone: ToneGood}}}})
 	html := b.HTML()
 	for _, want := range []string{
-		`<b style="color:#e0483e;font-weight:600">bad</b>`, "<div>plain</div>", "width:42.5%", `<th style="text-align:right;`, `color:#2e9e4f">1</td>`,
+		`<b style="color:#e0483e;font-weight:600">bad</b>`, "<div>plain</div>", "width:42.5%", `<th style="text-align:right;`, `color:#2e9e4f;white-space:nowrap">1</td>`,
 	} {
 		if !strings.Contains(html, want) {
 			t.Errorf("no %s in %s", want, html)
@@ -50,5 +50,15 @@ func TestBundle(t *testing.T) {
 	}
 	if want := "bad\nplain\n[" + strings.Repeat("█", 13) + strings.Repeat("·", 17) + "]  42 %\nn\n1\n"; b.Text != want {
 		t.Errorf("the text is %q, not %q", b.Text, want)
+	}
+}
+
+// TestTableWraps: short cells such as a time stay on one line beside long ones, which wrap.
+func TestTableWraps(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("loss 0.1155 · ", 5)
+	html := Table{Head: []string{"started", "metrics"}, Rows: [][]Cell{Row("2026-01-02 15:04:05", long)}}.Bundle().HTML()
+	if !strings.Contains(html, `white-space:nowrap">2026-01-02 15:04:05</td>`) || strings.Contains(html, `nowrap">`+long) {
+		t.Errorf("the table is %s", html)
 	}
 }

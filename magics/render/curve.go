@@ -200,8 +200,12 @@ func curve(s *clusterpb.Series, colour string) (Curve, bool) {
 	svg := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f">`+
 		`<rect width="%.0f" height="%.0f" fill="#808080" opacity=".1"/><polyline points="%s" fill="none" stroke="%s" stroke-width="1.6"/></svg>`,
 		curveWide, curveHigh, curveWide, curveHigh, curveWide, curveHigh, strings.TrimSpace(points.String()), colour)
+	values := Number(y0)
+	if y1 > y0 {
+		values += " to " + Number(y1)
+	}
 	return Curve{
 		Name: s.GetName(), Last: Number(ys[len(ys)-1]), Image: "data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(svg)),
-		Range: fmt.Sprintf("%s to %s · step %s to %s", Number(y0), Number(y1), Thousands(int64(x0)), Thousands(int64(x1))),
+		Range: fmt.Sprintf("%s · step %s to %s", values, Thousands(int64(x0)), Thousands(int64(x1))),
 	}, true
 }

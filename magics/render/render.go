@@ -164,8 +164,20 @@ func align(t Table, column int) string {
 	return "left"
 }
 
-// Style is the CSS of the cell's tone, for the template of a table.
-func (c Cell) Style() template.CSS { return c.Tone.Style() }
+// unbroken is up to how many characters a notebook shows a cell's text on one line.
+const unbroken = 24
+
+// Style is the CSS of the cell's tone and length, for the template of a table.
+func (c Cell) Style() template.CSS {
+	style := c.Tone.Style()
+	if c.Text == "" || width(c.Text) > unbroken {
+		return style
+	}
+	if style != "" {
+		style += ";"
+	}
+	return style + "white-space:nowrap"
+}
 
 // Bundle is the table as plain text and as HTML.
 func (t Table) Bundle() Bundle { return Bundle{t.Plain(), markup("table", t)} }
