@@ -13,7 +13,7 @@
 //   shot:NAME          DIR/NAME.png                    reload        load the page again
 //   save               save the notebook               beside:NAME   open another notebook to the right, go on in it
 //   focus:NAME         go on in one that is open       below:NAME    the same, below
-//   size:WIDTHxHEIGHT  of the page
+//   size:WIDTHxHEIGHT  of the page                 theme:NAME    such as JupyterLab Dark
 import { chromium } from "playwright-core";
 import { parseArgs } from "node:util";
 import { join } from "node:path";
@@ -176,6 +176,10 @@ const actions = {
   size: async (text) => {
     const [width, height] = text.split("x").map(Number);
     await page.setViewportSize({ width, height });
+  },
+  theme: async (name) => {
+    await page.evaluate((theme) => globalThis.jupyterapp.commands.execute("apputils:change-theme", { theme }), name);
+    await page.waitForSelector(`body[data-jp-theme-name="${name}"]`, { state: "attached" });
   },
   save: () => page.evaluate(() => globalThis.jupyterapp.commands.execute("docmanager:save")),
   reload: async () => {
