@@ -31,7 +31,8 @@ const barProgram = `def main_fun(args, ctx):
     return {"accuracy": 1}`
 
 // TestViews shows the views of a run in a light and a dark theme, and in a notebook that is not trusted: one
-// progress bar while the run goes on and one line per epoch afterwards, the failure, the curves as images.
+// progress bar while the run goes on, with status --now beside it, and one line per epoch afterwards, the failure,
+// the curves as images.
 func TestViews(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -39,10 +40,10 @@ func TestViews(t *testing.T) {
 	}
 	s := Start(t, install(t))
 	nb := s.WriteNotebook(t, "views.ipynb", "tfcluster",
-		"%tfcluster reserve --workers 2", barProgram, "%tfcluster start main_fun", "run = %tfcluster wait", "%tfcluster status",
+		"%tfcluster reserve --workers 2", barProgram, "%tfcluster start main_fun", "run = %tfcluster wait", "%tfcluster status --now",
 		"%tfcluster start main_fun --fail", "%tfcluster wait", "%tfcluster history", "%tfcluster tensorboard", "%tfcluster shutdown")
-	r := s.RunNotebook(t, nb, "run:0", "idle", "run:1", "run:2", "run:3", "text:epoch 2 of 4", "select:4", "shot:bar",
-		"text:run 1 · main_fun · finished", "idle", "shot:trained", "run:4", "idle", "run:5", "run:6", "text:RunFailed", "idle", "shot:failed",
+	r := s.RunNotebook(t, nb, "run:0", "idle", "run:1", "run:2", "run:3", "text:epoch 2 of 4", "run:4", "text:, running\\s+since ", "shot:bar",
+		"text:run 1 · main_fun · finished", "idle", "shot:trained", "run:5", "run:6", "text:RunFailed", "idle", "shot:failed",
 		"run:7", "idle", "run:8", "idle", "frame:tb-webapp", "run:9", "text:released in", "idle", "shot:released",
 		"theme:JupyterLab Dark", "select:4", "shot:dark-status", "select:6", "shot:dark-failed", "select:8", "shot:dark-released", "save")
 	if len(r.Failed) > 0 || len(r.Console) > 0 {
