@@ -98,6 +98,7 @@ const followTick = 100 * time.Millisecond
 func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
 	ctx := stream.Context()
 	var rec *record
+	var st *clusterpb.RunStatus
 	if err := c.awaitOwn(ctx); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
@@ -113,6 +114,7 @@ func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreami
 		before = c.store.Written(f.run) - rec.shown.seen
 		c.missed(rec, f)
 		leave = c.follow(f)
+		st = c.status(rec)
 	})
 	if err != nil {
 		return status.Error(codes.Unavailable, err.Error())
@@ -127,8 +129,14 @@ func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreami
 		defer f.mu.Unlock()
 		rec.shown.told = max(rec.shown.told, f.told)
 	})
-	if err := c.catchUp(req, f, before, stream); err != nil {
+	out, err := c.catchUp(req, f, before)
+	if err != nil {
 		return err
+	}
+	if out != nil { // the status first: a cell shows the run above its lines
+		if err := stream.Send(&clusterpb.RunUpdate{Status: st, Lines: out}); err != nil {
+			return err
+		}
 	}
 	return c.followRun(ctx, rec, f, stream)
 }
@@ -146,10 +154,10 @@ func (c *Coordinator) missed(rec *record, f *follower) {
 	f.told = end - len(f.notes)
 }
 
-// catchUp sends what was written before the client came: to a client that follows from the
+// catchUp returns what was written before the client came: for a client that follows from the
 // start, the first and the last lines; else the number of lines that the client missed,
-// and the last of them.
-func (c *Coordinator) catchUp(req *clusterpb.FollowRequest, f *follower, before int64, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
+// and the last of them. It is nil if there is nothing.
+func (c *Coordinator) catchUp(req *clusterpb.FollowRequest, f *follower, before int64) (*clusterpb.Lines, error) {
 	var out *clusterpb.Lines
 	var err error
 	switch {
@@ -159,12 +167,12 @@ func (c *Coordinator) catchUp(req *clusterpb.FollowRequest, f *follower, before 
 		out, err = f.merge.Missed(c.store, f.run, f.since, before, lookedAway)
 	}
 	if err != nil {
-		return status.Error(codes.Internal, err.Error())
+		return nil, status.Error(codes.Internal, err.Error())
 	}
 	if out.GetBefore() == 0 && len(out.GetHead()) == 0 && len(out.GetTail()) == 0 {
-		return nil
+		return nil, nil
 	}
-	return stream.Send(&clusterpb.RunUpdate{Lines: out})
+	return out, nil
 }
 
 // lookedAway is how many of the lines that a client missed are shown.

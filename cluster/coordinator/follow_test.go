@@ -44,7 +44,12 @@ func TestFollowCatchesUp(t *testing.T) {
 				c.runs.records = append(c.runs.records, rec)
 			})
 			var got []string
+			known := false // a cell shows the run above its lines
 			stream := &sent[clusterpb.RunUpdate]{ctx: within(t), every: func(u *clusterpb.RunUpdate) {
+				known = known || u.GetStatus().GetId() == 1
+				if u.GetLines() != nil && !known {
+					t.Errorf("lines are sent before the run's status")
+				}
 				if l := u.GetLines(); l.GetBefore() > 0 {
 					got = append(got, fmt.Sprintf("%d before: %s", l.GetBefore(), shownLines(l)))
 				} else if l != nil {

@@ -253,8 +253,11 @@ func (f *Feed) forget() {
 	_ = f.py.Call(ctx, "feed_end", map[string]any{"id": f.id}, &ended) // a Python that is gone delivers nothing
 }
 
-// Progress returns how far the feed is; nil before it has begun.
+// Progress returns how far the feed is; nil before it has begun, and of no feed.
 func (f *Feed) Progress() *clusterpb.FeedProgress {
+	if f == nil {
+		return nil
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.progress

@@ -91,12 +91,9 @@ func doctorView(findings []finding, title string) render.Bundle {
 		}
 		t.Rows = append(t.Rows, []render.Cell{mark, {Text: f.what}, {Text: f.found}, {Text: f.remedy}})
 	}
-	t = t.Drop()
-	b := render.Bundle{Text: title + "\n" + t.Plain(), HTML: "<div><b>" + render.Escape(title) + "</b></div>" + t.HTML()}
+	b := render.Title(title).Table(t.Drop())
 	for _, by := range installers {
-		line := by + pip + strings.Join(packages[by], " ")
-		b.Text += line + "\n"
-		b.HTML += "<pre>" + render.Escape(line) + "</pre>"
+		b = b.Code(by + pip + strings.Join(packages[by], " "))
 	}
 	return b
 }

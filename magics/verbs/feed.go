@@ -165,9 +165,6 @@ func (inv *invocation) evaluate(ctx context.Context) (result.Value, error) {
 
 // feedLine says how far a feed is: "fed 38,400 of ~60,000 records · epoch 2 of 3 · 41,000 records/s · …".
 func feedLine(p *clusterpb.FeedProgress) string {
-	if p == nil {
-		return ""
-	}
 	parts := []string{"fed " + render.Plural(p.GetFed(), "record")}
 	if total := p.GetTotal(); total > 0 {
 		parts[0] = fmt.Sprintf("fed %s of %s records", render.Thousands(p.GetFed()), render.Thousands(total*int64(max(p.GetEpochs(), 1))))

@@ -103,13 +103,12 @@ func gpusView(r *clusterpb.GPUsReply) render.Bundle {
 		t.Rows = append(t.Rows, render.Row(g.GetHost(), strconv.Itoa(int(g.GetIndex())), g.GetName(), render.BytesText(g.GetMemoryBytes()), render.BytesText(g.GetUsedBytes()),
 			fmt.Sprintf("%d %%", g.GetUtilization()), g.GetHolder(), processes))
 	}
-	b := render.Bundle{Text: "no GPUs\n", HTML: "<div>no GPUs</div>"}
+	b := render.Line("no GPUs")
 	if len(t.Rows) > 0 {
 		b = t.Drop().Bundle()
 	}
 	for _, e := range r.GetErrors() {
-		b.Text += e + "\n"
-		b.HTML += `<div style="opacity:.65">` + render.Escape(e) + "</div>"
+		b = b.Faint(e)
 	}
 	return b
 }

@@ -224,8 +224,7 @@ func (inv *invocation) readyValue(ctx context.Context, v *render.View, m *sessio
 
 // held is the line for a cluster that lived already.
 func held(st *clusterpb.ClusterStatus) render.Bundle {
-	text := fmt.Sprintf("cluster %s lives already with these options: %s", st.GetName(), cluster.Describe(st.GetRoles()))
-	return render.Bundle{Text: text + "\n", HTML: "<div><b>" + render.Escape(text) + "</b></div>"}
+	return render.Title(fmt.Sprintf("cluster %s lives already with these options: %s", st.GetName(), cluster.Describe(st.GetRoles())))
 }
 
 func (inv *invocation) giveUp(m *session.Handle, fresh bool) error {

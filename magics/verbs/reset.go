@@ -61,15 +61,12 @@ func (inv *invocation) reset(ctx context.Context) (result.Value, error) {
 
 func resetView(name string, u *clusterpb.ResetUpdate, took time.Duration) render.Bundle {
 	if u.GetDone() {
-		line := fmt.Sprintf("cluster %s: reset in %.1f s, %s ready", name, took.Seconds(), render.Plural(int64(len(u.GetExecutors())), "executor"))
-		return render.Bundle{Text: line + "\n", HTML: "<div><b>" + render.Escape(line) + "</b></div>"}
+		return render.Title(fmt.Sprintf("cluster %s: reset in %.1f s, %s ready", name, took.Seconds(), render.Plural(int64(len(u.GetExecutors())), "executor")))
 	}
 	title := fmt.Sprintf("cluster %s: resetting · %s", name, render.Clock(took.Seconds()))
-	t := render.ExecutorRows(u.GetExecutors()).Bundle()
-	b := render.Bundle{Text: title + "\n" + t.Text, HTML: "<div><b>" + render.Escape(title) + "</b></div>" + t.HTML}
+	b := render.Title(title).Table(render.ExecutorRows(u.GetExecutors()))
 	if u.GetText() != "" {
-		b.Text += u.GetText() + "\n"
-		b.HTML += "<div>" + render.Escape(u.GetText()) + "</div>"
+		b = b.Line(u.GetText())
 	}
 	return b
 }

@@ -204,6 +204,5 @@ func entered(run *clusterpb.RunStatus, say func(string) string) render.Bundle {
 	if render.Over(run.GetState()) || run.GetState() == "finished" || run.GetState() == "stopped" {
 		line = render.RunTitle(run)
 	}
-	logs := "logs: " + rundir.Join(run.GetDir(), rundir.Lines)
-	return render.Bundle{Text: line + "\n" + logs + "\n", HTML: "<div><b>" + render.Escape(line) + `</b></div><div style="opacity:.65">` + render.Escape(logs) + "</div>"}
+	return render.Title(line).Faint("logs: " + rundir.Join(run.GetDir(), rundir.Lines))
 }

@@ -73,8 +73,7 @@ func (inv *invocation) statusRun(ctx context.Context, m *session.Handle, n int32
 		}
 		b := render.RunView(r)
 		if t := render.TaskRows(r, true); r.GetState() == "finished" && len(t.Rows) > 0 {
-			b.Text += t.Plain()
-			b.HTML += t.HTML()
+			b = b.Table(t)
 		}
 		return inv.answer(text, result.OfRun(m.Name, r), func() render.Bundle { return b })
 	}
@@ -108,7 +107,7 @@ func printJSON(out render.Output, v any) error {
 // clustersView is the answer of status --all.
 func clustersView(infos []session.ClusterInfo, mine string) render.Bundle {
 	if len(infos) == 0 {
-		return render.Bundle{Text: "no clusters of yours on this host\n", HTML: "<div>no clusters of yours on this host</div>"}
+		return render.Line("no clusters of yours on this host")
 	}
 	t := render.Table{Head: []string{"", "cluster", "backend", "driver", "since", "notebook", "note"}}
 	for _, i := range infos {

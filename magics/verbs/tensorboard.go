@@ -4,10 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"html/template"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -94,24 +90,21 @@ func tensorBoardFallback(cluster string, r *clusterpb.TensorBoardReply, run *clu
 	return boardView(fmt.Sprintf("TensorBoard of cluster %s, log directory %s", cluster, r.GetLogdir()), r.GetError(), run)
 }
 
-var boardTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("").Parse(`<div><b>{{.Title}}</b></div>{{with .Problem}}<div style="color:#b98300">{{.}}</div>{{end}}<div>{{.Run}}</div>`))
-})
-
 // boardView is what stands in for TensorBoard: the curves of a run.
 func boardView(title, problem string, run *clusterpb.RunStatus) render.Bundle {
 	about := "no run has reported metrics yet"
 	if run != nil {
 		about = render.RunTitle(run)
 	}
-	b := render.Bundle{
-		Text: strings.Join(slices.DeleteFunc([]string{title, problem, about}, func(s string) bool { return s == "" }), "\n") + "\n",
-		HTML: render.Execute(boardTemplate(), struct{ Title, Problem, Run string }{title, problem, about}) + render.CurvesHTML(render.Curves(run.GetSeries(), session.MostCurves)),
+	b := render.Title(title)
+	if problem != "" {
+		b = b.Busy(problem)
 	}
+	b = b.Line(about).Curves(render.Curves(run.GetSeries(), session.MostCurves))
 	for _, series := range render.SortSeries(run.GetSeries()) {
 		if line := render.Sparkline(series.GetValues(), 60); line != "" {
 			last := series.GetValues()[len(series.GetValues())-1]
-			b.Text += fmt.Sprintf("%-14s %s %s\n", series.GetName(), line, render.Number(last))
+			b = b.Plain(fmt.Sprintf("%-14s %s %s", series.GetName(), line, render.Number(last)))
 		}
 	}
 	return b

@@ -170,8 +170,8 @@ func (f *followed) update(u *clusterpb.RunUpdate) {
 // it has the time, and how to see more.
 func (f *followed) progress(st *clusterpb.RunStatus) render.Bundle {
 	b := render.RunView(render.WithoutFailure(st))
-	if f.inv.feed != nil && render.Active(st) {
-		b = b.Line(feedLine(f.inv.feed.Progress()))
+	if p := f.inv.feed.Progress(); p != nil && render.Active(st) {
+		b = b.Line(feedLine(p))
 	}
 	if f.session.Options.Shell || !render.Active(st) {
 		return b

@@ -43,7 +43,7 @@ import time
 import traceback
 import zipfile
 from collections.abc import Callable, Mapping
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from tfcluster import context, hints, hooks
@@ -258,7 +258,7 @@ class Task:
         self.channel.send("result", **said)
 
     def _failed(self, error: BaseException) -> None:
-        error.__traceback__ = user_frames(error.__traceback__)
+        error.__traceback__ = hints.user_frames(error.__traceback__)
         host = str((self.spec.get("context") or {}).get("host") or "")
         if hint := hints.missing_file(error, str(self.spec.get("absent") or ""), self._folder, host):
             error.add_note(hint)
@@ -355,14 +355,6 @@ def unpack(archive: str, folder: str) -> None:
         shutil.rmtree(aside, ignore_errors=True)
         if not os.path.isdir(folder):
             raise
-
-
-def user_frames(tb: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of this package at its start, unless that is all there is."""
-    kept = tb
-    while kept is not None and os.path.dirname(os.path.abspath(kept.tb_frame.f_code.co_filename)) == _HERE:
-        kept = kept.tb_next
-    return kept or tb
 
 
 def name_cells(text: str) -> str:
