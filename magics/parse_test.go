@@ -80,9 +80,9 @@ func TestParseErrors(t *testing.T) {
 		"logs --task Worker":                        "want a role and an index",
 		"logs -x":                                   "no option -x",
 		"status --n 3":                              "no option --n",
-		"evaluate df":                               "not yet:",
 		"inference df -o pred":                      "no option -o",
-		"train --epochs 3 df":                       "not yet:",
+		"inference df":                              "not yet:",
+		"train --epochs x df":                       "--epochs",
 		"attach a b":                                "one word too many",
 		"help a b":                                  "one word too many",
 	} {

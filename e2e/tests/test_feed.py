@@ -44,3 +44,25 @@ def test_records_of_columns(notebook: Notebook, data: str) -> None:
     notebook.ok("%tfcluster start count")
     cell = notebook.ok("run = %tfcluster train data\ntotal(run)", timeout=60)
     assert cell.result == "(7, {1}, 7)", cell.all
+
+
+def test_dataset_under_a_strategy(notebook: Notebook) -> None:
+    """fit on a feed: both workers have equally many batches, and the same weights at the end."""
+    notebook.ok("%tfcluster reserve --backend local --workers 2\nimport numpy as np")
+    notebook.ok("""
+def main_fun(args, ctx):
+    import numpy as np, tensorflow as tf, keras
+    feed = ctx.get_data_feed()
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Dense(1, input_shape=(4,))])
+        model.compile("sgd", "mse")
+    steps = []
+    count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: steps.append(batch))
+    model.fit(feed.as_dataset(32), epochs=ctx.epochs, verbose=0, callbacks=[count])
+    return len(steps), [float(w.sum()) for w in model.get_weights()]
+""")
+    notebook.ok("rng = np.random.default_rng(0)\nx = rng.random((5001, 4), dtype=np.float32)\ndata = {'x': x, 'y': x.sum(1)}")
+    notebook.ok("%tfcluster start main_fun")
+    cell = notebook.ok("run = %tfcluster train data --label y --epochs 2\nrun.results", timeout=120)
+    print(cell.all)
