@@ -39,5 +39,5 @@ func (history) Storage(p *state.ClusterRecord) (results.Storage, io.Closer, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	return remote.Carry, remote.Close, nil
+	return remote.Writer, remote.Close, nil
 }
