@@ -228,5 +228,5 @@ def test_local_copy_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.Monke
         made(job_name="evaluator").local_copy("x")
     (tmp_path / "big").write_text("x" * 100)
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    with pytest.raises(OSError, match="no room on node7.*100 bytes, 10 are free"):
+    with pytest.raises(OSError, match="not enough disk space on node7.*100 bytes needed, 10 free"):
         ctx.local_copy(str(tmp_path / "big"))

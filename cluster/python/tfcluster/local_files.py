@@ -73,7 +73,7 @@ def _copy_all(files: list[str], folder: str, uri: str, host: str) -> list[str]:
     free = shutil.disk_usage(folder).free
     if lacking > free:
         raise OSError(
-            errno.ENOSPC, f"no room on {host} for what ctx.local_copy is to copy: {lacking} bytes, {free} are free", uri
+            errno.ENOSPC, f"not enough disk space on {host} for ctx.local_copy: {lacking} bytes needed, {free} free", uri
         )
     for path, _, place in wanted:
         if not os.path.exists(place):
