@@ -116,7 +116,7 @@ func TestAttachShowsWhatIsNew(t *testing.T) {
 	f := d.add(&clusterpb.ReserveRequest{Name: "yarn-1", Backend: "yarn", Roles: []*clusterpb.Role{{Name: "worker", Count: 2}}})
 	f.reserve = []*clusterpb.ReserveUpdate{{
 		Waiting: "0 of 2 executors came", Executors: executors(f.request.GetRoles(), "pending"),
-		Notes: []*clusterpb.Note{{Text: "application_1_0001 has ended; application_1_0002 is in its place", Warning: true}},
+		Notes: []*clusterpb.Note{{Text: "application_1_0001 has ended; application_1_0002 replaces it", Warning: true}},
 	}}
 	d.dead["yarn-1"] = true
 	s := newTestSession(t, d, "")
@@ -125,7 +125,7 @@ func TestAttachShowsWhatIsNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := out.settle()
-	for _, want := range []string{"err| warning: application_1_0001 has ended; application_1_0002 is in its place\n", "2 workers · 2 ready", "out| attached to cluster yarn-1: "} {
+	for _, want := range []string{"err| warning: application_1_0001 has ended; application_1_0002 replaces it\n", "2 workers · 2 ready", "out| attached to cluster yarn-1: "} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("no %q in\n%s", want, shown)
 		}

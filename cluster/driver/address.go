@@ -16,7 +16,7 @@ const addressEvery = 3 * time.Second
 // listener until the driver ends.
 func (d *driver) watchAddress(ctx context.Context, every time.Duration, serve func(net.Listener)) {
 	a, ok := d.engine.Backend.(cluster.RemoteEngine)
-	if !ok || !d.coord.Moves(ctx) {
+	if !ok || !d.coord.CanPublishAddress(ctx) {
 		return
 	}
 	at, unpublished := d.bind, ""
@@ -39,7 +39,7 @@ func (d *driver) watchAddress(ctx context.Context, every time.Duration, serve fu
 			}
 			at, unpublished = host, listens[host]
 		}
-		if unpublished != "" && d.coord.Moved(ctx, unpublished) == nil {
+		if unpublished != "" && d.coord.PublishAddress(ctx, unpublished) == nil {
 			unpublished = ""
 		}
 	}

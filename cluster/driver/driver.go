@@ -260,7 +260,7 @@ func (d *driver) serve(ctx context.Context) error {
 	cfg := coordinator.Config{
 		Name: d.name, Version: d.opt.Version, Request: d.req, Address: d.address, Authority: d.authority, StateDir: d.stateDir,
 		Directory: coordinator.Directory{Dir: d.dir, LastRun: d.lastRun, Earlier: d.earlier},
-		Backend:   d.engine.Backend, OrphanGrace: d.engine.OrphanGrace, Here: d.engine.OnThisHost, Program: d.opt.Program, Hooks: coordinator.Hooks{SaveState: d.save}, Log: d.log,
+		Backend:   d.engine.Backend, OrphanGrace: d.engine.OrphanGrace, OnThisHost: d.engine.OnThisHost, Program: d.opt.Program, Hooks: coordinator.Hooks{SaveState: d.save}, Log: d.log,
 	}
 	if d.old != nil {
 		cfg.Recovered.Saved, cfg.Recovered.Allocation = d.old.Saved, d.old.Allocation
@@ -281,7 +281,7 @@ func (d *driver) serve(ctx context.Context) error {
 	}
 	if d.hosting != nil {
 		cfg.Artifacts = coordinator.Artifacts{Source: d.hosting.OpenArtifact, Environment: d.environment}
-		cfg.Begin, cfg.Timing.SaveEvery, cfg.Hooks.Kept, cfg.Hooks.SaveStart = d.autostart, hostedSaveInterval, d.hosting.Flush, d.saveStart
+		cfg.Begin, cfg.Timing.SaveEvery, cfg.Hooks.Flush, cfg.Hooks.SaveStart = d.autostart, hostedSaveInterval, d.hosting.Flush, d.saveStart
 		if d.old != nil {
 			cfg.Recovered.Start, cfg.Recovered.StartRun, cfg.Recovered.Detached = d.interrupted.Start, d.interrupted.Run, d.old.Detached
 		}

@@ -82,7 +82,7 @@ type Proxy struct {
 func New(cfg Config) (*Proxy, error) {
 	p := &Proxy{
 		cfg: cfg, recheck: make(chan struct{}, 1), done: make(chan struct{}), began: time.Now(), changed: make(chan struct{}),
-		artifacts: coordinator.NewDepot(cfg.StateDir), board: localBoard{process: cfg.TensorBoard},
+		artifacts: coordinator.NewArtifactStore(cfg.StateDir), board: localBoard{process: cfg.TensorBoard},
 	}
 	if cfg.Old == nil || len(cfg.Old.Saved) == 0 || string(cfg.Old.Saved) == "null" {
 		return p, nil
