@@ -42,7 +42,7 @@ func TestSubmit(t *testing.T) {
 			t.Parallel()
 			d := newFakeDrivers(t)
 			d.prep = func(f *fakeCluster) {
-				f.reserve, f.hang = []*clusterpb.ReserveUpdate{{Waiting: "the engine is asked"}, tt.update}, tt.begins
+				f.reserve, f.hang = []*clusterpb.ReserveUpdate{{Waiting: "waiting for the engine"}, tt.update}, tt.begins
 			}
 			out := newRecord()
 			_, err := newTestShell(t, d, dir).RunArgv(t.Context(), []string{"run", "--backend", "yarn", "--managed", "--detach", "--name", "night", "--max-restarts", "2", tt.program}, out, nil)

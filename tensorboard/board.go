@@ -249,7 +249,7 @@ func awaitReady(ctx context.Context, r *os.File) error {
 	case err == nil:
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("no word from it within %s", startTimeout)
+		return fmt.Errorf("no answer from it within %s", startTimeout)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, io.EOF):

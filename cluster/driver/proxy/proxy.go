@@ -168,7 +168,7 @@ func (p *Proxy) submit(ctx context.Context) error {
 	if p.remoteDriver() != nil {
 		return nil
 	}
-	p.setWaiting("the engine is asked")
+	p.setWaiting("waiting for the engine")
 	if r, ok := p.cfg.Launcher.(cluster.RemoteEngine); ok {
 		p.setWaiting(r.InitialStatus(p.cfg.Request))
 	}

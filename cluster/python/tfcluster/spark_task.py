@@ -133,7 +133,7 @@ def _take(order: Order, agent: dict[str, Any], context: Any) -> dict[str, Any]:
         why = ran.stderr.decode(errors="replace").strip().splitlines()
         libc = " ".join(platform.libc_ver())
         raise RuntimeError(
-            f"the program does not run here (code {ran.returncode}): {why[0] if why else 'no word'}; "
+            f"the program does not run here (code {ran.returncode}): {why[0] if why else 'no output'}; "
             f"this executor has {libc or 'an unknown C library'}: what `make release` builds runs with any"
         )
     said: dict[str, Any] = json.loads(ran.stdout)
