@@ -2,10 +2,9 @@ package verbs
 
 import "github.com/tfcluster/tfcluster/magics/command"
 
-// notYetFeed is what a verb or option that feeds data answers.
+// notYetFeed is the error of verbs and options that feed data.
 const notYetFeed = "not yet: this version does not feed data; read it in main_fun, with tf.data for instance, and use start and wait"
 
-// trainVerb is the row of train.
 func trainVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -23,7 +22,6 @@ func trainVerb() row {
 	}
 }
 
-// evaluateVerb is the row of evaluate.
 func evaluateVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -33,7 +31,6 @@ func evaluateVerb() row {
 	}
 }
 
-// inferenceVerb is the row of inference.
 func inferenceVerb() row {
 	return row{
 		Verb: command.Verb{

@@ -27,7 +27,7 @@ def reserve(*, roles: Mapping[str, Any] | None = None, **options: Any) -> Cluste
 
 
 def attach(name: str | None = None) -> Cluster:
-    """A cluster that lives already."""
+    """A running cluster."""
     return _command("attach", {}, [name] if name else [])
 
 
