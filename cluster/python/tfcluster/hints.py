@@ -1,4 +1,4 @@
-"""What a task adds to an error of the program's, so that a person knows what to do."""
+"""Advice that a task adds to an error of the program."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import os
 
 
 def missing_file(error: BaseException, notebook: str, started_in: str, host: str) -> str:
-    """What is to be done about a file that is in the notebook's folder only; "" when that is not so.
+    """Return advice about a file that exists only in the notebook's folder; "" if that is not the cause.
 
-    notebook is that folder where the task does not start in it, started_in where it does start.
+    notebook is that folder if the task does not start in it; started_in is the task's folder.
     """
     name = getattr(error, "filename", None)
     if not notebook or not isinstance(error, FileNotFoundError) or not isinstance(name, str):
