@@ -31,13 +31,13 @@ func (f *taskFeed) open(t *task) {
 	if f.intake == nil {
 		in, err := f.start()
 		if err != nil {
-			t.tell(map[string]any{"op": "feed", "error": err.Error()})
+			t.sendControl(map[string]any{"op": "feed", "error": err.Error()})
 			return
 		}
 		f.intake = in
 	}
 	path, key := f.intake.Socket()
-	t.tell(map[string]any{"op": "feed", "socket": path, "key": key})
+	t.sendControl(map[string]any{"op": "feed", "socket": path, "key": key})
 }
 
 // close ends the feed.

@@ -73,7 +73,7 @@ func TestARunsLastStep(t *testing.T) {
 // entered starts run 1 and lets its tasks enter their program; it returns their logs' folder.
 func (c *coordinated) entered(ctx context.Context) (logs string) {
 	c.t.Helper()
-	if _, err := c.begin(ctx, &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}); err != nil {
+	if _, err := c.startRun(ctx, &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}); err != nil {
 		c.t.Fatal(err)
 	}
 	c.do(func() {
@@ -83,7 +83,7 @@ func (c *coordinated) entered(ctx context.Context) (logs string) {
 		for i := range 2 {
 			c.handle(lifecycle.ProgramEntered{Run: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: i}})
 		}
-		logs = c.files.here(c.runs.current().status.GetLogDir())
+		logs = c.files.localPath(c.runs.current().status.GetLogDir())
 	})
 	return logs
 }

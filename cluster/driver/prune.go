@@ -11,20 +11,20 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// Old runs are looked for once in pruneEvery, for at most pruneLimit.
+// Old runs are searched at most once per pruneEvery, for at most pruneLimit.
 const (
 	pruneEvery = 24 * time.Hour
 	pruneLimit = 10 * time.Minute
 )
 
-// prune removes old runs beside the cluster's own on HDFS, as the request says. Results in a
-// folder that a person chose, and those on this host, are left alone.
+// prune removes runs on HDFS that are older than the request's retention. It keeps those of
+// live clusters, in a --dir that the user named, and on this host.
 func (d *driver) prune(ctx context.Context) {
 	age := time.Duration(d.req.GetRetentionMillis()) * time.Millisecond
 	if age <= 0 || d.hosting != nil || !rundir.IsURI(d.dir) || results.Root(d.dir) == d.dir || !pruneDue() {
 		return
 	}
-	remote, err := d.opt.Elsewhere(d.dir)
+	remote, err := d.opt.OpenRemote(d.dir)
 	if err != nil {
 		d.log.Warn("look for old runs", "err", err)
 		return
@@ -41,7 +41,7 @@ func (d *driver) prune(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pruneLimit)
 	defer cancel()
-	done, err := results.Prune(ctx, remote.Carry, results.Root(d.dir), time.Now().Add(-age), func(dir string) bool { return live[dir] })
+	done, err := results.Prune(ctx, remote.Writer, results.Root(d.dir), time.Now().Add(-age), func(dir string) bool { return live[dir] })
 	if err != nil {
 		d.log.Warn("remove old runs", "err", err)
 	}
@@ -50,8 +50,8 @@ func (d *driver) prune(ctx context.Context) {
 	}
 }
 
-// pruneDue returns whether no driver of this host has looked for old runs lately, and notes
-// that this one does.
+// pruneDue returns whether no driver of this host has pruned within pruneEvery, and records
+// that this one does now.
 func pruneDue() bool {
 	home, err := state.Home()
 	if err != nil {

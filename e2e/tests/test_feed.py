@@ -62,7 +62,9 @@ def main_fun(args, ctx):
     model.fit(feed.as_dataset(32), epochs=ctx.epochs, verbose=0, callbacks=[count])
     return len(steps), [float(w.sum()) for w in model.get_weights()]
 """)
-    notebook.ok("rng = np.random.default_rng(0)\nx = rng.random((5001, 4), dtype=np.float32)\ndata = {'x': x, 'y': x.sum(1)}")
+    notebook.ok(
+        "rng = np.random.default_rng(0)\nx = rng.random((5001, 4), dtype=np.float32)\ndata = {'x': x, 'y': x.sum(1)}"
+    )
     notebook.ok("%tfcluster start main_fun")
     cell = notebook.ok("run = %tfcluster train data --label y --epochs 2\nrun.results", timeout=120)
     print(cell.all)

@@ -289,7 +289,7 @@ func WithoutFailure(st *clusterpb.RunStatus) *clusterpb.RunStatus {
 // run was in.
 func HistoryView(h *clusterpb.HistoryReply) Bundle {
 	runs, in := h.GetRuns(), map[string]bool{}
-	t := Table{Head: []string{"run", "program", "words", "state", "started", "took", "step", "metrics", "application", "failure"}, Right: []int{0, 6}}
+	t := Table{Head: []string{"run", "program", "arguments", "state", "started", "took", "step", "metrics", "application", "failure"}, Right: []int{0, 6}}
 	for _, r := range runs {
 		started, step := "", ""
 		if r.GetStartedUnix() > 0 {

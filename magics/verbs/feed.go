@@ -26,7 +26,6 @@ func feedOptions() []command.Option {
 	}, followOptions()...)
 }
 
-// trainVerb is the row of train.
 func trainVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -48,7 +47,6 @@ func trainVerb() row {
 	}
 }
 
-// evaluateVerb is the row of evaluate.
 func evaluateVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -60,7 +58,6 @@ func evaluateVerb() row {
 	}
 }
 
-// inferenceVerb is the row of inference.
 func inferenceVerb() row {
 	return row{
 		Verb: command.Verb{

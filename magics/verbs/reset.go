@@ -13,7 +13,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// resetVerb is the row of reset.
 func resetVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -24,11 +23,11 @@ func resetVerb() row {
 	}
 }
 
-// resetTimeout bounds a reset: grace, new executors and a warm Python.
+// resetTimeout bounds a reset: grace time, new executors and a warm Python.
 const resetTimeout = 5 * time.Minute
 
-// reset ends what hangs, was lost or orphaned, and waits until every executor is
-// back. A cluster whose driver died gets a new one first.
+// reset ends hanging and orphaned processes, replaces lost executors and waits until all are
+// ready. If the cluster's driver has died it starts another first.
 func (inv *invocation) reset(ctx context.Context) (result.Value, error) {
 	begun := time.Now()
 	m, err := inv.session.PickOrRecover(ctx, inv.Command, true)

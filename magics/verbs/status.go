@@ -12,7 +12,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// statusVerb is the row of status.
 func statusVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -23,7 +22,7 @@ func statusVerb() row {
 	}
 }
 
-// status shows a cluster, one of its runs, or every cluster.
+// status shows a cluster, one of its runs, or all clusters.
 func (inv *invocation) status(ctx context.Context) (result.Value, error) {
 	if inv.Has("all") {
 		return inv.statusAll(ctx)
@@ -40,7 +39,7 @@ func (inv *invocation) status(ctx context.Context) (result.Value, error) {
 		return nil, m.Explain(err)
 	}
 	for name := range st.GetRequest().GetEnv() {
-		st.Request.Env[name] = "" // it may be a secret, and a notebook keeps what it shows
+		st.Request.Env[name] = "" // it may be a secret, and a notebook stores its output
 	}
 	data, err := clusterpb.ToJSON(st, true)
 	if err != nil {
@@ -49,7 +48,7 @@ func (inv *invocation) status(ctx context.Context) (result.Value, error) {
 	return inv.answer(data, data, func() render.Bundle { return render.ClusterView(st, inv.session.Say) })
 }
 
-// answer prints JSON where that is asked for. Otherwise it shows the view, and returns the data.
+// answer prints data as JSON with --json, otherwise the view, and returns data.
 func (inv *invocation) answer(printed, data any, view func() render.Bundle) (result.Value, error) {
 	if inv.Has("json") {
 		return nil, printJSON(inv.out, printed)
@@ -89,7 +88,7 @@ func (inv *invocation) statusAll(ctx context.Context) (result.Value, error) {
 	}
 	for i := range infos {
 		if infos[i].Live && infos[i].Note == "" {
-			infos[i].Note = inv.session.Glance(ctx, infos[i].Name)
+			infos[i].Note = inv.session.ShortStatus(ctx, infos[i].Name)
 		}
 	}
 	return inv.answer(infos, infos, func() render.Bundle { return clustersView(infos, inv.session.LastName()) })
@@ -104,7 +103,7 @@ func printJSON(out render.Output, v any) error {
 	return nil
 }
 
-// clustersView is the answer of status --all.
+// clustersView shows the output of status --all.
 func clustersView(infos []session.ClusterInfo, mine string) render.Bundle {
 	if len(infos) == 0 {
 		return render.Line("no clusters of yours on this host")

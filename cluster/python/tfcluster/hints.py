@@ -9,9 +9,9 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def missing_file(error: BaseException, notebook: str, started_in: str, host: str) -> str:
-    """What is to be done about a file that is in the notebook's folder only; "" when that is not so.
+    """Return advice about a file that exists only in the notebook's folder; "" if that is not the cause.
 
-    notebook is that folder where the task does not start in it, started_in where it does start.
+    notebook is that folder if the task does not start in it; started_in is the task's folder.
     """
     name = getattr(error, "filename", None)
     if not notebook or not isinstance(error, FileNotFoundError) or not isinstance(name, str):

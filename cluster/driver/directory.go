@@ -17,37 +17,37 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// Elsewhere is a file system on which a cluster's directory lies.
-type Elsewhere struct {
-	// Carry is patient for a moment only, since what it cannot carry is tried again;
-	// Ask, for what somebody waits for, gives up sooner.
-	Carry spool.Remote
-	Ask   Asked
-	Dir   string // in full
-	Close io.Closer
+// RemoteDir is a cluster's directory on a remote file system, and its connections.
+type RemoteDir struct {
+	// Writer is for background writes, which are retried later; Reader, for which a user waits,
+	// has shorter timeouts.
+	Writer spool.Remote
+	Reader RemoteReader
+	Dir    string // in full
+	Close  io.Closer
 }
 
-// Asked is a file system as somebody uses it who waits.
-type Asked interface {
+// RemoteReader reads a remote directory while a user waits.
+type RemoteReader interface {
 	spool.Checked
 	proxy.Remote
 }
 
-// Hadoop is what is told to programs and agents.
+// Hadoop is the Hadoop configuration for programs and agents.
 type Hadoop struct {
-	DefaultFS  string // what ctx.absolute_path() begins with; "" for this host's disk
+	DefaultFS  string // the prefix of ctx.absolute_path(); "" for this host's disk
 	User       string
-	Properties map[string]string // those that clients of HDFS need
+	Properties map[string]string // needed by HDFS clients
 }
 
-// lookLimit is how long it may take to see what earlier clusters left.
-const lookLimit = 30 * time.Second
+// scanLimit bounds listing the runs of earlier clusters in a remote directory.
+const scanLimit = 30 * time.Second
 
-// place finds out where the runs are to lie, and which was the last one there: a
-// directory that is used again keeps its runs.
-func (d *driver) place(ctx context.Context) error {
+// openDirectory opens the directory for the runs, and finds the last run in it: the runs of
+// earlier clusters are kept.
+func (d *driver) openDirectory(ctx context.Context) error {
 	d.dir = d.req.GetDir()
-	home := d.dir == "" && d.engine.Hadoop // the user's on HDFS
+	home := d.dir == "" && d.engine.Hadoop // the default is below the user's home on HDFS
 	if home {
 		d.dir = "tfcluster-runs/" + d.name
 	}
@@ -61,24 +61,24 @@ func (d *driver) place(ctx context.Context) error {
 		d.lastRun = lastRun(d.dir)
 		return nil
 	}
-	if d.opt.Elsewhere == nil {
+	if d.opt.OpenRemote == nil {
 		return fmt.Errorf("not yet: --dir %s", d.dir)
 	}
 	var err error
-	d.elsewhere, err = d.opt.Elsewhere(d.dir)
+	d.remote, err = d.opt.OpenRemote(d.dir)
 	switch {
 	case err != nil && home: // nobody gave --dir
 		return err
 	case err != nil:
 		return fmt.Errorf("--dir %s: %w", d.dir, err)
 	}
-	d.dir = d.elsewhere.Dir
+	d.dir = d.remote.Dir
 	if home {
 		d.req.Dir = d.dir
 	}
-	fresh := d.old == nil          // a driver that takes over goes on, whatever HDFS says
-	if fresh && d.hosting == nil { // whoever had the engine start this one has checked it
-		if err := spool.Check(ctx, d.elsewhere.Ask, d.dir); err != nil {
+	fresh := d.old == nil          // a driver that takes over goes on even without HDFS
+	if fresh && d.hosting == nil { // a hosted driver's proxy has checked it
+		if err := spool.Check(ctx, d.remote.Reader, d.dir); err != nil {
 			return err
 		}
 	}
@@ -86,37 +86,36 @@ func (d *driver) place(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.spool, err = spool.Open(ctx, spool.Config{Remote: d.elsewhere.Carry, Dir: d.dir, Parent: parent, Log: d.log}); err != nil {
+	if d.spool, err = spool.Open(ctx, spool.Config{Remote: d.remote.Writer, Dir: d.dir, Parent: parent, Log: d.log}); err != nil {
 		return err
 	}
-	if !fresh && d.hosting == nil { // where the engine starts drivers the spool is empty
+	if !fresh && d.hosting == nil { // only a hosted driver begins with an empty spool
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	ctx, cancel := context.WithTimeout(ctx, scanLimit)
 	defer cancel()
 	if d.lastRun, err = d.spool.Scan(ctx); err != nil {
 		return fmt.Errorf("--dir %s: %w", d.dir, err)
 	}
 	if d.old != nil {
-		d.takeUp(ctx)
+		d.fetchLastRun(ctx)
 	}
 	return nil
 }
 
-// takeUp brings what a hosted driver's predecessor had of the last run and still grows:
-// agents send what follows it.
-func (d *driver) takeUp(ctx context.Context) {
+// fetchLastRun fetches the append-only files of the last run that a hosted driver's
+// predecessor wrote: agents only send what follows.
+func (d *driver) fetchLastRun(ctx context.Context) {
 	run := filepath.Base(rundir.Dir(d.dir, d.old.LastRun))
 	for _, folder := range []string{"tasks", "logs"} {
 		if err := d.spool.Fetch(ctx, run+"/"+folder); err != nil {
-			d.log.Warn("bring what the last driver had", "folder", run+"/"+folder, "err", err)
+			d.log.Warn("fetch the last driver's files", "folder", run+"/"+folder, "err", err)
 		}
 	}
 }
 
-// useHadoop has this process use the Hadoop that the request names. The driver may be started
-// by a kernel where a cell said which Hadoop, or by attach from a shell that has none; all that
-// it asks of HDFS is then of the same Hadoop as its engine.
+// useHadoop sets this process's environment to the Hadoop configuration of the request, so
+// that HDFS and engine are of one Hadoop whether a kernel or a shell started the driver.
 func (d *driver) useHadoop() error {
 	if !d.engine.Hadoop || d.hosting != nil { // a container has its own
 		return nil
@@ -131,8 +130,8 @@ func (d *driver) useHadoop() error {
 	return nil
 }
 
-// hadoop tells programs and agents of the driver's Hadoop: where runs lie on HDFS, and
-// where the engine is Hadoop's or may be.
+// hadoop sets the Hadoop configuration for programs and agents, if the runs are on HDFS or
+// the executors on other hosts.
 func (d *driver) hadoop(cfg *coordinator.Config) {
 	if d.opt.Hadoop == nil || d.spool == nil && d.engine.OnThisHost {
 		return
@@ -146,21 +145,21 @@ func (d *driver) hadoop(cfg *coordinator.Config) {
 	cfg.Hadoop = &clusterpb.HadoopClient{User: h.User, Properties: h.Properties}
 }
 
-// leave ends the use of the directory.
-func (d *driver) leave() error {
+// closeDirectory flushes the spool and closes the remote directory. It may be called again.
+func (d *driver) closeDirectory() error {
 	var err error
 	if d.spool != nil {
 		err = d.spool.Close()
 		d.spool = nil
 	}
-	if d.elsewhere.Close != nil {
-		_ = d.elsewhere.Close.Close() // of connections that nobody uses
-		d.elsewhere.Close = nil
+	if d.remote.Close != nil {
+		_ = d.remote.Close.Close() // unused connections
+		d.remote.Close = nil
 	}
 	return err
 }
 
-// lastRun is the highest run already below a folder.
+// lastRun returns the highest run number in a folder; 0 if there is none.
 func lastRun(dir string) int32 {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -175,26 +174,27 @@ func lastRun(dir string) int32 {
 	return last
 }
 
-// placeHosted sees to it that the results can go where a driver elsewhere reaches them.
-func (d *driver) placeHosted(ctx context.Context) error {
+// checkRemoteDirectory checks, for a driver that the engine will run, that it can write its
+// results to HDFS.
+func (d *driver) checkRemoteDirectory(ctx context.Context) error {
 	dir := d.req.GetDir()
 	if dir == "" {
 		dir = "tfcluster-runs/" + d.name
 	} else if !rundir.IsURI(dir) {
 		return fmt.Errorf("--dir %s: with --managed the cluster's driver is not on this machine: give a folder on hdfs://, or none", dir)
 	}
-	if d.opt.Elsewhere == nil {
+	if d.opt.OpenRemote == nil {
 		return fmt.Errorf("not yet: --dir %s", dir)
 	}
-	e, err := d.opt.Elsewhere(dir)
+	e, err := d.opt.OpenRemote(dir)
 	if err != nil {
 		return fmt.Errorf("--dir %s: %w", dir, err)
 	}
 	d.dir = e.Dir
 	if d.old == nil {
-		err = spool.Check(ctx, e.Ask, e.Dir)
+		err = spool.Check(ctx, e.Reader, e.Dir)
 	}
-	_ = e.Close.Close() // of connections that nobody uses any more
+	_ = e.Close.Close() // unused connections
 	if err == nil && d.req.GetDir() == "" {
 		d.req.Dir = d.dir
 	}

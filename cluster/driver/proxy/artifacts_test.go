@@ -23,9 +23,9 @@ func (d oldDriver) Status(context.Context, *clusterpb.StatusRequest) (*clusterpb
 	return &clusterpb.ClusterStatus{Name: "c", Version: "0.0.9", Protocol: d.protocol}, nil
 }
 
-// TestTakesStart: a start is not handed to a driver of an earlier version, which would pass
+// TestCheckProtocol: a start is not handed to a driver of an earlier version, which would pass
 // over a part of it: a client that asks while the driver is away hears this process's version.
-func TestTakesStart(t *testing.T) {
+func TestCheckProtocol(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		protocol int32
@@ -48,7 +48,7 @@ func TestTakesStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { p.conn.Close() })
-		err = p.takesStart(t.Context())
+		err = p.checkProtocol(t.Context())
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("protocol %d: %v, want %q", tt.protocol, err, tt.want)
 		}

@@ -53,7 +53,7 @@ func (q *queued) Kill(context.Context) error {
 }
 
 // nowhere takes what shows that a directory can be written.
-type nowhere struct{ driver.Asked }
+type nowhere struct{ driver.RemoteReader }
 
 func (nowhere) Stat(context.Context, string) (fs.FileInfo, error)  { return nil, fs.ErrNotExist }
 func (nowhere) MakeDir(context.Context, string) error              { return nil }
@@ -62,8 +62,8 @@ func (nowhere) Remove(context.Context, string) error               { return nil 
 
 // fronted are the options of a driver before an engine.
 func fronted(q cluster.Backend) driver.Options {
-	return driver.Options{Engines: cluster.Engines{{Name: "queued", Backend: q}}, Elsewhere: func(dir string) (driver.Elsewhere, error) {
-		return driver.Elsewhere{Ask: nowhere{}, Dir: "hdfs://" + dir, Close: silent{}}, nil
+	return driver.Options{Engines: cluster.Engines{{Name: "queued", Backend: q}}, OpenRemote: func(dir string) (driver.RemoteDir, error) {
+		return driver.RemoteDir{Reader: nowhere{}, Dir: "hdfs://" + dir, Close: silent{}}, nil
 	}}
 }
 
@@ -79,7 +79,7 @@ func claimed(t *testing.T, request string) io.Reader {
 	t.Setenv("XDG_RUNTIME_DIR", home)
 	dir, err := state.Dir("c")
 	if err == nil {
-		err = os.MkdirAll(dir, 0o700) // whoever starts a driver has claimed its name
+		err = os.MkdirAll(dir, 0o700) // the process that starts a driver has created its folder
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -150,7 +150,7 @@ func (f *full) Submit(ctx context.Context, _ cluster.Request, _ []byte) (cluster
 func TestFrontUnsaved(t *testing.T) {
 	stdin := claimed(t, `{"name":"c","backend":"queued","engine":{"managed":"true"},"roles":[{"name":"worker","count":1}],"begin":{}}`)
 	q := &full{queued: queued{asked: func() { t.Error("it is asked for") }}, heard: make(chan *clusterpb.ReserveUpdate, 1000)}
-	if err := driver.Main(t.Context(), fronted(q), stdin, silent{}); err == nil || !strings.Contains(err.Error(), "queued-1 is given up: ") {
+	if err := driver.Main(t.Context(), fronted(q), stdin, silent{}); err == nil || !strings.Contains(err.Error(), "queued-1 is ended: ") {
 		t.Errorf("it ends with %v", err)
 	}
 	if !q.ended.Load() {
@@ -162,7 +162,7 @@ func TestFrontUnsaved(t *testing.T) {
 			t.Errorf("a client hears of %s", last.GetAllocation())
 		}
 	}
-	if f := last.GetFailure().GetSummary(); !strings.HasPrefix(f, "queued-1 is given up: ") || strings.Contains(f, "\n") {
+	if f := last.GetFailure().GetSummary(); !strings.HasPrefix(f, "queued-1 is ended: ") || strings.Contains(f, "\n") {
 		t.Errorf("a client is told %q", f)
 	}
 }

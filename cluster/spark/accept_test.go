@@ -22,7 +22,7 @@ func TestStrangeSession(t *testing.T) {
 	}
 	a := &allocation{
 		req: cluster.Request{Reserve: &clusterpb.ReserveRequest{}}, events: make(chan cluster.Event, 4), stop: make(chan struct{}),
-		hostListener: hostListener{ln: ln, said: make(chan hostEvent)}, current: current{changed: make(chan struct{}), session: &session{key: "ours"}},
+		hostListener: hostListener{ln: ln, hostEvents: make(chan hostEvent)}, current: current{changed: make(chan struct{}), session: &session{key: "ours"}},
 	}
 	a.work.Go(a.serve)
 	t.Cleanup(func() {
@@ -46,7 +46,7 @@ func TestStrangeSession(t *testing.T) {
 		t.Errorf("the stranger is told %q, %v", line, err)
 	}
 	say("ours")
-	if err := a.await(t.Context(), nil); err != nil {
+	if err := a.awaitHost(t.Context(), nil); err != nil {
 		t.Error(err)
 	}
 }
@@ -58,8 +58,8 @@ func TestSessionEndsFirst(t *testing.T) {
 		req:    cluster.Request{Reserve: &clusterpb.ReserveRequest{Engine: map[string]string{engineSession: "spark"}}},
 		events: make(chan cluster.Event, 4), stop: make(chan struct{}), current: current{changed: make(chan struct{})},
 	}
-	a.hear(nil, hostEvent{Event: "ended", Why: "the SparkSession was stopped"})
-	if err := a.open(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "did not call: the SparkSession was stopped") {
+	a.handleEvent(nil, hostEvent{Event: "ended", Why: "the SparkSession was stopped"})
+	if err := a.open(t.Context()); err == nil || !strings.HasSuffix(err.Error(), "did not connect: the SparkSession was stopped") {
 		t.Errorf("the reservation ends with %v", err)
 	}
 }

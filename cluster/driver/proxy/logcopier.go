@@ -16,28 +16,27 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
-// Remote is the file system on which the runs' folders lie, as it is read here. Names are
-// URIs.
+// Remote reads the file system with the cluster's directory. Names are URIs.
 type Remote interface {
 	List(ctx context.Context, name string) ([]fs.FileInfo, error)
 	Open(ctx context.Context, name string) (io.ReadCloser, error)
 }
 
-// follower copies the runs' log folders of a directory elsewhere to this host, as they
-// grow: for a TensorBoard whose cluster's driver is on another. One goroutine uses it.
-type follower struct {
+// logCopier copies the runs' log folders from a remote directory to this host as they grow, for
+// TensorBoard. One goroutine uses it.
+type logCopier struct {
 	remote Remote
-	dir    string // elsewhere
+	dir    string // the cluster's, a URI
 	folder string // on this host
 }
 
-// followEvery is between two looks for what is new.
-const followEvery = 2 * time.Second
+// copyInterval is the pause between two rounds.
+const copyInterval = 2 * time.Second
 
-// run follows until ctx ends. first hears how the first look went.
-func (f *follower) run(ctx context.Context, first func(error)) {
+// run copies new data until ctx ends. It calls first with the result of the first round.
+func (f *logCopier) run(ctx context.Context, first func(error)) {
 	for {
-		err := f.look(ctx)
+		err := f.copyNew(ctx)
 		if first != nil {
 			first(err)
 			first = nil
@@ -45,13 +44,13 @@ func (f *follower) run(ctx context.Context, first func(error)) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(followEvery):
+		case <-time.After(copyInterval):
 		}
 	}
 }
 
-// look copies what is new. What is not there yet comes with the next look.
-func (f *follower) look(ctx context.Context) error {
+// copyNew copies new data of all runs' log folders.
+func (f *logCopier) copyNew(ctx context.Context) error {
 	runs, err := f.remote.List(ctx, f.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -61,7 +60,7 @@ func (f *follower) look(ctx context.Context) error {
 	}
 	for _, r := range runs {
 		if _, ok := rundir.Number(r.Name()); ok && r.IsDir() {
-			if err := f.below(ctx, path.Join(r.Name(), "logs")); err != nil {
+			if err := f.copyFolder(ctx, path.Join(r.Name(), "logs")); err != nil {
 				return err
 			}
 		}
@@ -69,8 +68,8 @@ func (f *follower) look(ctx context.Context) error {
 	return nil
 }
 
-func (f *follower) below(ctx context.Context, name string) error {
-	infos, err := f.remote.List(ctx, f.at(name))
+func (f *logCopier) copyFolder(ctx context.Context, name string) error {
+	infos, err := f.remote.List(ctx, f.uri(name))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -80,9 +79,9 @@ func (f *follower) below(ctx context.Context, name string) error {
 		}
 		child := path.Join(name, i.Name())
 		if i.IsDir() {
-			err = f.below(ctx, child)
+			err = f.copyFolder(ctx, child)
 		} else {
-			err = f.file(ctx, child, i)
+			err = f.copyFile(ctx, child, i)
 		}
 		if err != nil {
 			return err
@@ -91,10 +90,10 @@ func (f *follower) below(ctx context.Context, name string) error {
 	return nil
 }
 
-func (f *follower) at(name string) string { return strings.TrimRight(f.dir, "/") + "/" + name }
+func (f *logCopier) uri(name string) string { return strings.TrimRight(f.dir, "/") + "/" + name }
 
-// file copies one file: of one that only grows, what is new; of another, all.
-func (f *follower) file(ctx context.Context, name string, is fs.FileInfo) error {
+// copyFile copies the new part of an append-only file, all of another one that changed.
+func (f *logCopier) copyFile(ctx context.Context, name string, is fs.FileInfo) error {
 	here := filepath.Join(f.folder, filepath.FromSlash(name))
 	have := int64(0)
 	if info, err := os.Stat(here); err == nil {
@@ -102,7 +101,7 @@ func (f *follower) file(ctx context.Context, name string, is fs.FileInfo) error 
 			return nil
 		}
 	}
-	r, err := f.remote.Open(ctx, f.at(name))
+	r, err := f.remote.Open(ctx, f.uri(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it was removed meanwhile
 	}
@@ -111,7 +110,7 @@ func (f *follower) file(ctx context.Context, name string, is fs.FileInfo) error 
 	}
 	defer r.Close()
 	if err := os.MkdirAll(filepath.Dir(here), 0o700); err != nil {
-		return fmt.Errorf("copy %s: %w", f.at(name), err)
+		return fmt.Errorf("copy %s: %w", f.uri(name), err)
 	}
 	if seeker, ok := r.(io.Seeker); ok && runfiles.IsAppendOnly(name) && have < is.Size() {
 		if _, err := seeker.Seek(have, io.SeekStart); err == nil {
@@ -125,8 +124,8 @@ func (f *follower) file(ctx context.Context, name string, is fs.FileInfo) error 
 	return os.Rename(aside, here)
 }
 
-// write copies what r holds. What it could not write to its end goes on there next time.
-func (f *follower) write(name string, r io.Reader, flag int) error {
+// write writes r to a file. After an error the next round continues an append-only file.
+func (f *logCopier) write(name string, r io.Reader, flag int) error {
 	w, err := os.OpenFile(name, flag, 0o600)
 	if err != nil {
 		return fmt.Errorf("copy to %s: %w", name, err)

@@ -14,48 +14,51 @@ import (
 	"github.com/tfcluster/tfcluster/magics/command"
 )
 
-// Archive is what is left of clusters that are over.
-type Archive interface {
-	// Pasts are those that were on this host, whose driver died, or that live, oldest first.
-	Pasts() ([]*state.ClusterRecord, error)
-	// LivesAs is the live cluster that an engine knows by a name; "" if there is none.
-	LivesAs(lease string) string
+// HistoryReader reads the records and results of this user's clusters on this host, also of
+// ended ones.
+type HistoryReader interface {
+	// Clusters returns the records of all clusters on this host, oldest first: ended, dead and
+	// live ones.
+	Clusters() ([]*state.ClusterRecord, error)
+	// FindByApplication returns the name of the live cluster with an application ID of its
+	// engine; "" if there is none.
+	FindByApplication(lease string) string
 	// Folder opens the cluster's directory.
 	Folder(p *state.ClusterRecord) (results.Folder, error)
-	// Storage opens what the cluster's directory is on.
+	// Storage opens the file system of the cluster's directory.
 	Storage(p *state.ClusterRecord) (results.Storage, io.Closer, error)
 }
 
-// Past is the cluster that a command means though it is over: err is why it was not found
-// among the live ones. nil where that is a better answer.
-func (s *State) Past(c *command.Command, err error) *state.ClusterRecord {
+// PastCluster returns the ended cluster that a command means, after err, the error of looking
+// for a live one; nil if err is the better answer.
+func (s *State) PastCluster(c *command.Command, err error) *state.ClusterRecord {
 	var usage *command.UsageError
-	if s.Options.Archive == nil || errors.As(err, &usage) {
+	if s.Options.History == nil || errors.As(err, &usage) {
 		return nil
 	}
-	pasts, lerr := s.Options.Archive.Pasts()
+	pasts, lerr := s.Options.History.Clusters()
 	if lerr != nil {
-		return nil // the error to tell is the one there is
+		return nil // err is the better answer
 	}
 	name := c.Text("cluster")
 	if name == "" {
 		name = s.LastName()
 	}
 	for _, p := range slices.Backward(pasts) {
-		if name == "" && !p.Lives && (p.LastRun > p.Earlier || len(p.Applications) > 0) || p.Name == name { // by its name also one that does not answer any more
+		if name == "" && !p.Lives && (p.LastRun > p.Earlier || len(p.Applications) > 0) || p.Name == name { // with its name also one whose driver does not answer
 			return p
 		}
 	}
 	return nil
 }
 
-// lastOwn returns the last cluster of this notebook where that ended by itself: nobody has read why.
-// nil where there is none.
+// lastOwn returns the last cluster of this notebook if it ended by itself, so that nobody has
+// read the reason; otherwise nil.
 func (s *State) lastOwn() *state.ClusterRecord {
-	if s.Options.Archive == nil || s.Options.Owner == "" {
+	if s.Options.History == nil || s.Options.Owner == "" {
 		return nil
 	}
-	pasts, err := s.Options.Archive.Pasts()
+	pasts, err := s.Options.History.Clusters()
 	if err != nil {
 		return nil
 	}
@@ -70,12 +73,13 @@ func (s *State) lastOwn() *state.ClusterRecord {
 	return nil
 }
 
-// PastOf is the cluster that an engine knew by a name; nil if there was none.
-func (s *State) PastOf(lease string) *state.ClusterRecord {
-	if s.Options.Archive == nil {
+// ClusterOfApplication returns the cluster with an application ID of its engine; nil if there
+// is none.
+func (s *State) ClusterOfApplication(lease string) *state.ClusterRecord {
+	if s.Options.History == nil {
 		return nil
 	}
-	pasts, err := s.Options.Archive.Pasts()
+	pasts, err := s.Options.History.Clusters()
 	if err != nil {
 		return nil
 	}
@@ -87,15 +91,15 @@ func (s *State) PastOf(lease string) *state.ClusterRecord {
 	return nil
 }
 
-// mostNames is how many clusters that are over are offered.
+// mostNames is how many ended clusters are offered for completion.
 const mostNames = 20
 
-// PastNames are the newest clusters that are over.
-func (s *State) PastNames() []string {
-	if s.Options.Archive == nil {
+// PastClusterNames returns the names of the newest ended clusters, for completion.
+func (s *State) PastClusterNames() []string {
+	if s.Options.History == nil {
 		return nil
 	}
-	pasts, err := s.Options.Archive.Pasts()
+	pasts, err := s.Options.History.Clusters()
 	if err != nil {
 		return nil
 	}
@@ -108,13 +112,13 @@ func (s *State) PastNames() []string {
 	return names
 }
 
-// IsOver returns whether an error of Explain says that what the cluster left is all there is.
+// IsOver returns whether, by an error of Explain, only the cluster's results are left.
 func IsOver(err error) bool {
 	fate := FateOf(err)
 	return fate == Over || fate == Dead || fate == Unknown
 }
 
-// PastLine says of which cluster what follows is.
+// PastLine returns a line about an ended cluster, shown above its results.
 func (s *State) PastLine(p *state.ClusterRecord) string {
 	line := "cluster " + p.Name
 	switch {
@@ -131,16 +135,16 @@ func (s *State) PastLine(p *state.ClusterRecord) string {
 	return line
 }
 
-// Results are a past cluster's own runs, to be closed by whoever asked.
+// Results opens the runs of an ended cluster. The caller closes it.
 func (s *State) Results(p *state.ClusterRecord) (*results.Results, error) {
-	f, err := s.Options.Archive.Folder(p)
+	f, err := s.Options.History.Folder(p)
 	if err != nil {
 		return nil, fmt.Errorf("open what cluster %s left in %s: %w", p.Name, p.Dir, err)
 	}
 	return &results.Results{Dir: p.Dir, Folder: f, Of: p}, nil
 }
 
-// RequestOf says which engine a past cluster was on.
+// RequestOf returns a request with the engine of an ended cluster.
 func RequestOf(p *state.ClusterRecord) *clusterpb.ReserveRequest {
 	return &clusterpb.ReserveRequest{Backend: p.Backend, Engine: p.Engine}
 }

@@ -88,7 +88,7 @@ func TestBeginAfterClient(t *testing.T) {
 			return err
 		},
 		"active": func(c *coordinated) error {
-			_, err := c.begin(within(t), own)
+			_, err := c.startRun(within(t), own)
 			return err
 		},
 	} {
@@ -96,12 +96,12 @@ func TestBeginAfterClient(t *testing.T) {
 		if err := client(c); err != nil {
 			t.Fatal(err)
 		}
-		if !c.beginItself(within(t), own, 0) {
+		if !c.startAutomatically(within(t), own, 0) {
 			t.Errorf("%s: it takes the run for none", name)
 		}
 		c.do(func() {
-			if c.lc.State() != lifecycle.Ready || c.runs.unbegun != "" {
-				t.Errorf("%s: the cluster is %s: %s", name, c.lc.State(), c.runs.unbegun)
+			if c.lc.State() != lifecycle.Ready || c.runs.startError != "" {
+				t.Errorf("%s: the cluster is %s: %s", name, c.lc.State(), c.runs.startError)
 			}
 		})
 	}
@@ -130,7 +130,7 @@ func TestRunGoesOn(t *testing.T) {
 		note       string
 	}{
 		"from the start":      {1, &clusterpb.RunStatus{State: "running", MaxRestarts: 3, Restarts: 1, StartedUnix: 1}, false, 2, 1, "run 2 begins from the start: run 1 has left no checkpoint"},
-		"from its checkpoint": {1, &clusterpb.RunStatus{State: "running", MaxRestarts: 3, StartedUnix: 1}, true, 2, 2, "run 1 was cut off by the driver's death; run 2 goes on from its last checkpoint"},
+		"from its checkpoint": {1, &clusterpb.RunStatus{State: "running", MaxRestarts: 3, StartedUnix: 1}, true, 2, 2, "run 1 was interrupted by the driver's death; run 2 continues from its last checkpoint"},
 		"not recorded":        {1, nil, false, 2, 2, "run 2 begins from the start: run 1 has left no checkpoint"},
 		"no restart is left":  {1, &clusterpb.RunStatus{State: "running", MaxRestarts: 3, Restarts: 3, StartedUnix: 1}, false, 1, 0, ""},
 		"had ended":           {1, &clusterpb.RunStatus{State: "failed", MaxRestarts: 3, StartedUnix: 1, EndedUnix: 2}, false, 1, 0, ""},

@@ -11,14 +11,14 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// masterTimeout is how long a master may take to accept a connection.
+// masterTimeout bounds a connection to a master.
 const masterTimeout = 4 * time.Second
 
-// reachMaster tells at once that no standalone master is there; Spark itself tries for
-// a minute before it says so.
+// reachMaster returns an error if no standalone master can be reached; Spark itself retries for
+// a minute.
 func reachMaster(ctx context.Context, r *clusterpb.ReserveRequest) error {
 	addresses, ok := strings.CutPrefix(masterOf(r), "spark://")
-	if !ok || borrowed(r) {
+	if !ok || onNotebookSession(r) {
 		return nil
 	}
 	var problems []error

@@ -10,34 +10,34 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs"
 )
 
-// findLimit bounds a look for where the driver is.
-const findLimit = 3 * time.Second
+// resolveLimit bounds reading the driver's address.
+const resolveLimit = 3 * time.Second
 
-// whereabouts is where the coordinator is dialled: always at the same address, unless
-// its engine may start it again elsewhere.
-type whereabouts struct {
-	file string // on HDFS, holds the address; "" where it does not change
+// resolver holds the coordinator's address, which changes if the engine restarts the driver on
+// another node.
+type resolver struct {
+	file string // on HDFS, with the address; "" if that does not change
 	open func() (*hdfs.FS, error)
 
 	mu      sync.Mutex
 	address string // guarded by mu
 }
 
-// dial connects to where the coordinator is now.
-func (w *whereabouts) dial(ctx context.Context, _ string) (net.Conn, error) {
+// dial connects to the coordinator's current address.
+func (w *resolver) dial(ctx context.Context, _ string) (net.Conn, error) {
 	w.mu.Lock()
 	address := w.address
 	w.mu.Unlock()
 	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
 }
 
-// look finds out whether the coordinator is elsewhere now. HDFS that does not answer is
-// asked again the next time.
-func (w *whereabouts) look(ctx context.Context) (moved bool) {
+// resolve reads the coordinator's address and returns whether it has changed. On errors it
+// returns false; the caller tries again later.
+func (w *resolver) resolve(ctx context.Context) (moved bool) {
 	if w.file == "" {
 		return false
 	}
-	ctx, cancel := context.WithTimeout(ctx, findLimit)
+	ctx, cancel := context.WithTimeout(ctx, resolveLimit)
 	defer cancel()
 	f, err := w.open()
 	if err != nil {

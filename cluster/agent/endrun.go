@@ -8,15 +8,15 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// ending is what an EndRun is about. It is taken when the instruction comes: what
-// the next instructions start is not meant.
+// ending is the scope of an EndRun, determined when it arrives: tasks of later instructions are
+// not affected.
 type ending struct {
 	tasks    []*task
 	attempts map[int32]int32 // of the runs
 	renew    bool
 }
 
-func (a *Agent) ending(e *clusterpb.EndRun) ending {
+func (a *Agent) endingOf(e *clusterpb.EndRun) ending {
 	end := ending{tasks: a.tasksOf(e.GetRun()), attempts: map[int32]int32{}}
 	a.mu.Lock()
 	for id, r := range a.runs {
@@ -32,8 +32,8 @@ func (a *Agent) ending(e *clusterpb.EndRun) ending {
 	return end
 }
 
-// endRun ends every process of a run (0: of all), then releases its port. A
-// port is held again for the next reservation to show.
+// endRun ends every process of a run (0: of all), then releases its port. It holds a port again
+// for the next Hello if no run is left.
 func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun, end ending) {
 	a.endTasks(ctx, end.tasks, time.Duration(e.GetGraceMillis())*time.Millisecond, "")
 	for _, t := range end.tasks {
@@ -47,13 +47,13 @@ func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun, end ending) {
 		}
 		r.tasks = slices.DeleteFunc(r.tasks, func(t *task) bool { return slices.Contains(end.tasks, t) })
 		if len(r.tasks) > 0 || attempt != r.attempt {
-			continue // prepared again meanwhile: the run goes on
+			continue // the run was prepared again meanwhile
 		}
 		r.port.release()
 		delete(a.runs, id)
 	}
 	if a.port == nil && len(a.runs) == 0 {
-		a.port, _ = holdPort() // without it only Hello.ports is shorter
+		a.port, _ = holdPort() // after an error Hello.ports is shorter
 	}
 	a.mu.Unlock()
 	if end.renew {
@@ -74,7 +74,8 @@ func (a *Agent) endTasks(ctx context.Context, tasks []*task, grace time.Duration
 	}
 }
 
-// release ends everything at once and lets the last lines go.
+// release kills all tasks and waits until their files and lines are delivered, each with a time
+// limit.
 func (a *Agent) release(reason string) {
 	a.log.Info("released", "reason", reason)
 	tasks := a.tasksOf(0)
@@ -85,9 +86,9 @@ func (a *Agent) release(reason string) {
 		waitFor(t.done, settlePipes)
 	}
 	if a.disk.files != nil {
-		a.disk.files.flush(filesFarewell)
+		a.disk.files.flush(filesReleaseWait)
 	}
-	for end := time.Now().Add(farewell); !a.logs.Delivered() && time.Now().Before(end); {
+	for end := time.Now().Add(releaseWait); !a.logs.Delivered() && time.Now().Before(end); {
 		time.Sleep(5 * time.Millisecond)
 	}
 }

@@ -14,30 +14,30 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
-// boards is the TensorBoard of a proxy: it runs on this host, and shows a copy of what
-// the driver carries elsewhere.
-type boards struct {
-	board coordinator.TensorBoards // nil: there is none
+// localBoard is a proxy's TensorBoard, which runs on this host and shows a copy of the
+// directory on HDFS.
+type localBoard struct {
+	process coordinator.TensorBoards // nil: there is none
 
 	mu     sync.Mutex
-	folder string             // guarded by mu: of the copy, "" before there is one
+	folder string             // guarded by mu: with the copy; "" before the first
 	stop   context.CancelFunc // guarded by mu
 	work   sync.WaitGroup
 }
 
-// firstCopy is how long who asks for TensorBoard waits for the copy.
+// firstCopy bounds how long opening TensorBoard waits for the first copy.
 const firstCopy = 20 * time.Second
 
-// answer does what is asked for.
-func (p *Proxy) answer(ctx context.Context, asked *clusterpb.TensorBoardRequest) *clusterpb.TensorBoardReply {
+// openBoard opens or stops TensorBoard, as requested.
+func (p *Proxy) openBoard(ctx context.Context, asked *clusterpb.TensorBoardRequest) *clusterpb.TensorBoardReply {
 	reply := &clusterpb.TensorBoardReply{}
 	var err error
 	switch {
-	case p.boards.board == nil:
+	case p.board.process == nil:
 		reply.Error = "this process serves no TensorBoard"
 		return reply
 	case asked.GetStop():
-		err = p.boards.board.Close(ctx)
+		err = p.board.process.Close(ctx)
 	default:
 		logdir := asked.GetLogdir()
 		if logdir == "" {
@@ -49,11 +49,11 @@ func (p *Proxy) answer(ctx context.Context, asked *clusterpb.TensorBoardRequest)
 		here := logdir
 		if rest, below := rundir.Below(logdir, p.cfg.Dir); below {
 			if err = p.copyLogs(ctx); err == nil {
-				here = filepath.Join(p.boards.folder, filepath.FromSlash(rest))
+				here = filepath.Join(p.board.folder, filepath.FromSlash(rest))
 			}
 		}
 		if err == nil {
-			if reply, err = p.boards.board.Open(ctx, here); err == nil {
+			if reply, err = p.board.process.Open(ctx, here); err == nil {
 				reply.Logdir = logdir
 				return reply
 			}
@@ -66,11 +66,11 @@ func (p *Proxy) answer(ctx context.Context, asked *clusterpb.TensorBoardRequest)
 	return reply
 }
 
-// copyLogs begins to copy the event files here, once, and waits for those that there are.
+// copyLogs starts copying the event files to this host, once, and waits for the first round.
 func (p *Proxy) copyLogs(ctx context.Context) error {
-	p.boards.mu.Lock()
-	defer p.boards.mu.Unlock()
-	if p.boards.folder != "" {
+	p.board.mu.Lock()
+	defer p.board.mu.Unlock()
+	if p.board.folder != "" {
 		return nil
 	}
 	remote, closer, err := p.cfg.Remote()
@@ -78,10 +78,10 @@ func (p *Proxy) copyLogs(ctx context.Context) error {
 		return err
 	}
 	folder := filepath.Join(p.cfg.StateDir, "logs")
-	follow := &follower{remote: remote, dir: p.cfg.Dir, folder: folder}
+	follow := &logCopier{remote: remote, dir: p.cfg.Dir, folder: folder}
 	following, stop := context.WithCancel(context.Background())
 	first := make(chan error, 1)
-	p.boards.work.Go(func() {
+	p.board.work.Go(func() {
 		defer closer.Close()
 		follow.run(following, func(err error) { first <- err })
 	})
@@ -95,15 +95,15 @@ func (p *Proxy) copyLogs(ctx context.Context) error {
 		stop()
 		return err
 	}
-	p.boards.folder, p.boards.stop = folder, stop
+	p.board.folder, p.board.stop = folder, stop
 	return nil
 }
 
-// close ends TensorBoard and the copying.
-func (b *boards) close(ctx context.Context) error {
+// close ends TensorBoard and stops copying.
+func (b *localBoard) close(ctx context.Context) error {
 	var err error
-	if b.board != nil {
-		err = b.board.Close(ctx)
+	if b.process != nil {
+		err = b.process.Close(ctx)
 	}
 	b.mu.Lock()
 	if b.stop != nil {
@@ -114,11 +114,11 @@ func (b *boards) close(ctx context.Context) error {
 	return err
 }
 
-// tensorBoard answers for TensorBoard.
+// tensorBoard answers the call TensorBoard, which is not forwarded.
 func (p *Proxy) tensorBoard(s grpc.ServerStream) error {
 	var asked clusterpb.TensorBoardRequest
 	if err := s.RecvMsg(&asked); err != nil {
 		return err
 	}
-	return s.SendMsg(p.answer(s.Context(), &asked))
+	return s.SendMsg(p.openBoard(s.Context(), &asked))
 }

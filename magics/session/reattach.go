@@ -10,30 +10,30 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// AttachedTo begins each line about a cluster that was taken up.
+// AttachedTo is the prefix of each line about a cluster that the session attached to.
 const AttachedTo = "attached to "
 
-// AttachedLine says which cluster was taken up, and how it is.
+// AttachedLine returns the line about a cluster that the session attached to, with its state.
 func AttachedLine(st *clusterpb.ClusterStatus) string {
 	return AttachedTo + "cluster " + st.GetName() + ": " + render.ClusterWords(st)
 }
 
-// takeUp attaches to what the last kernel of this owner left, and notes what else
-// attach would find.
-func (s *State) takeUp(ctx context.Context) {
+// reattach attaches to the clusters of the last kernel of this owner, and collects lines about
+// them and about other clusters to attach to.
+func (s *State) reattach(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, RecoverTimeout)
 	defer cancel()
 	infos, err := s.Options.Connector.List(ctx)
 	if err != nil {
-		return // the first verb that needs the list says why
+		return // the first verb that needs the list returns the error
 	}
 	var lines []string
 	for _, i := range infos {
 		if i.Owner == s.Options.Owner {
-			lines = append(lines, s.takeUpOne(ctx, i))
+			lines = append(lines, s.reattachOne(ctx, i))
 			continue
 		}
-		if line := s.free(ctx, i); line != "" {
+		if line := s.unheldLine(ctx, i); line != "" {
 			lines = append(lines, line)
 		}
 	}
@@ -45,10 +45,10 @@ func (s *State) takeUp(ctx context.Context) {
 	s.mu.Unlock()
 }
 
-func (s *State) takeUpOne(ctx context.Context, i ClusterInfo) string {
+func (s *State) reattachOne(ctx context.Context, i ClusterInfo) string {
 	client, err := s.Options.Connector.Recover(ctx, i.Name)
 	if err != nil {
-		return fmt.Sprintf("cluster %s cannot be taken up again: %v", i.Name, err)
+		return fmt.Sprintf("cluster %s cannot be attached again: %v", i.Name, err)
 	}
 	m := s.adopt(i.Name, client, true)
 	st, err := m.Status(ctx)
@@ -58,9 +58,9 @@ func (s *State) takeUpOne(ctx context.Context, i ClusterInfo) string {
 	return AttachedLine(st)
 }
 
-// free is the line for a cluster that no notebook holds.
-func (s *State) free(ctx context.Context, i ClusterInfo) string {
-	say := "; " + s.Say("attach "+i.Name) + " takes it up"
+// unheldLine returns a line about a cluster without clients; "" for others.
+func (s *State) unheldLine(ctx context.Context, i ClusterInfo) string {
+	say := "; " + s.Say("attach "+i.Name) + " attaches to it"
 	if !i.Live {
 		return "cluster " + i.Name + ": its driver died" + say
 	}
@@ -78,8 +78,7 @@ func (s *State) free(ctx context.Context, i ClusterInfo) string {
 	return "cluster " + i.Name + ": " + render.ClusterWords(st) + say
 }
 
-// Announcement is, once, what the kernel's start found: a line a cluster. It waits
-// shortly for the search to end.
+// Announcement returns, once, the lines of reattach. It waits for them for 2 s at most.
 func (s *State) Announcement(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, quickTimeout)
 	defer cancel()
@@ -95,16 +94,15 @@ func (s *State) Announcement(ctx context.Context) string {
 	return text
 }
 
-// Greet prints the announcement into the first cell. A cell that begins with attach
-// does so itself: it may be about to say the same.
-func (s *State) Greet(ctx context.Context, out render.Output) {
+// PrintAnnouncement prints the announcement into the first cell. attach prints it itself.
+func (s *State) PrintAnnouncement(ctx context.Context, out render.Output) {
 	if text := s.Announcement(ctx); text != "" {
 		out.Stdout(text)
 	}
 }
 
-// Glance is a live cluster in a few words, "" when its driver is slow.
-func (s *State) Glance(ctx context.Context, name string) string {
+// ShortStatus returns the state of a live cluster in a few words.
+func (s *State) ShortStatus(ctx context.Context, name string) string {
 	ctx, cancel := context.WithTimeout(ctx, quickTimeout)
 	defer cancel()
 	m := s.Find(name)

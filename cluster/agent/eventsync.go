@@ -16,21 +16,21 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
-// Pace and pieces of the files that are sent to a driver on another disk.
+// Interval and sizes of the transfer of event files.
 const (
 	syncInterval = time.Second
 	syncChunk    = 256 << 10
-	syncRound    = 8 << 20          // bytes after which a round ends and what it sent counts
+	syncRound    = 8 << 20          // bytes per round; its offsets count once it has succeeded
 	syncTimeout  = 30 * time.Second // of one round
 )
 
-// fileSync sends what is appended to the event files of a run. They only grow, so an
-// offset per file is all there is to remember; a file that shrank is sent again.
+// fileSync sends the event files of a run to a driver that does not share this disk. They are
+// append-only, so it keeps an offset per file; a file that has shrunk is sent again.
 type fileSync struct {
 	client   clusterpb.CoordinatorClient
 	executor string
 	dir      string // of the run
-	base     string // of the cluster: what the paths sent are relative to
+	base     string // the parent of dir, to which the paths sent are relative
 	sent     map[string]int64
 }
 
@@ -38,7 +38,7 @@ func newFileSync(client clusterpb.CoordinatorClient, executor, runDir string) *f
 	return &fileSync{client: client, executor: executor, dir: runDir, base: filepath.Dir(filepath.Clean(runDir)), sent: map[string]int64{}}
 }
 
-// run sends every second until ended is closed. The last rounds are the caller's.
+// run sends every second until ended is closed. The caller then calls rounds.
 func (s *fileSync) run(ctx context.Context, ended <-chan struct{}) {
 	ticker := time.NewTicker(syncInterval)
 	defer ticker.Stop()
@@ -49,12 +49,12 @@ func (s *fileSync) run(ctx context.Context, ended <-chan struct{}) {
 		case <-ended:
 			return
 		case <-ticker.C:
-			_ = s.rounds(ctx) // what did not go is with the next
+			_ = s.rounds(ctx) // the next round sends it
 		}
 	}
 }
 
-// rounds sends until nothing is left, or cannot be sent: then it is with the next.
+// rounds sends until nothing is left or an error occurs.
 func (s *fileSync) rounds(ctx context.Context) error {
 	for {
 		if more, err := s.round(ctx); err != nil || !more {
@@ -63,8 +63,8 @@ func (s *fileSync) rounds(ctx context.Context) error {
 	}
 }
 
-// round sends of what has been appended since the last one that succeeded; more
-// tells that it left some, so that a slow link gets on.
+// round sends data appended since the last successful round, at most syncRound bytes. more says
+// that some is left.
 func (s *fileSync) round(ctx context.Context) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
@@ -81,7 +81,7 @@ func (s *fileSync) round(ctx context.Context) (more bool, err error) {
 	}
 	err = filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() || !runfiles.IsAppendOnly(path) {
-			return nil // one that cannot be read, or vanished, does not hold up the others
+			return nil // an unreadable or removed file does not hold up the others
 		}
 		end, err := s.file(path, &left, send)
 		if end > 0 {
@@ -102,12 +102,12 @@ func (s *fileSync) round(ctx context.Context) (more bool, err error) {
 	return left <= 0, err
 }
 
-// file sends a file's new bytes, while some are left to this round, and returns
-// where those sent end.
+// file sends a file's new bytes, up to *left, and returns the offset it has reached; 0 for
+// nothing.
 func (s *fileSync) file(path string, left *int64, send func(*clusterpb.FileChunk) error) (end int64, err error) {
 	relative, err := filepath.Rel(s.base, path)
 	if err != nil || !filepath.IsLocal(relative) || !utf8.ValidString(relative) {
-		return 0, nil // a message cannot hold such a name
+		return 0, nil // such a name cannot be sent
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -131,14 +131,14 @@ func (s *fileSync) file(path string, left *int64, send func(*clusterpb.FileChunk
 			offset += int64(n)
 			*left -= int64(n)
 		}
-		if err != nil { // EOF, or a disk's trouble: the next round tries from here
+		if err != nil { // EOF or a read error: the next round continues here
 			break
 		}
 	}
 	return offset, nil
 }
 
-// left are the files of which the driver lacks a part. Not while a round is on.
+// left returns the files that were not sent completely. It must not be called during a round.
 func (s *fileSync) left() []string {
 	var left []string
 	_ = filepath.WalkDir(s.dir, func(path string, entry fs.DirEntry, err error) error {

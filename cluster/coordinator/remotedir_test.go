@@ -24,9 +24,9 @@ func TestPlaces(t *testing.T) {
 	} {
 		f := files{Directory: Directory{Dir: tt.dir, Spool: tt.spool}}
 		st := &clusterpb.RunStatus{Id: 3, CheckpointDir: "where another cluster had it"}
-		f.placed(st)
-		if st.GetCheckpointDir() != tt.checkpoints || f.here(st.GetCheckpointDir()) != tt.lying {
-			t.Errorf("in %s: %s, here %s", tt.dir, st.GetCheckpointDir(), f.here(st.GetCheckpointDir()))
+		f.setPaths(st)
+		if st.GetCheckpointDir() != tt.checkpoints || f.localPath(st.GetCheckpointDir()) != tt.lying {
+			t.Errorf("in %s: %s, here %s", tt.dir, st.GetCheckpointDir(), f.localPath(st.GetCheckpointDir()))
 		}
 	}
 }

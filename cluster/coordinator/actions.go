@@ -7,7 +7,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 )
 
-// handle steps the lifecycle and does what it says. Loop only.
+// handle passes an event to the lifecycle and performs its actions. Loop only.
 func (c *Coordinator) handle(e lifecycle.Event) { c.perform(c.lc.Step(e)) }
 
 func (c *Coordinator) perform(actions []lifecycle.Action) {
@@ -16,7 +16,7 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 		case lifecycle.ReplaceExecutor:
 			c.replace(a.Exec)
 			if c.lc.Run() != nil {
-				c.sweep(c.lc.Run().Spec.ID) // what it had not sent never comes
+				c.sweep(c.lc.Run().Spec.ID) // its unsent files are lost
 			}
 		case lifecycle.SendInstruction:
 			if conn := c.execs.agents[a.Exec]; conn != nil {
@@ -26,7 +26,7 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 			c.timer(a.Name, a.After)
 		case lifecycle.ReservationReady:
 			c.reserved.answer = &clusterpb.ReserveUpdate{Ready: true}
-			c.checkCores()
+			c.warnOfFewCores()
 			c.saveState()
 		case lifecycle.ReservationFailed:
 			c.reserved.answer = &clusterpb.ReserveUpdate{Failure: a.Failure}
@@ -46,21 +46,21 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 			c.runGone(c.runs.find(c.lc.Run().Spec.ID))
 		case lifecycle.RunChanged:
 			c.openBarriers()
-			c.keepRestarts()
+			c.recordRestarts()
 		}
 	}
 	c.subs.wake()
 }
 
-// keepRestarts records a restart at once, so that a later driver counts it. Loop only.
-func (c *Coordinator) keepRestarts() {
+// recordRestarts records a restart at once, so that a later driver counts it. Loop only.
+func (c *Coordinator) recordRestarts() {
 	lr := c.lc.Run()
 	if lr == nil {
 		return
 	}
 	if rec := c.runs.find(lr.Spec.ID); rec != nil && int32(lr.Restarts) != rec.status.GetRestarts() && rec.over.IsZero() {
 		c.lastStatus(rec)
-		c.keepRecord(rec)
+		c.writeRecord(rec)
 	}
 }
 

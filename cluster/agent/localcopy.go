@@ -19,11 +19,11 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/hdfs/hadoopconf"
 )
 
-// copiesAtOnce is how many files of one ctx.local_copy are on their way.
+// copiesAtOnce is how many files of one ctx.local_copy are copied in parallel.
 const copiesAtOnce = 4
 
-// copyHDFS answers a task's ctx.local_copy("hdfs://…"): this executor's share of the
-// files, on its own disk.
+// copyHDFS copies this task's share of the files of ctx.local_copy("hdfs://…") to the local
+// disk and sends the paths.
 func (a *Agent) copyHDFS(ctx context.Context, t *task, m controlMessage) {
 	reply := map[string]any{"op": "copied", "name": m.Name}
 	paths, err := a.localCopies(ctx, m)
@@ -32,7 +32,7 @@ func (a *Agent) copyHDFS(ctx context.Context, t *task, m controlMessage) {
 		reply["error"] = err.Error()
 		reply["missing"] = errors.Is(err, fs.ErrNotExist)
 	}
-	t.tell(reply)
+	t.sendControl(reply)
 }
 
 func (a *Agent) localCopies(ctx context.Context, m controlMessage) ([]string, error) {
@@ -59,14 +59,14 @@ func (a *Agent) localCopies(ctx context.Context, m controlMessage) ([]string, er
 	paths := make([]string, len(found))
 	var lacking int64
 	for i, file := range found {
-		paths[i] = placeOf(folder, file)
+		paths[i] = copyPath(folder, file)
 		if _, err := os.Stat(paths[i]); err != nil {
 			lacking += file.Info.Size()
 		}
 	}
 	var st unix.Statfs_t
 	if err := unix.Statfs(folder, &st); err == nil && lacking > int64(st.Bavail)*st.Bsize {
-		return nil, fmt.Errorf("no room on %s for what ctx.local_copy is to copy: %d bytes, %d are free", a.self.host, lacking, int64(st.Bavail)*st.Bsize)
+		return nil, fmt.Errorf("not enough disk space on %s for ctx.local_copy: %d bytes needed, %d free", a.self.host, lacking, int64(st.Bavail)*st.Bsize)
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(copiesAtOnce)
@@ -79,7 +79,7 @@ func (a *Agent) localCopies(ctx context.Context, m controlMessage) ([]string, er
 	return paths, nil
 }
 
-// hdfs is HDFS as the driver told of it, else as this executor is configured.
+// hdfs opens HDFS with the driver's Hadoop configuration, or this host's if there is none.
 func (a *Agent) hdfs() (*hdfs.FS, error) {
 	conf, err := hadoopconf.FromEnvironment()
 	if errors.Is(err, hadoopconf.ErrNone) {
@@ -100,14 +100,14 @@ func (a *Agent) hdfs() (*hdfs.FS, error) {
 	return hdfs.New(hdfs.Config{Conf: conf, User: user})
 }
 
-// placeOf is where the copy of a version of a file lies: a folder of its own keeps its
-// name as it was.
-func placeOf(folder string, file hdfs.Found) string {
+// copyPath returns the local path of a version of a file, in a folder of its own so that the
+// file keeps its name.
+func copyPath(folder string, file hdfs.Found) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\x00%d\x00%d", file.URI, file.Info.Size(), file.Info.ModTime().UnixNano()))
 	return filepath.Join(folder, hex.EncodeToString(sum[:12]), path.Base(file.URI))
 }
 
-// copyOne copies a file aside and gives it its name when it is whole.
+// copyOne copies a file to a temporary name and renames it when it is complete.
 func copyOne(ctx context.Context, f *hdfs.FS, uri, place string) error {
 	if _, err := os.Stat(place); err == nil {
 		return nil // copied before
@@ -132,7 +132,7 @@ func copyOne(ctx context.Context, f *hdfs.FS, uri, place string) error {
 		err = os.Rename(w.Name(), place)
 	}
 	if err != nil {
-		_ = os.Remove(w.Name()) // the error to tell is the first one
+		_ = os.Remove(w.Name()) // the first error is returned
 		return fmt.Errorf("copy %s: %w", uri, err)
 	}
 	return nil

@@ -41,7 +41,7 @@ func TestLongAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := pageServer(whileItFlows(httputil.NewSingleHostReverseProxy(at), limit), limit)
+	server := newServer(perWriteDeadline(httputil.NewSingleHostReverseProxy(at), limit), limit)
 	served := make(chan struct{})
 	go func() { _ = server.Serve(listener); close(served) }() // until it is closed
 	t.Cleanup(func() { _ = server.Close(); <-served })

@@ -48,7 +48,7 @@ func TestConclusion(t *testing.T) {
 		if how, why := c.finalStatus("shut down"); how != tt.how || why != tt.why {
 			t.Errorf("%s: %d %q, want %d %q", tt.name, how, why, tt.how, tt.why)
 		}
-		c.files.depot.Close()
+		c.files.shipped.Close()
 	}
 }
 
@@ -91,7 +91,7 @@ func TestLateEngine(t *testing.T) {
 	}{
 		{"it answers", nil, nil, cluster.Killed, "ended before its run began: given up", ""},
 		{"it is away", nil, errors.New("away"), cluster.Succeeded, "", ""},
-		{"it is away, and has something", []byte("{}"), errors.New("away"), cluster.Succeeded, "", "is not given back"},
+		{"it is away, and has something", []byte("{}"), errors.New("away"), cluster.Succeeded, "", "were not released"},
 	} {
 		authority, err := auth.NewAuthority("test")
 		if err != nil {
