@@ -6276,6 +6276,7 @@ type RunStatus struct {
 	ClusterId       string                 `protobuf:"bytes,26,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`                                                      // identity of the run's cluster; "" in records of earlier versions
 	Waiting         string                 `protobuf:"bytes,31,opt,name=waiting,proto3" json:"waiting,omitempty"`                                                                           // what a starting or restarting run waits for
 	Continues       int32                  `protobuf:"varint,32,opt,name=continues,proto3" json:"continues,omitempty"`                                                                      // the run, interrupted by a driver's death, that this one continues; 0: none
+	WantsData       bool                   `protobuf:"varint,33,opt,name=wants_data,json=wantsData,proto3" json:"wants_data,omitempty"`                                                     // every task that trains waits for `train DATA`, evaluate or inference
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -6504,6 +6505,13 @@ func (x *RunStatus) GetContinues() int32 {
 		return x.Continues
 	}
 	return 0
+}
+
+func (x *RunStatus) GetWantsData() bool {
+	if x != nil {
+		return x.WantsData
+	}
+	return false
 }
 
 type Series struct {
@@ -8969,7 +8977,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04head\x18\x01 \x03(\v2\x12.tfcluster.v1.LineR\x04head\x12\x18\n" +
 	"\askipped\x18\x02 \x01(\x03R\askipped\x12&\n" +
 	"\x04tail\x18\x03 \x03(\v2\x12.tfcluster.v1.LineR\x04tail\x12\x16\n" +
-	"\x06before\x18\x04 \x01(\x03R\x06before\"\x97\b\n" +
+	"\x06before\x18\x04 \x01(\x03R\x06before\"\xb6\b\n" +
 	"\tRunStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x05R\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x18\n" +
@@ -9004,7 +9012,9 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x1a \x01(\tR\tclusterId\x12\x18\n" +
 	"\awaiting\x18\x1f \x01(\tR\awaiting\x12\x1c\n" +
-	"\tcontinues\x18  \x01(\x05R\tcontinues\x1aT\n" +
+	"\tcontinues\x18  \x01(\x05R\tcontinues\x12\x1d\n" +
+	"\n" +
+	"wants_data\x18! \x01(\bR\twantsData\x1aT\n" +
 	"\fResultsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
 	"\x05value\x18\x02 \x01(\v2\x18.tfcluster.v1.TaskResultR\x05value:\x028\x01\"^\n" +

@@ -260,6 +260,9 @@ func (c *Coordinator) status(rec *record) *clusterpb.RunStatus {
 	st.Result, st.Results = result, byTask
 	if rec.over.IsZero() {
 		st.Waiting = c.lc.RunAwaits()
+		if run := c.feedableRun(); run.ID == st.GetId() && run.Over == "" && c.runs.feeds.AllWait(run) {
+			st.WantsData = true
+		}
 	}
 	results.KeepReprs(st)
 	return st

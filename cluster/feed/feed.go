@@ -116,9 +116,8 @@ func (f *Feed) Step(e Event) []Action {
 	if f.over {
 		return actions
 	}
-	if !f.anyReads() && !f.stopped {
-		f.stopped = true
-		actions = append(actions, StopSource{Reason: "no program reads any more"})
+	if !f.anyReads() {
+		return append(actions, f.end("", "no program reads any more")...)
 	}
 	return append(actions, f.progress()...)
 }
@@ -136,11 +135,14 @@ func (f *Feed) late(e Event) []Action {
 }
 
 // fail ends the feed with a reason.
-func (f *Feed) fail(reason string) []Action {
-	f.over, f.fault = true, reason
+func (f *Feed) fail(reason string) []Action { return f.end(reason, reason) }
+
+// end ends the feed before its source has ended: because of a fault, or since nobody reads.
+func (f *Feed) end(fault, reason string) []Action {
+	f.over, f.fault = true, fault
 	actions := []Action{}
 	for _, id := range f.order {
-		actions = append(actions, Over{Holder: id, Reason: reason})
+		actions = append(actions, Over{Holder: id, Reason: fault})
 	}
 	if !f.stopped {
 		f.stopped = true

@@ -137,6 +137,9 @@ func RunView(st *clusterpb.RunStatus) Bundle {
 	if w := st.GetWaiting(); w != "" {
 		b = b.Busy("waits for " + w)
 	}
+	if st.GetWantsData() {
+		b = b.Busy("waiting for data: %tfcluster train DATA")
+	}
 	p := st.GetProgress()
 	if share := done(p, paceOf(st).slowest); share >= 0 {
 		if st.GetState() == "finished" {

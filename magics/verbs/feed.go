@@ -3,6 +3,8 @@ package verbs
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -157,11 +159,40 @@ func (inv *invocation) evaluate(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(means) == 0 {
+		inv.out.Stderr("no task said what it found: return a dict from main_fun, or call model.evaluate or ctx.report\n")
+	}
+	render.NewView(inv.out).Show(true, func() render.Bundle { return metricsView(means) })
 	return &result.Answer{Data: means}, nil
 }
 
-// feedLine says how far a feed is: "fed 38,400 of ~60,000 records · epoch 2 of 3 · 41,000 records/s · …".
-func feedLine(p *clusterpb.FeedProgress) string {
+// awaitFeed waits for the end of the feed of a run that is over: its last numbers.
+func (inv *invocation) awaitFeed(ctx context.Context) error {
+	if inv.feed == nil || inv.fed {
+		return nil
+	}
+	inv.fed = true
+	ctx, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
+	defer cancel()
+	select {
+	case err := <-inv.feed.Ended():
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the end of the feed: %w", ctx.Err())
+	}
+}
+
+// metricsView shows what an evaluation found.
+func metricsView(means map[string]float64) render.Bundle {
+	t := render.Table{Head: []string{"metric", "mean"}}
+	for _, name := range slices.Sorted(maps.Keys(means)) {
+		t.Rows = append(t.Rows, []render.Cell{{Text: name}, {Text: render.Number(means[name])}})
+	}
+	return t.Bundle()
+}
+
+// feedLine says how far a feed is, or how far it came: "fed 38,400 of ~60,000 records · epoch 2 of 3 · 41,000 records/s · …".
+func feedLine(p *clusterpb.FeedProgress, over bool) string {
 	parts := []string{"fed " + render.Plural(p.GetFed(), "record")}
 	if total := p.GetTotal(); total > 0 {
 		parts[0] = fmt.Sprintf("fed %s of %s records", render.Thousands(p.GetFed()), render.Thousands(total*int64(max(p.GetEpochs(), 1))))
@@ -169,17 +200,21 @@ func feedLine(p *clusterpb.FeedProgress) string {
 	if p.GetEpochs() > 1 {
 		parts = append(parts, fmt.Sprintf("epoch %d of %d", p.GetEpoch(), p.GetEpochs()))
 	}
-	if rate := int64(p.GetPerSecond()); rate > 0 {
+	if rate := int64(p.GetPerSecond()); rate > 0 && !over {
 		parts = append(parts, render.Thousands(rate)+" records/s")
 	}
-	switch p.GetBrake() {
-	case "the program":
+	switch {
+	case over:
+	case p.GetBrake() == "the program":
 		parts = append(parts, "the program is slower than the source")
-	case "the source":
+	case p.GetBrake() == "the source":
 		parts = append(parts, "the source is slower than the program")
 	}
 	if n := p.GetLeftOut(); n > 0 {
 		parts = append(parts, render.Plural(n, "record")+" left out")
+	}
+	if n := p.GetUnread(); n > 0 && over {
+		parts = append(parts, render.Plural(n, "record")+" not read")
 	}
 	return strings.Join(parts, " · ")
 }

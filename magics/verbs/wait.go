@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -90,8 +91,7 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 		case err := <-inv.feedEnded():
 			inv.fed = true
 			if err != nil || inv.Has("more") {
-				f.printer.Close()
-				return result.OfRun(m.Name, f.status), err
+				return f.fed(err)
 			}
 		case err := <-quiet.Answers:
 			quiet.Answered(inv.out, err)
@@ -115,8 +115,15 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 			stream.Heard()
 			quiet.Heard(inv.out)
 			f.update(u.Msg)
+			if f.status.GetWantsData() && inv.Verb.Name == "start" {
+				f.printer.Close()
+				f.view.Show(true, func() render.Bundle { return render.RunView(f.status) })
+				return result.OfRun(m.Name, f.status), nil
+			}
 			if u.Msg.GetFinal() {
+				feedErr := inv.awaitFeed(ctx)
 				v, err := f.end()
+				err = cmp.Or(err, feedErr)
 				return v, broken.reason(err)
 			}
 		}
@@ -131,6 +138,16 @@ type followed struct {
 	view    *render.View
 	printer *render.Printer
 	status  *clusterpb.RunStatus
+}
+
+// fed ends the cell behind a feed whose run goes on: another feed may follow.
+func (f *followed) fed(err error) (result.Value, error) {
+	f.printer.Close()
+	if err != nil || f.status == nil {
+		return nil, err
+	}
+	f.view.Show(true, func() render.Bundle { return render.RunView(f.status).Line(feedLine(f.inv.feed.Progress(), true)) })
+	return result.OfRun(f.member.Name, f.status), nil
 }
 
 // followPrinter writes the lines of a followed run, which its driver has shortened.
@@ -170,7 +187,7 @@ func (f *followed) update(u *clusterpb.RunUpdate) {
 func (f *followed) progress(st *clusterpb.RunStatus) render.Bundle {
 	b := render.RunView(render.WithoutFailure(st))
 	if p := f.inv.feed.Progress(); p != nil && render.Active(st) {
-		b = b.Line(feedLine(p))
+		b = b.Line(feedLine(p, false))
 	}
 	if f.session.Options.Shell || !render.Active(st) {
 		return b
@@ -184,7 +201,13 @@ func (f *followed) end() (result.Value, error) {
 	if f.status == nil {
 		return nil, &result.ClusterError{Text: "the driver said nothing of the run"}
 	}
-	f.view.Show(true, func() render.Bundle { return render.Summary(f.status) })
+	f.view.Show(true, func() render.Bundle {
+		b := render.Summary(f.status)
+		if p := f.inv.feed.Progress(); p != nil {
+			b = b.Line(feedLine(p, true))
+		}
+		return b
+	})
 	if f.status.GetState() == "failed" {
 		failure := f.status.GetFailure()
 		if failure == nil {

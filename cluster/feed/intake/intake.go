@@ -93,21 +93,21 @@ func (i *Intake) Socket() (path, key string) { return i.cfg.Socket, i.key }
 
 // Close ends the holder: producers and the program are told, the memory is given back.
 func (i *Intake) Close() {
-	i.end("the task has ended")
+	i.end("the task has ended", "")
 	i.cancel()
 	_ = i.ln.Close()
 	i.work.Wait()
 	_ = i.seg.Close()
 }
 
-// end ends the feed and all connections.
-func (i *Intake) end(reason string) {
+// end ends the feed and all connections: the program is told one reason, the producers the other.
+func (i *Intake) end(reason, producers string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.closed = true
 	i.freed.Broadcast()
 	for _, p := range i.producers {
-		p.peer.send(message{Op: "stop", Reason: reason}, nil)
+		p.peer.send(message{Op: "stop", Reason: producers}, nil)
 		p.peer.hangUp()
 	}
 	if i.consumer != nil {

@@ -88,7 +88,8 @@ func (i *Intake) attend(ctx context.Context) {
 		return
 	}
 	i.cfg.Log.Warn("the feed's streams to the driver ended", "task", i.cfg.Task, "err", err)
-	i.end(fmt.Sprintf("%s has lost the driver: %v", i.cfg.Task, err))
+	reason := fmt.Sprintf("%s has lost the driver: %v", i.cfg.Task, err)
+	i.end(reason, reason)
 }
 
 func (i *Intake) attendOnce(ctx context.Context) error {

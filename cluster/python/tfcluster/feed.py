@@ -10,6 +10,8 @@ from tfcluster.feed_reader import EpochOver, Reader
 
 Columns = dict[str, Any]  # arrays by column, of one length
 
+_NEXT = "next_batch and next_numpy"  # a way of reading
+
 
 class DataFeed:
     """The records of one task. Names of TensorFlowOnSpark's DataFeed keep their meaning.
@@ -119,14 +121,14 @@ class DataFeed:
 
     def should_stop(self) -> bool:
         """Whether no record comes any more; waits until that is known."""
-        reader = self._use(self._way or "next_batch")
+        reader = self._use(self._way or _NEXT)
         while not self._rest and not reader.over:
             self._more()
         return not self._rest
 
     def next_batch(self, batch_size: int) -> Any:
         """The next records as a list, or with input_mapping as a dict of lists."""
-        self._use("next_batch")
+        self._use(_NEXT)
         columns = self._counted(self._gather(batch_size, across=self._train_mode))
         if self._mapping:
             return {
@@ -159,7 +161,7 @@ class DataFeed:
 
     def next_numpy(self, batch_size: int) -> Any:
         """The next records as arrays; None at the end of the feed."""
-        self._use("next_numpy")
+        self._use(_NEXT)
         columns = self._counted(self._gather(batch_size, across=self._train_mode))
         return None if columns is None else self._bare(columns)
 

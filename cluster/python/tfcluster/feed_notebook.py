@@ -421,8 +421,9 @@ class Feeding:
     def cancel(self) -> None:
         """Ends the reading; it is no error."""
         with self._lock:
-            self._cancelled = True
-        self._source.cancel()
+            self._cancelled, ended = True, self._ended
+        if not ended:
+            self._source.cancel()
 
     def state(self) -> dict[str, Any]:
         """The records of each epoch delivered, whether the thread has ended, and with what error."""
