@@ -151,8 +151,8 @@ def test_files_of_hdfs_are_copied_by_the_agent(agent_and_channel) -> None:
 
 
 def test_what_is_not_there_says_so() -> None:
-    with pytest.raises(NotImplementedError, match="not implemented yet"):
-        made().get_data_feed()
+    with pytest.raises(RuntimeError, match="evaluator gets no records"):
+        made(job_name="evaluator").get_data_feed()
     with pytest.raises(NotImplementedError, match="cannot read s3: yet"):
         made(job_name="worker").local_copy("s3://x/y")
 

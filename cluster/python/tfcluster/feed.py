@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfcluster import feed_columns
+from tfcluster.feed_columns import Columns
 from tfcluster.feed_reader import EpochOver, Reader
-
-Columns = dict[str, Any]  # arrays by column, of one length
 
 _NEXT = "next_batch and next_numpy"  # a way of reading
 
@@ -174,8 +173,9 @@ class DataFeed:
 
     def _epoch(self, batch_size: int) -> Iterator[Any]:
         reader = self._use("as_iterable")
-        if reader.over and not self._rest:
-            raise RuntimeError(self._no_more())
+        while not self._rest and self._epoch_over is None:
+            if not self._more():
+                raise RuntimeError(self._no_more())
         shuffled = _Shuffle(int(self.plan.get("shuffle") or 0), self._seed)
         while (columns := shuffled.next(lambda n: self._gather(n, across=False), batch_size)) is not None:
             if feed_columns.rows(columns) < batch_size and self.plan.get("drop_remainder"):

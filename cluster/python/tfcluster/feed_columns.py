@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+Columns = dict[str, Any]  # arrays by column, of one length
+
 
 def arrays(batch: Any, plan: Mapping[str, Any]) -> dict[str, Any]:
     """The columns of a batch, named as input_mapping or the plan says; arrays that refer to the batch's memory."""

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any
 from tfcluster import feed_columns, hooks
 
 if TYPE_CHECKING:
-    from tfcluster.feed import Columns, DataFeed
+    from tfcluster.feed_columns import Columns
     from tfcluster.feed_reader import EpochOver
+
+DataFeed = Any  # tfcluster.feed.DataFeed, which imports this module
 
 
 def make(feed: DataFeed, batch_size: int) -> Any:
@@ -130,9 +132,10 @@ class _Steps:
         with self._lock:
             self._take_back(ended=False)
             mine = self._iteration
-            reader = feed._use("as_dataset", even=True, batch=self._size)
-            if reader.over and not feed._rest and feed._epoch_over is None:
-                raise RuntimeError(feed._no_more())
+            feed._use("as_dataset", even=True, batch=self._size)
+            while not feed._rest and feed._epoch_over is None:
+                if not feed._more():
+                    raise RuntimeError(feed._no_more())
         last: Columns | None = None
         keep = self._size + 1 if feed.plan.get("mode") == "evaluate" else 0
         held: Columns | None = None  # evaluation keeps back as many records as the tail may need
