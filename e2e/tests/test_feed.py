@@ -36,6 +36,21 @@ def test_records_of_an_array(notebook: Notebook) -> None:
     assert cell.result == "(100003, {3}, 300009)", cell.all
 
 
+def test_large_records(notebook: Notebook) -> None:
+    """A program that waits is given what comes: several slots' worth of partitions, several times."""
+    notebook.ok("%tfcluster reserve --backend local --workers 1 --no-zygote --framework none\nimport numpy as np")
+    notebook.ok("""
+def adds(args, ctx):
+    feed, records, total = ctx.get_data_feed(), 0, 0.0
+    while (batch := feed.next_numpy(4096)) is not None:
+        records, total = records + len(batch), total + float(batch.sum(dtype="float64"))
+    return records, total
+""")
+    notebook.ok("x = np.ones((50_000, 784), dtype=np.float32)\n%tfcluster start adds")
+    cell = notebook.ok("run = %tfcluster train x --epochs 2\nrun.result", timeout=60)
+    assert cell.result == "(100000, 78400000.0)", cell.all
+
+
 def test_what_is_waited_for(notebook: Notebook) -> None:
     """A run that waits for data says so; train says what it waits for, and why nothing can be fed."""
     notebook.ok("%tfcluster reserve --backend local --workers 2 --no-zygote --framework none\nimport numpy as np")

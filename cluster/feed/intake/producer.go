@@ -84,6 +84,7 @@ func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 		e.held.Received += m.Rows
 		f.queue = append(f.queue, piece{slot: m.Slot, epoch: p.epoch, end: m.Rows})
 		i.changed(p.epoch)
+		i.handOut()
 	case "done":
 		p.done = true
 		p.peer.send(message{Op: "done", records: records{Rows: p.rows}}, nil)
