@@ -21,7 +21,7 @@ def sums(args: Any, ctx: Any) -> dict[str, float]:
     """Reads everything and adds up every value; the seconds are from the first batch to the last."""
     feed = ctx.get_data_feed()
     records, total, first = 0, 0.0, 0.0
-    while (batch := feed.next_numpy(4096)) is not None:
+    while (batch := feed.next_numpy(1000)) is not None:
         if isinstance(batch, dict):
             (batch,) = batch.values()
         first = first or time.time()
@@ -45,6 +45,7 @@ def discard(batches: Iterator[Any]) -> Iterator[Any]:
 
 def tfos(kind: str, master: str, rows: int) -> dict[str, float]:
     """TensorFlowOnSpark's feed of the same records into one worker that counts them."""
+    import argparse
     import tempfile
 
     from pyspark.sql import SparkSession
@@ -71,7 +72,7 @@ def tfos(kind: str, master: str, rows: int) -> dict[str, float]:
     value = np.zeros(WIDTH, dtype=np.float32)
     record: Any = value.tolist() if kind == "list" else value.tobytes()
     data = spark.sparkContext.parallelize(range(4), 4).flatMap(lambda _: [record] * (rows // 4))
-    cluster = TFCluster.run(spark.sparkContext, count, None, 1, 0, input_mode=TFCluster.InputMode.SPARK)
+    cluster = TFCluster.run(spark.sparkContext, count, argparse.Namespace(), 1, 0, input_mode=TFCluster.InputMode.SPARK)
     cluster.train(data, 1)
     cluster.shutdown()
     with open(said) as f:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 import subprocess
 from typing import Any
 
 from measure import Figure, Options, median
 from rows_spark import _tensorflowonspark
 from standalone import Standalone
-from workplace import DEADLINE, BenchError, Kernel, Missing, Workplace
+from workplace import DEADLINE, BenchError, Cell, Kernel, Missing, Workplace
 
 PROGRAM = pathlib.Path(__file__).with_name("feed_program.py")
 QUOTED = {"list": 3048.0, "bytes": 4118.0}  # records a second
@@ -28,7 +29,7 @@ arrays.count(), binary.count()
 DISCARD = """
 import json
 said = {frame}.mapInArrow(discard, "rows long, first double, last double").collect()
-print(json.dumps([sum(r.rows for r in said), max(r.last for r in said) - min(r.first for r in said if r.rows)]))
+print("said", json.dumps([sum(r.rows for r in said), max(r.last for r in said) - min(r.first for r in said if r.rows)]))
 """
 TRAIN = """
 import json
@@ -56,14 +57,14 @@ class Rates:
         """One feed into programs that add up every value."""
         kernel.ok("%tfcluster start sums")
         cell = kernel.ok(TRAIN.format(data=data, options=f"--epochs {epochs} {options}"))
-        said = json.loads(cell.text.partition("said ")[2].splitlines()[0])
+        said = _said(cell)
         if said[0] != said[2] / 784:
             raise BenchError(f"{what}: {said[0]} records have the sum {said[2]}")
         self.add(what, said[0], said[1])
 
     def discard(self, kernel: Kernel, what: str, frame: str) -> None:
         """The same query into a function that counts."""
-        self.add(what, *json.loads(kernel.ok(DISCARD.format(frame=frame)).text.splitlines()[-1]))
+        self.add(what, *_said(kernel.ok(DISCARD.format(frame=frame))))
 
     def tfos(self, tfos: pathlib.Path, kind: str, url: str) -> None:
         """TensorFlowOnSpark's feed."""
@@ -71,7 +72,7 @@ class Rates:
         env = {**self.place.env, "PYTHONPATH": str(tfos)}
         done = subprocess.run(command, env=env, cwd=self.place.work, capture_output=True, text=True, timeout=DEADLINE)
         if done.returncode:
-            self.options.say(f"TensorFlowOnSpark: {done.stderr.strip()[-300:]}")
+            self.options.say(f"TensorFlowOnSpark: {done.stderr.strip()[-3000:]}")
             return
         said = json.loads(done.stdout)
         self.add(f"tfos {kind}", said["records"], said["seconds"])
@@ -97,6 +98,15 @@ def feed(place: Workplace, options: Options) -> list[Figure]:
             spark.free()
         _spark(rates, spark.url, 2)
     return _figures(rates)
+
+
+def _said(cell: Cell) -> list[float]:
+    """The numbers that a cell printed, between whatever Spark prints."""
+    found = re.search(r"said (\[[^]]*\])", cell.text)
+    if found is None:
+        raise BenchError(f"the cell printed no numbers: {cell.all}")
+    numbers: list[float] = json.loads(found[1])
+    return numbers
 
 
 def _arrays(rates: Rates) -> None:
