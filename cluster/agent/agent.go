@@ -100,6 +100,7 @@ type presence struct {
 	orphan    *time.Timer // runs while no driver is connected
 	welcomed  bool
 	lastError error
+	memory    int64 // bytes of shared memory of each task that is fed; 0: the default
 }
 
 // apply sets the timeouts of a Welcome.
@@ -110,7 +111,7 @@ func (p *presence) apply(w *clusterpb.Welcome) {
 	if ms := w.GetOrphanGraceMillis(); ms > 0 {
 		p.grace = millis(ms)
 	}
-	p.idle = millis(w.GetIdleMillis())
+	p.idle, p.memory = millis(w.GetIdleMillis()), w.GetFeedMemoryBytes()
 }
 
 // Run runs an agent. It returns nil after a release, otherwise the error with which the agent

@@ -55,8 +55,11 @@ func (f *taskFeed) close() {
 func (a *Agent) openFeed(ctx context.Context, l *clusterpb.Launch) (*intake.Intake, error) {
 	name := make([]byte, 8)
 	_, _ = rand.Read(name) // never fails
+	a.mu.Lock()
+	memory := a.driver.memory
+	a.mu.Unlock()
 	return intake.Open(ctx, intake.Config{
-		Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Host: a.self.host, Client: a.link.feeds, Log: a.log,
+		Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Host: a.self.host, Memory: memory, Client: a.link.feeds, Log: a.log,
 		Socket: filepath.Join(a.cfg.GetFolders().GetRuntimeDir(), "feed-"+hex.EncodeToString(name)+".sock"),
 	})
 }

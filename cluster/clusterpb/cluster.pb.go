@@ -2408,7 +2408,8 @@ type Welcome struct {
 	IdleMillis        int64                  `protobuf:"varint,5,opt,name=idle_millis,json=idleMillis,proto3" json:"idle_millis,omitempty"`                        // the agent then waits this long for a new driver; 0: for ever
 	WarmUp            *WarmUp                `protobuf:"bytes,6,opt,name=warm_up,json=warmUp,proto3" json:"warm_up,omitempty"`
 	Gpu               []*GPUWant             `protobuf:"bytes,7,rep,name=gpu,proto3" json:"gpu,omitempty"`
-	Refused           string                 `protobuf:"bytes,8,opt,name=refused,proto3" json:"refused,omitempty"` // not empty: why this agent is refused
+	Refused           string                 `protobuf:"bytes,8,opt,name=refused,proto3" json:"refused,omitempty"`                                           // not empty: why this agent is refused
+	FeedMemoryBytes   int64                  `protobuf:"varint,9,opt,name=feed_memory_bytes,json=feedMemoryBytes,proto3" json:"feed_memory_bytes,omitempty"` // shared memory of each task that is fed; 0: the default
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
@@ -2490,6 +2491,13 @@ func (x *Welcome) GetRefused() string {
 		return x.Refused
 	}
 	return ""
+}
+
+func (x *Welcome) GetFeedMemoryBytes() int64 {
+	if x != nil {
+		return x.FeedMemoryBytes
+	}
+	return 0
 }
 
 type GPUWant struct {
@@ -4840,6 +4848,7 @@ type ReserveRequest struct {
 	Framework         string                 `protobuf:"bytes,21,opt,name=framework,proto3" json:"framework,omitempty"`                                          // of the tasks' environment variables: tensorflow | pytorch | jax | none; "": tensorflow
 	OneRun            bool                   `protobuf:"varint,22,opt,name=one_run,json=oneRun,proto3" json:"one_run,omitempty"`                                 // the cluster is for one run, whose outcome is its final status for the engine
 	Begin             *StartRequest          `protobuf:"bytes,23,opt,name=begin,proto3" json:"begin,omitempty"`                                                  // that run, started by a driver that the engine runs, which then releases the cluster: no client is needed
+	FeedMemoryBytes   int64                  `protobuf:"varint,25,opt,name=feed_memory_bytes,json=feedMemoryBytes,proto3" json:"feed_memory_bytes,omitempty"`    // shared memory of each task that is fed; 0: the default
 	RetentionMillis   int64                  `protobuf:"varint,24,opt,name=retention_millis,json=retentionMillis,proto3" json:"retention_millis,omitempty"`      // age in ms of runs on HDFS whose records are removed; 0: never
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -5027,6 +5036,13 @@ func (x *ReserveRequest) GetBegin() *StartRequest {
 		return x.Begin
 	}
 	return nil
+}
+
+func (x *ReserveRequest) GetFeedMemoryBytes() int64 {
+	if x != nil {
+		return x.FeedMemoryBytes
+	}
+	return 0
 }
 
 func (x *ReserveRequest) GetRetentionMillis() int64 {
@@ -8612,7 +8628,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\bask_step\x18\n" +
 	" \x01(\v2\x15.tfcluster.v1.AskStepH\x00R\aaskStep\x129\n" +
 	"\vact_at_step\x18\v \x01(\v2\x17.tfcluster.v1.ActAtStepH\x00R\tactAtStepB\r\n" +
-	"\vinstruction\"\x97\x02\n" +
+	"\vinstruction\"\xc3\x02\n" +
 	"\aWelcome\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12)\n" +
 	"\x10heartbeat_millis\x18\x02 \x01(\x03R\x0fheartbeatMillis\x12.\n" +
@@ -8621,7 +8637,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"idleMillis\x12-\n" +
 	"\awarm_up\x18\x06 \x01(\v2\x14.tfcluster.v1.WarmUpR\x06warmUp\x12'\n" +
 	"\x03gpu\x18\a \x03(\v2\x15.tfcluster.v1.GPUWantR\x03gpu\x12\x18\n" +
-	"\arefused\x18\b \x01(\tR\arefusedJ\x04\b\x03\x10\x04\"\x1f\n" +
+	"\arefused\x18\b \x01(\tR\arefused\x12*\n" +
+	"\x11feed_memory_bytes\x18\t \x01(\x03R\x0ffeedMemoryBytesJ\x04\b\x03\x10\x04\"\x1f\n" +
 	"\aGPUWant\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x05R\x05count\"\xb5\x02\n" +
 	"\x06WarmUp\x12\x16\n" +
@@ -8816,7 +8833,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\n" +
 	"depends_on\x18\x05 \x03(\tR\tdependsOn\x12\x18\n" +
 	"\acommand\x18\x06 \x01(\tR\acommand\x12*\n" +
-	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\x95\a\n" +
+	"\x11end_within_millis\x18\a \x01(\x03R\x0fendWithinMillis\"\xc1\a\n" +
 	"\x0eReserveRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\abackend\x18\x02 \x01(\tR\abackend\x12(\n" +
@@ -8842,7 +8859,8 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x10ship_environment\x18\x13 \x01(\tR\x0fshipEnvironment\x12\x1c\n" +
 	"\tframework\x18\x15 \x01(\tR\tframework\x12\x17\n" +
 	"\aone_run\x18\x16 \x01(\bR\x06oneRun\x120\n" +
-	"\x05begin\x18\x17 \x01(\v2\x1a.tfcluster.v1.StartRequestR\x05begin\x12)\n" +
+	"\x05begin\x18\x17 \x01(\v2\x1a.tfcluster.v1.StartRequestR\x05begin\x12*\n" +
+	"\x11feed_memory_bytes\x18\x19 \x01(\x03R\x0ffeedMemoryBytes\x12)\n" +
 	"\x10retention_millis\x18\x18 \x01(\x03R\x0fretentionMillis\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -83,7 +83,7 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 	w := &clusterpb.Welcome{
 		Cluster: c.cfg.Name, HeartbeatMillis: c.cfg.Timing.Heartbeat.Milliseconds(),
 		OrphanGraceMillis: c.cfg.OrphanGrace.Milliseconds(), IdleMillis: r.GetIdleMillis(),
-		WarmUp: c.warmUp(),
+		WarmUp: c.warmUp(), FeedMemoryBytes: r.GetFeedMemoryBytes(),
 	}
 	if w.Refused = hello.Refuses(c.cfg.Version); w.Refused != "" {
 		return w

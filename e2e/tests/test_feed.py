@@ -120,6 +120,31 @@ def test_records_of_columns(notebook: Notebook, data: str) -> None:
     assert cell.result == "(7, {1}, 7)", cell.all
 
 
+EVALUATE = """
+def main_fun(args, ctx):
+    import keras, tensorflow as tf
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    feed = ctx.get_data_feed()
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1, kernel_initializer="ones")])
+        model.compile("sgd", "mse", metrics=["mae"])
+    model.evaluate(feed.as_dataset(32), verbose=0)
+"""
+
+
+def test_evaluation_under_a_strategy(notebook: Notebook) -> None:
+    """evaluate leaves no record out, whatever their number is; its value is what model.evaluate found."""
+    notebook.ok("%tfcluster reserve --backend local --workers 2\nimport numpy as np")
+    notebook.ok(EVALUATE + "x = np.random.default_rng(0).random((5001, 4), dtype=np.float32)")
+    for n in (5001, 129):  # 129: the batches of one worker are full, the other has one record more
+        notebook.ok(f"data = {{'x': x[:{n}], 'y': np.where(np.arange({n}) == {n} - 1, 1000, 0) + x[:{n}].sum(1)}}")
+        notebook.ok("%tfcluster start main_fun")
+        cell = notebook.ok(
+            "found = %tfcluster evaluate data --label y\nsorted(found), round(found['mae'], 3)", timeout=120
+        )
+        assert cell.result == f"(['loss', 'mae'], {round(1000 / n, 3)})", cell.all
+
+
 FIT = """
 def main_fun(args, ctx):
     import keras, tensorflow as tf

@@ -27,14 +27,30 @@ def install(channel: Channel) -> None:
         from keras.src.callbacks import Callback, CallbackList
 
         module.TensorFlowTrainer.fit = _with_callback(module.TensorFlowTrainer.fit, Callback, CallbackList, channel)
+        module.TensorFlowTrainer.evaluate = _with_result(module.TensorFlowTrainer.evaluate, channel)
 
     def patch_tf_keras(module: ModuleType) -> None:
         from tf_keras.src.callbacks import Callback, CallbackList
 
         module.Model.fit = _with_callback(module.Model.fit, Callback, CallbackList, channel)
+        module.Model.evaluate = _with_result(module.Model.evaluate, channel)
 
     hooks.when_imported("keras.src.backend.tensorflow.trainer", patch_keras)
     hooks.when_imported("tf_keras.src.engine.training", patch_tf_keras)
+
+
+def _with_result(evaluate: Callable[..., Any], channel: Channel) -> Callable[..., Any]:
+    """Keeps what the last evaluation found, for `%tfcluster evaluate DATA`."""
+
+    @functools.wraps(evaluate)
+    def evaluate_and_keep(self: Any, *args: Any, **kwargs: Any) -> Any:
+        found = evaluate(self, *args, **kwargs)
+        with contextlib.suppress(Exception):  # a metric may be anything
+            metrics = self.get_metrics_result()
+            channel.evaluated = {str(name): n for name, v in metrics.items() if (n := number(v)) is not None}
+        return found
+
+    return evaluate_and_keep
 
 
 def _with_callback(fit: Callable[..., Any], base: type, list_type: type, channel: Channel) -> Callable[..., Any]:
