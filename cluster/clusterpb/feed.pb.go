@@ -1258,11 +1258,12 @@ func (x *FeedEpochOver) GetLeast() int64 {
 	return 0
 }
 
-// FeedOver: no further epoch comes.
+// FeedOver: producers are told to stop; no further epoch comes.
 type FeedOver struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Feed          int64                  `protobuf:"varint,1,opt,name=feed,proto3" json:"feed,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // why it failed; "": everything was fed
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // why it failed; "": everything was fed, or nobody reads
+	More          bool                   `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`    // the program waits for another feed behind what it has
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1309,6 +1310,13 @@ func (x *FeedOver) GetReason() string {
 		return x.Reason
 	}
 	return ""
+}
+
+func (x *FeedOver) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
 }
 
 // FeedPiece: a part of a batch on its way to another holder. A batch is one or several pieces; the last one has
@@ -2202,10 +2210,11 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\x04rows\x18\x03 \x01(\x03R\x04rows\x12\x16\n" +
 	"\x06repeat\x18\x04 \x01(\x03R\x06repeat\x12\x12\n" +
 	"\x04most\x18\x05 \x01(\x03R\x04most\x12\x14\n" +
-	"\x05least\x18\x06 \x01(\x03R\x05least\"6\n" +
+	"\x05least\x18\x06 \x01(\x03R\x05least\"J\n" +
 	"\bFeedOver\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x81\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\x81\x01\n" +
 	"\tFeedPiece\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12\x0e\n" +

@@ -215,7 +215,7 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	defer d.mu.Unlock()
 	p := s.feed.Progress()
 	u := &clusterpb.FeedUpdate{Progress: s.progress(time.Now()), Stop: s.stop}
-	u.Over = runOver || p.Over && (p.Fault != "" || p.Used+p.LeftOut == p.Delivered || !s.reads())
+	u.Over = runOver || p.Over && (p.Fault != "" || p.Remaining == 0)
 	if u.Over {
 		u.Results = s.results
 	}
@@ -225,22 +225,13 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	return u
 }
 
-// reads is whether a program may read what is there yet.
-func (s *session) reads() bool {
-	for _, h := range s.holders {
-		select {
-		case <-h.gone:
-		default:
-			return true
-		}
-	}
-	return false
-}
-
-// end forgets a feed.
+// end forgets a feed. One that is not over fails: nobody reads its source any more.
 func (d *Dispatch) end(s *session) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !s.feed.Progress().Over {
+		s.step(feed.Failed{Reason: "the client that read the source has ended"})
+	}
 	if d.on == s {
 		d.on = nil
 	}

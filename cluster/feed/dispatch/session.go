@@ -122,9 +122,11 @@ func (s *session) step(e feed.Event) {
 			}}})
 		case feed.Over:
 			if h := s.holders[a.Holder]; h != nil {
-				h.over = true
+				h.over = h.over || !a.More
 			}
-			s.order(a.Holder, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Over{Over: &clusterpb.FeedOver{Feed: s.id, Reason: a.Reason}}})
+			s.order(a.Holder, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Over{Over: &clusterpb.FeedOver{
+				Feed: s.id, Reason: a.Reason, More: a.More,
+			}}})
 		case feed.StopSource:
 			s.stop = true
 		}

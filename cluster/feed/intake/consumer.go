@@ -100,6 +100,7 @@ func (i *Intake) leave() {
 		return
 	}
 	f.left = true
+	i.dropUnread()
 	i.flushHeld()
 	i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Left{Left: &clusterpb.HolderLeft{Feed: f.id}}})
 }

@@ -27,8 +27,8 @@ func (i *Intake) produce(peer *peer, lines lineReader, first message) {
 		i.mu.Unlock()
 		peer.send(message{Op: "stop", Reason: fmt.Sprintf("%s takes no records of this feed", i.cfg.Task)}, nil)
 		return
-	case f.over != nil:
-		reason := f.over.GetReason()
+	case f.fed != nil:
+		reason := f.fed.GetReason()
 		i.mu.Unlock()
 		peer.send(message{Op: "stop", Reason: reason}, nil)
 		return

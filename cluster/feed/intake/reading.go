@@ -18,7 +18,8 @@ type reading struct {
 	at    int // the epoch that the program reads
 	all   map[int]*epoch
 	over  *clusterpb.FeedOver
-	told  bool // over was sent to the program
+	fed   *clusterpb.FeedOver // as over, also where another feed follows: nothing is taken any more
+	told  bool                // over was sent to the program
 }
 
 // epoch is what the holder has of one epoch.
@@ -156,6 +157,23 @@ func (i *Intake) drop(p piece) {
 	i.release(p.slot)
 }
 
+// dropUnread gives up what is here of epochs that are over, if the program has left: nobody gets it.
+func (i *Intake) dropUnread() {
+	f := i.feed
+	if !f.left {
+		return
+	}
+	rest := f.queue[:0]
+	for _, p := range f.queue {
+		if f.epoch(p.epoch).over != nil {
+			i.drop(p)
+		} else {
+			rest = append(rest, p)
+		}
+	}
+	f.queue = rest
+}
+
 // release makes a filled slot empty if none of its records is needed.
 func (i *Intake) release(s int) {
 	if i.slots[s].state == filled && i.slots[s].rows == 0 {
@@ -207,8 +225,11 @@ func (i *Intake) obey(o *clusterpb.HolderOrder) {
 		f.epoch(int(o.Allow.GetEpoch())).allowed = o.Allow.GetRows()
 	case *clusterpb.HolderOrder_EpochOver:
 		f.epoch(int(o.EpochOver.GetEpoch())).over = o.EpochOver
+		i.dropUnread()
 	case *clusterpb.HolderOrder_Over:
-		f.over = o.Over
+		if f.fed = o.Over; !o.Over.GetMore() {
+			f.over = o.Over
+		}
 		for _, p := range i.producers {
 			p.peer.send(message{Op: "stop", Reason: o.Over.GetReason()}, nil)
 			p.peer.hangUp()
