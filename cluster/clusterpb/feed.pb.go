@@ -1327,8 +1327,9 @@ type FeedPiece struct {
 	Epoch         int32                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	To            string                 `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"` // of Send's first piece
 	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
-	Begin         int64                  `protobuf:"varint,5,opt,name=begin,proto3" json:"begin,omitempty"` // first record of the batch that is meant
-	End           int64                  `protobuf:"varint,6,opt,name=end,proto3" json:"end,omitempty"`     // the record behind the last one; 0: another piece of the same batch follows
+	Begin         int64                  `protobuf:"varint,5,opt,name=begin,proto3" json:"begin,omitempty"`   // first record of the batch that is meant
+	End           int64                  `protobuf:"varint,6,opt,name=end,proto3" json:"end,omitempty"`       // the record behind the last one; 0: another piece of the same batch follows
+	Offset        int64                  `protobuf:"varint,7,opt,name=offset,proto3" json:"offset,omitempty"` // of data in the batch; 0: a batch begins, also where the one before has no end
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1401,6 +1402,13 @@ func (x *FeedPiece) GetBegin() int64 {
 func (x *FeedPiece) GetEnd() int64 {
 	if x != nil {
 		return x.End
+	}
+	return 0
+}
+
+func (x *FeedPiece) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
 	}
 	return 0
 }
@@ -2214,14 +2222,15 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\bFeedOver\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
-	"\x04more\x18\x03 \x01(\bR\x04more\"\x81\x01\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\x99\x01\n" +
 	"\tFeedPiece\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\tR\x02to\x12\x12\n" +
 	"\x04data\x18\x04 \x01(\fR\x04data\x12\x14\n" +
 	"\x05begin\x18\x05 \x01(\x03R\x05begin\x12\x10\n" +
-	"\x03end\x18\x06 \x01(\x03R\x03end\"\n" +
+	"\x03end\x18\x06 \x01(\x03R\x03end\x12\x16\n" +
+	"\x06offset\x18\a \x01(\x03R\x06offset\"\n" +
 	"\n" +
 	"\bFeedSent\"N\n" +
 	"\fFeedReceiver\x12\x10\n" +

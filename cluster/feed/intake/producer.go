@@ -65,7 +65,7 @@ func (i *Intake) lease(l *clusterpb.FeedLease) {
 func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.closed || !p.leased {
+	if i.closed || !p.leased || i.feed != f {
 		return false
 	}
 	switch m.Op {
@@ -84,6 +84,8 @@ func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 		e.held.Received += m.Rows
 		f.queue = append(f.queue, piece{slot: m.Slot, epoch: p.epoch, end: m.Rows})
 		i.changed(p.epoch)
+		i.dropUnread()
+		i.handOut()
 	case "done":
 		p.done = true
 		p.peer.send(message{Op: "done", records: records{Rows: p.rows}}, nil)

@@ -79,12 +79,15 @@ func (i *Intake) begin(b *clusterpb.FeedBegin) {
 		i.consumer.wants = 0
 		i.consumer.peer.send(message{Op: "feed", Feed: i.feed.id, Plan: i.feed.plan}, nil)
 	}
+	if i.departed {
+		i.leave()
+	}
 }
 
 // handOut gives the program what it waits for, as far as it is here and allowed.
 func (i *Intake) handOut() {
 	f, c := i.feed, i.consumer
-	if f == nil || c == nil || !f.begun {
+	if f == nil || c == nil || !f.begun || f.left {
 		return
 	}
 	for c.wants > 0 && !f.told {
