@@ -211,7 +211,7 @@ type HolderHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
 	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Task          string                 `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`     // "worker:1"; "": a relay
+	Task          string                 `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`     // "worker:1"; the driver's own relay has another name
 	Host          string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`     // name for people
 	Socket        string                 `protobuf:"bytes,5,opt,name=socket,proto3" json:"socket,omitempty"` // unix socket for producers on this host
 	unknownFields protoimpl.UnknownFields
@@ -1966,7 +1966,7 @@ func (x *FeedOpen) GetFirstEpoch() int32 {
 
 type FeedHolder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"` // "": a relay, for producers on whose host no task's holder is
 	Host          string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
 	Socket        string                 `protobuf:"bytes,3,opt,name=socket,proto3" json:"socket,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -21,7 +22,7 @@ type producer struct {
 // produce serves a producer until it ends.
 func (i *Intake) produce(peer *peer, lines lineReader, first message) {
 	i.mu.Lock()
-	f := i.feed
+	f := i.await(first.Feed)
 	switch {
 	case i.closed || f == nil || f.id != first.Feed || !equalKeys(first.Key, f.key):
 		i.mu.Unlock()
@@ -47,6 +48,25 @@ func (i *Intake) produce(peer *peer, lines lineReader, first message) {
 		}
 	}
 	i.producerGone(f, p)
+}
+
+// beginTimeout is the time that a producer waits for its feed to begin here: the driver tells its client at the same
+// time as the holders.
+const beginTimeout = 3 * time.Second
+
+// await waits for a feed to begin, for a short time, and returns the present one. Caller holds mu.
+func (i *Intake) await(feed int64) *reading {
+	deadline := time.Now().Add(beginTimeout)
+	stop := time.AfterFunc(beginTimeout, func() {
+		i.mu.Lock() // else the waiter might look before, and wait after
+		defer i.mu.Unlock()
+		i.freed.Broadcast()
+	})
+	defer stop.Stop()
+	for !i.closed && (i.feed == nil || i.feed.id < feed) && time.Now().Before(deadline) {
+		i.freed.Wait()
+	}
+	return i.feed
 }
 
 // lease gives a producer the driver's answer.

@@ -74,6 +74,7 @@ func (i *Intake) begin(b *clusterpb.FeedBegin) {
 		p.peer.send(message{Op: "stop"}, nil)
 		p.peer.hangUp()
 	}
+	defer i.freed.Broadcast() // producers may be here before
 	i.feed = &reading{id: b.GetFeed(), key: b.GetKey(), plan: json.RawMessage(b.GetPlan()), all: map[int]*epoch{}}
 	if i.consumer != nil {
 		i.consumer.wants = 0
