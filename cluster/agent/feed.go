@@ -40,6 +40,15 @@ func (f *taskFeed) open(t *task) {
 	t.sendControl(map[string]any{"op": "feed", "socket": path, "key": key})
 }
 
+// programEnded notes that the task's process has ended: it reads nothing any more.
+func (f *taskFeed) programEnded() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.intake != nil {
+		f.intake.ProgramEnded()
+	}
+}
+
 // close ends the feed.
 func (f *taskFeed) close() {
 	f.mu.Lock()

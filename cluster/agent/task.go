@@ -142,6 +142,7 @@ func (t *task) run(spawn spawner) {
 		close(drained)
 	}()
 	status, reason := t.wait(p)
+	t.feed.programEnded()
 	waitFor(drained, settleTail)
 	t.deliver(status)
 	t.output.open = !closed(drained)

@@ -23,6 +23,8 @@ func TestOwnersOnly(t *testing.T) {
 	}
 	s := grpc.NewServer(append(OwnersOnly(), grpc.Creds(credentials.NewTLS(server)))...)
 	clusterpb.RegisterControlServer(s, clusterpb.UnimplementedControlServer{})
+	clusterpb.RegisterFeedControlServer(s, clusterpb.UnimplementedFeedControlServer{})
+	clusterpb.RegisterFeedsServer(s, clusterpb.UnimplementedFeedsServer{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +66,22 @@ func TestOwnersOnly(t *testing.T) {
 		if status.Code(err) != tt.want {
 			t.Errorf("%s: %v", tt.name, err)
 		}
+		feed, err := clusterpb.NewFeedControlClient(tt.conn).Feed(t.Context())
+		if err == nil {
+			_, err = feed.Recv()
+		}
+		if status.Code(err) != tt.want {
+			t.Errorf("%s feeds: %v", tt.name, err)
+		}
+	}
+	agent := as(authority, "0")
+	defer agent.Close()
+	holder, err := clusterpb.NewFeedsClient(agent).Attend(t.Context())
+	if err == nil {
+		_, err = holder.Recv()
+	}
+	if status.Code(err) != codes.Unimplemented {
+		t.Errorf("an agent attends: %v", err)
 	}
 }
 

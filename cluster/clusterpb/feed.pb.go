@@ -211,7 +211,7 @@ type HolderHello struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Run           int32                  `protobuf:"varint,1,opt,name=run,proto3" json:"run,omitempty"`
 	Attempt       int32                  `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	Task          string                 `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`     // "worker:1"; "": a relay
+	Task          string                 `protobuf:"bytes,3,opt,name=task,proto3" json:"task,omitempty"`     // "worker:1"; the driver's own relay has another name
 	Host          string                 `protobuf:"bytes,4,opt,name=host,proto3" json:"host,omitempty"`     // name for people
 	Socket        string                 `protobuf:"bytes,5,opt,name=socket,proto3" json:"socket,omitempty"` // unix socket for producers on this host
 	unknownFields protoimpl.UnknownFields
@@ -1258,11 +1258,12 @@ func (x *FeedEpochOver) GetLeast() int64 {
 	return 0
 }
 
-// FeedOver: no further epoch comes.
+// FeedOver: producers are told to stop; no further epoch comes.
 type FeedOver struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Feed          int64                  `protobuf:"varint,1,opt,name=feed,proto3" json:"feed,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // why it failed; "": everything was fed
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"` // why it failed; "": everything was fed, or nobody reads
+	More          bool                   `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`    // the program waits for another feed behind what it has
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1311,6 +1312,13 @@ func (x *FeedOver) GetReason() string {
 	return ""
 }
 
+func (x *FeedOver) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
 // FeedPiece: a part of a batch on its way to another holder. A batch is one or several pieces; the last one has
 // records.
 type FeedPiece struct {
@@ -1319,8 +1327,9 @@ type FeedPiece struct {
 	Epoch         int32                  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	To            string                 `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"` // of Send's first piece
 	Data          []byte                 `protobuf:"bytes,4,opt,name=data,proto3" json:"data,omitempty"`
-	Begin         int64                  `protobuf:"varint,5,opt,name=begin,proto3" json:"begin,omitempty"` // first record of the batch that is meant
-	End           int64                  `protobuf:"varint,6,opt,name=end,proto3" json:"end,omitempty"`     // the record behind the last one; 0: another piece of the same batch follows
+	Begin         int64                  `protobuf:"varint,5,opt,name=begin,proto3" json:"begin,omitempty"`   // first record of the batch that is meant
+	End           int64                  `protobuf:"varint,6,opt,name=end,proto3" json:"end,omitempty"`       // the record behind the last one; 0: another piece of the same batch follows
+	Offset        int64                  `protobuf:"varint,7,opt,name=offset,proto3" json:"offset,omitempty"` // of data in the batch; 0: a batch begins, also where the one before has no end
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1393,6 +1402,13 @@ func (x *FeedPiece) GetBegin() int64 {
 func (x *FeedPiece) GetEnd() int64 {
 	if x != nil {
 		return x.End
+	}
+	return 0
+}
+
+func (x *FeedPiece) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
 	}
 	return 0
 }
@@ -1950,7 +1966,7 @@ func (x *FeedOpen) GetFirstEpoch() int32 {
 
 type FeedHolder struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
+	Task          string                 `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"` // "": a relay, for producers on whose host no task's holder is
 	Host          string                 `protobuf:"bytes,2,opt,name=host,proto3" json:"host,omitempty"`
 	Socket        string                 `protobuf:"bytes,3,opt,name=socket,proto3" json:"socket,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2202,17 +2218,19 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\x04rows\x18\x03 \x01(\x03R\x04rows\x12\x16\n" +
 	"\x06repeat\x18\x04 \x01(\x03R\x06repeat\x12\x12\n" +
 	"\x04most\x18\x05 \x01(\x03R\x04most\x12\x14\n" +
-	"\x05least\x18\x06 \x01(\x03R\x05least\"6\n" +
+	"\x05least\x18\x06 \x01(\x03R\x05least\"J\n" +
 	"\bFeedOver\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x81\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\"\x99\x01\n" +
 	"\tFeedPiece\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x05R\x05epoch\x12\x0e\n" +
 	"\x02to\x18\x03 \x01(\tR\x02to\x12\x12\n" +
 	"\x04data\x18\x04 \x01(\fR\x04data\x12\x14\n" +
 	"\x05begin\x18\x05 \x01(\x03R\x05begin\x12\x10\n" +
-	"\x03end\x18\x06 \x01(\x03R\x03end\"\n" +
+	"\x03end\x18\x06 \x01(\x03R\x03end\x12\x16\n" +
+	"\x06offset\x18\a \x01(\x03R\x06offset\"\n" +
 	"\n" +
 	"\bFeedSent\"N\n" +
 	"\fFeedReceiver\x12\x10\n" +

@@ -335,6 +335,8 @@ func (d *driver) register(agents, clients *grpc.Server) {
 	clusterpb.RegisterFeedsServer(agents, d.coord.Feeds())
 	if d.hosting != nil {
 		clients = agents
+	} else {
+		d.coord.Feeds().RelayIn(filepath.Dir(d.socket))
 	}
 	clusterpb.RegisterControlServer(clients, d.coord.Control())
 	clusterpb.RegisterFeedControlServer(clients, d.coord.Feeds())

@@ -12,6 +12,11 @@ func (f *Feed) progress() []Action {
 		if x.over {
 			continue
 		}
+		if x.fed {
+			if rows, complete := f.delivered(x.number); complete && rows != x.rows {
+				return f.fail(fmt.Sprintf("the source has read %d records in epoch %d, and %d were delivered", x.rows, x.number+1, rows))
+			}
+		}
 		actions = append(actions, f.evacuate(x)...)
 		if f.mode == even {
 			actions = append(actions, f.allow(x)...)
@@ -37,8 +42,7 @@ func (f *Feed) evacuate(x *epoch) []Action {
 			continue
 		}
 		if to := f.poorest(x); to != nil {
-			h.moving = true
-			actions = append(actions, Move{Holder: id, Epoch: x.number, Rows: x.net(id) - x.used(id), To: to.id})
+			actions = append(actions, h.move(x, x.net(id)-x.used(id), to))
 		}
 	}
 	return actions
@@ -85,9 +89,6 @@ func (f *Feed) richest(x *epoch) *holder {
 // allow lets every reader hand out as many records as the poorest has.
 func (f *Feed) allow(x *epoch) []Action {
 	readers := f.readers()
-	if len(readers) == 0 {
-		return nil
-	}
 	least := x.net(readers[0].id)
 	for _, h := range readers {
 		least = min(least, x.net(h.id))
@@ -113,8 +114,13 @@ func (f *Feed) rebalance(x *epoch) []Action {
 	if rows < 1 {
 		return nil
 	}
-	rich.moving = true
-	return []Action{Move{Holder: rich.id, Epoch: x.number, Rows: rows, To: poor.id}}
+	return []Action{rich.move(x, rows, poor)}
+}
+
+// move orders a holder to send records to another one.
+func (h *holder) move(x *epoch, rows int64, to *holder) Move {
+	h.moving, h.to = true, to.id
+	return Move{Holder: h.id, Epoch: x.number, Rows: rows, To: to.id}
 }
 
 // closed is whether everything of an epoch has been delivered and has arrived.
@@ -123,22 +129,22 @@ func (f *Feed) closed(x *epoch) bool {
 		return false
 	}
 	rows, complete := f.delivered(x.number)
-	if !complete || rows != x.rows && f.anyReads() || !x.settled(func(id string) bool { return f.holders[id].gone }) {
+	if !complete || !x.settled(func(id string) bool { return f.holders[id].gone }) {
 		return false
 	}
 	var net int64
 	for _, id := range f.order {
-		if h := f.holders[id]; h.moving || !h.reads && !h.gone && x.net(id) > x.used(id) && f.anyReads() {
+		if h := f.holders[id]; h.moving || !h.reads && !h.gone && x.net(id) > x.used(id) {
 			return false
 		}
 		net += x.net(id)
 	}
-	return net == rows || !f.anyReads()
+	return net == rows
 }
 
 // closeEpoch gives each reader its number of records, after those that are missing have been moved.
 func (f *Feed) closeEpoch(x *epoch) []Action {
-	if f.mode == unknown && f.anyReads() {
+	if f.mode == unknown {
 		return nil // it depends on how programs read
 	}
 	if f.mode == even {
@@ -154,23 +160,13 @@ func (f *Feed) closeEpoch(x *epoch) []Action {
 	if !x.last {
 		return actions
 	}
-	f.over = true
-	if f.more {
-		return actions
-	}
-	for _, id := range f.order {
-		actions = append(actions, Over{Holder: id})
-	}
-	return actions
+	return append(actions, f.end(Over{More: f.more})...)
 }
 
 // equalize moves what readers have beyond their targets to those that have less. It returns true while some
 // have less.
 func (f *Feed) equalize(x *epoch) (moves []Action, waits bool) {
 	readers := f.readers()
-	if len(readers) == 0 {
-		return nil, false
-	}
 	f.setTargets(x, readers)
 	missing := map[string]int64{}
 	for _, h := range readers {
@@ -182,9 +178,8 @@ func (f *Feed) equalize(x *epoch) (moves []Action, waits bool) {
 		surplus := x.net(from.id) - x.target[from.id]
 		for _, to := range readers {
 			if rows := min(surplus, missing[to.id]); rows > 0 && !from.moving && !from.empty {
-				from.moving = true
 				missing[to.id] -= rows
-				moves = append(moves, Move{Holder: from.id, Epoch: x.number, Rows: rows, To: to.id})
+				moves = append(moves, from.move(x, rows, to))
 			}
 		}
 	}
@@ -235,7 +230,9 @@ func (f *Feed) epochOver(x *epoch) []Action {
 			rows[h.id] = x.target[h.id]
 		}
 		most, least = max(most, rows[h.id]), min(least, rows[h.id])
+		x.leftOut += x.net(h.id) - rows[h.id]
 	}
+	x.given = rows
 	var actions []Action
 	for _, id := range f.order {
 		if !f.holders[id].reads {

@@ -117,10 +117,11 @@ type EpochOver struct {
 	Least  int64 // the smallest
 }
 
-// Over says to a holder that the feed is over.
+// Over says to a holder that the feed is over: it takes no records any more.
 type Over struct {
 	Holder string
-	Reason string // why it failed; "": everything was fed
+	Reason string // why it failed; "": everything was fed, or nobody reads
+	More   bool   // the program waits for another feed behind what it has
 }
 
 // StopSource has the source stopped: nobody reads what it would bring.
@@ -150,10 +151,14 @@ func (a EpochOver) String() string {
 }
 
 func (a Over) String() string {
-	if a.Reason != "" {
-		return a.Holder + ": over: " + a.Reason
+	s := a.Holder + ": over"
+	if a.More {
+		s += ", another follows"
 	}
-	return a.Holder + ": over"
+	if a.Reason != "" {
+		s += ": " + a.Reason
+	}
+	return s
 }
 
 func (a StopSource) String() string { return "stop the source: " + a.Reason }

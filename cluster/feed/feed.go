@@ -45,9 +45,10 @@ type holder struct {
 	reads  bool // its program may read; false: a relay, or the program has left
 	mode   readingMode
 	batch  int64
-	moving bool // a Move has not been answered
-	gone   bool // it attends no more
-	empty  bool // it could move nothing, and has reported nothing since
+	moving bool   // a Move has not been answered
+	to     string // of the last Move
+	gone   bool   // it attends no more
+	empty  bool   // it could move nothing, and has reported nothing since
 }
 
 // epoch is one pass over the source.
@@ -61,6 +62,8 @@ type epoch struct {
 	rows     int64            // of the source, once fed
 	target   map[string]int64 // records for each program, once they are known
 	over     bool
+	given    map[string]int64 // records for each program, once the epoch is over
+	leftOut  int64            // records that no program gets, once the epoch is over
 }
 
 // New returns a feed with holders, each the task of a program that reads it. If more, another feed follows: the
@@ -102,14 +105,18 @@ func (f *Feed) Step(e Event) []Action {
 		f.holders[e.Holder].moving, f.holders[e.Holder].empty = false, e.Rows == 0
 		f.epoch(e.Epoch).incoming[e.To] += e.Rows
 	case HolderLeft:
-		f.holders[e.Holder].reads = false
+		h := f.holders[e.Holder]
+		h.reads, h.empty = false, false // what was reserved for its program can be moved now
 	case HolderGone:
-		f.gone(f.holders[e.Holder])
+		if reason := f.gone(f.holders[e.Holder]); reason != "" {
+			return f.fail(reason)
+		}
 	case EpochFed:
 		x := f.epoch(e.Epoch)
 		x.fed, x.rows, x.last = true, e.Rows, e.Last
 	case SourceFailed:
-		f.over, f.fault = true, e.Reason
+		f.fault = e.Reason
+		return f.end(Over{Reason: e.Reason, More: true})
 	case Failed:
 		return f.fail(e.Reason)
 	}
@@ -117,38 +124,51 @@ func (f *Feed) Step(e Event) []Action {
 		return actions
 	}
 	if !f.anyReads() {
-		return append(actions, f.end("", "no program reads any more")...)
+		return append(append(actions, f.end(Over{})...), f.stopSource("no program reads any more")...)
 	}
 	return append(actions, f.progress()...)
 }
 
-// late takes what arrives after the end: a producer learns that nothing is taken any more, and programs read
-// what has arrived.
+// late takes what arrives after the end, while programs read what they have. Holders have been told that the feed
+// is over, so they refuse producers themselves.
 func (f *Feed) late(e Event) []Action {
 	switch e := e.(type) {
-	case LeaseWanted:
-		return []Action{Over{Holder: e.Holder, Reason: f.fault}}
 	case Held:
 		f.epoch(e.Epoch).held[e.Holder] = &e
+	case HolderLeft:
+		f.holders[e.Holder].reads = false
+	case HolderGone:
+		if reason := f.gone(f.holders[e.Holder]); reason != "" && f.fault == "" {
+			return f.fail(reason)
+		}
 	}
 	return nil
 }
 
-// fail ends the feed with a reason.
-func (f *Feed) fail(reason string) []Action { return f.end(reason, reason) }
-
-// end ends the feed before its source has ended: because of a fault, or since nobody reads.
-func (f *Feed) end(fault, reason string) []Action {
-	f.over, f.fault = true, fault
-	actions := []Action{}
+// end ends the feed: every holder is told what over says.
+func (f *Feed) end(over Over) []Action {
+	f.over = true
+	var actions []Action
 	for _, id := range f.order {
-		actions = append(actions, Over{Holder: id, Reason: fault})
-	}
-	if !f.stopped {
-		f.stopped = true
-		actions = append(actions, StopSource{Reason: reason})
+		over.Holder = id
+		actions = append(actions, over)
 	}
 	return actions
+}
+
+// fail ends the feed with a reason.
+func (f *Feed) fail(reason string) []Action {
+	f.fault = reason
+	return append(f.end(Over{Reason: reason}), f.stopSource(reason)...)
+}
+
+// stopSource has the source stopped, once.
+func (f *Feed) stopSource(reason string) []Action {
+	if f.stopped {
+		return nil
+	}
+	f.stopped = true
+	return []Action{StopSource{Reason: reason}}
 }
 
 // reading notes how a program reads. All programs of a feed read in the same way: a worker that waits for
@@ -212,23 +232,59 @@ func (x *epoch) net(id string) int64 {
 	return h.Received + h.MovedIn - h.MovedOut
 }
 
-// gone takes a holder out: what it has, and what is on its way to it, is lost, and its producers deliver nothing
-// more.
-func (f *Feed) gone(h *holder) {
-	h.reads, h.gone, h.moving = false, true, false
+// gone takes a holder out. It returns the reason for which the feed fails, if programs that read go on and records
+// are lost for them: what the holder has not handed out, what is on its way to it or from it, and the unknown number
+// that its producers have delivered. An empty reason means that nothing is lost.
+func (f *Feed) gone(h *holder) (reason string) {
+	lost := f.unread(h)
+	uncertain := f.forgetLeases(h.id) || h.moving
+	for _, id := range f.order {
+		other := f.holders[id]
+		uncertain = uncertain || other.moving && other.to == h.id
+	}
 	for _, x := range f.epochs {
-		if held := x.held[h.id]; held != nil {
-			held.MovedIn = max(held.MovedIn, x.incoming[h.id])
-		} else if x.incoming[h.id] > 0 {
-			x.held[h.id] = &Held{Holder: h.id, Epoch: x.number, MovedIn: x.incoming[h.id]}
+		if !x.over {
+			lost += x.incoming[h.id] - x.movedIn(h.id)
 		}
 	}
+	h.reads, h.gone, h.moving = false, true, false
+	switch {
+	case !f.anyReads():
+		return ""
+	case uncertain && !f.over:
+		return h.id + " has ended while records were delivered to it"
+	case lost > 0:
+		return fmt.Sprintf("%s has ended with %d records that no program has read", h.id, lost)
+	}
+	return ""
+}
+
+// unread returns how many records a holder has that its program, or another one, is to read.
+func (f *Feed) unread(h *holder) int64 {
+	var n int64
+	for _, x := range f.epochs {
+		switch {
+		case !x.over:
+			n += x.net(h.id) - x.used(h.id)
+		case h.reads:
+			n += x.given[h.id] - x.used(h.id)
+		}
+	}
+	return n
+}
+
+// movedIn returns how many records of an epoch have come to a holder from others.
+func (x *epoch) movedIn(id string) int64 {
+	if h := x.held[id]; h != nil {
+		return h.MovedIn
+	}
+	return 0
 }
 
 // settled is whether everything that was sent to holders has arrived.
 func (x *epoch) settled(gone func(id string) bool) bool {
 	for id, sent := range x.incoming {
-		if h := x.held[id]; !gone(id) && (h == nil || h.MovedIn < sent) {
+		if !gone(id) && x.movedIn(id) < sent {
 			return false
 		}
 	}
@@ -252,6 +308,7 @@ type Progress struct {
 	Delivered int64 // records that have reached holders, in all epochs
 	Used      int64 // records that programs have read, in all epochs
 	LeftOut   int64 // records of epochs that are over that no program got
+	Remaining int64 // records that programs read yet, of those that have been delivered
 	Rows      int64 // of an epoch, once one has been read to its end; 0: not known
 	Over      bool
 	Fault     string
@@ -262,6 +319,9 @@ type Progress struct {
 // Progress returns how far the feed is.
 func (f *Feed) Progress() Progress {
 	p := Progress{Over: f.over, Fault: f.fault}
+	for _, h := range f.readers() {
+		p.Remaining += f.unread(h)
+	}
 	for _, x := range f.epochs {
 		var used, net int64
 		for id := range f.holders {
@@ -274,9 +334,7 @@ func (f *Feed) Progress() Progress {
 		if x.fed {
 			p.Rows = x.rows
 		}
-		if x.over && x.target != nil {
-			p.LeftOut += net - sum(x.target)
-		}
+		p.LeftOut += x.leftOut
 		if readers := f.readers(); !x.over && len(readers) > 0 {
 			p.Waiting, p.Full = true, false
 			for _, h := range readers {

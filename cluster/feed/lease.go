@@ -1,6 +1,9 @@
 package feed
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // leaseKey identifies what one attempt at a time delivers.
 type leaseKey struct {
@@ -72,6 +75,18 @@ func (f *Feed) next(l *lease) []Action {
 		actions = append(actions, f.grant(l, first)...)
 	}
 	return actions
+}
+
+// forgetLeases removes the producers of a holder that is gone. It returns true if one of them had a lease: how much
+// it delivered is not known.
+func (f *Feed) forgetLeases(holder string) (active bool) {
+	for _, l := range f.leases {
+		if l.active != nil && l.active.Holder == holder {
+			l.active, active = nil, true
+		}
+		l.waiting = slices.DeleteFunc(l.waiting, func(w LeaseWanted) bool { return w.Holder == holder })
+	}
+	return active
 }
 
 // delivered returns the records of complete partitions of an epoch, and whether no partition is incomplete.

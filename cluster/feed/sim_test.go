@@ -25,6 +25,7 @@ type world struct {
 	fault   string
 	events  []Event
 	got     map[string]int // records handed to programs, by epoch, partition and number
+	faults  int            // disturbances that are still to come
 }
 
 type simHolder struct {
@@ -37,6 +38,7 @@ type simHolder struct {
 	reads   bool
 	epoch   int // that the program reads
 	left    bool
+	gone    bool
 	outbox  []simPiece // of a move, on its way
 	to      string
 	inbox   []simPiece
@@ -126,6 +128,7 @@ func (w *world) apply(e Event) {
 			w.holders[a.Holder].over[a.Epoch], w.holders[a.Holder].allowed[a.Epoch] = a, a.Rows
 		case Over:
 			w.done[a.Holder], w.fault = true, a.Reason
+			w.running = slices.DeleteFunc(w.running, func(p *simProducer) bool { return p.holder == a.Holder })
 		}
 	}
 }
@@ -162,7 +165,7 @@ func (h *simHolder) readable() []string {
 func (w *world) move(a Move) {
 	h := w.holders[a.Holder]
 	left := int(a.Rows)
-	if _, even := h.allowed[-1]; even {
+	if _, even := h.allowed[-1]; even && !h.left {
 		at := h.at(a.Epoch)
 		left = min(left, int(at.Received+at.MovedIn-at.MovedOut-h.allowed[a.Epoch]))
 	}
@@ -186,7 +189,9 @@ func (w *world) move(a Move) {
 	sent := int64(limit - left)
 	h.at(a.Epoch).MovedOut += sent
 	h.to = a.To
-	w.holders[a.To].inbox = append(w.holders[a.To].inbox, h.outbox...)
+	if to := w.holders[a.To]; !to.gone {
+		to.inbox = append(to.inbox, h.outbox...)
+	}
 	h.outbox = nil
 	w.tell(h, a.Epoch)
 	w.step(Moved{Holder: h.id, Epoch: a.Epoch, To: a.To, Rows: sent})
@@ -194,6 +199,10 @@ func (w *world) move(a Move) {
 
 // act does one random thing; it returns false if that was not possible.
 func (w *world) act() bool {
+	if w.faults > 0 && w.rnd.IntN(60) == 0 {
+		w.faults--
+		return w.disturb()
+	}
 	switch w.rnd.IntN(8) {
 	case 0:
 		return w.startProducer()
@@ -212,10 +221,14 @@ func (w *world) startProducer() bool {
 	if len(w.running) == 3 || len(w.waiting) == 0 || w.waiting[0].epoch > w.fedTo {
 		return false
 	}
+	at := w.names[w.rnd.IntN(len(w.names))]
+	if w.holders[at].gone || w.done[at] {
+		return false
+	}
 	p := w.waiting[0]
 	w.waiting = w.waiting[1:]
 	w.next++
-	p.id, p.attempt, p.holder, p.lease = w.next, w.next, w.names[w.rnd.IntN(len(w.names))], false
+	p.id, p.attempt, p.holder, p.lease = w.next, w.next, at, false
 	w.running = append(w.running, p)
 	w.step(LeaseWanted{Holder: p.holder, Producer: p.id, Epoch: p.epoch, Partition: int64(p.part), Attempt: p.attempt, Digest: "d"})
 	return true
@@ -308,7 +321,7 @@ func (w *world) deliver() bool {
 
 func (w *world) consume() bool {
 	h := w.holders[w.names[w.rnd.IntN(len(w.names))]]
-	if !h.reads || h.left {
+	if !h.reads || h.left || h.gone {
 		return false
 	}
 	if _, even := h.allowed[-1]; !even && h.at(0).Used == 0 && w.feed.holders[h.id].mode == unknown {
@@ -357,7 +370,7 @@ func (w *world) consume() bool {
 
 func (w *world) finished() bool {
 	for _, id := range w.names {
-		if h := w.holders[id]; !w.done[id] || h.reads && h.epoch < w.epochs {
+		if h := w.holders[id]; !w.done[id] || h.reads && !h.left && !h.gone && h.epoch < w.epochs {
 			return false
 		}
 	}

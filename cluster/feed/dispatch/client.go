@@ -17,9 +17,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/feed"
 )
 
-// askPatience is the time that the tasks of a run have to call get_data_feed.
-const askPatience = time.Minute
-
 // look is the interval in which a client's state is looked at.
 const look = 200 * time.Millisecond
 
@@ -41,6 +38,9 @@ func (d *Dispatch) Feed(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, c
 		return stream.Send(&clusterpb.FeedUpdate{Over: true, Failure: failure})
 	}
 	defer d.end(s)
+	if err := d.addRelay(stream.Context(), s); err != nil {
+		d.log.Warn("producers on hosts without an executor will find none", "err", err)
+	}
 	if err := stream.Send(&clusterpb.FeedUpdate{Open: s.open()}); err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (d *Dispatch) Feed(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, c
 // of the stream.
 func (d *Dispatch) begin(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate], request *clusterpb.FeedRequest) (*session, *clusterpb.Failure, error) {
 	ctx := stream.Context()
-	deadline := time.Now().Add(askPatience)
+	deadline := time.Now().Add(d.patience.ask)
 	said := ""
 	for {
 		run, err := d.runs.FeedableRun(ctx)
@@ -130,7 +130,7 @@ func (d *Dispatch) tryBegin(request *clusterpb.FeedRequest, run Run, late bool) 
 	case len(missing) == 0 || late && len(holders) > 0:
 		return d.newSession(request, run, holders), nil, nil
 	case late:
-		return nil, nil, noReader(fmt.Sprintf("none of the tasks of run %d has called ctx.get_data_feed() within %s", run.ID, askPatience))
+		return nil, nil, noReader(fmt.Sprintf("none of the tasks of run %d has called ctx.get_data_feed() within %s", run.ID, d.patience.ask))
 	}
 	return nil, missing, nil
 }
@@ -154,6 +154,7 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	stopped := false
+	var lost time.Time // when a holder's end failed the feed
 	for {
 		select {
 		case c, more := <-commands:
@@ -175,10 +176,19 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 			d.step(s, feed.Failed{Reason: fmt.Sprintf("run %d has ended", s.run.ID)})
 		}
 		update := d.update(s, over)
+		if d.isLost(s) && lost.IsZero() {
+			lost = time.Now()
+		}
+		if !over && !lost.IsZero() && time.Since(lost) < d.patience.cause {
+			update.Over, update.Failure = false, nil // the run is about to end, with a better reason
+		}
 		if update.GetStop() && stopped && !update.GetOver() {
 			update.Stop = false
 		}
 		stopped = stopped || update.GetStop()
+		if update.GetOver() {
+			d.forget(s) // before the client hears it: it may begin another feed at once
+		}
 		if err := stream.Send(update); err != nil {
 			if errors.Is(err, io.EOF) {
 				return nil
@@ -215,7 +225,7 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	defer d.mu.Unlock()
 	p := s.feed.Progress()
 	u := &clusterpb.FeedUpdate{Progress: s.progress(time.Now()), Stop: s.stop}
-	u.Over = runOver || p.Over && (p.Fault != "" || p.Used+p.LeftOut == p.Delivered || !s.reads())
+	u.Over = runOver || p.Over && (p.Fault != "" || p.Remaining == 0)
 	if u.Over {
 		u.Results = s.results
 	}
@@ -225,22 +235,28 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	return u
 }
 
-// reads is whether a program may read what is there yet.
-func (s *session) reads() bool {
-	for _, h := range s.holders {
-		select {
-		case <-h.gone:
-		default:
-			return true
-		}
-	}
-	return false
-}
-
-// end forgets a feed.
-func (d *Dispatch) end(s *session) {
+// isLost is whether a feed failed because a holder ended.
+func (d *Dispatch) isLost(s *session) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	return s.lost
+}
+
+// end ends a feed whose client has been served.
+func (d *Dispatch) end(s *session) {
+	d.forget(s)
+	if s.relay != nil {
+		s.relay.close()
+	}
+}
+
+// forget makes room for another feed. One that is not over fails: nobody reads its source any more.
+func (d *Dispatch) forget(s *session) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !s.feed.Progress().Over {
+		s.step(feed.Failed{Reason: "the client that read the source has ended"})
+	}
 	if d.on == s {
 		d.on = nil
 	}

@@ -4,8 +4,11 @@ package dispatch
 
 import (
 	"context"
+	"errors"
+	"io"
 	"log/slog"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -37,8 +40,10 @@ type Runs interface {
 type Dispatch struct {
 	clusterpb.UnimplementedFeedsServer
 	clusterpb.UnimplementedFeedControlServer
-	runs Runs
-	log  *slog.Logger
+	runs        Runs
+	log         *slog.Logger
+	relayFolder string // "": no feed has a relay
+	patience    patience
 
 	mu sync.Mutex
 	// guarded by mu
@@ -46,6 +51,12 @@ type Dispatch struct {
 	feeds   int64    // begun so far: the number of the last one
 	on      *session // nil: none is on
 	changed chan struct{}
+}
+
+// patience is how long a Dispatch waits; tests shorten it.
+type patience struct {
+	ask   time.Duration // for the tasks of a run to call get_data_feed
+	cause time.Duration // for a run to end after one of its holders has
 }
 
 // holderKey identifies a holder: the task of an attempt of a run.
@@ -56,7 +67,7 @@ type holderKey struct {
 
 // New returns a Dispatch without feeds.
 func New(runs Runs, log *slog.Logger) *Dispatch {
-	return &Dispatch{runs: runs, log: log, holders: map[holderKey]*holder{}, changed: make(chan struct{})}
+	return &Dispatch{runs: runs, log: log, patience: patience{ask: time.Minute, cause: 5 * time.Second}, holders: map[holderKey]*holder{}, changed: make(chan struct{})}
 }
 
 // wake tells everybody who waits that something has changed. Caller holds mu.
@@ -98,15 +109,11 @@ func (h *holder) order(o *clusterpb.HolderOrder) {
 	}
 }
 
-// Attend implements the Feeds service.
-func (d *Dispatch) Attend(stream grpc.BidiStreamingServer[clusterpb.HolderMessage, clusterpb.HolderOrder]) error {
-	first, err := stream.Recv()
+// attend serves a holder until its stream ends; valid is whether its task's name is accepted.
+func (d *Dispatch) attend(stream grpc.BidiStreamingServer[clusterpb.HolderMessage, clusterpb.HolderOrder], valid func(task string) bool) error {
+	hello, err := hello(stream, valid)
 	if err != nil {
 		return err
-	}
-	hello := first.GetHello()
-	if hello.GetTask() == "" {
-		return status.Error(codes.InvalidArgument, "a holder says hello first")
 	}
 	h := &holder{hello: hello, wake: make(chan struct{}, 1), pieces: make(chan *clusterpb.FeedPiece), gone: make(chan struct{})}
 	key := holderKey{hello.GetRun(), Task{hello.GetTask(), hello.GetAttempt()}}
@@ -212,7 +219,9 @@ func (h *holder) passBatch(stream grpc.ClientStreamingServer[clusterpb.FeedPiece
 			return nil
 		}
 		var err error
-		if piece, err = stream.Recv(); err != nil {
+		if piece, err = stream.Recv(); errors.Is(err, io.EOF) {
+			return status.Error(codes.InvalidArgument, "a batch has no end")
+		} else if err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,10 @@ type session struct {
 	holders map[string]*holder // by task
 	results map[string]*clusterpb.FeedResult
 	stop    bool // the source is to stop
+	lost    bool // the feed failed because a holder ended
 	rate    rate
+
+	relay *relay // nil: none; not guarded, it belongs to the client's handler
 }
 
 // newSession begins a feed: the holders are told. Caller holds mu.
@@ -34,23 +37,31 @@ func (d *Dispatch) newSession(request *clusterpb.FeedRequest, run Run, holders m
 	var tasks []string
 	for task, h := range holders {
 		tasks = append(tasks, task)
-		h.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Begin{Begin: &clusterpb.FeedBegin{Feed: s.id, Key: s.key, Plan: request.GetPlan()}}})
+		h.order(s.beginOrder())
 	}
 	s.feed = feed.New(policies[request.GetUneven()], request.GetMore(), tasks)
 	d.on = s
 	return s
 }
 
+// beginOrder tells a holder that the feed begins.
+func (s *session) beginOrder() *clusterpb.HolderOrder {
+	return &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Begin{Begin: &clusterpb.FeedBegin{Feed: s.id, Key: s.key, Plan: s.request.GetPlan()}}}
+}
+
 // policies are the values of FeedRequest's uneven.
 var policies = map[string]feed.Uneven{"": feed.Drop, "drop": feed.Drop, "pad": feed.Pad, "spread": feed.Spread}
 
-// open says where producers find the holders.
+// open says where producers find the holders; the relay is the last one.
 func (s *session) open() *clusterpb.FeedOpen {
 	o := &clusterpb.FeedOpen{Feed: s.id, Key: s.key, Run: s.run.ID}
 	for _, task := range s.run.Tasks {
 		if h := s.holders[task.Name]; h != nil {
 			o.Holders = append(o.Holders, &clusterpb.FeedHolder{Task: task.Name, Host: h.hello.GetHost(), Socket: h.hello.GetSocket()})
 		}
+	}
+	if h := s.holders[relayName]; h != nil {
+		o.Holders = append(o.Holders, &clusterpb.FeedHolder{Host: h.hello.GetHost(), Socket: h.hello.GetSocket()})
 	}
 	return o
 }
@@ -97,9 +108,6 @@ func (s *session) take(task string, m *clusterpb.HolderMessage) {
 // has is whether an epoch is one of the feed.
 func (s *session) has(epoch int32) bool { return epoch >= 0 && epoch < max(s.request.GetEpochs(), 1) }
 
-// gone notes that a holder attends no more.
-func (s *session) gone(task string) { s.step(feed.HolderGone{Holder: task}) }
-
 // step has the state machine take an event and does what it says.
 func (s *session) step(e feed.Event) {
 	for _, a := range s.feed.Step(e) {
@@ -122,9 +130,11 @@ func (s *session) step(e feed.Event) {
 			}}})
 		case feed.Over:
 			if h := s.holders[a.Holder]; h != nil {
-				h.over = true
+				h.over = h.over || !a.More
 			}
-			s.order(a.Holder, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Over{Over: &clusterpb.FeedOver{Feed: s.id, Reason: a.Reason}}})
+			s.order(a.Holder, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Over{Over: &clusterpb.FeedOver{
+				Feed: s.id, Reason: a.Reason, More: a.More,
+			}}})
 		case feed.StopSource:
 			s.stop = true
 		}

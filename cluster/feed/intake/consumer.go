@@ -14,12 +14,16 @@ type consumer struct {
 func (i *Intake) consume(peer *peer, lines lineReader) {
 	i.mu.Lock()
 	if i.closed || i.consumer != nil {
+		reason := "another connection of this task reads the feed"
+		if i.closed {
+			reason = "the task has ended"
+		}
 		i.mu.Unlock()
-		peer.send(message{Op: "over", Reason: "another connection of this task reads the feed"}, nil)
+		peer.send(message{Op: "over", Reason: reason}, nil)
 		return
 	}
 	c := &consumer{peer: peer}
-	i.consumer = c
+	i.consumer, i.departed = c, false
 	where, file := i.segmentFile()
 	peer.send(message{Op: "segment", place: where}, file)
 	if i.feed != nil {
@@ -35,7 +39,7 @@ func (i *Intake) consume(peer *peer, lines lineReader) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.consumer = nil
-	i.leave()
+	i.depart()
 	for s := range i.slots { // what it read is free: the process is gone, or reads no more
 		if i.slots[s].state == filled {
 			i.slots[s].rows -= i.slots[s].lent
@@ -82,7 +86,8 @@ func (i *Intake) fromReader(f *reading, m message) {
 		}}})
 		i.handOut()
 	case "used":
-		f.epoch(m.Epoch).held.Used = m.Rows
+		e := f.epoch(m.Epoch)
+		e.held.Used = max(e.held.GetUsed(), m.Rows)
 		i.changed(m.Epoch)
 	case "leave":
 		i.leave()
@@ -93,13 +98,40 @@ func (i *Intake) fromReader(f *reading, m message) {
 	}
 }
 
-// leave notes that the program reads no more: what is here goes to others.
+// ProgramEnded says that the task's program has ended, whether or not it has read the feed.
+func (i *Intake) ProgramEnded() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.consumer == nil { // else the end of its connection says so, behind what it has sent
+		i.depart()
+	}
+}
+
+// depart notes that the program has ended: it reads neither this feed nor another one. Caller holds mu.
+func (i *Intake) depart() {
+	i.departed = true
+	i.leave()
+}
+
+// leave notes that the program reads no more of this feed: what is here goes to others. What was handed out counts
+// as used, also if the program has not taken it from the socket: nobody else gets it. Caller holds mu.
 func (i *Intake) leave() {
 	f := i.feed
 	if f == nil || f.left {
 		return
 	}
 	f.left = true
+	for number, e := range f.all {
+		if e.held.GetUsed() < e.announced {
+			e.held.Used = e.announced
+			i.changed(number)
+		}
+	}
+	if c := i.consumer; c != nil && c.wants > 0 { // a thread of it waits
+		c.wants = 0
+		c.peer.send(message{Op: "over", Feed: f.id}, nil)
+	}
+	i.dropUnread()
 	i.flushHeld()
 	i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Left{Left: &clusterpb.HolderLeft{Feed: f.id}}})
 }

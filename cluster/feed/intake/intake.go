@@ -51,6 +51,7 @@ type Intake struct {
 	producers map[int64]*producer
 	last      int64 // producer's number
 	consumer  *consumer
+	departed  bool // the program has ended, or its connection
 	feed      *reading
 	closed    bool
 }
@@ -58,7 +59,7 @@ type Intake struct {
 // room is what a holder knows of its slots.
 type room struct {
 	slots     []slot
-	freed     *sync.Cond // a slot is free, or the holder is closed
+	freed     *sync.Cond // a slot is free, a feed has begun, or the holder is closed
 	receiving bool       // receive waits for a slot
 }
 
@@ -134,14 +135,20 @@ const helloTimeout = 10 * time.Second
 func (i *Intake) serve(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
 	_ = conn.SetReadDeadline(time.Now().Add(helloTimeout))
+	stop := context.AfterFunc(ctx, func() { // what is queued is written
+		_ = conn.SetReadDeadline(time.Now())
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+	})
+	defer stop()
 	lines := newLineReader(conn)
 	first, err := lines.read()
 	if err != nil {
 		return
 	}
 	_ = conn.SetReadDeadline(time.Time{})
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
-	defer stop()
+	if ctx.Err() != nil { // the deadline of its end has just been removed
+		return
+	}
 	p := newPeer(conn)
 	var writing sync.WaitGroup
 	defer writing.Wait()

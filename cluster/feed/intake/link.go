@@ -111,7 +111,7 @@ func (i *Intake) attendOnce(ctx context.Context) error {
 				return fmt.Errorf("attend the driver: %w", err)
 			}
 			if m := order.GetMove(); m != nil {
-				work.Go(func() error { return i.move(ctx, m) })
+				work.Go(func() error { i.move(ctx, m); return nil })
 				continue
 			}
 			i.mu.Lock()
@@ -151,30 +151,22 @@ func (i *Intake) report(ctx context.Context, stream grpc.BidiStreamingClient[clu
 }
 
 // move sends records to another holder, by way of the driver.
-func (i *Intake) move(ctx context.Context, m *clusterpb.FeedMove) error {
+func (i *Intake) move(ctx context.Context, m *clusterpb.FeedMove) {
 	i.mu.Lock()
 	f := i.feed
+	if f == nil || f.id != m.GetFeed() {
+		i.mu.Unlock()
+		return
+	}
 	number := int(m.GetEpoch())
 	pieces := f.cut(number, m.GetRows())
 	i.mu.Unlock()
-	var rows int64
-	stream, err := i.cfg.Client.Send(ctx)
-	if err != nil {
-		return fmt.Errorf("move records to %s: %w", m.GetTo(), err)
-	}
-	for _, p := range pieces {
-		if err := i.sendPiece(stream, m, p); err != nil {
-			return fmt.Errorf("move records to %s: %w", m.GetTo(), err)
+	rows, err := i.sendPieces(ctx, f, m, pieces)
+	if err != nil { // the other holder has ended: the driver knows, and fails the feed if somebody reads it yet
+		if ctx.Err() == nil {
+			i.cfg.Log.Info("records were not moved", "task", i.cfg.Task, "to", m.GetTo(), "err", err)
 		}
-		rows += p.end - p.begin
-		i.mu.Lock()
-		i.drop(p)
-		f.epoch(number).held.MovedOut += p.end - p.begin
-		i.changed(number)
-		i.mu.Unlock()
-	}
-	if _, err := stream.CloseAndRecv(); err != nil {
-		return fmt.Errorf("move records to %s: %w", m.GetTo(), err)
+		return
 	}
 	i.mu.Lock()
 	i.flushHeld()
@@ -182,7 +174,38 @@ func (i *Intake) move(ctx context.Context, m *clusterpb.FeedMove) error {
 		Feed: m.GetFeed(), Epoch: m.GetEpoch(), To: m.GetTo(), Rows: rows,
 	}}})
 	i.mu.Unlock()
-	return nil
+}
+
+// sendPieces sends pieces that were cut from the queue and gives up their slots; it returns the number of records.
+func (i *Intake) sendPieces(ctx context.Context, f *reading, m *clusterpb.FeedMove, pieces []piece) (rows int64, err error) {
+	var stream grpc.ClientStreamingClient[clusterpb.FeedPiece, clusterpb.FeedSent]
+	if len(pieces) > 0 {
+		if stream, err = i.cfg.Client.Send(ctx); err != nil {
+			err = fmt.Errorf("move records to %s: %w", m.GetTo(), err)
+		}
+	}
+	for _, p := range pieces {
+		if err == nil {
+			err = i.sendPiece(stream, m, p)
+		}
+		i.mu.Lock()
+		if err == nil {
+			rows += p.end - p.begin
+			e := f.epoch(int(m.GetEpoch()))
+			e.held.MovedOut += p.end - p.begin
+			e.changed = true
+			i.driver.rouse()
+		}
+		i.drop(p)
+		i.mu.Unlock()
+	}
+	if err == nil && stream != nil {
+		_, err = stream.CloseAndRecv()
+	}
+	if err != nil {
+		return rows, fmt.Errorf("move records to %s: %w", m.GetTo(), err)
+	}
+	return rows, nil
 }
 
 // sendPiece sends a part of a batch: the whole batch, and which records of it are meant.
@@ -194,14 +217,13 @@ func (i *Intake) sendPiece(stream grpc.ClientStreamingClient[clusterpb.FeedPiece
 	if err != nil {
 		return err
 	}
-	for buffer := make([]byte, chunk); size > 0; {
-		n, err := io.ReadFull(batch, buffer[:min(size, chunk)])
+	for buffer, offset := make([]byte, chunk), int64(0); offset < size; {
+		n, err := io.ReadFull(batch, buffer[:min(size-offset, chunk)])
 		if err != nil {
 			return fmt.Errorf("read slot %d: %w", p.slot, err)
 		}
-		size -= int64(n)
-		part := &clusterpb.FeedPiece{Feed: m.GetFeed(), Epoch: m.GetEpoch(), To: m.GetTo(), Data: buffer[:n]}
-		if size == 0 {
+		part := &clusterpb.FeedPiece{Feed: m.GetFeed(), Epoch: m.GetEpoch(), To: m.GetTo(), Data: buffer[:n], Offset: offset}
+		if offset += int64(n); offset == size {
 			part.Begin, part.End = p.begin, p.end
 		}
 		if err := stream.Send(part); err != nil {
@@ -258,16 +280,15 @@ func (i *Intake) awaitSlot(ctx context.Context) (int, error) {
 }
 
 func (i *Intake) receivePiece(stream grpc.ServerStreamingClient[clusterpb.FeedPiece], at int) error {
-	var size int64
 	for {
 		part, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		if err := i.seg.WriteAt(at, size, part.GetData()); err != nil {
+		if err := i.seg.WriteAt(at, part.GetOffset(), part.GetData()); err != nil {
 			return err
 		}
-		size += int64(len(part.GetData()))
+		size := part.GetOffset() + int64(len(part.GetData()))
 		if part.GetEnd() == 0 {
 			continue
 		}
@@ -283,6 +304,7 @@ func (i *Intake) receivePiece(stream grpc.ServerStreamingClient[clusterpb.FeedPi
 		f.queue = append(f.queue, piece{slot: at, epoch: number, begin: part.GetBegin(), end: part.GetEnd()})
 		f.epoch(number).held.MovedIn += rows
 		i.changed(number)
+		i.dropUnread()
 		i.handOut()
 		return nil
 	}

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -21,14 +22,14 @@ type producer struct {
 // produce serves a producer until it ends.
 func (i *Intake) produce(peer *peer, lines lineReader, first message) {
 	i.mu.Lock()
-	f := i.feed
+	f := i.await(first.Feed)
 	switch {
 	case i.closed || f == nil || f.id != first.Feed || !equalKeys(first.Key, f.key):
 		i.mu.Unlock()
 		peer.send(message{Op: "stop", Reason: fmt.Sprintf("%s takes no records of this feed", i.cfg.Task)}, nil)
 		return
-	case f.over != nil:
-		reason := f.over.GetReason()
+	case f.fed != nil:
+		reason := f.fed.GetReason()
 		i.mu.Unlock()
 		peer.send(message{Op: "stop", Reason: reason}, nil)
 		return
@@ -49,6 +50,25 @@ func (i *Intake) produce(peer *peer, lines lineReader, first message) {
 	i.producerGone(f, p)
 }
 
+// beginTimeout is the time that a producer waits for its feed to begin here: the driver tells its client at the same
+// time as the holders.
+const beginTimeout = 3 * time.Second
+
+// await waits for a feed to begin, for a short time, and returns the present one. Caller holds mu.
+func (i *Intake) await(feed int64) *reading {
+	deadline := time.Now().Add(beginTimeout)
+	stop := time.AfterFunc(beginTimeout, func() {
+		i.mu.Lock() // else the waiter might look before, and wait after
+		defer i.mu.Unlock()
+		i.freed.Broadcast()
+	})
+	defer stop.Stop()
+	for !i.closed && (i.feed == nil || i.feed.id < feed) && time.Now().Before(deadline) {
+		i.freed.Wait()
+	}
+	return i.feed
+}
+
 // lease gives a producer the driver's answer.
 func (i *Intake) lease(l *clusterpb.FeedLease) {
 	p := i.producers[l.GetProducer()]
@@ -65,7 +85,7 @@ func (i *Intake) lease(l *clusterpb.FeedLease) {
 func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.closed || !p.leased {
+	if i.closed || !p.leased || i.feed != f {
 		return false
 	}
 	switch m.Op {
@@ -84,6 +104,7 @@ func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 		e.held.Received += m.Rows
 		f.queue = append(f.queue, piece{slot: m.Slot, epoch: p.epoch, end: m.Rows})
 		i.changed(p.epoch)
+		i.dropUnread()
 		i.handOut()
 	case "done":
 		p.done = true

@@ -18,7 +18,8 @@ type reading struct {
 	at    int // the epoch that the program reads
 	all   map[int]*epoch
 	over  *clusterpb.FeedOver
-	told  bool // over was sent to the program
+	fed   *clusterpb.FeedOver // as over, also where another feed follows: nothing is taken any more
+	told  bool                // over was sent to the program
 }
 
 // epoch is what the holder has of one epoch.
@@ -73,17 +74,21 @@ func (i *Intake) begin(b *clusterpb.FeedBegin) {
 		p.peer.send(message{Op: "stop"}, nil)
 		p.peer.hangUp()
 	}
+	defer i.freed.Broadcast() // producers may be here before
 	i.feed = &reading{id: b.GetFeed(), key: b.GetKey(), plan: json.RawMessage(b.GetPlan()), all: map[int]*epoch{}}
 	if i.consumer != nil {
 		i.consumer.wants = 0
 		i.consumer.peer.send(message{Op: "feed", Feed: i.feed.id, Plan: i.feed.plan}, nil)
+	}
+	if i.departed {
+		i.leave()
 	}
 }
 
 // handOut gives the program what it waits for, as far as it is here and allowed.
 func (i *Intake) handOut() {
 	f, c := i.feed, i.consumer
-	if f == nil || c == nil || !f.begun {
+	if f == nil || c == nil || !f.begun || f.left {
 		return
 	}
 	for c.wants > 0 && !f.told {
@@ -156,6 +161,23 @@ func (i *Intake) drop(p piece) {
 	i.release(p.slot)
 }
 
+// dropUnread gives up what is here of epochs that are over, if the program has left: nobody gets it.
+func (i *Intake) dropUnread() {
+	f := i.feed
+	if !f.left {
+		return
+	}
+	rest := f.queue[:0]
+	for _, p := range f.queue {
+		if f.epoch(p.epoch).over != nil {
+			i.drop(p)
+		} else {
+			rest = append(rest, p)
+		}
+	}
+	f.queue = rest
+}
+
 // release makes a filled slot empty if none of its records is needed.
 func (i *Intake) release(s int) {
 	if i.slots[s].state == filled && i.slots[s].rows == 0 {
@@ -207,8 +229,11 @@ func (i *Intake) obey(o *clusterpb.HolderOrder) {
 		f.epoch(int(o.Allow.GetEpoch())).allowed = o.Allow.GetRows()
 	case *clusterpb.HolderOrder_EpochOver:
 		f.epoch(int(o.EpochOver.GetEpoch())).over = o.EpochOver
+		i.dropUnread()
 	case *clusterpb.HolderOrder_Over:
-		f.over = o.Over
+		if f.fed = o.Over; !o.Over.GetMore() {
+			f.over = o.Over
+		}
 		for _, p := range i.producers {
 			p.peer.send(message{Op: "stop", Reason: o.Over.GetReason()}, nil)
 			p.peer.hangUp()

@@ -56,10 +56,12 @@ def deliver(order: Order, epoch: int, partition: int, attempt: int, batches: Ite
 
 
 def _connect(order: Order, partition: int) -> Link:
-    """Connects to a holder on this host: the first one where the order says so, else partitions take turns."""
-    holders = [h["socket"] for h in order["holders"]]
+    """Connects to a holder on this host: the first one where the order says so, else partitions take turns; to the
+    driver's relay, which has no task, where there is none."""
+    holders = [h["socket"] for h in order["holders"] if h["task"]]
     at = 0 if order.get("first") else partition % len(holders)
-    for path in holders[at:] + holders[:at]:
+    relays = [h["socket"] for h in order["holders"] if not h["task"]]
+    for path in holders[at:] + holders[:at] + relays:
         if os.path.exists(path):
             with contextlib.suppress(OSError):
                 return Link(path)

@@ -1,0 +1,240 @@
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// longest is the longest time that a test waits for something that must happen.
+const longest = 10 * time.Second
+
+// fakeRuns is a coordinator with one run.
+type fakeRuns struct {
+	mu  sync.Mutex
+	run Run
+}
+
+func (r *fakeRuns) FeedableRun(context.Context) (Run, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.run, nil
+}
+
+func (r *fakeRuns) end(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.run.Over = why
+}
+
+// bed is a driver with a run, and a connection to it.
+type bed struct {
+	t    *testing.T
+	d    *Dispatch
+	runs *fakeRuns
+	conn *grpc.ClientConn
+}
+
+func newBed(t *testing.T, tasks ...string) *bed {
+	t.Helper()
+	b := &bed{t: t, runs: &fakeRuns{run: Run{ID: 1}}}
+	for _, name := range tasks {
+		b.runs.run.Tasks = append(b.runs.run.Tasks, Task{Name: name})
+	}
+	b.d = New(b.runs, slog.New(slog.DiscardHandler))
+	server := grpc.NewServer()
+	clusterpb.RegisterFeedsServer(server, b.d)
+	clusterpb.RegisterFeedControlServer(server, b.d)
+	ln := bufconn.Listen(1 << 20)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ln) }()
+	var err error
+	b.conn, err = grpc.NewClient("passthrough:bed", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return ln.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		b.conn.Close()
+		server.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
+// holder is one whose messages a test writes.
+type fakeHolder struct {
+	b      *bed
+	task   string
+	stream grpc.BidiStreamingClient[clusterpb.HolderMessage, clusterpb.HolderOrder]
+	end    context.CancelFunc
+}
+
+func (b *bed) attend(task string) *fakeHolder {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	b.t.Cleanup(cancel)
+	stream, err := clusterpb.NewFeedsClient(b.conn).Attend(ctx)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	h := &fakeHolder{b: b, task: task, stream: stream, end: cancel}
+	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Hello{Hello: &clusterpb.HolderHello{Run: 1, Task: task, Host: "host", Socket: "/" + task}}})
+	return h
+}
+
+func (h *fakeHolder) say(m *clusterpb.HolderMessage) {
+	h.b.t.Helper()
+	if err := h.stream.Send(m); err != nil {
+		h.b.t.Fatal(err)
+	}
+}
+
+func (h *fakeHolder) held(feed, received, used int64) {
+	h.b.t.Helper()
+	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Held{Held: &clusterpb.FeedHeld{Feed: feed, Received: received, Used: used}}})
+}
+
+func (h *fakeHolder) reads(feed int64) {
+	h.b.t.Helper()
+	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Reading{Reading: &clusterpb.FeedReading{Feed: feed}}})
+}
+
+// delivers has a producer deliver a partition of so many records.
+func (h *fakeHolder) delivers(feed, rows int64) {
+	h.b.t.Helper()
+	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseWanted{LeaseWanted: &clusterpb.LeaseWanted{Feed: feed, Producer: 1, Digest: "d"}}})
+	if l := h.hear().GetLease(); l.GetProducer() != 1 || l.GetSkip() != 0 {
+		h.b.t.Fatalf("%s: lease %v", h.task, l)
+	}
+	h.held(feed, rows, 0)
+	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseEnded{LeaseEnded: &clusterpb.LeaseEnded{Feed: feed, Producer: 1, Rows: rows, Complete: true}}})
+}
+
+// hear returns the next order.
+func (h *fakeHolder) hear() *clusterpb.HolderOrder {
+	h.b.t.Helper()
+	return receive(h.b.t, "an order for "+h.task, h.stream.Recv)
+}
+
+// began returns the feed that begins.
+func (h *fakeHolder) began() *clusterpb.FeedBegin {
+	h.b.t.Helper()
+	o := h.hear()
+	if o.GetBegin() == nil {
+		h.b.t.Fatalf("%s was ordered %v", h.task, o)
+	}
+	return o.GetBegin()
+}
+
+// over waits for the end of the feed.
+func (h *fakeHolder) over() *clusterpb.FeedOver {
+	h.b.t.Helper()
+	for {
+		if o := h.hear().GetOver(); o != nil {
+			return o
+		}
+	}
+}
+
+// receive calls recv, which has to succeed in time.
+func receive[T any](t *testing.T, what string, recv func() (T, error)) T {
+	t.Helper()
+	type answer struct {
+		value T
+		err   error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		v, err := recv()
+		answers <- answer{v, err}
+	}()
+	select {
+	case a := <-answers:
+		if a.err != nil {
+			t.Fatalf("%s: %v", what, a.err)
+		}
+		return a.value
+	case <-time.After(longest):
+		t.Fatalf("there is no %s", what)
+		panic("unreachable")
+	}
+}
+
+// fakeClient is a notebook that feeds.
+type fakeClient struct {
+	b      *bed
+	stream grpc.BidiStreamingClient[clusterpb.FeedCommand, clusterpb.FeedUpdate]
+	end    context.CancelFunc
+}
+
+// feeds begins a feed.
+func (b *bed) feeds(request *clusterpb.FeedRequest) *fakeClient {
+	b.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	b.t.Cleanup(cancel)
+	stream, err := clusterpb.NewFeedControlClient(b.conn).Feed(ctx)
+	if err == nil {
+		err = stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Request{Request: request}})
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return &fakeClient{b, stream, cancel}
+}
+
+func (c *fakeClient) hear() *clusterpb.FeedUpdate {
+	c.b.t.Helper()
+	return receive(c.b.t, "an update for the client", c.stream.Recv)
+}
+
+// opened returns where producers find the holders.
+func (c *fakeClient) opened() *clusterpb.FeedOpen {
+	c.b.t.Helper()
+	for {
+		switch u := c.hear(); {
+		case u.GetOpen() != nil:
+			return u.GetOpen()
+		case u.GetWaiting() == "":
+			c.b.t.Fatalf("heard %v", u)
+		}
+	}
+}
+
+// over waits for the last update.
+func (c *fakeClient) over() *clusterpb.FeedUpdate {
+	c.b.t.Helper()
+	for {
+		if u := c.hear(); u.GetOver() {
+			return u
+		}
+	}
+}
+
+func (c *fakeClient) fed(rows int64) {
+	c.b.t.Helper()
+	if err := c.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_EpochFed{EpochFed: &clusterpb.FeedEpochFed{Rows: rows, Last: true}}}); err != nil {
+		c.b.t.Fatal(err)
+	}
+}
+
+// names returns the holders of a feed.
+func names(o *clusterpb.FeedOpen) []string {
+	var all []string
+	for _, h := range o.GetHolders() {
+		all = append(all, h.GetTask())
+	}
+	return slices.Sorted(slices.Values(all))
+}

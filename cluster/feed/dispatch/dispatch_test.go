@@ -1,0 +1,324 @@
+package dispatch
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// TestBeginWaits: a feed begins when every task waits for it; until then those that are missing are named.
+func TestBeginWaits(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0", "worker:1")
+	c := b.feeds(&clusterpb.FeedRequest{Plan: `{"mode":"train"}`})
+	if u := c.hear(); u.GetWaiting() != "waiting for worker:0, worker:1 to call ctx.get_data_feed()" {
+		t.Errorf("%v", u)
+	}
+	first := b.attend("worker:0")
+	if u := c.hear(); u.GetWaiting() != "waiting for worker:1 to call ctx.get_data_feed()" {
+		t.Errorf("%v", u)
+	}
+	second := b.attend("worker:1")
+	o := c.opened()
+	if got := strings.Join(names(o), " "); got != "worker:0 worker:1" || o.GetRun() != 1 || o.GetHolders()[0].GetSocket() != "/worker:0" {
+		t.Errorf("%v", o)
+	}
+	for _, h := range []*fakeHolder{first, second} {
+		if begin := h.began(); begin.GetFeed() != o.GetFeed() || begin.GetKey() != o.GetKey() || len(o.GetKey()) != 32 || begin.GetPlan() != `{"mode":"train"}` {
+			t.Errorf("%v", begin)
+		}
+	}
+}
+
+// TestNobodyAsks: after some time a feed begins with the tasks that wait, or fails.
+func TestNobodyAsks(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0", "worker:1")
+	b.d.patience.ask = 50 * time.Millisecond
+	f := b.feeds(&clusterpb.FeedRequest{}).over().GetFailure()
+	if f.GetSummary() != "no run takes data: none of the tasks of run 1 has called ctx.get_data_feed() within 50ms" || f.GetRemedy() == "" {
+		t.Errorf("%v", f)
+	}
+	b.attend("worker:1")
+	if got := names(b.feeds(&clusterpb.FeedRequest{}).opened()); len(got) != 1 || got[0] != "worker:1" {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestRunOver: without a run that takes data the feed fails at once.
+func TestRunOver(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0")
+	b.runs.end("run 1 has ended: it finished")
+	if f := b.feeds(&clusterpb.FeedRequest{}).over().GetFailure(); f.GetSummary() != "no run takes data: run 1 has ended: it finished" {
+		t.Errorf("%v", f)
+	}
+	b = newBed(t, "worker:0")
+	c := b.feeds(&clusterpb.FeedRequest{})
+	c.hear()
+	b.runs.end("run 1 is being stopped")
+	if f := c.over().GetFailure(); f.GetSummary() != "no run takes data: run 1 is being stopped" {
+		t.Errorf("%v", f)
+	}
+}
+
+// TestRunEnds: a run that ends while it is fed ends the feed; the run says why.
+func TestRunEnds(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0")
+	h := b.attend("worker:0")
+	c := b.feeds(&clusterpb.FeedRequest{})
+	c.opened()
+	b.runs.end("run 1 is being stopped")
+	if u := c.over(); !u.GetStop() || u.GetFailure() != nil {
+		t.Errorf("%v", u)
+	}
+	if o := h.over(); o.GetReason() != "run 1 has ended" {
+		t.Errorf("%v", o)
+	}
+}
+
+// TestSecondClient: one feed at a time.
+func TestSecondClient(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0")
+	b.attend("worker:0")
+	b.feeds(&clusterpb.FeedRequest{}).opened()
+	if f := b.feeds(&clusterpb.FeedRequest{}).over().GetFailure(); f.GetSummary() != "run 1 is being fed already" {
+		t.Errorf("%v", f)
+	}
+}
+
+// TestWhole: a feed is over for the client when everything has been read; another one follows only if that was said.
+func TestWhole(t *testing.T) {
+	t.Parallel()
+	for _, more := range []bool{true, false} {
+		b := newBed(t, "worker:0")
+		h := b.attend("worker:0")
+		c := b.feeds(&clusterpb.FeedRequest{More: more, Epochs: 1})
+		feed := c.opened().GetFeed()
+		h.began()
+		h.reads(feed)
+		h.delivers(feed, 10)
+		h.held(feed, 10, 4)
+		c.fed(10)
+		if o := h.over(); o.GetReason() != "" || o.GetMore() != more {
+			t.Errorf("%v", o)
+		}
+		h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Result{Result: &clusterpb.FeedResult{Feed: feed, Json: `{"loss":1}`, Rows: 10}}})
+		for c.hear().GetProgress().GetFed() != 4 { // not over
+		}
+		h.held(feed, 10, 10)
+		u := c.over()
+		if u.GetFailure() != nil || u.GetProgress().GetFed() != 10 || u.GetProgress().GetUnread() != 0 || u.GetResults()["worker:0"].GetJson() != `{"loss":1}` {
+			t.Errorf("%v", u)
+		}
+		again := b.feeds(&clusterpb.FeedRequest{})
+		if more {
+			again.opened()
+			if begin := h.began(); begin.GetFeed() != feed+1 {
+				t.Errorf("%v", begin)
+			}
+		} else if f := again.over().GetFailure(); f.GetSummary() != "the feed of run 1 is over" {
+			t.Errorf("%v", f)
+		}
+	}
+}
+
+// TestSourceFails: the programs wait for the next feed.
+func TestSourceFails(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0")
+	h := b.attend("worker:0")
+	c := b.feeds(&clusterpb.FeedRequest{})
+	c.opened()
+	if err := c.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: "ValueError: x"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if f := c.over().GetFailure(); f.GetSummary() != "the feed failed: ValueError: x" {
+		t.Errorf("%v", f)
+	}
+	if o := h.over(); !o.GetMore() || o.GetReason() != "ValueError: x" {
+		t.Errorf("%v", o)
+	}
+	b.feeds(&clusterpb.FeedRequest{}).opened()
+	h.began()
+}
+
+// TestClientEnds: a client that ends in the middle fails the feed, however it ends.
+func TestClientEnds(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(c *fakeClient){
+		"cancelled": func(c *fakeClient) { c.end() },
+		"closed":    func(c *fakeClient) { _ = c.stream.CloseSend() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, "worker:0")
+			h := b.attend("worker:0")
+			c := b.feeds(&clusterpb.FeedRequest{})
+			c.opened()
+			end(c)
+			if o := h.over(); o.GetReason() != "the client that read the source has ended" || o.GetMore() {
+				t.Errorf("%v", o)
+			}
+			for deadline := time.Now().Add(longest); ; { // the first feed is forgotten soon
+				f := b.feeds(&clusterpb.FeedRequest{}).over().GetFailure()
+				if f.GetSummary() == "the feed of run 1 is over" {
+					return
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("%v", f)
+				}
+			}
+		})
+	}
+}
+
+// TestNobodyReads: when the last program has left the client is told to stop, without a failure.
+func TestNobodyReads(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0")
+	h := b.attend("worker:0")
+	c := b.feeds(&clusterpb.FeedRequest{})
+	feed := c.opened().GetFeed()
+	h.began()
+	h.reads(feed)
+	h.delivers(feed, 10)
+	h.held(feed, 10, 4)
+	h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Left{Left: &clusterpb.HolderLeft{Feed: feed}}})
+	if o := h.over(); o.GetReason() != "" {
+		t.Errorf("%v", o)
+	}
+	if u := c.over(); u.GetFailure() != nil || !u.GetStop() || u.GetProgress().GetUnread() != 6 {
+		t.Errorf("%v", u)
+	}
+}
+
+// TestHello: a holder has the name of a task, and one connection.
+func TestHello(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0")
+	for task, want := range map[string]codes.Code{"": codes.InvalidArgument, relayName: codes.InvalidArgument} {
+		if _, err := b.attend(task).stream.Recv(); status.Code(err) != want {
+			t.Errorf("%q: %v", task, err)
+		}
+	}
+	b.attend("worker:0")
+	for deadline := time.Now().Add(longest); ; {
+		_, err := b.d.await(t.Context(), holderKey{1, Task{Name: "worker:0"}})
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := b.attend("worker:0").stream.Recv(); status.Code(err) != codes.AlreadyExists {
+		t.Errorf("a second holder of a task: %v", err)
+	}
+}
+
+// TestMoves: records go from one holder to another through the driver, batch by batch.
+func TestMoves(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, "worker:0", "worker:1")
+	b.attend("worker:0")
+	b.attend("worker:1")
+	feed := b.feeds(&clusterpb.FeedRequest{}).opened().GetFeed()
+	client := clusterpb.NewFeedsClient(b.conn)
+	to, err := client.Receive(t.Context(), &clusterpb.FeedReceiver{Run: 1, Task: "worker:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := client.Send(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for _, data := range []string{"ab", "cd", "ef"} {
+			_ = from.Send(&clusterpb.FeedPiece{Feed: feed, To: "worker:1", Data: []byte(data)})
+			_ = from.Send(&clusterpb.FeedPiece{Feed: feed, To: "worker:1", Data: []byte("."), Offset: 2, End: 2})
+		}
+	}()
+	got := ""
+	for range 6 {
+		got += string(receive(t, "piece", to.Recv).GetData())
+	}
+	if got != "ab.cd.ef." {
+		t.Errorf("received %q", got)
+	}
+	if _, err := from.CloseAndRecv(); err != nil {
+		t.Error(err)
+	}
+	if from, err = client.Send(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_ = from.Send(&clusterpb.FeedPiece{Feed: feed, To: "worker:1", Data: []byte("no end")})
+	receive(t, "piece", to.Recv)
+	if _, err := from.CloseAndRecv(); status.Code(err) != codes.InvalidArgument {
+		t.Errorf("a batch without its end: %v", err)
+	}
+	for _, wrong := range []*clusterpb.FeedPiece{{Feed: feed, To: "worker:7", End: 1}, {Feed: feed + 1, To: "worker:1", End: 1}, {Feed: feed, End: 1}} {
+		from, err := client.Send(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = from.Send(wrong)
+		if _, err := from.CloseAndRecv(); status.Code(err) != codes.NotFound {
+			t.Errorf("%v: %v", wrong, err)
+		}
+	}
+}
+
+// TestHolderEnds: a holder that ends in the middle of a batch releases the one that sends it, and fails the feed with
+// its name, unless its run ends for a reason of its own.
+func TestHolderEnds(t *testing.T) {
+	t.Parallel()
+	for _, runEnds := range []bool{true, false} {
+		b := newBed(t, "worker:0", "worker:1")
+		b.d.patience.cause = 300 * time.Millisecond
+		stays, ends := b.attend("worker:0"), b.attend("worker:1")
+		c := b.feeds(&clusterpb.FeedRequest{})
+		feed := c.opened().GetFeed()
+		ends.began()
+		ends.delivers(feed, 10)
+		client := clusterpb.NewFeedsClient(b.conn)
+		ctx, cancel := context.WithCancel(t.Context())
+		to, err := client.Receive(ctx, &clusterpb.FeedReceiver{Run: 1, Task: "worker:1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, err := client.Send(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = from.Send(&clusterpb.FeedPiece{Feed: feed, To: "worker:1", Data: []byte("ab")})
+		receive(t, "piece", to.Recv)
+		cancel()
+		ends.end()
+		for deadline := time.Now().Add(longest); err == nil && time.Now().Before(deadline); {
+			err = from.Send(&clusterpb.FeedPiece{Feed: feed, To: "worker:1", Data: []byte("cd"), Offset: 2})
+		}
+		if _, err := from.CloseAndRecv(); status.Code(err) != codes.Unavailable {
+			t.Errorf("the sender: %v", err)
+		}
+		reason := "worker:1 has ended with 10 records that no program has read"
+		if o := stays.over(); o.GetReason() != reason {
+			t.Errorf("%v", o)
+		}
+		if runEnds {
+			b.runs.end("run 1 has ended: it failed")
+		}
+		switch f := c.over().GetFailure(); {
+		case runEnds && f != nil, !runEnds && f.GetSummary() != "the feed failed: "+reason:
+			t.Errorf("the run ends %t: %v", runEnds, f)
+		}
+	}
+}
