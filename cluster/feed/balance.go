@@ -12,7 +12,9 @@ func (f *Feed) progress() []Action {
 		if x.over {
 			continue
 		}
-		actions = append(actions, f.evacuate(x)...)
+		if f.uneven != Stay {
+			actions = append(actions, f.evacuate(x)...)
+		}
 		if f.mode == even {
 			actions = append(actions, f.allow(x)...)
 		}
@@ -106,7 +108,7 @@ func (f *Feed) allow(x *epoch) []Action {
 // nothing for it.
 func (f *Feed) rebalance(x *epoch) []Action {
 	rich, poor := f.richest(x), f.poorest(x)
-	if f.mode == unknown || rich == nil || poor == nil || rich == poor || !x.starving(poor.id) {
+	if f.mode == unknown || f.uneven == Stay || rich == nil || poor == nil || rich == poor || !x.starving(poor.id) {
 		return nil
 	}
 	rows := (f.reach(x, rich.id) - f.reach(x, poor.id)) / 2
@@ -121,6 +123,9 @@ func (f *Feed) rebalance(x *epoch) []Action {
 func (f *Feed) closed(x *epoch) bool {
 	if !x.fed {
 		return false
+	}
+	if f.uneven == Stay {
+		return true // the source has a result for every record; what earlier attempts delivered counts no more
 	}
 	rows, complete := f.delivered(x.number)
 	if !complete || rows != x.rows && f.anyReads() || !x.settled(func(id string) bool { return f.holders[id].gone }) {
@@ -138,7 +143,7 @@ func (f *Feed) closed(x *epoch) bool {
 
 // closeEpoch gives each reader its number of records, after those that are missing have been moved.
 func (f *Feed) closeEpoch(x *epoch) []Action {
-	if f.mode == unknown && f.anyReads() {
+	if f.mode == unknown && f.uneven != Stay && f.anyReads() {
 		return nil // it depends on how programs read
 	}
 	if f.mode == even {

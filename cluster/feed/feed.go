@@ -13,7 +13,8 @@ type Uneven int
 const (
 	Drop   Uneven = iota // they are left out
 	Pad                  // the other holders repeat one
-	Spread               // some holders get one more than others: evaluation and inference leave nothing out
+	Spread               // some holders get one more than others: evaluation leaves nothing out
+	Stay                 // records stay where they were delivered: inference returns results to the producer that waits for them
 )
 
 // Feed is the state of one feed. It is not safe for several goroutines.
@@ -102,8 +103,14 @@ func (f *Feed) Step(e Event) []Action {
 		f.holders[e.Holder].moving, f.holders[e.Holder].empty = false, e.Rows == 0
 		f.epoch(e.Epoch).incoming[e.To] += e.Rows
 	case HolderLeft:
+		if f.uneven == Stay {
+			return f.fail(e.Holder + " reads no more: inference needs a result for every record")
+		}
 		f.holders[e.Holder].reads = false
 	case HolderGone:
+		if f.uneven == Stay {
+			return f.fail(e.Holder + " has ended: the results of its records are lost")
+		}
 		f.gone(f.holders[e.Holder])
 	case EpochFed:
 		x := f.epoch(e.Epoch)
@@ -153,7 +160,7 @@ func (f *Feed) fail(reason string) []Action {
 // equal numbers would wait for ever for one that does not.
 func (f *Feed) reading(e Reading) []Action {
 	mode := uneven
-	if e.Even {
+	if e.Even && f.uneven != Stay { // in inference each program reads what its producers deliver
 		mode = even
 	}
 	h := f.holders[e.Holder]

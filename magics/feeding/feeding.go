@@ -26,6 +26,12 @@ type Request struct {
 	Plan   map[string]any // for Python: columns, label, binary, shuffle, …
 }
 
+// Failed is the error of a feed that the driver gave up. Programs that read it fail, too.
+type Failed struct{ *result.ClusterError }
+
+// Unwrap implements errors.Unwrap.
+func (f *Failed) Unwrap() error { return f.ClusterError }
+
 // look is the interval in which Python is asked how far it is.
 const look = 100 * time.Millisecond
 
@@ -172,7 +178,7 @@ func (f *Feed) receive(stop chan<- struct{}) error {
 			continue
 		}
 		if u.GetFailure() != nil {
-			return &result.ClusterError{Text: u.GetFailure().GetSummary(), Remedy: u.GetFailure().GetRemedy()}
+			return &Failed{&result.ClusterError{Text: u.GetFailure().GetSummary(), Remedy: u.GetFailure().GetRemedy()}}
 		}
 		return nil
 	}
@@ -261,6 +267,29 @@ func (f *Feed) Progress() *clusterpb.FeedProgress {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.progress
+}
+
+// Predictions returns what inference made of the data, which is put under a name if that is not "".
+func (f *Feed) Predictions(ctx context.Context, into string) (*result.Object, error) {
+	var found struct {
+		Found bool   `json:"found"`
+		Text  string `json:"text"`
+	}
+	if err := bridge.Ask(ctx, f.py, bridge.ProgramTimeout, "feed_value", map[string]any{"id": f.id, "into": into}, &found); err != nil {
+		return nil, fmt.Errorf("take the results of %s: %w", f.request.Data, err)
+	}
+	if !found.Found {
+		return nil, &result.ClusterError{Text: "the program ended before every record had a result"}
+	}
+	return &result.Object{ID: f.id, Text: found.Text}, nil
+}
+
+// Forget gives up what inference made.
+func (f *Feed) Forget() {
+	ctx, cancel := context.WithTimeout(context.Background(), bridge.LookupTimeout)
+	defer cancel()
+	var forgotten bool
+	_ = f.py.Call(ctx, "feed_forget", map[string]any{"id": f.id}, &forgotten) // a Python that is gone has nothing
 }
 
 // Results returns what the tasks made of the records, by task, once the feed is over.

@@ -2,12 +2,14 @@ package verbs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/feeding"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
@@ -90,10 +92,16 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 			quiet.Ask(ctx, stream.Handle)
 		case err := <-inv.feedEnded():
 			inv.fed = true
+			if f.feedFailed(err) {
+				continue
+			}
 			if err != nil || inv.Has("more") {
 				f.printer.Close()
 				return result.OfRun(m.Name, f.status), err
 			}
+		case <-f.failing:
+			f.printer.Close()
+			return result.OfRun(m.Name, f.status), f.fault
 		case err := <-quiet.Answers:
 			quiet.Answered(inv.out, err)
 		case <-inv.out.Interrupts():
@@ -118,6 +126,9 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 			f.update(u.Msg)
 			if u.Msg.GetFinal() {
 				v, err := f.end()
+				if err == nil {
+					err = f.fault
+				}
 				return v, broken.reason(err)
 			}
 		}
@@ -132,6 +143,21 @@ type followed struct {
 	view    *render.View
 	printer *render.Printer
 	status  *clusterpb.RunStatus
+	fault   error            // of the run's feed
+	failing <-chan time.Time // when the run is given up after it; nil before
+}
+
+// feedGrace is the time in which a run whose feed has failed ends: the reason that its program gives is nearer to the
+// cause.
+const feedGrace = 10 * time.Second
+
+// feedFailed is whether a feed ended in a way that the run does not survive; its end is awaited.
+func (f *followed) feedFailed(err error) bool {
+	failed, ok := errors.AsType[*feeding.Failed](err)
+	if ok {
+		f.fault, f.failing = failed, time.After(feedGrace)
+	}
+	return ok
 }
 
 // followPrinter writes the lines of a run that is followed, which its driver has shortened.

@@ -215,7 +215,8 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	defer d.mu.Unlock()
 	p := s.feed.Progress()
 	u := &clusterpb.FeedUpdate{Progress: s.progress(time.Now()), Stop: s.stop}
-	u.Over = runOver || p.Over && (p.Fault != "" || p.Used+p.LeftOut == p.Delivered || !s.reads())
+	read := p.Used+p.LeftOut == p.Delivered || s.request.GetMode() == "inference" // whose source ends behind the last result
+	u.Over = runOver || p.Over && (p.Fault != "" || read || !s.reads())
 	if u.Over {
 		u.Results = s.results
 	}

@@ -51,6 +51,7 @@ type Intake struct {
 	producers map[int64]*producer
 	last      int64 // producer's number
 	consumer  *consumer
+	answerer  *answerer
 	feed      *reading
 	closed    bool
 }
@@ -114,6 +115,10 @@ func (i *Intake) end(reason string) {
 		i.consumer.peer.send(message{Op: "over", Reason: reason}, nil)
 		i.consumer.peer.hangUp()
 	}
+	if i.answerer != nil {
+		i.answerer.peer.send(message{Op: "stop", Reason: reason}, nil)
+		i.answerer.peer.hangUp()
+	}
 }
 
 // accept serves connections until the holder ends.
@@ -150,6 +155,8 @@ func (i *Intake) serve(ctx context.Context, conn *net.UnixConn) {
 	switch {
 	case first.Op == "consume" && equalKeys(first.Key, i.key):
 		i.consume(p, lines)
+	case first.Op == "answer" && equalKeys(first.Key, i.key):
+		i.answer(p, lines)
 	case first.Op == "produce":
 		i.produce(p, lines, first)
 	default:
