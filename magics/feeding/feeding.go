@@ -184,12 +184,16 @@ func (f *Feed) receive(stop chan<- struct{}) error {
 	}
 }
 
+// stopGrace is the time in which the driver says why a holder takes no more.
+const stopGrace = 10 * time.Second
+
 // fed is what Python says of the delivery.
 type fed struct {
-	Fed   []int64 `json:"fed"`
-	Ended bool    `json:"ended"`
-	Name  string  `json:"ename"`
-	Error string  `json:"error"`
+	Fed     []int64 `json:"fed"`
+	Ended   bool    `json:"ended"`
+	Stopped string  `json:"stopped"` // why a holder took no more
+	Name    string  `json:"ename"`
+	Error   string  `json:"error"`
 }
 
 // watch reports what Python has delivered to the driver until one of them is done.
@@ -197,6 +201,8 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	reported, python := 0, tick.C
+	var stopped fed
+	var late <-chan time.Time
 	for {
 		select {
 		case err := <-updates:
@@ -206,6 +212,8 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 			f.forget()
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-late: // the driver knows no reason
+			return f.failed(stopped)
 		case <-python:
 			var state fed
 			if err := bridge.Ask(ctx, f.py, bridge.LookupTimeout, "feed_state", map[string]any{"id": f.id}, &state); err != nil {
@@ -221,6 +229,9 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 			}
 			if state.Ended {
 				python = nil
+			}
+			if state.Stopped != "" {
+				stopped, late = fed{Name: "Refused", Error: state.Stopped}, time.After(stopGrace)
 			}
 			if state.Error != "" {
 				return f.failed(state)

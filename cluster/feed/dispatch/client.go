@@ -172,7 +172,7 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 		}
 		over := run.ID != s.run.ID || !slices.Equal(run.Tasks, s.run.Tasks) || run.Over != ""
 		if over {
-			d.step(s, feed.Failed{Reason: fmt.Sprintf("run %d has ended", s.run.ID)})
+			d.step(s, feed.Failed{Reason: s.runEnded()})
 		}
 		update := d.update(s, over)
 		if update.GetStop() && stopped && !update.GetOver() {
@@ -220,11 +220,14 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	if u.Over {
 		u.Results = s.results
 	}
-	if p.Fault != "" && !runOver {
+	if p.Fault != "" && p.Fault != s.runEnded() { // why a run has ended is said by the run
 		u.Failure = &clusterpb.Failure{Kind: "task", Summary: "the feed failed: " + p.Fault}
 	}
 	return u
 }
+
+// runEnded is the fault of a feed whose run has ended.
+func (s *session) runEnded() string { return fmt.Sprintf("run %d has ended", s.run.ID) }
 
 // reads is whether a program may read what is there yet.
 func (s *session) reads() bool {

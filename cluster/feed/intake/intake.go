@@ -59,7 +59,7 @@ type Intake struct {
 // room is what a holder knows of its slots.
 type room struct {
 	slots     []slot
-	freed     *sync.Cond // a slot is free, or the holder is closed
+	freed     *sync.Cond // a slot is free, a feed has begun, or the holder is closed
 	receiving bool       // receive waits for a slot
 }
 

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -22,6 +23,7 @@ type producer struct {
 // produce serves a producer until it ends.
 func (i *Intake) produce(peer *peer, lines lineReader, first message) {
 	i.mu.Lock()
+	i.awaitFeed(first.Feed)
 	f := i.feed
 	switch {
 	case i.closed || f == nil || f.id != first.Feed || !equalKeys(first.Key, f.key):
@@ -48,6 +50,25 @@ func (i *Intake) produce(peer *peer, lines lineReader, first message) {
 		}
 	}
 	i.producerGone(f, p)
+}
+
+// beginPatience is the time in which the driver's order to begin a feed arrives after a producer of it.
+const beginPatience = 10 * time.Second
+
+// awaitFeed waits until a feed has begun here: the source hears of it by another way than the holder, perhaps earlier.
+// Caller holds mu.
+func (i *Intake) awaitFeed(id int64) {
+	late := false
+	timer := time.AfterFunc(beginPatience, func() {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		late = true
+		i.freed.Broadcast()
+	})
+	defer timer.Stop()
+	for !late && !i.closed && (i.feed == nil || i.feed.id < id) {
+		i.freed.Wait()
+	}
 }
 
 // lease gives a producer the driver's answer.

@@ -78,6 +78,7 @@ func (i *Intake) begin(b *clusterpb.FeedBegin) {
 		p.peer.hangUp()
 	}
 	i.feed = &reading{id: b.GetFeed(), key: b.GetKey(), plan: json.RawMessage(b.GetPlan()), all: map[int]*epoch{}, owing: newOwing(b.GetPlan())}
+	i.freed.Broadcast()
 	if i.consumer != nil {
 		i.consumer.wants = 0
 		i.consumer.peer.send(message{Op: "feed", Feed: i.feed.id, Plan: i.feed.plan}, nil)

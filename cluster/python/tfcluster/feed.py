@@ -94,6 +94,8 @@ class DataFeed:
             self._epoch_over = found
         elif found:
             self._rest.append(self._named(found))
+        elif self._reader.short and not self._rest and self._answers is not None:
+            self._answers.await_some()
         return found is not None
 
     def _named(self, columns: Columns) -> Columns:

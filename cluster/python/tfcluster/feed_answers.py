@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tfcluster.feed_reader import Reader
 
 PREDICTION = "prediction"  # the column of results without a name
+PATIENCE = 300.0  # seconds in which a program that has read all that comes gives a first result, in another thread
 
 
 class Answers:
@@ -24,7 +25,8 @@ class Answers:
     def __init__(self, reader: Reader, task: str) -> None:
         self._reader = reader
         self._task = task
-        self._lock = threading.RLock()
+        self._lock = threading.Condition(threading.RLock())
+        self._giver = 0  # the thread that gave results last; 0: none did
         self._batches: deque[int] = deque()  # records of each batch that the program has, without results
         self._begun = 0  # records of pieces[0] that have results
         self._columns: list[Any] = []  # these results
@@ -43,6 +45,17 @@ class Answers:
             if self._batches:
                 raise self._wrong(0, sum(self._batches))
 
+    def await_some(self) -> None:
+        """No record comes before the program gives results: waits for them, if another thread may give some."""
+        with self._lock:
+            before = len(self._batches)
+            patience = 0.0 if self._giver == threading.get_ident() else None if self._giver else PATIENCE
+            if before and not self._lock.wait_for(lambda: self._giver and len(self._batches) < before, patience):
+                raise RuntimeError(
+                    f"{self._wrong(0, sum(self._batches))}: give the results of a batch before you read the next one, "
+                    "as in: for batch in feed.as_iterable(100): feed.results(model.predict_on_batch(batch))"
+                )
+
     def _wrong(self, results: int, records: int) -> RuntimeError:
         return RuntimeError(f"main_fun gave {results:,} results for {records:,} records ({self._task})")
 
@@ -51,6 +64,8 @@ class Answers:
         results = batch_of(values, self._wrong)
         with self._lock:
             self._answered(results.num_rows)
+            self._giver = threading.get_ident()
+            self._lock.notify_all()
             if not results.num_rows:
                 return
             self._send(self._typed(results))

@@ -418,6 +418,7 @@ class Feeding:
         self._fed: list[int] = []  # records of each epoch that was delivered
         self._error: BaseException | None = None
         self._ended = False
+        self._stopped = ""  # why a holder took no more
         self.value: Any = None  # of inference, once it is complete
         self._cancelled = False
 
@@ -432,8 +433,9 @@ class Feeding:
                 self.value = self._source.finish()
                 with self._lock:
                     self._fed.append(rows)
-        except feed_link.Stopped:
-            pass
+        except feed_link.Stopped as e:
+            with self._lock:
+                self._stopped = e.reason
         except BaseException as e:
             with self._lock:
                 self._error = None if self._cancelled else e
@@ -450,7 +452,7 @@ class Feeding:
     def state(self) -> dict[str, Any]:
         """The records of each epoch delivered, whether the thread has ended, and with what error."""
         with self._lock:
-            said: dict[str, Any] = {"fed": list(self._fed), "ended": self._ended}
+            said: dict[str, Any] = {"fed": list(self._fed), "ended": self._ended, "stopped": self._stopped}
             if self._error is not None:
                 said["ename"] = type(self._error).__name__
                 said["error"] = str(self._error).strip() or type(self._error).__name__
