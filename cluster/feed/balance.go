@@ -12,12 +12,12 @@ func (f *Feed) progress() []Action {
 		if x.over {
 			continue
 		}
-		if x.fed {
-			if rows, complete := f.delivered(x.number); complete && rows != x.rows {
+		if f.uneven != Stay {
+			if rows, complete := f.delivered(x.number); x.fed && complete && rows != x.rows {
 				return f.fail(fmt.Sprintf("the source has read %d records in epoch %d, and %d were delivered", x.rows, x.number+1, rows))
 			}
+			actions = append(actions, f.evacuate(x)...)
 		}
-		actions = append(actions, f.evacuate(x)...)
 		if f.mode == even {
 			actions = append(actions, f.allow(x)...)
 		}
@@ -107,7 +107,7 @@ func (f *Feed) allow(x *epoch) []Action {
 // nothing for it.
 func (f *Feed) rebalance(x *epoch) []Action {
 	rich, poor := f.richest(x), f.poorest(x)
-	if f.mode == unknown || rich == nil || poor == nil || rich == poor || !x.starving(poor.id) {
+	if f.mode == unknown || f.uneven == Stay || rich == nil || poor == nil || rich == poor || !x.starving(poor.id) {
 		return nil
 	}
 	rows := (f.reach(x, rich.id) - f.reach(x, poor.id)) / 2
@@ -128,6 +128,9 @@ func (f *Feed) closed(x *epoch) bool {
 	if !x.fed {
 		return false
 	}
+	if f.uneven == Stay {
+		return true // the source has a result for every record; what earlier attempts delivered counts no more
+	}
 	rows, complete := f.delivered(x.number)
 	if !complete || !x.settled(func(id string) bool { return f.holders[id].gone }) {
 		return false
@@ -144,7 +147,7 @@ func (f *Feed) closed(x *epoch) bool {
 
 // closeEpoch gives each reader its number of records, after those that are missing have been moved.
 func (f *Feed) closeEpoch(x *epoch) []Action {
-	if f.mode == unknown {
+	if f.mode == unknown && f.uneven != Stay {
 		return nil // it depends on how programs read
 	}
 	if f.mode == even {

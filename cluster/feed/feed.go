@@ -13,7 +13,8 @@ type Uneven int
 const (
 	Drop   Uneven = iota // they are left out
 	Pad                  // the other holders repeat one
-	Spread               // some holders get one more than others: evaluation and inference leave nothing out
+	Spread               // some holders get one more than others: evaluation leaves nothing out
+	Stay                 // records stay where they were delivered: inference returns results to the producer that waits for them
 )
 
 // Feed is the state of one feed. It is not safe for several goroutines.
@@ -105,9 +106,15 @@ func (f *Feed) Step(e Event) []Action {
 		f.holders[e.Holder].moving, f.holders[e.Holder].empty = false, e.Rows == 0
 		f.epoch(e.Epoch).incoming[e.To] += e.Rows
 	case HolderLeft:
+		if f.uneven == Stay {
+			return f.fail(e.Holder + " reads no more: inference needs a result for every record")
+		}
 		h := f.holders[e.Holder]
 		h.reads, h.empty = false, false // what was reserved for its program can be moved now
 	case HolderGone:
+		if f.uneven == Stay {
+			return f.fail(e.Holder + " has ended: the results of its records are lost")
+		}
 		if reason := f.gone(f.holders[e.Holder]); reason != "" {
 			return f.fail(reason)
 		}
@@ -175,7 +182,7 @@ func (f *Feed) stopSource(reason string) []Action {
 // equal numbers would wait for ever for one that does not.
 func (f *Feed) reading(e Reading) []Action {
 	mode := uneven
-	if e.Even {
+	if e.Even && f.uneven != Stay { // in inference each program reads what its producers deliver
 		mode = even
 	}
 	h := f.holders[e.Holder]

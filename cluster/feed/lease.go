@@ -38,6 +38,12 @@ func (f *Feed) leaseWanted(e LeaseWanted) []Action {
 }
 
 func (f *Feed) grant(l *lease, e LeaseWanted) []Action {
+	if f.uneven == Stay {
+		// The results that an earlier attempt got are lost with it: this one delivers the whole partition again, and the
+		// programs compute it a second time.
+		l.active = &e
+		return []Action{Lease{Holder: e.Holder, Producer: e.Producer}}
+	}
 	if l.complete {
 		return []Action{Lease{Holder: e.Holder, Producer: e.Producer, Skip: l.rows, Complete: true}}
 	}

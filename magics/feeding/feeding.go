@@ -26,6 +26,12 @@ type Request struct {
 	Plan   map[string]any // for Python: columns, label, binary, shuffle, …
 }
 
+// Failed is the error of a feed that the driver gave up. Programs that read it fail, too.
+type Failed struct{ *result.ClusterError }
+
+// Unwrap implements errors.Unwrap.
+func (f *Failed) Unwrap() error { return f.ClusterError }
+
 // look is the interval in which Python is asked how far it is.
 const look = 100 * time.Millisecond
 
@@ -172,18 +178,22 @@ func (f *Feed) receive(stop chan<- struct{}) error {
 			continue
 		}
 		if u.GetFailure() != nil {
-			return &result.ClusterError{Text: u.GetFailure().GetSummary(), Remedy: u.GetFailure().GetRemedy()}
+			return &Failed{&result.ClusterError{Text: u.GetFailure().GetSummary(), Remedy: u.GetFailure().GetRemedy()}}
 		}
 		return nil
 	}
 }
 
+// stopGrace is the time in which the driver says why a holder takes no more.
+const stopGrace = 10 * time.Second
+
 // fed is what Python says of the delivery.
 type fed struct {
-	Fed   []int64 `json:"fed"`
-	Ended bool    `json:"ended"`
-	Name  string  `json:"ename"`
-	Error string  `json:"error"`
+	Fed     []int64 `json:"fed"`
+	Ended   bool    `json:"ended"`
+	Stopped string  `json:"stopped"` // why a holder took no more
+	Name    string  `json:"ename"`
+	Error   string  `json:"error"`
 }
 
 // watch reports what Python has delivered to the driver until one of them is done.
@@ -191,6 +201,8 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	reported, python := 0, tick.C
+	var stopped fed
+	var late <-chan time.Time
 	for {
 		select {
 		case err := <-updates:
@@ -200,6 +212,8 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 			f.forget()
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-late: // the driver knows no reason
+			return f.failed(stopped)
 		case <-python:
 			var state fed
 			if err := bridge.Ask(ctx, f.py, bridge.LookupTimeout, "feed_state", map[string]any{"id": f.id}, &state); err != nil {
@@ -215,6 +229,9 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 			}
 			if state.Ended {
 				python = nil
+			}
+			if state.Stopped != "" {
+				stopped, late = fed{Name: "Refused", Error: state.Stopped}, time.After(stopGrace)
 			}
 			if state.Error != "" {
 				return f.failed(state)
@@ -261,6 +278,29 @@ func (f *Feed) Progress() *clusterpb.FeedProgress {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.progress
+}
+
+// Predictions returns what inference made of the data, which is put under a name if that is not "".
+func (f *Feed) Predictions(ctx context.Context, into string) (*result.Object, error) {
+	var found struct {
+		Found bool   `json:"found"`
+		Text  string `json:"text"`
+	}
+	if err := bridge.Ask(ctx, f.py, bridge.ProgramTimeout, "feed_value", map[string]any{"id": f.id, "into": into}, &found); err != nil {
+		return nil, fmt.Errorf("take the results of %s: %w", f.request.Data, err)
+	}
+	if !found.Found {
+		return nil, &result.ClusterError{Text: "the program ended before every record had a result"}
+	}
+	return &result.Object{ID: f.id, Text: found.Text}, nil
+}
+
+// Forget gives up what inference made.
+func (f *Feed) Forget() {
+	ctx, cancel := context.WithTimeout(context.Background(), bridge.LookupTimeout)
+	defer cancel()
+	var forgotten bool
+	_ = f.py.Call(ctx, "feed_forget", map[string]any{"id": f.id}, &forgotten) // a Python that is gone has nothing
 }
 
 // Results returns what the tasks made of the records, by task, once the feed is over.

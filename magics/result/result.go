@@ -95,6 +95,20 @@ func (a *Answer) MarshalJSON() ([]byte, error) {
 // String implements Value.
 func (a *Answer) String() string { return "" }
 
+// Object is a value that Python has: the shim puts the object in its place.
+type Object struct {
+	ID   string // Python's name for it
+	Text string // its repr
+}
+
+// MarshalJSON implements json.Marshaler.
+func (o *Object) MarshalJSON() ([]byte, error) {
+	return json.Marshal(map[string]string{"type": "Object", "id": o.ID})
+}
+
+// String implements Value.
+func (o *Object) String() string { return o.Text }
+
 // TaskValue is what one task returned, in the forms of RunValue's Result.
 type TaskValue struct {
 	Result json.RawMessage `json:"result"`

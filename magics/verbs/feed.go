@@ -15,9 +15,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// notYetInference is what inference answers.
-const notYetInference = "not yet: this version feeds data to train and evaluate; read it in main_fun for inference"
-
 // feedOptions are those of every verb that feeds data.
 func feedOptions() []command.Option {
 	return append([]command.Option{
@@ -63,9 +60,18 @@ func evaluateVerb() row {
 func inferenceVerb() row {
 	return row{
 		Verb: command.Verb{
-			Name: "inference", Summary: "feed data and collect predictions", Magic: true,
-			Words: "DATA", MaxWords: -1, NotYet: notYetInference, Operand: command.OperandData,
+			Name: "inference", Summary: "feed data with ctx.mode == \"inference\"; returns it with a column of predictions", Magic: true,
+			Words: "DATA", MaxWords: 1, Operand: command.OperandData, Example: "inference df --columns image --keep id",
+			Options: append([]command.Option{
+				{Name: "into", Short: "o", Kind: command.KindText, Meta: "NAME", Help: "put the value under this name, too"},
+				{Name: "keep", Kind: command.KindText, Meta: "A,B", Repeat: true, Help: "columns of DATA that the value has; default: all"},
+				{Name: "output", Kind: command.KindText, Meta: "PATH", Help: "write Parquet to this path instead of keeping the value"},
+			}, feedOptions()...),
+			Long: "The program gives one result for each record, by feed.results(batch) or feed.batch_results(list), in the order in which it received the records. " +
+				"The value is the same kind of object as DATA: its columns and `prediction`, or one column for each name of the results. " +
+				"Rows have the order of DATA, in a Spark DataFrame within each partition. With --output the value is a Spark DataFrame that reads PATH, or PATH.",
 		},
+		run: (*invocation).inference, ownInterrupts: true,
 	}
 }
 
@@ -100,6 +106,7 @@ func (inv *invocation) openFeed(ctx context.Context, mode, uneven string) (*sess
 	plan := map[string]any{
 		"label": inv.Text("label"), "binary": inv.Texts("binary"), "cast": inv.Text("cast"), "steps": inv.Count("steps", 0),
 		"shuffle": inv.Count("shuffle", 0), "drop_remainder": inv.Has("drop-remainder"), "columns": columns(inv.Texts("columns")),
+		"keep": columns(inv.Texts("keep")), "output": inv.Text("output"), "into": inv.Text("into"),
 	}
 	feedCtx, end := context.WithCancel(inv.session.Context())
 	watching := context.AfterFunc(opening, end) // an interrupt ends the waiting
@@ -180,6 +187,29 @@ func (inv *invocation) awaitFeed(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the end of the feed: %w", ctx.Err())
 	}
+}
+
+// inference feeds data to the run, waits for its end and returns the data with the results of the records.
+func (inv *invocation) inference(ctx context.Context) (result.Value, error) {
+	if len(inv.Words) != 1 {
+		return nil, command.Usagef(inv.Verb, "inference DATA: the name of the data is missing")
+	}
+	m, err := inv.openFeed(ctx, "inference", "spread")
+	if err != nil {
+		return nil, err
+	}
+	_, err = inv.waitLive(ctx, m)
+	if ended := inv.feedEnded(); err == nil && ended != nil {
+		err = <-ended // it ends with the run
+	}
+	if err == nil {
+		var value *result.Object
+		if value, err = inv.feed.Predictions(ctx, inv.Text("into")); err == nil {
+			return value, nil // Python forgets it when it puts the object in its place
+		}
+	}
+	inv.feed.Forget()
+	return nil, err
 }
 
 // metricsView shows what an evaluation found.

@@ -3,12 +3,14 @@ package verbs
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/feeding"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
@@ -90,9 +92,15 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 			quiet.Ask(ctx, stream.Handle)
 		case err := <-inv.feedEnded():
 			inv.fed = true
+			if f.feedFailed(err) {
+				continue
+			}
 			if err != nil || inv.Has("more") {
 				return f.fed(err)
 			}
+		case <-f.failing:
+			f.printer.Close()
+			return result.OfRun(m.Name, f.status), f.fault
 		case err := <-quiet.Answers:
 			quiet.Answered(inv.out, err)
 		case <-inv.out.Interrupts():
@@ -123,7 +131,7 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 			if u.Msg.GetFinal() {
 				feedErr := inv.awaitFeed(ctx)
 				v, err := f.end()
-				err = cmp.Or(err, feedErr)
+				err = cmp.Or(err, f.fault, feedErr)
 				return v, broken.reason(err)
 			}
 		}
@@ -138,6 +146,21 @@ type followed struct {
 	view    *render.View
 	printer *render.Printer
 	status  *clusterpb.RunStatus
+	fault   error            // of the run's feed
+	failing <-chan time.Time // when the run is given up after it; nil before
+}
+
+// feedGrace is the time in which a run whose feed has failed ends: the reason that its program gives is nearer to the
+// cause.
+const feedGrace = 10 * time.Second
+
+// feedFailed is whether a feed ended in a way that the run does not survive; its end is awaited.
+func (f *followed) feedFailed(err error) bool {
+	failed, ok := errors.AsType[*feeding.Failed](err)
+	if ok {
+		f.fault, f.failing = failed, time.After(feedGrace)
+	}
+	return ok
 }
 
 // fed ends the cell behind a feed whose run goes on: another feed may follow.

@@ -173,7 +173,7 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 		}
 		over := run.ID != s.run.ID || !slices.Equal(run.Tasks, s.run.Tasks) || run.Over != ""
 		if over {
-			d.step(s, feed.Failed{Reason: fmt.Sprintf("run %d has ended", s.run.ID)})
+			d.step(s, feed.Failed{Reason: s.runEnded()})
 		}
 		update := d.update(s, over)
 		if d.isLost(s) && lost.IsZero() {
@@ -225,15 +225,19 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	defer d.mu.Unlock()
 	p := s.feed.Progress()
 	u := &clusterpb.FeedUpdate{Progress: s.progress(time.Now()), Stop: s.stop}
-	u.Over = runOver || p.Over && (p.Fault != "" || p.Remaining == 0)
+	read := p.Remaining == 0 || s.request.GetMode() == "inference" // whose source ends behind the last result
+	u.Over = runOver || p.Over && (p.Fault != "" || read)
 	if u.Over {
 		u.Results = s.results
 	}
-	if p.Fault != "" && !runOver {
+	if p.Fault != "" && p.Fault != s.runEnded() && !(runOver && s.lost) { // why a run has ended is said by the run
 		u.Failure = &clusterpb.Failure{Kind: "task", Summary: "the feed failed: " + p.Fault}
 	}
 	return u
 }
+
+// runEnded is the fault of a feed whose run has ended.
+func (s *session) runEnded() string { return fmt.Sprintf("run %d has ended", s.run.ID) }
 
 // isLost is whether a feed failed because a holder ended.
 func (d *Dispatch) isLost(s *session) bool {

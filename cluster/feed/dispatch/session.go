@@ -39,7 +39,11 @@ func (d *Dispatch) newSession(request *clusterpb.FeedRequest, run Run, holders m
 		tasks = append(tasks, task)
 		h.order(s.beginOrder())
 	}
-	s.feed = feed.New(policies[request.GetUneven()], request.GetMore(), tasks)
+	policy := policies[request.GetUneven()]
+	if request.GetMode() == "inference" {
+		policy = feed.Stay
+	}
+	s.feed = feed.New(policy, request.GetMore(), tasks)
 	d.on = s
 	return s
 }

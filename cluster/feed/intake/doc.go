@@ -13,8 +13,11 @@
 //	← lease    skip, complete, size, slots; with the memory's descriptor. If complete, nothing is to be delivered
 //	→ slot     asks for a slot
 //	← slot     slot
-//	→ put      slot, bytes, rows: the slot holds a batch now
-//	→ done     the partition has been delivered
+//	→ put      slot, bytes, rows, piece: the slot holds a batch now; piece is the producer's number for it
+//	→ end      everything has been put: the producer waits for results (inference)
+//	← results  piece, begin, end, slot, bytes: the slot holds the results of records [begin, end) of a batch (inference)
+//	→ taken    slot: the results have been read (inference)
+//	→ done     the partition has been delivered; in inference all results have been read, too
 //	← done     rows of the partition that were delivered, by all attempts
 //	← stop     reason: nothing is taken any more; "" if all programs have what they want
 //
@@ -25,11 +28,22 @@
 //	← feed     feed, plan: a feed begins
 //	→ read     even, batch: how the program reads it
 //	→ next     asks for one batch more
-//	← batch    slot, bytes, epoch, begin, end: records [begin, end) of the batch in the slot
+//	← batch    slot, bytes, epoch, begin, end, piece: records [begin, end) of the batch in the slot
+//	← flush    answers next like a batch: producers wait for results of records that the program has, and no others
+//	           come before (inference)
 //	→ free     slot, rows: nothing refers to so many records of the slot any more
 //	→ used     epoch, rows: so many records of the epoch were handed to the program
 //	← epoch_over  epoch, rows, repeat, most: behind the last batch of an epoch
 //	← over     reason: behind the last epoch, or at once if the feed failed
 //	→ leave    the program reads no more of this feed
 //	→ result   json, rows: what the program made of the records, for evaluate
+//
+// The task's program, a second connection, in inference:
+//
+//	→ answer   key
+//	← segment  size, slots; with the memory's descriptor
+//	→ slot     asks for a slot
+//	← slot     slot
+//	→ put      feed, piece, begin, end, slot, bytes: the slot holds the results of records [begin, end) of the batch that
+//	           came under the number piece, in their order
 package intake

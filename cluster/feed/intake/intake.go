@@ -48,12 +48,18 @@ type Intake struct {
 	mu sync.Mutex
 	// guarded by mu
 	room
+	sources
+	consumer *consumer
+	departed bool // the program has ended, or its connection
+	answerer *answerer
+	feed     *reading
+	closed   bool
+}
+
+// sources are the producers that are connected.
+type sources struct {
 	producers map[int64]*producer
-	last      int64 // producer's number
-	consumer  *consumer
-	departed  bool // the program has ended, or its connection
-	feed      *reading
-	closed    bool
+	last      int64 // number of the last one
 }
 
 // room is what a holder knows of its slots.
@@ -81,7 +87,7 @@ func Open(ctx context.Context, cfg Config) (*Intake, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	i := &Intake{
 		cfg: cfg, key: hex.EncodeToString(random), seg: seg, ln: ln, cancel: cancel,
-		driver: newDriver(), room: room{slots: make([]slot, seg.Slots())}, producers: map[int64]*producer{},
+		driver: newDriver(), room: room{slots: make([]slot, seg.Slots())}, sources: sources{producers: map[int64]*producer{}},
 	}
 	i.freed = sync.NewCond(&i.mu)
 	i.work.Go(func() { i.accept(ctx) })
@@ -114,6 +120,10 @@ func (i *Intake) end(reason, producers string) {
 	if i.consumer != nil {
 		i.consumer.peer.send(message{Op: "over", Reason: reason}, nil)
 		i.consumer.peer.hangUp()
+	}
+	if i.answerer != nil {
+		i.answerer.peer.send(message{Op: "stop", Reason: reason}, nil)
+		i.answerer.peer.hangUp()
 	}
 }
 
@@ -157,6 +167,8 @@ func (i *Intake) serve(ctx context.Context, conn *net.UnixConn) {
 	switch {
 	case first.Op == "consume" && equalKeys(first.Key, i.key):
 		i.consume(p, lines)
+	case first.Op == "answer" && equalKeys(first.Key, i.key):
+		i.answer(p, lines)
 	case first.Op == "produce":
 		i.produce(p, lines, first)
 	default:

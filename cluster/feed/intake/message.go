@@ -56,6 +56,7 @@ type records struct {
 	Repeat int64 `json:"repeat,omitempty"`
 	Most   int64 `json:"most,omitempty"`
 	Least  int64 `json:"least,omitempty"`
+	Piece  int64 `json:"piece,omitempty"`
 	Even   bool  `json:"even,omitempty"`
 	Batch  int64 `json:"batch,omitempty"`
 }

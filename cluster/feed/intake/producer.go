@@ -17,6 +17,7 @@ type producer struct {
 	wants   int   // slots that it waits for
 	granted map[int]bool
 	done    bool
+	ended   bool // it has put everything, and waits for results
 }
 
 // produce serves a producer until it ends.
@@ -102,10 +103,17 @@ func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 		i.slots[m.Slot] = slot{state: filled, bytes: m.Bytes, rows: m.Rows}
 		e := f.epoch(p.epoch)
 		e.held.Received += m.Rows
-		f.queue = append(f.queue, piece{slot: m.Slot, epoch: p.epoch, end: m.Rows})
+		f.queue = append(f.queue, piece{slot: m.Slot, epoch: p.epoch, end: m.Rows, source: origin{p.id, m.Piece}})
 		i.changed(p.epoch)
 		i.dropUnread()
 		i.handOut()
+	case "end":
+		p.ended = true
+		i.handOut() // the program may wait for more than comes
+	case "taken":
+		if !i.taken(p, m.Slot) {
+			return false
+		}
 	case "done":
 		p.done = true
 		p.peer.send(message{Op: "done", records: records{Rows: p.rows}}, nil)
@@ -124,28 +132,36 @@ func (i *Intake) producerGone(f *reading, p *producer) {
 	for s := range p.granted {
 		i.slots[s] = slot{}
 	}
+	i.unanswered(f, p)
 	i.flushHeld()
 	i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_LeaseEnded{LeaseEnded: &clusterpb.LeaseEnded{
 		Feed: f.id, Producer: p.id, Rows: p.rows, Complete: p.done,
 	}}})
 	i.grantSlots()
+	i.handOut()
 }
 
-// grantSlots gives free slots to producers that wait for one, in turn.
+// grantSlots gives free slots to the program for results, then to producers that wait for one, in turn.
 func (i *Intake) grantSlots() {
 	defer i.freed.Broadcast()
 	for {
-		free, at := 0, 0
+		free, at, results := 0, 0, 0
 		for s := range i.slots {
 			if i.slots[s].state == empty {
 				free, at = free+1, s
+			}
+			if i.slots[s].state == returned {
+				results++
 			}
 		}
 		if i.receiving {
 			free--
 		}
+		if i.grantForResults(free, at, results) {
+			continue
+		}
 		p := i.nextWaiting()
-		if free < 1 || p == nil {
+		if free -= i.kept(results); free < 1 || p == nil {
 			return
 		}
 		p.wants--

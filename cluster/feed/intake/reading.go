@@ -20,6 +20,7 @@ type reading struct {
 	over  *clusterpb.FeedOver
 	fed   *clusterpb.FeedOver // as over, also where another feed follows: nothing is taken any more
 	told  bool                // over was sent to the program
+	owing
 }
 
 // epoch is what the holder has of one epoch.
@@ -36,6 +37,7 @@ type piece struct {
 	slot       int
 	epoch      int
 	begin, end int64
+	source     origin
 }
 
 // slot is a part of the memory. A filled one becomes empty when none of its records is left.
@@ -43,6 +45,7 @@ type slot struct {
 	state slotState
 	bytes int64
 	rows  int64 // records that are needed yet
+	to    int64 // producer that reads it, of results
 	lent  int64 // of these: handed to the program
 }
 
@@ -52,6 +55,7 @@ const (
 	empty slotState = iota
 	granted
 	filled
+	returned // results that a producer reads
 )
 
 func (f *reading) epoch(number int) *epoch {
@@ -75,7 +79,7 @@ func (i *Intake) begin(b *clusterpb.FeedBegin) {
 		p.peer.hangUp()
 	}
 	defer i.freed.Broadcast() // producers may be here before
-	i.feed = &reading{id: b.GetFeed(), key: b.GetKey(), plan: json.RawMessage(b.GetPlan()), all: map[int]*epoch{}}
+	i.feed = &reading{id: b.GetFeed(), key: b.GetKey(), plan: json.RawMessage(b.GetPlan()), all: map[int]*epoch{}, owing: newOwing(b.GetPlan())}
 	if i.consumer != nil {
 		i.consumer.wants = 0
 		i.consumer.peer.send(message{Op: "feed", Feed: i.feed.id, Plan: i.feed.plan}, nil)
@@ -97,12 +101,12 @@ func (i *Intake) handOut() {
 		case f.over.GetReason() != "":
 			f.told = true
 			c.peer.send(message{Op: "over", Feed: f.id, Reason: f.over.GetReason()}, nil)
-		case e.over != nil && e.announced == e.over.GetRows():
+		case e.over != nil && (e.announced == e.over.GetRows() || f.answers):
 			i.endEpoch(f, e)
 		case e.over == nil && f.over != nil: // behind the last epoch
 			f.told = true
 			c.peer.send(message{Op: "over", Feed: f.id}, nil)
-		case !i.handOutPiece(f, e):
+		case !i.handOutPiece(f, e) && !i.flush(f, c):
 			i.changed(f.at) // the program starves
 			return
 		}
@@ -145,7 +149,7 @@ func (i *Intake) handOutPiece(f *reading, e *epoch) bool {
 		e.announced += n
 		i.consumer.peer.send(message{
 			Op: "batch", Feed: f.id, place: place{Slot: p.slot, Bytes: i.slots[p.slot].bytes},
-			records: records{Epoch: p.epoch, Begin: p.begin, End: p.begin + n},
+			records: records{Epoch: p.epoch, Begin: p.begin, End: p.begin + n, Piece: f.owe(p.source, p.begin, p.begin+n)},
 		}, nil)
 		if f.queue[at].begin += n; f.queue[at].begin == p.end {
 			f.queue = append(f.queue[:at], f.queue[at+1:]...)

@@ -21,7 +21,7 @@ class Fed:
     def __init__(self, parts: list[Any], **plan: Any) -> None:
         self._parts = parts
         self.plan = plan
-        self.over = False
+        self.over = self.short = False
 
     def begin(self) -> None:
         """Something has been fed already."""

@@ -163,12 +163,16 @@ class Context:
                 input_mapping=input_mapping,
                 workers=self.num_workers,
                 seed=self.worker_num,
+                task=f"{self.job_name}:{self.task_index}",
             )
         return self._feed
 
     def end_feed(self, returned: Any) -> None:
         """Says what an evaluation found: what main_fun returned, if that is a dict, or what was reported last."""
-        if self._feed is None or not self._feed.begun or self.mode != "evaluate":
+        if self._feed is None or not self._feed.begun:
+            return
+        self._feed.end()
+        if self.mode != "evaluate":
             return
         said = returned if isinstance(returned, Mapping) else self._channel.evaluated or self._channel.last_report
         self._feed.result({str(name): n for name, value in said.items() if (n := number(value)) is not None})

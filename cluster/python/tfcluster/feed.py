@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tfcluster import feed_columns
+from tfcluster.feed_answers import Answers
 from tfcluster.feed_columns import Columns
 from tfcluster.feed_reader import EpochOver, Reader
 
@@ -22,6 +23,9 @@ class DataFeed:
     as_iterable(n)  each iteration is one epoch of batches as next_numpy has them, in arrays of their own
     as_dataset(n)   a tf.data.Dataset; each iteration is one epoch, of equally many batches on every worker
 
+    batch_results(list)  in inference: one result for each record of a batch, in their order
+    results(batch)       the same as an array, a dict of arrays by name, or a list of rows
+
     All of them deliver each record once per epoch over all workers. One way of reading is used in one run.
     """
 
@@ -33,12 +37,15 @@ class DataFeed:
         input_mapping: Mapping[str, str] | None = None,
         workers: int = 1,
         seed: int = 0,
+        task: str = "",
     ) -> None:
         self._connect = connect
         self._train_mode = train_mode
         self._mapping = dict(input_mapping or {})
         self._workers = workers
         self._seed = seed
+        self._task = task
+        self._answers: Answers | None = None
         self._reader: Reader | None = None
         self._way = ""
         self._rest: list[Columns] = []  # read, and not yet handed out
@@ -73,6 +80,8 @@ class DataFeed:
         reader = self._reading()
         if not self._way:
             self._way = way
+            if self.plan.get("mode") == "inference":
+                self._answers, even = Answers(reader, self._task), False
             reader.read(even=even and self._workers > 1, batch=batch)
         elif self._way != way:
             raise RuntimeError(f"this feed is read by {self._way}: it cannot be read by {way}, too")
@@ -84,8 +93,10 @@ class DataFeed:
         found = self._reader.next()
         if isinstance(found, EpochOver):
             self._epoch_over = found
-        elif found is not None:
+        elif found:
             self._rest.append(self._named(found))
+        elif self._reader.short and not self._rest and self._answers is not None:
+            self._answers.await_some()
         return found is not None
 
     def _named(self, columns: Columns) -> Columns:
@@ -112,9 +123,12 @@ class DataFeed:
             if self._epoch_over is not None and not across:
                 break
             self._epoch_over = None
-            if not self._more():
+            if not self._more() or self._rest and self._reader is not None and self._reader.short:
                 break
-        return self._take(most)
+        columns = self._take(most)
+        if columns is not None and self._answers is not None:
+            self._answers.handed(feed_columns.rows(columns))
+        return columns
 
     # ------------------------------------------------------- TensorFlowOnSpark
 
@@ -137,6 +151,27 @@ class DataFeed:
             return []
         values = [_items(v) for v in columns.values()]
         return values[0] if self._single() else list(zip(*values, strict=True))
+
+    def batch_results(self, results: Sequence[Any]) -> None:
+        """Gives the results of the records of a batch, one for each, in their order; of inference."""
+        self.results(list(results))
+
+    def results(self, batch: Any) -> None:
+        """Gives the results of the oldest batch that has none yet, or of several whole ones at once; of inference.
+
+        An array, or a list of results, becomes the column `prediction`; a dict of arrays a column for each name, and
+        so does a list of dicts.
+        """
+        if self._answers is None:
+            raise RuntimeError(
+                f"feed.results is of inference: ctx.mode is {self.plan.get('mode')!r}, or nothing was read"
+            )
+        self._answers.give(batch)
+
+    def end(self) -> None:
+        """Raises RuntimeError where a record of inference has no result; used by the runner."""
+        if self._answers is not None:
+            self._answers.end()
 
     def terminate(self) -> None:
         """Reads no more: the source stops as soon as no worker reads."""

@@ -31,6 +31,8 @@ def make(feed: DataFeed, batch_size: int) -> Any:
     pad = plan.get("uneven") == "pad" and plan.get("mode") == "train"
     sample = _first(feed)
     signature = tf.nest.map_structure(lambda v: _spec(tf, v), _element(feed, sample, 1 if pad else None))
+    if plan.get("mode") == "inference":  # every batch is to be answered: none is left out, padded or kept back
+        return tf.data.Dataset.from_generator(lambda: _answered(feed, batch_size), output_signature=signature)
     steps = _Steps(feed, batch_size)
     dataset = tf.data.Dataset.from_generator(lambda: steps.elements(pad), output_signature=signature)
     if size := int(plan.get("shuffle") or 0):
@@ -93,6 +95,13 @@ def patch_reset(module: ModuleType) -> None:
             steps.rewind()
 
     module.EpochIterator.reset = reset_feeds
+
+
+def _answered(feed: DataFeed, batch_size: int) -> Iterator[Any]:
+    """The batches of inference, as the program is to answer them."""
+    while (columns := feed._gather(batch_size, across=False)) is not None:
+        yield _element(feed, columns, None)
+    feed._epoch_over = None
 
 
 class _Steps:

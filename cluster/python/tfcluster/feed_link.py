@@ -10,6 +10,7 @@ import contextlib
 import json
 import mmap
 import os
+import select
 import socket
 import threading
 from collections import deque
@@ -73,6 +74,10 @@ class Link:
         if message["op"] == "stop":
             raise Stopped(str(message.get("reason") or ""))
         return message
+
+    def waits(self) -> bool:
+        """Whether receive would return at once."""
+        return b"\n" in self._received or bool(select.select([self._socket], [], [], 0)[0])
 
     def memory(self, message: dict[str, Any], *, writable: bool) -> Memory:
         """Maps the memory whose descriptor came with a message."""

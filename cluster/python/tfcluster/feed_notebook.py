@@ -34,6 +34,9 @@ class Source:
     def cancel(self) -> None:
         """Ends read, from another thread."""
 
+    def finish(self) -> Any:
+        """What inference made of the data, behind read."""
+
 
 def binaries(given: Iterable[str]) -> dict[str, dict[str, Any]]:
     """--binary image:uint8[28,28,1] as dtype, shape and number of bytes by column."""
@@ -127,20 +130,8 @@ class SparkFrame(Source):
         return sum(row.rows for row in said)
 
     def _collect(self, frame: Any, epoch: int) -> list[Any]:
-        spark, name = frame.sparkSession, f"tfcluster: feed, epoch {epoch + 1}"
-        if not hasattr(spark, "_jsc") and not hasattr(spark, "_jsparkSession"):
-            spark.addTag(self._group)
-            try:
-                return list(frame.collect())
-            finally:
-                spark.removeTag(self._group)
-        context = spark.sparkContext
-        context.setJobGroup(self._group, name, interruptOnCancel=True)
-        try:
+        with jobs(frame.sparkSession, self._group, f"tfcluster: feed, epoch {epoch + 1}"):
             return list(frame.collect())
-        finally:
-            for key in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
-                context.setLocalProperty(key, None)
 
     def cancel(self) -> None:
         spark = self._frame.sparkSession
@@ -149,6 +140,25 @@ class SparkFrame(Source):
                 spark.sparkContext.cancelJobGroup(self._group)
             else:
                 spark.interruptTag(self._group)
+
+
+@contextlib.contextmanager
+def jobs(spark: Any, group: str, name: str) -> Iterator[None]:
+    """Spark's jobs of this thread belong to a group, or on Spark Connect have it as their tag."""
+    if not hasattr(spark, "_jsc") and not hasattr(spark, "_jsparkSession"):
+        spark.addTag(group)
+        try:
+            yield
+        finally:
+            spark.removeTag(group)
+        return
+    context = spark.sparkContext
+    context.setJobGroup(group, name, interruptOnCancel=True)
+    try:
+        yield
+    finally:
+        for key in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+            context.setLocalProperty(key, None)
 
 
 def _check(name: str, kind: Any) -> None:
@@ -195,6 +205,10 @@ class Parts(Source):
             order, epoch, len(begins), lambda n: self._batches(begins[n], min(begins[n] + rows, self.total))
         )
 
+    def _send(self, order: Mapping[str, Any], epoch: int, number: int, batches: Iterator[Any]) -> tuple[int, bool]:
+        """Delivers a partition."""
+        return feed_source.deliver(order, epoch, number, 0, batches)
+
     def _batches(self, begin: int, end: int) -> Iterator[Any]:
         if not self._over.is_set():
             yield self._part(begin, end)
@@ -215,7 +229,7 @@ class Parts(Source):
                 if number is None:
                     return
                 try:
-                    rows, whole = feed_source.deliver({**mine, "first": True}, epoch, number, 0, batches(number))
+                    rows, whole = self._send({**mine, "first": True}, epoch, number, batches(number))
                     if not whole:
                         raise feed_link.Stopped("")
                     with lock:
@@ -345,6 +359,7 @@ class Batches(Parts):
     """An iterator of batches: each a dict of arrays, an array, or a record batch. It is read once."""
 
     once = True
+    taken: list[tuple[int, Any]] | None = None  # every batch with its partition, in their order, if that is wanted
 
     def __init__(self, batches: Iterator[Any], first: Any) -> None:
         super().__init__(0, 1, lambda begin, end: None)
@@ -355,12 +370,14 @@ class Batches(Parts):
         self.columns = tuple(_named(first)) if not hasattr(first, "schema") else tuple(first.schema.names)
 
     def read(self, order: Mapping[str, Any], epoch: int) -> int:
-        return self._deliver(order, epoch, len(order["holders"]), lambda _: self._taken())
+        return self._deliver(order, epoch, len(order["holders"]), self._taken)
 
-    def _taken(self) -> Iterator[Any]:
+    def _taken(self, partition: int) -> Iterator[Any]:
         while not self._over.is_set():
             with self._lock:
                 batch = next(self._iterator, None)
+                if batch is not None and self.taken is not None:
+                    self.taken.append((partition, batch))
             if batch is None:
                 return
             yield batch if hasattr(batch, "schema") else batch_of(_named(batch))
@@ -397,6 +414,8 @@ class Feeding:
         self._fed: list[int] = []  # records of each epoch that was delivered
         self._error: BaseException | None = None
         self._ended = False
+        self._stopped = ""  # why a holder took no more
+        self.value: Any = None  # of inference, once it is complete
         self._cancelled = False
 
     def start(self, order: Mapping[str, Any], epochs: int) -> None:
@@ -407,10 +426,12 @@ class Feeding:
         try:
             for epoch in range(epochs):
                 rows = self._source.read(order, epoch)
+                self.value = self._source.finish()
                 with self._lock:
                     self._fed.append(rows)
-        except feed_link.Stopped:
-            pass
+        except feed_link.Stopped as e:
+            with self._lock:
+                self._stopped = e.reason
         except BaseException as e:
             with self._lock:
                 self._error = None if self._cancelled else e
@@ -428,7 +449,7 @@ class Feeding:
     def state(self) -> dict[str, Any]:
         """The records of each epoch delivered, whether the thread has ended, and with what error."""
         with self._lock:
-            said: dict[str, Any] = {"fed": list(self._fed), "ended": self._ended}
+            said: dict[str, Any] = {"fed": list(self._fed), "ended": self._ended, "stopped": self._stopped}
             if self._error is not None:
                 said["ename"] = type(self._error).__name__
                 said["error"] = str(self._error).strip() or type(self._error).__name__

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import weakref
+from collections import deque
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -21,6 +22,15 @@ class EpochOver(NamedTuple):
     least: int  # the smallest
 
 
+class Piece(NamedTuple):
+    """Records whose results are owed to the one that delivered them, in inference."""
+
+    feed: int
+    number: int
+    begin: int  # of the batch
+    end: int
+
+
 class _Held:
     """Records of a slot that arrays may refer to: Arrow keeps it as the owner of their memory."""
 
@@ -34,6 +44,8 @@ class Reader:
     """Reads one task's records. One thread at a time uses it; arrays may be dropped in any."""
 
     def __init__(self, path: str, key: str) -> None:
+        self.address = (path, key)
+        self.pieces: deque[Piece] = deque()  # of inference, in the order in which they were read
         self._link = Link(path)
         self._link.send("consume", key=key)
         self._memory: Memory = self._link.memory(self._expect("segment"), writable=False)
@@ -46,6 +58,7 @@ class Reader:
         self.plan: dict[str, Any] = {}
         self.over = False
         self.reason = ""
+        self.short = False  # the last next gave nothing: what was read before is to be answered first
 
     def _expect(self, op: str) -> dict[str, Any]:
         while (message := self._link.receive())["op"] != op:
@@ -65,7 +78,11 @@ class Reader:
         self._link.send("read", feed=self._feed, even=even, batch=batch)
 
     def next(self) -> dict[str, Any] | EpochOver | None:
-        """Waits for records, as arrays by column, or the end of an epoch; None at the end of the feed."""
+        """Waits for records, as arrays by column, or the end of an epoch; None at the end of the feed.
+
+        In inference it may return no columns, with short set.
+        """
+        self.short = False
         if self.over:
             self._fail()
             return None
@@ -102,6 +119,9 @@ class Reader:
             case "batch" if message["feed"] == self._feed:
                 self._asked = False
                 return self._records(message)
+            case "flush" if message["feed"] == self._feed:
+                self._asked, self.short = False, True
+                return {}
             case "epoch_over" if message["feed"] == self._feed:
                 self._used, self._epoch = 0, self._epoch + 1
                 return EpochOver(*(int(message.get(name) or 0) for name in EpochOver._fields))
@@ -115,6 +135,8 @@ class Reader:
 
         slot, begin, end = int(message["slot"]), int(message["begin"]), int(message["end"])
         count = end - begin
+        if number := int(message.get("piece") or 0):
+            self.pieces.append(Piece(self._feed, number, begin, end))
         view = self._memory.slot(slot, int(message["bytes"]))
         if len(self._held) >= self._memory.slots // 2 and slot not in self._held:
             buffer = pa.py_buffer(bytes(view))

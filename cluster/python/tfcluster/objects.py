@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import keyword
 import os
 import re
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from tfcluster import shipping
 from tfcluster.errors import UsageError
 
 _feeds: dict[str, Any] = {}  # feed_notebook.Feeding by the number that Go gave it
+values: dict[str, Any] = {}  # what inference made, by that number, until the call that asked for it has it
 
 _FORMAT = re.compile(r"^(.*?)(?:!([rsa]))?(?::([^:{}]*))?$", re.DOTALL)
 
@@ -156,14 +158,18 @@ class Objects:
 
     def do_feed_describe(self, id: str, name: str, plan: dict[str, Any]) -> dict[str, Any]:
         """What DATA is, and whether it can be fed; it is kept under id until feed_end."""
-        from tfcluster import feed_notebook
+        from tfcluster import feed_notebook, feed_predictions
 
         try:
             value = self._find(name)
         except KeyError:
             raise UsageError(f"the notebook has no name {name}: run the cell that makes it") from None
+        if (into := plan.get("into")) and (not into.isidentifier() or keyword.iskeyword(into)):
+            raise UsageError(f"-o {into}: a name for the result is expected")
         plan["binary"] = feed_notebook.binaries(plan.get("binary") or ())
         source = feed_notebook.describe(value, plan)
+        if plan.get("mode") == "inference":
+            source = feed_predictions.of(value, source, plan)
         _feeds[id] = feed_notebook.Feeding(source)
         return {
             "plan": {**plan, "unnamed": source.unnamed, "shapes": source.shapes},
@@ -185,6 +191,23 @@ class Objects:
         """Ends the delivery and forgets the data."""
         if feeding := _feeds.pop(id, None):
             feeding.cancel()
+            if feeding.value is not None:
+                values[id] = feeding.value
+        return True
+
+    def do_feed_value(self, id: str, into: str) -> dict[str, Any]:
+        """Whether inference has made something; it is put under the name into, and kept until feed_forget."""
+        from tfcluster import feed_predictions
+
+        if id not in values:
+            return {"found": False, "text": ""}
+        if into:
+            self._globals[into] = values[id]
+        return {"found": True, "text": feed_predictions.text(values[id])}
+
+    def do_feed_forget(self, id: str) -> bool:
+        """Forgets what inference has made."""
+        values.pop(id, None)
         return True
 
     def do_cwd(self) -> str:

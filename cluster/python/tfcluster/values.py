@@ -13,7 +13,7 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from tfcluster import frontend, gate
+from tfcluster import frontend, gate, objects
 from tfcluster.errors import ClusterError, UsageError, raised
 from tfcluster.objects import Objects
 
@@ -80,15 +80,18 @@ class Cluster:
 
     def train(self, data: Any = None, **options: Any) -> Run:
         """Feed data and wait; without data the same as wait()."""
-        return self._do("train", options, _data(data))
+        return self._do("train", options, _data(data), **_given(data))
 
     def evaluate(self, data: Any, **options: Any) -> Any:
         """Feed data with ctx.mode == "evaluate"."""
-        return self._do("evaluate", options, _data(data))
+        return self._do("evaluate", options, _data(data), **_given(data))
 
     def inference(self, data: Any, **options: Any) -> Any:
-        """Feed data and collect predictions."""
-        return self._do("inference", options, _data(data))
+        """Feed data with ctx.mode == "inference"; return it with a column `prediction`, as the same kind of object.
+
+        keep=["a", "b"] names the columns of the data to keep; output="PATH" writes Parquet instead.
+        """
+        return self._do("inference", options, _data(data), **_given(data))
 
     def status(self, **options: Any) -> Any:
         """Show the cluster and its run; return what `status --json` prints."""
@@ -253,6 +256,8 @@ def make(said: Mapping[str, Any] | None) -> Any:
             return Cluster(**fields)
         case "Run":
             return Run(**fields)
+        case "Object":
+            return objects.values.pop(fields["id"], None)
         case "Answer":
             data = said.get("data")
             if isinstance(data, Mapping):
@@ -282,6 +287,11 @@ def _data(data: Any) -> list[str]:
     if data is None:
         return []
     return [data if isinstance(data, str) else "data"]
+
+
+def _given(data: Any) -> dict[str, Any]:
+    """The object that _data names."""
+    return {} if data is None or isinstance(data, str) else {"data": data}
 
 
 def _command(

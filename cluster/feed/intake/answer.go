@@ -1,0 +1,205 @@
+package intake
+
+import "encoding/json"
+
+// keptForResults is how many slots producers leave free for results: a program that waits for one reads no records,
+// so no slot of records becomes free meanwhile.
+const keptForResults = 2
+
+// answerer is the connection on which the program gives results. Its fields are guarded by the holder's mu.
+type answerer struct {
+	peer    *peer
+	wants   int // slots that it waits for
+	granted map[int]bool
+}
+
+// origin is where a batch comes from: the producer, and its number for the batch.
+type origin struct{ producer, number int64 }
+
+// owing is what the program owes results for, in inference.
+type owing struct {
+	answers bool // results are wanted
+	fresh   bool // a piece was handed out since the last flush
+	pieces  int64
+	owed    map[int64]*debt // by the number of the piece
+}
+
+// debt is a piece that was handed out: results of records [begin, end) are to come.
+type debt struct {
+	source     origin
+	begin, end int64
+}
+
+func newOwing(plan string) owing {
+	var p struct {
+		Mode string `json:"mode"`
+	}
+	_ = json.Unmarshal([]byte(plan), &p) // a plan of another form is none of inference
+	return owing{answers: p.Mode == "inference", owed: map[int64]*debt{}}
+}
+
+// owe notes that a piece is handed out, and returns its number; 0 where no results are wanted.
+func (o *owing) owe(source origin, begin, end int64) int64 {
+	if !o.answers {
+		return 0
+	}
+	o.pieces++
+	o.fresh = true
+	o.owed[o.pieces] = &debt{source: source, begin: begin, end: end}
+	return o.pieces
+}
+
+// answer serves the program's connection for results until it ends.
+func (i *Intake) answer(peer *peer, lines lineReader) {
+	i.mu.Lock()
+	if i.closed || i.answerer != nil {
+		i.mu.Unlock()
+		peer.send(message{Op: "stop", Reason: "another connection of this task gives results"}, nil)
+		return
+	}
+	a := &answerer{peer: peer, granted: map[int]bool{}}
+	i.answerer = a
+	where, file := i.segmentFile()
+	peer.send(message{Op: "segment", place: where}, file)
+	i.mu.Unlock()
+	for {
+		m, err := lines.read()
+		if err != nil || !i.fromAnswerer(a, m) {
+			break
+		}
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.answerer = nil
+	for s := range a.granted {
+		i.slots[s] = slot{}
+	}
+	i.grantSlots()
+}
+
+// fromAnswerer obeys the program; it returns false if the program does not keep to the protocol.
+func (i *Intake) fromAnswerer(a *answerer, m message) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch m.Op {
+	case "slot":
+		a.wants++
+		i.grantSlots()
+		return true
+	case "put":
+		if !a.granted[m.Slot] || m.Bytes < 1 || m.Bytes > i.seg.SlotSize() {
+			return false
+		}
+		delete(a.granted, m.Slot)
+		return i.giveResults(m)
+	}
+	return false
+}
+
+// giveResults tells a producer where results of its records are; those that nobody waits for any more are dropped.
+func (i *Intake) giveResults(m message) bool {
+	var d *debt
+	if i.feed != nil && i.feed.id == m.Feed {
+		d = i.feed.owed[m.Piece]
+	}
+	if d == nil { // its producer, or its feed, has ended
+		i.slots[m.Slot] = slot{}
+		i.grantSlots()
+		return true
+	}
+	if m.Begin != d.begin || m.End <= m.Begin || m.End > d.end {
+		i.slots[m.Slot] = slot{}
+		return false
+	}
+	if d.begin = m.End; d.begin == d.end {
+		delete(i.feed.owed, m.Piece)
+	}
+	i.slots[m.Slot] = slot{state: returned, bytes: m.Bytes, to: d.source.producer}
+	i.producers[d.source.producer].peer.send(message{
+		Op: "results", place: place{Slot: m.Slot, Bytes: m.Bytes}, records: records{Piece: d.source.number, Begin: m.Begin, End: m.End},
+	}, nil)
+	return true
+}
+
+// grantForResults gives the program a slot if it waits for one and has not its share.
+func (i *Intake) grantForResults(free, at, returned int) bool {
+	a := i.answerer
+	if a == nil || a.wants < 1 || free < 1 || returned+len(a.granted) >= keptForResults {
+		return false
+	}
+	a.wants--
+	a.granted[at] = true
+	i.slots[at].state = granted
+	a.peer.send(message{Op: "slot", place: place{Slot: at}}, nil)
+	return true
+}
+
+// kept returns how many free slots are kept for results.
+func (i *Intake) kept(returned int) int {
+	if i.feed == nil || !i.feed.answers {
+		return 0
+	}
+	if i.answerer != nil {
+		returned += len(i.answerer.granted)
+	}
+	return max(0, keptForResults-returned)
+}
+
+// taken takes back a slot with results; it returns false if the producer did not have it.
+func (i *Intake) taken(p *producer, s int) bool {
+	if s < 0 || s >= len(i.slots) || i.slots[s].state != returned || i.slots[s].to != p.id {
+		return false
+	}
+	i.slots[s] = slot{}
+	i.grantSlots()
+	return true
+}
+
+// unanswered forgets what a producer that has ended waited for: its records that the program does not have yet are
+// dropped, and results of the others when they come.
+func (i *Intake) unanswered(f *reading, p *producer) {
+	if !f.answers {
+		return
+	}
+	for number, d := range f.owed {
+		if d.source.producer == p.id {
+			delete(f.owed, number)
+		}
+	}
+	for s := range i.slots {
+		if i.slots[s].state == returned && i.slots[s].to == p.id {
+			i.slots[s] = slot{}
+		}
+	}
+	if f != i.feed {
+		return // its queue was dropped
+	}
+	rest := f.queue[:0]
+	for _, q := range f.queue {
+		if q.source.producer != p.id {
+			rest = append(rest, q)
+			continue
+		}
+		f.epoch(q.epoch).held.Received -= q.end - q.begin
+		i.changed(q.epoch)
+		i.drop(q)
+	}
+	f.queue = rest
+}
+
+// flush tells the program that no record comes before results are given, if that is so and it was not told: every
+// producer has put all its records, and waits. It answers next.
+func (i *Intake) flush(f *reading, c *consumer) bool {
+	if !f.answers || !f.fresh || len(f.owed) == 0 {
+		return false
+	}
+	for _, p := range i.producers {
+		if p.leased && !p.ended && !p.done {
+			return false
+		}
+	}
+	f.fresh = false
+	c.wants--
+	c.peer.send(message{Op: "flush", Feed: f.id}, nil)
+	return true
+}

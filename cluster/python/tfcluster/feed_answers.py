@@ -1,0 +1,217 @@
+"""The program's results of inference: matched to the records that it received, and given to their producers."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from tfcluster.feed_link import Link, Memory, Stopped
+from tfcluster.feed_source import Refused, _parts, _put
+
+if TYPE_CHECKING:
+    from tfcluster.feed_reader import Reader
+
+PREDICTION = "prediction"  # the column of results without a name
+PATIENCE = 300.0  # seconds in which a program that has read all that comes gives a first result, in another thread
+
+
+class Answers:
+    """Takes results in the order in which the program received the records. Methods may be called in any thread."""
+
+    def __init__(self, reader: Reader, task: str) -> None:
+        self._reader = reader
+        self._task = task
+        self._lock = threading.Condition(threading.RLock())
+        self._giver = 0  # the thread that gave results last; 0: none did
+        self._batches: deque[int] = deque()  # records of each batch that the program has, without results
+        self._begun = 0  # records of pieces[0] that have results
+        self._columns: list[Any] = []  # these results
+        self._schema: Any = None
+        self._link: Link | None = None
+        self._memory: Memory | None = None
+
+    def handed(self, rows: int) -> None:
+        """Notes a batch that the program receives."""
+        with self._lock:
+            self._batches.append(rows)
+
+    def end(self) -> None:
+        """The program has ended: RuntimeError where a batch has no results."""
+        with self._lock:
+            if self._batches:
+                raise self._wrong(0, sum(self._batches))
+
+    def await_some(self) -> None:
+        """No record comes before the program gives results: waits for them, if another thread may give some."""
+        with self._lock:
+            before = len(self._batches)
+            patience = 0.0 if self._giver == threading.get_ident() else None if self._giver else PATIENCE
+            if before and not self._lock.wait_for(lambda: self._giver and len(self._batches) < before, patience):
+                raise RuntimeError(
+                    f"{self._wrong(0, sum(self._batches))}: give the results of a batch before you read the next one, "
+                    "as in: for batch in feed.as_iterable(100): feed.results(model.predict_on_batch(batch))"
+                )
+
+    def _wrong(self, results: int, records: int) -> RuntimeError:
+        return RuntimeError(f"main_fun gave {results:,} results for {records:,} records ({self._task})")
+
+    def give(self, values: Any) -> None:
+        """Takes the results of the oldest batch, or of several whole ones."""
+        results = batch_of(values, self._wrong)
+        with self._lock:
+            self._answered(results.num_rows)
+            self._giver = threading.get_ident()
+            self._lock.notify_all()
+            if not results.num_rows:
+                return
+            self._send(self._typed(results))
+
+    def _answered(self, rows: int) -> None:
+        """Takes whole batches of so many records off those without results."""
+        sums = list(itertools.accumulate(self._batches))
+        if rows not in sums and (rows or sums):
+            raise self._wrong(rows, min(sums, key=lambda n: abs(n - rows), default=0))
+        while rows:
+            rows -= self._batches.popleft()
+
+    def _typed(self, results: Any) -> Any:
+        """The results with the names and types of the first ones."""
+        import pyarrow as pa
+
+        if self._schema is None:
+            self._schema = results.schema
+        if results.schema.names != self._schema.names:
+            raise RuntimeError(
+                f"main_fun gave results named {', '.join(results.schema.names)}; before they were "
+                f"{', '.join(self._schema.names)}"
+            )
+        columns = []
+        for field, column in zip(self._schema, results.columns, strict=True):
+            try:
+                columns.append(column if column.type.equals(field.type) else column.cast(field.type))
+            except pa.ArrowInvalid as e:
+                raise RuntimeError(
+                    f"main_fun gave {column.type} as {field.name}, after {field.type}: all must have one type ({e})"
+                ) from None
+            except pa.ArrowNotImplementedError:
+                raise RuntimeError(
+                    f"main_fun gave {column.type} as {field.name}, after {field.type}: all must have one type and shape"
+                ) from None
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _send(self, results: Any) -> None:
+        """Gives results to those who wait for them, as soon as a piece is complete."""
+        import pyarrow as pa
+
+        done = 0
+        while done < results.num_rows:
+            piece = self._reader.pieces[0]
+            size = piece.end - piece.begin
+            n = min(size - self._begun, results.num_rows - done)
+            self._columns.append(results.slice(done, n))
+            done, self._begun = done + n, self._begun + n
+            if self._begun < size:
+                continue
+            whole = pa.Table.from_batches(self._columns).combine_chunks().to_batches()[0]
+            self._columns, self._begun = [], 0
+            self._reader.pieces.popleft()
+            self._write(piece.feed, piece.number, piece.begin, whole)
+
+    def _write(self, feed: int, piece: int, begin: int, results: Any) -> None:
+        """Writes results into slots, as the holder has room."""
+        try:
+            link, memory = self._connected()
+            for part in _parts(results, memory.slot_size):
+                link.send("slot")
+                slot = int(link.receive()["slot"])
+                size = _put(part, memory.slot(slot))
+                end = begin + part.num_rows
+                link.send("put", feed=feed, piece=piece, begin=begin, end=end, slot=slot, bytes=size)
+                begin = end
+        except Stopped as e:
+            raise RuntimeError(f"the feed failed: {e.reason or 'the agent takes no results any more'}") from None
+        except Refused as e:
+            raise RuntimeError(f"results of main_fun: {e}") from None
+
+    def _connected(self) -> tuple[Link, Memory]:
+        if self._link is None or self._memory is None:
+            path, key = self._reader.address
+            self._link = Link(path)
+            self._link.send("answer", key=key)
+            self._memory = self._link.memory(self._link.receive(), writable=True)
+        return self._link, self._memory
+
+
+def batch_of(values: Any, wrong: Any) -> Any:
+    """Results as a record batch; wrong(results, records) is the error where columns differ in length."""
+    import pyarrow as pa
+
+    if isinstance(values, list | tuple) and values and all(isinstance(row, Mapping) for row in values):
+        names = list(values[0])
+        if any(list(row) != names for row in values):
+            raise RuntimeError(f"main_fun gave results of different names: each must have {', '.join(map(str, names))}")
+        values = {name: [row[name] for row in values] for name in names}
+    if not isinstance(values, Mapping):
+        values = {PREDICTION: values}
+    if not values:
+        raise RuntimeError("main_fun gave a dict without results")
+    fields, columns = [], []
+    for name, each in values.items():
+        column, shape = _column(str(name), each)
+        if columns and len(column) != len(columns[0]):
+            raise wrong(len(column), len(columns[0]))
+        # the shape of a record, where it has one: the column is flat
+        metadata = {"shape": json.dumps(shape)} if shape is not None else None
+        fields.append(pa.field(str(name), column.type, metadata=metadata))
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def _column(name: str, values: Any) -> tuple[Any, tuple[int, ...] | None]:
+    """Results of one name as an Arrow array in memory of its own; and their shape, if all have the same."""
+    import numpy as np
+    import pyarrow as pa
+
+    try:
+        array = np.array(values)
+    except ValueError:  # rows of different lengths
+        array = np.empty(0, dtype=object)
+        values = [v.tolist() if hasattr(v, "tolist") else v for v in values]
+    else:
+        if array.ndim == 0:
+            raise RuntimeError(f"main_fun gave one {type(values).__name__} as {name}: an array or a list is expected")
+        if array.dtype.kind == "V" and array.dtype.names is None:  # bfloat16 and the like
+            array = array.astype(np.float32)
+        values = array.tolist() if array.dtype.kind in "OSU" else values
+    if array.dtype.kind in "biuf":
+        flat = pa.array(np.ascontiguousarray(array).reshape(-1))
+        if array.ndim == 1:
+            return flat, ()
+        size = int(np.prod(array.shape[1:], dtype=np.int64))
+        return pa.FixedSizeListArray.from_arrays(flat, size), array.shape[1:]
+    if array.dtype.kind in "OSU":
+        try:
+            column = pa.array(values)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as e:
+            raise RuntimeError(f"main_fun gave results as {name} that have no common type: {e}") from None
+        kind = column.type
+        while pa.types.is_list(kind):
+            kind = kind.value_type
+        if column.null_count:
+            raise RuntimeError(f"main_fun gave None as {name}, which is a result of no record")
+        if (
+            pa.types.is_string(kind)
+            or pa.types.is_binary(kind)
+            or pa.types.is_floating(kind)
+            or pa.types.is_integer(kind)
+        ):
+            return column, None
+        if pa.types.is_boolean(kind) or pa.types.is_null(kind):
+            return column, None
+    raise RuntimeError(
+        f"main_fun gave {array.dtype} as {name}: results are numbers, strings, bytes, or arrays of these"
+    )

@@ -1,0 +1,286 @@
+"""A producer of inference: it delivers the batches of a partition and takes the results of its records back.
+
+Spark's executors have no package tfcluster: this module is pickled by value together with feed_link and feed_source,
+and imports the standard library, NumPy, pyarrow and pyspark alone.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from tfcluster.feed_link import Link, Memory, Stopped
+from tfcluster.feed_source import Order, Refused, _after, _connect, _parts, _put, checked
+
+RESULT = "__tfcluster_result"  # column of a stage: the results of a record, as bytes
+STATUS = "__tfcluster_status"  # column of a stage: JSON in the last row of a partition; NULL in rows of records
+
+_AHEAD = 2  # slots that a producer asks for before it has filled one
+
+
+def exchange(
+    order: Order, epoch: int, partition: int, attempt: int, pairs: Iterable[tuple[Any, Any]]
+) -> Iterator[tuple[Any, Any]]:
+    """Delivers the first of each pair of batches; yields the second with results, a part at a time, in their order.
+
+    Stopped is raised where the holder takes no more.
+    """
+    besides: deque[Any] = deque()
+
+    def fed() -> Iterator[Any]:
+        for batch, beside in pairs:
+            if batch.num_rows:
+                besides.append(beside)
+            yield batch
+
+    batches = checked(order, partition, fed())
+    first = next(batches, None)
+    if first is None:
+        return
+    link = _connect(order, partition)
+    try:
+        link.send(
+            "produce",
+            feed=order["feed"],
+            key=order["key"],
+            epoch=epoch,
+            partition=partition,
+            attempt=attempt,
+            digest="",
+        )
+        lease = link.receive()
+        memory = link.memory(lease, writable=True)
+        try:
+            yield from _Exchange(link, memory).run(_after(0, first, batches), besides)
+        finally:
+            memory.close()
+    finally:
+        link.close()
+
+
+class _Exchange:
+    """One partition's connection: batches go, results come, both in their order."""
+
+    def __init__(self, link: Link, memory: Memory) -> None:
+        self._link = link
+        self._memory = memory
+        self._granted: list[int] = []
+        self._owed: deque[tuple[Any, int]] = deque()  # what is beside each batch without all results, and its records
+        self._ready: deque[tuple[Any, Any]] = deque()
+
+    def run(self, batches: Iterator[Any], besides: deque[Any]) -> Iterator[tuple[Any, Any]]:
+        """Delivers everything and waits for all results."""
+        for _ in range(_AHEAD):
+            self._link.send("slot")
+        pieces = 0
+        for batch in batches:
+            beside, at = besides.popleft(), 0
+            for part in _parts(batch, self._memory.slot_size):
+                while not self._granted:
+                    yield from self._take(self._link.receive())
+                slot = self._granted.pop()
+                size = _put(part, self._memory.slot(slot))
+                self._owed.append((None if beside is None else beside.slice(at, part.num_rows), part.num_rows))
+                at += part.num_rows
+                self._link.send("put", slot=slot, bytes=size, rows=part.num_rows, piece=pieces)
+                self._link.send("slot")
+                pieces += 1
+                while self._link.waits():
+                    yield from self._take(self._link.receive())
+        self._link.send("end")
+        while self._owed:
+            yield from self._take(self._link.receive())
+        self._link.send("done")
+        while self._link.receive()["op"] != "done":
+            pass
+
+    def _take(self, message: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+        match message["op"]:
+            case "slot":
+                self._granted.append(int(message["slot"]))
+            case "results":
+                yield self._results(message)
+            case op:
+                raise Refused(f"the executor's agent said {op!r} where results were expected")
+
+    def _results(self, message: dict[str, Any]) -> tuple[Any, Any]:
+        """Reads results and gives their slot back."""
+        import pyarrow as pa
+
+        slot, begin, end = int(message["slot"]), int(message["begin"]), int(message["end"])
+        results = pa.ipc.open_stream(bytes(self._memory.slot(slot, int(message["bytes"])))).read_next_batch()
+        self._link.send("taken", slot=slot)
+        beside, rows = self._owed[0]
+        if end == rows:
+            self._owed.popleft()
+        if results.num_rows != end - begin:
+            raise Refused(f"the program gave {results.num_rows:,} results for {end - begin:,} records")
+        return None if beside is None else beside.slice(begin, end - begin), results
+
+
+# ------------------------------------------------------------------- Spark
+
+
+def spark_stage(order: Order, feed: Sequence[str], keep: Sequence[str]) -> Any:
+    """The function for mapInArrow: it yields the columns to keep, the results as bytes, and STATUS in a last row.
+
+    The types of the results are not known before the program has given some, and a stage's must be: results are bytes
+    here, and columns after unpack.
+    """
+
+    def run(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None:
+            raise RuntimeError("this runs in a task of Spark only")
+        partition, attempt = context.partitionId(), context.taskAttemptId()
+        seen: list[Any] = []
+
+        def pairs() -> Iterator[tuple[Any, Any]]:
+            for batch in batches:
+                beside = batch.select(list(keep))
+                if not seen:
+                    seen.append(beside.schema)
+                yield batch.select(list(feed)), beside
+
+        status: dict[str, Any] = {"partition": partition, "rows": 0, "whole": False, "refused": "", "stopped": ""}
+        try:
+            for beside, results in exchange(order, 0, partition, attempt, pairs()):
+                check_names(results, keep)
+                status["rows"] += results.num_rows
+                status["schema"] = results.schema.serialize().to_pybytes().hex()
+                yield pa.RecordBatch.from_arrays(
+                    [pa.nulls(results.num_rows, pa.string()), *beside.columns, packed(results)],
+                    names=[STATUS, *keep, RESULT],
+                )
+            status["whole"] = True
+        except Refused as e:  # a value: Spark would try an exception again, and hide it in its own
+            status["refused"] = str(e)
+        except Stopped as e:
+            status["stopped"] = e.reason
+        if seen:
+            yield pa.RecordBatch.from_arrays(
+                [pa.array([json.dumps(status)]), *(pa.nulls(1, f.type) for f in seen[0]), pa.nulls(1, pa.binary())],
+                names=[STATUS, *keep, RESULT],
+            )
+
+    return run
+
+
+def check_names(results: Any, keep: Sequence[str]) -> None:
+    """Refused where a result has the name of a column that is kept."""
+    for name in results.schema.names:
+        if name in keep:
+            raise Refused(f"main_fun's result {name!r} is also a column of DATA: rename it, or name others by --keep")
+
+
+def spark_unpack(schema: bytes, keep: Sequence[str]) -> Any:
+    """The function for mapInArrow behind spark_stage: the columns to keep, and those of the results."""
+
+    def run(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        results = pa.ipc.read_schema(pa.py_buffer(schema))
+        for batch in batches:
+            rows = batch.filter(batch.column(0).is_null())
+            columns = [spark_column(c) for c in unpacked(rows.column(len(rows.columns) - 1), results)]
+            yield pa.RecordBatch.from_arrays([*rows.columns[1:-1], *columns], names=[*keep, *results.names])
+
+    return run
+
+
+def shape_of(field: Any) -> tuple[int, ...] | None:
+    """The shape of a result, if all have the same."""
+    said = (field.metadata or {}).get(b"shape")
+    return None if said is None else tuple(json.loads(said))
+
+
+def _layout(schema: Any) -> Any:
+    """A NumPy type for the results of a record; None where their size differs."""
+    import numpy as np
+
+    fields = []
+    for field in schema:
+        shape = shape_of(field)
+        if shape is None:
+            return None
+        kind = field.type.value_type if shape else field.type
+        fields.append((field.name, np.dtype(kind.to_pandas_dtype()), shape))
+    return np.dtype(fields)
+
+
+def array_of(column: Any, field: Any) -> Any:
+    """Results as a NumPy array; of one dimension and objects where their size differs."""
+    import numpy as np
+
+    shape = shape_of(field)
+    if shape is None:
+        values = np.empty(len(column), dtype=object)
+        values[:] = column.to_pylist()
+        return values
+    flat = column.flatten() if shape else column
+    return flat.to_numpy(zero_copy_only=False).reshape((len(column), *shape))
+
+
+def packed(results: Any) -> Any:
+    """The results of each record as bytes."""
+    import numpy as np
+    import pyarrow as pa
+
+    layout = _layout(results.schema)
+    if layout is None:
+        rows = zip(*(c.to_pylist() for c in results.columns), strict=True)
+        return pa.array([pickle.dumps(row) for row in rows], pa.binary())
+    values = np.empty(results.num_rows, dtype=layout)
+    for field, column in zip(results.schema, results.columns, strict=True):
+        values[field.name] = array_of(column, field)
+    offsets = np.arange(results.num_rows + 1, dtype=np.int32) * layout.itemsize
+    return pa.Array.from_buffers(
+        pa.binary(), results.num_rows, [None, pa.py_buffer(offsets), pa.py_buffer(values.tobytes())]
+    )
+
+
+def unpacked(column: Any, schema: Any) -> list[Any]:
+    """The columns of results that packed made bytes of."""
+    import numpy as np
+    import pyarrow as pa
+
+    layout = _layout(schema)
+    if layout is None:
+        rows = [pickle.loads(each) for each in column.to_pylist()]  # bytes of packed
+        return [pa.array([row[n] for row in rows], field.type) for n, field in enumerate(schema)]
+    offsets = np.frombuffer(column.buffers()[1], dtype=np.int64 if pa.types.is_large_binary(column.type) else np.int32)
+    begin = int(offsets[column.offset]) if len(column) else 0
+    values = np.frombuffer(column.buffers()[2] or b"", dtype=layout, count=len(column), offset=begin)
+    return [nested(values[field.name]) for field in schema]
+
+
+def nested(values: Any) -> Any:
+    """A NumPy array as an Arrow array of lists of equal length."""
+    import numpy as np
+    import pyarrow as pa
+
+    column = pa.array(np.ascontiguousarray(values).reshape(-1))
+    for size in reversed(values.shape[1:]):
+        column = pa.FixedSizeListArray.from_arrays(column, size)
+    return column
+
+
+def spark_column(column: Any) -> Any:
+    """An Arrow array with a type that Spark has."""
+    return column.cast(spark_type(column.type))
+
+
+def spark_type(kind: Any) -> Any:
+    """The type of Spark's that takes the values of an Arrow type."""
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
+        return pa.list_(spark_type(kind.value_type))
+    wider = {pa.uint8(): pa.int16(), pa.uint16(): pa.int32(), pa.uint32(): pa.int64(), pa.uint64(): pa.int64()}
+    return {**wider, pa.float16(): pa.float32(), pa.null(): pa.string()}.get(kind, kind)

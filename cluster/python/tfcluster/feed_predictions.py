@@ -1,0 +1,341 @@
+"""The notebook's end of inference: what was fed, with the results of its records, as the same kind of object."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tfcluster import feed_link, feed_notebook, feed_predict, feed_source
+from tfcluster.errors import UsageError
+from tfcluster.feed_answers import PREDICTION
+from tfcluster.feed_source import Refused
+
+
+def of(value: Any, source: feed_notebook.Source, plan: Mapping[str, Any]) -> feed_notebook.Source:
+    """The source of inference over a value that source can feed."""
+    if isinstance(source, feed_notebook.SparkFrame):
+        return SparkPredictions(value, plan)
+    assert isinstance(source, feed_notebook.Parts)
+    kind: _Kind
+    if isinstance(source, feed_notebook.Batches):
+        kind = _Batches(source, plan)
+    elif hasattr(value, "num_rows"):
+        kind = _Table(value, plan)
+    elif hasattr(value, "iloc"):
+        kind = _Frame(value, plan)
+    else:
+        kind = _Arrays(value, plan)
+    collected = _Collected(kind, plan)
+    source._send = collected.send  # type: ignore[method-assign]
+    source.finish = collected.finish  # type: ignore[method-assign]
+    return source
+
+
+def text(value: Any) -> str:
+    """What a cell shows of a value."""
+    if type(value).__module__.startswith("pyspark."):  # whose repr may run a job
+        return f"DataFrame[{', '.join(f'{name}: {kind}' for name, kind in value.dtypes)}]"
+    return repr(value)
+
+
+def _kept(plan: Mapping[str, Any], there: Iterable[str]) -> list[str]:
+    """The columns of DATA that the value has."""
+    there = list(there)
+    for name in plan.get("keep") or ():
+        if name not in there:
+            raise UsageError(f"--keep {name}: DATA has no such column; it has {', '.join(map(str, there)) or 'none'}")
+    return list(plan.get("keep") or there)
+
+
+def _same(schemas: Sequence[Any]) -> Any:
+    """The schema of all results; None where there are none."""
+    for schema in schemas[1:]:
+        if not schema.equals(schemas[0], check_metadata=True):
+            one, other = (", ".join(f"{f.name} {f.type}" for f in s) for s in (schemas[0], schema))
+            raise RuntimeError(
+                f"the tasks gave results of different types ({one}; {other}): give arrays of one type and shape"
+            )
+    return schemas[0] if schemas else None
+
+
+# ------------------------------------------------------ the notebook's own
+
+
+class _Kind:
+    """How results are joined with one kind of value: a dict of NumPy arrays by name is given for each."""
+
+    def __init__(self, keep: Sequence[str]) -> None:
+        self.keep = keep
+
+    def value(self, results: list[list[Any]]) -> Any:
+        """The value, from the results of each partition."""
+        return self.joined(_arrays([batch for part in results for batch in part]))
+
+    def joined(self, results: dict[str, Any]) -> Any:
+        """The value, from all results."""
+        raise NotImplementedError
+
+    def table(self, value: Any) -> Any:
+        """The value as an Arrow table."""
+        raise NotImplementedError
+
+
+def _arrays(results: list[Any]) -> dict[str, Any]:
+    """The results by name; without a record nothing tells their type."""
+    import numpy as np
+
+    schema = _same([batch.schema for batch in results])
+    if schema is None:
+        return {PREDICTION: np.empty(0)}
+    return {
+        field.name: np.concatenate([feed_predict.array_of(batch.column(n), field) for batch in results])
+        for n, field in enumerate(schema)
+    }
+
+
+def _column(values: Any) -> Any:
+    """A NumPy array as a column of Arrow."""
+    import pyarrow as pa
+
+    if values.dtype.kind in "OSU":
+        return pa.array(values.tolist())
+    return feed_predict.nested(values)
+
+
+class _Arrays(_Kind):
+    """An array, or a dict of arrays."""
+
+    def __init__(self, value: Any, plan: Mapping[str, Any]) -> None:
+        self._named = value if isinstance(value, Mapping) else None
+        super().__init__(_kept(plan, self._named or ()))
+
+    def joined(self, results: dict[str, Any]) -> Any:
+        if self._named is None:
+            return next(iter(results.values())) if len(results) == 1 else results
+        import numpy as np
+
+        return {**{name: np.asarray(self._named[name]) for name in self.keep}, **results}
+
+    def table(self, value: Any) -> Any:
+        import pyarrow as pa
+
+        named = value if isinstance(value, Mapping) else {PREDICTION: value}
+        return pa.table({name: _column(values) for name, values in named.items()})
+
+
+class _Frame(_Kind):
+    """A pandas DataFrame."""
+
+    def __init__(self, value: Any, plan: Mapping[str, Any]) -> None:
+        super().__init__(_kept(plan, value.columns))
+        self._frame = value
+
+    def joined(self, results: dict[str, Any]) -> Any:
+        frame = self._frame[list(self.keep)].copy()
+        for name, values in results.items():
+            frame[name] = values if values.ndim == 1 else list(values)
+        return frame
+
+    def table(self, value: Any) -> Any:
+        import pyarrow as pa
+
+        return pa.Table.from_pandas(value)
+
+
+class _Table(_Kind):
+    """A table or a record batch of Arrow."""
+
+    def __init__(self, value: Any, plan: Mapping[str, Any]) -> None:
+        super().__init__(_kept(plan, value.schema.names))
+        self._value = value
+
+    def joined(self, results: dict[str, Any]) -> Any:
+        table = self._value.select(list(self.keep))
+        columns = [*table.columns, *(_column(values) for values in results.values())]
+        return type(table).from_arrays(columns, names=[*self.keep, *results])  # Table or RecordBatch
+
+    def table(self, value: Any) -> Any:
+        import pyarrow as pa
+
+        return value if isinstance(value, pa.Table) else pa.Table.from_batches([value])
+
+
+class _Batches(_Kind):
+    """An iterator of batches: the value is a list of them."""
+
+    def __init__(self, source: feed_notebook.Batches, plan: Mapping[str, Any]) -> None:
+        super().__init__(_kept(plan, () if source.unnamed else source.columns))
+        self._plan = plan
+        self._taken: list[tuple[int, Any]] = []
+        source.taken = self._taken
+
+    def value(self, results: list[list[Any]]) -> Any:
+        _same([batch.schema for part in results for batch in part])
+        parts = [_arrays(part) for part in results]
+        at = [0] * len(parts)
+        batches = []
+        for partition, batch in self._taken:
+            kind = _Table(batch, self._plan) if hasattr(batch, "schema") else _Arrays(batch, self._plan)
+            begin = at[partition]
+            at[partition] += _length(batch)
+            batches.append(kind.joined({name: v[begin : at[partition]] for name, v in parts[partition].items()}))
+        return batches
+
+    def table(self, value: Any) -> Any:
+        import pyarrow as pa
+
+        kinds = (_Table if hasattr(batch, "schema") else _Arrays for batch in value)
+        plan = {**self._plan, "keep": []}
+        return pa.concat_tables([kind(batch, plan).table(batch) for kind, batch in zip(kinds, value, strict=True)])
+
+
+def _length(batch: Any) -> int:
+    """The records of a batch."""
+    if hasattr(batch, "num_rows"):
+        return int(batch.num_rows)
+    return len(next(iter(batch.values())) if isinstance(batch, Mapping) else batch)
+
+
+class _Collected:
+    """Results of the notebook's own data, by partition."""
+
+    def __init__(self, kind: _Kind, plan: Mapping[str, Any]) -> None:
+        self._kind = kind
+        self._lock = threading.Lock()
+        self._results: dict[int, list[Any]] = {}
+        self._output = os.path.abspath(plan["output"]) if plan.get("output") else ""
+        if self._output and os.path.exists(self._output):
+            raise UsageError(f"--output {plan['output']}: it exists already")
+
+    def send(self, order: Mapping[str, Any], epoch: int, number: int, batches: Iterator[Any]) -> tuple[int, bool]:
+        """Delivers a partition and waits for its results."""
+        found = []
+        for _, results in feed_predict.exchange(order, epoch, number, 0, ((batch, None) for batch in batches)):
+            feed_predict.check_names(results, self._kind.keep)
+            found.append(results)
+        with self._lock:
+            self._results[number] = found
+        return sum(batch.num_rows for batch in found), True
+
+    def finish(self) -> Any:
+        """The value; with --output its path."""
+        last = max(self._results, default=-1)
+        value = self._kind.value([self._results.get(number, []) for number in range(last + 1)])
+        if not self._output:
+            return value
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(self._kind.table(value), self._output)
+        return self._output
+
+
+# ------------------------------------------------------------------- Spark
+
+
+class SparkPredictions(feed_notebook.Source):
+    """A DataFrame whose records are fed; the value is a DataFrame of the same session."""
+
+    def __init__(self, frame: Any, plan: Mapping[str, Any]) -> None:
+        there = list(frame.columns)
+        if twice := next((name for n, name in enumerate(there) if name in there[:n]), None):
+            raise UsageError(f"DATA has two columns {twice!r}: rename one of them")
+        self._keep = _kept(plan, there)
+        self._feed = feed_notebook._chosen(plan["columns"], there, plan) if plan.get("columns") else there
+        for name in self._feed:
+            feed_notebook._check(name, frame.schema[name].dataType)
+        self.columns = tuple(self._feed)
+        names = [name for name in there if name in self._keep or name in self._feed]
+        self._frame = frame.select(*(_quoted(name) for name in names))
+        self._output = str(plan.get("output") or "")
+        self._group = f"tfcluster-inference-{secrets.token_hex(8)}"
+        self._value: Any = None
+        if self._output and _exists(frame.sparkSession, self._output):
+            raise UsageError(f"--output {self._output}: it exists already")
+
+    def read(self, order: Mapping[str, Any], epoch: int) -> int:
+        from pyspark import cloudpickle
+        from pyspark.sql.types import BinaryType, StringType, StructField, StructType
+
+        # Spark Connect pickles the functions of a DataFrame whenever it is used: the modules stay registered.
+        for module in (feed_link, feed_source, feed_predict):
+            cloudpickle.register_pickle_by_value(module)
+        fields = [StructField(f.name, f.dataType, True) for f in self._kept_fields()]  # NULL in the row of STATUS
+        schema = StructType([StructField(feed_predict.STATUS, StringType()), *fields])
+        schema.add(feed_predict.RESULT, BinaryType())
+        stage = feed_predict.spark_stage(dict(order), self._feed, self._keep)
+        spark = self._frame.sparkSession
+        with feed_notebook.jobs(spark, self._group, "tfcluster: inference"):
+            staged = _computed(self._frame.mapInArrow(stage, schema))
+            said = staged.where(f"{feed_predict.STATUS} IS NOT NULL").select(feed_predict.STATUS).collect()
+            states = [json.loads(row[0]) for row in said]
+            for state in states:
+                if state["refused"]:
+                    raise Refused(state["refused"])
+                if not state["whole"]:
+                    raise feed_link.Stopped(state["stopped"])
+            self._value = self._typed(staged, states)
+            if self._output:
+                self._value.write.parquet(self._output)
+                staged.unpersist()
+                self._value = spark.read.parquet(self._output)
+        return sum(state["rows"] for state in states)
+
+    def _kept_fields(self) -> list[Any]:
+        return [self._frame.schema[name] for name in self._keep]
+
+    def _typed(self, staged: Any, states: list[dict[str, Any]]) -> Any:
+        """The DataFrame of what a stage of spark_stage yielded."""
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import from_arrow_type
+        from pyspark.sql.types import StructField, StructType
+
+        written = [bytes.fromhex(state["schema"]) for state in states if "schema" in state]
+        results = _same([pa.ipc.read_schema(pa.py_buffer(each)) for each in written])
+        if results is None:  # no record: nothing tells the type
+            results = pa.schema([pa.field(PREDICTION, pa.float64(), metadata={"shape": "[]"})])
+        fields = []
+        for field in results:
+            shape, kind = feed_predict.shape_of(field), field.type
+            for _ in shape[1:] if shape else ():  # the column is flat
+                kind = pa.list_(kind)
+            fields.append(StructField(field.name, from_arrow_type(feed_predict.spark_type(kind)), True))
+        unpack = feed_predict.spark_unpack(results.serialize().to_pybytes(), self._keep)
+        return staged.mapInArrow(unpack, StructType([*self._kept_fields(), *fields]))
+
+    def cancel(self) -> None:
+        spark = self._frame.sparkSession
+        with contextlib.suppress(Exception):
+            if hasattr(spark, "_jsparkSession"):
+                spark.sparkContext.cancelJobGroup(self._group)
+            else:
+                spark.interruptTag(self._group)
+
+    def finish(self) -> Any:
+        return self._value
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _computed(frame: Any) -> Any:
+    """A DataFrame with these rows, computed once: it does not ask the run again."""
+    if hasattr(frame, "localCheckpoint"):  # on Spark Connect from 4.0
+        return frame.localCheckpoint(eager=True)
+    frame.persist()
+    frame.where(f"{feed_predict.STATUS} IS NULL").count()
+    return frame
+
+
+def _exists(spark: Any, path: str) -> bool:
+    """Whether something is at a path of Spark's file systems."""
+    try:
+        spark.read.format("binaryFile").load(path).schema  # noqa: B018  Spark Connect looks when the schema is asked for
+    except Exception as e:
+        return "PATH_NOT_FOUND" not in str(e)
+    return True
