@@ -147,3 +147,30 @@ func TestFilesOfAFolderAreCopiedTogether(t *testing.T) {
 	stop()
 	same("333")
 }
+
+// TestCopiedFileWaitsAgain: after a copy was sent the file waits for maxUnsent again, also if it changed between
+// the scan and the copy.
+func TestCopiedFileWaitsAgain(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	e := b.executor("0")
+	const weights = "run-001/checkpoints/w"
+	e.write("checkpoints/w", "1")
+	e.round(false)
+	e.late(weights)
+	e.write("checkpoints/w", "22")
+	e.Sender.written = func(*os.File) (bool, bool) { // between the scan and the copy
+		e.Sender.written = written
+		e.write("checkpoints/w", "333")
+		return true, true
+	}
+	e.round(false)
+	if got := read(t, b.disk.dir, weights); got != "333" {
+		t.Fatalf("the driver has %q", got)
+	}
+	e.write("checkpoints/w", "4444")
+	e.round(false)
+	if got := read(t, b.disk.dir, weights); got != "333" {
+		t.Errorf("the driver has %q in the next round", got)
+	}
+}
