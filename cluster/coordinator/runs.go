@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/results"
 )
 
@@ -116,12 +117,14 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 }
 
 // runGone is called when no process of a run is left. Its outcome may have been decided and
-// recorded while some tasks were still being ended: their final states are recorded here.
-func (c *Coordinator) runGone(rec *record) {
+// recorded while some tasks were still being ended: their final states are recorded here. The lifecycle
+// may have the next run already.
+func (c *Coordinator) runGone(lr *lifecycle.Run) {
+	rec := c.runs.find(lr.Spec.ID)
 	rec.gone = true
 	c.sweep(rec.status.GetId())
 	if !rec.over.IsZero() {
-		rec.fill(c.lc.Run(), c.store.Lines(rec.status.GetId()))
+		rec.fill(lr, c.store.Lines(rec.status.GetId()))
 		c.keepRecord(rec)
 	}
 }

@@ -103,10 +103,10 @@ func (c *Coordinator) filesSent(id cluster.ExecutorID, m *clusterpb.FilesSent) {
 	c.sweep(m.GetRun())
 }
 
-// sweep removes what was never completed of the files of a run that is closed, once
-// nothing of it is to come any more. Loop only.
+// sweep removes the incomplete files of a run when no process of it is left and no executor has
+// files of it to send. Loop only.
 func (c *Coordinator) sweep(run int32) {
-	if c.lc.Run() == nil || c.lc.Run().Spec.ID != run || c.lc.Run().State.Open() || c.owesAny(run) {
+	if rec := c.runs.find(run); rec == nil || !rec.gone || c.owesAny(run) {
 		return
 	}
 	c.work.Go(func() {
