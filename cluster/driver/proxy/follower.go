@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -86,6 +87,25 @@ func (f *follower) below(ctx context.Context, name string) error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+	return f.forget(name, infos)
+}
+
+// forget removes the copies of a driver's event files that the driver has removed, from a folder whose files
+// are infos.
+func (f *follower) forget(folder string, infos []fs.FileInfo) error {
+	here := filepath.Join(f.folder, filepath.FromSlash(folder))
+	entries, err := os.ReadDir(here)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look for removed event files: %w", err)
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), rundir.OwnEvents) || slices.ContainsFunc(infos, func(i fs.FileInfo) bool { return i.Name() == e.Name() }) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(here, e.Name())); err != nil {
+			return fmt.Errorf("remove a removed event file: %w", err)
 		}
 	}
 	return nil
