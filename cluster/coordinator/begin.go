@@ -75,7 +75,9 @@ func (c *Coordinator) beginItself(ctx context.Context, req *clusterpb.StartReque
 		}
 		resumed := proto.CloneOf(req)
 		resumed.Options.Resume = strconv.Itoa(int(before))
-		_, fresh = c.beginAs(ctx, resumed, before)
+		if err = c.beginResumed(ctx, resumed, before); status.Code(err) == codes.InvalidArgument {
+			fresh = err
+		}
 	}
 	if (before == 0 || fresh != nil) && ctx.Err() == nil {
 		_, err = c.beginAs(ctx, req, before)
@@ -83,7 +85,7 @@ func (c *Coordinator) beginItself(ctx context.Context, req *clusterpb.StartReque
 	others := false
 	told := c.call(ctx, func() {
 		// A client's start may come in the moment of ready: what it begins is the run then.
-		if others = status.Code(err) == codes.FailedPrecondition && (c.runs.begun() != nil || c.runs.planning); others {
+		if others = err != nil && (c.runs.begun() != nil || c.runs.planning); others {
 			return
 		}
 		switch {
@@ -106,6 +108,43 @@ func (c *Coordinator) beginItself(ctx context.Context, req *clusterpb.StartReque
 		c.saveState()
 	})
 	return (err == nil || others) && told == nil
+}
+
+// A run that was cut off goes on from its checkpoints. A full disk or a file system that does not answer is
+// no reason to begin from the start: taking them up is tried again for resumeMost.
+const (
+	resumeMost  = 3 * time.Minute
+	resumePause = 5 * time.Second // at the longest
+)
+
+// beginResumed begins the run that goes on from the checkpoints of the run before. It fails with
+// InvalidArgument if there is no checkpoint.
+func (c *Coordinator) beginResumed(ctx context.Context, req *clusterpb.StartRequest, before int32) error {
+	pause := resumePause / 20
+	for end := time.Now().Add(resumeMost); ; pause = min(2*pause, resumePause) {
+		_, err := c.beginAs(ctx, req, before)
+		if err == nil || status.Code(err) == codes.InvalidArgument {
+			return err
+		}
+		again := false
+		if gone := c.call(ctx, func() {
+			// Otherwise a client has begun a run meanwhile, or the cluster is being released.
+			if again = c.lc.State() == lifecycle.Ready && !c.lc.Busy() && !c.runs.planning; again {
+				c.noteOnce(fmt.Sprintf("run %d was cut off by the driver's death and cannot go on yet: %s; this is tried again for %v", before, status.Convert(err).Message(), resumeMost))
+				c.subs.wake()
+			}
+		}); gone != nil || !again {
+			return err
+		}
+		if time.Now().After(end) {
+			return status.Errorf(status.Code(err), "%s; its checkpoints are kept, start --resume=%d takes them up", status.Convert(err).Message(), before)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // further returns the start of the run as which one that was cut off goes on, with the restarts that

@@ -59,12 +59,16 @@ func (f *files) bring(ctx context.Context, run int32, folder string) error {
 }
 
 // hasCheckpoints tells whether a run has left any, here or elsewhere.
-func (f *files) hasCheckpoints(run *clusterpb.RunStatus) bool {
+func (f *files) hasCheckpoints(run *clusterpb.RunStatus) (bool, error) {
 	if f.Spool == nil {
-		return notEmpty(run.GetCheckpointDir())
+		entries, err := os.ReadDir(run.GetCheckpointDir())
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return len(entries) > 0, err
 	}
 	files, err := f.Spool.Files(path.Join(rundir.Name(run.GetId()), "checkpoints"))
-	return err == nil && len(files) > 0
+	return len(files) > 0, err
 }
 
 // folders makes the run's folders, with the checkpoints it takes up.
