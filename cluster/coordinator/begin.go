@@ -175,15 +175,12 @@ func (c *Coordinator) giveBack(ctx context.Context, st *clusterpb.RunStatus) {
 // awaitOwn waits until the run is there that the cluster was made for, if there is one
 // that no client begins: one that was cut off is followed by another.
 func (c *Coordinator) awaitOwn(ctx context.Context) error {
-	if c.runs.autoStart == nil {
-		return nil
-	}
 	changed, leave := c.subs.watch()
 	defer leave()
 	for {
 		var there bool
 		err := c.call(ctx, func() {
-			there = c.runs.begun() != nil || c.lc.State() == lifecycle.Failed
+			there = c.runs.autoStart == nil || c.runs.begun() != nil || c.lc.State() == lifecycle.Failed
 		})
 		if err != nil || there {
 			return err
