@@ -19,6 +19,9 @@ var _ session.Archive = history{}
 // Pasts implements session.Archive.
 func (history) Pasts() ([]*state.ClusterRecord, error) { return state.History() }
 
+// InUse implements session.Archive.
+func (history) InUse() (func(dir string) bool, error) { return state.DirsInUse() }
+
 // LivesAs implements session.Archive.
 func (history) LivesAs(lease string) string { return state.FindByApplication(lease) }
 

@@ -27,10 +27,14 @@ type fakeArchive struct {
 	lives map[string]string
 	now   map[string]string // outcomes
 	err   error             // of the engine's logs
+	used  string            // a directory
 }
 
 func (a *fakeArchive) Pasts() ([]*state.ClusterRecord, error) { return a.pasts, nil }
-func (a *fakeArchive) LivesAs(lease string) string            { return a.lives[lease] }
+func (a *fakeArchive) InUse() (func(string) bool, error) {
+	return func(dir string) bool { return dir == a.used }, nil
+}
+func (a *fakeArchive) LivesAs(lease string) string { return a.lives[lease] }
 func (a *fakeArchive) Folder(p *state.ClusterRecord) (results.Folder, error) {
 	return results.LocalFolder(p.Dir), nil
 }
@@ -157,7 +161,7 @@ func TestPruneHistory(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(`{"state":"finished"}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for ; file != root; file = filepath.Dir(file) {
@@ -169,10 +173,12 @@ func TestPruneHistory(t *testing.T) {
 	a := &fakeArchive{pasts: []*state.ClusterRecord{{Name: "a", Dir: filepath.Join(root, "a"), LastRun: 1, Until: time.Now()}}}
 	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
 	t.Cleanup(s.Close)
-	for _, tt := range []struct{ line, want string }{
-		{"history --prune=60d", "out| 0 runs and 0 empty folders of clusters removed below " + root + "\n"},
-		{"history --prune", "out| 1 run and 1 empty folder of clusters removed below " + root + "; 1 old run kept: their programs left files there\n"},
+	for _, tt := range []struct{ line, used, want string }{
+		{"history --prune=60d", "", "out| 0 runs and 0 empty folders of clusters removed below " + root + "\n"},
+		{"history --prune", filepath.Join(root, "a"), "out| 0 runs and 0 empty folders of clusters removed below " + root + "; 1 old run kept: their programs left files there\n"},
+		{"history --prune", "", "out| 1 run and 1 empty folder of clusters removed below " + root + "; 1 old run kept: their programs left files there\n"},
 	} {
+		a.used = tt.used
 		if got := must(t, s, "%tfcluster "+tt.line).settle(); got != tt.want {
 			t.Errorf("%s shows %q, want %q", tt.line, got, tt.want)
 		}

@@ -30,18 +30,14 @@ func (d *driver) prune(ctx context.Context) {
 		return
 	}
 	defer remote.Close.Close()
-	live := map[string]bool{d.dir: true}
-	states, err := state.List()
+	inUse, err := state.DirsInUse()
 	if err != nil {
 		d.log.Warn("look for old runs", "err", err)
 		return
 	}
-	for _, s := range states {
-		live[s.Dir] = true
-	}
 	ctx, cancel := context.WithTimeout(ctx, pruneLimit)
 	defer cancel()
-	done, err := results.Prune(ctx, remote.Carry, results.Root(d.dir), time.Now().Add(-age), func(dir string) bool { return live[dir] })
+	done, err := results.Prune(ctx, remote.Carry, results.Root(d.dir), time.Now().Add(-age), func(dir string) bool { return dir == d.dir || inUse(dir) })
 	if err != nil {
 		d.log.Warn("remove old runs", "err", err)
 	}

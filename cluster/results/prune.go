@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -16,6 +17,7 @@ import (
 // Storage is where results are kept: a disk of this host or HDFS. Names are full.
 type Storage interface {
 	List(ctx context.Context, name string) ([]fs.FileInfo, error)
+	Open(ctx context.Context, name string) (io.ReadCloser, error)
 	// Remove removes a file or a folder with all that is in it.
 	Remove(ctx context.Context, name string) error
 }
@@ -27,6 +29,9 @@ type LocalStorage struct{}
 func (LocalStorage) List(ctx context.Context, name string) ([]fs.FileInfo, error) {
 	return LocalFolder(name).List(ctx, "")
 }
+
+// Open implements Storage.
+func (LocalStorage) Open(_ context.Context, name string) (io.ReadCloser, error) { return os.Open(name) }
 
 // Remove implements Storage.
 func (LocalStorage) Remove(_ context.Context, name string) error { return os.RemoveAll(name) }
@@ -48,11 +53,16 @@ type Pruned struct {
 	Runs    int // removed
 	Folders int // of clusters, that are empty then
 	Kept    int // old runs whose programs left files
+	Open    int // old runs whose records have no end: they may be active on another host
 }
 
+// ErrInUse reports that a live cluster uses the directory whose runs are to be removed.
+var ErrInUse = errors.New("a cluster uses it")
+
 // Prune removes the records and lines of the runs below root that have not changed since before. It removes
-// nothing of a run whose program left a file, such as a checkpoint, a model or an event file. Folders of
-// clusters that are empty then are removed too. It skips the directories for which live returns true.
+// nothing of a run whose program left a file, such as a checkpoint, a model or an event file, and nothing of a
+// run whose record has no end. Folders of clusters that are empty then are removed too. It skips the
+// directories for which live returns true; if root is one of them, it fails with ErrInUse.
 func Prune(ctx context.Context, s Storage, root string, before time.Time, live func(dir string) bool) (Pruned, error) {
 	var p Pruned
 	infos, err := s.List(ctx, root)
@@ -61,6 +71,9 @@ func Prune(ctx context.Context, s Storage, root string, before time.Time, live f
 	}
 	if err != nil {
 		return p, fmt.Errorf("look for old runs: %w", err)
+	}
+	if live(root) {
+		return p, fmt.Errorf("remove old runs of %s: %w", root, ErrInUse)
 	}
 	if path.Base(root) != RootName {
 		_, err := p.cluster(ctx, s, root, infos, before)
@@ -102,6 +115,8 @@ func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.
 		switch {
 		case err != nil:
 			return false, fmt.Errorf("look for old runs: %w", err)
+		case old && !foreign && !ended(ctx, s, run):
+			p.Open++
 		case old && !foreign:
 			if err := s.Remove(ctx, run); err != nil {
 				return false, fmt.Errorf("remove an old run: %w", err)
@@ -114,6 +129,17 @@ func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.
 		empty = false
 	}
 	return empty, nil
+}
+
+// ended reports whether the record of a run has its end. A run without a record has ended with its driver.
+func ended(ctx context.Context, s Storage, run string) bool {
+	f, err := s.Open(ctx, rundir.Join(run, RecordFile))
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	return err == nil && !Interrupted(readRecord(0, text))
 }
 
 // scan reports whether everything in a folder is older than before, and whether the folder contains a file

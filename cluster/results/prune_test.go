@@ -1,6 +1,7 @@
 package results
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -26,6 +27,7 @@ func TestPrune(t *testing.T) {
 		"live/run-001/run.json":                      old,
 		"mine/notes.txt":                             old,
 		"mine/run-001/run.json":                      old,
+		"open/run-001/run.json":                      old,
 		"young/run-001/run.json":                     old,
 		"young/run-001/tasks/worker-0/000000000.log": time.Now(),
 	}
@@ -34,7 +36,11 @@ func TestPrune(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, nil, 0o600); err != nil {
+		state := "finished"
+		if strings.HasPrefix(name, "open/") {
+			state = "running"
+		}
+		if err := os.WriteFile(path, []byte(`{"state":"`+state+`"}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Chtimes(path, at, at); err != nil {
@@ -53,16 +59,21 @@ func TestPrune(t *testing.T) {
 		}
 	}
 	got, err := Prune(t.Context(), LocalStorage{}, root, before, func(dir string) bool { return filepath.Base(dir) == "live" })
-	if want := (Pruned{Runs: 4, Folders: 1, Kept: 1}); err != nil || got != want {
+	if want := (Pruned{Runs: 4, Folders: 1, Kept: 1, Open: 1}); err != nil || got != want {
 		t.Errorf("it removed %+v, %v, want %+v", got, err, want)
 	}
 	for name, stays := range map[string]bool{
 		"a": false, "b/run-001/checkpoints/1/weights": true, "b/run-001/run.json": true, "b/run-002": false, "c/run-001/run.json": true,
 		"live/run-001/run.json": true, "mine/notes.txt": true, "mine/run-001": false, "young/run-001/tasks/worker-0/000000000.log": true,
+		"open/run-001/run.json": true,
 	} {
 		if _, err := os.Stat(filepath.Join(root, name)); (err == nil) != stays {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+	mine := filepath.Join(root, "b")
+	if _, err := Prune(t.Context(), LocalStorage{}, mine, before, func(dir string) bool { return dir == mine }); !errors.Is(err, ErrInUse) {
+		t.Errorf("the runs of a live cluster: %v", err)
 	}
 	if got := Root("hdfs://nn/user/a/tfcluster-runs/b"); got != "hdfs://nn/user/a/tfcluster-runs" {
 		t.Errorf("the root is %s", got)

@@ -18,6 +18,8 @@ import (
 type Archive interface {
 	// Pasts are those that were on this host, whose driver died, or that live, oldest first.
 	Pasts() ([]*state.ClusterRecord, error)
+	// InUse returns a function that reports whether a cluster uses a directory.
+	InUse() (func(dir string) bool, error)
 	// LivesAs is the live cluster that an engine knows by a name; "" if there is none.
 	LivesAs(lease string) string
 	// Folder opens the cluster's directory.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -178,27 +179,24 @@ func (inv *invocation) prune(ctx context.Context) error {
 		return err
 	}
 	defer closer.Close()
-	pasts, err := inv.session.Options.Archive.Pasts()
+	inUse, err := inv.session.Options.Archive.InUse()
 	if err != nil {
 		return err
 	}
-	live := map[string]bool{}
-	for _, other := range pasts {
-		if other.Lives {
-			live[other.Dir] = true
-		}
-	}
 	age, root := inv.Last("prune").Duration, results.Root(p.Dir)
-	if root == p.Dir && p.Lives {
-		return &result.ClusterError{Text: "cluster " + p.Name + " uses " + p.Dir, Remedy: inv.session.Say("shutdown") + " first"}
+	done, err := results.Prune(ctx, storage, root, time.Now().Add(-age), inUse)
+	if errors.Is(err, results.ErrInUse) {
+		return &result.ClusterError{Text: "a cluster uses " + root, Remedy: inv.session.Say("shutdown") + " of that cluster first"}
 	}
-	done, err := results.Prune(ctx, storage, root, time.Now().Add(-age), func(dir string) bool { return live[dir] })
 	if err != nil {
 		return err
 	}
 	line := fmt.Sprintf("%s and %s of clusters removed below %s", render.Plural(int64(done.Runs), "run"), render.Plural(int64(done.Folders), "empty folder"), root)
 	if done.Kept > 0 {
 		line += fmt.Sprintf("; %s kept: their programs left files there", render.Plural(int64(done.Kept), "old run"))
+	}
+	if done.Open > 0 {
+		line += fmt.Sprintf("; %s kept: their records have no end", render.Plural(int64(done.Open), "old run"))
 	}
 	inv.out.Stdout(line + "\n")
 	return nil
