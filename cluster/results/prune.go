@@ -62,7 +62,8 @@ var ErrInUse = errors.New("a cluster uses it")
 // Prune removes the records and lines of the runs below root that have not changed since before. It removes
 // nothing of a run whose program left a file, such as a checkpoint, a model or an event file, and nothing of a
 // run whose record has no end. Folders of clusters that are empty then are removed too. It skips the
-// directories for which live returns true; if root is one of them, it fails with ErrInUse.
+// directories for which live returns true; if root is one of them, it fails with ErrInUse. What cannot be read or
+// removed does not keep it from the rest.
 func Prune(ctx context.Context, s Storage, root string, before time.Time, live func(dir string) bool) (Pruned, error) {
 	var p Pruned
 	infos, err := s.List(ctx, root)
@@ -72,38 +73,54 @@ func Prune(ctx context.Context, s Storage, root string, before time.Time, live f
 	if err != nil {
 		return p, fmt.Errorf("look for old runs: %w", err)
 	}
-	if live(root) {
-		return p, fmt.Errorf("remove old runs of %s: %w", root, ErrInUse)
-	}
-	if path.Base(root) != RootName {
-		_, err := p.cluster(ctx, s, root, infos, before)
-		return p, err
-	}
+	var runs, clusters []fs.FileInfo
 	for _, i := range infos {
-		dir := rundir.Join(root, i.Name())
-		if !i.IsDir() || strings.HasPrefix(i.Name(), ".") || live(dir) {
-			continue
-		}
-		runs, err := s.List(ctx, dir)
-		if err != nil {
-			return p, fmt.Errorf("look for old runs: %w", err)
-		}
-		empty, err := p.cluster(ctx, s, dir, runs, before)
-		if err != nil {
-			return p, err
-		}
-		if empty && i.ModTime().Before(before) {
-			if err := s.Remove(ctx, dir); err != nil {
-				return p, fmt.Errorf("remove an empty folder: %w", err)
-			}
-			p.Folders++
+		switch _, run := rundir.Number(i.Name()); {
+		case run:
+			runs = append(runs, i)
+		case path.Base(root) == RootName && i.IsDir() && !strings.HasPrefix(i.Name(), ".") && !live(rundir.Join(root, i.Name())):
+			clusters = append(clusters, i)
 		}
 	}
-	return p, nil
+	var failed error
+	if live(root) {
+		failed = fmt.Errorf("remove old runs of %s: %w", root, ErrInUse)
+	} else {
+		_, failed = p.cluster(ctx, s, root, runs, before) // a cluster's own folder, also if it is named RootName
+	}
+	for _, i := range clusters {
+		if err := p.folder(ctx, s, rundir.Join(root, i.Name()), i, before); err != nil {
+			failed = errors.Join(failed, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return p, failed
 }
 
-// cluster prunes one cluster's folder, and returns whether it is empty then.
-func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.FileInfo, before time.Time) (empty bool, err error) {
+// folder prunes one cluster's folder, and removes it if it is empty then.
+func (p *Pruned) folder(ctx context.Context, s Storage, dir string, info fs.FileInfo, before time.Time) error {
+	infos, err := s.List(ctx, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // removed by another cluster
+	}
+	if err != nil {
+		return fmt.Errorf("look for old runs: %w", err)
+	}
+	empty, err := p.cluster(ctx, s, dir, infos, before)
+	if err != nil || !empty || !info.ModTime().Before(before) {
+		return err
+	}
+	if err := s.Remove(ctx, dir); err != nil {
+		return fmt.Errorf("remove an empty folder: %w", err)
+	}
+	p.Folders++
+	return nil
+}
+
+// cluster prunes the runs of a cluster's folder with these entries, and returns whether it is empty then.
+func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.FileInfo, before time.Time) (empty bool, failed error) {
 	empty = true
 	for _, i := range infos {
 		run := rundir.Join(dir, i.Name())
@@ -113,22 +130,24 @@ func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.
 		}
 		old, foreign, err := scan(ctx, s, run, i, before, true)
 		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue // removed by another cluster
 		case err != nil:
-			return false, fmt.Errorf("look for old runs: %w", err)
+			failed = errors.Join(failed, fmt.Errorf("look for old runs: %w", err))
 		case old && !foreign && !ended(ctx, s, run):
 			p.Open++
 		case old && !foreign:
-			if err := s.Remove(ctx, run); err != nil {
-				return false, fmt.Errorf("remove an old run: %w", err)
+			if err = s.Remove(ctx, run); err == nil {
+				p.Runs++
+				continue
 			}
-			p.Runs++
-			continue
+			failed = errors.Join(failed, fmt.Errorf("remove an old run: %w", err))
 		case old:
 			p.Kept++
 		}
 		empty = false
 	}
-	return empty, nil
+	return empty, failed
 }
 
 // ended reports whether the record of a run has its end. A run without a record has ended with its driver.

@@ -1,7 +1,9 @@
 package results
 
 import (
+	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -80,5 +82,41 @@ func TestPrune(t *testing.T) {
 	}
 	if got := Root("/data/mine"); got != "/data/mine" {
 		t.Errorf("the root is %s", got)
+	}
+}
+
+// unreadable is a storage with a folder that cannot be listed and one that is removed meanwhile.
+type unreadable struct{ LocalStorage }
+
+func (s unreadable) List(ctx context.Context, name string) ([]fs.FileInfo, error) {
+	switch filepath.Base(name) {
+	case "a":
+		return nil, fs.ErrPermission
+	case "b":
+		return nil, fs.ErrNotExist
+	}
+	return s.LocalStorage.List(ctx, name)
+}
+
+// TestPruneGoesOn: a folder that cannot be read is reported and does not keep Prune from the others. Runs in a folder
+// that is itself named as the folder of clusters are pruned, not taken for clusters.
+func TestPruneGoesOn(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join(t.TempDir(), RootName)
+	for _, name := range []string{"a/run-001", "b/run-001", "c/run-001", "run-001", "run-002/checkpoints/run-003"} {
+		if err := os.MkdirAll(filepath.Join(root, name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	model := filepath.Join(root, "run-002/checkpoints/model")
+	if err := os.WriteFile(model, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Prune(t.Context(), unreadable{}, root, time.Now().Add(time.Hour), func(string) bool { return false })
+	if want := (Pruned{Runs: 2, Folders: 1, Kept: 1}); got != want || !errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it removed %+v, %v, want %+v", got, err, want)
+	}
+	if _, err := os.Stat(model); err != nil {
+		t.Error(err)
 	}
 }

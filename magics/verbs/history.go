@@ -186,9 +186,9 @@ func (inv *invocation) prune(ctx context.Context) error {
 	age, root := inv.Last("prune").Duration, results.Root(p.Dir)
 	done, err := results.Prune(ctx, storage, root, time.Now().Add(-age), inUse)
 	if errors.Is(err, results.ErrInUse) {
-		return &result.ClusterError{Text: "a cluster uses " + root, Remedy: inv.session.Say("shutdown") + " of that cluster first"}
+		err = &result.ClusterError{Text: "a cluster uses " + root, Remedy: inv.session.Say("shutdown") + " of that cluster first"}
 	}
-	if err != nil {
+	if err != nil && done == (results.Pruned{}) {
 		return err
 	}
 	line := fmt.Sprintf("%s and %s of clusters removed below %s", render.Plural(int64(done.Runs), "run"), render.Plural(int64(done.Folders), "empty folder"), root)
@@ -199,5 +199,5 @@ func (inv *invocation) prune(ctx context.Context) error {
 		line += fmt.Sprintf("; %s kept: their records have no end", render.Plural(int64(done.Open), "old run"))
 	}
 	inv.out.Stdout(line + "\n")
-	return nil
+	return err
 }
