@@ -65,14 +65,8 @@ func (inv *invocation) history(ctx context.Context) (result.Value, error) {
 
 // recall asks the cluster, or, where that is over, reads what it left: then p is not nil.
 func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p *state.ClusterRecord, err error) {
-	if name := inv.Text("cluster"); inv.isApplication(name) && inv.session.Options.Archive != nil {
-		if live := inv.session.Options.Archive.LivesAs(name); live != "" {
-			inv.Means(live)
-		} else if p = inv.session.PastOf(name); p == nil {
-			return nil, nil, &result.ClusterError{
-				Text: "no cluster of yours on this host was " + name, Remedy: inv.session.Say("logs -c "+name) + " shows what its containers wrote",
-			}
-		}
+	if p, err = inv.ofApplication(); err != nil {
+		return nil, nil, err
 	}
 	if p == nil {
 		m, err := inv.session.Pick(ctx, inv.Command)
@@ -107,6 +101,25 @@ func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p
 		h.Leases = append(h.Leases, &clusterpb.Lease{Id: l.ID, State: l.State, SinceUnix: l.Since.Unix()})
 	}
 	return h, p, nil
+}
+
+// ofApplication returns the past cluster whose application -c names. If that cluster lives, the command means
+// it from now on. p is nil then, and if -c names no application.
+func (inv *invocation) ofApplication() (p *state.ClusterRecord, err error) {
+	name := inv.Text("cluster")
+	if !inv.isApplication(name) || inv.session.Options.Archive == nil {
+		return nil, nil
+	}
+	if live := inv.session.Options.Archive.LivesAs(name); live != "" {
+		inv.Means(live)
+		return nil, nil
+	}
+	if p = inv.session.PastOf(name); p == nil {
+		return nil, &result.ClusterError{
+			Text: "no cluster of yours on this host was " + name, Remedy: inv.session.Say("logs -c "+name) + " shows what its containers wrote",
+		}
+	}
+	return p, nil
 }
 
 // outcomes says of each run how its lease stands or ended: as the engine has it, or else
@@ -170,7 +183,18 @@ func (inv *invocation) remembered(h *clusterpb.HistoryReply, id string) string {
 
 // prune removes old runs where the cluster's directory is.
 func (inv *invocation) prune(ctx context.Context) error {
-	p := inv.session.Past(inv.Command, nil)
+	for _, other := range []string{"json", "all"} {
+		if inv.Has(other) {
+			return &command.UsageError{Text: "--prune and --" + other + " exclude each other: --prune removes runs and shows none"}
+		}
+	}
+	p, err := inv.ofApplication()
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		p = inv.session.Past(inv.Command, nil)
+	}
 	if p == nil {
 		return &result.ClusterError{Text: "no cluster of yours on this host has left anything", Remedy: "-c names one"}
 	}
