@@ -131,7 +131,6 @@ type runFiles struct {
 
 // lastTask is how it stands with what a run's newest task here leaves.
 type lastTask struct {
-	run  int32
 	over <-chan struct{}      // closed when its process is gone
 	done <-chan struct{}      // closed when what it left was sent, or given up
 	said *clusterpb.FilesSent // once done
@@ -164,7 +163,7 @@ func (o *ownFiles) launch(ctx context.Context, l *clusterpb.Launch) (*clusterpb.
 		o.runs[l.GetRun()] = r
 	}
 	t := &taskFiles{runFiles: r, launch: l, before: r.last.done, over: make(chan struct{}), done: make(chan struct{})}
-	r.last = lastTask{run: r.id, over: t.over, done: t.done}
+	r.last = lastTask{over: t.over, done: t.done}
 	o.work.Go(func() { t.attend(ctx) })
 	return l, t
 }

@@ -25,7 +25,6 @@ type (
 		Task    cluster.TaskID
 		Attempt int
 		Spec    cluster.Spec
-		fresh   bool // the first launch in this attempt of the run, not a restart of this task alone
 	}
 	// Release returns everything to the engine.
 	Release struct{ Reason string }

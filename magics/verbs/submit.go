@@ -81,7 +81,7 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 		}
 		return nil, err
 	}
-	f := &followed{session: inv.session, inv: inv, member: &session.Handle{Name: p.Name}, view: render.NewView(inv.out), printer: inv.followPrinter(), status: runs[len(runs)-1]}
+	f := &followed{session: inv.session, member: &session.Handle{Name: p.Name}, view: render.NewView(inv.out), printer: inv.followPrinter(), status: runs[len(runs)-1]}
 	v, err := f.end()
 	return v, released(err)
 }

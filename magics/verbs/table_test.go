@@ -2,7 +2,6 @@ package verbs
 
 import (
 	"context"
-	"strings"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -55,9 +54,6 @@ func TestTable(t *testing.T) {
 				t.Errorf("the example of %s: %v", v.Name, err)
 			}
 		}
-	}
-	if ref := table.Reference(); !strings.Contains(ref, "## reserve") || !strings.Contains(ref, "`--workers N`") {
-		t.Errorf("the reference is\n%s", ref)
 	}
 }
 

@@ -84,7 +84,7 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 		return runs.Recv, nil
 	})
 	defer stream.Close()
-	f := &followed{session: inv.session, inv: inv, member: m, view: v, printer: inv.followPrinter()}
+	f := &followed{session: inv.session, member: m, view: v, printer: inv.followPrinter()}
 	f.printer.Shows(m.Name, req.GetRun())
 	broken := &breaker{session: inv.session, member: m, out: inv.out, batch: inv.oneRun}
 	quiet := session.NewSilence(inv.session.Options.Patience)
@@ -125,7 +125,6 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 // followed is a run before the cell's eyes; owned by follow.
 type followed struct {
 	session *session.State
-	inv     *invocation
 	member  *session.Handle
 	view    *render.View
 	printer *render.Printer
