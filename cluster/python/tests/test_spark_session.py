@@ -92,6 +92,45 @@ def test_a_connect_server_that_died_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     assert session.ended() == "the Spark Connect session was stopped"
 
 
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_connect_server_that_hangs_is_noticed(hangs: bool) -> None:
+    """It accepts connections and answers no request; an error is an answer."""
+    import grpc
+
+    go_on = threading.Event()
+
+    class Server(grpc.GenericRpcHandler):
+        """Answers every call with an error, or not until the end."""
+
+        def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+            def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
+                if hangs:
+                    go_on.wait(60)
+                context.abort(grpc.StatusCode.INTERNAL, "not today")
+                return b""
+
+            return grpc.unary_unary_rpc_method_handler(answer)
+
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1), handlers=[Server()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    spark = Connect(f"127.0.0.1:{port}")
+    client = spark._client
+    client._config_request_with_metadata = lambda: types.SimpleNamespace(
+        operation=types.SimpleNamespace(get_option=types.SimpleNamespace(keys=[]))
+    )
+    client._stub = types.SimpleNamespace(
+        Config=client._channel.unary_unary("/Config", request_serializer=lambda _: b"")
+    )
+    client._builder = types.SimpleNamespace(metadata=lambda: [])
+    try:
+        assert spark_session.Session(spark).answers(0.5 if hangs else 30) is not hangs
+    finally:
+        go_on.set()
+        client._channel.close()
+        server.stop(None).wait()
+
+
 def test_a_session_that_was_stopped_is_not_used() -> None:
     """A classic session whose spark.stop() was called."""
     session = spark_session.Session(types.SimpleNamespace(sparkContext=types.SimpleNamespace(_jsc=None)))

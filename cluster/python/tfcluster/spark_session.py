@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tfcluster import spark_task
+from tfcluster import spark_connect, spark_task
 from tfcluster.spark_properties import defaults, escape
 
 _LOOK = 2.0  # seconds between two looks at Spark Connect's server, and what each may take
@@ -128,20 +128,8 @@ class Session:
         return "the SparkSession was stopped" if self._sc._jsc is None else "the Spark application was ended"
 
     def answers(self, seconds: float) -> bool:
-        """Whether the connection to Spark Connect's server stands, or can be made in this time."""
-        channel = getattr(getattr(self.spark, "_client", None), "_channel", None)
-        if channel is None:
-            return True  # a client of another kind: its calls fail where it does not
-        import grpc
-
-        ready = grpc.channel_ready_future(channel)
-        try:
-            ready.result(timeout=seconds)
-        except grpc.FutureTimeoutError:
-            return False
-        finally:
-            ready.cancel()
-        return True
+        """Whether Spark Connect's server answers within this time."""
+        return spark_connect.answers(self.spark, seconds)
 
     def unusable(self) -> str:
         """Why a cluster cannot be reserved on the session; "" where it can."""
