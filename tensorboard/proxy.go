@@ -63,11 +63,23 @@ func NewProxy(secretPath, socket string) http.Handler {
 	})
 }
 
-// strip takes out of a request what lets its bearer into the Jupyter server: headers,
-// and the token that a link may carry.
+// strip takes out of a request what lets its bearer into the Jupyter server: headers, and the token that a link,
+// the address of the page before it and the subprotocol of a WebSocket may carry.
 func strip(r *http.Request) {
-	for _, name := range []string{"Cookie", "Authorization", "X-Xsrftoken"} {
+	for _, name := range []string{"Cookie", "Authorization", "X-Xsrftoken", "Referer"} {
 		r.Header.Del(name)
+	}
+	const protocols = "Sec-Websocket-Protocol"
+	if given := strings.Join(r.Header.Values(protocols), ","); strings.Contains(given, ".token.") {
+		var kept []string
+		for p := range strings.SplitSeq(given, ",") {
+			if p = strings.TrimSpace(p); !strings.Contains(p, ".token.") { // JupyterLab's is v1.token.websocket.jupyter.org.TOKEN
+				kept = append(kept, p)
+			}
+		}
+		if r.Header.Del(protocols); len(kept) > 0 {
+			r.Header.Set(protocols, strings.Join(kept, ", "))
+		}
 	}
 	if q := r.URL.Query(); q.Has("token") {
 		q.Del("token")
