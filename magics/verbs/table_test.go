@@ -2,6 +2,8 @@ package verbs
 
 import (
 	"context"
+	"os"
+	"strings"
 	"testing"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -9,6 +11,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/spark"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // nobody knows no name.
@@ -70,4 +73,20 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestRemovedWorkingDir: a folder that was removed is not taken for the root of the file system.
+func TestRemovedWorkingDir(t *testing.T) { // it changes the working directory
+	gone, err := os.MkdirTemp(t.TempDir(), "gone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(gone)
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	inv := &invocation{session: &session.State{}, Command: &command.Command{Verb: &command.Verb{Name: "reserve"}}}
+	if dir, err := inv.existingDir(t.Context()); err == nil || !strings.Contains(err.Error(), "was removed") {
+		t.Errorf("the working directory is %q: %v", dir, err)
+	}
 }
