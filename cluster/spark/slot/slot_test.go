@@ -81,7 +81,7 @@ func newRequest(t *testing.T) Request {
 	}
 	return Request{
 		Identity: "c", Slots: 1, Coordinator: ln.Addr().String(), Digest: hex.EncodeToString(sum[:]), Python: "sh",
-		Hold: true, // there is no JVM above the test
+		Hold:     true, // there is no JVM above the test
 		Executor: "worker-0", Attempt: 3, Config: config,
 	}
 }
