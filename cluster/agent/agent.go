@@ -40,7 +40,7 @@ const (
 )
 
 // maxMessage bounds a message either way, in bytes.
-const maxMessage = 32 << 20
+const maxMessage = clusterpb.MaxAgentMessage
 
 // Agent is one executor's side of a cluster.
 type Agent struct {

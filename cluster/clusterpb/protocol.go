@@ -14,6 +14,9 @@ import (
 //	   Hello.protocol
 const Protocol = 2
 
+// MaxAgentMessage is the size limit of a message between an agent and the driver, in bytes.
+const MaxAgentMessage = 32 << 20
+
 // Refuses says why a driver of a version does not take the agent: it is of another version, or
 // of another protocol; "": it is neither.
 func (x *Hello) Refuses(driver string) string {

@@ -117,7 +117,7 @@ func (f *files) takeUp(ctx context.Context, from *clusterpb.RunStatus, into stri
 func (f *files) fetchShipped(req *clusterpb.FetchRequest, stream grpc.ServerStreamingServer[clusterpb.Chunk]) error {
 	r, err := f.depot.Open(req.GetSha256())
 	if errors.Is(err, fs.ErrNotExist) {
-		return status.Errorf(codes.NotFound, "no blob %s: the run it belonged to is over", req.GetSha256())
+		return status.Errorf(codes.NotFound, "no blob %.64s: the run it belonged to is over", req.GetSha256())
 	}
 	if err != nil {
 		return status.Errorf(codes.Internal, "read blob %.12s: %v", req.GetSha256(), err)
