@@ -119,8 +119,8 @@ bench: install hadoop ## the figures of DESIGN §5, each beside its reference in
 	$(PY) e2e/bench/bench.py --prefix $(VENV)
 
 notebooks: install hadoop ## execute the notebooks and keep their outputs, without this machine's names
-	d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && cp notebooks/*.py notebooks/0[1-4]*.ipynb "$$d" && TFCLUSTER_HOME="$$d/state" SPARK_LOCAL_IP=127.0.0.1 \
-	$(PY) notebooks/run.py --prefix $(VENV) --clean --output notebooks "$$d"/0[1-4]*.ipynb
+	d=$$(mktemp -d) && trap 'rm -rf "$$d"' EXIT && cp notebooks/*.py notebooks/0[1-46-9]*.ipynb "$$d" && TFCLUSTER_HOME="$$d/state" SPARK_LOCAL_IP=127.0.0.1 \
+	$(PY) notebooks/run.py --prefix $(VENV) --clean --output notebooks "$$d"/0[1-46-9]*.ipynb
 	TFCLUSTER_NOTEBOOKS=$(CURDIR)/notebooks go test -count=1 -run TestOvernight ./e2e/yarn
 
 # protoc is a wheel of a fixed version, so that what it gives is the same on every machine.
@@ -138,7 +138,7 @@ notebooks: install hadoop ## execute the notebooks and keep their outputs, witho
 PROTOC := .venv-proto/bin/python -m grpc_tools.protoc -I. --plugin=.bin/protoc-gen-go --plugin=.bin/protoc-gen-go-grpc
 GO_MODULE := github.com/tfcluster/tfcluster
 proto: .venv-proto/.done .bin/protoc-gen-go .bin/protoc-gen-go-grpc ## clusterpb and yarnpb from their .proto files
-	$(PROTOC) --go_out=$(or $(OUT),.) --go_opt=module=$(GO_MODULE) --go-grpc_out=$(or $(OUT),.) --go-grpc_opt=module=$(GO_MODULE) cluster/clusterpb/cluster.proto
+	$(PROTOC) --go_out=$(or $(OUT),.) --go_opt=module=$(GO_MODULE) --go-grpc_out=$(or $(OUT),.) --go-grpc_opt=module=$(GO_MODULE) cluster/clusterpb/cluster.proto cluster/clusterpb/feed.proto
 	$(PROTOC) --go_out=$(or $(OUT),.) --go_opt=module=$(GO_MODULE) cluster/yarn/yarnpb/*.proto
 
 check-proto: ## that the committed code is what the .proto files give, byte for byte

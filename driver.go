@@ -42,10 +42,10 @@ func runMaster(ctx context.Context, _ []string) error {
 	input, state := attempt.Input()
 	err = driver.Hosted(ctx, driver.Options{
 		Version: version, Program: filepath.Join(dir, "tfcluster"),
-		Engines:   engines(attempt),
-		Elsewhere: hdfsdir.Open,
-		Hadoop:    hdfsdir.Configuration,
-		Events:    coordinator.EventFiles{Read: readEvents, Write: writeEvents},
+		Engines:    engines(attempt),
+		OpenRemote: hdfsdir.Open,
+		Hadoop:     hdfsdir.Configuration,
+		Events:     coordinator.EventFiles{Read: readEvents, Write: writeEvents},
 		TensorBoard: func(python, stateDir, _, name string) coordinator.TensorBoards {
 			// The path of the container's folder is too long for a socket; this names the same folder.
 			return newTensorBoard(python, stateDir, filepath.Join("/proc", strconv.Itoa(os.Getpid()), "cwd"), name)
@@ -67,7 +67,7 @@ func runDriver(ctx context.Context, _ []string) error {
 		Version: version, Program: program,
 		Engines:     engines(nil),
 		TensorBoard: newTensorBoard,
-		Elsewhere:   hdfsdir.Open,
+		OpenRemote:  hdfsdir.Open,
 		Hadoop:      hdfsdir.Configuration,
 		Events:      coordinator.EventFiles{Read: readEvents, Write: writeEvents},
 	}, os.Stdin, os.NewFile(3, "word"))

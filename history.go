@@ -14,18 +14,18 @@ import (
 // history gives access to the records and results of this user's clusters, on this host and on HDFS.
 type history struct{}
 
-var _ session.Archive = history{}
+var _ session.HistoryReader = history{}
 
-// Pasts implements session.Archive.
-func (history) Pasts() ([]*state.ClusterRecord, error) { return state.History() }
+// Clusters implements session.HistoryReader.
+func (history) Clusters() ([]*state.ClusterRecord, error) { return state.History() }
 
-// InUse implements session.Archive.
+// InUse implements session.HistoryReader.
 func (history) InUse() (func(dir string) bool, error) { return state.DirsInUse() }
 
-// LivesAs implements session.Archive.
-func (history) LivesAs(lease string) string { return state.FindByApplication(lease) }
+// FindByApplication implements session.HistoryReader.
+func (history) FindByApplication(lease string) string { return state.FindByApplication(lease) }
 
-// Folder implements session.Archive.
+// Folder implements session.HistoryReader.
 func (history) Folder(p *state.ClusterRecord) (results.Folder, error) {
 	if !rundir.IsURI(p.Dir) {
 		return results.LocalFolder(p.Dir), nil
@@ -33,7 +33,7 @@ func (history) Folder(p *state.ClusterRecord) (results.Folder, error) {
 	return hdfsdir.OpenFolder(p.Dir, p.Engine[cluster.EngineConfDir], p.Engine[cluster.EngineUser])
 }
 
-// Storage implements session.Archive.
+// Storage implements session.HistoryReader.
 func (history) Storage(p *state.ClusterRecord) (results.Storage, io.Closer, error) {
 	if !rundir.IsURI(p.Dir) {
 		return results.LocalStorage{}, io.NopCloser(nil), nil
@@ -42,5 +42,5 @@ func (history) Storage(p *state.ClusterRecord) (results.Storage, io.Closer, erro
 	if err != nil {
 		return nil, nil, err
 	}
-	return remote.Carry, remote.Close, nil
+	return remote.Writer, remote.Close, nil
 }

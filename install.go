@@ -61,7 +61,7 @@ func parseTarget(verb string, args []string) (*target, error) {
 		}
 	}
 	if chosen > 1 {
-		return nil, errors.New("--user, --prefix and --sys-prefix exclude one another")
+		return nil, errors.New("--user, --prefix and --sys-prefix exclude each other")
 	}
 	if t.python == "" {
 		t.python = findPython()

@@ -69,7 +69,7 @@ func TestHelp(t *testing.T) {
 		{args: "install --nosuch", code: 2, stderr: "tfcluster install: no option --nosuch; tfcluster install --help lists them"},
 		{args: "install --prefix", code: 2, stderr: "tfcluster install: --prefix needs a value; tfcluster install --help describes it"},
 		{args: "install here", code: 2, stderr: `tfcluster install: unexpected argument "here"`},
-		{args: "uninstall --user --sys-prefix", code: 2, stderr: "tfcluster uninstall: --user, --prefix and --sys-prefix exclude one another"},
+		{args: "uninstall --user --sys-prefix", code: 2, stderr: "tfcluster uninstall: --user, --prefix and --sys-prefix exclude each other"},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
 			t.Parallel()

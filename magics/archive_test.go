@@ -31,11 +31,11 @@ type fakeArchive struct {
 	used  string            // a directory
 }
 
-func (a *fakeArchive) Pasts() ([]*state.ClusterRecord, error) { return a.pasts, nil }
+func (a *fakeArchive) Clusters() ([]*state.ClusterRecord, error) { return a.pasts, nil }
 func (a *fakeArchive) InUse() (func(string) bool, error) {
 	return func(dir string) bool { return dir == a.used }, nil
 }
-func (a *fakeArchive) LivesAs(lease string) string { return a.lives[lease] }
+func (a *fakeArchive) FindByApplication(lease string) string { return a.lives[lease] }
 func (a *fakeArchive) Folder(p *state.ClusterRecord) (results.Folder, error) {
 	return results.LocalFolder(p.Dir), nil
 }
@@ -108,7 +108,7 @@ func TestOver(t *testing.T) {
 		},
 		now: map[string]string{"application_1_0002": "failed: AM expired"},
 	}
-	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
+	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", History: a})
 	t.Cleanup(s.Close)
 	for _, tt := range []struct{ line, want string }{
 		{"logs -c yarn-2", "out| ── cluster yarn-2: released 2026-01-02 03:04:05; run 3\nout| [worker:0] first\nout| [worker:0] second\nout| [worker:0] third\n"},
@@ -172,7 +172,7 @@ func TestPruneHistory(t *testing.T) {
 		}
 	}
 	a := &fakeArchive{pasts: []*state.ClusterRecord{{Name: "a", Dir: filepath.Join(root, "a"), LastRun: 1, Until: time.Now(), Applications: []cluster.Application{{ID: "application_1_0001"}}}}}
-	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
+	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", History: a})
 	t.Cleanup(s.Close)
 	for _, tt := range []struct{ line, used, want string }{
 		{"history --prune=60d", "", "out| 0 runs and 0 empty folders of clusters removed below " + root + "\n"},
@@ -186,10 +186,10 @@ func TestPruneHistory(t *testing.T) {
 	}
 }
 
-// TestPruneHistoryUsage: options that --prune does not obey are refused.
+// TestPruneHistoryUsage: options that exclude --prune are refused.
 func TestPruneHistoryUsage(t *testing.T) {
 	t.Parallel()
-	s := NewSession(t.Context(), session.Options{Connector: newFakeDrivers(t), Archive: &fakeArchive{}})
+	s := NewSession(t.Context(), session.Options{Connector: newFakeDrivers(t), History: &fakeArchive{}})
 	t.Cleanup(s.Close)
 	for _, other := range []string{"--json", "--all"} {
 		_, err := runCode(t.Context(), s, "%tfcluster history --prune "+other, newRecord(), &fakePython{})
@@ -209,7 +209,7 @@ func TestLives(t *testing.T) {
 	f.lines = []*clusterpb.Line{{Task: "agent of worker:0", Text: "here"}}
 	f.run = &clusterpb.RunStatus{Id: 1, State: "running", Allocation: "application_1_0001"}
 	a := &fakeArchive{lives: map[string]string{"application_1_0001": "yarn-1"}, now: map[string]string{"application_1_0001": "running"}}
-	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: d, Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
+	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: d, Python: "python3", WorkingDir: "/work/dir", Client: "test", History: a})
 	t.Cleanup(s.Close)
 	must(t, s, "%tfcluster logs -c application_1_0001 --task worker:0")
 	must(t, s, "%tfcluster logs --task container_1_0001_01_000002")

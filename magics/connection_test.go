@@ -43,7 +43,7 @@ func TestDriverRestarted(t *testing.T) {
 		out := newRecord()
 		v, err := s.RunArgv(t.Context(), []string{"wait", "-c", "night"}, out, nil)
 		shown := out.settle()
-		if r, ok := v.(*result.RunValue); err != nil || !ok || r.ID != 2 || strings.Count(shown, "first") != 1 || strings.Count(shown, "second") != 1 || strings.Count(shown, "its engine starts it again") != 1 {
+		if r, ok := v.(*result.RunValue); err != nil || !ok || r.ID != 2 || strings.Count(shown, "first") != 1 || strings.Count(shown, "second") != 1 || strings.Count(shown, "its engine is restarting it") != 1 {
 			t.Errorf("%v: wait ends with %v, %v:\n%s", lost, v, err, shown)
 		}
 		f.mu.Lock()
@@ -63,8 +63,8 @@ func TestDriverRestarted(t *testing.T) {
 	}
 }
 
-// TestDriverRestartedEarly: if a driver dies before it has sent the lines kept, logs -f asks the next one for the same lines
-// and shows those that it has not shown.
+// TestDriverRestartedEarly: if a driver dies before it has sent all stored lines, logs -f requests the same lines
+// from the next one and shows those that it has not shown.
 func TestDriverRestartedEarly(t *testing.T) {
 	t.Parallel()
 	d := newFakeDrivers(t)
@@ -98,7 +98,7 @@ func TestOverInWords(t *testing.T) {
 	t.Parallel()
 	d := newFakeDrivers(t)
 	a := &fakeArchive{}
-	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: d, Python: "python3", WorkingDir: t.TempDir(), Client: "test", Archive: a})
+	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: d, Python: "python3", WorkingDir: t.TempDir(), Client: "test", History: a})
 	t.Cleanup(s.Close)
 	must(t, s, "%tfcluster reserve --workers 1 --name psc")
 	f := d.get("psc")
@@ -130,7 +130,7 @@ func TestOverAfterRestart(t *testing.T) {
 		"a.json": "cluster psc is over since 2026-01-02 03:04:05: the notebook's SparkSession that it was on is over; %tfcluster reserve makes another, %tfcluster logs -c psc shows its lines",
 		"b.json": "there is no cluster; %tfcluster reserve makes one", "c.json": "there is no cluster; %tfcluster reserve makes one",
 	} {
-		s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: newFakeDrivers(t), Owner: owner, Python: "python3", WorkingDir: "/work/dir", Client: "test", Archive: a})
+		s := NewSession(t.Context(), session.Options{Engines: engines(), Connector: newFakeDrivers(t), Owner: owner, Python: "python3", WorkingDir: "/work/dir", Client: "test", History: a})
 		t.Cleanup(s.Close)
 		if _, err := runCode(t.Context(), s, "%tfcluster status", newRecord(), nil); err == nil || err.Error() != want {
 			t.Errorf("%s: status says %v", owner, err)
@@ -146,7 +146,7 @@ func TestAttachShowsWhatIsNew(t *testing.T) {
 	f := d.add(&clusterpb.ReserveRequest{Name: "yarn-1", Backend: "yarn", Roles: []*clusterpb.Role{{Name: "worker", Count: 2}}})
 	f.reserve = []*clusterpb.ReserveUpdate{{
 		Waiting: "0 of 2 executors came", Executors: executors(f.request.GetRoles(), "pending"),
-		Notes: []*clusterpb.Note{{Text: "application_1_0001 has ended; application_1_0002 is in its place", Warning: true}},
+		Notes: []*clusterpb.Note{{Text: "application_1_0001 has ended; application_1_0002 replaces it", Warning: true}},
 	}}
 	d.dead["yarn-1"] = true
 	s := newTestSession(t, d, "")
@@ -155,7 +155,7 @@ func TestAttachShowsWhatIsNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	shown := out.settle()
-	for _, want := range []string{"err| warning: application_1_0001 has ended; application_1_0002 is in its place\n", "2 workers · 2 ready", "out| attached to cluster yarn-1: "} {
+	for _, want := range []string{"err| warning: application_1_0001 has ended; application_1_0002 replaces it\n", "2 workers · 2 ready", "out| attached to cluster yarn-1: "} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("no %q in\n%s", want, shown)
 		}
@@ -198,7 +198,7 @@ func TestSilentDriver(t *testing.T) {
 	d.mu.Lock()
 	d.silent["local-1"] = true
 	d.mu.Unlock()
-	out.await(t, "warning: nothing was heard of the run for")
+	out.await(t, "warning: the driver has sent nothing about the run for")
 	f.mu.Lock()
 	f.gone = nil
 	f.mu.Unlock()
@@ -206,7 +206,7 @@ func TestSilentDriver(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("wait ends with %v", err)
 	}
-	if text := out.settle(); strings.Count(text, "warning: nothing was heard") != 1 || !strings.Contains(text, "the driver answers again") {
+	if text := out.settle(); strings.Count(text, "warning: the driver has sent nothing") != 1 || !strings.Contains(text, "the driver answers again") {
 		t.Errorf("the cell shows\n%s", text)
 	}
 }

@@ -38,7 +38,7 @@ type fakeCluster struct {
 	shutdowns []*clusterpb.ShutdownRequest
 	logs      []*clusterpb.LogsRequest
 	lines     []*clusterpb.Line
-	kept      map[string]uint64 // position behind the lines kept; nil: not all of them have been sent
+	kept      map[string]uint64 // position after the stored lines; nil: not all of them have been sent
 	run       *clusterpb.RunStatus
 	board     *clusterpb.TensorBoardReply // nil: one that is made up
 	detached  bool

@@ -71,8 +71,8 @@ func TestParseErrors(t *testing.T) {
 		"reserve --worker-depends-on PS":            `want roles, like ps,db, not "PS"`,
 		"reserve --worker-end-within soon":          "want a duration",
 		"reserve --framework torch":                 `no "torch": did you mean pytorch?`,
-		"start --again main_fun":                    "--again takes the last program",
-		"start --args a main_fun 1":                 "exclude one another",
+		"start --again main_fun":                    "--again uses the last program",
+		"start --args a main_fun 1":                 "exclude each other",
 		"start --resume=x main_fun":                 "want a whole number",
 		"start --show everyone! main_fun":           "want a role and an index",
 		"logs --grep (":                             "--grep:",
@@ -80,9 +80,9 @@ func TestParseErrors(t *testing.T) {
 		"logs --task Worker":                        "want a role and an index",
 		"logs -x":                                   "no option -x",
 		"status --n 3":                              "no option --n",
-		"evaluate df":                               "not yet:",
 		"inference df -o pred":                      "no option -o",
-		"train --epochs 3 df":                       "not yet:",
+		"inference df":                              "not yet:",
+		"train --epochs x df":                       "--epochs",
 		"attach a b":                                "one word too many",
 		"help a b":                                  "one word too many",
 	} {
@@ -119,7 +119,7 @@ func TestParse(t *testing.T) {
 	if want := []string{"--max-restarts", "3", "-c", "x", "--resume=1"}; !slices.Equal(c.Words, want) {
 		t.Errorf("the program's words are %q, want %q", c.Words, want)
 	}
-	if len(c.Warnings) != 2 || !strings.Contains(c.Warnings[0], "--max-restarts goes to main_fun") {
+	if len(c.Warnings) != 2 || !strings.Contains(c.Warnings[0], "--max-restarts follows main_fun") {
 		t.Errorf("warnings are %q", c.Warnings)
 	}
 	c = parse("logs -fn20 --task=worker:1 -c local-1")

@@ -223,7 +223,7 @@ func TestAttachDead(t *testing.T) {
 			if _, err := runCode(t.Context(), s, "%tfcluster status", out, nil); err == nil || !strings.Contains(err.Error(), "%tfcluster attach local-1") {
 				t.Errorf("status says %v", err)
 			}
-			if text := out.settle(); !strings.Contains(text, "cluster local-1: its driver died; %tfcluster attach local-1 takes it up") {
+			if text := out.settle(); !strings.Contains(text, "cluster local-1: its driver died; %tfcluster attach local-1 attaches to it") {
 				t.Errorf("the first cell says\n%s", text)
 			}
 			must(t, s, "%tfcluster "+verb)

@@ -39,7 +39,7 @@ type source struct {
 func (c *source) Clusters(past bool) []string {
 	names := c.session.Names(c.ctx)
 	if past {
-		names = append(names, c.session.PastNames()...)
+		names = append(names, c.session.PastClusterNames()...)
 	}
 	return names
 }

@@ -42,7 +42,7 @@ func TestSubmit(t *testing.T) {
 			t.Parallel()
 			d := newFakeDrivers(t)
 			d.prep = func(f *fakeCluster) {
-				f.reserve, f.hang = []*clusterpb.ReserveUpdate{{Waiting: "the engine is asked"}, tt.update}, tt.begins
+				f.reserve, f.hang = []*clusterpb.ReserveUpdate{{Waiting: "waiting for the engine"}, tt.update}, tt.begins
 			}
 			out := newRecord()
 			_, err := newTestShell(t, d, dir).RunArgv(t.Context(), []string{"run", "--backend", "yarn", "--managed", "--detach", "--name", "night", "--max-restarts", "2", tt.program}, out, nil)
@@ -83,7 +83,7 @@ func TestWaitForPast(t *testing.T) {
 		{Name: "old", Dir: "/no/dir", Until: until, LastRun: 5, Earlier: 3, Applications: []cluster.Application{{ID: "application_1_0004", State: "finished"}}},
 		{Name: "older", Dir: "/no/dir", Until: until, LastRun: 1},
 	}}
-	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: newFakeDrivers(t), Shell: true, Python: "python3", WorkingDir: t.TempDir(), Client: "test", Archive: a})
+	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: newFakeDrivers(t), Shell: true, Python: "python3", WorkingDir: t.TempDir(), Client: "test", History: a})
 	t.Cleanup(s.Close)
 	for _, tt := range []struct {
 		words []string
@@ -119,7 +119,7 @@ func TestWaitForDetached(t *testing.T) {
 		stops  int
 		says   string
 	}{
-		"managed": {map[string]string{"managed": "true"}, 0, "the run goes on, and tfcluster stop -c night ends it"},
+		"managed": {map[string]string{"managed": "true"}, 0, "the run continues, and tfcluster stop -c night ends it"},
 		"not":     {nil, 2, "the run was killed"},
 	} {
 		d := newFakeDrivers(t)
@@ -161,7 +161,7 @@ func TestWaitBeforeBegin(t *testing.T) {
 	out := newRecord()
 	out.interrupts <- struct{}{}
 	_, err := newTestShell(t, d, t.TempDir()).RunArgv(t.Context(), []string{"wait", "-c", "night"}, out, nil)
-	if r := result.NewReport(err); r == nil || r.Code != 130 || !strings.Contains(r.Value, "the run goes on, and tfcluster stop -c night ends it") {
+	if r := result.NewReport(err); r == nil || r.Code != 130 || !strings.Contains(r.Value, "the run continues, and tfcluster stop -c night ends it") {
 		t.Errorf("it ends with %v", err)
 	}
 	f.mu.Lock()

@@ -4,7 +4,7 @@ usage: python run.py [--prefix DIR] [--output FILE] [--clean] NOTEBOOK...
 
 The kernel is looked up below the prefix alone, never by chance on JUPYTER_PATH. Where NAME-more.ipynb is given with
 NAME.ipynb, it runs while the cell of NAME that is tagged "beside" does. With --output the executed notebook
-is written; --clean takes out of it what names this machine: host names, absolute paths, durations.
+is written; --clean replaces what names this machine or its user: hosts, absolute paths, durations, the folder in HDFS.
 """
 
 from __future__ import annotations
@@ -108,6 +108,8 @@ def clean(notebook: Any, root: pathlib.Path) -> None:
         # Up to two spaces behind it go, so that columns stay where they are.
         (re.compile(r"(?<![\w.-])" + re.escape(host) + r"(?![\w.-])( {2}(?= {2}))?"), "host"),
         (re.compile(r"(?<![\w.])127(\.\d+){3}(?![\w.])( {2,}(?= {2}))?"), "host"),  # a node of a cluster on one machine
+        (re.compile(r"(?<= {2})host +(?= {2}\w)"), "host"),  # the column's title, which was as wide as the longest name
+        (re.compile(r"(hdfs://[^/\s]+/user/)[^/\s<]+"), r"\1me"),
         (re.compile(r"\b\d\d:\d\d:\d\d\b"), "00:00:00"),
         (re.compile(r"\b\d\d/\d\d/\d\d(?= \d\d:\d\d:\d\d)"), "26/01/01"),
         (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?\b"), "2026-01-01 00:00:00"),

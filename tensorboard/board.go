@@ -26,23 +26,23 @@ import (
 //go:embed serve.py
 var serveScript string
 
-// startTimeout bounds TensorBoard's start: 1 s alone, up to 15 s where TensorFlow
-// stands beside it and the machine is busy.
+// startTimeout bounds TensorBoard's start: 1 s alone, up to 15 s if TensorFlow is installed too
+// and the machine is busy.
 const startTimeout = 90 * time.Second
 
-// Board is one cluster's TensorBoard: at most one process, and the proxy in front of
-// it. Open and Close may be called from any goroutine.
+// Board is a cluster's TensorBoard: at most one process, and its proxy. Open and Close may be
+// called from any goroutine.
 type Board struct {
 	name   string
 	python string
-	dir    string // 0700, for the sockets
-	log    string // what TensorBoard writes
+	dir    string // for the sockets, mode 0700
+	log    string // TensorBoard's output
 	id     string
 	token  string
 
 	turn sync.Mutex
-	life context.Context    // guarded by turn: until the next Close
-	end  context.CancelFunc // guarded by turn: ends life
+	open context.Context    // guarded by turn: cancelled by the next Close
+	end  context.CancelFunc // guarded by turn: cancels open
 
 	mu      sync.Mutex   // held while TensorBoard starts
 	process *process     // guarded by mu
@@ -50,19 +50,19 @@ type Board struct {
 	served  chan struct{}
 }
 
-// errClosed is why an Open fails that a Close overtook.
-var errClosed = errors.New("it was closed meanwhile")
+// errClosed is the error of an Open that was interrupted by Close.
+var errClosed = errors.New("TensorBoard was closed while it started")
 
-// Address is where an open board is found.
+// Address is the address of an open board.
 type Address struct {
-	ID     string // opaque; all that a notebook keeps
-	Path   string // below the Jupyter server's base URL; holds the token
+	ID     string // opaque; only this may be stored in a notebook
+	Path   string // below the Jupyter server's base URL; contains the token
 	Logdir string
 	Socket string // of the proxy
 }
 
-// New prepares a board. python has tensorboard, best without TensorFlow beside it;
-// dir takes the sockets, log what TensorBoard writes.
+// New returns a board; it starts nothing. python is an interpreter with tensorboard, preferably
+// without TensorFlow; dir is for the sockets, log for TensorBoard's output.
 func New(name, python, dir, log string) *Board {
 	return &Board{name: name, python: python, dir: dir, log: log, id: random(), token: random()}
 }
@@ -70,19 +70,19 @@ func New(name, python, dir, log string) *Board {
 func random() string {
 	b := make([]byte, 16)
 	if _, err := rand.Read(b); err != nil {
-		panic(err) // the system's random source is gone
+		panic(err) // the system has no random source
 	}
 	return hex.EncodeToString(b)
 }
 
-// SocketName is the proxy's socket within its folder: the broker looks for it there.
+// SocketName is the name of the proxy's socket in its folder, known to the broker.
 const SocketName = "tensorboard.sock"
 
-// Prefix is where jupyter-server-proxy mounts the broker.
+// Prefix is the path at which jupyter-server-proxy serves the broker.
 const Prefix = "tfcluster"
 
-// Open starts TensorBoard over logdir, or over another than before, and returns where
-// it is. It returns once TensorBoard answers.
+// Open starts TensorBoard for logdir, unless it runs with that, and returns its address once it
+// answers.
 func (b *Board) Open(ctx context.Context, logdir string) (Address, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -111,7 +111,7 @@ func (b *Board) Open(ctx context.Context, logdir string) (Address, error) {
 	}, nil
 }
 
-// serve starts the proxy, once. Caller holds mu.
+// serve starts the proxy, unless it runs. Caller holds mu.
 func (b *Board) serve() error {
 	if b.server != nil {
 		return nil
@@ -125,29 +125,28 @@ func (b *Board) serve() error {
 	b.served = make(chan struct{})
 	go func() {
 		defer close(b.served)
-		_ = b.server.Serve(ln) // ends by Close
+		_ = b.server.Serve(ln) // ends with Close
 	}()
 	return nil
 }
 
-// untilClosed ends by the next Close.
+// untilClosed returns a context that the next Close cancels.
 func (b *Board) untilClosed() context.Context {
 	b.turn.Lock()
 	defer b.turn.Unlock()
-	if b.life == nil {
-		b.life, b.end = context.WithCancel(context.Background())
+	if b.open == nil {
+		b.open, b.end = context.WithCancel(context.Background())
 	}
-	return b.life
+	return b.open
 }
 
-// Close ends TensorBoard, also one that is starting, and its proxy. It may be called
-// again.
+// Close ends TensorBoard, even while it starts, and its proxy. It may be called again.
 func (b *Board) Close(context.Context) error {
 	b.turn.Lock()
 	if b.end != nil {
 		b.end()
 	}
-	b.life, b.end = nil, nil
+	b.open, b.end = nil, nil
 	b.turn.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,12 +166,12 @@ func (b *Board) Close(context.Context) error {
 	return nil
 }
 
-// process is a running TensorBoard.
+// process is a TensorBoard process.
 type process struct {
 	cmd    *exec.Cmd
 	socket string
 	logdir string
-	done   chan struct{} // closed once it was reaped
+	done   chan struct{} // closed once it is reaped
 }
 
 func (p *process) ended() bool {
@@ -184,16 +183,16 @@ func (p *process) ended() bool {
 	}
 }
 
-// stop ends it, and removes the socket that it cannot remove any more.
+// stop kills the process and removes its socket.
 func (p *process) stop() {
-	if !p.ended() { // else its number may be another's by now
-		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it has nothing to save
+	if !p.ended() { // otherwise the pid may have been reused
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // it has no state to save
 	}
 	<-p.done
-	_ = os.Remove(p.socket) // gone is as well
+	_ = os.Remove(p.socket) // it may not exist
 }
 
-// start runs TensorBoard until it says that it listens.
+// start starts TensorBoard and waits until it listens.
 func start(ctx context.Context, python, socket, logdir, log string) (*process, error) {
 	if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove a stale socket: %w", err)
@@ -212,29 +211,29 @@ func start(ctx context.Context, python, socket, logdir, log string) (*process, e
 	p.cmd = exec.Command(python, "-", socket, logdir)
 	p.cmd.Stdin = strings.NewReader(serveScript)
 	p.cmd.Stdout, p.cmd.Stderr = w, out
-	// Python would look for modules in the working directory first: what lies beside a
-	// notebook, or in a folder that others write to, is not to stand in for TensorBoard's.
+	// Without PYTHONSAFEPATH Python would import modules from the working directory, which other users may
+	// write to.
 	p.cmd.Env = append(os.Environ(), "PYTHONUNBUFFERED=1", "PYTHONSAFEPATH=1", "TF_CPP_MIN_LOG_LEVEL=3",
-		"CUDA_VISIBLE_DEVICES=-1") // a TensorFlow beside it would take the tasks' memory
+		"CUDA_VISIBLE_DEVICES=-1") // TensorFlow, if installed, would allocate the tasks' GPU memory
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	started := make(chan error, 1)
-	go func() { // Pdeathsig follows the forking thread, which therefore waits for its child
+	go func() { // Pdeathsig is sent when the forking thread ends, so that waits for its child
 		runtime.LockOSThread()
 		defer close(p.done)
 		err := p.cmd.Start()
 		started <- err
 		if err == nil {
-			_ = p.cmd.Wait() // how it ended is in its log
+			_ = p.cmd.Wait() // the reason is in its log
 		}
 	}()
 	err = <-started
-	_ = w.Close() // the child holds its own
+	_ = w.Close() // the child has its own
 	if err != nil {
 		return nil, fmt.Errorf("start TensorBoard with %s: %w", python, err)
 	}
 	if err := awaitReady(ctx, r); err != nil {
 		p.stop()
-		return nil, fmt.Errorf("TensorBoard did not start with %s: %w%s", python, err, lastWords(log))
+		return nil, fmt.Errorf("TensorBoard did not start with %s: %w%s", python, err, logCause(log))
 	}
 	return p, nil
 }
@@ -244,12 +243,12 @@ func awaitReady(ctx context.Context, r *os.File) error {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Now()) })
 	defer stop()
-	_, err := bufio.NewReader(r).ReadString('\n') // serve.py lets nothing else write there
+	_, err := bufio.NewReader(r).ReadString('\n') // serve.py writes only this line there
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return fmt.Errorf("no word from it within %s", startTimeout)
+		return fmt.Errorf("it did not answer within %s", startTimeout)
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, io.EOF):
@@ -259,7 +258,7 @@ func awaitReady(ctx context.Context, r *os.File) error {
 	}
 }
 
-func lastWords(log string) string {
+func logCause(log string) string {
 	b, err := os.ReadFile(log)
 	b = bytes.TrimSpace(b)
 	if err != nil || len(b) == 0 {
@@ -267,7 +266,7 @@ func lastWords(log string) string {
 	}
 	lines := strings.Split(string(b), "\n")
 	last := ": " + lines[len(lines)-1]
-	if strings.Contains(last, "No module named") { // pkg_resources is another that it needs
+	if strings.Contains(last, "No module named") { // pkg_resources is another requirement
 		last += `; "pip install tensorboard 'setuptools<81'" there, or name another Python with TFCLUSTER_TENSORBOARD_PYTHON`
 	}
 	return last

@@ -16,15 +16,14 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/unixsock"
 )
 
-// clusterName is what a path may name: it becomes a folder.
+// clusterName matches names in paths, which become folders.
 var clusterName = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 })
 
-// Broker serves, on a unix socket that jupyter-server-proxy made for it, every board
-// of this user: /NAME/TOKEN/… goes to the socket in NAME's folder below dir, whose
-// proxy checks the token. It ends with ctx, or when the process that started it is gone:
-// a Jupyter server that is killed does not end what it started.
+// Broker serves all boards of this user on a unix socket of jupyter-server-proxy: /NAME/TOKEN/…
+// is forwarded to the socket in NAME's folder below dir, whose proxy checks the token. It ends
+// with ctx or its parent process: a Jupyter server that is killed does not end its children.
 func Broker(ctx context.Context, socket, dir string) error {
 	parent := os.Getppid()
 	ln, err := unixsock.Listen(socket)
@@ -37,19 +36,19 @@ func Broker(ctx context.Context, socket, dir string) error {
 	go func() {
 		defer close(watched)
 		awaitOrphaned(ctx, parent, time.Second)
-		_ = server.Close() // it only serves on
+		_ = server.Close() // nothing to save
 	}()
 	err = server.Serve(ln)
 	cancel()
 	<-watched
-	tidy(socket, parent)
+	removeProxyFolder(socket, parent)
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve jupyter-server-proxy: %w", err)
 	}
 	return nil
 }
 
-// awaitOrphaned returns when this process has another parent, or ctx ends.
+// awaitOrphaned returns when this process's parent has ended, or ctx ends.
 func awaitOrphaned(ctx context.Context, parent int, interval time.Duration) {
 	look := time.NewTicker(interval)
 	defer look.Stop()
@@ -62,17 +61,17 @@ func awaitOrphaned(ctx context.Context, parent int, interval time.Duration) {
 	}
 }
 
-// Where jupyter-server-proxy makes its sockets, and how long after ending the broker
-// the Jupyter server may take to end itself.
+// The folders of jupyter-server-proxy's sockets, and how long the Jupyter server may take to
+// end after the broker.
 const (
 	proxyFolder   = "jupyter-server-proxy-"
 	serverTimeout = 5 * time.Second
 )
 
-// tidy removes the folder that jupyter-server-proxy made for the socket and leaves to
-// nobody. Not while the Jupyter server lives: it would go on calling there, and whoever
-// made the folder anew would answer in the notebook's origin.
-func tidy(socket string, parent int) {
+// removeProxyFolder removes the folder that jupyter-server-proxy created for the socket, once the Jupyter
+// server has ended: before that the server would still forward there, and whoever creates the
+// folder again would serve pages in the notebook's origin.
+func removeProxyFolder(socket string, parent int) {
 	folder := filepath.Dir(socket)
 	if !strings.HasPrefix(filepath.Base(folder), proxyFolder) {
 		return
@@ -81,7 +80,7 @@ func tidy(socket string, parent int) {
 	defer cancel()
 	awaitOrphaned(ctx, parent, 50*time.Millisecond)
 	if os.Getppid() != parent {
-		_ = os.Remove(folder) // goes only where it is empty
+		_ = os.Remove(folder) // removes empty folders only
 	}
 }
 
@@ -102,7 +101,7 @@ func route(dir string) http.Handler {
 		proxy := &httputil.ReverseProxy{
 			Rewrite: func(p *httputil.ProxyRequest) {
 				p.Out.URL.Scheme, p.Out.URL.Host = "http", "tensorboard"
-				strip(p.Out)
+				removeCredentials(p.Out)
 			},
 			Transport: transport,
 			ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {

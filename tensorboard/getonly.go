@@ -15,20 +15,21 @@ import (
 //go:embed getonly.js
 var getOnlyScript []byte
 
-// getOnlyName is that file as the page calls it.
+// getOnlyName is the script's name in the page.
 const getOnlyName = "tfcluster-getonly.js"
 
-// Of a query: the body of a request that is to be a POST, and its type, both in base64url
-// without padding: YARN's proxy takes a query apart, and what is between semicolons is lost.
+// Query parameters with the body and content type of a request that is converted to a POST, in
+// base64url without padding, because YARN's proxy parses queries and drops text between
+// semicolons.
 const (
 	bodyKey = "tfcluster-body"
 	typeKey = "tfcluster-type"
 )
 
-// GetOnly serves an open board below a prefix that ends in a slash, to whom a proxy lets
-// in that forwards GET alone. The board's own path, which is secret, is not told. What
-// TensorBoard's page would POST it asks for by a GET, if it has at most 30000 bytes and
-// the page is not a plugin's own.
+// GetOnly serves an open board below a prefix that ends in a slash, behind a proxy that
+// authorizes users and forwards only GET. It does not reveal the board's secret path. POSTs of
+// TensorBoard's page become GETs if they have at most 30000 bytes and are not from a plugin's
+// own page.
 func GetOnly(prefix string, at Address) http.Handler {
 	secret := strings.TrimPrefix(at.Path, Prefix)
 	proxy := &httputil.ReverseProxy{
@@ -36,7 +37,7 @@ func GetOnly(prefix string, at Address) http.Handler {
 			r.Out.URL.Scheme, r.Out.URL.Host = "http", "tensorboard"
 			r.Out.URL.Path = secret + strings.TrimPrefix(r.In.URL.Path, prefix)
 			r.Out.URL.RawPath = secret + strings.TrimPrefix(r.In.URL.EscapedPath(), prefix)
-			strip(r.Out)
+			removeCredentials(r.Out)
 			asPost(r.Out)
 		},
 		Transport: unixTransport(at.Socket),
@@ -57,14 +58,14 @@ func GetOnly(prefix string, at Address) http.Handler {
 		case r.URL.Path == prefix+getOnlyName:
 			w.Header().Set("Content-Type", "text/javascript; charset=utf-8")
 			w.Header().Set("Cache-Control", "no-cache")
-			_, _ = w.Write(getOnlyScript) // who asked may have gone
+			_, _ = w.Write(getOnlyScript) // the client may have gone
 		default:
 			proxy.ServeHTTP(w, r)
 		}
 	})
 }
 
-// asPost makes of a GET that bears a body the POST that it stands for.
+// asPost converts a GET with a body parameter to the POST that it stands for.
 func asPost(r *http.Request) {
 	q := r.URL.Query()
 	if r.Method != http.MethodGet || !q.Has(bodyKey) {
@@ -73,7 +74,7 @@ func asPost(r *http.Request) {
 	body, err := base64.RawURLEncoding.DecodeString(q.Get(bodyKey))
 	kind, kerr := base64.RawURLEncoding.DecodeString(q.Get(typeKey))
 	if err != nil || kerr != nil {
-		return // TensorBoard refuses it
+		return // TensorBoard returns an error
 	}
 	r.Method, r.Body, r.ContentLength = http.MethodPost, io.NopCloser(bytes.NewReader(body)), int64(len(body))
 	r.Header.Set("Content-Type", string(kind))
@@ -82,8 +83,7 @@ func asPost(r *http.Request) {
 	r.URL.RawQuery = q.Encode()
 }
 
-// withScript has TensorBoard's page, which the board's own proxy leaves as plain text,
-// load the script before its own.
+// withScript adds the script to TensorBoard's page, which the board's proxy does not compress.
 func withScript(r *http.Response) error {
 	body, err := io.ReadAll(r.Body)
 	if cerr := r.Body.Close(); err == nil {

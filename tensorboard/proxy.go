@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// unixTransport reaches an HTTP server on a unix socket, whatever host a request names.
+// unixTransport connects to an HTTP server on a unix socket, whatever the request's host is.
 func unixTransport(socket string) *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -26,22 +26,22 @@ func unixTransport(socket string) *http.Transport {
 	}
 }
 
-// NewProxy serves the TensorBoard behind a unix socket below a path that ends in a
-// secret. What does not know the secret is not found. The browser's cookies and
-// authorization are the Jupyter server's and go no further.
+// NewProxy serves the TensorBoard behind a unix socket below a secret path that ends in a
+// slash; other paths are not found. The browser's cookies and authorization, which are for the
+// Jupyter server, are removed.
 func NewProxy(secretPath, socket string) http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host = "http", "tensorboard"
 			r.Out.URL.Path = "/" + strings.TrimPrefix(r.In.URL.Path, secretPath)
 			r.Out.URL.RawPath = "/" + strings.TrimPrefix(r.In.URL.EscapedPath(), secretPath)
-			strip(r.Out)
-			if r.Out.URL.Path == "/" { // to be rewritten below
+			removeCredentials(r.Out)
+			if r.Out.URL.Path == "/" { // rewritten below
 				r.Out.Header.Set("Accept-Encoding", "identity")
 			}
 		},
 		Transport:      unixTransport(socket),
-		ModifyResponse: mend,
+		ModifyResponse: rewritePage,
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, "TensorBoard does not answer: "+err.Error()+"; %tfcluster tensorboard starts it again", http.StatusBadGateway)
 		},
@@ -49,11 +49,11 @@ func NewProxy(secretPath, socket string) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case under(r.URL.Path, secretPath):
+		case hasSecretPrefix(r.URL.Path, secretPath):
 			proxy.ServeHTTP(w, r)
-		case under(r.URL.Path+"/", secretPath):
-			// TensorBoard's relative addresses need the slash. This one is relative as
-			// well: http.Redirect would make it absolute, without the base URL.
+		case hasSecretPrefix(r.URL.Path+"/", secretPath):
+			// TensorBoard's relative URLs need the slash. This one is relative too:
+			// http.Redirect would make it absolute, without the base URL.
 			to := url.URL{Path: path.Base(secretPath) + "/", RawQuery: r.URL.RawQuery}
 			w.Header().Set("Location", to.String())
 			w.WriteHeader(http.StatusPermanentRedirect)
@@ -63,9 +63,9 @@ func NewProxy(secretPath, socket string) http.Handler {
 	})
 }
 
-// strip takes out of a request what lets its bearer into the Jupyter server: headers, and the token that a link,
-// the address of the page before it and the subprotocol of a WebSocket may carry.
-func strip(r *http.Request) {
+// removeCredentials removes credentials of the Jupyter server from a request: headers, and the token in a
+// query, in the address of the page before it and in the subprotocols of a WebSocket.
+func removeCredentials(r *http.Request) {
 	for _, name := range []string{"Cookie", "Authorization", "X-Xsrftoken", "Referer"} {
 		r.Header.Del(name)
 	}
@@ -87,18 +87,17 @@ func strip(r *http.Request) {
 	}
 }
 
-// under tells, in a time that does not depend on how much of it is right, whether a
-// path begins with the secret one.
-func under(path, secret string) bool {
+// hasSecretPrefix returns whether a path begins with the secret one, in constant time.
+func hasSecretPrefix(path, secret string) bool {
 	if len(path) < len(secret) {
 		return false
 	}
 	return subtle.ConstantTimeCompare([]byte(path[:len(secret)]), []byte(secret)) == 1
 }
 
-// mend lets a page of ours frame the answer, and only ours, and makes the addresses of
-// TensorBoard's fonts relative, the only ones that are not.
-func mend(r *http.Response) error {
+// rewritePage allows framing by pages of the same origin only, and makes the URLs of TensorBoard's
+// fonts relative.
+func rewritePage(r *http.Response) error {
 	if csp := r.Header.Get("Content-Security-Policy"); csp != "" {
 		r.Header.Set("Content-Security-Policy", strings.TrimSuffix(strings.TrimSpace(csp), ";")+"; frame-ancestors 'self'")
 	} else {

@@ -15,7 +15,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 
 class Keep:
-    """Stands where TensorBoard expects its server: keeps the application and serves nothing."""
+    """A server class for TensorBoard that only stores the application."""
 
     application: Any = None
 
@@ -23,18 +23,18 @@ class Keep:
         Keep.application = application
 
     def serve_forever(self) -> None:
-        """Leave serving to main."""
+        """Do nothing: main serves."""
 
     def get_url(self) -> str:
-        """Have no address of its own."""
+        """Return no address."""
         return ""
 
     def print_serving_message(self) -> None:
-        """Say nothing."""
+        """Print nothing."""
 
 
 class Quiet(WSGIRequestHandler):
-    """A line for each request is of use to nobody."""
+    """A request handler that logs no requests."""
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
         pass
@@ -52,7 +52,7 @@ def main(socket: str, logdir: str) -> None:
     board._make_server()
     mask = os.umask(0o177)
     server = make_server(f"unix://{socket}", 0, Keep.application, threaded=True, request_handler=Quiet)
-    os.umask(mask)  # a plugin's folders need their x
+    os.umask(mask)  # plugins create folders, which need their x
     with ready:
         print("ready", file=ready)
     server.serve_forever()

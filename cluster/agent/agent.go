@@ -30,19 +30,19 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/ship"
 )
 
-// Times the agent keeps by itself.
+// Time limits of the agent.
 const (
 	defaultHeartbeat = 2 * time.Second
-	firstJoin        = 2 * time.Minute // without a first welcome the agent gives up
-	orphanTerm       = 5 * time.Second // SIGTERM to SIGKILL of tasks whose driver is gone
-	farewell         = time.Second     // for the last lines at a release
+	firstJoin        = 2 * time.Minute // an agent without a welcome until then ends
+	orphanTerm       = 5 * time.Second // from SIGTERM to SIGKILL of tasks without a driver
+	releaseWait      = time.Second     // for the last lines to be acknowledged at a release
 	gpuTimeout       = 20 * time.Second
 )
 
-// maxMessage bounds a message either way, in bytes.
+// maxMessage bounds a gRPC message, in bytes.
 const maxMessage = clusterpb.MaxAgentMessage
 
-// Agent is one executor's side of a cluster.
+// Agent joins a cluster as one executor and runs its tasks.
 type Agent struct {
 	// fixed before the first goroutine starts
 	cfg    *clusterpb.AgentConfig
@@ -55,55 +55,55 @@ type Agent struct {
 	link   *link
 	cancel context.CancelCauseFunc
 
-	work sync.WaitGroup // tasks, ends of runs, the heart
+	work sync.WaitGroup // tasks, ends of runs, heartbeats
 
 	mu sync.Mutex
 	// guarded by mu
 	runs   map[int32]*run
 	port   *heldPort // held between runs
 	driver presence
-	ended  bool // nothing is started any more
+	ended  bool // no task is started any more
 }
 
-// self is who an agent says it is.
+// self identifies an agent in its Hello.
 type self struct{ version, incarnation, host, address string }
 
-// heldGPUs are the GPUs of this executor, or why it has none.
+// heldGPUs are the executor's GPUs, or the reason why it has none.
 type heldGPUs struct {
 	held *gpu.Held
 	err  string
 }
 
-// hostDisk is what an agent has on its host's disk.
+// hostDisk is the agent's files on this host.
 type hostDisk struct {
-	blobs *blobStore
-	own   *ownFolder
-	files *ownFiles // nil where the driver's disk is shared
-	given *givenFiles
+	blobs   *blobStore
+	own     *ownFolder
+	files   *ownFiles // nil if the driver's disk is shared
+	shipped *shippedFiles
 }
 
-// close removes what is the agent's alone.
+// close removes the agent's own files.
 func (d *hostDisk) close() {
 	if d.files != nil {
 		d.files.root.Close()
 	}
-	d.given.close()
+	d.shipped.close()
 	d.own.close()
 }
 
-// presence is whether a driver is there, and what is done without one. It is guarded by
-// the agent's mu.
+// presence is the state of the connection to the driver and its timeouts. It is guarded by the
+// agent's mu.
 type presence struct {
 	beat      time.Duration
 	grace     time.Duration
 	idle      time.Duration
-	orphan    *time.Timer // runs while no driver is there
+	orphan    *time.Timer // runs while no driver is connected
 	welcomed  bool
 	lastError error
 }
 
-// agree takes over what a coordinator wants.
-func (p *presence) agree(w *clusterpb.Welcome) {
+// apply sets the timeouts of a Welcome.
+func (p *presence) apply(w *clusterpb.Welcome) {
 	if ms := w.GetHeartbeatMillis(); ms > 0 {
 		p.beat = millis(ms)
 	}
@@ -113,8 +113,8 @@ func (p *presence) agree(w *clusterpb.Welcome) {
 	p.idle = millis(w.GetIdleMillis())
 }
 
-// Run is an agent's life: it returns nil when it was released, and an error
-// when it gave up.
+// Run runs an agent. It returns nil after a release, otherwise the error with which the agent
+// ended.
 func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -149,7 +149,7 @@ func Run(ctx context.Context, cfg *clusterpb.AgentConfig, version string, log *s
 	a.driver.orphan = time.AfterFunc(firstJoin, func() {
 		cancel(fmt.Errorf("%s could not join the coordinator at %s within %v: %w", a.self.host, cfg.GetDriver().GetCoordinator(), firstJoin, a.joinError()))
 	})
-	a.work.Go(func() { a.heart(ctx) })
+	a.work.Go(func() { a.heartbeats(ctx) })
 	a.watchOwners(ctx)
 	err = a.link.run(ctx)
 	cause := context.Cause(ctx)
@@ -169,8 +169,8 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 	if err := prepareFolder(folders.GetRuntimeDir()); err != nil {
 		return nil, nil, fmt.Errorf("make the agent's folder: %w", err)
 	}
-	where := &whereabouts{file: cfg.GetDriver().GetFind(), address: cfg.GetDriver().GetCoordinator()}
-	conn, err := dial(cfg, where)
+	address := &resolver{file: cfg.GetDriver().GetFind(), address: cfg.GetDriver().GetCoordinator()}
+	conn, err := dial(cfg, address)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -184,26 +184,26 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 		},
 	}
 	client := clusterpb.NewCoordinatorClient(conn)
-	a.self.host, a.self.address = localNames(ctx, cfg)
+	a.self.host, a.self.address = hostAndAddress(ctx, cfg)
 	a.disk.blobs = &blobStore{dir: filepath.Join(folders.GetRuntimeDir(), "blobs"), client: client, kept: blobsKept}
 	a.logs = tasklog.NewShipper(filepath.Join(folders.GetRuntimeDir(), "spool-"+a.self.incarnation))
 	a.python = interpreter.New(interpreter.Starter{Dir: folders.GetHostDir()}, log, a.warmed)
-	a.disk.given = &givenFiles{blobs: &blobStore{client: client}, host: a.self.host, held: map[string]*os.File{}}
-	where.open = a.hdfs
-	a.link = &link{client: client, member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1), look: func(ctx context.Context) {
-		if where.look(ctx) {
+	a.disk.shipped = &shippedFiles{blobs: &blobStore{client: client}, host: a.self.host, held: map[string]*os.File{}}
+	address.open = a.hdfs
+	a.link = &link{client: client, feeds: clusterpb.NewFeedsClient(conn), member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1), resolve: func(ctx context.Context) {
+		if address.resolve(ctx) {
 			conn.ResetConnectBackoff()
 		}
 	}}
-	b := &bringer{
+	b := &environmentFetcher{
 		environments: ship.Environments{Dir: environmentsIn(folders.GetCacheDir()), Host: a.self.host}, blobs: a.disk.blobs, python: cfg.GetPython(), send: a.link.send,
 	}
-	a.python.Bring = b.bring
+	a.python.Fetch = b.fetch
 	if err := a.openFiles(client); err != nil {
 		conn.Close()
 		return nil, nil, err
 	}
-	a.disk.given.blobs.dir = filepath.Join(a.disk.own.dir, "given")
+	a.disk.shipped.blobs.dir = filepath.Join(a.disk.own.dir, "given")
 	if a.port, err = holdPort(); err != nil {
 		conn.Close()
 		return nil, nil, err
@@ -219,7 +219,8 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 	return a, conn, nil
 }
 
-// prepareFolder makes the folder of sockets, or checks that it is this user's alone.
+// prepareFolder creates the folder for sockets with mode 0700, or checks that this user owns
+// it.
 func prepareFolder(dir string) error {
 	if limit := 107 - len("/zygote-0123456789abcdef.sock"); len(dir) > limit {
 		return fmt.Errorf("%s is longer than %d bytes: a unix socket's path must be short", dir, limit)
@@ -232,13 +233,13 @@ func prepareFolder(dir string) error {
 		return err
 	}
 	if uid, ok := proc.Owner(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) {
-		return fmt.Errorf("%s is not a folder of this user's own", dir)
+		return fmt.Errorf("%s must be a folder that only this user can write to", dir)
 	}
 	return os.Chmod(dir, 0o700)
 }
 
-// dial prepares the connection to the coordinator; it is made when it is used.
-func dial(cfg *clusterpb.AgentConfig, where *whereabouts) (*grpc.ClientConn, error) {
+// dial returns a connection to the coordinator, which is opened at the first call.
+func dial(cfg *clusterpb.AgentConfig, address *resolver) (*grpc.ClientConn, error) {
 	cert, err := tls.X509KeyPair([]byte(cfg.GetIdentity().GetCertPem()), []byte(cfg.GetIdentity().GetKeyPem()))
 	if err != nil {
 		return nil, fmt.Errorf("read the agent's certificate: %w", err)
@@ -253,7 +254,7 @@ func dial(cfg *clusterpb.AgentConfig, where *whereabouts) (*grpc.ClientConn, err
 	}
 	conn, err := grpc.NewClient("passthrough:///"+cfg.GetDriver().GetCoordinator(),
 		grpc.WithTransportCredentials(credentials.NewTLS(secure)),
-		grpc.WithContextDialer(where.dial),
+		grpc.WithContextDialer(address.dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: 5 * time.Second,
@@ -267,9 +268,9 @@ func dial(cfg *clusterpb.AgentConfig, where *whereabouts) (*grpc.ClientConn, err
 	return conn, nil
 }
 
-// localNames is this machine's name for people and the address peers dial: the
-// one from which the coordinator is reached.
-func localNames(ctx context.Context, cfg *clusterpb.AgentConfig) (host, address string) {
+// hostAndAddress returns this machine's name to show and the address that other tasks dial: the
+// local address of the route to the coordinator.
+func hostAndAddress(ctx context.Context, cfg *clusterpb.AgentConfig) (host, address string) {
 	host, address = cfg.GetHost(), cfg.GetAddress()
 	if host == "" {
 		host, _ = os.Hostname()
@@ -278,7 +279,7 @@ func localNames(ctx context.Context, cfg *clusterpb.AgentConfig) (host, address 
 		return host, address
 	}
 	var d net.Dialer
-	conn, err := d.DialContext(ctx, "udp", cfg.GetDriver().GetCoordinator()) // sends nothing: it only asks for the route
+	conn, err := d.DialContext(ctx, "udp", cfg.GetDriver().GetCoordinator()) // sends nothing: the kernel looks up the route
 	if err != nil {
 		return host, host
 	}
@@ -286,7 +287,7 @@ func localNames(ctx context.Context, cfg *clusterpb.AgentConfig) (host, address 
 	return host, conn.LocalAddr().(*net.UDPAddr).IP.String()
 }
 
-// shutdown ends everything that the agent owns.
+// shutdown ends all tasks and removes the agent's files.
 func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 	a.mu.Lock()
 	a.ended = true
@@ -298,6 +299,7 @@ func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 	}
 	for _, t := range tasks {
 		waitFor(t.done, settlePipes)
+		t.feed.close()
 	}
 	cancel(nil)
 	a.python.Close()
@@ -313,8 +315,8 @@ func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 	a.disk.close()
 }
 
-// heart sends heartbeats.
-func (a *Agent) heart(ctx context.Context) {
+// heartbeats sends heartbeats until ctx ends.
+func (a *Agent) heartbeats(ctx context.Context) {
 	for {
 		a.mu.Lock()
 		beat := a.driver.beat
@@ -370,8 +372,8 @@ func (a *Agent) hello() *clusterpb.Hello {
 	return h
 }
 
-// warmed tells that Python is ready. Under mu it cannot fall between a greeting's
-// Hello and the opening of its stream.
+// warmed reports that Python is ready, or why it is not. It holds mu so that the message is in
+// the Hello or on its stream.
 func (a *Agent) warmed(p *clusterpb.Python) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -19,24 +19,23 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
-// fetchTimeout is how long nothing may come of a blob that is fetched.
+// fetchTimeout bounds the time between two chunks of a fetched blob.
 const fetchTimeout = time.Minute
 
-// blobsKept is how much of what no task uses stays for the next start, in bytes.
+// blobsKept is how many bytes of unused blobs are kept for the next start.
 const blobsKept = 256 << 20
 
-// blobStore keeps blobs by their digest; agents of one host share it. The lock of a
-// blob's file, shared, is held by every agent with a task that uses it; what nobody
-// holds may go. The folder's lock keeps those who take a blob and who removes some
-// apart.
+// blobStore stores blobs by their digest; agents of one host share it. An agent holds a shared
+// lock on the file of each blob that its tasks use; unlocked blobs may be removed. The folder's
+// lock separates taking blobs from removing some.
 type blobStore struct {
 	dir    string
 	client clusterpb.CoordinatorClient
 	kept   int64
 }
 
-// hold returns the open file of a blob, fetching it first if it is not here. It
-// stays there until it is closed. A blob without content is nil.
+// hold returns the open file of a blob, and fetches it first if it is missing. The blob is kept
+// until the file is closed. For a blob without content it returns nil.
 func (s *blobStore) hold(ctx context.Context, b *clusterpb.Blob) (*os.File, error) {
 	digest := b.GetSha256()
 	if digest == "" && len(b.GetData()) == 0 {
@@ -63,7 +62,7 @@ func (s *blobStore) hold(ctx context.Context, b *clusterpb.Blob) (*os.File, erro
 	return f, nil
 }
 
-// empty returns a file without content.
+// empty returns an open file without content.
 func (s *blobStore) empty(ctx context.Context) (*os.File, error) {
 	f, err := s.take(ctx, digestOf(sha256.New()), func(io.Writer) error { return nil })
 	if err != nil {
@@ -88,7 +87,7 @@ func (s *blobStore) take(ctx context.Context, digest string, write func(io.Write
 	}
 }
 
-// open opens and locks a blob that is here.
+// open opens and locks an existing blob.
 func (s *blobStore) open(ctx context.Context, path string) (*os.File, error) {
 	folder, err := lockfile.Open(ctx, s.lockPath(), lockfile.Shared)
 	if err != nil {
@@ -109,8 +108,8 @@ func (s *blobStore) open(ctx context.Context, path string) (*os.File, error) {
 
 func (s *blobStore) lockPath() string { return filepath.Join(s.dir, ".lock") }
 
-// prune removes the blobs that nobody uses, the longest unused first, down to what
-// is kept. While somebody takes one it leaves that to the next time.
+// prune removes unused blobs, the least recently used first, until kept bytes are left. While
+// another agent takes a blob it does nothing.
 func (s *blobStore) prune() {
 	folder, err := os.OpenFile(s.lockPath(), os.O_RDWR, 0)
 	if err != nil {
@@ -150,8 +149,8 @@ func removeUnused(path string) {
 	}
 }
 
-// store writes a blob aside, checks it and gives it its name, unless another agent
-// did meanwhile: that file may be in use.
+// store writes a blob to a temporary file, checks it and links it to its name, unless another
+// agent did meanwhile.
 func (s *blobStore) store(path, digest string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(s.dir, ".fetch-")
 	if err != nil {
@@ -177,7 +176,7 @@ func digestOf(sum hash.Hash) string { return hex.EncodeToString(sum.Sum(nil)) }
 func (s *blobStore) fetch(ctx context.Context, digest string, w io.Writer) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	silent := time.AfterFunc(fetchTimeout, func() { cancel(fmt.Errorf("nothing came for %v", fetchTimeout)) })
+	silent := time.AfterFunc(fetchTimeout, func() { cancel(fmt.Errorf("no data was received for %v", fetchTimeout)) })
 	defer silent.Stop()
 	stream, err := s.client.Fetch(ctx, &clusterpb.FetchRequest{Sha256: digest})
 	if err != nil {

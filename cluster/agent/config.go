@@ -14,14 +14,14 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// What holds until the coordinator's Welcome says other, where a configuration lacks it.
+// Defaults until the coordinator's Welcome sets other values.
 const (
 	defaultServer      = "coordinator"
 	defaultOrphanGrace = time.Minute
 	defaultIdle        = 30 * time.Minute
 )
 
-// complete checks a configuration and returns it with what it leaves to the agent.
+// complete checks a configuration and returns a copy with the defaults set.
 func complete(given *clusterpb.AgentConfig) (*clusterpb.AgentConfig, error) {
 	for _, required := range []struct{ name, value string }{
 		{"executor_id", given.GetIdentity().GetExecutorId()},
@@ -46,11 +46,11 @@ func complete(given *clusterpb.AgentConfig) (*clusterpb.AgentConfig, error) {
 	return cfg, nil
 }
 
-// millis is a number of milliseconds of a message.
+// millis converts milliseconds of a message.
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// Main is `tfcluster agent`: it runs until it is released, its driver stayed away too
-// long, or ctx ends.
+// Main is `tfcluster agent`: it runs an agent until it is released, has been without a driver
+// for too long, or ctx ends. It logs to the configured file, otherwise to stderr.
 func Main(ctx context.Context, cfg *clusterpb.AgentConfig, version string) error {
 	out := io.Writer(os.Stderr)
 	if path := cfg.GetFolders().GetLogFile(); path != "" {

@@ -20,12 +20,12 @@ const maxControl = 16 << 20
 type controlMessage struct {
 	Op      string  `json:"op"`
 	Seconds float64 `json:"seconds"`
-	Step    int64   `json:"step"` // of a report, and of an answer about steps
+	Step    int64   `json:"step"` // of a report or a stepAnswer
 	Name    string  `json:"name"` // of a barrier or a copy
 	Text    string  `json:"text"`
 	Warning bool    `json:"warning"`
 
-	// what one op alone has, in the same line
+	// fields of one op each
 	progress
 	failure
 	returned
@@ -33,7 +33,7 @@ type controlMessage struct {
 	stepAnswer
 }
 
-// progress is of a report.
+// progress has the fields of op "report".
 type progress struct {
 	TotalSteps  int64              `json:"total_steps"`
 	Epoch       int64              `json:"epoch"`
@@ -43,26 +43,26 @@ type progress struct {
 	WallTime    float64            `json:"wall_time"`
 }
 
-// failure is an exception that left the program.
+// failure is an exception that ended the program.
 type failure struct {
 	Exception string `json:"exception"`
 	Traceback string `json:"traceback"`
 }
 
-// returned is what the program's function gave back.
+// returned is the return value of the program's function.
 type returned struct {
 	JSON    string `json:"json"`
 	Pickled string `json:"pickled_b64"`
 	Repr    string `json:"repr"`
 }
 
-// wantedCopy is of ctx.local_copy.
+// wantedCopy has the fields of ctx.local_copy.
 type wantedCopy struct {
 	URI   string `json:"uri"`
-	Share []int  `json:"share"` // i, n: the i-th of each n files
+	Share []int  `json:"share"` // i, n: every n-th file from the i-th on
 }
 
-// stepAnswer says how the program counts its steps.
+// stepAnswer reports the program's step counter.
 type stepAnswer struct {
 	Round         int32   `json:"round"`
 	Counter       string  `json:"counter"`
@@ -71,8 +71,8 @@ type stepAnswer struct {
 	Passed        bool    `json:"passed"`
 }
 
-// parseControl reads one line. What a program can put there by itself is
-// bounded by the types alone: nothing of it is obeyed.
+// parseControl parses one line. The program may have written it itself, so its values are not
+// trusted.
 func parseControl(line []byte) (controlMessage, error) {
 	var m controlMessage
 	if err := json.Unmarshal(line, &m); err != nil {
@@ -109,8 +109,8 @@ func (m returned) result() (*clusterpb.TaskResult, error) {
 	return &clusterpb.TaskResult{Pickled: pickled, Json: m.JSON, Repr: m.Repr}, nil
 }
 
-// readControl calls handle for each line until the stream ends. A line that is
-// too long or not understood is passed over.
+// readControl calls handle for each line until the stream ends. It skips lines that are too
+// long or invalid.
 func readControl(r io.Reader, handle func(controlMessage)) {
 	lines := bufio.NewReaderSize(r, 1<<16)
 	var line []byte

@@ -71,7 +71,7 @@ func TestDriverStaysAway(t *testing.T) {
 	c.stop()
 	select {
 	case err := <-ended:
-		if err == nil || !strings.Contains(err.Error(), "no driver came within 100ms") {
+		if err == nil || !strings.Contains(err.Error(), "no driver connected within 100ms") {
 			t.Errorf("the agent ended with %v", err)
 		}
 	case <-time.After(patience):
@@ -183,7 +183,7 @@ func TestALinkThatBreaksDoesNotBeginAgain(t *testing.T) {
 	c.syncLimit = 12 << 20
 	c.mu.Unlock()
 	cfg := &clusterpb.AgentConfig{Identity: c.ca.identity(t, "0"), Driver: &clusterpb.DriverAddress{Coordinator: c.address, ServerName: "coordinator"}}
-	conn, err := dial(cfg, &whereabouts{address: c.address})
+	conn, err := dial(cfg, &resolver{address: c.address})
 	if err != nil {
 		t.Fatal(err)
 	}

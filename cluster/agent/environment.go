@@ -19,10 +19,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/ship"
 )
 
-// fetchTries is how often a big content is asked for while the driver cannot be reached.
+// fetchTries is how often a fetch is tried while the driver cannot be reached.
 const fetchTries = 5
 
-// environmentsIn is the folder of unpacked environments of this user and host: it
+// environmentsIn returns the folder of unpacked environments of this user on this host. It
 // outlives agents and clusters.
 func environmentsIn(given string) string {
 	if given != "" {
@@ -34,17 +34,17 @@ func environmentsIn(given string) string {
 	return filepath.Join(os.TempDir(), "tfcluster-"+strconv.Itoa(os.Getuid())+"-environments")
 }
 
-// bringer makes the environment that a warm-up names ready on this host.
-type bringer struct {
+// environmentFetcher unpacks the environment of a WarmUp on this host.
+type environmentFetcher struct {
 	environments ship.Environments
 	blobs        *blobStore
-	python       string // the executor's own, where the backend knows it
+	python       string // the executor's own; "" if the backend does not know it
 	send         func(*clusterpb.AgentMessage)
 }
 
-// bring returns what is wanted with the interpreter of the environment it names, which
-// stays until it is closed.
-func (b *bringer) bring(ctx context.Context, want *clusterpb.WarmUp) (*clusterpb.WarmUp, io.Closer, error) {
+// fetch returns want with the interpreter of its environment, which is kept until the Closer is
+// closed.
+func (b *environmentFetcher) fetch(ctx context.Context, want *clusterpb.WarmUp) (*clusterpb.WarmUp, io.Closer, error) {
 	e := want.GetEnvironment()
 	if e == nil {
 		return want, nopCloser{}, nil
@@ -70,8 +70,8 @@ type nopCloser struct{}
 
 func (nopCloser) Close() error { return nil }
 
-// prepareCache makes a folder of this user's alone, or checks that it is one: programs
-// are run from there.
+// prepareCache creates a folder with mode 0700, or checks that nobody but this user can write
+// to it: programs are run from there.
 func prepareCache(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("make the folder of environments: %w", err)
@@ -81,13 +81,13 @@ func prepareCache(dir string) error {
 		return fmt.Errorf("look at the folder of environments: %w", err)
 	}
 	if uid, ok := proc.Owner(dir); !ok || !info.IsDir() || uid != strconv.Itoa(os.Getuid()) || info.Mode().Perm()&0o022 != 0 {
-		return fmt.Errorf("%s is not a folder of this user's alone: remove it, or set TFCLUSTER_CACHE on the executors", dir)
+		return fmt.Errorf("%s must be a folder that only this user can write to: remove it, or set TFCLUSTER_CACHE on the executors", dir)
 	}
 	return nil
 }
 
-// fetchAgain fetches a content, and asks again while the driver cannot be reached, as
-// long as nothing has come.
+// fetchAgain fetches a blob. It tries again while the driver cannot be reached, unless data has
+// been written.
 func (s *blobStore) fetchAgain(ctx context.Context, digest string, w io.Writer) error {
 	for try := 1; ; try++ {
 		c := &countedWriter{w: w}

@@ -21,20 +21,20 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
-// How an executor's files come to the driver and back.
+// Times of the synchronisation of run folders with the driver.
 const (
-	filesInterval = time.Second      // between two looks for what is to be sent or fetched
-	filesRetry    = time.Second      // after a round that failed at the end of a task
-	filesGiveUp   = 2 * time.Minute  // nothing went through: what is left is named and given up
-	filesFarewell = 5 * time.Second  // for what is left at a release
-	fetchFiles    = 30 * time.Minute // for the checkpoints that a launch takes up
+	filesInterval    = time.Second      // between two rounds of sending and fetching
+	filesRetry       = time.Second      // after a failed round at the end of a task
+	filesGiveUp      = 2 * time.Minute  // without progress: the missing files are then reported
+	filesReleaseWait = 5 * time.Second  // for the remaining files at a release
+	fetchFiles       = 30 * time.Minute // for the checkpoints that a launch needs
 )
 
-// ownPrefix begins the name of an agent's own folder.
+// ownPrefix is the prefix of the name of an agent's own folder.
 const ownPrefix = "own-"
 
-// ownFiles are the folders of the runs on an executor that does not share the driver's
-// disk. What tasks leave there is sent to the driver, what it has is fetched.
+// ownFiles are the run folders on an executor that does not share the driver's disk. Files of
+// tasks are sent to the driver, and checkpoints fetched from it.
 type ownFiles struct {
 	// fixed
 	dir      string
@@ -50,14 +50,14 @@ type ownFiles struct {
 	runs map[int32]*runFiles
 }
 
-// ownFolder is an agent's own among those of its host: locked as long as the agent is
-// there, and removed at its end.
+// ownFolder is the agent's own folder on its host, locked while the agent runs and removed at
+// its end.
 type ownFolder struct {
 	dir  string
 	lock *os.File
 }
 
-// openOwnFolder makes the folder, and removes those of agents that are no more.
+// openOwnFolder creates the folder, and removes those of agents that have died.
 func openOwnFolder(parent, incarnation string) (*ownFolder, error) {
 	left, _ := filepath.Glob(filepath.Join(parent, ownPrefix+"*"))
 	for _, dir := range left {
@@ -69,7 +69,7 @@ func openOwnFolder(parent, incarnation string) (*ownFolder, error) {
 		}
 	}
 	o := &ownFolder{dir: filepath.Join(parent, ownPrefix+incarnation)}
-	aside, err := os.MkdirTemp(parent, ".own-") // nobody takes it for one left behind before it is locked
+	aside, err := os.MkdirTemp(parent, ".own-") // renamed once it is locked, so that other agents do not remove it
 	if err == nil {
 		o.lock, err = os.Open(aside)
 	}
@@ -85,17 +85,17 @@ func openOwnFolder(parent, incarnation string) (*ownFolder, error) {
 	return o, nil
 }
 
-// close removes the folder. Nobody may use it any more.
+// close removes the folder.
 func (o *ownFolder) close() {
 	os.RemoveAll(o.dir)
 	o.lock.Close()
 }
 
-// copies is where ctx.local_copy keeps what it copies.
+// copies is the folder for ctx.local_copy.
 func (o *ownFolder) copies() string { return filepath.Join(o.dir, "copies") }
 
-// openFiles makes the agent's own folder and, where the driver's disk is not shared, is
-// ready for the runs.
+// openFiles creates the agent's own folder and, if the driver's disk is not shared, ownFiles in
+// it.
 func (a *Agent) openFiles(client clusterpb.CoordinatorClient) error {
 	parent := a.cfg.GetFolders().GetWorkDir()
 	if parent == "" {
@@ -116,7 +116,7 @@ func (a *Agent) openFiles(client clusterpb.CoordinatorClient) error {
 	return nil
 }
 
-// runFiles are one run's.
+// runFiles is the folder of one run and its synchronisation.
 type runFiles struct {
 	own    *ownFiles
 	id     int32
@@ -129,14 +129,15 @@ type runFiles struct {
 	last lastTask // guarded by own.mu
 }
 
-// lastTask is how it stands with what a run's newest task here leaves.
+// lastTask is the state of the files of a run's newest task here.
 type lastTask struct {
-	over <-chan struct{}      // closed when its process is gone
-	done <-chan struct{}      // closed when what it left was sent, or given up
-	said *clusterpb.FilesSent // once done
+	over <-chan struct{}      // closed when its process has ended
+	done <-chan struct{}      // closed when its files were sent or given up
+	sent *clusterpb.FilesSent // the result, set before done is closed
 }
 
-// launch gives a launch the run's folders on this disk, and starts to look after them.
+// launch returns a copy of l with the run's folders on this disk, and starts synchronising
+// them.
 func (o *ownFiles) launch(ctx context.Context, l *clusterpb.Launch) (*clusterpb.Launch, *taskFiles) {
 	l = proto.CloneOf(l)
 	d := l.GetDirectories()
@@ -164,14 +165,14 @@ func (o *ownFiles) launch(ctx context.Context, l *clusterpb.Launch) (*clusterpb.
 	}
 	t := &taskFiles{runFiles: r, launch: l, before: r.last.done, over: make(chan struct{}), done: make(chan struct{})}
 	r.last = lastTask{over: t.over, done: t.done}
-	o.work.Go(func() { t.attend(ctx) })
+	o.work.Go(func() { t.syncToEnd(ctx) })
 	return l, t
 }
 
-// settle waits until what earlier tasks left was sent or given up, then makes room
-// for a run: the folders of others that have arrived are removed.
+// settle waits until the files of earlier tasks were sent or given up, then removes the folders
+// of other runs that were sent completely.
 func (o *ownFiles) settle(ctx context.Context, next int32) {
-	for _, r := range o.all() {
+	for _, r := range o.lastTasks() {
 		select {
 		case <-r.done:
 		case <-ctx.Done():
@@ -181,8 +182,8 @@ func (o *ownFiles) settle(ctx context.Context, next int32) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for id, r := range o.runs {
-		if id == next || r.last.said == nil || len(r.last.said.GetMissing()) > 0 {
-			continue // what did not arrive stays as long as the agent
+		if id == next || r.last.sent == nil || len(r.last.sent.GetMissing()) > 0 {
+			continue // unsent files are kept while the agent runs
 		}
 		if err := o.root.RemoveAll(rundir.Name(id)); err != nil {
 			o.log.Warn("remove the files of a run", "run", id, "error", err)
@@ -191,10 +192,10 @@ func (o *ownFiles) settle(ctx context.Context, next int32) {
 	}
 }
 
-// flush waits, shortly, for what is being sent.
+// flush waits, at most for limit, for the files of ended tasks.
 func (o *ownFiles) flush(limit time.Duration) {
 	end := time.Now().Add(limit)
-	for _, r := range o.all() {
+	for _, r := range o.lastTasks() {
 		select {
 		case <-r.over:
 			waitFor(r.done, time.Until(end))
@@ -203,8 +204,8 @@ func (o *ownFiles) flush(limit time.Duration) {
 	}
 }
 
-// all are the newest tasks of every run.
-func (o *ownFiles) all() []lastTask {
+// lastTasks returns the newest task of every run.
+func (o *ownFiles) lastTasks() []lastTask {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var all []lastTask
@@ -214,30 +215,31 @@ func (o *ownFiles) all() []lastTask {
 	return all
 }
 
-// again is what a driver that comes back must hear. Caller holds mu until the stream is
-// open, so that nothing is said in between.
-func (o *ownFiles) again() []*clusterpb.AgentMessage {
+// sentMessages returns the results to repeat to a driver after a reconnection. The caller holds
+// mu until the stream is open, so that no result is sent in between.
+func (o *ownFiles) sentMessages() []*clusterpb.AgentMessage {
 	var said []*clusterpb.AgentMessage
 	for _, r := range o.runs {
-		if r.last.said != nil {
-			said = append(said, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_FilesSent{FilesSent: r.last.said}})
+		if r.last.sent != nil {
+			said = append(said, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_FilesSent{FilesSent: r.last.sent}})
 		}
 	}
 	return said
 }
 
-// taskFiles are a run's while one task of it is here.
+// taskFiles is a run's folder for one task.
 type taskFiles struct {
 	*runFiles
 	launch *clusterpb.Launch
-	before <-chan struct{} // closed when what the task before left was sent; nil for the first
-	over   chan struct{}   // closed when the process is gone
+	before <-chan struct{} // closed when the previous task's files were sent; nil
+	over   chan struct{}   // closed when the process has ended
 	once   sync.Once       // closes over
-	done   chan struct{}   // closed when what it left was sent, or given up
+	done   chan struct{}   // closed when its files were sent or given up
 }
 
-// ready fetches the checkpoints that the task takes up, or that were made before it.
-func (t *taskFiles) ready(ctx context.Context) error {
+// fetchCheckpoints fetches the checkpoints from which the task continues, or that earlier tasks
+// wrote.
+func (t *taskFiles) fetchCheckpoints(ctx context.Context) error {
 	if t.before != nil {
 		select {
 		case <-t.before:
@@ -259,9 +261,9 @@ func (r *runFiles) pull(ctx context.Context) error {
 	return r.mirror.Pull(ctx)
 }
 
-// watches returns whether a task reads what others save while it runs: it does not train.
-// Tracked roles train, whatever they are called, but for an evaluator.
-func (t *taskFiles) watches() bool {
+// readsCheckpoints returns whether a task reads checkpoints that others save while it runs,
+// instead of training. Tracked roles train, except the evaluator.
+func (t *taskFiles) readsCheckpoints() bool {
 	switch role, _, _ := strings.Cut(t.launch.GetTask(), ":"); role {
 	case "chief", "master", "worker", "ps":
 		return false
@@ -271,15 +273,15 @@ func (t *taskFiles) watches() bool {
 	return t.launch.GetRoleKind() != "tracked"
 }
 
-// left says that the task's process is gone. The channel is closed when what it left
-// has been sent, or given up.
-func (t *taskFiles) left() <-chan struct{} {
+// processGone records that the task's process has ended. The channel is closed when its files
+// were sent or given up.
+func (t *taskFiles) processGone() <-chan struct{} {
 	t.once.Do(func() { close(t.over) })
 	return t.done
 }
 
-// attend sends what the task writes until it ends, and then the rest.
-func (t *taskFiles) attend(ctx context.Context) {
+// syncToEnd sends the task's files until it ends, then the rest, and reports the result.
+func (t *taskFiles) syncToEnd(ctx context.Context) {
 	defer close(t.done)
 	if t.before != nil {
 		select {
@@ -290,21 +292,21 @@ func (t *taskFiles) attend(ctx context.Context) {
 	}
 	var events sync.WaitGroup
 	events.Go(func() { t.events.run(ctx, t.over) })
-	t.alongside(ctx)
+	t.syncWhileRunning(ctx)
 	events.Wait()
-	missing, err := t.rest(ctx)
+	missing, err := t.syncRest(ctx)
 	said := &clusterpb.FilesSent{Run: t.id, Attempt: t.launch.GetAttempt(), Task: t.launch.GetTask(), Missing: missing}
 	if err != nil {
 		said.Error = err.Error()
 	}
 	t.own.mu.Lock()
 	defer t.own.mu.Unlock()
-	t.last.said = said
+	t.last.sent = said
 	t.own.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_FilesSent{FilesSent: said}})
 }
 
-// alongside sends, and fetches for those who watch, while the task runs.
-func (t *taskFiles) alongside(ctx context.Context) {
+// syncWhileRunning sends files while the task runs, and fetches checkpoints if it reads them.
+func (t *taskFiles) syncWhileRunning(ctx context.Context) {
 	ticker := time.NewTicker(filesInterval)
 	defer ticker.Stop()
 	var last string
@@ -317,7 +319,7 @@ func (t *taskFiles) alongside(ctx context.Context) {
 		case <-ticker.C:
 		}
 		err := t.sender.Sync(ctx, false, func() {})
-		if t.watches() {
+		if t.readsCheckpoints() {
 			err = errors.Join(err, t.pull(ctx))
 		}
 		if err != nil && err.Error() != last && ctx.Err() == nil {
@@ -327,9 +329,8 @@ func (t *taskFiles) alongside(ctx context.Context) {
 	}
 }
 
-// rest sends all that is left. It tries for as long as something goes through now
-// and then.
-func (t *taskFiles) rest(ctx context.Context) (missing []string, err error) {
+// syncRest sends all remaining files. It gives up after filesGiveUp without progress.
+func (t *taskFiles) syncRest(ctx context.Context) (missing []string, err error) {
 	last := time.Now()
 	moved := func() { last = time.Now() }
 	for {
@@ -338,7 +339,7 @@ func (t *taskFiles) rest(ctx context.Context) (missing []string, err error) {
 			return nil, nil
 		}
 		if status.Code(err) == codes.ResourceExhausted {
-			moved = func() {} // what goes to a full disk is no progress
+			moved = func() {} // data sent to a full disk is no progress
 		}
 		if ctx.Err() != nil || time.Since(last) > filesGiveUp || status.Code(err) == codes.Unimplemented {
 			return append(t.sender.Left(), t.events.left()...), err

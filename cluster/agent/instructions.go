@@ -13,6 +13,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
 	"github.com/tfcluster/tfcluster/cluster/agent/tasklog"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/feed/intake"
 )
 
 const (
@@ -20,18 +21,17 @@ const (
 	sigTerm = int(unix.SIGTERM)
 )
 
-// run is what this executor does for one run. Its fields are guarded by the
-// agent's mu.
+// run is the state of one run on this executor. Its fields are guarded by the agent's mu.
 type run struct {
 	id      int32
 	attempt int32
 	port    *heldPort
-	ready   *clusterpb.Prepared // the answer to the attempt's Prepare
+	ready   *clusterpb.Prepared // the answer to the attempt's Prepare; nil before it is sent
 	tasks   []*task
-	told    []*clusterpb.TaskEvent // what a coordinator that comes back must hear again
+	events  []*clusterpb.TaskEvent // repeated to a coordinator after a reconnection
 }
 
-// handle obeys an instruction.
+// handle implements member.
 func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 	switch i := i.GetInstruction().(type) {
 	case *clusterpb.Instruction_Welcome:
@@ -44,10 +44,10 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 	case *clusterpb.Instruction_Signal:
 		a.signalTasks(i.Signal)
 	case *clusterpb.Instruction_EndRun:
-		end := a.ending(i.EndRun)
+		end := a.endingOf(i.EndRun)
 		a.work.Go(func() { a.endRun(ctx, i.EndRun, end) })
 	case *clusterpb.Instruction_Barrier:
-		a.tellRun(i.Barrier.GetRun(), map[string]any{
+		a.sendToRun(i.Barrier.GetRun(), map[string]any{
 			"op": "barrier_released", "name": i.Barrier.GetName(), "error": i.Barrier.GetError(),
 		})
 	case *clusterpb.Instruction_TrainingOver:
@@ -56,7 +56,7 @@ func (a *Agent) handle(ctx context.Context, i *clusterpb.Instruction) error {
 		for _, t := range a.tasksOf(i.AskStep.GetRun()) {
 			t.askStep(i.AskStep.GetRound())
 		}
-	case *clusterpb.Instruction_ActAtStep: // in the order in which they come
+	case *clusterpb.Instruction_ActAtStep: // synchronously: their order matters
 		for _, t := range a.tasksOf(i.ActAtStep.GetRun()) {
 			t.actAtStep(i.ActAtStep)
 		}
@@ -77,18 +77,18 @@ func (a *Agent) welcome(ctx context.Context, w *clusterpb.Welcome) error {
 		return err
 	}
 	a.mu.Lock()
-	a.driver.agree(w)
+	a.driver.apply(w)
 	a.mu.Unlock()
 	a.warm(ctx, w.GetWarmUp())
 	return nil
 }
 
-// warm keeps ready what is wanted; nil: nothing is told.
+// warm keeps the requested Python warm; nil changes nothing.
 func (a *Agent) warm(ctx context.Context, want *clusterpb.WarmUp) {
 	if want == nil {
 		return
 	}
-	if a.cfg.GetPython() != "" && want.GetEnvironment() == nil { // an environment brings its own
+	if a.cfg.GetPython() != "" && want.GetEnvironment() == nil { // an environment has its own interpreter
 		want.Python = a.cfg.GetPython()
 	}
 	if want.GetPython() == "" {
@@ -97,7 +97,7 @@ func (a *Agent) warm(ctx context.Context, want *clusterpb.WarmUp) {
 	a.python.Warm(ctx, want)
 }
 
-// prepareRun holds a fresh port for a run's attempt.
+// prepareRun holds a new port for a run's attempt and answers with it.
 func (a *Agent) prepareRun(ctx context.Context, p *clusterpb.Prepare) {
 	reply := &clusterpb.Prepared{Run: p.GetRun(), Attempt: p.GetAttempt()}
 	port, err := holdPort()
@@ -123,13 +123,13 @@ func (a *Agent) prepareRun(ctx context.Context, p *clusterpb.Prepare) {
 		a.prepared(reply)
 		return
 	}
-	a.work.Go(func() { // the checkpoints of the attempt before must have arrived
+	a.work.Go(func() { // after the previous attempt's checkpoints have been sent
 		a.disk.files.settle(ctx, p.GetRun())
 		a.prepared(reply)
 	})
 }
 
-// prepared answers the run's last Prepare.
+// prepared answers the run's last Prepare, unless the run has ended.
 func (a *Agent) prepared(reply *clusterpb.Prepared) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -141,10 +141,10 @@ func (a *Agent) prepared(reply *clusterpb.Prepared) {
 	a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Prepared{Prepared: reply}})
 }
 
-// start launches a task.
+// start starts a task, unless the same launch has started before.
 func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 	starting, cancel := context.WithCancel(ctx)
-	t := &task{launch: l, emit: a.tell, done: make(chan struct{}), cancel: cancel}
+	t := &task{launch: l, emit: a.report, done: make(chan struct{}), cancel: cancel}
 	t.ending.hurried, t.output.task = make(chan struct{}), l.GetTask()
 	t.id = fmt.Sprintf("%s/%s/run%d.%d/%s", a.cfg.GetIdentity().GetCluster(), a.self.incarnation, l.GetRun(), l.GetAttempt(), l.GetTask())
 	t.arrive = func(name string) {
@@ -152,6 +152,7 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 			Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Name: name,
 		}}})
 	}
+	t.feed.start = func() (*intake.Intake, error) { return a.openFeed(ctx, l) }
 	t.copies = func(m controlMessage) { a.work.Go(func() { a.copyHDFS(starting, t, m) }) }
 	a.mu.Lock()
 	r := a.runs[l.GetRun()]
@@ -164,7 +165,7 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 	}) {
 		a.mu.Unlock()
 		cancel()
-		return // this launch has begun already: the instruction was repeated
+		return // a repeated instruction
 	}
 	if a.disk.files != nil {
 		t.launch, t.files = a.disk.files.launch(ctx, l)
@@ -178,13 +179,13 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 	})
 }
 
-// spawnTries is how many zygotes may die of one task's fork.
+// spawnTries is how many zygotes may die while they fork one task.
 const spawnTries = 3
 
-// spawn forks a task once what it needs is here and Python is warm.
+// spawn fetches a task's files and forks it, waiting for Python to be warm.
 func (a *Agent) spawn(ctx context.Context, t *task, files [3]*os.File) (*interpreter.Process, error) {
 	if t.files != nil {
-		if err := t.files.ready(ctx); err != nil {
+		if err := t.files.fetchCheckpoints(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -202,33 +203,33 @@ func (a *Agent) spawn(ctx context.Context, t *task, files [3]*os.File) (*interpr
 		p, err := z.Spawn(ctx, request, files)
 		if errors.Is(err, interpreter.ErrZygoteGone) && ctx.Err() == nil && try < spawnTries {
 			waitFor(z.Gone, interpreter.SpawnTimeout)
-			time.Sleep(interpreter.RewarmPause / 10) // its keeper forgets it
+			time.Sleep(interpreter.RewarmPause / 10) // until its keeper has dropped it
 			continue
 		}
 		return p, err
 	}
 }
 
-// tell sends what happened to a task, and keeps what must be said again.
-func (a *Agent) tell(e *clusterpb.TaskEvent) {
+// report sends a task's event, and keeps it for the next greeting if it must be repeated.
+func (a *Agent) report(e *clusterpb.TaskEvent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	r := a.runs[e.GetRun()]
 	if r == nil {
 		return
 	}
-	if report := e.GetReport(); report != nil { // only the newest counts
-		r.told = slices.DeleteFunc(r.told, func(old *clusterpb.TaskEvent) bool {
+	if report := e.GetReport(); report != nil { // only the newest is repeated
+		r.events = slices.DeleteFunc(r.events, func(old *clusterpb.TaskEvent) bool {
 			return old.GetReport() != nil && old.GetTask() == e.GetTask()
 		})
 	}
-	if e.GetNote() == nil && e.GetStep() == nil { // notes and steps are not repeated in a greeting: they would be out of date
-		r.told = append(r.told, e)
+	if e.GetNote() == nil && e.GetStep() == nil { // notes and steps would be out of date
+		r.events = append(r.events, e)
 	}
 	a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: e}})
 }
 
-// greeting opens a stream with Hello and all that happened in the runs held.
+// greeting implements member: it opens a stream with Hello and all events of the current runs.
 func (a *Agent) greeting(open func([]*clusterpb.AgentMessage)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -237,14 +238,14 @@ func (a *Agent) greeting(open func([]*clusterpb.AgentMessage)) {
 		if r.ready != nil {
 			first = append(first, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Prepared{Prepared: r.ready}})
 		}
-		for _, e := range r.told {
+		for _, e := range r.events {
 			first = append(first, &clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Task{Task: e}})
 		}
 	}
 	if a.disk.files != nil {
 		a.disk.files.mu.Lock()
 		defer a.disk.files.mu.Unlock()
-		first = append(first, a.disk.files.again()...)
+		first = append(first, a.disk.files.sentMessages()...)
 	}
 	open(first)
 }
@@ -252,7 +253,7 @@ func (a *Agent) greeting(open func([]*clusterpb.AgentMessage)) {
 func (a *Agent) signalTasks(s *clusterpb.SignalTask) {
 	for _, t := range a.tasksOf(s.GetRun()) {
 		if s.GetSignal() == int32(unix.SIGUSR1) && t.launch.GetProgram().GetKind() == clusterpb.Program_COMMAND {
-			continue // it asks Python where it is, and would end another program
+			continue // SIGUSR1 requests Python's stacks, and would end another program
 		}
 		if s.GetTask() == "" || s.GetTask() == t.launch.GetTask() {
 			t.signal(int(s.GetSignal()), "")
@@ -260,27 +261,27 @@ func (a *Agent) signalTasks(s *clusterpb.SignalTask) {
 	}
 }
 
-func (a *Agent) tellRun(id int32, message map[string]any) {
+func (a *Agent) sendToRun(id int32, message map[string]any) {
 	for _, t := range a.tasksOf(id) {
-		a.work.Go(func() { t.tell(message) })
+		a.work.Go(func() { t.sendControl(message) })
 	}
 }
 
-// trainingOver tells those who watch, once they have the last checkpoint.
+// trainingOver tells the tasks that only read checkpoints, once they have the last one.
 func (a *Agent) trainingOver(ctx context.Context, id int32) {
 	for _, t := range a.tasksOf(id) {
 		a.work.Go(func() {
-			if t.files != nil && t.files.watches() {
+			if t.files != nil && t.files.readsCheckpoints() {
 				if err := t.files.pull(ctx); err != nil {
-					t.note(fmt.Sprintf("the last checkpoints are not here: %v", err), true)
+					t.note(fmt.Sprintf("the last checkpoints could not be fetched: %v", err), true)
 				}
 			}
-			t.tell(map[string]any{"op": "training_over"})
+			t.sendControl(map[string]any{"op": "training_over"})
 		})
 	}
 }
 
-// tasks are all there are. Caller holds mu.
+// tasks returns all tasks. Caller holds mu.
 func (a *Agent) tasks() []*task {
 	var all []*task
 	for _, r := range a.runs {
@@ -289,7 +290,7 @@ func (a *Agent) tasks() []*task {
 	return all
 }
 
-// tasksOf are a run's tasks; of every run when id is 0.
+// tasksOf returns a run's tasks; those of every run if id is 0.
 func (a *Agent) tasksOf(id int32) []*task {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -302,14 +303,14 @@ func (a *Agent) tasksOf(id int32) []*task {
 	return nil
 }
 
-// needsRenewal tells whether the zygote is of no use for the next task.
+// needsRenewal returns whether the zygote could not fork this task and must be replaced.
 func (t *task) needsRenewal() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.proc.stale
 }
 
-// pid is the task's while it runs, else 0.
+// pid returns the task's process ID while it runs, otherwise 0.
 func (t *task) pid() int {
 	select {
 	case <-t.done:

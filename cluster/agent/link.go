@@ -14,20 +14,20 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Pauses between two attempts to join.
+// Pauses between two attempts to join, growing.
 const (
 	rejoinFirst = 50 * time.Millisecond
 	rejoinLast  = time.Second
 )
 
-// member is what a link speaks for.
+// member handles the events of a link.
 type member interface {
-	// greeting is what a new stream begins with: Hello, then all that the
-	// coordinator may have missed. It is called with the link open for send.
+	// greeting calls open with the first messages of a new stream: Hello, then all events that
+	// the coordinator may have missed. No other message is sent between them.
 	greeting(open func(first []*clusterpb.AgentMessage))
-	// handle obeys one instruction, without waiting for anything slow.
+	// handle executes one instruction without blocking.
 	handle(ctx context.Context, i *clusterpb.Instruction) error
-	// connected and disconnected tell when a driver is there.
+	// connected and disconnected are called after a Welcome and after a stream's end.
 	connected()
 	disconnected(err error)
 }
@@ -35,12 +35,13 @@ type member interface {
 // link keeps one Join stream to the coordinator at a time.
 type link struct {
 	client clusterpb.CoordinatorClient
+	feeds  clusterpb.FeedsClient // of the same connection
 	member member
 	logs   *tasklog.Shipper
 	log    *slog.Logger
 
-	wake chan struct{}         // capacity 1
-	look func(context.Context) // finds out where the coordinator is now; may be nil
+	wake    chan struct{}         // capacity 1
+	resolve func(context.Context) // updates the coordinator's address; may be nil
 
 	mu sync.Mutex
 	// guarded by mu
@@ -48,11 +49,11 @@ type link struct {
 	queue []*clusterpb.AgentMessage
 }
 
-// errReleased ends the link: the coordinator wants this agent gone.
+// errReleased ends the link: the coordinator has released this agent.
 var errReleased = errors.New("released")
 
-// send queues a message for the stream. While there is none it is dropped: the
-// next greeting says all that still matters.
+// send queues a message. Without a stream it is dropped: the next greeting repeats what
+// matters.
 func (l *link) send(m *clusterpb.AgentMessage) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +67,7 @@ func (l *link) send(m *clusterpb.AgentMessage) {
 	}
 }
 
-// run joins, again and again, until ctx ends or the agent is released.
+// run opens one stream after another until ctx ends or the agent is released.
 func (l *link) run(ctx context.Context) error {
 	pause := rejoinFirst
 	for {
@@ -76,8 +77,8 @@ func (l *link) run(ctx context.Context) error {
 			return err
 		}
 		l.member.disconnected(err)
-		if l.look != nil {
-			l.look(ctx)
+		if l.resolve != nil {
+			l.resolve(ctx)
 		}
 		if time.Since(began) > rejoinLast {
 			pause = rejoinFirst
@@ -91,7 +92,7 @@ func (l *link) run(ctx context.Context) error {
 	}
 }
 
-// session is one stream, from Hello to its end.
+// session runs one stream from Hello to its end.
 func (l *link) session(root context.Context) error {
 	ctx, cancel := context.WithCancel(root)
 	var parts sync.WaitGroup
@@ -137,7 +138,7 @@ func (l *link) sendLoop(stream grpc.BidiStreamingClient[clusterpb.AgentMessage, 
 		l.mu.Unlock()
 		for _, m := range queue {
 			if stream.Send(m) != nil {
-				return // Recv tells why
+				return // Recv returns the reason
 			}
 		}
 		if len(queue) > 0 {
@@ -151,7 +152,7 @@ func (l *link) sendLoop(stream grpc.BidiStreamingClient[clusterpb.AgentMessage, 
 	}
 }
 
-// logLoop ships lines for as long as the session lasts.
+// logLoop sends lines until the session ends.
 func (l *link) logLoop(ctx context.Context) {
 	for {
 		err := l.logs.Ship(ctx, l.client)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// connected stops the orphan's clock.
+// connected implements member. It stops the timeout without a driver.
 func (a *Agent) connected() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -15,14 +15,14 @@ func (a *Agent) connected() {
 	a.log.Info("joined", "coordinator", a.cfg.GetDriver().GetCoordinator())
 }
 
-// disconnected starts the orphan's clock: first the tasks are ended, then what
-// is held waits for a driver, then the agent ends.
+// disconnected implements member. It starts the timeouts without a driver: after grace the
+// tasks are ended, after idle the agent.
 func (a *Agent) disconnected(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.driver.lastError = err
 	if !a.driver.welcomed {
-		return // the clock of the first join runs
+		return // firstJoin's timer runs
 	}
 	a.driver.welcomed = false
 	a.log.Warn("the driver is gone", "error", err, "grace", a.driver.grace)
@@ -48,11 +48,11 @@ func (a *Agent) orphaned(grace, idle time.Duration) {
 	}
 }
 
-// giveUp ends the agent, unless a driver has come at this very moment.
+// giveUp ends the agent unless a driver has just connected.
 func (a *Agent) giveUp(idle time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.driver.welcomed {
-		a.cancel(fmt.Errorf("no driver came within %v", idle))
+		a.cancel(fmt.Errorf("no driver connected within %v", idle))
 	}
 }

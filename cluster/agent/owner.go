@@ -14,28 +14,28 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lockfile"
 )
 
-// lastWord is how long an agent that leaves waits until its word is on the way.
-const lastWord = 100 * time.Millisecond
+// leavingWait is how long an agent that leaves waits until its last message is sent.
+const leavingWait = 100 * time.Millisecond
 
-// watchOwners ends the agent with the first of its owners, telling the coordinator
-// why. It returns when ctx ends.
+// watchOwners ends the agent when one of its owner processes ends, and reports that as the
+// cause.
 func (a *Agent) watchOwners(ctx context.Context) {
 	for _, o := range a.cfg.GetOwners() {
 		a.work.Go(func() {
 			if err := untilGone(ctx, int(o.GetPid())); err != nil {
-				return // ctx ended
+				return
 			}
 			cause := o.GetWhat() + " ended"
 			a.log.Error("leaving", "cause", cause)
 			a.link.send(&clusterpb.AgentMessage{Message: &clusterpb.AgentMessage_Leaving{Leaving: &clusterpb.Leaving{Cause: cause}}})
-			time.Sleep(lastWord)
+			time.Sleep(leavingWait)
 			a.cancel(errors.New(cause))
 		})
 	}
 }
 
-// untilGone returns nil when the process is gone. It waits on a pidfd, so that a pid
-// that is used again is never taken for it; a kernel before Linux 5.3 is polled.
+// untilGone returns nil when the process has ended. It waits on a pidfd, which is safe against
+// reuse of the pid; on kernels before Linux 5.3 it polls.
 func untilGone(ctx context.Context, pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	switch {
@@ -69,10 +69,10 @@ func pollEnd(ctx context.Context, pid int) error {
 	return nil
 }
 
-// keepFolder takes the agent's folder for its own: whoever comes later and finds the
-// lock free knows that the agent was killed. The folder goes when release is called.
+// keepFolder locks the agent's own folder: whoever finds it unlocked knows that the agent was
+// killed. release removes the folder.
 func keepFolder(dir string) (release func(), err error) {
-	f, err := os.CreateTemp(dir, "alive-") // found only once it is locked: the agents of a host start together
+	f, err := os.CreateTemp(dir, "alive-") // renamed once it is locked, so that no other agent finds it unlocked
 	if err == nil {
 		err = lockfile.Try(f, lockfile.Exclusive)
 	}

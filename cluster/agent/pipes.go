@@ -20,7 +20,7 @@ import (
 // are non-blocking and take deadlines; the task's are as a program expects them.
 type taskPipes struct {
 	stdout, stderr, control *os.File // the agent's ends
-	given                   [3]*os.File
+	taskEnds                [3]*os.File
 }
 
 func openPipes() (*taskPipes, error) {
@@ -41,25 +41,23 @@ func openPipes() (*taskPipes, error) {
 			return nil, fmt.Errorf("open a task's pipes: %w", err)
 		}
 		*own = os.NewFile(uintptr(fds[0]), "task pipe")
-		p.given[i] = os.NewFile(uintptr(fds[1]), "task end")
+		p.taskEnds[i] = os.NewFile(uintptr(fds[1]), "task end")
 	}
 	return p, nil
 }
 
-func (p *taskPipes) theirs() [3]*os.File { return p.given }
-
-func (p *taskPipes) closeTheirs() {
-	for i, f := range p.given {
+func (p *taskPipes) closeTaskEnds() {
+	for i, f := range p.taskEnds {
 		if f != nil {
 			f.Close()
-			p.given[i] = nil
+			p.taskEnds[i] = nil
 		}
 	}
 }
 
 // close closes everything; readers end.
 func (p *taskPipes) close() {
-	p.closeTheirs()
+	p.closeTaskEnds()
 	for _, f := range []*os.File{p.stdout, p.stderr, p.control} {
 		if f != nil {
 			f.Close()
@@ -67,20 +65,22 @@ func (p *taskPipes) close() {
 	}
 }
 
-// carriageWait is how long a \r waits for the \n that would make it a line's end.
+// carriageWait is how long a \r waits for a
+//
+//	that belongs to it.
 const carriageWait = 50 * time.Millisecond
 
-// taskOutput is what a task writes.
+// taskOutput reads and stores what a task writes.
 type taskOutput struct {
 	task  string // whose
 	log   *tasklog.Log
 	tail  tail
 	pumps sync.WaitGroup
-	open  bool // another process still has it open when the task's end is reported; of the goroutine in run
+	open  bool // another process has it open when the task's end is reported; only used by run
 }
 
-// pump reads one of the task's streams to its end. Nothing but the disk can
-// make it wait, so a task never blocks on a full pipe.
+// pump reads one of the task's streams to its end. It waits for the disk only, so a task never
+// blocks on a full pipe.
 func (o *taskOutput) pump(r *os.File, stream clusterpb.Line_Stream) {
 	var s tasklog.Splitter
 	buffer := make([]byte, 64<<10)
@@ -109,13 +109,13 @@ func (o *taskOutput) pump(r *os.File, stream clusterpb.Line_Stream) {
 	}
 }
 
-// store appends lines to the task's log and keeps the last of stderr that may explain a failure.
+// store appends lines to the task's log, and to the tail if they may explain a failure.
 func (o *taskOutput) store(frames []tasklog.Frame, stream clusterpb.Line_Stream) {
 	now := time.Now().UnixNano()
 	lines := make([]*clusterpb.Line, 0, len(frames))
 	for _, f := range frames {
 		if f.Carriage && f.Text == "" {
-			continue // a bar that writes its \r first
+			continue // a bar that begins with \r
 		}
 		lines = append(lines, &clusterpb.Line{Stream: stream, UnixNano: now, Text: f.Text, Carriage: f.Carriage, Continues: f.Continues, Task: o.task})
 		if stream == clusterpb.Line_STDERR && !f.Carriage && !harmless.Line(f.Text) {
@@ -125,13 +125,13 @@ func (o *taskOutput) store(frames []tasklog.Frame, stream clusterpb.Line_Stream)
 	o.log.Add(lines)
 }
 
-// Bounds of what a failure shows.
+// Limits of the lines shown with a failure.
 const (
 	tailLines = 30
 	tailWidth = 2000 // bytes of one line
 )
 
-// tail keeps the last lines of stderr.
+// tail keeps the last tailLines lines of stderr.
 type tail struct {
 	mu sync.Mutex
 	// guarded by mu

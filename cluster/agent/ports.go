@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heldPort keeps a TCP port for a task: bound with SO_REUSEPORT and SO_REUSEADDR
-// and never listening, so that no other process is given it and a server that sets
-// one of the two can bind it all the same: TensorFlow's with TF_GRPC_REUSE_PORT=true
-// and gRPC's own the former, PyTorch's and most others the latter.
+// heldPort reserves a TCP port for a task: it is bound with SO_REUSEPORT and SO_REUSEADDR but
+// does not listen. The kernel assigns it to no other process, while a server that sets either
+// option can bind it: TensorFlow with TF_GRPC_REUSE_PORT=true and gRPC set the former, PyTorch
+// and most others the latter.
 type heldPort struct {
 	fd   int
 	port int32
@@ -45,7 +45,7 @@ func (h *heldPort) bind() error {
 	return nil
 }
 
-// release gives the port up. Calling it again does nothing.
+// release closes the port. It may be called again, and on nil.
 func (h *heldPort) release() {
 	if h != nil && h.fd >= 0 {
 		unix.Close(h.fd)

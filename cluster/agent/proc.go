@@ -12,7 +12,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// usage is a task's for the heartbeat.
+// usage returns a task's resource usage for the heartbeat; nil if the process has ended.
 func usage(name string, pid int) *clusterpb.TaskUsage {
 	stat, ok := proc.Read(pid)
 	if !ok {
@@ -21,9 +21,8 @@ func usage(name string, pid int) *clusterpb.TaskUsage {
 	return &clusterpb.TaskUsage{Task: name, Pid: int32(pid), RssBytes: stat.RSS, CpuSeconds: stat.CPU, State: stat.State}
 }
 
-// killSession kills the processes of a task whose zygote is gone: those of its
-// session and those that carry its id. A pid that came to another use has
-// neither.
+// killSession kills the processes of a task whose zygote has died: those in its session and
+// those with its mark. A reused pid has neither.
 func killSession(session int, id string) {
 	proc.Marks(func(pid int, mark func(string) string) {
 		marked := mark(proc.TaskMarker) == id
@@ -34,10 +33,12 @@ func killSession(session int, id string) {
 	})
 }
 
-// oomCounter reads how many processes of a memory cgroup the kernel has killed.
+// oomCounter reads how many processes of a memory cgroup the kernel has killed for lack of
+// memory.
 type oomCounter struct{ path string }
 
-// openOOMCounter finds the counter of a process's memory cgroup, version 1 or 2.
+// openOOMCounter returns the counter of a process's memory cgroup, version 1 or 2; the zero
+// value if it has none.
 func openOOMCounter(pid int) oomCounter {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
 	if err != nil {

@@ -247,7 +247,7 @@ func TestRuntimeFolder(t *testing.T) {
 	if err := os.Symlink(open, link); err != nil {
 		t.Fatal(err)
 	}
-	for dir, want := range map[string]string{link: "of this user's own", "/" + strings.Repeat("x", 100): "longer than"} {
+	for dir, want := range map[string]string{link: "only this user can write to", "/" + strings.Repeat("x", 100): "longer than"} {
 		if err := prepareFolder(dir); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.40s: %v", dir, err)
 		}

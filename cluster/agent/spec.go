@@ -17,7 +17,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// runnerSpec is what a task's Python is told: the contract of tfcluster.runner.
+// runnerSpec is the input of tfcluster.runner, which runs a task's program.
 type runnerSpec struct {
 	Task       string      `json:"task"`
 	Kind       string      `json:"kind"`
@@ -36,7 +36,7 @@ type runnerSpec struct {
 	Options json.RawMessage `json:"options"`
 }
 
-// taskContext is what ctx says.
+// taskContext has the attributes of ctx.
 type taskContext struct {
 	JobName     string `json:"job_name"`
 	TaskIndex   int    `json:"task_index"`
@@ -45,18 +45,18 @@ type taskContext struct {
 	ExecutorID  int32  `json:"executor_id"`
 	DefaultFS   string `json:"default_fs"`
 	Resumed     bool   `json:"resumed"`
-	Host        string `json:"host"` // this machine's name for people
+	Host        string `json:"host"` // this machine's name to show
 	taskFolders
 }
 
-// taskFolders are the folders that ctx names.
+// taskFolders are the folders in ctx.
 type taskFolders struct {
 	WorkingDir    string `json:"working_dir"`
 	Dir           string `json:"dir"`
 	LogDir        string `json:"log_dir"`
 	CheckpointDir string `json:"checkpoint_dir"`
 	ExportDir     string `json:"export_dir"`
-	CopyDir       string `json:"copy_dir"` // where ctx.local_copy copies to
+	CopyDir       string `json:"copy_dir"` // for ctx.local_copy
 }
 
 var kinds = map[clusterpb.Program_Kind]string{
@@ -66,7 +66,7 @@ var kinds = map[clusterpb.Program_Kind]string{
 	clusterpb.Program_COMMAND:  "command",
 }
 
-// prepare fetches what a task needs and says how to fork it.
+// prepare fetches a task's files and returns how to fork it.
 func (a *Agent) prepare(ctx context.Context, t *task) (interpreter.SpawnRequest, error) {
 	l := t.launch
 	program, directories := l.GetProgram(), l.GetDirectories()
@@ -93,7 +93,7 @@ func (a *Agent) prepare(ctx context.Context, t *task) (interpreter.SpawnRequest,
 		request.WithoutPackage()
 		return request, nil
 	}
-	if err := a.python.Starter.Extract(); err != nil { // a forker has not
+	if err := a.python.Starter.Extract(); err != nil { // the forker does not do it
 		return interpreter.SpawnRequest{}, err
 	}
 	request.WithPackage(a.python)
@@ -118,7 +118,7 @@ func (a *Agent) prepare(ctx context.Context, t *task) (interpreter.SpawnRequest,
 			ExecutorID: l.GetExecutorNumber(), DefaultFS: l.GetDefaultFs(),
 			Resumed: l.GetResumed(), Host: a.self.host,
 			taskFolders: taskFolders{
-				WorkingDir: t.startsIn(cwd), Dir: directories.GetDir(), LogDir: directories.GetLogs(),
+				WorkingDir: t.reportedDir(cwd), Dir: directories.GetDir(), LogDir: directories.GetLogs(),
 				CheckpointDir: directories.GetCheckpoints(), ExportDir: directories.GetExport(), CopyDir: a.disk.own.copies(),
 			},
 		},
@@ -130,8 +130,8 @@ func (a *Agent) prepare(ctx context.Context, t *task) (interpreter.SpawnRequest,
 	return request, a.fetch(ctx, t, spec)
 }
 
-// fetch puts the program's blobs on this disk, for as long as the task lives, and
-// names them in the specification.
+// fetch fetches the program's blobs, which are kept while the task lives, and adds their paths
+// to spec.
 func (a *Agent) fetch(ctx context.Context, t *task, spec *runnerSpec) error {
 	program := t.launch.GetProgram()
 	for _, want := range []struct {
@@ -148,7 +148,7 @@ func (a *Agent) fetch(ctx context.Context, t *task, spec *runnerSpec) error {
 		}
 	}
 	if spec.Body == "" {
-		f, err := a.disk.blobs.empty(ctx) // an empty cell or script
+		f, err := a.disk.blobs.empty(ctx) // an empty cell or script has no blob
 		if err != nil {
 			return err
 		}
@@ -165,10 +165,11 @@ func (a *Agent) fetch(ctx context.Context, t *task, spec *runnerSpec) error {
 	return nil
 }
 
-// taskEnv is a task's environment over its zygote's: ours, then the launch's.
+// taskEnv returns a task's environment on top of its zygote's: the agent's variables, then the
+// launch's.
 func (a *Agent) taskEnv(l *clusterpb.Launch) (map[string]string, error) {
 	env := map[string]string{
-		"TF_GRPC_REUSE_PORT":   "true", // else TensorFlow cannot bind the port that is held for it
+		"TF_GRPC_REUSE_PORT":   "true", // otherwise TensorFlow cannot bind the held port
 		"CUDA_VISIBLE_DEVICES": a.gpus.held.Visible(),
 		"CUDA_DEVICE_ORDER":    "PCI_BUS_ID",
 	}
@@ -181,17 +182,15 @@ func (a *Agent) taskEnv(l *clusterpb.Launch) (map[string]string, error) {
 	return env, nil
 }
 
-// leastInterOp is the fewest inter-op threads a task is given. With one, a program under
-// ParameterServerStrategy waits for itself for ever: the function a coordinator schedules
-// holds the thread that its own input is to come by. TensorFlow's default is the number
-// of cores.
+// leastInterOp is the minimum number of inter-op threads of a task. With one thread a program
+// under ParameterServerStrategy deadlocks: the coordinator's scheduled function occupies the
+// thread that its input needs. TensorFlow's default is the number of cores.
 const leastInterOp = 4
 
-// setThreads sets the sizes of TensorFlow's thread pools in a task's environment, where
-// neither the executor's environment nor the program's will: the intra-op one, which
-// computes, is of as many threads as the executor's share of the cores (0: not told); the
-// inter-op one, which waits, is never smaller than leastInterOp. Unlike OMP_NUM_THREADS
-// they are read after the import.
+// setThreads sets the sizes of TensorFlow's thread pools in a task's environment, unless this
+// process's environment has them: the intra-op pool, which computes, gets the executor's share
+// of the cores (0: unknown); the inter-op pool, which waits, at least leastInterOp. Unlike
+// OMP_NUM_THREADS they are read after the import.
 func setThreads(env map[string]string, share, cores int) {
 	set := func(name string, n int) {
 		if _, own := os.LookupEnv(name); !own {
@@ -206,15 +205,15 @@ func setThreads(env map[string]string, share, cores int) {
 	}
 }
 
-// workingDir is where the task starts: the folder that was given for it; the notebook's,
-// if this is the notebook's machine and no files were given for another; else the task's
-// own, or the run's.
+// workingDir returns the folder in which the task starts: --working-dir; the notebook's folder,
+// if it exists here and no files were shipped for another host; otherwise the task's own
+// folder, or the run's.
 func (a *Agent) workingDir(ctx context.Context, t *task) (string, error) {
 	directories := t.launch.GetDirectories()
 	apart := a.disk.files != nil
 	if given := t.launch.GetOptions().GetStartIn(); given != "" {
 		if !isDir(given) {
-			return "", fmt.Errorf("--working-dir %s is no folder on %s: give one that every executor has", given, a.self.host)
+			return "", fmt.Errorf("--working-dir %s is not a folder on %s: give one that every executor has", given, a.self.host)
 		}
 		return given, nil
 	}
@@ -234,8 +233,8 @@ func (a *Agent) workingDir(ctx context.Context, t *task) (string, error) {
 	return dir, nil
 }
 
-// startsIn is what the program is told of its working directory.
-func (t *task) startsIn(cwd string) string {
+// reportedDir returns ctx.working_dir.
+func (t *task) reportedDir(cwd string) string {
 	if t.disk.folder != "" || t.launch.GetOptions().GetStartIn() != "" {
 		return cwd
 	}
@@ -247,7 +246,7 @@ func isDir(path string) bool {
 	return err == nil && info.IsDir()
 }
 
-// localDir is the path of a directory on this machine's file systems.
+// localDir returns the path of a directory that is on this machine's file systems.
 func localDir(dir string) (path string, ok bool) {
 	path = strings.TrimPrefix(dir, "file://")
 	return path, filepath.IsAbs(path)

@@ -13,27 +13,28 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// How long a task's pipes may stay open behind its exit: before the exit is
-// told, before what it left running is killed, and before the pipes are given up.
+// How long a task's pipes may stay open after its exit: before the exit is reported, before its
+// remaining processes are killed, and before the pipes are closed.
 const (
 	settleTail  = 300 * time.Millisecond
 	settlePipes = 2 * time.Second
 	settleKill  = time.Second
 )
 
-// deliverQuiet is how long a task's end waits for its files before it says so.
+// deliverQuiet is how long a task's end waits for its files without a note.
 const deliverQuiet = 5 * time.Second
 
-// task is one program in this executor, from its launch to its last line.
+// task is one program on this executor, from its launch to its last line.
 type task struct {
 	launch *clusterpb.Launch
-	id     string // unique among all tasks of the zygote
+	id     string // unique for the zygote
 	emit   func(*clusterpb.TaskEvent)
 	arrive func(barrier string)
 	copies func(controlMessage) // answers ctx.local_copy
-	done   chan struct{}        // closed when everything of it has ended
-	cancel func()               // gives up a start that has not come to a process, and copies
-	files  *taskFiles           // nil where the driver's disk is shared
+	feed   taskFeed
+	done   chan struct{} // closed when all its processes and threads here have ended
+	cancel func()        // cancels a start before there is a process, and copies
+	files  *taskFiles    // nil where the driver's disk is shared
 	output taskOutput
 	disk   taskDisk
 	ending taskEnding
@@ -42,33 +43,33 @@ type task struct {
 	proc taskProcess // guarded by mu
 }
 
-// taskDisk is what a task has on this disk. It is of the goroutine in run.
+// taskDisk is a task's files. Only run uses it.
 type taskDisk struct {
-	blobs  []*os.File // that the program is made of
-	folder string     // that is its own alone; "" where it has none
+	blobs  []*os.File // of the program
+	folder string     // the task's own working directory; ""
 }
 
-// taskProcess is a task's process and what was asked of it. It is guarded by the task's mu.
+// taskProcess is a task's process and the requests about it. It is guarded by the task's mu.
 type taskProcess struct {
-	running *interpreter.Process // nil before there is one
-	control *os.File             // our end
-	killed  bool                 // SIGKILL was asked for before there was a process
-	stale   bool                 // the zygote could not be forked: another is needed
+	running *interpreter.Process // nil before the fork
+	control *os.File             // the agent's end
+	killed  bool                 // SIGKILL was requested before there was a process
+	stale   bool                 // the zygote could not fork it: a new zygote is needed
 }
 
-// taskEnding is what has to be said of a task's end.
+// taskEnding is the reason and the error of a task's end.
 type taskEnding struct {
-	// hurried is closed when somebody wants the task gone: its end is told at once.
+	// hurried is closed when the task was told to end: its exit is then reported at once.
 	hurried chan struct{}
 
 	mu sync.Mutex
 	// guarded by mu
 	hurry  bool   // hurried is closed
-	reason string // why it was ended by us, when that is not the coordinator's doing
+	reason string // why this agent ended it without an instruction
 	failed failure
 }
 
-// ask notes that the task is to end, at once or with a reason of this agent's own.
+// ask records that the task is to end, and a reason of this agent's.
 func (e *taskEnding) ask(atOnce bool, reason string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -103,18 +104,18 @@ func (e *taskEnding) failure() failure {
 // spawner forks a prepared task.
 type spawner func(files [3]*os.File) (*interpreter.Process, error)
 
-// run starts the task, waits for its end and tells it.
+// run starts the task, waits for its end and reports it.
 func (t *task) run(spawn spawner) {
 	defer close(t.done)
 	defer t.output.log.End()
 	if t.files != nil {
-		defer t.files.left() // also of what never began
+		defer t.files.processGone() // also if the task never began
 	}
 	defer func() {
 		for _, f := range t.disk.blobs {
 			f.Close()
 		}
-		t.leaveFolder()
+		t.removeFolder()
 	}()
 	pipes, err := openPipes()
 	if err != nil {
@@ -122,8 +123,8 @@ func (t *task) run(spawn spawner) {
 		return
 	}
 	defer pipes.close()
-	p, err := spawn(pipes.theirs())
-	pipes.closeTheirs()
+	p, err := spawn(pipes.taskEnds)
+	pipes.closeTaskEnds()
 	if err != nil && t.wasKilled() {
 		t.exited(interpreter.ExitStatus{Code: -1, Signal: int32(unix.SIGKILL)}, false, "")
 		return
@@ -152,7 +153,7 @@ func (t *task) run(spawn spawner) {
 	<-drained
 }
 
-// began makes the process known and starts reading what it writes.
+// began reports the process and starts reading its output.
 func (t *task) began(p *interpreter.Process, pipes *taskPipes) {
 	t.mu.Lock()
 	t.proc.running, t.proc.control, t.proc.stale = p, pipes.control, p.Fresh != ""
@@ -178,7 +179,7 @@ func (t *task) began(p *interpreter.Process, pipes *taskPipes) {
 	})
 }
 
-// wait returns how the process ended and, when something else ended it, why.
+// wait returns the exit status and, if the program did not end by itself, the reason.
 func (t *task) wait(p *interpreter.Process) (interpreter.ExitStatus, string) {
 	var status interpreter.ExitStatus
 	reason := ""
@@ -198,13 +199,13 @@ func (t *task) wait(p *interpreter.Process) (interpreter.ExitStatus, string) {
 	return status, reason
 }
 
-// deliver lets what the task left go to the driver. A good end is told when that is
-// there, a bad one at once: it is news, and the next attempt waits for the files.
+// deliver waits until a task's files are at the driver, if it succeeded. A failure is reported
+// at once; the next attempt waits for the files.
 func (t *task) deliver(status interpreter.ExitStatus) {
 	if t.files == nil {
 		return
 	}
-	sent := t.files.left()
+	sent := t.files.processGone()
 	if status.Code != 0 || status.Signal != 0 {
 		return
 	}
@@ -215,19 +216,19 @@ func (t *task) deliver(status interpreter.ExitStatus) {
 		case <-t.ending.hurried:
 			return
 		case <-patience:
-			t.note("its program has ended; its files are still on their way to the driver", false)
+			t.note("its program has ended; its files are still being sent to the driver", false)
 		}
 	}
 }
 
-// finish ends what the task left running.
+// finish kills the task's remaining processes.
 func (t *task) finish(p *interpreter.Process) {
 	if err := p.Signal(int(unix.SIGKILL)); err != nil {
 		killSession(p.PID, p.ID)
 	}
 }
 
-// exited tells the task's end.
+// exited reports the task's end.
 func (t *task) exited(status interpreter.ExitStatus, outOfMemory bool, reason string) {
 	failed := t.ending.failure()
 	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Exited{Exited: &clusterpb.Exited{
@@ -252,8 +253,8 @@ func (t *task) note(text string, warning bool) {
 	t.emit(t.event(&clusterpb.TaskEvent{Event: &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{Text: text, Warning: warning}}}))
 }
 
-// signal sends a signal to the task's session. reason is kept when this agent
-// ends it on its own account. A task that is not there yet is killed as soon as it is.
+// signal sends a signal to the task's session. reason is recorded if this agent ends it by
+// itself. A task that is still being started is killed as soon as it has a process.
 func (t *task) signal(number int, reason string) {
 	t.mu.Lock()
 	p := t.proc.running
@@ -265,16 +266,16 @@ func (t *task) signal(number int, reason string) {
 	}
 	t.mu.Unlock()
 	if p != nil {
-		_ = p.Signal(number) // a zygote that is gone took the task with it
+		_ = p.Signal(number) // if the zygote has died, so has the task
 	}
 }
 
-// end ends the task: SIGTERM, grace, SIGKILL. It returns when nothing of it is
-// left, or when ctx ends.
+// end ends the task: SIGTERM, grace, SIGKILL. It returns when all its processes have ended, or
+// ctx ends.
 func (t *task) end(ctx context.Context, grace time.Duration, reason string) {
 	if grace > 0 {
 		t.signal(int(unix.SIGTERM), reason)
-		t.sayStop()
+		t.sendStop()
 		if waitFor(t.done, grace) {
 			return
 		}
@@ -308,6 +309,9 @@ func (t *task) handleControl(m controlMessage) {
 	case "copy":
 		t.copies(m)
 		return
+	case "feed":
+		t.feed.open(t)
+		return
 	case "note":
 		e.Event = &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{Text: m.Text, Warning: m.Warning}}
 	case "step":
@@ -322,7 +326,7 @@ func (t *task) handleControl(m controlMessage) {
 	t.emit(t.event(e))
 }
 
-// closed is whether c is closed.
+// closed returns whether c is closed.
 func closed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -332,7 +336,7 @@ func closed(c <-chan struct{}) bool {
 	}
 }
 
-// waitFor waits for c to be closed, at most for limit.
+// waitFor waits until c is closed, at most for limit, and returns whether it is.
 func waitFor(c <-chan struct{}, limit time.Duration) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()

@@ -16,22 +16,23 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/ship"
 )
 
-// tellFrom is the size from which on it is said that files are fetched, in bytes.
-const tellFrom = 64 << 20
+// noteSize is the size in bytes from which on fetching files is noted.
+const noteSize = 64 << 20
 
-// givenFiles are the contents of --files on an executor that does not share the
-// driver's disk. They stay until another launch names others.
-type givenFiles struct {
-	blobs *blobStore // this agent's alone
+// shippedFiles are the contents of --files on an executor that does not share the driver's
+// disk. They are kept until a launch names others.
+type shippedFiles struct {
+	blobs *blobStore // not shared with other agents
 	host  string
 
 	mu sync.Mutex
 	// guarded by mu
-	held map[string]*os.File // by digest: what the newest launch named
+	held map[string]*os.File // by digest, of the newest launch
 }
 
-// bring fetches what a launch names and is not here, and gives up what it does not name.
-func (g *givenFiles) bring(ctx context.Context, files []*clusterpb.Shipped, tell func(string)) (map[string]*os.File, error) {
+// fetch fetches the files of a launch that are missing, and releases those that it does not
+// name. It returns them by digest.
+func (g *shippedFiles) fetch(ctx context.Context, files []*clusterpb.Shipped, tell func(string)) (map[string]*os.File, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var lacking int64
@@ -40,7 +41,7 @@ func (g *givenFiles) bring(ctx context.Context, files []*clusterpb.Shipped, tell
 			lacking += s.GetContent().GetSize()
 		}
 	}
-	if lacking >= tellFrom {
+	if lacking >= noteSize {
 		tell(fmt.Sprintf("fetching the files given: %d MB", lacking>>20))
 	}
 	held := map[string]*os.File{}
@@ -55,8 +56,8 @@ func (g *givenFiles) bring(ctx context.Context, files []*clusterpb.Shipped, tell
 		}
 		f, err := g.blobs.hold(ctx, s.GetContent())
 		if err != nil {
-			maps.Copy(g.held, held) // they stay for the next try
-			return nil, g.failed(s, g.blobs.dir, err)
+			maps.Copy(g.held, held) // kept for the next attempt
+			return nil, g.wrap(s, g.blobs.dir, err)
 		}
 		held[digest] = f
 	}
@@ -68,7 +69,7 @@ func (g *givenFiles) bring(ctx context.Context, files []*clusterpb.Shipped, tell
 	return held, nil
 }
 
-func (g *givenFiles) close() {
+func (g *shippedFiles) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, f := range g.held {
@@ -77,19 +78,19 @@ func (g *givenFiles) close() {
 	g.held = map[string]*os.File{}
 }
 
-// failed says which file is not here, and where it was to be.
-func (g *givenFiles) failed(s *clusterpb.Shipped, dir string, err error) error {
+// wrap adds the file's name and its destination to an error.
+func (g *shippedFiles) wrap(s *clusterpb.Shipped, dir string, err error) error {
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
 		return fmt.Errorf("--files %s: the disk of %s on %s is full: %w", s.GetName(), dir, g.host, err)
 	}
 	return fmt.Errorf("--files %s on %s: %w", s.GetName(), g.host, err)
 }
 
-// workFolder makes the folder that a task has for itself, with the files given in it:
-// copies of its own, which go with it.
+// workFolder creates the task's own folder with copies of --files in it. It is removed with the
+// task.
 func (a *Agent) workFolder(ctx context.Context, t *task) (string, error) {
 	l := t.launch
-	held, err := a.disk.given.bring(ctx, l.GetFiles(), func(text string) { t.note(text, false) })
+	held, err := a.disk.shipped.fetch(ctx, l.GetFiles(), func(text string) { t.note(text, false) })
 	if err != nil {
 		return "", err
 	}
@@ -101,15 +102,15 @@ func (a *Agent) workFolder(ctx context.Context, t *task) (string, error) {
 	t.disk.folder = dir
 	for _, s := range l.GetFiles() {
 		if err := ship.Place(ctx, held[s.GetContent().GetSha256()].Name(), s, dir); err != nil {
-			return "", a.disk.given.failed(s, dir, err)
+			return "", a.disk.shipped.wrap(s, dir, err)
 		}
 	}
 	return dir, nil
 }
 
-// leaveFolder removes the task's own folder, and says what goes with it that the program
-// wrote there.
-func (t *task) leaveFolder() {
+// removeFolder removes the task's own folder, and notes which new files of the program are lost
+// with it.
+func (t *task) removeFolder() {
 	if t.disk.folder == "" {
 		return
 	}
@@ -119,14 +120,14 @@ func (t *task) leaveFolder() {
 		given[first] = true
 	}
 	var wrote []string
-	entries, _ := os.ReadDir(t.disk.folder) // nothing is said of what cannot be read
+	entries, _ := os.ReadDir(t.disk.folder) // an unreadable folder is not reported
 	for _, e := range entries {
 		if !given[e.Name()] && !strings.HasPrefix(e.Name(), ".") {
 			wrote = append(wrote, e.Name())
 		}
 	}
 	if len(wrote) > 0 {
-		t.note(fmt.Sprintf("%s was written to the task's own folder, which goes with it: what is to stay belongs below ctx.dir", strings.Join(wrote[:min(3, len(wrote))], ", ")), true)
+		t.note(fmt.Sprintf("%s in the task's own folder is removed with the task: write files that you want to keep below ctx.dir", strings.Join(wrote[:min(3, len(wrote))], ", ")), true)
 	}
 	os.RemoveAll(t.disk.folder)
 }

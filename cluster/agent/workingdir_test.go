@@ -44,7 +44,7 @@ func TestWorkingDir(t *testing.T) {
 				x, text := c.exited(run), ""
 				c.endRun(run, 0)
 				if tt.want == "" {
-					if want := "--working-dir /no/such/folder is no folder on "; !strings.Contains(x.GetReason(), want) || x.GetCode() != -1 {
+					if want := "--working-dir /no/such/folder is not a folder on "; !strings.Contains(x.GetReason(), want) || x.GetCode() != -1 {
 						t.Errorf("run %d exited %v, want %q", run, x, want)
 					}
 					continue

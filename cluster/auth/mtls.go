@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,19 +22,21 @@ import (
 // clientName is the name in the certificate of clients of a hosted driver.
 const clientName = "client"
 
-const controlMethods = "/tfcluster.v1.Control/"
+// clientServices are the prefixes of the methods that are for clients alone.
+var clientServices = []string{"/tfcluster.v1.Control/", "/tfcluster.v1.FeedControl/"}
 
 // mayCall denies agents, which also hold certificates, the methods of clients. It is used on
 // the port of a hosted driver, to which both connect.
 func mayCall(ctx context.Context, method string) error {
-	if strings.HasPrefix(method, controlMethods) && PeerName(ctx) != clientName {
+	isClients := slices.ContainsFunc(clientServices, func(prefix string) bool { return strings.HasPrefix(method, prefix) })
+	if isClients && PeerName(ctx) != clientName {
 		return status.Error(codes.PermissionDenied, "only the cluster's owner may call this")
 	}
 	return nil
 }
 
 // OwnersOnly returns the options of a server to which agents and clients connect by TCP: only
-// certificates of the owner may call the Control service.
+// certificates of the owner may call the services of clients.
 func OwnersOnly() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

@@ -29,6 +29,7 @@ import (
 // Client is a connection to a cluster's driver. It is safe for concurrent use.
 type Client struct {
 	clusterpb.ControlClient
+	clusterpb.FeedControlClient
 	Name string
 	conn *grpc.ClientConn
 }
@@ -66,7 +67,7 @@ func dialSocket(ctx context.Context, name, socket string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to cluster %s: %w", name, err)
 	}
-	c := &Client{ControlClient: clusterpb.NewControlClient(conn), Name: name, conn: conn}
+	c := &Client{ControlClient: clusterpb.NewControlClient(conn), FeedControlClient: clusterpb.NewFeedControlClient(conn), Name: name, conn: conn}
 	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
 	if _, err := c.Status(ctx, &clusterpb.StatusRequest{}); err != nil {

@@ -10,7 +10,7 @@ import (
 // maxAgentConfig bounds an agent's encoded configuration, in bytes.
 const maxAgentConfig = 1 << 20
 
-// Encode encodes the configuration as ReadAgentConfig reads it. It holds a key.
+// Encode encodes the configuration for ReadAgentConfig. The result contains a private key.
 func (x *AgentConfig) Encode() ([]byte, error) {
 	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(x)
 	if err != nil {
@@ -19,9 +19,8 @@ func (x *AgentConfig) Encode() ([]byte, error) {
 	return b, nil
 }
 
-// ReadAgentConfig reads a configuration to the end of r. Fields that are not known are
-// ignored: a later version of the program may have written it, whose driver then refuses the
-// agent and says why.
+// ReadAgentConfig reads a configuration to the end of r. It ignores unknown fields, which a
+// later version may have written: its driver then refuses the agent and says why.
 func ReadAgentConfig(r io.Reader) (*AgentConfig, error) {
 	raw, err := io.ReadAll(io.LimitReader(r, maxAgentConfig))
 	if err != nil {

@@ -10,10 +10,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// ToJSON encodes a message for programs of others: --json, run.json, the JupyterLab extension.
-// Keys are the names in cluster.proto. Numbers are JSON numbers: protojson alone writes those
-// of 64 bits as strings. With all, fields that have their zero value are there too. protojson
-// reads the result.
+// ToJSON encodes a message for other programs: --json, run.json, the JupyterLab extension. Keys
+// are the names in cluster.proto, and 64-bit integers are numbers, not strings as in protojson.
+// With all, zero values are included. protojson can read the result.
 func ToJSON(m proto.Message, all bool) (json.RawMessage, error) {
 	text, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: all}.Marshal(m)
 	if err != nil {
@@ -32,7 +31,7 @@ func ToJSON(m proto.Message, all bool) (json.RawMessage, error) {
 	return text, nil
 }
 
-// numbers replaces the strings that stand for integers in a decoded message.
+// numbers replaces strings of 64-bit integers in a decoded message by numbers.
 func numbers(message map[string]any, d protoreflect.MessageDescriptor) {
 	for name, v := range message {
 		f := d.Fields().ByTextName(name)

@@ -6,8 +6,7 @@ import (
 	"maps"
 )
 
-// Environment is the task's environment as the launch has it, with the variables that
-// have the cluster's specification in them.
+// Environment returns the task's environment with the values of spec_variables.
 func (x *Launch) Environment() (map[string]string, error) {
 	env := maps.Clone(x.GetEnv())
 	if env == nil {
@@ -23,7 +22,7 @@ func (x *Launch) Environment() (map[string]string, error) {
 	return env, nil
 }
 
-// ofRoles is what a specification says of some roles; of none: the whole.
+// ofRoles returns the specification of some roles as JSON; of all if there are none.
 func ofRoles(spec string, roles []string) (string, error) {
 	if len(roles) == 0 {
 		return spec, nil

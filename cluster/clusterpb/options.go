@@ -8,18 +8,18 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// StepTimeout is how long a run may report no step; 0: for ever.
+// StepTimeout returns how long a run may report no step; 0: for ever.
 func (x *RunOptions) StepTimeout() time.Duration {
 	return time.Duration(x.GetStepTimeoutMillis()) * time.Millisecond
 }
 
-// RunTimeout is how long a run may last; 0: for ever.
+// RunTimeout returns how long a run may last; 0: for ever.
 func (x *RunOptions) RunTimeout() time.Duration {
 	return time.Duration(x.GetRunTimeoutMillis()) * time.Millisecond
 }
 
-// JSON is the options as a task's Python reads them: by the names of cluster.proto, and
-// without those that have their zero value.
+// JSON returns the options for a task's Python, with the names of cluster.proto and without
+// zero values.
 func (x *RunOptions) JSON() (json.RawMessage, error) {
 	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(x)
 	if err != nil {

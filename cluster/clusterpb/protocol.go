@@ -5,20 +5,20 @@ import (
 	"fmt"
 )
 
-// Protocol is the number of these messages. It rises when one program sends another what that
-// would pass over without a word, were it of an earlier number: programs of one version, as
-// builds without a version are, may differ in it.
+// Protocol is the version of these messages. It increases when a receiver of an earlier version
+// would silently ignore part of a message. Programs of one version may differ in it, because
+// builds without a version exist.
 //
 //	1  StartRequest.start_in (start --working-dir)
-//	2  StartRequest.options and Launch.options, in place of a field for each; Launch.spec_variables;
+//	2  StartRequest.options and Launch.options instead of a field for each option; Launch.spec_variables;
 //	   Hello.protocol
 const Protocol = 2
 
 // MaxAgentMessage is the size limit of a message between an agent and the driver, in bytes.
 const MaxAgentMessage = 32 << 20
 
-// Refuses says why a driver of a version does not take the agent: it is of another version, or
-// of another protocol; "": it is neither.
+// Refuses returns why a driver of this version refuses the agent: its version or protocol
+// differs; "": it does not.
 func (x *Hello) Refuses(driver string) string {
 	switch {
 	case x.GetVersion() != driver:
@@ -29,8 +29,8 @@ func (x *Hello) Refuses(driver string) string {
 	return ""
 }
 
-// Outdated says why a client of a version must not start a run on the cluster, whose driver is
-// of an earlier protocol and would pass over a part of what it is sent; "": it may.
+// Outdated returns why a client of this version must not start a run on the cluster: its driver
+// has an earlier protocol and would ignore part of the request; "": it may.
 func (x *ClusterStatus) Outdated(client string) string {
 	if x.GetProtocol() >= Protocol {
 		return ""

@@ -63,7 +63,7 @@ print(beside.here, "own", len(os.listdir("wd")), ctx.working_dir == os.getcwd(),
 	if f == nil {
 		f = r.Wait().GetFailure()
 	}
-	if want := fmt.Sprintf("--working-dir %s is no folder on %s: give one that every executor has", missing, c.executor(f.GetTask()).GetHost()); !strings.Contains(f.GetSummary(), want) || strings.Contains(f.GetSummary(), "\n") {
+	if want := fmt.Sprintf("--working-dir %s is not a folder on %s: give one that every executor has", missing, c.executor(f.GetTask()).GetHost()); !strings.Contains(f.GetSummary(), want) || strings.Contains(f.GetSummary(), "\n") {
 		t.Errorf("with a missing folder the run fails with %q", f.GetSummary())
 	}
 }

@@ -55,7 +55,7 @@ func TestMovedInOrder(t *testing.T) {
 	case <-ctx.Done():
 		t.Fatal("agents are told nothing")
 	}
-	if err := c.Moved(ctx, "second:1"); err != nil {
+	if err := c.PublishAddress(ctx, "second:1"); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

@@ -8,8 +8,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// agentConn is an agent's Join stream as the loop sees it: instructions go in
-// order and never wait for the network.
+// agentConn is an agent's Join stream. Instructions are sent in order; sending them does not
+// block.
 type agentConn struct {
 	exec   cluster.ExecutorID
 	mu     sync.Mutex
@@ -19,12 +19,12 @@ type agentConn struct {
 	once   sync.Once
 	why    string // set before closed is
 
-	// of the coordinator's loop
-	heard   time.Time // the last word from it
-	stalled time.Time // when it spoke after a silence
+	// owned by the coordinator's loop
+	heard   time.Time // time of the last message
+	stalled time.Time // time of the last message after a silence
 }
 
-// hear notes that the agent spoke, and that it had not for longer than usual.
+// hear records a message, and whether it came after a longer silence than usual.
 func (a *agentConn) hear(now time.Time, usual time.Duration) {
 	if now.Sub(a.heard) > usual {
 		a.stalled = now
@@ -32,8 +32,8 @@ func (a *agentConn) hear(now time.Time, usual time.Duration) {
 	a.heard = now
 }
 
-// spoke is whether the agent was there a moment ago: its connection was no longer
-// silent than usual, nor just heard again, as after a driver's own pause.
+// spoke returns whether the agent was alive a moment ago: its last message is younger than
+// usual, and did not end a silence within pause, e.g. when the driver itself was stopped.
 func (a *agentConn) spoke(now time.Time, usual, pause time.Duration) bool {
 	return now.Sub(a.heard) < usual && now.Sub(a.stalled) > pause
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 )
 
-// allocate asks the engine for executors, or takes up those of an earlier driver.
-// Clients and agents are answered meanwhile. over says that the cluster was released
-// before the engine had answered.
+// allocate requests the executors from the engine, or recovers those of an earlier driver, and
+// serves clients and agents meanwhile. over says that the cluster was released before the
+// engine answered.
 func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequest) (over bool, err error) {
 	type answer struct {
 		alloc cluster.Allocation
@@ -38,7 +38,7 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 		case f := <-c.calls:
 			f()
 		case err := <-c.reserved.released:
-			c.serveFor(ctx, reasonMost, c.reserved.told)
+			c.serveFor(ctx, reasonWait, c.reserved.failureRead)
 			cancel()
 			a := <-answers
 			switch {
@@ -46,19 +46,19 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 				how, why := c.finalStatus(c.lc.ReleaseReason())
 				err = errors.Join(err, a.alloc.Release(c.working, how, why))
 			case c.cfg.Recovered.Saved != nil: // nobody will know of it when this driver is gone
-				c.reserved.parting = "warning: what an earlier driver reserved is not given back: the engine has not answered; it ends what it hears nothing of"
+				c.reserved.lastNote = "warning: the executors that an earlier driver reserved were not released, because the engine did not answer; it ends them when it hears nothing from them"
 			}
 			return true, err
 		case a := <-answers:
 			if a.err != nil {
-				return false, c.refused(ctx, a.err)
+				return false, c.allocationFailed(ctx, a.err)
 			}
 			c.reserved.alloc = a.alloc
 			close(c.reserved.allocated)
 			c.saveState()
 			if c.cfg.Recovered.Saved != nil {
 				if c.cfg.Recovered.Address != "" && c.cfg.Recovered.Address != c.cfg.Address {
-					c.work.Go(func() { c.takeAddress(c.working) })
+					c.work.Go(func() { c.publishRecovered(c.working) })
 				}
 				c.recovered()
 			}
@@ -67,12 +67,12 @@ func (c *Coordinator) allocate(ctx context.Context, execs []cluster.ExecutorRequ
 	}
 }
 
-// recovered takes what the engine kept of an earlier driver's before the cluster may be
-// ready: of executors that are gone agents may still speak.
+// recovered handles the engine's pending events about an earlier driver's executors before the
+// cluster may become ready: agents of lost executors may still send messages.
 func (c *Coordinator) recovered() {
 	if apps := applications(c.reserved.alloc); len(apps) > 0 && c.cfg.Recovered.Allocation != "" {
 		if is := apps[len(apps)-1].ID; is != c.cfg.Recovered.Allocation {
-			c.note(fmt.Sprintf("%s has ended; %s is in its place", c.cfg.Recovered.Allocation, is), true)
+			c.note(fmt.Sprintf("%s has ended; %s replaces it", c.cfg.Recovered.Allocation, is), true)
 		}
 	}
 	for {
@@ -86,7 +86,7 @@ func (c *Coordinator) recovered() {
 	}
 }
 
-// ask is the engine's part of allocate.
+// ask calls the engine for allocate.
 func (c *Coordinator) ask(ctx context.Context, execs []cluster.ExecutorRequest) (cluster.Allocation, error) {
 	req := cluster.Request{
 		Cluster: c.cfg.Name, Identity: c.cfg.Authority.ID(), Executors: execs, Reserve: c.cfg.Request, AgentConfig: c.agentConfig(execs), Program: c.cfg.Program, StateDir: c.cfg.StateDir,
@@ -107,12 +107,12 @@ func (c *Coordinator) ask(ctx context.Context, execs []cluster.ExecutorRequest) 
 	return c.cfg.Backend.Allocate(ctx, req)
 }
 
-// refused tells whoever asked before the cluster is gone.
-func (c *Coordinator) refused(ctx context.Context, err error) error {
-	c.reserved.why = "not reserved: " + err.Error()
-	c.record(true)
+// allocationFailed reports the error to clients before the cluster ends.
+func (c *Coordinator) allocationFailed(ctx context.Context, err error) error {
+	c.reserved.releaseReason = "not reserved: " + err.Error()
+	c.writeHistory(true)
 	c.handle(lifecycle.Refused{Failure: &clusterpb.Failure{Kind: "engine", Summary: err.Error(), ExitCode: 69}})
-	c.serveFor(ctx, 2*time.Second, nil) // it may be about to ask
+	c.serveFor(ctx, 2*time.Second, nil) // gives clients time to ask
 	return fmt.Errorf("allocate: %w", err)
 }
 
@@ -124,10 +124,10 @@ func (c *Coordinator) engineEvent(e cluster.Event) {
 		c.handle(lifecycle.Reallocated{Exec: e.Executor, Attempt: e.Attempt})
 	case cluster.Granted:
 		c.execs.granted[e.Executor] = e
-		c.saveSoon() // what was granted is what a later driver must find
+		c.saveSoon() // a later driver must find the granted executor
 		c.handle(lifecycle.Granted{Exec: e.Executor, Attempt: e.Attempt, Host: e.Host, Recovered: e.Recovered})
 	case cluster.Warning:
-		c.saveSoon() // such as which nodes are left out
+		c.saveSoon() // e.g. excluded nodes
 		c.note(e.Text, true)
 		c.subs.wake()
 	case cluster.StateChanged:
@@ -143,7 +143,7 @@ func (c *Coordinator) engineEvent(e cluster.Event) {
 	}
 }
 
-// replace asks the engine for another executor; a failure is a loss.
+// replace asks the engine for another executor; an error is handled as a loss.
 func (c *Coordinator) replace(id cluster.ExecutorID) {
 	attempt := c.lc.Executor(id).Attempt
 	if conn := c.execs.agents[id]; conn != nil {
@@ -162,27 +162,26 @@ func (c *Coordinator) replace(id cluster.ExecutorID) {
 			c.post(func() { c.handle(lifecycle.EngineLost{Exec: id, Attempt: attempt, Cause: err.Error()}) })
 			return
 		}
-		c.post(c.saveState) // a later driver must find this executor, not the old one
+		c.post(c.saveState) // a later driver must find this executor instead of the old one
 	})
 }
 
-// reasonMost is how long a client that waits for a reservation, or is about to ask, may take to
-// read why it failed.
-const reasonMost = 200 * time.Millisecond
+// reasonWait is how long clients may take to read why a reservation failed.
+const reasonWait = 200 * time.Millisecond
 
 func (c *Coordinator) release(reason string) {
 	if c.reserved.releasing {
 		return
 	}
-	c.reserved.releasing, c.reserved.why = true, cmp.Or(c.reserved.why, reason)
+	c.reserved.releasing, c.reserved.releaseReason = true, cmp.Or(c.reserved.releaseReason, reason)
 	c.log.Info("release", "reason", reason)
 	if c.reserved.alloc == nil { // nothing was granted
-		c.record(true)
+		c.writeHistory(true)
 		c.reserved.released <- nil
 		return
 	}
 	how, why := c.finalStatus(reason)
-	go func() { // its end is awaited by the loop
+	go func() { // ends with a message to the loop
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
 		var err error
@@ -191,36 +190,36 @@ func (c *Coordinator) release(reason string) {
 		}
 		undone := c.reserved.alloc.Release(ctx, how, why)
 		err = errors.Join(err, undone)
-		parting := c.files.farewell()
+		lastNote := c.files.flushRemote()
 		if undone != nil { // nobody will know of it when this driver is gone
-			parting = strings.TrimSpace(fmt.Sprintf("warning: not everything was given back: %v\n%s", undone, parting))
+			lastNote = strings.TrimSpace(fmt.Sprintf("warning: not everything was released: %v\n%s", undone, lastNote))
 		}
 		c.post(func() {
-			if c.reserved.parting = parting; parting != "" {
-				c.note(parting, true)
+			if c.reserved.lastNote = lastNote; lastNote != "" {
+				c.note(lastNote, true)
 			}
-			c.record(true)
+			c.writeHistory(true)
 			c.reserved.released <- err
 		})
 	}()
 }
 
-// saveShare is how much of its time the loop may save, as a divisor: a reservation of many
-// executors is granted in as many events, and a home's disk may be slow.
+// saveShare limits saving to 1/saveShare of the loop's time: each executor of a large
+// reservation is granted by an event of its own, and the home's disk may be slow.
 const saveShare = 5
 
-// saveSoon saves what the engine has told when that is handled: at once, unless it was
-// done a moment ago. A driver that is killed before it loses what was granted. Loop only.
+// saveSoon saves the state after the current event, or later if it was saved a moment ago.
+// Executors granted since the last save are lost if the driver is killed. Loop only.
 func (c *Coordinator) saveSoon() {
 	if c.timers["save"] == nil {
 		c.after("save", max(time.Nanosecond, time.Until(c.reserved.saveNext)), c.saveState)
 	}
 }
 
-// saveState writes what a later driver must know. Loop only.
+// saveState saves the state for a later driver. Loop only.
 func (c *Coordinator) saveState() {
 	if c.reserved.alloc == nil {
-		return // it is saved once there is something to take up
+		return // there is nothing to recover yet
 	}
 	began := time.Now()
 	defer func() {
@@ -229,11 +228,11 @@ func (c *Coordinator) saveState() {
 	if err := c.cfg.Hooks.SaveState(c.reserved.alloc.ID(), c.reserved.alloc.Saved(), c.runs.lastRun, c.clients.detached); err != nil {
 		c.note("the cluster's state could not be saved, a driver that dies now cannot be replaced: "+err.Error(), true)
 	}
-	c.record(false)
+	c.writeHistory(false)
 }
 
-// record writes what is to be known of the cluster when it is over. Loop only.
-func (c *Coordinator) record(over bool) {
+// writeHistory writes the cluster's ClusterRecord. Loop only.
+func (c *Coordinator) writeHistory(over bool) {
 	if c.cfg.Hooks.Record == nil {
 		return
 	}
@@ -241,12 +240,12 @@ func (c *Coordinator) record(over bool) {
 	if k, ok := c.reserved.alloc.(cluster.ApplicationHistory); ok {
 		places = k.LogLocations()
 	}
-	if err := c.cfg.Hooks.Record(applications(c.reserved.alloc), places, c.runs.lastRun, over, c.reserved.why); err != nil {
+	if err := c.cfg.Hooks.Record(applications(c.reserved.alloc), places, c.runs.lastRun, over, c.reserved.releaseReason); err != nil {
 		c.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
 	}
 }
 
-// applications are those of an allocation; nil where its engine has no names for people.
+// applications returns an allocation's applications; nil if its engine has none.
 func applications(a cluster.Allocation) []cluster.Application {
 	if h, ok := a.(cluster.ApplicationHistory); ok {
 		return h.Applications()

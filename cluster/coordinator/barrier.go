@@ -8,16 +8,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 )
 
-// barrier is a name at which tasks of a run's attempt wait for one another.
+// barrier is a barrier of a run's attempt, with the tasks that have arrived.
 type barrier struct {
 	run     int32
 	attempt int
 	name    string
 	arrived map[cluster.TaskID]bool
-	came    int // chiefs and workers among them
+	came    int // chiefs and workers that have arrived
 }
 
-// arrive notes that a task waits at a barrier. Loop only.
+// arrive records that a task waits at a barrier. Loop only.
 func (c *Coordinator) arrive(b *clusterpb.BarrierArrived) {
 	r := c.lc.Run()
 	id, err := cluster.ParseTask(b.GetTask())
@@ -39,9 +39,8 @@ func (b *barrier) arrive(id cluster.TaskID) {
 	b.arrived[id] = true
 }
 
-// openBarriers releases those who wait at a barrier once every chief and worker has
-// come, or one has ended and never will. Barriers of earlier attempts are forgotten.
-// Loop only.
+// openBarriers opens each barrier at which every chief and worker has arrived, and fails it if
+// one of them has ended. Barriers of earlier attempts are dropped. Loop only.
 func (c *Coordinator) openBarriers() {
 	for key, b := range c.runs.barriers {
 		r := c.lc.Run()

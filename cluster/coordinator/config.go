@@ -12,26 +12,26 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/ship"
 )
 
-// Config is what a Coordinator is made of.
+// Config is the configuration of a Coordinator.
 type Config struct {
 	Name    string
 	Version string
 	Request *clusterpb.ReserveRequest
-	// Address is where agents dial, HOST:PORT as advertised.
+	// Address is the driver's HOST:PORT for agents, as advertised.
 	Address   string
 	Authority *auth.Authority
 	// StateDir is the cluster's own folder on this host.
 	StateDir string
 	Directory
-	// Here is whether the executors are on the notebook's machine, and see its folders.
-	Here      bool
-	Backend   cluster.Backend
-	Recovered Recovered
-	// Begin is the run that the cluster was made for, where no client is to begin it.
+	// OnThisHost says that the executors are on the notebook's machine and see its folders.
+	OnThisHost bool
+	Backend    cluster.Backend
+	Recovered  Recovered
+	// Begin is the run that the coordinator starts itself; nil: clients start runs.
 	Begin     *clusterpb.StartRequest
 	Program   string // the binary that agents run
 	Artifacts Artifacts
-	// OrphanGrace is how long tasks outlive their driver.
+	// OrphanGrace is how long tasks run on without a driver.
 	OrphanGrace time.Duration
 	Timing      Timing
 	Quota       logstore.Quota
@@ -40,76 +40,75 @@ type Config struct {
 	Log         *slog.Logger
 }
 
-// Directory is where the cluster's runs lie, and what it held before.
+// Directory is the folder of the cluster's runs.
 type Directory struct {
 	// Dir holds the cluster's runs.
 	Dir string
-	// Spool keeps the runs where Dir is a URI; nil where Dir is a folder of this host.
+	// Spool writes the runs to Dir if that is a URI; nil if Dir is a folder of this host.
 	Spool Spool
-	// DefaultFS is what a program's absolute paths are relative to; file:// if empty.
+	// DefaultFS is the file system of a program's absolute paths; file:// if empty.
 	DefaultFS string
-	// Hadoop is what agents are told of HDFS; nil: nothing.
+	// Hadoop is the HDFS configuration for agents; nil: none.
 	Hadoop *clusterpb.HadoopClient
-	// LastRun is the number of the last run an earlier driver began, Earlier of the last
-	// that the directory held before this cluster.
+	// LastRun is the number of the last run in the directory, Earlier of the last one before
+	// this cluster.
 	LastRun, Earlier int32
 }
 
-// Recovered is what an earlier driver of the cluster left; empty for a new cluster.
+// Recovered is the state that an earlier driver of the cluster saved; empty for a new cluster.
 type Recovered struct {
-	// Saved is what its allocation saved; nil for a new one.
+	// Saved is its allocation's state; nil for a new cluster.
 	Saved []byte
-	// Allocation is what the engine called it; "" if nothing.
+	// Allocation is its engine's ID; "" if it had none.
 	Allocation string
-	// Start is what SaveStart was given last, of the run StartRun; nil: nothing.
+	// Start is the last argument of SaveStart, for the run StartRun; nil: none.
 	Start    *clusterpb.StartRequest
 	StartRun int32
-	// Detached: the active run was to go on without clients.
+	// Detached says that the active run was to go on without clients.
 	Detached bool
-	// Address is where agents dialed it; "" where they need not be told of another.
+	// Address is the earlier driver's address; "" if agents find the new one without help.
 	Address string
 }
 
-// Artifacts are the contents of --files and --venv where this host is not the one on which
-// they were given.
+// Artifacts are the contents of --files and --venv if this is not the submitting host.
 type Artifacts struct {
-	// Source has the contents; nil: they are read here.
+	// Source has the contents; nil: they are read from this host.
 	Source ship.Source
-	// Environment is what Source has of --venv.
+	// Environment describes the environment of --venv in Source.
 	Environment *clusterpb.Environment
 }
 
-// Timing is how often things happen.
+// Timing has the coordinator's intervals; zero values have defaults.
 type Timing struct {
-	Heartbeat time.Duration // between two of an agent's
-	Silence   time.Duration // until a silent agent is lost
-	// SaveEvery is the least between two calls of SaveState for what the engine has told:
-	// what it grants comes in as many events. Runs are saved as they begin.
+	Heartbeat time.Duration // between two heartbeats of an agent
+	Silence   time.Duration // until a silent agent counts as lost
+	// SaveEvery is the minimum time between two calls of SaveState for engine events. The start
+	// of a run is saved at once.
 	SaveEvery time.Duration
 }
 
-// Hooks are what the coordinator calls to keep what must outlive it.
+// Hooks are called to store what must outlive the coordinator.
 type Hooks struct {
-	// SaveState is called when what a later driver must know has changed.
+	// SaveState is called when the state for a later driver has changed.
 	SaveState func(allocation string, saved []byte, lastRun int32, detached bool) error
-	// SaveStart is called with the start of a run that is to go on where this driver dies; nil: no
-	// driver takes over by itself.
+	// SaveStart is called with the start of a run that a later driver restarts if this one
+	// dies; nil: no driver takes over automatically.
 	SaveStart func(run int32, req *clusterpb.StartRequest)
-	// Kept waits until what SaveState was given is where a later driver finds it; nil: it is
-	// when SaveState returns.
-	Kept func(context.Context) error
-	// Record is called when what a ClusterRecord holds has changed, and once at the end, when
-	// the cluster is over, with the reason; nil: nobody keeps one here.
+	// Flush waits until the state of the last SaveState is durable; nil: it is when SaveState
+	// returns.
+	Flush func(context.Context) error
+	// Record is called when the contents of the ClusterRecord have changed, and at the end with
+	// over and the reason; nil: none is written.
 	Record func(leases []cluster.Application, places []byte, lastRun int32, over bool, why string) error
 }
 
-// TensorBoards serves a cluster's TensorBoard. The driver injects it.
+// TensorBoards runs the cluster's TensorBoard. Main provides it.
 type TensorBoards interface {
 	Open(ctx context.Context, logdir string) (*clusterpb.TensorBoardReply, error)
 	Close(ctx context.Context) error
 }
 
-// folder is where the runs lie on this host.
+// folder returns the folder of the runs on this host.
 func (d *Directory) folder() string {
 	if d.Spool != nil {
 		return d.Spool.Folder()

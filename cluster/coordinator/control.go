@@ -17,25 +17,25 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
-// control is the coordinator as its clients see it. It is a type of its own since
-// both services have a Logs.
+// control implements the Control service. It is a type of its own because both services have a
+// method Logs.
 type control struct {
 	clusterpb.UnimplementedControlServer
 	*Coordinator
 }
 
-// clients is what the coordinator knows of its clients. Owned by the loop.
+// clients is the state of the clients. Owned by the loop.
 type clients struct {
 	holds     int       // Hold streams
-	idleSince time.Time // zero while the idle clock stands still
-	detached  bool      // the active run goes on without clients
+	idleSince time.Time // zero while the idle timer is stopped
+	detached  bool      // the active run continues without clients
 }
 
-// Control is the service for clients, to be registered on the driver's socket.
+// Control returns the service for clients, to be registered on the driver's socket.
 func (c *Coordinator) Control() clusterpb.ControlServer { return &control{Coordinator: c} }
 
-// Reserve implements the Control service: the progress, until ready or failed. In a
-// cluster that is ready it has lost executors replaced.
+// Reserve implements the Control service: it sends the progress until the cluster is ready or
+// has failed. In a ready cluster it has lost executors replaced.
 func (c *control) Reserve(_ *clusterpb.ReserveRequest, stream grpc.ServerStreamingServer[clusterpb.ReserveUpdate]) error {
 	if err := c.call(stream.Context(), func() { c.handle(lifecycle.RenewRequested{}) }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
@@ -43,29 +43,29 @@ func (c *control) Reserve(_ *clusterpb.ReserveRequest, stream grpc.ServerStreami
 	told, failed := 0, false
 	err := updates(c.Coordinator, stream, func(u *clusterpb.ReserveUpdate) bool {
 		c.reservation(u)
-		u.Notes, told = c.notes.since(told), c.notes.said()
+		u.Notes, told = c.notes.since(told), c.notes.total()
 		failed = u.GetFailure() != nil
 		return u.GetReady() || failed
 	}, nil)
 	if err == nil && failed {
-		c.post(c.failureTold)
+		c.post(c.failureSent)
 	}
 	return err
 }
 
-// reset frees what a run left; hard has every executor begin anew, Python too. Loop only.
+// reset ends all processes of runs; hard restarts every executor's agent and Python. Loop only.
 func (c *Coordinator) reset(hard bool) {
 	if hard {
 		c.execs.generation.Add(1)
 	}
 	if chooser, ok := c.reserved.alloc.(cluster.NodeExcluder); ok {
 		chooser.ClearExclusions()
-		c.saveState() // a later driver forgives too
+		c.saveState() // a later driver must not exclude them either
 	}
 	c.handle(lifecycle.ResetRequested{Hard: hard})
 }
 
-// reservation fills an update with how the reservation stands. Loop only.
+// reservation fills an update with the state of the reservation. Loop only.
 func (c *Coordinator) reservation(u *clusterpb.ReserveUpdate) {
 	if c.reserved.answer != nil {
 		u.Ready, u.Failure = c.reserved.answer.GetReady(), c.reserved.answer.GetFailure()
@@ -85,12 +85,12 @@ func (c *Coordinator) reservation(u *clusterpb.ReserveUpdate) {
 	}
 }
 
-// failureTold says that a client has read why there is no cluster. One that was refused ends
-// then. Loop only.
-func (c *Coordinator) failureTold() {
-	if !c.reserved.isTold {
-		c.reserved.isTold = true
-		close(c.reserved.told)
+// failureSent records that a client has read why the reservation failed. A cluster without an
+// allocation ends then. Loop only.
+func (c *Coordinator) failureSent() {
+	if !c.reserved.failureShown {
+		c.reserved.failureShown = true
+		close(c.reserved.failureRead)
 	}
 	if c.reserved.alloc == nil && c.lc.State() == lifecycle.Failed {
 		c.release("nothing was granted")
@@ -134,7 +134,7 @@ func (c *control) Status(ctx context.Context, _ *clusterpb.StatusRequest) (*clus
 }
 
 func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
-	host, _ := os.Hostname() // "" is shown as it is
+	host, _ := os.Hostname() // is acceptable
 	s := &clusterpb.ClusterStatus{
 		Name: c.cfg.Name, Backend: c.cfg.Request.GetBackend(), State: c.lc.State().String(), Executors: c.execs.statuses(c.lc.Executors()), Dir: c.cfg.Dir, SinceUnix: c.since.Unix(),
 		IdleMillis: c.cfg.Request.GetIdleMillis(), Detached: c.clients.detached, DriverPid: int32(os.Getpid()), Owner: c.cfg.Request.GetOwner(), Clients: int32(c.clients.holds),
@@ -146,10 +146,10 @@ func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 	}
 	since := 0
 	if rec := c.runs.current(); rec != nil {
-		since = rec.shown.from // what was noted before is of runs that are over
+		since = rec.shown.notesAtStart // earlier notes belong to earlier runs
 	}
 	s.Notes = c.notes.since(since)
-	if rec := c.runs.current(); rec != nil && !c.yetToBegin() { // else whoever wants to stop it takes an earlier run for it
+	if rec := c.runs.current(); rec != nil && !c.autoStartPending() { // otherwise a client could stop an earlier run by mistake
 		s.Run = c.status(rec)
 		if c.lc.Active() {
 			s.State = "running"
@@ -161,7 +161,8 @@ func (c *Coordinator) clusterStatus() *clusterpb.ClusterStatus {
 	return s
 }
 
-// Stop implements the Control service: it asks and returns; Follow shows the end.
+// Stop implements the Control service: it requests the stop and returns; Follow reports the
+// end.
 func (c *control) Stop(ctx context.Context, req *clusterpb.StopRequest) (*clusterpb.RunStatus, error) {
 	var st *clusterpb.RunStatus
 	var problem error
@@ -182,7 +183,7 @@ func (c *control) Stop(ctx context.Context, req *clusterpb.StopRequest) (*cluste
 	return st, problem
 }
 
-// resetTimeout bounds a reset: an engine may have no executor left to give.
+// resetTimeout bounds a reset: the engine may have no other executor.
 const resetTimeout = 2 * time.Minute
 
 // Reset implements the Control service.
@@ -224,7 +225,7 @@ func (c *control) Detach(ctx context.Context, req *clusterpb.DetachRequest) (*cl
 		c.clients.detached = !req.GetUndo()
 		c.saveState()
 		if rec := c.runs.current(); rec != nil {
-			st = c.statusWithValues(rec) // it may be over already: nobody waits for it then
+			st = c.statusWithValues(rec) // it may have ended already
 		}
 	})
 	if err != nil {
@@ -250,8 +251,8 @@ func (c *control) EngineSession(ctx context.Context, _ *clusterpb.EngineSessionR
 	return reply, nil
 }
 
-// History implements the Control service. Of what tasks returned it has the reprs: the
-// values of all runs may be gigabytes.
+// History implements the Control service. It returns only the reprs of results: all values
+// together may be gigabytes.
 func (c *control) History(ctx context.Context, req *clusterpb.HistoryRequest) (*clusterpb.HistoryReply, error) {
 	h := &clusterpb.HistoryReply{}
 	err := c.call(ctx, func() {
@@ -289,14 +290,14 @@ func (c *control) TensorBoard(ctx context.Context, req *clusterpb.TensorBoardReq
 		dir = c.cfg.Dir
 		if req.GetRun() > 0 {
 			dir = rundir.Join(rundir.Dir(c.cfg.Dir, req.GetRun()), "logs")
-			err = c.files.bring(ctx, req.GetRun(), "logs")
+			err = c.files.fetchFolder(ctx, req.GetRun(), "logs")
 		} else {
 			err = c.showAll(ctx)
 		}
 	}
-	here := c.files.here(dir)
+	here := c.files.localPath(dir)
 	if rundir.IsURI(here) {
-		err = errElsewhere
+		err = errOtherHost
 	}
 	var reply *clusterpb.TensorBoardReply
 	if err == nil {
@@ -358,13 +359,13 @@ func (c *control) Shutdown(req *clusterpb.ShutdownRequest, stream grpc.ServerStr
 	case <-time.After(40 * time.Second):
 		if c.cfg.Spool != nil {
 			return stream.Send(&clusterpb.ShutdownUpdate{
-				Text: "what runs left is still being carried to " + c.cfg.Dir + "; the driver ends when it is there", Done: true,
+				Text: "the files of runs are still being written to " + c.cfg.Dir + "; the driver ends after that", Done: true,
 			})
 		}
 		return status.Error(codes.DeadlineExceeded, "the cluster is still being released")
 	}
-	if c.reserved.parting != "" { // set before done is closed
-		if err := stream.Send(&clusterpb.ShutdownUpdate{Text: c.reserved.parting}); err != nil {
+	if c.reserved.lastNote != "" { // written before done is closed
+		if err := stream.Send(&clusterpb.ShutdownUpdate{Text: c.reserved.lastNote}); err != nil {
 			return err
 		}
 	}

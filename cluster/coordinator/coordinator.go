@@ -1,6 +1,6 @@
-// Package coordinator runs one cluster inside its driver. It gives events of agents, clients
-// and the engine to the lifecycle and takes the actions that the lifecycle returns. It
-// serves the agents (Coordinator service) and the clients (Control service).
+// Package coordinator runs one cluster inside its driver: it passes events of agents, clients
+// and the engine to the lifecycle and performs the actions that it returns. It implements the
+// services for agents (Coordinator) and clients (Control).
 package coordinator
 
 import (
@@ -12,12 +12,12 @@ import (
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/feed/dispatch"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
 )
 
-// Coordinator runs one cluster: it holds the lifecycle, talks to agents and serves
-// clients. New makes it, Run owns its goroutines.
+// Coordinator runs one cluster. New returns it; Run owns its goroutines.
 type Coordinator struct {
 	clusterpb.UnimplementedCoordinatorServer
 	eventLoop
@@ -40,7 +40,7 @@ type Coordinator struct {
 	notes    notes
 }
 
-// New prepares a cluster; nothing runs before Run.
+// New returns a Coordinator; it does nothing before Run.
 func New(cfg Config) *Coordinator {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -67,6 +67,7 @@ func New(cfg Config) *Coordinator {
 	}
 	c.store = logstore.NewStore(cfg.folder(), cfg.Quota, func(text string) { c.post(func() { c.note(text, true); c.subs.wake() }) })
 	c.address.now.Store(&cfg.Address)
+	c.runs.feeds = dispatch.New(feedable{c}, cfg.Log)
 	c.files = newFiles(&cfg, c.receiver())
 	c.files.receiver.Allow(cfg.LastRun)
 	if cfg.Spool != nil {
@@ -75,12 +76,11 @@ func New(cfg Config) *Coordinator {
 	return c
 }
 
-// Run allocates the executors and serves the cluster until it is released or ctx
-// ends, in which case it releases as well. It returns nil for a cluster that was
-// released in order.
+// Run allocates the executors and serves the cluster until it is released. When ctx ends it
+// releases the cluster as well. It returns nil after an orderly release.
 func (c *Coordinator) Run(ctx context.Context) error {
 	working, stop := context.WithCancel(context.WithoutCancel(ctx))
-	defer c.files.depot.Close()
+	defer c.files.shipped.Close()
 	defer c.work.Wait()
 	defer stop()
 	defer close(c.done)
@@ -93,8 +93,8 @@ func (c *Coordinator) Run(ctx context.Context) error {
 		}
 		c.loadRecord(run)
 	}
-	if start := c.runs.autoStart; c.cfg.Begin != nil || start != nil && c.runs.begun() == nil {
-		c.work.Go(func() { c.runItself(working, start) })
+	if start := c.runs.autoStart; c.cfg.Begin != nil || start != nil && c.runs.autoStarted() == nil {
+		c.work.Go(func() { c.autoStart(working, start) })
 	}
 	defer c.stopTimers()
 	c.perform(c.lc.Open())
@@ -118,8 +118,8 @@ func (c *Coordinator) limits() lifecycle.Limits {
 	return lim
 }
 
-// serveFor keeps answering clients for d at the most: until one of them releases, or gone,
-// which may be nil, is closed.
+// serveFor runs the loop's calls for d at most, until the cluster is released or gone, which
+// may be nil, is closed.
 func (c *Coordinator) serveFor(ctx context.Context, d time.Duration, gone <-chan struct{}) {
 	end := time.After(d)
 	for {
@@ -153,18 +153,18 @@ func (c *Coordinator) loop(ctx context.Context, events <-chan cluster.Event) err
 			stop = nil
 			c.handle(lifecycle.ShutdownRequested{Reason: "the driver was asked to end"})
 		case err := <-c.reserved.released:
-			// Clients that watch the shutdown learn of its end.
+			// Lets clients read the end.
 			c.handle(lifecycle.Released{})
 			c.log.Info("released", "err", err)
 			c.subs.wake()
-			if ctx := context.WithoutCancel(ctx); c.reserved.answer.GetFailure() != nil && !c.reserved.isTold {
-				c.serveFor(ctx, reasonMost, c.reserved.told)
+			if ctx := context.WithoutCancel(ctx); c.reserved.answer.GetFailure() != nil && !c.reserved.failureShown {
+				c.serveFor(ctx, reasonWait, c.reserved.failureRead)
 			}
-			c.serveFor(context.WithoutCancel(ctx), 100*time.Millisecond, c.subs.gone())
+			c.serveFor(context.WithoutCancel(ctx), 100*time.Millisecond, c.subs.drained())
 			return err
 		}
 	}
 }
 
-// ErrOver says that the cluster has been released.
+// ErrOver is the error of calls after the cluster has been released.
 var ErrOver = errors.New("the cluster is over")

@@ -286,7 +286,7 @@ func TestResumeCopies(t *testing.T) {
 		t.Fatal(err)
 	}
 	cancel()
-	if err := plan.choose(&c.files); err != nil {
+	if err := plan.chooseCheckpoints(&c.files); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.files.folders(canceled, plan); err == nil {
@@ -296,7 +296,7 @@ func TestResumeCopies(t *testing.T) {
 		t.Errorf("half a run is left: %v", err)
 	}
 	c.do(func() { c.runs.planning = false })
-	rec, err := c.begin(within(t), req)
+	rec, err := c.startRun(within(t), req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +319,7 @@ func TestShutdownTellsWhatIsLeft(t *testing.T) {
 	if err := c.Control().(*control).Shutdown(&clusterpb.ShutdownRequest{}, stream); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(texts, "|"); !strings.Contains(got, "warning: not everything was given back: application_1_0001 was not ended|") {
+	if got := strings.Join(texts, "|"); !strings.Contains(got, "warning: not everything was released: application_1_0001 was not ended|") {
 		t.Errorf("it reads %q", got)
 	}
 }

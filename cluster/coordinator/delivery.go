@@ -12,31 +12,31 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 )
 
-// output is what one launch of a task writes. Its lines come on one stream, the report of
-// its end on another; the report has the number of lines.
+// output is the output of one launch of a task. Its lines and the report of its end, with their
+// number, arrive on different streams.
 type output struct {
 	task     cluster.TaskID
 	attempt  int32
 	exec     cluster.ExecutorID
-	executor int               // the executor's attempt: another one does not have these lines
+	executor int               // the executor's attempt: a replaced executor no longer has these lines
 	exit     *clusterpb.Exited // nil until the agent has reported the end
 }
 
-// outputs is what the launches of a run's tasks write.
+// outputs is the output of a run's launches.
 type outputs struct {
 	all      []*output // in the order of the launches
 	byLaunch map[launchID]*output
-	missed   bool // a note says which lines may be missing
+	missed   bool // noteMissing has added its note
 }
 
-// launchID names a launch of a run.
+// launchID identifies a launch of a run.
 type launchID struct {
 	task    cluster.TaskID
 	attempt int32
 }
 
-// writes notes a launch: lines will come. Loop only.
-func (r *record) writes(id cluster.TaskID, attempt int32, x *lifecycle.Executor) {
+// launched records a launch, whose lines are then expected. Loop only.
+func (r *record) launched(id cluster.TaskID, attempt int32, x *lifecycle.Executor) {
 	o := &output{task: id, attempt: attempt, exec: x.ID, executor: x.Attempt}
 	r.outputs.all = append(r.outputs.all, o)
 	if r.outputs.byLaunch == nil {
@@ -45,28 +45,29 @@ func (r *record) writes(id cluster.TaskID, attempt int32, x *lifecycle.Executor)
 	r.outputs.byLaunch[launchID{id, attempt}] = o
 }
 
-// wrote notes the end of a launch, as its agent reported it. Loop only.
-func (r *record) wrote(id cluster.TaskID, attempt int32, exit *clusterpb.Exited) {
+// exited records the end of a launch as its agent reported it. Loop only.
+func (r *record) exited(id cluster.TaskID, attempt int32, exit *clusterpb.Exited) {
 	if o := r.outputs.byLaunch[launchID{id, attempt}]; o != nil {
 		o.exit = exit
 	}
 }
 
-// delivery says how many lines of a run that is over have arrived, and which have not.
+// delivery counts the arrived lines of a run that has ended, with the tasks whose lines are
+// incomplete.
 type delivery struct {
-	coming []string // tasks of which lines are still to come
-	gone   []string // tasks with lines that may be lost
-	lines  int64
-	ends   int // launches whose end was reported
+	pending []string // tasks whose lines may still arrive
+	lost    []string // tasks whose lines may be lost
+	lines   int64
+	ends    int // launches whose end was reported
 }
 
-// progress is whether anything has come since an earlier look.
+// progress returns whether anything has arrived since before.
 func (d delivery) progress(before delivery) bool {
 	return d.lines != before.lines || d.ends != before.ends
 }
 
-// delivery counts the lines of a run that have arrived. A failed run is reported at once,
-// so only its tasks that have ended count, with the lines that they wrote. Loop only.
+// delivery returns the state of a run's lines. A failed run is reported at once, so only its
+// ended tasks count. Loop only.
 func (c *Coordinator) delivery(rec *record, failed bool) delivery {
 	run := rec.status.GetId()
 	var d delivery
@@ -89,17 +90,17 @@ func (c *Coordinator) delivery(rec *record, failed bool) delivery {
 			continue
 		}
 		if attempt, there := held[o.exec]; !there || attempt != o.executor || unreported[o] {
-			d.gone = append(d.gone, o.task.String())
+			d.lost = append(d.lost, o.task.String())
 		} else {
-			d.coming = append(d.coming, o.task.String())
+			d.pending = append(d.pending, o.task.String())
 		}
 	}
-	d.lines = c.store.Lines(run) // behind Reached: those that have come are among them
+	d.lines = c.store.Lines(run) // read after Reached, so that it includes those lines
 	return d
 }
 
-// unreported are the launches that are over without a report of their end: the task was
-// launched again, or the lifecycle closed it. Loop only.
+// unreported returns the launches that have ended without a report: the task was launched
+// again, or the lifecycle closed it. Loop only.
 func (c *Coordinator) unreported(rec *record) map[*output]bool {
 	last := map[cluster.TaskID]*output{}
 	for _, o := range rec.outputs.all {
@@ -120,25 +121,25 @@ func (c *Coordinator) unreported(rec *record) map[*output]bool {
 	return found
 }
 
-// How long the end of a run waits for its last lines: while they come, and for this long
-// when none has come. A failed run is news: what its tasks wrote is with the failure too.
+// How long the end of a run waits for its last lines, without and with progress. For a failed
+// run it is shorter: the failure itself has the last lines.
 const (
 	linesQuiet  = 10 * time.Second
-	linesMost   = 10 * time.Minute
+	linesLimit  = 10 * time.Minute
 	failedQuiet = 500 * time.Millisecond
-	failedMost  = 20 * time.Second
+	failedLimit = 20 * time.Second
 	linesPoll   = 5 * time.Millisecond
-	linesShare  = 4 // the pause before the next look is at least so many times as long as a look
+	linesShare  = 4 // the pause is at least this multiple of the time of a check
 )
 
-// awaitLines waits until every line of a run that is over has been given to its followers.
-// A note names the tasks of which lines may be missing. The function between, which may be
-// nil, is called after each look at what has come; its error ends the wait and is returned.
+// awaitLines waits until every line of a run that has ended was stored and sent to its
+// followers. A note names tasks whose lines may be missing. between, unless nil, is called
+// after each check; its error ends the wait and is returned.
 func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus, between func() error) error {
-	quiet, most := linesQuiet, linesMost
+	quiet, most := linesQuiet, linesLimit
 	failed := st.GetState() == cluster.RunFailed
 	if failed {
-		quiet, most = failedQuiet, failedMost
+		quiet, most = failedQuiet, failedLimit
 	}
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -155,8 +156,8 @@ func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus, b
 			if d.progress(before) {
 				moved, before = time.Now(), d
 			}
-			if over = len(d.coming) == 0 || time.Since(moved) > quiet; over {
-				c.tellMissing(rec, d)
+			if over = len(d.pending) == 0 || time.Since(moved) > quiet; over {
+				c.noteMissing(rec, d)
 			}
 			st.Lines = d.lines
 		})
@@ -176,16 +177,16 @@ func (c *Coordinator) awaitLines(ctx context.Context, st *clusterpb.RunStatus, b
 	}
 }
 
-// tellMissing notes, once, of which tasks lines may be missing. Loop only.
-func (c *Coordinator) tellMissing(rec *record, d delivery) {
-	if rec.outputs.missed || len(d.gone)+len(d.coming) == 0 {
+// noteMissing adds a note, once, with the tasks whose lines may be missing. Loop only.
+func (c *Coordinator) noteMissing(rec *record, d delivery) {
+	if rec.outputs.missed || len(d.lost)+len(d.pending) == 0 {
 		return
 	}
 	rec.outputs.missed = true
 	for _, m := range []struct {
 		tasks []string
 		why   string
-	}{{d.gone, "the executor was lost"}, {d.coming, "they have not come from the executor; logs shows them if they do"}} {
+	}{{d.lost, "the executor was lost"}, {d.pending, "the executor has not sent them; logs shows them if they arrive"}} {
 		if len(m.tasks) > 0 {
 			slices.Sort(m.tasks)
 			c.note(fmt.Sprintf("run %d: the last lines of %s may be missing: %s", rec.status.GetId(), strings.Join(slices.Compact(m.tasks), ", "), m.why), true)

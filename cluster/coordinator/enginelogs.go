@@ -18,16 +18,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 )
 
-// Limits of what is asked of the engine for one executor.
+// Limits of engine logs.
 const (
 	engineLogLines = 100
 	engineLogBytes = 256 << 10
 	engineLogWait  = 10 * time.Second
-	engineReading  = 30 * time.Minute // of all that it keeps, by who asks for it
+	engineReading  = 30 * time.Minute // of reading all of them
 )
 
-// engineKeeps sends what the engine keeps of what the executors' agents wrote.
-func (c *control) engineKeeps(ctx context.Context, req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
+// sendContainerLogs sends the engine's logs of the executors' agents.
+func (c *control) sendContainerLogs(ctx context.Context, req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
 	var alloc cluster.Allocation
 	if err := c.call(ctx, func() { alloc = c.reserved.alloc }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
@@ -55,9 +55,8 @@ func (c *control) engineKeeps(ctx context.Context, req *clusterpb.LogsRequest, s
 	return err
 }
 
-// engineLogs sends what the agents wrote that have not joined, before anything was
-// started: the engine has it, and it says why they do not come. It reports how many
-// lines there were.
+// engineLogs sends the logs of agents that have not joined, which say why. It returns the
+// number of lines sent.
 func (c *control) engineLogs(ctx context.Context, req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) (int, error) {
 	var missing []cluster.ExecutorRequest
 	var alloc cluster.Allocation
@@ -82,7 +81,7 @@ func (c *control) engineLogs(ctx context.Context, req *clusterpb.LogsRequest, st
 	for _, x := range missing {
 		lines, err := engineLog(ctx, logs, x)
 		if err != nil {
-			continue // there is none: it waits for its executor
+			continue // the executor is not granted yet
 		}
 		sent += len(lines)
 		if err := stream.Send(&clusterpb.LinesReply{Lines: lines}); err != nil {
@@ -92,7 +91,7 @@ func (c *control) engineLogs(ctx context.Context, req *clusterpb.LogsRequest, st
 	return sent, nil
 }
 
-// engineLog is the end of what one agent wrote.
+// engineLog returns the end of one agent's log.
 func engineLog(ctx context.Context, logs cluster.AgentLogs, x cluster.ExecutorRequest) ([]*clusterpb.Line, error) {
 	r, err := logs.Logs(ctx, x.ID)
 	if err != nil {

@@ -9,15 +9,15 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// eventLoop is the goroutine in which everything happens that changes the cluster, and what
-// it sets going. Others hand it functions by call and post; timers is its own.
+// eventLoop runs all changes of the cluster's state in one goroutine. Others pass it functions
+// by call and post; timers is owned by it.
 type eventLoop struct {
 	calls chan func() // run by the loop, in order
 	done  chan struct{}
-	// working is cancelled at the cluster's end; what the loop sets going keeps to it. Run
-	// sets it before anything else.
+	// working is cancelled at the cluster's end and bounds all work that the loop starts. Run
+	// sets it first.
 	working context.Context
-	work    sync.WaitGroup         // what the loop set going; Run waits for it
+	work    sync.WaitGroup         // goroutines of the loop
 	timers  map[string]*time.Timer // by name
 }
 
@@ -25,9 +25,8 @@ func newEventLoop() eventLoop {
 	return eventLoop{calls: make(chan func(), 256), done: make(chan struct{}), timers: map[string]*time.Timer{}}
 }
 
-// call runs f in the loop and waits for it; ErrOver when the cluster is over. Once f
-// is in the queue it is waited for whatever becomes of ctx: a caller that gave up
-// could not undo what f did.
+// call runs f in the loop and waits for it; it returns ErrOver after the cluster's end. Once f
+// is queued, ctx no longer cancels the call: the caller could not undo f.
 func (l *eventLoop) call(ctx context.Context, f func()) error {
 	ran := make(chan struct{})
 	select {
@@ -45,7 +44,7 @@ func (l *eventLoop) call(ctx context.Context, f func()) error {
 	}
 }
 
-// post runs f in the loop without waiting.
+// post runs f in the loop without waiting for it.
 func (l *eventLoop) post(f func()) {
 	select {
 	case l.calls <- f:
@@ -53,8 +52,8 @@ func (l *eventLoop) post(f func()) {
 	}
 }
 
-// after calls f in the loop after a while; the timer replaces one of the same name,
-// and none is left when the while is 0.
+// after calls f in the loop after d. It replaces the timer of the same name; d = 0 only stops
+// that.
 func (l *eventLoop) after(name string, d time.Duration, f func()) {
 	if t := l.timers[name]; t != nil {
 		t.Stop()
@@ -66,7 +65,7 @@ func (l *eventLoop) after(name string, d time.Duration, f func()) {
 	var t *time.Timer
 	t = time.AfterFunc(d, func() {
 		l.post(func() {
-			if l.timers[name] == t { // not replaced while it fired
+			if l.timers[name] == t { // not replaced since it fired
 				delete(l.timers, name)
 				f()
 			}
@@ -81,8 +80,8 @@ func (l *eventLoop) stopTimers() {
 	}
 }
 
-// rest waits for a while.
-func (l *eventLoop) rest(ctx context.Context, d time.Duration) error {
+// sleep waits for d, ctx or the cluster's end.
+func (l *eventLoop) sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil
@@ -93,8 +92,8 @@ func (l *eventLoop) rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// pause waits until something to show has changed; durations move once a second.
-func (l *eventLoop) pause(ctx context.Context, changed <-chan struct{}) error {
+// awaitChange waits for a change, at most a second, because durations change all the time.
+func (l *eventLoop) awaitChange(ctx context.Context, changed <-chan struct{}) error {
 	select {
 	case <-changed:
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 )
 
-// Scalar is one value a program wrote for TensorBoard.
+// Scalar is one value of an event file for TensorBoard.
 type Scalar struct {
 	Tag      string
 	Step     int64
@@ -23,8 +23,8 @@ type Scalar struct {
 	File     string  // relative to the folder
 }
 
-// EventReader opens a reader of the scalars in the event files below a folder. Each
-// call of the function it returns gives those that are new.
+// EventReader opens a reader of the event files below a folder. Each call of next returns the
+// new scalars.
 type EventReader func(dir string) (next func() ([]Scalar, error))
 
 // EventFile is an event file that the driver writes.
@@ -34,42 +34,42 @@ type EventFile interface {
 	Path() string
 }
 
-// EventFiles are how event files are read and written.
+// EventFiles reads and writes event files. The driver provides it.
 type EventFiles struct {
 	Read  EventReader
-	Write func(dir string) EventFile // nil: none are written
+	Write func(dir string) EventFile // nil: no files are written
 }
 
-// eventReading is the event files of the run that was last looked at. Owned by WatchEvents.
+// eventReading is the state of reading the current run's event files. Owned by WatchEvents.
 type eventReading struct {
 	files EventFiles
 	run   int32
 	next  func() ([]Scalar, error)
-	own   EventFile // what the program reports, unless it writes event files itself; nil: not written
-	since time.Time // when there was something to write first
-	alone bool      // the program has written none so far
+	own   EventFile // the driver's file of reported metrics; nil: not written
+	since time.Time // when the first metric was reported
+	alone bool      // the program has written no event files so far
 }
 
-// A program that reports metrics may also write them for TensorBoard, as Keras's callback does.
-// It has ownEventsAfter to begin with that.
+// The driver waits ownEventsAfter before it writes reported metrics to an event file, because
+// the program may write event files itself, e.g. by Keras's callback.
 const ownEventsAfter = 5 * time.Second
 
-// mostUnwritten bounds the reports that wait to be written to an event file.
-const mostUnwritten = 100_000
+// maxUnwritten bounds the reports that wait to be written to an event file.
+const maxUnwritten = 100_000
 
-// eventLooks are what others ask of WatchEvents. Any goroutine may use it.
+// eventLooks passes requests to WatchEvents. Any goroutine may use it.
 type eventLooks struct {
-	asked    chan chan<- struct{} // asks WatchEvents to read now, and to close it then
-	watching atomic.Bool          // WatchEvents answers them
+	asked    chan chan<- struct{} // has WatchEvents read now and then close the channel
+	watching atomic.Bool          // WatchEvents is running
 }
 
-// await has the event files read to their end, so that a run's last values are
-// those of its last step.
+// await waits until the event files were read to their end, so that a run's last values are
+// known.
 func (l *eventLooks) await(ctx context.Context) {
 	if !l.watching.Load() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, eventsMost)
+	ctx, cancel := context.WithTimeout(ctx, eventsLimit)
 	defer cancel()
 	done := make(chan struct{})
 	select {
@@ -83,9 +83,9 @@ func (l *eventLooks) await(ctx context.Context) {
 	}
 }
 
-// WatchEvents feeds the active run's progress from its event files until ctx ends,
-// for programs that neither report nor let Keras do it. For programs that report and write no
-// event files it writes one.
+// WatchEvents updates the active run's progress from its event files until ctx ends, for
+// programs that report nothing. For programs that report and write no event files it writes
+// one. One goroutine may call it.
 func (c *Coordinator) WatchEvents(ctx context.Context, files EventFiles) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -109,12 +109,12 @@ func (c *Coordinator) WatchEvents(ctx context.Context, files EventFiles) {
 	}
 }
 
-// readEvents takes what is new in the current run's event files.
+// readEvents reads new scalars of the current run's event files.
 func (c *Coordinator) readEvents(ctx context.Context, r *eventReading) error {
 	var dir string
 	var id int32
 	err := c.call(ctx, func() {
-		if rec := c.runs.current(); rec != nil && !rec.loaded && (rec.over.IsZero() || time.Since(rec.over) < filesMost) {
+		if rec := c.runs.current(); rec != nil && !rec.loaded && (rec.over.IsZero() || time.Since(rec.over) < filesLimit) {
 			dir, id = rec.status.GetLogDir(), rec.status.GetId()
 		}
 	})
@@ -122,7 +122,7 @@ func (c *Coordinator) readEvents(ctx context.Context, r *eventReading) error {
 		return err
 	}
 	if id != r.run {
-		r.run, r.next = id, r.files.Read(c.files.here(dir))
+		r.run, r.next = id, r.files.Read(c.files.localPath(dir))
 		r.own, r.since, r.alone = nil, time.Time{}, true
 	}
 	scalars, err := r.next()
@@ -141,7 +141,7 @@ func (c *Coordinator) readEvents(ctx context.Context, r *eventReading) error {
 	return c.call(ctx, func() { c.scalars(id, scalars) })
 }
 
-// removeOwn removes the driver's event file, also where the spool has carried it.
+// removeOwn removes the driver's event file, also in the remote directory.
 func (c *Coordinator) removeOwn(own EventFile) error {
 	if c.cfg.Spool == nil {
 		return own.Remove()
@@ -156,7 +156,7 @@ func (c *Coordinator) removeOwn(own EventFile) error {
 	return err
 }
 
-// writeEvents writes what the program has reported to an event file.
+// writeEvents writes reported metrics to an event file.
 func (c *Coordinator) writeEvents(ctx context.Context, r *eventReading, dir string) error {
 	var unwritten []Scalar
 	err := c.call(ctx, func() {
@@ -175,7 +175,7 @@ func (c *Coordinator) writeEvents(ctx context.Context, r *eventReading, dir stri
 		return err
 	}
 	if r.own == nil {
-		r.own = r.files.Write(c.files.here(dir))
+		r.own = r.files.Write(c.files.localPath(dir))
 	}
 	if err := r.own.Append(unwritten); err != nil {
 		return c.call(ctx, func() { c.noteOnce("metrics for TensorBoard could not be written: " + err.Error()) })
@@ -183,30 +183,29 @@ func (c *Coordinator) writeEvents(ctx context.Context, r *eventReading, dir stri
 	return nil
 }
 
-// How long a run's end waits for its event files to be read, and a bad one before that for
-// them to come from executors with disks of their own: it is news, and a step that comes
-// later is but kept in the run's record.
+// How long a run's end waits for its event files to be read, and before that, if it failed, for
+// executors with disks of their own to send them: later steps are only recorded.
 const (
-	eventsMost = 2 * time.Second
-	eventsLate = 500 * time.Millisecond
+	eventsLimit = 2 * time.Second
+	eventsLate  = 500 * time.Millisecond
 )
 
-// awaitSteps waits for what a run's end tells of its last step.
+// awaitSteps waits until a run's last step is known.
 func (c *Coordinator) awaitSteps(ctx context.Context, st *clusterpb.RunStatus) {
 	switch {
 	case st.GetState() == lifecycle.RunFinished.String():
 		c.awaitFiles(ctx, st.GetId())
-	case st.GetProgress().GetSource() == fromEvents: // the program does not report its steps
-		_ = c.awaitOwed(ctx, st.GetId(), eventsLate) // as far as they are here
+	case st.GetProgress().GetSource() == fromEvents: // known from event files only
+		_ = c.awaitPending(ctx, st.GetId(), eventsLate) // incomplete after a timeout
 	}
 	c.files.events.await(ctx)
 }
 
-// fromEvents is the source of a run's progress that its event files tell.
+// fromEvents is the source of progress from event files.
 const fromEvents = "events"
 
-// reportedAs is the name by which Keras reports a metric that its TensorBoard callback writes
-// under this name; "" where that writes none so.
+// reportedAs returns the name under which Keras reports a metric that its TensorBoard callback
+// writes as name; "" if there is none.
 func reportedAs(name string) string {
 	if metric, ok := strings.CutPrefix(name, "train/epoch_"); ok {
 		return metric
@@ -214,7 +213,7 @@ func reportedAs(name string) string {
 	if metric, ok := strings.CutPrefix(name, "validation/epoch_"); ok {
 		return "val_" + metric
 	}
-	if metric, ok := strings.CutPrefix(name, "validation/evaluation_"); ok { // of the same evaluations
+	if metric, ok := strings.CutPrefix(name, "validation/evaluation_"); ok { // of the same evaluations as epoch_
 		return "val_" + strings.TrimSuffix(metric, "_vs_iterations")
 	}
 	return ""
@@ -225,8 +224,8 @@ func (r *record) reports(name string) bool {
 	return slices.ContainsFunc(r.status.Series, func(s *clusterpb.Series) bool { return s.GetName() == name && s.GetTask() != fromEvents })
 }
 
-// single removes what event files said of a metric that the program reports: each metric is shown
-// once.
+// single removes the series of event files for a metric that the program reports, so that each
+// metric is shown once.
 func (r *record) single(name string) {
 	r.status.Series = slices.DeleteFunc(r.status.Series, func(s *clusterpb.Series) bool {
 		twin := s.GetTask() == fromEvents && reportedAs(s.GetName()) == name
@@ -237,8 +236,8 @@ func (r *record) single(name string) {
 	})
 }
 
-// scalars adds what event files said to a run's metrics. Steps and metrics that the
-// program reports itself win over it. Loop only.
+// scalars adds values of event files to a run's metrics. Reported steps and metrics take
+// precedence. Loop only.
 func (c *Coordinator) scalars(run int32, scalars []Scalar) {
 	rec := c.runs.find(run)
 	if rec == nil || rec.loaded {
@@ -266,7 +265,7 @@ func (c *Coordinator) scalars(run int32, scalars []Scalar) {
 		}
 	}
 	if !rec.over.IsZero() {
-		c.keepRecord(rec) // its end was recorded without them
+		c.writeRecord(rec) // the record of its end lacks them
 	}
 	c.subs.wake()
 }

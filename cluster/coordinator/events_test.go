@@ -75,7 +75,7 @@ func TestARunsLastStep(t *testing.T) {
 // entered starts run 1 and lets its tasks enter their program; it returns their logs' folder.
 func (c *coordinated) entered(ctx context.Context) (logs string) {
 	c.t.Helper()
-	if _, err := c.begin(ctx, &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}); err != nil {
+	if _, err := c.startRun(ctx, &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}); err != nil {
 		c.t.Fatal(err)
 	}
 	c.do(func() {
@@ -85,7 +85,7 @@ func (c *coordinated) entered(ctx context.Context) (logs string) {
 		for i := range 2 {
 			c.handle(lifecycle.ProgramEntered{Run: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: i}})
 		}
-		logs = c.files.here(c.runs.current().status.GetLogDir())
+		logs = c.files.localPath(c.runs.current().status.GetLogDir())
 	})
 	return logs
 }
@@ -122,8 +122,9 @@ type removing struct {
 
 func (s *removing) Remove(name string) error { s.removed = append(s.removed, name); return nil }
 
-// TestOwnEventsAreRemovedElsewhere: the driver's event file is removed through the spool, which may have carried it.
-func TestOwnEventsAreRemovedElsewhere(t *testing.T) {
+// TestOwnEventsAreRemovedRemotely: the driver's event file is removed through the spool, which may have
+// uploaded it.
+func TestOwnEventsAreRemovedRemotely(t *testing.T) {
 	t.Parallel()
 	far := &removing{faraway: faraway{folder: t.TempDir()}}
 	c := coordinate(t, true, func(cfg *Config) { cfg.Spool, cfg.Dir = far, "hdfs://nn:8020/runs" })

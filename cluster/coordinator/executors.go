@@ -8,28 +8,29 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 )
 
-// executors is what the coordinator knows of the executors beside their state, which the
-// lifecycle has. Owned by the loop, but for generation.
+// executors is data about the executors that the lifecycle does not have. Owned by the loop,
+// except generation.
 type executors struct {
-	agents     map[cluster.ExecutorID]*agentConn
-	hellos     map[cluster.ExecutorID]*clusterpb.Hello
-	granted    map[cluster.ExecutorID]cluster.Granted
-	owed       map[cluster.ExecutorID]owing // files of the last task, to be sent by executors with disks of their own
-	pythons    pythons                      // that the agents tell of
-	generation atomic.Int32                 // of the executors' Pythons: how often reset --hard was asked for; read by any goroutine
+	agents       map[cluster.ExecutorID]*agentConn
+	hellos       map[cluster.ExecutorID]*clusterpb.Hello
+	granted      map[cluster.ExecutorID]cluster.Granted
+	pendingFiles map[cluster.ExecutorID]pendingFiles // files that executors with disks of their own still have to send
+	pythons      pythons                             // as agents reported them
+	generation   atomic.Int32                        // of the executors' Pythons: the number of reset --hard; read by any goroutine
 }
 
 func newExecutors() executors {
 	return executors{
 		agents: map[cluster.ExecutorID]*agentConn{}, hellos: map[cluster.ExecutorID]*clusterpb.Hello{},
-		granted: map[cluster.ExecutorID]cluster.Granted{}, owed: map[cluster.ExecutorID]owing{},
+		granted: map[cluster.ExecutorID]cluster.Granted{}, pendingFiles: map[cluster.ExecutorID]pendingFiles{},
 	}
 }
 
-// owes notes at a launch that files are to come. Loop only.
-func (e *executors) owes(x *lifecycle.Executor, run, launch int32) {
+// expectFiles records at a launch that an executor with its own disk will send files. Loop
+// only.
+func (e *executors) expectFiles(x *lifecycle.Executor, run, launch int32) {
 	if e.hellos[x.ID].GetOwnDisk() {
-		e.owed[x.ID] = owing{run, x.Attempt, launch}
+		e.pendingFiles[x.ID] = pendingFiles{run, x.Attempt, launch}
 	}
 }
 
@@ -41,7 +42,7 @@ func (e *executors) releaseBarrier(b *barrier, problem string) {
 	}
 }
 
-// statuses is how each executor stands. Loop only.
+// statuses returns the status of each executor. Loop only.
 func (e *executors) statuses(all []*lifecycle.Executor) []*clusterpb.ExecutorStatus {
 	var out []*clusterpb.ExecutorStatus
 	for _, x := range all {

@@ -21,44 +21,44 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/ship"
 )
 
-// files are the files of runs and for runs: where they lie, and who takes them in and gives
-// them out. Any goroutine may use it.
+// files manages the files of runs and for runs on this host. Any goroutine may use it.
 type files struct {
 	Directory
 	Artifacts
-	receiver *runfiles.Receiver // of executors with disks of their own
-	depot    *ship.Store        // of what executors fetch
+	receiver *runfiles.Receiver // receives the files of executors with their own disks
+	shipped  *ship.Store        // contents of --files and --venv for executors
 	events   eventLooks
 }
 
 func newFiles(cfg *Config, receiver *runfiles.Receiver) files {
-	return files{Directory: cfg.Directory, Artifacts: cfg.Artifacts, receiver: receiver, depot: NewDepot(cfg.StateDir), events: eventLooks{asked: make(chan chan<- struct{})}}
+	return files{Directory: cfg.Directory, Artifacts: cfg.Artifacts, receiver: receiver, shipped: NewArtifactStore(cfg.StateDir), events: eventLooks{asked: make(chan chan<- struct{})}}
 }
 
-// here is where something below the cluster's directory lies on this host.
-func (f *files) here(name string) string {
+// localPath returns the path on this host of a file or folder below the cluster's directory;
+// name itself if it is not below that.
+func (f *files) localPath(name string) string {
 	if rest, below := rundir.Below(name, f.Dir); below && f.Spool != nil {
 		return filepath.Join(f.Spool.Folder(), filepath.FromSlash(rest))
 	}
 	return name
 }
 
-// placed gives a run's record the places where its files lie: another cluster may have
-// known the directory by another name.
-func (f *files) placed(st *clusterpb.RunStatus) { results.Place(st, f.Dir) }
+// setPaths sets the paths in a run's status: another cluster may have used another name for the
+// directory.
+func (f *files) setPaths(st *clusterpb.RunStatus) { results.Place(st, f.Dir) }
 
-// bring copies a folder of an earlier run that lies only elsewhere, for somebody who
-// wants to see it.
-func (f *files) bring(ctx context.Context, run int32, folder string) error {
+// fetchFolder fetches a folder of an earlier run that is only in the remote directory, to be
+// shown.
+func (f *files) fetchFolder(ctx context.Context, run int32, folder string) error {
 	if f.Spool == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, bringShow)
+	ctx, cancel := context.WithTimeout(ctx, showFetchLimit)
 	defer cancel()
 	return f.Spool.Fetch(ctx, path.Join(rundir.Name(run), folder))
 }
 
-// hasCheckpoints tells whether a run has left any, here or elsewhere.
+// hasCheckpoints returns whether a run has saved checkpoints, here or in the remote directory.
 func (f *files) hasCheckpoints(run *clusterpb.RunStatus) (bool, error) {
 	if f.Spool == nil {
 		entries, err := os.ReadDir(run.GetCheckpointDir())
@@ -71,10 +71,10 @@ func (f *files) hasCheckpoints(run *clusterpb.RunStatus) (bool, error) {
 	return len(files) > 0, err
 }
 
-// folders makes the run's folders, with the checkpoints it takes up.
+// folders creates the run's folders, with the checkpoints from which it resumes.
 func (f *files) folders(ctx context.Context, p *runPlan) error {
-	checkpoints := f.here(p.status.GetCheckpointDir())
-	for _, d := range []string{f.here(p.status.GetLogDir()), f.here(p.status.GetExportDir()), filepath.Dir(checkpoints)} {
+	checkpoints := f.localPath(p.status.GetCheckpointDir())
+	for _, d := range []string{f.localPath(p.status.GetLogDir()), f.localPath(p.status.GetExportDir()), filepath.Dir(checkpoints)} {
 		if err := os.MkdirAll(d, 0o700); err != nil {
 			return status.Errorf(codes.FailedPrecondition, "make the run's folder: %v; reserve with another --dir", err)
 		}
@@ -85,19 +85,19 @@ func (f *files) folders(ctx context.Context, p *runPlan) error {
 		}
 		return nil
 	}
-	if err := f.takeUp(ctx, p.from, checkpoints); err != nil {
-		// Half a copy would be taken for checkpoints by the next --resume.
+	if err := f.copyCheckpoints(ctx, p.from, checkpoints); err != nil {
+		// The next --resume would use an incomplete copy.
 		err = errors.Join(err, os.RemoveAll(filepath.Dir(checkpoints)))
-		return status.Errorf(codes.FailedPrecondition, "take up the checkpoints of run %d: %v", p.from.GetId(), err)
+		return status.Errorf(codes.FailedPrecondition, "copy the checkpoints of run %d: %v", p.from.GetId(), err)
 	}
 	return nil
 }
 
-// takeUp copies a run's checkpoints into a folder, which gets its name when they are
-// whole.
-func (f *files) takeUp(ctx context.Context, from *clusterpb.RunStatus, into string) error {
+// copyCheckpoints copies a run's checkpoints into a folder, which is renamed when they are
+// complete.
+func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, into string) error {
 	if f.Spool != nil {
-		ctx, cancel := context.WithTimeout(ctx, bringLimit)
+		ctx, cancel := context.WithTimeout(ctx, resumeFetchLimit)
 		defer cancel()
 		if err := f.Spool.Fetch(ctx, rundir.Name(from.GetId())+"/checkpoints"); err != nil {
 			return err
@@ -107,15 +107,15 @@ func (f *files) takeUp(ctx context.Context, from *clusterpb.RunStatus, into stri
 	if err := os.Mkdir(aside, 0o700); err != nil {
 		return err
 	}
-	if err := os.CopyFS(aside, untilDone{ctx, os.DirFS(f.here(from.GetCheckpointDir()))}); err != nil {
+	if err := os.CopyFS(aside, untilDone{ctx, os.DirFS(f.localPath(from.GetCheckpointDir()))}); err != nil {
 		return err
 	}
 	return os.Rename(aside, into)
 }
 
-// fetchShipped serves Fetch from the depot.
+// fetchShipped serves Fetch for contents of --files and --venv.
 func (f *files) fetchShipped(req *clusterpb.FetchRequest, stream grpc.ServerStreamingServer[clusterpb.Chunk]) error {
-	r, err := f.depot.Open(req.GetSha256())
+	r, err := f.shipped.Open(req.GetSha256())
 	if errors.Is(err, fs.ErrNotExist) {
 		return status.Errorf(codes.NotFound, "no blob %.64s: the run it belonged to is over", req.GetSha256())
 	}
@@ -140,20 +140,20 @@ func (f *files) fetchShipped(req *clusterpb.FetchRequest, stream grpc.ServerStre
 	}
 }
 
-// farewell carries everything before the cluster is gone; it returns in words what is
-// not there then.
-func (f *files) farewell() string {
+// flushRemote writes all files back before the cluster ends. It returns a warning for users if
+// some are left.
+func (f *files) flushRemote() string {
 	if f.Spool == nil {
 		return ""
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), deliverAtEnd)
+	ctx, cancel := context.WithTimeout(context.Background(), flushAtEnd)
 	defer cancel()
-	err := f.Spool.Flush(ctx, endPatience)
-	if err != nil && f.Source != nil { // this host is the engine's, and keeps nothing
-		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest goes with the driver's container", f.Dir, err)
+	err := f.Spool.Flush(ctx, flushStall)
+	if err != nil && f.Source != nil { // this host is a container, which is removed
+		return fmt.Sprintf("warning: not all files could be written to %s: %v; the rest is lost with the driver's container", f.Dir, err)
 	}
 	if err != nil {
-		return fmt.Sprintf("warning: not everything could be carried to %s: %v; the rest lies on the driver's host in %s, and the next cluster there with that --dir carries it", f.Dir, err, f.Spool.Folder())
+		return fmt.Sprintf("warning: not all files could be written to %s: %v; the rest is on the driver's host in %s, and the next cluster there with this --dir writes it", f.Dir, err, f.Spool.Folder())
 	}
 	return ""
 }

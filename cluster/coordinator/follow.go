@@ -15,10 +15,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/logstore"
 )
 
-// follower is a client that watches a run, or the store's new lines.
+// follower is a client's stream of a run's new lines and notes.
 type follower struct {
 	run   int32
-	since logstore.Position // what was kept before it came is read from the store
+	since logstore.Position // earlier lines are read from the store
 	mu    sync.Mutex
 	// guarded by mu
 	merge *logstore.Merger  // for a cell
@@ -26,8 +26,8 @@ type follower struct {
 	query *logstore.Query   // of raw
 	bars  logstore.Bars     // of raw
 	notes []*clusterpb.Note
-	told  int   // what take gave out, counted as record.told
-	lost  int64 // lines that did not fit into raw
+	told  int   // notes returned by take, counted like notes.total
+	lost  int64 // lines dropped because raw was full
 }
 
 func (f *follower) lines(lines []*clusterpb.Line) {
@@ -48,18 +48,18 @@ func (f *follower) lines(lines []*clusterpb.Line) {
 	}
 }
 
-// followBuffer bounds what a slow reader of logs -f makes the driver hold.
+// followBuffer bounds the lines held for a slow reader of logs -f.
 const followBuffer = 100_000
 
 func (f *follower) note(n *clusterpb.Note) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.notes) < notesKept { // more has nobody who does not read them
+	if len(f.notes) < notesKept { // more are only there if nobody reads
 		f.notes = append(f.notes, n)
 	}
 }
 
-// takeRaw gives the lines of logs -f, and in words what did not fit.
+// takeRaw returns the lines for logs -f, and a text about dropped ones.
 func (f *follower) takeRaw() (lines []*clusterpb.Line, gap string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -79,8 +79,8 @@ func (f *follower) take(end bool) (*clusterpb.Lines, []*clusterpb.Note) {
 	return f.merge.Take(end), notes
 }
 
-// follow gives a follower the lines that are kept from now on. Those kept before are
-// read from the store, up to its position.
+// follow registers a follower for new lines; earlier ones are read from the store up to its
+// position.
 func (c *Coordinator) follow(f *follower) (leave func()) {
 	since, leaveStore := c.store.Subscribe(f.run, f.lines)
 	f.since = since
@@ -91,14 +91,15 @@ func (c *Coordinator) follow(f *follower) (leave func()) {
 	}
 }
 
-// followTick is how often a cell gets what has come.
+// followTick is the interval of a cell's updates.
 const followTick = 100 * time.Millisecond
 
 // Follow implements the Control service.
 func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
 	ctx := stream.Context()
 	var rec *record
-	if err := c.awaitOwn(ctx); err != nil {
+	var st *clusterpb.RunStatus
+	if err := c.awaitAutoStart(ctx); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	f := &follower{}
@@ -110,9 +111,10 @@ func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreami
 		}
 		f.run = rec.status.GetId()
 		f.merge = logstore.NewMerger(req, c.leadTask())
-		before = c.store.Written(f.run) - rec.shown.seen
+		before = c.store.Written(f.run) - rec.shown.lines
 		c.missed(rec, f)
 		leave = c.follow(f)
+		st = c.status(rec)
 	})
 	if err != nil {
 		return status.Error(codes.Unavailable, err.Error())
@@ -122,53 +124,57 @@ func (c *control) Follow(req *clusterpb.FollowRequest, stream grpc.ServerStreami
 	}
 	defer leave()
 	defer c.post(func() {
-		rec.shown.seen = c.store.Written(f.run)
+		rec.shown.lines = c.store.Written(f.run)
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		rec.shown.told = max(rec.shown.told, f.told)
+		rec.shown.notesShown = max(rec.shown.notesShown, f.told)
 	})
-	if err := c.catchUp(req, f, before, stream); err != nil {
+	out, err := c.catchUp(req, f, before)
+	if err != nil {
 		return err
+	}
+	if out != nil { // the status first: a cell shows the run above its lines
+		if err := stream.Send(&clusterpb.RunUpdate{Status: st, Lines: out}); err != nil {
+			return err
+		}
 	}
 	return c.followRun(ctx, rec, f, stream)
 }
 
-// missed gives a new follower what was noted during its run while no cell was there to show
-// it. Loop only.
+// missed passes a new follower the notes of its run that no cell has shown. Loop only.
 func (c *Coordinator) missed(rec *record, f *follower) {
-	end := c.notes.said()
+	end := c.notes.total()
 	if !rec.over.IsZero() {
-		end = rec.shown.said
+		end = rec.shown.notesAtEnd
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.notes = c.notes.between(rec.shown.told, end)
+	f.notes = c.notes.between(rec.shown.notesShown, end)
 	f.told = end - len(f.notes)
 }
 
-// catchUp sends what was written before the client came: to a client that follows from the
-// start, the first and the last lines; else the number of lines that the client missed,
-// and the last of them.
-func (c *Coordinator) catchUp(req *clusterpb.FollowRequest, f *follower, before int64, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
+// catchUp returns earlier lines: for a client that follows from the start, the first and last of
+// them; otherwise the last ones that the client missed, and their number; nil if there are none.
+func (c *Coordinator) catchUp(req *clusterpb.FollowRequest, f *follower, before int64) (*clusterpb.Lines, error) {
 	var out *clusterpb.Lines
 	var err error
 	switch {
 	case req.GetFromStart():
 		out, err = f.merge.FromStart(c.store, f.run, f.since)
 	case before > 0:
-		out, err = f.merge.Missed(c.store, f.run, f.since, before, lookedAway)
+		out, err = f.merge.Missed(c.store, f.run, f.since, before, missedTail)
 	}
 	if err != nil {
-		return status.Error(codes.Internal, err.Error())
+		return nil, status.Error(codes.Internal, err.Error())
 	}
 	if out.GetBefore() == 0 && len(out.GetHead()) == 0 && len(out.GetTail()) == 0 {
-		return nil
+		return nil, nil
 	}
-	return stream.Send(&clusterpb.RunUpdate{Lines: out})
+	return out, nil
 }
 
-// lookedAway is how many of the lines that a client missed are shown.
-const lookedAway = 20
+// missedTail is how many of the missed lines are shown.
+const missedTail = 20
 
 func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, stream grpc.ServerStreamingServer[clusterpb.RunUpdate]) error {
 	changed, unwatch := c.subs.watch()
@@ -192,7 +198,7 @@ func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, s
 				continue
 			}
 		case <-tick.C:
-			// Durations move although nothing happens.
+			// durations change all the time
 			dirty = dirty || time.Since(lastStatus) > time.Second
 		}
 		u := &clusterpb.RunUpdate{}
@@ -210,7 +216,7 @@ func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, s
 			if rec.loaded {
 				c.readValues(u.GetStatus())
 			}
-			_ = c.awaitLines(ctx, u.GetStatus(), nil) // no error without a function of ours
+			_ = c.awaitLines(ctx, u.GetStatus(), nil) // without a function it returns no error
 			if u.GetStatus().GetState() == cluster.RunFinished {
 				c.deliver(ctx, u.GetStatus().GetId())
 			}
@@ -226,7 +232,7 @@ func (c *Coordinator) followRun(ctx context.Context, rec *record, f *follower, s
 	}
 }
 
-// leadTask is whose progress bars are shown: the chief's, or worker 0's. Loop only.
+// leadTask returns the task whose progress bars are shown: the chief, or worker 0. Loop only.
 func (c *Coordinator) leadTask() string {
 	if c.lc.HasRole(cluster.Chief) {
 		return cluster.TaskID{Role: cluster.Chief}.String()
@@ -249,7 +255,7 @@ func (c *Coordinator) noRun(ctx context.Context, run int32) error {
 	return status.Errorf(codes.NotFound, "there is no run %d; the last one is run %d", run, have)
 }
 
-// lastStatus settles a record's status at its end. Loop only.
+// lastStatus updates a record's status at its end. Loop only.
 func (c *Coordinator) lastStatus(rec *record) {
 	rec.fill(c.lc.Run(), c.store.Lines(rec.status.GetId()))
 }

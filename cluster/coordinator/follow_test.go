@@ -44,7 +44,12 @@ func TestFollowCatchesUp(t *testing.T) {
 				c.runs.records = append(c.runs.records, rec)
 			})
 			var got []string
+			known := false // a cell shows the run above its lines
 			stream := &sent[clusterpb.RunUpdate]{ctx: within(t), every: func(u *clusterpb.RunUpdate) {
+				known = known || u.GetStatus().GetId() == 1
+				if u.GetLines() != nil && !known {
+					t.Errorf("lines are sent before the run's status")
+				}
 				if l := u.GetLines(); l.GetBefore() > 0 {
 					got = append(got, fmt.Sprintf("%d before: %s", l.GetBefore(), shownLines(l)))
 				} else if l != nil {
@@ -119,9 +124,9 @@ func atSecond(n int) time.Time {
 	return time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local).Add(time.Duration(n) * time.Second)
 }
 
-// TestLogsGoOn: logs -f that goes on after a number of each task's lines misses none and repeats none, whatever their
-// times; of another run it shows all.
-func TestLogsGoOn(t *testing.T) {
+// TestLogsContinue: logs -f that continues after a number of each task's lines loses and repeats none,
+// whatever their times; of another run it sends all.
+func TestLogsContinue(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)
 	c.do(func() {

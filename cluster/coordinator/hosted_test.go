@@ -14,7 +14,7 @@ func TestStartIsToldWhenKept(t *testing.T) {
 	t.Parallel()
 	asked, kept := make(chan struct{}), make(chan struct{})
 	c := coordinate(t, true, func(cfg *Config) {
-		cfg.Hooks.Kept = func(ctx context.Context) error {
+		cfg.Hooks.Flush = func(ctx context.Context) error {
 			close(asked)
 			select {
 			case <-kept:

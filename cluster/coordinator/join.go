@@ -26,7 +26,7 @@ func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 	}
 	hello := first.GetHello()
 	if hello == nil {
-		return status.Error(codes.InvalidArgument, "an agent says hello first")
+		return status.Error(codes.InvalidArgument, "an agent's first message must be a hello")
 	}
 	if name := auth.PeerName(ctx); name != hello.GetExecutorId() {
 		return status.Errorf(codes.PermissionDenied, "the certificate is executor %s's, the hello executor %s's", name, hello.GetExecutorId())
@@ -37,7 +37,7 @@ func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 		return status.Error(codes.Unavailable, err.Error())
 	}
 	received := make(chan error, 1)
-	go func() { // ends with the stream, which ends when this handler returns
+	go func() { // ends with the stream, when this handler returns
 		for {
 			m, err := stream.Recv()
 			if err != nil {
@@ -47,7 +47,7 @@ func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 			c.post(func() { c.agentMessage(conn, m) })
 		}
 	}()
-	defer c.post(func() { c.left(conn, hello.GetIncarnation()) })
+	defer c.post(func() { c.agentLeft(conn, hello.GetIncarnation()) })
 	for {
 		for _, in := range conn.take() {
 			if err := stream.Send(in); err != nil {
@@ -77,7 +77,7 @@ func (c *Coordinator) Join(stream grpc.BidiStreamingServer[clusterpb.AgentMessag
 	}
 }
 
-// welcome is the answer to an agent's hello.
+// welcome returns the answer to an agent's Hello.
 func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 	r := c.cfg.Request
 	w := &clusterpb.Welcome{
@@ -88,37 +88,37 @@ func (c *Coordinator) welcome(hello *clusterpb.Hello) *clusterpb.Welcome {
 	if w.Refused = hello.Refuses(c.cfg.Version); w.Refused != "" {
 		return w
 	}
-	if hello.GetGpuError() != "" { // its programs would compute on the CPU, and nobody would know
+	if hello.GetGpuError() != "" { // its programs would silently run on the CPU
 		w.Refused = "it has no GPU: " + hello.GetGpuError()
 	}
 	return w
 }
 
-// warmUp is what agents keep ready for programs.
+// warmUp returns the Python that agents keep warm.
 func (c *Coordinator) warmUp() *clusterpb.WarmUp {
 	r := c.cfg.Request
 	return &clusterpb.WarmUp{
-		Python: r.GetPython(), Zygote: warms(r), Plain: plain(r), Env: r.GetEnv(), Generation: c.execs.generation.Load(),
-		Environment: c.files.depot.Packed(),
+		Python: r.GetPython(), Zygote: importsTensorFlow(r), Plain: plain(r), Env: r.GetEnv(), Generation: c.execs.generation.Load(),
+		Environment: c.files.shipped.Packed(),
 	}
 }
 
-// warms is whether TensorFlow is to be imported before the programs begin.
-func warms(r *clusterpb.ReserveRequest) bool { return r.GetZygote() && forTensorFlow(r) }
+// importsTensorFlow returns whether agents import TensorFlow before programs start.
+func importsTensorFlow(r *clusterpb.ReserveRequest) bool { return r.GetZygote() && forTensorFlow(r) }
 
 func forTensorFlow(r *clusterpb.ReserveRequest) bool {
 	return r.GetFramework() == "" || r.GetFramework() == cluster.TensorFlow
 }
 
-// plain is whether executors need no Python, but for programs that are Python's after
-// all. An environment that was given has to be one.
+// plain returns whether executors need no Python unless a program is Python. A shipped
+// environment requires one.
 func plain(r *clusterpb.ReserveRequest) bool {
 	return r.GetFramework() == cluster.Plain && r.GetVenv() == "" && r.GetShipEnvironment() == ""
 }
 
-// concerning is what matters of an executor's Python: where the programs are not
-// TensorFlow's, not that they lack it.
-func (c *Coordinator) concerning(p *clusterpb.Python) *clusterpb.Python {
+// relevantPython removes the lack of TensorFlow from an executor's Python if the programs do
+// not use it.
+func (c *Coordinator) relevantPython(p *clusterpb.Python) *clusterpb.Python {
 	if p.GetVersion() == "" || forTensorFlow(c.cfg.Request) {
 		return p
 	}
@@ -132,12 +132,12 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 	}
 	if hello.GetGpuError() != "" {
 		why := fmt.Sprintf("%s gives it no GPU: %s", hello.GetHost(), hello.GetGpuError())
-		c.came(hello, why)
+		c.reportJoined(hello, why)
 		c.handle(lifecycle.EngineLost{Exec: conn.exec, Attempt: int(hello.GetAttempt()), Cause: why})
 		return
 	}
 	if !c.lc.Expects(conn.exec, int(hello.GetAttempt())) {
-		// The executor's present agent, if there is one, keeps its stream.
+		// The executor's current agent, if any, keeps its stream.
 		conn.send(lifecycle.ReleaseInstruction("this cluster does not expect it any more"))
 		return
 	}
@@ -145,47 +145,48 @@ func (c *Coordinator) join(conn *agentConn, hello *clusterpb.Hello) {
 		old.close("another stream of this executor joined")
 	}
 	c.execs.agents[conn.exec] = conn
-	hello.Python = c.concerning(hello.GetPython())
+	hello.Python = c.relevantPython(hello.GetPython())
 	c.execs.hellos[conn.exec] = hello
 	c.execs.pythons.set(conn.exec, hello.GetHost(), hello.GetPython())
-	c.came(hello, "")
+	c.reportJoined(hello, "")
 	c.log.Info("joined", "executor", conn.exec, "host", hello.GetHost(), "pid", hello.GetPid(), "attempt", hello.GetAttempt())
 	c.handle(lifecycle.AgentJoined{
 		Exec: conn.exec, Attempt: int(hello.GetAttempt()), Incarnation: hello.GetIncarnation(), Host: hello.GetHost(), Address: hello.GetAddress(),
 		Warm: hello.GetWarmed(), Tasks: hello.GetTasks(),
 	})
-	if p := hello.GetPython(); hello.GetWarmed() && p.GetError() != "" { // what was begun before it joined has failed
+	if p := hello.GetPython(); hello.GetWarmed() && p.GetError() != "" { // its warm-up before the join has failed
 		c.checkPython(conn.exec, p)
 	}
 }
 
-// came tells the engine whose agent is here.
-func (c *Coordinator) came(hello *clusterpb.Hello, unfit string) {
+// reportJoined tells the engine that an agent has joined, and why it cannot be used, if so.
+func (c *Coordinator) reportJoined(hello *clusterpb.Hello, unfit string) {
 	if chooser, ok := c.reserved.alloc.(cluster.NodeExcluder); ok {
 		chooser.AgentJoined(cluster.ExecutorID(hello.GetExecutorId()), int(hello.GetAttempt()), unfit)
 	}
 }
 
-func (c *Coordinator) left(conn *agentConn, incarnation string) {
+func (c *Coordinator) agentLeft(conn *agentConn, incarnation string) {
 	if c.execs.agents[conn.exec] != conn {
 		return
 	}
 	delete(c.execs.agents, conn.exec)
-	// A network that fails is silent before the connection breaks; a process that ends is
-	// not. What a driver that was stopped finds waiting for it is heard after a silence too.
+	// Before a network failure breaks the connection the agent is silent; if the process ends
+	// it is not. Messages that waited while the driver itself was stopped also count as after a
+	// silence.
 	sudden := conn.spoke(time.Now(), 3*c.cfg.Timing.Heartbeat, c.cfg.Timing.Silence)
 	c.handle(lifecycle.AgentDisconnected{Exec: conn.exec, Incarnation: incarnation, Sudden: sudden})
 }
 
-// agentMessage takes one message of an agent. Loop only.
+// agentMessage handles one message of an agent. Loop only.
 func (c *Coordinator) agentMessage(conn *agentConn, m *clusterpb.AgentMessage) {
 	if c.execs.agents[conn.exec] != conn {
-		return // a stream that was replaced
+		return // the stream was replaced
 	}
 	conn.hear(time.Now(), 3*c.cfg.Timing.Heartbeat)
 	switch m := m.GetMessage().(type) {
 	case *clusterpb.AgentMessage_Warmed:
-		python := c.concerning(m.Warmed.GetPython())
+		python := c.relevantPython(m.Warmed.GetPython())
 		c.execs.hellos[conn.exec].Python = python
 		c.execs.pythons.set(conn.exec, c.execs.hellos[conn.exec].GetHost(), python)
 		if c.lacksEnvironment(python) {
@@ -232,8 +233,8 @@ func (c *Coordinator) checkPython(id cluster.ExecutorID, p *clusterpb.Python) {
 	}
 }
 
-// checkCores warns where a host has fewer cores than tasks that compute.
-func (c *Coordinator) checkCores() {
+// warnOfFewCores warns if a host has fewer cores than tasks that compute.
+func (c *Coordinator) warnOfFewCores() {
 	var hosts []string
 	tasks, cores := map[string]int{}, map[string]int32{}
 	for _, x := range c.lc.Executors() {
@@ -302,7 +303,7 @@ func (c *Coordinator) taskEvent(e *clusterpb.TaskEvent) {
 		c.subs.wake()
 	case *clusterpb.TaskEvent_Exited:
 		c.log.Info("task exited", "run", e.GetRun(), "task", id, "code", ev.Exited.GetCode(), "signal", ev.Exited.GetSignal(), "reason", ev.Exited.GetReason())
-		rec.wrote(id, e.GetAttempt(), ev.Exited)
+		rec.exited(id, e.GetAttempt(), ev.Exited)
 		c.handle(lifecycle.ProgramExited{Run: e.GetRun(), Attempt: int(e.GetAttempt()), Task: id, Exit: ev.Exited})
 	case *clusterpb.TaskEvent_Result:
 		if t := c.lc.OpenTask(e.GetRun(), id); t != nil && int(e.GetAttempt()) == t.Attempt {
@@ -338,7 +339,7 @@ func (c *Coordinator) Logs(stream grpc.BidiStreamingServer[clusterpb.LogBatch, c
 	}
 }
 
-// agentConfig makes what an agent reads on its standard input.
+// agentConfig returns a function that makes an agent's configuration.
 func (c *Coordinator) agentConfig(execs []cluster.ExecutorRequest) func(cluster.ExecutorID, int) (*clusterpb.AgentConfig, error) {
 	tasks := map[cluster.ExecutorID]cluster.ExecutorRequest{}
 	for _, e := range execs {
@@ -362,7 +363,7 @@ func (c *Coordinator) agentConfig(execs []cluster.ExecutorRequest) func(cluster.
 				OrphanGraceMillis: c.cfg.OrphanGrace.Milliseconds(), IdleMillis: c.cfg.Request.GetIdleMillis(),
 			},
 		}
-		if w := c.warmUp(); w.GetPlain() { // what needs nothing of the driver's is begun while the agent joins
+		if w := c.warmUp(); w.GetPlain() { // it can begin while the agent joins, without data from the driver
 			config.WarmUp = w
 		}
 		return config, nil

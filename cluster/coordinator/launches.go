@@ -12,8 +12,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 )
 
-// launches is what the launches of one attempt have in common: it is made once and shared
-// by their messages. Owned by the coordinator's loop.
+// launches is the common data of the launches of one attempt, made once and shared by their
+// messages. Owned by the coordinator's loop.
 type launches struct {
 	run      int32
 	attempt  int
@@ -23,7 +23,7 @@ type launches struct {
 	roles    map[string]launchedRole
 }
 
-// launchesOf is what the launches of the active attempt share. Loop only.
+// launchesOf returns the common data of the active attempt's launches. Loop only.
 func (c *Coordinator) launchesOf(spec cluster.Spec) *launches {
 	r := c.lc.Run()
 	if l := c.runs.launches; l != nil && l.run == r.Spec.ID && l.attempt == r.Attempt {
@@ -40,14 +40,14 @@ func (c *Coordinator) launchesOf(spec cluster.Spec) *launches {
 	return l
 }
 
-// launch composes a task's launch and sends it.
+// launch sends a task's Launch to its agent.
 func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 	rec, start := c.runs.current(), c.runs.program
 	conn := c.execs.agents[a.Exec]
 	if conn == nil {
-		return // its loss is on its way
+		return // its loss will be reported
 	}
-	if all := applications(c.reserved.alloc); len(all) > 0 { // not before: it may have waited for another
+	if all := applications(c.reserved.alloc); len(all) > 0 { // set now because the application may change before the launch
 		rec.status.Allocation = all[len(all)-1].ID
 	}
 	env := a.Spec.PlaceEnv(a.Task)
@@ -57,14 +57,14 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 	own := func(name string) bool { _, ok := env[name]; return ok }
 	shared, x := c.launchesOf(a.Spec), c.lc.Executor(a.Exec)
 	rec.started(a.Task, x)
-	rec.writes(a.Task, int32(a.Attempt), x)
+	rec.launched(a.Task, int32(a.Attempt), x)
 	rec.values.drop(a.Task, a.Task == resultTask(c.cfg.Request.GetRoles()))
-	c.execs.owes(x, rec.status.GetId(), int32(a.Attempt))
+	c.execs.expectFiles(x, rec.status.GetId(), int32(a.Attempt))
 	conn.send(&clusterpb.Instruction{Instruction: &clusterpb.Instruction_Launch{Launch: &clusterpb.Launch{
 		Run: rec.status.GetId(), Attempt: int32(a.Attempt), Task: a.Task.String(), Program: shared.programs[a.Task.Role], Env: env,
 		Directories: &clusterpb.Directories{
 			Dir: rec.status.GetDir(), Logs: rec.status.GetLogDir(), Checkpoints: rec.status.GetCheckpointDir(), Export: rec.status.GetExportDir(),
-			Working: c.startsIn(start.GetOptions()),
+			Working: c.notebookDir(start.GetOptions()),
 		},
 		Options: start.GetOptions(), NumWorkers: int32(len(a.Spec[cluster.Worker]) + len(a.Spec[cluster.Chief])), ClusterSpec: shared.spec,
 		DefaultFs: cmp.Or(c.cfg.DefaultFS, "file://"), Resumed: start.GetOptions().GetResume() != "" || a.Attempt > 1,
@@ -73,16 +73,16 @@ func (c *Coordinator) launch(a lifecycle.LaunchTask) {
 	}}})
 }
 
-// startsIn is the notebook's folder where tasks are to start there: on the notebook's own
-// machine. On another a folder of that path is another folder, if there is one.
-func (c *Coordinator) startsIn(options *clusterpb.RunOptions) string {
-	if c.cfg.Here {
+// notebookDir returns the notebook's folder if executors are on the same machine; on others the
+// path would name another folder.
+func (c *Coordinator) notebookDir(options *clusterpb.RunOptions) string {
+	if c.cfg.OnThisHost {
 		return options.GetWorkingDir()
 	}
 	return ""
 }
 
-// withoutData is a program whose blobs are named by digest alone.
+// withoutData returns a program whose blobs have digests only.
 func withoutData(p *clusterpb.Program) *clusterpb.Program {
 	q := proto.CloneOf(p)
 	for _, b := range []*clusterpb.Blob{q.GetBody(), q.GetArgs(), q.GetModules()} {
@@ -93,10 +93,10 @@ func withoutData(p *clusterpb.Program) *clusterpb.Program {
 	return q
 }
 
-// launchedRole is what agents are told of a task's role.
+// launchedRole is the data about a task's role for agents.
 type launchedRole struct {
 	kind    string
-	follows bool // tracked roles that have ended
+	follows bool // it depends on a tracked role
 }
 
 func launchedRoles(roles []*clusterpb.Role) map[string]launchedRole {

@@ -14,18 +14,18 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
-// Logs of the Control service: what the store kept, then what comes.
+// Logs implements the Control service: it sends stored lines, then new ones.
 func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
 	ctx := stream.Context()
 	if req.GetEngine() {
-		return c.engineKeeps(ctx, req, stream)
+		return c.sendContainerLogs(ctx, req, stream)
 	}
 	q, err := logstore.ParseQuery(req)
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	if req.GetFollow() {
-		if err := c.awaitOwn(ctx); err != nil {
+		if err := c.awaitAutoStart(ctx); err != nil {
 			return status.Error(codes.Unavailable, err.Error())
 		}
 	}
@@ -61,8 +61,8 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 		return c.noRun(ctx, req.GetRun())
 	}
 	defer leave()
-	if rec.loaded && c.cfg.Spool != nil { // of an earlier cluster
-		err := c.files.bring(ctx, q.Run, rundir.Lines)
+	if rec.loaded && c.cfg.Spool != nil { // a run of an earlier cluster
+		err := c.files.fetchFolder(ctx, q.Run, rundir.Lines)
 		if err == nil {
 			err = c.store.Load(q.Run)
 		}
@@ -89,13 +89,13 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 	return c.followLogs(ctx, rec, f, stream)
 }
 
-// Bounds of a message of lines.
+// Maximum size of a message of lines.
 const (
 	linesAtOnce = 5000
 	bytesAtOnce = 1 << 20
 )
 
-// atOnce is how many of the lines go into one message, at least one.
+// atOnce returns how many lines fit into one message, at least one.
 func atOnce(lines []*clusterpb.Line) int {
 	bytes := 0
 	for i, l := range lines[:min(len(lines), linesAtOnce)] {
@@ -106,7 +106,7 @@ func atOnce(lines []*clusterpb.Line) int {
 	return min(len(lines), linesAtOnce)
 }
 
-// sendLines sends lines with the gaps among them, each gap in its place.
+// sendLines sends lines, with each gap at its position.
 func sendLines(stream grpc.ServerStreamingServer[clusterpb.LinesReply], lines []*clusterpb.Line, gaps []logstore.Gap) error {
 	for at := 0; at < len(lines) || len(gaps) > 0; {
 		var texts []string
@@ -126,7 +126,7 @@ func sendLines(stream grpc.ServerStreamingServer[clusterpb.LinesReply], lines []
 	return nil
 }
 
-// followLogs sends lines as they come, until the run is over and its last line has been sent.
+// followLogs sends new lines until the run has ended and its last line was sent.
 func (c *control) followLogs(ctx context.Context, rec *record, f *follower, stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
 	tick := time.NewTicker(followTick)
 	defer tick.Stop()
@@ -144,7 +144,7 @@ func (c *control) followLogs(ctx context.Context, rec *record, f *follower, stre
 			return nil
 		}
 		if over {
-			// The last lines may be more than f holds: they are sent while the others come.
+			// f may not hold all last lines: they are sent while more arrive.
 			if err := c.awaitLines(ctx, st, func() error { return f.sendRaw(stream) }); err != nil {
 				return err
 			}
@@ -155,7 +155,7 @@ func (c *control) followLogs(ctx context.Context, rec *record, f *follower, stre
 	}
 }
 
-// sendRaw sends the lines that have come since the last call.
+// sendRaw sends the lines since the last call.
 func (f *follower) sendRaw(stream grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
 	for lines, gap := f.takeRaw(); len(lines) > 0 || gap != ""; gap = "" {
 		n := atOnce(lines)

@@ -6,10 +6,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// notesKept bounds what a cluster that lives for weeks keeps to show.
+// notesKept is how many notes are kept; older ones are dropped.
 const notesKept = 500
 
-// notes are what was said beside tasks' lines, the newest of them.
+// notes are the cluster's newest notes, messages to users that are not lines of tasks.
 type notes struct {
 	kept []*clusterpb.Note
 	gone int // older ones
@@ -23,13 +23,13 @@ func (n *notes) add(note *clusterpb.Note) {
 	}
 }
 
-// said is how many there have been.
-func (n *notes) said() int { return n.gone + len(n.kept) }
+// total returns how many notes there have been.
+func (n *notes) total() int { return n.gone + len(n.kept) }
 
-// since are those said after the first told of them, as far as they are kept.
-func (n *notes) since(told int) []*clusterpb.Note { return n.between(told, n.said()) }
+// since returns the notes after the first shown ones, as far as they are kept.
+func (n *notes) since(told int) []*clusterpb.Note { return n.between(told, n.total()) }
 
-// between are the notes after the first told of them up to the one that is number end.
+// between returns the notes after the first shown ones up to number end.
 func (n *notes) between(told, end int) []*clusterpb.Note {
 	from, to := min(max(0, told-n.gone), len(n.kept)), min(max(0, end-n.gone), len(n.kept))
 	return slices.Clone(n.kept[from:max(from, to)])

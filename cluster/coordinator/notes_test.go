@@ -14,7 +14,7 @@ func TestMissedNotes(t *testing.T) {
 	c := coordinate(t, true)
 	begin := func(id int32) {
 		rec := newRecord(&clusterpb.RunStatus{Id: id, Dir: t.TempDir()})
-		rec.shown.told = c.notes.said()
+		rec.shown.notesShown = c.notes.total()
 		c.runs.records = append(c.runs.records, rec)
 	}
 	c.do(func() {
@@ -66,7 +66,7 @@ func TestStatusNotes(t *testing.T) {
 	}
 	begin := func(id int32) {
 		c.do(func() {
-			c.carryOut(&runPlan{req: &clusterpb.StartRequest{}, status: &clusterpb.RunStatus{Id: id, Dir: t.TempDir(), ClusterId: c.runs.cluster}})
+			c.startPlanned(&runPlan{req: &clusterpb.StartRequest{}, status: &clusterpb.RunStatus{Id: id, Dir: t.TempDir(), ClusterId: c.runs.cluster}})
 		})
 	}
 	c.do(func() { c.note("a worker was lost", true) })

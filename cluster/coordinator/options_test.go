@@ -49,7 +49,7 @@ func TestOptionsReachAgents(t *testing.T) {
 	conn := c.up("0", 1)
 	options := &clusterpb.RunOptions{Mode: "train", Epochs: 3, Callback: true, StartIn: "/data", Env: map[string]string{"A": "1"}}
 	unknown(options)
-	rec, err := c.begin(within(t), &clusterpb.StartRequest{Options: options, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
+	rec, err := c.startRun(within(t), &clusterpb.StartRequest{Options: options, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestOlderClients(t *testing.T) {
 	//nolint:staticcheck // an earlier version's
 	old := &clusterpb.StartRequest{MaxRestarts: 2, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
 	begun := coordinate(t, true, func(cfg *Config) { cfg.Begin = old })
-	if err := begun.awaitOwn(within(t)); err != nil {
+	if err := begun.awaitAutoStart(within(t)); err != nil {
 		t.Fatal(err)
 	}
 	asked := coordinate(t, true)

@@ -7,18 +7,18 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// pythons counts the executors by the versions of their Pythons, of which a cluster has few.
-// Owned by the coordinator's loop.
+// pythons groups the executors by the versions of their Python, of which there are few. Owned
+// by the coordinator's loop.
 type pythons struct {
 	of    map[cluster.ExecutorID]versions
-	hosts map[versions]map[cluster.ExecutorID]string // of the executors with these versions
-	said  map[[3]string]bool                         // differences that were noted: what, and both versions
+	hosts map[versions]map[cluster.ExecutorID]string // by executor
+	noted map[[3]string]bool                         // reported differences: what, and both versions
 }
 
-// versions are what must be the same everywhere.
+// versions must be the same on all executors.
 type versions struct{ python, tensorflow, keras string }
 
-// set notes an executor's Python; nil: it has none yet.
+// set sets an executor's Python; nil: it has none yet.
 func (p *pythons) set(id cluster.ExecutorID, host string, python *clusterpb.Python) {
 	if had, ok := p.of[id]; ok {
 		delete(p.of, id)
@@ -41,8 +41,8 @@ func (p *pythons) set(id cluster.ExecutorID, host string, python *clusterpb.Pyth
 	p.hosts[v][id] = host
 }
 
-// differences says in what an executor's Python differs from others', each difference once
-// for the cluster.
+// differences returns the differences of an executor's Python from others', each one once per
+// cluster.
 func (p *pythons) differences(id cluster.ExecutorID) []string {
 	v := p.of[id]
 	var texts []string
@@ -51,13 +51,13 @@ func (p *pythons) differences(id cluster.ExecutorID) []string {
 			{"Python", v.python, other.python}, {"TensorFlow", v.tensorflow, other.tensorflow}, {"Keras", v.keras, other.keras},
 		} {
 			key := [3]string{d.what, min(d.a, d.b), max(d.a, d.b)}
-			if d.a == d.b || p.said[key] {
+			if d.a == d.b || p.noted[key] {
 				continue
 			}
-			if p.said == nil {
-				p.said = map[[3]string]bool{}
+			if p.noted == nil {
+				p.noted = map[[3]string]bool{}
 			}
-			p.said[key] = true
+			p.noted[key] = true
 			texts = append(texts, fmt.Sprintf("%s differs: %q on %s, %q on %s; one environment everywhere avoids errors that are hard to read",
 				d.what, d.a, p.hosts[v][id], d.b, anyOf(hosts)))
 		}
@@ -65,7 +65,7 @@ func (p *pythons) differences(id cluster.ExecutorID) []string {
 	return texts
 }
 
-// anyOf is one of the hosts.
+// anyOf returns one of the hosts.
 func anyOf(hosts map[cluster.ExecutorID]string) string {
 	for _, host := range hosts {
 		return host

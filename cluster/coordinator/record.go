@@ -15,34 +15,34 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/results"
 )
 
-// record is what a run shows: its state, its tasks, its metrics by step. Owned by
-// the coordinator's loop.
+// record is the state of a run to show: its tasks and its metrics by step. Owned by the
+// coordinator's loop.
 type record struct {
 	status  *clusterpb.RunStatus
 	began   time.Time
-	over    time.Time // zero while the outcome is open
+	over    time.Time // zero until its outcome is known
 	entered bool
-	gone    bool // no process of it is left
-	loaded  bool // from an earlier driver: its status does not change
+	gone    bool // all its processes have ended
+	loaded  bool // loaded from disk; its status does not change
 	shown   shown
 	tasks   map[cluster.TaskID]*taskRecord
 	outputs outputs
 	values  values
 	lead    string // the task whose steps are the run's
 	speed   speed
-	// unwritten is what was reported and is not in an event file yet.
+	// unwritten are reported metrics that are not in an event file yet.
 	unwritten []Scalar
 }
 
-// shown is how much of a run has been shown to cells.
+// shown is how much of a run's output cells have shown; notes are counted by notes.total.
 type shown struct {
-	seen int64 // lines
-	from int   // of the cluster's notes, how many had been said when it began
-	told int   // of the cluster's notes, how many had been said when its cells last showed them
-	said int   // of the cluster's notes, how many there were at its end
+	lines        int64
+	notesAtStart int
+	notesShown   int // when a cell last showed them
+	notesAtEnd   int
 }
 
-// speed is the step of a run at the time when its rate was last taken.
+// speed is the step and time of the last measurement of the rate.
 type speed struct {
 	at   time.Time
 	step int64
@@ -54,7 +54,7 @@ type taskRecord struct {
 	used   time.Time // of the last heartbeat with its usage
 }
 
-// usageSpan is the shortest time between two heartbeats from which a share of CPU is computed.
+// usageSpan is the minimum time between two heartbeats to compute a share of CPU.
 const usageSpan = 100 * time.Millisecond
 
 func newRecord(st *clusterpb.RunStatus) *record {
@@ -70,7 +70,7 @@ func (r *record) task(id cluster.TaskID) *taskRecord {
 	return t
 }
 
-// started notes a task's launch at an executor.
+// started resets a task's status at its launch.
 func (r *record) started(id cluster.TaskID, x *lifecycle.Executor) {
 	old := r.task(id)
 	r.tasks[id] = &taskRecord{status: &clusterpb.TaskStatus{
@@ -78,10 +78,11 @@ func (r *record) started(id cluster.TaskID, x *lifecycle.Executor) {
 	}}
 }
 
-// seriesPoints bounds a metric's history; past it every second point goes.
+// seriesPoints is the maximum number of points of a metric; beyond it every second point is
+// removed.
 const seriesPoints = 400
 
-// report merges what a task said of its progress. It returns whether a step went on.
+// report adds a task's report to the record and returns whether its step has changed.
 func (r *record) report(id cluster.TaskID, rep *clusterpb.Report) bool {
 	t := r.task(id)
 	now := time.Now()
@@ -89,7 +90,7 @@ func (r *record) report(id cluster.TaskID, rep *clusterpb.Report) bool {
 	if moved {
 		t.status.Step, t.step = rep.GetStep(), now
 	}
-	r.choose(id)
+	r.chooseLead(id)
 	leads := r.lead == id.String()
 	p := r.status.GetProgress()
 	if p == nil {
@@ -113,7 +114,7 @@ func (r *record) report(id cluster.TaskID, rep *clusterpb.Report) bool {
 			r.single(prefix + name)
 		}
 		r.point(prefix+name, id.String(), rep.GetStep(), v)
-		if len(r.unwritten) < mostUnwritten {
+		if len(r.unwritten) < maxUnwritten {
 			r.unwritten = append(r.unwritten, Scalar{Tag: prefix + name, Step: rep.GetStep(), Value: v, WallTime: cmp.Or(rep.GetWallTime(), float64(now.UnixNano())/1e9)})
 		}
 	}
@@ -134,9 +135,9 @@ func (r *record) report(id cluster.TaskID, rep *clusterpb.Report) bool {
 	return moved
 }
 
-// choose picks the task whose steps are the run's: the chief, else the lowest worker
-// that reports.
-func (r *record) choose(id cluster.TaskID) {
+// chooseLead sets the task whose steps are the run's: the chief, or the lowest worker that
+// reports.
+func (r *record) chooseLead(id cluster.TaskID) {
 	if id.Role != cluster.Chief && id.Role != cluster.Worker {
 		return
 	}
@@ -183,7 +184,7 @@ func (r *record) point(name, task string, step int64, v float64) {
 	}
 }
 
-// usage takes a heartbeat's numbers.
+// usage adds a heartbeat's usage to a task.
 func (r *record) usage(id cluster.TaskID, u *clusterpb.TaskUsage) {
 	t := r.task(id)
 	now := time.Now()
@@ -197,7 +198,7 @@ func (r *record) usage(id cluster.TaskID, u *clusterpb.TaskUsage) {
 	}
 }
 
-// fill brings the record's status up to what the lifecycle holds.
+// fill updates the record's status from the lifecycle.
 func (r *record) fill(lr *lifecycle.Run, lines int64) {
 	if r.loaded {
 		return
@@ -247,34 +248,37 @@ func (r *record) fill(lr *lifecycle.Run, lines int64) {
 	}
 }
 
-// status is a copy of a record's status as of now. Of the values that the tasks returned,
-// which may be many megabytes, it has the reprs alone. Loop only.
+// status returns a copy of a record's current status, with results as reprs only, because
+// values may be many megabytes. Loop only.
 func (c *Coordinator) status(rec *record) *clusterpb.RunStatus {
 	rec.fill(c.lc.Run(), c.store.Lines(rec.status.GetId()))
 	rec.status.Detached = c.clients.detached && rec.over.IsZero()
 	result, byTask := rec.status.Result, rec.status.Results
-	rec.status.Result, rec.status.Results = nil, nil // the values are not cloned
+	rec.status.Result, rec.status.Results = nil, nil // do not clone the values
 	st := proto.CloneOf(rec.status)
 	rec.status.Result, rec.status.Results = result, byTask
 	st.Result, st.Results = result, byTask
 	if rec.over.IsZero() {
 		st.Waiting = c.lc.RunAwaits()
+		if run := c.feedableRun(); run.ID == st.GetId() && run.Over == "" && c.runs.feeds.AllWait(run) {
+			st.WantsData = true
+		}
 	}
 	results.KeepReprs(st)
 	return st
 }
 
-// statusWithValues is status with what the tasks returned. The values are shared with the
-// record, which does not change them. Of a run that an earlier driver recorded there are
-// only reprs: readValues reads the values. Loop only.
+// statusWithValues is status with the values of results, which are shared with the record and
+// not changed. For a run that an earlier driver recorded it has reprs; readValues adds the
+// values. Loop only.
 func (c *Coordinator) statusWithValues(rec *record) *clusterpb.RunStatus {
 	st := c.status(rec)
 	st.Result, st.Results = rec.status.GetResult(), maps.Clone(rec.status.GetResults())
 	return st
 }
 
-// readValues reads from the run's record on disk what its tasks returned. Where that cannot
-// be read, the reprs stay.
+// readValues adds the values of results from the run's record on disk. On errors the reprs
+// remain.
 func (c *Coordinator) readValues(st *clusterpb.RunStatus) {
 	read, err := results.ReadRun(c.files.folder(), st.GetId())
 	if err != nil {

@@ -9,26 +9,27 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// reservation is what the engine gave, from the answer to its request to the release. Owned by
-// the loop, but for what others read once allocated is closed, and parting once done is.
+// reservation is the engine's allocation, from the request to the release. Owned by the loop,
+// except that others may read alloc once allocated is closed, and lastNote once done is closed.
 type reservation struct {
-	alloc     cluster.Allocation       // nil before the engine has answered
-	allocated chan struct{}            // closed once alloc is set
-	answer    *clusterpb.ReserveUpdate // the end of the reservation, nil before
-	told      chan struct{}            // closed once a client has read that it failed
-	isTold    bool
-	saveNext  time.Time // saveSoon does not save before
-	releasing bool
-	why       string     // it is released
-	released  chan error // the release's end, cap 1
-	parting   string     // what a shutdown tells at its end
+	alloc         cluster.Allocation       // nil until the engine has answered
+	allocated     chan struct{}            // closed once alloc is set
+	answer        *clusterpb.ReserveUpdate // the result of the reservation, nil
+	failureRead   chan struct{}            // closed once a client has read that it failed
+	failureShown  bool
+	saveNext      time.Time // saveSoon waits until then
+	releasing     bool
+	releaseReason string     // the reason of the release
+	released      chan error // the result of the release, cap 1
+	lastNote      string     // a warning for Shutdown's last message
 }
 
 func newReservation() reservation {
-	return reservation{allocated: make(chan struct{}), told: make(chan struct{}), released: make(chan error, 1)}
+	return reservation{allocated: make(chan struct{}), failureRead: make(chan struct{}), released: make(chan error, 1)}
 }
 
-// finalStatus is how the cluster ends, which is given back for a reason. Loop only.
+// finalStatus returns the cluster's final status for the engine, given the reason of its
+// release. Loop only.
 func (c *Coordinator) finalStatus(reason string) (how cluster.FinalStatus, why string) {
 	if f := c.reserved.answer.GetFailure(); f != nil {
 		return cluster.Failed, summary(f.GetSummary())
@@ -36,8 +37,8 @@ func (c *Coordinator) finalStatus(reason string) (how cluster.FinalStatus, why s
 	if !c.cfg.Request.GetOneRun() {
 		return cluster.Succeeded, ""
 	}
-	if c.runs.unbegun != "" {
-		return cluster.Failed, summary(c.runs.unbegun)
+	if c.runs.startError != "" {
+		return cluster.Failed, summary(c.runs.startError)
 	}
 	rec := c.runs.current()
 	if rec == nil {

@@ -1,25 +1,30 @@
 package coordinator
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"time"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/feed/dispatch"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/results"
 )
 
-// runs are the cluster's runs, and what its next run is made of. Owned by the loop.
+// runs are the cluster's runs and the inputs of the last start. Owned by the loop.
 type runs struct {
-	cluster   string // its identity
-	roles     []*clusterpb.Role
-	autoStart *clusterpb.StartRequest // of the run that no client begins: the cluster was made for it, or it was cut off
-	others    int32                   // the last run that was another cluster's, as far as numbers tell
-	records   []*record               // oldest first
-	lastRun   int32
-	planning  bool   // a start's folders are being made
-	unbegun   string // why the run that the cluster was made for could not be begun
+	cluster    string // its identity
+	roles      []*clusterpb.Role
+	autoStart  *clusterpb.StartRequest // of the run that the coordinator starts itself; nil: none
+	others     int32                   // the last run of other clusters, judging by numbers
+	records    []*record               // oldest first
+	lastRun    int32
+	planning   bool               // a start is being prepared
+	feeds      *dispatch.Dispatch // safe from any goroutine, and not changed after New
+	startError string             // why autoStart could not start its run
 
 	// of the last start
 	program  *clusterpb.StartRequest
@@ -35,7 +40,7 @@ func newRuns(cfg *Config) runs {
 		r.cluster = cfg.Authority.ID()
 	}
 	if cfg.Begin == nil && cfg.Recovered.StartRun == cfg.LastRun {
-		r.autoStart = cfg.Recovered.Start.WithOptions() // else a later run was not to go on
+		r.autoStart = cfg.Recovered.Start.WithOptions() // otherwise the last run was not to be restarted
 	}
 	if cfg.Recovered.Saved == nil {
 		r.others = max(cfg.Earlier, cfg.LastRun)
@@ -43,8 +48,8 @@ func newRuns(cfg *Config) runs {
 	return r
 }
 
-// keepBlob takes a blob's data in and gives it its name.
-func (r *runs) keepBlob(b *clusterpb.Blob) {
+// addBlob stores a blob's data and sets its digest.
+func (r *runs) addBlob(b *clusterpb.Blob) {
 	if b == nil || (len(b.GetData()) == 0 && b.GetSha256() != "") {
 		return
 	}
@@ -53,7 +58,7 @@ func (r *runs) keepBlob(b *clusterpb.Blob) {
 	r.blobs[b.Sha256] = b.Data
 }
 
-// find is a run's record: 0 is the active or last one. Loop only.
+// find returns a run's record; 0 is the active or last run. Loop only.
 func (r *runs) find(run int32) *record {
 	if run == 0 {
 		return r.current()
@@ -66,9 +71,9 @@ func (r *runs) find(run int32) *record {
 	return nil
 }
 
-// isOwn returns whether a run belongs to this cluster, not to an earlier one with the same
-// directory. A run without an identity was recorded by an earlier version, or its driver
-// died before it was recorded: its number then decides. Loop only.
+// isOwn returns whether a run belongs to this cluster, not to an earlier one in the same
+// directory. A record without an identity was written by an earlier version, or not at all:
+// then its number decides. Loop only.
 func (r *runs) isOwn(rec *record) bool {
 	if id := rec.status.GetClusterId(); id != "" {
 		return id == r.cluster
@@ -76,8 +81,8 @@ func (r *runs) isOwn(rec *record) bool {
 	return rec.status.GetId() > r.others
 }
 
-// current is the record of the cluster's active or last run; nil if it has had none. Runs
-// of earlier clusters come before the cluster's own. Loop only.
+// current returns the record of the cluster's active or last run; nil if it has had none. Loop
+// only.
 func (r *runs) current() *record {
 	if len(r.records) == 0 {
 		return nil
@@ -88,8 +93,7 @@ func (r *runs) current() *record {
 	return nil
 }
 
-// runOver records a run's end where history and a later driver find it; neverBegun is
-// why its start did not come about.
+// runOver writes the run's record at its end; neverBegun is the reason if its start failed.
 func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 	rec := c.runs.current()
 	if rec == nil {
@@ -97,7 +101,7 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 	}
 	rec.status.EndedUnix = time.Now().Unix()
 	rec.over = time.Now()
-	if c.lc.Run() == nil || c.lc.Run().Spec.ID != rec.status.GetId() { // stopped before it could begin
+	if c.lc.Run() == nil || c.lc.Run().Spec.ID != rec.status.GetId() { // stopped before it began
 		rec.status.State = "stopped"
 		rec.status.Failure = &clusterpb.Failure{Kind: "canceled", Summary: "stopped before it began"}
 		if neverBegun != nil {
@@ -109,60 +113,60 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 	}
 	c.lastStatus(rec)
 	c.settleValues(rec)
-	c.keepRecord(rec)
+	c.writeRecord(rec)
 	if f := rec.status.GetFailure(); f != nil && rec.status.GetState() == "failed" {
 		c.log.Info("run failed", "run", rec.status.GetId(), "cause", f.GetSummary())
 	}
-	rec.shown.said = c.notes.said()
+	rec.shown.notesAtEnd = c.notes.total()
 }
 
-// runGone is called when no process of a run is left. Its outcome may have been decided and
-// recorded while some tasks were still being ended: their final states are recorded here. The lifecycle
-// may have the next run already.
+// runGone is called when all processes of a run have ended. Its outcome may have been recorded
+// while tasks were still being ended, so their final states are recorded now. The lifecycle may
+// have the next run already.
 func (c *Coordinator) runGone(lr *lifecycle.Run) {
 	rec := c.runs.find(lr.Spec.ID)
 	rec.gone = true
 	c.sweep(rec.status.GetId())
 	if !rec.over.IsZero() {
 		rec.fill(lr, c.store.Lines(rec.status.GetId()))
-		c.keepRecord(rec)
+		c.writeRecord(rec)
 	}
 }
 
-// keepRecord writes a run's record where history and a later driver find it: when it
-// begins, so that both know of it in any case, at its end, and when its last task has ended. Loop only.
-func (c *Coordinator) keepRecord(rec *record) {
-	if err := results.WriteRun(c.files.here(rec.status.GetDir()), rec.status); err != nil {
+// writeRecord writes a run's record for history and a later driver: at its start, at its end,
+// and when its last task has ended. Loop only.
+func (c *Coordinator) writeRecord(rec *record) {
+	if err := results.WriteRun(c.files.localPath(rec.status.GetDir()), rec.status); err != nil {
 		c.noteOnce("the run's record could not be written: " + err.Error())
 	}
 }
 
-// loadRecord takes up a run that an earlier driver recorded, without the values that its
-// tasks returned: readValues reads them for whoever waits for that run.
+// loadRecord loads an earlier driver's record of a run, without values of results, which
+// readValues reads.
 func (c *Coordinator) loadRecord(run int32) {
-	st, _ := results.ReadRun(c.files.folder(), run) // without a file its driver died before it was recorded
+	st, _ := results.ReadRun(c.files.folder(), run) // no file: its driver died before it was written
 	results.KeepReprs(st)
-	c.files.placed(st)
+	c.files.setPaths(st)
 	c.runs.records = append(c.runs.records, &record{status: st, gone: true, over: c.since, loaded: true})
 }
 
-// beginsAgain returns whether a run that the last driver's death cut off goes on as another.
-// Loop only.
-func (r *runs) beginsAgain(rec *record) bool {
+// restartsAutomatically returns whether a run that the last driver's death interrupted will be
+// continued by another. Loop only.
+func (r *runs) restartsAutomatically(rec *record) bool {
 	return r.autoStart != nil && rec.loaded && results.Interrupted(rec.status) && r.restartsLeft(rec) > 0
 }
 
-// restartsLeft returns how often a run that was cut off may still be restarted: by a driver too.
-// Loop only.
+// restartsLeft returns the remaining restarts of an interrupted run, including those by a
+// driver. Loop only.
 func (r *runs) restartsLeft(rec *record) int32 {
-	if rec.status.GetStartedUnix() == 0 { // its driver died before it was recorded
+	if rec.status.GetStartedUnix() == 0 { // its record was not written
 		return r.autoStart.GetOptions().GetMaxRestarts()
 	}
 	return rec.status.GetMaxRestarts() - rec.status.GetRestarts()
 }
 
-// latest returns the run as which a run that was cut off goes on; the run itself where it was not,
-// or does not go on. Loop only.
+// latest returns the run that continues an interrupted run; rec itself if there is none. Loop
+// only.
 func (r *runs) latest(rec *record) *record {
 	for _, other := range r.records { // oldest first
 		if rec != nil && other.status.GetContinues() == rec.status.GetId() {
@@ -172,16 +176,16 @@ func (r *runs) latest(rec *record) *record {
 	return rec
 }
 
-// begun is the run that the cluster was made for; nil while that is still to begin, or to
-// begin again. Loop only.
-func (r *runs) begun() *record {
-	if rec := r.current(); rec != nil && !r.beginsAgain(rec) {
+// autoStarted returns the run for which the cluster was made; nil while it is still to be
+// started or restarted. Loop only.
+func (r *runs) autoStarted() *record {
+	if rec := r.current(); rec != nil && !r.restartsAutomatically(rec) {
 		return rec
 	}
 	return nil
 }
 
-// programOf is what the tasks of a role run: its own command, or the program.
+// programOf returns the program of a role's tasks: its own command, or the run's program.
 func (r *runs) programOf(role string) *clusterpb.Program {
 	for _, o := range r.roles {
 		if o.GetName() == role && o.GetCommand() != "" {
@@ -189,4 +193,41 @@ func (r *runs) programOf(role string) *clusterpb.Program {
 		}
 	}
 	return withoutData(r.program.GetProgram())
+}
+
+// Feeds returns the services for feeds: of holders for the agents' port, of clients for the driver's socket.
+func (c *Coordinator) Feeds() *dispatch.Dispatch { return c.runs.feeds }
+
+// feedable tells package dispatch which run is active.
+type feedable struct{ c *Coordinator }
+
+// FeedableRun implements dispatch.Runs.
+func (f feedable) FeedableRun(ctx context.Context) (dispatch.Run, error) {
+	var run dispatch.Run
+	err := f.c.call(ctx, func() { run = f.c.feedableRun() })
+	return run, err
+}
+
+// feedableRun returns the run whose tasks can be fed, or why there is none. Loop only.
+func (c *Coordinator) feedableRun() dispatch.Run {
+	r := c.lc.Run()
+	switch {
+	case c.lc.Busy() && (r == nil || !r.State.Open()):
+		return dispatch.Run{} // a start is on its way
+	case r == nil:
+		return dispatch.Run{Over: "no program has been started"}
+	}
+	run := dispatch.Run{ID: r.Spec.ID}
+	switch {
+	case r.Stopping:
+		run.Over = fmt.Sprintf("run %d is being stopped", run.ID)
+	case !r.State.Open():
+		run.Over = fmt.Sprintf("run %d has ended: it %s", run.ID, r.State)
+	}
+	for _, t := range r.Tasks {
+		if t.ID.Role == cluster.Chief || t.ID.Role == cluster.Worker {
+			run.Tasks = append(run.Tasks, dispatch.Task{Name: t.ID.String(), Attempt: int32(t.Attempt)})
+		}
+	}
+	return run
 }

@@ -11,18 +11,17 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/ship"
 )
 
-// environmentsFolder is where packed environments lie, for all clusters of this user. A
-// cluster's name cannot begin so.
+// environmentsFolder is the folder of packed environments, shared by this user's clusters.
+// Names of clusters cannot begin with a dot.
 const environmentsFolder = ".environments"
 
-// NewDepot keeps what executors without the driver's disk fetch, for the cluster with a
+// NewArtifactStore returns the store of contents of --files and --venv for a cluster with this
 // state folder.
-func NewDepot(stateDir string) *ship.Store {
+func NewArtifactStore(stateDir string) *ship.Store {
 	return ship.NewStore(filepath.Join(stateDir, "ship"), filepath.Join(filepath.Dir(stateDir), environmentsFolder))
 }
 
-// packEnvironment packs the environment that executors are to have, and says so to
-// whoever waits for the reservation.
+// packEnvironment packs the environment of --venv for executors and reports its progress.
 func (c *Coordinator) packEnvironment(ctx context.Context) error {
 	given := c.cfg.Request.GetShipEnvironment()
 	if given == "" {
@@ -30,7 +29,7 @@ func (c *Coordinator) packEnvironment(ctx context.Context) error {
 	}
 	said, how := int64(0), "packed"
 	if c.cfg.Artifacts.Source != nil {
-		how = "brought to the driver"
+		how = "sent to the driver"
 	}
 	tell := func(read int64) {
 		if read-said < 32<<20 {
@@ -44,20 +43,19 @@ func (c *Coordinator) packEnvironment(ctx context.Context) error {
 		})
 	}
 	if c.cfg.Artifacts.Source != nil {
-		return c.files.depot.ImportEnvironment(ctx, c.cfg.Artifacts.Environment, c.cfg.Artifacts.Source, tell)
+		return c.files.shipped.ImportEnvironment(ctx, c.cfg.Artifacts.Environment, c.cfg.Artifacts.Source, tell)
 	}
-	_, err := c.files.depot.Environment(ctx, given, tell)
+	_, err := c.files.shipped.Environment(ctx, given, tell)
 	return err
 }
 
-// fetching shows what an executor that is not ready brings over. Loop only.
+// fetching reports what an executor fetches before it is ready. Loop only.
 func (c *Coordinator) fetching(id cluster.ExecutorID, what string) {
 	c.handle(lifecycle.AgentFetching{Exec: id, What: what})
 }
 
-// lacksEnvironment ends a reservation whose environment an executor cannot have: another
-// executor could not either, and a person must choose. One whose Python runs has it,
-// whatever it lacks. Loop only.
+// lacksEnvironment ends a reservation if an executor cannot use the environment: a replacement
+// could not either. It returns false if the Python started. Loop only.
 func (c *Coordinator) lacksEnvironment(p *clusterpb.Python) bool {
 	if c.cfg.Request.GetShipEnvironment() == "" || p.GetVersion() != "" || c.lc.State() != lifecycle.Reserving {
 		return false
@@ -66,11 +64,11 @@ func (c *Coordinator) lacksEnvironment(p *clusterpb.Python) bool {
 	return true
 }
 
-// filesOf are the request's files as a start is given. Where this driver cannot read
-// them, the start says which they are.
+// filesOf returns the current contents of --files; if this host does not have them, those that
+// the start names.
 func (f *files) filesOf(ctx context.Context, req *clusterpb.StartRequest, ship []*clusterpb.GivenFile) ([]*clusterpb.Shipped, error) {
 	if f.Source != nil {
-		return req.GetGiven(), f.depot.Import(ctx, req.GetGiven(), f.Source)
+		return req.GetGiven(), f.shipped.Import(ctx, req.GetGiven(), f.Source)
 	}
-	return f.depot.Files(ctx, ship)
+	return f.shipped.Files(ctx, ship)
 }

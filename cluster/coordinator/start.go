@@ -34,31 +34,31 @@ func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreaming
 		return err
 	}
 	told := 0
-	if err := c.call(ctx, func() { told = c.notes.said() }); err != nil {
+	if err := c.call(ctx, func() { told = c.notes.total() }); err != nil {
 		return status.Error(codes.Unavailable, err.Error())
 	}
-	rec, err := c.begin(ctx, req.WithOptions())
+	rec, err := c.startRun(ctx, req.WithOptions())
 	if err != nil {
 		return err
 	}
 	return updates(c.Coordinator, stream, func(u *clusterpb.StartUpdate) bool {
 		u.Run, u.Entered = c.status(rec), rec.entered
-		u.Notes, told = c.notes.since(told), c.notes.said()
-		rec.shown.told = max(rec.shown.told, told)
+		u.Notes, told = c.notes.since(told), c.notes.total()
+		rec.shown.notesShown = max(rec.shown.notesShown, told)
 		if rec.over.IsZero() {
 			return u.GetEntered()
 		}
-		u.Run = c.statusWithValues(rec) // nothing follows that could bring them
+		u.Run = c.statusWithValues(rec) // no later update has them
 		u.Failure = u.Run.GetFailure()
 		u.Entered = u.Failure == nil
 		return true
 	}, func(ctx context.Context, u *clusterpb.StartUpdate) {
-		c.awaitKept(ctx)
+		c.awaitFlush(ctx)
 		if u.GetRun().GetEndedUnix() != 0 {
 			if u.GetFailure() == nil {
 				c.awaitFiles(ctx, u.GetRun().GetId())
 			}
-			_ = c.awaitLines(ctx, u.GetRun(), nil) // no error without a function of ours
+			_ = c.awaitLines(ctx, u.GetRun(), nil) // without a function it returns no error
 			if u.GetFailure() == nil {
 				c.deliver(ctx, u.GetRun().GetId())
 			}
@@ -66,18 +66,18 @@ func (c *control) Start(req *clusterpb.StartRequest, stream grpc.ServerStreaming
 	})
 }
 
-// keptMost is how long a client may wait for its run to be kept: a file system that is
-// away for longer is no reason to keep from it that the run has begun.
-const keptMost = 5 * time.Second
+// flushWait bounds how long a client waits until its run is durable: a slow file system must
+// not hide that the run has started.
+const flushWait = 5 * time.Second
 
-// awaitKept lets a client hear of a run when a later driver would know of it too.
-func (c *Coordinator) awaitKept(ctx context.Context) {
-	if c.cfg.Hooks.Kept == nil {
+// awaitFlush waits until a later driver would know the run.
+func (c *Coordinator) awaitFlush(ctx context.Context) {
+	if c.cfg.Hooks.Flush == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, keptMost)
+	ctx, cancel := context.WithTimeout(ctx, flushWait)
 	defer cancel()
-	_ = c.cfg.Hooks.Kept(ctx) // who keeps it says what stands in its way
+	_ = c.cfg.Hooks.Flush(ctx) // errors are reported by the hook
 }
 
 func (c *control) endActive(ctx context.Context) error {
@@ -95,23 +95,22 @@ func (c *control) endActive(ctx context.Context) error {
 		if !busy {
 			return nil
 		}
-		if err := c.pause(ctx, changed); err != nil {
+		if err := c.awaitChange(ctx, changed); err != nil {
 			return err
 		}
 	}
 }
 
-// begin makes the run's folders and record and hands it to the lifecycle. The
-// checkpoints of older runs may be many and large: they are looked for and copied outside
-// the loop.
-func (c *Coordinator) begin(ctx context.Context, req *clusterpb.StartRequest) (*record, error) {
-	return c.beginAs(ctx, req, 0)
+// startRun creates the run's folders and record and passes it to the lifecycle. Checkpoints of
+// older runs may be many and large: they are searched and copied outside the loop.
+func (c *Coordinator) startRun(ctx context.Context, req *clusterpb.StartRequest) (*record, error) {
+	return c.startRunAs(ctx, req, 0)
 }
 
-// beginAs is begin; the run goes on in the place of another, unless that is 0.
-func (c *Coordinator) beginAs(ctx context.Context, req *clusterpb.StartRequest, continues int32) (*record, error) {
+// startRunAs is startRun for a run that continues another one, unless that is 0.
+func (c *Coordinator) startRunAs(ctx context.Context, req *clusterpb.StartRequest, continues int32) (*record, error) {
 	if req.GetOptions().GetResume() != "" {
-		c.awaitFiles(ctx, 0) // checkpoints of the run before may be on their way
+		c.awaitFiles(ctx, 0) // the previous run's checkpoints may still be arriving
 	}
 	var plan *runPlan
 	var problem error
@@ -121,19 +120,19 @@ func (c *Coordinator) beginAs(ctx context.Context, req *clusterpb.StartRequest, 
 	if problem != nil {
 		return nil, problem
 	}
-	err := plan.choose(&c.files)
+	err := plan.chooseCheckpoints(&c.files)
 	if err == nil {
 		err = c.files.folders(ctx, plan)
 	}
 	if err == nil {
-		err = plan.read(ctx, c)
+		err = plan.importFiles(ctx, c)
 	}
 	if err != nil {
 		c.post(func() { c.runs.planning = false })
 		return nil, err
 	}
 	var rec *record
-	// Not with the client's context: a plan is either carried out or given up.
+	// Independent of the client's context: a plan is either started or dropped.
 	err = c.call(context.WithoutCancel(ctx), func() {
 		c.runs.planning = false
 		if c.lc.State() != lifecycle.Ready {
@@ -141,7 +140,7 @@ func (c *Coordinator) beginAs(ctx context.Context, req *clusterpb.StartRequest, 
 			return
 		}
 		plan.status.Continues = continues
-		rec = c.carryOut(plan)
+		rec = c.startPlanned(plan)
 	})
 	if err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
@@ -149,22 +148,22 @@ func (c *Coordinator) beginAs(ctx context.Context, req *clusterpb.StartRequest, 
 	return rec, problem
 }
 
-// runPlan is a run that is about to begin.
+// runPlan is a run that is being prepared.
 type runPlan struct {
 	req    *clusterpb.StartRequest
 	status *clusterpb.RunStatus
-	resume []candidate          // of which the first with checkpoints is from
-	from   *clusterpb.RunStatus // whose checkpoints it takes up; may be nil
+	resume []candidate          // the first one with checkpoints is from
+	from   *clusterpb.RunStatus // from whose checkpoints it resumes
 	given  []*clusterpb.Shipped // files for the tasks' working directories
 }
 
-// candidate is a run whose checkpoints a start may take up.
+// candidate is a run whose checkpoints --resume may mean.
 type candidate struct {
 	status *clusterpb.RunStatus
 	own    bool // of this cluster
 }
 
-// plan decides whether and what a start begins. Loop only.
+// plan checks whether a start is possible and prepares it. Loop only.
 func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 	switch {
 	case c.reserved.answer.GetFailure() != nil:
@@ -196,13 +195,13 @@ func (c *Coordinator) plan(req *clusterpb.StartRequest) (*runPlan, error) {
 		Id: id, State: lifecycle.RunWaiting.String(), Program: cmp.Or(req.GetProgram().GetName(), "commands"), Words: wordsOf(req.GetProgram()),
 		StartedUnix: time.Now().Unix(), MaxRestarts: req.GetOptions().GetMaxRestarts(), ClusterId: c.cfg.Authority.ID(),
 	}
-	c.files.placed(st)
+	c.files.setPaths(st)
 	c.runs.planning = true
 	return &runPlan{req: req, status: st, resume: resume}, nil
 }
 
-// choose finds the run whose checkpoints the planned one takes up.
-func (p *runPlan) choose(f *files) error {
+// chooseCheckpoints sets from to the first candidate that has checkpoints.
+func (p *runPlan) chooseCheckpoints(f *files) error {
 	which := p.req.GetOptions().GetResume()
 	if which == "" {
 		return nil
@@ -228,7 +227,7 @@ func (p *runPlan) choose(f *files) error {
 	return status.Errorf(codes.InvalidArgument, "--resume=%d: run %d has left no checkpoint; "+noCheckpoint, p.resume[0].status.GetId(), p.resume[0].status.GetId())
 }
 
-// wordsOf are a program's words without its name.
+// wordsOf returns a program's arguments.
 func wordsOf(p *clusterpb.Program) []string {
 	if p.GetKind() == clusterpb.Program_COMMAND {
 		return p.GetWords()[min(1, len(p.GetWords())):]
@@ -236,8 +235,8 @@ func wordsOf(p *clusterpb.Program) []string {
 	return p.GetWords()
 }
 
-// again is the last start's program with this one's options. What the program runs as and
-// where stay the last start's; the environment is this one's over the last one's.
+// again returns the last start with this one's options. Mode, epochs and working directory are
+// the last start's; the environment is the last one's with this one's on top.
 func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
 	r, o, was := proto.CloneOf(last), proto.CloneOf(req.GetOptions()), last.GetOptions()
 	o.Mode, o.Epochs, o.WorkingDir = was.GetMode(), was.GetEpochs(), was.GetWorkingDir()
@@ -251,17 +250,17 @@ func again(last, req *clusterpb.StartRequest) *clusterpb.StartRequest {
 	return r
 }
 
-// read reads the files given as they are now.
-func (p *runPlan) read(ctx context.Context, c *Coordinator) error {
+// importFiles stores the current contents of --files.
+func (p *runPlan) importFiles(ctx context.Context, c *Coordinator) error {
 	given, err := c.files.filesOf(ctx, p.req, c.cfg.Request.GetShip())
 	if err != nil {
-		return status.Error(codes.FailedPrecondition, errors.Join(err, os.RemoveAll(c.files.here(p.status.GetDir()))).Error())
+		return status.Error(codes.FailedPrecondition, errors.Join(err, os.RemoveAll(c.files.localPath(p.status.GetDir()))).Error())
 	}
 	p.given = given
 	return nil
 }
 
-// untilDone is a file system that opens nothing more once its context is done.
+// untilDone is a file system that opens no more files once its context is done.
 type untilDone struct {
 	ctx context.Context
 	fs.FS
@@ -281,24 +280,24 @@ func (u untilDone) ReadLink(name string) (string, error) { return fs.ReadLink(u.
 // Lstat implements fs.ReadLinkFS.
 func (u untilDone) Lstat(name string) (fs.FileInfo, error) { return fs.Lstat(u.FS, name) }
 
-// carryOut begins the run. Loop only.
-func (c *Coordinator) carryOut(p *runPlan) *record {
-	clear(c.runs.blobs) // the last run's; --again brings its own along
+// startPlanned starts the planned run. Loop only.
+func (c *Coordinator) startPlanned(p *runPlan) *record {
+	clear(c.runs.blobs) // of the last run; --again has its own
 	program := p.req.GetProgram()
 	for _, b := range []*clusterpb.Blob{program.GetBody(), program.GetArgs(), program.GetModules()} {
-		c.runs.keepBlob(b)
+		c.runs.addBlob(b)
 	}
 	c.runs.program, c.runs.given = p.req, p.given
 	c.runs.lastRun = p.status.GetId()
 	c.files.receiver.Allow(c.runs.lastRun)
 	rec := newRecord(p.status)
-	rec.shown.told, rec.shown.from = c.notes.said(), c.notes.said()
+	rec.shown.notesShown, rec.shown.notesAtStart = c.notes.total(), c.notes.total()
 	c.runs.records = append(c.runs.records, rec)
 	c.clients.detached = false
 	if all := applications(c.reserved.alloc); len(all) > 0 {
 		rec.status.Allocation = all[len(all)-1].ID
 	}
-	c.keepRecord(rec)
+	c.writeRecord(rec)
 	if c.cfg.Hooks.SaveStart != nil && p.req.GetOptions().GetMaxRestarts() > 0 && c.cfg.Begin == nil {
 		c.cfg.Hooks.SaveStart(c.runs.lastRun, p.req)
 	}
@@ -307,10 +306,10 @@ func (c *Coordinator) carryOut(p *runPlan) *record {
 	return rec
 }
 
-// noCheckpoint ends the refusal of a start that has nothing to resume from.
+// noCheckpoint is advice for a start without a checkpoint to resume from.
 const noCheckpoint = "start without --resume, and save in ctx.checkpoint_dir, as keras.callbacks.BackupAndRestore(ctx.checkpoint_dir) does"
 
-// candidates are the runs that --resume may mean, the first choice first. Loop only.
+// candidates returns the runs that --resume may mean, the preferred one first. Loop only.
 func (r *runs) candidates(which string) ([]candidate, error) {
 	if which == "" {
 		return nil, nil

@@ -43,7 +43,7 @@ func TestResumeBesideTheLoop(t *testing.T) {
 	req := &clusterpb.StartRequest{Options: &clusterpb.RunOptions{Resume: "last"}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
 	begun := make(chan error, 1)
 	go func() {
-		_, err := c.begin(within(t), req)
+		_, err := c.startRun(within(t), req)
 		begun <- err
 	}()
 	<-far.asked
@@ -65,7 +65,7 @@ func TestResumeBesideTheLoop(t *testing.T) {
 		t.Errorf("the start says %v", err)
 	}
 	req.Options.Resume = ""
-	if _, err := c.begin(within(t), req); err != nil {
+	if _, err := c.startRun(within(t), req); err != nil {
 		t.Errorf("the next start: %v", err)
 	}
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// subscribers are the streams of clients that are told when something to show has come or
-// changed. Any goroutine may use it.
+// subscribers are the clients' streams that are notified of changes and notes. Any goroutine
+// may use it.
 type subscribers struct {
 	mu        sync.Mutex
 	followers map[*follower]struct{}
-	watchers  map[chan struct{}]struct{} // woken when something to show has changed
-	waiting   []chan struct{}            // each closed when the last of both has left
+	watchers  map[chan struct{}]struct{} // notified of changes
+	waiting   []chan struct{}            // closed when the last stream has ended
 }
 
 func newSubscribers() subscribers {
 	return subscribers{followers: map[*follower]struct{}{}, watchers: map[chan struct{}]struct{}{}}
 }
 
-// watch gives a channel that holds a token whenever something to show has changed.
+// watch returns a channel that receives a token after each change.
 func (s *subscribers) watch() (changed <-chan struct{}, leave func()) {
 	ch := make(chan struct{}, 1)
 	s.mu.Lock()
@@ -50,8 +50,8 @@ func (s *subscribers) wake() {
 	}
 }
 
-// gone returns a channel that is closed when no stream is left.
-func (s *subscribers) gone() <-chan struct{} {
+// drained returns a channel that is closed when no stream is left.
+func (s *subscribers) drained() <-chan struct{} {
 	ch := make(chan struct{})
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *subscribers) gone() <-chan struct{} {
 	return ch
 }
 
-// closeWaiting tells who waits for it that no stream is left. The caller holds mu.
+// closeWaiting closes the channels of drained if no stream is left. The caller holds mu.
 func (s *subscribers) closeWaiting() {
 	if len(s.followers)+len(s.watchers) > 0 {
 		return
@@ -74,14 +74,14 @@ func (s *subscribers) closeWaiting() {
 	s.waiting = nil
 }
 
-// followed is whether a client follows a run.
-func (s *subscribers) followed() bool {
+// hasFollowers returns whether a client follows a run.
+func (s *subscribers) hasFollowers() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.followers) > 0
 }
 
-// follow gives a follower the notes from now on.
+// follow passes a follower all new notes.
 func (s *subscribers) follow(f *follower) (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +94,7 @@ func (s *subscribers) follow(f *follower) (leave func()) {
 	}
 }
 
-// note gives a note to every follower.
+// note passes a note to every follower.
 func (s *subscribers) note(n *clusterpb.Note) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,9 +103,8 @@ func (s *subscribers) note(n *clusterpb.Note) {
 	}
 }
 
-// updates sends a client what look makes of an update each time something to show
-// may have changed, up to the one that look calls the last. look is called in the
-// loop. settle, if there is one, may wait for what the last update lacks.
+// updates sends updates that look fills, in the loop, after each change until look returns
+// true. settle, unless nil, may complete the last update outside the loop.
 func updates[U any](c *Coordinator, stream grpc.ServerStreamingServer[U], look func(*U) (last bool), settle func(context.Context, *U)) error {
 	ctx := stream.Context()
 	changed, leave := c.subs.watch()
@@ -123,18 +122,18 @@ func updates[U any](c *Coordinator, stream grpc.ServerStreamingServer[U], look f
 		if err := stream.Send(u); err != nil || last {
 			return err
 		}
-		if err := c.rest(ctx, min(updatesShare*time.Since(began), updatesRest)); err != nil {
+		if err := c.sleep(ctx, min(updatesShare*time.Since(began), updatesRest)); err != nil {
 			return err
 		}
-		if err := c.pause(ctx, changed); err != nil {
+		if err := c.awaitChange(ctx, changed); err != nil {
 			return err
 		}
 	}
 }
 
-// The pause behind an update is at least updatesShare times as long as the update took, up
-// to updatesRest: of thousands of executors one takes many milliseconds, and something
-// changes all the time.
+// The pause after an update is at least updatesShare times as long as making it, up to
+// updatesRest: with thousands of executors that takes many milliseconds, and changes are
+// permanent.
 const (
 	updatesShare = 4
 	updatesRest  = 100 * time.Millisecond

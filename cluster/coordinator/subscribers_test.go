@@ -36,7 +36,7 @@ func TestLastWords(t *testing.T) {
 				defer time.AfterFunc(tt.reads, func() {
 					leave()
 					if tt.end == timeout {
-						c.post(c.failureTold)
+						c.post(c.failureSent)
 					}
 				}).Stop()
 			}

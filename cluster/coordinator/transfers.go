@@ -19,7 +19,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
-// fetchChunk is the size of the pieces in which blobs travel, in bytes.
+// fetchChunk is the chunk size of Fetch, in bytes.
 const fetchChunk = 1 << 20
 
 // Fetch implements the Coordinator service.
@@ -43,7 +43,7 @@ func (c *Coordinator) Fetch(req *clusterpb.FetchRequest, stream grpc.ServerStrea
 	}
 }
 
-// receiver takes in and gives out the files of executors with disks of their own.
+// receiver returns the receiver of files of executors with their own disks.
 func (c *Coordinator) receiver() *runfiles.Receiver {
 	roles := map[cluster.ExecutorID]cluster.TaskID{}
 	chief := false
@@ -82,20 +82,20 @@ func (c *Coordinator) Get(req *clusterpb.GetRequest, stream grpc.ServerStreaming
 	return c.files.receiver.Get(req, stream)
 }
 
-// owing is an executor that has yet to send what its task leaves.
-type owing struct {
+// pendingFiles says that an executor has yet to send a task's files.
+type pendingFiles struct {
 	run     int32
-	attempt int // of the executor: another one has not these files
+	attempt int // of the executor: a replaced one does not have these files
 	launch  int32
 }
 
-// filesSent notes that they have come, or that some do not. Loop only.
+// filesSent handles an agent's report that its files were sent, or are missing. Loop only.
 func (c *Coordinator) filesSent(id cluster.ExecutorID, m *clusterpb.FilesSent) {
-	o, ok := c.execs.owed[id]
+	o, ok := c.execs.pendingFiles[id]
 	if !ok || o.run != m.GetRun() || o.launch != m.GetAttempt() {
-		return // of an earlier launch, or said again
+		return // of an earlier launch, or repeated
 	}
-	delete(c.execs.owed, id)
+	delete(c.execs.pendingFiles, id)
 	if missing := m.GetMissing(); len(missing) > 0 || m.GetError() != "" {
 		c.note(fmt.Sprintf("run %d: %s on %s could not send %s: %s", m.GetRun(), m.GetTask(), c.execs.hellos[id].GetHost(), someOf(missing), m.GetError()), true)
 	}
@@ -103,10 +103,10 @@ func (c *Coordinator) filesSent(id cluster.ExecutorID, m *clusterpb.FilesSent) {
 	c.sweep(m.GetRun())
 }
 
-// sweep removes the incomplete files of a run when no process of it is left and no executor has
-// files of it to send. Loop only.
+// sweep removes the incomplete files of a run when all its processes have ended and no executor
+// has files of it to send. Loop only.
 func (c *Coordinator) sweep(run int32) {
-	if rec := c.runs.find(run); rec == nil || !rec.gone || c.owesAny(run) {
+	if rec := c.runs.find(run); rec == nil || !rec.gone || c.filesPending(run) {
 		return
 	}
 	c.work.Go(func() {
@@ -127,15 +127,15 @@ func someOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// owesAny tells whether files of a run (0: of any) are to come. Those of an executor
-// that is lost never will: that is said once. Loop only.
-func (c *Coordinator) owesAny(run int32) bool {
+// filesPending returns whether files of a run (0: of any) are expected. For a lost executor it
+// adds a note, once. Loop only.
+func (c *Coordinator) filesPending(run int32) bool {
 	any := false
-	for id, o := range c.execs.owed {
+	for id, o := range c.execs.pendingFiles {
 		x := c.lc.Executor(id)
 		if x.Attempt != o.attempt || x.State == lifecycle.ExecutorLost {
-			delete(c.execs.owed, id)
-			c.note(fmt.Sprintf("run %d: what %s had not yet sent is lost with its executor", o.run, x.Task), true)
+			delete(c.execs.pendingFiles, id)
+			c.note(fmt.Sprintf("run %d: files that %s had not sent yet are lost with its executor", o.run, x.Task), true)
 			continue
 		}
 		any = any || run == 0 || o.run == run
@@ -143,32 +143,32 @@ func (c *Coordinator) owesAny(run int32) bool {
 	return any
 }
 
-// filesMost is how long those who need a run's files wait for them.
-const filesMost = 3 * time.Minute
+// filesLimit bounds how long a run's files are awaited.
+const filesLimit = 3 * time.Minute
 
-// awaitFiles waits until the files of a run (0: of any) have come, while executors
-// that ended their tasks still send. It gives up after filesMost, in words.
+// awaitFiles waits until the files of a run (0: of any) have arrived. After filesLimit it adds
+// a note and returns.
 func (c *Coordinator) awaitFiles(ctx context.Context, run int32) {
-	if err := c.awaitOwed(ctx, run, filesMost); errors.Is(err, context.DeadlineExceeded) {
+	if err := c.awaitPending(ctx, run, filesLimit); errors.Is(err, context.DeadlineExceeded) {
 		c.post(func() {
-			c.noteOnce(fmt.Sprintf("files of run %d did not come from every executor within %s", run, filesMost))
+			c.noteOnce(fmt.Sprintf("files of run %d have not arrived from every executor within %s", run, filesLimit))
 		})
 	}
 }
 
-// awaitOwed waits until the files of a run (0: of any) have come, for limit at the longest:
-// then the error is DeadlineExceeded.
-func (c *Coordinator) awaitOwed(ctx context.Context, run int32, limit time.Duration) error {
+// awaitPending waits until the files of a run (0: of any) have arrived. After limit it returns
+// DeadlineExceeded.
+func (c *Coordinator) awaitPending(ctx context.Context, run int32, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	changed, leave := c.subs.watch()
 	defer leave()
 	for {
 		waits := false
-		if err := c.call(ctx, func() { waits = (c.lc.Run() == nil || !c.lc.Run().State.Open()) && c.owesAny(run) }); err != nil || !waits {
+		if err := c.call(ctx, func() { waits = (c.lc.Run() == nil || !c.lc.Run().State.Open()) && c.filesPending(run) }); err != nil || !waits {
 			return err
 		}
-		if err := c.pause(ctx, changed); err != nil {
+		if err := c.awaitChange(ctx, changed); err != nil {
 			return cmp.Or(ctx.Err(), err)
 		}
 	}

@@ -31,8 +31,8 @@ func ended(t *testing.T) *coordinated {
 		for i := range 2 {
 			c.handle(lifecycle.ProgramExited{Run: 1, Attempt: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: i}, Exit: &clusterpb.Exited{Code: 1}})
 		}
-		if c.lc.Run().State != lifecycle.RunFailed || !c.owesAny(1) {
-			t.Errorf("the run is %s, and owed is %v", c.lc.Run().State, c.execs.owed)
+		if c.lc.Run().State != lifecycle.RunFailed || !c.filesPending(1) {
+			t.Errorf("the run is %s, and owed is %v", c.lc.Run().State, c.execs.pendingFiles)
 		}
 	})
 	return c
@@ -62,11 +62,11 @@ func TestResumeWaitsForFiles(t *testing.T) {
 	resumed := make(chan error, 1)
 	ctx := within(t)
 	go func() {
-		_, err := c.begin(ctx, &clusterpb.StartRequest{Options: &clusterpb.RunOptions{Resume: "last"}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
+		_, err := c.startRun(ctx, &clusterpb.StartRequest{Options: &clusterpb.RunOptions{Resume: "last"}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
 		resumed <- err
 	}()
 	c.sent("1", &clusterpb.FilesSent{})
-	if err := c.awaitOwed(ctx, 1, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+	if err := c.awaitPending(ctx, 1, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a short wait for them ends with %v", err)
 	}
 	select {
@@ -82,7 +82,7 @@ func TestResumeWaitsForFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.sent("0", &clusterpb.FilesSent{Missing: []string{"a", "b", "c", "d"}, Error: "no way"})
-	if err := errors.Join(<-resumed, c.awaitOwed(ctx, 1, deadline)); err != nil {
+	if err := errors.Join(<-resumed, c.awaitPending(ctx, 1, deadline)); err != nil {
 		t.Error(err)
 	}
 	if want := "run 1: worker:0 on host0 could not send a, b, c and 1 other files: no way"; !strings.Contains(c.said(), want) {
@@ -100,7 +100,7 @@ func TestSweptWhenNothingIsToCome(t *testing.T) {
 	}
 	c.sent("0", &clusterpb.FilesSent{})
 	c.do(func() { c.handle(lifecycle.EngineLost{Exec: "1", Attempt: 0, Cause: "its host is gone"}) })
-	if want := "run 1: what worker:1 had not yet sent is lost with its executor"; !strings.Contains(c.said(), want) {
+	if want := "run 1: files that worker:1 had not sent yet are lost with its executor"; !strings.Contains(c.said(), want) {
 		t.Errorf("said was %q, not %q", c.said(), want)
 	}
 	for end := time.Now().Add(deadline); ; time.Sleep(10 * time.Millisecond) {
@@ -113,8 +113,8 @@ func TestSweptWhenNothingIsToCome(t *testing.T) {
 	}
 }
 
-// TestRunGoneWhileAStartWaits: the end of a run's last task is recorded and its incomplete files are removed, also if
-// the next run begins at that moment.
+// TestRunGoneWhileAStartWaits: the end of a run's last task is recorded and its incomplete files are
+// removed, also if the next run starts at that moment.
 func TestRunGoneWhileAStartWaits(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)
@@ -130,7 +130,7 @@ func TestRunGoneWhileAStartWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	exit(0, &clusterpb.Exited{Code: 1})
-	if _, err := c.begin(ctx, &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}); err != nil {
+	if _, err := c.startRun(ctx, &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}); err != nil {
 		t.Fatal(err)
 	}
 	exit(1, &clusterpb.Exited{Signal: 15})

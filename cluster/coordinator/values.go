@@ -11,27 +11,27 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 )
 
-// mostValues bounds what the tasks of a run may return together, in bytes: it is held in
-// memory, written to the run's record and sent to whoever waits for the run's end.
-const mostValues = 16 << 20
+// maxValues is the maximum total size of a run's results in bytes: they are held in memory,
+// written to the record and sent to clients.
+const maxValues = 16 << 20
 
-// values are what the tasks of a run have returned, each in its last attempt. Owned by the
-// coordinator's loop.
+// values are the results of a run's tasks, each of its last attempt. Owned by the coordinator's
+// loop.
 type values struct {
 	of   map[cluster.TaskID]*clusterpb.TaskResult
-	size int                   // of those together, in bytes
-	lead *clusterpb.TaskResult // whole, of the task whose value is the run's
-	cut  []cluster.TaskID      // whose values did not fit into mostValues
+	size int                   // the total size in bytes
+	lead *clusterpb.TaskResult // the complete result of the task whose result is the run's
+	cut  []cluster.TaskID      // whose results are kept as reprs
 }
 
-// put takes what a task returned. A value that does not fit beside the others is kept as
-// its repr; the run's own result is kept whole in any case.
+// put stores a task's result, as its repr if it does not fit. The run's own result is always
+// stored completely.
 func (v *values) put(id cluster.TaskID, result *clusterpb.TaskResult, leads bool) {
 	v.drop(id, leads)
 	if leads {
 		v.lead = result
 	}
-	if v.size+proto.Size(result) > mostValues && (len(result.GetPickled()) > 0 || result.GetJson() != "") {
+	if v.size+proto.Size(result) > maxValues && (len(result.GetPickled()) > 0 || result.GetJson() != "") {
 		result = &clusterpb.TaskResult{Repr: result.GetRepr()}
 		v.cut = append(v.cut, id)
 	}
@@ -42,7 +42,7 @@ func (v *values) put(id cluster.TaskID, result *clusterpb.TaskResult, leads bool
 	v.size += proto.Size(result)
 }
 
-// drop forgets what a task returned, which is launched again.
+// drop removes the result of a task that is launched again.
 func (v *values) drop(id cluster.TaskID, leads bool) {
 	if leads {
 		v.lead = nil
@@ -52,8 +52,8 @@ func (v *values) drop(id cluster.TaskID, leads bool) {
 	v.cut = slices.DeleteFunc(v.cut, func(other cluster.TaskID) bool { return other == id })
 }
 
-// settleValues puts what the tasks returned into the run's status, at its end: of those
-// that ended well, None where they returned nothing. Loop only.
+// settleValues sets the results in the run's status at its end: of tasks that succeeded, None
+// if they returned nothing. Loop only.
 func (c *Coordinator) settleValues(rec *record) {
 	r := c.lc.Run()
 	if r == nil || r.Spec.ID != rec.status.GetId() {
@@ -76,12 +76,12 @@ func (c *Coordinator) settleValues(rec *record) {
 		if n := len(cut) - 1; n > 0 {
 			whose += fmt.Sprintf(" and %d more", n)
 		}
-		c.note(fmt.Sprintf("run.results: of %s the repr alone is kept: the tasks of a run may return %d MB together; write large values to files under ctx.dir", whose, mostValues>>20), true)
+		c.note(fmt.Sprintf("run.results: only the repr of %s is kept: the results of a run are limited to %d MB together; write large values to files under ctx.dir", whose, maxValues>>20), true)
 	}
 }
 
-// resultTask is the task whose value is the run's result: the chief, or worker 0. Where a
-// cluster has neither, it is the first task of the first role that the run waits for.
+// resultTask returns the task whose result is the run's: the chief, or worker 0; otherwise the
+// first task of the first tracked role.
 func resultTask(roles []*clusterpb.Role) cluster.TaskID {
 	for _, name := range []string{cluster.Chief, "master", cluster.Worker} {
 		if slices.ContainsFunc(roles, func(r *clusterpb.Role) bool { return r.GetName() == name && r.GetCount() > 0 }) {

@@ -13,7 +13,7 @@ import (
 // running begins a run whose tasks have all entered.
 func (c *coordinated) running() *record {
 	c.t.Helper()
-	rec, err := c.begin(within(c.t), &clusterpb.StartRequest{Options: &clusterpb.RunOptions{MaxRestarts: 1}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
+	rec, err := c.startRun(within(c.t), &clusterpb.StartRequest{Options: &clusterpb.RunOptions{MaxRestarts: 1}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -113,12 +113,12 @@ func TestRunResultsBounded(t *testing.T) {
 	t.Parallel()
 	c := coordinate(t, true)
 	rec := c.running()
-	big := &clusterpb.TaskResult{Pickled: make([]byte, mostValues-100), Repr: "array(…)"}
+	big := &clusterpb.TaskResult{Pickled: make([]byte, maxValues-100), Repr: "array(…)"}
 	c.returns(rec, 1, "worker:1", big, 0)
 	c.returns(rec, 1, "worker:0", &clusterpb.TaskResult{Json: "0", Pickled: make([]byte, 100), Repr: "0"}, 0)
 	c.do(func() {
 		st := c.statusWithValues(rec)
-		if r := st.GetResults()["worker:1"]; len(r.GetPickled()) != mostValues-100 {
+		if r := st.GetResults()["worker:1"]; len(r.GetPickled()) != maxValues-100 {
 			t.Errorf("the first value was cut to %v", r)
 		}
 		if st.GetResult().GetJson() != "0" || st.GetResults()["worker:0"].GetJson() != "" || st.GetResults()["worker:0"].GetRepr() != "0" {
@@ -128,7 +128,7 @@ func TestRunResultsBounded(t *testing.T) {
 		for _, n := range c.notes.since(0) {
 			said += n.GetText()
 		}
-		if !strings.Contains(said, "run.results: of worker:0 the repr alone is kept") {
+		if !strings.Contains(said, "run.results: only the repr of worker:0 is kept") {
 			t.Errorf("nothing is said of it: %q", said)
 		}
 	})

@@ -8,19 +8,19 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 )
 
-// addressEvery is between two looks whether executors have to dial this host elsewhere.
+// addressEvery is the interval of checks whether this host's address has changed.
 const addressEvery = 3 * time.Second
 
-// watchAddress has agents find the driver where this host is now: a laptop that was in
-// another network comes back with another address. Without a network it waits. serve
-// answers agents behind a listener, until the driver ends.
+// watchAddress publishes this host's new address to agents when it changes, e.g. when a
+// laptop joins another network. Without a network it waits. serve serves agents on a
+// listener until the driver ends.
 func (d *driver) watchAddress(ctx context.Context, every time.Duration, serve func(net.Listener)) {
 	a, ok := d.engine.Backend.(cluster.RemoteEngine)
-	if !ok || !d.coord.Moves(ctx) {
+	if !ok || !d.coord.CanPublishAddress(ctx) {
 		return
 	}
-	at, untold := d.bind, ""
-	listens := map[string]string{d.bind: d.address} // where, on each address that this host has had
+	at, unpublished := d.bind, ""
+	listens := map[string]string{d.bind: d.address} // host → host:port, for all addresses so far
 	for {
 		select {
 		case <-ctx.Done():
@@ -37,16 +37,16 @@ func (d *driver) watchAddress(ctx context.Context, every time.Duration, serve fu
 				serve(ln)
 				listens[host] = ln.Addr().String()
 			}
-			at, untold = host, listens[host]
+			at, unpublished = host, listens[host]
 		}
-		if untold != "" && d.coord.Moved(ctx, untold) == nil {
-			untold = ""
+		if unpublished != "" && d.coord.PublishAddress(ctx, unpublished) == nil {
+			unpublished = ""
 		}
 	}
 }
 
-// listenAt opens a port for agents at another address of this host: the same one, if that
-// is free there.
+// listenAt opens a port for agents at another address of this host, with the same number if
+// that is free.
 func (d *driver) listenAt(host string) (net.Listener, error) {
 	_, port, err := net.SplitHostPort(d.address)
 	if err == nil {

@@ -68,9 +68,9 @@ func TestRoams(t *testing.T) {
 	const home, away = "127.0.0.1", "127.0.0.2"
 	r := &roaming{told: make(chan string), at: home}
 	d := &driver{
-		log:       slog.New(slog.DiscardHandler),
-		given:     given{engine: cluster.Engine{Backend: r}, req: &clusterpb.ReserveRequest{Backend: "roaming", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}}},
-		listeners: listeners{bind: home, address: home + ":0"},
+		log:            slog.New(slog.DiscardHandler),
+		clusterRequest: clusterRequest{engine: cluster.Engine{Backend: r}, req: &clusterpb.ReserveRequest{Backend: "roaming", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}}},
+		listeners:      listeners{bind: home, address: home + ":0"},
 	}
 	d.coord = coordinator.New(coordinator.Config{
 		Name: "test", Request: d.req, Authority: authority, StateDir: t.TempDir(), Directory: coordinator.Directory{Dir: t.TempDir()}, Backend: r, Address: d.address,
@@ -128,7 +128,7 @@ func TestListens(t *testing.T) {
 		{ports(0), true, 0, 0},
 		{fmt.Sprintf("127.0.0.1:%d", taken), true, 0, 0},
 	} {
-		d := &driver{given: given{req: &clusterpb.ReserveRequest{Advertise: tt.advertise}}}
+		d := &driver{clusterRequest: clusterRequest{req: &clusterpb.ReserveRequest{Advertise: tt.advertise}}}
 		if tt.old {
 			d.old = &state.State{Address: fmt.Sprintf("127.0.0.1:%d", taken)}
 		}

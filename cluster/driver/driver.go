@@ -31,30 +31,29 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// Options is what main knows and the driver does not.
+// Options configures a driver. Main sets it; it is not changed afterwards.
 type Options struct {
 	Version string
 	Program string // the binary that agents run
-	// Engines are those that there are; each driver uses one.
+	// Engines are all supported engines; a driver uses the one of its request.
 	Engines cluster.Engines
-	// TensorBoard makes the cluster's TensorBoard; may be nil. It is given the
-	// interpreter that has tensorboard, and the cluster's state folder and sockets' folder.
+	// TensorBoard returns the cluster's TensorBoard; may be nil. python is an interpreter
+	// with the package tensorboard.
 	TensorBoard func(python, stateDir, socketDir, name string) coordinator.TensorBoards
-	// ShowBoard serves an open TensorBoard below a path of the page that a hosted driver's
-	// engine shows; may be nil.
+	// ShowBoard serves an open TensorBoard below a path of a hosted driver's page; may be nil.
 	ShowBoard func(path string, at *clusterpb.TensorBoardReply) http.Handler
-	// Elsewhere gives the file system of a --dir that is a URI; nil: there is none.
-	Elsewhere func(dir string) (Elsewhere, error)
-	// Hadoop is the configuration of this host, with a cluster's directory; nil: there is none.
+	// OpenRemote opens a --dir that is a URI; nil: not supported.
+	OpenRemote func(dir string) (RemoteDir, error)
+	// Hadoop returns this host's Hadoop configuration for a cluster's directory; nil: none.
 	Hadoop func(dir string) (Hadoop, error)
 	// Events reads and writes event files below a run's log folder; Read may be nil.
 	Events coordinator.EventFiles
 }
 
-// Main reads its input, says on word where it listens, and serves until the cluster
-// is released.
-func Main(ctx context.Context, opt Options, stdin io.Reader, word io.WriteCloser) error {
-	// From the first: whoever gives up on a driver ends it by a signal, and it leaves nothing.
+// Main reads a state.DriverInput from stdin, writes its socket or an error to ready as one
+// line of JSON, and serves until the cluster is released, or ctx ends.
+func Main(ctx context.Context, opt Options, stdin io.Reader, ready io.WriteCloser) error {
+	// Before anything is created: a driver that is ended while it starts cleans up too.
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	signal.Ignore(syscall.SIGHUP)
@@ -67,16 +66,16 @@ func Main(ctx context.Context, opt Options, stdin io.Reader, word io.WriteCloser
 		err = d.prepare(ctx, in)
 	}
 	if err != nil {
-		return errors.Join(err, say(word, "", err))
+		return errors.Join(err, announce(ready, "", err))
 	}
-	defer d.claim.Close()
+	defer d.lock.Close()
 	pruning, end := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() { d.prune(pruning) })
 	defer work.Wait()
 	defer end()
 	if d.managed() {
-		return d.proxy(ctx, word)
+		return d.proxy(ctx, ready)
 	}
 	err = d.advertise(ctx)
 	if err == nil {
@@ -89,90 +88,90 @@ func Main(ctx context.Context, opt Options, stdin io.Reader, word io.WriteCloser
 		err = d.save("", nil, d.lastRun, false)
 	}
 	if err != nil {
-		return errors.Join(err, say(word, "", err), d.forget())
+		return errors.Join(err, announce(ready, "", err), d.forget())
 	}
-	if err := say(word, d.socket, nil); err != nil {
-		return errors.Join(err, d.forget()) // nobody waits for it any more
+	if err := announce(ready, d.socket, nil); err != nil {
+		return errors.Join(err, d.forget()) // the process that started it has gone
 	}
 	return d.serve(ctx)
 }
 
-// say writes the one line that whoever started the driver waits for.
-func say(word io.WriteCloser, socket string, problem error) error {
+// announce writes the line that the process that started the driver waits for.
+func announce(ready io.WriteCloser, socket string, problem error) error {
 	msg := map[string]string{"socket": socket}
 	if problem != nil {
 		msg["error"] = problem.Error()
 	}
-	err := json.NewEncoder(word).Encode(msg)
-	if cerr := word.Close(); err == nil {
+	err := json.NewEncoder(ready).Encode(msg)
+	if cerr := ready.Close(); err == nil {
 		err = cerr
 	}
 	if err != nil {
-		return fmt.Errorf("answer whoever started the driver: %w", err)
+		return fmt.Errorf("answer the process that started the driver: %w", err)
 	}
 	return nil
 }
 
-// driver is the process of one cluster. One goroutine uses it; what serve starts has ended
-// when serve returns.
+// driver is the process of one cluster. One goroutine uses it; goroutines that serve starts
+// have ended when serve returns.
 type driver struct {
-	given
+	clusterRequest
 	directory
 	listeners
 	hosting   cluster.DriverHost // nil, unless this driver is one that its engine runs
 	opt       Options
 	log       *slog.Logger
 	name      string
-	claim     io.Closer
+	lock      io.Closer
 	stateDir  string
 	since     time.Time
 	authority *auth.Authority
 	coord     *coordinator.Coordinator
-	// environment is of --venv, which a hosted driver's client packed; nil: there is none.
+	// environment is the archive of --venv that a hosted driver's proxy uploaded; nil: none.
 	environment *clusterpb.Environment
 }
 
-// given is what the driver was asked for.
-type given struct {
-	req    *clusterpb.ReserveRequest
-	engine cluster.Engine
-	old    *state.State            // of the driver that it takes over from; nil: there was none
-	cutOff keptStart               // of a run that the last driver of a hosted cluster began
-	begin  *clusterpb.StartRequest // the run that it is made for, which nobody else begins; nil: clients begin runs
+// clusterRequest is the driver's input.
+type clusterRequest struct {
+	req         *clusterpb.ReserveRequest
+	engine      cluster.Engine
+	old         *state.State            // saved by the driver that this one replaces; nil: none
+	interrupted savedStart              // of the run that a hosted driver's predecessor left
+	autostart   *clusterpb.StartRequest // the run that the driver itself starts; nil: clients start runs
 }
 
-// directory is where the cluster's runs lie.
+// directory holds the cluster's runs.
 type directory struct {
-	dir       string       // in full
-	elsewhere Elsewhere    // where dir is a URI
-	spool     *spool.Spool // nil where dir is a folder of this host
-	lastRun   int32
-	earlier   int32 // the last run before this cluster's first driver
+	dir     string       // an absolute path or a URI
+	remote  RemoteDir    // set if dir is a URI
+	spool   *spool.Spool // nil if dir is a folder of this host
+	lastRun int32
+	earlier int32 // the last run before this cluster's first driver
 }
 
-// listeners are where clients, agents and browsers reach the driver.
+// listeners are the driver's sockets for clients, agents and browsers.
 type listeners struct {
 	clients net.Listener
 	socket  string // of clients
 	agents  net.Listener
 	address string       // of agents
-	bind    string       // the backend's choice where the person made none
+	bind    string       // the host of address, if the backend chose it; "" with --advertise
 	pages   net.Listener // of a hosted driver
 }
 
-// managed is whether the engine is to run the cluster's driver, which this one is not.
+// managed returns whether this process is the proxy of a driver that the engine runs.
 func (d *driver) managed() bool {
 	return d.hosting == nil && d.req.GetEngine()[cluster.EngineManaged] != ""
 }
 
-// prepare reads what the driver was given, and claims the cluster.
+// prepare reads the driver's input, locks the cluster's state folder and opens its directory.
 func (d *driver) prepare(ctx context.Context, in state.DriverInput) error {
 	d.req, d.old = &clusterpb.ReserveRequest{}, in.State
 	if err := protojson.Unmarshal(in.Request, d.req); err != nil {
 		return fmt.Errorf("read the request: %w", err)
 	}
 	d.name = d.req.GetName()
-	d.begin, d.req.Begin = d.req.GetBegin(), nil // it is large, and may hold secrets
+	d.autostart, d.req.Begin = d.req.GetBegin(), nil // it is large, and may hold secrets
 	var err error
 	if d.stateDir, err = state.Dir(d.name); err != nil {
 		return err
@@ -182,8 +181,8 @@ func (d *driver) prepare(ctx context.Context, in state.DriverInput) error {
 			return fmt.Errorf("make the cluster's folder: %w", err)
 		}
 	}
-	if d.claim, err = state.LockDriver(ctx, d.name); err != nil {
-		return err // the folder is another's
+	if d.lock, err = state.LockDriver(ctx, d.name); err != nil {
+		return err // without forget: another driver owns the folder
 	}
 	if err := cluster.Validate(d.req.GetRoles()); err != nil {
 		return errors.Join(err, d.forget())
@@ -195,9 +194,9 @@ func (d *driver) prepare(ctx context.Context, in state.DriverInput) error {
 	if err := d.useHadoop(); err != nil {
 		return errors.Join(err, d.forget())
 	}
-	place := d.place
+	place := d.openDirectory
 	if d.managed() {
-		place = d.placeHosted
+		place = d.checkRemoteDirectory
 	}
 	if err := place(ctx); err != nil {
 		return errors.Join(err, d.forget())
@@ -218,9 +217,10 @@ func (d *driver) prepare(ctx context.Context, in state.DriverInput) error {
 	return err
 }
 
-// forget removes the claim to the name of a cluster that never came to be.
+// forget closes the directory and removes the state of a new cluster that was not created.
+// The state of a driver that takes over is kept.
 func (d *driver) forget() error {
-	err := d.leave()
+	err := d.closeDirectory()
 	if d.old != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (d *driver) save(allocation string, saved []byte, lastRun int32, detached b
 		saved = d.old.Saved
 	}
 	address := d.address
-	if d.coord != nil { // which knows whether this host has another by now
+	if d.coord != nil { // it has the current address if that changed
 		address = d.coord.Address()
 	}
 	s := &state.State{
@@ -246,12 +246,12 @@ func (d *driver) save(allocation string, saved []byte, lastRun int32, detached b
 		LastRun: lastRun, Earlier: d.earlier, Detached: detached, Version: d.opt.Version,
 	}
 	if d.hosting != nil {
-		return d.keep(*s)
+		return d.saveHosted(*s)
 	}
 	return s.Save()
 }
 
-// serve runs the cluster to its end and leaves nothing behind.
+// serve runs the cluster until it ends, then removes its state.
 func (d *driver) serve(ctx context.Context) error {
 	tlsConfig, err := d.authority.ServerTLS()
 	if err != nil {
@@ -260,11 +260,11 @@ func (d *driver) serve(ctx context.Context) error {
 	cfg := coordinator.Config{
 		Name: d.name, Version: d.opt.Version, Request: d.req, Address: d.address, Authority: d.authority, StateDir: d.stateDir,
 		Directory: coordinator.Directory{Dir: d.dir, LastRun: d.lastRun, Earlier: d.earlier},
-		Backend:   d.engine.Backend, OrphanGrace: d.engine.OrphanGrace, Here: d.engine.OnThisHost, Program: d.opt.Program, Hooks: coordinator.Hooks{SaveState: d.save}, Log: d.log,
+		Backend:   d.engine.Backend, OrphanGrace: d.engine.OrphanGrace, OnThisHost: d.engine.OnThisHost, Program: d.opt.Program, Hooks: coordinator.Hooks{SaveState: d.save}, Log: d.log,
 	}
 	if d.old != nil {
 		cfg.Recovered.Saved, cfg.Recovered.Allocation = d.old.Saved, d.old.Allocation
-		if d.hosting == nil { // else its engine tells the agents
+		if d.hosting == nil { // otherwise the engine publishes the address to agents
 			cfg.Recovered.Address = d.old.Address
 		}
 		if cfg.Recovered.Saved == nil {
@@ -273,7 +273,7 @@ func (d *driver) serve(ctx context.Context) error {
 	}
 	if d.opt.TensorBoard != nil && d.hosting == nil {
 		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetTensorboardPython(), d.stateDir, filepath.Dir(d.socket), filepath.Base(filepath.Dir(d.socket)))
-	} else if d.showsBoard() { // by the tasks' Python, which the node has
+	} else if d.showsBoard() { // with the tasks' Python, which exists on the node
 		cfg.TensorBoard = d.opt.TensorBoard(d.req.GetPython(), d.stateDir, d.stateDir, d.name)
 	}
 	if d.spool != nil {
@@ -281,9 +281,9 @@ func (d *driver) serve(ctx context.Context) error {
 	}
 	if d.hosting != nil {
 		cfg.Artifacts = coordinator.Artifacts{Source: d.hosting.OpenArtifact, Environment: d.environment}
-		cfg.Begin, cfg.Timing.SaveEvery, cfg.Hooks.Kept, cfg.Hooks.SaveStart = d.begin, hostedSaves, d.hosting.Flush, d.keepStart
+		cfg.Begin, cfg.Timing.SaveEvery, cfg.Hooks.Flush, cfg.Hooks.SaveStart = d.autostart, hostedSaveInterval, d.hosting.Flush, d.saveStart
 		if d.old != nil {
-			cfg.Recovered.Start, cfg.Recovered.StartRun, cfg.Recovered.Detached = d.cutOff.Start, d.cutOff.Run, d.old.Detached
+			cfg.Recovered.Start, cfg.Recovered.StartRun, cfg.Recovered.Detached = d.interrupted.Start, d.interrupted.Run, d.old.Detached
 		}
 	} else {
 		cfg.Hooks.Record = d.record(d.lastRun)
@@ -295,12 +295,9 @@ func (d *driver) serve(ctx context.Context) error {
 	agents := grpc.NewServer(append(append(append(d.messageLimits(), auth.OwnersOnly()...), pending.options(tlsConfig)...), grpc.KeepaliveParams(keepalive.ServerParameters{
 		Time: 5 * time.Second, Timeout: 5 * time.Second,
 	}), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))...)
-	clusterpb.RegisterCoordinatorServer(agents, d.coord)
+	d.register(agents, clients)
 	var g errgroup.Group
-	if d.hosting != nil {
-		clusterpb.RegisterControlServer(agents, d.coord.Control())
-	} else {
-		clusterpb.RegisterControlServer(clients, d.coord.Control())
+	if d.hosting == nil {
 		g.Go(func() error { return serving.Serve("clients", clients, d.clients) })
 	}
 	serve := func(ln net.Listener) {
@@ -322,18 +319,17 @@ func (d *driver) serve(ctx context.Context) error {
 	}
 	err = d.coord.Run(ctx)
 	unwatch()
-	// Streams end by themselves now that the coordinator is done; a client that does
-	// not read is not waited for.
+	// The coordinator has ended its streams; clients that do not read are cut off.
 	serving.Stop(clients)
 	serving.Stop(agents)
-	err = errors.Join(err, g.Wait(), d.leave())
+	err = errors.Join(err, g.Wait(), d.closeDirectory())
 	if errors.Is(err, cluster.ErrEngineAway) {
-		return err // the state is another driver's to take up
+		return err // the state is kept for the next driver
 	}
 	return errors.Join(err, (&state.State{Name: d.name, Socket: d.socket}).Forget())
 }
 
-// messageLimits limits the messages to the server for agents. An engine's driver serves clients there too, whose
+// messageLimits limits the messages to the server for agents. A hosted driver serves clients there too, whose
 // programs may be large.
 func (d *driver) messageLimits() []grpc.ServerOption {
 	received := clusterpb.MaxAgentMessage
@@ -341,4 +337,15 @@ func (d *driver) messageLimits() []grpc.ServerOption {
 		received = math.MaxInt32
 	}
 	return []grpc.ServerOption{grpc.MaxRecvMsgSize(received), grpc.MaxSendMsgSize(math.MaxInt32)}
+}
+
+// register adds the services: those of a hosted driver's clients, too, are on the agents' port.
+func (d *driver) register(agents, clients *grpc.Server) {
+	clusterpb.RegisterCoordinatorServer(agents, d.coord)
+	clusterpb.RegisterFeedsServer(agents, d.coord.Feeds())
+	if d.hosting != nil {
+		clients = agents
+	}
+	clusterpb.RegisterControlServer(clients, d.coord.Control())
+	clusterpb.RegisterFeedControlServer(clients, d.coord.Feeds())
 }

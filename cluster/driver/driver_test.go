@@ -48,10 +48,10 @@ func TestEngineAway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stdin, word := io.Pipe()
+		stdin, ready := io.Pipe()
 		go func() {
-			_, err := word.Write(input)
-			word.CloseWithError(err)
+			_, err := ready.Write(input)
+			ready.CloseWithError(err)
 		}()
 		err = driver.Main(t.Context(), driver.Options{Engines: cluster.Engines{{Name: "lost", Backend: lost{c.why}}}}, stdin, silent{})
 		if !errors.Is(err, c.why) {

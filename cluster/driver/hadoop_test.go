@@ -24,7 +24,7 @@ func TestUseHadoop(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("HADOOP_CONF_DIR", "/of/the/shell")
 			t.Setenv("HADOOP_USER_NAME", "")
-			d := &driver{hosting: tt.host, given: given{
+			d := &driver{hosting: tt.host, clusterRequest: clusterRequest{
 				engine: cluster.Engine{Hadoop: tt.hadoop},
 				req:    &clusterpb.ReserveRequest{Engine: map[string]string{"conf-dir": "/of/a/cell", "user": "ana"}},
 			}}

@@ -33,8 +33,7 @@ func handshakesAtOnce() int {
 // handshakes limits the connections that have not authenticated, over all listeners of a
 // server: a connection counts from Accept to the end of its handshake. When there are too
 // many, the next one waits until the oldest is handshakeMinimum old, which is then closed:
-// an agent needs a few round trips, a connection that only takes room lasts until somebody
-// else wants it.
+// an agent authenticates within a few round trips.
 type handshakes struct {
 	limit   int
 	minimum time.Duration
@@ -86,8 +85,8 @@ func (h *handshakes) add(conn net.Conn, stop <-chan struct{}) {
 	}
 }
 
-// tryAdd counts a connection, in the place of the oldest if that had its time. Otherwise
-// it returns how long that takes.
+// tryAdd counts a connection. If there are too many it closes the oldest, or returns how long
+// the oldest may still last.
 func (h *handshakes) tryAdd(conn net.Conn) (wait time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -22,10 +22,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// Hosted is a driver that its engine runs, such as a managed ApplicationMaster of YARN:
-// clients dial it as agents do. It serves until the cluster is released. input is what
-// the proxy gave to cluster.DriverLauncher's Submit; state is what an earlier driver of the same
-// cluster gave to DriverHost's SaveState, or nil.
+// Hosted runs a driver inside the engine, e.g. in a managed ApplicationMaster of YARN:
+// clients dial it as agents do. It serves until the cluster is released. input was passed
+// to cluster.DriverLauncher's Submit by the proxy; saved is the last argument of
+// DriverHost's SaveState by an earlier driver of the cluster, or nil.
 func Hosted(ctx context.Context, opt Options, host cluster.DriverHost, input, saved []byte) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -42,16 +42,16 @@ func Hosted(ctx context.Context, opt Options, host cluster.DriverHost, input, sa
 	if in.Environment != nil {
 		d.environment = &clusterpb.Environment{}
 		if err := protojson.Unmarshal(in.Environment, d.environment); err != nil {
-			return fmt.Errorf("read which environment was given: %w", err)
+			return fmt.Errorf("read the request's environment: %w", err)
 		}
 	}
 	if err := d.prepare(ctx, in); err != nil {
 		return err
 	}
-	defer d.claim.Close()
+	defer d.lock.Close()
 	if d.old != nil {
 		if err := d.loadStart(ctx); err != nil {
-			d.log.Warn("a run that the last driver's death cut off cannot go on", "err", err)
+			d.log.Warn("the run that the last driver's death interrupted cannot be restarted", "err", err)
 		}
 	}
 	if err := d.listenHosted(); err != nil {
@@ -60,13 +60,13 @@ func Hosted(ctx context.Context, opt Options, host cluster.DriverHost, input, sa
 	return d.serve(ctx)
 }
 
-// hostedSaves is the least between two times that what the engine has granted is given to
-// DriverHost's SaveState: each is a file on HDFS, written while nodes start containers. A driver
-// that is killed meanwhile loses what came, in whose place the next one is given others.
-const hostedSaves = 250 * time.Millisecond
+// hostedSaveInterval is the minimum time between two calls of DriverHost's SaveState while
+// containers are granted: each call writes a file on HDFS. If the driver is killed before
+// the next call, containers granted since are lost, and the next driver requests others.
+const hostedSaveInterval = 250 * time.Millisecond
 
-// listenHosted opens the port for agents and clients, and the page's. Both are of every
-// address: on its own node a node's name may have another than on others.
+// listenHosted opens the ports for agents and clients, and for the page, on all addresses:
+// the node's name may resolve to another address on the node itself than on other nodes.
 func (d *driver) listenHosted() error {
 	var at [2]string
 	for i, ln := range []*net.Listener{&d.agents, &d.pages} {
@@ -85,8 +85,9 @@ func (d *driver) listenHosted() error {
 	return nil
 }
 
-// keep gives the engine what the next driver has to know. What is secret is in the input.
-func (d *driver) keep(s state.State) error {
+// saveHosted saves the state for the next driver with the engine, without its secrets, which
+// the input has.
+func (d *driver) saveHosted(s state.State) error {
 	s.CertPEM, s.KeyPEM, s.Request = "", "", nil
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -96,15 +97,15 @@ func (d *driver) keep(s state.State) error {
 	return nil
 }
 
-// keptStart is how a run was started that is to go on where its driver dies.
-type keptStart struct {
+// savedStart is the start of a run that the next driver restarts if this one dies.
+type savedStart struct {
 	Run   int32
 	Start *clusterpb.StartRequest
 }
 
-// keepStart gives the engine the start of the active run. It may hold secrets of the person's; the
-// engine keeps it where others do not read.
-func (d *driver) keepStart(run int32, req *clusterpb.StartRequest) {
+// saveStart saves the active run's start with the engine. It may contain the user's secrets;
+// the engine stores it where other users cannot read it.
+func (d *driver) saveStart(run int32, req *clusterpb.StartRequest) {
 	start, err := proto.Marshal(req)
 	if err != nil {
 		d.log.Error("encode the run's start", "err", err)
@@ -113,7 +114,7 @@ func (d *driver) keepStart(run int32, req *clusterpb.StartRequest) {
 	d.hosting.SaveStart(append(binary.LittleEndian.AppendUint32(nil, uint32(run)), start...))
 }
 
-// loadStart reads what the last driver gave to keepStart.
+// loadStart sets interrupted to what the last driver saved by saveStart.
 func (d *driver) loadStart(ctx context.Context) error {
 	b, err := d.hosting.LoadStart(ctx)
 	if err != nil || len(b) < 4 {
@@ -123,11 +124,11 @@ func (d *driver) loadStart(ctx context.Context) error {
 	if err := proto.Unmarshal(b[4:], start); err != nil {
 		return fmt.Errorf("read the run's start: %w", err)
 	}
-	d.cutOff = keptStart{Run: int32(binary.LittleEndian.Uint32(b)), Start: start}
+	d.interrupted = savedStart{Run: int32(binary.LittleEndian.Uint32(b)), Start: start}
 	return nil
 }
 
-// servePage shows the cluster's page until ctx ends.
+// servePage serves the cluster's page until ctx ends.
 func (d *driver) servePage(ctx context.Context) error {
 	page := &webui.Page{Control: d.coord.Control(), LogPage: d.hosting.LogPage, Log: d.log}
 	if d.showsBoard() {
@@ -136,10 +137,10 @@ func (d *driver) servePage(ctx context.Context) error {
 	return page.Serve(ctx, d.pages, d.hosting.Authorize)
 }
 
-// showsBoard returns whether the page has TensorBoard beside it.
+// showsBoard returns whether the page of this hosted driver links to TensorBoard.
 func (d *driver) showsBoard() bool {
-	return d.hosting != nil && d.req.GetEngine()[onPage] != "" && d.opt.TensorBoard != nil && d.opt.ShowBoard != nil
+	return d.hosting != nil && d.req.GetEngine()[engineTensorBoard] != "" && d.opt.TensorBoard != nil && d.opt.ShowBoard != nil
 }
 
-// onPage is the key of a request that wants TensorBoard on the page, as magics writes it.
-const onPage = "tensorboard"
+// engineTensorBoard is the engine option, set by magics, that adds TensorBoard to the page.
+const engineTensorBoard = "tensorboard"

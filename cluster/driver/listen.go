@@ -14,7 +14,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/unixsock"
 )
 
-// advertise asks the backend where its executors can dial, unless the person said it.
+// advertise asks the backend which of this host's addresses executors can dial, unless
+// --advertise names one.
 func (d *driver) advertise(ctx context.Context) error {
 	a, ok := d.engine.Backend.(cluster.RemoteEngine)
 	if !ok || d.req.GetAdvertise() != "" {
@@ -41,16 +42,16 @@ func (d *driver) listenClients() error {
 	return nil
 }
 
-// listen opens the port for agents. A driver that takes over listens where its
-// predecessor did, since that is where agents dial; where that is another's meanwhile they
-// may be told of this one. Ports that the person named are kept to: others may be shut.
+// listen opens the port for agents. A driver that takes over prefers its predecessor's port,
+// which agents dial; if another process uses that, the new address is published to them.
+// Only the ports of --advertise are used if it names some: a firewall may close others.
 func (d *driver) listen() error {
 	host, ports, _ := strings.Cut(d.req.GetAdvertise(), ":")
 	on := cmp.Or(d.bind, "127.0.0.1")
-	if host != "" { // it may be a name that only others resolve so
+	if host != "" { // this host may resolve the name to another address than executors do
 		on = ""
 	}
-	choice := named(ports)
+	choice := portRange(ports)
 	if d.old != nil {
 		_, port, err := net.SplitHostPort(d.old.Address)
 		if err != nil {
@@ -65,7 +66,7 @@ func (d *driver) listen() error {
 		}
 	}
 	if err != nil && ports != "" {
-		err = fmt.Errorf("%w; --advertise %s lets it have no other port", err, d.req.GetAdvertise())
+		err = fmt.Errorf("%w; --advertise %s permits no other port", err, d.req.GetAdvertise())
 	}
 	if err != nil {
 		return fmt.Errorf("listen for agents: %w", err)
@@ -81,8 +82,8 @@ func (d *driver) listen() error {
 	return nil
 }
 
-// named are the ports of "9000-9010", or of "9000"; any that is free of "".
-func named(ports string) []string {
+// portRange returns the ports of "9000-9010" or "9000"; for "" it returns "0", any free port.
+func portRange(ports string) []string {
 	first, last, _ := strings.Cut(ports, "-")
 	from, err := strconv.ParseUint(first, 10, 16)
 	to, lastErr := strconv.ParseUint(cmp.Or(last, first), 10, 16)

@@ -12,18 +12,18 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// proxy has the engine run the cluster's driver, and stands before it until the cluster is
-// over. word is told that clients can call.
-func (d *driver) proxy(ctx context.Context, word io.WriteCloser) error {
+// proxy has the engine run the cluster's driver, and forwards clients' calls to it until the
+// cluster ends. It announces on ready that clients can call.
+func (d *driver) proxy(ctx context.Context, ready io.WriteCloser) error {
 	p, err := d.newProxy()
 	if err != nil {
-		return errors.Join(err, say(word, "", err), d.forget())
+		return errors.Join(err, announce(ready, "", err), d.forget())
 	}
 	if err := p.Save(); err != nil {
 		p.Close()
-		return errors.Join(err, say(word, "", err), d.forget())
+		return errors.Join(err, announce(ready, "", err), d.forget())
 	}
-	if err := say(word, d.socket, nil); err != nil {
+	if err := announce(ready, d.socket, nil); err != nil {
 		p.Close()
 		return errors.Join(err, d.forget())
 	}
@@ -43,11 +43,11 @@ func (d *driver) newProxy() (*proxy.Proxy, error) {
 		return nil, err
 	}
 	cfg := proxy.Config{
-		Name: d.name, Version: d.opt.Version, Since: d.since, Request: d.req, Begin: d.begin, Authority: d.authority, Launcher: host, StateDir: d.stateDir, Dir: d.dir, Program: d.opt.Program,
+		Name: d.name, Version: d.opt.Version, Since: d.since, Request: d.req, Begin: d.autostart, Authority: d.authority, Launcher: host, StateDir: d.stateDir, Dir: d.dir, Program: d.opt.Program,
 		Old: d.old, Clients: d.clients, Log: d.log,
 		Remote: func() (proxy.Remote, io.Closer, error) {
-			e, err := d.opt.Elsewhere(d.dir)
-			return e.Ask, e.Close, err
+			e, err := d.opt.OpenRemote(d.dir)
+			return e.Reader, e.Close, err
 		},
 		Save:   func(allocation string, saved []byte) error { return d.save(allocation, saved, d.lastRun, false) },
 		Record: d.recordApplication,

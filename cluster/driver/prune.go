@@ -13,14 +13,14 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// Old runs are looked for once in pruneEvery, for at most pruneLimit.
+// Old runs are searched at most once per pruneEvery, for at most pruneLimit.
 const (
 	pruneEvery = 24 * time.Hour
 	pruneLimit = 10 * time.Minute
 )
 
-// prune removes old runs beside the cluster's own on HDFS, as the request says. Results in a
-// folder that a person chose, and those on this host, are left alone.
+// prune removes runs on HDFS that are older than the request's retention. It keeps those of
+// live clusters, in a --dir that the user named, and on this host.
 func (d *driver) prune(ctx context.Context) {
 	age := time.Duration(d.req.GetRetentionMillis()) * time.Millisecond
 	if age <= 0 || d.hosting != nil || !rundir.IsURI(d.dir) || results.Root(d.dir) == d.dir {
@@ -30,7 +30,7 @@ func (d *driver) prune(ctx context.Context) {
 	if err != nil || isRecent(stamp) {
 		return
 	}
-	remote, err := d.opt.Elsewhere(d.dir)
+	remote, err := d.opt.OpenRemote(d.dir)
 	if err != nil {
 		d.log.Warn("look for old runs", "err", err)
 		return
@@ -43,7 +43,7 @@ func (d *driver) prune(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pruneLimit)
 	defer cancel()
-	done, err := results.Prune(ctx, remote.Carry, results.Root(d.dir), time.Now().Add(-age), func(dir string) bool { return dir == d.dir || inUse(dir) })
+	done, err := results.Prune(ctx, remote.Writer, results.Root(d.dir), time.Now().Add(-age), func(dir string) bool { return dir == d.dir || inUse(dir) })
 	if err == nil {
 		err = os.WriteFile(stamp, nil, 0o600) // only then: after an error the next driver tries again
 	}
@@ -55,7 +55,8 @@ func (d *driver) prune(ctx context.Context) {
 	}
 }
 
-// pruneStamp returns a file whose time is that of the last look for old runs in a folder by a driver of this host.
+// pruneStamp returns a file whose time is that of the last pruning of a folder by a driver of
+// this host.
 func pruneStamp(root string) (string, error) {
 	home, err := state.Home()
 	sum := sha256.Sum256([]byte(root))

@@ -93,8 +93,8 @@ func TestRetention(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		d := &driver{log: slog.New(slog.DiscardHandler), opt: Options{Elsewhere: func(dir string) (Elsewhere, error) {
-			return Elsewhere{Carry: disk{folder: folder, err: tt.err}, Dir: dir, Close: io.NopCloser(nil)}, nil
+		d := &driver{log: slog.New(slog.DiscardHandler), opt: Options{OpenRemote: func(dir string) (RemoteDir, error) {
+			return RemoteDir{Writer: disk{folder: folder, err: tt.err}, Dir: dir, Close: io.NopCloser(nil)}, nil
 		}}}
 		d.req, d.dir = &clusterpb.ReserveRequest{RetentionMillis: tt.age}, tt.dir
 		d.prune(t.Context())

@@ -9,18 +9,17 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// forReaders are the words on the engine that whoever reads what is left of a cluster
-// needs: which Hadoop, and as whom.
-var forReaders = []string{cluster.EngineConfDir, cluster.EngineUser}
+// recordKeys are the engine options that are needed to read a past cluster's logs.
+var recordKeys = []string{cluster.EngineConfDir, cluster.EngineUser}
 
-// onRequest is the reason of a release that a person asked for, as the verb shutdown gives it.
-const onRequest = "shutdown"
+// shutdownReason is the reason of a release by the verb shutdown.
+const shutdownReason = "shutdown"
 
-// record returns what writes the cluster's ClusterRecord once there is anything to know of it: a
-// run after the one before it, something of its engine's, or an end that nobody asked for.
+// record returns a function that writes the cluster's ClusterRecord once the cluster has a run
+// after before, an application of its engine, or an end that the user did not request.
 func (d *driver) record(before int32) func(leases []cluster.Application, places []byte, lastRun int32, over bool, why string) error {
 	return func(leases []cluster.Application, places []byte, lastRun int32, over bool, why string) error {
-		if why == onRequest {
+		if why == shutdownReason {
 			why = ""
 		}
 		if len(leases) == 0 && lastRun == before && d.old == nil && why == "" {
@@ -31,7 +30,7 @@ func (d *driver) record(before int32) func(leases []cluster.Application, places 
 			Name: d.name, Backend: d.req.GetBackend(), Owner: d.req.GetOwner(), Dir: d.dir, Since: d.since, Applications: leases, Places: places, LastRun: lastRun,
 			Engine: map[string]string{},
 		}
-		for _, k := range forReaders {
+		for _, k := range recordKeys {
 			if v := d.req.GetEngine()[k]; v != "" {
 				p.Engine[k] = v
 			}
@@ -43,8 +42,8 @@ func (d *driver) record(before int32) func(leases []cluster.Application, places 
 	}
 }
 
-// recordApplication writes the ClusterRecord of a cluster whose driver the engine runs, as an
-// application. how is how that ended; "" while it lives.
+// recordApplication writes the ClusterRecord of a cluster whose driver the engine runs as an
+// application. how is its final state, "" while it runs.
 func (d *driver) recordApplication(application, how string) {
 	why := how
 	if how == proxy.Ended {
@@ -52,6 +51,6 @@ func (d *driver) recordApplication(application, how string) {
 	}
 	lease := cluster.Application{ID: application, State: cmp.Or(how, "running"), Since: d.since}
 	if err := d.record(0)([]cluster.Application{lease}, nil, d.lastRun, how != "", why); err != nil {
-		d.log.Warn("what history and logs need after the cluster's end could not be written", "err", err)
+		d.log.Warn("write the cluster's record for history and logs", "err", err)
 	}
 }

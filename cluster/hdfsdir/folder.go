@@ -10,7 +10,7 @@ import (
 )
 
 // Folder is a directory on HDFS that implements results.Folder.
-type Folder struct{ remote driver.Elsewhere }
+type Folder struct{ remote driver.RemoteDir }
 
 // OpenFolder opens a directory with a configuration and as a user; "" means those of the environment.
 func OpenFolder(dir, confDir, user string) (*Folder, error) {
@@ -25,12 +25,12 @@ func (f *Folder) name(below string) string { return strings.TrimRight(f.remote.D
 
 // List implements results.Folder.
 func (f *Folder) List(ctx context.Context, name string) ([]fs.FileInfo, error) {
-	return f.remote.Ask.List(ctx, f.name(name))
+	return f.remote.Reader.List(ctx, f.name(name))
 }
 
 // Open implements results.Folder.
 func (f *Folder) Open(ctx context.Context, name string) (io.ReadCloser, error) {
-	return f.remote.Ask.Open(ctx, f.name(name))
+	return f.remote.Reader.Open(ctx, f.name(name))
 }
 
 // Close implements results.Folder.

@@ -34,12 +34,12 @@ const (
 
 // Open returns the file system of a --dir that is a URI, or a path below the user's home on HDFS, with the
 // configuration and the user of the environment.
-func Open(dir string) (driver.Elsewhere, error) { return OpenAs(dir, "", "") }
+func Open(dir string) (driver.RemoteDir, error) { return OpenAs(dir, "", "") }
 
 // OpenAs is like Open with another configuration and another user, unless they are "".
-func OpenAs(dir, confDir, user string) (driver.Elsewhere, error) {
+func OpenAs(dir, confDir, user string) (driver.RemoteDir, error) {
 	if scheme, _, ok := strings.Cut(dir, "://"); ok && scheme != "hdfs" {
-		return driver.Elsewhere{}, fmt.Errorf("results can be stored in a folder of this machine or on hdfs://, not on %s://", scheme)
+		return driver.RemoteDir{}, fmt.Errorf("results can be stored in a folder of this machine or on hdfs://, not on %s://", scheme)
 	}
 	conf, err := hadoopconf.FromEnvironment()
 	if confDir != "" {
@@ -52,24 +52,24 @@ func OpenAs(dir, confDir, user string) (driver.Elsewhere, error) {
 		user, err = hadoopconf.User()
 	}
 	if err != nil {
-		return driver.Elsewhere{}, err
+		return driver.RemoteDir{}, err
 	}
-	ask, err := hdfs.New(hdfs.Config{Conf: conf, User: user, Bridge: readRetry})
+	reader, err := hdfs.New(hdfs.Config{Conf: conf, User: user, Bridge: readRetry})
 	if err != nil {
-		return driver.Elsewhere{}, err
+		return driver.RemoteDir{}, err
 	}
-	carry, err := hdfs.New(hdfs.Config{Conf: conf, User: user, Bridge: writeRetry, Stall: writeStall})
+	writer, err := hdfs.New(hdfs.Config{Conf: conf, User: user, Bridge: writeRetry, Stall: writeStall})
 	if err != nil {
-		return driver.Elsewhere{}, err
+		return driver.RemoteDir{}, err
 	}
-	full, err := ask.URI(dir)
+	full, err := reader.URI(dir)
 	if err != nil {
 		if conf.Dir() == "" && strings.HasPrefix(dir, "hdfs:///") {
 			err = errors.New("it has no NameNode, and there is no Hadoop configuration: use hdfs://HOST:PORT/…, or set HADOOP_CONF_DIR for JupyterLab to the folder with core-site.xml")
 		}
-		return driver.Elsewhere{}, err
+		return driver.RemoteDir{}, err
 	}
-	return driver.Elsewhere{Carry: fileSystem{carry}, Ask: fileSystem{ask}, Dir: full, Close: multiCloser{ask, carry}}, nil
+	return driver.RemoteDir{Writer: fileSystem{writer}, Reader: fileSystem{reader}, Dir: full, Close: multiCloser{reader, writer}}, nil
 }
 
 // clientProperties are the prefixes of the properties that a client of HDFS needs.

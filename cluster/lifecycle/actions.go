@@ -52,7 +52,8 @@ type (
 	RunEntered struct{}
 	// RunOver reports that the outcome of the run is decided.
 	RunOver struct{}
-	// RunGone reports that no process of a run is left. The run has its final state; the next one may have begun.
+	// RunGone reports that all processes of a run have ended. The run has its final state; the
+	// next one may have started.
 	RunGone struct{ Run *Run }
 	// StartFailed reports that a start that waited for executors failed.
 	StartFailed struct{ Failure *clusterpb.Failure }

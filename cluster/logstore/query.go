@@ -157,7 +157,7 @@ func (s *Store) readSource(src source, q Query) ([]entry, error) {
 	}
 	have := 0
 	var overwritten frames
-	newer := uint64(math.MaxUint64) // number of the first line of the segment read before
+	newer := uint64(math.MaxUint64) // number of the first line of the segment read last
 	// Read the newest segment first, so that Last does not read all of them.
 	for _, g := range slices.Backward(src.segments) {
 		if !q.Since.IsZero() && !g.last.IsZero() && g.last.Before(q.Since) || q.Last > 0 && have >= q.Last || newer <= q.From[src.task] {

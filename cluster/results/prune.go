@@ -62,8 +62,8 @@ var ErrInUse = errors.New("a cluster uses it")
 // Prune removes the records and lines of the runs below root that have not changed since before. It removes
 // nothing of a run whose program left a file, such as a checkpoint, a model or an event file, and nothing of a
 // run whose record has no end. Folders of clusters that are empty then are removed too. It skips the
-// directories for which live returns true; if root is one of them, it fails with ErrInUse. What cannot be read or
-// removed does not keep it from the rest.
+// directories for which live returns true; if root is one of them, it fails with ErrInUse. It goes on after
+// an error of one folder or run, and returns all errors.
 func Prune(ctx context.Context, s Storage, root string, before time.Time, live func(dir string) bool) (Pruned, error) {
 	var p Pruned
 	infos, err := s.List(ctx, root)

@@ -98,8 +98,8 @@ func (s unreadable) List(ctx context.Context, name string) ([]fs.FileInfo, error
 	return s.LocalStorage.List(ctx, name)
 }
 
-// TestPruneGoesOn: a folder that cannot be read is reported and does not keep Prune from the others. Runs in a folder
-// that is itself named as the folder of clusters are pruned, not taken for clusters.
+// TestPruneGoesOn: Prune reports a folder that cannot be read and prunes the others. Runs in a folder that
+// itself has the name of the folder of clusters are pruned as runs, not as clusters.
 func TestPruneGoesOn(t *testing.T) {
 	t.Parallel()
 	root := filepath.Join(t.TempDir(), RootName)

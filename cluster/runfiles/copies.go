@@ -20,7 +20,7 @@ const (
 	maxUnsent   = 10 * time.Second
 	lull        = 100 * time.Millisecond
 	maxLullWait = 2 * time.Second // how long to wait for a lull
-	maxCopied   = 2 << 30         // bytes of one folder: larger files are sent when they have settled
+	maxCopied   = 2 << 30         // bytes of one folder: a folder with more is sent when its files no longer change
 )
 
 // fileCopy is a copy of a version of a file. It has no name.
@@ -109,7 +109,7 @@ func (s *Sender) copyOf(ctx context.Context, name string, want stamp) (*os.File,
 	}
 	written, known := s.written(f)
 	_, atDriver := s.sent[name]
-	if written || !known && atDriver { // a part of a file must not replace the whole one at the driver
+	if written || !known && atDriver { // an incomplete file must not replace a complete one at the driver
 		return nil, errChanged
 	}
 	return s.duplicate(ctx, f, version.size)
@@ -125,7 +125,7 @@ func written(f *os.File) (written, known bool) {
 	var leased error
 	err = raw.Control(func(fd uintptr) {
 		if _, leased = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_RDLCK); leased == nil {
-			_, _ = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_UNLCK) // at once: a process that opens the file to write waits for it
+			_, _ = unix.FcntlInt(fd, unix.F_SETLEASE, unix.F_UNLCK) // at once, because a process that opens the file to write waits for it
 		}
 	})
 	written = errors.Is(leased, unix.EAGAIN)
@@ -136,7 +136,7 @@ func written(f *os.File) (written, known bool) {
 func (s *Sender) duplicate(ctx context.Context, f *os.File, size int64) (*os.File, error) {
 	aside, err := os.OpenFile(s.root.Name(), unix.O_TMPFILE|os.O_RDWR, 0o600)
 	if err != nil {
-		if aside, err = os.CreateTemp("", "tfcluster-"); err != nil { // a file system without such files
+		if aside, err = os.CreateTemp("", "tfcluster-"); err != nil { // the file system has no O_TMPFILE
 			return nil, err
 		}
 		_ = os.Remove(aside.Name()) // it is only read through aside

@@ -34,13 +34,13 @@ func TestAFileThatNeverSettles(t *testing.T) {
 		t.Errorf("it is %q", got)
 	}
 	e.write("checkpoints/w", "once more")
-	e.round(false) // what was sent begins anew to wait
+	e.round(false) // a file that was sent waits for maxUnsent again
 	if got := read(t, b.disk.dir, weights); got != "changed again" {
 		t.Errorf("right behind it came %q", got)
 	}
 }
 
-// late has a file count as unsent for maxUnsent.
+// late sets a file's time so that it has been unsent for maxUnsent.
 func (e *executor) late(name string) {
 	version := e.seen[name]
 	version.unsent = time.Now().Add(-maxUnsent)
@@ -64,8 +64,8 @@ func (e *executor) changing(name string) (stop func()) {
 	return func() { close(quit); <-stopped }
 }
 
-// TestHalfWrittenFileIsNotSent: a file that a process is writing does not replace the last whole version at the
-// driver, also where a file system cannot tell who writes.
+// TestHalfWrittenFileIsNotSent: a file that a process is writing does not replace the last complete version at
+// the driver, also on a file system without leases.
 func TestHalfWrittenFileIsNotSent(t *testing.T) {
 	t.Parallel()
 	const model = "run-001/checkpoints/model.h5"
@@ -105,7 +105,7 @@ func TestHalfWrittenFileIsNotSent(t *testing.T) {
 	}
 }
 
-// touch gives a file another time of modification.
+// touch changes a file's modification time.
 func (e *executor) touch(name string) {
 	e.t.Helper()
 	if err := os.Chtimes(filepath.Join(e.dir, name), time.Time{}, time.Now().Add(time.Second)); err != nil {
@@ -113,7 +113,7 @@ func (e *executor) touch(name string) {
 	}
 }
 
-// TestFilesOfAFolderAreCopiedTogether: of files that are parts of one checkpoint the driver has the same generation.
+// TestFilesOfAFolderAreCopiedTogether: the driver has the same generation of all files of a checkpoint.
 func TestFilesOfAFolderAreCopiedTogether(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)

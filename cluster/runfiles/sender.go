@@ -73,7 +73,7 @@ func (s *Sender) Sync(ctx context.Context, end bool, progress func()) error {
 	s.left = nil
 	maps.Copy(s.sent, sent)
 	for name, version := range sent {
-		s.seen[name] = seenVersion{version, now, now} // a version that differs from it counts as unsent from the next scan
+		s.seen[name] = seenVersion{version, now, now} // a later version is unsent from the next scan on
 	}
 	for _, name := range removed {
 		delete(s.sent, name)

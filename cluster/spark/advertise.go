@@ -13,24 +13,24 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// engineHost is where the notebook's session is dialled by its executors.
+// engineHost is the address of the notebook's Spark driver for executors.
 const engineHost = "host"
 
-// Advertise is the address of this machine that executors can dial: the one their
-// session's driver has, or the one from which the master is reached. A master that
-// is this machine alone is reached at loopback. The driver of a session over Spark
-// Connect may be elsewhere, and its address then says nothing.
+// Advertise implements cluster.RemoteEngine. It returns the address of this machine that
+// executors can dial: their session's driver address, or the local address of the route to the
+// master, which is loopback for a master on this machine. The driver of a Spark Connect session
+// may be on another host, and its address is then ignored.
 func (b *Backend) Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (string, error) {
 	master := masterOf(r)
 	if host := r.GetEngine()[engineHost]; host != "" {
-		if address, err := addressOf(ctx, host); err == nil && isOurs(address) {
+		if address, err := addressOf(ctx, host); err == nil && isLocal(address) {
 			return address, nil
 		}
 	}
 	if host := r.GetEngine()[engineConf+"spark.driver.host"]; host != "" {
 		address, err := addressOf(ctx, host)
-		if err == nil && !isOurs(address) {
-			err = fmt.Errorf("spark.driver.host %s is no address of this machine: --advertise HOST:PORTS says where executors reach it", host)
+		if err == nil && !isLocal(address) {
+			err = fmt.Errorf("spark.driver.host %s is not an address of this machine: give one that executors can dial with --advertise HOST:PORTS", host)
 		}
 		return address, err
 	}
@@ -39,7 +39,7 @@ func (b *Backend) Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (s
 		return "127.0.0.1", nil
 	case strings.HasPrefix(master, "spark://"):
 		first, _, _ := strings.Cut(strings.TrimPrefix(master, "spark://"), ",")
-		return toward(ctx, first)
+		return routeAddress(ctx, first)
 	case strings.HasPrefix(master, "k8s://"):
 		u, err := url.Parse(strings.TrimPrefix(master, "k8s://"))
 		if err != nil || u.Hostname() == "" {
@@ -49,7 +49,7 @@ func (b *Backend) Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (s
 		if port == "" {
 			port = "443"
 		}
-		return toward(ctx, net.JoinHostPort(u.Hostname(), port))
+		return routeAddress(ctx, net.JoinHostPort(u.Hostname(), port))
 	}
 	name, err := os.Hostname()
 	if err != nil {
@@ -58,20 +58,19 @@ func (b *Backend) Advertise(ctx context.Context, r *clusterpb.ReserveRequest) (s
 	return addressOf(ctx, name)
 }
 
-// toward is the local address from which a peer is reached. It sends nothing: it
-// asks for the route.
-func toward(ctx context.Context, peer string) (string, error) {
+// routeAddress returns the local address of the route to a peer, without sending anything.
+func routeAddress(ctx context.Context, peer string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	conn, err := (&net.Dialer{}).DialContext(ctx, "udp", peer)
 	if err != nil {
-		return "", fmt.Errorf("find the way to the Spark master %s: %w", peer, err)
+		return "", fmt.Errorf("find the route to the Spark master %s: %w", peer, err)
 	}
 	defer conn.Close()
 	return conn.LocalAddr().(*net.UDPAddr).IP.String(), nil
 }
 
-// addressOf is a name's first address; an address stays as it is.
+// addressOf returns a name's first address; an address is returned unchanged.
 func addressOf(ctx context.Context, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -82,8 +81,8 @@ func addressOf(ctx context.Context, name string) (string, error) {
 	return addrs[0], nil
 }
 
-// isOurs is whether this machine has an address, as far as it can be told.
-func isOurs(address string) bool {
+// isLocal returns whether an address is this machine's; true if that is unknown.
+func isLocal(address string) bool {
 	ip := net.ParseIP(address)
 	have, err := net.InterfaceAddrs()
 	return err != nil || ip.IsLoopback() || slices.ContainsFunc(have, func(a net.Addr) bool {

@@ -18,9 +18,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/unixsock"
 )
 
-// allocation is the agents of one cluster on one Spark session.
+// allocation is the agents of one cluster in one Spark session.
 type allocation struct {
-	// fixed when it is made
+	// not changed after newAllocation
 	backend *Backend
 	req     cluster.Request
 	old     saved
@@ -30,20 +30,20 @@ type allocation struct {
 	working context.Context
 	cancel  context.CancelFunc
 
-	work sync.WaitGroup // the listener, launches; Release waits for it
+	work sync.WaitGroup // the listener and launches; Release waits for them
 
 	mu       sync.Mutex
 	current                             // guarded by mu
 	attempts map[cluster.ExecutorID]int // guarded by mu
 	released bool                       // guarded by mu
 
-	opening sync.Mutex // one session of our own is made at a time
+	opening sync.Mutex // serialises making a session
 }
 
-// saved is what a later driver needs to know.
+// saved is the state for a later driver.
 type saved struct {
 	Session     state.Process              `json:"session"`
-	Key         string                     `json:"key"` // by which that session is known
+	Key         string                     `json:"key"` // identifies that session
 	Application string                     `json:"application"`
 	Attempts    map[cluster.ExecutorID]int `json:"attempts"`
 }
@@ -58,7 +58,7 @@ func newAllocation(b *Backend, req cluster.Request, old saved) (*allocation, err
 		return nil, fmt.Errorf("listen for the Spark session: %w", err)
 	}
 	a := &allocation{
-		backend: b, req: req, old: old, hostListener: hostListener{socket: socket, ln: ln, said: make(chan hostEvent)},
+		backend: b, req: req, old: old, hostListener: hostListener{socket: socket, ln: ln, hostEvents: make(chan hostEvent)},
 		events: make(chan cluster.Event, 4*len(req.Executors)+16), stop: make(chan struct{}),
 		current: current{changed: make(chan struct{})}, attempts: map[cluster.ExecutorID]int{},
 	}
@@ -68,44 +68,44 @@ func newAllocation(b *Backend, req cluster.Request, old saved) (*allocation, err
 	return a, nil
 }
 
-// patience is how long a session of our own waits for another driver.
-func (a *allocation) patience() time.Duration {
+// takeoverWait returns how long a session waits for another driver.
+func (a *allocation) takeoverWait() time.Duration {
 	const grace = time.Minute
 	if idle := a.req.Reserve.GetIdleMillis(); idle > 0 {
 		return grace + time.Duration(idle)*time.Millisecond
 	}
-	return 400 * 24 * time.Hour // as long as certificates hold
+	return 400 * 24 * time.Hour // as long as certificates are valid
 }
 
-// serve takes one host's connection after the other until Release.
+// serve serves one host after the other until Release.
 func (a *allocation) serve() {
 	for {
 		conn, err := a.ln.Accept()
 		if err != nil {
 			return
 		}
-		if !a.attend(conn) {
+		if !a.serveHost(conn) {
 			return
 		}
 	}
 }
 
-// attend hears one host to its end; it reports false at Release.
-func (a *allocation) attend(conn net.Conn) bool {
-	h := newHost(conn, a.said)
+// serveHost handles one host's events until it ends; it returns false after Release.
+func (a *allocation) serveHost(conn net.Conn) bool {
+	h := newHost(conn, a.hostEvents)
 	defer conn.Close()
 	for {
 		select {
-		case e := <-a.said:
-			a.hear(h, e)
+		case e := <-a.hostEvents:
+			a.handleEvent(h, e)
 		case <-h.gone:
-			a.left(h)
+			a.hostGone(h)
 			return true
 		case <-a.stop:
 			conn.Close()
-			for { // the reader may be about to tell
+			for { // the reader may be sending an event
 				select {
-				case <-a.said:
+				case <-a.hostEvents:
 				case <-h.gone:
 					return false
 				}
@@ -114,38 +114,38 @@ func (a *allocation) attend(conn net.Conn) bool {
 	}
 }
 
-func (a *allocation) hear(h *host, e hostEvent) {
+func (a *allocation) handleEvent(h *host, e hostEvent) {
 	switch e.Event {
 	case "hello":
-		a.greet(h, e)
+		a.accept(h, e)
 	case "pending":
 		for _, id := range e.Executors {
-			a.tell(cluster.Pending{Executor: cluster.ExecutorID(id), Why: e.Why})
+			a.emit(cluster.Pending{Executor: cluster.ExecutorID(id), Why: e.Why})
 		}
 	case "ended":
-		if borrowed(a.req.Reserve) {
+		if onNotebookSession(a.req.Reserve) {
 			a.mu.Lock()
-			a.over = e.Why
+			a.endedWhy = e.Why
 			close(a.changed)
 			a.changed = make(chan struct{})
 			a.mu.Unlock()
-			a.tell(cluster.Terminated{Cause: e.Why})
+			a.emit(cluster.Terminated{Cause: e.Why})
 			return
 		}
 		a.mu.Lock()
 		a.host = nil
 		a.mu.Unlock()
-		a.lost(e.Why) // its process ends now; the next launch makes another session
+		a.loseAll(e.Why) // its process ends; the next launch makes another session
 	}
 }
 
-// greet takes a host for the cluster's. A session that a driver was making when it was
-// killed, which nobody noted, is told to end.
-func (a *allocation) greet(h *host, e hostEvent) {
+// accept makes h the cluster's host, unless it has another key: then a driver was killed while
+// it made that session, which is stopped.
+func (a *allocation) accept(h *host, e hostEvent) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !borrowed(a.req.Reserve) && e.Key != a.expected() {
-		_ = h.send(map[string]any{"id": 0, "op": "stop"}) // best effort: it comes again
+	if !onNotebookSession(a.req.Reserve) && e.Key != a.expectedKey() {
+		_ = h.send(map[string]any{"id": 0, "op": "stop"}) // best effort: it connects again
 		h.conn.Close()
 		return
 	}
@@ -154,32 +154,33 @@ func (a *allocation) greet(h *host, e hostEvent) {
 	a.changed = make(chan struct{})
 }
 
-// expected is the key of the session of our own, or of the last driver's. Caller holds mu.
-func (a *allocation) expected() string {
+// expectedKey returns the key of the current or the last driver's session. Caller holds mu.
+func (a *allocation) expectedKey() string {
 	if a.session != nil {
 		return a.session.key
 	}
 	return a.old.Key
 }
 
-// left is a host's end. A session of our own is then over, and all that were on it.
-func (a *allocation) left(h *host) {
+// hostGone handles the end of a host's connection. If the driver made its session, all
+// executors are lost.
+func (a *allocation) hostGone(h *host) {
 	a.mu.Lock()
-	over := a.host != h || a.released // or it has said so
+	over := a.host != h || a.released // or its end was reported before
 	if a.host == h {
 		a.host = nil
 	}
 	a.mu.Unlock()
 	switch {
 	case over:
-	case borrowed(a.req.Reserve):
-		a.tell(cluster.Terminated{Cause: "the notebook's SparkSession that it was on is over"})
+	case onNotebookSession(a.req.Reserve):
+		a.emit(cluster.Terminated{Cause: "the notebook's SparkSession that it was on is over"})
 	default:
-		a.lost("the Spark session is over: " + a.gone())
+		a.loseAll("the Spark session is over: " + a.endReason())
 	}
 }
 
-// all is every executor with its present attempt.
+// all returns every executor with its current attempt.
 func (a *allocation) all() map[cluster.ExecutorID]int {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -190,22 +191,22 @@ func (a *allocation) all() map[cluster.ExecutorID]int {
 	return all
 }
 
-func (a *allocation) tell(e cluster.Event) {
+func (a *allocation) emit(e cluster.Event) {
 	select {
 	case a.events <- e:
 	case <-a.stop:
 	}
 }
 
-// lost tells that every executor is gone.
-func (a *allocation) lost(why string) {
+// loseAll reports every executor as lost.
+func (a *allocation) loseAll(why string) {
 	all := a.all()
 	for _, id := range slices.Sorted(maps.Keys(all)) {
-		a.tell(cluster.Lost{Executor: id, Attempt: all[id], Cause: why})
+		a.emit(cluster.Lost{Executor: id, Attempt: all[id], Cause: why})
 	}
 }
 
-// started is what a task of Spark's said of the agent it was to start.
+// started is the answer of a Spark task that started an agent.
 type started struct {
 	Executor string `json:"executor"`
 	Attempt  int    `json:"attempt"`
@@ -214,21 +215,21 @@ type started struct {
 	Error    string `json:"error"`
 }
 
-// launch has agents started, one attempt of each executor's, and tells what became of
-// them. Those that were replaced again meanwhile are left out. A session of our own is
-// made anew first where the last one is over, which takes as long as Spark lets it.
+// launch starts agents, for the given attempts unless they were replaced meanwhile, and reports
+// the results. It makes a new session first if the driver's session has ended, which may take
+// long.
 func (a *allocation) launch(wanted map[cluster.ExecutorID]int) {
 	a.work.Go(func() {
 		var agents []started
-		ctx, cancel := context.WithTimeout(a.working, a.wait())
-		err := a.again(ctx)
+		ctx, cancel := context.WithTimeout(a.working, a.launchTimeout())
+		err := a.ensureSession(ctx)
 		cancel()
 		if err == nil {
-			agents, err = a.ask(wanted)
+			agents, err = a.startAgents(wanted)
 		}
 		if err != nil {
 			for _, id := range slices.Sorted(maps.Keys(wanted)) {
-				a.tell(cluster.Lost{Executor: id, Attempt: wanted[id], Cause: err.Error()})
+				a.emit(cluster.Lost{Executor: id, Attempt: wanted[id], Cause: err.Error()})
 			}
 			return
 		}
@@ -236,26 +237,26 @@ func (a *allocation) launch(wanted map[cluster.ExecutorID]int) {
 			id := cluster.ExecutorID(s.Executor)
 			switch {
 			case s.Error != "":
-				a.tell(cluster.Lost{Executor: id, Attempt: s.Attempt, Cause: s.Error})
-			case a.holds(): // the stage is over, and the agent with it
-				a.tell(cluster.Lost{Executor: id, Attempt: s.Attempt, Cause: "its agent ended"})
+				a.emit(cluster.Lost{Executor: id, Attempt: s.Attempt, Cause: s.Error})
+			case a.holdsStage(): // the stage has ended, and the agent with it
+				a.emit(cluster.Lost{Executor: id, Attempt: s.Attempt, Cause: "its agent ended"})
 			default:
-				a.tell(cluster.Granted{Executor: id, Attempt: s.Attempt, Host: s.Host, PID: s.PID})
+				a.emit(cluster.Granted{Executor: id, Attempt: s.Attempt, Host: s.Host, PID: s.PID})
 			}
 		}
 	})
 }
 
-// holds is whether the stage that starts agents stays until they end.
-func (a *allocation) holds() bool { return sizeOf(a.req.Executors).gpus > 0 }
+// holdsStage returns whether the stage that starts agents runs until they end.
+func (a *allocation) holdsStage() bool { return sizeOf(a.req.Executors).gpus > 0 }
 
-// wait is how long Spark may take to have a session, or slots for agents.
-func (a *allocation) wait() time.Duration {
+// launchTimeout bounds the time until Spark has a session, or slots for agents.
+func (a *allocation) launchTimeout() time.Duration {
 	return time.Duration(a.req.Reserve.GetTimeoutMillis())*time.Millisecond + time.Minute
 }
 
-// ask is launch's call of the host.
-func (a *allocation) ask(wanted map[cluster.ExecutorID]int) ([]started, error) {
+// startAgents has the host start agents.
+func (a *allocation) startAgents(wanted map[cluster.ExecutorID]int) ([]started, error) {
 	type agent struct {
 		Executor cluster.ExecutorID `json:"executor"`
 		Attempt  int                `json:"attempt"`
@@ -285,10 +286,10 @@ func (a *allocation) ask(wanted map[cluster.ExecutorID]int) ([]started, error) {
 		coordinator = config.GetDriver().GetCoordinator()
 		agents = append(agents, agent{id, wanted[id], encoded})
 	}
-	wait := a.wait()
-	ctx, cancel := context.WithTimeout(a.working, wait+startTimeout) // the host says first what Spark lacks
-	hold := a.holds()
-	if hold { // the answer comes when the agents have ended
+	wait := a.launchTimeout()
+	ctx, cancel := context.WithTimeout(a.working, wait+startTimeout) // the host times out first and says what Spark lacks
+	hold := a.holdsStage()
+	if hold { // the host answers when the agents have ended
 		cancel()
 		ctx, cancel = context.WithCancel(a.working)
 	}
@@ -304,18 +305,19 @@ func (a *allocation) ask(wanted map[cluster.ExecutorID]int) ([]started, error) {
 	return said, err
 }
 
-// ID is Spark's application, and the session where that has none of its own.
+// ID implements cluster.Allocation: it is Spark's application ID, or the session's name if that
+// has none.
 func (a *allocation) ID() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.hello.Application
 }
 
-// Events tells what Spark does.
+// Events implements cluster.Allocation.
 func (a *allocation) Events() <-chan cluster.Event { return a.events }
 
-// Replace asks Spark for a slot for another agent. The old one, where it lives, is
-// refused by the coordinator and ends by itself.
+// Replace implements cluster.Allocation: it requests a slot for another agent. The coordinator
+// refuses the old agent, which then ends.
 func (a *allocation) Replace(_ context.Context, id cluster.ExecutorID) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -323,12 +325,12 @@ func (a *allocation) Replace(_ context.Context, id cluster.ExecutorID) error {
 		return errors.New("the allocation is released")
 	}
 	a.attempts[id]++
-	a.launch(map[cluster.ExecutorID]int{id: a.attempts[id]}) // while Release cannot wait yet
+	a.launch(map[cluster.ExecutorID]int{id: a.attempts[id]}) // under mu, before Release waits for work
 	return nil
 }
 
-// again makes a session of our own anew where the last one is over.
-func (a *allocation) again(ctx context.Context) error {
+// ensureSession makes a new session if the driver's session has ended.
+func (a *allocation) ensureSession(ctx context.Context) error {
 	a.opening.Lock()
 	defer a.opening.Unlock()
 	a.mu.Lock()
@@ -337,9 +339,9 @@ func (a *allocation) again(ctx context.Context) error {
 	switch {
 	case here:
 		return nil
-	case borrowed(a.req.Reserve):
+	case onNotebookSession(a.req.Reserve):
 		return errors.New("the notebook's SparkSession is over, and the cluster with it: make the session again and reserve")
-	case ctx.Err() != nil: // while others tried
+	case ctx.Err() != nil: // cancelled while another launch tried
 		return fmt.Errorf("the Spark session was not made: %w", ctx.Err())
 	}
 	if err := reachMaster(ctx, a.req.Reserve); err != nil {
@@ -348,12 +350,13 @@ func (a *allocation) again(ctx context.Context) error {
 	return a.open(ctx)
 }
 
-// Logs cannot bring an agent's log from an executor that it did not join from.
+// Logs implements cluster.AgentLogs. It only says where the log is: Spark gives no access to
+// it.
 func (a *allocation) Logs(context.Context, cluster.ExecutorID) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader("the agent's log is on its executor, below tfcluster-UID in its temporary folder; Spark's own log of the task is in the Spark UI\n")), nil
 }
 
-// Saved names the session's process and the attempts.
+// Saved implements cluster.Allocation.
 func (a *allocation) Saved() []byte {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -363,13 +366,13 @@ func (a *allocation) Saved() []byte {
 	}
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // plain data
+		panic(err) // cannot fail for this type
 	}
 	return b
 }
 
-// Release tells the host that the cluster is over. A session of our own ends by
-// itself from then on; the notebook's goes on without us.
+// Release implements cluster.Allocation: the host ends a session that the driver made; the
+// notebook's goes on.
 func (a *allocation) Release(ctx context.Context, _ cluster.FinalStatus, _ string) error {
 	a.mu.Lock()
 	if a.released {
@@ -385,12 +388,12 @@ func (a *allocation) Release(ctx context.Context, _ cluster.FinalStatus, _ strin
 		defer cancel()
 		err = h.call(limited, "stop", nil, nil)
 	}
-	if h == nil || err != nil { // it does not hear
+	if h == nil || err != nil { // it does not answer
 		a.kill(s)
 	}
 	close(a.stop)
 	a.cancel()
 	err = a.ln.Close()
-	a.work.Wait() // what is under way ends with stop and cancel
+	a.work.Wait() // goroutines end with stop and cancel
 	return err
 }

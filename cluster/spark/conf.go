@@ -15,23 +15,23 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Keys of a request's engine options, as magics's table has them.
+// Keys of a request's engine options, the names of options in magics.
 const (
 	engineMaster   = "master"
-	engineSession  = "session" // the notebook's session; absent: one of our own
+	engineSession  = "session" // the notebook's session; absent: the driver makes one
 	enginePackages = "packages"
 	engineQueue    = "queue"
 	engineConf     = cluster.EngineConf // followed by Spark's own key
 )
 
-// borrowed is whether the request is for the notebook's own session.
-func borrowed(r *clusterpb.ReserveRequest) bool { return r.GetEngine()[engineSession] != "" }
+// onNotebookSession returns whether the request is for the notebook's own session.
+func onNotebookSession(r *clusterpb.ReserveRequest) bool { return r.GetEngine()[engineSession] != "" }
 
-// executor is what each Spark executor must have. Spark's executors are of one size:
-// the largest that a role asks for.
+// executor is the size of a Spark executor. All have the same: the largest that a role
+// requests.
 type executor struct {
 	cpus   int
-	memory int64 // bytes beside the JVM's own; 0: Spark's default
+	memory int64 // bytes in addition to the JVM's; 0: Spark's default
 	gpus   int32
 }
 
@@ -45,7 +45,8 @@ func sizeOf(execs []cluster.ExecutorRequest) executor {
 	return size
 }
 
-// settings are those of a session of our own; --conf stands over what we set.
+// settings returns the configuration of a session that the driver makes; --conf overrides its
+// other values.
 func settings(req cluster.Request, host string) map[string]string {
 	r, size, n := req.Reserve, sizeOf(req.Executors), len(req.Executors)
 	conf := map[string]string{
@@ -53,7 +54,7 @@ func settings(req cluster.Request, host string) map[string]string {
 		"spark.executor.cores": strconv.Itoa(size.cpus), "spark.task.cpus": strconv.Itoa(size.cpus), "spark.executor.instances": strconv.Itoa(n),
 		"spark.cores.max": strconv.Itoa(n * size.cpus), "spark.ui.showConsoleProgress": "false", "spark.sql.catalogImplementation": "in-memory",
 		"spark.log.level": "WARN",
-		// Its server is started when the notebook asks for the session, and lets in who has the token.
+		// The server starts when the notebook requests the session; clients need the token.
 		"spark.connect.grpc.binding.address": "localhost", "spark.connect.grpc.binding.port": "0", "spark.connect.authenticate.token": rand.Text(),
 	}
 	for key, value := range map[string]string{
@@ -64,7 +65,7 @@ func settings(req cluster.Request, host string) map[string]string {
 			conf[key] = value
 		}
 	}
-	if size.memory > 0 { // the agent and its tasks live beside the JVM's heap
+	if size.memory > 0 { // agent and tasks use memory outside the JVM's heap
 		conf["spark.executor.memoryOverhead"] = strconv.FormatInt(size.memory>>20, 10) + "m"
 	}
 	if size.gpus > 0 {
@@ -79,10 +80,10 @@ func settings(req cluster.Request, host string) map[string]string {
 	return conf
 }
 
-// check refuses at once what cannot be.
+// check refuses impossible requests at once.
 func check(req cluster.Request) error {
 	r := req.Reserve
-	if !borrowed(r) {
+	if !onNotebookSession(r) {
 		switch conf := r.GetEngine()[engineConf+"spark.dynamicAllocation.enabled"]; {
 		case conf == "true":
 			return errors.New("--conf spark.dynamicAllocation.enabled=true: executors that come and go cannot hold a cluster; leave it out")
@@ -125,7 +126,7 @@ func hasConf(r *clusterpb.ReserveRequest) bool {
 	return false
 }
 
-// hasDefaultMaster is whether spark-defaults.conf names a master.
+// hasDefaultMaster returns whether spark-defaults.conf has a master.
 func hasDefaultMaster() bool {
 	dir := os.Getenv("SPARK_CONF_DIR")
 	if dir == "" && os.Getenv("SPARK_HOME") != "" {

@@ -87,7 +87,7 @@ func TestCheck(t *testing.T) {
 func TestCause(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, log, want string }{
-		{"empty", "", "no word"},
+		{"empty", "", "its log is empty"},
 		{"pyspark", "Traceback …\nModuleNotFoundError: No module named 'pyspark'\n", "the interpreter has no pyspark"},
 		{"java", "/x/spark-class: line 71: /usr/bin/java: java: command not found\nJAVA_HOME is not set\nRuntimeError: Java gateway process exited\n", "there is no Java"},
 		{"master", "26/11/21 ERROR SparkContext: Error initializing SparkContext.\n\tat a.b(c)\nCaused by: java.io.IOException: Failed to connect to h:7077\n\tat d\n", "Failed to connect to h:7077"},

@@ -17,9 +17,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/python"
 )
 
-// diagnose looks at what this backend needs here: pyspark in the notebook's Python, Java,
-// and folders that exist where Spark is told of them. A machine that nobody set up for
-// Spark lacks nothing.
+// diagnose checks pyspark in the notebook's Python, Java, and the folders of Spark's variables.
+// On a machine without any of them it reports no problem.
 func diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check {
 	interpreter := r.GetPython()
 	folders, wrong := configured("SPARK_HOME", "SPARK_CONF_DIR")
@@ -27,7 +26,7 @@ func diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check 
 	f := cluster.Check{What: "Spark"}
 	switch {
 	case err != nil:
-		return nil // the line of Python says it
+		return nil // the check of Python reports it
 	case got["pyspark"] == "" && folders == "":
 		f.Found = "not set up (for --backend spark: " + interpreter + " -m pip install 'pyspark[connect]', and Java)"
 		return []cluster.Check{f}
@@ -51,15 +50,16 @@ func diagnose(ctx context.Context, r *clusterpb.ReserveRequest) []cluster.Check 
 	return []cluster.Check{f, findJava(ctx, got["pyspark"])}
 }
 
-// javaTimeout bounds the start of a Java that tells its version.
+// javaTimeout bounds java -version.
 const javaTimeout = 30 * time.Second
 
-// javaVersion is in the first line of java -version: "17.0.9", or "1.8.0_392" for 8.
+// javaVersion matches the version in the output of java -version: "17.0.9", or "1.8.0_392" for
+// 8.
 var javaVersion = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`version "((?:1\.)?(\d+)[^"]*)"`)
 })
 
-// findJava looks for the Java that starts a driver of this pyspark, as Spark's own scripts do.
+// findJava checks the Java with which Spark's scripts would start a driver of this pyspark.
 func findJava(ctx context.Context, pyspark string) cluster.Check {
 	need := 8
 	if major, _, _ := strings.Cut(pyspark, "."); pyspark == "" || len(major) > 1 || major > "3" {
@@ -92,7 +92,7 @@ func findJava(ctx context.Context, pyspark string) cluster.Check {
 	return f
 }
 
-// configured are the variables that are set, and what to do where one names no folder.
+// configured returns the variables that are set, and a remedy if one names a missing folder.
 func configured(names ...string) (found, wrong string) {
 	var parts []string
 	for _, name := range names {

@@ -2,8 +2,8 @@ package spark
 
 import "github.com/tfcluster/tfcluster/cluster"
 
-// Engine describes this backend. extract puts the Python package in a folder of caches, and
-// returns what belongs on PYTHONPATH.
+// Engine returns the description of this backend. extract extracts the Python package into a
+// folder of caches and returns the entry for PYTHONPATH.
 func Engine(extract func(cacheDir string) (string, error)) cluster.Engine {
 	return cluster.Engine{
 		Name: "spark", Title: "Spark", Backend: &Backend{PythonPath: extract},

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// host is the driver's end of the socket that a host dials: calls that are
-// answered in any order, and events between them.
+// host is the driver's end of a host process's connection: calls, answered in any order, and
+// events.
 type host struct {
 	conn   net.Conn
-	events chan<- hostEvent // closed by nobody; the reader stops at gone
-	gone   chan struct{}    // closed when the connection is over
+	events chan<- hostEvent // never closed; the reader stops at gone
+	gone   chan struct{}    // closed when the connection has ended
 
 	write sync.Mutex
 
@@ -26,14 +26,14 @@ type host struct {
 	calls map[int]chan hostReply
 }
 
-// hostListener is where hosts call.
+// hostListener accepts hosts' connections.
 type hostListener struct {
-	socket string
-	ln     net.Listener
-	said   chan hostEvent
+	socket     string
+	ln         net.Listener
+	hostEvents chan hostEvent
 }
 
-// hostEvent is what a host says unasked, spark_host.py's _say.
+// hostEvent is an event that a host sends, by _say of spark_host.py.
 type hostEvent struct {
 	Event     string   `json:"event"` // hello | pending | ended
 	Executors []string `json:"executors"`
@@ -56,20 +56,21 @@ type hostReply struct {
 	Error *string         `json:"error"`
 }
 
-// errHostGone says that the process with the session, or its thread, is gone.
+// errHostGone is the error of calls after the process with the session, or its thread, has
+// ended.
 var errHostGone = errors.New("the Spark session's process is gone")
 
 // maxLine bounds one message of a host, in bytes.
 const maxLine = 16 << 20
 
-// sendTimeout is how long a host may leave what it is asked unread. One that was
-// stopped, or hangs, must not keep the driver from its end.
+// sendTimeout bounds writing a call: a host that is stopped or hangs must not block the
+// driver's end.
 const sendTimeout = 5 * time.Second
 
-// newHost reads from a connection until it ends; stop by closing it.
+// newHost reads from a connection until it is closed.
 func newHost(conn net.Conn, events chan<- hostEvent) *host {
 	h := &host{conn: conn, events: events, gone: make(chan struct{}), calls: map[int]chan hostReply{}}
-	go h.read() // ends with the connection, which its owner closes; gone tells
+	go h.read() // ends with the connection, then closes gone
 	return h
 }
 
@@ -84,7 +85,7 @@ func (h *host) read() {
 			hostReply
 		}
 		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-			return // not a host of ours
+			return // not one of our hosts
 		}
 		if m.Event != "" {
 			h.events <- m.hostEvent
@@ -100,7 +101,7 @@ func (h *host) read() {
 	}
 }
 
-// call asks the host and decodes its answer into value, unless that is nil.
+// call calls the host and decodes its answer into value, unless that is nil.
 func (h *host) call(ctx context.Context, op string, args map[string]any, value any) (err error) {
 	answer := make(chan hostReply, 1)
 	h.mu.Lock()
@@ -148,7 +149,7 @@ func (h *host) send(message any) error {
 		_, err = h.conn.Write(append(line, '\n'))
 	}
 	if err != nil {
-		h.conn.Close() // half a line may be there; nothing can follow it
+		h.conn.Close() // after half a line nothing can be sent
 	}
 	return err
 }

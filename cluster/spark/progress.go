@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// progressEvery is how often a session's log is looked at while the session is being made.
+// progressEvery is the interval of reading a session's log while it is being made.
 const progressEvery = time.Second
 
-// logLine is a line that Spark logs by its default layout: time, level, class and message.
+// logLine matches a line in Spark's default layout: time, level, class and message.
 var logLine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^\d\d/\d\d/\d\d \d\d:\d\d:\d\d (INFO|WARN|ERROR) ([\w.$]+): (.+)$`)
 })
 
-// yarnReport is the state of an application as Spark's YARN client logs it every second.
+// yarnReport matches the application's state, which Spark's YARN client logs every second.
 var yarnReport = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`^Application report for (application_\d+_\d+) \(state: (\w+)\)`)
 })
 
-// uninformative are classes whose messages concern this machine only, and not for what Spark waits.
+// uninformative are classes whose messages do not say what Spark waits for.
 var uninformative = []string{"Utils", "NativeCodeLoader", "SparkConf", "MetricsSystem"}
 
-// progress returns the last line of a session's log that tells for what the making of the session
-// waits; "" where there is none. Of YARN it is the application's state, with YARN's reason.
+// progress returns the last line of a session's log that says what making the session waits
+// for; "" if there is none. For YARN it is the application's state with YARN's reason.
 func progress(text string) string {
 	last, state, reason := "", "", ""
 	for line := range strings.Lines(text) {
@@ -65,8 +65,8 @@ func progress(text string) string {
 	return last
 }
 
-// showProgress reports what the session that is being made waits for, if that differs from shown, the line
-// reported last. It returns the line reported last now.
+// showProgress reports progress if it differs from shown, the line reported last, and returns
+// the line reported last now.
 func (a *allocation) showProgress(shown string) string {
 	now := progress(a.logTail())
 	if now == "" || now == shown || a.req.Waiting == nil {
@@ -76,7 +76,7 @@ func (a *allocation) showProgress(shown string) string {
 	return now
 }
 
-// logTail is the end of the session's log; "" where it cannot be read.
+// logTail returns the end of the session's log; "" if it cannot be read.
 func (a *allocation) logTail() string {
 	f, err := os.Open(a.logPath())
 	if err != nil {
@@ -84,7 +84,7 @@ func (a *allocation) logTail() string {
 	}
 	defer f.Close()
 	if info, err := f.Stat(); err == nil && info.Size() > maxLog {
-		_, _ = f.Seek(-maxLog, io.SeekEnd) // at worst the first words are read for the last
+		_, _ = f.Seek(-maxLog, io.SeekEnd) // without it the first lines are read
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxLog))
 	if err != nil {

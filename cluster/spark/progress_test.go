@@ -43,7 +43,7 @@ func TestShowProgress(t *testing.T) {
 	}
 	said = a.showProgress(said)
 	a.showProgress(said)
-	if len(told) != 1 || told[0] != "a Spark session is being made at yarn: application_1_0001 is ACCEPTED" {
+	if len(told) != 1 || told[0] != "creating a Spark session at yarn: application_1_0001 is ACCEPTED" {
 		t.Errorf("told is %q", told)
 	}
 }

@@ -18,34 +18,34 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// How long is waited.
+// Time limits.
 const (
-	notebookCalls = 20 * time.Second // until the notebook's session calls
-	returnTimeout = 10 * time.Second // until a host calls the driver that took over
-	stopTimeout   = 2 * time.Second  // until a host has heard that the cluster is over
-	startTimeout  = time.Minute      // until agents are started in slots that are free
+	notebookCalls = 20 * time.Second // until the notebook's session connects
+	returnTimeout = 10 * time.Second // until a host connects to the driver that took over
+	stopTimeout   = 2 * time.Second  // for a host to end
+	startTimeout  = time.Minute      // to start agents in free slots
 )
 
-// session is the process that holds a session of our own. It outlives the driver, so
-// that another finds the executors.
+// session is a process with a SparkSession that a driver made. It outlives the driver, so that
+// the next one finds the executors.
 type session struct {
 	process state.Process
-	key     string        // told apart by it from another that a driver made
-	how     string        // it ended; set before ended is closed, "" where another driver started it
-	ended   chan struct{} // closed when it is gone
+	key     string        // distinguishes it from a session of another driver
+	exit    string        // how it ended; set before ended is closed; "" if another driver started it
+	ended   chan struct{} // closed when it has ended
 }
 
-// current is the session as it is now.
+// current is the state of the session.
 type current struct {
-	host    *host  // nil while none is connected
-	over    string // why the notebook's session is; "" while it is not known to be
-	hello   hostEvent
-	session *session      // of our own; nil on the notebook's
-	changed chan struct{} // closed when host changes
+	host     *host  // nil while not connected
+	endedWhy string // why the notebook's session ended; "" while it lives
+	hello    hostEvent
+	session  *session      // made by a driver; nil for the notebook's
+	changed  chan struct{} // closed when host changes
 }
 
-// startSession runs the host with a session of its own. Settings, which may hold
-// secrets, go by standard input.
+// startSession starts a host with a new session. Settings, which may contain secrets, are
+// passed on standard input.
 func (a *allocation) startSession() (*session, error) {
 	path, err := a.backend.PythonPath(a.req.StateDir)
 	if err != nil {
@@ -53,7 +53,7 @@ func (a *allocation) startSession() (*session, error) {
 	}
 	host, _, _ := strings.Cut(a.req.Reserve.GetAdvertise(), ":")
 	key := rand.Text()
-	asked, err := json.Marshal(map[string]any{"conf": settings(a.req, host), "socket": a.socket, "key": key, "folder": a.req.StateDir, "patience": a.patience().Seconds()})
+	asked, err := json.Marshal(map[string]any{"conf": settings(a.req, host), "socket": a.socket, "key": key, "folder": a.req.StateDir, "patience": a.takeoverWait().Seconds()})
 	if err != nil {
 		return nil, err
 	}
@@ -62,11 +62,11 @@ func (a *allocation) startSession() (*session, error) {
 		return nil, fmt.Errorf("open the Spark session's log: %w", err)
 	}
 	defer log.Close()
-	cmd := exec.Command(a.req.Reserve.GetPython(), "-P", "-m", "tfcluster.spark_host") // -P: no module of the notebook's folder hides one of the standard library
+	cmd := exec.Command(a.req.Reserve.GetPython(), "-P", "-m", "tfcluster.spark_host") // no module in the notebook's folder hides one of the standard library
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(asked), log, log
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+joinPath(path, os.Getenv("PYTHONPATH")))
 	if python := cmp.Or(a.req.Reserve.GetEngine()[engineConf+"spark.pyspark.python"], a.req.Reserve.GetPython()); os.Getenv("PYSPARK_PYTHON") == "" {
-		cmd.Env = append(cmd.Env, "PYSPARK_PYTHON="+python) // PySpark reads this alone for the Python of its jobs
+		cmd.Env = append(cmd.Env, "PYSPARK_PYTHON="+python) // the only variable that PySpark reads for the Python of its jobs
 	}
 	cmd.Dir = "/"
 	if wd := a.req.Reserve.GetWorkingDir(); wd != "" {
@@ -77,17 +77,17 @@ func (a *allocation) startSession() (*session, error) {
 		return nil, fmt.Errorf("start a Spark session with %s: %w", a.req.Reserve.GetPython(), err)
 	}
 	s := &session{process: state.ProcessOf(cmd.Process.Pid), key: key, ended: make(chan struct{})}
-	go func() { // until the process ends, which may be after the driver
-		_ = cmd.Wait() // what it said is in its log
+	go func() { // ends with the process, maybe after the driver
+		_ = cmd.Wait() // its output is in its log
 		if ws, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-			s.how = fmt.Sprintf("its process was killed by signal %d", ws.Signal())
+			s.exit = fmt.Sprintf("its process was killed by signal %d", ws.Signal())
 		}
 		close(s.ended)
 	}()
 	return s, nil
 }
 
-// watchSession takes up the process that another driver started.
+// watchSession watches the process that another driver started.
 func (a *allocation) watchSession(p state.Process, key string) *session {
 	s := &session{process: p, key: key, ended: make(chan struct{})}
 	a.work.Go(func() {
@@ -112,30 +112,29 @@ func joinPath(first, rest string) string {
 
 func (a *allocation) logPath() string { return filepath.Join(a.req.StateDir, "spark.log") }
 
-// open makes or awaits the session and waits for its first word.
+// open makes a session or waits for the notebook's, until its hello.
 func (a *allocation) open(ctx context.Context) error {
-	if borrowed(a.req.Reserve) {
+	if onNotebookSession(a.req.Reserve) {
 		limited, cancel := context.WithTimeout(ctx, notebookCalls)
 		defer cancel()
-		if err := a.await(limited, nil); err != nil {
-			return fmt.Errorf("the notebook's Spark session did not call: %w", err)
+		if err := a.awaitHost(limited, nil); err != nil {
+			return fmt.Errorf("the notebook's Spark session did not connect: %w", err)
 		}
-		return a.suits()
+		return a.checkSession()
 	}
-	s, err := a.anotherSession()
+	s, err := a.replaceSession()
 	if err != nil {
 		return err
 	}
-	if err := a.await(ctx, s.ended); err != nil {
+	if err := a.awaitHost(ctx, s.ended); err != nil {
 		a.kill(s)
 		return fmt.Errorf("the Spark session was not made: %w", err)
 	}
-	return a.suits()
+	return a.checkSession()
 }
 
-// anotherSession starts a session in the place of the last one, which may live: its
-// connection broke.
-func (a *allocation) anotherSession() (*session, error) {
+// replaceSession ends the last session, whose connection may have broken, and starts another.
+func (a *allocation) replaceSession() (*session, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.kill(a.session)
@@ -146,15 +145,14 @@ func (a *allocation) anotherSession() (*session, error) {
 	return s, err
 }
 
-// reopen awaits the host that a dead driver left; kept is false where a new session
-// had to be made.
-func (a *allocation) reopen(ctx context.Context) (kept bool, err error) {
+// reconnect waits for the host of a dead driver; kept is false if a new session was made.
+func (a *allocation) reconnect(ctx context.Context) (kept bool, err error) {
 	old := a.old.Session
-	if !borrowed(a.req.Reserve) && !old.Alive() {
+	if !onNotebookSession(a.req.Reserve) && !old.Alive() {
 		return false, a.open(ctx)
 	}
 	s := a.watchSession(old, a.old.Key)
-	if borrowed(a.req.Reserve) {
+	if onNotebookSession(a.req.Reserve) {
 		s = nil
 	}
 	a.mu.Lock()
@@ -166,10 +164,10 @@ func (a *allocation) reopen(ctx context.Context) (kept bool, err error) {
 	if s != nil {
 		ended = s.ended
 	}
-	switch err := a.await(limited, ended); {
+	switch err := a.awaitHost(limited, ended); {
 	case err == nil:
 		return true, nil
-	case borrowed(a.req.Reserve):
+	case onNotebookSession(a.req.Reserve):
 		return false, errors.New("the notebook's SparkSession that this cluster was on is over: shutdown removes the cluster, reserve makes another")
 	case ctx.Err() != nil:
 		return false, ctx.Err()
@@ -178,14 +176,14 @@ func (a *allocation) reopen(ctx context.Context) (kept bool, err error) {
 	return false, a.open(ctx)
 }
 
-// await waits for a host's first word.
-func (a *allocation) await(ctx context.Context, ended <-chan struct{}) error {
+// awaitHost waits for a host's hello.
+func (a *allocation) awaitHost(ctx context.Context, ended <-chan struct{}) error {
 	look := time.NewTicker(progressEvery)
 	defer look.Stop()
 	said := ""
 	for {
 		a.mu.Lock()
-		here, over, changed := a.host != nil, a.over, a.changed
+		here, over, changed := a.host != nil, a.endedWhy, a.changed
 		a.mu.Unlock()
 		switch {
 		case over != "":
@@ -196,22 +194,22 @@ func (a *allocation) await(ctx context.Context, ended <-chan struct{}) error {
 		select {
 		case <-changed:
 		case <-look.C:
-			if ended != nil { // a session of our own
+			if ended != nil { // the driver makes the session
 				said = a.showProgress(said)
 			}
 		case <-ended:
-			return errors.New(a.lastWords())
+			return errors.New(a.logCause())
 		case <-ctx.Done():
-			if last := a.lastWords(); last != noWords {
-				return fmt.Errorf("%w; its last words: %s", ctx.Err(), last)
+			if last := a.logCause(); last != emptyLog {
+				return fmt.Errorf("%w; last line of its log: %s", ctx.Err(), last)
 			}
 			return ctx.Err()
 		}
 	}
 }
 
-// suits refuses a session on which agents cannot be held.
-func (a *allocation) suits() error {
+// checkSession refuses a session that cannot hold agents.
+func (a *allocation) checkSession() error {
 	a.mu.Lock()
 	hello := a.hello
 	a.mu.Unlock()
@@ -225,38 +223,38 @@ func (a *allocation) suits() error {
 	return nil
 }
 
-// maxLog is how much of the end of a session's log is looked through, in bytes: it
-// grows as long as the session lives.
+// maxLog is how many bytes at the end of a session's log are searched; the log grows while the
+// session lives.
 const maxLog = 1 << 20
 
-// noWords stands for a log in which nothing is.
-const noWords = "no word"
+// emptyLog replaces the cause if the log is empty.
+const emptyLog = "its log is empty"
 
-// gone says why a session of our own is over.
-func (a *allocation) gone() string {
+// endReason returns why the driver's session has ended.
+func (a *allocation) endReason() string {
 	a.mu.Lock()
 	s := a.session
 	a.mu.Unlock()
 	if s != nil {
 		select {
 		case <-s.ended:
-			if s.how != "" {
-				return s.how
+			if s.exit != "" {
+				return s.exit
 			}
-		case <-time.After(stopTimeout): // its connection broke, and it lives
+		case <-time.After(stopTimeout): // its process lives although the connection broke
 		case <-a.stop:
 		}
 	}
-	return a.lastWords()
+	return a.logCause()
 }
 
-// lastWords is the line of the session's log that tells the cause.
-func (a *allocation) lastWords() string { return cause(a.logTail()) }
+// logCause returns the line of the session's log with the cause.
+func (a *allocation) logCause() string { return cause(a.logTail()) }
 
-// cause finds in a log the line that says why: Python's exception or Java's, else
-// the last one.
+// cause returns the line of a log with the cause: the exception of Python or Java, otherwise
+// the last line.
 func cause(text string) string {
-	last := noWords
+	last := emptyLog
 	found := ""
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -279,15 +277,15 @@ func cause(text string) string {
 	switch first, _, _ := strings.Cut(strings.TrimSpace(text), "\n"); {
 	case found != "":
 		return found
-	case strings.Contains(last, "JAVA_GATEWAY_EXITED"): // Python knows no more; Java said it before
+	case strings.Contains(last, "JAVA_GATEWAY_EXITED"): // Java printed the reason before
 		return "its Java ended: " + first
 	}
 	return last
 }
 
-// kill ends the process of a session: its JVM ends when its pipe closes.
+// kill kills the process of a session; its JVM ends when its pipe closes.
 func (a *allocation) kill(s *session) {
 	if s != nil && s.process.Alive() {
-		_ = syscall.Kill(s.process.PID, syscall.SIGKILL) // gone meanwhile is as well
+		_ = syscall.Kill(s.process.PID, syscall.SIGKILL) // it may have ended
 	}
 }

@@ -8,11 +8,12 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// shareTimeout is how long Spark Connect's server may take to start.
+// shareTimeout bounds the start of Spark Connect's server.
 const shareTimeout = 30 * time.Second
 
-// Session says how a notebook uses the cluster's SparkSession: its own by its name,
-// one that the driver made by Spark Connect, at loopback and with a token.
+// Session implements cluster.SessionSharer: it returns the name of the notebook's own session,
+// or the URL of Spark Connect, on loopback and with a token, for a session that the driver
+// made.
 func (a *allocation) Session(ctx context.Context) (*clusterpb.EngineSessionReply, error) {
 	if name := a.req.Reserve.GetEngine()[engineSession]; name != "" {
 		return &clusterpb.EngineSessionReply{Name: name}, nil
@@ -21,7 +22,7 @@ func (a *allocation) Session(ctx context.Context) (*clusterpb.EngineSessionReply
 	h := a.host
 	a.mu.Unlock()
 	if h == nil {
-		return nil, errors.New("the cluster's Spark session is over: reset makes it anew")
+		return nil, errors.New("the cluster's Spark session is over: reset creates another")
 	}
 	ctx, cancel := context.WithTimeout(ctx, shareTimeout)
 	defer cancel()

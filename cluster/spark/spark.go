@@ -11,10 +11,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Backend starts agents on the executors of a SparkSession.
+// Backend starts agents on the executors of a SparkSession. It implements cluster.Backend.
 type Backend struct {
-	// PythonPath puts the Python package tfcluster below a folder and returns what
-	// belongs on PYTHONPATH; it is cluster/python's Extract.
+	// PythonPath extracts the Python package tfcluster below a folder and returns the entry for
+	// PYTHONPATH.
 	PythonPath func(folder string) (string, error)
 }
 
@@ -25,22 +25,23 @@ var (
 	_ cluster.SessionSharer = (*allocation)(nil)
 )
 
-// FailureDetectionDelay is 0: Spark does not notice that an agent ends, whose stage is over.
+// FailureDetectionDelay implements cluster.RemoteEngine. It is 0: Spark does not notice the end
+// of an agent, because its stage has ended.
 func (b *Backend) FailureDetectionDelay() time.Duration { return 0 }
 
-// InitialStatus says whose session is awaited.
+// InitialStatus implements cluster.RemoteEngine.
 func (b *Backend) InitialStatus(r *clusterpb.ReserveRequest) string {
 	switch master := masterOf(r); {
-	case borrowed(r):
-		return "the notebook's SparkSession " + r.GetEngine()[engineSession] + " is asked"
+	case onNotebookSession(r):
+		return "waiting for the notebook's SparkSession " + r.GetEngine()[engineSession]
 	case master != "":
-		return "a Spark session is being made at " + master
+		return "creating a Spark session at " + master
 	}
-	return "a Spark session is being made"
+	return "creating a Spark session"
 }
 
-// Allocate waits for the session, checks it, and has agents started. It returns once
-// Spark has taken the request; a session that cannot be made is its error, in one line.
+// Allocate waits for the session, checks it and has agents started. It returns once Spark has
+// accepted the request; the error of a session is one line.
 func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Allocation, error) {
 	if err := check(req); err != nil {
 		return nil, err
@@ -59,9 +60,8 @@ func (b *Backend) Allocate(ctx context.Context, req cluster.Request) (cluster.Al
 	return a, nil
 }
 
-// Recover takes the session up again that the last driver's host kept. Agents that
-// live join by themselves; where the session is gone, so are they, and all are
-// started anew.
+// Recover reconnects to the session of the last driver. Living agents join by themselves; if
+// the session has ended, so have they, and all are started again.
 func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) (cluster.Allocation, error) {
 	var old saved
 	if err := json.Unmarshal(raw, &old); err != nil {
@@ -71,20 +71,20 @@ func (b *Backend) Recover(ctx context.Context, req cluster.Request, raw []byte) 
 	if err != nil {
 		return nil, err
 	}
-	kept, err := a.reopen(ctx)
+	kept, err := a.reconnect(ctx)
 	if err != nil {
 		return nil, errors.Join(err, a.Release(ctx, cluster.Failed, ""))
 	}
 	if !kept {
 		for _, e := range req.Executors {
 			a.attempts[e.ID]++
-			a.tell(cluster.Reallocated{Executor: e.ID, Attempt: a.attempts[e.ID]})
+			a.emit(cluster.Reallocated{Executor: e.ID, Attempt: a.attempts[e.ID]})
 		}
 		a.launch(a.all())
 		return a, nil
 	}
 	for _, e := range req.Executors {
-		a.tell(cluster.Granted{Executor: e.ID, Attempt: a.attempts[e.ID], Recovered: true})
+		a.emit(cluster.Granted{Executor: e.ID, Attempt: a.attempts[e.ID], Recovered: true})
 	}
 	return a, nil
 }

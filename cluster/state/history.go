@@ -162,7 +162,7 @@ func DirsInUse() (func(dir string) bool, error) {
 	return func(dir string) bool { return used[canonical(dir)] }, nil
 }
 
-// canonical returns the name of a directory that does not depend on links.
+// canonical returns a directory's path without symbolic links.
 func canonical(dir string) string {
 	if strings.Contains(dir, "://") {
 		return strings.TrimRight(dir, "/")

@@ -60,8 +60,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestDirsInUse: the directories of clusters with a state, also before their first run and by another path, and of
-// managed clusters that were not released, are in use.
+// TestDirsInUse: a directory is in use if it is that of a cluster with a state, also before its first run and
+// by another path, or of a managed cluster that was not released.
 func TestDirsInUse(t *testing.T) {
 	t.Setenv("TFCLUSTER_HOME", t.TempDir())
 	real := t.TempDir()

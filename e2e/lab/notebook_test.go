@@ -87,7 +87,7 @@ func TestRunAllTwice(t *testing.T) {
 	s := Start(t, prefix)
 	name := "03-failure-and-rerun.ipynb"
 	s.copyNotebook(t, name, `rounds = globals().get("rounds", 0) + 1; print("all done", rounds)`)
-	r := s.RunNotebook(t, name, "run-all", "text:all done 1", "idle", "select:5", "shot:failure", "run-all", "text:all done 2", "idle", "shot:second")
+	r := s.RunNotebook(t, name, "run-all", "text:all done 1", "idle", "select:4", "shot:failure", "run-all", "text:all done 2", "idle", "shot:second")
 	if strings.Count(r.Text, "trained 2 epochs") < 4 || !strings.Contains(r.Text, "was killed by signal 9 (SIGKILL)") {
 		t.Errorf("the notebook shows:\n%s", r.Text)
 	}
@@ -103,9 +103,9 @@ func TestQuickstart(t *testing.T) {
 	s := Start(t, install(t))
 	name := s.copyNotebook(t, "01-quickstart.ipynb")
 	r := s.RunNotebook(t, name,
-		"run:1", "idle", "run:3", "run:5", "run:6", "run:7", "idle", "shot:trained",
-		"run:9", "idle", "frame:tb-webapp", "frame:scalar-card svg", "shot:tensorboard",
-		"run:11", "run:12", "run:13", "text:released in", "idle", "shot:released", "save")
+		"run:0", "idle", "run:1", "run:2", "run:3", "run:4", "idle", "shot:trained",
+		"run:5", "idle", "frame:tb-webapp", "frame:scalar-card svg", "shot:tensorboard",
+		"run:6", "run:7", "run:8", "text:released in", "idle", "shot:released", "select:5", "shot:curves", "save")
 	if len(r.Failed) > 0 || len(r.Console) > 0 {
 		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
 	}
@@ -128,7 +128,7 @@ func TestParameterServer(t *testing.T) {
 	}
 	s := Start(t, install(t))
 	name := s.copyNotebook(t, "02-parameter-server.ipynb")
-	r := s.RunNotebook(t, name, "run-all", "text:released in", "idle", "select:1", "shot:reserved", "select:4", "shot:waited", "save")
+	r := s.RunNotebook(t, name, "run-all", "text:released in", "idle", "select:0", "shot:reserved", "select:3", "shot:waited", "save")
 	if len(r.Failed) > 0 || len(r.Console) > 0 {
 		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)
 	}

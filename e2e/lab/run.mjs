@@ -5,15 +5,15 @@
 // NOTEBOOK is relative to the server's root, URL ends in a slash. The token is not an argument: others of the
 // machine can read those. Without steps: run-all idle shot:done.
 //
-//   run-all            run all cells                   run:N         run cell N (from 0)
+//   run-all            run all cells                   run:N         run code cell N (from 0)
 //   idle               until no cell runs or waits     text:REGEX    until the notebook shows it
 //   restart            restart the kernel              stop          click the toolbar's stop button
-//   select:N           select cell N                   click:CSS     click in the notebook
+//   select:N           select code cell N              click:CSS     click in the notebook
 //   frame:CSS          until a frame in an output shows it, and what it loads is loaded
 //   shot:NAME          DIR/NAME.png                    reload        load the page again
 //   save               save the notebook               beside:NAME   open another notebook to the right, go on in it
 //   focus:NAME         go on in one that is open       below:NAME    the same, below
-//   size:WIDTHxHEIGHT  of the page
+//   size:WIDTHxHEIGHT  of the page                 theme:NAME    such as JupyterLab Dark
 import { chromium } from "playwright-core";
 import { parseArgs } from "node:util";
 import { join } from "node:path";
@@ -71,7 +71,7 @@ const command = (name) => page.evaluate((n) => void globalThis.jupyterapp.comman
 /** The notebook that steps are for: the last one opened, beside it or gone to. */
 let panel = notebook;
 const at = () => page.locator(`.jp-NotebookPanel[data-tfcluster-path=${JSON.stringify(panel)}]`);
-const cell = (n) => at().locator(".jp-Cell").nth(Number(n));
+const cell = (n) => at().locator(".jp-CodeCell").nth(Number(n));
 const select = (n) => cell(n).locator(".jp-InputPrompt, .jp-InputArea").first().click();
 
 /** Opens the notebook and waits until its kernel has answered. */
@@ -176,6 +176,10 @@ const actions = {
   size: async (text) => {
     const [width, height] = text.split("x").map(Number);
     await page.setViewportSize({ width, height });
+  },
+  theme: async (name) => {
+    await page.evaluate((theme) => globalThis.jupyterapp.commands.execute("apputils:change-theme", { theme }), name);
+    await page.waitForSelector(`body[data-jp-theme-name="${name}"]`, { state: "attached" });
   },
   save: () => page.evaluate(() => globalThis.jupyterapp.commands.execute("docmanager:save")),
   reload: async () => {

@@ -30,13 +30,13 @@ func TestSpark(t *testing.T) {
 		killWhileTraining(t, engine, filepath.Join(s.Root, "tfcluster-runs", "digits", "run-001", "checkpoints", "epoch-02.keras"))
 	})
 	r := s.RunNotebook(
-		t, train, "run:1", "idle", "run:3", "text:cluster digits: 2 executors = 2 workers, ready in", "idle", "shot:reserved",
-		"run:5", "run:6", "run:9", "text:RunFailed", "text:the Spark executor ended", "idle", "select:10", "shot:killed",
-		"size:1800x1200", "select:6", "run:6", "text:run 2 · main_fun · entered on 2 tasks", "run:8", "run:9",
-		"beside:"+evaluate, "run:1", "run:2", "run:3", "below:"+board, "run:1", "run:2", "run:3", "frame:tb-webapp", "frame:scalar-card svg",
-		"focus:"+evaluate, "text:epoch-03.keras: loss", "select:3", "focus:"+train, "select:9", "shot:side-by-side",
+		t, train, "run:0", "idle", "run:1", "text:cluster digits: 2 executors = 2 workers, ready in", "idle", "shot:reserved",
+		"run:2", "run:3", "run:5", "text:RunFailed", "text:the Spark executor ended", "idle", "select:6", "shot:killed",
+		"size:1800x1200", "select:3", "run:3", "text:run 2 · main_fun · entered on 2 tasks", "run:4", "run:5",
+		"beside:"+evaluate, "run:0", "run:1", "run:2", "below:"+board, "run:0", "run:1", "run:2", "frame:tb-webapp", "frame:scalar-card svg",
+		"focus:"+evaluate, "text:epoch-03.keras: loss", "select:2", "focus:"+train, "select:5", "shot:side-by-side",
 		"focus:"+evaluate, "text:epoch-10.keras: loss", "idle", "focus:"+train, "text:run 2 · main_fun · finished", "idle", "shot:trained",
-		"run:10", "run:12", "text:not reserved within", "idle", "shot:too-few", "run:14", "text:released in", "run:15", "idle", "save",
+		"run:6", "run:7", "text:not reserved within", "idle", "shot:too-few", "run:8", "text:released in", "run:9", "idle", "save",
 	)
 	killing.Wait()
 	if len(r.Failed) > 0 || len(r.Console) > 0 {

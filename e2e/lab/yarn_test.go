@@ -21,10 +21,10 @@ func TestYARN(t *testing.T) {
 	s := Start(t, prefix, "HADOOP_CONF_DIR="+h.Conf)
 	evening, morning := s.copyNotebook(t, "05-yarn.ipynb"), s.copyNotebook(t, "05-yarn-morning.ipynb")
 	r := s.RunNotebook(
-		t, evening, "run:1", "text:4 workers . 2 ps, ready in", "idle", "shot:reserved",
-		"run:2", "run:3", "text:run 1 · main_fun · entered on 7 tasks", "run:5", "text:goes on when this kernel shuts down", "idle", "save",
-		"beside:"+morning, "run:1", "text:attached to cluster overnight", "run:2", "text:restarted 1 of 2", "idle", "shot:night",
-		"run:3", "run:4", "run:5", "text:run 2 · main_fun · finished", "idle", "run:6", "idle", "shot:morning", "run:7", "text:released in", "idle", "save",
+		t, evening, "run:0", "text:4 workers . 2 ps, ready in", "idle", "shot:reserved",
+		"run:1", "run:2", "text:run 1 · main_fun · entered on 7 tasks", "run:3", "text:continues after this kernel shuts down", "idle", "save",
+		"beside:"+morning, "run:0", "text:attached to cluster overnight", "run:1", "text:restarted 1 of 2", "idle", "shot:night",
+		"run:2", "run:3", "run:4", "text:run 2 · main_fun · finished", "idle", "run:5", "idle", "shot:morning", "run:6", "text:released in", "idle", "save",
 	)
 	if len(r.Failed) > 0 || len(r.Console) > 0 {
 		t.Errorf("failed requests %v, console %q", r.Failed, r.Console)

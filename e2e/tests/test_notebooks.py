@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import pathlib
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -85,6 +87,32 @@ def test_failure_and_rerun(execute, folder: pathlib.Path, prefix: pathlib.Path, 
     assert re.search(r"RunFailed: worker:1 on \S+ was killed by signal 9 \(SIGKILL\)", text), text
     assert "worker 1: the power is about to go" in text
     assert "trained 2 epochs" in text
+
+
+def test_scripts(folder: pathlib.Path, prefix: pathlib.Path, env: dict[str, str]) -> None:
+    """A script beside an evaluator, its metrics as a table, a run that is stopped and saves, PyTorch's variables."""
+    text = by_nbclient(folder / "08-scripts.ipynb", prefix, env)
+    assert accuracy(text) >= 0.8
+    assert "[evaluator:0] epoch 8: accuracy" in text
+    assert re.search(r"^256 +\d\.\d+ +\d\.\d+ +\d\.\d+$", text, re.MULTILINE), text  # the last row of the table
+    assert "stopped after" in text and "stopped.keras" in text
+    assert "rank 0 of 2" in text and "rank 1 of 2" in text
+
+
+def test_clean() -> None:
+    """The names of machines and of the user are replaced, and the columns of a table stay aligned."""
+    spec = importlib.util.spec_from_file_location("notebooks_run", NOTEBOOKS / "run.py")
+    assert spec and spec.loader
+    run = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(run)
+    want = "task      host  state\nworker:0  host  ready\nhdfs://host:8020/user/me/tfcluster-runs"
+    for host in ("127.12.200.31", socket.gethostname()):
+        width = max(len(host), 4)
+        table = f"task      {'host':{width}}  state\nworker:0  {host:{width}}  ready\nhdfs://{host}:8020/user/ana/tfcluster-runs"
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("x")])
+        notebook.cells[0].outputs = [nbformat.v4.new_output("stream", text=table)]
+        run.clean(notebook, pathlib.Path("/nowhere"))
+        assert notebook.cells[0].outputs[0].text == want, host
 
 
 def test_the_committed_outputs_name_no_machine() -> None:

@@ -133,7 +133,7 @@ func TestOvernight(t *testing.T) {
 	python := clustertest.FindPython(t)
 	r := newReader(t, hadooptest.Start(t, hadooptest.Options{HDFS: true, NodeManagers: 2, MasterExpiry: 5 * time.Minute}), python)
 	r.copyFile("mnist.py")
-	contains(t, "the evening", r.execute("05-yarn.ipynb"), "7 executors = chief + 4 workers + 2 ps", "goes on when this kernel shuts down")
+	contains(t, "the evening", r.execute("05-yarn.ipynb"), "7 executors = chief + 4 workers + 2 ps", "continues after this kernel shuts down")
 	text := r.execute("05-yarn-morning.ipynb")
 	contains(t, "the morning", text, "worker:2", "SIGKILL", "epochs 0 to 5, accuracy", "epochs 6 to 11, accuracy", "released in")
 	_, last, _ := strings.Cut(text[strings.LastIndex(text, "\naccuracy "):], "accuracy ")

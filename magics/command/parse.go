@@ -268,7 +268,7 @@ func (b *binder) warn(text string) {
 		if len(b.names) > 0 && !b.HasCell {
 			program = b.names[0]
 		}
-		b.Warnings = append(b.Warnings, fmt.Sprintf("--%s goes to %s as its word, since it stands after it; to give it to %s, write it before %s", name, program, b.Verb.Name, program))
+		b.Warnings = append(b.Warnings, fmt.Sprintf("--%s follows %s and is passed to it as an argument; to pass it to %s, write it before %s", name, program, b.Verb.Name, program))
 	}
 }
 
@@ -300,11 +300,11 @@ func (c *Command) check() error {
 	again := c.Has("again")
 	switch {
 	case again && (c.Program != "" || c.HasCell || len(c.Words) > 0):
-		return Usagef(v, "--again takes the last program and its words: give no others")
+		return Usagef(v, "--again uses the last program and its arguments: give no others")
 	case again && c.Has("args"):
 		return Usagef(v, "--again takes the last arguments too: leave --args out")
 	case c.Has("args") && len(c.Words) > 0:
-		return Usagef(v, "--args %s and words (%s) exclude one another", c.Text("args"), strings.Join(c.Words, " "))
+		return Usagef(v, "--args %s and arguments (%s) exclude each other", c.Text("args"), strings.Join(c.Words, " "))
 	case c.HasCell && strings.TrimSpace(c.Cell) == "":
 		return Usagef(v, "the cell has no body to run")
 	}

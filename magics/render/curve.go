@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
@@ -160,14 +159,6 @@ func Curves(series []*clusterpb.Series, most int) []Curve {
 	return curves
 }
 
-var curvesView = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("").Parse(`{{range .}}<div style="display:inline-block;margin:4px 18px 4px 0"><div>{{.Name}} <b>{{.Last}}</b></div>` +
-		`<img width="220" height="56" alt="{{.Name}}" src="{{.URL}}"><div style="opacity:.65;font-size:85%">{{.Range}}</div></div>{{end}}`))
-})
-
-// CurvesHTML returns curves for a notebook: no script, nothing to load.
-func CurvesHTML(curves []Curve) string { return Execute(curvesView(), curves) }
-
 // SortSeries orders the first series of each metric as MetricNames does.
 func SortSeries(series []*clusterpb.Series) []*clusterpb.Series {
 	first := map[string]*clusterpb.Series{}
@@ -209,8 +200,12 @@ func curve(s *clusterpb.Series, colour string) (Curve, bool) {
 	svg := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f">`+
 		`<rect width="%.0f" height="%.0f" fill="#808080" opacity=".1"/><polyline points="%s" fill="none" stroke="%s" stroke-width="1.6"/></svg>`,
 		curveWide, curveHigh, curveWide, curveHigh, curveWide, curveHigh, strings.TrimSpace(points.String()), colour)
+	values := Number(y0)
+	if y1 > y0 {
+		values += " to " + Number(y1)
+	}
 	return Curve{
 		Name: s.GetName(), Last: Number(ys[len(ys)-1]), Image: "data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(svg)),
-		Range: fmt.Sprintf("%s to %s · step %s to %s", Number(y0), Number(y1), Thousands(int64(x0)), Thousands(int64(x1))),
+		Range: fmt.Sprintf("%s · step %s to %s", values, Thousands(int64(x0)), Thousands(int64(x1))),
 	}, true
 }

@@ -54,7 +54,7 @@ func TestStragglers(t *testing.T) {
 	} {
 		b := RunView(&clusterpb.RunStatus{Id: 1, State: tt.state, StepsPerSecond: tt.rate, Seconds: 14, Progress: &clusterpb.Report{Step: 12, TotalSteps: 12}, Tasks: tt.tasks})
 		for _, want := range tt.has {
-			if !strings.Contains(b.Text, want) || !strings.Contains(b.HTML, strings.TrimSpace(want)) && !strings.Contains(want, "%") {
+			if !strings.Contains(b.Text, want) || !strings.Contains(b.HTML(), strings.TrimSpace(want)) && !strings.Contains(want, "%") {
 				t.Errorf("%s: no %q in\n%s", tt.name, want, b.Text)
 			}
 		}

@@ -3,7 +3,6 @@ package render
 import (
 	"crypto/rand"
 	"fmt"
-	"html"
 	"html/template"
 	"math"
 	"slices"
@@ -12,42 +11,6 @@ import (
 	"time"
 	"unicode/utf8"
 )
-
-// Bundle is something shown: HTML and the plain text that says the same.
-type Bundle struct{ Text, HTML string }
-
-// Faint is the bundle with a line of small importance below it.
-func (b Bundle) Faint(line string) Bundle {
-	return Bundle{b.Text + line + "\n", b.HTML + `<div style="opacity:.65">` + Escape(line) + "</div>"}
-}
-
-// MIME is the bundle as a front end takes it.
-func (b Bundle) MIME() map[string]any {
-	data := map[string]any{"text/plain": b.Text}
-	if b.HTML != "" {
-		data["text/html"] = frame(b.HTML)
-	}
-	return data
-}
-
-// frame gives HTML the notebook's own font and colours, so that it fits light and
-// dark themes; nothing of it is script.
-func frame(body string) string {
-	return `<div style="font-size:var(--jp-content-font-size1,13px);line-height:1.5;color:inherit">` + body + `</div>`
-}
-
-// Execute returns what a template makes of data. Templates are ours, and their data has no
-// methods that fail.
-func Execute(t *template.Template, data any) string {
-	var b strings.Builder
-	if err := t.Execute(&b, data); err != nil {
-		panic(err)
-	}
-	return b.String()
-}
-
-// Escape makes text into HTML.
-func Escape(s string) string { return html.EscapeString(s) }
 
 // View is one display that is updated in place, at most five times a second.
 type View struct {
@@ -105,7 +68,7 @@ const (
 )
 
 // Style of a tone: colours readable on white and on black.
-func (t Tone) Style() string {
+func (t Tone) Style() template.CSS {
 	switch t {
 	case ToneGood:
 		return "color:#2e9e4f"
@@ -193,33 +156,31 @@ func (t Table) Plain() string {
 	return b.String()
 }
 
-// HTML is the table for a notebook.
-func (t Table) HTML() string {
-	var b strings.Builder
-	b.WriteString(`<table style="border-collapse:collapse;margin:4px 0;text-align:left;color:inherit;font-size:inherit"><thead><tr>`)
-	align := func(i int) string {
-		if slices.Contains(t.Right, i) {
-			return "text-align:right"
-		}
-		return "text-align:left"
+// align returns how a table's column is aligned.
+func align(t Table, column int) string {
+	if slices.Contains(t.Right, column) {
+		return "right"
 	}
-	for i, h := range t.Head {
-		fmt.Fprintf(&b, `<th style="%s;padding:2px 14px 2px 0;opacity:.65;font-weight:500">%s</th>`, align(i), Escape(h))
+	return "left"
+}
+
+// unbroken is up to how many characters a notebook shows a cell's text on one line.
+const unbroken = 24
+
+// Style is the CSS of the cell's tone and length, for the template of a table.
+func (c Cell) Style() template.CSS {
+	style := c.Tone.Style()
+	if c.Text == "" || width(c.Text) > unbroken {
+		return style
 	}
-	b.WriteString("</tr></thead><tbody>")
-	for _, r := range t.Rows {
-		b.WriteString("<tr>")
-		for i, c := range r {
-			fmt.Fprintf(&b, `<td style="%s;padding:2px 14px 2px 0;vertical-align:top;%s">%s</td>`, align(i), c.Tone.Style(), Escape(c.Text))
-		}
-		b.WriteString("</tr>")
+	if style != "" {
+		style += ";"
 	}
-	b.WriteString("</tbody></table>")
-	return b.String()
+	return style + "white-space:nowrap"
 }
 
 // Bundle is the table as plain text and as HTML.
-func (t Table) Bundle() Bundle { return Bundle{t.Plain(), t.HTML()} }
+func (t Table) Bundle() Bundle { return Bundle{t.Plain(), markup("table", t)} }
 
 // Clock is a duration as 00:12:31.
 func Clock(seconds float64) string {

@@ -89,24 +89,17 @@ func Reservation(name string, roles []*clusterpb.Role, u *clusterpb.ReserveUpdat
 		}
 	}
 	title := fmt.Sprintf("cluster %s: %s · %d ready · %s", name, cluster.Describe(roles), ready, Clock(u.GetSeconds()))
-	b := ExecutorRows(u.GetExecutors()).Bundle()
-	out := Bundle{Text: title + "\n" + b.Text, HTML: "<div><b>" + Escape(title) + "</b></div>" + b.HTML}
+	b := Title(title).Table(ExecutorRows(u.GetExecutors()))
 	if w := u.GetWaiting(); w != "" && !u.GetReady() {
-		out.Text += "waiting: " + w + "\n"
-		out.HTML += `<div style="` + ToneBusy.Style() + `">waiting: ` + Escape(w) + "</div>"
+		b = b.Busy("waiting: " + w)
 	}
-	return out
+	return b
 }
 
 // Reserved is the one line that a complete reservation leaves behind.
 func Reserved(st *clusterpb.ClusterStatus, seconds float64) Bundle {
 	title := fmt.Sprintf("cluster %s: %s, ready in %.1f s", st.GetName(), cluster.Describe(st.GetRoles()), seconds)
-	b := ExecutorRows(st.GetExecutors()).Bundle()
-	dir := "results: " + st.GetDir()
-	return Bundle{
-		Text: title + "\n" + b.Text + dir + "\n",
-		HTML: `<div><b>` + Escape(title) + `</b></div><details><summary style="opacity:.65;cursor:pointer">executors</summary>` + b.HTML + `</details><div style="opacity:.65">` + Escape(dir) + `</div>`,
-	}
+	return Title(title).Details("executors", ExecutorRows(st.GetExecutors()).Bundle()).Faint("results: " + st.GetDir())
 }
 
 // ClusterView is the answer of status.
@@ -126,29 +119,17 @@ func ClusterView(st *clusterpb.ClusterStatus, say func(string) string) Bundle {
 	if st.GetDetached() {
 		facts = append(facts, "detached")
 	}
-	b := ExecutorRows(st.GetExecutors()).Bundle()
-	out := Bundle{
-		Text: title + "\n" + strings.Join(facts, " · ") + "\nresults: " + st.GetDir() + "\n" + b.Text,
-		HTML: "<div><b>" + Escape(title) + `</b></div><div style="opacity:.65">` + Escape(strings.Join(facts, " · ")) + "<br>results: " + Escape(st.GetDir()) + "</div>" + b.HTML,
-	}
+	b := Title(title).Faint(strings.Join(facts, " · ")).Faint("results: " + st.GetDir()).Table(ExecutorRows(st.GetExecutors()))
 	for _, n := range st.GetNotes() {
-		line := noteLine(n)
-		out.Text += line + "\n"
-		out.HTML += "<div>" + Escape(line) + "</div>"
+		b = b.Line(noteLine(n))
 	}
-	if st.GetRun() == nil {
-		line := "no run yet: " + say("start main_fun")
-		if st.GetRequest().GetOneRun() {
-			line = "no run yet"
-		}
-		out.Text += line + "\n"
-		out.HTML += "<div>" + Escape(line) + "</div>"
-		return out
+	switch {
+	case st.GetRun() != nil:
+		return b.Append(RunView(st.GetRun()))
+	case st.GetRequest().GetOneRun():
+		return b.Line("no run yet")
 	}
-	r := RunView(st.GetRun())
-	out.Text += r.Text
-	out.HTML += r.HTML
-	return out
+	return b.Line("no run yet: " + say("start main_fun"))
 }
 
 // stateWords is a cluster's state, with the number of executors that are ready where some are not.

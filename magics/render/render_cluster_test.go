@@ -1,6 +1,7 @@
 package render
 
 import (
+	"html/template"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func TestClusterNotAllReady(t *testing.T) {
 		st.State = state
 		b := ClusterView(st, func(s string) string { return s })
 		for _, text := range []string{want, "15:42:23 run 5 warning: worker:1 was killed\n", "starting · 00:00:00\nwaits for worker:1: no slot is free\n"} {
-			if !strings.Contains(b.Text, text) || !strings.Contains(b.HTML, Escape(strings.TrimSpace(strings.SplitN(text, "\n", 2)[0]))) {
+			if !strings.Contains(b.Text, text) || !strings.Contains(b.HTML(), template.HTMLEscapeString(strings.TrimSpace(strings.SplitN(text, "\n", 2)[0]))) {
 				t.Errorf("%s: no %q in\n%s", state, text, b.Text)
 			}
 		}

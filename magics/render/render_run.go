@@ -124,54 +124,45 @@ func progressText(st *clusterpb.RunStatus) string {
 	return strings.Join(parts, " · ")
 }
 
-func bar(share float64) (text, html string) {
+func bar(share float64) Bundle {
 	const columns = 30
 	full := int(math.Round(share * columns))
-	text = "[" + strings.Repeat("█", full) + strings.Repeat("·", columns-full) + "] " + fmt.Sprintf("%3.0f %%", share*100)
-	html = fmt.Sprintf(`<div style="width:320px;max-width:100%%;height:8px;border-radius:4px;background:rgba(128,128,128,.25);margin:4px 0">`+
-		`<div style="width:%.1f%%;height:8px;border-radius:4px;background:#3b82f6"></div></div>`, share*100)
-	return text, html
+	text := "[" + strings.Repeat("█", full) + strings.Repeat("·", columns-full) + "] " + fmt.Sprintf("%3.0f %%", share*100)
+	return Bundle{text + "\n", markup("bar", share*100)}
 }
 
 // RunView is a run as wait keeps it before one's eyes.
 func RunView(st *clusterpb.RunStatus) Bundle {
-	title := RunTitle(st)
-	b := Bundle{Text: title + "\n", HTML: `<div><b style="` + runTone(st.GetState()).Style() + `">` + Escape(title) + "</b></div>"}
+	b := Bundle{}.title(RunTitle(st), runTone(st.GetState()))
 	if w := st.GetWaiting(); w != "" {
-		b.Text += "waits for " + w + "\n"
-		b.HTML += `<div style="` + ToneBusy.Style() + `">waits for ` + Escape(w) + "</div>"
+		b = b.Busy("waits for " + w)
+	}
+	if st.GetWantsData() {
+		b = b.Busy("waiting for data: %tfcluster train DATA")
 	}
 	p := st.GetProgress()
 	if share := done(p, paceOf(st).slowest); share >= 0 {
 		if st.GetState() == "finished" {
 			share = 1
 		}
-		t, h := bar(share)
-		b.Text += t + "\n"
-		b.HTML += h
+		b = b.Append(bar(share))
 	}
 	for _, line := range []string{progressText(st), metricsText(Finite(p.GetMetrics()))} {
 		if line != "" {
-			b.Text += line + "\n"
-			b.HTML += "<div>" + Escape(line) + "</div>"
+			b = b.Line(line)
 		}
 	}
 	for i, s := range SortSeries(st.GetSeries()) {
 		if line := Sparkline(s.GetValues(), 40); line != "" && i < 3 {
-			b.Text += fmt.Sprintf("%-12s %s\n", s.GetName(), line)
+			b = b.Plain(fmt.Sprintf("%-12s %s", s.GetName(), line))
 		}
 	}
-	b.HTML += CurvesHTML(Curves(st.GetSeries(), 3))
-	t := TaskRows(st, false)
-	if len(t.Rows) > 0 {
-		tb := t.Bundle()
-		b.Text += tb.Text
-		b.HTML += tb.HTML
+	b = b.Curves(Curves(st.GetSeries(), 3))
+	if t := TaskRows(st, false); len(t.Rows) > 0 {
+		b = b.Table(t)
 	}
 	if f := st.GetFailure(); f != nil {
-		fb := failureView(f)
-		b.Text += fb.Text
-		b.HTML += fb.HTML
+		b = b.Append(failureView(f))
 	}
 	return b
 }
@@ -264,11 +255,9 @@ func taskState(x *clusterpb.TaskStatus) string {
 
 // failureView is a failure in full.
 func failureView(f *clusterpb.Failure) Bundle {
-	detail := FailureDetail(f)
-	b := Bundle{Text: f.GetSummary() + "\n", HTML: `<div style="` + ToneBad.Style() + `">` + Escape(f.GetSummary()) + "</div>"}
-	if len(detail) > 0 {
-		b.Text += strings.Join(detail, "\n") + "\n"
-		b.HTML += `<pre style="margin:4px 0;white-space:pre-wrap;color:inherit;background:none">` + Escape(strings.Join(detail, "\n")) + "</pre>"
+	b := Bundle{}.line(f.GetSummary(), ToneBad)
+	if detail := FailureDetail(f); len(detail) > 0 {
+		b = b.Code(detail...)
 	}
 	return b
 }
@@ -303,7 +292,7 @@ func WithoutFailure(st *clusterpb.RunStatus) *clusterpb.RunStatus {
 // run was in.
 func HistoryView(h *clusterpb.HistoryReply) Bundle {
 	runs, in := h.GetRuns(), map[string]bool{}
-	t := Table{Head: []string{"run", "program", "words", "state", "started", "took", "step", "metrics", "application", "failure"}, Right: []int{0, 6}}
+	t := Table{Head: []string{"run", "program", "arguments", "state", "started", "took", "step", "metrics", "application", "failure"}, Right: []int{0, 6}}
 	for _, r := range runs {
 		started, step := "", ""
 		if r.GetStartedUnix() > 0 {
@@ -328,16 +317,14 @@ func HistoryView(h *clusterpb.HistoryReply) Bundle {
 	}
 	b := t.Drop().Bundle()
 	if len(runs) == 0 {
-		b = Bundle{Text: "no runs yet\n", HTML: "<div>no runs yet</div>"}
+		b = Line("no runs yet")
 	}
 	if n := h.GetEarlier(); n > 0 {
 		b = b.Faint(fmt.Sprintf("%s of earlier clusters in the same directory: history --all", Plural(int64(n), "run")))
 	}
 	for _, l := range h.GetLeases() {
 		if !in[l.GetId()] {
-			line := leaseText(l.GetId(), l.GetState()) + ", no run"
-			b.Text += line + "\n"
-			b.HTML += "<div>" + Escape(line) + "</div>"
+			b = b.Line(leaseText(l.GetId(), l.GetState()) + ", no run")
 		}
 	}
 	return b

@@ -21,27 +21,27 @@ import (
 // CommTarget is the target name of the comm that the JupyterLab extension opens.
 const CommTarget = "tfcluster.v1"
 
-// commLease is how long an open comm lives without a word from its front end: a
-// page that was reloaded never closes its comm. The front end pings each 10 s.
+// commLease is how long an open comm lives without a message: a page that is reloaded never
+// closes its comm. The front end pings every 10 s.
 const commLease = 45 * time.Second
 
-// comms answers the front end's questions; one a session.
+// comms is the state behind the comms of a session.
 type comms struct {
 	mu sync.Mutex
 	// guarded by mu
-	boards map[string]Board // TensorBoards shown, by their opaque id: what was asked for last
-	shown  []Board          // those that cells show
+	boards map[string]Board // requests of shown TensorBoards by their opaque ID
+	shown  []Board          // shown in cells
 }
 
 // Board is a TensorBoard that a cell shows.
 type Board struct {
 	Cluster string
 	Request *clusterpb.TensorBoardRequest
-	Display string // identifies the cell's display; "" in what a kernel took over from the last
+	Display string // identifies the cell's display; "" if an earlier kernel showed it
 }
 
-// KnowBoard remembers a TensorBoard that a cell shows, for when its front end asks for it.
-func (s *State) KnowBoard(id string, b Board) {
+// AddBoard adds a TensorBoard that a cell shows, so that its front end can open it by ID.
+func (s *State) AddBoard(id string, b Board) {
 	s.comms.mu.Lock()
 	defer s.comms.mu.Unlock()
 	s.comms.boards[id] = b
@@ -63,7 +63,7 @@ func (s *State) Boards(cluster string) []Board {
 	return of
 }
 
-// forget forgets the cells that show a cluster's TensorBoard.
+// forget removes the cells that show a cluster's TensorBoard.
 func (c *comms) forget(cluster string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,7 +77,7 @@ func (c *comms) find(id string) (Board, bool) {
 	return b, ok
 }
 
-// commMessage is what a front end says: {type:"tensorboard", id}, {type:"status"},
+// commMessage is a message of the front end: {type:"tensorboard", id}, {type:"status"},
 // {type:"ping"}.
 type commMessage struct {
 	Type string `json:"type"`
@@ -152,8 +152,8 @@ var (
 	})
 )
 
-// findBoard is where a TensorBoard is, below the Jupyter server's base URL, and what
-// it shows.
+// findBoard opens a TensorBoard and returns its path below the Jupyter server's base URL, and
+// its log folder.
 func (s *State) findBoard(ctx context.Context, id string) (path, logdir string, err error) {
 	if !boardID().MatchString(id) {
 		return "", "", errors.New("not the id of a TensorBoard")
@@ -173,8 +173,8 @@ func (s *State) findBoard(ctx context.Context, id string) (path, logdir string, 
 	return path, r.GetLogdir(), nil
 }
 
-// boardCurves are the curves of the run that a TensorBoard was opened for. Without an answer
-// of the driver there are none: they stand in for TensorBoard only.
+// boardCurves returns the curves of the run for which a TensorBoard was opened, to show instead
+// of it; nil if the driver does not answer.
 func (s *State) boardCurves(ctx context.Context, id string) []render.Curve {
 	b, _ := s.comms.find(id)
 	m := s.Find(b.Cluster)
@@ -188,11 +188,11 @@ func (s *State) boardCurves(ctx context.Context, id string) []render.Curve {
 	return render.Curves(PickRun(runs, b.Request.GetRun()).GetSeries(), MostCurves)
 }
 
-// MostCurves is how many curves stand in for TensorBoard at most.
+// MostCurves is the maximum number of curves shown instead of TensorBoard.
 const MostCurves = 12
 
-// PickRun returns the run of which curves are shown: that of the id, or for 0 the last one that is active or
-// has metrics, else the last one; nil if there is none.
+// PickRun returns the run with this ID. For 0 it returns the last run that is active or has
+// metrics, otherwise the last one; nil if there is none.
 func PickRun(runs []*clusterpb.RunStatus, id int32) *clusterpb.RunStatus {
 	for _, run := range slices.Backward(runs) {
 		if id == run.GetId() || id == 0 && (render.Active(run) || len(run.GetSeries()) > 0) {
@@ -205,8 +205,8 @@ func PickRun(runs []*clusterpb.RunStatus, id int32) *clusterpb.RunStatus {
 	return nil
 }
 
-// openBoard opens the TensorBoard of that id again: one that a cell of this kernel
-// showed, or one of a cluster that this kernel took over from the last.
+// openBoard opens the TensorBoard with this ID again: of a cell of this kernel, or of a cluster
+// that this kernel attached to.
 func (s *State) openBoard(ctx context.Context, id string) (*clusterpb.TensorBoardReply, error) {
 	if b, ok := s.comms.find(id); ok {
 		m, err := s.Reach(ctx, b.Cluster)
@@ -221,21 +221,21 @@ func (s *State) openBoard(ctx context.Context, id string) (*clusterpb.TensorBoar
 	for _, m := range members {
 		req := &clusterpb.TensorBoardRequest{}
 		if r, err := m.Client.TensorBoard(ctx, req); err == nil && r.GetId() == id {
-			s.KnowBoard(id, Board{Cluster: m.Name, Request: req})
+			s.AddBoard(id, Board{Cluster: m.Name, Request: req})
 			return r, nil
 		}
 	}
 	return nil, &result.ClusterError{Text: "the cluster is gone", Remedy: s.Say("tensorboard") + " opens another"}
 }
 
-// isBoardPath is whether a path below the base URL is a board's and nothing else's:
-// it becomes an iframe's source.
+// isBoardPath returns whether a path below the base URL is a TensorBoard's: it becomes the
+// source of an iframe.
 func isBoardPath(path string) bool {
 	m := boardBase().FindStringSubmatch(path)
 	return m != nil && m[1] != "." && m[1] != ".."
 }
 
-// snapshot is the last cluster's status as JSON, nil when there is none.
+// snapshot returns the current cluster's status as JSON; null if there is none.
 func (s *State) snapshot(ctx context.Context) json.RawMessage {
 	m := s.Find(s.LastName())
 	if m == nil {
@@ -245,7 +245,7 @@ func (s *State) snapshot(ctx context.Context) json.RawMessage {
 	if err != nil {
 		return json.RawMessage("null")
 	}
-	st.Request = nil // it holds the tasks' environment, which is not the page's business
+	st.Request = nil // it contains the tasks' environment, which may be secret
 	text, err := clusterpb.ToJSON(st, true)
 	if err != nil {
 		return json.RawMessage("null")

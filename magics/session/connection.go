@@ -17,26 +17,26 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// Fate is what a failed call to a cluster's driver means.
+// Fate is the meaning of a failed call to a cluster's driver.
 type Fate int
 
-// The fates of a cluster whose driver was called without success.
+// The meanings of a failed call.
 const (
-	Refused    Fate = iota // the driver answered: the error is its own
-	Restarting             // the engine starts the driver again; the call can be repeated
-	Dead                   // the driver's process is gone, the executors wait for another one
-	Silent                 // the driver's process is there and does not answer
+	Refused    Fate = iota // the driver answered with an error
+	Restarting             // the engine restarts the driver; the call can be repeated
+	Dead                   // the driver's process has ended; executors wait for another driver
+	Silent                 // the driver's process exists and does not answer
 	Over                   // the cluster was released or has ended
-	Unknown                // no cluster of this name is or was here
+	Unknown                // there is and was no cluster of this name
 )
 
-// String returns the word for logs and tests.
+// String returns a word for logs and tests.
 func (f Fate) String() string {
 	return [...]string{"refused", "restarting", "dead", "silent", "over", "unknown"}[f]
 }
 
-// Connection is a failed call to a cluster's driver, with what is known of the cluster
-// without asking the driver.
+// Connection is a failed call to a cluster's driver, with what the state folder and the history
+// have about the cluster.
 type Connection struct {
 	Cluster string
 	Err     error
@@ -44,12 +44,12 @@ type Connection struct {
 	Record  *state.ClusterRecord // from the history, the newest of that name; nil: there is none
 }
 
-// Fate returns what the failed call means. It is the only place that decides it.
+// Fate returns the meaning of the failed call.
 func (c Connection) Fate() Fate {
 	switch {
 	case !c.lost():
 		return Refused
-	case c.Info == nil && (c.Record == nil || c.Record.Until.IsZero()): // without a state there is nothing to attach to
+	case c.Info == nil && (c.Record == nil || c.Record.Until.IsZero()): // nothing to attach to
 		return Unknown
 	case c.Info == nil, c.ended():
 		return Over
@@ -65,8 +65,8 @@ func (c Connection) Fate() Fate {
 	return Silent
 }
 
-// ended returns whether the history has the end of the very cluster that the state folder
-// still names: a managed one keeps its state until clients have read why it ended.
+// ended returns whether the history has the end of the cluster in the state folder: a managed
+// cluster keeps its state until clients have read why it ended.
 func (c Connection) ended() bool {
 	return c.Record != nil && !c.Record.Until.IsZero() && !c.Record.Until.Before(c.Info.Since)
 }
@@ -80,18 +80,17 @@ func (c Connection) lost() bool {
 	return result.Broken(c.Err) || errors.Is(c.Err, client.ErrNoDriver) || errors.Is(c.Err, os.ErrNotExist)
 }
 
-// timedOut returns whether nothing was answered although the connection stands.
+// timedOut returns whether the driver did not answer although it was connected.
 func (c Connection) timedOut() bool {
 	return result.Broken(c.Err) && status.Code(c.Err) != codes.Unavailable
 }
 
-// answered returns whether the driver itself wrote the error: it is there, and cannot do what
-// was asked.
+// answered returns whether the driver itself returned the error.
 func (c Connection) answered() bool {
 	return status.Code(c.Err) == codes.Unavailable && !result.Broken(c.Err)
 }
 
-// Lost is a call that failed because of the cluster's driver: what that means and what to do next.
+// Lost is the error of a call that failed because of the cluster's driver, with a remedy.
 type Lost struct {
 	result.ClusterError
 	Fate Fate
@@ -100,11 +99,11 @@ type Lost struct {
 // Unwrap makes it a ClusterError for reports and exit codes.
 func (l *Lost) Unwrap() error { return &l.ClusterError }
 
-// engineExit is the exit code of the command line for a cluster that is not there.
+// engineExit is the command line's exit code if the cluster is not available.
 const engineExit = 69
 
-// explain returns the error for a failed call: the driver's own one, or a *Lost. say writes a
-// command as the user types it; maker is the command that makes a cluster.
+// explain returns the error for a failed call: the driver's own one, or a *Lost. say formats a
+// command as the user types it; maker is the command that creates a cluster.
 func (c Connection) explain(say func(string) string, maker string) error {
 	name := "cluster " + c.Cluster
 	l := &Lost{Fate: c.Fate()}
@@ -136,7 +135,7 @@ func (c Connection) explain(say func(string) string, maker string) error {
 	return l
 }
 
-// clockOf writes a time of the past: of today without the date.
+// clockOf formats a past time, without the date if it is today.
 func clockOf(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
@@ -145,7 +144,7 @@ func clockOf(t, now time.Time) string {
 	return t.Format(time.DateTime)
 }
 
-// FateOf returns what an error of Explain means.
+// FateOf returns the meaning of an error of Explain.
 func FateOf(err error) Fate {
 	if l, ok := errors.AsType[*Lost](err); ok {
 		return l.Fate
@@ -153,11 +152,11 @@ func FateOf(err error) Fate {
 	return Refused
 }
 
-// settleMost is how long the state of a driver whose connection broke may take to show its end.
+// settleMost bounds the wait until the state of a disconnected driver shows its end.
 const settleMost = 2 * time.Second
 
-// Explain returns the error of a failed call to a cluster's driver in words: the driver's own
-// answer, or what the lost connection means.
+// Explain returns the error of a failed call to a cluster's driver for the user: the driver's
+// own answer, or the meaning of the lost connection.
 func (s *State) Explain(name string, err error) error {
 	if err == nil || !(Connection{Err: err}).lost() {
 		return result.Answered(err)
@@ -172,7 +171,7 @@ func (s *State) Explain(name string, err error) error {
 			return s.named(c.explain(s.Say, s.maker()))
 		case status.Code(err) == codes.Unavailable: // also of a driver that ends: its state will show that
 		case s.answers(ctx, name):
-			return result.Answered(err) // only this call took too long
+			return result.Answered(err) // only this call timed out
 		default:
 			return c.explain(s.Say, s.maker())
 		}
@@ -183,7 +182,7 @@ func (s *State) Explain(name string, err error) error {
 	}
 }
 
-// answers returns whether a cluster's driver answers at once.
+// answers returns whether a cluster's driver can be dialled now.
 func (s *State) answers(ctx context.Context, name string) bool {
 	c, err := s.Options.Connector.Dial(ctx, name)
 	if err != nil {
@@ -193,7 +192,7 @@ func (s *State) answers(ctx context.Context, name string) bool {
 	return true
 }
 
-// connection collects what is known of a cluster without asking its driver.
+// connection returns a failed call with what is known about the cluster without its driver.
 func (s *State) connection(name string, err error) Connection {
 	c := Connection{Cluster: name, Err: err}
 	if infos, lerr := s.Options.Connector.List(context.WithoutCancel(s.ctx)); lerr == nil { // reads files only
@@ -201,10 +200,10 @@ func (s *State) connection(name string, err error) Connection {
 			c.Info = &infos[i]
 		}
 	}
-	if s.Options.Archive == nil {
+	if s.Options.History == nil {
 		return c
 	}
-	if pasts, perr := s.Options.Archive.Pasts(); perr == nil {
+	if pasts, perr := s.Options.History.Clusters(); perr == nil {
 		for _, p := range slices.Backward(pasts) {
 			if p.Name == name {
 				c.Record = p
@@ -215,7 +214,7 @@ func (s *State) connection(name string, err error) Connection {
 	return c
 }
 
-// named adds the names of the clusters that there are to the error of one that is unknown.
+// named adds the existing clusters to the error of an unknown one.
 func (s *State) named(err error) error {
 	l, ok := errors.AsType[*Lost](err)
 	if !ok || l.Fate != Unknown {

@@ -1,3 +1,3 @@
-// Package session is what a notebook, a gate or a command keeps between its lines: the clusters it
-// holds, the last one used, and what is left of those that are over.
+// Package session holds the state of a notebook, a gate or a command between its lines: its
+// clusters, the current one, and access to the history of ended ones.
 package session

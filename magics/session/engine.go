@@ -6,7 +6,8 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// EngineSession asks a cluster's driver for the engine's session it is on.
+// EngineSession returns how the notebook can use the engine's session of a cluster: "name" or
+// "remote".
 func (s *State) EngineSession(ctx context.Context, name string) (map[string]string, error) {
 	m, err := s.Reach(ctx, name)
 	if err != nil {

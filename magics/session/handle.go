@@ -2,18 +2,19 @@ package session
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"sync/atomic"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Handle is a cluster the session holds.
+// Handle is the session's connection to a cluster.
 type Handle struct {
 	Name   string
 	Client clusterpb.ControlClient
-	State  *State // that holds it
-	// Recovered: the last verb started a driver for it in the place of one that died.
+	State  *State // the session
+	// Recovered: the last verb replaced a driver that had died.
 	Recovered bool
 	owned     bool // released when the kernel is shut down
 	drop      context.CancelFunc
@@ -30,8 +31,18 @@ func closeClient(c clusterpb.ControlClient) {
 // Explain returns the error of a failed call to this cluster in words.
 func (m *Handle) Explain(err error) error { return m.State.Explain(m.Name, err) }
 
-// Recall asks for the runs of the cluster, or all that its directory holds.
-func (m *Handle) Recall(ctx context.Context, all bool) (*clusterpb.HistoryReply, error) {
+// Feeds returns the client of the driver's feeds.
+func (m *Handle) Feeds() (clusterpb.FeedControlClient, error) {
+	c, ok := m.Client.(clusterpb.FeedControlClient)
+	if !ok {
+		return nil, fmt.Errorf("the connection to cluster %s has no feeds", m.Name)
+	}
+	return c, nil
+}
+
+// FetchHistory returns the cluster's runs; with all, those of earlier clusters in its directory
+// too.
+func (m *Handle) FetchHistory(ctx context.Context, all bool) (*clusterpb.HistoryReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	r, err := m.Client.History(ctx, &clusterpb.HistoryRequest{All: all})
@@ -41,13 +52,13 @@ func (m *Handle) Recall(ctx context.Context, all bool) (*clusterpb.HistoryReply,
 	return r, nil
 }
 
-// History is the runs of Recall's answer.
+// History returns the runs of FetchHistory.
 func (m *Handle) History(ctx context.Context, all bool) ([]*clusterpb.RunStatus, error) {
-	h, err := m.Recall(ctx, all)
+	h, err := m.FetchHistory(ctx, all)
 	return h.GetRuns(), err
 }
 
-// Status asks for the cluster's state.
+// Status returns the cluster's status.
 func (m *Handle) Status(ctx context.Context) (*clusterpb.ClusterStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
@@ -61,8 +72,8 @@ func (m *Handle) close() {
 	}
 }
 
-// Hold counts the session among the cluster's clients from now on, so that its idle clock stands
-// still. Verbs that only look at a cluster do not call it.
+// Hold registers the session as a client of the cluster, which stops its idle timer. Verbs that
+// only read do not call it.
 func (m *Handle) Hold() {
 	if m.held.CompareAndSwap(false, true) {
 		m.open()
@@ -76,7 +87,7 @@ func (m *Handle) Held() bool { return m.held.Load() }
 func hold(ctx context.Context, client clusterpb.ControlClient, who string) {
 	stream, err := client.Hold(ctx)
 	if err != nil {
-		return // the next call says why
+		return // the next call returns the reason
 	}
 	if err := stream.Send(&clusterpb.HoldRequest{Client: who}); err != nil {
 		return

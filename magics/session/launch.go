@@ -12,11 +12,11 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// runsFolder is where results go in the notebook's folder.
+// runsFolder is the default folder for results in the notebook's folder.
 const runsFolder = "tfcluster-runs"
 
-// Launch starts a driver. Without a name the first free one is taken, and the
-// results go to a folder of that name: here, or on YARN where the driver chooses.
+// Launch starts a driver. Without a name it takes the first free one; the default folder for
+// results has that name, in the notebook's folder, or on HDFS where the driver chooses it.
 func (s *State) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (*Handle, error) {
 	req = proto.CloneOf(req)
 	named, placed := req.GetName() != "", req.GetDir() != ""
@@ -45,7 +45,7 @@ func (s *State) Launch(ctx context.Context, req *clusterpb.ReserveRequest) (*Han
 	return nil, &result.ClusterError{Text: "the driver did not start: " + err.Error(), Code: 69}
 }
 
-// freeName is the first of local-1, local-2, … from number first on that no cluster has.
+// freeName returns the first unused name of local-1, local-2, … from number first on.
 func (s *State) freeName(ctx context.Context, backend string, first int) (string, int, error) {
 	infos, err := s.Options.Connector.List(ctx)
 	if err != nil {

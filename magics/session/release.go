@@ -14,11 +14,11 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// ShutdownTimeout bounds a release: tasks' grace and the engine's own time.
+// ShutdownTimeout bounds a release: the tasks' grace time and the engine's own.
 const ShutdownTimeout = time.Minute
 
-// PickOrRecover finds the cluster a command means, starting a driver where it died. With end a
-// driver that does not answer is ended first.
+// PickOrRecover returns the cluster that a command means, and starts a driver if its driver
+// died. With end it first ends a driver that does not answer.
 func (s *State) PickOrRecover(ctx context.Context, c *command.Command, end bool) (*Handle, error) {
 	m, err := s.Pick(ctx, c)
 	if err == nil {
@@ -58,14 +58,14 @@ func (s *State) PickOrRecover(ctx context.Context, c *command.Command, end bool)
 	return m, nil
 }
 
-// owns is whether the session's end is the cluster's.
+// owns returns whether the cluster is released with the session.
 func (s *State) owns(m *Handle) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return m != nil && m.owned
 }
 
-// onlyOne is the only cluster there is, live or dead.
+// onlyOne returns the only existing cluster, live or dead; "" if there is none or several.
 func (s *State) onlyOne(ctx context.Context) string {
 	infos, err := s.Options.Connector.List(ctx)
 	if err != nil || len(infos) != 1 {
@@ -74,7 +74,7 @@ func (s *State) onlyOne(ctx context.Context) string {
 	return infos[0].Name
 }
 
-// Release ends a cluster and waits until it is gone.
+// Release releases a cluster and waits for that. out may be nil.
 func (s *State) Release(ctx context.Context, out render.Output, m *Handle, req *clusterpb.ShutdownRequest) error {
 	begun := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, ShutdownTimeout)
@@ -105,9 +105,9 @@ func (s *State) Release(ctx context.Context, out render.Output, m *Handle, req *
 	return nil
 }
 
-// Shutdown answers a kernel's shutdown request: without restart the session's own
-// clusters are released, unless a detached run is on. It is quick enough for a front
-// end that waits for the kernel; the drivers finish on their own.
+// Shutdown handles a kernel's shutdown request: without restart it releases the session's own
+// clusters, unless a detached run is active. It does not wait long, because a front end waits
+// for the kernel; drivers finish by themselves.
 func (s *State) Shutdown(ctx context.Context, restart bool) {
 	if !restart {
 		s.mu.Lock()
@@ -121,7 +121,7 @@ func (s *State) Shutdown(ctx context.Context, restart bool) {
 		var all sync.WaitGroup
 		for _, m := range own {
 			all.Go(func() {
-				// An error leaves the cluster to its idle clock, and there is nobody to tell.
+				// After an error the cluster's idle timer releases it.
 				_ = s.Release(ctx, nil, m, &clusterpb.ShutdownRequest{Force: true, UnlessDetached: true, Reason: "the kernel was shut down"})
 			})
 		}

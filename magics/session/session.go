@@ -15,8 +15,7 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// Connector finds and starts clusters. Connections that implement io.Closer are
-// closed when the session lets go of them.
+// Connector finds and starts clusters. The session closes connections that implement io.Closer.
 type Connector interface {
 	// Launch starts a driver for the request.
 	Launch(ctx context.Context, req *clusterpb.ReserveRequest) (name string, c clusterpb.ControlClient, err error)
@@ -24,77 +23,76 @@ type Connector interface {
 	Dial(ctx context.Context, name string) (clusterpb.ControlClient, error)
 	// List names every cluster of this user on this host, oldest first.
 	List(ctx context.Context) ([]ClusterInfo, error)
-	// Recover starts a new driver for a cluster whose driver died, or dials it.
+	// Recover starts a new driver for a cluster whose driver died, or connects to a live one.
 	Recover(ctx context.Context, name string) (clusterpb.ControlClient, error)
 	// Kill ends the process of a driver that does not answer. The cluster is not released.
 	Kill(ctx context.Context, name string) error
 }
 
-// ClusterInfo is what is known of a cluster without asking its driver.
+// ClusterInfo is the data of a cluster in its state folder.
 type ClusterInfo struct {
 	Name    string    `json:"name"`
 	Backend string    `json:"backend"`
 	Owner   string    `json:"owner"`
 	Dir     string    `json:"dir"`
-	Live    bool      `json:"live"`       // its driver lives
-	Hosted  bool      `json:"hosted"`     // its engine runs its driver: Dial finds it
-	PID     int       `json:"driver_pid"` // of its driver, or of the proxy of a hosted one
+	Live    bool      `json:"live"`       // its driver's process exists
+	Hosted  bool      `json:"hosted"`     // its engine runs its driver; Dial finds it
+	PID     int       `json:"driver_pid"` // of its driver, or of a hosted driver's proxy
 	Stopped bool      `json:"stopped"`    // that process is stopped by a signal
 	Since   time.Time `json:"since"`
 	Note    string    `json:"note"`
 }
 
-// Options is what a session is given; it is not changed later.
+// Options configures a session; it is not changed later.
 type Options struct {
 	Connector Connector
-	// Owner is the kernel's connection file name: clusters reserved under it are
-	// taken up again by the next kernel with that name. "" on the command line.
+	// Owner is the name of the kernel's connection file: the next kernel with that name
+	// attaches to clusters reserved under it. "" on the command line.
 	Owner string
-	// Client names this session among those who hold a cluster.
+	// Client is this session's name as a client of clusters.
 	Client string
-	// Python is the interpreter of the notebook's cells, and of tasks unless told
-	// otherwise.
+	// Python is the interpreter of the notebook's cells, and the default for tasks.
 	Python string
-	// TensorBoardPython has tensorboard.
+	// TensorBoardPython is an interpreter with tensorboard.
 	TensorBoardPython string
-	// WorkingDir is where relative paths start when Python cannot say; default: the
+	// WorkingDir is the base of relative paths if Python does not return it; default: the
 	// process's.
 	WorkingDir string
 	Version    string
-	// Inventory lists this machine's GPUs; nil where that is not known.
+	// Inventory lists this machine's GPUs; nil: unknown.
 	Inventory func(context.Context) ([]*clusterpb.GPU, error)
-	// Engines are those that --backend names.
+	// Engines are the values of --backend.
 	Engines cluster.Engines
-	// Archive is what is left of clusters that are over; may be nil.
-	Archive Archive
-	// Patience is how long a driver may send nothing of a run before it is asked whether it is
-	// there; 0: 10 s.
+	// History reads records of clusters, also of ended ones; may be nil.
+	History HistoryReader
+	// Patience is how long a driver may send nothing about a run before Silence asks for its
+	// status; 0: 10 s.
 	Patience time.Duration
-	// Shell: the command line, with its verbs and without %tfcluster in front of them.
+	// Shell says that this is the command line: its verbs, without %tfcluster.
 	Shell bool
 }
 
-// State is what a notebook keeps: the clusters it is attached to, the last one, and who it is.
-// Its methods may be called from any goroutine.
+// State is the state of a session: its clusters and the current one. Its methods may be called
+// from any goroutine.
 type State struct {
-	// static after construction
+	// not changed after NewState
 	Options Options
-	ctx     context.Context // ends with Close; holds' streams live in it
+	ctx     context.Context // ends with Close, and with it the Hold streams
 	end     context.CancelFunc
 	holds   sync.WaitGroup
 	comms   comms
-	began   chan struct{} // closed when the clusters of the last kernel are attached
+	began   chan struct{} // closed when reattach has ended
 
 	mu sync.Mutex
 	// guarded by mu
 	clusters  map[string]*Handle
-	used      []string // clusters, the last used one last
+	used      []string // clusters, the current one last
 	announce  string
-	submitted map[string]*Submission // last start, by cluster: what wait and history call it
+	submitted map[string]*Submission // last start, by cluster
 }
 
-// NewState makes a session's state. With an owner it takes up, in the background, the
-// clusters that the last kernel of that name left; Close ends it.
+// NewState returns a session's state. With an owner it attaches in the background to the
+// clusters of the last kernel of that name. Close must be called.
 func NewState(ctx context.Context, opt Options) *State {
 	ctx, end := context.WithCancel(ctx)
 	s := &State{
@@ -107,13 +105,13 @@ func NewState(ctx context.Context, opt Options) *State {
 	}
 	s.holds.Go(func() {
 		defer close(s.began)
-		s.takeUp(ctx)
+		s.reattach(ctx)
 	})
 	return s
 }
 
-// Close lets go of every cluster, without releasing any, and waits for what the
-// session started.
+// Close closes all connections without releasing any cluster, and waits for the session's
+// goroutines.
 func (s *State) Close() {
 	s.end()
 	s.mu.Lock()
@@ -126,14 +124,15 @@ func (s *State) Close() {
 	}
 }
 
-// adopt keeps a cluster that the session has reserved or taken up, and holds it.
+// adopt adds a cluster that the session has reserved or attached to, and registers as its
+// client.
 func (s *State) adopt(name string, client clusterpb.ControlClient, owned bool) *Handle {
 	m := s.keep(name, client, owned)
 	m.Hold()
 	return m
 }
 
-// keep keeps a connection to a cluster.
+// keep adds a connection to a cluster and makes it current.
 func (s *State) keep(name string, client clusterpb.ControlClient, owned bool) *Handle {
 	ctx, drop := context.WithCancel(s.ctx)
 	m := &Handle{Name: name, Client: client, State: s, owned: owned, drop: drop}
@@ -149,7 +148,7 @@ func (s *State) keep(name string, client clusterpb.ControlClient, owned bool) *H
 	return m
 }
 
-// Forget lets go of a cluster that is over.
+// Forget removes a cluster that has ended.
 func (s *State) Forget(name string) {
 	s.mu.Lock()
 	m := s.clusters[name]
@@ -162,14 +161,14 @@ func (s *State) Forget(name string) {
 	}
 }
 
-// Find is the cluster of that name if the session holds it, else nil.
+// Find returns the session's cluster of that name; nil if it has none.
 func (s *State) Find(name string) *Handle {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.clusters[name]
 }
 
-// LastName is the cluster that a command without -c means; "" if there is none.
+// LastName returns the current cluster, which commands without -c mean; "" if there is none.
 func (s *State) LastName() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,25 +178,24 @@ func (s *State) LastName() string {
 	return s.used[len(s.used)-1]
 }
 
-// use makes a cluster the one that a command without -c means. Caller holds mu.
+// use makes a cluster current. Caller holds mu.
 func (s *State) use(name string) {
 	s.used = append(slices.DeleteFunc(s.used, func(n string) bool { return n == name }), name)
 }
 
-// Prefer makes a cluster the one that a command without -c means. Where it is owned, it ends with
-// the session.
-func (s *State) Prefer(m *Handle, owned bool) {
+// SetCurrent makes a cluster current. If owned, it is released with the session.
+func (s *State) SetCurrent(m *Handle, owned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.use(m.Name)
 	m.owned = m.owned || owned
 }
 
-// Context ends when the session lets go of its clusters.
+// Context returns a context that ends with Close.
 func (s *State) Context() context.Context { return s.ctx }
 
-// Pick finds the cluster a command means: -c, else the last one, else the only
-// live one.
+// Pick returns the cluster that a command means: -c, otherwise the current one, otherwise the
+// only live one.
 func (s *State) Pick(ctx context.Context, c *command.Command) (*Handle, error) {
 	name := c.Text("cluster")
 	if name == "" {
@@ -224,7 +222,7 @@ func (s *State) Pick(ctx context.Context, c *command.Command) (*Handle, error) {
 	case len(live) > 1:
 		return nil, command.Usagef(c.Verb, "which cluster? There are %s: name one with -c", strings.Join(live, ", "))
 	case len(dead) > 0:
-		return nil, &result.ClusterError{Text: "no live cluster; the driver of " + strings.Join(dead, ", ") + " died", Remedy: s.Say("attach "+dead[len(dead)-1]) + " takes it up again"}
+		return nil, &result.ClusterError{Text: "no live cluster; the driver of " + strings.Join(dead, ", ") + " died", Remedy: s.Say("attach "+dead[len(dead)-1]) + " attaches to it"}
 	}
 	if p := s.lastOwn(); p != nil {
 		return nil, (Connection{Cluster: p.Name, Err: os.ErrNotExist, Record: p}).explain(s.Say, s.maker())
@@ -232,7 +230,7 @@ func (s *State) Pick(ctx context.Context, c *command.Command) (*Handle, error) {
 	return nil, &result.ClusterError{Text: "there is no cluster", Remedy: s.maker() + " makes one"}
 }
 
-// Reach gives the member of that name, dialling it where the session has none yet.
+// Reach returns the cluster of that name, and connects to it if the session has not.
 func (s *State) Reach(ctx context.Context, name string) (*Handle, error) {
 	if m := s.Find(name); m != nil {
 		return m, nil
@@ -246,15 +244,15 @@ func (s *State) Reach(ctx context.Context, name string) (*Handle, error) {
 	return s.keep(name, client, false), nil
 }
 
-// How long a driver may take.
+// Time limits of calls to a driver.
 const (
 	dialTimeout    = 10 * time.Second
-	AnswerTimeout  = 15 * time.Second // a question to a live driver
+	AnswerTimeout  = 15 * time.Second // a call to a live driver
 	RecoverTimeout = 30 * time.Second
-	quickTimeout   = 2 * time.Second // what is shown if it comes in time
+	quickTimeout   = 2 * time.Second // for output that is shown only if it is available
 )
 
-// Names lists the clusters for completion: the session's first.
+// Names returns the clusters for completion, the session's first.
 func (s *State) Names(ctx context.Context) []string {
 	s.mu.Lock()
 	var names []string
@@ -275,7 +273,7 @@ func (s *State) Names(ctx context.Context) []string {
 	return names
 }
 
-// Say writes a command as this session's user types it.
+// Say formats a command as this session's user types it.
 func (s *State) Say(words string) string {
 	if s.Options.Shell {
 		return "tfcluster " + words
@@ -283,7 +281,7 @@ func (s *State) Say(words string) string {
 	return "%tfcluster " + words
 }
 
-// maker is the verb that reserves: the command line has no reserve.
+// maker returns the command that creates a cluster: the command line has no reserve.
 func (s *State) maker() string {
 	if s.Options.Shell {
 		return s.Say("run")

@@ -18,9 +18,8 @@ type Received[T any] struct {
 	Err error
 }
 
-// Receive reads a stream into a channel, so that it can be waited for beside an interrupt. The
-// last value has the error. stop, which must be called after the stream's context is cancelled,
-// waits for the reader.
+// Receive reads a stream into a channel, for use in a select. The last value has the error.
+// stop waits for the reader; it must be called after the stream's context is cancelled.
 func Receive[T any](recv func() (T, error)) (values <-chan Received[T], stop func()) {
 	ch, quit, gone := make(chan Received[T]), make(chan struct{}), make(chan struct{})
 	go func() {
@@ -40,10 +39,10 @@ func Receive[T any](recv func() (T, error)) (values <-chan Received[T], stop fun
 	return ch, func() { close(quit); <-gone }
 }
 
-// Stream is what a driver sends of something that goes on, such as a run. Where the engine starts
-// the driver again the call is repeated at the next driver. One goroutine uses it.
+// Stream is a driver's stream about something that lasts, such as a run. If the engine restarts
+// the driver, the call is repeated. One goroutine uses it.
 type Stream[T any] struct {
-	Handle  *Handle // of the driver that is asked now
+	Handle  *Handle // of the current driver
 	Updates <-chan Received[T]
 
 	out    render.Output
@@ -51,11 +50,11 @@ type Stream[T any] struct {
 	ctx    context.Context // of the calls; Close ends it
 	cancel context.CancelFunc
 	stop   func()
-	told   bool // that the driver is awaited
+	told   bool // the restart was reported
 }
 
-// OpenStream calls a cluster's driver by open, which gives the function that receives. out is
-// shown when the driver is awaited.
+// OpenStream calls a cluster's driver by open, which returns the receive function. A restart of
+// the driver is reported on out.
 func OpenStream[T any](ctx context.Context, m *Handle, out render.Output, open func(context.Context, clusterpb.ControlClient) (func() (T, error), error)) *Stream[T] {
 	s := &Stream[T]{Handle: m, out: out, open: open}
 	s.ctx, s.cancel = context.WithCancel(ctx)
@@ -63,7 +62,7 @@ func OpenStream[T any](ctx context.Context, m *Handle, out render.Output, open f
 	return s
 }
 
-// begin calls the driver after a pause. A call that fails is reported like the end of a stream.
+// begin calls the driver after a pause. An error of the call is sent like a stream's end.
 func (s *Stream[T]) begin(pause time.Duration) {
 	var recv func() (T, error)
 	s.Updates, s.stop = Receive(func() (T, error) {
@@ -89,11 +88,11 @@ func (s *Stream[T]) Close() {
 	s.stop()
 }
 
-// reopenPause is between the end of a call and its repetition.
+// reopenPause is the pause before a call is repeated.
 const reopenPause = 250 * time.Millisecond
 
-// Reopen repeats the call after it ended with err, where the engine starts the driver again. Else
-// it returns what the end means.
+// Reopen repeats the call after it ended with err if the engine restarts the driver; otherwise
+// it returns the meaning of err.
 func (s *Stream[T]) Reopen(err error) error {
 	if errors.Is(err, io.EOF) {
 		err = errors.New("the driver ended its answer too early")
@@ -103,7 +102,7 @@ func (s *Stream[T]) Reopen(err error) error {
 		return meaning
 	}
 	if !s.told {
-		s.out.Stderr("the driver of cluster " + s.Handle.Name + " ended, and its engine starts it again: waiting for it\n")
+		s.out.Stderr("the driver of cluster " + s.Handle.Name + " ended, and its engine is restarting it: waiting\n")
 		s.told = true
 	}
 	if s.Handle, err = s.Handle.State.Redial(s.ctx, s.Handle); err != nil {
@@ -114,11 +113,11 @@ func (s *Stream[T]) Reopen(err error) error {
 	return nil
 }
 
-// Heard tells that a message came: the next driver's end is news again.
+// Heard must be called after each message: the next restart is then reported again.
 func (s *Stream[T]) Heard() { s.told = false }
 
-// Redial gives the handle by which a cluster's driver can be called again: a new one where the
-// process is gone that stands before a hosted driver.
+// Redial returns a handle for calls after a restart of the driver: a new one if the proxy of a
+// hosted driver has ended.
 func (s *State) Redial(ctx context.Context, m *Handle) (*Handle, error) {
 	if c := s.connection(m.Name, nil); c.Info == nil || c.Info.Live {
 		return m, nil
@@ -132,21 +131,21 @@ func (s *State) Redial(ctx context.Context, m *Handle) (*Handle, error) {
 	return s.adopt(m.Name, c, s.owns(m)), nil
 }
 
-// defaultPatience is how long a driver may send nothing before it is asked whether it is there.
+// defaultPatience is the default of Options.Patience.
 const defaultPatience = 10 * time.Second
 
-// Silence watches a driver that is to send something at least every second or so, and warns where
-// it does not answer. One goroutine uses it.
+// Silence warns if a driver, which sends something every second, does not answer any more. One
+// goroutine uses it.
 type Silence struct {
-	Timer   *time.Timer // Ask when it fires
-	Answers chan error  // Answered takes what comes
+	Timer   *time.Timer // when it fires, call Ask
+	Answers chan error  // pass what it receives to Answered
 
 	patience time.Duration
 	since    time.Time
 	told     bool
 }
 
-// NewSilence begins to watch.
+// NewSilence starts the timer; patience as in Options.Patience.
 func NewSilence(patience time.Duration) *Silence {
 	if patience <= 0 {
 		patience = defaultPatience
@@ -154,7 +153,7 @@ func NewSilence(patience time.Duration) *Silence {
 	return &Silence{Timer: time.NewTimer(patience), Answers: make(chan error, 1), patience: patience, since: time.Now()}
 }
 
-// Heard tells that the driver sent something.
+// Heard must be called after each message of the driver.
 func (q *Silence) Heard(out render.Output) {
 	if q.told {
 		out.Stderr("the driver answers again\n")
@@ -163,9 +162,9 @@ func (q *Silence) Heard(out render.Output) {
 	q.Timer.Reset(q.patience)
 }
 
-// Ask asks the driver whether it is there. The answer comes on Answers.
+// Ask requests the driver's status; the error is sent on Answers.
 func (q *Silence) Ask(ctx context.Context, m *Handle) {
-	go func() { // ends soon; nobody need take the answer
+	go func() { // ends after DialTimeout, even if nobody receives
 		ctx, cancel := context.WithTimeout(ctx, client.DialTimeout)
 		defer cancel()
 		_, err := m.Status(ctx)
@@ -176,10 +175,11 @@ func (q *Silence) Ask(ctx context.Context, m *Handle) {
 	}()
 }
 
-// Answered takes the answer to Ask. A driver that is there and has nothing to send is no news.
+// Answered handles the answer to Ask. It warns unless the driver answered, which may have
+// nothing to send.
 func (q *Silence) Answered(out render.Output, err error) {
 	if FateOf(err) == Silent && !q.told {
-		out.Stderr(fmt.Sprintf("warning: nothing was heard of the run for %d s: %v\n", int(time.Since(q.since).Seconds()), err))
+		out.Stderr(fmt.Sprintf("warning: the driver has sent nothing about the run for %d s: %v\n", int(time.Since(q.since).Seconds()), err))
 		q.told = true
 	}
 	q.Timer.Reset(q.patience)

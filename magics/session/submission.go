@@ -2,13 +2,13 @@ package session
 
 import "github.com/tfcluster/tfcluster/magics/command"
 
-// Submission is what the session knows of a cluster's last start beyond its run.
+// Submission is the session's data about a cluster's last start.
 type Submission struct {
 	Show    string
-	Command *command.Command // to collect its program anew for --again; nil for a start from Python
+	Command *command.Command // to read its program again for --again; nil for a start from Python
 }
 
-// Remember keeps what the run's waiters are to show, and what --again means.
+// Remember stores a cluster's last start, for wait and --again.
 func (s *State) Remember(cluster string, c *command.Command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -22,7 +22,7 @@ func (s *State) Remember(cluster string, c *command.Command) {
 	s.submitted[cluster] = sub
 }
 
-// Submission is what is known of a cluster's last start; nil if nothing is.
+// Submission returns the data about a cluster's last start; nil if there is none.
 func (s *State) Submission(cluster string) *Submission {
 	s.mu.Lock()
 	defer s.mu.Unlock()

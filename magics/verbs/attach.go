@@ -13,18 +13,17 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// attachVerb is the row of attach.
 func attachVerb() row {
 	return row{
 		Verb: command.Verb{
-			Name: "attach", Summary: "take up a cluster that lives already", Magic: true, Shell: true, Now: true, Words: "[NAME]", MaxWords: 1,
+			Name: "attach", Summary: "attach to a running cluster", Magic: true, Shell: true, Now: true, Words: "[NAME]", MaxWords: 1,
 			Options: []command.Option{clusterOption(), nowOption()}, Example: "attach local-1", Operand: command.OperandCluster,
 		},
 		run: (*invocation).attach, announces: true,
 	}
 }
 
-// attach takes up a cluster that lives already, starting a driver where it died.
+// attach attaches to a running cluster, and starts a driver if its driver died.
 func (inv *invocation) attach(ctx context.Context) (result.Value, error) {
 	announced := inv.session.Announcement(ctx)
 	st, err := inv.attachTo(ctx)
@@ -70,13 +69,13 @@ func (inv *invocation) attachTo(ctx context.Context) (*clusterpb.ClusterStatus, 
 	if m.Held() {
 		ours = 1
 	}
-	inv.session.Prefer(m, st.GetClients() <= ours) // nobody else holds it: this notebook's end is its end from now on
+	inv.session.SetCurrent(m, st.GetClients() <= ours) // no other client: the cluster is released with this notebook
 	m.Hold()
 	return st, nil
 }
 
 // awaitReturn waits until the executors have joined the driver that was just started, and shows
-// which of them are new. The new driver keeps the reservation's timeout.
+// which were replaced. The new driver applies the reservation's timeout.
 func (inv *invocation) awaitReturn(ctx context.Context, m *session.Handle, st *clusterpb.ClusterStatus) error {
 	stream, err := m.Client.Reserve(ctx, st.GetRequest())
 	if err != nil {
@@ -89,7 +88,7 @@ func (inv *invocation) awaitReturn(ctx context.Context, m *session.Handle, st *c
 		case errors.Is(err, io.EOF):
 			return &result.ClusterError{Text: "the driver ended without an answer"}
 		case ctx.Err() != nil:
-			return &result.Interrupted{Text: "stopped waiting; cluster " + m.Name + " goes on: " + inv.session.Say("status") + " shows it"}
+			return &result.Interrupted{Text: "stopped waiting; cluster " + m.Name + " keeps running: " + inv.session.Say("status") + " shows it"}
 		case err != nil:
 			return m.Explain(err)
 		}

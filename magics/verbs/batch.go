@@ -16,7 +16,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// runVerb is the row of run.
 func runVerb(engines cluster.Engines) row {
 	return row{
 		Verb: command.Verb{
@@ -28,7 +27,7 @@ func runVerb(engines cluster.Engines) row {
 	}
 }
 
-// runOptions are reserve's and start's, each once.
+// runOptions returns the options of reserve and start, without duplicates.
 func runOptions(engines cluster.Engines) []command.Option {
 	options := reserveOptions(engines)
 	for _, o := range startOptions() {
@@ -39,7 +38,7 @@ func runOptions(engines cluster.Engines) []command.Option {
 	return append(options, command.Option{Name: "detach", Kind: command.KindFlag, Help: "print the cluster's name and return once the program runs; with --managed once YARN has taken it"})
 }
 
-// batch is the command line's run: reserve, start, wait, shut down.
+// batch implements the command line's run: reserve, start, wait, shut down.
 func (inv *invocation) batch(ctx context.Context) (result.Value, error) {
 	inv.oneRun = true
 	req, err := inv.request(ctx)
@@ -47,7 +46,7 @@ func (inv *invocation) batch(ctx context.Context) (result.Value, error) {
 		return nil, err
 	}
 	req.OneRun = true
-	start, err := inv.startRequest(ctx, "", req) // a program that is not there reserves nothing
+	start, err := inv.startRequest(ctx, "", req) // a missing program is an error before the reservation
 	if err != nil {
 		return nil, err
 	}
@@ -75,21 +74,21 @@ func (inv *invocation) batch(ctx context.Context) (result.Value, error) {
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), session.ShutdownTimeout)
 	defer cancel()
 	if inv.session.Find(m.Name) == nil {
-		return value, err // the reservation failed and is released already
+		return value, err // the reservation failed and was released
 	}
 	rerr := inv.session.Release(end, quiet{inv.out}, m, &clusterpb.ShutdownRequest{Force: true, Reason: "the batch run is over"})
 	return value, errors.Join(released(err), rerr)
 }
 
-// released is a run's failure once its executors are gone: where they were the way on,
-// what to do next is another.
+// released changes the advice of a run's failure if that needs the executors, which have been
+// released.
 func released(err error) error {
 	var failed *result.RunFailed
 	if !errors.As(err, &failed) || failed.Run == nil || !strings.Contains(failed.Failure.GetRemedy(), "%tfcluster") {
 		return err
 	}
 	failure := proto.CloneOf(failed.Failure)
-	if failure.GetKind() == "lost" { // the program is not at fault
+	if failure.GetKind() == "lost" { // not an error of the program
 		failure.Remedy = "run it again; its files are in " + failed.Run.GetDir()
 		return &result.RunFailed{Failure: failure, Run: failed.Run}
 	}
@@ -108,14 +107,14 @@ func (inv *invocation) batchRun(ctx context.Context, m *session.Handle, req *clu
 	}
 	var failed *result.RunFailed
 	if errors.As(err, &failed) && failed.Run != nil && !inv.Has("detach") {
-		_, _ = follow(failed.Run) // it ended before it was entered: what it wrote is shown, why is known
+		_, _ = follow(failed.Run) // it ended before all tasks had entered: only its lines are shown
 	}
 	if err != nil {
 		return nil, err
 	}
 	if !inv.Has("detach") {
 		value, err := follow(run)
-		if r, ok := value.(*result.RunValue); ok && err == nil && r.State == "stopped" { // not by this process
+		if r, ok := value.(*result.RunValue); ok && err == nil && r.State == "stopped" { // stopped by another client
 			err = &result.Interrupted{Text: "the run was stopped by another client"}
 		}
 		return value, err
@@ -126,14 +125,14 @@ func (inv *invocation) batchRun(ctx context.Context, m *session.Handle, req *clu
 	return result.OfRun(m.Name, run), nil
 }
 
-// quiet shows errors and nothing else.
+// quiet is an Output that shows errors only.
 type quiet struct{ render.Output }
 
-// Stdout drops the text.
+// Stdout implements render.Output.
 func (quiet) Stdout(string) {}
 
-// Display drops what would be shown.
+// Display implements render.Output.
 func (quiet) Display(string, map[string]any, map[string]any) {}
 
-// Update drops what would be shown.
+// Update implements render.Output.
 func (quiet) Update(string, map[string]any, map[string]any) {}

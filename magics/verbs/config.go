@@ -17,19 +17,18 @@ import (
 	"github.com/tfcluster/tfcluster/magics/command"
 )
 
-// settings are options' values by name, as a person would write them on a line.
+// settings are values of options by name, as a user types them.
 type settings map[string][]string
 
-// profileTable is the table of a configuration file that holds the profiles.
+// profileTable is the name of the table of profiles in a configuration file.
 const profileTable = "profile"
 
-// alternatives are options of which a line gives one: a setting of the other does
-// not count then.
+// alternatives are options of which a command has one: a setting of the other is then ignored.
 var alternatives = map[string]string{"timeout": "reserve-timeout", "reserve-timeout": "timeout", "python": "venv", "venv": "python"}
 
-// configure gives a command what its line leaves out: from /etc/tfcluster/config.toml,
-// the user's config.toml, the notebook folder's tfcluster.toml, the profile that is
-// asked for, and TFCLUSTER_OPTION of the environment, later over earlier.
+// configure adds settings for options that a command lacks: from /etc/tfcluster/config.toml,
+// the user's config.toml, the notebook folder's tfcluster.toml, the selected profile and
+// TFCLUSTER_OPTION in the environment, later ones over earlier ones.
 func (inv *invocation) configure(ctx context.Context) error {
 	found := settings{}
 	profile := os.Getenv("TFCLUSTER_PROFILE")
@@ -64,7 +63,7 @@ func orNone(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// configFiles are those that are read, the weakest first.
+// configFiles returns the configuration files, lowest precedence first.
 func configFiles(workingDir string) []string {
 	files := []string{"/etc/tfcluster/config.toml"}
 	if dir, err := os.UserConfigDir(); err == nil {
@@ -73,10 +72,10 @@ func configFiles(workingDir string) []string {
 	return append(files, filepath.Join(workingDir, "tfcluster.toml"))
 }
 
-// configOptions are the options that a configuration may hold: reserve's and start's.
+// configOptions are the options that a configuration may set: reserve's and start's.
 type configOptions struct {
 	names   []string
-	reserve command.Verb // whose options may be for one role
+	reserve command.Verb // its options may be for one role
 }
 
 func configurable(engines cluster.Engines) configOptions {
@@ -89,7 +88,7 @@ func configurable(engines cluster.Engines) configOptions {
 	return c
 }
 
-// read adds one file's settings and profiles; a file that is not there adds none.
+// read adds the settings and profiles of a file, if it exists.
 func (c *configOptions) read(file string, into settings, profiles map[string]settings) error {
 	raw := map[string]any{}
 	if _, err := toml.DecodeFile(file, &raw); err != nil {
@@ -134,8 +133,8 @@ func (c *configOptions) add(raw map[string]any, into settings) error {
 	return nil
 }
 
-// settingTexts is a value of a file as a line would have it: a flag that is false is
-// no value, a table is K=V each.
+// settingTexts returns a value of a file as a user would type it: a false flag is none, a table
+// is K=V each.
 func settingTexts(v any) ([]string, error) {
 	switch v := v.(type) {
 	case string:
@@ -172,8 +171,7 @@ func settingTexts(v any) ([]string, error) {
 	}
 }
 
-// apply gives the command every setting that its verb knows, its line leaves out and
-// its backend can have.
+// apply adds every setting that the verb has, the command lacks and its backend supports.
 func (inv *invocation) apply(found settings) error {
 	if texts := found["backend"]; len(texts) == 1 && !inv.Has("backend") && inv.Verb.Option("backend") != nil {
 		if err := inv.Set("backend", texts); err != nil {
@@ -182,7 +180,7 @@ func (inv *invocation) apply(found settings) error {
 	}
 	engine, _ := inv.session.Options.Engines.Find(inv.Text("backend"))
 	given := maps.Clone(inv.Seen)
-	var later []string // for one role: which there are is known at the end
+	var later []string // for one role: the roles are known at the end
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		o := inv.Verb.Lookup(name)
 		if o == nil || given[name] || given[alternatives[name]] || !o.IsFor(engine.Name) || len(found[name]) == 0 {

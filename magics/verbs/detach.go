@@ -10,7 +10,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// detachVerb is the row of detach.
 func detachVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -21,7 +20,7 @@ func detachVerb() row {
 	}
 }
 
-// detach lets the active run, and with it the cluster, go on without this kernel.
+// detach has the active run, and its cluster, continue without this kernel.
 func (inv *invocation) detach(ctx context.Context) (result.Value, error) {
 	m, err := inv.session.Pick(ctx, inv.Command)
 	if err != nil {
@@ -33,6 +32,6 @@ func (inv *invocation) detach(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, m.Explain(err)
 	}
-	inv.out.Stdout("run " + render.Thousands(int64(run.GetId())) + " goes on when this kernel shuts down; " + inv.session.Say("attach "+m.Name) + " takes cluster " + m.Name + " up again\n")
+	inv.out.Stdout("run " + render.Thousands(int64(run.GetId())) + " continues after this kernel shuts down; " + inv.session.Say("attach "+m.Name) + " attaches to cluster " + m.Name + " again\n")
 	return result.OfRun(m.Name, run), nil
 }

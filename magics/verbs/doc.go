@@ -1,4 +1,4 @@
-// Package verbs is what %tfcluster does: a verb a file, written over the Control service of a
-// cluster's driver, and what several of them need (the request of a reservation, the program of a
+// Package verbs implements %tfcluster: one verb per file, using the Control service of a
+// cluster's driver, and their common parts (the request of a reservation, the program of a
 // start, configuration).
 package verbs

@@ -20,7 +20,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// doctorVerb is the row of doctor.
 func doctorVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -31,16 +30,16 @@ func doctorVerb() row {
 	}
 }
 
-// finding is one thing doctor looked at.
+// finding is the result of one check.
 type finding struct {
 	what, found string
 	remedy      string // not empty: something is missing
 }
 
-// probeTimeout bounds each question doctor asks a program.
+// probeTimeout bounds each program that doctor runs.
 const probeTimeout = 30 * time.Second
 
-// doctor says what this machine has and lacks, each lack with its remedy.
+// doctor checks this machine's installation, with a remedy for each problem.
 func (inv *invocation) doctor(ctx context.Context) (result.Value, error) {
 	findings := inv.findPython(ctx)
 	findings = append(findings, findTensorBoard(ctx, inv.session.Options.TensorBoardPython))
@@ -70,7 +69,7 @@ func doctorTitle(findings []finding) (title string, lacks bool) {
 	return fmt.Sprintf("%d things are missing or wrong", n), true
 }
 
-// pip is between an interpreter and what it is to install.
+// pip separates an interpreter from the packages to install.
 const pip = " -m pip install "
 
 func doctorView(findings []finding, title string) render.Bundle {
@@ -82,7 +81,7 @@ func doctorView(findings []finding, title string) render.Bundle {
 		if f.remedy != "" {
 			mark = render.Cell{Text: "--", Tone: render.ToneBad}
 		}
-		if by, what, ok := strings.Cut(f.remedy, pip); ok && !strings.Contains(what, " of ") { // else it is told which version
+		if by, what, ok := strings.Cut(f.remedy, pip); ok && !strings.Contains(what, " of ") { // otherwise the version is in the text
 			if packages[by] == nil {
 				installers = append(installers, by)
 			}
@@ -91,17 +90,14 @@ func doctorView(findings []finding, title string) render.Bundle {
 		}
 		t.Rows = append(t.Rows, []render.Cell{mark, {Text: f.what}, {Text: f.found}, {Text: f.remedy}})
 	}
-	t = t.Drop()
-	b := render.Bundle{Text: title + "\n" + t.Plain(), HTML: "<div><b>" + render.Escape(title) + "</b></div>" + t.HTML()}
+	b := render.Title(title).Table(t.Drop())
 	for _, by := range installers {
-		line := by + pip + strings.Join(packages[by], " ")
-		b.Text += line + "\n"
-		b.HTML += "<pre>" + render.Escape(line) + "</pre>"
+		b = b.Code(by + pip + strings.Join(packages[by], " "))
 	}
 	return b
 }
 
-// interpreter is the notebook's Python.
+// interpreter returns the notebook's Python.
 func (inv *invocation) interpreter() string {
 	return fullPath(cmp.Or(inv.session.Options.Python, "python3"))
 }
@@ -144,8 +140,8 @@ func (inv *invocation) findPython(ctx context.Context) []finding {
 	return append(findings, findExtension(got["prefix"]))
 }
 
-// findExtension looks for the JupyterLab extension where JupyterLab does: in the user's folders,
-// the system's, and those below the prefix of a Python that may be JupyterLab's.
+// findExtension searches JupyterLab's folders for the extension: the user's, the system's, and
+// those below the prefix of a Python that may be JupyterLab's.
 func findExtension(prefix string) finding {
 	f := finding{what: "JupyterLab extension"}
 	home, err := os.UserHomeDir()

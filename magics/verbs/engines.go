@@ -7,7 +7,7 @@ import (
 	"github.com/tfcluster/tfcluster/magics/command"
 )
 
-// optionKinds are the kinds of engines' options as the table of verbs has them.
+// optionKinds maps kinds of engines' options to those of the table of verbs.
 var optionKinds = map[cluster.OptionKind]command.Kind{
 	cluster.TextOption:     command.KindText,
 	cluster.FlagOption:     command.KindFlag,
@@ -17,8 +17,7 @@ var optionKinds = map[cluster.OptionKind]command.Kind{
 	cluster.SizeOption:     command.KindSize,
 }
 
-// engineOptions returns the options of reserve that engines add, in the engines' order. One
-// that several have is listed once.
+// engineOptions returns the engines' options of reserve, in their order, each listed once.
 func engineOptions(engines cluster.Engines, group string) []command.Option {
 	var options []command.Option
 	listed := map[string]int{} // index in options, by name
@@ -38,12 +37,12 @@ func engineOptions(engines cluster.Engines, group string) []command.Option {
 	return options
 }
 
-// onlyFor is the field Only of an option that only some engines have.
+// onlyFor returns the field Only of an engine's option.
 func onlyFor(engines cluster.Engines, have func(cluster.Engine) bool) string {
 	return strings.Join(engines.NamesOf(have), " ")
 }
 
-// defaultEngine is the name of the engine that a request without --backend means.
+// defaultEngine is the engine of a request without --backend.
 func defaultEngine(engines cluster.Engines) string {
 	e, _ := engines.Find("")
 	return e.Name

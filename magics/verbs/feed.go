@@ -1,44 +1,220 @@
 package verbs
 
-import "github.com/tfcluster/tfcluster/magics/command"
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
-// notYetFeed is what a verb or option that feeds data answers.
-const notYetFeed = "not yet: this version does not feed data; read it in main_fun, with tf.data for instance, and use start and wait"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/feeding"
+	"github.com/tfcluster/tfcluster/magics/render"
+	"github.com/tfcluster/tfcluster/magics/result"
+	"github.com/tfcluster/tfcluster/magics/session"
+)
 
-// trainVerb is the row of train.
+// notYetInference is what inference answers.
+const notYetInference = "not yet: this version feeds data to train and evaluate; read it in main_fun for inference"
+
+// feedOptions are those of every verb that feeds data.
+func feedOptions() []command.Option {
+	return append([]command.Option{
+		{Name: "columns", Kind: command.KindText, Meta: "A,B", Repeat: true, Help: "columns to feed; default: all"},
+		{Name: "label", Kind: command.KindText, Meta: "COLUMN", Help: "column that is the label: as_dataset and as_iterable give (features, label)"},
+		{Name: "binary", Kind: command.KindText, Meta: "COLUMN:TYPE[SHAPE]", Repeat: true, Help: "binary column whose bytes are an array, such as image:uint8[28,28,1]"},
+		{Name: "cast", Kind: command.KindChoice, Choices: []string{"float32", "float64"}, Help: "floating-point type of the arrays; default: as in DATA"},
+	}, followOptions()...)
+}
+
 func trainVerb() row {
 	return row{
 		Verb: command.Verb{
 			Name: "train", Summary: "feed data and wait; without DATA the same as wait", Magic: true, Words: "[DATA]", MaxWords: 1,
 			Options: append([]command.Option{
-				{Name: "epochs", Kind: command.KindCount, Max: 1_000_000, NotYet: notYetFeed, Help: "passes over DATA"},
-				{Name: "steps", Kind: command.KindCount, Max: 1 << 40, NotYet: notYetFeed, Help: "steps at most"},
-				{Name: "more", Kind: command.KindFlag, NotYet: notYetFeed, Help: "another train or inference may follow"},
-				{Name: "detach", Kind: command.KindFlag, NotYet: notYetFeed, Help: "do not wait"},
-				{Name: "schema", Kind: command.KindText, NotYet: notYetFeed, Help: "of TFRecord or CSV files"},
-			}, followOptions()...), Example: "train",
+				{Name: "epochs", Kind: command.KindCount, Max: 1_000_000, Default: "1", Help: "passes over DATA"},
+				{Name: "steps", Kind: command.KindCount, Max: 1 << 40, Help: "batches that each worker reads at most"},
+				{Name: "shuffle", Kind: command.KindCount, Max: 1 << 40, Meta: "N", Help: "shuffle within a buffer of N records on each worker"},
+				{Name: "drop-remainder", Kind: command.KindFlag, Help: "leave out a batch that is not full"},
+				{Name: "uneven", Kind: command.KindChoice, Choices: []string{"drop", "pad"}, Default: "drop", Help: "what to do with records that not every worker can have of an epoch: leave them out, or repeat some with weight 0"},
+				{Name: "more", Kind: command.KindFlag, Help: "keep the feed open for another train"},
+				{Name: "detach", Kind: command.KindFlag, Help: "do not wait"},
+			}, feedOptions()...), Example: "train df --epochs 3 --columns image --label y",
+			Long: "DATA is the name of a Spark or pandas DataFrame, an Arrow table, a NumPy array, a dict of arrays, or an iterator of batches. " +
+				"The program of the run reads it by ctx.get_data_feed(). The first interrupt stops the run, a second one kills it, as in wait.",
 			Operand: command.OperandData,
 		},
-		run: (*invocation).wait, ownInterrupts: true,
+		run: (*invocation).train, ownInterrupts: true,
 	}
 }
 
-// evaluateVerb is the row of evaluate.
 func evaluateVerb() row {
 	return row{
 		Verb: command.Verb{
-			Name: "evaluate", Summary: "feed data with ctx.mode == \"evaluate\"", Magic: true,
-			Words: "DATA", MaxWords: -1, NotYet: notYetFeed, Operand: command.OperandData,
+			Name: "evaluate", Summary: "feed data with ctx.mode == \"evaluate\"; returns the metrics", Magic: true,
+			Words: "DATA", MaxWords: 1, Operand: command.OperandData, Options: feedOptions(), Example: "evaluate test_df --columns image --label y",
+			Long: "The value is a dict: of each task what main_fun returns if that is a dict, else what the last model.evaluate gave, else the last ctx.report; the mean over the tasks, weighted by their records.",
 		},
+		run: (*invocation).evaluate, ownInterrupts: true,
 	}
 }
 
-// inferenceVerb is the row of inference.
 func inferenceVerb() row {
 	return row{
 		Verb: command.Verb{
 			Name: "inference", Summary: "feed data and collect predictions", Magic: true,
-			Words: "DATA", MaxWords: -1, NotYet: notYetFeed, Operand: command.OperandData,
+			Words: "DATA", MaxWords: -1, NotYet: notYetInference, Operand: command.OperandData,
 		},
 	}
+}
+
+// train feeds data to the run and holds the cell until the run ends.
+func (inv *invocation) train(ctx context.Context) (result.Value, error) {
+	if len(inv.Words) == 0 {
+		return inv.wait(ctx)
+	}
+	m, err := inv.openFeed(ctx, "train", inv.Text("uneven"))
+	if err != nil {
+		return nil, err
+	}
+	if inv.Has("detach") {
+		st, err := m.Status(ctx)
+		if err != nil {
+			return nil, m.Explain(err)
+		}
+		return result.OfRun(m.Name, st.GetRun()), nil
+	}
+	return inv.waitLive(ctx, m)
+}
+
+// openFeed begins to feed the data that the line names.
+func (inv *invocation) openFeed(ctx context.Context, mode, uneven string) (*session.Handle, error) {
+	m, err := inv.session.Pick(ctx, inv.Command)
+	if err != nil {
+		return nil, err
+	}
+	m.Hold()
+	opening, cancel := interruptible(ctx, inv.out)
+	defer cancel()
+	plan := map[string]any{
+		"label": inv.Text("label"), "binary": inv.Texts("binary"), "cast": inv.Text("cast"), "steps": inv.Count("steps", 0),
+		"shuffle": inv.Count("shuffle", 0), "drop_remainder": inv.Has("drop-remainder"), "columns": columns(inv.Texts("columns")),
+	}
+	feedCtx, end := context.WithCancel(inv.session.Context())
+	watching := context.AfterFunc(opening, end) // an interrupt ends the waiting
+	feed, err := feeding.Open(feedCtx, inv.py, m, feeding.Request{
+		Data: inv.Words[0], Mode: mode, Uneven: uneven, Epochs: int(inv.Count("epochs", 1)), More: inv.Has("more"), Plan: plan,
+	}, func(text string) { inv.out.Stderr(text + "\n") })
+	if watching(); opening.Err() != nil {
+		end()
+		return nil, &result.Interrupted{Text: "nothing was fed"}
+	}
+	if err != nil {
+		end()
+		return nil, err
+	}
+	inv.feed = feed
+	go func() { // ends with the feed, which ends with the session
+		defer end()
+		feed.Run(feedCtx)
+	}()
+	return m, nil
+}
+
+// columns returns the names of --columns, which are given several times or with commas.
+func columns(given []string) []string {
+	names := []string{}
+	for _, text := range given {
+		for name := range strings.SplitSeq(text, ",") {
+			if name = strings.TrimSpace(name); name != "" {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+// feedEnded returns the channel on which the end of the feed is heard; nil if there is none to hear.
+func (inv *invocation) feedEnded() <-chan error {
+	if inv.feed == nil || inv.fed {
+		return nil
+	}
+	return inv.feed.Ended()
+}
+
+// evaluate feeds data to the run, waits for its end and returns the means of its metrics.
+func (inv *invocation) evaluate(ctx context.Context) (result.Value, error) {
+	if len(inv.Words) != 1 {
+		return nil, command.Usagef(inv.Verb, "evaluate DATA: the name of the data is missing")
+	}
+	m, err := inv.openFeed(ctx, "evaluate", "spread")
+	if err != nil {
+		return nil, err
+	}
+	if _, err := inv.waitLive(ctx, m); err != nil {
+		return nil, err
+	}
+	means, err := feeding.Means(inv.feed.Results())
+	if err != nil {
+		return nil, err
+	}
+	if len(means) == 0 {
+		inv.out.Stderr("no task said what it found: return a dict from main_fun, or call model.evaluate or ctx.report\n")
+	}
+	render.NewView(inv.out).Show(true, func() render.Bundle { return metricsView(means) })
+	return &result.Answer{Data: means}, nil
+}
+
+// awaitFeed waits for the end of the feed of a run that is over: its last numbers.
+func (inv *invocation) awaitFeed(ctx context.Context) error {
+	if inv.feed == nil || inv.fed {
+		return nil
+	}
+	inv.fed = true
+	ctx, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
+	defer cancel()
+	select {
+	case err := <-inv.feed.Ended():
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the end of the feed: %w", ctx.Err())
+	}
+}
+
+// metricsView shows what an evaluation found.
+func metricsView(means map[string]float64) render.Bundle {
+	t := render.Table{Head: []string{"metric", "mean"}}
+	for _, name := range slices.Sorted(maps.Keys(means)) {
+		t.Rows = append(t.Rows, []render.Cell{{Text: name}, {Text: render.Number(means[name])}})
+	}
+	return t.Bundle()
+}
+
+// feedLine says how far a feed is, or how far it came: "fed 38,400 of ~60,000 records · epoch 2 of 3 · 41,000 records/s · …".
+func feedLine(p *clusterpb.FeedProgress, over bool) string {
+	parts := []string{"fed " + render.Plural(p.GetFed(), "record")}
+	if total := p.GetTotal(); total > 0 {
+		parts[0] = fmt.Sprintf("fed %s of %s records", render.Thousands(p.GetFed()), render.Thousands(total*int64(max(p.GetEpochs(), 1))))
+	}
+	if p.GetEpochs() > 1 {
+		parts = append(parts, fmt.Sprintf("epoch %d of %d", p.GetEpoch(), p.GetEpochs()))
+	}
+	if rate := int64(p.GetPerSecond()); rate > 0 && !over {
+		parts = append(parts, render.Thousands(rate)+" records/s")
+	}
+	switch {
+	case over:
+	case p.GetBrake() == "the program":
+		parts = append(parts, "the program is slower than the source")
+	case p.GetBrake() == "the source":
+		parts = append(parts, "the source is slower than the program")
+	}
+	if n := p.GetLeftOut(); n > 0 {
+		parts = append(parts, render.Plural(n, "record")+" left out")
+	}
+	if n := p.GetUnread(); n > 0 && over {
+		parts = append(parts, render.Plural(n, "record")+" not read")
+	}
+	return strings.Join(parts, " · ")
 }

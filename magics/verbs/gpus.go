@@ -14,7 +14,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// gpusVerb is the row of gpus.
 func gpusVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -25,8 +24,7 @@ func gpusVerb() row {
 	}
 }
 
-// gpus shows the GPUs and who uses them: the cluster's, or this machine's where
-// there is no cluster.
+// gpus shows the GPUs and their users: the cluster's, or this machine's if there is no cluster.
 func (inv *invocation) gpus(ctx context.Context) (result.Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, session.AnswerTimeout)
 	defer cancel()
@@ -69,14 +67,14 @@ func (inv *invocation) findGPUReply(ctx context.Context) (*clusterpb.GPUsReply, 
 	return r, nil
 }
 
-// sparkDiscovery answers as spark.worker.resource.gpu.discoveryScript is to:
-// {"name": "gpu", "addresses": ["0", "1"]}.
+// sparkDiscovery prints the output of a spark.worker.resource.gpu.discoveryScript: {"name":
+// "gpu", "addresses": ["0", "1"]}.
 func (inv *invocation) sparkDiscovery(ctx context.Context) error {
 	addresses := []string{}
 	if inv.session.Options.Inventory != nil {
 		gpus, err := inv.session.Options.Inventory(ctx)
 		if err != nil {
-			inv.out.Stderr(err.Error() + "\n") // none is an answer too
+			inv.out.Stderr(err.Error() + "\n") // no GPU is a valid answer
 		}
 		for _, g := range gpus {
 			addresses = append(addresses, strconv.Itoa(int(g.GetIndex())))
@@ -103,13 +101,12 @@ func gpusView(r *clusterpb.GPUsReply) render.Bundle {
 		t.Rows = append(t.Rows, render.Row(g.GetHost(), strconv.Itoa(int(g.GetIndex())), g.GetName(), render.BytesText(g.GetMemoryBytes()), render.BytesText(g.GetUsedBytes()),
 			fmt.Sprintf("%d %%", g.GetUtilization()), g.GetHolder(), processes))
 	}
-	b := render.Bundle{Text: "no GPUs\n", HTML: "<div>no GPUs</div>"}
+	b := render.Line("no GPUs")
 	if len(t.Rows) > 0 {
 		b = t.Drop().Bundle()
 	}
 	for _, e := range r.GetErrors() {
-		b.Text += e + "\n"
-		b.HTML += `<div style="opacity:.65">` + render.Escape(e) + "</div>"
+		b = b.Faint(e)
 	}
 	return b
 }

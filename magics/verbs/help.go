@@ -7,7 +7,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// helpVerb is the row of help.
 func helpVerb() row {
 	return row{
 		Verb: command.Verb{

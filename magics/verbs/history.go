@@ -17,7 +17,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// historyVerb is the row of history.
 func historyVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -33,7 +32,7 @@ func historyVerb() row {
 	}
 }
 
-// history shows the cluster's runs, also those of a cluster that is over.
+// history shows the cluster's runs, also those of an ended cluster.
 func (inv *invocation) history(ctx context.Context) (result.Value, error) {
 	if inv.Has("prune") {
 		return nil, inv.prune(ctx)
@@ -63,7 +62,8 @@ func (inv *invocation) history(ctx context.Context) (result.Value, error) {
 	return inv.answer(list, runs, func() render.Bundle { return render.HistoryView(h) })
 }
 
-// recall asks the cluster, or, where that is over, reads what it left: then p is not nil.
+// recall returns the runs of the cluster, or those that an ended cluster left: then p is not
+// nil.
 func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p *state.ClusterRecord, err error) {
 	if p, err = inv.ofApplication(); err != nil {
 		return nil, nil, err
@@ -71,14 +71,14 @@ func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p
 	if p == nil {
 		m, err := inv.session.Pick(ctx, inv.Command)
 		if err == nil {
-			if h, err = m.Recall(ctx, inv.Has("all")); err == nil {
+			if h, err = m.FetchHistory(ctx, inv.Has("all")); err == nil {
 				return h, nil, nil
 			}
 			if !session.IsOver(err) {
 				return nil, nil, err
 			}
 		}
-		if p = inv.session.Past(inv.Command, err); p == nil {
+		if p = inv.session.PastCluster(inv.Command, err); p == nil {
 			return nil, nil, err
 		}
 	}
@@ -103,18 +103,18 @@ func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p
 	return h, p, nil
 }
 
-// ofApplication returns the past cluster whose application -c names. If that cluster lives, the command means
-// it from now on. p is nil then, and if -c names no application.
+// ofApplication returns the ended cluster of the application that -c names. If that cluster
+// lives, the command refers to it from now on. p is nil then, and if -c names no application.
 func (inv *invocation) ofApplication() (p *state.ClusterRecord, err error) {
 	name := inv.Text("cluster")
-	if !inv.isApplication(name) || inv.session.Options.Archive == nil {
+	if !inv.isApplication(name) || inv.session.Options.History == nil {
 		return nil, nil
 	}
-	if live := inv.session.Options.Archive.LivesAs(name); live != "" {
+	if live := inv.session.Options.History.FindByApplication(name); live != "" {
 		inv.Means(live)
 		return nil, nil
 	}
-	if p = inv.session.PastOf(name); p == nil {
+	if p = inv.session.ClusterOfApplication(name); p == nil {
 		return nil, &result.ClusterError{
 			Text: "no cluster of yours on this host was " + name, Remedy: inv.session.Say("logs -c "+name) + " shows what its containers wrote",
 		}
@@ -122,9 +122,9 @@ func (inv *invocation) ofApplication() (p *state.ClusterRecord, err error) {
 	return p, nil
 }
 
-// outcomes says of each run how its lease stands or ended: as the engine has it, or else
-// as the cluster knew it, or an earlier one with the same directory. p is nil where the
-// cluster lives, which then knows its own best.
+// outcomes sets the state of each run's application: as the engine has it, otherwise as the
+// record of the cluster, or an earlier one in the directory, has it. p is nil if the cluster
+// lives, which then sets it itself.
 func (inv *invocation) outcomes(ctx context.Context, h *clusterpb.HistoryReply, p *state.ClusterRecord) {
 	known := map[string]string{}
 	var asked []string
@@ -164,14 +164,14 @@ func (inv *invocation) outcomes(ctx context.Context, h *clusterpb.HistoryReply, 
 	}
 }
 
-// remembered is how a lease ended as its cluster knew it.
+// remembered returns the final state of an application in its cluster's record.
 func (inv *invocation) remembered(h *clusterpb.HistoryReply, id string) string {
 	for _, l := range h.GetLeases() {
 		if l.GetId() == id {
 			return l.GetState()
 		}
 	}
-	if p := inv.session.PastOf(id); p != nil {
+	if p := inv.session.ClusterOfApplication(id); p != nil {
 		for _, l := range p.Applications {
 			if l.ID == id {
 				return l.State
@@ -181,7 +181,7 @@ func (inv *invocation) remembered(h *clusterpb.HistoryReply, id string) string {
 	return ""
 }
 
-// prune removes old runs where the cluster's directory is.
+// prune removes old runs beside the cluster's directory.
 func (inv *invocation) prune(ctx context.Context) error {
 	for _, other := range []string{"json", "all"} {
 		if inv.Has(other) {
@@ -193,17 +193,17 @@ func (inv *invocation) prune(ctx context.Context) error {
 		return err
 	}
 	if p == nil {
-		p = inv.session.Past(inv.Command, nil)
+		p = inv.session.PastCluster(inv.Command, nil)
 	}
 	if p == nil {
 		return &result.ClusterError{Text: "no cluster of yours on this host has left anything", Remedy: "-c names one"}
 	}
-	storage, closer, err := inv.session.Options.Archive.Storage(p)
+	storage, closer, err := inv.session.Options.History.Storage(p)
 	if err != nil {
 		return err
 	}
 	defer closer.Close()
-	inUse, err := inv.session.Options.Archive.InUse()
+	inUse, err := inv.session.Options.History.InUse()
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// logsVerb is the row of logs.
 func logsVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -38,17 +37,17 @@ func logsVerb() row {
 
 const defaultLines = 100
 
-// logs shows what tasks wrote. With -f an interrupt ends the following only. Of a cluster
-// that is over it shows what that left.
+// logs shows tasks' lines. With -f an interrupt only ends following. For an ended cluster it
+// reads the lines that are left.
 func (inv *invocation) logs(ctx context.Context) (result.Value, error) {
 	req, err := inv.logsRequest()
 	if err != nil {
 		return nil, err
 	}
-	if name := inv.Text("cluster"); inv.isApplication(name) && inv.session.Options.Archive != nil {
-		live := inv.session.Options.Archive.LivesAs(name)
+	if name := inv.Text("cluster"); inv.isApplication(name) && inv.session.Options.History != nil {
+		live := inv.session.Options.History.FindByApplication(name)
 		if live == "" {
-			return nil, inv.leaseLogs(ctx, name, inv.session.PastOf(name), req)
+			return nil, inv.leaseLogs(ctx, name, inv.session.ClusterOfApplication(name), req)
 		}
 		inv.Means(live)
 		req.Engine, req.Allocation = true, name
@@ -65,13 +64,13 @@ func (inv *invocation) logs(ctx context.Context) (result.Value, error) {
 			return nil, err
 		}
 	}
-	if p := inv.session.Past(inv.Command, err); p != nil {
+	if p := inv.session.PastCluster(inv.Command, err); p != nil {
 		return nil, inv.pastLogs(ctx, p, req)
 	}
 	return nil, err
 }
 
-// logsRequest is what the line asks for.
+// logsRequest returns the request of the command.
 func (inv *invocation) logsRequest() (*clusterpb.LogsRequest, error) {
 	req := &clusterpb.LogsRequest{
 		Run: int32(inv.Count("run", 0)), Last: int32(inv.Count("lines", defaultLines)), Follow: inv.Has("follow"), Task: inv.Text("task"), Grep: inv.Text("grep"),
@@ -89,7 +88,7 @@ func (inv *invocation) logsRequest() (*clusterpb.LogsRequest, error) {
 	return req, nil
 }
 
-// streamLogs shows what a cluster's driver sends.
+// streamLogs shows the lines that a cluster's driver sends.
 func (inv *invocation) streamLogs(ctx context.Context, m *session.Handle, req *clusterpb.LogsRequest) error {
 	stream := session.OpenStream(ctx, m, inv.out, func(ctx context.Context, c clusterpb.ControlClient) (func() (*clusterpb.LinesReply, error), error) {
 		lines, err := c.Logs(ctx, req)
@@ -140,18 +139,18 @@ func (inv *invocation) streamLogs(ctx context.Context, m *session.Handle, req *c
 	}
 }
 
-// sentLines is what a driver has sent of a run's lines to logs -f. The next driver goes on after it: by number, since
-// the clocks of executors differ and lines may have equal times.
+// sentLines is the position of logs -f in the lines of a run. The next driver continues there: by
+// line number, because the clocks of executors differ and lines may have equal times.
 type sentLines struct {
 	run  int32             // 0: not known yet
 	next map[string]uint64 // by task: number of the line after the last one sent
-	kept bool              // all lines that were kept before have been sent
+	kept bool              // all lines stored before the call have been sent
 	skip map[string]uint64 // by task: lines below this number are sent a second time
 }
 
 // fresh returns the lines of a reply that have not been sent before.
 func (s *sentLines) fresh(u *clusterpb.LinesReply) []*clusterpb.Line {
-	if run := u.GetRun(); run != 0 && run != s.run { // after the driver's death another run may go on
+	if run := u.GetRun(); run != 0 && run != s.run { // after the driver's death another run may be the current one
 		if s.run != 0 {
 			clear(s.next)
 			s.skip = nil
@@ -174,8 +173,8 @@ func (s *sentLines) fresh(u *clusterpb.LinesReply) []*clusterpb.Line {
 	return lines
 }
 
-// resume changes a request so that the next driver goes on. If not all kept lines were sent, it sends them again,
-// since --lines counts those of all tasks.
+// resume changes a request so that the next driver continues. If not all stored lines were sent,
+// the driver sends them again, because --lines counts the lines of all tasks.
 func (s *sentLines) resume(req *clusterpb.LogsRequest) {
 	switch {
 	case s.run == 0:
@@ -187,7 +186,7 @@ func (s *sentLines) resume(req *clusterpb.LogsRequest) {
 	}
 }
 
-// still makes lines of the progress bars that nobody will see move.
+// still converts frames of progress bars to lines, for output that is not redrawn.
 func still(lines []*clusterpb.Line) {
 	for _, l := range lines {
 		l.Carriage = false
@@ -201,14 +200,15 @@ func noLines(req *clusterpb.LogsRequest) string {
 	return "no lines yet"
 }
 
-// isApplication tells an engine's name of an application from a cluster's.
+// isApplication returns whether a name is an engine's application ID instead of a cluster's
+// name.
 func (inv *invocation) isApplication(name string) bool {
 	_, ok := inv.session.Options.Engines.OfApplication(name)
 	return ok
 }
 
-// requestOf says which engine a cluster was on that is over; without one, which the notebook
-// means.
+// requestOf returns a request with the engine of an ended cluster; without one, with the
+// notebook's settings.
 func (inv *invocation) requestOf(ctx context.Context, engine cluster.Engine, p *state.ClusterRecord) (*clusterpb.ReserveRequest, error) {
 	if p != nil {
 		return session.RequestOf(p), nil
@@ -222,8 +222,8 @@ func (inv *invocation) requestOf(ctx context.Context, engine cluster.Engine, p *
 	return req, nil
 }
 
-// printer writes tasks' lines into the invocation's output, for logs: all to standard output,
-// so that a pipe or a filter gets them, and to a shell each line whole.
+// printer writes tasks' lines for logs: all to standard output, for pipes and filters; in a
+// shell only complete lines.
 func (inv *invocation) printer() *render.Printer {
 	limit := lineBytes
 	if inv.session.Options.Shell {

@@ -6,7 +6,7 @@ func clusterOption() command.Option {
 	return command.Option{Name: "cluster", Short: "c", Kind: command.KindCluster, Help: "which cluster; default: this notebook's last, elsewhere the only live one"}
 }
 
-// pastClusterOption is for verbs that also tell of clusters that are over.
+// pastClusterOption is -c of verbs that also support ended clusters.
 func pastClusterOption() command.Option {
 	o := clusterOption()
 	o.Kind = command.KindPastCluster

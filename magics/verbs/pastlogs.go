@@ -16,11 +16,11 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// pastTimeout limits the reading of the logs and results of a cluster that is over.
+// pastTimeout bounds reading logs and results of an ended cluster.
 const pastTimeout = 30 * time.Minute
 
-// pastLogs shows what a cluster that is over left: a run's lines, or, where it had none,
-// what its engine keeps of its executors.
+// pastLogs shows the logs of an ended cluster: a run's lines, or, without a run, the engine's
+// logs of its executors.
 func (inv *invocation) pastLogs(ctx context.Context, p *state.ClusterRecord, req *clusterpb.LogsRequest) error {
 	if !req.GetEngine() {
 		runs, err := inv.pastRun(ctx, p, req)
@@ -38,7 +38,7 @@ func (inv *invocation) pastLogs(ctx context.Context, p *state.ClusterRecord, req
 	return inv.leaseLogs(ctx, p.Applications[len(p.Applications)-1].ID, p, req)
 }
 
-// pastRun shows a run's lines; false where there is no run.
+// pastRun shows a run's lines; it returns false if there is no run.
 func (inv *invocation) pastRun(ctx context.Context, p *state.ClusterRecord, req *clusterpb.LogsRequest) (bool, error) {
 	r, err := inv.session.Results(p)
 	if err != nil {
@@ -49,7 +49,7 @@ func (inv *invocation) pastRun(ctx context.Context, p *state.ClusterRecord, req 
 	defer cancel()
 	ctx, stop := interruptible(ctx, inv.out)
 	defer stop()
-	if req.GetRun() > 0 { // the user named this run: show it even if another cluster did it
+	if req.GetRun() > 0 { // the user named this run: it may be another cluster's
 		r.Of = nil
 	}
 	runs, err := r.Runs(ctx)
@@ -83,8 +83,8 @@ func (inv *invocation) pastRun(ctx context.Context, p *state.ClusterRecord, req 
 	return true, nil
 }
 
-// leaseLogs shows what the engine keeps of a lease; p is whose it was, nil where nobody
-// remembers.
+// leaseLogs shows the engine's logs of an application; p is its cluster's record, nil if there
+// is none.
 func (inv *invocation) leaseLogs(ctx context.Context, lease string, p *state.ClusterRecord, req *clusterpb.LogsRequest) error {
 	if err := onlyTasks(inv); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (inv *invocation) leaseLogs(ctx context.Context, lease string, p *state.Clu
 		return ctx.Err()
 	})
 	switch {
-	case errors.Is(err, context.Canceled): // an interrupt
+	case errors.Is(err, context.Canceled): // interrupted
 		return nil
 	case err != nil:
 		return &result.ClusterError{Text: err.Error()}
@@ -132,8 +132,8 @@ func (inv *invocation) leaseLogs(ctx context.Context, lease string, p *state.Clu
 	return nil
 }
 
-// onlyTasks refuses what cannot be asked of what an engine keeps: its lines bear no time,
-// and do not follow.
+// onlyTasks refuses options that engine logs do not support: their lines have no time and
+// cannot be followed.
 func onlyTasks(inv *invocation) error {
 	for _, name := range []string{"follow", "since", "run"} {
 		if inv.Has(name) {

@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// maxProgram bounds what is shipped: beyond it a program holds data by mistake.
+	// maxProgram is the maximum size of a program: a larger one contains data by mistake.
 	maxProgram = 1 << 30
-	// bigCapture is from where a captured global is named.
+	// bigCapture is the size from which a captured global is reported.
 	bigCapture = 10 << 20
-	// maxScript bounds a script's text.
+	// maxScript is the maximum size of a script.
 	maxScript = 16 << 20
 )
 
@@ -34,15 +34,15 @@ type pickled struct {
 	Qualname string    `json:"qualname"`
 }
 
-// capture is a global that a program takes along.
+// capture is a global variable that is pickled with a program.
 type capture struct {
 	Name  string `json:"name"`
 	Bytes uint64 `json:"bytes"`
 }
 
-// program collects what a start enters, as it is now: the notebook's function, the
-// script on disk, the cell's body, and the modules each imports.
-// It is nil where every role of the reservation has a command of its own.
+// program returns the current program of a start: the notebook's function, the script on disk
+// or the cell's body, with the modules that it imports. It returns nil if every role has a
+// command of its own.
 func (inv *invocation) program(ctx context.Context, r *clusterpb.ReserveRequest) (*clusterpb.Program, error) {
 	var p *clusterpb.Program
 	var err error
@@ -83,8 +83,8 @@ func (inv *invocation) program(ctx context.Context, r *clusterpb.ReserveRequest)
 	return p, nil
 }
 
-// cellName returns the name of the cell whose body is started, as tracebacks have it where the
-// front end has a number for it.
+// cellName returns the name of the cell whose body is started, as in tracebacks if the front
+// end numbers cells.
 func (inv *invocation) cellName() string {
 	if c, ok := inv.out.(interface{ ExecutionCount() int }); ok && c.ExecutionCount() > 0 {
 		return fmt.Sprintf("Cell In[%d]", c.ExecutionCount())
@@ -92,14 +92,14 @@ func (inv *invocation) cellName() string {
 	return "cell"
 }
 
-// isCommand is whether a program of a cluster without a framework is a command rather
-// than a Python script or a function of the notebook.
+// isCommand returns whether a program of a cluster without a framework is a command, not a
+// Python script or a function of the notebook.
 func (inv *invocation) isCommand(file string) bool {
 	return !strings.HasSuffix(file, ".py") && (inv.py == nil || !command.IsIdentifier(inv.Program))
 }
 
-// scriptName takes train.py:function apart. A word that ends in .py or holds a
-// slash is a script.
+// scriptName splits train.py:function. A word is a script if it ends in .py or contains a
+// slash.
 func scriptName(word string) (file, function string, ok bool) {
 	if i := strings.LastIndex(word, ".py:"); i >= 0 && command.IsIdentifier(word[i+4:]) {
 		return word[:i+3], word[i+4:], true
@@ -140,10 +140,10 @@ func (inv *invocation) script(ctx context.Context, file, function string, pyFile
 	return p, inv.modules(ctx, p, "", path, pyFiles)
 }
 
-// modules adds the modules that source text, or a script, imports.
+// modules adds the modules that a text or script imports.
 func (inv *invocation) modules(ctx context.Context, p *clusterpb.Program, source, path string, pyFiles []string) error {
 	if inv.py == nil {
-		return nil // the command line: the tasks find them beside the script
+		return nil // on the command line tasks find them beside the script
 	}
 	var got pickled
 	args := map[string]any{"source": source, "path": path, "py_files": pyFiles, "max_bytes": maxProgram}
@@ -161,7 +161,7 @@ func (inv *invocation) function(ctx context.Context, pyFiles []string) (*cluster
 		return nil, inv.cannot("take "+inv.Program, err)
 	}
 	for _, c := range got.Captured {
-		inv.out.Stderr(fmt.Sprintf("warning: %s takes the notebook's %s along (%s) to every task: load it in the program instead\n", inv.Program, c.Name, render.BytesText(c.Bytes)))
+		inv.out.Stderr(fmt.Sprintf("warning: %s captures the notebook's %s (%s), which is sent to every task: load it in the program instead\n", inv.Program, c.Name, render.BytesText(c.Bytes)))
 	}
 	name := inv.Program
 	if got.Qualname != "" {
@@ -170,7 +170,7 @@ func (inv *invocation) function(ctx context.Context, pyFiles []string) (*cluster
 	return &clusterpb.Program{Kind: clusterpb.Program_FUNCTION, Name: name, Body: blob(got.Pickle), Modules: blob(got.Modules)}, nil
 }
 
-// cannot tells why the notebook's objects were not to be had.
+// cannot returns why the notebook's objects cannot be read.
 func (inv *invocation) cannot(what string, err error) error {
 	var pe *bridge.PythonError
 	switch {

@@ -24,14 +24,14 @@ const (
 	defaultWorkers = 2
 	defaultTimeout = 10 * time.Minute
 	defaultIdle    = 30 * time.Minute
-	// defaultRetention is how long records of runs on HDFS are kept; TonY's too.
+	// defaultRetention is how long records of runs on HDFS are kept; it is TonY's default.
 	defaultRetention = 30 * 24 * time.Hour
 )
 
-// request is the reservation that reserve's and run's options ask for. Its name and
-// folder are those given; place fills in what was left out.
+// request returns the reservation for the options of reserve or run. Name and folder are as
+// given; Launch sets the defaults.
 func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, error) {
-	engine, _ := inv.session.Options.Engines.Find(inv.Text("backend")) // which is one of them
+	engine, _ := inv.session.Options.Engines.Find(inv.Text("backend")) // the parser has checked it
 	backend := engine.Name
 	if err := inv.applies(backend); err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 	return req, nil
 }
 
-// applies says which options cannot be for this backend.
+// applies refuses options that this backend does not support.
 func (inv *invocation) applies(backend string) error {
 	for i := range inv.Verb.Options {
 		o := &inv.Verb.Options[i]
@@ -103,7 +103,7 @@ func (inv *invocation) applies(backend string) error {
 	return nil
 }
 
-// gave is whether an option, or its form for one role, was given.
+// gave returns whether an option, or its form for one role, was given.
 func (inv *invocation) gave(name string) bool {
 	if inv.Has(name) {
 		return true
@@ -116,7 +116,7 @@ func (inv *invocation) gave(name string) bool {
 	return false
 }
 
-// requestRoles counts roles and gives each its resources.
+// requestRoles returns the roles with their counts and resources.
 func (inv *invocation) requestRoles() ([]*clusterpb.Role, error) {
 	counts := inv.roleCounts()
 	seen := map[string]bool{}
@@ -149,7 +149,7 @@ func (inv *invocation) requestRoles() ([]*clusterpb.Role, error) {
 	return roles, nil
 }
 
-// roleOf is a role with what was asked for it.
+// roleOf returns a role with its options.
 func (inv *invocation) roleOf(name string, count int64) *clusterpb.Role {
 	of := inv.Roles[name]
 	r := &clusterpb.Role{
@@ -162,7 +162,7 @@ func (inv *invocation) roleOf(name string, count int64) *clusterpb.Role {
 	return r
 }
 
-// roleCounts is how many executors of each role are asked for.
+// roleCounts returns the number of executors of each role.
 func (inv *invocation) roleCounts() map[string]int64 {
 	counts := map[string]int64{cluster.Worker: inv.Count("workers", defaultWorkers), cluster.PS: inv.Count("ps", 0)}
 	if inv.Has("chief") {
@@ -188,8 +188,8 @@ func (inv *invocation) strayRole(role string, counts map[string]int64) error {
 	return command.Usagef(inv.Verb, "%s: no executor has the role %s", option, role)
 }
 
-// resources of a role: its own option, else the plain one. Parameter servers and
-// the evaluator get no GPU unless asked.
+// resources returns a role's resources: of its own options, otherwise of the general ones.
+// Parameter servers and the evaluator get GPUs only by their own option.
 func (inv *invocation) resources(role string) *clusterpb.Resources {
 	trains := role == cluster.Chief || role == cluster.Worker
 	of := func(name string) command.Value {
@@ -204,7 +204,7 @@ func (inv *invocation) resources(role string) *clusterpb.Resources {
 	return &clusterpb.Resources{Gpus: int32(of("gpus").Number), Cpus: of("cpus").Float, MemoryBytes: of("memory").Number, NodeLabel: of("node-label").Text}
 }
 
-// environment of the tasks: --env K=V, or K as the notebook has it.
+// environment returns the tasks' environment: --env K=V, or K with the notebook's value.
 func (inv *invocation) environment(ctx context.Context) (map[string]string, error) {
 	env := map[string]string{}
 	var names []string
@@ -237,7 +237,7 @@ func (inv *invocation) environment(ctx context.Context) (map[string]string, erro
 	return env, nil
 }
 
-// engine is what goes to the backend as it is.
+// engine returns the options that are passed to the backend unchanged.
 func (inv *invocation) engine() map[string]string {
 	engine := map[string]string{}
 	for i := range inv.Verb.Options {
@@ -259,7 +259,8 @@ func (inv *invocation) engine() map[string]string {
 	return engine
 }
 
-// workingDir is where the notebook's relative paths start; "" if that folder was removed. Python is asked once.
+// workingDir returns the base of the notebook's relative paths; "" if that folder was removed. It
+// asks Python once.
 func (inv *invocation) workingDir(ctx context.Context) string {
 	if inv.dir == "" {
 		inv.dir = inv.findWorkingDir(ctx)
@@ -267,7 +268,7 @@ func (inv *invocation) workingDir(ctx context.Context) string {
 	return inv.dir
 }
 
-// existingDir is workingDir, or an error if that folder was removed.
+// existingDir returns workingDir, or an error if that folder was removed.
 func (inv *invocation) existingDir(ctx context.Context) (string, error) {
 	dir := inv.workingDir(ctx)
 	if dir == "" {
@@ -293,7 +294,7 @@ func (inv *invocation) findWorkingDir(ctx context.Context) string {
 	return dir
 }
 
-// results makes --dir absolute.
+// results returns --dir as an absolute path or a URI.
 func (inv *invocation) results(base, dir string) (string, error) {
 	scheme, rest, ok := strings.Cut(dir, "://")
 	switch {
@@ -307,7 +308,7 @@ func (inv *invocation) results(base, dir string) (string, error) {
 	return Absolute(base, dir), nil
 }
 
-// Absolute makes a path absolute against the notebook's folder; ~ is the home.
+// Absolute returns a path made absolute with the notebook's folder; ~ is the home.
 func Absolute(base, path string) string {
 	if rest, ok := strings.CutPrefix(path, "~/"); ok || path == "~" {
 		if home, err := os.UserHomeDir(); err == nil {
@@ -320,7 +321,7 @@ func Absolute(base, path string) string {
 	return filepath.Join(base, path)
 }
 
-// interpreter makes --python absolute unless it is to be looked up on PATH.
+// interpreter returns --python as an absolute path, unless it is a name to search on PATH.
 func interpreter(base, python string) string {
 	if strings.Contains(python, "/") {
 		return Absolute(base, python)
@@ -328,8 +329,8 @@ func interpreter(base, python string) string {
 	return python
 }
 
-// same is whether a cluster's request asks for what this one does. What says how
-// to wait, and what was left to a default that depends on the name, does not count.
+// same returns whether a cluster's request equals this one, ignoring how to wait and defaults
+// that depend on the name.
 func same(have, want *clusterpb.ReserveRequest) bool {
 	clean := func(r *clusterpb.ReserveRequest) *clusterpb.ReserveRequest {
 		r = proto.CloneOf(r)
@@ -351,14 +352,14 @@ func same(have, want *clusterpb.ReserveRequest) bool {
 	return proto.Equal(clean(have), clean(want))
 }
 
-// conduct is what a role is to the others, without what it needs.
+// conduct returns a role without its resources.
 func conduct(r *clusterpb.Role) *clusterpb.Role {
 	c := proto.CloneOf(r)
 	c.Each, c.Count = nil, 0
 	return c
 }
 
-// differences names the options in which two requests differ.
+// differences lists the options in which two requests differ.
 func differences(have, want *clusterpb.ReserveRequest) string {
 	var names []string
 	add := func(differs bool, name string) {

@@ -16,13 +16,12 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// reserveVerb is the row of reserve.
 func reserveVerb(engines cluster.Engines) row {
 	return row{
 		Verb: command.Verb{
 			Name: "reserve", Summary: "reserve executors and wait until every one is ready", Magic: true,
 			Options: append(reserveOptions(engines), clusterOption()), Example: "reserve --workers 4 --gpus 1",
-			Long:  "Equal options while that cluster lives return it at once.",
+			Long:  "With the options of a running cluster it returns that cluster.",
 			Check: checkTimeouts,
 		},
 		run: (*invocation).reserve, ownInterrupts: true, configured: true,
@@ -72,7 +71,7 @@ func reserveOptions(engines cluster.Engines) []command.Option {
 	return slices.Concat(before, engineOptions(engines, eng), after)
 }
 
-// checkTimeouts refuses both names of one option.
+// checkTimeouts refuses an option given by both of its names.
 func checkTimeouts(c *command.Command) error {
 	if c.Has("timeout") && c.Has("reserve-timeout") {
 		return command.Usagef(c.Verb, "--timeout and --reserve-timeout are the same: give one")
@@ -80,8 +79,7 @@ func checkTimeouts(c *command.Command) error {
 	return nil
 }
 
-// reserve gives the cluster that was asked for: the one there is when its options
-// are equal, else a new one.
+// reserve returns the existing cluster if it has equal options, otherwise a new one.
 func (inv *invocation) reserve(ctx context.Context) (result.Value, error) {
 	req, err := inv.request(ctx)
 	if err != nil {
@@ -104,7 +102,7 @@ func (inv *invocation) reserve(ctx context.Context) (result.Value, error) {
 	return inv.awaitReady(ctx, m, req, fresh)
 }
 
-// advise says beforehand what a person may not have meant.
+// advise warns of options that the user may not have meant.
 func (inv *invocation) advise(req *clusterpb.ReserveRequest) {
 	inv.out.Stdout(cluster.Describe(req.GetRoles()) + "\n")
 	tensorFlow := req.GetFramework() == "" || req.GetFramework() == cluster.TensorFlow
@@ -113,7 +111,7 @@ func (inv *invocation) advise(req *clusterpb.ReserveRequest) {
 	}
 }
 
-// existing is the live cluster a reservation means, nil when a new one is wanted.
+// existing returns the live cluster that a reservation means; nil if a new one is needed.
 func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveRequest) (*session.Handle, error) {
 	name := req.GetName()
 	if name == "" {
@@ -141,7 +139,7 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 	}
 	st, err := m.Status(ctx)
 	if err != nil {
-		inv.session.Forget(name) // its driver is gone: a new cluster takes its place
+		inv.session.Forget(name) // its driver has ended: a new cluster replaces it
 		return nil, nil
 	}
 	if state := st.GetState(); state == "released" || state == "failed" || state == "releasing" {
@@ -153,15 +151,15 @@ func (inv *invocation) existing(ctx context.Context, req *clusterpb.ReserveReque
 		return m, nil
 	}
 	if !inv.Has("replace") {
-		return nil, command.Usagef(inv.Verb, "cluster %s lives with other options (%s): reserve --replace releases it first, --name makes another", name, differences(st.GetRequest(), req))
+		return nil, command.Usagef(inv.Verb, "cluster %s is running with other options (%s): reserve --replace releases it first, --name makes another", name, differences(st.GetRequest(), req))
 	}
 	return nil, inv.release(ctx, m, &clusterpb.ShutdownRequest{Force: true, Reason: "replaced by another reserve"})
 }
 
-// awaitReady shows the reservation until it is complete. An interrupt releases a
-// cluster that this call launched, and only stops waiting for an older one.
+// awaitReady shows the reservation until it is complete. An interrupt releases a cluster that
+// this call launched; for an existing one it only ends the wait.
 func (inv *invocation) awaitReady(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest, fresh bool) (result.Value, error) {
-	// The driver keeps the reservation's timeout; this one is for a driver that hangs.
+	// The driver applies the reservation's timeout; this one is for a driver that hangs.
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
 	defer cancel()
 	stream, err := m.Client.Reserve(ctx, req)
@@ -218,14 +216,13 @@ func (inv *invocation) readyValue(ctx context.Context, v *render.View, m *sessio
 	} else {
 		v.Show(true, func() render.Bundle { return held(st) })
 	}
-	inv.session.Prefer(m, false)
+	inv.session.SetCurrent(m, false)
 	return result.OfCluster(st), nil
 }
 
-// held is the line for a cluster that lived already.
+// held returns the line for a cluster that exists already.
 func held(st *clusterpb.ClusterStatus) render.Bundle {
-	text := fmt.Sprintf("cluster %s lives already with these options: %s", st.GetName(), cluster.Describe(st.GetRoles()))
-	return render.Bundle{Text: text + "\n", HTML: "<div><b>" + render.Escape(text) + "</b></div>"}
+	return render.Title(fmt.Sprintf("cluster %s is already running with these options: %s", st.GetName(), cluster.Describe(st.GetRoles())))
 }
 
 func (inv *invocation) giveUp(m *session.Handle, fresh bool) error {

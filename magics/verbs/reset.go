@@ -13,7 +13,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// resetVerb is the row of reset.
 func resetVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -24,11 +23,11 @@ func resetVerb() row {
 	}
 }
 
-// resetTimeout bounds a reset: grace, new executors and a warm Python.
+// resetTimeout bounds a reset: grace time, new executors and a warm Python.
 const resetTimeout = 5 * time.Minute
 
-// reset ends what hangs, was lost or orphaned, and waits until every executor is
-// back. A cluster whose driver died gets a new one first.
+// reset ends hanging and orphaned processes, replaces lost executors and waits until all are
+// ready. If the cluster's driver has died it starts another first.
 func (inv *invocation) reset(ctx context.Context) (result.Value, error) {
 	begun := time.Now()
 	m, err := inv.session.PickOrRecover(ctx, inv.Command, true)
@@ -61,15 +60,12 @@ func (inv *invocation) reset(ctx context.Context) (result.Value, error) {
 
 func resetView(name string, u *clusterpb.ResetUpdate, took time.Duration) render.Bundle {
 	if u.GetDone() {
-		line := fmt.Sprintf("cluster %s: reset in %.1f s, %s ready", name, took.Seconds(), render.Plural(int64(len(u.GetExecutors())), "executor"))
-		return render.Bundle{Text: line + "\n", HTML: "<div><b>" + render.Escape(line) + "</b></div>"}
+		return render.Title(fmt.Sprintf("cluster %s: reset in %.1f s, %s ready", name, took.Seconds(), render.Plural(int64(len(u.GetExecutors())), "executor")))
 	}
 	title := fmt.Sprintf("cluster %s: resetting · %s", name, render.Clock(took.Seconds()))
-	t := render.ExecutorRows(u.GetExecutors()).Bundle()
-	b := render.Bundle{Text: title + "\n" + t.Text, HTML: "<div><b>" + render.Escape(title) + "</b></div>" + t.HTML}
+	b := render.Title(title).Table(render.ExecutorRows(u.GetExecutors()))
 	if u.GetText() != "" {
-		b.Text += u.GetText() + "\n"
-		b.HTML += "<div>" + render.Escape(u.GetText()) + "</div>"
+		b = b.Line(u.GetText())
 	}
 	return b
 }

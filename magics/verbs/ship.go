@@ -13,11 +13,12 @@ import (
 	"github.com/tfcluster/tfcluster/magics/command"
 )
 
-// unpackMark ends what is given to --files that is to be unpacked.
+// unpackMark is the suffix of a value of --files that is to be unpacked.
 const unpackMark = "#archive"
 
-// shipping checks --venv, --py-files and --files as far as this machine can tell, and
-// has those that executors cannot reach carried to them. On an engine of this host, tasks run here.
+// shipping checks --venv, --py-files and --files as far as possible on this machine, and adds
+// those that executors cannot read to the request for transfer. With an engine of this host,
+// tasks run here.
 func (inv *invocation) shipping(req *clusterpb.ReserveRequest, engine cluster.Engine, base string) error {
 	for _, p := range inv.Texts("py-files") {
 		p = Absolute(base, p)
@@ -38,7 +39,7 @@ func (inv *invocation) shipping(req *clusterpb.ReserveRequest, engine cluster.En
 	return inv.localVenv(req, base)
 }
 
-// localFiles checks --files where they are read in their place.
+// localFiles checks --files that tasks read directly.
 func (inv *invocation) localFiles(req *clusterpb.ReserveRequest, base string) error {
 	for _, given := range inv.Texts("files") {
 		path, _, _ := strings.Cut(given, "#")
@@ -55,7 +56,7 @@ func (inv *invocation) localFiles(req *clusterpb.ReserveRequest, base string) er
 	return nil
 }
 
-// shipFiles names the files that travel.
+// shipFiles adds the files to transfer.
 func (inv *invocation) shipFiles(req *clusterpb.ReserveRequest, base string) error {
 	var names []string
 	for _, given := range inv.Texts("files") {
@@ -72,7 +73,7 @@ func (inv *invocation) shipFiles(req *clusterpb.ReserveRequest, base string) err
 	return nil
 }
 
-// givenFile reads PATH[::NAME][#archive].
+// givenFile parses PATH[::NAME][#archive].
 func givenFile(given, base string) (*clusterpb.GivenFile, error) {
 	rest, unpack := strings.CutSuffix(given, unpackMark)
 	path, name, renamed := strings.Cut(rest, "::")
@@ -96,14 +97,14 @@ func givenFile(given, base string) (*clusterpb.GivenFile, error) {
 	return f, ship.CheckName(f.GetName())
 }
 
-// shipVenv names the environment that travels.
+// shipVenv adds the environment to transfer.
 func (inv *invocation) shipVenv(req *clusterpb.ReserveRequest, base string) error {
 	given := inv.Text("venv")
 	if given == "" {
 		return nil
 	}
 	if inv.Has("python") {
-		return command.Usagef(inv.Verb, "--venv and --python exclude one another: an environment brings its interpreter")
+		return command.Usagef(inv.Verb, "--venv and --python exclude each other: an environment brings its interpreter")
 	}
 	path := Absolute(base, given)
 	if given == "." {
@@ -118,8 +119,8 @@ func (inv *invocation) shipVenv(req *clusterpb.ReserveRequest, base string) erro
 	return nil
 }
 
-// environmentOf is the folder of the virtual or conda environment that an interpreter
-// is of; "" where there is none.
+// environmentOf returns the folder of an interpreter's virtual or conda environment; "" if it
+// has none.
 func environmentOf(python string) string {
 	if !filepath.IsAbs(python) {
 		return ""
@@ -133,17 +134,17 @@ func environmentOf(python string) string {
 	return ""
 }
 
-// localVenv checks --venv where an environment is used in its place.
+// localVenv checks --venv that tasks use directly.
 func (inv *invocation) localVenv(req *clusterpb.ReserveRequest, base string) error {
 	given := inv.Text("venv")
 	if given == "" {
 		return nil
 	}
 	if inv.Has("python") {
-		return command.Usagef(inv.Verb, "--venv and --python exclude one another: an environment brings its interpreter")
+		return command.Usagef(inv.Verb, "--venv and --python exclude each other: an environment brings its interpreter")
 	}
 	if given == "." {
-		return nil // on this machine the notebook's interpreter is that environment's
+		return nil // the notebook's interpreter is of that environment
 	}
 	dir := Absolute(base, given)
 	python := filepath.Join(dir, "bin", "python")

@@ -8,7 +8,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/result"
 )
 
-// shutdownVerb is the row of shutdown.
 func shutdownVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -19,7 +18,7 @@ func shutdownVerb() row {
 	}
 }
 
-// shutdown releases the cluster, also one whose driver died.
+// shutdown releases the cluster, also if its driver has died.
 func (inv *invocation) shutdown(ctx context.Context) (result.Value, error) {
 	m, err := inv.session.PickOrRecover(ctx, inv.Command, inv.Has("force"))
 	if err != nil {

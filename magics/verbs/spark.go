@@ -14,21 +14,21 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// How long the notebook's Python may take about its SparkSession: another cell may hold it.
+// Time limits of calls about the notebook's SparkSession: another cell may hold Python.
 const (
 	sessionTimeout = 15 * time.Second
-	defaultSession = "spark" // as notebooks of Spark and Databricks call theirs
+	defaultSession = "spark" // its name in notebooks of Spark and Databricks
 )
 
-// Keys of a request for the notebook's own session, as cluster/spark reads them.
+// Keys of a request for the notebook's own session, defined by cluster/spark.
 const (
 	engineSession = "session"
 	engineMaster  = "master"
 	engineHost    = "host"
 )
 
-// sparkSession settles whose SparkSession the cluster is on: the notebook's, when it
-// has one and no --master was given, or one that the driver makes.
+// sparkSession sets the SparkSession of the cluster: the notebook's if it has one and there is
+// no --master, otherwise one that the driver makes.
 func (inv *invocation) sparkSession(ctx context.Context, req *clusterpb.ReserveRequest) error {
 	asked := req.GetEngine()[engineSession]
 	if asked != "" && req.GetEngine()[engineMaster] != "" {
@@ -44,12 +44,12 @@ func (inv *invocation) sparkSession(ctx context.Context, req *clusterpb.ReserveR
 	var found struct {
 		Found    bool   `json:"found"`
 		Host     string `json:"host"`
-		Unusable string `json:"unusable"` // why; "" if it is not
+		Unusable string `json:"unusable"` // the reason; "" if it is usable
 	}
 	err := bridge.Ask(ctx, inv.py, sessionTimeout, "spark_session", map[string]any{"name": name, "asked": asked != ""}, &found)
 	switch {
 	case errors.Is(err, bridge.ErrNoPython) && asked == "":
-		return nil // the command line, which has no names
+		return nil // the command line has no variables
 	case err != nil:
 		return fmt.Errorf("look at the notebook's SparkSession %s: %w", name, err)
 	case !found.Found:
@@ -67,12 +67,13 @@ func (inv *invocation) sparkSession(ctx context.Context, req *clusterpb.ReserveR
 		req.Engine[engineHost] = found.Host
 	}
 	if !inv.Has("python") {
-		req.Python = "" // executors have their own, as PYSPARK_PYTHON says
+		req.Python = "" // executors have their own, by PYSPARK_PYTHON
 	}
 	return nil
 }
 
-// suitsSession refuses what cannot be changed in a session that exists, naming Spark's own setting.
+// suitsSession refuses options that cannot change an existing session, and names Spark's
+// settings.
 func (inv *invocation) suitsSession(req *clusterpb.ReserveRequest) error {
 	var cpus float64
 	for _, role := range req.GetRoles() {
@@ -95,8 +96,8 @@ func (inv *invocation) suitsSession(req *clusterpb.ReserveRequest) error {
 	return nil
 }
 
-// lendSession has the notebook's SparkSession serve the driver of a cluster that was
-// just launched on it.
+// lendSession connects the notebook's SparkSession to the driver of a cluster that was just
+// launched on it.
 func (inv *invocation) lendSession(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest) error {
 	session := req.GetEngine()[engineSession]
 	if engine, _ := inv.session.Options.Engines.Find(req.GetBackend()); !engine.NotebookSession || session == "" {

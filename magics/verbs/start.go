@@ -17,7 +17,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// startVerb is the row of start.
 func startVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -33,8 +32,8 @@ func startVerb() row {
 
 func startOptions() []command.Option {
 	return []command.Option{
-		{Name: "args", Kind: command.KindObject, Help: "object of the notebook given to main_fun instead of the words"},
-		{Name: "again", Kind: command.KindFlag, Help: "the last program and words"},
+		{Name: "args", Kind: command.KindObject, Help: "object of the notebook given to main_fun instead of the arguments"},
+		{Name: "again", Kind: command.KindFlag, Help: "the last program and its arguments"},
 		{Name: "resume", Kind: command.KindResume, Meta: "RUN|last", Bare: "last", Help: "take up the checkpoints of an older run"},
 		{Name: "wait", Kind: command.KindFlag, Help: "wait for the end, as the verb wait does"},
 		{Name: "max-restarts", Kind: command.KindCount, Max: 1000, Default: "0", Help: "restarts after a lost or failed task"},
@@ -49,7 +48,7 @@ func startOptions() []command.Option {
 	}
 }
 
-// start begins a run and returns once every task has entered the program.
+// start starts a run and returns once every task has entered the program.
 func (inv *invocation) start(ctx context.Context) (result.Value, error) {
 	m, err := inv.session.Pick(ctx, inv.Command)
 	if err != nil {
@@ -79,7 +78,7 @@ func (inv *invocation) start(ctx context.Context) (result.Value, error) {
 	return result.OfRun(m.Name, run), nil
 }
 
-// prepare collects what is to be started; an interrupt ends that.
+// prepare returns the request of a start; an interrupt cancels it.
 func (inv *invocation) prepare(ctx context.Context, st *clusterpb.ClusterStatus) (*clusterpb.StartRequest, error) {
 	ctx, cancel := interruptible(ctx, inv.out)
 	defer cancel()
@@ -90,7 +89,7 @@ func (inv *invocation) prepare(ctx context.Context, st *clusterpb.ClusterStatus)
 	return req, err
 }
 
-// startRequest is what the driver is asked for: on the cluster of that name, which was reserved so.
+// startRequest returns the request of a start on the cluster of that name, reserved by r.
 func (inv *invocation) startRequest(ctx context.Context, cluster string, reserved *clusterpb.ReserveRequest) (*clusterpb.StartRequest, error) {
 	var err error
 	req := &clusterpb.StartRequest{
@@ -105,9 +104,9 @@ func (inv *invocation) startRequest(ctx context.Context, cluster string, reserve
 	}
 	last := inv.session.Submission(cluster)
 	if last == nil || last.Command == nil {
-		return req, nil // the driver knows what it was sent
+		return req, nil // the driver has the last program
 	}
-	// As it is now: the cell or the script may have been edited since.
+	// The current text: the cell or script may have been edited.
 	was := *inv
 	was.Command = last.Command
 	req.Again = false
@@ -115,7 +114,7 @@ func (inv *invocation) startRequest(ctx context.Context, cluster string, reserve
 	return req, err
 }
 
-// optionsOfRun are how the run is to run.
+// optionsOfRun returns the options of the run.
 func (inv *invocation) optionsOfRun(ctx context.Context, reserved *clusterpb.ReserveRequest) (*clusterpb.RunOptions, error) {
 	env, err := inv.environment(ctx)
 	if err != nil {
@@ -134,7 +133,7 @@ func (inv *invocation) optionsOfRun(ctx context.Context, reserved *clusterpb.Res
 	return o, err
 }
 
-// startIn is --working-dir as the executors are to find it.
+// startIn returns --working-dir as executors find it.
 func (inv *invocation) startIn(notebook string, reserved *clusterpb.ReserveRequest) (string, error) {
 	given := inv.Text("working-dir")
 	engine, _ := inv.session.Options.Engines.Find(reserved.GetBackend())
@@ -151,7 +150,7 @@ func (inv *invocation) startIn(notebook string, reserved *clusterpb.ReserveReque
 	return filepath.Clean(given), nil
 }
 
-// enter starts the run and shows it in v until every task is in the program.
+// enter starts the run and shows it in v until every task has entered the program.
 func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *clusterpb.StartRequest, v *render.View) (*clusterpb.RunStatus, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -178,7 +177,7 @@ func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *cluste
 			if u.Err != nil {
 				err := m.Explain(u.Err)
 				if run != nil && (inv.oneRun || inv.Has("wait")) && session.FateOf(err) == session.Restarting {
-					return run, nil // who waits for it hears of what becomes of it
+					return run, nil // wait reports its outcome
 				}
 				return nil, err
 			}
@@ -189,7 +188,7 @@ func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *cluste
 			if f := u.Msg.GetFailure(); f != nil {
 				run = proto.CloneOf(run)
 				run.State = "failed"
-				if !broken.batch { // which shows first what the tasks wrote
+				if !broken.batch { // which first shows the tasks' lines
 					v.Show(true, func() render.Bundle { return render.Summary(run) })
 				}
 				return nil, broken.reason(&result.RunFailed{Failure: f, Run: run})
@@ -202,12 +201,11 @@ func (inv *invocation) enter(ctx context.Context, m *session.Handle, req *cluste
 	}
 }
 
-// entered is what start leaves behind.
+// entered shows the state after start.
 func entered(run *clusterpb.RunStatus, say func(string) string) render.Bundle {
 	line := fmt.Sprintf("run %d · %s · entered on %s · %s follows it", run.GetId(), run.GetProgram(), render.Plural(int64(len(run.GetTasks())), "task"), say("wait"))
 	if render.Over(run.GetState()) || run.GetState() == "finished" || run.GetState() == "stopped" {
 		line = render.RunTitle(run)
 	}
-	logs := "logs: " + rundir.Join(run.GetDir(), rundir.Lines)
-	return render.Bundle{Text: line + "\n" + logs + "\n", HTML: "<div><b>" + render.Escape(line) + `</b></div><div style="opacity:.65">` + render.Escape(logs) + "</div>"}
+	return render.Title(line).Faint("logs: " + rundir.Join(run.GetDir(), rundir.Lines))
 }

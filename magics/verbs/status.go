@@ -14,7 +14,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// statusVerb is the row of status.
 func statusVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -25,7 +24,7 @@ func statusVerb() row {
 	}
 }
 
-// status shows a cluster, one of its runs, or every cluster.
+// status shows a cluster, one of its runs, or all clusters.
 func (inv *invocation) status(ctx context.Context) (result.Value, error) {
 	if inv.Has("all") {
 		return inv.statusAll(ctx)
@@ -49,8 +48,8 @@ func (inv *invocation) status(ctx context.Context) (result.Value, error) {
 	return inv.answer(data, data, func() render.Bundle { return render.ClusterView(st, inv.session.Say) })
 }
 
-// hideSecrets removes the values of variables and of the engine's own settings from a request: they may be secrets, and a
-// notebook keeps what it shows.
+// hideSecrets removes the values of variables and of the engine's own settings from a request:
+// they may be secrets, and a notebook stores its output.
 func hideSecrets(r *clusterpb.ReserveRequest) {
 	for _, values := range []map[string]string{r.GetEnv(), r.GetBegin().GetOptions().GetEnv()} {
 		for name := range values {
@@ -64,7 +63,7 @@ func hideSecrets(r *clusterpb.ReserveRequest) {
 	}
 }
 
-// answer prints JSON where that is asked for. Otherwise it shows the view, and returns the data.
+// answer prints data as JSON with --json, otherwise the view, and returns data.
 func (inv *invocation) answer(printed, data any, view func() render.Bundle) (result.Value, error) {
 	if inv.Has("json") {
 		return nil, printJSON(inv.out, printed)
@@ -88,8 +87,7 @@ func (inv *invocation) statusRun(ctx context.Context, m *session.Handle, n int32
 		}
 		b := render.RunView(r)
 		if t := render.TaskRows(r, true); r.GetState() == "finished" && len(t.Rows) > 0 {
-			b.Text += t.Plain()
-			b.HTML += t.HTML()
+			b = b.Table(t)
 		}
 		return inv.answer(text, result.OfRun(m.Name, r), func() render.Bundle { return b })
 	}
@@ -105,7 +103,7 @@ func (inv *invocation) statusAll(ctx context.Context) (result.Value, error) {
 	}
 	for i := range infos {
 		if infos[i].Live && infos[i].Note == "" {
-			infos[i].Note = inv.session.Glance(ctx, infos[i].Name)
+			infos[i].Note = inv.session.ShortStatus(ctx, infos[i].Name)
 		}
 	}
 	return inv.answer(infos, infos, func() render.Bundle { return clustersView(infos, inv.session.LastName()) })
@@ -120,10 +118,10 @@ func printJSON(out render.Output, v any) error {
 	return nil
 }
 
-// clustersView is the answer of status --all.
+// clustersView shows the output of status --all.
 func clustersView(infos []session.ClusterInfo, mine string) render.Bundle {
 	if len(infos) == 0 {
-		return render.Bundle{Text: "no clusters of yours on this host\n", HTML: "<div>no clusters of yours on this host</div>"}
+		return render.Line("no clusters of yours on this host")
 	}
 	t := render.Table{Head: []string{"", "cluster", "backend", "driver", "since", "notebook", "note"}}
 	for _, i := range infos {

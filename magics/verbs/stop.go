@@ -13,7 +13,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// stopVerb is the row of stop.
 func stopVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -24,8 +23,8 @@ func stopVerb() row {
 	}
 }
 
-// stop ends the active run and waits for its end; the executors stay, unless the cluster
-// was made for that run and began it by itself. An interrupt kills the run.
+// stop ends the active run and waits for its end. The executors are kept unless the cluster was
+// made for that run. An interrupt kills the run.
 func (inv *invocation) stop(ctx context.Context) (result.Value, error) {
 	m, err := inv.session.Pick(ctx, inv.Command)
 	if err != nil {
@@ -60,8 +59,8 @@ func (inv *invocation) stop(ctx context.Context) (result.Value, error) {
 	return nil, nil
 }
 
-// yetToBegin is whether the one run that a cluster was made for is still to come. Its
-// directory may hold earlier clusters' runs.
+// yetToBegin returns whether a cluster's own run is still to be started. Its directory may have
+// runs of earlier clusters.
 func yetToBegin(st *clusterpb.ClusterStatus) bool {
 	if state := st.GetState(); state != "reserving" && state != "ready" || !st.GetRequest().GetOneRun() {
 		return false
@@ -70,11 +69,11 @@ func yetToBegin(st *clusterpb.ClusterStatus) bool {
 	return st.GetRun() == nil || was != "" && was != st.GetAllocation()
 }
 
-// awaitEnd waits for a run's end, within its grace and some more.
+// awaitEnd waits for a run's end, for its grace time and a margin.
 func awaitEnd(ctx context.Context, m *session.Handle, run int32) (*clusterpb.RunStatus, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*stopGrace)
 	defer cancel()
-	// burst 1 and one task: the lines are for the next wait, as few as can be are sent
+	// burst 1 and one task: as few lines as possible, the next wait shows them
 	stream, err := m.Client.Follow(ctx, &clusterpb.FollowRequest{Run: run, Show: "chief", Burst: 1})
 	if err != nil {
 		return nil, m.Explain(err)

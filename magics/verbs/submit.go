@@ -14,13 +14,13 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// mostSubmitted bounds a start that travels with what its engine is asked for, which
-// keeps it: the ResourceManager's store takes less than a megabyte. A larger one is given
-// to the driver once that is there.
+// mostSubmitted is the maximum size of a start that is submitted with the request of an engine:
+// the ResourceManager's state store accepts less than a megabyte. A larger start is sent to the
+// driver later.
 const mostSubmitted = 256 << 10
 
-// submit waits until the engine has taken a cluster that begins its run by itself, and
-// says how that is followed.
+// submit waits until the engine has accepted a cluster that starts its run itself, and shows
+// how to follow that.
 func (inv *invocation) submit(ctx context.Context, m *session.Handle, req *clusterpb.ReserveRequest) (result.Value, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(req.GetTimeoutMillis())*time.Millisecond+time.Minute)
 	defer cancel()
@@ -55,8 +55,8 @@ func (inv *invocation) submit(ctx context.Context, m *session.Handle, req *clust
 	}
 }
 
-// pastWait is what wait says of a cluster that is over: how its last run ended. err is
-// why it is not there.
+// pastWait shows how the last run of an ended cluster ended. err is the error of looking for a
+// live cluster.
 func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err error) (result.Value, error) {
 	r, rerr := inv.session.Results(p)
 	if rerr != nil {
@@ -81,18 +81,18 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 		}
 		return nil, err
 	}
-	f := &followed{session: inv.session, member: &session.Handle{Name: p.Name}, view: render.NewView(inv.out), printer: inv.followPrinter(), status: runs[len(runs)-1]}
+	f := &followed{session: inv.session, inv: inv, member: &session.Handle{Name: p.Name}, view: render.NewView(inv.out), printer: inv.followPrinter(), status: runs[len(runs)-1]}
 	v, err := f.end()
 	return v, released(err)
 }
 
-// removedRuns says of a cluster that had runs that their records were removed.
+// removedRuns returns the message for a cluster whose runs' records were removed.
 func removedRuns(p *state.ClusterRecord) string {
 	return fmt.Sprintf("cluster %s had %s, of which no record is left in %s: it was removed", p.Name, render.Plural(int64(p.LastRun-p.Earlier), "run"), p.Dir)
 }
 
-// ranIn is whether a run was of this cluster: its directory may hold others'. One that its
-// driver's death cut off says nothing of itself.
+// ranIn returns whether a run was of this cluster: its directory may have others. A run that
+// its driver's death interrupted has no record of it.
 func ranIn(p *state.ClusterRecord, st *clusterpb.RunStatus) bool {
 	if st.GetAllocation() == "" || len(p.Applications) == 0 {
 		return st.GetStartedUnix() == 0 || st.GetStartedUnix() >= p.Since.Unix()

@@ -75,7 +75,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestRemovedWorkingDir: a folder that was removed is not taken for the root of the file system.
+// TestRemovedWorkingDir: reserve and start fail if the working directory was removed.
 func TestRemovedWorkingDir(t *testing.T) { // it changes the working directory
 	gone, err := os.MkdirTemp(t.TempDir(), "gone")
 	if err != nil {

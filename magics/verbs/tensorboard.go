@@ -4,10 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"html/template"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
@@ -17,7 +13,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// tensorboardVerb is the row of tensorboard.
 func tensorboardVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -28,15 +23,14 @@ func tensorboardVerb() row {
 	}
 }
 
-// tensorBoardType is the display that the JupyterLab extension renders. It holds an
-// opaque id only: the path, with its token, is asked for over the comm.
+// tensorBoardType is the MIME type that the JupyterLab extension renders. It has an opaque ID
+// only; the extension requests the path, with its token, over the comm.
 const tensorBoardType = "application/vnd.tfcluster.tensorboard.v1+json"
 
-// tensorBoardTimeout bounds TensorBoard's start.
+// tensorBoardTimeout bounds starting TensorBoard.
 const tensorBoardTimeout = 90 * time.Second
 
-// tensorboard shows TensorBoard in the cell, and native curves to front ends that
-// cannot.
+// tensorboard shows TensorBoard in the cell, and curves in front ends that cannot.
 func (inv *invocation) tensorboard(ctx context.Context) (result.Value, error) {
 	m, err := inv.session.Pick(ctx, inv.Command)
 	if err != nil {
@@ -62,7 +56,7 @@ func (inv *invocation) tensorboard(ctx context.Context) (result.Value, error) {
 	fallback := tensorBoardFallback(m.Name, r, session.PickRun(runs, req.GetRun()))
 	data, display := fallback.MIME(), rand.Text()
 	if r.GetError() == "" && r.GetId() != "" {
-		inv.session.KnowBoard(r.GetId(), session.Board{Cluster: m.Name, Request: req, Display: display})
+		inv.session.AddBoard(r.GetId(), session.Board{Cluster: m.Name, Request: req, Display: display})
 		shown := map[string]any{"id": r.GetId()}
 		if curves := render.Curves(session.PickRun(runs, req.GetRun()).GetSeries(), session.MostCurves); len(curves) > 0 {
 			shown["curves"] = curves // for a front end that cannot reach TensorBoard
@@ -73,12 +67,12 @@ func (inv *invocation) tensorboard(ctx context.Context) (result.Value, error) {
 	return nil, nil
 }
 
-// release ends a cluster. The cells that show its TensorBoard show the curves from then on.
+// release releases a cluster. Cells with its TensorBoard then show curves.
 func (inv *invocation) release(ctx context.Context, m *session.Handle, req *clusterpb.ShutdownRequest) error {
 	boards := inv.session.Boards(m.Name)
 	var runs []*clusterpb.RunStatus
 	if len(boards) > 0 {
-		runs, _ = m.History(ctx, true) // without it the cells say that the cluster was released
+		runs, _ = m.History(ctx, true) // after an error the cells only say that the cluster was released
 	}
 	if err := inv.session.Release(ctx, inv.out, m, req); err != nil {
 		return err
@@ -94,24 +88,21 @@ func tensorBoardFallback(cluster string, r *clusterpb.TensorBoardReply, run *clu
 	return boardView(fmt.Sprintf("TensorBoard of cluster %s, log directory %s", cluster, r.GetLogdir()), r.GetError(), run)
 }
 
-var boardTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("").Parse(`<div><b>{{.Title}}</b></div>{{with .Problem}}<div style="color:#b98300">{{.}}</div>{{end}}<div>{{.Run}}</div>`))
-})
-
-// boardView is what stands in for TensorBoard: the curves of a run.
+// boardView shows the curves of a run instead of TensorBoard.
 func boardView(title, problem string, run *clusterpb.RunStatus) render.Bundle {
 	about := "no run has reported metrics yet"
 	if run != nil {
 		about = render.RunTitle(run)
 	}
-	b := render.Bundle{
-		Text: strings.Join(slices.DeleteFunc([]string{title, problem, about}, func(s string) bool { return s == "" }), "\n") + "\n",
-		HTML: render.Execute(boardTemplate(), struct{ Title, Problem, Run string }{title, problem, about}) + render.CurvesHTML(render.Curves(run.GetSeries(), session.MostCurves)),
+	b := render.Title(title)
+	if problem != "" {
+		b = b.Busy(problem)
 	}
+	b = b.Line(about).Curves(render.Curves(run.GetSeries(), session.MostCurves))
 	for _, series := range render.SortSeries(run.GetSeries()) {
 		if line := render.Sparkline(series.GetValues(), 60); line != "" {
 			last := series.GetValues()[len(series.GetValues())-1]
-			b.Text += fmt.Sprintf("%-14s %s %s\n", series.GetName(), line, render.Number(last))
+			b = b.Plain(fmt.Sprintf("%-14s %s %s", series.GetName(), line, render.Number(last)))
 		}
 	}
 	return b

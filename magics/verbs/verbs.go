@@ -6,24 +6,25 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/magics/bridge"
 	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/feeding"
 	"github.com/tfcluster/tfcluster/magics/render"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// row is a verb: what it is called and takes, and what does it.
+// row is a verb: its syntax and its implementation.
 type row struct {
 	command.Verb
-	run func(*invocation, context.Context) (result.Value, error) // nil where the row says "not yet"
-	// ownInterrupts: the verb says itself what an interrupt does. Any other is ended by one.
+	run func(*invocation, context.Context) (result.Value, error) // nil if the row says "not yet"
+	// ownInterrupts: the verb handles interrupts itself. Others are cancelled.
 	ownInterrupts bool
-	// configured: configuration gives what the line leaves out.
+	// configured: settings of configuration files apply.
 	configured bool
-	// announces: the verb itself says what the session took up, since it may be about to say the same.
+	// announces: the verb itself prints what the session attached to.
 	announces bool
 }
 
-// all are the verbs in the order in which help lists them.
+// all returns the verbs in the order of help.
 func all(engines cluster.Engines) []row {
 	return []row{
 		reserveVerb(engines),
@@ -49,13 +50,13 @@ func all(engines cluster.Engines) []row {
 	}
 }
 
-// Set is every verb there is.
+// Set is the set of all verbs.
 type Set struct {
 	Table *command.Table
 	rows  map[string]*row
 }
 
-// NewSet makes the set; engines add their options to reserve and run.
+// NewSet returns all verbs; engines add their options to reserve and run.
 func NewSet(engines cluster.Engines) *Set {
 	s := &Set{Table: &command.Table{}, rows: map[string]*row{}}
 	for _, v := range all(engines) {
@@ -65,12 +66,12 @@ func NewSet(engines cluster.Engines) *Set {
 	return s
 }
 
-// Do does a command: what it is given by configuration first, then its verb.
+// Do runs a command, after adding settings of configuration files.
 func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out render.Output, py bridge.Python) (result.Value, error) {
 	inv := &invocation{Command: c, session: of, table: s.Table, out: out, py: py}
 	v := s.rows[c.Verb.Name]
 	if !v.announces {
-		of.Greet(ctx, out)
+		of.PrintAnnouncement(ctx, out)
 	}
 	if help := s.Table.Help(); c.Help && c.Verb != help {
 		inv.Command = &command.Command{Verb: help, Words: []string{c.Verb.Name}}
@@ -92,19 +93,21 @@ func (s *Set) Do(ctx context.Context, of *session.State, c *command.Command, out
 	return v.run(inv, ctx)
 }
 
-// invocation is one command at work.
+// invocation is one command that runs.
 type invocation struct {
 	*command.Command
 	session *session.State
 	table   *command.Table
 	out     render.Output
 	py      bridge.Python
-	dir     string // where relative paths start; "" before workingDir
-	oneRun  bool   // the executors are for one run, and given back with it
+	dir     string        // base of relative paths; "" before workingDir
+	oneRun  bool          // the executors are for one run, and released with it
+	feed    *feeding.Feed // what the run is fed; nil: nothing
+	fed     bool          // feed has ended
 }
 
-// interruptible returns a context that an interrupt of the cell cancels. cancel waits until no interrupt
-// is consumed any more.
+// interruptible returns a context that an interrupt of the cell cancels. cancel waits until no
+// more interrupts are consumed.
 func interruptible(ctx context.Context, out render.Output) (_ context.Context, cancel func()) {
 	ctx, end := context.WithCancel(ctx)
 	gone := make(chan struct{})

@@ -19,15 +19,15 @@ func versionVerb() row {
 		Verb: command.Verb{
 			Name: "version", Summary: "the version of this program, and of the cluster's driver", Magic: true, Now: true,
 			Options: []command.Option{clusterOption(), nowOption()}, Example: "version",
-			Long: "The driver goes on with the program that it was started with, until the cluster is released or taken up again after the driver's death.",
+			Long: "The driver goes on with the program that it was started with, until the cluster is released or attached again after the driver's death.",
 		},
 		run: (*invocation).version,
 	}
 }
 
-// version says which program this is, and which the driver of the cluster, where there is one.
+// version prints the build of this program and of the cluster's driver, if there is one.
 func (inv *invocation) version(ctx context.Context) (result.Value, error) {
-	own, _ := debug.ReadBuildInfo() // nil where the build left it out
+	own, _ := debug.ReadBuildInfo() // nil if the build has none
 	inv.out.Stdout("this program: " + versionText(inv.session.Options.Version, own) + "\n")
 	m, err := inv.session.Pick(ctx, inv.Command)
 	var none *result.ClusterError
@@ -45,8 +45,8 @@ func (inv *invocation) version(ctx context.Context) (result.Value, error) {
 	return nil, nil
 }
 
-// driverBuild is how a driver of this host was built; nil where that cannot be seen. Where the
-// driver is elsewhere, its version alone says what it is.
+// driverBuild returns the build of a driver on this host; nil if it cannot be read. For a
+// driver on another host only its version is known.
 func driverBuild(st *clusterpb.ClusterStatus) *debug.BuildInfo {
 	if host, err := os.Hostname(); err != nil || host != st.GetHost() {
 		return nil
@@ -59,7 +59,7 @@ func driverBuild(st *clusterpb.ClusterStatus) *debug.BuildInfo {
 	return info
 }
 
-// versionText is "tfcluster 0.1.0, commit 1b54ba3 with changes".
+// versionText returns e.g. "tfcluster 0.1.0, commit 1b54ba3 with changes".
 func versionText(version string, build *debug.BuildInfo) string {
 	text, changed := "tfcluster "+version, false
 	if build == nil {

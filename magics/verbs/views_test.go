@@ -32,8 +32,12 @@ func TestHTML(t *testing.T) {
 		"gpus":        gpusView(&clusterpb.GPUsReply{Gpus: []*clusterpb.GPU{{Name: evil, Host: evil, Holder: evil, Processes: []*clusterpb.GPUProcess{{Command: evil}}}}, Errors: []string{evil}}),
 		"tensorboard": tensorBoardFallback(evil, &clusterpb.TensorBoardReply{Logdir: evil, Error: evil}, run), "reset": resetView(evil, &clusterpb.ResetUpdate{Text: evil, Executors: st.GetExecutors()}, 0),
 	} {
-		if strings.Contains(b.HTML, "<script") || strings.Contains(b.HTML, evil) {
-			t.Errorf("%s: not escaped: %s", name, b.HTML)
+		html := b.HTML()
+		if strings.Contains(html, "<script") || strings.Contains(html, `"'&`) || !strings.Contains(html, "&lt;script&gt;") {
+			t.Errorf("%s: not escaped: %s", name, html)
+		}
+		if strings.Contains(html, "ZgotmplZ") { // html/template's word for what it refuses
+			t.Errorf("%s: a part is missing: %s", name, html)
 		}
 		if !strings.Contains(b.Text, "script") {
 			t.Errorf("%s: the text says less than the HTML: %s", name, b.Text)

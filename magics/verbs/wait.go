@@ -1,6 +1,7 @@
 package verbs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -13,7 +14,6 @@ import (
 	"github.com/tfcluster/tfcluster/magics/session"
 )
 
-// waitVerb is the row of wait.
 func waitVerb() row {
 	return row{
 		Verb: command.Verb{
@@ -24,28 +24,24 @@ func waitVerb() row {
 	}
 }
 
-// What a cell shows of a burst at each end, and of a line: the sizes are those of JSON.
+// What a cell shows of each end of a burst, and of a line, in bytes of JSON.
 const (
 	burst      = 200 // lines
 	burstBytes = 256 << 10
 	lineBytes  = 4 << 10
 )
 
-// stopGrace is what a stopped task has to write a checkpoint.
+// stopGrace is the time of a stopped task to write a checkpoint.
 const stopGrace = 30 * time.Second
 
-// wait holds the cell until the run ends. It is train's work too, which feeds
-// nothing yet.
+// wait holds the cell until the run ends. It implements train without data, too.
 func (inv *invocation) wait(ctx context.Context) (result.Value, error) {
-	if len(inv.Words) > 0 {
-		return nil, &command.NotYetError{Text: notYetFeed}
-	}
 	m, err := inv.session.Pick(ctx, inv.Command)
 	var v result.Value
 	if err == nil {
 		m.Hold()
 		if v, err = inv.waitLive(ctx, m); !session.IsOver(err) {
-			if inv.session.Options.Shell { // which starts nothing on executors that are held
+			if inv.session.Options.Shell { // which has no start for reserved executors
 				err = released(err)
 			}
 			return v, err
@@ -53,13 +49,13 @@ func (inv *invocation) wait(ctx context.Context) (result.Value, error) {
 	} else if !inv.Has("cluster") {
 		return nil, err
 	}
-	if p := inv.session.Past(inv.Command, err); p != nil && !p.Until.IsZero() { // it is over: what it left tells how its run ended
+	if p := inv.session.PastCluster(inv.Command, err); p != nil && !p.Until.IsZero() { // its record has the outcome
 		return inv.pastWait(ctx, p, err)
 	}
 	return nil, err
 }
 
-// waitLive waits for a run of a cluster that is there.
+// waitLive waits for a run of a live cluster.
 func (inv *invocation) waitLive(ctx context.Context, m *session.Handle) (result.Value, error) {
 	show := inv.Text("show")
 	if show == "" {
@@ -70,7 +66,7 @@ func (inv *invocation) waitLive(ctx context.Context, m *session.Handle) (result.
 	return inv.follow(ctx, m, &clusterpb.FollowRequest{Show: show}, render.NewView(inv.out))
 }
 
-// follow shows a run in v until its end: run 0 is the active or last one.
+// follow shows a run in v until its end; run 0 is the active or last one.
 func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clusterpb.FollowRequest, v *render.View) (result.Value, error) {
 	if req.GetShow() == "" {
 		req.Show = "all"
@@ -84,7 +80,7 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 		return runs.Recv, nil
 	})
 	defer stream.Close()
-	f := &followed{session: inv.session, member: m, view: v, printer: inv.followPrinter()}
+	f := &followed{session: inv.session, inv: inv, member: m, view: v, printer: inv.followPrinter()}
 	f.printer.Shows(m.Name, req.GetRun())
 	broken := &breaker{session: inv.session, member: m, out: inv.out, batch: inv.oneRun}
 	quiet := session.NewSilence(inv.session.Options.Patience)
@@ -92,18 +88,23 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 		select {
 		case <-quiet.Timer.C:
 			quiet.Ask(ctx, stream.Handle)
+		case err := <-inv.feedEnded():
+			inv.fed = true
+			if err != nil || inv.Has("more") {
+				return f.fed(err)
+			}
 		case err := <-quiet.Answers:
 			quiet.Answered(inv.out, err)
 		case <-inv.out.Interrupts():
 			if inv.session.Options.Shell && !broken.batch && f.needsNobody(ctx) {
-				return nil, &result.Interrupted{Text: "no longer waiting; the run goes on, and " + inv.session.Say("stop -c "+m.Name) + " ends it"}
+				return nil, &result.Interrupted{Text: "no longer waiting; the run continues, and " + inv.session.Say("stop -c "+m.Name) + " ends it"}
 			}
 			if err := broken.interrupt(f.status.GetId()); err != nil {
 				return nil, err
 			}
 		case u := <-stream.Updates:
 			if u.Err != nil {
-				req.FromStart = req.GetFromStart() && f.status == nil // what was written before is shown
+				req.FromStart = req.GetFromStart() && f.status == nil // earlier lines were shown
 				if err := stream.Reopen(u.Err); err != nil {
 					f.printer.Close()
 					return nil, err
@@ -114,24 +115,42 @@ func (inv *invocation) follow(ctx context.Context, m *session.Handle, req *clust
 			stream.Heard()
 			quiet.Heard(inv.out)
 			f.update(u.Msg)
+			if f.status.GetWantsData() && inv.Verb.Name == "start" {
+				f.printer.Close()
+				f.view.Show(true, func() render.Bundle { return render.RunView(f.status) })
+				return result.OfRun(m.Name, f.status), nil
+			}
 			if u.Msg.GetFinal() {
+				feedErr := inv.awaitFeed(ctx)
 				v, err := f.end()
+				err = cmp.Or(err, feedErr)
 				return v, broken.reason(err)
 			}
 		}
 	}
 }
 
-// followed is a run before the cell's eyes; owned by follow.
+// followed is the state of the run that the cell follows; owned by follow.
 type followed struct {
 	session *session.State
+	inv     *invocation
 	member  *session.Handle
 	view    *render.View
 	printer *render.Printer
 	status  *clusterpb.RunStatus
 }
 
-// followPrinter writes the lines of a run that is followed, which its driver has shortened.
+// fed ends the cell behind a feed whose run goes on: another feed may follow.
+func (f *followed) fed(err error) (result.Value, error) {
+	f.printer.Close()
+	if err != nil || f.status == nil {
+		return nil, err
+	}
+	f.view.Show(true, func() render.Bundle { return render.RunView(f.status).Line(feedLine(f.inv.feed.Progress(), true)) })
+	return result.OfRun(f.member.Name, f.status), nil
+}
+
+// followPrinter writes the lines of a followed run, which its driver has shortened.
 func (inv *invocation) followPrinter() *render.Printer {
 	p := render.NewPrinter(inv.out, inv.session.Say, 0)
 	if !inv.session.Options.Shell {
@@ -140,8 +159,8 @@ func (inv *invocation) followPrinter() *render.Printer {
 	return p
 }
 
-// needsNobody is whether the run is one that was left to its engine. One of which nothing
-// was heard yet is still to begin, or to begin again.
+// needsNobody returns whether the driver continues the run without clients. A run without a
+// status is still to be started or restarted.
 func (f *followed) needsNobody(ctx context.Context) bool {
 	if f.status != nil && !f.status.GetDetached() {
 		return false
@@ -163,23 +182,32 @@ func (f *followed) update(u *clusterpb.RunUpdate) {
 	f.printer.Burst(u.GetLines())
 }
 
-// progress is the run while it goes on. A notebook that is closed keeps it as it was then, so
-// it has the time, and how to see more.
+// progress shows the active run. A closed notebook keeps this output, so it has the time and
+// how to see more.
 func (f *followed) progress(st *clusterpb.RunStatus) render.Bundle {
 	b := render.RunView(render.WithoutFailure(st))
+	if p := f.inv.feed.Progress(); p != nil && render.Active(st) {
+		b = b.Line(feedLine(p, false))
+	}
 	if f.session.Options.Shell || !render.Active(st) {
 		return b
 	}
 	return b.Faint("updated " + time.Now().Format("15:04:05") + " · after the notebook was closed, go on with " + f.session.Say("wait --now"))
 }
 
-// end shows the summary and gives the run, or its failure.
+// end shows the summary and returns the run, or its failure.
 func (f *followed) end() (result.Value, error) {
 	f.printer.Close()
 	if f.status == nil {
 		return nil, &result.ClusterError{Text: "the driver said nothing of the run"}
 	}
-	f.view.Show(true, func() render.Bundle { return render.Summary(f.status) })
+	f.view.Show(true, func() render.Bundle {
+		b := render.Summary(f.status)
+		if p := f.inv.feed.Progress(); p != nil {
+			b = b.Line(feedLine(p, true))
+		}
+		return b
+	})
 	if f.status.GetState() == "failed" {
 		failure := f.status.GetFailure()
 		if failure == nil {
@@ -190,17 +218,17 @@ func (f *followed) end() (result.Value, error) {
 	return result.OfRun(f.member.Name, f.status), nil
 }
 
-// breaker answers interrupts of a cell that waits for a run: the first stops the
-// run, the second kills it, a third leaves it to itself.
+// breaker handles interrupts of a cell that waits for a run: the first stops the run, the
+// second kills it, a third ends the wait.
 type breaker struct {
 	session *session.State
 	member  *session.Handle
 	out     render.Output
-	batch   bool // the executors are given back with the run
+	batch   bool // the executors are released with the run
 	pressed int
 }
 
-// executors is what becomes of them.
+// executors says what happens to them.
 func (b *breaker) executors() string {
 	if b.batch {
 		return "its executors are released"
@@ -230,8 +258,8 @@ func (b *breaker) interrupt(run int32) error {
 	return nil
 }
 
-// reason is how the wait ended: an interrupted one did not succeed, whatever the
-// run came to.
+// reason returns how the wait ended: an interrupted wait has not succeeded, whatever the run's
+// outcome.
 func (b *breaker) reason(err error) error {
 	switch {
 	case b.pressed == 0:

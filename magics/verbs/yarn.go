@@ -11,24 +11,23 @@ import (
 	"github.com/tfcluster/tfcluster/magics/bridge"
 )
 
-// hadoopKeys are what says which Hadoop is meant and who the user is: for each variable
-// of the environment the key of a request. Of several that
-// name the configuration the first counts.
+// hadoopKeys maps environment variables that select the Hadoop configuration and the user to
+// keys of a request. The first variable that names a configuration is used.
 var hadoopKeys = [...]struct{ variable, key string }{
 	{"HADOOP_CONF_DIR", cluster.EngineConfDir},
 	{"YARN_CONF_DIR", cluster.EngineConfDir},
 	{"HADOOP_USER_NAME", cluster.EngineUser},
 }
 
-// hadoop puts the notebook's Hadoop into a request, so that a driver that is started
-// from elsewhere later, by attach for instance, knows it too.
+// hadoop adds the notebook's Hadoop settings to a request, for drivers that are started later,
+// e.g. by attach.
 func (inv *invocation) hadoop(ctx context.Context, req *clusterpb.ReserveRequest) error {
 	names := make([]string, 0, len(hadoopKeys))
 	for _, k := range hadoopKeys {
 		names = append(names, k.variable)
 	}
 	found := map[string]*string{}
-	if inv.py != nil { // a cell may have set them
+	if inv.py != nil { // cells may have set them
 		err := bridge.Ask(ctx, inv.py, bridge.LookupTimeout, "environ", map[string]any{"names": names}, &found)
 		if err != nil && !errors.Is(err, bridge.ErrNoPython) {
 			return fmt.Errorf("look up the notebook's HADOOP_CONF_DIR: %w", err)
@@ -46,7 +45,7 @@ func (inv *invocation) hadoop(ctx context.Context, req *clusterpb.ReserveRequest
 	return nil
 }
 
-// diagnose is doctor's part for each engine.
+// diagnose runs the engines' checks for doctor.
 func (inv *invocation) diagnose(ctx context.Context) []finding {
 	var findings []finding
 	for _, e := range inv.session.Options.Engines {

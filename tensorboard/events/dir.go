@@ -11,40 +11,40 @@ import (
 	"strings"
 )
 
-// Dir follows the event files below a folder. Its caller asks for what is new as
-// often as it likes; it holds no file open in between and starts nothing.
+// Dir reads new scalars of the event files below a folder. It keeps no file open and has no
+// goroutine. One goroutine uses it.
 type Dir struct {
 	root  string
-	not   string // names that end so are left out; "": none
+	not   string // files with this suffix are ignored; "": none
 	table *crc32.Table
 	files map[string]*file // by path below root
 }
 
-// file is how far an event file was read.
+// file is the position up to which an event file was read.
 type file struct {
 	offset  int64
 	corrupt bool
-	told    bool // that it cannot be read
+	told    bool // its error was returned
 }
 
-// NewDir follows the files below root, which need not exist yet. Files whose names end with not
-// are left out, unless that is "".
+// NewDir returns a Dir for the files below root, which may not exist yet. Files with the suffix
+// not are ignored, unless that is "".
 func NewDir(root, not string) *Dir {
 	return &Dir{root: root, not: not, table: crc32.MakeTable(crc32.Castagnoli), files: map[string]*file{}}
 }
 
-// Found is a scalar and the file it stood in, relative to the folder.
+// Found is a scalar with its file, relative to the folder.
 type Found struct {
 	Scalar
 	File string
 }
 
-// mostAtOnce bounds what one call reads of a file, so that a huge one does not hold
-// its caller up.
+// mostAtOnce is the maximum number of bytes that one call reads of a file, to bound its
+// duration.
 const mostAtOnce = 16 << 20
 
-// Next returns the scalars that were written since the last call. A file that cannot be
-// read is told once, with what the others had; a corrupt one is left alone from then on.
+// Next returns the scalars since the last call. An unreadable file's error is returned once,
+// with the scalars of the others; a corrupt file is not read again.
 func (d *Dir) Next() ([]Found, error) {
 	var paths []string
 	err := filepath.WalkDir(d.root, func(path string, e fs.DirEntry, err error) error {
@@ -88,7 +88,7 @@ func (d *Dir) Next() ([]Found, error) {
 	return found, errors.Join(errs...)
 }
 
-// read returns what was added to the file.
+// read returns the file's new scalars.
 func (f *file) read(path string, table *crc32.Table) ([]Scalar, error) {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() <= f.offset {

@@ -1,4 +1,4 @@
-// Package events reads the scalars in TensorBoard's event files as they grow: the
-// framing of TFRecord around tensorflow.Event messages
-// (tensorflow/core/util/event.proto), as written by TensorFlow 1 and 2.
+// Package events reads scalars of TensorBoard's event files while they grow, and writes such
+// files. They are TFRecords of tensorflow.Event messages (tensorflow/core/util/event.proto) of
+// TensorFlow 1 or 2.
 package events

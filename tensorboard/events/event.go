@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Scalar is one value written for TensorBoard.
+// Scalar is one value for TensorBoard.
 type Scalar struct {
 	Tag      string
 	Step     int64
@@ -15,7 +15,7 @@ type Scalar struct {
 	WallTime float64 // seconds since 1970
 }
 
-// fields calls f for each field of a message. It ends at the first that is malformed.
+// fields calls f for each field of a message, up to the first malformed one.
 func fields(b []byte, f func(num protowire.Number, typ protowire.Type, v uint64, bytes []byte)) {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -47,7 +47,7 @@ func fields(b []byte, f func(num protowire.Number, typ protowire.Type, v uint64,
 	}
 }
 
-// scalars are the values in an Event: wall_time 1, step 2, summary 5.
+// scalars returns the values of an Event: wall_time 1, step 2, summary 5.
 func scalars(event []byte) []Scalar {
 	var wall float64
 	var step int64
@@ -74,7 +74,7 @@ func scalars(event []byte) []Scalar {
 	return out
 }
 
-// summaryValue reads Summary.Value: tag 1, simple_value 2 (TensorFlow 1), tensor 8
+// summaryValue parses a Summary.Value: tag 1, simple_value 2 (TensorFlow 1), tensor 8
 // (TensorFlow 2).
 func summaryValue(b []byte) (tag string, value float64, ok bool) {
 	fields(b, func(num protowire.Number, typ protowire.Type, v uint64, data []byte) {
@@ -92,7 +92,7 @@ func summaryValue(b []byte) (tag string, value float64, ok bool) {
 	return tag, value, ok && tag != ""
 }
 
-// Types of a TensorProto that a scalar summary has.
+// Types of a TensorProto of a scalar summary.
 const (
 	dtFloat  = 1
 	dtDouble = 2
@@ -100,8 +100,8 @@ const (
 	dtInt64  = 9
 )
 
-// scalarTensor reads a TensorProto of one number: dtype 1, tensor_shape 2,
-// tensor_content 4, float_val 5, double_val 6, int_val 7, int64_val 10.
+// scalarTensor parses a TensorProto of one number: dtype 1, tensor_shape 2, tensor_content 4,
+// float_val 5, double_val 6, int_val 7, int64_val 10.
 func scalarTensor(b []byte) (float64, bool) {
 	var dtype uint64
 	var content []byte
@@ -131,7 +131,7 @@ func scalarTensor(b []byte) (float64, bool) {
 			}
 		}
 	})
-	if set || shaped { // a shape with a dimension is a histogram or an image
+	if set || shaped { // with a dimension it is a histogram or an image
 		return value, set && !shaped
 	}
 	switch {

@@ -20,20 +20,20 @@ const (
 	maskDelta   = 0xa282ead8
 )
 
-// MaxRecord bounds a record: an event larger than this is not read. Summaries of
-// images and histograms are far smaller.
+// MaxRecord is the maximum size of a record: larger events are skipped. Summaries of images and
+// histograms are far smaller.
 const MaxRecord = 64 << 20
 
-// ErrCorrupt says that a file's framing is broken: nothing after it can be read.
+// ErrCorrupt is the error of a file with a corrupt record, after which nothing can be read.
 var ErrCorrupt = errors.New("corrupt record")
 
-// errPartial says that the writer is not done with a record yet.
+// errPartial is the error of a record that is not completely written yet.
 var errPartial = errors.New("partial record")
 
 func masked(crc uint32) uint32 { return (crc>>15 | crc<<17) + maskDelta }
 
-// readRecord reads the record at an offset. errPartial when it is not whole yet,
-// ErrCorrupt when it never will be. A record over MaxRecord gives no data.
+// readRecord reads the record at an offset. It returns errPartial for an incomplete record and
+// ErrCorrupt for a corrupt one. Of a record larger than MaxRecord it returns no data.
 func readRecord(r io.ReaderAt, offset int64, table *crc32.Table) (data []byte, next int64, err error) {
 	var head [headerBytes]byte
 	if n, err := r.ReadAt(head[:], offset); n < headerBytes {
@@ -50,7 +50,7 @@ func readRecord(r io.ReaderAt, offset int64, table *crc32.Table) (data []byte, n
 		return nil, offset, fmt.Errorf("%w: a record of %d bytes at %d", ErrCorrupt, length, offset)
 	}
 	next = offset + headerBytes + int64(length) + footerBytes
-	var last [1]byte // before there is room made for what may never come
+	var last [1]byte // checked before allocating memory
 	if n, err := r.ReadAt(last[:], next-1); n < 1 {
 		if err == io.EOF {
 			return nil, offset, errPartial

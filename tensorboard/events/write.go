@@ -13,13 +13,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Writer appends scalars to one event file, as TensorBoard reads it. It holds no file open.
+// Writer appends scalars to one event file. It keeps no file open.
 type Writer struct {
 	path  string
 	table *crc32.Table
 }
 
-// NewWriter writes to a file in a folder; suffix ends its name. Both are made with the first scalar.
+// NewWriter returns a Writer for a new file in a folder; its name ends with suffix. Both are
+// created with the first scalar.
 func NewWriter(dir, suffix string) *Writer {
 	name := fmt.Sprintf("events.out.tfevents.%d%s", time.Now().Unix(), suffix)
 	return &Writer{filepath.Join(dir, name), crc32.MakeTable(crc32.Castagnoli)}
@@ -60,7 +61,7 @@ func (w *Writer) Remove() error {
 	return nil
 }
 
-// record appends a record in its frame; see readRecord.
+// record appends a record to b; see readRecord.
 func (w *Writer) record(b, data []byte) []byte {
 	var head [8]byte
 	binary.LittleEndian.PutUint64(head[:], uint64(len(data)))
@@ -74,7 +75,7 @@ func wallTime(seconds float64) []byte {
 	return protowire.AppendFixed64(protowire.AppendTag(nil, 1, protowire.Fixed64Type), math.Float64bits(seconds))
 }
 
-// encode makes an Event with one Summary.Value: tag 1, simple_value 2.
+// encode encodes an Event with one Summary.Value: tag 1, simple_value 2.
 func encode(s Scalar) []byte {
 	value := protowire.AppendString(protowire.AppendTag(nil, 1, protowire.BytesType), s.Tag)
 	value = protowire.AppendFixed32(protowire.AppendTag(value, 2, protowire.Fixed32Type), math.Float32bits(float32(s.Value)))

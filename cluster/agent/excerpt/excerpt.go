@@ -1,4 +1,4 @@
-// Package excerpt shortens texts that programs wrote, for messages to people.
+// Package excerpt shortens program output for messages.
 package excerpt
 
 import (
@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// OneLine is text of others' making as a message can hold it and a terminal may be
-// given it: valid, and what is no character is a space.
+// OneLine returns text as one line that is valid UTF-8 and safe for a terminal: characters that
+// are not graphic become spaces.
 func OneLine(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if unicode.IsGraphic(r) {
@@ -21,8 +21,8 @@ func OneLine(text string) string {
 	return strings.Join(strings.Fields(text), " ")
 }
 
-// WholeRunes is the length of the longest start of b that does not cut a rune,
-// or len(b) where b is no text.
+// WholeRunes returns the length of the longest prefix of b that does not cut a rune; len(b) if
+// b is not UTF-8.
 func WholeRunes(b []byte) int {
 	for back := 1; back <= utf8.UTFMax && back < len(b); back++ {
 		start := len(b) - back
@@ -37,11 +37,11 @@ func WholeRunes(b []byte) int {
 	return len(b)
 }
 
-// MaxLastLine bounds what an error shows of a log, in bytes.
+// MaxLastLine is the maximum length of LastLine's result, in bytes.
 const MaxLastLine = 1000
 
-// LastLine returns the last line of a log, of MaxLastLine bytes at most, for an error message; ""
-// where there is none.
+// LastLine returns the last line of a log, at most MaxLastLine bytes, for an error message; ""
+// if it cannot be read.
 func LastLine(path string) string {
 	f, err := os.Open(path)
 	if err != nil {

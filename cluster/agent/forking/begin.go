@@ -1,11 +1,11 @@
-// Package forking holds the small processes that an agent starts, and that outlive it for
-// a moment: a guard, and where no Python is wanted a forker. Both are this program again.
+// Package forking implements two small processes that an agent starts from this program, and
+// that outlive it shortly: a guard, which kills what remains of tasks, and a forker, which
+// starts tasks that need no Python.
 //
-// They begin before the rest of the program is initialised, as what runc and Docker
-// execute of themselves does: an executor of commands starts both before its first task,
-// and what the other packages need for their beginning is most of their time. So this
-// package, and all that it imports, imports nothing that begins late, such as net: a
-// test says so.
+// They run in init, before the rest of the program is initialised, as runc and Docker do: an
+// executor of commands starts both before its first task, and initialising the other packages
+// would take most of their time. Therefore this package and its imports must not import
+// packages with an expensive initialisation, such as net; a test checks that.
 package forking
 
 import (
@@ -17,19 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Words by which this program is started as one of them.
+// The subcommands of these processes.
 const (
 	GuardCommand  = "guard"
 	ForkerCommand = "forker"
 )
 
-// ThisProgram is the path by which a process starts another of its own program.
+// ThisProgram is the path with which a process executes its own program.
 const ThisProgram = "/proc/self/exe"
 
-// init begins and ends a guard or a forker: see the package's comment.
+// init runs a guard or a forker and exits: see the package's comment.
 func init() {
 	if len(os.Args) < 2 || len(os.Args) > 2 && strings.HasPrefix(os.Args[2], "-h") || len(os.Args) > 2 && os.Args[2] == "--help" {
-		return // a person asks for help
+		return // help is printed by main
 	}
 	switch os.Args[1] {
 	case GuardCommand:
@@ -45,8 +45,8 @@ func init() {
 	}
 }
 
-// keepDescriptors keeps what the caller left open from what is executed here. A system
-// without close_range (Linux before 5.11) passes them on.
+// keepDescriptors marks inherited descriptors close-on-exec. Without close_range (Linux before
+// 5.11) it does nothing.
 func keepDescriptors() {
 	_ = unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC)
 }

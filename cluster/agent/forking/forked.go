@@ -14,11 +14,11 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 )
 
-// runnerArgs make an interpreter run the program whose specification is descriptor 4,
-// with its control socket at 3.
+// runnerArgs are an interpreter's arguments for a program whose specification is descriptor 4
+// and whose control socket is descriptor 3.
 var runnerArgs = []string{"-P", "-m", "tfcluster.runner", "3", "4"}
 
-// start forks a task with fds as its stdout, stderr and control descriptor.
+// start starts a task with fds as its stdout, stderr and control descriptor.
 func (s *forker) start(r *forkerRequest, fds []int) (pid int, err error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -27,7 +27,7 @@ func (s *forker) start(r *forkerRequest, fds []int) (pid int, err error) {
 	defer null.Close()
 	argv := r.Argv
 	files := []uintptr{null.Fd(), uintptr(fds[0]), uintptr(fds[1])}
-	if len(argv) == 0 { // Python's
+	if len(argv) == 0 { // a Python program
 		spec, err := memoryFile(r.Spec)
 		if err != nil {
 			return 0, err
@@ -45,7 +45,7 @@ func (s *forker) start(r *forkerRequest, fds []int) (pid int, err error) {
 			return pid, nil
 		}
 	}
-	// As a shell has it: the task says why, and exits.
+	// As in a shell, the task writes the reason to stderr and exits.
 	code := "126"
 	if errors.Is(err, unix.ENOENT) {
 		code = "127"
@@ -58,8 +58,8 @@ func (s *forker) start(r *forkerRequest, fds []int) (pid int, err error) {
 	return syscall.ForkExec("/bin/sh", []string{"sh", "-c", `echo "$1" >&2; exit "$2"`, "sh", why, code}, attr)
 }
 
-// environment is a task's: its agent's, what the request has over it, and the mark by
-// which its processes are found. The forker's own may be another agent's.
+// environment returns a task's environment: its agent's, the request's variables, and the mark
+// by which its processes are found. The forker's own may be another agent's.
 func (s *forker) environment(r *forkerRequest) []string {
 	var env []string
 	for k, v := range r.Base {
@@ -76,7 +76,7 @@ func (s *forker) environment(r *forkerRequest) []string {
 	return append(env, proc.TaskMarker+r.ID)
 }
 
-// findProgram looks a name without a slash up on the task's own PATH.
+// findProgram resolves a name without a slash on the task's own PATH.
 func findProgram(name string, attr *syscall.ProcAttr) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
@@ -105,7 +105,7 @@ func findProgram(name string, attr *syscall.ProcAttr) (string, error) {
 	return "", found
 }
 
-// memoryFile is an anonymous file that holds text, at its start.
+// memoryFile returns an anonymous file with text, at offset 0.
 func memoryFile(text []byte) (*os.File, error) {
 	fd, err := unix.MemfdCreate("tfcluster-spec", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -123,8 +123,8 @@ func memoryFile(text []byte) (*os.File, error) {
 	return f, nil
 }
 
-// kill signals a task's session. SIGKILL reaches what left it too, and forgets a task
-// that has ended.
+// kill signals a task's session. SIGKILL also kills processes that left the session, and drops
+// a task that has ended.
 func (s *forker) kill(c *forkerConn, id string, number unix.Signal) {
 	pid, known := c.pids[id]
 	if !known {
@@ -132,13 +132,13 @@ func (s *forker) kill(c *forkerConn, id string, number unix.Signal) {
 	}
 	child, taken := s.children[pid]
 	alive := taken && child.conn == c && child.id == id
-	if taken && !alive { // its number is another task's by now
+	if taken && !alive { // the pid was reused for another task
 		delete(c.pids, id)
 		return
 	}
 	switch {
-	case alive && number == unix.SIGUSR1: // to Python, which writes its stacks
-		_ = unix.Kill(pid, number) // here and below: who is gone needs none
+	case alive && number == unix.SIGUSR1: // only to the Python process, which writes its stacks
+		_ = unix.Kill(pid, number) // here and below: a process that has ended is no error
 	case alive:
 		_ = unix.Kill(-pid, number)
 	}
@@ -166,11 +166,11 @@ func (s *forker) kill(c *forkerConn, id string, number unix.Signal) {
 		delete(c.pids, id)
 	}
 	if len(s.children) == 0 {
-		proc.KillBelow() // a fork in a session of its own may carry no mark
+		proc.KillBelow() // daemons in sessions of their own may have no mark
 	}
 }
 
-// reap tells agents of their tasks' ends. Orphans of tasks are reaped too.
+// reap reports the ends of tasks to their agents, and reaps orphans of tasks.
 func (s *forker) reap() {
 	for {
 		var status unix.WaitStatus

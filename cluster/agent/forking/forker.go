@@ -15,36 +15,36 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 )
 
-// How long a forker waits for its first connection, and behind its last.
+// How long a forker waits for its first connection, and after its last.
 const (
 	forkerFirst  = 30 * time.Second
 	forkerLinger = time.Second
 )
 
-// maxForkRequest bounds one request of a forker's, in bytes.
+// maxForkRequest bounds one request to a forker, in bytes.
 const maxForkRequest = 64 << 20
 
-// forker starts the tasks of this host's agents where no Python is wanted: it speaks
-// the zygote's protocol (tfcluster/zygote.py), is the parent of tasks and their
-// subreaper as that is, and ends an agent's tasks when the agent's connection closes.
-// It is owned by the goroutine in serveForks, whose thread never ends before the process:
-// tasks die with the thread that forked them.
+// forker starts the tasks of this host's agents if no Python is needed: it implements the
+// zygote's protocol (tfcluster/zygote.py), is the parent and subreaper of the tasks, and ends
+// an agent's tasks when its connection closes. Only serveForks' goroutine uses it; it keeps its
+// thread until the process ends, because a task's death signal is sent when the thread that
+// forked it ends.
 type forker struct {
-	listener *listener // nil once newcomers are no longer served
-	python   string    // for programs that are Python's after all
+	listener *listener // nil once it accepts no more agents
+	python   string    // the interpreter for Python programs
 	come     chan *os.File
 	received chan forkerInput
-	over     chan struct{} // closed at its end
+	over     chan struct{} // closed when it ends
 	conns    map[*forkerConn]bool
-	children map[int]*forkedTask // by pid, until they are reaped
+	children map[int]*forkedTask // by pid, until reaped
 }
 
-// forkerConn is one agent.
+// forkerConn is the connection of one agent.
 type forkerConn struct {
 	conn    *os.File
 	pending []byte
 	fds     []int
-	pids    map[string]int // of each task that was started and not forgotten
+	pids    map[string]int // of each started task that was not dropped
 }
 
 // forkedTask is a child; conn is nil once its agent has gone.
@@ -53,7 +53,7 @@ type forkedTask struct {
 	id   string
 }
 
-// forkerInput is what came over a connection, or its end.
+// forkerInput is data received on a connection, or its end.
 type forkerInput struct {
 	from *forkerConn
 	data []byte
@@ -61,7 +61,7 @@ type forkerInput struct {
 	err  error
 }
 
-// forkerRequest is any line of an agent's; see spawnRequest.
+// forkerRequest is any request of an agent; see interpreter.SpawnRequest.
 type forkerRequest struct {
 	Op     string            `json:"op"`
 	ID     string            `json:"id"`
@@ -74,9 +74,8 @@ type forkerRequest struct {
 	Signal int               `json:"signal"`
 }
 
-// forkerMain is `tfcluster forker --socket PATH --python PYTHON`: it serves at a path of
-// this user's alone until no agent is connected. PYTHON is the interpreter of programs
-// that need one.
+// forkerMain is `tfcluster forker --socket PATH --python PYTHON`: it serves on a unix socket
+// that only this user can open until no agent is connected. PYTHON runs Python programs.
 func forkerMain(args []string) error {
 	flags := flag.NewFlagSet(ForkerCommand, flag.ContinueOnError)
 	path, python := flags.String("socket", "", "path of the unix socket to serve on"), flags.String("python", "python3", "interpreter of Python programs")
@@ -123,7 +122,7 @@ func serveForks(path, python string) error {
 	}
 }
 
-// listen opens the socket and accepts agents until it is closed.
+// listen opens the socket and accepts connections until it is closed.
 func (s *forker) listen(path string) error {
 	l, err := listen(path)
 	if err != nil {
@@ -146,7 +145,7 @@ func (s *forker) listen(path string) error {
 	return nil
 }
 
-// retire takes the socket away, so that newcomers start another forker.
+// retire closes the socket, so that new agents start another forker.
 func (s *forker) retire() {
 	if s.listener == nil {
 		return
@@ -155,7 +154,7 @@ func (s *forker) retire() {
 	s.listener = nil
 }
 
-// accept serves an agent of this user's; it reports false for anybody else.
+// accept serves a connection if it is of this user; otherwise it returns false.
 func (s *forker) accept(conn *os.File) bool {
 	if !ofThisUser(conn) {
 		conn.Close()
@@ -180,14 +179,14 @@ func (s *forker) accept(conn *os.File) bool {
 	return true
 }
 
-// read waits for what comes next.
+// read waits for the next input.
 func (c *forkerConn) read() forkerInput {
 	data := make([]byte, 64<<10)
 	n, fds, err := receive(c.conn, data)
 	return forkerInput{from: c, data: data[:n], fds: fds, err: err}
 }
 
-// take handles what came over a connection.
+// take handles input of a connection.
 func (s *forker) take(in forkerInput) {
 	c := in.from
 	if !s.conns[c] { // dropped meanwhile
@@ -239,7 +238,7 @@ func (s *forker) obey(c *forkerConn, r *forkerRequest) error {
 	return nil
 }
 
-// drop ends an agent's tasks with its connection.
+// drop kills an agent's tasks and closes its connection.
 func (s *forker) drop(c *forkerConn) {
 	delete(s.conns, c)
 	for id := range c.pids {
@@ -254,14 +253,14 @@ func (s *forker) drop(c *forkerConn) {
 	c.conn.Close()
 }
 
-// send tells an agent something, which fits into the socket: an agent that reads
-// nothing is noticed by the end of its connection.
+// send sends a message to an agent. Errors are ignored: the connection's end is noticed by
+// reading.
 func (c *forkerConn) send(message any) {
 	line, err := json.Marshal(message)
 	if err != nil {
-		panic(err) // of our own making
+		panic(err) // cannot fail for these messages
 	}
-	_ = c.conn.SetWriteDeadline(time.Now().Add(time.Second)) // as above
+	_ = c.conn.SetWriteDeadline(time.Now().Add(time.Second)) // see above
 	_, _ = c.conn.Write(append(line, '\n'))
 }
 

@@ -13,14 +13,13 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 )
 
-// guardFailed is a guard's exit code where there was nothing to guard.
+// guardFailed is a guard's exit code if it could not start its command.
 const guardFailed = 127
 
-// guardMain is `tfcluster guard COMMAND [WORD]…`: it runs a zygote or a forker, and is the
-// one who is left when that is killed in the same moment as its agent. What their tasks
-// started then descends from the guard, which kills it. It takes no part in anything
-// else: the command goes on without one that is killed, and ends with its agents as it
-// always does. It returns the command's exit code.
+// guardMain is `tfcluster guard COMMAND [ARG]…`: it runs a zygote or a forker as its child and
+// subreaper. If that is killed at the same moment as its agent, the guard kills all remaining
+// processes of the tasks, which are then its descendants. The command does not depend on the
+// guard. guardMain returns the command's exit code.
 func guardMain(command []string) int {
 	if len(command) == 0 {
 		fmt.Fprintln(os.Stderr, "tfcluster guard: no command")
@@ -44,7 +43,8 @@ func guardMain(command []string) int {
 	return 128 + int(status.Signal())
 }
 
-// forkGuarded starts the command with a mark by which all that descends from it is found.
+// forkGuarded starts the command with a mark in its environment by which its descendants are
+// found.
 func forkGuarded(command []string) (int, error) {
 	path, err := findProgram(command[0], &syscall.ProcAttr{Env: os.Environ()})
 	if err != nil {
@@ -53,7 +53,7 @@ func forkGuarded(command []string) (int, error) {
 	if path == ThisProgram {
 		command[0] = "tfcluster"
 	}
-	here, _ := os.Getwd() // only says whose it is
+	here, _ := os.Getwd() // for people who look at it
 	var random [16]byte
 	if _, err := unix.Getrandom(random[:], 0); err != nil {
 		return 0, fmt.Errorf("make the tasks' mark: %w", err)
@@ -69,7 +69,7 @@ func forkGuarded(command []string) (int, error) {
 	return pid, nil
 }
 
-// awaitChild reaps children until one has ended.
+// awaitChild reaps children until pid has ended.
 func awaitChild(pid int) unix.WaitStatus {
 	for {
 		var status unix.WaitStatus
@@ -80,8 +80,8 @@ func awaitChild(pid int) unix.WaitStatus {
 	}
 }
 
-// endBelow kills what descends from this process until nothing does. Who forked
-// meanwhile leaves its child here, and is followed by it.
+// endBelow kills descendants of this process until there are none. Children of a process that
+// forked meanwhile become children of this one.
 func endBelow() {
 	for {
 		proc.KillBelow()

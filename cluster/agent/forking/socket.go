@@ -11,7 +11,7 @@ import (
 
 // listener is a unix socket that only this user can open.
 type listener struct {
-	file *os.File // the runtime's poller waits for it
+	file *os.File // non-blocking, with the runtime's poller
 	path string
 	at   unix.Stat_t
 }
@@ -62,7 +62,7 @@ func (l *listener) accept() (*os.File, error) {
 	return os.NewFile(uintptr(fd), l.path), nil
 }
 
-// close ends the listening, and takes the socket away unless the path is another's by now.
+// close closes the socket, and removes its path unless that is another socket by now.
 func (l *listener) close() {
 	l.file.Close()
 	var at unix.Stat_t
@@ -71,7 +71,7 @@ func (l *listener) close() {
 	}
 }
 
-// ofThisUser is whether a connection's other end is.
+// ofThisUser returns whether the peer's process has this user's ID.
 func ofThisUser(conn *os.File) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -85,8 +85,8 @@ func ofThisUser(conn *os.File) bool {
 	return err == nil && ours
 }
 
-// receive waits for what comes next over a connection, with the descriptors that came
-// along; these are not inherited by tasks.
+// receive waits for data on a connection, and for descriptors that came with it, which are
+// close-on-exec.
 func receive(conn *os.File, data []byte) (n int, fds []int, err error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

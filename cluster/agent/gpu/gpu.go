@@ -1,5 +1,5 @@
 // Package gpu lists the GPUs of this host and picks free ones for an executor, each under a
-// lock that all users of the host see.
+// lock that is shared by all users of the host.
 package gpu
 
 import (
@@ -20,14 +20,14 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Lister lists a machine's GPUs with the processes that use them.
+// Lister lists a machine's GPUs and the processes that use them.
 type Lister interface {
-	// list may hang whatever ctx says.
+	// list may hang although ctx has ended.
 	list(ctx context.Context) ([]*clusterpb.GPU, error)
 }
 
-// Inventory lists this machine's GPUs: what they are, who uses them and which
-// cluster holds them. A machine without a driver is an error that says so.
+// Inventory lists this machine's GPUs with their users and the clusters that hold them. Without
+// a driver it returns an error.
 func Inventory(ctx context.Context) ([]*clusterpb.GPU, error) {
 	gpus, err := listGPUs(ctx, NewLister())
 	if err != nil {
@@ -40,8 +40,7 @@ func Inventory(ctx context.Context) ([]*clusterpb.GPU, error) {
 	return gpus, nil
 }
 
-// listGPUs asks the driver, which may hang: the answer is not waited for longer
-// than ctx.
+// listGPUs calls lister, which may hang, and returns when ctx ends.
 func listGPUs(ctx context.Context, lister Lister) ([]*clusterpb.GPU, error) {
 	type answer struct {
 		gpus []*clusterpb.GPU
@@ -58,7 +57,7 @@ func listGPUs(ctx context.Context, lister Lister) ([]*clusterpb.GPU, error) {
 		for _, g := range a.gpus {
 			g.Host = host
 			for _, p := range g.GetProcesses() {
-				p.User, p.Command = whose(int(p.GetPid()))
+				p.User, p.Command = ownerOf(int(p.GetPid()))
 			}
 		}
 		return a.gpus, a.err
@@ -67,8 +66,8 @@ func listGPUs(ctx context.Context, lister Lister) ([]*clusterpb.GPU, error) {
 	}
 }
 
-// whose tells a process's user and command, as far as this user may know.
-func whose(pid int) (name, command string) {
+// ownerOf returns a process's user and command, as far as this user may read them.
+func ownerOf(pid int) (name, command string) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid))
 	if line, err := os.ReadFile(filepath.Join(dir, "cmdline")); err == nil {
 		command = excerpt.OneLine(string(line))
@@ -105,13 +104,13 @@ type Picker struct {
 	Patience time.Duration
 }
 
-// Hold picks count free GPUs and locks them. holder is what others see as their owner.
-// Where they cannot be listed, those that the engine assigned stand as they are.
+// Hold picks and locks count free GPUs. holder is shown to others as their owner. If GPUs
+// cannot be listed, those that the engine assigned are taken without a lock.
 func (p Picker) Hold(ctx context.Context, count int, holder string) (*Held, error) {
 	for end := time.Now().Add(p.Patience); ; {
 		gpus, err := listGPUs(ctx, p.Lister)
-		if given := assignedUnseen(p.Visible); err != nil && p.Engine && len(given) >= count {
-			return &Held{GPUs: given[:count]}, nil
+		if named := assignedUnseen(p.Visible); err != nil && p.Engine && len(named) >= count {
+			return &Held{GPUs: named[:count]}, nil
 		}
 		if err != nil {
 			return nil, err
@@ -129,29 +128,28 @@ func (p Picker) Hold(ctx context.Context, count int, holder string) (*Held, erro
 	}
 }
 
-// assigned are the GPUs that the engine (Spark, YARN) gave this executor: those
-// its CUDA_VISIBLE_DEVICES names by index or UUID, or all where it is not set.
+// assigned returns the GPUs that the engine (Spark, YARN) assigned to this executor: those in
+// CUDA_VISIBLE_DEVICES by index or UUID, or all if that is not set.
 func assigned(gpus []*clusterpb.GPU, visible string) []*clusterpb.GPU {
 	if visible == "" || visible == "-1" {
 		return gpus
 	}
-	var given []*clusterpb.GPU
+	var named []*clusterpb.GPU
 	for name := range strings.SplitSeq(visible, ",") {
 		name = strings.TrimSpace(name)
 		for _, g := range gpus {
 			if name == strconv.Itoa(int(g.GetIndex())) || strings.HasPrefix(name, "GPU-") && strings.HasPrefix(g.GetUuid(), name) {
-				given = append(given, g)
+				named = append(named, g)
 			}
 		}
 	}
-	return given
+	return named
 }
 
-// assignedUnseen are the GPUs that the engine gave this executor where they cannot be
-// listed, as in a build without NVML: the assignment stands as it is, and nobody else
-// is told of it.
+// assignedUnseen returns the assigned GPUs if they cannot be listed, e.g. in a build without
+// NVML. Nothing is known about them but their names.
 func assignedUnseen(visible string) []*clusterpb.GPU {
-	var given []*clusterpb.GPU
+	var named []*clusterpb.GPU
 	for name := range strings.SplitSeq(visible, ",") {
 		if name = strings.TrimSpace(name); name == "" || name == "-1" {
 			return nil
@@ -160,13 +158,13 @@ func assignedUnseen(visible string) []*clusterpb.GPU {
 		if n, err := strconv.Atoi(name); err == nil {
 			g.Index = int32(n)
 		}
-		given = append(given, g)
+		named = append(named, g)
 	}
-	return given
+	return named
 }
 
-// pickGPUs locks count GPUs that nobody uses, the emptiest first. The error
-// names who has the others.
+// pickGPUs locks count unused GPUs, those with the most free memory first. The error names the
+// users of the others.
 func pickGPUs(gpus []*clusterpb.GPU, count int, holder string, locks Locks) (*Held, error) {
 	order := slices.Clone(gpus)
 	slices.SortStableFunc(order, func(a, b *clusterpb.GPU) int { return cmp.Compare(a.GetUsedBytes(), b.GetUsedBytes()) })
@@ -223,7 +221,7 @@ func describe(p *clusterpb.GPUProcess) string {
 	return text
 }
 
-// Visible is CUDA_VISIBLE_DEVICES for a task: the held ones by UUID, or none.
+// Visible returns CUDA_VISIBLE_DEVICES for a task: the held GPUs by UUID, or "-1".
 func (h *Held) Visible() string {
 	if len(h.GPUs) == 0 {
 		return "-1"
@@ -235,7 +233,7 @@ func (h *Held) Visible() string {
 	return strings.Join(uuids, ",")
 }
 
-// Release gives the locks up.
+// Release releases the locks.
 func (h *Held) Release() {
 	for _, lock := range h.locks {
 		lock.Close()

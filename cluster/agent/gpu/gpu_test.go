@@ -145,11 +145,11 @@ func TestWhatOthersWroteIsOneLine(t *testing.T) {
 		_ = cmd.Wait()
 	}()
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(time.Millisecond) {
-		if _, command := whose(cmd.Process.Pid); command != "" { // the system fills it in after the program's begin
+		if _, command := ownerOf(cmd.Process.Pid); command != "" { // the system fills it in after the program's begin
 			break
 		}
 	}
-	if _, command := whose(cmd.Process.Pid); command != "\uFFFDsleep [31m red 60" {
+	if _, command := ownerOf(cmd.Process.Pid); command != "\uFFFDsleep [31m red 60" {
 		t.Errorf("the command is %q", command)
 	}
 	locks := Locks{t.TempDir()}

@@ -17,10 +17,9 @@ import (
 // errGPULocked: another executor of this host holds the GPU.
 var errGPULocked = errors.New("another executor holds it")
 
-// Locks is the folder with a lock file per GPU, shared by all users of a
-// host. A lock is the kernel's (of an open file description), so it ends with its
-// holder however that ends, and whether there is one can be asked without taking
-// it; the file's text only says who it is.
+// Locks is a folder with a lock file per GPU, shared by all users of a host. Locks are of open
+// file descriptions, so the kernel releases them when their holder dies, and a test does not
+// take them. The file's text names the holder.
 type Locks struct{ dir string }
 
 // DefaultLocks returns the locks that all users of this host share.
@@ -31,7 +30,7 @@ func DefaultLocks() Locks {
 	return Locks{"/tmp/tfcluster-gpu"}
 }
 
-// lock takes a GPU's lock; closing the file gives it up.
+// lock locks a GPU; closing the file releases it.
 func (l Locks) lock(uuid, holder string) (*os.File, error) {
 	f, err := l.open(uuid)
 	if err != nil {
@@ -57,16 +56,16 @@ func writeAt(f *os.File, text string) error {
 	return err
 }
 
-// holder says who holds a GPU, or "".
+// holder returns the holder of a GPU; "" if it is free.
 func (l Locks) holder(uuid string) string {
-	f, err := os.OpenFile(l.path(uuid), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0) // anybody may have put a fifo there
+	f, err := os.OpenFile(l.path(uuid), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0) // any user may have created a fifo there
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
 	asked := unix.Flock_t{Type: unix.F_WRLCK}
 	if unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &asked) != nil || asked.Type == unix.F_UNLCK {
-		return "" // nobody
+		return "" // not locked
 	}
 	text, _ := io.ReadAll(io.LimitReader(f, 1<<10))
 	if who := excerpt.OneLine(string(text)); who != "" {
@@ -84,8 +83,8 @@ func (l Locks) path(uuid string) string {
 	}, uuid)+".lock")
 }
 
-// open opens a lock file. Another user's is opened without O_CREAT, which the
-// kernel may forbid in a folder with the sticky bit (fs.protected_regular).
+// open opens a lock file. It opens another user's without O_CREAT, which the kernel may forbid
+// in a sticky folder (fs.protected_regular).
 func (l Locks) open(uuid string) (*os.File, error) {
 	if err := l.prepare(); err != nil {
 		return nil, err
@@ -105,7 +104,7 @@ func (l Locks) open(uuid string) (*os.File, error) {
 		}
 		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 		if err == nil {
-			return f, f.Chmod(0o666) // whatever the umask is
+			return f, f.Chmod(0o666) // regardless of the umask
 		}
 		if !errors.Is(err, fs.ErrExist) {
 			return nil, err
@@ -114,7 +113,8 @@ func (l Locks) open(uuid string) (*os.File, error) {
 	return nil, fmt.Errorf("%s appears and vanishes", path)
 }
 
-// prepare makes the folder as /tmp is: everyone may add, none remove another's.
+// prepare creates the folder with /tmp's mode: every user may create files, and remove only
+// their own.
 func (l Locks) prepare() error {
 	if err := os.Mkdir(l.dir, 0o777); err == nil {
 		return os.Chmod(l.dir, 0o777|os.ModeSticky)

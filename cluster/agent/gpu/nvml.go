@@ -11,7 +11,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// nvmlLibrary is what is used of NVML. It is opened when it is first asked.
+// nvmlLibrary has the used functions of NVML, which is opened at the first call.
 type nvmlLibrary interface {
 	Init() nvml.Return
 	Shutdown() nvml.Return
@@ -20,15 +20,15 @@ type nvmlLibrary interface {
 	ErrorString(r nvml.Return) string
 }
 
-// nvmlLister lists GPUs by NVIDIA's management library.
+// nvmlLister lists GPUs by NVML.
 type nvmlLister struct{ library nvmlLibrary }
 
-// NewLister returns what lists the GPUs of this host: NVML where there is a driver, else
+// NewLister returns a Lister of this host's GPUs: by NVML if there is a driver, else by
 // nvidia-smi.
 func NewLister() Lister { return libraryOrProgram{nvmlLister{nvml.New()}, newSMILister()} }
 
-// list leaves out what this process may not use: an engine that isolates GPUs, such as
-// YARN by cgroups, takes the others' devices away, and they are counted all the same.
+// list omits GPUs that this process may not use: an engine that isolates GPUs, such as YARN by
+// cgroups, blocks the devices of others, but NVML counts them.
 func (l nvmlLister) list(context.Context) ([]*clusterpb.GPU, error) {
 	switch r := l.library.Init(); r {
 	case nvml.SUCCESS:
@@ -37,7 +37,7 @@ func (l nvmlLister) list(context.Context) ([]*clusterpb.GPU, error) {
 	default:
 		return nil, fmt.Errorf("no GPU can be listed: NVML: %s", l.library.ErrorString(r))
 	}
-	defer func() { _ = l.library.Shutdown() }() // what was read stays read
+	defer func() { _ = l.library.Shutdown() }() // the results are complete
 	count, r := l.library.DeviceGetCount()
 	if r != nvml.SUCCESS {
 		return nil, fmt.Errorf("count the GPUs: NVML: %s", l.library.ErrorString(r))
@@ -60,8 +60,8 @@ func (l nvmlLister) list(context.Context) ([]*clusterpb.GPU, error) {
 	return gpus, nil
 }
 
-// describe tells what one GPU is. What a GPU does not tell (some have no
-// utilization, MIG hides processes) is left empty; without a UUID it is no use.
+// describe returns one GPU. Values that it does not report (some have no utilization, MIG hides
+// processes) are empty; a GPU without UUID is an error.
 func (l nvmlLister) describe(index int, device nvml.Device) (*clusterpb.GPU, error) {
 	g := &clusterpb.GPU{Index: int32(index)}
 	var r nvml.Return

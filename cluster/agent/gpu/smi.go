@@ -17,11 +17,11 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// errNoDriver: this machine has nothing that knows GPUs, or not for this program.
+// errNoDriver: this program finds no NVIDIA driver or tool here.
 var errNoDriver = errors.New("no GPU can be listed")
 
-// libraryOrProgram lists GPUs by NVIDIA's management library, and where that cannot be
-// called, as in a build without cgo, by nvidia-smi.
+// libraryOrProgram lists GPUs by NVML, or by nvidia-smi if NVML cannot be called, e.g. in a
+// build without cgo.
 type libraryOrProgram struct{ library, program Lister }
 
 func (l libraryOrProgram) list(ctx context.Context) ([]*clusterpb.GPU, error) {
@@ -36,16 +36,16 @@ func (l libraryOrProgram) list(ctx context.Context) ([]*clusterpb.GPU, error) {
 	return gpus, other
 }
 
-// smiLister lists GPUs by NVIDIA's command.
+// smiLister lists GPUs by nvidia-smi.
 type smiLister struct {
-	elsewhere []string // folders where it is looked for when it is not on PATH
+	fallbackDirs []string // folders to search if it is not on PATH
 }
 
 func newSMILister() smiLister {
 	return smiLister{[]string{"/usr/bin", "/usr/local/nvidia/bin", "/opt/nvidia/bin", "/usr/lib/wsl/lib"}}
 }
 
-// smiDelay is how long nvidia-smi's pipes may stay open after its end.
+// smiDelay bounds the time that nvidia-smi's pipes stay open after its end.
 const smiDelay = time.Second
 
 func (l smiLister) list(ctx context.Context) ([]*clusterpb.GPU, error) {
@@ -59,7 +59,7 @@ func (l smiLister) list(ctx context.Context) ([]*clusterpb.GPU, error) {
 	cmd.Stderr = &said
 	out, err := cmd.Output()
 	if err != nil {
-		why, _, _ := strings.Cut(strings.TrimSpace(string(out)+"\n"+said.String()), "\n") // it says on stdout what is wrong
+		why, _, _ := strings.Cut(strings.TrimSpace(string(out)+"\n"+said.String()), "\n") // errors are on stdout
 		return nil, fmt.Errorf("list the GPUs: %s (%w): %s", path, err, excerpt.OneLine(why))
 	}
 	gpus, err := parseSMI(out)
@@ -74,7 +74,7 @@ func (l smiLister) find() (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
 	}
-	for _, dir := range l.elsewhere {
+	for _, dir := range l.fallbackDirs {
 		path := filepath.Join(dir, name)
 		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o111 != 0 {
 			return path, nil
@@ -83,7 +83,7 @@ func (l smiLister) find() (string, error) {
 	return "", fmt.Errorf("%w: there is no %s", errNoDriver, name)
 }
 
-// smiLog is what is used of nvidia-smi's answer. What a GPU does not tell is N/A.
+// smiLog has fields of nvidia-smi's output. Unknown values are N/A.
 type smiLog struct {
 	XMLName xml.Name `xml:"nvidia_smi_log"`
 	GPUs    []smiGPU `xml:"gpu"`
@@ -104,8 +104,8 @@ type smiProcess struct {
 	Used string `xml:"used_memory"`
 }
 
-// parseSMI reads what nvidia-smi -q -x writes. A GPU's index is its place in it, as it is
-// NVML's: both go by the PCI bus.
+// parseSMI parses the output of nvidia-smi -q -x. A GPU's index is its position, as in NVML:
+// both sort by PCI bus.
 func parseSMI(text []byte) ([]*clusterpb.GPU, error) {
 	var log smiLog
 	if err := xml.Unmarshal(text, &log); err != nil {
@@ -132,7 +132,7 @@ func parseSMI(text []byte) ([]*clusterpb.GPU, error) {
 
 func mebibytes(text string) uint64 { return amount(text, "MiB") << 20 }
 
-// amount is a number of a unit, or 0 where it is none.
+// amount returns a number with a unit; 0 if there is none.
 func amount(text, unit string) uint64 {
 	number, found := strings.CutSuffix(strings.TrimSpace(text), unit)
 	n, err := strconv.ParseUint(strings.TrimSpace(number), 10, 40)

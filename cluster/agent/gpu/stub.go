@@ -9,10 +9,10 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// noLister stands in where NVML cannot be called.
+// noLister replaces NVML in builds without cgo.
 type noLister struct{}
 
-// NewLister returns what lists the GPUs of this host by nvidia-smi.
+// NewLister returns a Lister of this host's GPUs by nvidia-smi.
 func NewLister() Lister { return libraryOrProgram{noLister{}, newSMILister()} }
 
 func (noLister) list(context.Context) ([]*clusterpb.GPU, error) {

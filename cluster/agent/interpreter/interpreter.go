@@ -1,5 +1,5 @@
 // Package interpreter keeps an executor's Python warm: a zygote that has imported what tasks
-// import, from which they are forked. Agents of one host share it.
+// import, from which they are forked. Agents of one host share zygotes.
 package interpreter
 
 import (
@@ -19,16 +19,17 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// RewarmPause is the wait before a zygote that died is started again.
+// RewarmPause is the pause before a zygote that died is started again.
 const RewarmPause = time.Second
 
-// Interpreter keeps the executor's Python warm.
+// Interpreter keeps the executor's Python warm. Fetch must be set before Warm; the other
+// methods may be called from any goroutine.
 type Interpreter struct {
 	Starter Starter
 	log     *slog.Logger
-	warmed  func(*clusterpb.Python) // told each time Python is ready or cannot be
-	// Bring makes what is wanted ready on this host, for as long as what it returns is open.
-	Bring func(context.Context, *clusterpb.WarmUp) (*clusterpb.WarmUp, io.Closer, error)
+	warmed  func(*clusterpb.Python) // called each time Python is ready or has failed
+	// Fetch makes a wanted environment available on this host until the Closer is closed.
+	Fetch func(context.Context, *clusterpb.WarmUp) (*clusterpb.WarmUp, io.Closer, error)
 
 	keeper sync.WaitGroup
 
@@ -36,19 +37,18 @@ type Interpreter struct {
 	// guarded by mu
 	want   *clusterpb.WarmUp
 	stop   context.CancelFunc // ends the keeper of want
-	zygote *zygote            // nil while there is none
-	old    *zygote            // withdrawn, not yet replaced
-	python *clusterpb.Python  // nil until it is known
+	zygote *zygote            // nil while none is ready
+	old    *zygote            // withdrawn and not yet replaced
+	python *clusterpb.Python  // nil while Python warms up
 	change chan struct{}      // closed when zygote or python changes
 }
 
-// New returns an interpreter that calls warmed each time Python is ready or cannot be.
+// New returns an interpreter that calls warmed each time Python is ready or has failed.
 func New(starter Starter, log *slog.Logger, warmed func(*clusterpb.Python)) *Interpreter {
 	return &Interpreter{Starter: starter, log: log, warmed: warmed, change: make(chan struct{})}
 }
 
-// Warm makes sure that the Python that is wanted is warm or on its way. It
-// returns at once.
+// Warm starts warming the wanted Python, unless it is warm or on its way. It returns at once.
 func (i *Interpreter) Warm(ctx context.Context, want *clusterpb.WarmUp) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -58,15 +58,15 @@ func (i *Interpreter) Warm(ctx context.Context, want *clusterpb.WarmUp) {
 	i.restart(ctx, want)
 }
 
-// PackagePath is where our package is, and whether what is kept ready is a forker, whose own
-// environment does not say so.
+// PackagePath returns the folder of the package tfcluster, and whether a forker is kept instead
+// of a zygote: tasks of a forker need the folder in PYTHONPATH.
 func (i *Interpreter) PackagePath() (path string, plain bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	return i.Starter.ourPath(i.want), i.want.GetPlain()
+	return i.Starter.packageDir(i.want), i.want.GetPlain()
 }
 
-// Withdraw gives the zygote to no more tasks. Those it has go on; renew follows.
+// Withdraw gives the zygote no more tasks; its tasks go on. Renew must follow.
 func (i *Interpreter) Withdraw() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -76,8 +76,7 @@ func (i *Interpreter) Withdraw() {
 	}
 }
 
-// Renew replaces the zygote that was withdrawn by a fresh one. Tasks it still
-// has are ended with it.
+// Renew replaces the zygote that was withdrawn. Its remaining tasks end.
 func (i *Interpreter) Renew(ctx context.Context) {
 	i.mu.Lock()
 	old := i.old
@@ -94,8 +93,7 @@ func (i *Interpreter) Renew(ctx context.Context) {
 	}
 }
 
-// Retry starts the keeper again where it gave up: what Python lacked then, or who
-// killed it, may be no more.
+// Retry starts the keeper again if it gave up: the reason may be gone.
 func (i *Interpreter) Retry(ctx context.Context) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -115,7 +113,7 @@ func (i *Interpreter) restart(ctx context.Context, want *clusterpb.WarmUp) {
 	i.keeper.Go(func() { i.keep(ctx, want) })
 }
 
-// Close ends the zygote's connection and waits.
+// Close closes the zygote's connection and waits for the keeper.
 func (i *Interpreter) Close() {
 	i.mu.Lock()
 	if i.stop != nil {
@@ -132,13 +130,12 @@ func (i *Interpreter) set(z *zygote, p *clusterpb.Python) {
 	i.change = make(chan struct{})
 }
 
-// keep holds a connection to a zygote until ctx ends, and starts another when
-// one dies.
+// keep keeps a connection to a zygote until ctx ends, and starts another when one dies.
 func (i *Interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
-	asked := want
-	want, held, err := i.Bring(ctx, asked)
+	wanted := want
+	want, held, err := i.Fetch(ctx, wanted)
 	if err != nil {
-		i.lacks(ctx, asked, err)
+		i.unavailable(ctx, wanted, err)
 		return
 	}
 	defer held.Close()
@@ -157,7 +154,7 @@ func (i *Interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
 		i.mu.Unlock()
 		i.warmed(python)
 		if z == nil {
-			return // cannot be started: the coordinator was told why
+			return // it cannot be started: warmed has reported why
 		}
 		select {
 		case <-ctx.Done():
@@ -181,8 +178,8 @@ func (i *Interpreter) keep(ctx context.Context, want *clusterpb.WarmUp) {
 	}
 }
 
-// lacks tells that there is no Python for what is wanted.
-func (i *Interpreter) lacks(ctx context.Context, want *clusterpb.WarmUp, err error) {
+// unavailable reports that the wanted Python cannot be had.
+func (i *Interpreter) unavailable(ctx context.Context, want *clusterpb.WarmUp, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -195,8 +192,8 @@ func (i *Interpreter) lacks(ctx context.Context, want *clusterpb.WarmUp, err err
 	i.warmed(python)
 }
 
-// open connects to a zygote and waits for its imports. The description says
-// what is wrong when there is no zygote.
+// open connects to a zygote and waits for its imports. The description has the error if there
+// is no zygote.
 func (i *Interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote, *clusterpb.Python) {
 	failed := func(err error) *clusterpb.Python {
 		return &clusterpb.Python{Executable: want.GetPython(), Error: err.Error()}
@@ -204,7 +201,7 @@ func (i *Interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote
 	for {
 		z, started, err := i.Starter.connect(ctx, want)
 		if err != nil {
-			return nil, failed(fmt.Errorf("%s cannot be started: %w", starts(want), err))
+			return nil, failed(fmt.Errorf("%s cannot be started: %w", programOf(want), err))
 		}
 		python, err := z.WaitReady(ctx)
 		if err == nil {
@@ -214,11 +211,11 @@ func (i *Interpreter) open(ctx context.Context, want *clusterpb.WarmUp) (*zygote
 		if started || ctx.Err() != nil {
 			return nil, failed(fmt.Errorf("%s ended while it imported TensorFlow: %s", want.GetPython(), excerpt.LastLine(i.Starter.logFile(want))))
 		}
-		// It was ending when this agent came: the next one is started here.
+		// It was ending already: the next iteration starts another.
 	}
 }
 
-// Current returns the zygote and what it was wanted for, waiting while it warms up.
+// Current returns the zygote and its WarmUp, and waits while it warms up.
 func (i *Interpreter) Current(ctx context.Context) (*zygote, *clusterpb.WarmUp, error) {
 	for {
 		i.mu.Lock()
@@ -238,18 +235,18 @@ func (i *Interpreter) Current(ctx context.Context) (*zygote, *clusterpb.WarmUp, 
 	}
 }
 
-// Environment is what this agent's tasks begin with: what its zygote would have been
-// started with, if it was another agent that started it.
+// Environment returns the environment of this agent's tasks: that of the zygote if this agent
+// had started it.
 func (i *Interpreter) Environment(want *clusterpb.WarmUp) map[string]string {
 	env := map[string]string{}
 	for _, entry := range zygoteEnv(os.Environ(), want.GetEnv(), i.Starter.searchPath(want)) {
 		name, value, _ := strings.Cut(entry, "=")
-		env[name] = value // the last one counts, as exec.Cmd has it
+		env[name] = value // the last one counts, as for exec.Cmd
 	}
 	return env
 }
 
-// Imported is what a zygote's imports saw of the variables that matter to them.
+// Imported returns the values of the importTime variables that a zygote's imports saw.
 func (i *Interpreter) Imported(want *clusterpb.WarmUp) map[string]string {
 	env := map[string]string{"TF_CPP_MIN_LOG_LEVEL": "1"}
 	for k := range importTime {
@@ -259,12 +256,12 @@ func (i *Interpreter) Imported(want *clusterpb.WarmUp) map[string]string {
 	}
 	maps.Copy(env, want.GetEnv())
 	if ours := i.Starter.searchPath(want); ours != "" {
-		env[pythonPath] = searching(ours, env[pythonPath])
+		env[pythonPath] = prependPath(ours, env[pythonPath])
 	}
 	return env
 }
 
-// Describe is the Python there is, or nil while it warms up.
+// Describe returns the current Python; nil while it warms up.
 func (i *Interpreter) Describe() *clusterpb.Python {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -8,19 +8,20 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/agent/proc"
 )
 
-// orphansWithin is how long orphans are looked for: one may have forked meanwhile.
+// orphansWithin bounds the search for orphans, which is repeated because one may have forked
+// meanwhile.
 const orphansWithin = time.Second
 
-// killOrphans kills what descends from a zygote that was killed: a task's daemon,
-// forked into a session of its own, carries no mark but the zygote's. A zygote
-// that lives has only let go of this agent.
+// killOrphans kills the descendants of a zygote that was killed, e.g. daemons in sessions of
+// their own, which have no mark but the zygote's. It does nothing if the zygote lives and only
+// closed this agent's connection.
 func killOrphans(zygote int, mark string) {
 	if stat, ok := proc.Read(zygote); mark == "" || ok && !stat.Over() && markOf(zygote) == mark {
 		return
 	}
 	found := true
 	for end := time.Now().Add(orphansWithin); found && time.Now().Before(end); {
-		found = false // looked for again: one may have forked meanwhile
+		found = false // search again: one may have forked meanwhile
 		proc.Marks(func(pid int, of func(string) string) {
 			if of(proc.ZygoteMarker) == mark {
 				found = unix.Kill(pid, unix.SIGKILL) == nil || found
@@ -29,6 +30,5 @@ func killOrphans(zygote int, mark string) {
 	}
 }
 
-// markOf is the mark that a zygote and its descendants carry, "" where it is not to
-// be had.
+// markOf returns the mark of a zygote and its descendants; "" if it cannot be read.
 func markOf(pid int) string { return proc.Mark(pid, proc.ZygoteMarker) }

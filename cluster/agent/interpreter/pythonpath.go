@@ -2,8 +2,8 @@ package interpreter
 
 import "os"
 
-// importTime are the variables that Python or TensorFlow read when they are
-// imported: a task that needs other values cannot be a fork.
+// importTime are the variables that Python or TensorFlow read at import: a task with other
+// values cannot be forked.
 var importTime = map[string]bool{
 	"KERAS_BACKEND": true, "TF_USE_LEGACY_KERAS": true, "XLA_FLAGS": true, "TF_XLA_FLAGS": true,
 	"TF_CPP_MIN_LOG_LEVEL": true, "TF_CPP_MAX_VLOG_LEVEL": true, "TF_ENABLE_ONEDNN_OPTS": true,
@@ -11,7 +11,8 @@ var importTime = map[string]bool{
 	"LD_PRELOAD": true, "OMP_NUM_THREADS": true, "KERAS_HOME": true,
 }
 
-// NeedsFresh tells whether an environment has what a fork would take up too late.
+// NeedsFresh returns whether an environment sets an importTime variable to another value than
+// the zygote's.
 func NeedsFresh(env, imported map[string]string) bool {
 	for k, v := range env {
 		if importTime[k] && imported[k] != v {
@@ -21,8 +22,8 @@ func NeedsFresh(env, imported map[string]string) bool {
 	return false
 }
 
-// WithoutPackage gives a command the PYTHONPATH that it would have without us: the zygote's
-// holds our package before it, for tasks that are our Python. One that was asked for stays.
+// WithoutPackage restores a command's PYTHONPATH: the zygote's has the package tfcluster in it.
+// A requested PYTHONPATH is kept.
 func (r *SpawnRequest) WithoutPackage() {
 	if _, asked := r.Env[pythonPath]; asked {
 		return
@@ -34,8 +35,8 @@ func (r *SpawnRequest) WithoutPackage() {
 	}
 }
 
-// WithPackage has a task that is our Python find our package, before what else it would
-// search: a forker's, and one for which another PYTHONPATH was asked than its zygote's.
+// WithPackage prepends the package tfcluster to a Python task's PYTHONPATH, for tasks of a
+// forker and tasks that request their own PYTHONPATH.
 func (r *SpawnRequest) WithPackage(i *Interpreter) {
 	ours, plain := i.PackagePath()
 	rest, asked := r.Env[pythonPath]
@@ -46,14 +47,12 @@ func (r *SpawnRequest) WithPackage(i *Interpreter) {
 	default:
 		return
 	}
-	r.Env[pythonPath] = searching(ours, rest)
+	r.Env[pythonPath] = prependPath(ours, rest)
 }
 
-// pythonPath is the variable that names where a Python searches.
 const pythonPath = "PYTHONPATH"
 
-// searching is its value where ours comes before what else there is.
-func searching(ours, rest string) string {
+func prependPath(ours, rest string) string {
 	if rest == "" {
 		return ours
 	}

@@ -25,26 +25,26 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/python"
 )
 
-// bindTimeout is how long a new interpreter may take to open its socket, which
-// it does before it imports anything big.
+// bindTimeout bounds the time until a new interpreter opens its socket, which it does before
+// large imports.
 const bindTimeout = 60 * time.Second
 
-// Starter knows where the zygotes of this user and host are.
+// Starter finds and starts the zygotes of this user on this host.
 type Starter struct {
-	Dir string // of sockets, locks, logs and our package; shared by the host's agents
+	Dir string // for sockets, locks, logs and the package tfcluster; shared by the host's agents
 }
 
 func (s Starter) cache() string { return filepath.Join(s.Dir, "cache") }
 
-// Extract sees to it that the package tfcluster is where zygotes look for it. It is a
-// thing of milliseconds, which executors of commands do without.
+// Extract extracts the package tfcluster for zygotes. It takes milliseconds, which executors of
+// commands save.
 func (s Starter) Extract() error {
 	_, err := python.Extract(s.cache())
 	return err
 }
 
-// connect returns a connection to the zygote for what is wanted. The first
-// agent that needs it starts it, and is told so.
+// connect returns a connection to the wanted zygote, and starts it if no agent has. started
+// reports that.
 func (s Starter) connect(ctx context.Context, want *clusterpb.WarmUp) (z *zygote, started bool, err error) {
 	base := s.base(want)
 	lock, err := lockfile.Open(ctx, base+".lock", lockfile.Exclusive)
@@ -55,12 +55,12 @@ func (s Starter) connect(ctx context.Context, want *clusterpb.WarmUp) (z *zygote
 	if conn, err := DialPeer(base + ".sock"); err == nil {
 		return NewZygote(conn), false, nil
 	}
-	os.Remove(base + ".sock") // of one that was killed
+	os.Remove(base + ".sock") // left by a killed zygote
 	z, err = s.start(ctx, want, base)
 	return z, true, err
 }
 
-// base is the path of a zygote's files without their suffix.
+// base returns the path of a zygote's files without their suffix.
 func (s Starter) base(want *clusterpb.WarmUp) string {
 	return filepath.Join(s.Dir, "zygote-"+Key(want, s.searchPath(want)))
 }
@@ -78,8 +78,8 @@ func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string)
 		return nil, fmt.Errorf("open the zygote's log: %w", err)
 	}
 	defer log.Close()
-	// Not tied to ctx: the zygote serves this host's other agents too, and ends
-	// by itself once none is connected.
+	// Independent of ctx: the zygote serves this host's other agents too, and ends once no
+	// agent is connected.
 	cmd := Command(want, base+".sock")
 	cmd.Env = zygoteEnv(os.Environ(), want.GetEnv(), s.searchPath(want))
 	cmd.Dir = s.Dir
@@ -89,19 +89,19 @@ func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string)
 		return nil, fmt.Errorf("start it: %w", err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }() // reaps it; ends with the zygote, at the latest with this process
+	go func() { ended <- cmd.Wait() }() // reaps it; ends with the zygote or this process
 	deadline := time.NewTimer(bindTimeout)
 	defer deadline.Stop()
-	for pause := time.Millisecond; ; pause = min(pause*5/4, 100*time.Millisecond) { // a forker needs a few
+	for pause := time.Millisecond; ; pause = min(pause*5/4, 100*time.Millisecond) { // a forker needs a few milliseconds
 		if conn, err := DialPeer(base + ".sock"); err == nil {
 			return NewZygote(conn), nil
 		}
 		select {
 		case err := <-ended:
-			return nil, fmt.Errorf("%s ended at its start (%w): %s", starts(want), asError(err), excerpt.LastLine(base+".log"))
+			return nil, fmt.Errorf("%s ended at its start (%w): %s", programOf(want), asError(err), excerpt.LastLine(base+".log"))
 		case <-deadline.C:
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
-			return nil, fmt.Errorf("%s opened no socket within %v", starts(want), bindTimeout)
+			return nil, fmt.Errorf("%s opened no socket within %v", programOf(want), bindTimeout)
 		case <-ctx.Done():
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL) // with its guard
 			return nil, ctx.Err()
@@ -110,8 +110,8 @@ func (s Starter) start(ctx context.Context, want *clusterpb.WarmUp, base string)
 	}
 }
 
-// Command starts what is wanted under a guard. Without Python it is this program's
-// own forker.
+// Command returns the command that starts a wanted zygote, or a forker if it is plain, under a
+// guard.
 func Command(want *clusterpb.WarmUp, socket string) *exec.Cmd {
 	cmd := exec.Command(forking.ThisProgram, forking.GuardCommand)
 	cmd.Args[0] = "tfcluster"
@@ -120,7 +120,7 @@ func Command(want *clusterpb.WarmUp, socket string) *exec.Cmd {
 		return cmd
 	}
 	path := want.GetPython()
-	if found, err := exec.LookPath(path); err == nil { // on the agent's PATH: the guard's may be the programs' own
+	if found, err := exec.LookPath(path); err == nil { // the guard's PATH may be the programs' own
 		path = found
 	}
 	cmd.Args = append(cmd.Args, path, "-P", "-m", "tfcluster.zygote", "--socket", socket)
@@ -130,25 +130,25 @@ func Command(want *clusterpb.WarmUp, socket string) *exec.Cmd {
 	return cmd
 }
 
-// starts names what is started, for people.
-func starts(want *clusterpb.WarmUp) string {
+// programOf returns the name of the started program for error messages.
+func programOf(want *clusterpb.WarmUp) string {
 	if want.GetPlain() {
 		return "tfcluster " + forking.ForkerCommand
 	}
 	return want.GetPython()
 }
 
-// searchPath is where a zygote finds our package; "" for a forker, whose tasks are told
-// where they need it.
+// searchPath returns the folder in which a zygote finds the package tfcluster; "" for a forker,
+// whose tasks get it in PYTHONPATH.
 func (s Starter) searchPath(want *clusterpb.WarmUp) string {
 	if want.GetPlain() {
 		return ""
 	}
-	return s.ourPath(want)
+	return s.packageDir(want)
 }
 
-// ourPath is the folder that our package is in.
-func (s Starter) ourPath(want *clusterpb.WarmUp) string {
+// packageDir returns the folder with the package tfcluster.
+func (s Starter) packageDir(want *clusterpb.WarmUp) string {
 	return cmp.Or(want.GetSearchPath(), python.Place(s.cache()))
 }
 
@@ -159,9 +159,9 @@ func asError(err error) error {
 	return err
 }
 
-// Key identifies the tasks that a zygote can fork: by the interpreter and by all that
-// its imports depend on, including some variables of this agent's environment. Each task
-// gets the other variables when it is forked.
+// Key identifies the zygotes that can fork a task: by interpreter and everything that imports
+// depend on, including some variables of this agent's environment. The other variables are set
+// at the fork.
 func Key(want *clusterpb.WarmUp, pythonPath string) string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s\x00%t\x00%s\x00%s\x00%d\x00", want.GetPython(), want.GetZygote(), want.GetSearchPath(), pythonPath, want.GetGeneration())
@@ -181,9 +181,8 @@ func Key(want *clusterpb.WarmUp, pythonPath string) string {
 	return hex.EncodeToString(sum.Sum(nil))[:16]
 }
 
-// zygoteEnv is the environment a zygote starts with: what the user asked for
-// over this process's, TensorFlow's chatter off unless they want it. An empty searchPath
-// leaves PYTHONPATH as it is.
+// zygoteEnv returns a zygote's environment: wanted variables on top of this process's.
+// TensorFlow's log level is 1 unless set. An empty searchPath leaves PYTHONPATH unchanged.
 func zygoteEnv(own []string, asked map[string]string, searchPath string) []string {
 	env := []string{"TF_CPP_MIN_LOG_LEVEL=1"}
 	env = append(env, own...)
@@ -226,7 +225,7 @@ func checkPeer(conn *net.UnixConn) error {
 	return nil
 }
 
-// peerOf is who serves a connection.
+// peerOf returns the credentials of the process that serves a connection.
 func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -16,42 +16,42 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// SpawnTimeout is how long a zygote may take to fork.
+// SpawnTimeout bounds a zygote's fork.
 const SpawnTimeout = 30 * time.Second
 
-// ErrZygoteGone says that the zygote which was to fork a task has died.
+// ErrZygoteGone is the error of a fork: the zygote died before it forked a task.
 var ErrZygoteGone = errors.New("the zygote died")
 
-// SpawnRequest is one task to fork. Its JSON is the zygote's protocol.
+// SpawnRequest is a task to fork, in the JSON of the zygote's protocol.
 type SpawnRequest struct {
 	Op    string            `json:"op"`
 	ID    string            `json:"id"`
 	Argv  []string          `json:"argv"`
-	Base  map[string]string `json:"base,omitempty"` // the whole environment of this agent; another agent may have started the zygote
+	Base  map[string]string `json:"base,omitempty"` // this agent's environment: another agent may have started the zygote
 	Env   map[string]string `json:"env"`            // variables that replace or extend Base
 	Unset []string          `json:"unset,omitempty"`
 	Cwd   string            `json:"cwd"`
 	Fresh bool              `json:"fresh"`
-	Spec  any               `json:"spec,omitempty"` // of the runner; nil: a command
+	Spec  any               `json:"spec,omitempty"` // for the runner; nil
 }
 
-// ExitStatus is how a process ended: a code, or a signal and code -1.
+// ExitStatus is a process's exit code, or a signal with code -1.
 type ExitStatus struct{ Code, Signal int32 }
 
-// Process is a task that the zygote forked.
+// Process is a task's process, which the zygote forked.
 type Process struct {
 	Zygote *zygote
 	ID     string
 	PID    int
-	Fresh  string // why it is a new interpreter although forks were wanted, or ""
+	Fresh  string // why it is a new interpreter instead of a fork, or ""
 	Exited chan ExitStatus
 }
 
-// Signal sends a signal to the process's session. After its exit SIGKILL ends
-// what it left behind, and the zygote forgets it.
+// Signal signals the process's session. After its exit SIGKILL kills its remaining processes
+// and the zygote drops it.
 func (p *Process) Signal(number int) error { return p.Zygote.kill(p.ID, number) }
 
-// zygoteMessage is any line from a zygote.
+// zygoteMessage is any message of a zygote.
 type zygoteMessage struct {
 	Op     string          `json:"op"`
 	ID     string          `json:"id"`
@@ -63,18 +63,18 @@ type zygoteMessage struct {
 	Python json.RawMessage `json:"python"`
 }
 
-// zygote is a connection to one. Closing it ends the tasks forked through it.
+// zygote is a connection to a zygote process. Closing it ends the tasks forked through it.
 type zygote struct {
 	conn    *net.UnixConn
 	pid     int
-	mark    string            // that its descendants carry
+	mark    string            // in the environment of its descendants
 	python  *clusterpb.Python // set before ready is closed
 	ready   chan struct{}
 	Gone    chan struct{} // closed when the connection ended
-	retired chan struct{} // closed when newcomers are no longer served
+	retired chan struct{} // closed when it accepts no more agents
 	reader  sync.WaitGroup
 
-	write sync.Mutex // one request at a time
+	write sync.Mutex // serialises requests
 
 	mu sync.Mutex
 	// guarded by mu
@@ -82,7 +82,7 @@ type zygote struct {
 	exits    map[string]chan ExitStatus
 }
 
-// NewZygote takes over a connection.
+// NewZygote returns a zygote that uses and closes conn.
 func NewZygote(conn *net.UnixConn) *zygote {
 	z := &zygote{
 		conn: conn, ready: make(chan struct{}), Gone: make(chan struct{}), retired: make(chan struct{}),
@@ -100,7 +100,7 @@ func (z *zygote) Close() {
 	z.reader.Wait()
 }
 
-// WaitReady returns what the zygote imported.
+// WaitReady waits for the zygote's imports and describes them.
 func (z *zygote) WaitReady(ctx context.Context) (*clusterpb.Python, error) {
 	select {
 	case <-z.ready:
@@ -155,22 +155,22 @@ func (z *zygote) handle(m zygoteMessage) {
 }
 
 func parsePython(raw json.RawMessage) *clusterpb.Python {
-	var said struct {
+	var described struct {
 		Executable, Version, TensorFlow, Keras, Cloudpickle, Error string
 		ImportSeconds                                              float64 `json:"import_seconds"`
 		Zygote                                                     bool
 	}
-	if err := json.Unmarshal(raw, &said); err != nil {
+	if err := json.Unmarshal(raw, &described); err != nil {
 		return &clusterpb.Python{Error: "the zygote's description of Python cannot be read: " + err.Error()}
 	}
 	return &clusterpb.Python{
-		Executable: said.Executable, Version: said.Version, Tensorflow: said.TensorFlow, Keras: said.Keras,
-		Cloudpickle: said.Cloudpickle, Error: said.Error, ImportSeconds: said.ImportSeconds, Zygote: said.Zygote,
+		Executable: described.Executable, Version: described.Version, Tensorflow: described.TensorFlow, Keras: described.Keras,
+		Cloudpickle: described.Cloudpickle, Error: described.Error, ImportSeconds: described.ImportSeconds, Zygote: described.Zygote,
 	}
 }
 
-// Spawn forks a task with files as its stdout, stderr and control descriptor.
-// They remain the caller's to close.
+// Spawn forks a task with files as its stdout, stderr and control descriptor. The caller closes
+// them.
 func (z *zygote) Spawn(ctx context.Context, request SpawnRequest, files [3]*os.File) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, SpawnTimeout)
 	defer cancel()
@@ -184,7 +184,7 @@ func (z *zygote) Spawn(ctx context.Context, request SpawnRequest, files [3]*os.F
 	if err := z.send(request, fds); err != nil {
 		z.forget(request.ID)
 		select {
-		case <-z.Gone: // it died a moment ago: its reader did not see that yet
+		case <-z.Gone: // the reader has not noticed its death yet
 			return nil, ErrZygoteGone
 		case <-time.After(time.Second):
 			return nil, err
@@ -202,12 +202,12 @@ func (z *zygote) Spawn(ctx context.Context, request SpawnRequest, files [3]*os.F
 		return nil, ErrZygoteGone
 	case <-ctx.Done():
 		z.forget(request.ID)
-		_ = z.kill(request.ID, int(unix.SIGKILL)) // if it is forked all the same
+		_ = z.kill(request.ID, int(unix.SIGKILL)) // in case it is forked later
 		return nil, fmt.Errorf("wait for the fork: %w", ctx.Err())
 	}
 }
 
-// forget gives up waiting for a task that could not be had.
+// forget drops a task that could not be forked.
 func (z *zygote) forget(id string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -220,8 +220,8 @@ func (z *zygote) kill(id string, number int) error {
 	return z.send(map[string]any{"op": "kill", "id": id, "signal": number}, nil)
 }
 
-// retire makes the zygote give way: who connects next starts a new one. It
-// returns once that is so, or the zygote is gone.
+// retire stops the zygote from accepting agents, so that the next one starts another. It
+// returns once that is so, or the zygote has died.
 func (z *zygote) retire(ctx context.Context) {
 	if z.send(map[string]any{"op": "retire"}, nil) != nil {
 		return
@@ -246,7 +246,7 @@ func (z *zygote) send(request any, oob []byte) error {
 	if err := z.conn.SetWriteDeadline(time.Now().Add(SpawnTimeout)); err != nil {
 		return fmt.Errorf("ask the zygote: %w", err)
 	}
-	if len(oob) > 0 { // the descriptors travel with the first bytes
+	if len(oob) > 0 { // the descriptors are sent with the first byte
 		n, _, err := z.conn.WriteMsgUnix(line[:1], oob, nil)
 		if err != nil {
 			return fmt.Errorf("ask the zygote: %w", err)

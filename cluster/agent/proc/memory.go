@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// TotalMemory returns the bytes of memory of this machine, or 0 where they cannot be read.
+// TotalMemory returns this machine's memory in bytes; 0 if it cannot be read.
 func TotalMemory() int64 {
 	raw, err := os.ReadFile("/proc/meminfo")
 	if err != nil {

@@ -1,7 +1,8 @@
-// Package proc reads what Linux tells of processes (proc(5)), and finds those that a
-// task started.
+// Package proc reads process data from /proc (proc(5)) and finds the processes that a task
+// started.
 //
-// It imports little: cluster/agent/forking begins before the rest of the program does.
+// It imports little, because cluster/agent/forking runs before the rest of the program is
+// initialised.
 package proc
 
 import (
@@ -17,25 +18,25 @@ import (
 // clockTicks is the unit of CPU times in /proc: USER_HZ, 100 on every Linux.
 const clockTicks = 100
 
-// Stat is what is used of /proc/PID/stat (proc_pid_stat(5)).
+// Stat has fields of /proc/PID/stat (proc_pid_stat(5)).
 type Stat struct {
 	State   string // R, S, T, Z, …
 	Parent  int
 	Session int
-	CPU     float64 // seconds, with children that were waited for
+	CPU     float64 // seconds, including children that were waited for
 	RSS     uint64  // bytes
 }
 
-// Over is whether the process has ended, and waits for its parent at most.
+// Over returns whether the process has ended, even if it was not reaped yet.
 func (s Stat) Over() bool { return s.State == "Z" || s.State == "X" }
 
-// Read reads a process's; ok is false where there is none.
+// Read reads the Stat of a process; ok is false if there is none.
 func Read(pid int) (stat Stat, ok bool) {
 	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return Stat{}, false
 	}
-	end := bytes.LastIndexByte(raw, ')') // the command's name may hold anything
+	end := bytes.LastIndexByte(raw, ')') // the command's name may contain any character
 	fields := strings.Fields(string(raw[end+1:]))
 	if end < 0 || len(fields) < 22 {
 		return Stat{}, false
@@ -51,10 +52,10 @@ func Read(pid int) (stat Stat, ok bool) {
 	}, true
 }
 
-// Table are processes that live, by pid.
+// Table maps pids to living processes.
 type Table map[int]Stat
 
-// ReadTable reads all that live now.
+// ReadTable reads all living processes.
 func ReadTable() Table {
 	found := Table{}
 	for _, pid := range pids() {
@@ -65,7 +66,7 @@ func ReadTable() Table {
 	return found
 }
 
-// pids are of all processes, also of those that have ended.
+// pids returns the pids of all processes, including zombies.
 func pids() []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -80,7 +81,7 @@ func pids() []int {
 	return found
 }
 
-// IsBelow is whether a process is another, or descends from it.
+// IsBelow returns whether pid is root or one of its descendants.
 func (t Table) IsBelow(pid, root int) bool {
 	for range len(t) + 1 {
 		if pid == root {
@@ -95,7 +96,7 @@ func (t Table) IsBelow(pid, root int) bool {
 	return false
 }
 
-// Below are the processes that descend from one.
+// Below returns the descendants of root.
 func (t Table) Below(root int) []int {
 	var found []int
 	for pid := range t {
@@ -106,34 +107,34 @@ func (t Table) Below(root int) []int {
 	return found
 }
 
-// KillBelow kills every process that descends from this one.
+// KillBelow kills all descendants of this process.
 func KillBelow() {
 	for _, pid := range ReadTable().Below(os.Getpid()) {
-		_ = unix.Kill(pid, unix.SIGKILL) // gone is as well
+		_ = unix.Kill(pid, unix.SIGKILL) // it may have ended
 	}
 }
 
-// Environment entries by which what a task started is found: those of a task, and
-// those of all that descends from a zygote. What is forked and not executed keeps
-// the zygote's environment, and shows nothing of the task's.
+// Environment entries by which processes are found: of a task's processes, and of all
+// descendants of a zygote. A fork without exec has the zygote's environment, without the task's
+// entry.
 const (
 	TaskMarker   = "TFCLUSTER_TASK="
 	ZygoteMarker = "TFCLUSTER_ZYGOTE="
 )
 
-// Marks calls look with each process of this user, and with what gives its mark of a
-// kind, "" where it has none.
+// Marks calls look for each process of this user. mark returns its value of a marker, "" if it
+// has none.
 func Marks(look func(pid int, mark func(marker string) string)) {
 	for _, pid := range pids() {
 		environ, err := readEnviron(pid)
 		if err != nil {
-			continue // another user's, or gone
+			continue // of another user, or ended
 		}
 		look(pid, func(marker string) string { return variable(environ, marker) })
 	}
 }
 
-// Mark is a process's mark of a kind, "" where it has none or is not to be read.
+// Mark returns a process's value of a marker; "" if it has none or cannot be read.
 func Mark(pid int, marker string) string {
 	environ, err := readEnviron(pid)
 	if err != nil {
@@ -146,7 +147,7 @@ func readEnviron(pid int) ([]byte, error) {
 	return os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 }
 
-// variable is an environment's entry that begins with name, which ends with =.
+// variable returns the value of the entry that begins with name, which ends with =.
 func variable(environ []byte, name string) string {
 	for entry := range bytes.SplitSeq(environ, []byte{0}) {
 		if value, ok := bytes.CutPrefix(entry, []byte(name)); ok {
@@ -156,7 +157,7 @@ func variable(environ []byte, name string) string {
 	return ""
 }
 
-// Owner returns the user id of a file's owner; of /proc/PID that is the process's user.
+// Owner returns the user ID of a file's owner; for /proc/PID that is the process's user.
 func Owner(path string) (uid string, ok bool) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -8,25 +8,26 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/termtext"
 )
 
-// maxLine is where a line without an end is cut, in bytes.
+// maxLine is the length in bytes at which a line is split.
 const maxLine = 1 << 20
 
-// Frame is a line as a terminal would show it, with its colours.
+// Frame is a line as a terminal shows it, with its colours.
 type Frame struct {
 	Text      string
-	Carriage  bool // ended in \r: a progress bar's frame
-	Continues bool // cut at maxLine: the next frame is the rest
+	Carriage  bool // ended with \r: a progress bar's frame
+	Continues bool // split at maxLine: the next frame continues it
 }
 
-// Splitter cuts a byte stream into lines: at \n, at \r (a progress bar), with
-// \r\n as one end. A line longer than maxLine comes in pieces.
+// Splitter splits a byte stream into lines at
+// , \r (a progress bar) and \r
+// . Lines longer than maxLine are split.
 type Splitter struct {
 	rest     []byte
-	Carriage bool // the last byte was a \r whose meaning the next byte tells
-	told     bool // that \r's line was given by pending: a \n now ends nothing
+	Carriage bool // the last byte was \r, and \n may follow
+	told     bool // Pending has returned the line of a \r: a \n that follows is dropped
 }
 
-// Write takes bytes and returns the lines they complete.
+// Write adds data and returns the lines it completes.
 func (s *Splitter) Write(data []byte) []Frame {
 	var found []Frame
 	for len(data) > 0 {
@@ -73,8 +74,8 @@ func (s *Splitter) Write(data []byte) []Frame {
 	return found
 }
 
-// Pending returns a progress bar's frame whose \r has come: the bar may stand
-// still for long. ok is false where the stream stands elsewhere.
+// Pending returns the line after which only \r has come, without waiting for
+// ; ok is false if there is none.
 func (s *Splitter) Pending() (line Frame, ok bool) {
 	if !s.Carriage {
 		return Frame{}, false
@@ -83,7 +84,7 @@ func (s *Splitter) Pending() (line Frame, ok bool) {
 	return s.take(true), true
 }
 
-// Close returns what stands behind the last end of line.
+// Close returns the data after the last line end.
 func (s *Splitter) Close() (line Frame, ok bool) {
 	if !s.Carriage && len(s.rest) == 0 {
 		return Frame{}, false

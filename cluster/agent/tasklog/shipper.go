@@ -14,17 +14,17 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// batchInterval is the least time between two rounds of batches.
+// batchInterval is the minimum time between two rounds of batches.
 const batchInterval = 40 * time.Millisecond
 
-// Shipper sends the tasks' lines over the Logs stream.
+// Shipper sends tasks' lines over the Logs stream.
 type Shipper struct {
-	Dir  string        // of the logs' spools
+	Dir  string        // for the spools
 	wake chan struct{} // capacity 1
 
 	mu sync.Mutex
 	// guarded by mu
-	logs []*Log // in the order the tasks were launched
+	logs []*Log // in the order of the launches
 }
 
 // NewShipper returns a shipper that spools lines in a folder.
@@ -55,7 +55,7 @@ func (s *Shipper) all() []*Log {
 	return slices.Clone(s.logs)
 }
 
-// Prune forgets the logs that were delivered whole.
+// Prune removes the logs that were delivered completely.
 func (s *Shipper) Prune() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -68,12 +68,12 @@ func (s *Shipper) Prune() {
 	})
 }
 
-// Delivered tells whether every log was delivered whole.
+// Delivered returns whether every log was delivered completely.
 func (s *Shipper) Delivered() bool {
 	return !slices.ContainsFunc(s.all(), func(l *Log) bool { return !l.delivered() })
 }
 
-// Ship sends what there is and comes, until the stream breaks or ctx ends.
+// Ship sends lines until the stream breaks or ctx ends, and returns the error.
 func (s *Shipper) Ship(ctx context.Context, client clusterpb.CoordinatorClient) error {
 	ctx, cancel := context.WithCancel(ctx)
 	stream, err := client.Logs(ctx)
@@ -110,7 +110,7 @@ func (s *Shipper) send(stream grpc.BidiStreamingClient[clusterpb.LogBatch, clust
 			return stream.Context().Err()
 		case <-s.wake:
 		}
-		select { // the lines of a burst go together
+		select { // gathers the lines of a burst
 		case <-stream.Context().Done():
 			return stream.Context().Err()
 		case <-pause.C:

@@ -1,5 +1,5 @@
-// Package tasklog cuts what a task writes into lines, keeps them on the executor's disk
-// until the driver has them, and sends them.
+// Package tasklog splits a task's output into lines, spools them on the executor's disk until
+// the driver has acknowledged them, and sends them.
 package tasklog
 
 import (
@@ -13,16 +13,16 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// Bounds of what a task's log keeps until it is acknowledged, and of one batch, in bytes.
+// Limits of a task's spool and of one batch, in bytes.
 const (
 	spoolMemory = 4 << 20
 	spoolDisk   = 512 << 20
 	batchBytes  = 1 << 20
 	batchLines  = 2000
-	lineCost    = 48 // what a line takes beside its text
+	lineCost    = 48 // overhead of a line
 )
 
-// Key names one attempt of a task.
+// Key identifies one attempt of a task.
 type Key struct {
 	Run, Attempt int32
 	Task         string
@@ -38,30 +38,30 @@ type segment struct {
 
 func (s segment) end() uint64 { return s.first + s.count }
 
-// Log holds a task's lines until the coordinator has acknowledged them: the
-// newest in memory, older ones on disk. When both are full the oldest go, and
-// the next batch says how many.
+// Log holds a task's lines until the coordinator has acknowledged them: the newest in memory,
+// older ones on disk. If both are full the oldest are dropped, and the next batch has their
+// number.
 type Log struct {
 	key  Key
-	dir  string // made when the first segment is written
-	wake func() // called, without mu, when there is something to send
+	dir  string // created with the first segment
+	wake func() // called without mu when there is something to send
 
 	mu sync.Mutex
 	// guarded by mu
 	segments  []segment
 	diskBytes int
-	loaded    []*clusterpb.Line // the lines of the segment read last
+	loaded    []*clusterpb.Line // lines of the segment read last
 	loadedAt  uint64            // its first
 	lines     []*clusterpb.Line // the newest
 	first     uint64            // number of lines[0]
 	bytes     int               // of lines
 	sent      uint64            // number of the next line to send
 	acked     uint64
-	ended     bool // no line will be added
+	ended     bool // no line follows
 	endSent   bool
 }
 
-// Add appends lines; it waits for the disk at most, never for the coordinator.
+// Add appends lines. It may wait for the disk, but not for the coordinator.
 func (l *Log) Add(lines []*clusterpb.Line) {
 	if len(lines) == 0 {
 		return
@@ -80,14 +80,14 @@ func (l *Log) Add(lines []*clusterpb.Line) {
 	l.wake()
 }
 
-// Count is how many lines the task has written so far.
+// Count returns how many lines the task has written so far.
 func (l *Log) Count() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.first + uint64(len(l.lines))
 }
 
-// End says that the task wrote its last line.
+// End marks the log as complete.
 func (l *Log) End() {
 	l.mu.Lock()
 	l.ended = true
@@ -95,8 +95,7 @@ func (l *Log) End() {
 	l.wake()
 }
 
-// spill moves the lines in memory to disk, or gives them up where it is full.
-// Caller holds mu.
+// spill moves the lines in memory to disk, or drops them if that fails. Caller holds mu.
 func (l *Log) spill() {
 	s := segment{first: l.first, count: uint64(len(l.lines))}
 	batch := &clusterpb.LogBatch{Lines: l.lines}
@@ -153,8 +152,8 @@ func (l *Log) batch() *clusterpb.LogBatch {
 	return b
 }
 
-// at returns consecutive lines from number n on. Where they are gone it sets
-// sent to the first that is left. Caller holds mu.
+// at returns consecutive lines from number n on, and sets sent to the first of them, which is
+// later if lines were dropped. Caller holds mu.
 func (l *Log) at(n uint64) []*clusterpb.Line {
 	for len(l.segments) > 0 {
 		s := l.find(n)
@@ -163,7 +162,7 @@ func (l *Log) at(n uint64) []*clusterpb.Line {
 		}
 		n = max(n, s.first)
 		if err := l.load(*s); err != nil {
-			n = s.end() // unreadable: its lines are lost
+			n = s.end() // its lines are lost
 			l.sent = n
 			continue
 		}
@@ -174,7 +173,7 @@ func (l *Log) at(n uint64) []*clusterpb.Line {
 	return l.lines[l.sent-l.first:]
 }
 
-// find is the first segment that holds a line from n on.
+// find returns the first segment that has a line from n on.
 func (l *Log) find(n uint64) *segment {
 	for i := range l.segments {
 		if n < l.segments[i].end() {
@@ -203,7 +202,7 @@ func (l *Log) load(s segment) error {
 	return nil
 }
 
-// ack forgets the lines before number next.
+// ack drops the lines before number next.
 func (l *Log) ack(next uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,21 +227,21 @@ func (l *Log) ack(next uint64) {
 	}
 }
 
-// rewind makes a new stream send again what was not acknowledged.
+// rewind has batch return unacknowledged lines again, for a new stream.
 func (l *Log) rewind() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sent, l.endSent = l.acked, false
 }
 
-// delivered tells whether everything the task wrote was acknowledged.
+// delivered returns whether all lines and the end were acknowledged.
 func (l *Log) delivered() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ended && l.endSent && l.acked == l.first+uint64(len(l.lines))
 }
 
-// remove takes the log's files away.
+// remove removes the log's files.
 func (l *Log) remove() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

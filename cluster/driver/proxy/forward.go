@@ -22,13 +22,13 @@ import (
 
 const maxInt = math.MaxInt32
 
-// raw is a codec of messages that are only handed on.
+// raw is a codec that passes *[]byte through, for messages that are only forwarded.
 type raw struct{}
 
-// Name is that of the messages' own encoding.
+// Name implements encoding.Codec.
 func (raw) Name() string { return "proto" }
 
-// Marshal gives the bytes of a *[]byte, or of a message of our own.
+// Marshal implements encoding.Codec for *[]byte and proto.Message.
 func (raw) Marshal(v any) ([]byte, error) {
 	if b, ok := v.(*[]byte); ok {
 		return *b, nil
@@ -36,16 +36,16 @@ func (raw) Marshal(v any) ([]byte, error) {
 	return proto.Marshal(v.(proto.Message))
 }
 
-// Unmarshal is the reverse.
+// Unmarshal implements encoding.Codec for *[]byte and proto.Message.
 func (raw) Unmarshal(b []byte, v any) error {
 	if to, ok := v.(*[]byte); ok {
-		*to = append([]byte(nil), b...) // the buffer is used again
+		*to = append([]byte(nil), b...) // gRPC reuses the buffer
 		return nil
 	}
 	return proto.Unmarshal(b, v.(proto.Message))
 }
 
-// handle answers every call of a client.
+// handle serves all calls of clients.
 func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 	method, ok := grpc.MethodFromServerStream(s)
 	if !ok {
@@ -55,7 +55,7 @@ func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 	case "Reserve":
 		return p.reserve(method, s)
 	case "Status":
-		if !p.answersSoon(s.Context()) {
+		if !p.reconnects(s.Context()) {
 			return p.status(s)
 		}
 	case "Hold":
@@ -70,8 +70,8 @@ func (p *Proxy) handle(_ any, s grpc.ServerStream) error {
 	return p.forward(method, s, nil)
 }
 
-// reach waits for the driver.
-func (p *Proxy) reach(ctx context.Context) (*grpc.ClientConn, error) {
+// waitForDriver returns the connection to the driver, and waits while there is none.
+func (p *Proxy) waitForDriver(ctx context.Context) (*grpc.ClientConn, error) {
 	for {
 		p.mu.Lock()
 		conn, changed, over := p.conn, p.changed, p.over
@@ -84,29 +84,29 @@ func (p *Proxy) reach(ctx context.Context) (*grpc.ClientConn, error) {
 		}
 		select {
 		case <-ctx.Done():
-			return nil, status.Error(codes.Unavailable, "the cluster's driver does not answer: "+p.why())
+			return nil, status.Error(codes.Unavailable, "the cluster's driver does not answer: "+p.waitingFor())
 		case <-changed:
 		}
 	}
 }
 
-// answerPatience is how long a driver that has answered before is awaited, before this
-// process answers for it.
-const answerPatience = 3 * time.Second
+// reconnectWait is how long a lost driver may take to answer again before this process answers
+// Status itself.
+const reconnectWait = 3 * time.Second
 
-// answersSoon is whether the driver is there, or as good as that.
-func (p *Proxy) answersSoon(ctx context.Context) bool {
-	if p.connected() || !p.known() {
+// reconnects returns whether the driver is connected, or is again within reconnectWait.
+func (p *Proxy) reconnects(ctx context.Context) bool {
+	if p.connected() || !p.published() {
 		return p.connected()
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	ctx, cancel := context.WithTimeout(ctx, reconnectWait)
 	defer cancel()
-	_, err := p.reach(ctx)
+	_, err := p.waitForDriver(ctx)
 	return err == nil
 }
 
-// forward hands a call on, with what the client has said already, and its answers back.
-func (p *Proxy) forward(method string, s grpc.ServerStream, said [][]byte) error {
+// forward forwards a call, first with the messages received already, and returns its answers.
+func (p *Proxy) forward(method string, s grpc.ServerStream, received [][]byte) error {
 	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
 	to, err := p.open(ctx, method)
@@ -114,9 +114,9 @@ func (p *Proxy) forward(method string, s grpc.ServerStream, said [][]byte) error
 		return err
 	}
 	go func() { // ends with the client's stream, which ends when this method returns
-		for _, b := range said {
+		for _, b := range received {
 			if to.SendMsg(&b) != nil {
-				return // the answer tells why
+				return // RecvMsg returns the reason
 			}
 		}
 		for {
@@ -150,14 +150,14 @@ func (p *Proxy) forward(method string, s grpc.ServerStream, said [][]byte) error
 	}
 }
 
-// explain says more of a call that broke off: whether the driver is gone, and whether
-// the cluster is.
+// explain returns a clearer error for a call that broke off because the driver or the cluster
+// has ended.
 func (p *Proxy) explain(ctx context.Context, err error) error {
 	if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
 		return err
 	}
-	p.suspect()
-	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	p.recheckDriver()
+	ctx, cancel := context.WithTimeout(ctx, reconnectWait)
 	defer cancel()
 	for {
 		p.mu.Lock()
@@ -177,31 +177,31 @@ func (p *Proxy) explain(ctx context.Context, err error) error {
 	}
 }
 
-// open begins a call to the driver. It waits while there is none.
+// open opens a call to the driver, and waits while none answers.
 func (p *Proxy) open(ctx context.Context, method string) (grpc.ClientStream, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	out := metadata.NewOutgoingContext(ctx, md.Copy())
 	for {
-		conn, err := p.reach(ctx)
+		conn, err := p.waitForDriver(ctx)
 		if err != nil {
 			return nil, err
 		}
 		to, err := conn.NewStream(out, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, grpc.ForceCodec(raw{}), grpc.WaitForReady(true))
 		if err == nil || conn.GetState() != connectivity.Shutdown {
 			return to, err
-		} // else it was given up meanwhile, for another
+		} // else the connection was replaced meanwhile
 	}
 }
 
-// suspect has the driver looked for.
-func (p *Proxy) suspect() {
+// recheckDriver has follow look for the driver's address now.
+func (p *Proxy) recheckDriver() {
 	select {
-	case p.poke <- struct{}{}:
+	case p.recheck <- struct{}{}:
 	default:
 	}
 }
 
-// reserve tells how the reservation stands: until the driver answers, for what it waits.
+// reserve reports what the reservation waits for until the driver answers, then forwards.
 func (p *Proxy) reserve(method string, s grpc.ServerStream) error {
 	var asked []byte
 	if err := s.RecvMsg(&asked); err != nil {
@@ -214,7 +214,7 @@ func (p *Proxy) reserve(method string, s grpc.ServerStream) error {
 		if conn != nil {
 			return p.forward(method, s, [][]byte{asked})
 		}
-		u := &clusterpb.ReserveUpdate{Executors: p.executors(), Waiting: p.why(), Seconds: time.Since(p.began).Seconds()}
+		u := &clusterpb.ReserveUpdate{Executors: p.executors(), Waiting: p.waitingFor(), Seconds: time.Since(p.began).Seconds()}
 		if h := p.remoteDriver(); h != nil {
 			u.Allocation = h.ID()
 		}
@@ -226,14 +226,14 @@ func (p *Proxy) reserve(method string, s grpc.ServerStream) error {
 		}
 		select {
 		case <-changed:
-		case <-time.After(time.Second): // durations move
+		case <-time.After(time.Second): // updates Seconds
 		case <-s.Context().Done():
 			return s.Context().Err()
 		}
 	}
 }
 
-// failure says why there is no cluster.
+// failure returns the Failure of a reservation that ended with why.
 func failure(why error) *clusterpb.Failure {
 	f := &clusterpb.Failure{Kind: "engine", Summary: why.Error(), ExitCode: 69}
 	if errors.Is(why, errLate) {
@@ -245,18 +245,18 @@ func failure(why error) *clusterpb.Failure {
 func (p *Proxy) executors() []*clusterpb.ExecutorStatus {
 	var all []*clusterpb.ExecutorStatus
 	for _, e := range cluster.ExecutorRequests(p.cfg.Request.GetRoles()) {
-		all = append(all, &clusterpb.ExecutorStatus{Id: string(e.ID), Task: e.Task.String(), State: "pending", Cause: p.why()})
+		all = append(all, &clusterpb.ExecutorStatus{Id: string(e.ID), Task: e.Task.String(), State: "pending", Cause: p.waitingFor()})
 	}
 	return all
 }
 
-// status is the cluster's while no driver answers.
+// status answers Status while no driver answers.
 func (p *Proxy) status(s grpc.ServerStream) error {
 	var asked []byte
 	if err := s.RecvMsg(&asked); err != nil {
 		return err
 	}
-	host, _ := os.Hostname() // "" is shown as it is
+	host, _ := os.Hostname() // "" is acceptable
 	st := &clusterpb.ClusterStatus{
 		Name: p.cfg.Name, Backend: p.cfg.Request.GetBackend(), State: "reserving", Executors: p.executors(), Dir: p.cfg.Dir, SinceUnix: p.cfg.Since.Unix(),
 		IdleMillis: p.cfg.Request.GetIdleMillis(), DriverPid: int32(os.Getpid()), Owner: p.cfg.Request.GetOwner(), Roles: p.cfg.Request.GetRoles(), Host: host,
@@ -273,7 +273,7 @@ func (p *Proxy) status(s grpc.ServerStream) error {
 	return s.SendMsg(st)
 }
 
-// hold tells every driver of the cluster that a client is there.
+// hold registers the client with the driver, and with each later one, until the stream ends.
 func (p *Proxy) hold(method string, s grpc.ServerStream) error {
 	var first []byte
 	if err := s.RecvMsg(&first); err != nil {
@@ -305,32 +305,32 @@ func (p *Proxy) hold(method string, s grpc.ServerStream) error {
 			var b []byte
 			err = to.RecvMsg(&b)
 		}
-		p.suspect()
+		p.recheckDriver()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.done:
 			return nil
-		case <-time.After(time.Second): // then to the next driver
+		case <-time.After(time.Second): // then with the next driver
 		}
 	}
 }
 
-// shutdown has the driver release the cluster, and waits for the engine's end of it.
-// Where no driver answers it is ended by force.
+// shutdown has the driver release the cluster and waits until the engine has ended it. If no
+// driver answers, the cluster is ended by force.
 func (p *Proxy) shutdown(method string, s grpc.ServerStream) error {
 	var asked []byte
 	if err := s.RecvMsg(&asked); err != nil {
 		return err
 	}
 	if !p.connected() {
-		p.want()
+		p.requestShutdown()
 		p.end()
-	} else if lingers, err := p.released(s.Context(), method, asked, s); err != nil || lingers {
+	} else if lingers, err := p.releaseByDriver(s.Context(), method, asked, s); err != nil || lingers {
 		return err
 	}
-	p.want()
-	p.suspect()
+	p.requestShutdown()
+	p.recheckDriver()
 	select {
 	case <-p.done:
 	case <-s.Context().Done():
@@ -341,22 +341,22 @@ func (p *Proxy) shutdown(method string, s grpc.ServerStream) error {
 	return s.SendMsg(&clusterpb.ShutdownUpdate{Done: true})
 }
 
-func (p *Proxy) want() {
+func (p *Proxy) requestShutdown() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.wanted = true
+	p.shutdownAsked = true
 }
 
-// openLimit is how long a driver that is asked to release the cluster may take to hear it.
-const openLimit = 10 * time.Second
+// releaseLimit bounds the time until the driver has received Shutdown.
+const releaseLimit = 10 * time.Second
 
-// released asks the driver to release the cluster, and shows what it says but for its
-// last word, which lingers says was that its end takes longer. One that does not hear it
-// is not waited for: the cluster is to be ended by force.
-func (p *Proxy) released(ctx context.Context, method string, asked []byte, s grpc.ServerStream) (lingers bool, err error) {
+// releaseByDriver has the driver release the cluster and forwards its messages. lingers says
+// that the driver reported that releasing takes longer. If the driver does not receive the call
+// within releaseLimit, the cluster is ended by force.
+func (p *Proxy) releaseByDriver(ctx context.Context, method string, asked []byte, s grpc.ServerStream) (lingers bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	late := time.AfterFunc(openLimit, cancel)
+	late := time.AfterFunc(releaseLimit, cancel)
 	to, err := p.open(ctx, method)
 	if !late.Stop() {
 		p.end()
@@ -382,7 +382,7 @@ func (p *Proxy) released(ctx context.Context, method string, asked []byte, s grp
 			continue
 		}
 		if err := s.SendMsg(u); err != nil || u.GetDone() {
-			p.want()
+			p.requestShutdown()
 			return true, err
 		}
 	}

@@ -2,35 +2,36 @@ package proxy
 
 import "google.golang.org/grpc/connectivity"
 
-// lose gives up the connection: the driver is not where it was.
-func (p *Proxy) lose(waits string) {
+// disconnect closes the connection to a driver that has gone. waits, unless "", is the reason
+// to show.
+func (p *Proxy) disconnect(waits string) {
 	p.mu.Lock()
 	conn := p.conn
 	p.conn = nil
 	if waits != "" {
-		p.waits = waits
+		p.waiting = waits
 	}
 	p.mu.Unlock()
 	if conn != nil {
-		_ = conn.Close() // it is of no use
+		_ = conn.Close() // the driver has gone
 	}
 	p.wake()
 }
 
-func (p *Proxy) tell(waits string) {
+func (p *Proxy) setWaiting(waits string) {
 	p.mu.Lock()
-	p.waits = waits
+	p.waiting = waits
 	p.mu.Unlock()
 	p.wake()
 }
 
-// tellOver has clients hear that the cluster is over, and why.
-func (p *Proxy) tellOver(why error) {
+// setEnded fails clients' calls with the reason why the cluster is over.
+func (p *Proxy) setEnded(why error) {
 	p.mu.Lock()
 	p.over = why
 	p.mu.Unlock()
 	close(p.done)
-	p.lose("")
+	p.disconnect("")
 }
 
 func (p *Proxy) wake() {
@@ -46,29 +47,30 @@ func (p *Proxy) connected() bool {
 	return p.conn != nil
 }
 
-// answers is whether the connection to the driver stands.
-func (p *Proxy) answers() bool {
+// connectionReady returns whether there is a working connection to the driver.
+func (p *Proxy) connectionReady() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.conn != nil && p.conn.GetState() == connectivity.Ready
 }
 
-func (p *Proxy) why() string {
+func (p *Proxy) waitingFor() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.waits
+	return p.waiting
 }
 
-// known is whether the cluster has been there for a client.
-func (p *Proxy) known() bool {
+// published returns whether a client may know the cluster: a driver has answered, or an earlier
+// proxy existed.
+func (p *Proxy) published() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.cfg.Old != nil || p.address != ""
 }
 
-// asked is whether a client wanted the end.
-func (p *Proxy) asked() bool {
+// shutdownRequested returns whether a client has called Shutdown.
+func (p *Proxy) shutdownRequested() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.wanted
+	return p.shutdownAsked
 }

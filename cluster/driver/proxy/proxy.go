@@ -1,6 +1,6 @@
-// Package proxy is the process beside a notebook of a cluster whose driver the engine runs: it
-// has that driver started, and hands it what clients on this host ask. The cluster does not
-// need it: one that dies is followed by another, which finds the cluster by the saved state.
+// Package proxy is the user's local process of a cluster whose driver the engine runs: it
+// submits that driver and forwards the calls of clients on this host to it. The cluster does
+// not depend on it: after a proxy dies, another finds the cluster by the saved state.
 package proxy
 
 import (
@@ -31,11 +31,11 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/state"
 )
 
-// Config is what a Proxy is made of.
+// Config is the configuration of a Proxy.
 type Config struct {
 	Name, Version string
 	Request       *clusterpb.ReserveRequest
-	// Begin is the run that the cluster is made for; nil: clients begin runs.
+	// Begin is the run that the driver itself starts; nil: clients start runs.
 	Begin     *clusterpb.StartRequest
 	Authority *auth.Authority
 	Launcher  cluster.DriverLauncher
@@ -43,67 +43,66 @@ type Config struct {
 	StateDir, Dir string
 	Program       string       // the binary that agents run
 	Since         time.Time    // the cluster was reserved
-	Old           *state.State // what an earlier proxy saved; nil: there was none
+	Old           *state.State // saved by an earlier proxy; nil: none
 	Clients       net.Listener // the socket for clients
-	// TensorBoard serves the copy of Remote's event files on this host; nil: there is none.
+	// TensorBoard serves the local copy of Remote's event files; nil: there is none.
 	TensorBoard coordinator.TensorBoards
 	// Remote opens the file system on which Dir lies.
 	Remote func() (Remote, io.Closer, error)
-	// Save keeps what the next proxy needs of the driver that the engine runs.
+	// Save saves the driver's application ID and the launcher's state for the next proxy.
 	Save func(allocation string, saved []byte) error
-	// Record keeps what is to be known of the cluster after its end; how is how its application
-	// ended, "" while it lives.
+	// Record writes the cluster's ClusterRecord; how is the final state of its application,
+	// "" while it runs.
 	Record func(application, how string)
 	Log    *slog.Logger
 }
 
-// Proxy finds the driver that the engine runs, wherever the engine starts it again, and hands
-// it what clients on this host ask. Its methods may be called from any goroutine, but New,
-// Save and Run by one.
+// Proxy finds the driver that the engine runs, also after a restart on another node, and
+// forwards the calls of clients on this host to it. One goroutine calls Save and Run.
 type Proxy struct {
-	cfg    Config
-	boards boards
-	depot  *ship.Store   // of what is given on this host
-	poke   chan struct{} // capacity 1: the driver may be elsewhere
-	done   chan struct{} // closed when the cluster is over
-	end    func()        // has the cluster ended by force
-	began  time.Time
+	cfg       Config
+	board     localBoard
+	artifacts *ship.Store   // local files and environments to upload
+	recheck   chan struct{} // capacity 1: the driver's address may have changed
+	done      chan struct{} // closed when the cluster is over
+	end       func()        // ends the cluster by force
+	began     time.Time
 
-	mu      sync.Mutex
-	remote  cluster.RemoteDriver // guarded by mu: nil until it is submitted
-	conn    *grpc.ClientConn     // guarded by mu: nil while no driver answers
-	address string               // guarded by mu: of conn
-	waits   string               // guarded by mu: for what, while no driver answers
-	changed chan struct{}        // guarded by mu: closed at each change, and another made
-	over    error                // guarded by mu: why the cluster is over
-	wanted  bool                 // guarded by mu: a client asked for the end
+	mu            sync.Mutex
+	remote        cluster.RemoteDriver // guarded by mu: nil until it is submitted
+	conn          *grpc.ClientConn     // guarded by mu: nil while no driver answers
+	address       string               // guarded by mu: of conn, or of the last one
+	waiting       string               // guarded by mu: the reason, while no driver answers
+	changed       chan struct{}        // guarded by mu: closed and replaced at each change
+	over          error                // guarded by mu: why the cluster is over
+	shutdownAsked bool                 // guarded by mu: a client asked for the end
 }
 
-// New prepares a proxy, and finds the driver that an earlier proxy had the engine run.
+// New returns a proxy. If cfg.Old names a driver, it finds that one.
 func New(cfg Config) (*Proxy, error) {
 	p := &Proxy{
-		cfg: cfg, poke: make(chan struct{}, 1), done: make(chan struct{}), began: time.Now(), changed: make(chan struct{}),
-		depot: coordinator.NewDepot(cfg.StateDir), boards: boards{board: cfg.TensorBoard},
+		cfg: cfg, recheck: make(chan struct{}, 1), done: make(chan struct{}), began: time.Now(), changed: make(chan struct{}),
+		artifacts: coordinator.NewArtifactStore(cfg.StateDir), board: localBoard{process: cfg.TensorBoard},
 	}
 	if cfg.Old == nil || len(cfg.Old.Saved) == 0 || string(cfg.Old.Saved) == "null" {
 		return p, nil
 	}
 	var err error
 	if p.remote, err = cfg.Launcher.Find(cfg.Request, cfg.Old.Saved); err != nil {
-		p.depot.Close()
+		p.artifacts.Close()
 		return nil, err
 	}
 	return p, nil
 }
 
-// Close removes what the proxy of a cluster that never came to be holds. Run closes by itself.
-func (p *Proxy) Close() { p.depot.Close() }
+// Close frees a proxy on which Run is not called; Run frees it itself.
+func (p *Proxy) Close() { p.artifacts.Close() }
 
-// Run finds the driver and serves clients until the cluster is over, or ctx ends. In that case
-// the cluster goes on, unless nobody has heard of it yet. kept is whether it goes on: its state
-// is another proxy's to take up.
+// Run finds the driver, or submits one, and serves clients until the cluster is over or ctx
+// ends. In the latter case the cluster goes on, unless no client knows it yet. kept says
+// that it goes on and its state must be kept for the next proxy.
 func (p *Proxy) Run(ctx context.Context) (kept bool, err error) {
-	defer p.depot.Close()
+	defer p.artifacts.Close()
 	clients := grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodec(raw{}), grpc.MaxRecvMsgSize(maxInt), grpc.MaxSendMsgSize(maxInt))
 	var g errgroup.Group
 	following, stop := context.WithCancel(ctx)
@@ -115,8 +114,8 @@ func (p *Proxy) Run(ctx context.Context) (kept bool, err error) {
 		err = p.follow(following)
 	}
 	hosted := p.remoteDriver()
-	alone := hosted != nil && p.cfg.Begin != nil // its run needs nobody here, whether or not its driver has answered yet
-	if ctx.Err() != nil && (alone || p.known()) && !p.asked() && !errors.Is(err, cluster.ErrEnded) {
+	alone := hosted != nil && p.cfg.Begin != nil // its driver starts the run without this process
+	if ctx.Err() != nil && (alone || p.published()) && !p.shutdownRequested() && !errors.Is(err, cluster.ErrEnded) {
 		serving.Stop(clients)
 		return true, errors.Join(g.Wait(), p.close())
 	}
@@ -127,26 +126,26 @@ func (p *Proxy) Run(ctx context.Context) (kept bool, err error) {
 		cancel()
 	}
 	p.record(p.ending(err))
-	p.tellOver(err)
-	if !p.asked() { // whoever waits for the reservation, or calls next, reads why
+	p.setEnded(err)
+	if !p.shutdownRequested() { // lets clients read the reason
 		select {
-		case <-time.After(lastWords):
+		case <-time.After(failureDelay):
 		case <-ctx.Done():
 		}
 	}
 	serving.Stop(clients)
-	if p.asked() {
+	if p.shutdownRequested() {
 		err = nil
 	}
 	return false, errors.Join(err, ended, g.Wait(), p.close())
 }
 
-// Ended is how an application ended that a client had ended.
+// Ended is the final state, passed to Config.Record, of an application that a client ended.
 const Ended = "ended"
 
-// ending is how the cluster's application ended, in a few words.
+// ending returns the final state of the cluster's application, in a few words.
 func (p *Proxy) ending(err error) string {
-	if p.asked() || err == nil || !errors.Is(err, cluster.ErrEnded) {
+	if p.shutdownRequested() || err == nil || !errors.Is(err, cluster.ErrEnded) {
 		return Ended
 	}
 	words := strings.TrimPrefix(err.Error(), cluster.ErrEnded.Error()+": ")
@@ -155,33 +154,33 @@ func (p *Proxy) ending(err error) string {
 
 // Times of the proxy.
 const (
-	submitLimit = time.Minute            // to have the engine start the driver
-	endLimit    = 30 * time.Second       // to end the cluster
-	lastWords   = 2 * time.Second        // for clients to hear why a cluster is over
-	firstLook   = 20 * time.Millisecond  // between two looks for the driver, growing
-	soonLook    = 250 * time.Millisecond // while it is awaited
-	calmLook    = 5 * time.Second        // while it answers
-	greetLimit  = 5 * time.Second        // for it to answer
+	submitLimit   = time.Minute            // to submit the driver
+	endLimit      = 30 * time.Second       // to end the cluster
+	failureDelay  = 2 * time.Second        // for clients to read why a cluster is over
+	firstPoll     = 20 * time.Millisecond  // the first interval of polling the driver's address
+	waitingPoll   = 250 * time.Millisecond // the longest one while no driver answers
+	connectedPoll = 5 * time.Second        // the interval while one answers
+	connectLimit  = 5 * time.Second        // for the driver to answer
 )
 
-// submit has the engine start the driver, unless an earlier proxy has.
+// submit submits the driver to the engine, unless an earlier proxy has.
 func (p *Proxy) submit(ctx context.Context) error {
 	if p.remoteDriver() != nil {
 		return nil
 	}
-	p.tell("the engine is asked")
+	p.setWaiting("waiting for the engine")
 	if r, ok := p.cfg.Launcher.(cluster.RemoteEngine); ok {
-		p.tell(r.InitialStatus(p.cfg.Request))
+		p.setWaiting(r.InitialStatus(p.cfg.Request))
 	}
 	if p.cfg.Request.GetOneRun() && p.cfg.Old != nil && p.cfg.Begin == nil {
 		return errors.New("the process that was to submit it died before it had: run it again")
 	}
-	environment, err := p.giveEnvironment(ctx)
+	environment, err := p.uploadEnvironment(ctx)
 	if err != nil {
 		return err
 	}
 	if p.cfg.Begin != nil {
-		if err := p.giveFiles(ctx, p.cfg.Begin); err != nil {
+		if err := p.uploadFiles(ctx, p.cfg.Begin); err != nil {
 			return err
 		}
 	}
@@ -198,16 +197,16 @@ func (p *Proxy) submit(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	// What is under way is awaited: nobody would know of an application that is not heard of.
+	// Not cancelled with ctx: an application would remain that nobody knows of.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), submitLimit)
 	defer cancel()
 	hosted, err := p.cfg.Launcher.Submit(ctx, cluster.Request{Cluster: p.cfg.Name, Identity: p.cfg.Authority.ID(), Executors: cluster.ExecutorRequests(p.cfg.Request.GetRoles()), Reserve: p.cfg.Request, Program: p.cfg.Program, StateDir: p.cfg.StateDir}, input)
 	if err != nil {
 		return err
 	}
-	// Saved before a client hears of it, which may then be all that is left of this process.
+	// Saved before clients see it: then the next proxy can find it.
 	if err := p.cfg.Save(hosted.ID(), hosted.Saved()); err != nil {
-		return errors.Join(fmt.Errorf("%s is given up: %w", hosted.ID(), err), endUnheard(ctx, hosted))
+		return errors.Join(fmt.Errorf("%s is ended: %w", hosted.ID(), err), endUnpublished(ctx, hosted))
 	}
 	p.mu.Lock()
 	p.remote = hosted
@@ -217,14 +216,14 @@ func (p *Proxy) submit(ctx context.Context) error {
 	return nil
 }
 
-// endUnheard ends a driver of which nobody has heard, nor will.
-func endUnheard(ctx context.Context, hosted cluster.RemoteDriver) error {
+// endUnpublished ends a driver that no client knows.
+func endUnpublished(ctx context.Context, hosted cluster.RemoteDriver) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endLimit)
 	defer cancel()
 	return errors.Join(hosted.Kill(ctx), hosted.Close())
 }
 
-// Save keeps what the next proxy needs.
+// Save saves the state for the next proxy and the cluster's record.
 func (p *Proxy) Save() error {
 	hosted := p.remoteDriver()
 	if hosted == nil {
@@ -240,77 +239,79 @@ func (p *Proxy) remoteDriver() cluster.RemoteDriver {
 	return p.remote
 }
 
-// follow keeps the connection to the driver, until the engine has ended it for good.
+// follow keeps a connection to the driver until the engine reports its final end, or ctx
+// ends.
 func (p *Proxy) follow(ctx context.Context) error {
-	pause := firstLook
+	pause := firstPoll
 	for {
 		address, waits, err := p.remoteDriver().Endpoint(ctx)
 		switch {
 		case errors.Is(err, cluster.ErrEnded):
 			return err
 		case err != nil:
-			p.tell(err.Error()) // the driver may answer none the less
-		case address == "" && p.answers(): // the engine was restarted, and has not heard of it yet
+			p.setWaiting(err.Error()) // a connected driver may still answer
+		case address == "" && p.connectionReady(): // a restarted engine does not know the address yet
 		case address == "":
-			p.lose(waits)
+			p.disconnect(waits)
 		default:
-			p.greet(ctx, address)
+			p.connect(ctx, address)
 		}
 		if p.connected() {
-			pause = calmLook
+			pause = connectedPoll
 		} else {
-			pause = min(pause*3/2, soonLook)
-			if limit := p.limit(); limit > 0 && time.Since(p.began) > limit {
-				return fmt.Errorf("%w after %s: %s", errLate, limit, p.why())
+			pause = min(pause*3/2, waitingPoll)
+			if limit := p.reserveTimeout(); limit > 0 && time.Since(p.began) > limit {
+				return fmt.Errorf("%w after %s: %s", errLate, limit, p.waitingFor())
 			}
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-p.poke:
-			pause = firstLook
+		case <-p.recheck:
+			pause = firstPoll
 		case <-time.After(pause):
 		}
 	}
 }
 
-// errLate says that the engine did not start the driver within the reservation's time.
+// errLate: the engine did not start the driver within the reservation's timeout.
 var errLate = errors.New("not reserved")
 
-// limit is the reservation's, until a driver has answered, which keeps it from then on.
-func (p *Proxy) limit() time.Duration {
-	if p.known() {
+// reserveTimeout returns the reservation's timeout; 0 once a driver has answered, which applies
+// it itself.
+func (p *Proxy) reserveTimeout() time.Duration {
+	if p.published() {
 		return 0
 	}
 	return time.Duration(p.cfg.Request.GetTimeoutMillis()) * time.Millisecond
 }
 
-// greet connects to the driver at an address, unless that is so.
-func (p *Proxy) greet(ctx context.Context, address string) {
+// connect connects to the driver at an address, unless it is connected to that.
+func (p *Proxy) connect(ctx context.Context, address string) {
 	p.mu.Lock()
 	same := p.conn != nil && p.address == address
 	p.mu.Unlock()
 	if same {
 		return
 	}
-	p.lose("")
+	p.disconnect("")
 	conn, err := auth.DialHosted(p.cfg.Authority, address)
 	if err == nil {
-		limited, cancel := context.WithTimeout(ctx, greetLimit)
+		limited, cancel := context.WithTimeout(ctx, connectLimit)
 		_, err = clusterpb.NewControlClient(conn).Status(limited, &clusterpb.StatusRequest{})
 		cancel()
 		if err != nil {
-			_ = conn.Close() // the error to tell is the call's
+			_ = conn.Close() // the call's error is reported
 		}
 	}
 	if err != nil {
-		here, _ := os.Hostname() // "" is as good
-		p.tell(fmt.Sprintf("the cluster's driver runs on a node, but %s cannot talk to it at %s: %s; without --managed the nodes dial this machine instead",
+		here, _ := os.Hostname() // "" is acceptable in the text
+		p.setWaiting(fmt.Sprintf("the cluster's driver runs on a node, but %s cannot talk to it at %s: %s; without --managed the nodes dial this machine instead",
 			here, address, status.Convert(err).Message()))
 		return
 	}
 	p.mu.Lock()
-	p.conn, p.address, p.waits = conn, address, ""
+	p.conn, p.address, p.waiting = conn, address, ""
 	p.mu.Unlock()
 	p.wake()
 }
@@ -319,16 +320,16 @@ func (p *Proxy) greet(ctx context.Context, address string) {
 func (p *Proxy) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), endLimit)
 	defer cancel()
-	err := p.boards.close(ctx)
-	p.lose("")
+	err := p.board.close(ctx)
+	p.disconnect("")
 	if h := p.remoteDriver(); h != nil {
 		err = errors.Join(err, h.Close())
 	}
 	return err
 }
 
-// record keeps what is to be known of the cluster after its end; how is how its application
-// ended, "" while it lives.
+// record writes the cluster's record; how is the final state of its application, "" while it
+// runs.
 func (p *Proxy) record(how string) {
 	if hosted := p.remoteDriver(); hosted != nil {
 		p.cfg.Record(hosted.ID(), how)

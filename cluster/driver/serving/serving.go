@@ -13,15 +13,15 @@ import (
 // stopLimit is how long calls have to end once a server is stopped.
 const stopLimit = 500 * time.Millisecond
 
-// Serve answers whom, such as clients, until the server is stopped.
-func Serve(whom string, s *grpc.Server, ln net.Listener) error {
+// Serve serves until the server is stopped. name, such as "clients", is for the error.
+func Serve(name string, s *grpc.Server, ln net.Listener) error {
 	if err := s.Serve(ln); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
-		return fmt.Errorf("serve %s: %w", whom, err)
+		return fmt.Errorf("serve %s: %w", name, err)
 	}
 	return nil
 }
 
-// Stop ends a server. Calls that do not end by themselves are cut off after a moment.
+// Stop ends a server and waits. Calls that have not ended after 500 ms are cut off.
 func Stop(s *grpc.Server) {
 	t := time.AfterFunc(stopLimit, s.Stop)
 	defer t.Stop()

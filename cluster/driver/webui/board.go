@@ -10,53 +10,50 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// boardPath is where the page of a hosted driver has TensorBoard.
+// boardPath is TensorBoard's path below the page.
 const boardPath = "/tensorboard/"
 
-// boardPage shows the cluster's TensorBoard beside the page of a hosted driver. It is
-// started when somebody looks.
+// boardPage serves the cluster's TensorBoard, which it starts at the first request.
 type boardPage struct {
 	coord interface {
 		TensorBoard(ctx context.Context, r *clusterpb.TensorBoardRequest) (*clusterpb.TensorBoardReply, error)
 	}
 	show func(prefix string, at *clusterpb.TensorBoardReply) http.Handler
-	ctx  context.Context // of what opens it
-	work sync.WaitGroup  // what opens it
+	ctx  context.Context // bounds opening
+	work sync.WaitGroup  // counts the goroutine that opens it
 
-	mu      sync.Mutex
-	closed  bool          // guarded by mu
-	opening chan struct{} // guarded by mu: closed when it is open, or is not; nil: nobody opens it
-	shown   http.Handler  // guarded by mu: nil before it was open
-	problem error         // guarded by mu: of the last try to open it
-	waiting int           // guarded by mu: browsers that wait for it to open
-	unseen  bool          // guarded by mu: the last try's end came while none did
+	mu         sync.Mutex
+	closed     bool          // guarded by mu
+	opening    chan struct{} // guarded by mu: closed when opening has ended; nil: not opening
+	shown      http.Handler  // guarded by mu: nil before the first success
+	problem    error         // guarded by mu: of the last attempt to open it
+	waiting    int           // guarded by mu: browsers that wait for it to open
+	unreported bool          // guarded by mu: the last attempt ended while no browser waited
 }
 
-// openPatience is how long a browser waits for TensorBoard before it is told that it
-// starts.
-const openPatience = 3 * time.Second
+// openWait is how long a request waits for TensorBoard before it gets the page `starting`.
+const openWait = 3 * time.Second
 
-// starting is shown meanwhile.
 const starting = `<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><meta http-equiv="refresh" content="2"><title>TensorBoard</title></head>
 <body><p>TensorBoard is starting.</p></body></html>
 `
 
-// ServeHTTP opens TensorBoard, also one that has ended, with its first page; the rest is
-// TensorBoard's.
+// ServeHTTP opens TensorBoard at a request of its first page, again if it has ended, and
+// passes all other requests to it.
 func (p *boardPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == boardPath {
 		opened, starts := p.open(), true
 		select {
 		case <-opened:
 			starts = false
-		case <-time.After(openPatience):
+		case <-time.After(openWait):
 		case <-r.Context().Done():
 		}
-		p.leave()
+		p.stopWaiting()
 		if starts {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.Header().Set("Cache-Control", "no-store")
-			_, _ = w.Write([]byte(starting)) // who asked may have gone
+			_, _ = w.Write([]byte(starting)) // the client may have gone
 			return
 		}
 	}
@@ -73,8 +70,9 @@ func (p *boardPage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// open begins to open it, unless that is under way, or has ended since a browser was told
-// that it starts, and returns what tells of the end. leave is called after it.
+// open begins to open TensorBoard and returns a channel that is closed when that has ended.
+// It opens nothing while that is under way, or if a result came after the last browser
+// stopped waiting, which this one then shows. The caller must call stopWaiting.
 func (p *boardPage) open() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,8 +81,8 @@ func (p *boardPage) open() <-chan struct{} {
 		return p.opening
 	}
 	done := make(chan struct{})
-	if p.closed || p.unseen {
-		p.unseen = false
+	if p.closed || p.unreported {
+		p.unreported = false
 		close(done)
 		return done
 	}
@@ -97,7 +95,7 @@ func (p *boardPage) open() <-chan struct{} {
 		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.opening, p.problem, p.unseen = nil, err, p.waiting == 0
+		p.opening, p.problem, p.unreported = nil, err, p.waiting == 0
 		if err == nil {
 			p.shown = p.show(boardPath, reply)
 		}
@@ -105,14 +103,14 @@ func (p *boardPage) open() <-chan struct{} {
 	return done
 }
 
-// leave is the end of a browser's wait.
-func (p *boardPage) leave() {
+// stopWaiting ends a browser's wait.
+func (p *boardPage) stopWaiting() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.waiting--
 }
 
-// close waits for what opens it, once ctx has ended. Nothing is opened any more.
+// close waits for an open that is under way, which ends with ctx, and prevents others.
 func (p *boardPage) close() {
 	p.mu.Lock()
 	p.closed = true

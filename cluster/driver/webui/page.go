@@ -1,5 +1,5 @@
-// Package webui is the page by which a driver that its engine runs shows the cluster, with
-// TensorBoard beside it.
+// Package webui serves the status page of a driver that the engine runs, and TensorBoard
+// below it.
 package webui
 
 import (
@@ -18,10 +18,9 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 )
 
-// page is a cluster as a hosted driver shows it to whoever the engine lets look: how its
-// executors and its run stand, and where the engine shows what they wrote. It holds no
-// line of a program, no argument and no variable of an environment. TensorBoard is beside
-// it where whoever reserved has asked for that.
+// page shows the state of executors and run, with links to the engine's log pages, to
+// everyone whom the engine authorizes. It therefore has no lines of programs, arguments or
+// environment variables.
 var page = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page").Parse(pageText))
 })
@@ -46,34 +45,35 @@ type row struct {
 	Logs string
 }
 
-// pageLimit bounds what the page asks the coordinator, and the reading of a request's
-// header; answerLimit an answer's way to who asked.
+// pageLimit bounds the page's calls of the coordinator and the reading of a request's header;
+// answerLimit the writing of a response.
 const (
 	pageLimit   = 10 * time.Second
 	answerLimit = 20 * time.Second
 )
 
-// Page shows a cluster to whoever its engine lets look.
+// Page is the status page of a cluster. Its fields are set before Serve.
 type Page struct {
 	Control clusterpb.ControlServer
-	// LogPage is the URL of the engine's own page for what an executor wrote; "": none.
+	// LogPage returns the URL of the engine's page with an executor's logs; "": none.
 	LogPage func(id cluster.ExecutorID) string
 	// Board serves an open TensorBoard below a path of the page; nil: the page has none.
 	Board func(path string, at *clusterpb.TensorBoardReply) http.Handler
 	Log   *slog.Logger
 }
 
-// Serve shows the page until ctx ends. guard lets only those see it whom the engine has let.
+// Serve serves the page until ctx ends. guard refuses requests that the engine has not
+// authorized.
 func (p *Page) Serve(ctx context.Context, ln net.Listener, guard func(http.Handler) http.Handler) error {
 	pages := http.NewServeMux()
 	pages.HandleFunc("/", p.show)
 	if p.Board != nil {
 		board := &boardPage{coord: p.Control, show: p.Board, ctx: ctx}
 		defer board.close()
-		pages.Handle(boardPath, whileItFlows(board, answerLimit))
+		pages.Handle(boardPath, perWriteDeadline(board, answerLimit))
 	}
-	server := pageServer(guard(pages), answerLimit)
-	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // Serve tells
+	server := newServer(guard(pages), answerLimit)
+	stop := context.AfterFunc(ctx, func() { _ = server.Close() }) // Serve returns the error
 	defer stop()
 	if err := server.Serve(ln); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve the status page: %w", err)
@@ -103,7 +103,7 @@ func (p *Page) show(w http.ResponseWriter, r *http.Request) {
 	}
 	board := ""
 	if p.Board != nil {
-		board = boardPath[1:] // from the page, which the proxy has at an address of its own
+		board = boardPath[1:] // relative: YARN's proxy has the page at another path
 	}
 	var b bytes.Buffer
 	if err := page().Execute(&b, map[string]any{"Status": st, "Rows": rows, "Describe": cluster.Describe(st.GetRoles()), "Board": board}); err != nil {
@@ -114,5 +114,5 @@ func (p *Page) show(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(b.Bytes()) // who asked may have gone
+	_, _ = w.Write(b.Bytes()) // the client may have gone
 }

@@ -151,8 +151,8 @@ def test_files_of_hdfs_are_copied_by_the_agent(agent_and_channel) -> None:
 
 
 def test_what_is_not_there_says_so() -> None:
-    with pytest.raises(NotImplementedError, match="not there yet"):
-        made().get_data_feed()
+    with pytest.raises(RuntimeError, match="evaluator gets no records"):
+        made(job_name="evaluator").get_data_feed()
     with pytest.raises(NotImplementedError, match="cannot read s3: yet"):
         made(job_name="worker").local_copy("s3://x/y")
 
@@ -228,5 +228,5 @@ def test_local_copy_says_what_is_wrong(tmp_path: Path, monkeypatch: pytest.Monke
         made(job_name="evaluator").local_copy("x")
     (tmp_path / "big").write_text("x" * 100)
     monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 10}))
-    with pytest.raises(OSError, match="no room on node7.*100 bytes, 10 are free"):
+    with pytest.raises(OSError, match="not enough disk space on node7.*100 bytes needed, 10 free"):
         ctx.local_copy(str(tmp_path / "big"))

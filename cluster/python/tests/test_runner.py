@@ -92,6 +92,24 @@ def test_traceback_shows_the_users_lines_alone(tmp_path: Path) -> None:
     assert "runner.py" not in ran.stderr
 
 
+def test_traceback_leaves_out_our_frames_between_the_users(tmp_path: Path) -> None:
+    body = """
+        from tfcluster import runner
+
+        class Bad:
+            size = 1
+            def tolist(self):
+                raise ValueError("bad")
+
+        runner.plain(Bad())
+        """
+    trace = run(tmp_path, body).said("exception")["traceback"]
+    assert "runner.plain(Bad())" in trace and 'raise ValueError("bad")' in trace
+    assert "runner.py" not in trace, trace
+    trace = run(tmp_path, "from tfcluster import runner\nrunner.plain(1)\n").said("exception")["traceback"]
+    assert "runner.plain(1)" in trace and "runner.py" in trace, trace  # where ours raised it
+
+
 @pytest.mark.parametrize(
     ("source", "code"),
     [

@@ -94,13 +94,13 @@ def test_a_connect_server_that_died_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("hangs", [True, False])
 def test_a_connect_server_that_hangs_is_noticed(hangs: bool) -> None:
-    """It accepts connections and answers no request; an error is an answer."""
+    """The server accepts connections and answers no request; an error is an answer."""
     import grpc
 
     go_on = threading.Event()
 
     class Server(grpc.GenericRpcHandler):
-        """Answers every call with an error, or not until the end."""
+        """Answers every call with an error, or only at the end of the test."""
 
         def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
             def answer(request: bytes, context: grpc.ServicerContext) -> bytes:

@@ -35,7 +35,7 @@ __all__ = [
     "reserve",
 ]
 
-# Tasks import this package too, and need none of the notebook's side of it.
+# Tasks import this package too, without the modules for the notebook.
 _HOMES = {
     "Cluster": "tfcluster.values",
     "Run": "tfcluster.values",

@@ -1,8 +1,8 @@
 """The task's end of the control socket: JSON lines to and from the agent.
 
-A task never waits for the agent when it reports progress: reports are merged and
-sent by a thread, at most five a second. Everything else is written at once. When
-the agent is gone, writing is given up quietly: the task is about to be ended.
+Reporting progress never blocks: a thread merges reports and sends at most five a
+second. Other messages are written at once. If the agent has gone, writing is
+skipped silently: the task will be ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REPORT_INTERVAL = 0.2  # seconds between two reports
 class Channel:
     """One task's control socket. All methods may be called from any thread.
 
-    steps counts the program's, for those who report progress here.
+    steps counts the program's steps, for callers that report progress.
     """
 
     def __init__(self, sock: socket.socket | None) -> None:
@@ -41,11 +41,14 @@ class Channel:
         self._released: dict[str, list[str]] = {}
         self._copies = 0
         self._copied: dict[str, dict[str, Any]] = {}
+        self._feed: dict[str, Any] = {}
+        self.last_report: dict[str, float] = {}
+        self.evaluated: dict[str, float] = {}  # what the last model.evaluate gave
         self._training_over = False
         self._gone = sock is None
 
     def send(self, op: str, **fields: Any) -> None:
-        """Writes one message, waiting while the socket is full."""
+        """Write one message; block while the socket is full."""
         sock = self._socket
         if sock is None:
             return
@@ -58,19 +61,20 @@ class Channel:
                     self._gone = True
 
     def report(self, fields: Mapping[str, Any], metrics: Mapping[str, float]) -> None:
-        """Merges a report into the next one to be sent; never waits."""
+        """Merge a report into the next one to send; do not block."""
         with self._state:
             if self._gone:
                 return
             self._pending.update(fields)
             self._pending.setdefault("metrics", {}).update(metrics)
+            self.last_report.update(metrics)
             if self._reporter is None:
                 self._reporter = threading.Thread(target=self._report_loop, name="tfcluster-report", daemon=True)
                 self._reporter.start()
             self._state.notify_all()
 
     def flush(self) -> None:
-        """Sends what report has gathered, now."""
+        """Send the merged report now."""
         with self._state:
             pending, self._pending = self._pending, {}
             self._last_report = time.monotonic()
@@ -88,7 +92,7 @@ class Channel:
             self.flush()
 
     def wait_barrier(self, name: str, timeout: float | None) -> None:
-        """Arrives at a barrier and waits until every task has."""
+        """Enter a barrier and wait for all tasks."""
         self.listen()
         self.send("barrier", name=name)
         with self._state:
@@ -101,14 +105,14 @@ class Channel:
             raise RuntimeError(f"barrier {name!r}: {error}")
 
     def copy(self, uri: str, share: tuple[int, int] | None) -> list[str]:
-        """Has the agent copy files of HDFS to this executor's disk; returns the copies' paths."""
+        """Have the agent copy files of HDFS to this executor's disk; return the paths of the copies."""
         self.listen()
         with self._state:
             self._copies += 1
             name = str(self._copies)
         self.send("copy", name=name, uri=uri, share=list(share or ()))
         with self._state:
-            self._wait(lambda: name in self._copied or self._gone, None)  # the agent gives up by itself
+            self._wait(lambda: name in self._copied or self._gone, None)  # the agent has its own timeout
             answer = self._copied.pop(name, None)
         if answer is None:
             raise ConnectionError(f"ctx.local_copy({uri!r}): the agent of this executor is gone")
@@ -116,20 +120,33 @@ class Channel:
             raise (FileNotFoundError if answer.get("missing") else OSError)(f"ctx.local_copy: {error}")
         return [str(path) for path in answer.get("paths") or ()]
 
+    def feed(self) -> tuple[str, str]:
+        """Has the agent make the feed of this task; returns its socket and the key to it."""
+        self.listen()
+        self.send("feed")
+        with self._state:
+            self._wait(lambda: bool(self._feed) or self._gone, None)
+            answer = self._feed
+        if not answer:
+            raise ConnectionError("ctx.get_data_feed(): the agent of this executor is gone")
+        if error := answer.get("error"):
+            raise OSError(f"ctx.get_data_feed(): {error}")
+        return str(answer["socket"]), str(answer["key"])
+
     def training_over(self) -> bool:
-        """Whether the tasks that train have ended (said by the agent or by SIGTERM)."""
+        """Return whether training has ended, by the agent's message or SIGTERM."""
         self.listen()
         with self._state:
             return self._training_over or self._gone
 
     def wait_training_over(self, timeout: float) -> bool:
-        """training_over, after waiting up to timeout seconds for it."""
+        """Wait up to timeout seconds for training_over and return it."""
         self.listen()
         with self._state:
             return self._wait(lambda: self._training_over or self._gone, timeout)
 
     def _wait(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        """Waits with _state held, in steps: a signal just before a wait would else be noticed after it."""
+        """Wait with _state held, in short steps: a signal just before a long wait would be handled only after it."""
         until = math.inf if timeout is None else time.monotonic() + timeout
         while not predicate():
             left = until - time.monotonic()
@@ -139,15 +156,15 @@ class Channel:
         return True
 
     def set_training_over(self) -> None:
-        """Makes training_over true; safe in a signal handler of the main thread."""
+        """Make training_over true; safe in a signal handler of the main thread."""
         self._training_over = True
 
     def on(self, op: str, handler: Callable[[dict[str, Any]], None]) -> None:
-        """Has the channel's thread call handler with each message of this kind. Before listen."""
+        """Register a handler for this kind of message, called in the channel's thread. Call it before listen."""
         self._handlers[op] = handler
 
     def listen(self) -> None:
-        """Starts the thread that reads what the agent says."""
+        """Start the thread that reads the agent's messages."""
         with self._state:
             if self._reader is None and self._socket is not None:
                 self._reader = threading.Thread(target=self._read_loop, name="tfcluster-control", daemon=True)
@@ -158,7 +175,7 @@ class Channel:
         try:
             with contextlib.suppress(OSError), self._socket.makefile("rb") as lines:
                 for line in lines:
-                    with contextlib.suppress(Exception):  # one message must not end the thread for all others
+                    with contextlib.suppress(Exception):  # an error of one message must not end the thread
                         self._handle(json.loads(line))
         finally:
             with self._state:
@@ -174,13 +191,15 @@ class Channel:
                 self._released.setdefault(str(message.get("name", "")), []).append(str(message.get("error") or ""))
             elif message.get("op") == "copied":
                 self._copied[str(message.get("name", ""))] = message
+            elif message.get("op") == "feed":
+                self._feed = message
             elif message.get("op") == "training_over":
                 self._training_over = True
             self._state.notify_all()
 
 
 def number(value: Any) -> float | None:
-    """value as a finite float, or None when it has none (a string, NaN, a whole array)."""
+    """Return value as a finite float; None if it is not one (a string, NaN, an array)."""
     try:
         as_float = float(value)
     except (TypeError, ValueError, OverflowError):

@@ -1,6 +1,6 @@
-"""ctx: what a program is told about its place in the cluster.
+"""ctx: a task's role, directories and functions of its cluster.
 
-main_fun(args, ctx) is given it; a script calls tfcluster.context().
+It is the second argument of main_fun(args, ctx); a script calls tfcluster.context().
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tfcluster.channel import Channel, number
 from tfcluster.local_files import local_copies
 
-_POLL = 0.5  # seconds between two looks for a new checkpoint
+if TYPE_CHECKING:
+    from tfcluster.feed import DataFeed
+
+_POLL = 0.5  # seconds between two searches for new checkpoints
 _KERAS_FILES = ("*.keras", "*.weights.h5")
 _IN_USE = re.compile(r'^(?:model_checkpoint_path|all_model_checkpoint_paths): "(.*)"$', re.MULTILINE)
 
@@ -27,32 +30,32 @@ _current: Context | None = None
 
 
 def current() -> Context:
-    """The context of the task that runs in this process."""
+    """Return the context of the task in this process."""
     if _current is None:
         raise RuntimeError("there is no ctx here: tfcluster.context() works in a program that `%tfcluster start` runs")
     return _current
 
 
 def set_current(ctx: Context | None) -> None:
-    """Used by the runner, once."""
+    """Set the context; called by the runner, once."""
     global _current
     _current = ctx
 
 
 class Context:
-    """A task's place, directories and ways to speak to the rest of the cluster.
+    """A task's role, directories and functions to communicate with the cluster.
 
     job_name        "chief", "worker", "ps", "evaluator"
     task_index      number within the role
-    worker_num      number of this task among those who train: the chief is 0, then the workers
-    num_workers     how many train
+    number of this task among the training ones: the chief is 0, then the workers
+    number of training tasks
     cluster_spec    {"worker": ["host:port", …], …}
     executor_id     number of this executor
     is_chief        the chief, or worker 0 where there is no chief
     defaultFS       file system that relative paths of absolute_path() belong to
-    working_dir     where relative paths of the program start
+    base of the program's relative paths
     dir, log_dir, checkpoint_dir, export_dir    the run's directories
-    epochs, mode    what `train`, `evaluate` or `inference` asked for
+    as given to `train`, `evaluate` or `inference`
     resumed         whether checkpoint_dir holds an older run's checkpoints
     """
 
@@ -75,8 +78,9 @@ class Context:
         self.log_dir = str(said.get("log_dir", ""))
         self.checkpoint_dir = str(said.get("checkpoint_dir", ""))
         self.export_dir = str(said.get("export_dir", ""))
-        self.epochs = int(said.get("epochs") or 1)
-        self.mode = str(said.get("mode") or "train")
+        self._epochs = int(said.get("epochs") or 1)
+        self._mode = str(said.get("mode") or "train")
+        self._feed: DataFeed | None = None
         self._copy_dir = str(
             said.get("copy_dir") or os.path.join(tempfile.gettempdir(), f"tfcluster-copies-{os.getuid()}")
         )
@@ -89,7 +93,7 @@ class Context:
     # ------------------------------------------------------------- paths
 
     def absolute_path(self, path: str) -> str:
-        """path with a scheme as it is, an absolute one on defaultFS, a relative one below working_dir.
+        """Return a path with a scheme unchanged, an absolute one on defaultFS, a relative one below working_dir.
 
         On HDFS a relative path is below /user/NAME, as in Hadoop.
         """
@@ -105,41 +109,79 @@ class Context:
         return root + os.path.join(self.working_dir, path)
 
     def local_copy(self, uri: str, *, shard: bool = True) -> list[str]:
-        """Copies files to this executor's own disk; returns their paths there, in the files' order.
+        """Copy files to this executor's disk and return their paths there, in the files' order.
 
         uri is a file, a folder (with all below it, except names that begin with "." or
         "_") or a pattern (*, ?, [], **), as a path or file:// URI that this executor
         can read, or on hdfs://, which this executor must reach. With shard, worker i of
-        n (a chief is worker 0) gets the files i, i+n, … of the sorted list, which may
-        be none; without, every file. A file that was copied before and has not changed
-        since is not copied again. The copies are
-        removed when the cluster ends.
+        n (a chief is worker 0) gets the files i, i+n, … of the sorted list, maybe none;
+        without, every file. A file is not copied again unless it has changed. The
+        copies are removed when the cluster ends.
         """
         share = (self.worker_num, self.num_workers) if shard else None
         if shard and self.job_name not in ("chief", "master", "worker"):
             raise ValueError(
-                f"ctx.local_copy: {self.job_name} is none of the workers that share the files: shard=False"
+                f"ctx.local_copy: {self.job_name} is not a worker, and only workers share the files: give shard=False"
             )
         uri = self.absolute_path(uri)
-        if uri.startswith("hdfs:"):  # the agent speaks to HDFS: no libhdfs, no Java
+        if uri.startswith("hdfs:"):  # the agent copies: no libhdfs, no Java
             return self._channel.copy(uri, share)
         return local_copies(uri, share, self._copy_dir, self._host)
 
-    def get_data_feed(self, train_mode: bool = True, **_options: Any) -> Any:
-        """The records that `%tfcluster train DATA` feeds."""
-        raise NotImplementedError(
-            "ctx.get_data_feed is not there yet: read the data in main_fun, with tf.data for instance"
-        )
+    @property
+    def epochs(self) -> int:
+        """The passes over the data; after get_data_feed() it waits for the first `train`, evaluate or inference."""
+        return self._epochs if self._feed is None else int(self._feed.plan.get("epochs") or 1)
+
+    @property
+    def mode(self) -> str:
+        """What the run is for: train, evaluate or inference; waits as epochs does."""
+        return self._mode if self._feed is None else str(self._feed.plan.get("mode") or "train")
+
+    def get_data_feed(
+        self,
+        train_mode: bool = True,
+        qname_in: str = "input",
+        qname_out: str = "output",
+        input_mapping: Mapping[str, str] | None = None,
+    ) -> DataFeed:
+        """The records that `%tfcluster train DATA`, evaluate or inference feeds to this task.
+
+        Every chief and worker calls it. input_mapping {"column": "name"} chooses columns and names them. The names of
+        TensorFlowOnSpark's queues have no meaning here.
+        """
+        if self.job_name not in ("chief", "master", "worker"):
+            raise RuntimeError(f"ctx.get_data_feed: {self.job_name} gets no records, only the chief and workers do")
+        if self._feed is None:
+            from tfcluster.feed import DataFeed
+            from tfcluster.feed_reader import Reader
+
+            self._channel.feed()  # from now on the task is seen to wait for data
+            self._feed = DataFeed(
+                lambda: Reader(*self._channel.feed()),
+                train_mode=train_mode,
+                input_mapping=input_mapping,
+                workers=self.num_workers,
+                seed=self.worker_num,
+            )
+        return self._feed
+
+    def end_feed(self, returned: Any) -> None:
+        """Says what an evaluation found: what main_fun returned, if that is a dict, or what was reported last."""
+        if self._feed is None or not self._feed.begun or self.mode != "evaluate":
+            return
+        said = returned if isinstance(returned, Mapping) else self._channel.evaluated or self._channel.last_report
+        self._feed.result({str(name): n for name, value in said.items() if (n := number(value)) is not None})
 
     # ---------------------------------------------------------- progress
 
     def report(self, step: int | None = None, **metrics: Any) -> None:
-        """Shows progress in the notebook: never waits, and at most five reports a second are sent.
+        """Show progress in the notebook. It does not block; at most five reports a second are sent.
 
-        Metrics are numbers, also NumPy's and TensorFlow's; what is not finite is left out.
-        total_steps=, epoch= and total_epochs= belong to the progress bar. A loop that reports
-        the same step on every task, each time one has ended, is stopped at the same step on
-        all of them: report raises SystemExit(143) then, or calls the program's SIGTERM handler.
+        Metrics are numbers, also NumPy's and TensorFlow's; values that are not finite are omitted.
+        total_steps=, epoch= and total_epochs= are for the progress bar. If every task reports
+        each step when it has ended, a stop ends all of them at the same step: report then
+        raises SystemExit(143), or calls the program's SIGTERM handler.
         """
         fields: dict[str, Any] = {"source": "ctx"}
         if step is not None:
@@ -153,21 +195,21 @@ class Context:
             self._channel.steps.step_ended(int(step))
 
     def barrier(self, name: str = "", timeout: float | None = 600) -> None:
-        """Waits until every task of the run calls it with this name; TimeoutError after timeout seconds."""
+        """Wait until every task of the run has called it with this name; raise TimeoutError after timeout seconds."""
         self._channel.wait_barrier(name, timeout)
 
     # ------------------------------------------------------- checkpoints
 
     def checkpoints(self, directory: str | None = None) -> Iterator[str]:
-        """Each new checkpoint of a directory (default: checkpoint_dir), oldest first; for an evaluator.
+        """Yield each new checkpoint of a directory (default: checkpoint_dir), oldest first, for an evaluator.
 
-        On an executor with a disk of its own, those that the chief saves in its
-        checkpoint_dir come here once they are whole at the driver: a few seconds after
-        they were saved. One that was removed meanwhile may be left out.
+        On an executor with a disk of its own, the chief's checkpoints in checkpoint_dir
+        arrive a few seconds after they were saved. One that was removed meanwhile may be
+        missing.
 
-        A checkpoint of tf.train.CheckpointManager is given by its prefix, one of Keras
-        (.keras, .weights.h5) by its path. When training is over the newest one is still
-        given if it was not yet, then the iteration ends.
+        A checkpoint of tf.train.CheckpointManager is yielded as its prefix, one of Keras
+        (.keras, .weights.h5) as its path. After training the newest one is yielded, if it
+        was not before, then the iteration ends.
         """
         directory = directory or self.checkpoint_dir
         seen: set[tuple[str, int]] = set()
@@ -188,7 +230,7 @@ class Context:
             self._watching = False
 
     def end_watching(self) -> bool:
-        """Tells checkpoints() that training is over; False where nobody iterates, or it was told before.
+        """End checkpoints(); return False if nothing iterates it, or it was ended before.
 
         Called by the handler of SIGTERM.
         """
@@ -198,10 +240,10 @@ class Context:
         return True
 
     def export_saved_model(self, model: Any, dir: str | None = None) -> str:
-        """Exports a model so that one task writes dir (default: export_dir); returns the path written.
+        """Export a model to dir (default: export_dir), written by one task only, and return the path.
 
-        Every task must call it, since some variables are read by all together. Tasks
-        other than the chief write to a temporary folder and remove it.
+        Every task must call it, because reading some variables is a collective operation.
+        Tasks other than the chief write to a temporary folder and remove it.
         """
         target = self.absolute_path(dir) if dir else self.export_dir
         if self.is_chief:
@@ -214,7 +256,7 @@ class Context:
     # -------------------------------------------- kept of TensorFlowOnSpark
 
     def start_cluster_server(self, num_gpus: int = 0, rdma: bool = False) -> tuple[Any, Any]:
-        """A tf.train.ClusterSpec and a tf.distribute.Server of this task, for TensorFlow 1's style."""
+        """Return a tf.train.ClusterSpec and a tf.distribute.Server of this task, for TensorFlow 1's style."""
         import tensorflow as tf
 
         cluster = tf.train.ClusterSpec(self.cluster_spec)
@@ -224,7 +266,7 @@ class Context:
         return cluster, server
 
     def release_port(self) -> None:
-        """Nothing: a port is held in a way that TensorFlow can share (SO_REUSEPORT)."""
+        """Do nothing: the held port can be shared by TensorFlow (SO_REUSEPORT)."""
 
 
 def _spec(said: Any) -> dict[str, list[str]]:
@@ -243,7 +285,7 @@ def _export(model: Any, path: str) -> None:
 
 
 def _list_checkpoints(directory: str) -> list[tuple[str, int]]:
-    """(path, time of last change in ns) of each complete checkpoint, oldest first."""
+    """Return (path, time of last change in ns) of each complete checkpoint, oldest first."""
     if "://" in directory and not directory.startswith("file://"):
         return _list_remote(directory)
     directory = directory.removeprefix("file://")
@@ -260,7 +302,7 @@ def _list_checkpoints(directory: str) -> list[tuple[str, int]]:
 
 
 def _tf_checkpoints(folder: str) -> list[str]:
-    """The prefixes that a folder's `checkpoint` state file names."""
+    """Return the prefixes in a folder's `checkpoint` state file."""
     try:
         with open(os.path.join(folder, "checkpoint"), encoding="utf-8") as f:
             state = f.read()
@@ -270,7 +312,7 @@ def _tf_checkpoints(folder: str) -> list[str]:
 
 
 def _mtime(path: str) -> int | None:
-    """When a checkpoint last changed; None once it is gone."""
+    """Return when a checkpoint last changed; None if it was removed."""
     for candidate in (path + ".index", path):
         try:
             return os.stat(candidate.removeprefix("file://")).st_mtime_ns
@@ -293,7 +335,7 @@ def _list_remote(directory: str) -> list[tuple[str, int]]:
 
 
 class _CallableModule(ModuleType):
-    """tfcluster.context is this module once it is imported, and still a function for the program."""
+    """Makes the module tfcluster.context callable, since the function has the same name."""
 
     def __call__(self) -> Context:
         return current()

@@ -1,4 +1,4 @@
-"""What can go wrong, as a notebook's cell shows it: a line or a few, no traceback of ours."""
+"""Exceptions that a notebook's cell shows in a few lines, without a traceback of this package."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class _Told:
 
 
 class UsageError(_Told, ValueError):
-    """A line or call that cannot be understood."""
+    """An invalid line or call."""
 
 
 class ClusterError(_Told, RuntimeError):
-    """A cluster that cannot do what was asked; the message says what to do next."""
+    """A cluster cannot do what was requested; the message has a remedy."""
 
 
 class RunFailed(ClusterError):
-    """A run, or a reservation, that failed.
+    """The failure of a run or a reservation.
 
     task, host  of the task that failed first, "worker:1"
     exit_code   its exit code; 128 + n for signal n
-    signal      that ended it, or 0
+    signal      the signal that ended it, or 0
     lines       its last stderr lines
     """
 
@@ -50,7 +50,7 @@ class RunFailed(ClusterError):
 
 
 def raised(said: Mapping[str, Any]) -> BaseException:
-    """The exception for an error that Go reports."""
+    """Return the exception for an error that Go reports."""
     text = str(said.get("evalue") or "")
     error: BaseException
     match said.get("ename"):

@@ -1,4 +1,4 @@
-"""The child's side of the zygote's fork: from a copy of the zygote to a task."""
+"""The child's side of the zygote's fork."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SPEC_FD = 4
 
 
 def become_task(request: dict[str, Any], fds: list[int], why: str, parent: int, environment: dict[str, str]) -> None:
-    """Runs the task that was asked for in this fork of the zygote: never returns.
+    """Run the requested task in this fork of the zygote; never return.
 
-    why tells that it must be a new interpreter; environment is what the zygote was started in.
+    why is the reason for a new interpreter, or ""; environment is the zygote's initial one.
     """
     try:
         signal.set_wakeup_fd(-1)
@@ -59,7 +59,7 @@ def become_task(request: dict[str, Any], fds: list[int], why: str, parent: int, 
 
 
 def memory_file(text: str) -> int:
-    """A descriptor of an anonymous file that holds text, at its start."""
+    """Return the descriptor of an anonymous file with text, at offset 0."""
     fd = os.memfd_create("tfcluster-spec")
     with os.fdopen(os.dup(fd), "wb") as f:
         f.write(text.encode())
@@ -68,7 +68,7 @@ def memory_file(text: str) -> int:
 
 
 def arrange_descriptors(fds: list[int], spec_fd: int | None) -> None:
-    """Makes stdin /dev/null, the given ones 1, 2 and 3, the specification 4, and closes the rest."""
+    """Set stdin to /dev/null, the given descriptors as 1, 2 and 3, the specification as 4; close all others."""
     high = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64) for fd in (*fds, *([] if spec_fd is None else [spec_fd]))]
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -78,10 +78,10 @@ def arrange_descriptors(fds: list[int], spec_fd: int | None) -> None:
 
 
 def enter_environment(request: dict[str, Any], started: dict[str, str], *, forks: bool) -> None:
-    """Takes on the task's variables and working directory.
+    """Set the task's environment and working directory.
 
-    The variables are those of the task's agent: another one may have started this zygote, in an environment of its
-    own. What imports have set since stays in a fork.
+    The variables are the agent's: another agent may have started this zygote, in its environment. Variables that
+    imports have set are kept in a fork.
     """
     base: dict[str, str] = request.get("base") or started
     imported = {
@@ -100,7 +100,7 @@ def enter_environment(request: dict[str, Any], started: dict[str, str], *, forks
 
 
 def become_command(argv: list[str]) -> None:
-    """Replaces this process by a command; exits as a shell does when it cannot be run."""
+    """Execute a command; if that fails, exit as a shell does."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         os.execvp(argv[0], argv)

@@ -1,7 +1,7 @@
-"""The way from the notebook's Python to the Go engine: JSON lines on a unix socket.
+"""The connection from the notebook's Python to the Go engine: JSON lines on a unix socket.
 
-A command (a magic inside Python code, a call of the Python API) has a connection
-of its own and is answered by streams, displays, calls back into this process and,
+A command (a magic inside Python code, a call of the Python API) has a connection of
+its own, on which the engine sends streams, displays, calls back into this process and,
 last, its value or error.
 """
 
@@ -27,19 +27,19 @@ from tfcluster.errors import ClusterError, raised
 Answer = Callable[[str, Mapping[str, Any]], Any]
 
 _CONNECT = 10.0  # seconds
-_START = 30.0  # seconds until an engine that we start has its socket
+_START = 30.0  # seconds until a started engine has its socket
 
 _lock = threading.Lock()
 _path = ""
 _engine: tuple[subprocess.Popen[bytes], socket.socket] | None = None
-_started_by = 0  # the process whose child the engine is: not a fork of it
+_started_by = 0  # the process that started the engine, in case of a fork
 _owner = ""
 
 
 def adopt_environment() -> bool:
-    """Takes the gate's path that the kernel gave, so that programs started from here do not inherit it.
+    """Take the gate's path from the environment, so that child processes do not inherit it.
 
-    False in a Python that no kernel of ours started.
+    Return False if our kernel did not start this Python.
     """
     global _path
     path = os.environ.pop("TFCLUSTER_GATE", "")
@@ -57,18 +57,18 @@ def adopt_environment() -> bool:
 
 
 def own(name: str) -> None:
-    """Names the kernel that an engine of ours would serve."""
+    """Set the kernel that a started engine would serve."""
     global _owner
     _owner = name
 
 
 def started() -> bool:
-    """Whether an engine of ours runs."""
+    """Return whether this process has started an engine that runs."""
     return _engine is not None
 
 
 def connect(*, start: bool = True) -> socket.socket:
-    """A new connection to the engine, which is started where there is none yet."""
+    """Return a new connection to the engine, which is started if there is none."""
     with _lock:
         _forget_dead()
         path = _path or (_start() if start else "")
@@ -84,7 +84,7 @@ def connect(*, start: bool = True) -> socket.socket:
 
 
 def _forget_dead() -> None:
-    """Lets go of an engine of ours that was killed, so that another is started. Called with _lock held."""
+    """Forget a started engine that was killed, so that another is started. Called with _lock held."""
     global _path, _engine
     if _engine is None or _started_by != os.getpid() or _engine[0].poll() is None:
         return
@@ -93,7 +93,7 @@ def _forget_dead() -> None:
 
 
 def _installed() -> str:
-    """The program that `tfcluster install` put this package here for; "" for none."""
+    """Return the program whose `tfcluster install` installed this package; "" for none."""
     try:
         with open(os.path.join(os.path.dirname(__file__), "_program.txt"), encoding="utf-8") as f:
             program = f.read().strip()
@@ -103,7 +103,7 @@ def _installed() -> str:
 
 
 def _start() -> str:
-    """Starts `tfcluster gate`, which lives as long as this process. Called with _lock held."""
+    """Start `tfcluster gate`, which ends with this process. Called with _lock held."""
     global _path, _engine, _started_by
     program = os.environ.get("TFCLUSTER_BINARY") or _installed() or shutil.which("tfcluster")
     if not program:
@@ -114,7 +114,7 @@ def _start() -> str:
         if _owner:
             argv += ["--owner", _owner]
         engine = subprocess.Popen(
-            # the engine looks for its end on descriptor 3
+            # the engine ends when descriptor 3 closes
             ["/bin/sh", "-c", 'exec 3<&0 </dev/null; exec "$@"', "tfcluster", *argv],
             stdin=theirs,
             stdout=subprocess.DEVNULL,
@@ -138,7 +138,7 @@ def _start() -> str:
 
 
 def stop() -> None:
-    """Ends the engine that this process started; clusters live on."""
+    """End the engine that this process started; clusters keep running."""
     global _path, _engine
     with _lock:
         if _engine is None:
@@ -154,12 +154,12 @@ def stop() -> None:
 
 
 def send(conn: socket.socket, message: Mapping[str, Any]) -> None:
-    """One line."""
+    """Encode a message as one line."""
     conn.sendall(json.dumps(message, default=str).encode() + b"\n")
 
 
 def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None] | None = None) -> Iterator[Any]:
-    """Each message that comes, until the other side closes; woken() whenever wake is readable."""
+    """Yield each received message until the other side closes; call woken() whenever wake is readable."""
     held = bytearray()
     watched: list[Any] = [conn] if wake is None else [conn, wake]
     while True:
@@ -184,7 +184,7 @@ def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None
 
 
 def answer(conn: socket.socket, message: Mapping[str, Any], how: Answer) -> None:
-    """Answers one call from Go."""
+    """Answer one call from Go."""
     reply: dict[str, Any] = {"op": "reply", "id": message["id"]}
     try:
         reply["value"] = how(str(message["fn"]), message.get("args") or {})
@@ -195,10 +195,10 @@ def answer(conn: socket.socket, message: Mapping[str, Any], how: Answer) -> None
 
 
 def command(request: Mapping[str, Any], how: Answer, show: Any) -> Any:
-    """Runs one command and gives its value as Go says it; raises what it failed with.
+    """Run one command and return its value as Go encodes it; raise its error.
 
     how answers Go's calls; show has stream(name, text) and display(id, data, metadata, update).
-    Interrupts are handed to Go, which decides what they end.
+    Interrupts are forwarded to Go, which handles them.
     """
     with contextlib.closing(connect()) as conn, _interrupts() as interrupts:
         send(conn, request)
@@ -216,11 +216,11 @@ def command(request: Mapping[str, Any], how: Answer, show: Any) -> Any:
                     if message.get("error"):
                         raise raised(message["error"])
                     return message.get("value")
-    raise ClusterError("the tfcluster engine ended; clusters live on: run this again, or restart the kernel")
+    raise ClusterError("the tfcluster engine ended; clusters keep running: run this again, or restart the kernel")
 
 
 class _interrupts:
-    """While entered, SIGINT makes `wake` readable instead of raising KeyboardInterrupt."""
+    """Context in which SIGINT makes `wake` readable instead of raising KeyboardInterrupt."""
 
     def __init__(self) -> None:
         self.wake: int | None = None
@@ -246,7 +246,7 @@ class _interrupts:
 
     @contextlib.contextmanager
     def usual(self) -> Iterator[None]:
-        """SIGINT as it was: while code of the user's runs."""
+        """Context in which SIGINT has its former handler, for the user's code."""
         if self.wake is None:
             yield
             return

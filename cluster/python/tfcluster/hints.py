@@ -1,14 +1,17 @@
-"""What a task adds to an error of the program's, so that a person knows what to do."""
+"""How a task shows an error of its program: which frames of the traceback, and what to do."""
 
 from __future__ import annotations
 
 import os
+from types import TracebackType
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def missing_file(error: BaseException, notebook: str, started_in: str, host: str) -> str:
-    """What is to be done about a file that is in the notebook's folder only; "" when that is not so.
+    """Return advice about a file that exists only in the notebook's folder; "" if that is not the cause.
 
-    notebook is that folder where the task does not start in it, started_in where it does start.
+    notebook is that folder if the task does not start in it; started_in is the task's folder.
     """
     name = getattr(error, "filename", None)
     if not notebook or not isinstance(error, FileNotFoundError) or not isinstance(name, str):
@@ -23,3 +26,17 @@ def missing_file(error: BaseException, notebook: str, started_in: str, host: str
         f"on {host or 'this executor'} the task does not run in the notebook's folder: reserve with --files {given}, "
         "or start with --working-dir where all executors share a folder"
     )
+
+
+def user_frames(tb: TracebackType | None) -> TracebackType | None:
+    """A traceback without the frames of this package that lead to other frames, such as that of fit's wrapper."""
+    frames = []
+    while tb is not None:
+        frames.append((tb, os.path.dirname(os.path.abspath(tb.tb_frame.f_code.co_filename)) == _HERE))
+        tb = tb.tb_next
+    last = max((i for i, (_, ours) in enumerate(frames) if not ours), default=-1)
+    for i in range(len(frames) - 1, -1, -1):
+        frame, ours = frames[i]
+        if i > last or not ours:
+            frame.tb_next, tb = tb, frame
+    return tb

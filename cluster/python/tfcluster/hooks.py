@@ -1,4 +1,4 @@
-"""Runs a function once a module has been imported, without importing it."""
+"""Functions to call after the import of a module, without importing it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Hook = Callable[[ModuleType], None]
 
 
 def when_imported(name: str, hook: Hook) -> None:
-    """Calls hook with module `name`: now if it is imported already, else right after its import."""
+    """Call hook with module `name`: now if it is imported, otherwise after its import."""
     module = sys.modules.get(name)
     if module is not None:
         _call(hook, module)
@@ -30,7 +30,7 @@ def when_imported(name: str, hook: Hook) -> None:
 
 
 def _call(hook: Hook, module: ModuleType) -> None:
-    """A hook that fails is told and forgotten: the program runs without it."""
+    """Call a hook. Its errors are printed; the program continues without it."""
     try:
         hook(module)
     except Exception:
@@ -58,7 +58,7 @@ class _Loader(importlib.abc.Loader):
         self._inner = inner
         self._hooks = hooks
 
-    def __getattr__(self, name: str) -> Any:  # get_source, is_package, …: the inner one's
+    def __getattr__(self, name: str) -> Any:  # get_source, is_package, … of the inner loader
         return getattr(self._inner, name)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:

@@ -1,4 +1,4 @@
-"""What this Python has and holds: for the zygote's greeting, and for its choice to fork or not."""
+"""What this Python has installed and open, for the zygote's description and its choice to fork."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def describe_bare() -> dict[str, Any]:
-    """What this interpreter has, without importing it."""
+    """Describe this interpreter's packages without importing them."""
     described: dict[str, Any] = {
         "executable": sys.executable,
         "version": ".".join(map(str, sys.version_info[:3])),
@@ -34,7 +34,7 @@ def describe_bare() -> dict[str, Any]:
 
 
 def describe_warm() -> dict[str, Any]:
-    """Imports TensorFlow, Keras and cloudpickle and says what they are."""
+    """Import TensorFlow, Keras and cloudpickle and describe them."""
     described: dict[str, Any] = {
         "executable": sys.executable,
         "version": ".".join(map(str, sys.version_info[:3])),
@@ -45,7 +45,7 @@ def describe_warm() -> dict[str, Any]:
         try:
             module = importlib.import_module(name)
             described[name] = str(getattr(module, "__version__", ""))
-        except BaseException as e:  # a broken build may raise anything, SystemExit too
+        except BaseException as e:  # a broken build may raise anything, even SystemExit
             if isinstance(e, ModuleNotFoundError) and e.name == name:
                 described.setdefault("error", missing(name))
                 continue
@@ -56,19 +56,19 @@ def describe_warm() -> dict[str, Any]:
 
 
 def missing(package: str) -> str:
-    """What is to be said of a package that is not installed."""
+    """Return the message about a package that is not installed."""
     name = {"tensorflow": "TensorFlow", "keras": "Keras"}.get(package, package)
     return f"{name} is not installed: {sys.executable} -m pip install {package}"
 
 
 def one_line(error: BaseException) -> str:
-    """An exception as one line of at most 300 characters."""
+    """Return an exception as one line of at most 300 characters."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
     return text if len(text) <= 300 else text[:299] + "…"
 
 
 def installed() -> tuple[Any, ...]:
-    """A fingerprint of the packages on disk: cheap, and changed by any pip install."""
+    """Return a fingerprint of the packages on disk: it is cheap, and any pip install changes it."""
     seen: list[Any] = []
     for folder in sys.path:
         if not folder.endswith(("site-packages", "dist-packages")):
@@ -81,7 +81,7 @@ def installed() -> tuple[Any, ...]:
 
 
 def nvidia_open() -> str:
-    """The path of a GPU device this process holds open, or "". Such a process must not fork."""
+    """Return the path of a GPU device that this process has open, or "". Such a process must not fork."""
     with contextlib.suppress(OSError):
         for fd in os.listdir("/proc/self/fd"):
             with contextlib.suppress(OSError):

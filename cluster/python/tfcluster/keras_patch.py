@@ -2,27 +2,27 @@
 
 Keras 3 fails there in two places (keras#20585):
 
-- the first batch is reduced over all replicas to find the model's shapes. A batch
-  is per replica and holds integers, strings or nothing at all: it has no mean. The
-  shapes of this worker's own part are what is needed.
-- a step's logs, scalars, are averaged along an axis they do not have.
+- To find the model's shapes it reduces the first batch over all replicas. A batch is
+  per replica and may be of integers or strings, or empty: it has no mean. The shapes of
+  this worker's part are sufficient.
+- It averages a step's logs, which are scalars, along an axis.
 
-A third thing goes wrong without a word: every worker's BackupAndRestore and
-ModelCheckpoint write the same files at the same time. Here the chief writes, and
-the others write to a temporary folder: all must take part, because variables may
-be read by all workers together. And a file is written aside and renamed, so that a
-task that is ended while it saves leaves the checkpoint before.
+A third fault is silent: every worker's BackupAndRestore and ModelCheckpoint write
+the same files at the same time. Here the chief writes them, and the others write to
+a temporary folder: all must save, because reading some variables is a collective
+operation. A file is written to a temporary name and renamed, so that a task that is
+ended while it saves leaves the previous checkpoint.
 
-And two things work at all:
+Two more changes:
 
-- what a layer keeps beside its weights (BatchNormalization's moving averages) is
-  each worker's own in Keras 3. It is averaged before validation, before a
-  checkpoint and at the end of fit, so that every worker has the same model.
-- several steps per execution cannot be compiled under this strategy: each step is
-  executed by itself, and a line says so.
+- In Keras 3 each worker has its own values of a layer's other variables
+  (BatchNormalization's moving averages). They are averaged before validation, before
+  a checkpoint and at the end of fit, so that every worker has the same model.
+- Several steps per execution cannot be compiled under this strategy: each step is
+  executed separately, and a line says so.
 
-What is changed is changed only where the faulty text is found in the installed
-Keras, and acts only under a MultiWorkerMirroredStrategy of several workers.
+Keras is patched only if its source has the fault, and the patches act only under a
+MultiWorkerMirroredStrategy of several workers.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FAULTY_REDUCTION = 'strategy.reduce("MEAN", v, axis=0)'
 
 
 def install() -> None:
-    """Patches Keras now or once it is imported."""
+    """Patch Keras, now or after its import."""
     hooks.when_imported(TRAINER, patch_trainer)
     hooks.when_imported(BACKUP, patch_backup)
     hooks.when_imported(CHECKPOINT, patch_checkpoint)
@@ -58,7 +58,7 @@ def install() -> None:
 
 
 def spans_workers(strategy: Any) -> bool:
-    """Whether a strategy is MultiWorkerMirrored with several workers."""
+    """Return whether a strategy is MultiWorkerMirrored with several workers."""
     extended = getattr(strategy, "extended", None)
     in_multi_worker_mode = getattr(extended, "_in_multi_worker_mode", None)
     return type(extended).__name__ == "CollectiveAllReduceExtended" and bool(
@@ -67,7 +67,7 @@ def spans_workers(strategy: Any) -> bool:
 
 
 def writes_here(strategy: Any) -> bool:
-    """Whether this worker is the one whose files are kept."""
+    """Return whether this worker's files are the ones that are kept."""
     return not spans_workers(strategy) or bool(strategy.extended.should_checkpoint)
 
 
@@ -75,7 +75,7 @@ def writes_here(strategy: Any) -> bool:
 
 
 def patch_trainer(trainer: ModuleType) -> None:
-    """Mends the two faults in the module of TensorFlowTrainer, each if it is there."""
+    """Fix the two faults in the module of TensorFlowTrainer, each if it is present."""
     cls = trainer.TensorFlowTrainer
     if _has(cls._maybe_symbolic_build, _FAULTY_BUILD):
         cls._maybe_symbolic_build = _build_from_local_part(cls._maybe_symbolic_build)
@@ -109,7 +109,7 @@ def _build_from_local_part(original: Callable[..., None]) -> Callable[..., None]
 
 
 def _local_part(strategy: Any, batch: Any) -> Any:
-    """What one of this worker's replicas is given of a distributed batch."""
+    """Return the part of a distributed batch for one of this worker's replicas."""
     import tensorflow as tf
     from keras.src import tree
 
@@ -163,9 +163,9 @@ def _one_step_per_execution(model: Any) -> None:
 
 
 def average_kept_values(model: Any) -> None:
-    """Gives every worker the mean of what the layers keep beside their weights.
+    """Set the variables that layers keep beside their weights to the mean over all workers.
 
-    All workers must call it. Nothing is sent where there is nothing to average.
+    All workers must call it. Without such variables it sends nothing.
     """
     strategy = _strategy(model)
     if not spans_workers(strategy):
@@ -181,7 +181,7 @@ def average_kept_values(model: Any) -> None:
         variable.value.assign(mean)
 
 
-# Of each model: the variables that are averaged, and the function that does it, traced once.
+# By model: the averaged variables, and the function that averages them, traced once.
 _means: weakref.WeakKeyDictionary[Any, tuple[list[Any], Any]] = weakref.WeakKeyDictionary()
 
 
@@ -204,11 +204,11 @@ _EPOCH_IN_PLACE = 'File(self._training_metadata_path, "w")'
 
 
 def patch_backup(module: ModuleType) -> None:
-    """Lets one worker write a backup, its epoch aside, and remove it at the end."""
+    """Have one worker write a backup, its epoch to a temporary file, and remove it at the end."""
     cls = module.BackupAndRestore
     save, train_end = cls._save_model, cls.on_train_end
     if _has(save, _EPOCH_IN_PLACE):
-        save = _epoch_aside(save, getattr(module.file_utils, "is_remote_path", None))  # Keras has it from 3.3 on
+        save = _epoch_aside(save, getattr(module.file_utils, "is_remote_path", None))  # since Keras 3.3
 
     @functools.wraps(save)
     def _save_model(self: Any) -> None:
@@ -225,10 +225,10 @@ def patch_backup(module: ModuleType) -> None:
 
 
 def _epoch_aside(save: Callable[..., None], is_remote: Callable[[str], bool] | None) -> Callable[..., None]:
-    """Makes a backup give the file with its epoch its name when it is whole.
+    """Make a backup write its epoch to a temporary file and rename that.
 
-    Written in place, it is empty for a moment: a task that is ended then leaves a
-    backup that cannot be read.
+    Written in place, the file is empty for a moment: a task that is ended then leaves an
+    unreadable backup.
     """
 
     @functools.wraps(save)
@@ -237,10 +237,10 @@ def _epoch_aside(save: Callable[..., None], is_remote: Callable[[str], bool] | N
         if "://" in path or (is_remote is not None and is_remote(path)):
             save(self)
             return
-        # One task writes here, so one name will do; a number makes it one that is not sent.
+        # Only one task writes here, so the name is fixed; by its number it is not sent.
         aside = os.path.join(os.path.dirname(path), f".0-{os.path.basename(path)}")
         if self.double_checkpoint and os.path.exists(path):
-            shutil.copyfile(path, aside)  # Keras keeps a copy of what it finds
+            shutil.copyfile(path, aside)  # Keras copies an existing file
         self._training_metadata_path = aside
         try:
             save(self)
@@ -261,7 +261,7 @@ _BACKUP_PATHS = (
 
 
 def patch_checkpoint(module: ModuleType) -> None:
-    """Lets one worker write a checkpoint."""
+    """Have one worker write a checkpoint."""
     cls = module.ModelCheckpoint
     save = cls._save_model
 
@@ -280,7 +280,7 @@ def _strategy(model: Any) -> Any:
 
 @contextlib.contextmanager
 def _aside(model: Any, callback: Any, paths: tuple[str, ...]) -> Iterator[None]:
-    """Lets a callback write below a temporary folder unless this worker's files are kept."""
+    """Have a callback write below a temporary folder unless this worker's files are kept."""
     if writes_here(_strategy(model)):
         yield
         return
@@ -302,10 +302,9 @@ def _aside(model: Any, callback: Any, paths: tuple[str, ...]) -> Iterator[None]:
 
 
 def patch_saving(module: ModuleType) -> None:
-    """Makes save and save_weights give a local file its name when it is whole.
+    """Make save and save_weights write a local file to a temporary name and rename it.
 
-    An evaluator that looks for checkpoints takes what bears the name; and where there
-    was one before, it stays until then.
+    An evaluator thus sees complete checkpoints only, and an earlier file is kept until then.
     """
     for name in ("save_model", "save_weights"):
         setattr(module, name, _replacing(getattr(module, name)))
@@ -315,7 +314,7 @@ def _replacing(save: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(save)
     def saved(model: Any, filepath: Any, overwrite: bool = True, **kwargs: Any) -> Any:
         path = os.fspath(filepath) if isinstance(filepath, str | os.PathLike) else ""
-        asked = any(value is not None for value in kwargs.values())  # Model.save passes its defaults on
+        asked = any(value is not None for value in kwargs.values())  # Model.save passes its defaults
         plain = path.endswith((".keras", ".weights.h5")) and "://" not in path and not asked
         folder = os.path.dirname(path) or os.curdir
         taken = os.path.exists(path) and (not overwrite or not os.path.isfile(path))

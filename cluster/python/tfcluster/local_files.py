@@ -1,4 +1,4 @@
-"""ctx.local_copy: files that this executor can read, copied to its own disk."""
+"""ctx.local_copy for files that this executor can read."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import tempfile
 import urllib.parse
 from collections.abc import Callable
 
-_HIDDEN = (".", "_")  # names that begin so are not data: _SUCCESS, .crc
+_HIDDEN = (".", "_")  # prefixes of names that are not data: _SUCCESS, .crc
 
 
 def local_copies(uri: str, share: tuple[int, int] | None, folder: str, host: str) -> list[str]:
-    """Copies the files that uri stands for below folder, or i, i+n, … of them when share is (i, n)."""
+    """Copy the files of uri below folder, or only i, i+n, … of them if share is (i, n)."""
     scheme, colon, _ = uri.partition(":")
     find = _SCHEMES.get(scheme if colon and not uri.startswith("/") else "")
     if find is None:
@@ -32,7 +32,7 @@ def local_copies(uri: str, share: tuple[int, int] | None, folder: str, host: str
 
 
 def _find_local(uri: str, host: str) -> list[str]:
-    """The files of a path or pattern on this executor, sorted."""
+    """Return the files of a path or pattern on this executor, sorted."""
     path = urllib.parse.unquote(urllib.parse.urlsplit(uri).path) if uri.startswith("file:") else uri
     if os.path.isfile(path):
         return [path]
@@ -62,7 +62,7 @@ def _below(folder: str) -> list[tuple[str, str]]:
     return found
 
 
-# Where a URI's files are found, by its scheme; those of hdfs: the agent copies.
+# How the files of a URI are found, by its scheme; those of hdfs: are copied by the agent.
 _SCHEMES: dict[str, Callable[[str, str], list[str]]] = {"": _find_local, "file": _find_local}
 
 
@@ -73,7 +73,9 @@ def _copy_all(files: list[str], folder: str, uri: str, host: str) -> list[str]:
     free = shutil.disk_usage(folder).free
     if lacking > free:
         raise OSError(
-            errno.ENOSPC, f"no room on {host} for what ctx.local_copy is to copy: {lacking} bytes, {free} are free", uri
+            errno.ENOSPC,
+            f"not enough disk space on {host} for ctx.local_copy: {lacking} bytes needed, {free} free",
+            uri,
         )
     for path, _, place in wanted:
         if not os.path.exists(place):
@@ -82,14 +84,14 @@ def _copy_all(files: list[str], folder: str, uri: str, host: str) -> list[str]:
 
 
 def _place(path: str, info: os.stat_result, folder: str) -> str:
-    """Where the copy of a version of a file lies: a folder of its own keeps its name as it was."""
+    """Return the path of the copy of a file's version, in a folder of its own so that the file keeps its name."""
     version = f"{os.path.abspath(path)}\0{info.st_size}\0{info.st_mtime_ns}"
     key = hashlib.sha256(version.encode(errors="surrogateescape")).hexdigest()[:24]
     return os.path.join(folder, key, os.path.basename(path))
 
 
 def _copy(path: str, place: str) -> None:
-    """Copies a file aside and gives it its name when it is whole."""
+    """Copy a file to a temporary name, then rename it."""
     os.makedirs(os.path.dirname(place), mode=0o700, exist_ok=True)
     fd, aside = tempfile.mkstemp(prefix=".part-", dir=os.path.dirname(place))
     try:

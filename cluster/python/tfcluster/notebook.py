@@ -1,4 +1,4 @@
-"""%tfcluster in IPython: the magic, its completion and help, the thread that answers for objects."""
+"""%tfcluster in IPython: the magic, its completion and help, and the thread that answers requests for objects."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tfcluster.objects import Objects
 
 _ASKS = re.compile(r"^(\s*)%{1,2}tfcluster(\s+(\w+))?\s*\?+\s*$")
 _LINE = re.compile(r"^\s*%{1,2}tfcluster\b")
-_RETRY = 1.0  # seconds between two tries to reach the engine
+_RETRY = 1.0  # seconds between two attempts to connect to the engine
 
 _over: threading.Event | None = None  # ends the objects thread
 
 
 def load(shell: Any) -> None:
-    """Registers everything. Says nothing: in our own kernel it is loaded before the first cell."""
+    """Register everything without output: the kernel loads it before the first cell."""
     global _over
     from IPython.core.magic import no_var_expand
 
@@ -42,7 +42,7 @@ def load(shell: Any) -> None:
 
 
 def unload(shell: Any) -> None:
-    """Takes the magic away again; an engine of ours ends, clusters live on."""
+    """Unregister the magic; an engine started here ends, clusters keep running."""
     if _over is not None:
         _over.set()
     shell.magics_manager.magics["line"].pop("tfcluster", None)
@@ -72,7 +72,7 @@ _magic.needs_local_scope = True  # type: ignore[attr-defined]
 
 
 def _transform(lines: list[str]) -> list[str]:
-    """Keeps IPython from reading a ? at the end of our lines as a question about the last word."""
+    """Keep IPython from treating ? at the end of our lines as a question about the last word."""
     if lines and lines[0].startswith("%%") and not _LINE.match(lines[0]):
         return lines
     body = bool(lines) and lines[0].startswith("%%")
@@ -91,7 +91,7 @@ def _transform(lines: list[str]) -> list[str]:
 
 
 def _complete(_shell_again: Any, event: Any) -> list[str]:
-    """What IPython offers after %tfcluster."""
+    """Return completions after %tfcluster."""
     line = getattr(event, "text_until_cursor", None) or event.line
     with contextlib.suppress(Exception), contextlib.closing(gate.connect()) as conn:
         conn.settimeout(5)
@@ -109,7 +109,7 @@ def _complete(_shell_again: Any, event: Any) -> list[str]:
 
 
 def _answer(shell: Any, over: threading.Event) -> None:
-    """The objects thread: answers Go for as long as this process lives, also after a lost connection."""
+    """The objects thread: answer Go while this process lives, and reconnect after errors."""
     while not over.is_set():
         with contextlib.suppress(Exception), contextlib.closing(gate.connect(start=False)) as conn:
             gate.send(conn, {"op": "objects"})
@@ -122,7 +122,7 @@ def _answer(shell: Any, over: threading.Event) -> None:
 
 
 def _serve_plain_kernel(shell: Any) -> None:
-    """In a plain ipykernel: names the kernel to the engine, and tells it of the kernel's shutdown."""
+    """In a plain ipykernel: send the kernel's name to the engine, and notify it of the kernel's shutdown."""
     kernel = getattr(shell, "kernel", None)
     if kernel is None:
         return
@@ -144,7 +144,7 @@ def _serve_plain_kernel(shell: Any) -> None:
 
 
 def _store(number: int, text: str) -> None:
-    """Puts the value of a cell that Go ran into Out[number] and _; called by the kernel, silently."""
+    """Store the value of a cell that Go ran in Out[number] and _; called by the kernel, silently."""
     shell = frontend.shell()
     if shell is None:
         return

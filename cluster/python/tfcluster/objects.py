@@ -1,4 +1,4 @@
-"""The notebook's objects, as Go asks for them."""
+"""The notebook's objects, for requests of Go."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from typing import Any
 from tfcluster import shipping
 from tfcluster.errors import UsageError
 
+_feeds: dict[str, Any] = {}  # feed_notebook.Feeding by the number that Go gave it
+
 _FORMAT = re.compile(r"^(.*?)(?:!([rsa]))?(?::([^:{}]*))?$", re.DOTALL)
 
 
 class Objects:
-    """Answers calls from a namespace: the notebook's, with the caller's locals before it.
+    """Answers calls with a namespace: the notebook's, with the caller's locals first.
 
-    given holds objects that a Python call passed under names of its own.
+    given has objects that a Python call passed, by generated names.
     """
 
     def __init__(
@@ -44,7 +46,7 @@ class Objects:
         raise KeyError(name)
 
     def do_expand(self, names: list[str]) -> dict[str, str | None]:
-        """The text of each name, None where there is none."""
+        """Return the text of each name; None for unknown ones."""
         found: dict[str, str | None] = {}
         for name in names:
             try:
@@ -54,8 +56,8 @@ class Objects:
         return found
 
     def do_eval(self, expr: str) -> str:
-        """The text of an expression; {x:.2f} and {x!r} are understood as in an f-string."""
-        # One namespace: a comprehension or lambda in the expression sees no locals beside the globals.
+        """Return the text of an expression; {x:.2f} and {x!r} work as in an f-string."""
+        # One namespace, because a comprehension or lambda in the expression sees only globals.
         names = {**self._globals, **self._locals}
         try:
             code = compile(expr, "<tfcluster>", "eval")
@@ -71,7 +73,7 @@ class Objects:
         return format(value, match[3] or "")
 
     def do_program(self, name: str, max_bytes: int, big: int, py_files: list[str] | None = None) -> dict[str, Any]:
-        """A function, pickled, with the modules it imports."""
+        """Return a pickled function with the modules that it imports."""
         try:
             function = self._find(name)
         except KeyError:
@@ -96,13 +98,13 @@ class Objects:
     def do_modules(
         self, max_bytes: int, source: str = "", path: str = "", py_files: list[str] | None = None
     ) -> dict[str, Any]:
-        """The modules that a script or a cell imports."""
+        """Return the modules that a script or cell imports."""
         modules = shipping.modules_of_source(source, path, os.getcwd(), py_files or ())
         _bound(path or "the cell", len(modules), max_bytes)
         return {"modules_b64": _text(modules)}
 
     def do_args(self, name: str) -> dict[str, Any]:
-        """An object, pickled."""
+        """Return a pickled object."""
         try:
             value = self._find(name)
         except KeyError:
@@ -110,7 +112,7 @@ class Objects:
         return {"pickle_b64": _text(shipping.pickle_value(value, name if name not in self._given else "args"))}
 
     def do_names(self) -> list[str]:
-        """What completion offers."""
+        """Return completions."""
         return sorted(
             name
             for name, value in list(self._globals.items())
@@ -118,11 +120,11 @@ class Objects:
         )
 
     def do_environ(self, names: list[str]) -> dict[str, str | None]:
-        """Variables of the notebook's environment."""
+        """Return variables of the notebook's environment."""
         return {name: os.environ.get(name) for name in names}
 
     def do_spark_session(self, name: str, asked: bool) -> dict[str, Any]:
-        """What the notebook's SparkSession is, if there is one of that name."""
+        """Describe the notebook's SparkSession of that name, if there is one."""
         try:
             spark = self._find(name)
         except KeyError:
@@ -146,14 +148,47 @@ class Objects:
         return {"found": True, "host": host, "unusable": unusable}
 
     def do_spark_lend(self, name: str, socket: str) -> bool:
-        """Serves a cluster's driver on the notebook's SparkSession."""
+        """Connect the notebook's SparkSession to a cluster's driver."""
         from tfcluster import spark_host
 
         spark_host.borrow(self._find(name), socket)
         return True
 
+    def do_feed_describe(self, id: str, name: str, plan: dict[str, Any]) -> dict[str, Any]:
+        """What DATA is, and whether it can be fed; it is kept under id until feed_end."""
+        from tfcluster import feed_notebook
+
+        try:
+            value = self._find(name)
+        except KeyError:
+            raise UsageError(f"the notebook has no name {name}: run the cell that makes it") from None
+        plan["binary"] = feed_notebook.binaries(plan.get("binary") or ())
+        source = feed_notebook.describe(value, plan)
+        _feeds[id] = feed_notebook.Feeding(source)
+        return {
+            "plan": {**plan, "unnamed": source.unnamed, "shapes": source.shapes},
+            "columns": source.columns,
+            "total": source.total,
+            "once": source.once,
+        }
+
+    def do_feed_start(self, id: str, order: dict[str, Any], epochs: int) -> bool:
+        """Begins to deliver."""
+        _feeds[id].start(order, epochs)
+        return True
+
+    def do_feed_state(self, id: str) -> dict[str, Any]:
+        """How far the delivery is."""
+        return _feeds[id].state()
+
+    def do_feed_end(self, id: str) -> bool:
+        """Ends the delivery and forgets the data."""
+        if feeding := _feeds.pop(id, None):
+            feeding.cancel()
+        return True
+
     def do_cwd(self) -> str:
-        """Where relative paths start."""
+        """Return the base of relative paths."""
         return os.getcwd()
 
 

@@ -1,4 +1,4 @@
-"""Finding the processes of a task in /proc, so that nothing of it outlives it."""
+"""Find all processes of a task in /proc, so that none outlives it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MARKER = "TFCLUSTER_TASK"  # environment variable that holds the task's id
 
 
 def table() -> dict[int, tuple[int, int]]:
-    """Every process: pid → (parent, session)."""
+    """Return every process: pid → (parent, session)."""
     found: dict[int, tuple[int, int]] = {}
     for entry in os.listdir("/proc"):
         if not entry.isdigit():
@@ -26,7 +26,7 @@ def table() -> dict[int, tuple[int, int]]:
 
 
 def descendants(root: int, processes: dict[int, tuple[int, int]] | None = None) -> list[int]:
-    """Every process below root, parents first."""
+    """Return the descendants of root, parents first."""
     processes = table() if processes is None else processes
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in processes.items():
@@ -41,13 +41,13 @@ def descendants(root: int, processes: dict[int, tuple[int, int]] | None = None) 
 
 
 def in_session(root: int, session: int) -> list[int]:
-    """Descendants of root in a session. A pid that was used again elsewhere is not among them."""
+    """Return descendants of root in a session. A reused pid is not among them."""
     processes = table()
     return [pid for pid in descendants(root, processes) if processes[pid][1] == session]
 
 
 def of_task(root: int, task: int, marker: str) -> list[int]:
-    """Descendants of root that belong to a task: its session, what is below it, what carries its marker."""
+    """Return descendants of root that belong to a task: of its session, their descendants, those with its marker."""
     processes = table()
     below = set(descendants(task, processes)) if processes.get(task, (0, 0))[0] == root else set()
     found = []
@@ -58,20 +58,20 @@ def of_task(root: int, task: int, marker: str) -> list[int]:
 
 
 def carries(pid: int, marker: str) -> bool:
-    """Whether the process was started with an environment entry."""
+    """Return whether the process was started with an environment entry."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as f:
         return marker.encode() in f.read().split(b"\0")
     return False
 
 
 def kill(pid: int, number: int) -> None:
-    """Signals a process that may be gone already."""
+    """Signal a process that may have ended already."""
     with contextlib.suppress(OSError):
         os.kill(pid, number)
 
 
 def control(option: int, value: int) -> None:
-    """prctl(2) on this process."""
+    """Call prctl(2) for this process."""
     if ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"prctl: {os.strerror(number)}")

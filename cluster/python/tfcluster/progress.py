@@ -1,9 +1,9 @@
-"""Progress of Keras's fit, without a line in the program.
+"""Progress of Keras's fit, without changes of the program.
 
 A callback is added to every Model.fit of Keras 3 (TensorFlow backend) and tf_keras.
 It reports step, epoch and metrics to the agent at most five times a second and
-never waits. Under ParameterServerStrategy Keras forbids callbacks that act on
-batches: there it reports epochs only.
+never blocks. Under ParameterServerStrategy, where Keras forbids callbacks for
+batches, it reports epochs only.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tfcluster.channel import REPORT_INTERVAL, Channel, number
 
 
 def install(channel: Channel) -> None:
-    """Adds the callback to fit now or once Keras is imported."""
+    """Add the callback to fit, now or after Keras's import."""
 
     def patch_keras(module: ModuleType) -> None:
         from keras.src.callbacks import Callback, CallbackList
@@ -49,7 +49,7 @@ def _with_callback(fit: Callable[..., Any], base: type, list_type: type, channel
         try:
             given = signature.bind(self, *args, **kwargs)
         except TypeError:
-            return fit(self, *args, **kwargs)  # says what is wrong with the call
+            return fit(self, *args, **kwargs)  # raises the error of the call
         callbacks = given.arguments.get("callbacks")
         if isinstance(callbacks, list_type):
             ours.set_model(self)
@@ -72,12 +72,12 @@ def _as_list(callbacks: Any) -> list[Any]:
 
 
 def make_callbacks(base: type, channel: Channel) -> tuple[type, type]:
-    """The callback's two forms, for one Keras's Callback class: epochs only, and every batch."""
+    """Return two classes of callbacks for a Keras's Callback class: for epochs only, and for every batch."""
 
     class EpochProgress(base):  # type: ignore[misc, valid-type]
-        """Reports each epoch's end."""
+        """Report the end of each epoch."""
 
-        async_safe = True  # lets Keras go on while a batch's callbacks are called
+        async_safe = True  # Keras does not wait for a batch's callbacks
 
         def __init__(self) -> None:
             super().__init__()
@@ -95,7 +95,7 @@ def make_callbacks(base: type, channel: Channel) -> tuple[type, type]:
             self._report(self._steps() or self._batches, logs)
 
         def _steps(self) -> int:
-            """Steps an epoch has; 0 while it is not known."""
+            """Return the steps of an epoch; 0 if unknown."""
             return int((self.params or {}).get("steps") or 0)
 
         def _report(self, step_in_epoch: int, logs: Mapping[str, Any] | None) -> None:
@@ -113,7 +113,7 @@ def make_callbacks(base: type, channel: Channel) -> tuple[type, type]:
             channel.report(fields, values)
 
     class BatchProgress(EpochProgress):
-        """Reports batches too, and counts them: a task stops between two."""
+        """Report batches too, and count them: a task stops between two."""
 
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
             channel.steps.next_batch()  # on_train_batch_end may be called by a thread of Keras'

@@ -4,22 +4,22 @@ Entered in a fork of the zygote (run_and_exit), or as a fresh interpreter:
 
     python -m tfcluster.runner CONTROL_FD SPEC_FD
 
-The specification is JSON; what is big in it is named by a path:
+The specification is JSON; large values are in files:
 
     task        "worker:1"
     kind        "function" (a pickle), "script" or "cell" (source text)
-    name        for people: main_fun, train.py, Cell In[7]
+    name        to show: main_fun, train.py, Cell In[7]
     body        path of the pickle or source text
     args        path of the pickled --args object, or ""
-    words       the program's words
+    words       the program's arguments
     modules     path of a zip of Python modules, or ""
     modules_dir folder to hold its content, named by its digest
     function    the function of a script to call, or ""
-    path        the script's path as it was given
-    requested   when the task was asked for, seconds since 1970
-    absent      the notebook's folder where the task does not start in it, or ""
-    options     of the run, by their names in cluster.proto's RunOptions; what is not there is 0, False or ""
-    context     what ctx says besides: see tfcluster.context
+    path        the script's path as the user gave it
+    requested   the time of the launch, seconds since 1970
+    absent      the notebook's folder if the task does not start in it, or ""
+    options     the run's RunOptions, by their names in cluster.proto; missing ones are 0, False or ""
+    context     attributes of ctx: see tfcluster.context
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ import time
 import traceback
 import zipfile
 from collections.abc import Callable, Mapping
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import Any
 
 from tfcluster import context, hints, hooks
 from tfcluster.channel import Channel
 from tfcluster.stopping import Stopper
 
-MAX_PICKLED_RESULT = 3 << 20  # bytes; more does not fit one message to the coordinator
+MAX_PICKLED_RESULT = 3 << 20  # bytes; limited by a message to the coordinator
 MAX_JSON_RESULT = 1 << 19
 TOO_BIG = "what the program returned has {} MB pickled: only its repr is kept; write it to a file under ctx.dir"
-LEAVE_LIMIT = 10.0  # seconds that a failed program's threads and exit handlers have
+LEAVE_LIMIT = 10.0  # seconds for a failed program's threads and exit handlers
 MAX_TEXT = 1 << 16  # characters of a traceback
 
 _CELL = re.compile(r"Cell In\[\d+\]")  # the file name of a notebook's cell
@@ -62,7 +62,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def main(argv: list[str]) -> None:
-    """The fresh interpreter's entry."""
+    """The entry point of a new interpreter."""
     control_fd, spec_fd = int(argv[1]), int(argv[2])
     os.set_inheritable(control_fd, False)
     with os.fdopen(spec_fd, "rb") as f:
@@ -71,7 +71,7 @@ def main(argv: list[str]) -> None:
 
 
 def run_and_exit(spec: Mapping[str, Any], control_fd: int) -> None:
-    """Runs the program and ends the process with its exit code; never returns."""
+    """Run the program and end the process with its exit code; never return."""
     channel = Channel(socket.socket(fileno=control_fd))
     code = 1
     try:
@@ -86,7 +86,7 @@ def run_and_exit(spec: Mapping[str, Any], control_fd: int) -> None:
 
 
 def end_within(seconds: float, code: int) -> None:
-    """Ends the process if it has not by then: a failed program may wait at exit for peers that wait for it (JAX)."""
+    """Kill the process if it has not ended by then: a failed one may wait at exit for peers that wait for it (JAX)."""
 
     def end() -> None:
         with contextlib.suppress(BaseException):
@@ -103,7 +103,7 @@ def end_within(seconds: float, code: int) -> None:
 
 
 def leave(code: int) -> int:
-    """What an interpreter does at its end: joins threads, calls what atexit holds, flushes."""
+    """Do what an interpreter does at exit: join threads, call atexit functions, flush."""
     for end in (threading._shutdown, atexit._run_exitfuncs, sys.stdout.flush, sys.stderr.flush):
         try:
             end()
@@ -123,15 +123,16 @@ class Task:
         self.channel = channel
         self.options: Mapping[str, Any] = spec.get("options") or {}
         self.context = context.Context({**self.options, **(spec.get("context") or {})}, channel)
-        self._folder = os.getcwd()  # where the task starts
+        self._folder = os.getcwd()  # the task's initial folder
 
     def run(self) -> int:
-        """Runs the program, tells the agent how it went and returns the exit code."""
+        """Run the program, report its outcome to the agent and return the exit code."""
         try:
             self._prepare()
             program = self._load()
             self._entered()
             result = program()
+            self.context.end_feed(result)
             self._result(result)
             return 0
         except SystemExit as e:
@@ -152,7 +153,7 @@ class Task:
         faulthandler.enable()
         faulthandler.register(signal.SIGUSR1, all_threads=True)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        Stopper(self.channel, self.context.end_watching).install()  # an evaluator looks at the last checkpoint first
+        Stopper(self.channel, self.context.end_watching).install()  # an evaluator evaluates the last checkpoint first
         sys.path[:] = [p for p in sys.path if p and os.path.abspath(p) != _HERE]
         if modules := self.spec.get("modules"):
             folder = self.spec["modules_dir"]
@@ -173,7 +174,7 @@ class Task:
             progress.install(self.channel)
 
     def _adapt_server(self, module: ModuleType) -> None:
-        """Says when the program waits in tf.distribute.Server.join(), and lets SIGTERM end it."""
+        """Report that the program waits in tf.distribute.Server.join(), and let SIGTERM end it."""
         join = module.Server.join
 
         def wait(server: Any) -> None:
@@ -181,7 +182,7 @@ class Task:
             waiting = threading.Thread(target=join, args=(server,), name="tf-server-join", daemon=True)
             waiting.start()
             while waiting.is_alive():
-                waiting.join(0.5)  # unlike the join in C++, ended by a signal
+                waiting.join(0.5)  # a signal ends it, unlike the join in C++
 
         wait.__doc__ = join.__doc__
         module.Server.join = wait
@@ -201,7 +202,7 @@ class Task:
         path = str(self.spec.get("path") or "")
         filename = os.path.abspath(path) if kind == "script" and path else f"<{name}>"
         if kind == "cell" and _CELL.fullmatch(name):
-            filename, source = name, "\n" + source  # the magic is the cell's first line
+            filename, source = name, "\n" + source  # line 1 is the magic
         sys.argv = [path or name, *words]
         remember_source(filename, source)
         main_module.__dict__.update({"__builtins__": __builtins__, "__loader__": SourceLoader(source)})
@@ -213,7 +214,7 @@ class Task:
         return lambda: self._source(main_module, source, filename, function)
 
     def _source(self, module: ModuleType, source: str, filename: str, function: str) -> Any:
-        if function:  # `if __name__ == "__main__":` is not for us
+        if function:  # do not run `if __name__ == "__main__":`
             module.__name__ = os.path.splitext(os.path.basename(filename))[0]
             sys.modules[module.__name__] = module
         exec(compile(source, filename, "exec", dont_inherit=True), module.__dict__)
@@ -257,7 +258,7 @@ class Task:
         self.channel.send("result", **said)
 
     def _failed(self, error: BaseException) -> None:
-        error.__traceback__ = user_frames(error.__traceback__)
+        error.__traceback__ = hints.user_frames(error.__traceback__)
         host = str((self.spec.get("context") or {}).get("host") or "")
         if hint := hints.missing_file(error, str(self.spec.get("absent") or ""), self._folder, host):
             error.add_note(hint)
@@ -270,7 +271,7 @@ class Task:
 
 
 def open_streams() -> None:
-    """New text streams on descriptors 0, 1 and 2: those of a fork still think of the zygote's log file."""
+    """Create text streams for descriptors 0, 1 and 2: in a fork the old ones are of the zygote's log file."""
     sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     for fd, name in ((1, "stdout"), (2, "stderr")):
         stream = open(fd, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
@@ -279,10 +280,9 @@ def open_streams() -> None:
 
 
 def load_program(path: str) -> Callable[..., Any]:
-    """Unpickles a program: a function, or {"function": …, "sources": {file name: text}}.
+    """Unpickle a program: a function, or {"function": …, "sources": {file name: text}}.
 
-    The sources are of the notebook's cells, so that tracebacks show lines and
-    AutoGraph finds what it converts.
+    The sources of the notebook's cells are for tracebacks and for AutoGraph.
     """
     program = unpickle(path)
     if isinstance(program, Mapping):
@@ -293,13 +293,13 @@ def load_program(path: str) -> Callable[..., Any]:
 
 
 def unpickle(path: str) -> Any:
-    """The object a file holds."""
+    """Unpickle a file."""
     with open(path, "rb") as f:
         return pickle.load(f)
 
 
 def dump(value: Any) -> bytes:
-    """value pickled, by cloudpickle where there is one."""
+    """Pickle a value, with cloudpickle if installed."""
     try:
         import cloudpickle
     except ImportError:
@@ -308,15 +308,15 @@ def dump(value: Any) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """NumPy's scalars and small arrays, for JSON."""
+    """Encode NumPy's scalars and small arrays for JSON."""
     convert = getattr(value, "tolist", None)
     if convert is None or getattr(value, "size", 0) > 10_000:
-        raise TypeError(f"{type(value).__name__} cannot be said in JSON")
+        raise TypeError(f"{type(value).__name__} cannot be represented in JSON")
     return convert()
 
 
 def wanted(function: Callable[..., Any]) -> int:
-    """How many of (args, ctx) a function takes: 0, 1 or 2."""
+    """Return how many of (args, ctx) a function takes: 0, 1 or 2."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -327,7 +327,7 @@ def wanted(function: Callable[..., Any]) -> int:
 
 
 class SourceLoader:
-    """What linecache and inspect ask for the source of a module whose file is not on this machine."""
+    """A loader that returns the source of a module whose file is not on this machine."""
 
     def __init__(self, source: str) -> None:
         self._source = source
@@ -337,12 +337,12 @@ class SourceLoader:
 
 
 def remember_source(filename: str, source: str) -> None:
-    """Lets tracebacks and inspect show lines of code that is in no file here."""
+    """Register the source of code without a file here, for tracebacks and inspect."""
     linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
 
 
 def unpack(archive: str, folder: str) -> None:
-    """Extracts a zip of modules into folder, whole or not at all; another task may do so at once."""
+    """Extract a zip of modules into folder, completely or not at all; several tasks may do so at once."""
     if os.path.isdir(folder):
         return
     aside = f"{folder}.{os.getpid()}"
@@ -356,28 +356,20 @@ def unpack(archive: str, folder: str) -> None:
             raise
 
 
-def user_frames(tb: TracebackType | None) -> TracebackType | None:
-    """A traceback without the frames of this package at its start, unless that is all there is."""
-    kept = tb
-    while kept is not None and os.path.dirname(os.path.abspath(kept.tb_frame.f_code.co_filename)) == _HERE:
-        kept = kept.tb_next
-    return kept or tb
-
-
 def name_cells(text: str) -> str:
     """Return a formatted traceback that names the notebook's cells as IPython does: Cell In[7], line 3."""
     return _CELL_FILE.sub(r"\1\2, line", text)
 
 
 def exit_code(error: SystemExit) -> int:
-    """The exit code that SystemExit asks for."""
+    """Return the exit code of a SystemExit."""
     if error.code is None:
         return 0
     return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
 def safe_repr(value: Any) -> str:
-    """repr, whatever the object does."""
+    """Return a repr, even if the object's raises an error."""
     try:
         return repr(value)
     except Exception as e:
@@ -385,7 +377,7 @@ def safe_repr(value: Any) -> str:
 
 
 def shorten(text: str, limit: int = 2000) -> str:
-    """text, cut in the middle to limit characters."""
+    """Return text, shortened in the middle to limit characters."""
     if len(text) <= limit:
         return text
     half = limit // 2 - 2

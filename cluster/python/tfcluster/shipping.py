@@ -1,7 +1,7 @@
-"""What a program takes along to the tasks: itself, pickled, and the modules it imports.
+"""What is sent to tasks with a program: itself, pickled, and the modules that it imports.
 
-Modules are those under the notebook's working directory that are really imported,
-by name, from source: not the folder, and re-read from disk at each start.
+Only modules below the notebook's working directory that the source imports by name are
+sent. They are read from disk at each start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfcluster.errors import UsageError
 
 _SKIP = {"__pycache__", ".git", ".ipynb_checkpoints", "node_modules"}
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # equal modules make an equal archive
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # so that equal modules give equal archives
 
 
 def _cloudpickle() -> Any:
@@ -40,7 +40,7 @@ def _cloudpickle() -> Any:
 
 
 def pickle_value(value: Any, name: str) -> bytes:
-    """An object, pickled; UsageError says what of it cannot be."""
+    """Return a pickled object; raise UsageError with the part that cannot be pickled."""
     try:
         return bytes(_cloudpickle().dumps(value))
     except UsageError:
@@ -50,11 +50,10 @@ def pickle_value(value: Any, name: str) -> bytes:
 
 
 def pickle_program(function: Callable[..., Any], name: str, most: int, big: int) -> tuple[bytes, list[tuple[str, int]]]:
-    """The function, pickled with the source of its code, and the globals of big bytes or more that go with it.
+    """Return the function, pickled with the source of its code, and the captured globals of at least big bytes.
 
-    What is pickled is {"function": function, "sources": {file name: text}}: the
-    cells' text is in no file that a task could read, and without it tracebacks
-    there have no lines and AutoGraph converts nothing.
+    It pickles {"function": function, "sources": {file name: text}}, because tasks have no
+    files with the cells' text, which tracebacks and AutoGraph need.
     """
     dumps = _cloudpickle().dumps
     try:
@@ -76,7 +75,7 @@ def _with_sources(function: Callable[..., Any]) -> bytes:
     sources: dict[str, str] = {}
 
     class Pickler(_cloudpickle().Pickler):  # type: ignore[misc]
-        """Gathers the source of each code object that it sends, and names cells as IPython's tracebacks do."""
+        """Collects the source of each code object that it pickles, and names cells as IPython's tracebacks do."""
 
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, CodeType):
@@ -90,7 +89,7 @@ def _with_sources(function: Callable[..., Any]) -> bytes:
             return super().reducer_override(value)
 
     out = io.BytesIO()
-    # In this order: by the time the sources are written the function has gathered them.
+    # In this order: the sources are complete once the function is pickled.
     Pickler(out).dump({"function": function, "sources": sources})
     return out.getvalue()
 
@@ -104,10 +103,10 @@ def cell_name(filename: str) -> str:
 
 
 def _offender(function: Callable[..., Any], name: str, error: Exception, dumps: Callable[[Any], bytes]) -> str:
-    """Which of the objects that the function uses cannot be pickled."""
+    """Return the message about the object used by the function that cannot be pickled."""
     for used, value in captured(function).items():
         if isinstance(value, FunctionType):
-            continue  # what it uses is looked at itself
+            continue  # its own objects are checked separately
         try:
             dumps(value)
         except Exception as e:
@@ -123,7 +122,7 @@ def _one_line(error: BaseException) -> str:
 
 
 def captured(function: Callable[..., Any]) -> dict[str, Any]:
-    """The globals and closed-over values that go with a function of the notebook, through its functions."""
+    """Yield the globals and closure values of a function of the notebook, also of functions that it calls."""
     found: dict[str, Any] = {}
     waiting: list[Any] = [function]
     seen: set[int] = set()
@@ -154,7 +153,7 @@ def _uses(function: FunctionType) -> Iterator[tuple[str, Any]]:
         try:
             yield name, held.cell_contents
         except ValueError:
-            continue  # not bound yet
+            continue  # unbound
     for value in function.__defaults__ or ():
         yield function.__name__ + "'s default", value
 
@@ -170,7 +169,7 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def modules_of_function(function: Callable[..., Any], root: str, py_files: Iterable[str] = ()) -> bytes:
-    """The zip for a function: what its code and the objects it uses import."""
+    """Return the zip for a function: modules imported by its code and its objects."""
     found = Collector([root, *_below(sys.path, root)], root)
     names: set[str] = set()
     for value in [function, *captured(function).values()]:
@@ -188,7 +187,7 @@ def modules_of_function(function: Callable[..., Any], root: str, py_files: Itera
 
 
 def _submodules(function: FunctionType) -> Iterator[str]:
-    """Modules that a function reaches through a package: package.part.thing imports nothing by itself."""
+    """Return modules that a function uses through a package: package.part.thing imports nothing by itself."""
     used = {name for code in _codes(function.__code__) for name in code.co_names}
     packages = [v.__name__ for _, v in _uses(function) if isinstance(v, ModuleType)]
     for name in list(sys.modules):
@@ -209,7 +208,7 @@ def _imports_of_code(code: CodeType) -> Iterator[str]:
 
 
 def modules_of_source(source: str, path: str, root: str, py_files: Iterable[str] = ()) -> bytes:
-    """The zip for a script (path) or a cell (source)."""
+    """Return the zip for a script (path) or a cell (source)."""
     places = [root, *_below(sys.path, root)]
     if path:
         folder = os.path.dirname(os.path.abspath(path))
@@ -231,7 +230,7 @@ def _below(paths: Iterable[str], root: str) -> list[str]:
 
 
 class Collector:
-    """Finds modules below a folder by the names that source imports."""
+    """Finds modules below a folder by the names in a source's imports."""
 
     def __init__(self, places: Iterable[str], root: str) -> None:
         self._places = list(dict.fromkeys(os.path.abspath(p) for p in places))
@@ -240,12 +239,12 @@ class Collector:
         self._seen: set[str] = set()
 
     def leave_out(self, path: str) -> None:
-        """A script is no module of itself."""
+        """Exclude the script itself."""
         real = os.path.abspath(path)
         self._files = {name: at for name, at in self._files.items() if at != real}
 
     def add(self, name: str) -> bool:
-        """Adds a module, the packages above it and what they import; False where it is not below the root."""
+        """Add a module, its packages and their imports; return False if it is not below the root."""
         if not name or name.split(".")[0] == "tfcluster":
             return False
         if name in self._seen:
@@ -286,7 +285,7 @@ class Collector:
             self.scan(f.read(), path, package)
 
     def scan(self, source: str, path: str, package: str) -> None:
-        """Adds what source imports. What is no Python is left to the task to say."""
+        """Add the modules that source imports. Syntax errors are left to the task."""
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError):
@@ -302,7 +301,7 @@ class Collector:
                     self.add(f"{base}.{alias.name}" if base else alias.name)
 
     def zip(self, py_files: Iterable[str] = ()) -> bytes:
-        """The archive; empty where there is nothing to send."""
+        """Return the archive; empty if there is nothing to send."""
         members: dict[str, bytes] = {}
         for given in py_files:
             members.update(_py_file(given))
@@ -327,7 +326,7 @@ def _absolute(node: ast.ImportFrom, package: str) -> str:
 
 
 def _py_file(path: str) -> dict[str, bytes]:
-    """The members that --py-files PATH adds: a module, a package's folder, an archive."""
+    """Return the members that --py-files PATH adds: a module, a package's folder, an archive."""
     if os.path.isdir(path):
         top = os.path.dirname(os.path.abspath(path)) if os.path.isfile(os.path.join(path, "__init__.py")) else path
         found = {}

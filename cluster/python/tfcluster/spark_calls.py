@@ -1,4 +1,4 @@
-"""A driver's connection to a Host, and the launches that it asked for."""
+"""A driver's connection to a Host, and its launches."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from typing import Any
 
 
 class Launch:
-    """Agents that one call asked for. Its job group is of it alone: Spark keeps what it knows of a group."""
+    """The agents of one launch call. Each has a job group of its own, because Spark keeps a group's state."""
 
     def __init__(self) -> None:
-        self.group = ""  # set by name(), before anything runs under it
-        self.holds = False  # a stage of it runs for as long as its agents live
+        self.group = ""  # set by name() before its first job
+        self.holds = False  # its stage runs while its agents live
         self._given_up = threading.Event()
 
     def name(self, cluster: str, identity: str) -> str:
-        """Names the job group, as no other launch of this session is called."""
+        """Set the job group's name, unique in this session."""
         self.group = f"tfcluster-{cluster}-{identity[:12]}-{secrets.token_hex(8)}"
         return self.group
 
     def give_up(self) -> None:
-        """Nobody wants its agents any more."""
+        """Cancel the launch."""
         self._given_up.set()
 
     def given_up(self) -> bool:
-        """Whether nobody wants its agents any more."""
+        """Return whether the launch was cancelled."""
         return self._given_up.is_set()
 
 
 class Driver:
-    """One connection. A later driver counts its calls from the beginning, so that nothing of it is another's."""
+    """One connection. A later driver numbers its calls from the beginning, so calls belong to a connection."""
 
     def __init__(self, conn: socket.socket) -> None:
         self._conn = conn
@@ -43,21 +43,21 @@ class Driver:
         self._gone = False  # the connection has ended; guarded by _lock
 
     def say(self, message: Mapping[str, Any]) -> None:
-        """Tells the driver, if it is still there."""
+        """Send a message to the driver, if it is connected."""
         data = json.dumps(message, default=str).encode() + b"\n"
         with self._lock:
             try:
                 self._conn.sendall(data)
-            except OSError:  # half a line may be there, and nothing can follow it
+            except OSError:  # after half a line nothing can be sent
                 self.hang_up()
 
     def hang_up(self) -> None:
-        """Ends the connection; whoever reads from it sees its end."""
+        """Close the connection; its reader sees the end."""
         with contextlib.suppress(OSError):
             self._conn.shutdown(socket.SHUT_RDWR)
 
     def launch(self, call: int) -> Launch:
-        """The launch that a call asks for, registered until over(). It is given up at once if the driver is gone."""
+        """Register and return the launch of a call, until over(). It is cancelled at once if the driver has gone."""
         with self._lock:
             launch = self._launches.setdefault(call, Launch())
             if self._gone:
@@ -65,20 +65,19 @@ class Driver:
             return launch
 
     def registered(self, call: int) -> Launch | None:
-        """The launch of a call, or None if it has ended."""
+        """Return the launch of a call; None if it has ended."""
         with self._lock:
             return self._launches.get(call)
 
     def over(self, call: int) -> None:
-        """Forgets a launch that has ended."""
+        """Remove a launch that has ended."""
         with self._lock:
             self._launches.pop(call, None)
 
     def gone(self) -> list[str]:
-        """Gives up what the driver asked for before it died, so that it does not go on beside what the next one asks.
+        """Cancel the launches of a driver that died, so that they do not compete with those of the next one.
 
-        Gives the job groups that are to be cancelled. Agents that are there stay: a stage that holds their slots ends
-        with them.
+        Return the job groups to cancel. Running agents are kept: a stage that holds their slots ends with them.
         """
         with self._lock:
             self._gone = True

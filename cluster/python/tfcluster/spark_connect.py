@@ -1,4 +1,4 @@
-"""Whether the server of a Spark Connect session answers."""
+"""Check of a Spark Connect session's server."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from typing import Any
 
 
 def answers(spark: Any, seconds: float) -> bool:
-    """Whether the server answers a request within this time. A server that hangs keeps its connections open, so the
-    state of the channel alone says little."""
+    """Return whether the server answers a request within this time.
+
+    A server that hangs keeps its connections open, so the state of the channel is not enough.
+    """
     client = getattr(spark, "_client", None)
     channel = getattr(client, "_channel", None)
     if channel is None:
-        return True  # a client of another kind: its calls fail where it does not
+        return True  # another kind of client: its calls fail if the server does not answer
     import grpc
 
     try:
@@ -20,8 +22,8 @@ def answers(spark: Any, seconds: float) -> bool:
             client._stub.Config,
             client._builder.metadata(),
         )
-        request.operation.get_option.keys.append("spark.app.name")  # of the session: the server looks it up at once
-    except AttributeError:  # a client that makes its requests otherwise
+        request.operation.get_option.keys.append("spark.app.name")  # the server reads it at once
+    except AttributeError:  # a client that builds its requests in another way
         return connected(channel, seconds)
     try:
         config(request, metadata=metadata, timeout=seconds, wait_for_ready=True)
@@ -34,7 +36,7 @@ def answers(spark: Any, seconds: float) -> bool:
 
 
 def connected(channel: Any, seconds: float) -> bool:
-    """Whether the connection stands, or can be made in this time."""
+    """Return whether the channel is connected, or can be within this time."""
     import grpc
 
     ready = grpc.channel_ready_future(channel)

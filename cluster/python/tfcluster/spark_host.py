@@ -1,7 +1,7 @@
-"""The side of a Spark session: it starts agents on executors for a driver, which is in Go.
+"""The host of a Spark session, which starts agents on executors for a driver.
 
-A Host serves one cluster over one unix socket, JSON lines. It lives in the notebook's process, where it borrows the
-session of the notebook, or alone (`python -m tfcluster.spark_host`) with a session that it makes and ends.
+A Host serves one cluster over one unix socket, JSON lines. It runs in the notebook's process with the notebook's
+session, or alone (`python -m tfcluster.spark_host`) with a session that it makes and ends.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from tfcluster import spark_task
 from tfcluster.spark_calls import Driver, Launch
 from tfcluster.spark_session import Session
 
-_POLL = 0.2  # seconds between two looks at what Spark has
-_DIAL = 0.01, 0.2  # seconds between two tries to reach the driver: at first, and later
-_SEND = 5  # seconds that a driver may leave unread what it is told
-_PLACE = 10  # tries to find an executor with room, before an agent shares one
+_POLL = 0.2  # interval of checks of Spark's executors, in seconds
+_DIAL = 0.01, 0.2  # seconds between two attempts to connect to the driver: first and later
+_SEND = 5  # timeout of a message to a driver, in seconds
+_PLACE = 10  # attempts to find an executor with free resources before one is shared
 
 
 class Host:
-    """Obeys one driver's calls on a session; run() returns when the cluster or the session is over."""
+    """Executes a driver's calls on a session; run() returns when the cluster or the session has ended."""
 
     def __init__(self, session: Session, path: str, *, patience: float, key: str = "") -> None:
         self._session = session
         self._path = path
-        self._patience = patience  # seconds without a driver until the session is not kept any more
-        self._key = key  # by which a driver knows the session that it made
+        self._patience = patience  # seconds without a driver until the session is ended
+        self._key = key  # identifies the session to the driver that made it
         self._lock = threading.Lock()
-        self._driver: Driver | None = None  # that is connected; guarded by _lock
-        self._shipped: dict[str, str] = {}  # digest of a program: its name among Spark's files; guarded by _ship
-        # Clusters of one session take turns to give it the same file.
+        self._driver: Driver | None = None  # the connected driver; guarded by _lock
+        self._shipped: dict[str, str] = {}  # names of programs among Spark's files, by digest; guarded by _ship
+        # Clusters of one session do not add the same file at the same time.
         self._ship: threading.Lock = vars(session.spark).setdefault("_tfcluster_ship", threading.Lock())
         self._over = threading.Event()
 
     def run(self) -> None:
-        """Serves the driver, and the one that takes over from it, until the end."""
+        """Serve the driver, and each one that takes over, until the end."""
         watcher = threading.Thread(target=self._watch, name="tfcluster-spark-watch", daemon=True)
         watcher.start()
         alone_since = time.monotonic()
@@ -62,15 +62,15 @@ class Host:
         self._over.set()
 
     def lends(self, spark: Any) -> bool:
-        """Whether a driver that comes gets this very session."""
+        """Return whether this host still serves drivers with this session."""
         return self._session.spark is spark and not self._over.is_set()
 
     def retire(self) -> None:
-        """Looks for no other driver any more."""
+        """Stop looking for other drivers."""
         self._over.set()
 
     def end(self) -> None:
-        """The session is over, or the process that holds it: tells the driver."""
+        """Report to the driver that the session or its process ends."""
         with self._lock:
             driver = self._driver
         if driver is not None:
@@ -94,7 +94,7 @@ class Host:
         return conn
 
     def _serve(self, conn: socket.socket) -> None:
-        # A driver that was stopped must not keep the notebook from its end.
+        # A driver that is stopped must not block the notebook's end.
         conn.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND, 0))
         driver = Driver(conn)
         with self._lock:
@@ -102,7 +102,7 @@ class Host:
         try:
             try:
                 told = self._session.describe()
-            except Exception as e:  # it is stopped meanwhile
+            except Exception as e:  # the session was stopped meanwhile
                 driver.say({"event": "ended", "why": self._session.ended() or self._session.words(e)})
                 self._over.set()
                 return
@@ -110,13 +110,13 @@ class Host:
             with conn.makefile("rb") as lines:
                 for line in lines:
                     call = json.loads(line)
-                    if call.get("op") == "launch":  # registered in order: a cancel may overtake it in another thread
+                    if call.get("op") == "launch":  # in order: another thread may handle its cancel first
                         driver.launch(call["id"])
                     threading.Thread(
                         target=self._answer, args=(driver, call), name="tfcluster-spark-call", daemon=True
                     ).start()
         except (OSError, ValueError):
-            pass  # the driver is gone; another may come
+            pass  # the driver has gone; another may connect
         finally:
             with self._lock:
                 self._driver = None
@@ -133,7 +133,7 @@ class Host:
         driver.over(call["id"])
         driver.say(reply)
 
-    # What a driver may ask. The first parameters are the driver and its call's number.
+    # Calls of a driver. The first parameters are the driver and the call's number.
 
     def do_launch(
         self,
@@ -148,11 +148,11 @@ class Host:
         hold: bool,
         seconds: float,
     ) -> list[dict[str, Any]]:
-        """Starts agents, each in a slot of its own, once Spark has as many."""
+        """Start agents, each in its own slot, once Spark has enough slots."""
         launch = driver.launch(call)
         launch.name(name, identity)
         brought: concurrent.futures.Future[dict[str, str]] = concurrent.futures.Future()
-        # A pool's thread would hold the interpreter's end for as long as Spark takes the file.
+        # A thread of a pool would delay the interpreter's end until Spark has the file.
         threading.Thread(
             target=_fulfil, args=(brought, self._bring, program), name="tfcluster-spark-bring", daemon=True
         ).start()
@@ -191,7 +191,7 @@ class Host:
             waiting.join()
 
     def do_cancel(self, driver: Driver, call: int, launch: int) -> None:
-        """Gives a launch up. One that has ended needs nothing."""
+        """Cancel a launch, unless it has ended."""
         canceled = driver.registered(launch)
         if canceled is None:
             return
@@ -200,16 +200,16 @@ class Host:
             self._session.cancel(canceled.group)
 
     def do_share(self, driver: Driver, call: int) -> str:
-        """Where Spark Connect serves the session of our own."""
+        """Return the URL of Spark Connect for the session."""
         with self._ship:
             return self._session.share()
 
     def do_stop(self, driver: Driver, call: int) -> None:
-        """The cluster is over; a session of our own ends with it."""
+        """End the cluster, and a session that this process made."""
         self._over.set()
 
     def _bring(self, program: str) -> dict[str, str]:
-        """Gives the program to Spark, once a session."""
+        """Add the program to Spark's files, once per session."""
         import hashlib
 
         with open(program, "rb") as f:
@@ -223,7 +223,7 @@ class Host:
         return {"program": name, "digest": digest}
 
     def _slots(self, driver: Driver, launch: Launch, agents: list[dict[str, Any]], seconds: float) -> None:
-        """Waits until Spark has as many slots as agents are to be started, saying what it has."""
+        """Wait until Spark has enough slots for the agents, and report what it has."""
         until = time.monotonic() + seconds
         said = ""
         while not self._given_up(launch):
@@ -244,11 +244,11 @@ class Host:
         return self._over.is_set() or launch.given_up()
 
     def _waiting(self, driver: Driver, launch: Launch, agents: list[dict[str, Any]], done: threading.Event) -> None:
-        """Says why a stage that was submitted does not begin, and ends it when nobody wants it any more."""
+        """Report why a submitted stage does not begin, and cancel it if the launch is cancelled."""
         said = ""
         while not done.wait(2):
             if self._given_up(launch):
-                self._session.cancel(launch.group)  # again: Spark forgets a cancel that comes before the job
+                self._session.cancel(launch.group)  # repeatedly: Spark ignores a cancel before the job begins
                 continue
             words = self._session.busy()
             if words != said:
@@ -268,7 +268,7 @@ def _fulfil(future: concurrent.futures.Future[Any], do: Callable[..., Any], *arg
 
 
 def main() -> None:
-    """A session of our own, until its cluster is over."""
+    """Serve a session made here, until its cluster ends."""
     asked = json.load(sys.stdin)
     session = Session.make(asked["conf"], asked["folder"])
     host = Host(session, asked["socket"], patience=asked["patience"], key=asked["key"])
@@ -278,14 +278,14 @@ def main() -> None:
         session.stop()
 
 
-_borrowed: dict[str, Host] = {}  # hosts on the notebook's sessions by their sockets, ended at exit
+_borrowed: dict[str, Host] = {}  # hosts on the notebook's sessions by socket, ended at exit
 
 
-_PATIENCE = 3600.0  # seconds that a session of the notebook's looks for another driver
+_PATIENCE = 3600.0  # seconds that a notebook's session waits for another driver
 
 
 def borrow(spark: Any, path: str) -> None:
-    """Serves a driver on a session of the notebook's from a thread of its own, unless one is looking for it already."""
+    """Serve a driver on the notebook's session in a thread, unless one looks for it already."""
     import atexit
 
     old = _borrowed.get(path)

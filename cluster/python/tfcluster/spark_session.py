@@ -1,4 +1,4 @@
-"""A SparkSession as a Host needs it: classic, with its JVM beside it, or Spark Connect's, with nothing but a wire."""
+"""The operations of a Host on a SparkSession: a classic one with its JVM in this process, or one of Spark Connect."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from typing import Any
 from tfcluster import spark_connect, spark_task
 from tfcluster.spark_properties import defaults, escape
 
-_LOOK = 2.0  # seconds between two looks at Spark Connect's server, and what each may take
-_AWAY = 30.0  # seconds without an answer from which on that server is gone: networks break for less
-_FIRST = 5.0  # seconds that it may take to answer before anything is reserved
-_STOPPING = 5.0  # seconds that spark.stop() may take from the JVM's flag to Python's
-# Who logs how a session on YARN comes about: the application's state, and a ResourceManager that does not answer.
+_LOOK = 2.0  # interval of checks of Spark Connect's server, and timeout of each, in seconds
+_AWAY = 30.0  # seconds without an answer after which that server counts as gone
+_FIRST = 5.0  # seconds for its first answer, before a reservation
+_STOPPING = 5.0  # seconds between spark.stop()'s changes of the JVM's and of Python's flag
+# Loggers of the progress of a session on YARN: the application's state, and connection errors.
 _PROGRESS = ("org.apache.spark.deploy.yarn.Client", "org.apache.hadoop.ipc.Client")
-# What bounds the executors of a session, by the kind of its master.
+# The settings that limit a session's executors, by the kind of its master.
 _MORE = {
     "spark": "spark.cores.max",
     "yarn": "spark.executor.instances",
     "k8s": "spark.executor.instances",
     "local": "N of the master local[N]",
 }
-# How Spark says that a program did not run, or that the notebook may not have one run.
+# Spark's messages if a program did not run, or the notebook may not run one.
 _NO_PROGRAM = ("Cannot run program", "Subprocess exited with status", "Py4JSecurityException")
-# How Spark says that it runs no barrier stage on executors that come and go.
+# Spark's message that barrier stages are not supported with dynamic allocation.
 _DYNAMIC = ("SPARK-24942", "BARRIER_STAGE_WITH_DYNAMIC_ALLOCATION", "dynamic resource allocation")
 
 
@@ -42,18 +42,18 @@ class Session:
     def __init__(self, spark: Any) -> None:
         self.spark = spark
         self.connect = is_connect(spark)
-        self._counted = (0.0, 0, "")  # when, slots, who: of Spark Connect; guarded by _count
+        self._counted = (0.0, 0, "")  # time, slots, executors: of Spark Connect; guarded by _count
         self._count = threading.Lock()
         self._shared = ""
-        self._gone = ""  # why Spark Connect's server is taken for gone
-        self._looked = self._answered = time.monotonic()  # at Spark Connect's server: when, and when it last answered
+        self._gone = ""  # why Spark Connect's server counts as gone
+        self._looked = self._answered = time.monotonic()  # of its server: last check, last answer
         if not self.connect:
             self._sc = spark.sparkContext
 
     @classmethod
     def make(cls, conf: Mapping[str, str], below: str | None = None) -> Session:
-        """A session of our own. Settings go by a file that is removed at once: an argument is seen by everyone. It lies
-        below the cluster's folder, which goes with the cluster where this process is killed first."""
+        """Make a session. Settings are passed in a file, because other users can read arguments. It is removed at
+        once, or with the cluster's folder if this process is killed first."""
         from pyspark.sql import SparkSession
 
         folder = tempfile.mkdtemp(prefix="tfcluster-conf-", dir=below)
@@ -71,10 +71,10 @@ class Session:
             shutil.rmtree(folder, ignore_errors=True)
 
     def share(self) -> str:
-        """Starts Spark Connect's server on the session, where it is not up, and gives its address with its token."""
+        """Start Spark Connect's server for the session, unless it runs; return its URL with its token."""
         if not self._shared:
             if int(self.spark.version.partition(".")[0]) < 4:
-                # Its server listens on every address and knows no token: who reaches it runs what he likes as us.
+                # The server listens on all addresses without a token: everyone who reaches it could run code here.
                 raise RuntimeError(
                     f"the Spark Connect server of Spark {self.spark.version} lets anybody in, so the cluster's session "
                     "is not shared: make the SparkSession in the notebook and reserve on it, or take Spark 4"
@@ -90,17 +90,17 @@ class Session:
                 getattr(self._sc._jvm.org.apache.spark.sql.connect.service, "SparkConnectService$"), "MODULE$"
             )
             token = self._sc.getConf().get("spark.connect.authenticate.token", "")
-            # pyspark sends a token without TLS to this very name only
+            # pyspark sends a token without TLS only to this name
             self._shared = f"sc://localhost:{running.server().getPort()}/;token={token}"
         return self._shared
 
     def stop(self) -> None:
-        """Ends a session of our own."""
+        """Stop a session that this process made."""
         with contextlib.suppress(Exception):
             self.spark.stop()
 
     def ended(self) -> str:
-        """Why the session is over; "" while it lives."""
+        """Return why the session has ended; "" while it lives."""
         if self.connect:
             if getattr(self.spark, "is_stopped", False):
                 return "the Spark Connect session was stopped"
@@ -121,25 +121,25 @@ class Session:
                 return ""
         except Exception:
             return "Spark's JVM ended" if self._sc._jsc is not None else "the SparkSession was stopped"
-        # spark.stop() sets the JVM's flag first and Python's last, and clears up in between
+        # spark.stop() sets the JVM's flag first, cleans up, and sets Python's flag last
         deadline = time.monotonic() + _STOPPING
         while self._sc._jsc is not None and time.monotonic() < deadline:
             time.sleep(0.01)
         return "the SparkSession was stopped" if self._sc._jsc is None else "the Spark application was ended"
 
     def answers(self, seconds: float) -> bool:
-        """Whether Spark Connect's server answers within this time."""
+        """Return whether Spark Connect's server answers within this time."""
         return spark_connect.answers(self.spark, seconds)
 
     def unusable(self) -> str:
-        """Why a cluster cannot be reserved on the session; "" where it can."""
+        """Return why a cluster cannot be reserved on the session; "" if it can."""
         why = self.ended()
         if not why and self.connect and not self.answers(_FIRST):
             return f"its Spark Connect server does not answer within {_FIRST:.0f} s"
         return why
 
     def conf(self, key: str, default: str) -> str:
-        """A setting, as far as the session tells it."""
+        """Return a setting, if the session reveals it."""
         try:
             value = setting(self.spark, key, default)
         except Exception:
@@ -147,7 +147,7 @@ class Session:
         return default if value is None else str(value)
 
     def describe(self) -> dict[str, Any]:
-        """What a driver must know before it asks for anything."""
+        """Return the data for a driver's hello."""
         told = {
             "version": self.spark.version,
             "connect": self.connect,
@@ -164,8 +164,8 @@ class Session:
         return told
 
     def add_file(self, path: str, name: str) -> None:
-        """Gives executors a file. Spark fetches it again for every later executor, so it lies where the session's
-        own files do, and stays as long as they."""
+        """Give executors a file. Spark fetches it again for each later executor, so it is stored with the session's
+        own files."""
         if self.connect:
             link = os.path.join(tempfile.mkdtemp(prefix="tfcluster-ship-"), name)
             try:
@@ -191,14 +191,14 @@ class Session:
         self._sc.addFile(kept)
 
     def slots_each(self) -> int:
-        """How many tasks an executor runs at once; 0 where that is not said."""
-        if _in_driver(self.conf("spark.master", "")):  # its cores are local[N]'s, whatever the setting says
+        """Return how many tasks an executor runs at once; 0 if unknown."""
+        if _in_driver(self.conf("spark.master", "")):  # with local[N], N is the number of cores, not the setting
             return 0
         cores = self.conf("spark.executor.cores", "")
         return max(1, int(cores) // int(self.conf("spark.task.cpus", "1") or 1)) if cores else 0
 
     def slots(self, wanted: int, group: str) -> tuple[int, str]:
-        """How many tasks Spark can run at once, and in words what it has. What runs to find out is of the group."""
+        """Return how many tasks Spark can run at once, and a description. Jobs to find out have this group."""
         have, who = self._count_connect(wanted, group) if self.connect else self._slots_classic()
         master = self.conf("spark.master", "")
         more = next((setting for kind, setting in _MORE.items() if master.startswith(kind)), _MORE["spark"])
@@ -213,7 +213,7 @@ class Session:
         own = self._sc._jvm.org.apache.spark.SparkEnv.get().blockManager().blockManagerId()
         local = _in_driver(self._sc.master)
         for info in jsc.statusTracker().getExecutorInfos():
-            if local or (info.host(), info.port()) != (own.host(), own.port()):  # Spark lists its driver too
+            if local or (info.host(), info.port()) != (own.host(), own.port()):  # Spark lists its driver as well
                 hosts[info.host()] = hosts.get(info.host(), 0) + 1
         cores = "" if local else self.conf("spark.executor.cores", "")
         each = f" of {_count(int(cores), 'core')}" if cores else ""
@@ -221,7 +221,7 @@ class Session:
         return have, ", ".join(on) or "no executor yet"
 
     def _count_connect(self, wanted: int, group: str) -> tuple[int, str]:
-        """Counts executors by a stage of tasks that stay for a moment: Spark Connect tells nothing of them."""
+        """Count executors by a stage of tasks that last a moment: Spark Connect does not list executors."""
         with self._count:
             when, have, who = self._counted
             if when and (have >= wanted or time.monotonic() - when < 2):
@@ -244,7 +244,7 @@ class Session:
             return have, who
 
     def busy(self) -> str:
-        """Why a stage that was submitted may not run yet; "" where that is not known."""
+        """Return why a submitted stage may not run yet; "" if unknown."""
         if self.connect:
             return "Spark starts the stage: it waits for free slots"
         tracker = self._sc._jsc.sc().statusTracker()
@@ -260,7 +260,7 @@ class Session:
         return "Spark starts the stage"
 
     def launch(self, order: spark_task.Order, group: str, stage: str) -> list[dict[str, Any]]:
-        """Runs the barrier stage and gives what each task said."""
+        """Run the barrier stage and return each task's answer."""
         _by_value()
         n = len(order["agents"])
         if self.connect:
@@ -276,20 +276,20 @@ class Session:
                 data = self._sc.parallelize(range(n), n).barrier().mapPartitions(spark_task.agents_stage(order))
                 data.setName(stage)
                 said = [json.loads(line) for line in data.collect()]
-            if self._retried(group, piped):  # the agents of its first attempt are there too
+            if self._retried(group, piped):  # the agents of its first attempt run, too
                 return [{**s, "error": "Spark lost an executor while the agents were started"} for s in said]
             return said
         finally:
             self._sc._jsc.clearJobGroup()
 
     def _speculates(self) -> bool:
-        """Whether Spark may run a task twice side by side: it does so with no task of a barrier stage."""
+        """Return whether Spark may run a task twice at the same time, which it does not in a barrier stage."""
         return self.conf("spark.speculation", "false") == "true"
 
     def _pipe(self, order: spark_task.Order, stage: str) -> list[dict[str, Any]] | None:
-        """Runs the agents' program as tasks of a stage that needs no Python on the executors: where a session is
-        fresh, Python's workers take longer to come up than all else. None where Spark could not run the program: a
-        stage with Python tells why, or can."""
+        """Run the agents' program in a stage without Python on the executors: in a new session Python's workers
+        take most of the time to start. Return None if Spark could not run the program; a stage with Python may, or
+        reports the reason."""
         jsc = self._sc._jsc
         lines = [json.dumps(spark_task.words_for(self._with_python(order), agent)) for agent in order["agents"]]
         folder = self._sc._jvm.org.apache.spark.SparkFiles.getRootDirectory() if _in_driver(self._sc.master) else "."
@@ -305,11 +305,11 @@ class Session:
             jsc.clearCallSite()
 
     def _with_python(self, order: spark_task.Order) -> spark_task.Order:
-        """The order with the interpreter that Spark runs its own workers with."""
+        """Return the order with the interpreter of Spark's workers."""
         return {**order, "python": order["python"] or self._sc.pythonExec}
 
     def _retried(self, group: str, tasks: bool) -> bool:
-        """Whether Spark ran a stage of the group more than once, or, where they are tried one by one, a task."""
+        """Return whether Spark ran a stage of the group more than once, or a task if tasks are retried one by one."""
         tracker = self._sc.statusTracker()
         for job in tracker.getJobIdsForGroup(group):
             info = tracker.getJobInfo(job)
@@ -320,7 +320,7 @@ class Session:
         return False
 
     def cancel(self, group: str) -> None:
-        """Ends what launch runs under the group."""
+        """Cancel the jobs of the group."""
         with contextlib.suppress(Exception):
             if self.connect:
                 self.spark.interruptTag(group)
@@ -328,7 +328,7 @@ class Session:
                 self._sc.cancelJobGroup(group)
 
     def words(self, e: BaseException) -> str:
-        """What went wrong, in one line: the reason in it, not the stacks of Python and Java around it."""
+        """Return an error's reason in one line, without the stacks of Python and Java."""
         text = str(e) or type(e).__name__
         if any(mark in text for mark in _DYNAMIC):
             return (
@@ -349,7 +349,7 @@ class Session:
 
 
 def _log_progress() -> None:
-    """Has Spark log what the making of a session on YARN waits for, for the driver: its shells log warnings alone."""
+    """Enable Spark's logs of the progress on YARN, for the driver: Spark's shells log warnings only."""
     from pyspark import SparkContext
 
     SparkContext._ensure_initialized()
@@ -359,23 +359,23 @@ def _log_progress() -> None:
 
 
 def is_connect(spark: Any) -> bool:
-    """Whether a session is Spark Connect's."""
+    """Return whether a session is of Spark Connect."""
     return not hasattr(type(spark), "_jvm") and "connect" in type(spark).__module__
 
 
 def setting(spark: Any, key: str, default: str) -> Any:
-    """A setting of a session's. Through its own conf a classic one would first set up all of SQL, for 0.25 s."""
+    """Return a setting of a session. In a classic session spark.conf would first initialise SQL, which takes 0.25 s."""
     conf = spark.conf if is_connect(spark) else spark.sparkContext._conf
     return conf.get(key, default)
 
 
 def _in_driver(master: str) -> bool:
-    """Whether the one executor is the driver itself."""
+    """Return whether the only executor is the driver itself."""
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
 def _by_value() -> None:
-    """Functions for executors travel whole: there is no package tfcluster there."""
+    """Pickle functions for executors by value: they have no package tfcluster."""
     from pyspark import cloudpickle
 
     cloudpickle.register_pickle_by_value(spark_task)

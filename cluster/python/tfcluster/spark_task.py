@@ -1,7 +1,7 @@
-"""What runs in a task of Spark's on an executor: it has the agent's program start an agent, and returns.
+"""Code of a Spark task on an executor: it starts an agent by the agent's program, and returns.
 
-The functions here are pickled by value: an executor has no package tfcluster. They use the standard library and
-pyspark alone.
+The functions here are pickled by value, because executors have no package tfcluster. They use only the standard
+library and pyspark.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-Order = dict[str, Any]  # what to start: see spark_host.Host.launch
+Order = dict[str, Any]  # agents to start: see spark_host.Host.launch
 
 
 def agents_stage(order: Order) -> Any:
-    """The function of a barrier stage: partition i starts order["agents"][i] and yields one line of JSON about it."""
+    """The function of a barrier stage: partition i starts order["agents"][i] and yields one line of JSON."""
 
     def run(partition: Iterable[Any]) -> Iterator[str]:
         from pyspark import BarrierTaskContext, TaskContext
@@ -30,7 +30,7 @@ def agents_stage(order: Order) -> Any:
 
 
 def agents_arrow(order: Order) -> Any:
-    """agents_stage for mapInArrow, which also Spark Connect has."""
+    """agents_stage for mapInArrow, which Spark Connect supports."""
     stage = agents_stage(order)
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
@@ -43,7 +43,7 @@ def agents_arrow(order: Order) -> Any:
 
 
 def census_arrow(seconds: float) -> Any:
-    """Who the executors are: each task says where and when it ran, and stays so that others land elsewhere."""
+    """Count executors: each task yields its executor and time, and lasts a moment so that others run elsewhere."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         import os
@@ -63,7 +63,7 @@ def census_arrow(seconds: float) -> Any:
 
 
 def side_by_side(lines: Iterable[str]) -> dict[tuple[str, str], int]:
-    """How many tasks each executor ran at once, by its host and process, of what a census said."""
+    """Return how many tasks each executor ran at once, by host and process, from the answers of a census."""
     steps: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for line in lines:
         host, pid, began, ended = line.split()
@@ -78,14 +78,14 @@ def side_by_side(lines: Iterable[str]) -> dict[tuple[str, str], int]:
 
 
 def start(order: Order, context: Any) -> dict[str, Any]:
-    """Starts the agent of this task's partition; what went wrong is a value, not an exception of Spark's."""
+    """Start the agent of this task's partition; errors are returned, not raised."""
     agent = order["agents"][context.partitionId()]
     try:
         said = _take(order, agent, context)
     except Exception as e:
         said = {"executor": agent["executor"], "attempt": agent["attempt"], "error": str(e) or type(e).__name__}
     if order["hold"]:
-        if said.get("error"):  # the others would stay, and Spark never tell of this one
+        if said.get("error"):  # otherwise the other tasks would run on, and Spark would not report this one
             raise RuntimeError(said["error"])
         if said.get("pid"):
             _stay(said["pid"])
@@ -93,12 +93,12 @@ def start(order: Order, context: Any) -> dict[str, Any]:
 
 
 def words_for(order: Order, agent: dict[str, Any]) -> dict[str, Any]:
-    """What a program in a slot reads of the order: see Order in cluster/spark/slot."""
+    """Return the part of the order for a program in a slot: see Order in cluster/spark/slot."""
     return {**{k: order[k] for k in ("identity", "slots", "coordinator", "digest", "python", "hold")}, **agent}
 
 
 def _take(order: Order, agent: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Has the program, as it came to this executor, take a slot and start the agent there."""
+    """Run the program that Spark fetched: it takes a slot and starts the agent."""
     import json
     import os
     import platform
@@ -121,7 +121,7 @@ def _take(order: Order, agent: dict[str, Any], context: Any) -> dict[str, Any]:
     except OSError as e:
         raise RuntimeError(f"Spark did not bring the program {order['program']} to this executor: {e}") from e
     try:
-        # Every descriptor of the worker's is closed: while one is open in a child, Spark does not see the worker's end.
+        # Close every descriptor of the worker: while a child has one open, Spark does not notice the worker's end.
         ran = subprocess.run(
             [path, "spark-slot"], input=json.dumps(ask).encode(), capture_output=True, timeout=60, check=False
         )
@@ -133,7 +133,7 @@ def _take(order: Order, agent: dict[str, Any], context: Any) -> dict[str, Any]:
         why = ran.stderr.decode(errors="replace").strip().splitlines()
         libc = " ".join(platform.libc_ver())
         raise RuntimeError(
-            f"the program does not run here (code {ran.returncode}): {why[0] if why else 'no word'}; "
+            f"the program does not run here (code {ran.returncode}): {why[0] if why else 'no output'}; "
             f"this executor has {libc or 'an unknown C library'}: what `make release` builds runs with any"
         )
     said: dict[str, Any] = json.loads(ran.stdout)
@@ -141,7 +141,7 @@ def _take(order: Order, agent: dict[str, Any], context: Any) -> dict[str, Any]:
 
 
 def _stay(pid: int) -> None:
-    """Keeps Spark's slot, and with it its GPUs, until the agent ends."""
+    """Keep Spark's slot, with its GPUs, until the agent ends."""
     import os
     import time
 

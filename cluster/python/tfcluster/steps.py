@@ -1,11 +1,11 @@
-"""The steps that a program ends, and the agreed step: the one at whose end all tasks act.
+"""A program's steps, and the agreed step, at whose end all tasks act.
 
-Tasks that train in lockstep wait for one another in collectives. One that stops in the
-middle of a step leaves its peers blocked in native code, where no signal reaches
-them. So the driver asks every task for its step and names one that lies ahead of all
-of them. When every task has answered that it has not passed this step, the driver
-confirms it, and each task acts at its end. A task that ends it before the confirmation waits:
-it may be that another has passed it, and that a later step is named.
+Tasks that train synchronously wait for one another in collective operations. If one stops
+within a step, the others block in native code, where signals are not handled. Therefore
+the driver asks every task for its step and names a later one. When every task has
+answered that it has not passed this step, the driver confirms it, and each task acts at
+its end. A task that ends the step before the confirmation waits, because another may have
+passed it, and then a later step is named.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-_SMOOTHING = 0.3  # weight of the last interval in the usual one
-_HOLD = 2.0  # seconds that a task waits at the end of a step for the others' agreement
+_SMOOTHING = 0.3  # weight of the last interval in the average
+_HOLD = 2.0  # seconds that a task waits at the end of a step for the confirmation
 
 
 @dataclass
 class _Agreed:
-    """What is to be done at the end of a step."""
+    """An action at the end of a step."""
 
     counter: str
     step: int
@@ -33,11 +33,11 @@ class _Agreed:
 
 
 class StepCounter:
-    """Counts a program's steps. next_batch and step_ended act, and so belong to the thread that trains.
+    """Counts a program's steps. The training thread calls next_batch and step_ended, which run the action.
 
-    There are two ways to count: Keras' callback counts batches ("keras"), and a
-    program's own loop names its steps by ctx.report(step=) ("ctx"). While Keras trains,
-    only the former counts.
+    There are two counters: Keras' callback counts batches ("keras"), and a program's own
+    loop reports its steps by ctx.report(step=) ("ctx"). While Keras trains, the latter is
+    ignored.
     """
 
     def __init__(self) -> None:
@@ -49,12 +49,12 @@ class StepCounter:
         self._interval = 0.0
         self._last = 0.0
         self._batches = 0
-        self._fits = 0  # that run now, one inside another
+        self._fits = 0  # active calls of fit, which may be nested
         self._agreed: _Agreed | None = None
 
     @contextlib.contextmanager
     def fitting(self) -> Iterator[None]:
-        """While Keras trains: steps that the program itself names do not count."""
+        """Context of Keras' training: steps of ctx.report are ignored."""
         with self._lock:
             self._fits += 1
         try:
@@ -64,7 +64,7 @@ class StepCounter:
                 self._fits -= 1
 
     def next_batch(self) -> None:
-        """Keras begins a batch, of training or of validation: those before have ended."""
+        """Record that Keras begins a batch of training or validation, and has ended the one before."""
         with self._lock:
             action = self._ended("keras", self._batches)
             self._batches += 1
@@ -72,14 +72,14 @@ class StepCounter:
             action()
 
     def step_ended(self, step: int) -> None:
-        """The program says that it has ended this step."""
+        """Record that the program has reported the end of this step."""
         with self._lock:
             action = None if self._fits else self._ended("ctx", step)
         if action:
             action()
 
     def _ended(self, counter: str, step: int) -> Callable[[], None] | None:
-        """Notes a step's end; returns what is to be done now. Called with _lock held."""
+        """Record a step's end and return the action for it. Called with _lock held."""
         now = time.monotonic()
         if counter == self._counter and step > self._step:
             self._stride = step - self._step
@@ -93,13 +93,13 @@ class StepCounter:
         until = now + _HOLD
         while self._agreed is agreed and not agreed.confirmed and (left := until - time.monotonic()) > 0:
             self._lock.wait(left)
-        if self._agreed is not agreed:  # a later step was named, or nothing is to be done any more
+        if self._agreed is not agreed:  # replaced by a later step, or cancelled
             return None
         self._agreed = None
         return agreed.action if agreed.confirmed else agreed.given_up
 
     def position(self) -> dict[str, Any]:
-        """The last step that has ended, in the fields of the answer to the driver; {} where no step was counted yet."""
+        """Return the last step that has ended as fields of the answer to the driver; {} if there is none."""
         with self._lock:
             if not self._counter or (self._fits and self._counter != "keras"):
                 return {}
@@ -113,9 +113,9 @@ class StepCounter:
     def act_at(
         self, counter: str, step: int, action: Callable[[], None], given_up: Callable[[], None] = lambda: None
     ) -> bool:
-        """Has the thread that ends this step call action then, once that is confirmed. False: it has ended already.
+        """Register an action for the end of this step, if it is confirmed. Return False if the step has ended already.
 
-        given_up is called where the confirmation does not come in time, and the program goes on.
+        given_up is called if the confirmation does not arrive in time; the program then continues.
         """
         with self._lock:
             passed = self._counter == counter and self._step >= step
@@ -124,12 +124,12 @@ class StepCounter:
             return not passed
 
     def confirm(self, counter: str, step: int) -> None:
-        """Every task acts at this step."""
+        """Confirm that every task acts at this step."""
         with self._lock:
             if self._agreed and (self._agreed.counter, self._agreed.step) == (counter, step):
                 self._agreed.confirmed = True
                 self._lock.notify_all()
 
     def forget(self) -> None:
-        """Nothing is to be done at a step's end any more. Safe in a signal handler."""
+        """Cancel the action. Safe in a signal handler."""
         self._agreed = None

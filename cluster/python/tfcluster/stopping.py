@@ -1,10 +1,9 @@
-"""How the request to stop reaches a program.
+"""Delivers the request to stop to a program.
 
-The agent sends SIGTERM and says so on the control socket too, since SIGTERM alone does
-not always arrive: TensorFlow and JAX put a handler of their own in the place of
-Python's as soon as a program trains with others (preemption_notifier.cc). Python's
-handler, which raises SystemExit or is the program's own, is then called by way of
-_thread.interrupt_main.
+The agent sends SIGTERM and a message on the control socket, because the signal alone
+may not reach Python: TensorFlow and JAX replace Python's handler in distributed
+training (preemption_notifier.cc). Python's handler, which raises SystemExit or is the
+program's own, is then called by _thread.interrupt_main.
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ from types import FrameType
 from tfcluster.channel import Channel
 
 EXIT_CODE = 128 + signal.SIGTERM
-WAKE = signal.SIGRTMIN + 4  # interrupts a system call of the main thread, and nothing else
-_POLL = 0.05  # seconds between two looks at whether the handler was called
-_WAKES_OF_OWN = 3  # where that cannot be seen, since the handler is the program's own
+WAKE = signal.SIGRTMIN + 4  # interrupts a system call of the main thread, without other effects
+_POLL = 0.05  # interval of checks whether the handler was called, in seconds
+_WAKES_OF_OWN = 3  # if that is unknown because the handler is the program's own
 
 
 class Stopper:
-    """Lets a stop reach this task's program. install() belongs to the main thread."""
+    """Delivers a stop to this task's program. The main thread calls install()."""
 
     def __init__(self, channel: Channel, before: Callable[[], bool]) -> None:
-        """before is asked first when the program is to stop; True: it has seen to it."""
+        """before is called first at a stop; if it returns True, nothing else is done."""
         self._channel = channel
         self._before = before
-        self._entered = False  # the handler was called, or an agreed step was acted at
+        self._entered = False  # the handler was called, or the agreed step reached
         self._following = False
 
     def install(self) -> None:
-        """Takes SIGTERM, and listens to the agent."""
+        """Install the handler of SIGTERM and of the agent's messages."""
         signal.signal(signal.SIGTERM, self._handle)
         signal.signal(WAKE, lambda _number, _frame: None)
         os.register_at_fork(after_in_child=self._leave_child)
@@ -49,22 +48,22 @@ class Stopper:
         self._channel.listen()
 
     def _leave_child(self) -> None:
-        """A process that the program forks is ended by SIGTERM: Pool and Process.terminate() send it."""
+        """Reset SIGTERM in processes that the program forks: Pool and Process.terminate() send it."""
         if signal.getsignal(signal.SIGTERM) == self._handle:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     # -------------------------------------------------------- in the main thread
 
     def _handle(self, _number: int, _frame: FrameType | None) -> None:
-        """SIGTERM's handler, unless the program has put one of its own in its place."""
+        """SIGTERM's handler, unless the program has replaced it."""
         again, self._entered = self._entered, True
         self._channel.steps.forget()
-        if again or self._before():  # a second one would end the program while it saves
+        if again or self._before():  # a second SystemExit would interrupt saving
             return
         raise SystemExit(EXIT_CODE)
 
     def _stop_here(self) -> None:
-        """Stops at the end of a step, in the thread that ended it."""
+        """Stop at the end of a step, in the thread that ended it."""
         if threading.current_thread() is not threading.main_thread():
             _thread.interrupt_main(signal.SIGTERM)
             self._follow()
@@ -72,7 +71,7 @@ class Stopper:
         handler = signal.getsignal(signal.SIGTERM)
         if handler == signal.SIG_DFL:
             os.kill(os.getpid(), signal.SIGTERM)
-        if not callable(handler):  # ignored: the driver has to end this task
+        if not callable(handler):  # the signal is ignored: the driver kills this task
             return
         self._channel.send("stopping")
         if handler == self._handle:
@@ -83,7 +82,7 @@ class Stopper:
     # -------------------------------------------------- in the channel's thread
 
     def _signal_sent(self, _message: dict) -> None:
-        """The agent has sent SIGTERM: sees to it that its handler is called."""
+        """Handle the agent's message about SIGTERM: make sure that its handler is called."""
         if not handled_by_python(signal.SIGTERM):
             _thread.interrupt_main(signal.SIGTERM)
         self._follow()
@@ -103,7 +102,7 @@ class Stopper:
         answer(not steps.act_at(counter, step, self._stop_here, lambda: answer(True)))
 
     def _follow(self) -> None:
-        """Follows a stop until it has reached the program, and tells the agent then."""
+        """Wait until the stop has reached the program, then report that."""
         if not self._following:
             self._following = True
             threading.Thread(target=self._follower, name="tfcluster-stop", daemon=True).start()
@@ -113,27 +112,27 @@ class Stopper:
         if not callable(handler):
             return
         own = handler != self._handle
-        if own:  # whatever the program's handler does has the whole grace
+        if own:  # the program's handler has the whole grace time
             self._channel.steps.forget()
             self._channel.send("stopping")
         wakes = 0
         while not self._entered and not (own and wakes == _WAKES_OF_OWN):
-            # A signal that comes just before a system call is noticed when that ends.
+            # A signal just before a system call is handled only after it.
             wake_main()
             wakes += 1
             time.sleep(_POLL)
-        if not own:  # not told by the handler: one that wrote to the socket might find it locked
+        if not own:  # not sent by the handler, for which the socket might be locked
             self._channel.send("stopping")
 
 
 def wake_main() -> None:
-    """Interrupts a system call in which the main thread waits."""
+    """Interrupt a system call of the main thread."""
     with contextlib.suppress(OSError, RuntimeError):  # the program has ended
         signal.pthread_kill(threading.main_thread().ident or 0, WAKE)
 
 
 def handled_by_python(number: int) -> bool:
-    """Whether the handler of a signal is Python's own C function, which WAKE certainly has."""
+    """Return whether a signal's handler is Python's own C function, which WAKE certainly has."""
     return _handler_address(number) == _handler_address(WAKE)
 
 

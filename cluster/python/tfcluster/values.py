@@ -19,15 +19,15 @@ from tfcluster.objects import Objects
 
 
 def reserve(*, roles: Mapping[str, Any] | None = None, **options: Any) -> Cluster:
-    """Reserves executors and waits until all are ready; a cluster with equal options is given at once.
+    """Reserve executors and wait until all are ready; return a running cluster with equal options at once.
 
-    roles says the same by role: {"worker": 4, "db": {"count": 1, "kind": "sidecar", "command": "serve"}}.
+    roles has options by role: {"worker": 4, "db": {"count": 1, "kind": "sidecar", "command": "serve"}}.
     """
     return _command("reserve", {**_roles(roles or {}), **options})
 
 
 def attach(name: str | None = None) -> Cluster:
-    """A cluster that lives already."""
+    """A running cluster."""
     return _command("attach", {}, [name] if name else [])
 
 
@@ -61,7 +61,7 @@ class Cluster:
         words: Iterable[Any] = (),
         **options: Any,
     ) -> Run:
-        """Starts main_fun(args, ctx), a script by its path, or again=True; returns when all have entered."""
+        """Start main_fun(args, ctx), a script by its path, or again=True; return when all tasks have entered."""
         given: dict[str, Any] = {}
         positional: list[Any] = []
         if callable(program):
@@ -75,66 +75,66 @@ class Cluster:
         return self._do("start", options, [*positional, *words], **given)
 
     def wait(self, **options: Any) -> Run:
-        """Waits for the run's end; RunFailed is raised where it failed."""
+        """Wait for the run's end; raise RunFailed if it failed."""
         return self._do("wait", options)
 
     def train(self, data: Any = None, **options: Any) -> Run:
-        """Feeds data and waits; without data the same as wait()."""
+        """Feed data and wait; without data the same as wait()."""
         return self._do("train", options, _data(data))
 
     def evaluate(self, data: Any, **options: Any) -> Any:
-        """Feeds data with ctx.mode == "evaluate"."""
+        """Feed data with ctx.mode == "evaluate"."""
         return self._do("evaluate", options, _data(data))
 
     def inference(self, data: Any, **options: Any) -> Any:
-        """Feeds data and collects predictions."""
+        """Feed data and collect predictions."""
         return self._do("inference", options, _data(data))
 
     def status(self, **options: Any) -> Any:
-        """Shows the cluster and its run; returns what `status --json` prints."""
+        """Show the cluster and its run; return what `status --json` prints."""
         return self._do("status", options)
 
     def logs(self, **options: Any) -> None:
-        """Shows the tasks' lines: lines=, follow=, task=, grep=, since=, run=."""
+        """Show the tasks' lines: lines=, follow=, task=, grep=, since=, run=."""
         if "n" in options:
             options["lines"] = options.pop("n")
         self._do("logs", options)
 
     def tensorboard(self, **options: Any) -> None:
-        """Shows TensorBoard."""
+        """Show TensorBoard."""
         self._do("tensorboard", options)
 
     def gpus(self, **options: Any) -> list[dict[str, Any]]:
-        """Shows the GPUs and who holds them; returns a dict for each."""
+        """Show the GPUs and their holders; return a dict for each."""
         return self._do("gpus", options)
 
     def history(self, **options: Any) -> list[Run]:
-        """Shows the runs; returns a Run for each, the oldest first."""
+        """Show the runs; return a Run for each, the oldest first."""
         return self._do("history", options)
 
     def stop(self) -> None:
-        """Ends the run; the executors stay."""
+        """End the run; keep the executors."""
         self._do("stop", {})
 
     def reset(self, *, hard: bool = False) -> None:
-        """Ends what hangs, was lost or orphaned."""
+        """End hanging and orphaned processes and replace lost executors."""
         self._do("reset", {"hard": hard})
 
     def detach(self) -> Run:
-        """Lets the run go on when this kernel shuts down."""
+        """Let the run continue when this kernel shuts down."""
         return self._do("detach", {})
 
     def spark(self) -> Any:
-        """The SparkSession that the cluster is on: the notebook's own, or over Spark Connect the cluster's."""
+        """Return the cluster's SparkSession: the notebook's own, or the driver's over Spark Connect."""
         return _engine_session(self.name)
 
     def shutdown(self, *, force: bool = False) -> None:
-        """Releases the cluster."""
+        """Release the cluster."""
         self._do("shutdown", {"force": force})
 
 
 class History(dict[str, list[float]]):
-    """The metrics of a run: the values of each by its name. steps has the steps of these values, by the same names.
+    """The values of a run's metrics by name; steps has the steps of these values by name.
 
     Metrics may be reported at different steps. to_pandas() joins them by step:
 
@@ -146,7 +146,7 @@ class History(dict[str, list[float]]):
         self.steps: dict[str, list[int]] = dict(steps)
 
     def rows(self) -> list[dict[str, float]]:
-        """A dict for each step, with "step" and the metrics that were reported there."""
+        """Return a dict for each step, with "step" and the metrics reported there."""
         rows: dict[int, dict[str, float]] = {}
         for name, values in self.items():
             for step, value in zip(self.steps.get(name, range(len(values))), values, strict=False):
@@ -154,20 +154,20 @@ class History(dict[str, list[float]]):
         return [rows[step] for step in sorted(rows)]
 
     def to_pandas(self) -> Any:
-        """A pandas DataFrame: a column for each metric, the steps as its index, NaN where nothing was reported."""
+        """Return a pandas DataFrame: a column per metric, steps as the index, NaN if a metric was not reported."""
         import pandas
 
         return pandas.DataFrame(self.rows(), columns=["step", *self]).set_index("step")
 
 
 class Run:
-    """A run as it stood when the call that gave it returned.
+    """The state of a run when the call that returned it ended.
 
     id, state, metrics, log_dir, checkpoint_dir, export_dir, exit_codes, seconds
     metrics  the last value of each metric
     history  all values of each metric, see History: history["loss"], history.to_pandas()
     result   what main_fun returned on the chief or worker 0
-    results  what it returned on each task that ended well, by the task's name
+    results  what it returned on each successful task, by the task's name
     """
 
     def __init__(self, **said: Any) -> None:
@@ -190,17 +190,17 @@ class Run:
 
     @property
     def result(self) -> Any:
-        """What main_fun returned on the chief or worker 0; its repr where it can only be said so.
+        """What main_fun returned on the chief or worker 0; its repr if the value cannot be transferred.
 
-        Where a cluster has neither, it is the first task's of the first role that the run waits for.
+        In a cluster with neither, it is that of the first task of the first tracked role.
         """
         return _returned(self._result)
 
     @property
     def results(self) -> dict[str, Any]:
-        """What main_fun returned on each task that ended well, as {"worker:0": value}; empty while the run is on.
+        """What main_fun returned on each successful task, as {"worker:0": value}; empty while the run is active.
 
-        A task that returned nothing is there with None. Values which are too large together are their repr.
+        A task that returned nothing has None. If the values are too large together, some are reprs.
         """
         return {task: _returned(self._results[task]) for task in sorted(self._results, key=_place)}
 
@@ -209,7 +209,7 @@ class Run:
         return f"Run(id={self.id}, state={self.state!r}{metrics})"
 
     def wait(self, **options: Any) -> Run:
-        """Waits for this run's end and takes over how it ended; RunFailed is raised where it failed."""
+        """Wait for this run's end and update this object; raise RunFailed if it failed."""
         if self.state in ("finished", "failed", "stopped"):
             return self
         ended = _command("wait", {"cluster": self.cluster, **options})
@@ -218,13 +218,13 @@ class Run:
 
 
 class _Shown:
-    """Data that a verb has shown: IPython shows it again in later cells only."""
+    """Data that a verb has shown already: IPython shows it in later cells only."""
 
     _cell: int | None = None  # the cell that the verb ran in
 
     def _ipython_display_(self) -> None:
         if self._cell is None or self._cell != frontend.cell():
-            raise NotImplementedError  # IPython goes on to the other forms
+            raise NotImplementedError  # IPython tries the other forms
 
 
 class _Record(_Shown, dict[str, Any]):
@@ -236,7 +236,7 @@ class _Records(_Shown, list[Any]):
 
 
 def shown(said: Mapping[str, Any] | None) -> Any:
-    """The object for a value of Go's that the cell at work has just been shown."""
+    """Return the object for a value of Go that the running cell has shown."""
     value = make(said)
     if isinstance(value, _Shown):
         value._cell = frontend.cell()
@@ -262,7 +262,7 @@ def make(said: Mapping[str, Any] | None) -> Any:
 
 
 def _returned(said: Mapping[str, Any]) -> Any:
-    """A task's value: unpickled, or else from its JSON or its repr."""
+    """Return a task's value: unpickled, otherwise from its JSON or its repr."""
     if pickled := said.get("result_pickle"):
         try:
             return pickle.loads(base64.b64decode(pickled))
@@ -273,7 +273,7 @@ def _returned(said: Mapping[str, Any]) -> Any:
 
 
 def _place(task: str) -> tuple[str, int]:
-    """By which tasks are sorted: the role, then the index as a number."""
+    """Return the sort key of a task: the role, then the index as a number."""
     role, _, index = task.partition(":")
     return role, int(index or 0)
 
@@ -297,7 +297,7 @@ def _command(
 
 
 def _roles(roles: Mapping[str, Any]) -> dict[str, Any]:
-    """The options that say what roles says."""
+    """Return the options for roles."""
     options: dict[str, Any] = {}
     own: dict[str, int] = {}
     for name, asked in roles.items():
@@ -339,12 +339,12 @@ def _argv(options: Mapping[str, Any]) -> list[str]:
 
 
 def from_json(text: str) -> Any:
-    """The object for a value of Go's, as text."""
+    """Return the object for a value of Go, from its JSON."""
     return make(json.loads(text))
 
 
 def _engine_session(cluster: str) -> Any:
-    """The SparkSession of a cluster on Spark."""
+    """Return the SparkSession of a cluster on Spark."""
     with contextlib.closing(gate.connect()) as conn:
         conn.settimeout(60)
         gate.send(conn, {"op": "engine", "cluster": cluster})
@@ -357,4 +357,4 @@ def _engine_session(cluster: str) -> Any:
             from pyspark.sql import SparkSession
 
             return SparkSession.builder.remote(found["remote"]).create()
-    raise ClusterError("the tfcluster engine ended; clusters live on: run this again, or restart the kernel")
+    raise ClusterError("the tfcluster engine ended; clusters keep running: run this again, or restart the kernel")

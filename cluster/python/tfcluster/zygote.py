@@ -4,19 +4,18 @@
 
 Agents of one host and user connect to a unix socket and speak JSON lines:
 
-    zygote → agent  {"op":"ready","python":{…}}            after the imports; nothing can be forked before
+    zygote → agent  {"op":"ready","python":{…}}            after the imports; before that no task can be forked
     agent → zygote  {"op":"spawn","id":…,"argv":[…]|null,"base":{…},"env":{…},"unset":[…],"cwd":…,"fresh":…,"spec":{…}}
                     with three descriptors (SCM_RIGHTS): stdout, stderr, control; base is the agent's environment
     zygote → agent  {"op":"spawned","id":…,"pid":…,"fresh":reason or ""} | {"op":"error","id":…,"error":…}
     zygote → agent  {"op":"exited","id":…,"pid":…,"code":…,"signal":…}
-    agent → zygote  {"op":"kill","id":…,"signal":…}        to the task's session; 9 also finds what left it
+    agent → zygote  {"op":"kill","id":…,"signal":…}        to the task's session; 9 also to processes that left it
     agent → zygote  {"op":"retire"}                        newcomers get another zygote, once
     zygote → agent  {"op":"retired"}                       came
 
-A task lives no longer than the connection of its agent, and no longer than the
-zygote. The zygote ends one second after its last connection closed. It holds no
-user code, and a task is given a fresh interpreter instead of a fork when a fork
-would not be what the user asked for (see Zygote.why_fresh).
+A task ends with its agent's connection, or with the zygote. The zygote ends one second
+after its last connection closed. It runs no user code. A task gets a new interpreter
+if a fork would behave differently (see Zygote.why_fresh).
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ from tfcluster.forked import become_task
 from tfcluster.interpreter import describe_bare, describe_warm, installed, nvidia_open, one_line
 
 LINGER = 1.0  # seconds without a connection before the zygote ends
-FIRST_CONNECTION = 30.0  # seconds the starter has to connect
+FIRST_CONNECTION = 30.0  # seconds for the starter to connect
 MAX_REQUEST = 64 << 20  # bytes of one request line
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Serves until no agent is left; returns the exit code."""
+    """Serve until no agent is left; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tfcluster.zygote")
     parser.add_argument("--socket", required=True, help="path of the unix socket to serve on")
     parser.add_argument("--bare", action="store_true", help="import nothing; every task gets a fresh interpreter")
@@ -70,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def listen(path: str) -> socket.socket:
-    """A listening socket at path that only this user can open."""
+    """Return a listening socket at path that only this user can open."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
     try:
@@ -90,7 +89,7 @@ class Connection:
         self.received = bytearray()
         self.fds: deque[int] = deque()
         self.unsent = bytearray()
-        self.pids: dict[str, int] = {}  # of every task that was spawned and not forgotten
+        self.pids: dict[str, int] = {}  # of each spawned task that was not dropped
 
     def close(self) -> None:
         for fd in self.fds:
@@ -100,7 +99,7 @@ class Connection:
 
 
 class Zygote:
-    """Owns the socket, the connections and the children. One thread at a time uses it."""
+    """The socket, the connections and the children. One thread at a time uses it."""
 
     def __init__(self, listener: socket.socket, path: str, environment: dict[str, str], *, warm: bool) -> None:
         self._listener: socket.socket | None = listener
@@ -119,19 +118,19 @@ class Zygote:
     # -------------------------------------------------------------- life
 
     def import_while_serving(self) -> None:
-        """Imports in the main thread while another answers connections and sees them close."""
+        """Import in the main thread while another serves connections and notices when they close."""
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(done,), daemon=True)
         watcher.start()
-        # What is imported stays: looking through it again and again for garbage is a fifth of the import's time, and
-        # once at its end a tenth, for a few MB.
+        # Imported objects are kept: collecting garbage would take a fifth of the import's time, and
+        # a single collection at its end a tenth, to free a few MB.
         gc.disable()
         try:
             described = describe_warm()
         finally:
             done.set()
             watcher.join()
-            gc.freeze()  # the collector must not touch, and so copy, pages shared with the tasks
+            gc.freeze()  # the collector would touch, and so copy, pages shared with tasks
             gc.enable()
         self.ready(described)
 
@@ -141,13 +140,13 @@ class Zygote:
                 os._exit(0)
 
     def ready(self, described: dict[str, Any]) -> None:
-        """From now on tasks can be spawned."""
+        """Accept requests to spawn tasks from now on."""
         self._greeting = {"op": "ready", "python": described}
         for connection in list(self._connections.values()):
             self._send(connection, self._greeting)
 
     def serve(self) -> None:
-        """Answers until LINGER after the last connection closed. Main thread only."""
+        """Serve until LINGER after the last connection closed. Main thread only."""
         wake_r, wake_w = socket.socketpair()
         for end in (wake_r, wake_w):
             end.setblocking(False)
@@ -159,7 +158,7 @@ class Zygote:
             self._reap()
 
     def _step(self, timeout: float) -> bool:
-        """Handles what has come in; False once nobody needs this zygote."""
+        """Handle received data; return False once no agent needs this zygote."""
         for key, mask in self._selector.select(timeout):
             if key.fileobj is self._listener:
                 self._accept()
@@ -175,18 +174,18 @@ class Zygote:
         return self._ends_at is None or time.monotonic() < self._ends_at
 
     def retire(self) -> None:
-        """Takes the socket away, so that newcomers start another zygote."""
+        """Remove the socket, so that new agents start another zygote."""
         if self._listener is None:
             return
         self._selector.unregister(self._listener)
         self._listener.close()
         self._listener = None
         with contextlib.suppress(OSError):
-            if os.stat(self._path).st_ino == self._inode:  # else another zygote's by now
+            if os.stat(self._path).st_ino == self._inode:  # otherwise it is another zygote's
                 os.unlink(self._path)
 
     def kill_all(self) -> None:
-        """Kills every process that descends from this one."""
+        """Kill all descendants of this process."""
         for pid in processes.descendants(os.getpid()):
             processes.kill(pid, signal.SIGKILL)
 
@@ -253,7 +252,7 @@ class Zygote:
             self._send(connection, {"op": "retired"})
 
     def _drop(self, connection: Connection) -> None:
-        """Ends an agent's tasks with its connection."""
+        """End an agent's tasks with its connection."""
         if self._connections.pop(connection.socket.fileno(), None) is None:
             return
         self._selector.unregister(connection.socket)
@@ -266,7 +265,7 @@ class Zygote:
 
     def _send(self, connection: Connection, message: dict[str, Any]) -> None:
         connection.unsent += json.dumps(message).encode() + b"\n"
-        with contextlib.suppress(OSError):  # a closed one is found when it is read
+        with contextlib.suppress(OSError):  # a closed connection is noticed by reading
             self._flush(connection)
 
     def _flush(self, connection: Connection) -> None:
@@ -283,7 +282,7 @@ class Zygote:
     # ------------------------------------------------------------- tasks
 
     def why_fresh(self, request: dict[str, Any]) -> str:
-        """Why a task must not be a fork of this process; "" when it may be."""
+        """Return why a task must not be a fork of this process; "" if it may."""
         if not self._warm or request.get("fresh"):
             return "asked"
         if installed() != self._packages:
@@ -317,21 +316,21 @@ class Zygote:
         self._send(connection, {"op": "spawned", "id": name, "pid": pid, "fresh": "" if why == "asked" else why})
 
     def _kill(self, connection: Connection, name: str, number: int) -> None:
-        """Signals a task's session. SIGKILL reaches what left it too, and forgets a task that has ended."""
+        """Signal a task's session. SIGKILL also kills processes that left it, and drops a task that has ended."""
         pid = connection.pids.get(name)
         if pid is None:
             return
         alive = self._children.get(pid) == (connection, name)
-        if not alive and pid in self._children:  # its number is another task's by now
+        if not alive and pid in self._children:  # the pid was reused for another task
             del connection.pids[name]
             return
         if alive:
             try:
-                if number == signal.SIGUSR1:  # faulthandler's in the task; it would end another program
+                if number == signal.SIGUSR1:  # handled by faulthandler in the task; it would end another program
                     os.kill(pid, number)
                 else:
                     os.killpg(pid, number)
-            except ProcessLookupError:  # forked a moment ago: it has made no session yet
+            except ProcessLookupError:  # just forked: it has no session yet
                 processes.kill(pid, number)
             except OSError:
                 pass
@@ -342,7 +341,7 @@ class Zygote:
             if not alive:
                 del connection.pids[name]
             if not self._children:
-                self.kill_all()  # a fork in a session of its own carries no marker
+                self.kill_all()  # daemons in sessions of their own may have no marker
         elif not alive:
             for found in processes.in_session(os.getpid(), pid):
                 processes.kill(found, number)
@@ -366,7 +365,7 @@ class Zygote:
 
 
 def marker(connection: Connection, name: str) -> str:
-    """The environment entry by which a task's processes are found after they left its session."""
+    """Return the environment entry by which a task's processes are found after they left its session."""
     return f"{processes.MARKER}={name}"
 
 

@@ -81,7 +81,7 @@ func newRequest(t *testing.T) Request {
 	}
 	return Request{
 		Identity: "c", Slots: 1, Coordinator: ln.Addr().String(), Digest: hex.EncodeToString(sum[:]), Python: "sh",
-		Hold:     true, // there is no JVM above the test
+		Hold:     true, // no ancestor of the test is a JVM
 		Executor: "worker-0", Attempt: 3, Config: config,
 	}
 }
@@ -303,7 +303,7 @@ func FuzzMain(f *testing.F) {
 	})
 }
 
-// TestNoExecutor: an agent that could end neither with the task nor with the executor is not started.
+// TestNoExecutor: an agent that could not end with the task or the executor is not started.
 func TestNoExecutor(t *testing.T) {
 	base := filepath.Join(shortTempDir(t), fmt.Sprintf("tfcluster-%d", os.Getuid()))
 	o := newRequest(t)

@@ -1,0 +1,94 @@
+package agent
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// ending is the scope of an EndRun, determined when it arrives: tasks of later instructions are
+// not affected.
+type ending struct {
+	tasks    []*task
+	attempts map[int32]int32 // of the runs
+	renew    bool
+}
+
+func (a *Agent) endingOf(e *clusterpb.EndRun) ending {
+	end := ending{tasks: a.tasksOf(e.GetRun()), attempts: map[int32]int32{}}
+	a.mu.Lock()
+	for id, r := range a.runs {
+		if e.GetRun() == 0 || e.GetRun() == id {
+			end.attempts[id] = r.attempt
+		}
+	}
+	a.mu.Unlock()
+	end.renew = slices.ContainsFunc(end.tasks, (*task).needsRenewal)
+	if end.renew {
+		a.python.Withdraw()
+	}
+	return end
+}
+
+// endRun ends every process of a run (0: of all), then releases its port. It holds a port again
+// for the next Hello if no run is left.
+func (a *Agent) endRun(ctx context.Context, e *clusterpb.EndRun, end ending) {
+	a.endTasks(ctx, end.tasks, time.Duration(e.GetGraceMillis())*time.Millisecond, "")
+	for _, t := range end.tasks {
+		t.feed.close()
+	}
+	a.mu.Lock()
+	for id, attempt := range end.attempts {
+		r := a.runs[id]
+		if r == nil {
+			continue
+		}
+		r.tasks = slices.DeleteFunc(r.tasks, func(t *task) bool { return slices.Contains(end.tasks, t) })
+		if len(r.tasks) > 0 || attempt != r.attempt {
+			continue // the run was prepared again meanwhile
+		}
+		r.port.release()
+		delete(a.runs, id)
+	}
+	if a.port == nil && len(a.runs) == 0 {
+		a.port, _ = holdPort() // after an error Hello.ports is shorter
+	}
+	a.mu.Unlock()
+	if end.renew {
+		a.python.Renew(ctx)
+	}
+}
+
+func (a *Agent) endTasks(ctx context.Context, tasks []*task, grace time.Duration, reason string) {
+	done := make(chan struct{}, len(tasks))
+	for _, t := range tasks {
+		a.work.Go(func() {
+			t.end(ctx, grace, reason)
+			done <- struct{}{}
+		})
+	}
+	for range tasks {
+		<-done
+	}
+}
+
+// release kills all tasks and waits until their files and lines are delivered, each with a time
+// limit.
+func (a *Agent) release(reason string) {
+	a.log.Info("released", "reason", reason)
+	tasks := a.tasksOf(0)
+	for _, t := range tasks {
+		t.signal(sigKill, "released: "+reason)
+	}
+	for _, t := range tasks {
+		waitFor(t.done, settlePipes)
+	}
+	if a.disk.files != nil {
+		a.disk.files.flush(filesReleaseWait)
+	}
+	for end := time.Now().Add(releaseWait); !a.logs.Delivered() && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+}

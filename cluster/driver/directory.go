@@ -1,0 +1,202 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/coordinator"
+	"github.com/tfcluster/tfcluster/cluster/driver/proxy"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/runfiles/spool"
+	"github.com/tfcluster/tfcluster/cluster/state"
+)
+
+// RemoteDir is a cluster's directory on a remote file system, and its connections.
+type RemoteDir struct {
+	// Writer is for background writes, which are retried later; Reader, for which a user waits,
+	// has shorter timeouts.
+	Writer spool.Remote
+	Reader RemoteReader
+	Dir    string // in full
+	Close  io.Closer
+}
+
+// RemoteReader reads a remote directory while a user waits.
+type RemoteReader interface {
+	spool.Checked
+	proxy.Remote
+}
+
+// Hadoop is the Hadoop configuration for programs and agents.
+type Hadoop struct {
+	DefaultFS  string // the prefix of ctx.absolute_path(); "" for this host's disk
+	User       string
+	Properties map[string]string // needed by HDFS clients
+}
+
+// scanLimit bounds listing the runs of earlier clusters in a remote directory.
+const scanLimit = 30 * time.Second
+
+// openDirectory opens the directory for the runs, and finds the last run in it: the runs of
+// earlier clusters are kept.
+func (d *driver) openDirectory(ctx context.Context) error {
+	d.dir = d.req.GetDir()
+	home := d.dir == "" && d.engine.Hadoop // the default is below the user's home on HDFS
+	if home {
+		d.dir = "tfcluster-runs/" + d.name
+	}
+	if !home && !rundir.IsURI(d.dir) {
+		if !filepath.IsAbs(d.dir) {
+			return fmt.Errorf("the directory %q is not absolute", d.dir)
+		}
+		if err := os.MkdirAll(d.dir, 0o700); err != nil {
+			return fmt.Errorf("make the cluster's directory: %w; choose another --dir", err)
+		}
+		d.lastRun = lastRun(d.dir)
+		return nil
+	}
+	if d.opt.OpenRemote == nil {
+		return fmt.Errorf("not yet: --dir %s", d.dir)
+	}
+	var err error
+	d.remote, err = d.opt.OpenRemote(d.dir)
+	switch {
+	case err != nil && home: // nobody gave --dir
+		return err
+	case err != nil:
+		return fmt.Errorf("--dir %s: %w", d.dir, err)
+	}
+	d.dir = d.remote.Dir
+	if home {
+		d.req.Dir = d.dir
+	}
+	fresh := d.old == nil          // a driver that takes over goes on even without HDFS
+	if fresh && d.hosting == nil { // a hosted driver's proxy has checked it
+		if err := spool.Check(ctx, d.remote.Reader, d.dir); err != nil {
+			return err
+		}
+	}
+	parent, err := state.Home()
+	if err != nil {
+		return err
+	}
+	if d.spool, err = spool.Open(ctx, spool.Config{Remote: d.remote.Writer, Dir: d.dir, Parent: parent, Log: d.log}); err != nil {
+		return err
+	}
+	if !fresh && d.hosting == nil { // only a hosted driver begins with an empty spool
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, scanLimit)
+	defer cancel()
+	if d.lastRun, err = d.spool.Scan(ctx); err != nil {
+		return fmt.Errorf("--dir %s: %w", d.dir, err)
+	}
+	if d.old != nil {
+		d.fetchLastRun(ctx)
+	}
+	return nil
+}
+
+// fetchLastRun fetches the append-only files of the last run that a hosted driver's
+// predecessor wrote: agents only send what follows.
+func (d *driver) fetchLastRun(ctx context.Context) {
+	run := filepath.Base(rundir.Dir(d.dir, d.old.LastRun))
+	for _, folder := range []string{"tasks", "logs"} {
+		if err := d.spool.Fetch(ctx, run+"/"+folder); err != nil {
+			d.log.Warn("fetch the last driver's files", "folder", run+"/"+folder, "err", err)
+		}
+	}
+}
+
+// useHadoop sets this process's environment to the Hadoop configuration of the request, so
+// that HDFS and engine are of one Hadoop whether a kernel or a shell started the driver.
+func (d *driver) useHadoop() error {
+	if !d.engine.Hadoop || d.hosting != nil { // a container has its own
+		return nil
+	}
+	for key, name := range map[string]string{cluster.EngineConfDir: "HADOOP_CONF_DIR", cluster.EngineUser: "HADOOP_USER_NAME"} {
+		if v := d.req.GetEngine()[key]; v != "" {
+			if err := os.Setenv(name, v); err != nil {
+				return fmt.Errorf("use the Hadoop of the request: set %s: %w", name, err)
+			}
+		}
+	}
+	return nil
+}
+
+// hadoop sets the Hadoop configuration for programs and agents, if the runs are on HDFS or
+// the executors on other hosts.
+func (d *driver) hadoop(cfg *coordinator.Config) {
+	if d.opt.Hadoop == nil || d.spool == nil && d.engine.OnThisHost {
+		return
+	}
+	h, err := d.opt.Hadoop(d.dir)
+	if err != nil {
+		d.log.Warn("Hadoop's configuration", "err", err)
+		return
+	}
+	cfg.DefaultFS = h.DefaultFS
+	cfg.Hadoop = &clusterpb.HadoopClient{User: h.User, Properties: h.Properties}
+}
+
+// closeDirectory flushes the spool and closes the remote directory. It may be called again.
+func (d *driver) closeDirectory() error {
+	var err error
+	if d.spool != nil {
+		err = d.spool.Close()
+		d.spool = nil
+	}
+	if d.remote.Close != nil {
+		_ = d.remote.Close.Close() // unused connections
+		d.remote.Close = nil
+	}
+	return err
+}
+
+// lastRun returns the highest run number in a folder; 0 if there is none.
+func lastRun(dir string) int32 {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return 0
+	}
+	var last int32
+	for _, e := range entries {
+		if n, ok := rundir.Number(e.Name()); ok {
+			last = max(last, n)
+		}
+	}
+	return last
+}
+
+// checkRemoteDirectory checks, for a driver that the engine will run, that it can write its
+// results to HDFS.
+func (d *driver) checkRemoteDirectory(ctx context.Context) error {
+	dir := d.req.GetDir()
+	if dir == "" {
+		dir = "tfcluster-runs/" + d.name
+	} else if !rundir.IsURI(dir) {
+		return fmt.Errorf("--dir %s: with --managed the cluster's driver is not on this machine: give a folder on hdfs://, or none", dir)
+	}
+	if d.opt.OpenRemote == nil {
+		return fmt.Errorf("not yet: --dir %s", dir)
+	}
+	e, err := d.opt.OpenRemote(dir)
+	if err != nil {
+		return fmt.Errorf("--dir %s: %w", dir, err)
+	}
+	d.dir = e.Dir
+	if d.old == nil {
+		err = spool.Check(ctx, e.Reader, e.Dir)
+	}
+	_ = e.Close.Close() // unused connections
+	if err == nil && d.req.GetDir() == "" {
+		d.req.Dir = d.dir
+	}
+	return err
+}

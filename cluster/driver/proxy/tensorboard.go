@@ -1,0 +1,124 @@
+package proxy
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/coordinator"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
+)
+
+// localBoard is a proxy's TensorBoard, which runs on this host and shows a copy of the
+// directory on HDFS.
+type localBoard struct {
+	process coordinator.TensorBoards // nil: there is none
+
+	mu     sync.Mutex
+	folder string             // guarded by mu: with the copy; "" before the first
+	stop   context.CancelFunc // guarded by mu
+	work   sync.WaitGroup
+}
+
+// firstCopy bounds how long opening TensorBoard waits for the first copy.
+const firstCopy = 20 * time.Second
+
+// openBoard opens or stops TensorBoard, as requested.
+func (p *Proxy) openBoard(ctx context.Context, asked *clusterpb.TensorBoardRequest) *clusterpb.TensorBoardReply {
+	reply := &clusterpb.TensorBoardReply{}
+	var err error
+	switch {
+	case p.board.process == nil:
+		reply.Error = "this process serves no TensorBoard"
+		return reply
+	case asked.GetStop():
+		err = p.board.process.Close(ctx)
+	default:
+		logdir := asked.GetLogdir()
+		if logdir == "" {
+			logdir = p.cfg.Dir
+			if asked.GetRun() > 0 {
+				logdir = strings.TrimRight(rundir.Dir(p.cfg.Dir, asked.GetRun()), "/") + "/logs"
+			}
+		}
+		here := logdir
+		if rest, below := rundir.Below(logdir, p.cfg.Dir); below {
+			if err = p.copyLogs(ctx); err == nil {
+				here = filepath.Join(p.board.folder, filepath.FromSlash(rest))
+			}
+		}
+		if err == nil {
+			if reply, err = p.board.process.Open(ctx, here); err == nil {
+				reply.Logdir = logdir
+				return reply
+			}
+		}
+		reply = &clusterpb.TensorBoardReply{Logdir: logdir}
+	}
+	if err != nil {
+		reply.Error = err.Error()
+	}
+	return reply
+}
+
+// copyLogs starts copying the event files to this host, once, and waits for the first round.
+func (p *Proxy) copyLogs(ctx context.Context) error {
+	p.board.mu.Lock()
+	defer p.board.mu.Unlock()
+	if p.board.folder != "" {
+		return nil
+	}
+	remote, closer, err := p.cfg.Remote()
+	if err != nil {
+		return err
+	}
+	folder := filepath.Join(p.cfg.StateDir, "logs")
+	follow := &logCopier{remote: remote, dir: p.cfg.Dir, folder: folder}
+	following, stop := context.WithCancel(context.Background())
+	first := make(chan error, 1)
+	p.board.work.Go(func() {
+		defer closer.Close()
+		follow.run(following, func(err error) { first <- err })
+	})
+	select {
+	case err = <-first:
+	case <-time.After(firstCopy): // the rest follows
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	if err != nil {
+		stop()
+		return err
+	}
+	p.board.folder, p.board.stop = folder, stop
+	return nil
+}
+
+// close ends TensorBoard and stops copying.
+func (b *localBoard) close(ctx context.Context) error {
+	var err error
+	if b.process != nil {
+		err = b.process.Close(ctx)
+	}
+	b.mu.Lock()
+	if b.stop != nil {
+		b.stop()
+	}
+	b.mu.Unlock()
+	b.work.Wait()
+	return err
+}
+
+// tensorBoard answers the call TensorBoard, which is not forwarded.
+func (p *Proxy) tensorBoard(s grpc.ServerStream) error {
+	var asked clusterpb.TensorBoardRequest
+	if err := s.RecvMsg(&asked); err != nil {
+		return err
+	}
+	return s.SendMsg(p.openBoard(s.Context(), &asked))
+}

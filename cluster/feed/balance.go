@@ -1,0 +1,251 @@
+package feed
+
+import (
+	"fmt"
+	"math"
+)
+
+// progress does what the state of the open epochs asks for.
+func (f *Feed) progress() []Action {
+	var actions []Action
+	for _, x := range f.epochs {
+		if x.over {
+			continue
+		}
+		actions = append(actions, f.evacuate(x)...)
+		if f.mode == even {
+			actions = append(actions, f.allow(x)...)
+		}
+		if f.closed(x) {
+			actions = append(actions, f.closeEpoch(x)...)
+		} else {
+			actions = append(actions, f.rebalance(x)...)
+		}
+		if !x.over {
+			break // records of the next epoch stay where they are until this one is over
+		}
+	}
+	return actions
+}
+
+// evacuate moves records from holders that no program reads to the reader that has least.
+func (f *Feed) evacuate(x *epoch) []Action {
+	var actions []Action
+	for _, id := range f.order {
+		h := f.holders[id]
+		if h.reads || h.gone || h.moving || h.empty || x.net(id) <= x.used(id) {
+			continue
+		}
+		if to := f.poorest(x); to != nil {
+			h.moving = true
+			actions = append(actions, Move{Holder: id, Epoch: x.number, Rows: x.net(id) - x.used(id), To: to.id})
+		}
+	}
+	return actions
+}
+
+// poorest returns the reader with the fewest records to come; nil if nobody reads.
+func (f *Feed) poorest(x *epoch) *holder {
+	var least *holder
+	for _, h := range f.readers() {
+		if least == nil || f.reach(x, h.id) < f.reach(x, least.id) {
+			least = h
+		}
+	}
+	return least
+}
+
+// reach is what counts where readers are compared: where reading is even, all records of the epoch; else those
+// that wait for the program.
+func (f *Feed) reach(x *epoch, id string) int64 {
+	n := x.net(id) + x.incoming[id]
+	if h := x.held[id]; h != nil {
+		n -= h.MovedIn
+	}
+	if f.mode != even {
+		n -= x.used(id)
+	}
+	return n
+}
+
+// richest returns the reader with the most records that has no free slot and sends none; nil if there is none.
+func (f *Feed) richest(x *epoch) *holder {
+	var most *holder
+	for _, h := range f.readers() {
+		if h.moving || h.empty || !x.full(h.id) {
+			continue
+		}
+		if most == nil || f.reach(x, h.id) > f.reach(x, most.id) {
+			most = h
+		}
+	}
+	return most
+}
+
+// allow lets every reader hand out as many records as the poorest has.
+func (f *Feed) allow(x *epoch) []Action {
+	readers := f.readers()
+	if len(readers) == 0 {
+		return nil
+	}
+	least := x.net(readers[0].id)
+	for _, h := range readers {
+		least = min(least, x.net(h.id))
+	}
+	var actions []Action
+	for _, h := range readers {
+		if x.allowed[h.id] < least {
+			x.allowed[h.id] = least
+			actions = append(actions, Allow{Holder: h.id, Epoch: x.number, Rows: least})
+		}
+	}
+	return actions
+}
+
+// rebalance moves records from a reader that cannot take more to one that waits for some: its source may have
+// nothing for it.
+func (f *Feed) rebalance(x *epoch) []Action {
+	rich, poor := f.richest(x), f.poorest(x)
+	if f.mode == unknown || rich == nil || poor == nil || rich == poor || !x.starving(poor.id) {
+		return nil
+	}
+	rows := (f.reach(x, rich.id) - f.reach(x, poor.id)) / 2
+	if rows < 1 {
+		return nil
+	}
+	rich.moving = true
+	return []Action{Move{Holder: rich.id, Epoch: x.number, Rows: rows, To: poor.id}}
+}
+
+// closed is whether everything of an epoch has been delivered and has arrived.
+func (f *Feed) closed(x *epoch) bool {
+	if !x.fed {
+		return false
+	}
+	rows, complete := f.delivered(x.number)
+	if !complete || rows != x.rows && f.anyReads() || !x.settled(func(id string) bool { return f.holders[id].gone }) {
+		return false
+	}
+	var net int64
+	for _, id := range f.order {
+		if h := f.holders[id]; h.moving || !h.reads && !h.gone && x.net(id) > x.used(id) && f.anyReads() {
+			return false
+		}
+		net += x.net(id)
+	}
+	return net == rows || !f.anyReads()
+}
+
+// closeEpoch gives each reader its number of records, after those that are missing have been moved.
+func (f *Feed) closeEpoch(x *epoch) []Action {
+	if f.mode == unknown && f.anyReads() {
+		return nil // it depends on how programs read
+	}
+	if f.mode == even {
+		if moves, waits := f.equalize(x); waits {
+			return moves
+		}
+		if n := int64(len(f.readers())); f.uneven != Drop && 0 < sum(x.target) && sum(x.target) < n {
+			return f.fail(fmt.Sprintf("%d records cannot be shared by %d workers that read with as_dataset or fit: each needs one", sum(x.target), n))
+		}
+	}
+	x.over = true
+	actions := f.epochOver(x)
+	if !x.last {
+		return actions
+	}
+	f.over = true
+	if f.more {
+		return actions
+	}
+	for _, id := range f.order {
+		actions = append(actions, Over{Holder: id})
+	}
+	return actions
+}
+
+// equalize moves what readers have beyond their targets to those that have less. It returns true while some
+// have less.
+func (f *Feed) equalize(x *epoch) (moves []Action, waits bool) {
+	readers := f.readers()
+	if len(readers) == 0 {
+		return nil, false
+	}
+	f.setTargets(x, readers)
+	missing := map[string]int64{}
+	for _, h := range readers {
+		if lack := x.target[h.id] - x.net(h.id); lack > 0 {
+			missing[h.id] = lack
+		}
+	}
+	for _, from := range readers {
+		surplus := x.net(from.id) - x.target[from.id]
+		for _, to := range readers {
+			if rows := min(surplus, missing[to.id]); rows > 0 && !from.moving && !from.empty {
+				from.moving = true
+				missing[to.id] -= rows
+				moves = append(moves, Move{Holder: from.id, Epoch: x.number, Rows: rows, To: to.id})
+			}
+		}
+	}
+	return moves, len(missing) > 0
+}
+
+// setTargets determines, once, how many records each reader gets: the same number, and one more for some where
+// nothing is left out.
+func (f *Feed) setTargets(x *epoch, readers []*holder) {
+	known := len(x.target) == len(readers)
+	for _, h := range readers {
+		_, has := x.target[h.id]
+		known = known && has
+	}
+	if known { // else it is the first time, or a program has left since
+		return
+	}
+	var total int64
+	for _, h := range readers {
+		total += x.net(h.id)
+	}
+	n := int64(len(readers))
+	x.target = map[string]int64{}
+	for _, h := range readers {
+		x.target[h.id] = total / n
+	}
+	if f.uneven == Drop {
+		return
+	}
+	for more := total % n; more > 0; more-- { // for those that have most: fewer records move
+		var best *holder
+		for _, h := range readers {
+			if x.target[h.id] == total/n && (best == nil || x.net(h.id) > x.net(best.id)) {
+				best = h
+			}
+		}
+		x.target[best.id]++
+	}
+}
+
+// epochOver tells each reader the end of an epoch.
+func (f *Feed) epochOver(x *epoch) []Action {
+	most, least := int64(0), int64(math.MaxInt64)
+	rows := map[string]int64{}
+	for _, h := range f.readers() {
+		rows[h.id] = x.net(h.id)
+		if f.mode == even {
+			rows[h.id] = x.target[h.id]
+		}
+		most, least = max(most, rows[h.id]), min(least, rows[h.id])
+	}
+	var actions []Action
+	for _, id := range f.order {
+		if !f.holders[id].reads {
+			continue
+		}
+		over := EpochOver{Holder: id, Epoch: x.number, Rows: rows[id], Most: most, Least: least}
+		if f.mode == even && f.uneven == Pad {
+			over.Repeat = most - rows[id]
+		}
+		actions = append(actions, over)
+	}
+	return actions
+}

@@ -1,0 +1,248 @@
+package dispatch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/feed"
+)
+
+// askPatience is the time that the tasks of a run have to call get_data_feed.
+const askPatience = time.Minute
+
+// look is the interval in which a client's state is looked at.
+const look = 200 * time.Millisecond
+
+// Feed implements the FeedControl service.
+func (d *Dispatch) Feed(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	request := first.GetRequest()
+	if request == nil {
+		return status.Error(codes.InvalidArgument, "a feed begins with a request")
+	}
+	s, failure, err := d.begin(stream, request)
+	if err != nil {
+		return err
+	}
+	if failure != nil {
+		return stream.Send(&clusterpb.FeedUpdate{Over: true, Failure: failure})
+	}
+	defer d.end(s)
+	if err := stream.Send(&clusterpb.FeedUpdate{Open: s.open()}); err != nil {
+		return err
+	}
+	commands := make(chan *clusterpb.FeedCommand)
+	go func() { // ends with the stream, which ends when this handler returns
+		defer close(commands)
+		for {
+			c, err := stream.Recv()
+			if err != nil {
+				return
+			}
+			select {
+			case commands <- c:
+			case <-stream.Context().Done():
+				return
+			}
+		}
+	}()
+	return d.follow(stream, s, commands)
+}
+
+// begin waits for the tasks of the active run and begins the feed. It returns a failure for the client, or an error
+// of the stream.
+func (d *Dispatch) begin(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate], request *clusterpb.FeedRequest) (*session, *clusterpb.Failure, error) {
+	ctx := stream.Context()
+	deadline := time.Now().Add(askPatience)
+	said := ""
+	for {
+		run, err := d.runs.FeedableRun(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		if run.Over != "" {
+			return nil, noReader(run.Over), nil
+		}
+		s, missing, failure := d.tryBegin(request, run, time.Now().After(deadline))
+		if s != nil || failure != nil {
+			return s, failure, nil
+		}
+		if waiting := fmt.Sprintf("waiting for %s to call ctx.get_data_feed()", strings.Join(missing, ", ")); waiting != said {
+			said = waiting
+			if err := stream.Send(&clusterpb.FeedUpdate{Waiting: waiting}); err != nil {
+				return nil, nil, err
+			}
+		}
+		if err := d.pause(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+}
+
+// noReader is the failure of a feed that no program takes.
+func noReader(why string) *clusterpb.Failure {
+	return &clusterpb.Failure{
+		Kind: "usage", Summary: "no run takes data: " + why, ExitCode: 2,
+		Remedy: "%tfcluster start a program that calls ctx.get_data_feed()",
+	}
+}
+
+// tryBegin begins the feed if every task waits for it; late is whether it begins with those that do. Else it returns
+// the tasks that are missing, or a failure.
+func (d *Dispatch) tryBegin(request *clusterpb.FeedRequest, run Run, late bool) (s *session, missing []string, failure *clusterpb.Failure) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.on != nil {
+		return nil, nil, &clusterpb.Failure{Kind: "usage", Summary: fmt.Sprintf("run %d is being fed already", run.ID), ExitCode: 2, Remedy: "%tfcluster wait, or stop"}
+	}
+	holders := map[string]*holder{}
+	over := 0
+	for _, task := range run.Tasks {
+		h := d.holders[holderKey{run.ID, task}]
+		switch {
+		case h == nil:
+			missing = append(missing, task.Name)
+		case h.over:
+			over++
+		default:
+			holders[task.Name] = h
+		}
+	}
+	switch {
+	case over > 0:
+		return nil, nil, &clusterpb.Failure{
+			Kind: "usage", Summary: fmt.Sprintf("the feed of run %d is over", run.ID), ExitCode: 2,
+			Remedy: "train --more keeps a feed open for the next train; else start the program again",
+		}
+	case len(missing) == 0 || late && len(holders) > 0:
+		return d.newSession(request, run, holders), nil, nil
+	case late:
+		return nil, nil, noReader(fmt.Sprintf("none of the tasks of run %d has called ctx.get_data_feed() within %s", run.ID, askPatience))
+	}
+	return nil, missing, nil
+}
+
+// pause waits until something has changed, at most for look.
+func (d *Dispatch) pause(ctx context.Context) error {
+	d.mu.Lock()
+	changed := d.changed
+	d.mu.Unlock()
+	select {
+	case <-changed:
+	case <-time.After(look):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// follow passes the client's commands on and shows it the feed's progress until the feed is over.
+func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand, clusterpb.FeedUpdate], s *session, commands <-chan *clusterpb.FeedCommand) error {
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	stopped := false
+	for {
+		select {
+		case c, more := <-commands:
+			d.command(s, c, more)
+			if !more {
+				commands = nil
+			}
+		case <-tick.C:
+		case <-stream.Context().Done():
+			d.step(s, feed.Failed{Reason: "the client that read the source has ended"})
+			return stream.Context().Err()
+		}
+		run, err := d.runs.FeedableRun(stream.Context())
+		if err != nil {
+			return err
+		}
+		over := run.ID != s.run.ID || !slices.Equal(run.Tasks, s.run.Tasks) || run.Over != ""
+		if over {
+			d.step(s, feed.Failed{Reason: fmt.Sprintf("run %d has ended", s.run.ID)})
+		}
+		update := d.update(s, over)
+		if update.GetStop() && stopped && !update.GetOver() {
+			update.Stop = false
+		}
+		stopped = stopped || update.GetStop()
+		if err := stream.Send(update); err != nil {
+			if errors.Is(err, io.EOF) {
+				return nil
+			}
+			return err
+		}
+		if update.GetOver() {
+			return nil
+		}
+	}
+}
+
+// command passes a client's command to the state machine; a stream that has ended is one, too.
+func (d *Dispatch) command(s *session, c *clusterpb.FeedCommand, more bool) {
+	switch {
+	case !more:
+		d.step(s, feed.Failed{Reason: "the client that read the source has ended"})
+	case c.GetEpochFed() != nil && s.has(c.GetEpochFed().GetEpoch()):
+		d.step(s, feed.EpochFed{Epoch: int(c.GetEpochFed().GetEpoch()), Rows: c.GetEpochFed().GetRows(), Last: c.GetEpochFed().GetLast()})
+	case c.GetFailed() != nil:
+		d.step(s, feed.SourceFailed{Reason: c.GetFailed().GetReason()})
+	}
+}
+
+func (d *Dispatch) step(s *session, e feed.Event) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	s.step(e)
+}
+
+// update returns what the client shows; runOver is whether the run has ended.
+func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := s.feed.Progress()
+	u := &clusterpb.FeedUpdate{Progress: s.progress(time.Now()), Stop: s.stop}
+	u.Over = runOver || p.Over && (p.Fault != "" || p.Used+p.LeftOut == p.Delivered || !s.reads())
+	if u.Over {
+		u.Results = s.results
+	}
+	if p.Fault != "" && !runOver {
+		u.Failure = &clusterpb.Failure{Kind: "task", Summary: "the feed failed: " + p.Fault}
+	}
+	return u
+}
+
+// reads is whether a program may read what is there yet.
+func (s *session) reads() bool {
+	for _, h := range s.holders {
+		select {
+		case <-h.gone:
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+// end forgets a feed.
+func (d *Dispatch) end(s *session) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.on == s {
+		d.on = nil
+	}
+	d.wake()
+}

@@ -1,0 +1,257 @@
+// Package dispatch is the driver's side of feeds: it serves the holders (Feeds service) and the clients that read
+// a source (FeedControl service), and lets package feed decide.
+package dispatch
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Run is the run whose tasks are fed.
+type Run struct {
+	ID    int32
+	Tasks []Task // that train: the chief and the workers
+	Over  string // why nothing can be fed; "": the run is active
+}
+
+// Task is a task that reads a feed.
+type Task struct {
+	Name    string // "worker:1"
+	Attempt int32
+}
+
+// Runs tells which run is active.
+type Runs interface {
+	// FeedableRun returns the active or the last run.
+	FeedableRun(ctx context.Context) (Run, error)
+}
+
+// Dispatch serves the feeds of one cluster. At most one feed is on at a time.
+type Dispatch struct {
+	clusterpb.UnimplementedFeedsServer
+	clusterpb.UnimplementedFeedControlServer
+	runs Runs
+	log  *slog.Logger
+
+	mu sync.Mutex
+	// guarded by mu
+	holders map[holderKey]*holder
+	feeds   int64    // begun so far: the number of the last one
+	on      *session // nil: none is on
+	changed chan struct{}
+}
+
+// holderKey identifies a holder: the task of an attempt of a run.
+type holderKey struct {
+	run  int32
+	task Task
+}
+
+// New returns a Dispatch without feeds.
+func New(runs Runs, log *slog.Logger) *Dispatch {
+	return &Dispatch{runs: runs, log: log, holders: map[holderKey]*holder{}, changed: make(chan struct{})}
+}
+
+// wake tells everybody who waits that something has changed. Caller holds mu.
+func (d *Dispatch) wake() {
+	close(d.changed)
+	d.changed = make(chan struct{})
+}
+
+// AllWait is whether every task of a run waits for a feed to begin.
+func (d *Dispatch) AllWait(run Run) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, task := range run.Tasks {
+		if h := d.holders[holderKey{run.ID, task}]; h == nil || h.over {
+			return false
+		}
+	}
+	return d.on == nil && len(run.Tasks) > 0
+}
+
+// holder is one that attends. Its fields are guarded by the Dispatch's mu.
+type holder struct {
+	hello *clusterpb.HolderHello
+	over  bool // its last feed is over
+	queue []*clusterpb.HolderOrder
+	wake  chan struct{} // capacity 1
+
+	batch  sync.Mutex                // held while one batch is sent to it
+	pieces chan *clusterpb.FeedPiece // to its Receive stream
+	gone   chan struct{}             // closed when it attends no more
+}
+
+// order queues an order. Caller holds mu.
+func (h *holder) order(o *clusterpb.HolderOrder) {
+	h.queue = append(h.queue, o)
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Attend implements the Feeds service.
+func (d *Dispatch) Attend(stream grpc.BidiStreamingServer[clusterpb.HolderMessage, clusterpb.HolderOrder]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	hello := first.GetHello()
+	if hello.GetTask() == "" {
+		return status.Error(codes.InvalidArgument, "a holder says hello first")
+	}
+	h := &holder{hello: hello, wake: make(chan struct{}, 1), pieces: make(chan *clusterpb.FeedPiece), gone: make(chan struct{})}
+	key := holderKey{hello.GetRun(), Task{hello.GetTask(), hello.GetAttempt()}}
+	d.mu.Lock()
+	if d.holders[key] != nil {
+		d.mu.Unlock()
+		return status.Errorf(codes.AlreadyExists, "%s attends already", hello.GetTask())
+	}
+	d.holders[key] = h
+	d.wake()
+	d.mu.Unlock()
+	defer d.leave(key, h)
+	received := make(chan error, 1)
+	go func() { // ends with the stream, which ends when this handler returns
+		for {
+			m, err := stream.Recv()
+			if err != nil {
+				received <- err
+				return
+			}
+			d.take(h, m)
+		}
+	}()
+	for {
+		d.mu.Lock()
+		queue := h.queue
+		h.queue = nil
+		d.mu.Unlock()
+		for _, o := range queue {
+			if err := stream.Send(o); err != nil {
+				return err
+			}
+		}
+		if len(queue) > 0 {
+			continue
+		}
+		select {
+		case <-h.wake:
+		case err := <-received:
+			d.log.Debug("a holder attends no more", "task", hello.GetTask(), "err", err)
+			return nil
+		}
+	}
+}
+
+// leave forgets a holder.
+func (d *Dispatch) leave(key holderKey, h *holder) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.holders, key)
+	close(h.gone)
+	d.wake()
+	if s := d.on; s != nil && s.holders[key.task.Name] == h {
+		s.gone(key.task.Name)
+	}
+}
+
+// take passes a holder's message to the feed that is on.
+func (d *Dispatch) take(h *holder, m *clusterpb.HolderMessage) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if s := d.on; s != nil && s.holders[h.hello.GetTask()] == h {
+		s.take(h.hello.GetTask(), m)
+		d.wake()
+	}
+}
+
+// Send implements the Feeds service: records go to another holder as they come.
+func (d *Dispatch) Send(stream grpc.ClientStreamingServer[clusterpb.FeedPiece, clusterpb.FeedSent]) error {
+	for {
+		piece, err := stream.Recv()
+		if err != nil {
+			return stream.SendAndClose(&clusterpb.FeedSent{}) // also after an error, of which nobody hears
+		}
+		d.mu.Lock()
+		var to *holder
+		if d.on != nil && d.on.id == piece.GetFeed() {
+			to = d.on.holders[piece.GetTo()]
+		}
+		d.mu.Unlock()
+		if to == nil {
+			return status.Errorf(codes.NotFound, "feed %d is over, or %s takes no part in it", piece.GetFeed(), piece.GetTo())
+		}
+		if err := to.passBatch(stream, piece); err != nil {
+			return err
+		}
+	}
+}
+
+// passBatch passes a batch on, from its first piece to its last.
+func (h *holder) passBatch(stream grpc.ClientStreamingServer[clusterpb.FeedPiece, clusterpb.FeedSent], piece *clusterpb.FeedPiece) error {
+	h.batch.Lock()
+	defer h.batch.Unlock()
+	for {
+		select {
+		case h.pieces <- piece:
+		case <-h.gone:
+			return status.Errorf(codes.Unavailable, "%s has ended", h.hello.GetTask())
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+		if piece.GetEnd() > 0 {
+			return nil
+		}
+		var err error
+		if piece, err = stream.Recv(); err != nil {
+			return err
+		}
+	}
+}
+
+// Receive implements the Feeds service.
+func (d *Dispatch) Receive(r *clusterpb.FeedReceiver, stream grpc.ServerStreamingServer[clusterpb.FeedPiece]) error {
+	key := holderKey{r.GetRun(), Task{r.GetTask(), r.GetAttempt()}}
+	h, err := d.await(stream.Context(), key)
+	if err != nil {
+		return err
+	}
+	for {
+		select {
+		case p := <-h.pieces:
+			if err := stream.Send(p); err != nil {
+				return err
+			}
+		case <-h.gone:
+			return nil
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+}
+
+// await waits for a holder's other stream.
+func (d *Dispatch) await(ctx context.Context, key holderKey) (*holder, error) {
+	for {
+		d.mu.Lock()
+		h, changed := d.holders[key], d.changed
+		d.mu.Unlock()
+		if h != nil {
+			return h, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}

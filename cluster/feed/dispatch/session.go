@@ -1,0 +1,174 @@
+package dispatch
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/feed"
+)
+
+// session is one feed that is on. Its fields are guarded by the Dispatch's mu.
+type session struct {
+	id      int64
+	key     string
+	run     Run
+	request *clusterpb.FeedRequest
+	feed    *feed.Feed
+	holders map[string]*holder // by task
+	results map[string]*clusterpb.FeedResult
+	stop    bool // the source is to stop
+	rate    rate
+}
+
+// newSession begins a feed: the holders are told. Caller holds mu.
+func (d *Dispatch) newSession(request *clusterpb.FeedRequest, run Run, holders map[string]*holder) *session {
+	random := make([]byte, 16)
+	_, _ = rand.Read(random) // never fails
+	d.feeds++
+	s := &session{
+		id: d.feeds, key: hex.EncodeToString(random), run: run, request: request, holders: holders,
+		results: map[string]*clusterpb.FeedResult{}, rate: rate{since: time.Now()},
+	}
+	var tasks []string
+	for task, h := range holders {
+		tasks = append(tasks, task)
+		h.order(&clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Begin{Begin: &clusterpb.FeedBegin{Feed: s.id, Key: s.key, Plan: request.GetPlan()}}})
+	}
+	s.feed = feed.New(policies[request.GetUneven()], request.GetMore(), tasks)
+	d.on = s
+	return s
+}
+
+// policies are the values of FeedRequest's uneven.
+var policies = map[string]feed.Uneven{"": feed.Drop, "drop": feed.Drop, "pad": feed.Pad, "spread": feed.Spread}
+
+// open says where producers find the holders.
+func (s *session) open() *clusterpb.FeedOpen {
+	o := &clusterpb.FeedOpen{Feed: s.id, Key: s.key, Run: s.run.ID}
+	for _, task := range s.run.Tasks {
+		if h := s.holders[task.Name]; h != nil {
+			o.Holders = append(o.Holders, &clusterpb.FeedHolder{Task: task.Name, Host: h.hello.GetHost(), Socket: h.hello.GetSocket()})
+		}
+	}
+	return o
+}
+
+// take passes a holder's message to the state machine.
+func (s *session) take(task string, m *clusterpb.HolderMessage) {
+	switch m := m.GetMessage().(type) {
+	case *clusterpb.HolderMessage_Reading:
+		if m.Reading.GetFeed() == s.id {
+			s.step(feed.Reading{Holder: task, Even: m.Reading.GetEven(), Batch: m.Reading.GetBatch()})
+		}
+	case *clusterpb.HolderMessage_LeaseWanted:
+		if w := m.LeaseWanted; w.GetFeed() == s.id && s.has(w.GetEpoch()) {
+			s.step(feed.LeaseWanted{
+				Holder: task, Producer: w.GetProducer(), Epoch: int(w.GetEpoch()), Partition: w.GetPartition(), Attempt: w.GetAttempt(), Digest: w.GetDigest(),
+			})
+		}
+	case *clusterpb.HolderMessage_LeaseEnded:
+		if e := m.LeaseEnded; e.GetFeed() == s.id {
+			s.step(feed.LeaseEnded{Holder: task, Producer: e.GetProducer(), Rows: e.GetRows(), Complete: e.GetComplete()})
+		}
+	case *clusterpb.HolderMessage_Held:
+		if h := m.Held; h.GetFeed() == s.id && s.has(h.GetEpoch()) {
+			s.step(feed.Held{
+				Holder: task, Epoch: int(h.GetEpoch()), Received: h.GetReceived(), MovedIn: h.GetMovedIn(), MovedOut: h.GetMovedOut(),
+				Used: h.GetUsed(), Full: h.GetFull(), Starving: h.GetStarving(),
+			})
+		}
+	case *clusterpb.HolderMessage_Moved:
+		if v := m.Moved; v.GetFeed() == s.id && s.has(v.GetEpoch()) && s.holders[v.GetTo()] != nil {
+			s.step(feed.Moved{Holder: task, Epoch: int(v.GetEpoch()), To: v.GetTo(), Rows: v.GetRows()})
+		}
+	case *clusterpb.HolderMessage_Left:
+		if m.Left.GetFeed() == s.id {
+			s.step(feed.HolderLeft{Holder: task})
+		}
+	case *clusterpb.HolderMessage_Result:
+		if m.Result.GetFeed() == s.id {
+			s.results[task] = m.Result
+		}
+	}
+}
+
+// has is whether an epoch is one of the feed.
+func (s *session) has(epoch int32) bool { return epoch >= 0 && epoch < max(s.request.GetEpochs(), 1) }
+
+// gone notes that a holder attends no more.
+func (s *session) gone(task string) { s.step(feed.HolderGone{Holder: task}) }
+
+// step has the state machine take an event and does what it says.
+func (s *session) step(e feed.Event) {
+	for _, a := range s.feed.Step(e) {
+		switch a := a.(type) {
+		case feed.Lease:
+			s.order(a.Holder, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Lease{Lease: &clusterpb.FeedLease{
+				Feed: s.id, Producer: a.Producer, Skip: a.Skip, Complete: a.Complete,
+			}}})
+		case feed.Allow:
+			s.order(a.Holder, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Allow{Allow: &clusterpb.FeedAllow{
+				Feed: s.id, Epoch: int32(a.Epoch), Rows: a.Rows,
+			}}})
+		case feed.Move:
+			s.order(a.Holder, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Move{Move: &clusterpb.FeedMove{
+				Feed: s.id, Epoch: int32(a.Epoch), Rows: a.Rows, To: a.To,
+			}}})
+		case feed.EpochOver:
+			s.order(a.Holder, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_EpochOver{EpochOver: &clusterpb.FeedEpochOver{
+				Feed: s.id, Epoch: int32(a.Epoch), Rows: a.Rows, Repeat: a.Repeat, Most: a.Most, Least: a.Least,
+			}}})
+		case feed.Over:
+			if h := s.holders[a.Holder]; h != nil {
+				h.over = true
+			}
+			s.order(a.Holder, &clusterpb.HolderOrder{Order: &clusterpb.HolderOrder_Over{Over: &clusterpb.FeedOver{Feed: s.id, Reason: a.Reason}}})
+		case feed.StopSource:
+			s.stop = true
+		}
+	}
+}
+
+func (s *session) order(task string, o *clusterpb.HolderOrder) {
+	if h := s.holders[task]; h != nil {
+		h.order(o)
+	}
+}
+
+// rate is how many records are read in a second, over the last seconds.
+type rate struct {
+	since     time.Time
+	fed       int64
+	perSecond float64
+}
+
+// rateOver is the time over which a rate is measured.
+const rateOver = 2 * time.Second
+
+func (r *rate) update(fed int64, now time.Time) float64 {
+	if passed := now.Sub(r.since); passed >= rateOver || r.perSecond == 0 && passed > 0 {
+		r.perSecond = float64(fed-r.fed) / passed.Seconds()
+		if passed >= rateOver {
+			r.since, r.fed = now, fed
+		}
+	}
+	return r.perSecond
+}
+
+// progress returns what a client shows.
+func (s *session) progress(now time.Time) *clusterpb.FeedProgress {
+	p := s.feed.Progress()
+	out := &clusterpb.FeedProgress{
+		Fed: p.Used, Total: max(p.Rows, s.request.GetTotal()), Epoch: int32(p.Epoch) + 1, Epochs: s.request.GetEpochs(), LeftOut: p.LeftOut,
+		Unread: p.Delivered - p.Used - p.LeftOut, PerSecond: s.rate.update(p.Used, now),
+	}
+	switch {
+	case p.Waiting:
+		out.Brake = "the source"
+	case p.Full:
+		out.Brake = "the program"
+	}
+	return out
+}

@@ -1,0 +1,296 @@
+package feed
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// Uneven says what becomes of the records at the end of an epoch that do not make equally many for all holders.
+type Uneven int
+
+// The values of Uneven.
+const (
+	Drop   Uneven = iota // they are left out
+	Pad                  // the other holders repeat one
+	Spread               // some holders get one more than others: evaluation and inference leave nothing out
+)
+
+// Feed is the state of one feed. It is not safe for several goroutines.
+type Feed struct {
+	uneven  Uneven
+	order   []string // of the holders, for determined decisions
+	holders map[string]*holder
+	leases  map[leaseKey]*lease
+	epochs  []*epoch // by number, from first on
+	mode    readingMode
+	more    bool // another feed follows
+	over    bool
+	stopped bool // StopSource was returned
+	fault   string
+}
+
+// readingMode is how programs read: not known before the first read.
+type readingMode int
+
+const (
+	unknown readingMode = iota
+	even
+	uneven
+)
+
+// holder is a place for records: the shared memory of a task or of a relay.
+type holder struct {
+	id     string
+	reads  bool // its program may read; false: a relay, or the program has left
+	mode   readingMode
+	batch  int64
+	moving bool // a Move has not been answered
+	gone   bool // it attends no more
+	empty  bool // it could move nothing, and has reported nothing since
+}
+
+// epoch is one pass over the source.
+type epoch struct {
+	number   int
+	held     map[string]*Held
+	incoming map[string]int64 // records sent to a holder, in all
+	allowed  map[string]int64
+	fed      bool
+	last     bool
+	rows     int64            // of the source, once fed
+	target   map[string]int64 // records for each program, once they are known
+	over     bool
+}
+
+// New returns a feed with holders, each the task of a program that reads it. If more, another feed follows: the
+// programs wait for it behind the last epoch.
+func New(uneven Uneven, more bool, tasks []string) *Feed {
+	f := &Feed{uneven: uneven, more: more, holders: map[string]*holder{}, leases: map[leaseKey]*lease{}}
+	for _, id := range tasks {
+		f.add(id, true)
+	}
+	return f
+}
+
+// AddRelay adds a holder without a program: everything that it receives is moved on.
+func (f *Feed) AddRelay(id string) { f.add(id, false) }
+
+func (f *Feed) add(id string, reads bool) {
+	f.holders[id] = &holder{id: id, reads: reads}
+	f.order = append(f.order, id)
+	slices.Sort(f.order)
+}
+
+// Step applies an event and returns what is to be done.
+func (f *Feed) Step(e Event) []Action {
+	if f.over {
+		return f.late(e)
+	}
+	var actions []Action
+	switch e := e.(type) {
+	case Reading:
+		actions = f.reading(e)
+	case LeaseWanted:
+		actions = f.leaseWanted(e)
+	case LeaseEnded:
+		actions = f.leaseEnded(e)
+	case Held:
+		f.epoch(e.Epoch).held[e.Holder] = &e
+		f.holders[e.Holder].empty = false
+	case Moved:
+		f.holders[e.Holder].moving, f.holders[e.Holder].empty = false, e.Rows == 0
+		f.epoch(e.Epoch).incoming[e.To] += e.Rows
+	case HolderLeft:
+		f.holders[e.Holder].reads = false
+	case HolderGone:
+		f.gone(f.holders[e.Holder])
+	case EpochFed:
+		x := f.epoch(e.Epoch)
+		x.fed, x.rows, x.last = true, e.Rows, e.Last
+	case SourceFailed:
+		f.over, f.fault = true, e.Reason
+	case Failed:
+		return f.fail(e.Reason)
+	}
+	if f.over {
+		return actions
+	}
+	if !f.anyReads() {
+		return append(actions, f.end("", "no program reads any more")...)
+	}
+	return append(actions, f.progress()...)
+}
+
+// late takes what arrives after the end: a producer learns that nothing is taken any more, and programs read
+// what has arrived.
+func (f *Feed) late(e Event) []Action {
+	switch e := e.(type) {
+	case LeaseWanted:
+		return []Action{Over{Holder: e.Holder, Reason: f.fault}}
+	case Held:
+		f.epoch(e.Epoch).held[e.Holder] = &e
+	}
+	return nil
+}
+
+// fail ends the feed with a reason.
+func (f *Feed) fail(reason string) []Action { return f.end(reason, reason) }
+
+// end ends the feed before its source has ended: because of a fault, or since nobody reads.
+func (f *Feed) end(fault, reason string) []Action {
+	f.over, f.fault = true, fault
+	actions := []Action{}
+	for _, id := range f.order {
+		actions = append(actions, Over{Holder: id, Reason: fault})
+	}
+	if !f.stopped {
+		f.stopped = true
+		actions = append(actions, StopSource{Reason: reason})
+	}
+	return actions
+}
+
+// reading notes how a program reads. All programs of a feed read in the same way: a worker that waits for
+// equal numbers would wait for ever for one that does not.
+func (f *Feed) reading(e Reading) []Action {
+	mode := uneven
+	if e.Even {
+		mode = even
+	}
+	h := f.holders[e.Holder]
+	h.mode, h.batch = mode, e.Batch
+	if f.mode == unknown {
+		f.mode = mode
+	}
+	if f.mode != mode {
+		return f.fail(fmt.Sprintf("%s reads with as_dataset or fit, %s does not: all workers must read the feed in the same way",
+			f.reader(even), f.reader(uneven)))
+	}
+	return nil
+}
+
+// reader returns the first holder that reads in this way.
+func (f *Feed) reader(mode readingMode) string {
+	for _, id := range f.order {
+		if f.holders[id].mode == mode {
+			return id
+		}
+	}
+	return ""
+}
+
+func (f *Feed) anyReads() bool { return len(f.readers()) > 0 }
+
+// readers returns the holders whose programs read.
+func (f *Feed) readers() []*holder {
+	var all []*holder
+	for _, id := range f.order {
+		if h := f.holders[id]; h.reads {
+			all = append(all, h)
+		}
+	}
+	return all
+}
+
+// epoch returns an epoch, which begins with the first thing that happens in it.
+func (f *Feed) epoch(number int) *epoch {
+	for len(f.epochs) <= number {
+		f.epochs = append(f.epochs, &epoch{
+			number: len(f.epochs), held: map[string]*Held{}, incoming: map[string]int64{}, allowed: map[string]int64{},
+		})
+	}
+	return f.epochs[number]
+}
+
+// net returns how many records of an epoch a holder has or has handed out.
+func (x *epoch) net(id string) int64 {
+	h := x.held[id]
+	if h == nil {
+		return 0
+	}
+	return h.Received + h.MovedIn - h.MovedOut
+}
+
+// gone takes a holder out: what it has, and what is on its way to it, is lost, and its producers deliver nothing
+// more.
+func (f *Feed) gone(h *holder) {
+	h.reads, h.gone, h.moving = false, true, false
+	for _, x := range f.epochs {
+		if held := x.held[h.id]; held != nil {
+			held.MovedIn = max(held.MovedIn, x.incoming[h.id])
+		} else if x.incoming[h.id] > 0 {
+			x.held[h.id] = &Held{Holder: h.id, Epoch: x.number, MovedIn: x.incoming[h.id]}
+		}
+	}
+}
+
+// settled is whether everything that was sent to holders has arrived.
+func (x *epoch) settled(gone func(id string) bool) bool {
+	for id, sent := range x.incoming {
+		if h := x.held[id]; !gone(id) && (h == nil || h.MovedIn < sent) {
+			return false
+		}
+	}
+	return true
+}
+
+func (x *epoch) full(id string) bool     { h := x.held[id]; return h != nil && h.Full }
+func (x *epoch) starving(id string) bool { h := x.held[id]; return h == nil || h.Starving }
+
+// used returns how many records of an epoch a holder has handed out.
+func (x *epoch) used(id string) int64 {
+	if h := x.held[id]; h != nil {
+		return h.Used
+	}
+	return 0
+}
+
+// Progress is how far a feed is.
+type Progress struct {
+	Epoch     int   // the one that programs read; counted from 0
+	Delivered int64 // records that have reached holders, in all epochs
+	Used      int64 // records that programs have read, in all epochs
+	LeftOut   int64 // records of epochs that are over that no program got
+	Rows      int64 // of an epoch, once one has been read to its end; 0: not known
+	Over      bool
+	Fault     string
+	Waiting   bool // every program waits for the source; else, if Full, the source waits for programs
+	Full      bool
+}
+
+// Progress returns how far the feed is.
+func (f *Feed) Progress() Progress {
+	p := Progress{Over: f.over, Fault: f.fault}
+	for _, x := range f.epochs {
+		var used, net int64
+		for id := range f.holders {
+			used, net = used+x.used(id), net+x.net(id)
+		}
+		p.Used, p.Delivered = p.Used+used, p.Delivered+net
+		if used > 0 {
+			p.Epoch = x.number
+		}
+		if x.fed {
+			p.Rows = x.rows
+		}
+		if x.over && x.target != nil {
+			p.LeftOut += net - sum(x.target)
+		}
+		if readers := f.readers(); !x.over && len(readers) > 0 {
+			p.Waiting, p.Full = true, false
+			for _, h := range readers {
+				p.Waiting, p.Full = p.Waiting && x.starving(h.id), p.Full || x.full(h.id)
+			}
+		}
+	}
+	return p
+}
+
+func sum(of map[string]int64) int64 {
+	var n int64
+	for rows := range maps.Values(of) {
+		n += rows
+	}
+	return n
+}

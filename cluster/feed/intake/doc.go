@@ -1,0 +1,35 @@
+// Package intake is the executor's side of a feed: a holder. It owns the shared memory into which producers write
+// batches and from which the task's program reads them, and a unix socket for both, and it attends the driver.
+//
+// # The socket
+//
+// Lines of JSON in both directions, each an object with "op"; see message. Records travel in the memory alone: a
+// slot of it holds one batch as an Arrow IPC stream. This package does not read the batches; the one who reads a
+// batch is told which of its records are meant.
+//
+// A producer, one connection per partition:
+//
+//	→ produce  feed, key, epoch, partition, attempt, digest
+//	← lease    skip, complete, size, slots; with the memory's descriptor. If complete, nothing is to be delivered
+//	→ slot     asks for a slot
+//	← slot     slot
+//	→ put      slot, bytes, rows: the slot holds a batch now
+//	→ done     the partition has been delivered
+//	← done     rows of the partition that were delivered, by all attempts
+//	← stop     reason: nothing is taken any more; "" if all programs have what they want
+//
+// The task's program, one connection:
+//
+//	→ consume  key
+//	← segment  size, slots; with the memory's descriptor
+//	← feed     feed, plan: a feed begins
+//	→ read     even, batch: how the program reads it
+//	→ next     asks for one batch more
+//	← batch    slot, bytes, epoch, begin, end: records [begin, end) of the batch in the slot
+//	→ free     slot, rows: nothing refers to so many records of the slot any more
+//	→ used     epoch, rows: so many records of the epoch were handed to the program
+//	← epoch_over  epoch, rows, repeat, most: behind the last batch of an epoch
+//	← over     reason: behind the last epoch, or at once if the feed failed
+//	→ leave    the program reads no more of this feed
+//	→ result   json, rows: what the program made of the records, for evaluate
+package intake

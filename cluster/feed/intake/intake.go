@@ -1,0 +1,166 @@
+package intake
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/unixsock"
+	"github.com/tfcluster/tfcluster/rdma/memory"
+)
+
+// slots is how many batches a holder has room for.
+const slots = 8
+
+// DefaultMemory is the size of a task's segment in bytes.
+const DefaultMemory = 64 << 20
+
+// Config is what a holder is made of.
+type Config struct {
+	Run, Attempt int32
+	Task         string // "worker:1"
+	Host         string // name for people
+	Socket       string // path of the socket, in a private folder
+	Memory       int64  // bytes of the segment; 0: DefaultMemory
+	Client       clusterpb.FeedsClient
+	Log          *slog.Logger
+}
+
+// Intake is the holder of one task. Open makes it; it ends with Close.
+type Intake struct {
+	cfg    Config
+	key    string // of the task
+	seg    *memory.Segment
+	ln     net.Listener
+	cancel context.CancelFunc
+	work   sync.WaitGroup // connections, streams
+	driver driver
+
+	mu sync.Mutex
+	// guarded by mu
+	room
+	producers map[int64]*producer
+	last      int64 // producer's number
+	consumer  *consumer
+	feed      *reading
+	closed    bool
+}
+
+// room is what a holder knows of its slots.
+type room struct {
+	slots     []slot
+	freed     *sync.Cond // a slot is free, or the holder is closed
+	receiving bool       // receive waits for a slot
+}
+
+// Open creates the segment and the socket and begins to attend the driver. The holder ends with ctx or Close.
+func Open(ctx context.Context, cfg Config) (*Intake, error) {
+	if cfg.Memory == 0 {
+		cfg.Memory = DefaultMemory
+	}
+	seg, err := memory.New("tfcluster-feed", cfg.Memory, slots)
+	if err != nil {
+		return nil, fmt.Errorf("open the feed of %s: %w", cfg.Task, err)
+	}
+	ln, err := unixsock.Listen(cfg.Socket)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the feed of %s: %w", cfg.Task, err), seg.Close())
+	}
+	random := make([]byte, 16)
+	_, _ = rand.Read(random) // never fails
+	ctx, cancel := context.WithCancel(ctx)
+	i := &Intake{
+		cfg: cfg, key: hex.EncodeToString(random), seg: seg, ln: ln, cancel: cancel,
+		driver: newDriver(), room: room{slots: make([]slot, seg.Slots())}, producers: map[int64]*producer{},
+	}
+	i.freed = sync.NewCond(&i.mu)
+	i.work.Go(func() { i.accept(ctx) })
+	i.work.Go(func() { i.attend(ctx) })
+	return i, nil
+}
+
+// Socket returns the path of the socket and the key with which the task's program connects.
+func (i *Intake) Socket() (path, key string) { return i.cfg.Socket, i.key }
+
+// Close ends the holder: producers and the program are told, the memory is given back.
+func (i *Intake) Close() {
+	i.end("the task has ended", "")
+	i.cancel()
+	_ = i.ln.Close()
+	i.work.Wait()
+	_ = i.seg.Close()
+}
+
+// end ends the feed and all connections: the program is told one reason, the producers the other.
+func (i *Intake) end(reason, producers string) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.closed = true
+	i.freed.Broadcast()
+	for _, p := range i.producers {
+		p.peer.send(message{Op: "stop", Reason: producers}, nil)
+		p.peer.hangUp()
+	}
+	if i.consumer != nil {
+		i.consumer.peer.send(message{Op: "over", Reason: reason}, nil)
+		i.consumer.peer.hangUp()
+	}
+}
+
+// accept serves connections until the holder ends.
+func (i *Intake) accept(ctx context.Context) {
+	for {
+		conn, err := i.ln.Accept()
+		if err != nil {
+			return // closed
+		}
+		i.work.Go(func() { i.serve(ctx, conn.(*net.UnixConn)) })
+	}
+}
+
+// helloTimeout is the time that a connection has to say who it is.
+const helloTimeout = 10 * time.Second
+
+// serve speaks with one peer.
+func (i *Intake) serve(ctx context.Context, conn *net.UnixConn) {
+	defer conn.Close()
+	_ = conn.SetReadDeadline(time.Now().Add(helloTimeout))
+	lines := newLineReader(conn)
+	first, err := lines.read()
+	if err != nil {
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
+	defer stop()
+	p := newPeer(conn)
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	defer p.hangUp()
+	writing.Go(p.writeLoop)
+	switch {
+	case first.Op == "consume" && equalKeys(first.Key, i.key):
+		i.consume(p, lines)
+	case first.Op == "produce":
+		i.produce(p, lines, first)
+	default:
+		p.send(message{Op: "stop", Reason: "this is the feed of another task"}, nil)
+	}
+}
+
+// equalKeys compares secrets in constant time.
+func equalKeys(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// segmentFile returns what a peer maps.
+func (i *Intake) segmentFile() (place, *os.File) {
+	return place{Size: i.seg.SlotSize() * int64(i.seg.Slots()), Slots: i.seg.Slots()}, i.seg.File()
+}

@@ -1,0 +1,289 @@
+package intake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// chunk is the largest part of a batch in one message, in bytes.
+const chunk = 1 << 20
+
+// heldInterval is the shortest time between two reports of what the holder has.
+const heldInterval = 10 * time.Millisecond
+
+// driver is the queue of messages to the driver.
+type driver struct {
+	mu    sync.Mutex
+	wake  chan struct{} // capacity 1
+	queue []*clusterpb.HolderMessage
+}
+
+func newDriver() driver { return driver{wake: make(chan struct{}, 1)} }
+
+func (d *driver) send(m *clusterpb.HolderMessage) {
+	d.mu.Lock()
+	d.queue = append(d.queue, m)
+	d.mu.Unlock()
+	d.rouse()
+}
+
+func (d *driver) rouse() {
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (d *driver) take() []*clusterpb.HolderMessage {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	queue := d.queue
+	d.queue = nil
+	return queue
+}
+
+// changed notes that an epoch's numbers are to be reported. Caller holds mu.
+func (i *Intake) changed(number int) {
+	i.feed.epoch(number).changed = true
+	i.driver.rouse()
+}
+
+// flushHeld queues the reports that are due. Caller holds mu.
+func (i *Intake) flushHeld() {
+	f := i.feed
+	if f == nil {
+		return
+	}
+	for number, e := range f.all {
+		if !e.changed {
+			continue
+		}
+		e.changed = false
+		e.held.Full, e.held.Starving = i.full(), number == f.at && i.consumer != nil && i.consumer.wants > 0
+		held := &clusterpb.FeedHeld{
+			Feed: f.id, Epoch: e.held.GetEpoch(), Received: e.held.GetReceived(), MovedIn: e.held.GetMovedIn(), MovedOut: e.held.GetMovedOut(),
+			Used: e.held.GetUsed(), Full: e.held.GetFull(), Starving: e.held.GetStarving(),
+		}
+		i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Held{Held: held}})
+	}
+}
+
+// full is whether a producer waits for a slot and none is free.
+func (i *Intake) full() bool { return i.nextWaiting() != nil }
+
+// attend keeps the streams to the driver. A holder whose streams end is over: its driver has ended, or does not
+// know it any more.
+func (i *Intake) attend(ctx context.Context) {
+	err := i.attendOnce(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	i.cfg.Log.Warn("the feed's streams to the driver ended", "task", i.cfg.Task, "err", err)
+	reason := fmt.Sprintf("%s has lost the driver: %v", i.cfg.Task, err)
+	i.end(reason, reason)
+}
+
+func (i *Intake) attendOnce(ctx context.Context) error {
+	work, ctx := errgroup.WithContext(ctx)
+	stream, err := i.cfg.Client.Attend(ctx)
+	if err != nil {
+		return fmt.Errorf("attend the driver: %w", err)
+	}
+	hello := &clusterpb.HolderHello{Run: i.cfg.Run, Attempt: i.cfg.Attempt, Task: i.cfg.Task, Host: i.cfg.Host, Socket: i.cfg.Socket}
+	if err := stream.Send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Hello{Hello: hello}}); err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("attend the driver: %w", err)
+	}
+	work.Go(func() error { return i.report(ctx, stream) })
+	work.Go(func() error { return i.receive(ctx) })
+	work.Go(func() error {
+		for {
+			order, err := stream.Recv()
+			if err != nil {
+				return fmt.Errorf("attend the driver: %w", err)
+			}
+			if m := order.GetMove(); m != nil {
+				work.Go(func() error { return i.move(ctx, m) })
+				continue
+			}
+			i.mu.Lock()
+			i.obey(order)
+			i.mu.Unlock()
+		}
+	})
+	return work.Wait()
+}
+
+// report sends what is queued, and what the holder has at most once in heldInterval.
+func (i *Intake) report(ctx context.Context, stream grpc.BidiStreamingClient[clusterpb.HolderMessage, clusterpb.HolderOrder]) error {
+	for {
+		select {
+		case <-i.driver.wake:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		i.mu.Lock()
+		i.flushHeld()
+		i.mu.Unlock()
+		queue := i.driver.take()
+		for _, m := range queue {
+			if err := stream.Send(m); err != nil {
+				return fmt.Errorf("report to the driver: %w", err)
+			}
+		}
+		if len(queue) == 0 {
+			continue
+		}
+		select {
+		case <-time.After(heldInterval):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// move sends records to another holder, by way of the driver.
+func (i *Intake) move(ctx context.Context, m *clusterpb.FeedMove) error {
+	i.mu.Lock()
+	f := i.feed
+	number := int(m.GetEpoch())
+	pieces := f.cut(number, m.GetRows())
+	i.mu.Unlock()
+	var rows int64
+	stream, err := i.cfg.Client.Send(ctx)
+	if err != nil {
+		return fmt.Errorf("move records to %s: %w", m.GetTo(), err)
+	}
+	for _, p := range pieces {
+		if err := i.sendPiece(stream, m, p); err != nil {
+			return fmt.Errorf("move records to %s: %w", m.GetTo(), err)
+		}
+		rows += p.end - p.begin
+		i.mu.Lock()
+		i.drop(p)
+		f.epoch(number).held.MovedOut += p.end - p.begin
+		i.changed(number)
+		i.mu.Unlock()
+	}
+	if _, err := stream.CloseAndRecv(); err != nil {
+		return fmt.Errorf("move records to %s: %w", m.GetTo(), err)
+	}
+	i.mu.Lock()
+	i.flushHeld()
+	i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Moved{Moved: &clusterpb.FeedMoved{
+		Feed: m.GetFeed(), Epoch: m.GetEpoch(), To: m.GetTo(), Rows: rows,
+	}}})
+	i.mu.Unlock()
+	return nil
+}
+
+// sendPiece sends a part of a batch: the whole batch, and which records of it are meant.
+func (i *Intake) sendPiece(stream grpc.ClientStreamingClient[clusterpb.FeedPiece, clusterpb.FeedSent], m *clusterpb.FeedMove, p piece) error {
+	i.mu.Lock()
+	size := i.slots[p.slot].bytes
+	i.mu.Unlock()
+	batch, err := i.seg.Reader(p.slot, size)
+	if err != nil {
+		return err
+	}
+	for buffer := make([]byte, chunk); size > 0; {
+		n, err := io.ReadFull(batch, buffer[:min(size, chunk)])
+		if err != nil {
+			return fmt.Errorf("read slot %d: %w", p.slot, err)
+		}
+		size -= int64(n)
+		part := &clusterpb.FeedPiece{Feed: m.GetFeed(), Epoch: m.GetEpoch(), To: m.GetTo(), Data: buffer[:n]}
+		if size == 0 {
+			part.Begin, part.End = p.begin, p.end
+		}
+		if err := stream.Send(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// receive takes what is moved here.
+func (i *Intake) receive(ctx context.Context) error {
+	stream, err := i.cfg.Client.Receive(ctx, &clusterpb.FeedReceiver{Run: i.cfg.Run, Attempt: i.cfg.Attempt, Task: i.cfg.Task})
+	if err != nil {
+		return fmt.Errorf("receive records: %w", err)
+	}
+	for {
+		at, err := i.awaitSlot(ctx)
+		if err != nil {
+			return err
+		}
+		if err := i.receivePiece(stream, at); err != nil {
+			i.mu.Lock()
+			i.slots[at] = slot{}
+			i.mu.Unlock()
+			return fmt.Errorf("receive records: %w", err)
+		}
+	}
+}
+
+// awaitSlot reserves a slot for records that are moved here.
+func (i *Intake) awaitSlot(ctx context.Context) (int, error) {
+	stop := context.AfterFunc(ctx, func() {
+		i.mu.Lock() // else the waiter might look before, and wait after
+		defer i.mu.Unlock()
+		i.freed.Broadcast()
+	})
+	defer stop()
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.receiving = true
+	defer func() { i.receiving = false }()
+	for {
+		if i.closed || ctx.Err() != nil {
+			return 0, context.Canceled
+		}
+		for s := range i.slots {
+			if i.slots[s].state == empty {
+				i.slots[s].state = granted
+				return s, nil
+			}
+		}
+		i.freed.Wait()
+	}
+}
+
+func (i *Intake) receivePiece(stream grpc.ServerStreamingClient[clusterpb.FeedPiece], at int) error {
+	var size int64
+	for {
+		part, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if err := i.seg.WriteAt(at, size, part.GetData()); err != nil {
+			return err
+		}
+		size += int64(len(part.GetData()))
+		if part.GetEnd() == 0 {
+			continue
+		}
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		f := i.feed
+		if f == nil || f.id != part.GetFeed() || part.GetBegin() >= part.GetEnd() {
+			i.slots[at] = slot{}
+			return nil
+		}
+		number, rows := int(part.GetEpoch()), part.GetEnd()-part.GetBegin()
+		i.slots[at] = slot{state: filled, bytes: size, rows: rows}
+		f.queue = append(f.queue, piece{slot: at, epoch: number, begin: part.GetBegin(), end: part.GetEnd()})
+		f.epoch(number).held.MovedIn += rows
+		i.changed(number)
+		i.handOut()
+		return nil
+	}
+}

@@ -1,0 +1,180 @@
+package intake
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/tfcluster/tfcluster/rdma/memory"
+)
+
+// maxLine bounds a line of the socket, in bytes.
+const maxLine = 1 << 20
+
+// message is a line of the socket; the package's comment says which fields belong to which op.
+type message struct {
+	Op   string          `json:"op"`
+	Feed int64           `json:"feed,omitempty"`
+	Key  string          `json:"key,omitempty"`
+	Plan json.RawMessage `json:"plan,omitempty"`
+	JSON string          `json:"json,omitempty"`
+
+	Reason string `json:"reason,omitempty"`
+	place
+	lease
+	records
+}
+
+// place is where a batch lies.
+type place struct {
+	Slot  int   `json:"slot"`
+	Bytes int64 `json:"bytes,omitempty"`
+	Size  int64 `json:"size,omitempty"`
+	Slots int   `json:"slots,omitempty"`
+}
+
+// lease is what a producer delivers.
+type lease struct {
+	Partition int64  `json:"partition,omitempty"`
+	Attempt   int64  `json:"attempt,omitempty"`
+	Digest    string `json:"digest,omitempty"`
+	Skip      int64  `json:"skip"`
+	Complete  bool   `json:"complete,omitempty"`
+}
+
+// records are numbers of records.
+type records struct {
+	Epoch  int   `json:"epoch"`
+	Rows   int64 `json:"rows"`
+	Begin  int64 `json:"begin"`
+	End    int64 `json:"end"`
+	Repeat int64 `json:"repeat,omitempty"`
+	Most   int64 `json:"most,omitempty"`
+	Least  int64 `json:"least,omitempty"`
+	Even   bool  `json:"even,omitempty"`
+	Batch  int64 `json:"batch,omitempty"`
+}
+
+// peer is a connection of the socket. Messages are queued, so that the holder never waits for a peer.
+type peer struct {
+	conn *net.UnixConn
+
+	mu    sync.Mutex
+	wake  chan struct{} // capacity 1
+	queue []outgoing    // guarded by mu
+	ended bool          // guarded by mu: nothing is queued any more
+}
+
+type outgoing struct {
+	line []byte
+	file *os.File // sent with the line; may be nil
+}
+
+// writeTimeout bounds the time in which a peer takes a line: one that is stopped gives up its connection.
+const writeTimeout = time.Minute
+
+func newPeer(conn *net.UnixConn) *peer { return &peer{conn: conn, wake: make(chan struct{}, 1)} }
+
+// send queues a message, with a descriptor if file is not nil.
+func (p *peer) send(m message, file *os.File) {
+	line, err := json.Marshal(m)
+	if err != nil {
+		return // a plan that is not JSON was refused before
+	}
+	p.mu.Lock()
+	if !p.ended {
+		p.queue = append(p.queue, outgoing{append(line, '\n'), file})
+	}
+	p.mu.Unlock()
+	p.rouse()
+}
+
+// hangUp ends the connection behind what is queued.
+func (p *peer) hangUp() {
+	p.mu.Lock()
+	p.ended = true
+	p.mu.Unlock()
+	p.rouse()
+}
+
+func (p *peer) rouse() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// writeLoop writes what is queued until hangUp or an error. It leaves the connection open for reading: closing it
+// would discard what the peer has not read yet.
+func (p *peer) writeLoop() {
+	for {
+		p.mu.Lock()
+		queue, ended := p.queue, p.ended
+		p.queue = nil
+		p.mu.Unlock()
+		for _, o := range queue {
+			_ = p.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+			var err error
+			if o.file != nil {
+				err = memory.Send(p.conn, o.line, o.file)
+			} else {
+				_, err = p.conn.Write(o.line)
+			}
+			if err != nil {
+				_ = p.conn.Close() // its reader ends
+				return
+			}
+		}
+		if ended && len(queue) == 0 {
+			_ = p.conn.CloseWrite()
+			return
+		}
+		if len(queue) == 0 {
+			<-p.wake
+		}
+	}
+}
+
+// lineReader reads messages.
+type lineReader struct{ r *bufio.Reader }
+
+func newLineReader(conn net.Conn) lineReader {
+	return lineReader{bufio.NewReaderSize(conn, 4096)}
+}
+
+// read returns the next message.
+func (l lineReader) read() (message, error) {
+	var line []byte
+	for {
+		part, err := l.r.ReadSlice('\n')
+		line = append(line, part...)
+		if len(line) > maxLine {
+			return message{}, fmt.Errorf("a line of the feed's socket has more than %d bytes", maxLine)
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if err != nil {
+			return message{}, err
+		}
+		break
+	}
+	return parseMessage(line)
+}
+
+// parseMessage reads a line.
+func parseMessage(line []byte) (message, error) {
+	var m message
+	if err := json.Unmarshal(line, &m); err != nil {
+		return message{}, fmt.Errorf("read a line of the feed's socket: %w", err)
+	}
+	if m.Op == "" {
+		return message{}, errors.New("read a line of the feed's socket: it has no op")
+	}
+	return m, nil
+}

@@ -1,0 +1,218 @@
+package intake
+
+import (
+	"encoding/json"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// reading is the feed that the holder takes part in. Its fields are guarded by the holder's mu.
+type reading struct {
+	id    int64
+	key   string // of producers
+	plan  json.RawMessage
+	begun bool // the program has said how it reads
+	even  bool
+	left  bool // the program reads no more
+	queue []piece
+	at    int // the epoch that the program reads
+	all   map[int]*epoch
+	over  *clusterpb.FeedOver
+	told  bool // over was sent to the program
+}
+
+// epoch is what the holder has of one epoch.
+type epoch struct {
+	held      *clusterpb.FeedHeld
+	allowed   int64
+	announced int64 // records handed out
+	over      *clusterpb.FeedEpochOver
+	changed   bool // held is to be reported
+}
+
+// piece is a part of a batch that has not been handed out: records [begin, end).
+type piece struct {
+	slot       int
+	epoch      int
+	begin, end int64
+}
+
+// slot is a part of the memory. A filled one becomes empty when none of its records is left.
+type slot struct {
+	state slotState
+	bytes int64
+	rows  int64 // records that are needed yet
+	lent  int64 // of these: handed to the program
+}
+
+type slotState int
+
+const (
+	empty slotState = iota
+	granted
+	filled
+)
+
+func (f *reading) epoch(number int) *epoch {
+	e := f.all[number]
+	if e == nil {
+		e = &epoch{held: &clusterpb.FeedHeld{Feed: f.id, Epoch: int32(number)}}
+		f.all[number] = e
+	}
+	return e
+}
+
+// begin takes part in a feed.
+func (i *Intake) begin(b *clusterpb.FeedBegin) {
+	if f := i.feed; f != nil { // what it has left over makes room
+		for _, p := range f.queue {
+			i.drop(p)
+		}
+	}
+	for _, p := range i.producers { // of a source that was given up
+		p.peer.send(message{Op: "stop"}, nil)
+		p.peer.hangUp()
+	}
+	i.feed = &reading{id: b.GetFeed(), key: b.GetKey(), plan: json.RawMessage(b.GetPlan()), all: map[int]*epoch{}}
+	if i.consumer != nil {
+		i.consumer.wants = 0
+		i.consumer.peer.send(message{Op: "feed", Feed: i.feed.id, Plan: i.feed.plan}, nil)
+	}
+}
+
+// handOut gives the program what it waits for, as far as it is here and allowed.
+func (i *Intake) handOut() {
+	f, c := i.feed, i.consumer
+	if f == nil || c == nil || !f.begun {
+		return
+	}
+	for c.wants > 0 && !f.told {
+		e := f.epoch(f.at)
+		switch {
+		case f.over.GetReason() != "":
+			f.told = true
+			c.peer.send(message{Op: "over", Feed: f.id, Reason: f.over.GetReason()}, nil)
+		case e.over != nil && e.announced == e.over.GetRows():
+			i.endEpoch(f, e)
+		case e.over == nil && f.over != nil: // behind the last epoch
+			f.told = true
+			c.peer.send(message{Op: "over", Feed: f.id}, nil)
+		case !i.handOutPiece(f, e):
+			i.changed(f.at) // the program starves
+			return
+		}
+	}
+}
+
+// endEpoch tells the program that an epoch is over and drops what is left out of it.
+func (i *Intake) endEpoch(f *reading, e *epoch) {
+	rest := f.queue[:0]
+	for _, p := range f.queue {
+		if p.epoch == f.at {
+			i.drop(p)
+		} else {
+			rest = append(rest, p)
+		}
+	}
+	f.queue = rest
+	i.consumer.peer.send(message{Op: "epoch_over", Feed: f.id, records: records{
+		Epoch: f.at, Rows: e.over.GetRows(), Repeat: e.over.GetRepeat(), Most: e.over.GetMost(), Least: e.over.GetLeast(),
+	}}, nil)
+	f.at++
+}
+
+// handOutPiece gives the program the next piece of an epoch; it returns false if there is none.
+func (i *Intake) handOutPiece(f *reading, e *epoch) bool {
+	limit := e.allowed - e.announced
+	if e.over != nil {
+		limit = e.over.GetRows() - e.announced
+	}
+	for at, p := range f.queue {
+		n := p.end - p.begin
+		if f.even || e.over != nil {
+			n = min(n, limit)
+		}
+		if p.epoch != f.at || n < 1 {
+			continue
+		}
+		i.consumer.wants--
+		i.slots[p.slot].lent += n
+		e.announced += n
+		i.consumer.peer.send(message{
+			Op: "batch", Feed: f.id, place: place{Slot: p.slot, Bytes: i.slots[p.slot].bytes},
+			records: records{Epoch: p.epoch, Begin: p.begin, End: p.begin + n},
+		}, nil)
+		if f.queue[at].begin += n; f.queue[at].begin == p.end {
+			f.queue = append(f.queue[:at], f.queue[at+1:]...)
+		}
+		return true
+	}
+	return false
+}
+
+// drop gives up a piece that nobody gets.
+func (i *Intake) drop(p piece) {
+	i.slots[p.slot].rows -= p.end - p.begin
+	i.release(p.slot)
+}
+
+// release makes a filled slot empty if none of its records is needed.
+func (i *Intake) release(s int) {
+	if i.slots[s].state == filled && i.slots[s].rows == 0 {
+		i.slots[s] = slot{}
+		i.grantSlots()
+		if i.feed != nil {
+			i.changed(i.feed.at)
+		}
+	}
+}
+
+// cut takes up to n records of an epoch that are not handed out from the end of the queue.
+func (f *reading) cut(number int, n int64) []piece {
+	var taken []piece
+	e := f.epoch(number)
+	if f.even && !f.left {
+		n = min(n, e.held.GetReceived()+e.held.GetMovedIn()-e.held.GetMovedOut()-max(e.allowed, e.announced))
+	}
+	for at := len(f.queue) - 1; at >= 0 && n > 0; at-- {
+		p := f.queue[at]
+		if p.epoch != number {
+			continue
+		}
+		part := p
+		part.begin = max(p.begin, p.end-n)
+		n -= part.end - part.begin
+		taken = append(taken, part)
+		if f.queue[at].end = part.begin; f.queue[at].end == p.begin {
+			f.queue = append(f.queue[:at], f.queue[at+1:]...)
+		}
+	}
+	return taken
+}
+
+// obey does what the driver orders.
+func (i *Intake) obey(o *clusterpb.HolderOrder) {
+	if b := o.GetBegin(); b != nil {
+		i.begin(b)
+		return
+	}
+	f := i.feed
+	if f == nil {
+		return
+	}
+	switch o := o.GetOrder().(type) {
+	case *clusterpb.HolderOrder_Lease:
+		i.lease(o.Lease)
+	case *clusterpb.HolderOrder_Allow:
+		f.epoch(int(o.Allow.GetEpoch())).allowed = o.Allow.GetRows()
+	case *clusterpb.HolderOrder_EpochOver:
+		f.epoch(int(o.EpochOver.GetEpoch())).over = o.EpochOver
+	case *clusterpb.HolderOrder_Over:
+		f.over = o.Over
+		for _, p := range i.producers {
+			p.peer.send(message{Op: "stop", Reason: o.Over.GetReason()}, nil)
+			p.peer.hangUp()
+		}
+	}
+	i.handOut()
+}

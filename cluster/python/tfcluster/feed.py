@@ -1,0 +1,258 @@
+"""The records that `%tfcluster train DATA`, evaluate and inference feed: what ctx.get_data_feed() returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tfcluster import feed_columns
+from tfcluster.feed_columns import Columns
+from tfcluster.feed_reader import EpochOver, Reader
+
+_NEXT = "next_batch and next_numpy"  # a way of reading
+
+
+class DataFeed:
+    """The records of one task. Names of TensorFlowOnSpark's DataFeed keep their meaning.
+
+    next_batch(n)   up to n records: fewer at the end of the feed alone. A record of an array is a row, of a
+                    DataFrame a tuple in the order of its columns; with input_mapping a batch is a dict of lists
+    next_numpy(n)   up to n records as arrays by column; one array where the source is one. The arrays are views of
+                    shared memory and cannot be written to: a program that keeps them keeps the feed from going on
+    as_iterable(n)  each iteration is one epoch of batches as next_numpy has them, in arrays of their own
+    as_dataset(n)   a tf.data.Dataset; each iteration is one epoch, of equally many batches on every worker
+
+    All of them deliver each record once per epoch over all workers. One way of reading is used in one run.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Reader],
+        *,
+        train_mode: bool = True,
+        input_mapping: Mapping[str, str] | None = None,
+        workers: int = 1,
+        seed: int = 0,
+    ) -> None:
+        self._connect = connect
+        self._train_mode = train_mode
+        self._mapping = dict(input_mapping or {})
+        self._workers = workers
+        self._seed = seed
+        self._reader: Reader | None = None
+        self._way = ""
+        self._rest: list[Columns] = []  # read, and not yet handed out
+        self._epoch_over: EpochOver | None = None  # behind _rest
+        self._steps = 0
+
+    # ------------------------------------------------------------ what is fed
+
+    @property
+    def plan(self) -> Mapping[str, Any]:
+        """What `train DATA`, evaluate or inference asked for; waits for the first of them."""
+        return self._reading().plan
+
+    @property
+    def begun(self) -> bool:
+        """Whether the program has read from it."""
+        return bool(self._way)
+
+    def result(self, metrics: Mapping[str, float]) -> None:
+        """Says what the program made of its records, for evaluate; used by the runner."""
+        if self._reader is not None:
+            self._reader.result(metrics)
+
+    def _reading(self) -> Reader:
+        if self._reader is None:
+            self._reader = self._connect()
+        self._reader.begin()
+        return self._reader
+
+    def _use(self, way: str, *, even: bool = False, batch: int = 0) -> Reader:
+        """Begins to read, or goes on; one way of reading is used in one run."""
+        reader = self._reading()
+        if not self._way:
+            self._way = way
+            reader.read(even=even and self._workers > 1, batch=batch)
+        elif self._way != way:
+            raise RuntimeError(f"this feed is read by {self._way}: it cannot be read by {way}, too")
+        return reader
+
+    def _more(self) -> bool:
+        """Reads what comes next, behind _rest; False at the end of the feed."""
+        assert self._reader is not None
+        found = self._reader.next()
+        if isinstance(found, EpochOver):
+            self._epoch_over = found
+        elif found is not None:
+            self._rest.append(self._named(found))
+        return found is not None
+
+    def _named(self, columns: Columns) -> Columns:
+        """The columns under the names that the program gave them, sorted as TensorFlowOnSpark does."""
+        if not self._mapping:
+            return columns
+        return {self._mapping[name]: columns[name] for name in sorted(self._mapping)}
+
+    def _take(self, most: int) -> Columns | None:
+        """Up to most records of _rest."""
+        parts, count = [], 0
+        while self._rest and count < most:
+            first = self._rest.pop(0)
+            n = min(feed_columns.rows(first), most - count)
+            parts.append(feed_columns.cut(first, 0, n))
+            count += n
+            if n < feed_columns.rows(first):
+                self._rest.insert(0, feed_columns.cut(first, n, feed_columns.rows(first)))
+        return feed_columns.concatenated(parts) if parts else None
+
+    def _gather(self, most: int, *, across: bool) -> Columns | None:
+        """Waits for records until there are most, or the epoch is over; across goes on into the next epoch."""
+        while sum(map(feed_columns.rows, self._rest)) < most:
+            if self._epoch_over is not None and not across:
+                break
+            self._epoch_over = None
+            if not self._more():
+                break
+        return self._take(most)
+
+    # ------------------------------------------------------- TensorFlowOnSpark
+
+    def should_stop(self) -> bool:
+        """Whether no record comes any more; waits until that is known."""
+        reader = self._use(self._way or _NEXT)
+        while not self._rest and not reader.over:
+            self._more()
+        return not self._rest
+
+    def next_batch(self, batch_size: int) -> Any:
+        """The next records as a list, or with input_mapping as a dict of lists."""
+        self._use(_NEXT)
+        columns = self._counted(self._gather(batch_size, across=self._train_mode))
+        if self._mapping:
+            return {
+                name: list(values) for name, values in (columns or dict.fromkeys(self._mapping.values(), [])).items()
+            }
+        if columns is None:
+            return []
+        values = [_items(v) for v in columns.values()]
+        return values[0] if self._single() else list(zip(*values, strict=True))
+
+    def terminate(self) -> None:
+        """Reads no more: the source stops as soon as no worker reads."""
+        self._rest = []
+        if self._reader is not None:
+            self._reader.leave()
+
+    def _single(self) -> bool:
+        """Whether the source is one array without a name."""
+        return bool(self.plan.get("unnamed"))
+
+    def _counted(self, columns: Columns | None) -> Columns | None:
+        """Counts a step; behind --steps the program reads no more."""
+        if columns is not None and (steps := int(self.plan.get("steps") or 0)):
+            self._steps += 1
+            if self._steps == steps:
+                self.terminate()
+        return columns
+
+    # ------------------------------------------------------------- NumPy, JAX
+
+    def next_numpy(self, batch_size: int) -> Any:
+        """The next records as arrays; None at the end of the feed."""
+        self._use(_NEXT)
+        columns = self._counted(self._gather(batch_size, across=self._train_mode))
+        return None if columns is None else self._bare(columns)
+
+    def _bare(self, columns: Columns) -> Any:
+        return next(iter(columns.values())) if self._single() else columns
+
+    def as_iterable(self, batch_size: int) -> _Epochs:
+        """Batches of arrays; each iteration is one epoch."""
+        return _Epochs(self, batch_size)
+
+    def _epoch(self, batch_size: int) -> Iterator[Any]:
+        reader = self._use("as_iterable")
+        while not self._rest and self._epoch_over is None:
+            if not self._more():
+                raise RuntimeError(self._no_more())
+        shuffled = _Shuffle(int(self.plan.get("shuffle") or 0), self._seed)
+        while (columns := shuffled.next(lambda n: self._gather(n, across=False), batch_size)) is not None:
+            if feed_columns.rows(columns) < batch_size and self.plan.get("drop_remainder"):
+                break
+            yield self._paired(feed_columns.owned(columns))
+            if self._counted(columns) is not None and reader.over:
+                return
+        self._epoch_over = None
+
+    def _no_more(self) -> str:
+        return f"the feed is over: it had {int(self.plan.get('epochs') or 1)} epochs; iterate over it ctx.epochs times"
+
+    def _paired(self, columns: Columns) -> Any:
+        """(features, label) where a label was named; one feature without its name."""
+        label = self._label or self.plan.get("label")
+        if not label:
+            return self._bare(columns)
+        features = {name: values for name, values in columns.items() if name != label}
+        return (next(iter(features.values())) if len(features) == 1 else features), columns[label]
+
+    _label: str | None = None
+
+    # ------------------------------------------------------------- TensorFlow
+
+    def as_dataset(self, batch_size: int, label: str | None = None) -> Any:
+        """A tf.data.Dataset of batches: (features, label) where a label is named, here or by --label.
+
+        batch_size is one worker's in plain iteration and the global one under a tf.distribute strategy, as in
+        TensorFlow. A single feature column is a tensor, several are a dict.
+        """
+        from tfcluster import feed_dataset
+
+        self._use("as_dataset", even=True, batch=batch_size)
+        if label is not None:
+            self._label = label
+        return feed_dataset.make(self, batch_size)
+
+
+class _Epochs:
+    """The iterable of as_iterable."""
+
+    def __init__(self, feed: DataFeed, batch_size: int) -> None:
+        self._feed = feed
+        self._batch_size = batch_size
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._feed._epoch(self._batch_size)
+
+
+class _Shuffle:
+    """Draws batches at random from a buffer of so many records; 0: in their order."""
+
+    def __init__(self, size: int, seed: int) -> None:
+        self._size = size
+        self._columns: Columns | None = None
+        if size:
+            import numpy as np
+
+            self._random = np.random.default_rng(seed)
+
+    def next(self, gather: Callable[[int], Columns | None], count: int) -> Columns | None:
+        """The next records, of those that gather gives."""
+        if not self._size:
+            return gather(count)
+        held = feed_columns.rows(self._columns or {})
+        if (more := gather(self._size + count - held)) is not None:
+            parts = [more] if self._columns is None else [self._columns, more]
+            self._columns = feed_columns.concatenated(parts)
+        if self._columns is None:
+            return None
+        order = self._random.permutation(feed_columns.rows(self._columns))
+        drawn = {name: values[order[:count]] for name, values in self._columns.items()}
+        rest = {name: values[order[count:]] for name, values in self._columns.items()}
+        self._columns = rest if feed_columns.rows(rest) else None
+        return drawn
+
+
+def _items(values: Any) -> Sequence[Any]:
+    """The rows of an array as a program expects them: Python's numbers, or arrays."""
+    return values.tolist() if values.ndim == 1 else list(values)

@@ -1,0 +1,91 @@
+"""Columns of a record batch as NumPy arrays, without a copy where their memory allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Columns = dict[str, Any]  # arrays by column, of one length
+
+
+def arrays(batch: Any, plan: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a batch, named as input_mapping or the plan says; arrays that refer to the batch's memory."""
+    import numpy as np
+
+    found = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        binary = (plan.get("binary") or {}).get(name)
+        if binary:
+            found[name] = _binary(column, np.dtype(binary["dtype"]), tuple(binary["shape"]))
+        else:
+            found[name] = _array(column, plan, name)
+        if cast := plan.get("cast"):
+            found[name] = _cast(found[name], np.dtype(cast))
+    return found
+
+
+def _cast(values: Any, dtype: Any) -> Any:
+    """Floating-point values in another type; the rest as it is."""
+    return values.astype(dtype) if values.dtype.kind == "f" else values
+
+
+def _array(column: Any, plan: Mapping[str, Any], name: str) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    rows, shape = len(column), []
+    while (
+        pa.types.is_list(column.type) or pa.types.is_large_list(column.type) or pa.types.is_fixed_size_list(column.type)
+    ):
+        inner = column.flatten()
+        shape.append(len(inner) // len(column) if len(column) else 0)
+        column = inner
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_binary(column.type):
+        flat = np.array(column.to_pylist(), dtype=object)
+    elif pa.types.is_boolean(column.type):
+        flat = column.to_numpy(zero_copy_only=False)
+    else:
+        flat = column.to_numpy(zero_copy_only=True)
+    tail = (plan.get("shapes") or {}).get(name)  # of the notebook's arrays, which travel as lists
+    return flat.reshape((rows, *(tail if tail is not None else shape)))
+
+
+def _binary(column: Any, dtype: Any, shape: tuple[int, ...]) -> Any:
+    """Values of equal length as an array."""
+    import numpy as np
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_binary(column.type):
+        begin, data = column.offset * column.type.byte_width, column.buffers()[1]
+    else:
+        wide = pa.types.is_large_binary(column.type)
+        offsets = np.frombuffer(column.buffers()[1], dtype=np.int64 if wide else np.int32)
+        begin, data = int(offsets[column.offset]), column.buffers()[2]
+    count = len(column) * int(np.prod(shape, dtype=np.int64))
+    return np.frombuffer(data, dtype=dtype, count=count, offset=begin).reshape((len(column), *shape))
+
+
+def concatenated(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """One array for each column of several; the same objects where there is one part."""
+    import numpy as np
+
+    if len(parts) == 1:
+        return parts[0]
+    return {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+
+def cut(columns: Mapping[str, Any], begin: int, end: int) -> dict[str, Any]:
+    """Rows [begin, end) of the columns, as views."""
+    return {name: values[begin:end] for name, values in columns.items()}
+
+
+def rows(columns: Mapping[str, Any]) -> int:
+    """The number of rows."""
+    return len(next(iter(columns.values()))) if columns else 0
+
+
+def owned(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns as arrays that can be written to and refer to nothing else."""
+    import numpy as np
+
+    return {name: np.array(values) for name, values in columns.items()}

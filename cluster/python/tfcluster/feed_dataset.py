@@ -1,0 +1,201 @@
+"""A feed as a tf.data.Dataset.
+
+Batches are handed to TensorFlow as they lie in the shared memory, and cut to the program's size in C++: one call of
+Python for thousands of records.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+import weakref
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from tfcluster import feed_columns, hooks
+
+if TYPE_CHECKING:
+    from tfcluster.feed_columns import Columns
+    from tfcluster.feed_reader import EpochOver
+
+DataFeed = Any  # tfcluster.feed.DataFeed, which imports this module
+
+
+def make(feed: DataFeed, batch_size: int) -> Any:
+    """The dataset of feed.as_dataset."""
+    import tensorflow as tf
+
+    hooks.when_imported("keras.src.trainers.epoch_iterator", _patch_once)
+    plan = feed.plan
+    pad = plan.get("uneven") == "pad" and plan.get("mode") == "train"
+    sample = _first(feed)
+    signature = tf.nest.map_structure(lambda v: _spec(tf, v), _element(feed, sample, 1 if pad else None))
+    steps = _Steps(feed, batch_size)
+    dataset = tf.data.Dataset.from_generator(lambda: steps.elements(pad), output_signature=signature)
+    if size := int(plan.get("shuffle") or 0):
+        dataset = dataset.unbatch().shuffle(size, seed=feed._seed).batch(batch_size, _drops(feed))
+    else:
+        dataset = dataset.rebatch(batch_size, _drops(feed))
+    tail = tf.data.Dataset.from_generator(lambda: steps.tail(pad), output_signature=signature)
+    options = tf.data.Options()
+    # Each worker has its own records already: sharding would drop a part of them.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return dataset.concatenate(tail).with_options(options)
+
+
+def _drops(feed: DataFeed) -> bool:
+    return bool(feed.plan.get("drop_remainder"))
+
+
+def _first(feed: DataFeed) -> dict[str, Any]:
+    """Waits for the first records, which show types and shapes; they stay where they are."""
+    while not feed._rest:
+        if not feed._more() or feed._epoch_over is not None:
+            raise RuntimeError("the feed has no record")
+    return feed._rest[0]
+
+
+def _element(feed: DataFeed, columns: dict[str, Any], weight: float | None) -> Any:
+    """What the program gets of records; with a weight as (features, label, weight)."""
+    import numpy as np
+
+    element = feed._paired(columns)
+    if weight is None:
+        return element
+    weights = np.full(feed_columns.rows(columns), weight, dtype=np.float32)
+    return (*element, weights) if isinstance(element, tuple) else (element, np.zeros(len(weights)), weights)
+
+
+def _spec(tf: Any, values: Any) -> Any:
+    dtype = tf.string if values.dtype == object else tf.as_dtype(values.dtype)
+    return tf.TensorSpec(shape=(None, *values.shape[1:]), dtype=dtype)
+
+
+_PEEKED = 8  # batches that an iteration may have taken, and be given up, as if it had not begun
+_all: weakref.WeakSet[_Steps] = weakref.WeakSet()
+
+
+def _patch_once(module: ModuleType) -> None:
+    if not hasattr(module.EpochIterator.reset, "__wrapped__"):
+        patch_reset(module)
+
+
+def patch_reset(module: ModuleType) -> None:
+    """Has Keras' fit and evaluate begin with the first record: under a strategy they take a batch to build the model,
+    and reset the iterator then."""
+    reset = module.EpochIterator.reset
+
+    @functools.wraps(reset)
+    def reset_feeds(self: Any) -> None:
+        reset(self)
+        for steps in list(_all):
+            steps.rewind()
+
+    module.EpochIterator.reset = reset_feeds
+
+
+class _Steps:
+    """One epoch at a time: elements gives its records as they come; tail a last batch with one record more, where
+    other workers have no record for another batch. TensorFlow calls both from threads of its own."""
+
+    def __init__(self, feed: DataFeed, batch_size: int) -> None:
+        self._feed = feed
+        self._size = batch_size
+        self._lock = threading.Lock()
+        # Guarded by _lock.
+        self._iteration = 0
+        self._given: list[Columns] | None = None  # records of this iteration; None: too many to be taken back
+        self._ended: EpochOver | None = None  # the end of the epoch that this iteration has come to
+        self._tail: Columns | None = None
+        _all.add(self)
+
+    def rewind(self) -> None:
+        """Takes back what an iteration was given that looked at the first records alone."""
+        with self._lock:
+            self._take_back(ended=True)
+
+    def _take_back(self, *, ended: bool) -> None:
+        """Takes back what the last iteration was given, also of one that came to its end. Called with _lock held."""
+        if self._given is not None and (ended or self._ended is None):
+            feed = self._feed
+            feed._steps -= sum(map(feed_columns.rows, self._given))
+            if self._ended is not None:
+                feed._epoch_over = self._ended
+            feed._rest[:0] = self._given
+        self._iteration += 1  # its generator ends
+        self._given, self._ended, self._tail = [], None, None
+
+    def elements(self, pad: bool) -> Iterator[Any]:
+        """The records of the next epoch."""
+        feed = self._feed
+        with self._lock:
+            self._take_back(ended=False)
+            mine = self._iteration
+            feed._use("as_dataset", even=True, batch=self._size)
+            while not feed._rest and feed._epoch_over is None:
+                if not feed._more():
+                    raise RuntimeError(feed._no_more())
+        last: Columns | None = None
+        keep = self._size + 1 if feed.plan.get("mode") == "evaluate" else 0
+        held: Columns | None = None  # evaluation keeps back as many records as the tail may need
+        while True:
+            with self._lock:
+                columns = self._next(mine)
+            if columns is None:
+                break
+            if keep:
+                columns = feed_columns.concatenated([held, columns] if held is not None else [columns])
+                ready = max(0, feed_columns.rows(columns) - keep)
+                held = feed_columns.cut(columns, ready, feed_columns.rows(columns))
+                columns = feed_columns.cut(columns, 0, ready)
+            if feed_columns.rows(columns):
+                last = columns
+                yield _element(feed, columns, 1 if pad else None)
+        with self._lock:
+            over = self._ended if mine == self._iteration else None
+            if held is not None and over is not None and over.rows > over.least > 0 and over.least % self._size == 0:
+                self._tail, held = held, None
+        if held is not None:
+            yield _element(feed, held, 1 if pad else None)
+        if pad and last is not None and over is not None:
+            whole = -(over.rows + over.repeat) % self._size if feed.plan.get("drop_remainder") else 0
+            row = feed_columns.cut(last, feed_columns.rows(last) - 1, feed_columns.rows(last))
+            for _ in range(over.repeat + whole):
+                yield _element(feed, row, 0)
+
+    def _next(self, mine: int) -> Columns | None:
+        """The next records of the epoch; None at its end, and if another iteration has begun."""
+        feed = self._feed
+        if mine != self._iteration or self._ended is not None:
+            return None
+        while not feed._rest and feed._epoch_over is None:
+            if not feed._more():
+                return None
+        if not feed._rest:
+            self._ended, feed._epoch_over = feed._epoch_over, None
+            return None
+        columns = self._limited(feed._rest.pop(0))
+        if self._given is not None:
+            if sum(map(feed_columns.rows, self._given)) > _PEEKED * self._size:
+                self._given = None
+            else:
+                self._given.append(columns)
+        return columns if feed_columns.rows(columns) else None
+
+    def _limited(self, columns: Columns) -> Columns:
+        """The records as far as --steps goes; behind that the program reads no more."""
+        feed = self._feed
+        limit = int(feed.plan.get("steps") or 0) * self._size
+        if limit and feed._steps + feed_columns.rows(columns) >= limit:
+            columns = feed_columns.cut(columns, 0, limit - feed._steps)
+            feed.terminate()
+        feed._steps += feed_columns.rows(columns)
+        return columns
+
+    def tail(self, pad: bool) -> Iterator[Any]:
+        """The batch behind those of elements, if there is one."""
+        with self._lock:
+            tail, self._tail = self._tail, None
+        if tail is not None:
+            yield _element(self._feed, tail, 1 if pad else None)

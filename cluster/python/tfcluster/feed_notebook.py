@@ -1,0 +1,435 @@
+"""The notebook's end of a feed: what DATA is, and the thread that reads it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from tfcluster import feed_link, feed_source
+from tfcluster.errors import UsageError
+from tfcluster.feed_source import Refused
+
+_PART = 32 << 20  # bytes of a partition of the notebook's arrays
+_BINARY = re.compile(r"^([^:]+):([a-z]+[0-9]*)(?:\[([0-9, ]+)\])?$")
+
+
+class Source:
+    """Data of the notebook. total is the number of records, 0 where it is not known before it is read."""
+
+    unnamed = False  # one array
+    once = False  # it cannot be read again
+    total = 0
+    shapes: Mapping[str, tuple[int, ...]] = {}
+    columns: tuple[str, ...] = ()
+
+    def read(self, order: Mapping[str, Any], epoch: int) -> int:
+        """Delivers an epoch; returns the number of records. feed_link.Stopped where nothing more is taken."""
+        raise NotImplementedError
+
+    def cancel(self) -> None:
+        """Ends read, from another thread."""
+
+
+def binaries(given: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """--binary image:uint8[28,28,1] as dtype, shape and number of bytes by column."""
+    import numpy as np
+
+    found = {}
+    for text in given:
+        match = _BINARY.match(text)
+        try:
+            if match is None:
+                raise TypeError
+            dtype = np.dtype(match[2])
+        except TypeError:
+            raise UsageError(f"--binary {text}: COLUMN:TYPE[SHAPE] is expected, such as image:uint8[28,28,1]") from None
+        shape = [int(n) for n in (match[3] or "").split(",") if n.strip()]
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        found[match[1]] = {"dtype": dtype.name, "shape": shape, "bytes": size, "text": text.partition(":")[2]}
+    return found
+
+
+def describe(value: Any, plan: Mapping[str, Any]) -> Source:
+    """The source that a value is; UsageError where it cannot be fed."""
+    for kind in (_spark_frame, _pandas, _arrow, _numpy, _dict, _iterator):
+        source = kind(value, plan)
+        if source is not None:
+            return source
+    name = type(value).__name__
+    raise UsageError(
+        f"DATA is a {name}: a Spark or pandas DataFrame, an Arrow table, a NumPy array, a dict of arrays, "
+        "or an iterator of batches can be fed"
+    )
+
+
+def _module(value: Any) -> str:
+    return type(value).__module__.partition(".")[0]
+
+
+# ------------------------------------------------------------------ Spark
+
+
+def _spark_frame(value: Any, plan: Mapping[str, Any]) -> Source | None:
+    if _module(value) != "pyspark":
+        return None
+    if hasattr(value, "mapInArrow"):
+        return SparkFrame(value, plan)
+    raise UsageError(
+        f"DATA is a {type(value).__name__} of Spark: make it a DataFrame (rdd.toDF()), which is fed many times faster"
+    )
+
+
+_CASTS = {
+    "decimal": "cast it to double",
+    "date": "cast it to int (unix_date) or string",
+    "timestamp": "cast it to long (unix_micros) or string",
+    "timestamp_ntz": "cast it to long or string",
+    "map": "select the values that are needed as columns",
+    "struct": "select its fields as columns ({name}.*)",
+    "udt": "make it an array (pyspark.ml.functions.vector_to_array)",
+}
+_FED = {"boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary"}
+
+
+class SparkFrame(Source):
+    """A DataFrame, of a classic session or of Spark Connect: each partition is delivered by its task of Spark."""
+
+    def __init__(self, frame: Any, plan: Mapping[str, Any]) -> None:
+        if names := plan.get("columns"):
+            frame = frame.select(*_chosen(names, frame.columns, plan))
+        self._frame = frame
+        self.columns = tuple(frame.columns)
+        for field in frame.schema.fields:
+            _check(field.name, field.dataType)
+        self._group = f"tfcluster-feed-{secrets.token_hex(8)}"
+
+    def read(self, order: Mapping[str, Any], epoch: int) -> int:
+        from pyspark import cloudpickle
+
+        for module in (feed_link, feed_source):
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            stage = feed_source.spark_stage(dict(order), epoch)
+            said = self._collect(self._frame.mapInArrow(stage, feed_source.SPARK_SCHEMA), epoch)
+        finally:
+            for module in (feed_link, feed_source):
+                cloudpickle.unregister_pickle_by_value(module)
+        for row in said:
+            if row.refused:
+                raise Refused(row.refused)
+        if not all(row.whole for row in said):
+            raise feed_link.Stopped("")
+        return sum(row.rows for row in said)
+
+    def _collect(self, frame: Any, epoch: int) -> list[Any]:
+        spark, name = frame.sparkSession, f"tfcluster: feed, epoch {epoch + 1}"
+        if not hasattr(spark, "_jsc") and not hasattr(spark, "_jsparkSession"):
+            spark.addTag(self._group)
+            try:
+                return list(frame.collect())
+            finally:
+                spark.removeTag(self._group)
+        context = spark.sparkContext
+        context.setJobGroup(self._group, name, interruptOnCancel=True)
+        try:
+            return list(frame.collect())
+        finally:
+            for key in ("spark.jobGroup.id", "spark.job.description", "spark.job.interruptOnCancel"):
+                context.setLocalProperty(key, None)
+
+    def cancel(self) -> None:
+        spark = self._frame.sparkSession
+        with contextlib.suppress(Exception):
+            if hasattr(spark, "_jsparkSession"):
+                spark.sparkContext.cancelJobGroup(self._group)
+            else:
+                spark.interruptTag(self._group)
+
+
+def _check(name: str, kind: Any) -> None:
+    """UsageError where a column's type cannot be fed."""
+    inner, text = kind, kind.simpleString()
+    while inner.typeName() == "array":
+        inner = inner.elementType
+    simple = inner.simpleString().partition("(")[0].partition("<")[0]
+    if simple in _FED and (inner is kind or simple not in ("string", "binary")):
+        return
+    how = _CASTS.get("udt" if inner.typeName() == "udt" or hasattr(inner, "sqlType") else simple)
+    raise UsageError(f"column {name!r} is {text}: {(how or 'cast it to a number or string').format(name=name)}")
+
+
+def _chosen(names: Iterable[str], there: Iterable[str], plan: Mapping[str, Any]) -> list[str]:
+    """The columns to feed: those of --columns, and the label."""
+    chosen = [*names, *([plan["label"]] if plan.get("label") and plan["label"] not in names else [])]
+    for name in chosen:
+        if name not in there:
+            raise UsageError(f"DATA has no column {name!r}; it has {', '.join(map(str, there))}")
+    return chosen
+
+
+# ------------------------------------------------------ the notebook's own
+
+
+class Parts(Source):
+    """Data in the notebook's memory: part(begin, end) is a record batch of it. Every holder has a thread."""
+
+    def __init__(self, total: int, width: float, part: Callable[[int, int], Any]) -> None:
+        self.total = total
+        self._part = part
+        self._rows = max(1, int(_PART / max(width, 1)))
+        self._over = threading.Event()
+
+    def cancel(self) -> None:
+        self._over.set()
+
+    def read(self, order: Mapping[str, Any], epoch: int) -> int:
+        workers = len(order["holders"])
+        rows = max(1, min(self._rows, -(-self.total // workers)))
+        begins = range(0, self.total, rows)
+        return self._deliver(
+            order, epoch, len(begins), lambda n: self._batches(begins[n], min(begins[n] + rows, self.total))
+        )
+
+    def _batches(self, begin: int, end: int) -> Iterator[Any]:
+        if not self._over.is_set():
+            yield self._part(begin, end)
+
+    def _deliver(
+        self, order: Mapping[str, Any], epoch: int, count: int, batches: Callable[[int], Iterator[Any]]
+    ) -> int:
+        """Delivers partitions, of which each thread takes the next one; returns the number of records."""
+        numbers, lock = iter(range(count)), threading.Lock()
+        total, problems = 0, []
+
+        def work(holder: int) -> None:
+            nonlocal total
+            mine = {**order, "holders": [order["holders"][holder], *order["holders"]]}
+            while not problems and not self._over.is_set():
+                with lock:
+                    number = next(numbers, None)
+                if number is None:
+                    return
+                try:
+                    rows, whole = feed_source.deliver({**mine, "first": True}, epoch, number, 0, batches(number))
+                    if not whole:
+                        raise feed_link.Stopped("")
+                    with lock:
+                        total += rows
+                except BaseException as e:
+                    problems.append(e)
+
+        threads = [
+            threading.Thread(target=work, args=(n,), name="tfcluster-feed") for n in range(len(order["holders"]))
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if problems:
+            raise problems[0]
+        return total
+
+
+def _pandas(value: Any, plan: Mapping[str, Any]) -> Source | None:
+    if _module(value) != "pandas" or not hasattr(value, "columns"):
+        return None
+    import pyarrow as pa
+
+    if names := plan.get("columns"):
+        value = value[_chosen(names, value.columns, plan)]
+    _refuse_arrow(pa.Schema.from_pandas(value.head(1), preserve_index=False))
+    width = value.memory_usage(index=False, deep=False).sum() / max(len(value), 1)
+    schema = pa.Schema.from_pandas(value.head(1000), preserve_index=False)
+    parts = Parts(
+        len(value),
+        float(width),
+        lambda begin, end: pa.RecordBatch.from_pandas(value.iloc[begin:end], schema=schema, preserve_index=False),
+    )
+    parts.columns = tuple(map(str, value.columns))
+    return parts
+
+
+def _arrow(value: Any, plan: Mapping[str, Any]) -> Source | None:
+    if _module(value) != "pyarrow" or not hasattr(value, "schema") or not hasattr(value, "num_rows"):
+        return None
+    import pyarrow as pa
+
+    table = value if isinstance(value, pa.Table) else pa.Table.from_batches([value])
+    if names := plan.get("columns"):
+        table = table.select(_chosen(names, table.column_names, plan))
+    _refuse_arrow(table.schema)
+    parts = Parts(
+        table.num_rows, table.nbytes / max(table.num_rows, 1), lambda begin, end: _one(table.slice(begin, end - begin))
+    )
+    parts.columns = tuple(table.column_names)
+    return parts
+
+
+def _one(table: Any) -> Any:
+    """A table as one record batch."""
+    return table.combine_chunks().to_batches()[0]
+
+
+def _refuse_arrow(schema: Any) -> None:
+    """UsageError where a column's type cannot be fed."""
+    import pyarrow as pa
+
+    for field in schema:
+        kind = field.type
+        while pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+            kind = kind.value_type
+        fed = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)
+        text = text or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind)
+        if not fed and not (text and kind is field.type):
+            how = next((h for k, h in _CASTS.items() if str(kind).startswith(k)), "cast it to a number or string")
+            raise UsageError(f"column {field.name!r} is {field.type}: {how.format(name=field.name)}")
+
+
+def _numpy(value: Any, plan: Mapping[str, Any]) -> Source | None:
+    if _module(value) != "numpy" or not hasattr(value, "dtype"):
+        return None
+    source = _arrays({"": value}, plan)
+    source.unnamed = True
+    return source
+
+
+def _dict(value: Any, plan: Mapping[str, Any]) -> Source | None:
+    if not isinstance(value, Mapping):
+        return None
+    import numpy as np
+
+    named = {str(name): np.asarray(each) for name, each in value.items()}
+    if names := plan.get("columns"):
+        named = {name: named[name] for name in _chosen(names, tuple(named), plan)}
+    return _arrays(named, plan)
+
+
+def _arrays(named: Mapping[str, Any], plan: Mapping[str, Any]) -> Parts:
+    lengths = {name: (len(v) if v.ndim else None) for name, v in named.items()}
+    if not named or None in lengths.values() or len(set(lengths.values())) != 1:
+        said = ", ".join(f"{name or 'DATA'} has {'none' if n is None else n}" for name, n in lengths.items())
+        raise UsageError(f"every array of DATA must have the same number of records: {said or 'there is no array'}")
+    for name, values in named.items():
+        if values.dtype.kind not in "biufSUO" or values.dtype == "float16":
+            raise UsageError(f"array {name or 'DATA'} is of {values.dtype}: cast it to a number or string")
+    total = next(iter(lengths.values())) or 0
+    width = sum(v.nbytes for v in named.values()) / max(total, 1)
+    parts = Parts(total, width, lambda begin, end: batch_of({name: v[begin:end] for name, v in named.items()}))
+    parts.shapes = {name: tuple(v.shape[1:]) for name, v in named.items() if v.ndim > 1}
+    parts.columns = tuple(named)
+    return parts
+
+
+def batch_of(named: Mapping[str, Any]) -> Any:
+    """NumPy arrays as a record batch; arrays of more than one dimension as lists of equal length."""
+    import numpy as np
+    import pyarrow as pa
+
+    columns = []
+    for values in named.values():
+        if values.ndim == 1:
+            columns.append(pa.array(values))
+            continue
+        flat = np.ascontiguousarray(values).reshape(-1)
+        columns.append(pa.FixedSizeListArray.from_arrays(pa.array(flat), flat.size // max(len(values), 1)))
+    return pa.RecordBatch.from_arrays(columns, names=list(named))
+
+
+class Batches(Parts):
+    """An iterator of batches: each a dict of arrays, an array, or a record batch. It is read once."""
+
+    once = True
+
+    def __init__(self, batches: Iterator[Any], first: Any) -> None:
+        super().__init__(0, 1, lambda begin, end: None)
+        self._lock = threading.Lock()
+        self._iterator = itertools.chain([first], batches)
+        self.unnamed = not isinstance(first, Mapping) and not hasattr(first, "schema")
+        self.shapes = {name: tuple(v.shape[1:]) for name, v in _named(first).items() if v.ndim > 1}
+        self.columns = tuple(_named(first)) if not hasattr(first, "schema") else tuple(first.schema.names)
+
+    def read(self, order: Mapping[str, Any], epoch: int) -> int:
+        return self._deliver(order, epoch, len(order["holders"]), lambda _: self._taken())
+
+    def _taken(self) -> Iterator[Any]:
+        while not self._over.is_set():
+            with self._lock:
+                batch = next(self._iterator, None)
+            if batch is None:
+                return
+            yield batch if hasattr(batch, "schema") else batch_of(_named(batch))
+
+
+def _named(batch: Any) -> dict[str, Any]:
+    import numpy as np
+
+    if hasattr(batch, "schema"):
+        return {}
+    if isinstance(batch, Mapping):
+        return {str(name): np.asarray(v) for name, v in batch.items()}
+    return {"": np.asarray(batch)}
+
+
+def _iterator(value: Any, _plan: Mapping[str, Any]) -> Source | None:
+    if not isinstance(value, Iterator):
+        return None
+    first = next(value, None)
+    if first is None:
+        raise UsageError("DATA is an iterator without a batch")
+    return Batches(value, first)
+
+
+# --------------------------------------------------------------- the thread
+
+
+class Feeding:
+    """A thread that reads a source once per epoch. state() is what has happened so far."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._lock = threading.Lock()
+        self._fed: list[int] = []  # records of each epoch that was delivered
+        self._error: BaseException | None = None
+        self._ended = False
+        self._cancelled = False
+
+    def start(self, order: Mapping[str, Any], epochs: int) -> None:
+        """Begins to deliver."""
+        threading.Thread(target=self._run, args=(order, epochs), name="tfcluster-feed", daemon=True).start()
+
+    def _run(self, order: Mapping[str, Any], epochs: int) -> None:
+        try:
+            for epoch in range(epochs):
+                rows = self._source.read(order, epoch)
+                with self._lock:
+                    self._fed.append(rows)
+        except feed_link.Stopped:
+            pass
+        except BaseException as e:
+            with self._lock:
+                self._error = None if self._cancelled else e
+        finally:
+            with self._lock:
+                self._ended = True
+
+    def cancel(self) -> None:
+        """Ends the reading; it is no error."""
+        with self._lock:
+            self._cancelled, ended = True, self._ended
+        if not ended:
+            self._source.cancel()
+
+    def state(self) -> dict[str, Any]:
+        """The records of each epoch delivered, whether the thread has ended, and with what error."""
+        with self._lock:
+            said: dict[str, Any] = {"fed": list(self._fed), "ended": self._ended}
+            if self._error is not None:
+                said["ename"] = type(self._error).__name__
+                said["error"] = str(self._error).strip() or type(self._error).__name__
+            return said

@@ -1,0 +1,153 @@
+"""The program's end of a feed: batches of records as they come, and what becomes of their memory."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tfcluster import feed_columns
+from tfcluster.feed_link import Link, Memory, Stopped
+
+
+class EpochOver(NamedTuple):
+    """The end of an epoch for this task."""
+
+    epoch: int
+    rows: int  # that this task had
+    repeat: int  # records that it repeats, to have as many as the others
+    most: int  # the largest rows of all tasks
+    least: int  # the smallest
+
+
+class _Held:
+    """Records of a slot that arrays may refer to: Arrow keeps it as the owner of their memory."""
+
+    __slots__ = ("__weakref__", "view")
+
+    def __init__(self, view: memoryview) -> None:
+        self.view = view
+
+
+class Reader:
+    """Reads one task's records. One thread at a time uses it; arrays may be dropped in any."""
+
+    def __init__(self, path: str, key: str) -> None:
+        self._link = Link(path)
+        self._link.send("consume", key=key)
+        self._memory: Memory = self._link.memory(self._expect("segment"), writable=False)
+        self._held: dict[int, int] = {}  # records by slot that something refers to
+        self._asked = False
+        self._feed = 0
+        self._used = 0
+        self._total = 0
+        self._epoch = 0
+        self.plan: dict[str, Any] = {}
+        self.over = False
+        self.reason = ""
+
+    def _expect(self, op: str) -> dict[str, Any]:
+        while (message := self._link.receive())["op"] != op:
+            self._take(message)
+        return message
+
+    def begin(self) -> dict[str, Any]:
+        """Waits for the first feed; returns its plan."""
+        while not self._feed and not self.over:
+            self._take(self._receive())
+        self._fail()
+        return self.plan
+
+    def read(self, *, even: bool, batch: int) -> None:
+        """Says how the program reads, before the first next."""
+        self._even, self._batch = even, batch
+        self._link.send("read", feed=self._feed, even=even, batch=batch)
+
+    def next(self) -> dict[str, Any] | EpochOver | None:
+        """Waits for records, as arrays by column, or the end of an epoch; None at the end of the feed."""
+        if self.over:
+            self._fail()
+            return None
+        if not self._asked:
+            self._asked = True
+            self._link.send("next")
+        while not self.over:
+            taken = self._take(self._receive())
+            if taken is not None:
+                return taken
+        self._fail()
+        return None
+
+    def _receive(self) -> dict[str, Any]:
+        try:
+            return self._link.receive()
+        except Stopped as e:
+            return {"op": "over", "reason": e.reason}
+
+    def _fail(self) -> None:
+        if self.reason:
+            raise RuntimeError(f"the feed failed: {self.reason}")
+
+    def _take(self, message: Mapping[str, Any]) -> dict[str, Any] | EpochOver | None:
+        """Takes a message; returns what the program gets of it."""
+        match message["op"]:
+            case "feed":
+                begun, self._feed = self._feed, int(message["feed"])
+                self.plan, self._used, self._epoch, self._asked = dict(message.get("plan") or {}), 0, 0, False
+                if begun:  # it goes on with another source
+                    self.read(even=self._even, batch=self._batch)
+                    self._asked = True
+                    self._link.send("next")
+            case "batch" if message["feed"] == self._feed:
+                self._asked = False
+                return self._records(message)
+            case "epoch_over" if message["feed"] == self._feed:
+                self._used, self._epoch = 0, self._epoch + 1
+                return EpochOver(*(int(message.get(name) or 0) for name in EpochOver._fields))
+            case "over":
+                self.over, self.reason = True, str(message.get("reason") or "")
+        return None
+
+    def _records(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        """The records of a message, in the slot; copied where the program holds half of the slots."""
+        import pyarrow as pa
+
+        slot, begin, end = int(message["slot"]), int(message["begin"]), int(message["end"])
+        count = end - begin
+        view = self._memory.slot(slot, int(message["bytes"]))
+        if len(self._held) >= self._memory.slots // 2 and slot not in self._held:
+            buffer = pa.py_buffer(bytes(view))
+            batch = pa.ipc.open_stream(buffer).read_next_batch().slice(begin, count)
+            self._link.send("free", slot=slot, rows=count)
+        else:
+            held = _Held(view)
+            address = pa.py_buffer(view).address
+            buffer = pa.foreign_buffer(address, len(view), held)
+            self._held[slot] = self._held.get(slot, 0) + count
+            weakref.finalize(held, self._free, slot, count).atexit = False
+            del held
+            batch = pa.ipc.open_stream(buffer).read_next_batch().slice(begin, count)
+        self._used += count
+        self._total += count
+        self._link.send("used", feed=self._feed, epoch=self._epoch, rows=self._used)
+        return feed_columns.arrays(batch, self.plan)
+
+    def _free(self, slot: int, count: int) -> None:
+        """Gives records back to the holder, once nothing refers to them; in whatever thread that happens."""
+        left = self._held.get(slot, 0) - count
+        if left > 0:
+            self._held[slot] = left
+        else:
+            self._held.pop(slot, None)
+        self._link.send("free", slot=slot, rows=count)
+
+    def result(self, value: Mapping[str, float]) -> None:
+        """Tells what the program made of its records, for evaluate."""
+        self._link.send("result", feed=self._feed, json=json.dumps(value), rows=self._total)
+
+    def leave(self) -> None:
+        """Reads no more of this feed."""
+        if not self.over:
+            self.over = True
+            self._link.send("leave", feed=self._feed)

@@ -1,0 +1,230 @@
+"""A producer: it delivers the record batches of one partition to a holder, exactly once.
+
+Spark's executors have no package tfcluster: this module is pickled by value together with feed_link, and imports
+the standard library, pyarrow and pyspark alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from tfcluster.feed_link import Link, Stopped
+
+Order = Mapping[str, Any]  # feed, key, holders, columns: where to deliver, see feed_notebook
+
+_AHEAD = 2  # slots that a producer asks for before it has filled one
+
+
+class Refused(Exception):
+    """A record cannot be fed: the text says which, and what to do."""
+
+
+def deliver(order: Order, epoch: int, partition: int, attempt: int, batches: Iterable[Any]) -> tuple[int, bool]:
+    """Delivers a partition; returns the records delivered by all attempts, and whether all were taken."""
+    stream = checked(order, partition, batches)
+    first = next(stream, None)
+    digest = "" if first is None else _digest(first)
+    link = _connect(order, partition)
+    try:
+        link.send(
+            "produce",
+            feed=order["feed"],
+            key=order["key"],
+            epoch=epoch,
+            partition=partition,
+            attempt=attempt,
+            digest=digest,
+        )
+        lease = link.receive()
+        memory = link.memory(lease, writable=True)
+        try:
+            if lease.get("complete"):
+                return int(lease["skip"]), True
+            return _write(link, memory, int(lease["skip"]), first, stream), True
+        finally:
+            memory.close()
+    except Stopped as e:
+        if e.reason:
+            raise Refused(e.reason) from None
+        return 0, False
+    finally:
+        link.close()
+
+
+def _connect(order: Order, partition: int) -> Link:
+    """Connects to a holder on this host: the first one where the order says so, else partitions take turns."""
+    holders = [h["socket"] for h in order["holders"]]
+    at = 0 if order.get("first") else partition % len(holders)
+    for path in holders[at:] + holders[:at]:
+        if os.path.exists(path):
+            with contextlib.suppress(OSError):
+                return Link(path)
+    raise Refused("no executor of the cluster is on this host")
+
+
+def _write(link: Link, memory: Any, skip: int, first: Any, rest: Iterator[Any]) -> int:
+    """Writes batches into slots as the holder has room; returns how many records it has then."""
+    granted: list[int] = []
+    for _ in range(_AHEAD):
+        link.send("slot")
+    for batch in _after(skip, first, rest):
+        for part in _parts(batch, memory.slot_size):
+            while not granted:
+                granted.append(int(_expect(link, "slot")["slot"]))
+            slot = granted.pop()
+            size = _put(part, memory.slot(slot))
+            link.send("put", slot=slot, bytes=size, rows=part.num_rows)
+            link.send("slot")
+    link.send("done")
+    while True:
+        message = link.receive()
+        if message["op"] == "done":
+            return int(message["rows"])
+
+
+def _expect(link: Link, op: str) -> dict[str, Any]:
+    message = link.receive()
+    if message["op"] != op:
+        raise Refused(f"the executor's agent said {message['op']!r} where {op!r} was expected")
+    return message
+
+
+def _after(skip: int, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    """The batches without their first records, which an earlier attempt delivered."""
+    if first is None:
+        return
+    batch = first
+    while batch is not None:
+        if skip < batch.num_rows:
+            yield batch.slice(skip) if skip else batch
+            skip = 0
+        else:
+            skip -= batch.num_rows
+        batch = next(rest, None)
+
+
+_FRAME = 512  # bytes of a stream besides its schema and its batch: lengths, padding, the end
+
+
+def _parts(batch: Any, room: int) -> Iterator[Any]:
+    """The batch in parts that fit a slot."""
+    import pyarrow as pa
+
+    size = pa.ipc.get_record_batch_size(batch) + batch.schema.serialize().size + _FRAME
+    if size <= room:
+        yield batch
+        return
+    if batch.num_rows == 1:
+        raise Refused(
+            f"a record has {size:,} bytes, a slot of the shared memory {room:,}: "
+            f"reserve with --feed-memory {(size * 8 >> 20) + 1}m"
+        )
+    half = max(1, min(batch.num_rows // 2, batch.num_rows * room // size))
+    yield from _parts(batch.slice(0, half), room)
+    yield from _parts(batch.slice(half), room)
+
+
+def _put(batch: Any, slot: memoryview) -> int:
+    """Writes a batch into a slot as an Arrow IPC stream; returns its length in bytes."""
+    import pyarrow as pa
+
+    out = pa.FixedSizeBufferWriter(pa.py_buffer(slot))
+    try:
+        with pa.ipc.new_stream(out, batch.schema) as writer:
+            writer.write_batch(batch)
+        return int(out.tell())
+    finally:
+        out.close()
+
+
+def _digest(batch: Any) -> str:
+    """Identifies the first record of a partition."""
+    import pyarrow as pa
+
+    row = pa.RecordBatch.from_arrays([pa.concat_arrays([c]) for c in batch.slice(0, 1).columns], schema=batch.schema)
+    return hashlib.sha256(row.serialize()).hexdigest()
+
+
+def checked(order: Order, partition: int, batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches that have records, after each was found to be what can be fed."""
+    widths: dict[str, int] = {}
+    row = 0
+    for batch in batches:
+        if batch.num_rows == 0:
+            continue
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            if (problem := _problem(name, column, widths, order.get("binary") or {}, row, partition)) is not None:
+                raise Refused(problem)
+        yield batch
+        row += batch.num_rows
+
+
+def _problem(
+    name: str, column: Any, widths: dict[str, int], binary: Mapping[str, Any], row: int, partition: int
+) -> str | None:
+    """Why a column cannot be fed as an array; None if it can."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    where = f"column {name!r}, partition {partition}"
+    path = name
+    while True:
+        if column.null_count:
+            at = pc.index(column.is_null(), pa.scalar(True)).as_py()
+            return f"{where}, row {row + at if path == name else row}: NULL; fill or drop it (fillna, dropna)"
+        if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+            lengths = column.value_lengths()
+            width = widths.setdefault(path, lengths[0].as_py())
+            same = pc.equal(lengths, pa.scalar(width, lengths.type))
+            if not pc.all(same).as_py():
+                at = pc.index(same, pa.scalar(False)).as_py()
+                return (
+                    f"{where}, row {row + at if path == name else row}: an array of {lengths[at].as_py()} values, "
+                    f"{width} in the rows before; all must have the same length: pad or cut them"
+                )
+            column, path = column.flatten(), path + "[]"
+            continue
+        if pa.types.is_fixed_size_list(column.type):
+            column, path = column.flatten(), path + "[]"
+            continue
+        if (size := (binary.get(name) or {}).get("bytes")) and path == name:
+            lengths = pc.binary_length(column)
+            same = pc.equal(lengths, pa.scalar(size, lengths.type))
+            if not pc.all(same).as_py():
+                at = pc.index(same, pa.scalar(False)).as_py()
+                return (
+                    f"{where}, row {row + at}: {lengths[at].as_py()} bytes, but --binary {name}:{binary[name]['text']} "
+                    f"has {size}"
+                )
+        return None
+
+
+def spark_stage(order: Order, epoch: int) -> Any:
+    """The function for mapInArrow: each partition is delivered, and yields one row that says how it went."""
+
+    def run(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        if context is None:
+            raise RuntimeError("this runs in a task of Spark only")
+        partition, attempt = context.partitionId(), context.taskAttemptId()
+        refused = ""
+        rows, whole = 0, False
+        try:
+            rows, whole = deliver(order, epoch, partition, attempt, batches)
+        except Refused as e:  # a value: Spark would try an exception again, and hide it in its own
+            refused = str(e)
+        yield pa.RecordBatch.from_pydict(
+            {"partition": [partition], "rows": [rows], "whole": [whole], "refused": [refused]}
+        )
+
+    return run
+
+
+SPARK_SCHEMA = "partition long, rows long, whole boolean, refused string"

@@ -1,0 +1,59 @@
+package memory
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Send writes a message to a unix socket and sends descriptors with its first byte (SCM_RIGHTS in unix(7)).
+func Send(conn *net.UnixConn, message []byte, files ...*os.File) error {
+	fds := make([]int, len(files))
+	for i, f := range files {
+		fds[i] = int(f.Fd())
+	}
+	n, _, err := conn.WriteMsgUnix(message, unix.UnixRights(fds...), nil)
+	if err == nil && n < len(message) { // the descriptors went with the part that was written
+		_, err = conn.Write(message[n:])
+	}
+	if err != nil {
+		return fmt.Errorf("send %d descriptors: %w", len(files), err)
+	}
+	return nil
+}
+
+// maxFiles is the number of descriptors that Receive takes with one message.
+const maxFiles = 8
+
+// Receive reads once from a unix socket and returns the number of bytes with the descriptors that came with
+// them, which the caller closes. They are not inherited by programs that this process starts.
+func Receive(conn *net.UnixConn, buffer []byte) (n int, files []*os.File, err error) {
+	oob := make([]byte, unix.CmsgSpace(maxFiles*4))
+	n, oobn, flags, _, err := conn.ReadMsgUnix(buffer, oob)
+	if err != nil {
+		return n, nil, fmt.Errorf("receive descriptors: %w", err)
+	}
+	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
+	if err != nil {
+		return n, nil, fmt.Errorf("receive descriptors: %w", err)
+	}
+	for i := range messages {
+		fds, err := unix.ParseUnixRights(&messages[i])
+		if err != nil {
+			continue // credentials, for example
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	if flags&unix.MSG_CTRUNC != 0 {
+		for _, f := range files {
+			_ = f.Close() // not complete
+		}
+		return n, nil, fmt.Errorf("receive descriptors: more than %d came with one message", maxFiles)
+	}
+	return n, files, nil
+}
