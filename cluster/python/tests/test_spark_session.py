@@ -123,8 +123,12 @@ def test_a_connect_server_that_hangs_is_noticed(hangs: bool) -> None:
         Config=client._channel.unary_unary("/Config", request_serializer=lambda _: b"")
     )
     client._builder = types.SimpleNamespace(metadata=lambda: [])
+    session = spark_session.Session(spark)
     try:
-        assert spark_session.Session(spark).answers(0.5 if hangs else 30) is not hangs
+        assert session.answers(0.5 if hangs else 30) is not hangs
+        client._channel.close()  # spark.stop() does so before it sets is_stopped
+        session._looked = 0
+        assert session.ended() == ""
     finally:
         go_on.set()
         client._channel.close()

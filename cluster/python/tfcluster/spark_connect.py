@@ -32,6 +32,8 @@ def answers(spark: Any, seconds: float) -> bool:
             grpc.StatusCode.DEADLINE_EXCEEDED,
             grpc.StatusCode.UNAVAILABLE,
         )  # an error is an answer too
+    except ValueError:  # spark.stop() has closed the channel, and sets is_stopped next
+        return False
     return True
 
 

@@ -129,7 +129,8 @@ class Host:
             method: Callable[..., Any] = getattr(self, "do_" + call["op"])
             reply["value"] = method(driver, call["id"], **(call.get("args") or {}))
         except BaseException as e:
-            reply["error"] = self._session.words(e)
+            # While Spark is stopped, pyspark's objects and SparkEnv are None one after the other.
+            reply["error"] = self._session.ended() or self._session.words(e)
         driver.over(call["id"])
         driver.say(reply)
 
@@ -250,7 +251,10 @@ class Host:
             if self._given_up(launch):
                 self._session.cancel(launch.group)  # repeatedly: Spark ignores a cancel before the job begins
                 continue
-            words = self._session.busy()
+            try:
+                words = self._session.busy()
+            except Exception:  # Spark is being stopped: the launch fails and reports the reason
+                continue
             if words != said:
                 _pending(driver, agents, words)
             said = words
