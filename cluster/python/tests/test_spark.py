@@ -296,7 +296,7 @@ def test_a_session_that_ends_before_its_first_word(short: pathlib.Path) -> None:
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("has_slots", [False, True])
 def test_a_call_that_fails_when_the_session_ends(short: pathlib.Path, has_slots: bool) -> None:
-    """The driver gets the end of the session as the error, not the error of pyspark, whose objects are None then."""
+    """The driver hears of the session's end before it launches again, not of pyspark's objects that are None then."""
     program = short / "program"
     program.write_bytes(b"")
     busy = threading.Event()
@@ -321,8 +321,9 @@ def test_a_call_that_fails_when_the_session_ends(short: pathlib.Path, has_slots:
     host = spark_host.Host(Killed(), str(short / "host.sock"), patience=60)  # type: ignore[arg-type]
     ours, theirs = socket.socketpair()
     with ours, theirs, theirs.makefile("rb") as lines:
-        host._answer(spark_calls.Driver(ours), {"id": 1, "op": "launch", "args": launch_args(program)})
-        assert json.loads(lines.readline()) == {"id": 1, "error": "the Spark application was ended"}
+        driver = host._driver = spark_calls.Driver(ours)
+        host._answer(driver, {"id": 1, "op": "launch", "args": launch_args(program)})
+        assert [json.loads(line) for line in lines] == [{"event": "ended", "why": "the Spark application was ended"}]
 
 
 def test_a_session_is_lent_once(short: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

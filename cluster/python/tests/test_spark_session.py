@@ -160,3 +160,8 @@ def test_a_session_that_is_being_stopped(monkeypatch: pytest.MonkeyPatch) -> Non
     context._jsc = types.SimpleNamespace(sc=lambda: types.SimpleNamespace(isStopped=lambda: True))
     monkeypatch.setattr(spark_session, "_STOPPING", 0.05)
     assert session.ended() == "the Spark application was ended"
+    session._made = True  # its process does not stop it before: there is nothing to wait for
+    monkeypatch.setattr(spark_session, "_STOPPING", 60)
+    began = time.monotonic()
+    assert session.ended() == "the Spark application was ended"
+    assert time.monotonic() - began < 30

@@ -69,20 +69,21 @@ class Host:
         """Stop looking for other drivers."""
         self._over.set()
 
-    def end(self) -> None:
+    def end(self, why: str = "") -> None:
         """Report to the driver that the session or its process ends."""
         with self._lock:
             driver = self._driver
         if driver is not None:
-            driver.say({"event": "ended", "why": self._session.ended() or "its session was stopped"})
+            driver.say({"event": "ended", "why": why or self._session.ended() or "its session was stopped"})
         self._over.set()
         if driver is not None:
             driver.hang_up()
 
     def _watch(self) -> None:
         while not self._over.wait(_POLL):
-            if self._session.ended():
-                self.end()
+            why = self._session.ended()
+            if why:
+                self.end(why)
 
     def _dial(self) -> socket.socket | None:
         conn = socket.socket(socket.AF_UNIX)
@@ -130,7 +131,10 @@ class Host:
             reply["value"] = method(driver, call["id"], **(call.get("args") or {}))
         except BaseException as e:
             # While Spark is stopped, pyspark's objects and SparkEnv are None one after the other.
-            reply["error"] = self._session.ended() or self._session.words(e)
+            why = self._session.ended()
+            if why:
+                self.end(why)  # first: a driver that made the session makes another one for its next launch
+            reply["error"] = why or self._session.words(e)
         driver.over(call["id"])
         driver.say(reply)
 

@@ -45,6 +45,7 @@ class Session:
         self._counted = (0.0, 0, "")  # time, slots, executors: of Spark Connect; guarded by _count
         self._count = threading.Lock()
         self._shared = ""
+        self._made = False  # by this process, where nothing calls spark.stop() before the end is reported
         self._gone = ""  # why Spark Connect's server counts as gone
         self._looked = self._answered = time.monotonic()  # of its server: last check, last answer
         if not self.connect:
@@ -66,7 +67,9 @@ class Session:
             if conf.get("spark.master", "").startswith("yarn"):
                 with contextlib.suppress(Exception):
                     _log_progress()
-            return cls(SparkSession.builder.getOrCreate())
+            session = cls(SparkSession.builder.getOrCreate())
+            session._made = True
+            return session
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -122,7 +125,7 @@ class Session:
         except Exception:
             return "Spark's JVM ended" if self._sc._jsc is not None else "the SparkSession was stopped"
         # spark.stop() sets the JVM's flag first, cleans up, and sets Python's flag last
-        deadline = time.monotonic() + _STOPPING
+        deadline = time.monotonic() + (0 if self._made else _STOPPING)
         while self._sc._jsc is not None and time.monotonic() < deadline:
             time.sleep(0.01)
         return "the SparkSession was stopped" if self._sc._jsc is None else "the Spark application was ended"
