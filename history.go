@@ -19,6 +19,9 @@ var _ session.HistoryReader = history{}
 // Clusters implements session.HistoryReader.
 func (history) Clusters() ([]*state.ClusterRecord, error) { return state.History() }
 
+// InUse implements session.HistoryReader.
+func (history) InUse() (func(dir string) bool, error) { return state.DirsInUse() }
+
 // FindByApplication implements session.HistoryReader.
 func (history) FindByApplication(lease string) string { return state.FindByApplication(lease) }
 

@@ -68,6 +68,9 @@ var ErrEnded = errors.New("the engine has ended the cluster")
 // EngineManaged is the key of a request that wants its driver run by the engine.
 const EngineManaged = "managed"
 
+// EngineConf is the prefix of the keys of an engine's own settings, whose values may be secrets.
+const EngineConf = "conf."
+
 // Keys of a request to an engine of Hadoop's: the folder of the configuration, and the user.
 const (
 	EngineConfDir = "conf-dir"

@@ -17,6 +17,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/logstore"
 	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/state"
+	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/result"
 	"github.com/tfcluster/tfcluster/magics/session"
 )
@@ -27,10 +28,14 @@ type fakeArchive struct {
 	lives map[string]string
 	now   map[string]string // outcomes
 	err   error             // of the engine's logs
+	used  string            // a directory
 }
 
 func (a *fakeArchive) Clusters() ([]*state.ClusterRecord, error) { return a.pasts, nil }
-func (a *fakeArchive) FindByApplication(lease string) string     { return a.lives[lease] }
+func (a *fakeArchive) InUse() (func(string) bool, error) {
+	return func(dir string) bool { return dir == a.used }, nil
+}
+func (a *fakeArchive) FindByApplication(lease string) string { return a.lives[lease] }
 func (a *fakeArchive) Folder(p *state.ClusterRecord) (results.Folder, error) {
 	return results.LocalFolder(p.Dir), nil
 }
@@ -157,7 +162,7 @@ func TestPruneHistory(t *testing.T) {
 		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(file, nil, 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(`{"state":"finished"}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		for ; file != root; file = filepath.Dir(file) {
@@ -166,15 +171,31 @@ func TestPruneHistory(t *testing.T) {
 			}
 		}
 	}
-	a := &fakeArchive{pasts: []*state.ClusterRecord{{Name: "a", Dir: filepath.Join(root, "a"), LastRun: 1, Until: time.Now()}}}
+	a := &fakeArchive{pasts: []*state.ClusterRecord{{Name: "a", Dir: filepath.Join(root, "a"), LastRun: 1, Until: time.Now(), Applications: []cluster.Application{{ID: "application_1_0001"}}}}}
 	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: newFakeDrivers(t), Python: "python3", WorkingDir: "/work/dir", Client: "test", History: a})
 	t.Cleanup(s.Close)
-	for _, tt := range []struct{ line, want string }{
-		{"history --prune=60d", "out| 0 runs and 0 empty folders of clusters removed below " + root + "\n"},
-		{"history --prune", "out| 1 run and 1 empty folder of clusters removed below " + root + "; 1 old run kept: their programs left files there\n"},
+	for _, tt := range []struct{ line, used, want string }{
+		{"history --prune=60d", "", "out| 0 runs and 0 empty folders of clusters removed below " + root + "\n"},
+		{"history --prune", filepath.Join(root, "a"), "out| 0 runs and 0 empty folders of clusters removed below " + root + "; 1 old run kept: their programs left files there\n"},
+		{"history --prune -c application_1_0001", "", "out| 1 run and 1 empty folder of clusters removed below " + root + "; 1 old run kept: their programs left files there\n"},
 	} {
+		a.used = tt.used
 		if got := must(t, s, "%tfcluster "+tt.line).settle(); got != tt.want {
 			t.Errorf("%s shows %q, want %q", tt.line, got, tt.want)
+		}
+	}
+}
+
+// TestPruneHistoryUsage: options that exclude --prune are refused.
+func TestPruneHistoryUsage(t *testing.T) {
+	t.Parallel()
+	s := NewSession(t.Context(), session.Options{Connector: newFakeDrivers(t), History: &fakeArchive{}})
+	t.Cleanup(s.Close)
+	for _, other := range []string{"--json", "--all"} {
+		_, err := runCode(t.Context(), s, "%tfcluster history --prune "+other, newRecord(), &fakePython{})
+		var usage *command.UsageError
+		if !errors.As(err, &usage) || !strings.Contains(err.Error(), other) {
+			t.Errorf("with %s: %v", other, err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package magics
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ import (
 // one that died, and show no line twice.
 func TestDriverRestarted(t *testing.T) {
 	t.Parallel()
-	first, second := &clusterpb.Line{Task: "worker:0", Text: "first", UnixNano: 7}, &clusterpb.Line{Task: "worker:0", Text: "second", UnixNano: 9}
+	first, second := &clusterpb.Line{Task: "worker:0", Text: "first", UnixNano: 7, Seq: 4}, &clusterpb.Line{Task: "worker:0", Text: "second", UnixNano: 7, Seq: 5}
 	running := &clusterpb.RunStatus{Id: 1, State: "running", Program: "main_fun"}
 	done := &clusterpb.RunStatus{Id: 2, State: "finished", Program: "main_fun"}
 	for _, lost := range []error{
@@ -46,7 +47,7 @@ func TestDriverRestarted(t *testing.T) {
 			t.Errorf("%v: wait ends with %v, %v:\n%s", lost, v, err, shown)
 		}
 		f.mu.Lock()
-		f.lost, f.lines, f.ends = again, []*clusterpb.Line{first}, true
+		f.lost, f.lines, f.kept, f.ends = again, []*clusterpb.Line{first}, map[string]uint64{"worker:0": 3, "worker:1": 8}, true
 		f.mu.Unlock()
 		out = newRecord()
 		_, err = s.RunArgv(t.Context(), []string{"logs", "-f", "-c", "night"}, out, nil)
@@ -55,10 +56,39 @@ func TestDriverRestarted(t *testing.T) {
 			t.Errorf("%v: logs -f ends with %v:\n%s", lost, err, shown)
 		}
 		f.mu.Lock()
-		if last := f.logs[len(f.logs)-1]; len(f.logs) != 2 || last.GetSinceUnixNano() != 8 || last.GetLast() != 0 {
+		if last := f.logs[len(f.logs)-1]; len(f.logs) != 2 || last.GetSinceUnixNano() != 0 || last.GetLast() != 0 || last.GetAfterRun() != 1 || fmt.Sprint(last.GetAfter()) != "map[worker:0:5 worker:1:8]" {
 			t.Errorf("%v: the next driver is asked %v", lost, f.logs)
 		}
 		f.mu.Unlock()
+	}
+}
+
+// TestDriverRestartedEarly: if a driver dies before it has sent all stored lines, logs -f requests the same lines
+// from the next one and shows those that it has not shown.
+func TestDriverRestartedEarly(t *testing.T) {
+	t.Parallel()
+	d := newFakeDrivers(t)
+	f := d.add(&clusterpb.ReserveRequest{Name: "night", Backend: "yarn", Roles: []*clusterpb.Role{{Name: "worker", Count: 1}}})
+	d.hosted = true
+	line := func(seq uint64, text string) *clusterpb.Line {
+		return &clusterpb.Line{Task: "worker:0", Text: text, UnixNano: 7, Seq: seq}
+	}
+	f.mu.Lock()
+	f.run, f.ends, f.lines = &clusterpb.RunStatus{Id: 1, State: "running"}, true, []*clusterpb.Line{line(3, "first")}
+	f.lost = func(f *fakeCluster) error {
+		f.lines, f.lost, f.kept = []*clusterpb.Line{line(3, "first"), line(4, "second")}, nil, map[string]uint64{"worker:0": 5}
+		return status.Error(codes.Unavailable, "error reading from server: EOF")
+	}
+	f.mu.Unlock()
+	out := newRecord()
+	_, err := newTestShell(t, d, t.TempDir()).RunArgv(t.Context(), []string{"logs", "-f", "-c", "night"}, out, nil)
+	if shown := out.settle(); err != nil || strings.Count(shown, "first") != 1 || strings.Count(shown, "second") != 1 {
+		t.Errorf("logs -f ends with %v:\n%s", err, shown)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.logs) != 2 || f.logs[1].GetLast() != 100 || len(f.logs[1].GetAfter()) != 0 {
+		t.Errorf("the next driver is asked %v", f.logs)
 	}
 }
 

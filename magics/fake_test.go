@@ -38,6 +38,7 @@ type fakeCluster struct {
 	shutdowns []*clusterpb.ShutdownRequest
 	logs      []*clusterpb.LogsRequest
 	lines     []*clusterpb.Line
+	kept      map[string]uint64 // position after the stored lines; nil: not all of them have been sent
 	run       *clusterpb.RunStatus
 	board     *clusterpb.TensorBoardReply // nil: one that is made up
 	detached  bool
@@ -172,10 +173,14 @@ func (f *fakeCluster) Reset(_ *clusterpb.ResetRequest, s grpc.ServerStreamingSer
 func (f *fakeCluster) Logs(req *clusterpb.LogsRequest, s grpc.ServerStreamingServer[clusterpb.LinesReply]) error {
 	f.mu.Lock()
 	f.logs = append(f.logs, req)
-	lines := f.lines
+	lines, kept, run := f.lines, f.kept, f.run.GetId()
 	f.mu.Unlock()
-	if len(lines) > 0 {
-		if err := s.Send(&clusterpb.LinesReply{Lines: lines}); err != nil {
+	replies := []*clusterpb.LinesReply{{Run: run}, {Lines: lines}}
+	if req.GetFollow() && kept != nil {
+		replies = append(replies, &clusterpb.LinesReply{Run: run, KeptSent: true, Position: kept})
+	}
+	for _, r := range replies {
+		if err := s.Send(r); err != nil {
 			return err
 		}
 	}

@@ -353,12 +353,18 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-// TestStatusJSONKeepsSecrets: the values given by --env are not shown.
+// TestStatusJSONKeepsSecrets: the values given by --env and --conf are not shown.
 func TestStatusJSONKeepsSecrets(t *testing.T) {
 	t.Parallel()
-	s := newTestSession(t, newFakeDrivers(t), "")
-	must(t, s, "%tfcluster reserve --env TOKEN=hunter2")
-	if text := must(t, s, "%tfcluster status --json").settle(); strings.Contains(text, "hunter2") || !strings.Contains(text, "TOKEN") {
+	d := newFakeDrivers(t)
+	s := newTestSession(t, d, "")
+	must(t, s, "%tfcluster reserve --name mine --env TOKEN=hunter2")
+	f := d.get("mine")
+	f.mu.Lock()
+	f.request.Engine = map[string]string{"conf.spark.ssl.keyPassword": "hunter2", "queue": "night"}
+	f.request.Begin = &clusterpb.StartRequest{Options: &clusterpb.RunOptions{Env: map[string]string{"KEY": "hunter2"}}}
+	f.mu.Unlock()
+	if text := must(t, s, "%tfcluster status --json").settle(); strings.Contains(text, "hunter2") || !strings.Contains(text, "TOKEN") || !strings.Contains(text, "keyPassword") || !strings.Contains(text, "night") {
 		t.Errorf("it shows\n%s", text)
 	}
 }

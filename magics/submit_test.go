@@ -80,6 +80,8 @@ func TestWaitForPast(t *testing.T) {
 	a := &fakeArchive{pasts: []*state.ClusterRecord{
 		over("good", pastDir(t), "application_1_0001", "finished"), over("bad", failed, "application_1_0002", "finished as failed"),
 		over("none", pastDir(t), "application_1_0003", "finished as failed: not reserved within 10m"), living,
+		{Name: "old", Dir: "/no/dir", Until: until, LastRun: 5, Earlier: 3, Applications: []cluster.Application{{ID: "application_1_0004", State: "finished"}}},
+		{Name: "older", Dir: "/no/dir", Until: until, LastRun: 1},
 	}}
 	s := NewSession(t.Context(), session.Options{Engines: withHistory(a), Connector: newFakeDrivers(t), Shell: true, Python: "python3", WorkingDir: t.TempDir(), Client: "test", History: a})
 	t.Cleanup(s.Close)
@@ -91,6 +93,8 @@ func TestWaitForPast(t *testing.T) {
 		{[]string{"wait", "-c", "good"}, 0, "run 3 · main_fun · finished · 00:01:15"},
 		{[]string{"wait", "-c", "bad"}, 1, "the cluster's driver died during the run"},
 		{[]string{"wait", "-c", "none"}, 1, "cluster none had no run: application_1_0003 finished as failed: not reserved within 10m"},
+		{[]string{"wait", "-c", "old"}, 1, "cluster old had 2 runs, of which no record is left in /no/dir: it was removed"},
+		{[]string{"logs", "-c", "older"}, 1, "cluster older had 1 run, of which no record is left in /no/dir: it was removed"},
 		{[]string{"wait", "-c", "lives"}, 1, "there is no cluster lives"},
 		{[]string{"wait"}, 1, "there is no cluster"},
 	} {

@@ -64,10 +64,22 @@ func NewProxy(secretPath, socket string) http.Handler {
 }
 
 // removeCredentials removes credentials of the Jupyter server from a request: headers, and the token in a
-// query.
+// query, in the address of the page before it and in the subprotocols of a WebSocket.
 func removeCredentials(r *http.Request) {
-	for _, name := range []string{"Cookie", "Authorization", "X-Xsrftoken"} {
+	for _, name := range []string{"Cookie", "Authorization", "X-Xsrftoken", "Referer"} {
 		r.Header.Del(name)
+	}
+	const protocols = "Sec-Websocket-Protocol"
+	if given := strings.Join(r.Header.Values(protocols), ","); strings.Contains(given, ".token.") {
+		var kept []string
+		for p := range strings.SplitSeq(given, ",") {
+			if p = strings.TrimSpace(p); !strings.Contains(p, ".token.") { // JupyterLab's is v1.token.websocket.jupyter.org.TOKEN
+				kept = append(kept, p)
+			}
+		}
+		if r.Header.Del(protocols); len(kept) > 0 {
+			r.Header.Set(protocols, strings.Join(kept, ", "))
+		}
 	}
 	if q := r.URL.Query(); q.Has("token") {
 		q.Del("token")

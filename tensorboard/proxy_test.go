@@ -182,10 +182,12 @@ func TestCredentialsGoNoFurther(t *testing.T) {
 	r.Header.Set("X-XSRFToken", "1")
 	r.Header.Set("Cookie", "_xsrf=1; username-8888=secret")
 	r.Header.Set("Authorization", "token secret")
+	r.Header.Set("Referer", "http://jupyter/lab?token=secret")
+	r.Header.Set("Sec-WebSocket-Protocol", "v1.plugin, v1.token.websocket.jupyter.org.secret")
 	r.Header.Set("X-Kept", "yes")
 	resp, _ := do(t, client, r)
 	got := <-seen
-	if h := got.Header; h.Get("Cookie") != "" || h.Get("Authorization") != "" || h.Get("X-XSRFToken") != "" || h.Get("X-Kept") != "yes" {
+	if h := got.Header; h.Get("Cookie") != "" || h.Get("Authorization") != "" || h.Get("X-XSRFToken") != "" || h.Get("Referer") != "" || h.Get("Sec-WebSocket-Protocol") != "v1.plugin" || h.Get("X-Kept") != "yes" {
 		t.Errorf("TensorBoard was sent %v", h)
 	}
 	if q := got.URL.RawQuery; q != "run=a%2Fb" {

@@ -40,7 +40,7 @@ const (
 )
 
 // maxMessage bounds a gRPC message, in bytes.
-const maxMessage = 32 << 20
+const maxMessage = clusterpb.MaxAgentMessage
 
 // Agent joins a cluster as one executor and runs its tasks.
 type Agent struct {

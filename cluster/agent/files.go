@@ -131,7 +131,6 @@ type runFiles struct {
 
 // lastTask is the state of the files of a run's newest task here.
 type lastTask struct {
-	run  int32
 	over <-chan struct{}      // closed when its process has ended
 	done <-chan struct{}      // closed when its files were sent or given up
 	sent *clusterpb.FilesSent // the result, set before done is closed
@@ -165,7 +164,7 @@ func (o *ownFiles) launch(ctx context.Context, l *clusterpb.Launch) (*clusterpb.
 		o.runs[l.GetRun()] = r
 	}
 	t := &taskFiles{runFiles: r, launch: l, before: r.last.done, over: make(chan struct{}), done: make(chan struct{})}
-	r.last = lastTask{run: r.id, over: t.over, done: t.done}
+	r.last = lastTask{over: t.over, done: t.done}
 	o.work.Go(func() { t.syncToEnd(ctx) })
 	return l, t
 }

@@ -7059,8 +7059,10 @@ type LogsRequest struct {
 	Task          string                 `protobuf:"bytes,4,opt,name=task,proto3" json:"task,omitempty"` // "" = all
 	Grep          string                 `protobuf:"bytes,5,opt,name=grep,proto3" json:"grep,omitempty"` // RE2
 	SinceUnixNano int64                  `protobuf:"varint,6,opt,name=since_unix_nano,json=sinceUnixNano,proto3" json:"since_unix_nano,omitempty"`
-	Engine        bool                   `protobuf:"varint,7,opt,name=engine,proto3" json:"engine,omitempty"`        // the engine's logs of executors' agents instead of tasks' lines
-	Allocation    string                 `protobuf:"bytes,8,opt,name=allocation,proto3" json:"allocation,omitempty"` // with engine: of this application only
+	Engine        bool                   `protobuf:"varint,7,opt,name=engine,proto3" json:"engine,omitempty"`                                                                          // the engine's logs of executors' agents instead of tasks' lines
+	Allocation    string                 `protobuf:"bytes,8,opt,name=allocation,proto3" json:"allocation,omitempty"`                                                                   // with engine: of this application only
+	AfterRun      int32                  `protobuf:"varint,9,opt,name=after_run,json=afterRun,proto3" json:"after_run,omitempty"`                                                      // the run of after, which is ignored if the lines are of another run
+	After         map[string]uint64      `protobuf:"bytes,10,rep,name=after,proto3" json:"after,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // by task: the number of its first lines to leave out
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7151,11 +7153,28 @@ func (x *LogsRequest) GetAllocation() string {
 	return ""
 }
 
+func (x *LogsRequest) GetAfterRun() int32 {
+	if x != nil {
+		return x.AfterRun
+	}
+	return 0
+}
+
+func (x *LogsRequest) GetAfter() map[string]uint64 {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
 type LinesReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lines         []*Line                `protobuf:"bytes,1,rep,name=lines,proto3" json:"lines,omitempty"`
-	Gap           string                 `protobuf:"bytes,2,opt,name=gap,proto3" json:"gap,omitempty"`         // lines removed by the quota
-	Heading       string                 `protobuf:"bytes,3,opt,name=heading,proto3" json:"heading,omitempty"` // of the lines
+	Gap           string                 `protobuf:"bytes,2,opt,name=gap,proto3" json:"gap,omitempty"`                                                                                      // lines removed by the quota
+	Heading       string                 `protobuf:"bytes,3,opt,name=heading,proto3" json:"heading,omitempty"`                                                                              // of the lines
+	Run           int32                  `protobuf:"varint,4,opt,name=run,proto3" json:"run,omitempty"`                                                                                     // with follow, in the first reply and in the one with kept_sent: the run of the lines
+	KeptSent      bool                   `protobuf:"varint,5,opt,name=kept_sent,json=keptSent,proto3" json:"kept_sent,omitempty"`                                                           // the lines stored before the call have been sent
+	Position      map[string]uint64      `protobuf:"bytes,6,rep,name=position,proto3" json:"position,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"` // with kept_sent, by task: the number of lines stored before the call
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -7209,6 +7228,27 @@ func (x *LinesReply) GetHeading() string {
 		return x.Heading
 	}
 	return ""
+}
+
+func (x *LinesReply) GetRun() int32 {
+	if x != nil {
+		return x.Run
+	}
+	return 0
+}
+
+func (x *LinesReply) GetKeptSent() bool {
+	if x != nil {
+		return x.KeptSent
+	}
+	return false
+}
+
+func (x *LinesReply) GetPosition() map[string]uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return nil
 }
 
 type DetachRequest struct {
@@ -9085,7 +9125,7 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x04text\x18\x01 \x01(\tR\x04text\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12/\n" +
 	"\afailure\x18\x03 \x01(\v2\x15.tfcluster.v1.FailureR\afailure\x12:\n" +
-	"\texecutors\x18\x04 \x03(\v2\x1c.tfcluster.v1.ExecutorStatusR\texecutors\"\xd3\x01\n" +
+	"\texecutors\x18\x04 \x03(\v2\x1c.tfcluster.v1.ExecutorStatusR\texecutors\"\xe6\x02\n" +
 	"\vLogsRequest\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\x05R\x04last\x12\x16\n" +
@@ -9096,12 +9136,25 @@ const file_cluster_clusterpb_cluster_proto_rawDesc = "" +
 	"\x06engine\x18\a \x01(\bR\x06engine\x12\x1e\n" +
 	"\n" +
 	"allocation\x18\b \x01(\tR\n" +
-	"allocation\"b\n" +
+	"allocation\x12\x1b\n" +
+	"\tafter_run\x18\t \x01(\x05R\bafterRun\x12:\n" +
+	"\x05after\x18\n" +
+	" \x03(\v2$.tfcluster.v1.LogsRequest.AfterEntryR\x05after\x1a8\n" +
+	"\n" +
+	"AfterEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"\x92\x02\n" +
 	"\n" +
 	"LinesReply\x12(\n" +
 	"\x05lines\x18\x01 \x03(\v2\x12.tfcluster.v1.LineR\x05lines\x12\x10\n" +
 	"\x03gap\x18\x02 \x01(\tR\x03gap\x12\x18\n" +
-	"\aheading\x18\x03 \x01(\tR\aheading\"#\n" +
+	"\aheading\x18\x03 \x01(\tR\aheading\x12\x10\n" +
+	"\x03run\x18\x04 \x01(\x05R\x03run\x12\x1b\n" +
+	"\tkept_sent\x18\x05 \x01(\bR\bkeptSent\x12B\n" +
+	"\bposition\x18\x06 \x03(\v2&.tfcluster.v1.LinesReply.PositionEntryR\bposition\x1a;\n" +
+	"\rPositionEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x04R\x05value:\x028\x01\"#\n" +
 	"\rDetachRequest\x12\x12\n" +
 	"\x04undo\x18\x01 \x01(\bR\x04undo\"\"\n" +
 	"\x0eHistoryRequest\x12\x10\n" +
@@ -9234,7 +9287,7 @@ func file_cluster_clusterpb_cluster_proto_rawDescGZIP() []byte {
 }
 
 var file_cluster_clusterpb_cluster_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 113)
+var file_cluster_clusterpb_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 115)
 var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	(Program_Kind)(0),            // 0: tfcluster.v1.Program.Kind
 	(ActAtStep_Action)(0),        // 1: tfcluster.v1.ActAtStep.Action
@@ -9351,7 +9404,9 @@ var file_cluster_clusterpb_cluster_proto_goTypes = []any{
 	nil,                          // 112: tfcluster.v1.StartRequest.EnvEntry
 	nil,                          // 113: tfcluster.v1.RunOptions.EnvEntry
 	nil,                          // 114: tfcluster.v1.RunStatus.ResultsEntry
-	nil,                          // 115: tfcluster.v1.HadoopClient.PropertiesEntry
+	nil,                          // 115: tfcluster.v1.LogsRequest.AfterEntry
+	nil,                          // 116: tfcluster.v1.LinesReply.PositionEntry
+	nil,                          // 117: tfcluster.v1.HadoopClient.PropertiesEntry
 }
 var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	7,   // 0: tfcluster.v1.AgentMessage.hello:type_name -> tfcluster.v1.Hello
@@ -9451,68 +9506,70 @@ var file_cluster_clusterpb_cluster_proto_depIdxs = []int32{
 	114, // 94: tfcluster.v1.RunStatus.results:type_name -> tfcluster.v1.RunStatus.ResultsEntry
 	81,  // 95: tfcluster.v1.ResetUpdate.failure:type_name -> tfcluster.v1.Failure
 	67,  // 96: tfcluster.v1.ResetUpdate.executors:type_name -> tfcluster.v1.ExecutorStatus
-	49,  // 97: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
-	78,  // 98: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
-	90,  // 99: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
-	9,   // 100: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
-	81,  // 101: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
-	100, // 102: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
-	101, // 103: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
-	102, // 104: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
-	103, // 105: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
-	104, // 106: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
-	105, // 107: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
-	30,  // 108: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
-	106, // 109: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
-	115, // 110: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
-	24,  // 111: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
-	3,   // 112: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
-	47,  // 113: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
-	50,  // 114: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
-	52,  // 115: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
-	54,  // 116: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
-	58,  // 117: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
-	60,  // 118: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
-	64,  // 119: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
-	68,  // 120: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
-	70,  // 121: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
-	72,  // 122: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
-	75,  // 123: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
-	82,  // 124: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
-	83,  // 125: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
-	85,  // 126: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
-	87,  // 127: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
-	88,  // 128: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
-	91,  // 129: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
-	93,  // 130: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
-	97,  // 131: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
-	95,  // 132: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
-	27,  // 133: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
-	48,  // 134: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
-	51,  // 135: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
-	53,  // 136: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
-	57,  // 137: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
-	59,  // 138: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
-	61,  // 139: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
-	66,  // 140: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
-	69,  // 141: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
-	71,  // 142: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
-	74,  // 143: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
-	76,  // 144: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
-	78,  // 145: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
-	84,  // 146: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
-	86,  // 147: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
-	78,  // 148: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
-	89,  // 149: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
-	92,  // 150: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
-	94,  // 151: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
-	98,  // 152: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
-	96,  // 153: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
-	133, // [133:154] is the sub-list for method output_type
-	112, // [112:133] is the sub-list for method input_type
-	112, // [112:112] is the sub-list for extension type_name
-	112, // [112:112] is the sub-list for extension extendee
-	0,   // [0:112] is the sub-list for field type_name
+	115, // 97: tfcluster.v1.LogsRequest.after:type_name -> tfcluster.v1.LogsRequest.AfterEntry
+	49,  // 98: tfcluster.v1.LinesReply.lines:type_name -> tfcluster.v1.Line
+	116, // 99: tfcluster.v1.LinesReply.position:type_name -> tfcluster.v1.LinesReply.PositionEntry
+	78,  // 100: tfcluster.v1.HistoryReply.runs:type_name -> tfcluster.v1.RunStatus
+	90,  // 101: tfcluster.v1.HistoryReply.leases:type_name -> tfcluster.v1.Lease
+	9,   // 102: tfcluster.v1.GPUsReply.gpus:type_name -> tfcluster.v1.GPU
+	81,  // 103: tfcluster.v1.ShutdownUpdate.failure:type_name -> tfcluster.v1.Failure
+	100, // 104: tfcluster.v1.AgentConfig.identity:type_name -> tfcluster.v1.AgentIdentity
+	101, // 105: tfcluster.v1.AgentConfig.driver:type_name -> tfcluster.v1.DriverAddress
+	102, // 106: tfcluster.v1.AgentConfig.folders:type_name -> tfcluster.v1.HostFolders
+	103, // 107: tfcluster.v1.AgentConfig.gpus:type_name -> tfcluster.v1.GPUShare
+	104, // 108: tfcluster.v1.AgentConfig.hadoop:type_name -> tfcluster.v1.HadoopClient
+	105, // 109: tfcluster.v1.AgentConfig.timeouts:type_name -> tfcluster.v1.AgentTimeouts
+	30,  // 110: tfcluster.v1.AgentConfig.warm_up:type_name -> tfcluster.v1.WarmUp
+	106, // 111: tfcluster.v1.AgentConfig.owners:type_name -> tfcluster.v1.OwnerProcess
+	117, // 112: tfcluster.v1.HadoopClient.properties:type_name -> tfcluster.v1.HadoopClient.PropertiesEntry
+	24,  // 113: tfcluster.v1.RunStatus.ResultsEntry.value:type_name -> tfcluster.v1.TaskResult
+	3,   // 114: tfcluster.v1.Coordinator.Join:input_type -> tfcluster.v1.AgentMessage
+	47,  // 115: tfcluster.v1.Coordinator.Logs:input_type -> tfcluster.v1.LogBatch
+	50,  // 116: tfcluster.v1.Coordinator.Fetch:input_type -> tfcluster.v1.FetchRequest
+	52,  // 117: tfcluster.v1.Coordinator.Sync:input_type -> tfcluster.v1.FileChunk
+	54,  // 118: tfcluster.v1.Coordinator.Put:input_type -> tfcluster.v1.PutRequest
+	58,  // 119: tfcluster.v1.Coordinator.List:input_type -> tfcluster.v1.ListRequest
+	60,  // 120: tfcluster.v1.Coordinator.Get:input_type -> tfcluster.v1.GetRequest
+	64,  // 121: tfcluster.v1.Control.Reserve:input_type -> tfcluster.v1.ReserveRequest
+	68,  // 122: tfcluster.v1.Control.Hold:input_type -> tfcluster.v1.HoldRequest
+	70,  // 123: tfcluster.v1.Control.Status:input_type -> tfcluster.v1.StatusRequest
+	72,  // 124: tfcluster.v1.Control.Start:input_type -> tfcluster.v1.StartRequest
+	75,  // 125: tfcluster.v1.Control.Follow:input_type -> tfcluster.v1.FollowRequest
+	82,  // 126: tfcluster.v1.Control.Stop:input_type -> tfcluster.v1.StopRequest
+	83,  // 127: tfcluster.v1.Control.Reset:input_type -> tfcluster.v1.ResetRequest
+	85,  // 128: tfcluster.v1.Control.Logs:input_type -> tfcluster.v1.LogsRequest
+	87,  // 129: tfcluster.v1.Control.Detach:input_type -> tfcluster.v1.DetachRequest
+	88,  // 130: tfcluster.v1.Control.History:input_type -> tfcluster.v1.HistoryRequest
+	91,  // 131: tfcluster.v1.Control.TensorBoard:input_type -> tfcluster.v1.TensorBoardRequest
+	93,  // 132: tfcluster.v1.Control.GPUs:input_type -> tfcluster.v1.GPUsRequest
+	97,  // 133: tfcluster.v1.Control.EngineSession:input_type -> tfcluster.v1.EngineSessionRequest
+	95,  // 134: tfcluster.v1.Control.Shutdown:input_type -> tfcluster.v1.ShutdownRequest
+	27,  // 135: tfcluster.v1.Coordinator.Join:output_type -> tfcluster.v1.Instruction
+	48,  // 136: tfcluster.v1.Coordinator.Logs:output_type -> tfcluster.v1.LogAck
+	51,  // 137: tfcluster.v1.Coordinator.Fetch:output_type -> tfcluster.v1.Chunk
+	53,  // 138: tfcluster.v1.Coordinator.Sync:output_type -> tfcluster.v1.SyncReply
+	57,  // 139: tfcluster.v1.Coordinator.Put:output_type -> tfcluster.v1.PutReply
+	59,  // 140: tfcluster.v1.Coordinator.List:output_type -> tfcluster.v1.ListReply
+	61,  // 141: tfcluster.v1.Coordinator.Get:output_type -> tfcluster.v1.GetReply
+	66,  // 142: tfcluster.v1.Control.Reserve:output_type -> tfcluster.v1.ReserveUpdate
+	69,  // 143: tfcluster.v1.Control.Hold:output_type -> tfcluster.v1.HoldUpdate
+	71,  // 144: tfcluster.v1.Control.Status:output_type -> tfcluster.v1.ClusterStatus
+	74,  // 145: tfcluster.v1.Control.Start:output_type -> tfcluster.v1.StartUpdate
+	76,  // 146: tfcluster.v1.Control.Follow:output_type -> tfcluster.v1.RunUpdate
+	78,  // 147: tfcluster.v1.Control.Stop:output_type -> tfcluster.v1.RunStatus
+	84,  // 148: tfcluster.v1.Control.Reset:output_type -> tfcluster.v1.ResetUpdate
+	86,  // 149: tfcluster.v1.Control.Logs:output_type -> tfcluster.v1.LinesReply
+	78,  // 150: tfcluster.v1.Control.Detach:output_type -> tfcluster.v1.RunStatus
+	89,  // 151: tfcluster.v1.Control.History:output_type -> tfcluster.v1.HistoryReply
+	92,  // 152: tfcluster.v1.Control.TensorBoard:output_type -> tfcluster.v1.TensorBoardReply
+	94,  // 153: tfcluster.v1.Control.GPUs:output_type -> tfcluster.v1.GPUsReply
+	98,  // 154: tfcluster.v1.Control.EngineSession:output_type -> tfcluster.v1.EngineSessionReply
+	96,  // 155: tfcluster.v1.Control.Shutdown:output_type -> tfcluster.v1.ShutdownUpdate
+	135, // [135:156] is the sub-list for method output_type
+	114, // [114:135] is the sub-list for method input_type
+	114, // [114:114] is the sub-list for extension type_name
+	114, // [114:114] is the sub-list for extension extendee
+	0,   // [0:114] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_cluster_proto_init() }
@@ -9568,7 +9625,7 @@ func file_cluster_clusterpb_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_cluster_proto_rawDesc), len(file_cluster_clusterpb_cluster_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   113,
+			NumMessages:   115,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -14,6 +14,9 @@ import (
 //	   Hello.protocol
 const Protocol = 2
 
+// MaxAgentMessage is the size limit of a message between an agent and the driver, in bytes.
+const MaxAgentMessage = 32 << 20
+
 // Refuses returns why a driver of this version refuses the agent: its version or protocol
 // differs; "": it does not.
 func (x *Hello) Refuses(driver string) string {

@@ -70,7 +70,6 @@ type Cluster struct {
 	*client.Client
 	T   testing.TB
 	Dir string
-	h   Harness
 
 	endOnce *sync.Once
 }
@@ -99,7 +98,7 @@ func (h Harness) Launch(t testing.TB, roles string, change ...func(*clusterpb.Re
 
 // newCluster returns a cluster that ends with the test.
 func (h Harness) newCluster(t testing.TB, client *client.Client, req *clusterpb.ReserveRequest) *Cluster {
-	c := &Cluster{Client: client, T: t, Dir: req.GetDir(), h: h, endOnce: &sync.Once{}}
+	c := &Cluster{Client: client, T: t, Dir: req.GetDir(), endOnce: &sync.Once{}}
 	if h.RemoteResults {
 		c.Dir = req.GetWorkingDir()
 	}

@@ -15,8 +15,8 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 		switch a := a.(type) {
 		case lifecycle.ReplaceExecutor:
 			c.replace(a.Exec)
-			if c.lc.Run() != nil {
-				c.sweep(c.lc.Run().Spec.ID) // its unsent files are lost
+			if o, ok := c.execs.pendingFiles[a.Exec]; ok {
+				c.sweep(o.run) // its unsent files are lost
 			}
 		case lifecycle.SendInstruction:
 			if conn := c.execs.agents[a.Exec]; conn != nil {
@@ -43,7 +43,7 @@ func (c *Coordinator) perform(actions []lifecycle.Action) {
 		case lifecycle.StartFailed:
 			c.runOver(a.Failure)
 		case lifecycle.RunGone:
-			c.runGone(c.runs.find(c.lc.Run().Spec.ID))
+			c.runGone(a.Run)
 		case lifecycle.RunChanged:
 			c.openBarriers()
 			c.recordRestarts()

@@ -76,7 +76,9 @@ func (c *Coordinator) startAutomatically(ctx context.Context, req *clusterpb.Sta
 		}
 		resumed := proto.CloneOf(req)
 		resumed.Options.Resume = strconv.Itoa(int(before))
-		_, fresh = c.startRunAs(ctx, resumed, before)
+		if err = c.startResumed(ctx, resumed, before); status.Code(err) == codes.InvalidArgument {
+			fresh = err
+		}
 	}
 	if (before == 0 || fresh != nil) && ctx.Err() == nil {
 		_, err = c.startRunAs(ctx, req, before)
@@ -84,7 +86,7 @@ func (c *Coordinator) startAutomatically(ctx context.Context, req *clusterpb.Sta
 	others := false
 	told := c.call(ctx, func() {
 		// A client may have started a run at the moment the cluster became ready.
-		if others = status.Code(err) == codes.FailedPrecondition && (c.runs.autoStarted() != nil || c.runs.planning); others {
+		if others = err != nil && (c.runs.autoStarted() != nil || c.runs.planning); others {
 			return
 		}
 		switch {
@@ -107,6 +109,44 @@ func (c *Coordinator) startAutomatically(ctx context.Context, req *clusterpb.Sta
 		c.saveState()
 	})
 	return (err == nil || others) && told == nil
+}
+
+// An interrupted run resumes from its checkpoints. A full disk or a file system that does not
+// answer is no reason to start the training from the beginning: the start is retried for
+// resumeLimit.
+const (
+	resumeLimit = 3 * time.Minute
+	resumePause = 5 * time.Second // the longest pause between two attempts
+)
+
+// startResumed starts the run that resumes from the checkpoints of the interrupted run before. It
+// fails with InvalidArgument if there is no checkpoint.
+func (c *Coordinator) startResumed(ctx context.Context, req *clusterpb.StartRequest, before int32) error {
+	pause := resumePause / 20
+	for end := time.Now().Add(resumeLimit); ; pause = min(2*pause, resumePause) {
+		_, err := c.startRunAs(ctx, req, before)
+		if err == nil || status.Code(err) == codes.InvalidArgument {
+			return err
+		}
+		again := false
+		if gone := c.call(ctx, func() {
+			// Otherwise a client has started a run meanwhile, or the cluster is being released.
+			if again = c.lc.State() == lifecycle.Ready && !c.lc.Busy() && !c.runs.planning; again {
+				c.noteOnce(fmt.Sprintf("run %d was interrupted by the driver's death and cannot be continued yet: %s; this is tried again for %v", before, status.Convert(err).Message(), resumeLimit))
+				c.subs.wake()
+			}
+		}); gone != nil || !again {
+			return err
+		}
+		if time.Now().After(end) {
+			return status.Errorf(status.Code(err), "%s; its checkpoints are kept, start --resume=%d resumes from them", status.Convert(err).Message(), before)
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // continuation returns the start of the run that continues an interrupted one, with the
@@ -136,15 +176,12 @@ func (c *Coordinator) releaseAfterRun(ctx context.Context, st *clusterpb.RunStat
 
 // awaitAutoStart waits until autoStart has started its run, if it is to start one.
 func (c *Coordinator) awaitAutoStart(ctx context.Context) error {
-	if c.runs.autoStart == nil {
-		return nil
-	}
 	changed, leave := c.subs.watch()
 	defer leave()
 	for {
 		var there bool
 		err := c.call(ctx, func() {
-			there = c.runs.autoStarted() != nil || c.lc.State() == lifecycle.Failed
+			there = c.runs.autoStart == nil || c.runs.autoStarted() != nil || c.lc.State() == lifecycle.Failed
 		})
 		if err != nil || there {
 			return err

@@ -1,16 +1,19 @@
 package coordinator
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
+	"github.com/tfcluster/tfcluster/cluster/runfiles"
 )
 
 // TestFollowCutOff: who follows a run that needs nobody, and that goes on after its driver
@@ -182,11 +185,62 @@ func TestRunGoesOn(t *testing.T) {
 				t.Errorf("it hears of %v, and %q", st, notes)
 			}
 			c.do(func() {
-				if c.lc.State() != lifecycle.Ready {
+				if c.lc.State() >= lifecycle.Releasing {
 					t.Error("the cluster is given back")
 				}
 			})
 		})
+	}
+}
+
+// shaky is a spool whose file system has a checkpoint of run 1; its first fetches fail.
+type shaky struct {
+	faraway
+	failures int
+}
+
+func (s *shaky) Files(folder string) ([]runfiles.File, error) {
+	return []runfiles.File{{Path: folder + "/w"}}, nil
+}
+
+func (s *shaky) Fetch(context.Context, string) error {
+	if s.failures--; s.failures >= 0 {
+		return errors.New("no room")
+	}
+	return nil
+}
+
+// TestRunGoesOnLater: an interrupted run does not start from the beginning if its checkpoints cannot be
+// read for a moment.
+func TestRunGoesOnLater(t *testing.T) {
+	t.Parallel()
+	far := &shaky{faraway{folder: t.TempDir()}, 2}
+	start := &clusterpb.StartRequest{Options: &clusterpb.RunOptions{MaxRestarts: 3}, Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}
+	dir := rundir.Dir(far.folder, 1)
+	c := coordinate(t, false, func(cfg *Config) {
+		cfg.Spool, cfg.Dir = far, "hdfs://nn:8020/runs"
+		cfg.Recovered = Recovered{Saved: []byte("null"), Start: start, StartRun: 1}
+		cfg.LastRun = 1
+		record := &clusterpb.RunStatus{Id: 1, ClusterId: cfg.Authority.ID(), State: "running", MaxRestarts: 3, StartedUnix: 1}
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, "checkpoints"), 0o700), os.WriteFile(filepath.Join(dir, "checkpoints", "w"), nil, 0o600), results.WriteRun(dir, record)); err != nil {
+			t.Fatal(err)
+		}
+	})
+	c.engine.answer <- nil
+	c.up("0", 0)
+	c.up("1", 0)
+	for ctx := within(t); ; time.Sleep(10 * time.Millisecond) {
+		var st *clusterpb.RunStatus
+		c.do(func() { st = c.runs.current().status })
+		if st.GetId() == 2 && st.GetResumedFrom() == "run 1" {
+			break
+		}
+		if st.GetId() == 2 || ctx.Err() != nil {
+			t.Fatalf("after %v: %v", c.said(), st)
+		}
+	}
+	if want := "cannot be continued yet: copy the checkpoints of run 1: no room"; !strings.Contains(c.said(), want) {
+		t.Errorf("said was %q, not %q", c.said(), want)
 	}
 }
 

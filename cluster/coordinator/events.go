@@ -2,6 +2,9 @@ package coordinator
 
 import (
 	"context"
+	"errors"
+	"io/fs"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -28,6 +31,7 @@ type EventReader func(dir string) (next func() ([]Scalar, error))
 type EventFile interface {
 	Append(scalars []Scalar) error
 	Remove() error
+	Path() string
 }
 
 // EventFiles reads and writes event files. The driver provides it.
@@ -129,12 +133,27 @@ func (c *Coordinator) readEvents(ctx context.Context, r *eventReading) error {
 		return c.writeEvents(ctx, r, dir)
 	}
 	if r.alone = false; r.own != nil {
-		if err := r.own.Remove(); err != nil {
+		if err := c.removeOwn(r.own); err != nil {
 			c.log.Warn("remove the driver's event file", "dir", dir, "err", err)
 		}
 		r.own = nil
 	}
 	return c.call(ctx, func() { c.scalars(id, scalars) })
+}
+
+// removeOwn removes the driver's event file, also in the remote directory.
+func (c *Coordinator) removeOwn(own EventFile) error {
+	if c.cfg.Spool == nil {
+		return own.Remove()
+	}
+	name, err := filepath.Rel(c.cfg.Spool.Folder(), own.Path())
+	if err == nil {
+		err = c.cfg.Spool.Remove(filepath.ToSlash(name))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // writeEvents writes reported metrics to an event file.

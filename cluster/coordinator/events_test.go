@@ -9,10 +9,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
 // stepIn reads the number in a run's file: what was written for TensorBoard last.
@@ -93,6 +95,7 @@ type ownFile struct {
 	mu      sync.Mutex
 	written []Scalar // guarded by mu
 	removed bool     // guarded by mu
+	path    string
 }
 
 func (f *ownFile) Append(s []Scalar) error {
@@ -107,6 +110,33 @@ func (f *ownFile) Remove() error {
 	defer f.mu.Unlock()
 	f.removed = true
 	return nil
+}
+
+func (f *ownFile) Path() string { return f.path }
+
+// removing is a spool that records removals.
+type removing struct {
+	faraway
+	removed []string
+}
+
+func (s *removing) Remove(name string) error { s.removed = append(s.removed, name); return nil }
+
+// TestOwnEventsAreRemovedRemotely: the driver's event file is removed through the spool, which may have
+// uploaded it.
+func TestOwnEventsAreRemovedRemotely(t *testing.T) {
+	t.Parallel()
+	far := &removing{faraway: faraway{folder: t.TempDir()}}
+	c := coordinate(t, true, func(cfg *Config) { cfg.Spool, cfg.Dir = far, "hdfs://nn:8020/runs" })
+	logs := c.entered(within(t))
+	own := &ownFile{path: filepath.Join(logs, "events.out.tfevents.1"+rundir.OwnEvents)}
+	r := eventReading{run: 1, own: own, next: func() ([]Scalar, error) { return []Scalar{{Tag: "epoch_loss", File: "train/x"}}, nil }}
+	if err := c.readEvents(within(t), &r); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"run-001/logs/events.out.tfevents.1" + rundir.OwnEvents}; !slices.Equal(far.removed, want) {
+		t.Errorf("removed are %q, want %q", far.removed, want)
+	}
 }
 
 // TestOwnEvents: what a program reports is in an event file at its end, unless it writes event
@@ -137,6 +167,9 @@ func TestOwnEvents(t *testing.T) {
 			watching := make(chan struct{})
 			go func() { c.WatchEvents(ctx, files); close(watching) }()
 			defer func() { cancel(); <-watching }()
+			for !c.files.events.watching.Load() && ctx.Err() == nil {
+				time.Sleep(time.Millisecond)
+			}
 			c.entered(ctx)
 			c.files.events.await(ctx) // what the program wrote before is read
 			c.do(func() {

@@ -59,12 +59,16 @@ func (f *files) fetchFolder(ctx context.Context, run int32, folder string) error
 }
 
 // hasCheckpoints returns whether a run has saved checkpoints, here or in the remote directory.
-func (f *files) hasCheckpoints(run *clusterpb.RunStatus) bool {
+func (f *files) hasCheckpoints(run *clusterpb.RunStatus) (bool, error) {
 	if f.Spool == nil {
-		return notEmpty(run.GetCheckpointDir())
+		entries, err := os.ReadDir(run.GetCheckpointDir())
+		if errors.Is(err, fs.ErrNotExist) {
+			return false, nil
+		}
+		return len(entries) > 0, err
 	}
 	files, err := f.Spool.Files(path.Join(rundir.Name(run.GetId()), "checkpoints"))
-	return err == nil && len(files) > 0
+	return len(files) > 0, err
 }
 
 // folders creates the run's folders, with the checkpoints from which it resumes.
@@ -113,7 +117,7 @@ func (f *files) copyCheckpoints(ctx context.Context, from *clusterpb.RunStatus, 
 func (f *files) fetchShipped(req *clusterpb.FetchRequest, stream grpc.ServerStreamingServer[clusterpb.Chunk]) error {
 	r, err := f.shipped.Open(req.GetSha256())
 	if errors.Is(err, fs.ErrNotExist) {
-		return status.Errorf(codes.NotFound, "no blob %s: the run it belonged to is over", req.GetSha256())
+		return status.Errorf(codes.NotFound, "no blob %.64s: the run it belonged to is over", req.GetSha256())
 	}
 	if err != nil {
 		return status.Errorf(codes.Internal, "read blob %.12s: %v", req.GetSha256(), err)

@@ -123,3 +123,40 @@ func shownLines(l *clusterpb.Lines) string {
 func atSecond(n int) time.Time {
 	return time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local).Add(time.Duration(n) * time.Second)
 }
+
+// TestLogsContinue: logs -f that continues after a number of each task's lines loses and repeats none,
+// whatever their times; of another run it sends all.
+func TestLogsContinue(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	c.do(func() {
+		rec := newRecord(&clusterpb.RunStatus{Id: 1, Dir: c.cfg.Dir})
+		rec.over = time.Now()
+		c.runs.records = append(c.runs.records, rec)
+	})
+	for i, task := range []string{"worker:0", "worker:1"} {
+		b := &clusterpb.LogBatch{Run: 1, Task: task, Attempt: 1}
+		for n := range 3 {
+			b.Lines = append(b.Lines, &clusterpb.Line{UnixNano: int64(10 - 5*i), Text: fmt.Sprint(task, " ", n)})
+		}
+		c.store.Append(b)
+	}
+	for run, want := range map[int32]string{1: "[worker:1 2 worker:0 1 worker:0 2]", 7: "[worker:1 0 worker:1 1 worker:1 2 worker:0 0 worker:0 1 worker:0 2]"} {
+		var got []string
+		var last *clusterpb.LinesReply
+		stream := &sent[clusterpb.LinesReply]{ctx: within(t), every: func(u *clusterpb.LinesReply) {
+			for _, l := range u.GetLines() {
+				got = append(got, l.GetText())
+			}
+			if u.GetKeptSent() {
+				last = u
+			}
+		}}
+		if err := c.Control().(*control).Logs(&clusterpb.LogsRequest{Follow: true, AfterRun: run, After: map[string]uint64{"worker:0": 1, "worker:1": 2}}, stream); err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprint(got) != want || last.GetRun() != 1 || last.GetPosition()["worker:0"] != 3 || last.GetPosition()["worker:1"] != 3 {
+			t.Errorf("after lines of run %d came %v, and %v", run, got, last)
+		}
+	}
+}

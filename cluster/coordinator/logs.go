@@ -40,6 +40,10 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 		q.Run = rec.status.GetId()
 		f.run = q.Run
 		if req.GetFollow() {
+			if req.GetAfterRun() == q.Run {
+				q.From = req.GetAfter()
+				live.From = q.From
+			}
 			f.bars = logstore.NewBars(req.GetTask(), c.leadTask())
 			leave = c.follow(f)
 			q.Until = f.since
@@ -70,11 +74,17 @@ func (c *control) Logs(req *clusterpb.LogsRequest, stream grpc.ServerStreamingSe
 	if err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
+	if !req.GetFollow() {
+		return sendLines(stream, lines, gaps)
+	}
+	if err := stream.Send(&clusterpb.LinesReply{Run: q.Run}); err != nil {
+		return err
+	}
 	if err := sendLines(stream, lines, gaps); err != nil {
 		return err
 	}
-	if !req.GetFollow() {
-		return nil
+	if err := stream.Send(&clusterpb.LinesReply{Run: q.Run, KeptSent: true, Position: f.since}); err != nil {
+		return err
 	}
 	return c.followLogs(ctx, rec, f, stream)
 }

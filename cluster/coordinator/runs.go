@@ -10,6 +10,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/feed/dispatch"
+	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/results"
 )
 
@@ -120,12 +121,14 @@ func (c *Coordinator) runOver(neverBegun *clusterpb.Failure) {
 }
 
 // runGone is called when all processes of a run have ended. Its outcome may have been recorded
-// while tasks were still being ended, so their final states are recorded now.
-func (c *Coordinator) runGone(rec *record) {
+// while tasks were still being ended, so their final states are recorded now. The lifecycle may
+// have the next run already.
+func (c *Coordinator) runGone(lr *lifecycle.Run) {
+	rec := c.runs.find(lr.Spec.ID)
 	rec.gone = true
 	c.sweep(rec.status.GetId())
 	if !rec.over.IsZero() {
-		rec.fill(c.lc.Run(), c.store.Lines(rec.status.GetId()))
+		rec.fill(lr, c.store.Lines(rec.status.GetId()))
 		c.writeRecord(rec)
 	}
 }

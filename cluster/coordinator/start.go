@@ -207,7 +207,11 @@ func (p *runPlan) chooseCheckpoints(f *files) error {
 		return nil
 	}
 	for _, r := range p.resume {
-		if !f.hasCheckpoints(r.status) {
+		has, err := f.hasCheckpoints(r.status)
+		if err != nil {
+			return status.Errorf(codes.FailedPrecondition, "look for the checkpoints of run %d: %v", r.status.GetId(), err)
+		}
+		if !has {
 			continue
 		}
 		p.from = r.status
@@ -300,11 +304,6 @@ func (c *Coordinator) startPlanned(p *runPlan) *record {
 	c.saveState()
 	c.handle(lifecycle.StartRequested{Spec: lifecycle.RunSpec{ID: c.runs.lastRun, Options: p.req.GetOptions()}})
 	return rec
-}
-
-func notEmpty(folder string) bool {
-	entries, err := os.ReadDir(folder)
-	return err == nil && len(entries) > 0
 }
 
 // noCheckpoint is advice for a start without a checkpoint to resume from.

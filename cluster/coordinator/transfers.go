@@ -103,9 +103,10 @@ func (c *Coordinator) filesSent(id cluster.ExecutorID, m *clusterpb.FilesSent) {
 	c.sweep(m.GetRun())
 }
 
-// sweep removes incomplete files of a run that has ended, once no more are expected. Loop only.
+// sweep removes the incomplete files of a run when all its processes have ended and no executor
+// has files of it to send. Loop only.
 func (c *Coordinator) sweep(run int32) {
-	if c.lc.Run() == nil || c.lc.Run().Spec.ID != run || c.lc.Run().State.Open() || c.filesPending(run) {
+	if rec := c.runs.find(run); rec == nil || !rec.gone || c.filesPending(run) {
 		return
 	}
 	c.work.Go(func() {

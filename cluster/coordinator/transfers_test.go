@@ -12,6 +12,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
+	"github.com/tfcluster/tfcluster/cluster/results"
 	"github.com/tfcluster/tfcluster/cluster/rundir"
 )
 
@@ -108,6 +109,46 @@ func TestSweptWhenNothingIsToCome(t *testing.T) {
 		}
 		if time.Now().After(end) {
 			t.Fatal("it stays")
+		}
+	}
+}
+
+// TestRunGoneWhileAStartWaits: the end of a run's last task is recorded and its incomplete files are
+// removed, also if the next run starts at that moment.
+func TestRunGoneWhileAStartWaits(t *testing.T) {
+	t.Parallel()
+	c := coordinate(t, true)
+	ctx := within(t)
+	c.entered(ctx)
+	exit := func(worker int, e *clusterpb.Exited) {
+		c.do(func() {
+			c.handle(lifecycle.ProgramExited{Run: 1, Attempt: 1, Task: cluster.TaskID{Role: cluster.Worker, Index: worker}, Exit: e})
+		})
+	}
+	part := filepath.Join(rundir.Dir(c.cfg.Dir, 1), ".part-0")
+	if err := os.WriteFile(part, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	exit(0, &clusterpb.Exited{Code: 1})
+	if _, err := c.startRun(ctx, &clusterpb.StartRequest{Program: &clusterpb.Program{Kind: clusterpb.Program_SCRIPT}}); err != nil {
+		t.Fatal(err)
+	}
+	exit(1, &clusterpb.Exited{Signal: 15})
+	c.do(func() {
+		if now := c.lc.Run().Spec.ID; now != 2 {
+			t.Errorf("run %d is active", now)
+		}
+	})
+	st, err := results.ReadRun(c.cfg.Dir, 1)
+	if err != nil || len(st.GetTasks()) != 2 || st.GetTasks()[1].GetState() != "ended" || st.GetTasks()[1].GetSignal() != 15 {
+		t.Errorf("the record has %v: %v", st.GetTasks(), err)
+	}
+	for end := time.Now().Add(deadline / 6); ; time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(part); err != nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal("an incomplete file stays")
 		}
 	}
 }

@@ -290,9 +290,9 @@ func (d *driver) serve(ctx context.Context) error {
 	}
 	d.hadoop(&cfg)
 	d.coord = coordinator.New(cfg)
-	limit := []grpc.ServerOption{grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32)}
-	clients, pending := grpc.NewServer(limit...), newHandshakes(handshakesAtOnce(), handshakeMinimum)
-	agents := grpc.NewServer(append(append(append(limit, auth.OwnersOnly()...), pending.options(tlsConfig)...), grpc.KeepaliveParams(keepalive.ServerParameters{
+	clients := grpc.NewServer(grpc.MaxRecvMsgSize(math.MaxInt32), grpc.MaxSendMsgSize(math.MaxInt32))
+	pending := newHandshakes(handshakesAtOnce(), handshakeMinimum)
+	agents := grpc.NewServer(append(append(append(d.messageLimits(), auth.OwnersOnly()...), pending.options(tlsConfig)...), grpc.KeepaliveParams(keepalive.ServerParameters{
 		Time: 5 * time.Second, Timeout: 5 * time.Second,
 	}), grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))...)
 	d.register(agents, clients)
@@ -327,6 +327,16 @@ func (d *driver) serve(ctx context.Context) error {
 		return err // the state is kept for the next driver
 	}
 	return errors.Join(err, (&state.State{Name: d.name, Socket: d.socket}).Forget())
+}
+
+// messageLimits limits the messages to the server for agents. A hosted driver serves clients there too, whose
+// programs may be large.
+func (d *driver) messageLimits() []grpc.ServerOption {
+	received := clusterpb.MaxAgentMessage
+	if d.hosting != nil {
+		received = math.MaxInt32
+	}
+	return []grpc.ServerOption{grpc.MaxRecvMsgSize(received), grpc.MaxSendMsgSize(math.MaxInt32)}
 }
 
 // register adds the services: those of a hosted driver's clients, too, are on the agents' port.

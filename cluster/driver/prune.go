@@ -2,6 +2,8 @@ package driver
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"os"
 	"path/filepath"
 	"time"
@@ -21,7 +23,11 @@ const (
 // live clusters, in a --dir that the user named, and on this host.
 func (d *driver) prune(ctx context.Context) {
 	age := time.Duration(d.req.GetRetentionMillis()) * time.Millisecond
-	if age <= 0 || d.hosting != nil || !rundir.IsURI(d.dir) || results.Root(d.dir) == d.dir || !pruneDue() {
+	if age <= 0 || d.hosting != nil || !rundir.IsURI(d.dir) || results.Root(d.dir) == d.dir {
+		return
+	}
+	stamp, err := pruneStamp(results.Root(d.dir))
+	if err != nil || isRecent(stamp) {
 		return
 	}
 	remote, err := d.opt.OpenRemote(d.dir)
@@ -30,18 +36,17 @@ func (d *driver) prune(ctx context.Context) {
 		return
 	}
 	defer remote.Close.Close()
-	live := map[string]bool{d.dir: true}
-	states, err := state.List()
+	inUse, err := state.DirsInUse()
 	if err != nil {
 		d.log.Warn("look for old runs", "err", err)
 		return
 	}
-	for _, s := range states {
-		live[s.Dir] = true
-	}
 	ctx, cancel := context.WithTimeout(ctx, pruneLimit)
 	defer cancel()
-	done, err := results.Prune(ctx, remote.Writer, results.Root(d.dir), time.Now().Add(-age), func(dir string) bool { return live[dir] })
+	done, err := results.Prune(ctx, remote.Writer, results.Root(d.dir), time.Now().Add(-age), func(dir string) bool { return dir == d.dir || inUse(dir) })
+	if err == nil {
+		err = os.WriteFile(stamp, nil, 0o600) // only then: after an error the next driver tries again
+	}
 	if err != nil {
 		d.log.Warn("remove old runs", "err", err)
 	}
@@ -50,16 +55,16 @@ func (d *driver) prune(ctx context.Context) {
 	}
 }
 
-// pruneDue returns whether no driver of this host has pruned within pruneEvery, and records
-// that this one does now.
-func pruneDue() bool {
+// pruneStamp returns a file whose time is that of the last pruning of a folder by a driver of
+// this host.
+func pruneStamp(root string) (string, error) {
 	home, err := state.Home()
-	if err != nil {
-		return false
-	}
-	stamp := filepath.Join(home, ".pruned")
-	if fi, err := os.Stat(stamp); err == nil && time.Since(fi.ModTime()) < pruneEvery {
-		return false
-	}
-	return os.WriteFile(stamp, nil, 0o600) == nil
+	sum := sha256.Sum256([]byte(root))
+	return filepath.Join(home, ".pruned-"+hex.EncodeToString(sum[:8])), err
+}
+
+// isRecent returns whether a file was written less than pruneEvery ago.
+func isRecent(file string) bool {
+	fi, err := os.Stat(file)
+	return err == nil && time.Since(fi.ModTime()) < pruneEvery
 }

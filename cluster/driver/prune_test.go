@@ -2,6 +2,7 @@ package driver
 
 import (
 	"context"
+	"errors"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -21,11 +22,19 @@ import (
 type disk struct {
 	spool.Remote
 	folder string
+	err    error // of List
 }
 
 func (d disk) here(name string) string { return d.folder + strings.TrimPrefix(name, "hdfs://nn") }
 
+func (d disk) Open(ctx context.Context, name string) (io.ReadCloser, error) {
+	return results.LocalStorage{}.Open(ctx, d.here(name))
+}
+
 func (d disk) List(ctx context.Context, name string) ([]fs.FileInfo, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
 	return results.LocalStorage{}.List(ctx, d.here(name))
 }
 
@@ -60,22 +69,32 @@ func TestRetention(t *testing.T) {
 		name string
 		dir  string
 		age  int64
+		err  error
 		gone bool
 	}{
-		{"never", "hdfs://nn/user/ann/tfcluster-runs/new", 0, false},
-		{"a folder of the person's", "hdfs://nn/user/ann/mine", day, false},
-		{"on this host", run, day, false},
-		{"young enough", "hdfs://nn/user/ann/tfcluster-runs/new", 3 * day, false},
-		{"it was done today", "hdfs://nn/user/ann/tfcluster-runs/new", day, false},
-		{"another day", "hdfs://nn/user/ann/tfcluster-runs/new", day, true},
+		{"never", "hdfs://nn/user/ann/tfcluster-runs/new", 0, nil, false},
+		{"a folder of the person's", "hdfs://nn/user/ann/mine", day, nil, false},
+		{"on this host", run, day, nil, false},
+		{"another user's", "hdfs://nn/user/bob/tfcluster-runs/new", day, nil, false},
+		{"HDFS is away", "hdfs://nn/user/ann/tfcluster-runs/new", 3 * day, errors.New("away"), false},
+		{"young enough", "hdfs://nn/user/ann/tfcluster-runs/new", 3 * day, nil, false},
+		{"it was done today", "hdfs://nn/user/ann/tfcluster-runs/new", day, nil, false},
+		{"another day", "hdfs://nn/user/ann/tfcluster-runs/new", day, nil, true},
 	} {
+		stamp, err := pruneStamp("hdfs://nn/user/ann/tfcluster-runs")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(stamp); (err == nil) != (tt.gone || strings.HasPrefix(tt.name, "it was")) {
+			t.Errorf("before %s: the stamp: %v", tt.name, err)
+		}
 		if tt.gone {
-			if err := os.Chtimes(filepath.Join(home, ".pruned"), old, old); err != nil {
+			if err := os.Chtimes(stamp, old, old); err != nil {
 				t.Fatal(err)
 			}
 		}
 		d := &driver{log: slog.New(slog.DiscardHandler), opt: Options{OpenRemote: func(dir string) (RemoteDir, error) {
-			return RemoteDir{Writer: disk{folder: folder}, Dir: dir, Close: io.NopCloser(nil)}, nil
+			return RemoteDir{Writer: disk{folder: folder, err: tt.err}, Dir: dir, Close: io.NopCloser(nil)}, nil
 		}}}
 		d.req, d.dir = &clusterpb.ReserveRequest{RetentionMillis: tt.age}, tt.dir
 		d.prune(t.Context())

@@ -25,7 +25,6 @@ type (
 		Task    cluster.TaskID
 		Attempt int
 		Spec    cluster.Spec
-		fresh   bool // the first launch in this attempt of the run, not a restart of this task alone
 	}
 	// Release returns everything to the engine.
 	Release struct{ Reason string }
@@ -53,8 +52,9 @@ type (
 	RunEntered struct{}
 	// RunOver reports that the outcome of the run is decided.
 	RunOver struct{}
-	// RunGone reports that no process of the run is left.
-	RunGone struct{}
+	// RunGone reports that all processes of a run have ended. The run has its final state; the
+	// next one may have started.
+	RunGone struct{ Run *Run }
 	// StartFailed reports that a start that waited for executors failed.
 	StartFailed struct{ Failure *clusterpb.Failure }
 )

@@ -69,7 +69,7 @@ func (l *Machine) checkProcessesGone() {
 				l.do(SendInstruction{x.ID, endRun(l.run.Spec.ID, 0)})
 			}
 		}
-		l.do(RunGone{})
+		l.do(RunGone{l.run})
 	}
 	l.advance()
 }

@@ -49,7 +49,6 @@ type Executor struct {
 type executorAgent struct {
 	incarnation string
 	address     string
-	warm        bool
 	sudden      bool // it sent a message just before its connection broke
 }
 
@@ -79,7 +78,7 @@ func (l *Machine) joined(e AgentJoined) {
 		// Another agent process has joined: the old one's task is gone.
 		l.taskGone(x, "its agent was replaced")
 	}
-	x.Attempt, x.agent.incarnation, x.Host, x.agent.address, x.agent.warm = e.Attempt, e.Incarnation, e.Host, e.Address, e.Warm
+	x.Attempt, x.agent.incarnation, x.Host, x.agent.address = e.Attempt, e.Incarnation, e.Host, e.Address
 	l.setState(x, ExecutorJoined)
 	x.Why, x.lastLines = "Python is warming up", nil
 	if e.Warm {
@@ -111,7 +110,7 @@ func (l *Machine) reallocated(x *Executor, attempt int, reason, awaited string) 
 	if x.State == ExecutorJoined || x.State == ExecutorReady || x.State == ExecutorSilent {
 		l.do(SendInstruction{x.ID, ReleaseInstruction(reason)}, SetTimer{"silent " + string(x.ID), 0})
 	}
-	x.Attempt, x.agent.incarnation, x.agent.warm, x.Host = attempt, "", false, ""
+	x.Attempt, x.agent.incarnation, x.Host = attempt, "", ""
 	l.setState(x, ExecutorPending)
 	x.Why = awaited
 }
@@ -155,7 +154,7 @@ func (l *Machine) lose(x *Executor, cause string) {
 	}
 	wasHere := x.State == ExecutorReady || x.State == ExecutorJoined || x.State == ExecutorSilent
 	l.setState(x, ExecutorLost)
-	x.Why, x.agent.warm, x.agent.incarnation = cause, false, ""
+	x.Why, x.agent.incarnation = cause, ""
 	l.do(SetTimer{"silent " + string(x.ID), 0})
 	if l.state >= Releasing {
 		l.setBusy(x, false)
@@ -265,7 +264,7 @@ func (l *Machine) replace(x *Executor) {
 	x.Attempt++
 	l.setBusy(x, false)
 	l.setState(x, ExecutorPending)
-	x.agent.incarnation, x.agent.warm = "", false
+	x.agent.incarnation = ""
 	l.do(ReplaceExecutor{x.ID})
 }
 

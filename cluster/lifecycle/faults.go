@@ -177,6 +177,8 @@ func (l *Machine) describe(t *Task) string {
 	}
 	e := t.Exit
 	switch {
+	case e.GetReason() != "" && e.GetOutOfMemory(): // the kernel may kill more than the task
+		return fmt.Sprintf("%s: %s: the kernel killed processes because memory ran out (its cgroup's oom_kill rose)", where, e.GetReason())
 	case e.GetReason() != "":
 		return fmt.Sprintf("%s: %s", where, e.GetReason())
 	case e.GetOutOfMemory():
@@ -209,12 +211,12 @@ func (l *Machine) failure(t *Task, summary string) *clusterpb.Failure {
 		f.ExitCode = e.GetCode()
 	}
 	switch {
-	case e.GetReason() != "":
-		f.Kind = "lost"
-		f.Remedy = "%tfcluster start runs again on the remaining and replaced executors; %tfcluster reset ends processes that hang"
 	case e.GetOutOfMemory(), strings.HasPrefix(e.GetException(), "MemoryError"):
 		f.Kind = "out_of_memory"
 		f.Remedy = "use a smaller batch or model, or reserve with more --memory"
+	case e.GetReason() != "":
+		f.Kind = "lost"
+		f.Remedy = "%tfcluster start runs again on the remaining and replaced executors; %tfcluster reset ends processes that hang"
 	case strings.Contains(e.GetException(), "Collective ops must be configured at program startup"):
 		f.Remedy = "create tf.distribute.MultiWorkerMirroredStrategy() before TensorFlow computes anything: before data sets, layers and models are created"
 	}

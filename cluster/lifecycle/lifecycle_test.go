@@ -87,6 +87,7 @@ func TestRemedies(t *testing.T) {
 		{&clusterpb.Exited{Code: 1, Exception: "RuntimeError: Collective ops must be configured at program startup"}, "create tf.distribute.MultiWorkerMirroredStrategy() before"},
 		{&clusterpb.Exited{Code: 1, Exception: "MemoryError"}, "smaller batch"},
 		{&clusterpb.Exited{Code: 1, Reason: "its agent is gone"}, "%tfcluster reset"},
+		{&clusterpb.Exited{Code: -1, Signal: 9, Reason: "the zygote died", OutOfMemory: true}, "smaller batch"},
 	} {
 		if got := new(Machine).failure(&Task{Exit: tt.exit}, "failed").GetRemedy(); !strings.Contains(got, tt.want) {
 			t.Errorf("%v: %q does not hold %q", tt.exit, got, tt.want)

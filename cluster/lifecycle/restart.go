@@ -48,7 +48,7 @@ func (l *Machine) restartWorker(t *Task, summary string) bool {
 		r.Restarts++
 		t.Restarts++
 		l.note(true, "%s; restart %d of %d: only this worker, at the same address", summary, r.Restarts, r.Spec.Options.GetMaxRestarts())
-		l.launch(x, false)
+		l.launch(x)
 		return true
 	}
 	others := r.count[cluster.Worker].running + r.count[cluster.Worker].launching

@@ -41,7 +41,7 @@ func (l *Machine) launchDue() {
 		}
 		t.Awaits = r.count[t.ID.Role].awaits
 		if t.Awaits == "" && x.State == ExecutorReady { // a silent agent may reconnect; the task is launched then
-			l.launch(x, true)
+			l.launch(x)
 			late = late || r.State == RunRunning
 		}
 	}

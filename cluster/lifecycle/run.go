@@ -256,14 +256,14 @@ func (l *Machine) prepared(e PortPrepared) {
 // whole run.
 const LoneRestart = 1000
 
-func (l *Machine) launch(x *Executor, fresh bool) {
+func (l *Machine) launch(x *Executor) {
 	r := l.run
 	t := r.task(x.Task)
 	t.Attempt = r.Attempt + LoneRestart*t.Restarts
 	r.setTask(t, func() { t.State, t.Exit, t.entered, t.joinedServer = TaskLaunching, nil, false, false })
 	t.asked, t.signaled, t.leaving = false, false, false
 	l.setBusy(x, true)
-	l.do(LaunchTask{Exec: x.ID, Task: x.Task, Attempt: t.Attempt, Spec: r.cluster, fresh: fresh})
+	l.do(LaunchTask{Exec: x.ID, Task: x.Task, Attempt: t.Attempt, Spec: r.cluster})
 }
 
 // allEntered reports RunEntered once every launched task is in its program. Tasks that wait for

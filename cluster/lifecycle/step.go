@@ -73,7 +73,7 @@ func (l *Machine) agentEvent(e Event) {
 	case AgentWarm:
 		if x := l.Executor(e.Exec); x != nil && x.State == ExecutorJoined {
 			l.setState(x, ExecutorReady)
-			x.agent.warm, x.Why = true, ""
+			x.Why = ""
 			l.launchDue()
 			l.becomeReady()
 		}

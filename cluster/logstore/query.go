@@ -25,6 +25,7 @@ type Query struct {
 	Grep  *regexp.Regexp // of a line without its colours
 	Since time.Time
 	Until Position // excludes lines stored after this position; nil: none
+	From  Position // excludes lines stored before this position
 }
 
 // Position is the number of lines stored at some moment, by task of a run.
@@ -47,7 +48,7 @@ func (s *Store) position(run int32) Position {
 // Match reports whether the query selects a line of the run.
 func (q Query) Match(l *clusterpb.Line) bool {
 	return q.matchTask(l.GetTask()) && (q.Grep == nil || q.Grep.MatchString(termtext.Plain(l.GetText()))) &&
-		(q.Since.IsZero() || !time.Unix(0, l.GetUnixNano()).Before(q.Since)) && (q.Until == nil || q.Until.before(l))
+		(q.Since.IsZero() || !time.Unix(0, l.GetUnixNano()).Before(q.Since)) && (q.Until == nil || q.Until.before(l)) && !q.From.before(l)
 }
 
 func (q Query) matchTask(task string) bool {
@@ -156,11 +157,13 @@ func (s *Store) readSource(src source, q Query) ([]entry, error) {
 	}
 	have := 0
 	var overwritten frames
+	newer := uint64(math.MaxUint64) // number of the first line of the segment read last
 	// Read the newest segment first, so that Last does not read all of them.
 	for _, g := range slices.Backward(src.segments) {
-		if !q.Since.IsZero() && !g.last.IsZero() && g.last.Before(q.Since) || q.Last > 0 && have >= q.Last {
+		if !q.Since.IsZero() && !g.last.IsZero() && g.last.Before(q.Since) || q.Last > 0 && have >= q.Last || newer <= q.From[src.task] {
 			break
 		}
+		newer = g.first
 		part, err := s.readSegment(g, src.task, q, &overwritten)
 		if errors.Is(err, os.ErrNotExist) {
 			break // dropped by the quota meanwhile
@@ -175,7 +178,7 @@ func (s *Store) readSource(src source, q Query) ([]entry, error) {
 			}
 		}
 	}
-	if src.lost > 0 {
+	if src.lost > q.From[src.task] {
 		of = append([]entry{{gap: &Gap{Task: src.task, Lines: src.lost, Why: "quota"}}}, of...)
 	}
 	return lastLines(of, q.Last), nil

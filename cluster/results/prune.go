@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -16,6 +17,7 @@ import (
 // Storage is where results are kept: a disk of this host or HDFS. Names are full.
 type Storage interface {
 	List(ctx context.Context, name string) ([]fs.FileInfo, error)
+	Open(ctx context.Context, name string) (io.ReadCloser, error)
 	// Remove removes a file or a folder with all that is in it.
 	Remove(ctx context.Context, name string) error
 }
@@ -27,6 +29,9 @@ type LocalStorage struct{}
 func (LocalStorage) List(ctx context.Context, name string) ([]fs.FileInfo, error) {
 	return LocalFolder(name).List(ctx, "")
 }
+
+// Open implements Storage.
+func (LocalStorage) Open(_ context.Context, name string) (io.ReadCloser, error) { return os.Open(name) }
 
 // Remove implements Storage.
 func (LocalStorage) Remove(_ context.Context, name string) error { return os.RemoveAll(name) }
@@ -48,11 +53,17 @@ type Pruned struct {
 	Runs    int // removed
 	Folders int // of clusters, that are empty then
 	Kept    int // old runs whose programs left files
+	Open    int // old runs whose records have no end: they may be active on another host
 }
 
+// ErrInUse reports that a live cluster uses the directory whose runs are to be removed.
+var ErrInUse = errors.New("a cluster uses it")
+
 // Prune removes the records and lines of the runs below root that have not changed since before. It removes
-// nothing of a run whose program left a file, such as a checkpoint, a model or an event file. Folders of
-// clusters that are empty then are removed too. It skips the directories for which live returns true.
+// nothing of a run whose program left a file, such as a checkpoint, a model or an event file, and nothing of a
+// run whose record has no end. Folders of clusters that are empty then are removed too. It skips the
+// directories for which live returns true; if root is one of them, it fails with ErrInUse. It goes on after
+// an error of one folder or run, and returns all errors.
 func Prune(ctx context.Context, s Storage, root string, before time.Time, live func(dir string) bool) (Pruned, error) {
 	var p Pruned
 	infos, err := s.List(ctx, root)
@@ -62,35 +73,54 @@ func Prune(ctx context.Context, s Storage, root string, before time.Time, live f
 	if err != nil {
 		return p, fmt.Errorf("look for old runs: %w", err)
 	}
-	if path.Base(root) != RootName {
-		_, err := p.cluster(ctx, s, root, infos, before)
-		return p, err
-	}
+	var runs, clusters []fs.FileInfo
 	for _, i := range infos {
-		dir := rundir.Join(root, i.Name())
-		if !i.IsDir() || strings.HasPrefix(i.Name(), ".") || live(dir) {
-			continue
-		}
-		runs, err := s.List(ctx, dir)
-		if err != nil {
-			return p, fmt.Errorf("look for old runs: %w", err)
-		}
-		empty, err := p.cluster(ctx, s, dir, runs, before)
-		if err != nil {
-			return p, err
-		}
-		if empty && i.ModTime().Before(before) {
-			if err := s.Remove(ctx, dir); err != nil {
-				return p, fmt.Errorf("remove an empty folder: %w", err)
-			}
-			p.Folders++
+		switch _, run := rundir.Number(i.Name()); {
+		case run:
+			runs = append(runs, i)
+		case path.Base(root) == RootName && i.IsDir() && !strings.HasPrefix(i.Name(), ".") && !live(rundir.Join(root, i.Name())):
+			clusters = append(clusters, i)
 		}
 	}
-	return p, nil
+	var failed error
+	if live(root) {
+		failed = fmt.Errorf("remove old runs of %s: %w", root, ErrInUse)
+	} else {
+		_, failed = p.cluster(ctx, s, root, runs, before) // a cluster's own folder, also if it is named RootName
+	}
+	for _, i := range clusters {
+		if err := p.folder(ctx, s, rundir.Join(root, i.Name()), i, before); err != nil {
+			failed = errors.Join(failed, err)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return p, failed
 }
 
-// cluster prunes one cluster's folder, and returns whether it is empty then.
-func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.FileInfo, before time.Time) (empty bool, err error) {
+// folder prunes one cluster's folder, and removes it if it is empty then.
+func (p *Pruned) folder(ctx context.Context, s Storage, dir string, info fs.FileInfo, before time.Time) error {
+	infos, err := s.List(ctx, dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // removed by another cluster
+	}
+	if err != nil {
+		return fmt.Errorf("look for old runs: %w", err)
+	}
+	empty, err := p.cluster(ctx, s, dir, infos, before)
+	if err != nil || !empty || !info.ModTime().Before(before) {
+		return err
+	}
+	if err := s.Remove(ctx, dir); err != nil {
+		return fmt.Errorf("remove an empty folder: %w", err)
+	}
+	p.Folders++
+	return nil
+}
+
+// cluster prunes the runs of a cluster's folder with these entries, and returns whether it is empty then.
+func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.FileInfo, before time.Time) (empty bool, failed error) {
 	empty = true
 	for _, i := range infos {
 		run := rundir.Join(dir, i.Name())
@@ -100,20 +130,35 @@ func (p *Pruned) cluster(ctx context.Context, s Storage, dir string, infos []fs.
 		}
 		old, foreign, err := scan(ctx, s, run, i, before, true)
 		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue // removed by another cluster
 		case err != nil:
-			return false, fmt.Errorf("look for old runs: %w", err)
+			failed = errors.Join(failed, fmt.Errorf("look for old runs: %w", err))
+		case old && !foreign && !ended(ctx, s, run):
+			p.Open++
 		case old && !foreign:
-			if err := s.Remove(ctx, run); err != nil {
-				return false, fmt.Errorf("remove an old run: %w", err)
+			if err = s.Remove(ctx, run); err == nil {
+				p.Runs++
+				continue
 			}
-			p.Runs++
-			continue
+			failed = errors.Join(failed, fmt.Errorf("remove an old run: %w", err))
 		case old:
 			p.Kept++
 		}
 		empty = false
 	}
-	return empty, nil
+	return empty, failed
+}
+
+// ended reports whether the record of a run has its end. A run without a record has ended with its driver.
+func ended(ctx context.Context, s Storage, run string) bool {
+	f, err := s.Open(ctx, rundir.Join(run, RecordFile))
+	if err != nil {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	defer f.Close()
+	text, err := io.ReadAll(f)
+	return err == nil && !Interrupted(readRecord(0, text))
 }
 
 // scan reports whether everything in a folder is older than before, and whether the folder contains a file

@@ -2,15 +2,13 @@ package runfiles
 
 import (
 	"errors"
-	"io"
 	"io/fs"
 	"os"
+	"path"
 	"slices"
 	"syscall"
 	"time"
 	"unicode/utf8"
-
-	"golang.org/x/sys/unix"
 )
 
 // stamp identifies a version of a file.
@@ -37,14 +35,6 @@ type seenVersion struct {
 // settled is how long a file must be unchanged before it is sent, unless a state file lists it
 // as complete.
 const settled = 500 * time.Millisecond
-
-// A file that changes all the time is sent after maxUnsent, as a copy that was taken when it had not
-// changed for lull.
-const (
-	maxUnsent   = 10 * time.Second
-	lull        = 100 * time.Millisecond
-	maxLullWait = 2 * time.Second // how long to wait for a lull
-)
 
 // scan finds the files that are not append-only, and since when each is unchanged. complete is
 // false if a part could not be read: then no file counts as removed.
@@ -80,11 +70,12 @@ func (s *Sender) scan(now time.Time) (found map[string]seenVersion, complete boo
 }
 
 // due returns the files to send now, in the order in which they are renamed: files that are unchanged for a
-// while, and files of checkpoints in a state file, which TensorFlow writes last. With end, all files. Of
-// the files in copied, which change all the time, a copy is to be sent.
+// while, and files of checkpoints in a state file, which TensorFlow writes last. With end, all files. The
+// files in copied change all the time, or changed in the folder of such a file: copies of them are to be sent.
 func (s *Sender) due(found map[string]seenVersion, now time.Time, end bool) (names []string, copied map[string]bool) {
 	ready := map[string]bool{}
 	copied = map[string]bool{}
+	busy := map[string]bool{} // folders with files that change all the time
 	for name, version := range found {
 		if s.sent[name] == version.stamp {
 			continue
@@ -93,7 +84,7 @@ func (s *Sender) due(found map[string]seenVersion, now time.Time, end bool) (nam
 		case end || now.Sub(version.since) >= settled:
 			ready[name] = true
 		case now.Sub(version.unsent) >= maxUnsent:
-			ready[name], copied[name] = true, true
+			busy[path.Dir(name)] = true
 		}
 		if !NamesOthers(name) {
 			continue
@@ -110,8 +101,11 @@ func (s *Sender) due(found map[string]seenVersion, now time.Time, end bool) (nam
 			}
 		}
 	}
-	for name := range ready {
-		names = append(names, name)
+	for name, version := range found {
+		copied[name] = busy[path.Dir(name)] && !ready[name] && s.sent[name] != version.stamp
+		if ready[name] || copied[name] {
+			names = append(names, name)
+		}
 	}
 	slices.SortFunc(names, ByRank)
 	return names, copied
@@ -155,55 +149,6 @@ func (s *Sender) open(name string) (*os.File, stamp, error) {
 		return nil, stamp{}, err
 	}
 	return f, stampOf(info), nil
-}
-
-// copyOf copies a file that changes all the time into a file without a name, and says which version
-// it is. It fails with errChanged where the file does not rest for long enough.
-func (s *Sender) copyOf(name string) (*os.File, stamp, error) {
-	for end := time.Now().Add(maxLullWait); time.Now().Before(end); {
-		before, err := s.stat(name)
-		if err != nil {
-			return nil, stamp{}, err
-		}
-		time.Sleep(lull)
-		f, version, err := s.open(name)
-		if err != nil {
-			return nil, stamp{}, err
-		}
-		if version != before {
-			f.Close()
-			continue
-		}
-		aside, err := s.duplicate(f, version.size)
-		f.Close()
-		if err != nil {
-			return nil, stamp{}, err
-		}
-		if after, err := s.stat(name); err == nil && after == version {
-			return aside, version, nil
-		}
-		aside.Close()
-	}
-	return nil, stamp{}, errChanged
-}
-
-// duplicate copies what is open into a file without a name on the same disk.
-func (s *Sender) duplicate(f *os.File, size int64) (*os.File, error) {
-	aside, err := os.OpenFile(s.root.Name(), unix.O_TMPFILE|os.O_RDWR, 0o600)
-	if err != nil {
-		if aside, err = os.CreateTemp("", "tfcluster-"); err != nil { // a file system without such files
-			return nil, err
-		}
-		_ = os.Remove(aside.Name()) // it is only read by who has it open
-	}
-	if _, err = io.CopyN(aside, f, size); err == nil {
-		_, err = aside.Seek(0, io.SeekStart)
-	}
-	if err != nil {
-		aside.Close()
-		return nil, errors.Join(errChanged, err)
-	}
-	return aside, nil
 }
 
 // stat says which version of a file is there.

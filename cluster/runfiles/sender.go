@@ -31,6 +31,8 @@ type Sender struct {
 	client clusterpb.CoordinatorClient
 	root   *os.Root // the folder of the executor's runs
 	run    string   // the run's folder below root
+	// written reports whether a process has a file open for writing, and whether that is known.
+	written func(*os.File) (written, known bool)
 
 	mu sync.Mutex // held during Sync
 	// guarded by mu
@@ -41,7 +43,7 @@ type Sender struct {
 
 // NewSender returns a Sender of the run's folder below root.
 func NewSender(client clusterpb.CoordinatorClient, root *os.Root, run int32) *Sender {
-	return &Sender{client: client, root: root, run: rundir.Name(run), seen: map[string]seenVersion{}, sent: map[string]stamp{}}
+	return &Sender{client: client, root: root, run: rundir.Name(run), written: written, seen: map[string]seenVersion{}, sent: map[string]stamp{}}
 }
 
 // Sync sends the files that are complete now; with end, when no program writes any more, all
@@ -57,20 +59,26 @@ func (s *Sender) Sync(ctx context.Context, end bool, progress func()) error {
 	if complete {
 		removed = s.removed(found)
 	}
+	copies, failed := s.copies(ctx, copied)
+	defer closeCopies(copies)
+	due = slices.DeleteFunc(due, func(name string) bool { return copied[name] && copies[name].File == nil })
 	s.seen, s.left = found, due
 	if len(due) == 0 && len(removed) == 0 {
-		return nil
+		return failed
 	}
-	sent, err := s.put(ctx, due, copied, removed, end, progress)
+	sent, err := s.put(ctx, due, copies, removed, end, progress)
 	if err != nil {
-		return err
+		return errors.Join(err, failed)
 	}
 	s.left = nil
 	maps.Copy(s.sent, sent)
+	for name, version := range sent {
+		s.seen[name] = seenVersion{version, now, now} // a later version is unsent from the next scan on
+	}
 	for _, name := range removed {
 		delete(s.sent, name)
 	}
-	return nil
+	return failed
 }
 
 // Left returns the files that the last Sync could not send.
@@ -80,9 +88,9 @@ func (s *Sender) Left() []string {
 	return slices.Clone(s.left)
 }
 
-// put sends files and removals in one call, which succeeds or fails as a whole. Of each file in copied it
-// sends a copy, if one can be taken.
-func (s *Sender) put(root context.Context, due []string, copied map[string]bool, removed []string, end bool, progress func()) (map[string]stamp, error) {
+// put sends files and removals in one call, which succeeds or fails as a whole. Of a file in copies it
+// sends the copy.
+func (s *Sender) put(root context.Context, due []string, copies map[string]fileCopy, removed []string, end bool, progress func()) (map[string]stamp, error) {
 	ctx, cancel := context.WithCancelCause(root)
 	defer cancel(nil)
 	watch := time.AfterFunc(silence, func() { cancel(fmt.Errorf("no data was sent for %v", silence)) })
@@ -97,17 +105,7 @@ func (s *Sender) put(root context.Context, due []string, copied map[string]bool,
 	}
 	sent := map[string]stamp{}
 	for _, name := range due {
-		open := s.open
-		if copied[name] {
-			open = s.copyOf
-		}
-		f, version, err := open(name)
-		if copied[name] && errors.Is(err, errChanged) {
-			continue // the next round tries again
-		}
-		if err == nil {
-			err = errors.Join(s.send(stream, name, f, version, moved), f.Close())
-		}
+		version, err := s.sendOne(stream, name, copies[name], moved)
 		if errors.Is(err, os.ErrNotExist) && !end {
 			return nil, fmt.Errorf("send %s: %w", name, errChanged)
 		}
@@ -117,7 +115,7 @@ func (s *Sender) put(root context.Context, due []string, copied map[string]bool,
 		sent[name] = version
 	}
 	for name, version := range sent {
-		if now, err := s.stat(name); !end && !copied[name] && (err != nil || now != version) {
+		if now, err := s.stat(name); !end && copies[name].File == nil && (err != nil || now != version) {
 			return nil, fmt.Errorf("send %s: %w", name, errChanged) // the other files may not match it any more
 		}
 	}
@@ -143,6 +141,18 @@ func streamError(ctx context.Context, stream grpc.ClientStream, err error) error
 		}
 	}
 	return err
+}
+
+// sendOne sends the copy of a file if there is one, otherwise the file, and returns its version.
+func (s *Sender) sendOne(stream grpc.BidiStreamingClient[clusterpb.PutRequest, clusterpb.PutReply], name string, c fileCopy, moved func()) (stamp, error) {
+	if c.File != nil {
+		return c.version, s.send(stream, name, c.File, c.version, moved)
+	}
+	f, version, err := s.open(name)
+	if err != nil {
+		return version, err
+	}
+	return version, errors.Join(s.send(stream, name, f, version, moved), f.Close())
 }
 
 // send sends one file, from the offset that the driver already has.

@@ -74,7 +74,7 @@ func NameOf(path string, unpack bool) (string, error) {
 	}
 	_, stem, ok := formOf(name)
 	if !ok {
-		return "", errors.New("#archive requires .zip, .tar, .tar.gz and .tgz")
+		return "", errors.New("#archive requires .zip, .tar, .tar.gz or .tgz")
 	}
 	return stem, nil
 }

@@ -21,7 +21,7 @@ const (
 	engineSession  = "session" // the notebook's session; absent: the driver makes one
 	enginePackages = "packages"
 	engineQueue    = "queue"
-	engineConf     = "conf." // followed by Spark's own key
+	engineConf     = cluster.EngineConf // followed by Spark's own key
 )
 
 // onNotebookSession returns whether the request is for the notebook's own session.

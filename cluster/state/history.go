@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -136,6 +137,40 @@ func History() ([]*ClusterRecord, error) {
 		}
 	}
 	return records, nil
+}
+
+// DirsInUse returns a function that reports whether a cluster uses a directory: one with a state on this host, or
+// a managed one that may run without its proxy.
+func DirsInUse() (func(dir string) bool, error) {
+	states, err := List()
+	if err != nil {
+		return nil, err
+	}
+	records, err := History()
+	if err != nil {
+		return nil, err
+	}
+	used := map[string]bool{}
+	for _, s := range states {
+		used[canonical(s.Dir)] = true
+	}
+	for _, p := range records {
+		if p.Lives || p.Until.IsZero() && p.Engine[cluster.EngineManaged] != "" {
+			used[canonical(p.Dir)] = true
+		}
+	}
+	return func(dir string) bool { return used[canonical(dir)] }, nil
+}
+
+// canonical returns a directory's path without symbolic links.
+func canonical(dir string) string {
+	if strings.Contains(dir, "://") {
+		return strings.TrimRight(dir, "/")
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		return real
+	}
+	return filepath.Clean(dir)
 }
 
 // FindByApplication returns the name of the live cluster with an application at the engine; ""

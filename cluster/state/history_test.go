@@ -3,6 +3,7 @@ package state
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -56,5 +57,45 @@ func TestHistory(t *testing.T) {
 	}
 	if err := (&ClusterRecord{Name: "../x"}).Save(); err == nil {
 		t.Error("a name that is a path is accepted")
+	}
+}
+
+// TestDirsInUse: a directory is in use if it is that of a cluster with a state, also before its first run and
+// by another path, or of a managed cluster that was not released.
+func TestDirsInUse(t *testing.T) {
+	t.Setenv("TFCLUSTER_HOME", t.TempDir())
+	real := t.TempDir()
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(real, link); err != nil {
+		t.Fatal(err)
+	}
+	managed := map[string]string{cluster.EngineManaged: "true"}
+	for n, p := range []*ClusterRecord{
+		{Dir: "hdfs://nn/managed", Engine: managed}, {Dir: "hdfs://nn/over", Engine: managed, Until: time.Now()}, {Dir: "hdfs://nn/dead"},
+	} {
+		p.Name, p.Since = fmt.Sprintf("c-%d", n), time.Now()
+		if err := p.Save(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := &State{Name: "reserved", Dir: link}
+	dir, err := Dir(s.Name)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	if err == nil {
+		err = s.Save()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	inUse, err := DirsInUse()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]bool{real: true, link: true, real + "/": true, "hdfs://nn/managed/": true, "hdfs://nn/over": false, "hdfs://nn/dead": false, "/else": false} {
+		if got := inUse(dir); got != want {
+			t.Errorf("%s is in use: %v", dir, got)
+		}
 	}
 }

@@ -81,16 +81,19 @@ func OpenAttempt(ctx context.Context, dir string, log *slog.Logger) (*Attempt, e
 	}
 	a.log, a.wake, a.written = log, make(chan struct{}, 1), make(chan struct{})
 	a.ctx, a.stop = context.WithCancel(context.Background())
-	if err := a.connect(); err != nil {
+	failed := func(err error) (*Attempt, error) {
+		a.closeMaster()
+		a.work.Wait()
 		return nil, err
+	}
+	if err := a.connect(); err != nil {
+		return failed(err)
 	}
 	if a.store, err = hdfs.New(hdfs.Config{Conf: a.site.Conf, User: a.site.User, Bridge: outageLimit}); err != nil {
-		a.closeMaster()
-		return nil, err
+		return failed(err)
 	}
 	if err := a.recoverState(ctx); err != nil {
-		a.closeMaster()
-		return nil, errors.Join(err, a.store.Close())
+		return failed(errors.Join(err, a.store.Close()))
 	}
 	a.work.Go(a.storeLoop)
 	return a, nil

@@ -19,7 +19,7 @@ func (a *Attempt) SaveState(state []byte) {
 	a.wakeStore()
 }
 
-// SaveStart stores the start request of the active run beside the state; nil removes it.
+// SaveStart queues the start request of a run to be written beside the state.
 func (a *Attempt) SaveStart(start []byte) {
 	a.mu.Lock()
 	a.start = start
@@ -82,7 +82,8 @@ func (a *Attempt) storeLoop() {
 		state, start, address, gone, saves := a.state, a.start, a.address, a.gone, a.saves
 		a.state, a.start, a.address = nil, nil, ""
 		a.mu.Unlock()
-		err := a.write(map[string][]byte{stateFile: state, startFile: start, addressFile: []byte(address)})
+		// The start first: a state of a run without its start would keep the run from being restarted.
+		err := a.write([]savedFile{{startFile, start}, {stateFile, state}, {addressFile, []byte(address)}})
 		if err == nil {
 			a.mu.Lock()
 			a.stored = saves
@@ -119,23 +120,29 @@ func (a *Attempt) storeLoop() {
 	}
 }
 
-// write keeps what is new by the names of its files.
-func (a *Attempt) write(files map[string][]byte) error {
-	maps.DeleteFunc(files, func(_ string, content []byte) bool { return len(content) == 0 })
+// savedFile is a file for the next attempt.
+type savedFile struct {
+	name    string
+	content []byte
+}
+
+// write writes the files that have content, in their order.
+func (a *Attempt) write(files []savedFile) error {
+	files = slices.DeleteFunc(files, func(f savedFile) bool { return len(f.content) == 0 })
 	if len(files) == 0 {
 		return nil
 	}
 	if err := a.store.MakePrivate(a.ctx, a.folder()); err != nil {
 		return err
 	}
-	for name, content := range files {
+	for _, f := range files {
 		a.mu.Lock()
 		gone := a.gone
 		a.mu.Unlock()
 		if gone {
 			return nil
 		}
-		if err := a.store.Write(a.ctx, a.folder()+"/"+name, bytes.NewReader(content)); err != nil {
+		if err := a.store.Write(a.ctx, a.folder()+"/"+f.name, bytes.NewReader(f.content)); err != nil {
 			return err
 		}
 	}

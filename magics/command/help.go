@@ -99,38 +99,3 @@ func capital(s string) string {
 	}
 	return strings.ToUpper(s[:1]) + s[1:]
 }
-
-// Reference is the table in Markdown, for the documentation.
-func (t *Table) Reference() string {
-	var b strings.Builder
-	for i := range t.Verbs {
-		v := &t.Verbs[i]
-		var where []string
-		if v.Magic {
-			where = append(where, "notebook")
-		}
-		if v.Shell {
-			where = append(where, "command line")
-		}
-		fmt.Fprintf(&b, "## %s\n\n`%s` (%s). %s.", v.Name, v.Synopsis(), strings.Join(where, ", "), capital(v.Summary))
-		if v.Long != "" {
-			b.WriteString(" " + v.Long)
-		}
-		b.WriteString("\n\n")
-		if v.NotYet != "" {
-			b.WriteString("*" + v.NotYet + "*\n\n")
-		}
-		if len(v.Options) == 0 {
-			continue
-		}
-		b.WriteString("| option | default | |\n|---|---|---|\n")
-		for j := range v.Options {
-			o := &v.Options[j]
-			help := strings.TrimSpace(strings.TrimPrefix(optionLine(o), "  "+o.usage()))
-			help = strings.Replace(help, "; default "+o.Default, "", 1)
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", strings.ReplaceAll(o.usage(), "|", `\|`), o.Default, strings.ReplaceAll(help, "|", `\|`))
-		}
-		b.WriteString("\n")
-	}
-	return b.String()
-}

@@ -20,6 +20,8 @@ type HistoryReader interface {
 	// Clusters returns the records of all clusters on this host, oldest first: ended, dead and
 	// live ones.
 	Clusters() ([]*state.ClusterRecord, error)
+	// InUse returns a function that reports whether a cluster uses a directory.
+	InUse() (func(dir string) bool, error)
 	// FindByApplication returns the name of the live cluster with an application ID of its
 	// engine; "" if there is none.
 	FindByApplication(lease string) string

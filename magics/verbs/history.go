@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -64,14 +65,8 @@ func (inv *invocation) history(ctx context.Context) (result.Value, error) {
 // recall returns the runs of the cluster, or those that an ended cluster left: then p is not
 // nil.
 func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p *state.ClusterRecord, err error) {
-	if name := inv.Text("cluster"); inv.isApplication(name) && inv.session.Options.History != nil {
-		if live := inv.session.Options.History.FindByApplication(name); live != "" {
-			inv.Means(live)
-		} else if p = inv.session.ClusterOfApplication(name); p == nil {
-			return nil, nil, &result.ClusterError{
-				Text: "no cluster of yours on this host was " + name, Remedy: inv.session.Say("logs -c "+name) + " shows what its containers wrote",
-			}
-		}
+	if p, err = inv.ofApplication(); err != nil {
+		return nil, nil, err
 	}
 	if p == nil {
 		m, err := inv.session.Pick(ctx, inv.Command)
@@ -106,6 +101,25 @@ func (inv *invocation) recall(ctx context.Context) (h *clusterpb.HistoryReply, p
 		h.Leases = append(h.Leases, &clusterpb.Lease{Id: l.ID, State: l.State, SinceUnix: l.Since.Unix()})
 	}
 	return h, p, nil
+}
+
+// ofApplication returns the ended cluster of the application that -c names. If that cluster
+// lives, the command refers to it from now on. p is nil then, and if -c names no application.
+func (inv *invocation) ofApplication() (p *state.ClusterRecord, err error) {
+	name := inv.Text("cluster")
+	if !inv.isApplication(name) || inv.session.Options.History == nil {
+		return nil, nil
+	}
+	if live := inv.session.Options.History.FindByApplication(name); live != "" {
+		inv.Means(live)
+		return nil, nil
+	}
+	if p = inv.session.ClusterOfApplication(name); p == nil {
+		return nil, &result.ClusterError{
+			Text: "no cluster of yours on this host was " + name, Remedy: inv.session.Say("logs -c "+name) + " shows what its containers wrote",
+		}
+	}
+	return p, nil
 }
 
 // outcomes sets the state of each run's application: as the engine has it, otherwise as the
@@ -169,7 +183,18 @@ func (inv *invocation) remembered(h *clusterpb.HistoryReply, id string) string {
 
 // prune removes old runs beside the cluster's directory.
 func (inv *invocation) prune(ctx context.Context) error {
-	p := inv.session.PastCluster(inv.Command, nil)
+	for _, other := range []string{"json", "all"} {
+		if inv.Has(other) {
+			return &command.UsageError{Text: "--prune and --" + other + " exclude each other: --prune removes runs and shows none"}
+		}
+	}
+	p, err := inv.ofApplication()
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		p = inv.session.PastCluster(inv.Command, nil)
+	}
 	if p == nil {
 		return &result.ClusterError{Text: "no cluster of yours on this host has left anything", Remedy: "-c names one"}
 	}
@@ -178,28 +203,25 @@ func (inv *invocation) prune(ctx context.Context) error {
 		return err
 	}
 	defer closer.Close()
-	pasts, err := inv.session.Options.History.Clusters()
+	inUse, err := inv.session.Options.History.InUse()
 	if err != nil {
 		return err
 	}
-	live := map[string]bool{}
-	for _, other := range pasts {
-		if other.Lives {
-			live[other.Dir] = true
-		}
-	}
 	age, root := inv.Last("prune").Duration, results.Root(p.Dir)
-	if root == p.Dir && p.Lives {
-		return &result.ClusterError{Text: "cluster " + p.Name + " uses " + p.Dir, Remedy: inv.session.Say("shutdown") + " first"}
+	done, err := results.Prune(ctx, storage, root, time.Now().Add(-age), inUse)
+	if errors.Is(err, results.ErrInUse) {
+		err = &result.ClusterError{Text: "a cluster uses " + root, Remedy: inv.session.Say("shutdown") + " of that cluster first"}
 	}
-	done, err := results.Prune(ctx, storage, root, time.Now().Add(-age), func(dir string) bool { return live[dir] })
-	if err != nil {
+	if err != nil && done == (results.Pruned{}) {
 		return err
 	}
 	line := fmt.Sprintf("%s and %s of clusters removed below %s", render.Plural(int64(done.Runs), "run"), render.Plural(int64(done.Folders), "empty folder"), root)
 	if done.Kept > 0 {
 		line += fmt.Sprintf("; %s kept: their programs left files there", render.Plural(int64(done.Kept), "old run"))
 	}
+	if done.Open > 0 {
+		line += fmt.Sprintf("; %s kept: their records have no end", render.Plural(int64(done.Open), "old run"))
+	}
 	inv.out.Stdout(line + "\n")
-	return nil
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
@@ -101,6 +102,7 @@ func (inv *invocation) streamLogs(ctx context.Context, m *session.Handle, req *c
 	p.Shows(cmp.Or(req.GetAllocation(), m.Name), req.GetRun())
 	defer p.Close()
 	written := 0
+	sent := sentLines{next: map[string]uint64{}}
 	for {
 		select {
 		case <-inv.out.Interrupts():
@@ -115,9 +117,7 @@ func (inv *invocation) streamLogs(ctx context.Context, m *session.Handle, req *c
 			case u.Err != nil && !req.GetFollow():
 				return m.Explain(u.Err)
 			case u.Err != nil:
-				if written > 0 { // the next driver continues after it
-					req.Last = 0
-				}
+				sent.resume(req)
 				if err := stream.Reopen(u.Err); err != nil {
 					return err
 				}
@@ -128,17 +128,61 @@ func (inv *invocation) streamLogs(ctx context.Context, m *session.Handle, req *c
 				p.Gap(gap)
 			}
 			p.Heading(u.Msg.GetHeading())
-			lines := u.Msg.GetLines()
+			lines := sent.fresh(u.Msg)
 			written += len(lines)
-			if req.GetFollow() && len(lines) > 0 {
-				req.SinceUnixNano = max(req.GetSinceUnixNano(), lines[len(lines)-1].GetUnixNano()+1)
-			}
 			if !req.GetFollow() {
 				still(lines)
 			}
 			p.Lines(lines)
 			p.Flush()
 		}
+	}
+}
+
+// sentLines is the position of logs -f in the lines of a run. The next driver continues there: by
+// line number, because the clocks of executors differ and lines may have equal times.
+type sentLines struct {
+	run  int32             // 0: not known yet
+	next map[string]uint64 // by task: number of the line after the last one sent
+	kept bool              // all lines stored before the call have been sent
+	skip map[string]uint64 // by task: lines below this number are sent a second time
+}
+
+// fresh returns the lines of a reply that have not been sent before.
+func (s *sentLines) fresh(u *clusterpb.LinesReply) []*clusterpb.Line {
+	if run := u.GetRun(); run != 0 && run != s.run { // after the driver's death another run may be the current one
+		if s.run != 0 {
+			clear(s.next)
+			s.skip = nil
+		}
+		s.run, s.kept = run, false
+	}
+	if u.GetKeptSent() {
+		s.kept = true
+		for task, n := range u.GetPosition() {
+			s.next[task] = max(s.next[task], n)
+		}
+	}
+	var lines []*clusterpb.Line
+	for _, l := range u.GetLines() {
+		if l.GetSeq() >= s.skip[l.GetTask()] {
+			lines = append(lines, l)
+		}
+		s.next[l.GetTask()] = max(s.next[l.GetTask()], l.GetSeq()+1)
+	}
+	return lines
+}
+
+// resume changes a request so that the next driver continues. If not all stored lines were sent,
+// the driver sends them again, because --lines counts the lines of all tasks.
+func (s *sentLines) resume(req *clusterpb.LogsRequest) {
+	switch {
+	case s.run == 0:
+	case s.kept:
+		req.AfterRun, req.After, req.Last = s.run, maps.Clone(s.next), 0
+		s.skip = nil
+	default:
+		s.skip = maps.Clone(s.next)
 	}
 }
 

@@ -28,6 +28,9 @@ func (inv *invocation) pastLogs(ctx context.Context, p *state.ClusterRecord, req
 			return err
 		}
 	}
+	if len(p.Applications) == 0 && p.LastRun > p.Earlier {
+		return &result.ClusterError{Text: removedRuns(p)}
+	}
 	if len(p.Applications) == 0 {
 		inv.out.Stdout(inv.session.PastLine(p) + "; it had no run, and its engine keeps no logs that could be read here\n")
 		return nil

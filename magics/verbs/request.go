@@ -51,7 +51,10 @@ func (inv *invocation) request(ctx context.Context) (*clusterpb.ReserveRequest, 
 	if err != nil {
 		return nil, err
 	}
-	dir := inv.workingDir(ctx)
+	dir, err := inv.existingDir(ctx)
+	if err != nil {
+		return nil, err
+	}
 	env, err := inv.environment(ctx)
 	if err != nil {
 		return nil, err
@@ -256,12 +259,22 @@ func (inv *invocation) engine() map[string]string {
 	return engine
 }
 
-// workingDir returns the base of the notebook's relative paths. It asks Python once.
+// workingDir returns the base of the notebook's relative paths; "" if that folder was removed. It
+// asks Python once.
 func (inv *invocation) workingDir(ctx context.Context) string {
 	if inv.dir == "" {
 		inv.dir = inv.findWorkingDir(ctx)
 	}
 	return inv.dir
+}
+
+// existingDir returns workingDir, or an error if that folder was removed.
+func (inv *invocation) existingDir(ctx context.Context) (string, error) {
+	dir := inv.workingDir(ctx)
+	if dir == "" {
+		return "", command.Usagef(inv.Verb, "the working directory was removed: change to another one")
+	}
+	return dir, nil
 }
 
 func (inv *invocation) findWorkingDir(ctx context.Context) string {
@@ -276,7 +289,7 @@ func (inv *invocation) findWorkingDir(ctx context.Context) string {
 	}
 	dir, err := os.Getwd()
 	if err != nil {
-		return "/"
+		return "" // it was removed
 	}
 	return dir
 }

@@ -120,10 +120,14 @@ func (inv *invocation) optionsOfRun(ctx context.Context, reserved *clusterpb.Res
 	if err != nil {
 		return nil, err
 	}
+	dir, err := inv.existingDir(ctx)
+	if err != nil {
+		return nil, err
+	}
 	o := &clusterpb.RunOptions{
 		Mode: "train", Epochs: 1, Env: env, Callback: !inv.Has("no-callback"), KerasPatch: !inv.Has("no-keras-patch"), Resume: inv.Text("resume"),
 		MaxRestarts: int32(inv.Count("max-restarts", 0)), StepTimeoutMillis: inv.Millis("step-timeout", 0), RunTimeoutMillis: inv.Millis("run-timeout", 0),
-		WorkingDir: inv.workingDir(ctx),
+		WorkingDir: dir,
 	}
 	o.StartIn, err = inv.startIn(o.GetWorkingDir(), reserved)
 	return o, err

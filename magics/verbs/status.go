@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
+	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/magics/command"
 	"github.com/tfcluster/tfcluster/magics/render"
@@ -38,14 +40,27 @@ func (inv *invocation) status(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, m.Explain(err)
 	}
-	for name := range st.GetRequest().GetEnv() {
-		st.Request.Env[name] = "" // it may be a secret, and a notebook stores its output
-	}
+	hideSecrets(st.GetRequest())
 	data, err := clusterpb.ToJSON(st, true)
 	if err != nil {
 		return nil, err
 	}
 	return inv.answer(data, data, func() render.Bundle { return render.ClusterView(st, inv.session.Say) })
+}
+
+// hideSecrets removes the values of variables and of the engine's own settings from a request:
+// they may be secrets, and a notebook stores its output.
+func hideSecrets(r *clusterpb.ReserveRequest) {
+	for _, values := range []map[string]string{r.GetEnv(), r.GetBegin().GetOptions().GetEnv()} {
+		for name := range values {
+			values[name] = ""
+		}
+	}
+	for key := range r.GetEngine() {
+		if strings.HasPrefix(key, cluster.EngineConf) {
+			r.Engine[key] = ""
+		}
+	}
 }
 
 // answer prints data as JSON with --json, otherwise the view, and returns data.

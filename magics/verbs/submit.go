@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -72,6 +73,9 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 	}
 	inv.out.Stdout(inv.session.PastLine(p) + "\n")
 	if n := len(runs); n == 0 || !ranIn(p, runs[n-1]) {
+		if p.LastRun > p.Earlier {
+			return nil, &result.ClusterError{Text: removedRuns(p)}
+		}
 		if n := len(p.Applications); n > 0 {
 			err = &result.ClusterError{Text: "cluster " + p.Name + " had no run: " + p.Applications[n-1].ID + " " + p.Applications[n-1].State}
 		}
@@ -80,6 +84,11 @@ func (inv *invocation) pastWait(ctx context.Context, p *state.ClusterRecord, err
 	f := &followed{session: inv.session, inv: inv, member: &session.Handle{Name: p.Name}, view: render.NewView(inv.out), printer: inv.followPrinter(), status: runs[len(runs)-1]}
 	v, err := f.end()
 	return v, released(err)
+}
+
+// removedRuns returns the message for a cluster whose runs' records were removed.
+func removedRuns(p *state.ClusterRecord) string {
+	return fmt.Sprintf("cluster %s had %s, of which no record is left in %s: it was removed", p.Name, render.Plural(int64(p.LastRun-p.Earlier), "run"), p.Dir)
 }
 
 // ranIn returns whether a run was of this cluster: its directory may have others. A run that

@@ -2,6 +2,7 @@ package verbs
 
 import (
 	"context"
+	"os"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/spark"
 	"github.com/tfcluster/tfcluster/cluster/yarn"
 	"github.com/tfcluster/tfcluster/magics/command"
+	"github.com/tfcluster/tfcluster/magics/session"
 )
 
 // nobody knows no name.
@@ -56,9 +58,6 @@ func TestTable(t *testing.T) {
 			}
 		}
 	}
-	if ref := table.Reference(); !strings.Contains(ref, "## reserve") || !strings.Contains(ref, "`--workers N`") {
-		t.Errorf("the reference is\n%s", ref)
-	}
 }
 
 // FuzzParse: any words give a command or an error.
@@ -74,4 +73,20 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestRemovedWorkingDir: reserve and start fail if the working directory was removed.
+func TestRemovedWorkingDir(t *testing.T) { // it changes the working directory
+	gone, err := os.MkdirTemp(t.TempDir(), "gone")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(gone)
+	if err := os.Remove(gone); err != nil {
+		t.Fatal(err)
+	}
+	inv := &invocation{session: &session.State{}, Command: &command.Command{Verb: &command.Verb{Name: "reserve"}}}
+	if dir, err := inv.existingDir(t.Context()); err == nil || !strings.Contains(err.Error(), "was removed") {
+		t.Errorf("the working directory is %q: %v", dir, err)
+	}
 }

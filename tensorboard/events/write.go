@@ -50,6 +50,9 @@ func (w *Writer) Append(scalars []Scalar) error {
 	return nil
 }
 
+// Path returns the path of the file.
+func (w *Writer) Path() string { return w.path }
+
 // Remove removes the file.
 func (w *Writer) Remove() error {
 	if err := os.Remove(w.path); err != nil && !errors.Is(err, os.ErrNotExist) {

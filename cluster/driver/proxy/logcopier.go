@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,6 +86,25 @@ func (f *logCopier) copyFolder(ctx context.Context, name string) error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+	return f.removeOwnEvents(name, infos)
+}
+
+// removeOwnEvents removes the copies of a driver's event files that the driver has removed from a
+// folder. infos are the folder's files.
+func (f *logCopier) removeOwnEvents(folder string, infos []fs.FileInfo) error {
+	here := filepath.Join(f.folder, filepath.FromSlash(folder))
+	entries, err := os.ReadDir(here)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("look for removed event files: %w", err)
+	}
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), rundir.OwnEvents) || slices.ContainsFunc(infos, func(i fs.FileInfo) bool { return i.Name() == e.Name() }) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(here, e.Name())); err != nil {
+			return fmt.Errorf("remove a removed event file: %w", err)
 		}
 	}
 	return nil

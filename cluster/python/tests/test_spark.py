@@ -70,6 +70,9 @@ def test_stop_ends_what_waits_for_slots(short: pathlib.Path) -> None:
         spark = types.SimpleNamespace()
         words = staticmethod(str)
 
+        def ended(self) -> str:
+            return ""
+
         def slots_each(self) -> int:
             return 1
 
@@ -288,6 +291,39 @@ def test_a_session_that_ends_before_its_first_word(short: pathlib.Path) -> None:
         said = json.loads(theirs.makefile("rb").readline())
     assert said == {"event": "ended", "why": "the SparkSession was stopped"}
     assert not host.lends(host._session.spark)
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("has_slots", [False, True])
+def test_a_call_that_fails_when_the_session_ends(short: pathlib.Path, has_slots: bool) -> None:
+    """The driver hears of the session's end before it launches again, not of pyspark's objects that are None then."""
+    program = short / "program"
+    program.write_bytes(b"")
+    busy = threading.Event()
+
+    class Killed(Slots):
+        def ended(self) -> str:
+            return "the Spark application was ended"
+
+        def slots(self, wanted: int, group: str) -> tuple[int, str]:
+            if has_slots:
+                return wanted, ""
+            raise AttributeError("'NoneType' object has no attribute 'blockManager'")
+
+        def busy(self) -> str:
+            busy.set()
+            raise AttributeError("'NoneType' object has no attribute 'sc'")
+
+        def launch(self, order: object, group: str, stage: str) -> list[dict[str, object]]:
+            assert busy.wait(60)
+            raise AttributeError("'NoneType' object has no attribute 'setJobGroup'")
+
+    host = spark_host.Host(Killed(), str(short / "host.sock"), patience=60)  # type: ignore[arg-type]
+    ours, theirs = socket.socketpair()
+    with ours, theirs, theirs.makefile("rb") as lines:
+        driver = host._driver = spark_calls.Driver(ours)
+        host._answer(driver, {"id": 1, "op": "launch", "args": launch_args(program)})
+        assert [json.loads(line) for line in lines] == [{"event": "ended", "why": "the Spark application was ended"}]
 
 
 def test_a_session_is_lent_once(short: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

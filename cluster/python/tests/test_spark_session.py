@@ -92,6 +92,49 @@ def test_a_connect_server_that_died_is_noticed(monkeypatch: pytest.MonkeyPatch) 
     assert session.ended() == "the Spark Connect session was stopped"
 
 
+@pytest.mark.parametrize("hangs", [True, False])
+def test_a_connect_server_that_hangs_is_noticed(hangs: bool) -> None:
+    """The server accepts connections and answers no request; an error is an answer."""
+    import grpc
+
+    go_on = threading.Event()
+
+    class Server(grpc.GenericRpcHandler):
+        """Answers every call with an error, or only at the end of the test."""
+
+        def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+            def answer(request: bytes, context: grpc.ServicerContext) -> bytes:
+                if hangs:
+                    go_on.wait(60)
+                context.abort(grpc.StatusCode.INTERNAL, "not today")
+                return b""
+
+            return grpc.unary_unary_rpc_method_handler(answer)
+
+    server = grpc.server(concurrent.futures.ThreadPoolExecutor(1), handlers=[Server()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    spark = Connect(f"127.0.0.1:{port}")
+    client = spark._client
+    client._config_request_with_metadata = lambda: types.SimpleNamespace(
+        operation=types.SimpleNamespace(get_option=types.SimpleNamespace(keys=[]))
+    )
+    client._stub = types.SimpleNamespace(
+        Config=client._channel.unary_unary("/Config", request_serializer=lambda _: b"")
+    )
+    client._builder = types.SimpleNamespace(metadata=lambda: [])
+    session = spark_session.Session(spark)
+    try:
+        assert session.answers(0.5 if hangs else 30) is not hangs
+        client._channel.close()  # spark.stop() does so before it sets is_stopped
+        session._looked = 0
+        assert session.ended() == ""
+    finally:
+        go_on.set()
+        client._channel.close()
+        server.stop(None).wait()
+
+
 def test_a_session_that_was_stopped_is_not_used() -> None:
     """A classic session whose spark.stop() was called."""
     session = spark_session.Session(types.SimpleNamespace(sparkContext=types.SimpleNamespace(_jsc=None)))
@@ -117,3 +160,8 @@ def test_a_session_that_is_being_stopped(monkeypatch: pytest.MonkeyPatch) -> Non
     context._jsc = types.SimpleNamespace(sc=lambda: types.SimpleNamespace(isStopped=lambda: True))
     monkeypatch.setattr(spark_session, "_STOPPING", 0.05)
     assert session.ended() == "the Spark application was ended"
+    session._made = True  # its process does not stop it before: there is nothing to wait for
+    monkeypatch.setattr(spark_session, "_STOPPING", 60)
+    began = time.monotonic()
+    assert session.ended() == "the Spark application was ended"
+    assert time.monotonic() - began < 30

@@ -69,20 +69,21 @@ class Host:
         """Stop looking for other drivers."""
         self._over.set()
 
-    def end(self) -> None:
+    def end(self, why: str = "") -> None:
         """Report to the driver that the session or its process ends."""
         with self._lock:
             driver = self._driver
         if driver is not None:
-            driver.say({"event": "ended", "why": self._session.ended() or "its session was stopped"})
+            driver.say({"event": "ended", "why": why or self._session.ended() or "its session was stopped"})
         self._over.set()
         if driver is not None:
             driver.hang_up()
 
     def _watch(self) -> None:
         while not self._over.wait(_POLL):
-            if self._session.ended():
-                self.end()
+            why = self._session.ended()
+            if why:
+                self.end(why)
 
     def _dial(self) -> socket.socket | None:
         conn = socket.socket(socket.AF_UNIX)
@@ -129,7 +130,11 @@ class Host:
             method: Callable[..., Any] = getattr(self, "do_" + call["op"])
             reply["value"] = method(driver, call["id"], **(call.get("args") or {}))
         except BaseException as e:
-            reply["error"] = self._session.words(e)
+            # While Spark is stopped, pyspark's objects and SparkEnv are None one after the other.
+            why = self._session.ended()
+            if why:
+                self.end(why)  # first: a driver that made the session makes another one for its next launch
+            reply["error"] = why or self._session.words(e)
         driver.over(call["id"])
         driver.say(reply)
 
@@ -250,7 +255,10 @@ class Host:
             if self._given_up(launch):
                 self._session.cancel(launch.group)  # repeatedly: Spark ignores a cancel before the job begins
                 continue
-            words = self._session.busy()
+            try:
+                words = self._session.busy()
+            except Exception:  # Spark is being stopped: the launch fails and reports the reason
+                continue
             if words != said:
                 _pending(driver, agents, words)
             said = words

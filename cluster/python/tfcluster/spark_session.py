@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tfcluster import spark_task
+from tfcluster import spark_connect, spark_task
 from tfcluster.spark_properties import defaults, escape
 
 _LOOK = 2.0  # interval of checks of Spark Connect's server, and timeout of each, in seconds
@@ -45,6 +45,7 @@ class Session:
         self._counted = (0.0, 0, "")  # time, slots, executors: of Spark Connect; guarded by _count
         self._count = threading.Lock()
         self._shared = ""
+        self._made = False  # by this process, where nothing calls spark.stop() before the end is reported
         self._gone = ""  # why Spark Connect's server counts as gone
         self._looked = self._answered = time.monotonic()  # of its server: last check, last answer
         if not self.connect:
@@ -66,7 +67,9 @@ class Session:
             if conf.get("spark.master", "").startswith("yarn"):
                 with contextlib.suppress(Exception):
                     _log_progress()
-            return cls(SparkSession.builder.getOrCreate())
+            session = cls(SparkSession.builder.getOrCreate())
+            session._made = True
+            return session
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -122,26 +125,14 @@ class Session:
         except Exception:
             return "Spark's JVM ended" if self._sc._jsc is not None else "the SparkSession was stopped"
         # spark.stop() sets the JVM's flag first, cleans up, and sets Python's flag last
-        deadline = time.monotonic() + _STOPPING
+        deadline = time.monotonic() + (0 if self._made else _STOPPING)
         while self._sc._jsc is not None and time.monotonic() < deadline:
             time.sleep(0.01)
         return "the SparkSession was stopped" if self._sc._jsc is None else "the Spark application was ended"
 
     def answers(self, seconds: float) -> bool:
-        """Return whether Spark Connect's server is connected, or can be within this time."""
-        channel = getattr(getattr(self.spark, "_client", None), "_channel", None)
-        if channel is None:
-            return True  # another kind of client: its calls fail if it is not
-        import grpc
-
-        ready = grpc.channel_ready_future(channel)
-        try:
-            ready.result(timeout=seconds)
-        except grpc.FutureTimeoutError:
-            return False
-        finally:
-            ready.cancel()
-        return True
+        """Return whether Spark Connect's server answers within this time."""
+        return spark_connect.answers(self.spark, seconds)
 
     def unusable(self) -> str:
         """Return why a cluster cannot be reserved on the session; "" if it can."""

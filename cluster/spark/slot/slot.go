@@ -85,6 +85,9 @@ func (o *Request) startAgent(ctx context.Context) (pid int, err error) {
 		return 0, err
 	}
 	executor, found := findExecutor(os.Getppid())
+	if !found && !o.Hold {
+		return 0, errNoExecutor
+	}
 	if !found {
 		executor = os.Getppid()
 	}
@@ -117,6 +120,9 @@ func (o *Request) startAgent(ctx context.Context) (pid int, err error) {
 	}
 	return pid, err
 }
+
+// errNoExecutor means that the agent could not end with the executor.
+var errNoExecutor = fmt.Errorf("the Spark executor was not found: none of the %d processes above the task is a JVM (java), so the agent would outlive the executor", maxAncestors)
 
 // errFull means that no slot of this executor is free.
 var errFull = errors.New("an agent of the cluster runs in every slot of this executor")

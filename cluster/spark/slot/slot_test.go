@@ -81,6 +81,7 @@ func newRequest(t *testing.T) Request {
 	}
 	return Request{
 		Identity: "c", Slots: 1, Coordinator: ln.Addr().String(), Digest: hex.EncodeToString(sum[:]), Python: "sh",
+		Hold:     true, // no ancestor of the test is a JVM
 		Executor: "worker-0", Attempt: 3, Config: config,
 	}
 }
@@ -300,4 +301,17 @@ func FuzzMain(f *testing.F) {
 			t.Errorf("%q gives %q", in, out.String())
 		}
 	})
+}
+
+// TestNoExecutor: an agent that could not end with the task or the executor is not started.
+func TestNoExecutor(t *testing.T) {
+	base := filepath.Join(shortTempDir(t), fmt.Sprintf("tfcluster-%d", os.Getuid()))
+	o := newRequest(t)
+	o.Hold = false
+	if response := mainResponse(t, o); response.PID != 0 || response.Full || !strings.Contains(response.Error, "none of the 4 processes above the task is a JVM") {
+		t.Errorf("the response is %+v", response)
+	}
+	if left, _ := filepath.Glob(filepath.Join(base, "slot-*")); len(left) > 0 {
+		t.Errorf("left are %v", left)
+	}
 }
