@@ -6,7 +6,7 @@ import "testing"
 // none is missing but those that cannot be shared evenly.
 func TestSimulated(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(3000) {
+	for seed := range uint64(1500) {
 		w := newWorld(t, seed)
 		for i := 0; !w.finished() && w.fault == ""; i++ {
 			w.act()

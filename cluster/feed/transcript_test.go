@@ -151,6 +151,19 @@ func TestHolderLeaves(t *testing.T) {
 	)
 }
 
+// TestMovesNothing: a holder whose records were all reserved for its program moves them when the program has left.
+func TestMovesNothing(t *testing.T) {
+	t.Parallel()
+	f := delivered(t, Drop, false, true, 10, 0)
+	play(
+		t, f,
+		said{Held{Holder: "b", Starving: true}, ""},
+		said{Held{Holder: "a", Received: 10, Full: true}, "a: move 5 of epoch 0 to b"},
+		said{Moved{Holder: "a", To: "b", Rows: 0}, ""},
+		said{HolderLeft{Holder: "a"}, "a: move 10 of epoch 0 to b"},
+	)
+}
+
 // TestHolderGone: the feed fails with the holder's name if records are lost for programs that go on.
 func TestHolderGone(t *testing.T) {
 	t.Parallel()

@@ -2,10 +2,12 @@
 package unixsock
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -64,4 +66,29 @@ func peerUID(conn *net.UnixConn) (int, error) {
 		return 0, fmt.Errorf("get the peer's user ID: %w", cerr)
 	}
 	return int(cred.Uid), nil
+}
+
+// sweepAge is the age of a socket that Sweep removes: a younger one may be about to listen.
+const sweepAge = time.Minute
+
+// Sweep removes sockets on which nobody listens any more: their processes were killed. Errors are ignored: a socket
+// that stays harms nobody.
+func Sweep(pattern string) { sweep(pattern, sweepAge) }
+
+func sweep(pattern string, age time.Duration) {
+	left, err := filepath.Glob(pattern)
+	if err != nil {
+		return
+	}
+	for _, path := range left {
+		if fi, err := os.Stat(path); err != nil || time.Since(fi.ModTime()) < age {
+			continue
+		}
+		conn, err := net.DialTimeout("unix", path, time.Second)
+		if err == nil {
+			_ = conn.Close() // it lives
+		} else if errors.Is(err, unix.ECONNREFUSED) {
+			_ = os.Remove(path)
+		}
+	}
 }

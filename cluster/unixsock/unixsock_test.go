@@ -60,3 +60,42 @@ func shortDir(t *testing.T) string {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	return dir
 }
+
+// TestSweep: sockets of processes that were killed are removed, those of others and young ones stay.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	dir, err := os.MkdirTemp("/tmp", "sweep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	paths := map[string]string{"alive": filepath.Join(dir, "s-alive"), "dead": filepath.Join(dir, "s-dead"), "other": filepath.Join(dir, "t-dead")}
+	for name, path := range paths {
+		ln, err := Listen(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name == "alive" {
+			defer ln.Close()
+			continue
+		}
+		ln.(*ownListener).SetUnlinkOnClose(false)
+		ln.Close()
+	}
+	left := func() (names string) {
+		for _, name := range []string{"alive", "dead", "other"} {
+			if _, err := os.Stat(paths[name]); err == nil {
+				names += name + " "
+			}
+		}
+		return names
+	}
+	Sweep(filepath.Join(dir, "s-*"))
+	if got := left(); got != "alive dead other " {
+		t.Errorf("left of young sockets: %s", got)
+	}
+	sweep(filepath.Join(dir, "s-*"), 0)
+	if got := left(); got != "alive other " {
+		t.Errorf("left: %s", got)
+	}
+}

@@ -9,12 +9,9 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/tfcluster/tfcluster/cluster/state"
 	"github.com/tfcluster/tfcluster/cluster/unixsock"
@@ -62,7 +59,7 @@ func OpenGate(ctx context.Context, r Runner) (*Gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	sweepGates(dir)
+	unixsock.Sweep(filepath.Join(dir, "gate-*.sock")) // of kernels that were killed
 	path := filepath.Join(dir, "gate-"+rand.Text()[:16]+".sock")
 	ln, err := unixsock.Listen(path)
 	if err != nil {
@@ -72,26 +69,6 @@ func OpenGate(ctx context.Context, r Runner) (*Gate, error) {
 	g := &Gate{session: r, listener: ln, path: path, ctx: ctx, end: end, arrived: make(chan struct{}), conns: map[net.Conn]struct{}{}}
 	g.work.Go(g.accept)
 	return g, nil
-}
-
-// sweepGates removes the sockets of gates that were killed. One that is younger than
-// a minute may be about to listen.
-func sweepGates(dir string) {
-	left, err := filepath.Glob(filepath.Join(dir, "gate-*.sock"))
-	if err != nil {
-		return
-	}
-	for _, path := range left {
-		if fi, err := os.Stat(path); err != nil || time.Since(fi.ModTime()) < time.Minute {
-			continue
-		}
-		conn, err := net.DialTimeout("unix", path, time.Second)
-		if err == nil {
-			_ = conn.Close() // it lives
-		} else if errors.Is(err, unix.ECONNREFUSED) {
-			_ = os.Remove(path) // else it stays, and harms nobody
-		}
-	}
 }
 
 // Path is the socket's, for TFCLUSTER_GATE.

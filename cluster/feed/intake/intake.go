@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -78,6 +79,7 @@ func Open(ctx context.Context, cfg Config) (*Intake, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the feed of %s: %w", cfg.Task, err)
 	}
+	unixsock.Sweep(filepath.Join(filepath.Dir(cfg.Socket), "feed-*.sock")) // of agents that were killed
 	ln, err := unixsock.Listen(cfg.Socket)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the feed of %s: %w", cfg.Task, err), seg.Close())

@@ -107,6 +107,11 @@ def _after(skip: int, first: Any, rest: Iterator[Any]) -> Iterator[Any]:
         else:
             skip -= batch.num_rows
         batch = next(rest, None)
+    if skip:
+        raise Refused(
+            f"a partition was computed again and has {skip} records fewer than were delivered before; "
+            "make the DataFrame's order certain (sort or checkpoint it), then train again"
+        )
 
 
 _FRAME = 512  # bytes of a stream besides its schema and its batch: lengths, padding, the end
