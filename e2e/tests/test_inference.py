@@ -137,3 +137,22 @@ def test_a_program_that_leaves(local: Notebook) -> None:
     local.ok("%tfcluster start main_fun")
     cell = local.fails("%tfcluster inference data", timeout=60)
     assert "inference needs a result for every record" in cell.error, cell.all
+
+
+@pytest.mark.parametrize("rows", [1, 1003])
+def test_dataset(notebook: Notebook, rows: int) -> None:
+    """as_dataset hands out every record, whatever the batch size; a worker without a record has no batch."""
+    notebook.ok("%tfcluster reserve --backend local --workers 2\n" + DATA)
+    notebook.ok("""
+def main_fun(args, ctx):
+    feed = ctx.get_data_feed()
+    sizes = []
+    for batch in feed.as_dataset(100):
+        sizes.append(int(batch.shape[0]))
+        feed.results({"double": 2 * batch})
+    return sizes
+""")
+    notebook.ok(f"data = np.arange({rows} * 2, dtype='float32').reshape(-1, 2)")
+    notebook.ok("%tfcluster start main_fun")
+    notebook.ok("out = %tfcluster inference data", timeout=120)
+    assert notebook.ok("out.shape == data.shape, bool((out == 2 * data).all())").result == "(True, True)"

@@ -1,4 +1,4 @@
-"""inference DATA of a Spark DataFrame: a DataFrame of the same session, a row for each, in order within partitions."""
+"""inference DATA of a Spark DataFrame: a DataFrame of the same session, in order within partitions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from test_spark import env, pytestmark  # noqa: F401  a fixture
 
 CLASSIC = """
 from pyspark.sql import SparkSession
-spark = SparkSession.builder.master("local[4]").config("spark.sql.shuffle.partitions", 3).getOrCreate()
+spark = SparkSession.builder.master("local[4, 2]").getOrCreate()
+spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 100)
 """
 FRAME = """
 from pyspark.sql import functions as F
@@ -22,8 +23,8 @@ def main_fun(args, ctx):
     feed = ctx.get_data_feed()
     while (batch := feed.next_numpy(300)) is not None:
         x = batch["x"]
-        image = np.stack([x, -x], axis=1).reshape(-1, 1, 2)
-        feed.results({"prediction": 2 * x, "image": image, "small": x.astype("u1")})
+        pair = np.stack([x, -x], axis=1).reshape(-1, 1, 2)
+        feed.results({"prediction": 2 * x, "image": pair, "small": x.astype("u1")})
 """
 CHECK = """
 rows = out.collect()
@@ -65,15 +66,24 @@ def test_classic(notebook: Notebook) -> None:
 
 
 def test_errors(notebook: Notebook) -> None:
-    """An error of the DataFrame and a wrong number of results are shown as they are; no record: no error."""
+    """Errors of the DataFrame and of the program are shown as they are; a task that Spark tries again; no record."""
     notebook.ok(CLASSIC + FRAME + PROGRAM)
     notebook.ok("%tfcluster reserve --backend spark --workers 2 --no-zygote --framework none")
     notebook.ok("%tfcluster start main_fun")
     notebook.ok("fails = F.udf(lambda x: 1 / (x - 700), 'double')\nbad = data.select(fails('x').alias('x'))")
     cell = notebook.fails("%tfcluster inference bad", timeout=120)
     assert "ZeroDivisionError" in cell.error, cell.all
-    notebook.ok("out = %tfcluster inference data --columns x", timeout=120)
-    assert notebook.ok("out.count() == data.count()").result == "True"
+    notebook.ok("""
+def once(x):  # the first attempt of its task fails in the middle
+    from pyspark import TaskContext
+    return x if TaskContext.get().attemptNumber() or x != 1700 else 1 / 0
+again = data.select("id", F.udf(once, "double")("x").alias("x"))
+""")
+    notebook.ok("out = %tfcluster inference again --keep id --columns x", timeout=120)
+    cell = notebook.ok(
+        "sorted(r.id for r in out.where('prediction = 2 * id').collect()) == [r.id for r in data.collect()]"
+    )
+    assert cell.result == "True", cell.all
     notebook.ok("%tfcluster start main_fun")
     notebook.ok("empty = data.where('id < 0')")
     notebook.ok("out = %tfcluster inference empty --columns x --keep id", timeout=120)

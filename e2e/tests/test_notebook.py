@@ -133,7 +133,6 @@ def test_plain_ipykernel(prefix: pathlib.Path, env: dict[str, str], tmp_path: pa
         ("%tfcluster attach nobody", "nobody"),
         ("%tfcluster train data.csv", "not yet"),
         ("%tfcluster evaluate data.csv", "not yet"),
-        ("%tfcluster inference data.csv", "not yet"),
         ("%tfcluster tensorboard --run x", "run"),
         ("%tfcluster shutdown --foce", "--force"),
     ],

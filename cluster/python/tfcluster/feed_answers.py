@@ -63,12 +63,12 @@ class Answers:
         """Takes the results of the oldest batch, or of several whole ones."""
         results = batch_of(values, self._wrong)
         with self._lock:
+            if results.num_rows:
+                results = self._typed(results)
             self._answered(results.num_rows)
             self._giver = threading.get_ident()
             self._lock.notify_all()
-            if not results.num_rows:
-                return
-            self._send(self._typed(results))
+            self._send(results)
 
     def _answered(self, rows: int) -> None:
         """Takes whole batches of so many records off those without results."""

@@ -29,6 +29,8 @@ def make(feed: DataFeed, batch_size: int) -> Any:
     hooks.when_imported("keras.src.trainers.epoch_iterator", _patch_once)
     plan = feed.plan
     pad = plan.get("uneven") == "pad" and plan.get("mode") == "train"
+    if plan.get("mode") == "inference" and feed.should_stop():
+        return tf.data.Dataset.range(0)  # this worker has no record, and nothing to answer
     sample = _first(feed)
     signature = tf.nest.map_structure(lambda v: _spec(tf, v), _element(feed, sample, 1 if pad else None))
     if plan.get("mode") == "inference":  # every batch is to be answered: none is left out, padded or kept back
