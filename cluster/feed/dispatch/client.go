@@ -225,8 +225,7 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	defer d.mu.Unlock()
 	p := s.feed.Progress()
 	u := &clusterpb.FeedUpdate{Progress: s.progress(time.Now()), Stop: s.stop}
-	read := p.Remaining == 0 || s.request.GetMode() == "inference" // whose source ends behind the last result
-	u.Over = runOver || p.Over && (p.Fault != "" || read)
+	u.Over = runOver || p.Over && (p.Fault != "" || s.served(p))
 	if u.Over {
 		u.Results = s.results
 	}
@@ -234,6 +233,17 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 		u.Failure = &clusterpb.Failure{Kind: "task", Summary: "the feed failed: " + p.Fault}
 	}
 	return u
+}
+
+// served is whether a feed whose source has ended has nothing more for its client.
+func (s *session) served(p feed.Progress) bool {
+	switch s.request.GetMode() {
+	case "inference":
+		return true // the source ends behind the last result
+	case "evaluate":
+		return false // the programs say at their end what they found
+	}
+	return p.Remaining == 0
 }
 
 // runEnded is the fault of a feed whose run has ended.
