@@ -96,8 +96,9 @@ test-matrix: $(VENV)/.done .venv-spark35/.done ## Spark 3.5 beside 4.0, Hadoop 3
 	.venv-spark35/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/spark35.txt
 	touch $@
 
-test-long: $(VENV)/.done ## the tests that take long: 10,000 message sequences against ipykernel
+test-long: $(VENV)/.done ## the tests that take long: 10,000 message sequences against ipykernel, 20 kills during a feed
 	TFCLUSTER_TEST_SEQUENCES=10000 .ci/go-test -timeout 60m -count=1 -v -run 'TestSequences$$' ./kernel/kerneltest
+	TFCLUSTER_ROUNDS=20 $(PY) -m pytest -q e2e/tests/test_feed_faults.py
 
 test-python:
 	$(PY) -m pytest -q cluster/python/tests
