@@ -119,7 +119,7 @@ func TestOver(t *testing.T) {
 		{"logs -c application_1_0009 --task worker:1 --grep x", "out| ── worker:1, attempt 0: container_7 on n1:8041, stderr\nout| [agent of worker:1] application_1_0009 of ann [7] worker:1 x\nout| [agent of worker:1] more\n"},
 		{"logs -c yarn-2 --task container_8", "out| ── worker:1, attempt 0: container_7 on n1:8041, stderr\nout| [agent of worker:1] application_1_0002 of   container_8\nout| [agent of worker:1] more\n"},
 		{"logs -c application_5_0005 --task worker:9", "out| no lines match\n"},
-		{"logs -c application_1_0009 -f", "UsageError: logs: --follow picks tasks' lines; what the engine keeps of containers is picked by --task, --grep and --lines"},
+		{"logs -c application_1_0009 -f", "UsageError: logs: --follow works only for the logs of tasks; to choose lines from the container logs that the engine keeps, use --task, --grep or --lines"},
 		{"logs -c local-1", "out| cluster local-1: released 2026-01-02 03:04:05; it had no run, and its engine keeps no logs that could be read here\n"},
 		{"logs -c yarn-9", "ClusterError: there is no cluster yarn-9"},
 		{"history -c application_7_0007", "ClusterError: no cluster of yours on this host was application_7_0007; %tfcluster logs -c application_7_0007 shows what its containers wrote"},

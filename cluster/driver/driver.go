@@ -189,7 +189,7 @@ func (d *driver) prepare(ctx context.Context, in state.DriverInput) error {
 	}
 	var known bool
 	if d.engine, known = d.opt.Engines.Find(d.req.GetBackend()); !known {
-		return errors.Join(fmt.Errorf("not yet: --backend %s", d.req.GetBackend()), d.forget())
+		return errors.Join(fmt.Errorf("not yet: this driver has no engine for --backend %s; choose another --backend", d.req.GetBackend()), d.forget())
 	}
 	if err := d.useHadoop(); err != nil {
 		return errors.Join(err, d.forget())

@@ -269,7 +269,7 @@ const sendTimeout = 30 * time.Second
 func (c *caller) send(message any) error {
 	line, err := json.Marshal(message)
 	if err != nil {
-		return fmt.Errorf("encode for Python: %w", err)
+		return fmt.Errorf("the bridge cannot send a message to Python, because JSON cannot encode the message: %w", err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -137,7 +137,7 @@ func (inv *invocation) leaseLogs(ctx context.Context, lease string, p *state.Clu
 func onlyTasks(inv *invocation) error {
 	for _, name := range []string{"follow", "since", "run"} {
 		if inv.Has(name) {
-			return command.Usagef(inv.Verb, "--%s picks tasks' lines; what the engine keeps of containers is picked by --task, --grep and --lines", name)
+			return command.Usagef(inv.Verb, "--%s works only for the logs of tasks; to choose lines from the container logs that the engine keeps, use --task, --grep or --lines", name)
 		}
 	}
 	return nil

@@ -60,7 +60,7 @@ func openBlocks(file io.ReadSeeker, size int64) (*blocks, error) {
 		return nil, ErrFormat
 	}
 	if v := binary.BigEndian.Uint16(tail[8:]); v != 1 {
-		return nil, fmt.Errorf("%w: version %d", ErrFormat, v)
+		return nil, fmt.Errorf("%w of version 1, the only supported version: the file has version %d", ErrFormat, v)
 	}
 	end := size - tailSize
 	at := int64(binary.BigEndian.Uint64(tail[:]))

@@ -157,7 +157,7 @@ func (c *Conn) read() {
 	for {
 		a, err := readFrame(c.reader)
 		if err != nil {
-			c.fail(fmt.Errorf("the server ended the connection: %w", err))
+			c.fail(fmt.Errorf("the connection to the Hadoop server broke (check that the server runs): %w", err))
 			return
 		}
 		if a.header.GetStatus() == yarnpb.RpcResponseHeader_FATAL {

@@ -48,7 +48,7 @@ func (c *Conn) authenticate(token *credentials.Token, qops []string) error {
 			c.out, c.in, err = d.securityLayers()
 			return err
 		default:
-			return fmt.Errorf("the server answers %s during the authentication", m.GetState())
+			return fmt.Errorf("the Hadoop server sent the SASL state %s, which this client does not expect during the authentication: ask the administrator to read the server's log", m.GetState())
 		}
 	}
 }
