@@ -71,8 +71,8 @@ def works(notebook: Notebook, env: dict[str, str], killed: set[pathlib.Path]) ->
     cell = notebook.ok("run = %tfcluster train records\ntotal(run)")
     assert cell.result == "(100003, {1}, 100003)", cell.all
     marker = f"TFCLUSTER_TEST={env['TFCLUSTER_TEST']}"
-    wait_for("the end of the feed's memory", lambda: not memory(marker), 15)
-    wait_for("the end of the feed's sockets", lambda: set(sockets(env)) <= killed, 15)
+    wait_for("the end of the feed's memory", lambda: not memory(marker), 60)
+    wait_for("the end of the feed's sockets", lambda: set(sockets(env)) <= killed, 60)
 
 
 def killed(notebook: Notebook, env: dict[str, str], kind: str, rng: random.Random, dead: set[pathlib.Path]) -> Cell:
@@ -129,7 +129,7 @@ def test_executors_elsewhere(notebook: Notebook, env: dict[str, str], epochs: in
     assert cell.result == f"(100003, {{{epochs}}}, {epochs * 100_003})", cell.all
     for hidden in pathlib.Path(env["XDG_RUNTIME_DIR"]).rglob("feed-*.hidden"):
         hidden.unlink()
-    wait_for("the end of the feed's sockets", lambda: not sockets(env), 15)
+    wait_for("the end of the feed's sockets", lambda: not sockets(env), 60)
 
 
 def connected(path: pathlib.Path) -> bool:

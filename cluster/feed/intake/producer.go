@@ -108,7 +108,12 @@ func (i *Intake) fromProducer(f *reading, p *producer, m message) bool {
 		i.dropUnread()
 		i.handOut()
 	case "end":
-		p.ended = true
+		p.ended, p.wants = true, 0
+		for s := range p.granted { // it puts nothing more; others may wait for them
+			i.slots[s] = slot{}
+		}
+		clear(p.granted)
+		i.grantSlots()
 		i.handOut() // the program may wait for more than comes
 	case "taken":
 		if !i.taken(p, m.Slot) {
