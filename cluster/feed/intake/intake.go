@@ -100,6 +100,13 @@ func Open(ctx context.Context, cfg Config) (*Intake, error) {
 // Socket returns the path of the socket and the key with which the task's program connects.
 func (i *Intake) Socket() (path, key string) { return i.cfg.Socket, i.key }
 
+// Over reports whether the holder has lost its driver: it takes and moves nothing more.
+func (i *Intake) Over() bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.closed
+}
+
 // Close ends the holder: producers and the program are told, the memory is given back.
 func (i *Intake) Close() {
 	i.end("the task has ended", "")
