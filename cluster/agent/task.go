@@ -59,7 +59,7 @@ type taskProcess struct {
 
 // taskEnding is the reason and the error of a task's end.
 type taskEnding struct {
-	// hurried is closed when the task was told to end: its exit is then reported at once.
+	// hurried is closed when the task has been ordered to end: its exit is then reported at once.
 	hurried chan struct{}
 
 	mu sync.Mutex

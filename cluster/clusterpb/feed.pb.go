@@ -1258,7 +1258,7 @@ func (x *FeedEpochOver) GetLeast() int64 {
 	return 0
 }
 
-// FeedOver: producers are told to stop; no further epoch comes.
+// FeedOver: no further epoch comes. The holder stops its producers.
 type FeedOver struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Feed          int64                  `protobuf:"varint,1,opt,name=feed,proto3" json:"feed,omitempty"`

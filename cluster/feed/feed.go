@@ -136,7 +136,7 @@ func (f *Feed) Step(e Event) []Action {
 	return append(actions, f.progress()...)
 }
 
-// late takes what arrives after the end, while programs read what they have. Holders have been told that the feed
+// late takes what arrives after the end, while programs read what they have. Holders have been informed that the feed
 // is over, so they refuse producers themselves.
 func (f *Feed) late(e Event) []Action {
 	switch e := e.(type) {
@@ -152,7 +152,7 @@ func (f *Feed) late(e Event) []Action {
 	return nil
 }
 
-// end ends the feed: every holder is told what over says.
+// end ends the feed and sends over to every holder.
 func (f *Feed) end(over Over) []Action {
 	f.over = true
 	var actions []Action

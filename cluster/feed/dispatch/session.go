@@ -25,7 +25,7 @@ type session struct {
 	relay *relay // nil: none; not guarded, it belongs to the client's handler
 }
 
-// newSession begins a feed: the holders are told. Caller holds mu.
+// newSession begins a feed and orders the holders to begin it. Caller holds mu.
 func (d *Dispatch) newSession(request *clusterpb.FeedRequest, run Run, holders map[string]*holder) *session {
 	random := make([]byte, 16)
 	_, _ = rand.Read(random) // never fails

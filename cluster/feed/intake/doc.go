@@ -5,7 +5,7 @@
 //
 // Lines of JSON in both directions, each an object with "op"; see message. Records travel in the memory alone: a
 // slot of it holds one batch as an Arrow IPC stream. This package does not read the batches; the one who reads a
-// batch is told which of its records are meant.
+// batch gets the range of its records.
 //
 // A producer, one connection per partition:
 //

@@ -107,7 +107,7 @@ func (i *Intake) Over() bool {
 	return i.closed
 }
 
-// Close ends the holder: producers and the program are told, the memory is given back.
+// Close ends the holder, informs producers and the program, and frees the memory.
 func (i *Intake) Close() {
 	i.end("the task has ended", "")
 	i.cancel()
@@ -116,7 +116,7 @@ func (i *Intake) Close() {
 	_ = i.seg.Close()
 }
 
-// end ends the feed and all connections: the program is told one reason, the producers the other.
+// end ends the feed and all connections. It sends reason to the program, and the other reason to the producers.
 func (i *Intake) end(reason, producers string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
