@@ -13,7 +13,7 @@ from typing import Any
 from tfcluster import shipping
 from tfcluster.errors import UsageError
 
-_feeds: dict[str, Any] = {}  # feed_notebook.Feeding by the number that Go gave it
+_feeds: dict[str, Any] = {}  # feed_thread.Feeding by the number that Go gave it
 values: dict[str, Any] = {}  # what inference made, by that number, until the call that asked for it has it
 
 _FORMAT = re.compile(r"^(.*?)(?:!([rsa]))?(?::([^:{}]*))?$", re.DOTALL)
@@ -158,7 +158,7 @@ class Objects:
 
     def do_feed_describe(self, id: str, name: str, plan: dict[str, Any]) -> dict[str, Any]:
         """What DATA is, and whether it can be fed; it is kept under id until feed_end."""
-        from tfcluster import feed_notebook, feed_predictions
+        from tfcluster import feed_notebook, feed_predictions, feed_thread
 
         try:
             value = self._find(name)
@@ -170,7 +170,7 @@ class Objects:
         source = feed_notebook.describe(value, plan)
         if plan.get("mode") == "inference":
             source = feed_predictions.of(value, source, plan)
-        _feeds[id] = feed_notebook.Feeding(source)
+        _feeds[id] = feed_thread.Feeding(source)
         return {
             "plan": {**plan, "unnamed": source.unnamed, "shapes": source.shapes},
             "columns": source.columns,
