@@ -44,14 +44,8 @@ func (f *taskFeed) open(t *task) {
 func (f *taskFeed) programEnded() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.intake == nil {
-		return
-	}
-	f.intake.ProgramEnded()
-	if f.intake.Over() { // its driver is gone: no order to end the run may come
-		f.closed = true
-		f.intake.Close()
-		f.intake = nil
+	if f.intake != nil {
+		f.intake.ProgramEnded()
 	}
 }
 

@@ -111,6 +111,7 @@ func (i *Intake) ProgramEnded() {
 func (i *Intake) depart() {
 	i.departed = true
 	i.leave()
+	i.freeUnused()
 }
 
 // leave notes that the program reads no more of this feed: what is here goes to others. What was handed out counts

@@ -100,11 +100,13 @@ func Open(ctx context.Context, cfg Config) (*Intake, error) {
 // Socket returns the path of the socket and the key with which the task's program connects.
 func (i *Intake) Socket() (path, key string) { return i.cfg.Socket, i.key }
 
-// Over reports whether the holder has lost its driver: it takes and moves nothing more.
-func (i *Intake) Over() bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.closed
+// freeUnused frees the memory if the holder has lost its driver and its program has ended: no order to end the run
+// may come. Caller holds mu.
+func (i *Intake) freeUnused() {
+	if i.closed && i.departed {
+		_ = i.ln.Close()  // Close closes both again
+		_ = i.seg.Close() // processes that have it keep it
+	}
 }
 
 // Close ends the holder, informs producers and the program, and frees the memory.
@@ -121,6 +123,7 @@ func (i *Intake) end(reason, producers string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.closed = true
+	defer i.freeUnused()
 	i.freed.Broadcast()
 	for _, p := range i.producers {
 		p.peer.send(message{Op: "stop", Reason: producers}, nil)
