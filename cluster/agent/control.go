@@ -54,6 +54,9 @@ type returned struct {
 	JSON    string `json:"json"`
 	Pickled string `json:"pickled_b64"`
 	Repr    string `json:"repr"`
+
+	Evaluated map[string]float64 `json:"evaluated"` // metrics; nil: the run is not one of evaluate
+	Records   int64              `json:"records"`   // of which the metrics are
 }
 
 // wantedCopy has the fields of ctx.local_copy.
@@ -106,7 +109,11 @@ func (m returned) result() (*clusterpb.TaskResult, error) {
 	if err != nil {
 		return nil, fmt.Errorf("a task's result: %w", err)
 	}
-	return &clusterpb.TaskResult{Pickled: pickled, Json: m.JSON, Repr: m.Repr}, nil
+	result := &clusterpb.TaskResult{Pickled: pickled, Json: m.JSON, Repr: m.Repr}
+	if m.Evaluated != nil {
+		result.Evaluation = &clusterpb.Evaluation{Metrics: m.Evaluated, Records: m.Records}
+	}
+	return result, nil
 }
 
 // readControl calls handle for each line until the stream ends. It skips lines that are too

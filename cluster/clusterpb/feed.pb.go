@@ -39,7 +39,6 @@ type HolderMessage struct {
 	//	*HolderMessage_Held
 	//	*HolderMessage_Moved
 	//	*HolderMessage_Left
-	//	*HolderMessage_Result
 	Message       isHolderMessage_Message `protobuf_oneof:"message"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -145,15 +144,6 @@ func (x *HolderMessage) GetLeft() *HolderLeft {
 	return nil
 }
 
-func (x *HolderMessage) GetResult() *FeedResult {
-	if x != nil {
-		if x, ok := x.Message.(*HolderMessage_Result); ok {
-			return x.Result
-		}
-	}
-	return nil
-}
-
 type isHolderMessage_Message interface {
 	isHolderMessage_Message()
 }
@@ -186,10 +176,6 @@ type HolderMessage_Left struct {
 	Left *HolderLeft `protobuf:"bytes,7,opt,name=left,proto3,oneof"`
 }
 
-type HolderMessage_Result struct {
-	Result *FeedResult `protobuf:"bytes,8,opt,name=result,proto3,oneof"`
-}
-
 func (*HolderMessage_Hello) isHolderMessage_Message() {}
 
 func (*HolderMessage_Reading) isHolderMessage_Message() {}
@@ -203,8 +189,6 @@ func (*HolderMessage_Held) isHolderMessage_Message() {}
 func (*HolderMessage_Moved) isHolderMessage_Message() {}
 
 func (*HolderMessage_Left) isHolderMessage_Message() {}
-
-func (*HolderMessage_Result) isHolderMessage_Message() {}
 
 // HolderHello: a task's program has called get_data_feed, or a relay has started.
 type HolderHello struct {
@@ -287,8 +271,7 @@ func (x *HolderHello) GetSocket() string {
 type FeedReading struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Feed          int64                  `protobuf:"varint,1,opt,name=feed,proto3" json:"feed,omitempty"`
-	Even          bool                   `protobuf:"varint,2,opt,name=even,proto3" json:"even,omitempty"`   // every worker needs equally many batches
-	Batch         int64                  `protobuf:"varint,3,opt,name=batch,proto3" json:"batch,omitempty"` // records of a batch, where even
+	Even          bool                   `protobuf:"varint,2,opt,name=even,proto3" json:"even,omitempty"` // every worker needs equally many batches
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -335,13 +318,6 @@ func (x *FeedReading) GetEven() bool {
 		return x.Even
 	}
 	return false
-}
-
-func (x *FeedReading) GetBatch() int64 {
-	if x != nil {
-		return x.Batch
-	}
-	return 0
 }
 
 type LeaseWanted struct {
@@ -710,67 +686,6 @@ func (x *HolderLeft) GetFeed() int64 {
 	return 0
 }
 
-// FeedResult: what a program made of the records for `evaluate`, as JSON.
-type FeedResult struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Feed          int64                  `protobuf:"varint,1,opt,name=feed,proto3" json:"feed,omitempty"`
-	Json          string                 `protobuf:"bytes,2,opt,name=json,proto3" json:"json,omitempty"`
-	Rows          int64                  `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"` // records that it was made of
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *FeedResult) Reset() {
-	*x = FeedResult{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[8]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *FeedResult) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*FeedResult) ProtoMessage() {}
-
-func (x *FeedResult) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[8]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use FeedResult.ProtoReflect.Descriptor instead.
-func (*FeedResult) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{8}
-}
-
-func (x *FeedResult) GetFeed() int64 {
-	if x != nil {
-		return x.Feed
-	}
-	return 0
-}
-
-func (x *FeedResult) GetJson() string {
-	if x != nil {
-		return x.Json
-	}
-	return ""
-}
-
-func (x *FeedResult) GetRows() int64 {
-	if x != nil {
-		return x.Rows
-	}
-	return 0
-}
-
 type HolderOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Order:
@@ -788,7 +703,7 @@ type HolderOrder struct {
 
 func (x *HolderOrder) Reset() {
 	*x = HolderOrder{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[9]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +715,7 @@ func (x *HolderOrder) String() string {
 func (*HolderOrder) ProtoMessage() {}
 
 func (x *HolderOrder) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[9]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +728,7 @@ func (x *HolderOrder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HolderOrder.ProtoReflect.Descriptor instead.
 func (*HolderOrder) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{9}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HolderOrder) GetOrder() isHolderOrder_Order {
@@ -929,7 +844,7 @@ type FeedBegin struct {
 
 func (x *FeedBegin) Reset() {
 	*x = FeedBegin{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[10]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -941,7 +856,7 @@ func (x *FeedBegin) String() string {
 func (*FeedBegin) ProtoMessage() {}
 
 func (x *FeedBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[10]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -954,7 +869,7 @@ func (x *FeedBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedBegin.ProtoReflect.Descriptor instead.
 func (*FeedBegin) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{10}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *FeedBegin) GetFeed() int64 {
@@ -990,7 +905,7 @@ type FeedLease struct {
 
 func (x *FeedLease) Reset() {
 	*x = FeedLease{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[11]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1002,7 +917,7 @@ func (x *FeedLease) String() string {
 func (*FeedLease) ProtoMessage() {}
 
 func (x *FeedLease) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[11]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1015,7 +930,7 @@ func (x *FeedLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedLease.ProtoReflect.Descriptor instead.
 func (*FeedLease) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{11}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *FeedLease) GetFeed() int64 {
@@ -1057,7 +972,7 @@ type FeedAllow struct {
 
 func (x *FeedAllow) Reset() {
 	*x = FeedAllow{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[12]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1069,7 +984,7 @@ func (x *FeedAllow) String() string {
 func (*FeedAllow) ProtoMessage() {}
 
 func (x *FeedAllow) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[12]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1082,7 +997,7 @@ func (x *FeedAllow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedAllow.ProtoReflect.Descriptor instead.
 func (*FeedAllow) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{12}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *FeedAllow) GetFeed() int64 {
@@ -1118,7 +1033,7 @@ type FeedMove struct {
 
 func (x *FeedMove) Reset() {
 	*x = FeedMove{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[13]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1045,7 @@ func (x *FeedMove) String() string {
 func (*FeedMove) ProtoMessage() {}
 
 func (x *FeedMove) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[13]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1058,7 @@ func (x *FeedMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedMove.ProtoReflect.Descriptor instead.
 func (*FeedMove) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{13}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FeedMove) GetFeed() int64 {
@@ -1188,7 +1103,7 @@ type FeedEpochOver struct {
 
 func (x *FeedEpochOver) Reset() {
 	*x = FeedEpochOver{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[14]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1200,7 +1115,7 @@ func (x *FeedEpochOver) String() string {
 func (*FeedEpochOver) ProtoMessage() {}
 
 func (x *FeedEpochOver) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[14]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1213,7 +1128,7 @@ func (x *FeedEpochOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedEpochOver.ProtoReflect.Descriptor instead.
 func (*FeedEpochOver) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{14}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *FeedEpochOver) GetFeed() int64 {
@@ -1270,7 +1185,7 @@ type FeedOver struct {
 
 func (x *FeedOver) Reset() {
 	*x = FeedOver{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[15]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1197,7 @@ func (x *FeedOver) String() string {
 func (*FeedOver) ProtoMessage() {}
 
 func (x *FeedOver) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[15]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1210,7 @@ func (x *FeedOver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedOver.ProtoReflect.Descriptor instead.
 func (*FeedOver) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{15}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *FeedOver) GetFeed() int64 {
@@ -1336,7 +1251,7 @@ type FeedPiece struct {
 
 func (x *FeedPiece) Reset() {
 	*x = FeedPiece{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[16]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1263,7 @@ func (x *FeedPiece) String() string {
 func (*FeedPiece) ProtoMessage() {}
 
 func (x *FeedPiece) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[16]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1276,7 @@ func (x *FeedPiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedPiece.ProtoReflect.Descriptor instead.
 func (*FeedPiece) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{16}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FeedPiece) GetFeed() int64 {
@@ -1421,7 +1336,7 @@ type FeedSent struct {
 
 func (x *FeedSent) Reset() {
 	*x = FeedSent{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[17]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1348,7 @@ func (x *FeedSent) String() string {
 func (*FeedSent) ProtoMessage() {}
 
 func (x *FeedSent) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[17]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1361,7 @@ func (x *FeedSent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedSent.ProtoReflect.Descriptor instead.
 func (*FeedSent) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{17}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{16}
 }
 
 type FeedReceiver struct {
@@ -1460,7 +1375,7 @@ type FeedReceiver struct {
 
 func (x *FeedReceiver) Reset() {
 	*x = FeedReceiver{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[18]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1472,7 +1387,7 @@ func (x *FeedReceiver) String() string {
 func (*FeedReceiver) ProtoMessage() {}
 
 func (x *FeedReceiver) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[18]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1485,7 +1400,7 @@ func (x *FeedReceiver) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedReceiver.ProtoReflect.Descriptor instead.
 func (*FeedReceiver) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{18}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *FeedReceiver) GetRun() int32 {
@@ -1523,7 +1438,7 @@ type FeedCommand struct {
 
 func (x *FeedCommand) Reset() {
 	*x = FeedCommand{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[19]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1535,7 +1450,7 @@ func (x *FeedCommand) String() string {
 func (*FeedCommand) ProtoMessage() {}
 
 func (x *FeedCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[19]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1548,7 +1463,7 @@ func (x *FeedCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedCommand.ProtoReflect.Descriptor instead.
 func (*FeedCommand) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{19}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FeedCommand) GetCommand() isFeedCommand_Command {
@@ -1621,7 +1536,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[20]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1548,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[20]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1561,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{20}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FeedRequest) GetMode() string {
@@ -1702,7 +1617,7 @@ type FeedEpochFed struct {
 
 func (x *FeedEpochFed) Reset() {
 	*x = FeedEpochFed{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[21]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1629,7 @@ func (x *FeedEpochFed) String() string {
 func (*FeedEpochFed) ProtoMessage() {}
 
 func (x *FeedEpochFed) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[21]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1642,7 @@ func (x *FeedEpochFed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedEpochFed.ProtoReflect.Descriptor instead.
 func (*FeedEpochFed) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{21}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *FeedEpochFed) GetEpoch() int32 {
@@ -1760,7 +1675,7 @@ type FeedSourceFailed struct {
 
 func (x *FeedSourceFailed) Reset() {
 	*x = FeedSourceFailed{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[22]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +1687,7 @@ func (x *FeedSourceFailed) String() string {
 func (*FeedSourceFailed) ProtoMessage() {}
 
 func (x *FeedSourceFailed) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[22]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +1700,7 @@ func (x *FeedSourceFailed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedSourceFailed.ProtoReflect.Descriptor instead.
 func (*FeedSourceFailed) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{22}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *FeedSourceFailed) GetReason() string {
@@ -1803,14 +1718,13 @@ type FeedUpdate struct {
 	Stop          bool                   `protobuf:"varint,4,opt,name=stop,proto3" json:"stop,omitempty"`      // the source is to stop: nobody reads
 	Over          bool                   `protobuf:"varint,5,opt,name=over,proto3" json:"over,omitempty"`      // everything was fed, or failed
 	Failure       *Failure               `protobuf:"bytes,6,opt,name=failure,proto3" json:"failure,omitempty"`
-	Results       map[string]*FeedResult `protobuf:"bytes,7,rep,name=results,proto3" json:"results,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"` // of `evaluate`, by task, with over
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *FeedUpdate) Reset() {
 	*x = FeedUpdate{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[23]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1822,7 +1736,7 @@ func (x *FeedUpdate) String() string {
 func (*FeedUpdate) ProtoMessage() {}
 
 func (x *FeedUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[23]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1835,7 +1749,7 @@ func (x *FeedUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedUpdate.ProtoReflect.Descriptor instead.
 func (*FeedUpdate) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{23}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *FeedUpdate) GetOpen() *FeedOpen {
@@ -1880,13 +1794,6 @@ func (x *FeedUpdate) GetFailure() *Failure {
 	return nil
 }
 
-func (x *FeedUpdate) GetResults() map[string]*FeedResult {
-	if x != nil {
-		return x.Results
-	}
-	return nil
-}
-
 // FeedOpen: where the source's producers find the holders.
 type FeedOpen struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1901,7 +1808,7 @@ type FeedOpen struct {
 
 func (x *FeedOpen) Reset() {
 	*x = FeedOpen{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[24]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1913,7 +1820,7 @@ func (x *FeedOpen) String() string {
 func (*FeedOpen) ProtoMessage() {}
 
 func (x *FeedOpen) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[24]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1926,7 +1833,7 @@ func (x *FeedOpen) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedOpen.ProtoReflect.Descriptor instead.
 func (*FeedOpen) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{24}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *FeedOpen) GetFeed() int64 {
@@ -1975,7 +1882,7 @@ type FeedHolder struct {
 
 func (x *FeedHolder) Reset() {
 	*x = FeedHolder{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[25]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1987,7 +1894,7 @@ func (x *FeedHolder) String() string {
 func (*FeedHolder) ProtoMessage() {}
 
 func (x *FeedHolder) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[25]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2000,7 +1907,7 @@ func (x *FeedHolder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedHolder.ProtoReflect.Descriptor instead.
 func (*FeedHolder) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{25}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *FeedHolder) GetTask() string {
@@ -2040,7 +1947,7 @@ type FeedProgress struct {
 
 func (x *FeedProgress) Reset() {
 	*x = FeedProgress{}
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[26]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2052,7 +1959,7 @@ func (x *FeedProgress) String() string {
 func (*FeedProgress) ProtoMessage() {}
 
 func (x *FeedProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_cluster_clusterpb_feed_proto_msgTypes[26]
+	mi := &file_cluster_clusterpb_feed_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2065,7 +1972,7 @@ func (x *FeedProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedProgress.ProtoReflect.Descriptor instead.
 func (*FeedProgress) Descriptor() ([]byte, []int) {
-	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{26}
+	return file_cluster_clusterpb_feed_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *FeedProgress) GetFed() int64 {
@@ -2128,7 +2035,7 @@ var File_cluster_clusterpb_feed_proto protoreflect.FileDescriptor
 
 const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\n" +
-	"\x1ccluster/clusterpb/feed.proto\x12\ftfcluster.v1\x1a\x1fcluster/clusterpb/cluster.proto\"\xc4\x03\n" +
+	"\x1ccluster/clusterpb/feed.proto\x12\ftfcluster.v1\x1a\x1fcluster/clusterpb/cluster.proto\"\x90\x03\n" +
 	"\rHolderMessage\x121\n" +
 	"\x05hello\x18\x01 \x01(\v2\x19.tfcluster.v1.HolderHelloH\x00R\x05hello\x125\n" +
 	"\areading\x18\x02 \x01(\v2\x19.tfcluster.v1.FeedReadingH\x00R\areading\x12>\n" +
@@ -2137,19 +2044,17 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"leaseEnded\x12,\n" +
 	"\x04held\x18\x05 \x01(\v2\x16.tfcluster.v1.FeedHeldH\x00R\x04held\x12/\n" +
 	"\x05moved\x18\x06 \x01(\v2\x17.tfcluster.v1.FeedMovedH\x00R\x05moved\x12.\n" +
-	"\x04left\x18\a \x01(\v2\x18.tfcluster.v1.HolderLeftH\x00R\x04left\x122\n" +
-	"\x06result\x18\b \x01(\v2\x18.tfcluster.v1.FeedResultH\x00R\x06resultB\t\n" +
+	"\x04left\x18\a \x01(\v2\x18.tfcluster.v1.HolderLeftH\x00R\x04leftB\t\n" +
 	"\amessage\"y\n" +
 	"\vHolderHello\x12\x10\n" +
 	"\x03run\x18\x01 \x01(\x05R\x03run\x12\x18\n" +
 	"\aattempt\x18\x02 \x01(\x05R\aattempt\x12\x12\n" +
 	"\x04task\x18\x03 \x01(\tR\x04task\x12\x12\n" +
 	"\x04host\x18\x04 \x01(\tR\x04host\x12\x16\n" +
-	"\x06socket\x18\x05 \x01(\tR\x06socket\"K\n" +
+	"\x06socket\x18\x05 \x01(\tR\x06socket\"5\n" +
 	"\vFeedReading\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x12\n" +
-	"\x04even\x18\x02 \x01(\bR\x04even\x12\x14\n" +
-	"\x05batch\x18\x03 \x01(\x03R\x05batch\"\xa3\x01\n" +
+	"\x04even\x18\x02 \x01(\bR\x04even\"\xa3\x01\n" +
 	"\vLeaseWanted\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x1a\n" +
 	"\bproducer\x18\x02 \x01(\x03R\bproducer\x12\x14\n" +
@@ -2179,12 +2084,7 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\x04rows\x18\x04 \x01(\x03R\x04rows\" \n" +
 	"\n" +
 	"HolderLeft\x12\x12\n" +
-	"\x04feed\x18\x01 \x01(\x03R\x04feed\"H\n" +
-	"\n" +
-	"FeedResult\x12\x12\n" +
-	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x12\n" +
-	"\x04json\x18\x02 \x01(\tR\x04json\x12\x12\n" +
-	"\x04rows\x18\x03 \x01(\x03R\x04rows\"\xc3\x02\n" +
+	"\x04feed\x18\x01 \x01(\x03R\x04feed\"\xc3\x02\n" +
 	"\vHolderOrder\x12/\n" +
 	"\x05begin\x18\x01 \x01(\v2\x17.tfcluster.v1.FeedBeginH\x00R\x05begin\x12/\n" +
 	"\x05lease\x18\x02 \x01(\v2\x17.tfcluster.v1.FeedLeaseH\x00R\x05lease\x12/\n" +
@@ -2254,7 +2154,7 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\x04rows\x18\x02 \x01(\x03R\x04rows\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\"*\n" +
 	"\x10FeedSourceFailed\x12\x16\n" +
-	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xfa\x02\n" +
+	"\x06reason\x18\x01 \x01(\tR\x06reason\"\xe3\x01\n" +
 	"\n" +
 	"FeedUpdate\x12*\n" +
 	"\x04open\x18\x01 \x01(\v2\x16.tfcluster.v1.FeedOpenR\x04open\x126\n" +
@@ -2262,11 +2162,7 @@ const file_cluster_clusterpb_feed_proto_rawDesc = "" +
 	"\awaiting\x18\x03 \x01(\tR\awaiting\x12\x12\n" +
 	"\x04stop\x18\x04 \x01(\bR\x04stop\x12\x12\n" +
 	"\x04over\x18\x05 \x01(\bR\x04over\x12/\n" +
-	"\afailure\x18\x06 \x01(\v2\x15.tfcluster.v1.FailureR\afailure\x12?\n" +
-	"\aresults\x18\a \x03(\v2%.tfcluster.v1.FeedUpdate.ResultsEntryR\aresults\x1aT\n" +
-	"\fResultsEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12.\n" +
-	"\x05value\x18\x02 \x01(\v2\x18.tfcluster.v1.FeedResultR\x05value:\x028\x01\"\x97\x01\n" +
+	"\afailure\x18\x06 \x01(\v2\x15.tfcluster.v1.FailureR\afailure\"\x97\x01\n" +
 	"\bFeedOpen\x12\x12\n" +
 	"\x04feed\x18\x01 \x01(\x03R\x04feed\x12\x10\n" +
 	"\x03key\x18\x02 \x01(\tR\x03key\x122\n" +
@@ -2308,7 +2204,7 @@ func file_cluster_clusterpb_feed_proto_rawDescGZIP() []byte {
 	return file_cluster_clusterpb_feed_proto_rawDescData
 }
 
-var file_cluster_clusterpb_feed_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_cluster_clusterpb_feed_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_cluster_clusterpb_feed_proto_goTypes = []any{
 	(*HolderMessage)(nil),    // 0: tfcluster.v1.HolderMessage
 	(*HolderHello)(nil),      // 1: tfcluster.v1.HolderHello
@@ -2318,27 +2214,25 @@ var file_cluster_clusterpb_feed_proto_goTypes = []any{
 	(*FeedHeld)(nil),         // 5: tfcluster.v1.FeedHeld
 	(*FeedMoved)(nil),        // 6: tfcluster.v1.FeedMoved
 	(*HolderLeft)(nil),       // 7: tfcluster.v1.HolderLeft
-	(*FeedResult)(nil),       // 8: tfcluster.v1.FeedResult
-	(*HolderOrder)(nil),      // 9: tfcluster.v1.HolderOrder
-	(*FeedBegin)(nil),        // 10: tfcluster.v1.FeedBegin
-	(*FeedLease)(nil),        // 11: tfcluster.v1.FeedLease
-	(*FeedAllow)(nil),        // 12: tfcluster.v1.FeedAllow
-	(*FeedMove)(nil),         // 13: tfcluster.v1.FeedMove
-	(*FeedEpochOver)(nil),    // 14: tfcluster.v1.FeedEpochOver
-	(*FeedOver)(nil),         // 15: tfcluster.v1.FeedOver
-	(*FeedPiece)(nil),        // 16: tfcluster.v1.FeedPiece
-	(*FeedSent)(nil),         // 17: tfcluster.v1.FeedSent
-	(*FeedReceiver)(nil),     // 18: tfcluster.v1.FeedReceiver
-	(*FeedCommand)(nil),      // 19: tfcluster.v1.FeedCommand
-	(*FeedRequest)(nil),      // 20: tfcluster.v1.FeedRequest
-	(*FeedEpochFed)(nil),     // 21: tfcluster.v1.FeedEpochFed
-	(*FeedSourceFailed)(nil), // 22: tfcluster.v1.FeedSourceFailed
-	(*FeedUpdate)(nil),       // 23: tfcluster.v1.FeedUpdate
-	(*FeedOpen)(nil),         // 24: tfcluster.v1.FeedOpen
-	(*FeedHolder)(nil),       // 25: tfcluster.v1.FeedHolder
-	(*FeedProgress)(nil),     // 26: tfcluster.v1.FeedProgress
-	nil,                      // 27: tfcluster.v1.FeedUpdate.ResultsEntry
-	(*Failure)(nil),          // 28: tfcluster.v1.Failure
+	(*HolderOrder)(nil),      // 8: tfcluster.v1.HolderOrder
+	(*FeedBegin)(nil),        // 9: tfcluster.v1.FeedBegin
+	(*FeedLease)(nil),        // 10: tfcluster.v1.FeedLease
+	(*FeedAllow)(nil),        // 11: tfcluster.v1.FeedAllow
+	(*FeedMove)(nil),         // 12: tfcluster.v1.FeedMove
+	(*FeedEpochOver)(nil),    // 13: tfcluster.v1.FeedEpochOver
+	(*FeedOver)(nil),         // 14: tfcluster.v1.FeedOver
+	(*FeedPiece)(nil),        // 15: tfcluster.v1.FeedPiece
+	(*FeedSent)(nil),         // 16: tfcluster.v1.FeedSent
+	(*FeedReceiver)(nil),     // 17: tfcluster.v1.FeedReceiver
+	(*FeedCommand)(nil),      // 18: tfcluster.v1.FeedCommand
+	(*FeedRequest)(nil),      // 19: tfcluster.v1.FeedRequest
+	(*FeedEpochFed)(nil),     // 20: tfcluster.v1.FeedEpochFed
+	(*FeedSourceFailed)(nil), // 21: tfcluster.v1.FeedSourceFailed
+	(*FeedUpdate)(nil),       // 22: tfcluster.v1.FeedUpdate
+	(*FeedOpen)(nil),         // 23: tfcluster.v1.FeedOpen
+	(*FeedHolder)(nil),       // 24: tfcluster.v1.FeedHolder
+	(*FeedProgress)(nil),     // 25: tfcluster.v1.FeedProgress
+	(*Failure)(nil),          // 26: tfcluster.v1.Failure
 }
 var file_cluster_clusterpb_feed_proto_depIdxs = []int32{
 	1,  // 0: tfcluster.v1.HolderMessage.hello:type_name -> tfcluster.v1.HolderHello
@@ -2348,35 +2242,32 @@ var file_cluster_clusterpb_feed_proto_depIdxs = []int32{
 	5,  // 4: tfcluster.v1.HolderMessage.held:type_name -> tfcluster.v1.FeedHeld
 	6,  // 5: tfcluster.v1.HolderMessage.moved:type_name -> tfcluster.v1.FeedMoved
 	7,  // 6: tfcluster.v1.HolderMessage.left:type_name -> tfcluster.v1.HolderLeft
-	8,  // 7: tfcluster.v1.HolderMessage.result:type_name -> tfcluster.v1.FeedResult
-	10, // 8: tfcluster.v1.HolderOrder.begin:type_name -> tfcluster.v1.FeedBegin
-	11, // 9: tfcluster.v1.HolderOrder.lease:type_name -> tfcluster.v1.FeedLease
-	12, // 10: tfcluster.v1.HolderOrder.allow:type_name -> tfcluster.v1.FeedAllow
-	13, // 11: tfcluster.v1.HolderOrder.move:type_name -> tfcluster.v1.FeedMove
-	14, // 12: tfcluster.v1.HolderOrder.epoch_over:type_name -> tfcluster.v1.FeedEpochOver
-	15, // 13: tfcluster.v1.HolderOrder.over:type_name -> tfcluster.v1.FeedOver
-	20, // 14: tfcluster.v1.FeedCommand.request:type_name -> tfcluster.v1.FeedRequest
-	21, // 15: tfcluster.v1.FeedCommand.epoch_fed:type_name -> tfcluster.v1.FeedEpochFed
-	22, // 16: tfcluster.v1.FeedCommand.failed:type_name -> tfcluster.v1.FeedSourceFailed
-	24, // 17: tfcluster.v1.FeedUpdate.open:type_name -> tfcluster.v1.FeedOpen
-	26, // 18: tfcluster.v1.FeedUpdate.progress:type_name -> tfcluster.v1.FeedProgress
-	28, // 19: tfcluster.v1.FeedUpdate.failure:type_name -> tfcluster.v1.Failure
-	27, // 20: tfcluster.v1.FeedUpdate.results:type_name -> tfcluster.v1.FeedUpdate.ResultsEntry
-	25, // 21: tfcluster.v1.FeedOpen.holders:type_name -> tfcluster.v1.FeedHolder
-	8,  // 22: tfcluster.v1.FeedUpdate.ResultsEntry.value:type_name -> tfcluster.v1.FeedResult
-	0,  // 23: tfcluster.v1.Feeds.Attend:input_type -> tfcluster.v1.HolderMessage
-	16, // 24: tfcluster.v1.Feeds.Send:input_type -> tfcluster.v1.FeedPiece
-	18, // 25: tfcluster.v1.Feeds.Receive:input_type -> tfcluster.v1.FeedReceiver
-	19, // 26: tfcluster.v1.FeedControl.Feed:input_type -> tfcluster.v1.FeedCommand
-	9,  // 27: tfcluster.v1.Feeds.Attend:output_type -> tfcluster.v1.HolderOrder
-	17, // 28: tfcluster.v1.Feeds.Send:output_type -> tfcluster.v1.FeedSent
-	16, // 29: tfcluster.v1.Feeds.Receive:output_type -> tfcluster.v1.FeedPiece
-	23, // 30: tfcluster.v1.FeedControl.Feed:output_type -> tfcluster.v1.FeedUpdate
-	27, // [27:31] is the sub-list for method output_type
-	23, // [23:27] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	9,  // 7: tfcluster.v1.HolderOrder.begin:type_name -> tfcluster.v1.FeedBegin
+	10, // 8: tfcluster.v1.HolderOrder.lease:type_name -> tfcluster.v1.FeedLease
+	11, // 9: tfcluster.v1.HolderOrder.allow:type_name -> tfcluster.v1.FeedAllow
+	12, // 10: tfcluster.v1.HolderOrder.move:type_name -> tfcluster.v1.FeedMove
+	13, // 11: tfcluster.v1.HolderOrder.epoch_over:type_name -> tfcluster.v1.FeedEpochOver
+	14, // 12: tfcluster.v1.HolderOrder.over:type_name -> tfcluster.v1.FeedOver
+	19, // 13: tfcluster.v1.FeedCommand.request:type_name -> tfcluster.v1.FeedRequest
+	20, // 14: tfcluster.v1.FeedCommand.epoch_fed:type_name -> tfcluster.v1.FeedEpochFed
+	21, // 15: tfcluster.v1.FeedCommand.failed:type_name -> tfcluster.v1.FeedSourceFailed
+	23, // 16: tfcluster.v1.FeedUpdate.open:type_name -> tfcluster.v1.FeedOpen
+	25, // 17: tfcluster.v1.FeedUpdate.progress:type_name -> tfcluster.v1.FeedProgress
+	26, // 18: tfcluster.v1.FeedUpdate.failure:type_name -> tfcluster.v1.Failure
+	24, // 19: tfcluster.v1.FeedOpen.holders:type_name -> tfcluster.v1.FeedHolder
+	0,  // 20: tfcluster.v1.Feeds.Attend:input_type -> tfcluster.v1.HolderMessage
+	15, // 21: tfcluster.v1.Feeds.Send:input_type -> tfcluster.v1.FeedPiece
+	17, // 22: tfcluster.v1.Feeds.Receive:input_type -> tfcluster.v1.FeedReceiver
+	18, // 23: tfcluster.v1.FeedControl.Feed:input_type -> tfcluster.v1.FeedCommand
+	8,  // 24: tfcluster.v1.Feeds.Attend:output_type -> tfcluster.v1.HolderOrder
+	16, // 25: tfcluster.v1.Feeds.Send:output_type -> tfcluster.v1.FeedSent
+	15, // 26: tfcluster.v1.Feeds.Receive:output_type -> tfcluster.v1.FeedPiece
+	22, // 27: tfcluster.v1.FeedControl.Feed:output_type -> tfcluster.v1.FeedUpdate
+	24, // [24:28] is the sub-list for method output_type
+	20, // [20:24] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_cluster_clusterpb_feed_proto_init() }
@@ -2393,9 +2284,8 @@ func file_cluster_clusterpb_feed_proto_init() {
 		(*HolderMessage_Held)(nil),
 		(*HolderMessage_Moved)(nil),
 		(*HolderMessage_Left)(nil),
-		(*HolderMessage_Result)(nil),
 	}
-	file_cluster_clusterpb_feed_proto_msgTypes[9].OneofWrappers = []any{
+	file_cluster_clusterpb_feed_proto_msgTypes[8].OneofWrappers = []any{
 		(*HolderOrder_Begin)(nil),
 		(*HolderOrder_Lease)(nil),
 		(*HolderOrder_Allow)(nil),
@@ -2403,7 +2293,7 @@ func file_cluster_clusterpb_feed_proto_init() {
 		(*HolderOrder_EpochOver)(nil),
 		(*HolderOrder_Over)(nil),
 	}
-	file_cluster_clusterpb_feed_proto_msgTypes[19].OneofWrappers = []any{
+	file_cluster_clusterpb_feed_proto_msgTypes[18].OneofWrappers = []any{
 		(*FeedCommand_Request)(nil),
 		(*FeedCommand_EpochFed)(nil),
 		(*FeedCommand_Failed)(nil),
@@ -2414,7 +2304,7 @@ func file_cluster_clusterpb_feed_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_clusterpb_feed_proto_rawDesc), len(file_cluster_clusterpb_feed_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

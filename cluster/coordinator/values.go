@@ -32,7 +32,7 @@ func (v *values) put(id cluster.TaskID, result *clusterpb.TaskResult, leads bool
 		v.lead = result
 	}
 	if v.size+proto.Size(result) > maxValues && (len(result.GetPickled()) > 0 || result.GetJson() != "") {
-		result = &clusterpb.TaskResult{Repr: result.GetRepr()}
+		result = &clusterpb.TaskResult{Repr: result.GetRepr(), Evaluation: result.GetEvaluation()}
 		v.cut = append(v.cut, id)
 	}
 	if v.of == nil {

@@ -8,8 +8,7 @@ type Event interface{ isEvent() }
 // Reading says how the program of a holder reads the feed: with its first read.
 type Reading struct {
 	Holder string
-	Even   bool  // every worker needs equally many batches
-	Batch  int64 // records of a batch, where Even
+	Even   bool // every worker needs equally many batches
 }
 
 // LeaseWanted is a producer's request. Attempt identifies the attempt among all of its partition; a higher

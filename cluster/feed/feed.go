@@ -45,7 +45,6 @@ type holder struct {
 	id     string
 	reads  bool // its program may read; false: a relay, or the program has left
 	mode   readingMode
-	batch  int64
 	moving bool   // a Move has not been answered
 	to     string // of the last Move
 	gone   bool   // it attends no more
@@ -186,7 +185,7 @@ func (f *Feed) reading(e Reading) []Action {
 		mode = even
 	}
 	h := f.holders[e.Holder]
-	h.mode, h.batch = mode, e.Batch
+	h.mode = mode
 	if f.mode == unknown {
 		f.mode = mode
 	}

@@ -328,7 +328,7 @@ func (w *world) consume() bool {
 		if w.even {
 			h.allowed[-1] = 1
 		}
-		w.step(Reading{Holder: h.id, Even: w.even, Batch: 3})
+		w.step(Reading{Holder: h.id, Even: w.even})
 	}
 	if over, known := h.over[h.epoch]; known && h.at(h.epoch).Used == over.Rows {
 		h.queue = slices.DeleteFunc(h.queue, func(p simPiece) bool {

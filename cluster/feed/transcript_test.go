@@ -109,7 +109,7 @@ func TestMixedReading(t *testing.T) {
 	play(
 		t, New(Drop, false, []string{"a", "b"}),
 		said{Reading{Holder: "a"}, ""},
-		said{Reading{Holder: "b", Even: true, Batch: 32}, "a: over: " + reason + "; b: over: " + reason + "; stop the source: " + reason},
+		said{Reading{Holder: "b", Even: true}, "a: over: " + reason + "; b: over: " + reason + "; stop the source: " + reason},
 	)
 }
 

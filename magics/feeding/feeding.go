@@ -32,9 +32,6 @@ type Failed struct{ *result.ClusterError }
 // Unwrap implements errors.Unwrap.
 func (f *Failed) Unwrap() error { return f.ClusterError }
 
-// look is the interval in which Python is asked how far it is.
-const look = 100 * time.Millisecond
-
 // Feed is a feed that is open. Its methods may be called from any goroutine.
 type Feed struct {
 	py      bridge.Python
@@ -54,7 +51,6 @@ type Feed struct {
 	mu sync.Mutex
 	// guarded by mu
 	progress *clusterpb.FeedProgress
-	results  map[string]*clusterpb.FeedResult
 }
 
 // description is what Python says of DATA.
@@ -168,7 +164,6 @@ func (f *Feed) receive(stop chan<- struct{}) error {
 		}
 		f.mu.Lock()
 		f.progress = u.GetProgress()
-		f.results = u.GetResults()
 		f.mu.Unlock()
 		if u.GetStop() && !stopped {
 			stopped = true
@@ -198,9 +193,13 @@ type fed struct {
 
 // watch reports what Python has delivered to the driver until one of them is done.
 func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan struct{}) error {
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	reported, python := 0, tick.C
+	ctx, cancel := context.WithCancel(ctx)
+	states := make(chan answered)
+	var asking sync.WaitGroup
+	asking.Go(func() { f.ask(ctx, states) })
+	defer asking.Wait()
+	defer cancel()
+	reported, python := 0, (<-chan answered)(states)
 	var stopped fed
 	var late <-chan time.Time
 	for {
@@ -214,10 +213,10 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 			return ctx.Err()
 		case <-late: // the driver knows no reason
 			return f.failed(stopped)
-		case <-python:
-			var state fed
-			if err := bridge.Ask(ctx, f.py, bridge.LookupTimeout, "feed_state", map[string]any{"id": f.id}, &state); err != nil {
-				return fmt.Errorf("read %s: %w", f.request.Data, err)
+		case a := <-python:
+			state := a.fed
+			if a.err != nil {
+				return fmt.Errorf("read %s: %w", f.request.Data, a.err)
 			}
 			for ; reported < len(state.Fed); reported++ {
 				last := reported == f.request.Epochs-1
@@ -236,6 +235,26 @@ func (f *Feed) watch(ctx context.Context, updates <-chan error, stop <-chan stru
 			if state.Error != "" {
 				return f.failed(state)
 			}
+		}
+	}
+}
+
+// answered is an answer of Python, or why there is none.
+type answered struct {
+	fed
+	err error
+}
+
+// ask asks Python how far the delivery is. Python answers when an epoch has been delivered and at the end.
+func (f *Feed) ask(ctx context.Context, states chan<- answered) {
+	for seen, over := 0, false; !over; {
+		var a answered
+		a.err = f.py.Call(ctx, "feed_wait", map[string]any{"id": f.id, "seen": seen}, &a.fed)
+		seen, over = len(a.Fed), a.Ended || a.err != nil
+		select {
+		case states <- a:
+		case <-ctx.Done():
+			return
 		}
 	}
 }
@@ -301,11 +320,4 @@ func (f *Feed) Forget() {
 	defer cancel()
 	var forgotten bool
 	_ = f.py.Call(ctx, "feed_forget", map[string]any{"id": f.id}, &forgotten) // a Python that is gone has nothing
-}
-
-// Results returns what the tasks made of the records, by task, once the feed is over.
-func (f *Feed) Results() map[string]*clusterpb.FeedResult {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.results
 }

@@ -114,6 +114,8 @@ type TaskValue struct {
 	Result json.RawMessage `json:"result"`
 	Pickle []byte          `json:"result_pickle,omitempty"`
 	Repr   string          `json:"result_repr,omitempty"`
+
+	evaluation *clusterpb.Evaluation // nil: the run is not one of evaluate
 }
 
 // MarshalJSON implements Value.
@@ -162,8 +164,27 @@ func OfRun(cluster string, st *clusterpb.RunStatus) *RunValue {
 	return v
 }
 
+// Means returns the mean of each metric over the tasks that evaluated it, weighted by the records of each task.
+func (v *RunValue) Means() map[string]float64 {
+	sums, weights := map[string]float64{}, map[string]float64{}
+	for _, r := range v.Results {
+		records := float64(r.evaluation.GetRecords())
+		for name, value := range r.evaluation.GetMetrics() {
+			sums[name] += value * records
+			weights[name] += records
+		}
+	}
+	means := map[string]float64{}
+	for name, sum := range sums {
+		if weights[name] > 0 {
+			means[name] = sum / weights[name]
+		}
+	}
+	return means
+}
+
 func taskValue(r *clusterpb.TaskResult) TaskValue {
-	v := TaskValue{Pickle: r.GetPickled(), Repr: r.GetRepr()}
+	v := TaskValue{Pickle: r.GetPickled(), Repr: r.GetRepr(), evaluation: r.GetEvaluation()}
 	if json.Valid([]byte(r.GetJson())) {
 		v.Result = json.RawMessage(r.GetJson())
 	}

@@ -2,6 +2,7 @@ package result
 
 import (
 	"encoding/json"
+	"maps"
 	"strings"
 	"testing"
 
@@ -33,6 +34,23 @@ func TestRunValueResults(t *testing.T) {
 	}
 	if said.Results["worker:0"]["result"] != 0.0 || said.Results["worker:1"]["result"] != nil || said.Results["worker:2"]["result_pickle"] != "cA==" || said.Results["worker:2"]["result_repr"] != "<X>" {
 		t.Errorf("the shim reads %s", text)
+	}
+}
+
+// TestMeans: of the tasks that have a metric, weighted by their records.
+func TestMeans(t *testing.T) {
+	t.Parallel()
+	evaluated := func(records int64, metrics map[string]float64) *clusterpb.TaskResult {
+		return &clusterpb.TaskResult{Json: "null", Evaluation: &clusterpb.Evaluation{Metrics: metrics, Records: records}}
+	}
+	got := OfRun("c", &clusterpb.RunStatus{Results: map[string]*clusterpb.TaskResult{
+		"worker:0": evaluated(300, map[string]float64{"loss": 1, "mae": 2}),
+		"worker:1": evaluated(100, map[string]float64{"loss": 5}),
+		"worker:2": evaluated(0, map[string]float64{"loss": 7, "none": 1}),
+		"ps:0":     {Json: "1"},
+	}}).Means()
+	if want := map[string]float64{"loss": 2, "mae": 2}; !maps.Equal(got, want) {
+		t.Errorf("the means are %v, not %v", got, want)
 	}
 }
 

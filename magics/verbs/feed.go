@@ -159,12 +159,13 @@ func (inv *invocation) evaluate(ctx context.Context) (result.Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := inv.waitLive(ctx, m); err != nil {
-		return nil, err
-	}
-	means, err := feeding.Means(inv.feed.Results())
+	value, err := inv.waitLive(ctx, m)
 	if err != nil {
 		return nil, err
+	}
+	means := map[string]float64{}
+	if run, ok := value.(*result.RunValue); ok {
+		means = run.Means()
 	}
 	if len(means) == 0 {
 		inv.out.Stderr("no task said what it found: return a dict from main_fun, or call model.evaluate or ctx.report\n")

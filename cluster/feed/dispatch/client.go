@@ -154,7 +154,8 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	stopped := false
-	var lost time.Time // when a holder's end failed the feed
+	var lost time.Time  // when a holder's end failed the feed
+	var ended time.Time // when the run was seen to have ended
 	for {
 		select {
 		case c, more := <-commands:
@@ -172,6 +173,10 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 			return err
 		}
 		over := run.ID != s.run.ID || !slices.Equal(run.Tasks, s.run.Tasks) || run.Over != ""
+		if over && ended.IsZero() {
+			ended = time.Now()
+		}
+		over = over && (d.allLeft(s) || time.Since(ended) >= d.patience.last)
 		if over {
 			d.step(s, feed.Failed{Reason: s.runEnded()})
 		}
@@ -179,8 +184,8 @@ func (d *Dispatch) follow(stream grpc.BidiStreamingServer[clusterpb.FeedCommand,
 		if d.isLost(s) && lost.IsZero() {
 			lost = time.Now()
 		}
-		if !over && !lost.IsZero() && time.Since(lost) < d.patience.cause {
-			update.Over, update.Failure = false, nil // the run is about to end, with a better reason
+		if !over && (!ended.IsZero() || !lost.IsZero() && time.Since(lost) < d.patience.cause) {
+			update.Over, update.Failure = false, nil // the run ends, and has a better reason
 		}
 		if update.GetStop() && stopped && !update.GetOver() {
 			update.Stop = false
@@ -226,9 +231,6 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	p := s.feed.Progress()
 	u := &clusterpb.FeedUpdate{Progress: s.progress(time.Now()), Stop: s.stop}
 	u.Over = runOver || p.Over && (p.Fault != "" || s.served(p))
-	if u.Over {
-		u.Results = s.results
-	}
 	if p.Fault != "" && p.Fault != s.runEnded() && !(runOver && s.lost) { // why a run has ended is said by the run
 		u.Failure = &clusterpb.Failure{Kind: "task", Summary: "the feed failed: " + p.Fault}
 	}
@@ -248,6 +250,18 @@ func (s *session) served(p feed.Progress) bool {
 
 // runEnded is the fault of a feed whose run has ended.
 func (s *session) runEnded() string { return fmt.Sprintf("run %d has ended", s.run.ID) }
+
+// allLeft is whether every task has said that it reads no more: its numbers are the last ones.
+func (d *Dispatch) allLeft(s *session) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, task := range s.run.Tasks {
+		if !s.left[task.Name] {
+			return false
+		}
+	}
+	return true
+}
 
 // isLost is whether a feed failed because a holder ended.
 func (d *Dispatch) isLost(s *session) bool {

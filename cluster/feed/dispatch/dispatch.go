@@ -57,6 +57,7 @@ type Dispatch struct {
 type patience struct {
 	ask   time.Duration // for the tasks of a run to call get_data_feed
 	cause time.Duration // for a run to end after one of its holders has
+	last  time.Duration // for the last numbers of the holders of a run that has ended
 }
 
 // holderKey identifies a holder: the task of an attempt of a run.
@@ -67,7 +68,7 @@ type holderKey struct {
 
 // New returns a Dispatch without feeds.
 func New(runs Runs, log *slog.Logger) *Dispatch {
-	return &Dispatch{runs: runs, log: log, patience: patience{ask: time.Minute, cause: 5 * time.Second}, holders: map[holderKey]*holder{}, changed: make(chan struct{})}
+	return &Dispatch{runs: runs, log: log, patience: patience{ask: time.Minute, cause: 5 * time.Second, last: time.Second}, holders: map[holderKey]*holder{}, changed: make(chan struct{})}
 }
 
 // wake tells everybody who waits that something has changed. Caller holds mu.

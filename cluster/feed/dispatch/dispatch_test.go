@@ -111,12 +111,11 @@ func TestWhole(t *testing.T) {
 		if o := h.over(); o.GetReason() != "" || o.GetMore() != more {
 			t.Errorf("%v", o)
 		}
-		h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Result{Result: &clusterpb.FeedResult{Feed: feed, Json: `{"loss":1}`, Rows: 10}}})
 		for c.hear().GetProgress().GetFed() != 4 { // not over
 		}
 		h.held(feed, 10, 10)
 		u := c.over()
-		if u.GetFailure() != nil || u.GetProgress().GetFed() != 10 || u.GetProgress().GetUnread() != 0 || u.GetResults()["worker:0"].GetJson() != `{"loss":1}` {
+		if u.GetFailure() != nil || u.GetProgress().GetFed() != 10 || u.GetProgress().GetUnread() != 0 {
 			t.Errorf("%v", u)
 		}
 		again := b.feeds(&clusterpb.FeedRequest{})
@@ -127,6 +126,39 @@ func TestWhole(t *testing.T) {
 			}
 		} else if f := again.over().GetFailure(); f.GetSummary() != "the feed of run 1 is over" {
 			t.Errorf("%v", f)
+		}
+	}
+}
+
+// TestLastNumbers: the numbers that a holder sends behind the end of its run are in the feed's last update.
+func TestLastNumbers(t *testing.T) {
+	t.Parallel()
+	for _, says := range []bool{true, false} {
+		b := newBed(t, "worker:0")
+		b.d.patience.last = longest
+		if !says {
+			b.d.patience.last = 100 * time.Millisecond
+		}
+		h := b.attend("worker:0")
+		c := b.feeds(&clusterpb.FeedRequest{Mode: "evaluate", Epochs: 1})
+		feed := c.opened().GetFeed()
+		h.began()
+		h.reads(feed)
+		h.delivers(feed, 10)
+		h.held(feed, 10, 4)
+		c.fed(10)
+		for c.hear().GetProgress().GetFed() != 4 { // not over
+		}
+		b.runs.end("run 1 has ended: it finished")
+		want := int64(4)
+		if says {
+			c.hear()
+			h.held(feed, 10, 10)
+			h.say(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Left{Left: &clusterpb.HolderLeft{Feed: feed}}})
+			want = 10
+		}
+		if u := c.over(); u.GetFailure() != nil || u.GetProgress().GetFed() != want {
+			t.Errorf("the holder leaves %t: %v", says, u)
 		}
 	}
 }

@@ -141,6 +141,7 @@ func hello(stream grpc.BidiStreamingServer[clusterpb.HolderMessage, clusterpb.Ho
 
 // gone notes that a holder attends no more. If the feed fails by that, a run that ends, too, has the better reason.
 func (s *session) gone(task string) {
+	s.left[task] = true
 	before := s.feed.Progress().Fault
 	s.step(feed.HolderGone{Holder: task})
 	s.lost = s.lost || before == "" && s.feed.Progress().Fault != ""

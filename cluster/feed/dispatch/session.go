@@ -17,9 +17,9 @@ type session struct {
 	request *clusterpb.FeedRequest
 	feed    *feed.Feed
 	holders map[string]*holder // by task
-	results map[string]*clusterpb.FeedResult
-	stop    bool // the source is to stop
-	lost    bool // the feed failed because a holder ended
+	stop    bool               // the source is to stop
+	lost    bool               // the feed failed because a holder ended
+	left    map[string]bool    // tasks whose programs read no more
 	rate    rate
 
 	relay *relay // nil: none; not guarded, it belongs to the client's handler
@@ -32,7 +32,7 @@ func (d *Dispatch) newSession(request *clusterpb.FeedRequest, run Run, holders m
 	d.feeds++
 	s := &session{
 		id: d.feeds, key: hex.EncodeToString(random), run: run, request: request, holders: holders,
-		results: map[string]*clusterpb.FeedResult{}, rate: rate{since: time.Now()},
+		left: map[string]bool{}, rate: rate{since: time.Now()},
 	}
 	var tasks []string
 	for task, h := range holders {
@@ -75,7 +75,7 @@ func (s *session) take(task string, m *clusterpb.HolderMessage) {
 	switch m := m.GetMessage().(type) {
 	case *clusterpb.HolderMessage_Reading:
 		if m.Reading.GetFeed() == s.id {
-			s.step(feed.Reading{Holder: task, Even: m.Reading.GetEven(), Batch: m.Reading.GetBatch()})
+			s.step(feed.Reading{Holder: task, Even: m.Reading.GetEven()})
 		}
 	case *clusterpb.HolderMessage_LeaseWanted:
 		if w := m.LeaseWanted; w.GetFeed() == s.id && s.has(w.GetEpoch()) {
@@ -100,11 +100,8 @@ func (s *session) take(task string, m *clusterpb.HolderMessage) {
 		}
 	case *clusterpb.HolderMessage_Left:
 		if m.Left.GetFeed() == s.id {
+			s.left[task] = true
 			s.step(feed.HolderLeft{Holder: task})
-		}
-	case *clusterpb.HolderMessage_Result:
-		if m.Result.GetFeed() == s.id {
-			s.results[task] = m.Result
 		}
 	}
 }

@@ -65,7 +65,7 @@ func (i *Intake) fromConsumer(c *consumer, m message) bool {
 	case "next":
 		c.wants++
 		i.handOut()
-	case "read", "used", "leave", "result":
+	case "read", "used", "leave":
 		if f == nil || f.id != m.Feed {
 			return true // of the feed before
 		}
@@ -80,9 +80,9 @@ func (i *Intake) fromConsumer(c *consumer, m message) bool {
 func (i *Intake) fromReader(f *reading, m message) {
 	switch m.Op {
 	case "read":
-		f.even, f.begun = m.Even, true
+		f.even, f.batch, f.begun = m.Even, m.Batch, true
 		i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Reading{Reading: &clusterpb.FeedReading{
-			Feed: f.id, Even: m.Even, Batch: m.Batch,
+			Feed: f.id, Even: m.Even,
 		}}})
 		i.handOut()
 	case "used":
@@ -91,10 +91,6 @@ func (i *Intake) fromReader(f *reading, m message) {
 		i.changed(m.Epoch)
 	case "leave":
 		i.leave()
-	case "result":
-		i.driver.send(&clusterpb.HolderMessage{Message: &clusterpb.HolderMessage_Result{Result: &clusterpb.FeedResult{
-			Feed: f.id, Json: m.JSON, Rows: m.Rows,
-		}}})
 	}
 }
 

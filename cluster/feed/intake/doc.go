@@ -12,7 +12,8 @@
 //	→ produce  feed, key, epoch, partition, attempt, digest
 //	← lease    skip, complete, size, slots; with the memory's descriptor. If complete, nothing is to be delivered
 //	→ slot     asks for a slot
-//	← slot     slot
+//	← slot     slot, batch: the program takes so many records at once, 0 if that is not known. If a slot has a
+//	           multiple of them, the program gets them without a copy
 //	→ put      slot, bytes, rows, piece: the slot holds a batch now; piece is the producer's number for it
 //	→ end      everything has been put: the producer waits for results (inference)
 //	← results  piece, begin, end, slot, bytes: the slot holds the results of records [begin, end) of a batch (inference)
@@ -26,7 +27,7 @@
 //	→ consume  key
 //	← segment  size, slots; with the memory's descriptor
 //	← feed     feed, plan: a feed begins
-//	→ read     even, batch: how the program reads it
+//	→ read     even, batch: how the program reads it, and how many records at once
 //	→ next     asks for one batch more
 //	← batch    slot, bytes, epoch, begin, end, piece: records [begin, end) of the batch in the slot
 //	← flush    answers next like a batch: producers wait for results of records that the program has, and no others
@@ -36,7 +37,6 @@
 //	← epoch_over  epoch, rows, repeat, most: behind the last batch of an epoch
 //	← over     reason: behind the last epoch, or at once if the feed failed
 //	→ leave    the program reads no more of this feed
-//	→ result   json, rows: what the program made of the records, for evaluate
 //
 // The task's program, a second connection, in inference:
 //

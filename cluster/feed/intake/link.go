@@ -122,30 +122,33 @@ func (i *Intake) attendOnce(ctx context.Context) error {
 	return work.Wait()
 }
 
-// report sends what is queued, and what the holder has at most once in heldInterval.
+// report sends what is queued at once, and what the holder has at most once in heldInterval.
 func (i *Intake) report(ctx context.Context, stream grpc.BidiStreamingClient[clusterpb.HolderMessage, clusterpb.HolderOrder]) error {
+	held := time.NewTimer(heldInterval)
+	defer held.Stop()
+	rested := true // heldInterval has passed since the last report of what the holder has
 	for {
 		select {
 		case <-i.driver.wake:
+		case <-held.C:
+			rested = true
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		i.mu.Lock()
-		i.flushHeld()
-		i.mu.Unlock()
+		if rested {
+			i.mu.Lock()
+			i.flushHeld()
+			i.mu.Unlock()
+		}
 		queue := i.driver.take()
 		for _, m := range queue {
 			if err := stream.Send(m); err != nil {
 				return fmt.Errorf("report to the driver: %w", err)
 			}
 		}
-		if len(queue) == 0 {
-			continue
-		}
-		select {
-		case <-time.After(heldInterval):
-		case <-ctx.Done():
-			return ctx.Err()
+		if rested && len(queue) > 0 {
+			rested = false
+			held.Reset(heldInterval)
 		}
 	}
 }

@@ -22,7 +22,6 @@ type message struct {
 	Feed int64           `json:"feed,omitempty"`
 	Key  string          `json:"key,omitempty"`
 	Plan json.RawMessage `json:"plan,omitempty"`
-	JSON string          `json:"json,omitempty"`
 
 	Reason string `json:"reason,omitempty"`
 	place

@@ -125,8 +125,8 @@ func FuzzParseMessage(f *testing.F) {
 func TestLongLines(t *testing.T) {
 	t.Parallel()
 	text := strings.Repeat("x", maxLine-100)
-	r := lineReader{bufio.NewReaderSize(strings.NewReader(`{"op":"result","json":"`+text+`"}`+"\n"+`{"op":"`+strings.Repeat("y", maxLine)), 4096)}
-	if m, err := r.read(); err != nil || m.JSON != text {
+	r := lineReader{bufio.NewReaderSize(strings.NewReader(`{"op":"stop","reason":"`+text+`"}`+"\n"+`{"op":"`+strings.Repeat("y", maxLine)), 4096)}
+	if m, err := r.read(); err != nil || m.Reason != text {
 		t.Errorf("a line of %d bytes: %v", len(text), err)
 	}
 	if _, err := r.read(); err == nil || !strings.Contains(err.Error(), "has more than") {

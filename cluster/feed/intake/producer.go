@@ -172,7 +172,7 @@ func (i *Intake) grantSlots() {
 		p.wants--
 		p.granted[at] = true
 		i.slots[at].state = granted
-		p.peer.send(message{Op: "slot", place: place{Slot: at}}, nil)
+		p.peer.send(message{Op: "slot", place: place{Slot: at}, records: records{Batch: i.feed.batch}}, nil)
 	}
 }
 

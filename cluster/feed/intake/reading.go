@@ -13,7 +13,8 @@ type reading struct {
 	plan  json.RawMessage
 	begun bool // the program has said how it reads
 	even  bool
-	left  bool // the program reads no more
+	batch int64 // records that the program takes at once; 0: not known
+	left  bool  // the program reads no more
 	queue []piece
 	at    int // the epoch that the program reads
 	all   map[int]*epoch

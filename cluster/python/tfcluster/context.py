@@ -167,15 +167,20 @@ class Context:
             )
         return self._feed
 
-    def end_feed(self, returned: Any) -> None:
-        """Says what an evaluation found: what main_fun returned, if that is a dict, or what was reported last."""
+    def end_feed(self, returned: Any) -> dict[str, Any]:
+        """Ends the feed; returns an evaluation's metrics for the agent's op "result", or {}.
+
+        They are what main_fun returned, if that is a dict, else those of the last model.evaluate, else of the last
+        report. They travel with the task's result, because the driver has that before the task's end.
+        """
         if self._feed is None or not self._feed.begun:
-            return
+            return {}
         self._feed.end()
         if self.mode != "evaluate":
-            return
-        said = returned if isinstance(returned, Mapping) else self._channel.evaluated or self._channel.last_report
-        self._feed.result({str(name): n for name, value in said.items() if (n := number(value)) is not None})
+            return {}
+        found = returned if isinstance(returned, Mapping) else self._channel.evaluated or self._channel.last_report
+        metrics = {str(name): n for name, value in found.items() if (n := number(value)) is not None}
+        return {"evaluated": metrics, "records": self._feed.records}
 
     # ---------------------------------------------------------- progress
 

@@ -64,10 +64,10 @@ class DataFeed:
         """Whether the program has read from it."""
         return bool(self._way)
 
-    def result(self, metrics: Mapping[str, float]) -> None:
-        """Says what the program made of its records, for evaluate; used by the runner."""
-        if self._reader is not None:
-            self._reader.result(metrics)
+    @property
+    def records(self) -> int:
+        """The number of records that this task has read."""
+        return 0 if self._reader is None else self._reader.total
 
     def _reading(self) -> Reader:
         if self._reader is None:
@@ -141,7 +141,7 @@ class DataFeed:
 
     def next_batch(self, batch_size: int) -> Any:
         """The next records as a list, or with input_mapping as a dict of lists."""
-        self._use(_NEXT)
+        self._use(_NEXT, batch=batch_size)
         columns = self._counted(self._gather(batch_size, across=self._train_mode))
         if self._mapping:
             return {
@@ -195,7 +195,7 @@ class DataFeed:
 
     def next_numpy(self, batch_size: int) -> Any:
         """The next records as arrays; None at the end of the feed."""
-        self._use(_NEXT)
+        self._use(_NEXT, batch=batch_size)
         columns = self._counted(self._gather(batch_size, across=self._train_mode))
         return None if columns is None else self._bare(columns)
 
@@ -207,7 +207,7 @@ class DataFeed:
         return _Epochs(self, batch_size)
 
     def _epoch(self, batch_size: int) -> Iterator[Any]:
-        reader = self._use("as_iterable")
+        reader = self._use("as_iterable", batch=batch_size)
         while not self._rest and self._epoch_over is None:
             if not self._more():
                 raise RuntimeError(self._no_more())

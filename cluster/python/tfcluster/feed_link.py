@@ -104,6 +104,8 @@ class Memory:
         self.slots = slots
         self.slot_size = size // slots
         self._map = mmap.mmap(fd, size, mmap.MAP_SHARED, access)
+        with contextlib.suppress(OSError):  # a kernel without them
+            self._map.madvise(mmap.MADV_HUGEPAGE)  # few page faults: every producer maps the memory anew
 
     def slot(self, number: int, size: int | None = None) -> memoryview:
         """The memory of a slot, from its beginning."""

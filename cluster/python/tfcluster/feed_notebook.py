@@ -14,7 +14,8 @@ from tfcluster import feed_link, feed_source
 from tfcluster.errors import UsageError
 from tfcluster.feed_source import Refused
 
-_PART = 32 << 20  # bytes of a partition of the notebook's arrays
+_PARTITION = 256 << 20  # bytes of a partition of the notebook's data
+_BATCH = 64 << 20  # bytes that are made a record batch at once
 _BINARY = re.compile(r"^([^:]+):([a-z]+[0-9]*)(?:\[([0-9, ]+)\])?$")
 
 
@@ -191,7 +192,8 @@ class Parts(Source):
     def __init__(self, total: int, width: float, part: Callable[[int, int], Any]) -> None:
         self.total = total
         self._part = part
-        self._rows = max(1, int(_PART / max(width, 1)))
+        self._rows = max(1, int(_PARTITION / max(width, 1)))
+        self._batch = max(1, int(_BATCH / max(width, 1)))
         self._over = threading.Event()
 
     def cancel(self) -> None:
@@ -210,8 +212,10 @@ class Parts(Source):
         return feed_source.deliver(order, epoch, number, 0, batches)
 
     def _batches(self, begin: int, end: int) -> Iterator[Any]:
-        if not self._over.is_set():
-            yield self._part(begin, end)
+        for at in range(begin, end, self._batch):
+            if self._over.is_set():
+                return
+            yield self._part(at, min(at + self._batch, end))
 
     def _deliver(
         self, order: Mapping[str, Any], epoch: int, count: int, batches: Callable[[int], Iterator[Any]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import weakref
 from collections import deque
 from collections.abc import Mapping
@@ -53,7 +52,7 @@ class Reader:
         self._asked = False
         self._feed = 0
         self._used = 0
-        self._total = 0
+        self.total = 0  # records read, of all epochs
         self._epoch = 0
         self.plan: dict[str, Any] = {}
         self.over = False
@@ -151,7 +150,7 @@ class Reader:
             del held
             batch = pa.ipc.open_stream(buffer).read_next_batch().slice(begin, count)
         self._used += count
-        self._total += count
+        self.total += count
         self._link.send("used", feed=self._feed, epoch=self._epoch, rows=self._used)
         return feed_columns.arrays(batch, self.plan)
 
@@ -163,10 +162,6 @@ class Reader:
         else:
             self._held.pop(slot, None)
         self._link.send("free", slot=slot, rows=count)
-
-    def result(self, value: Mapping[str, float]) -> None:
-        """Tells what the program made of its records, for evaluate."""
-        self._link.send("result", feed=self._feed, json=json.dumps(value), rows=self._total)
 
     def leave(self) -> None:
         """Reads no more of this feed."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -70,17 +71,20 @@ def _connect(order: Order, partition: int) -> Link:
 
 def _write(link: Link, memory: Any, skip: int, first: Any, rest: Iterator[Any]) -> int:
     """Writes batches into slots as the holder has room; returns how many records it has then."""
-    granted: list[int] = []
+    granted: deque[dict[str, Any]] = deque()
     for _ in range(_AHEAD):
         link.send("slot")
+    rows = skip
     for batch in _after(skip, first, rest):
-        for part in _parts(batch, memory.slot_size):
-            while not granted:
-                granted.append(int(_expect(link, "slot")["slot"]))
-            slot = granted.pop()
-            size = _put(part, memory.slot(slot))
-            link.send("put", slot=slot, bytes=size, rows=part.num_rows)
+        while batch.num_rows:
+            if not granted:
+                granted.append(_expect(link, "slot"))
+            slot = granted.popleft()
+            count = _fitting(batch, memory.slot_size, rows, int(slot.get("batch") or 0))
+            size = _put(batch.slice(0, count), memory.slot(slot["slot"]))
+            link.send("put", slot=slot["slot"], bytes=size, rows=count)
             link.send("slot")
+            batch, rows = batch.slice(count), rows + count
     link.send("done")
     while True:
         message = link.receive()
@@ -119,20 +123,28 @@ _FRAME = 512  # bytes of a stream besides its schema and its batch: lengths, pad
 
 def _parts(batch: Any, room: int) -> Iterator[Any]:
     """The batch in parts that fit a slot."""
+    while batch.num_rows:
+        count = _fitting(batch, room)
+        yield batch.slice(0, count)
+        batch = batch.slice(count)
+
+
+def _fitting(batch: Any, room: int, before: int = 0, unit: int = 0) -> int:
+    """How many records of a batch fit a slot; where it has to be cut, so many that they end a unit of the partition,
+    of which there were some before."""
     import pyarrow as pa
 
-    size = pa.ipc.get_record_batch_size(batch) + batch.schema.serialize().size + _FRAME
-    if size <= room:
-        yield batch
-        return
-    if batch.num_rows == 1:
-        raise Refused(
-            f"a record has {size:,} bytes, a slot of the shared memory {room:,}: "
-            f"reserve with --feed-memory {(size * 8 >> 20) + 1}m"
-        )
-    half = max(1, min(batch.num_rows // 2, batch.num_rows * room // size))
-    yield from _parts(batch.slice(0, half), room)
-    yield from _parts(batch.slice(half), room)
+    frame = batch.schema.serialize().size + _FRAME
+    count = int(batch.num_rows)
+    while (size := pa.ipc.get_record_batch_size(batch.slice(0, count)) + frame) > room:
+        if count == 1:
+            raise Refused(
+                f"a record has {size:,} bytes, a slot of the shared memory {room:,}: "
+                f"reserve with --feed-memory {(size * 8 >> 20) + 1}m"
+            )
+        count = max(1, min(count - 1, count * room // size))
+    over = (before + count) % unit if unit and count < batch.num_rows else 0
+    return count - over if over < count else count
 
 
 def _put(batch: Any, slot: memoryview) -> int:

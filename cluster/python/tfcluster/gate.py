@@ -26,10 +26,19 @@ from tfcluster.errors import ClusterError, raised
 
 Answer = Callable[[str, Mapping[str, Any]], Any]
 
+
+class Later:
+    """A value that another thread answers with: begin is called with the function that takes it, once."""
+
+    def __init__(self, begin: Callable[[Callable[[Any], None]], None]) -> None:
+        self.begin = begin
+
+
 _CONNECT = 10.0  # seconds
 _START = 30.0  # seconds until a started engine has its socket
 
 _lock = threading.Lock()
+_sending = threading.Lock()  # one line at a time: several threads answer on a connection
 _path = ""
 _engine: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 _started_by = 0  # the process that started the engine, in case of a fork
@@ -155,7 +164,9 @@ def stop() -> None:
 
 def send(conn: socket.socket, message: Mapping[str, Any]) -> None:
     """Encode a message as one line."""
-    conn.sendall(json.dumps(message, default=str).encode() + b"\n")
+    line = json.dumps(message, default=str).encode() + b"\n"
+    with _sending:
+        conn.sendall(line)
 
 
 def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None] | None = None) -> Iterator[Any]:
@@ -186,8 +197,17 @@ def lines(conn: socket.socket, wake: int | None = None, woken: Callable[[], None
 def answer(conn: socket.socket, message: Mapping[str, Any], how: Answer) -> None:
     """Answer one call from Go."""
     reply: dict[str, Any] = {"op": "reply", "id": message["id"]}
+
+    def later(value: Any) -> None:
+        with contextlib.suppress(OSError):  # nobody waits any more
+            send(conn, {**reply, "value": value})
+
     try:
-        reply["value"] = how(str(message["fn"]), message.get("args") or {})
+        value = how(str(message["fn"]), message.get("args") or {})
+        if isinstance(value, Later):
+            value.begin(later)
+            return
+        reply["value"] = value
     except BaseException as e:
         reply["ename"] = type(e).__name__
         reply["error"] = str(e).strip() or type(e).__name__

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tfcluster import shipping
+from tfcluster import gate, shipping
 from tfcluster.errors import UsageError
 
 _feeds: dict[str, Any] = {}  # feed_thread.Feeding by the number that Go gave it
@@ -183,9 +183,10 @@ class Objects:
         _feeds[id].start(order, epochs)
         return True
 
-    def do_feed_state(self, id: str) -> dict[str, Any]:
-        """How far the delivery is."""
-        return _feeds[id].state()
+    def do_feed_wait(self, id: str, seen: int) -> gate.Later:
+        """How far the delivery is, once more than seen epochs are delivered or it has ended."""
+        feeding = _feeds[id]
+        return gate.Later(lambda tell: feeding.wait(seen, tell))
 
     def do_feed_end(self, id: str) -> bool:
         """Ends the delivery and forgets the data."""

@@ -132,8 +132,7 @@ class Task:
             program = self._load()
             self._entered()
             result = program()
-            self.context.end_feed(result)
-            self._result(result)
+            self._result(result, self.context.end_feed(result))
             return 0
         except SystemExit as e:
             if e.code is not None and not isinstance(e.code, int):
@@ -238,10 +237,16 @@ class Task:
     def _entered(self) -> None:
         self.channel.send("entered", seconds=max(0.0, time.time() - float(self.spec.get("requested") or time.time())))
 
-    def _result(self, value: Any) -> None:
+    def _result(self, value: Any, evaluation: Mapping[str, Any]) -> None:
+        """Send what main_fun returned and what an evaluation found to the agent."""
         self.channel.flush()
-        if value is None:
-            return
+        if value is not None:
+            self.channel.send("result", **self._encoded(value), **evaluation)
+        elif evaluation:
+            self.channel.send("result", json="null", **evaluation)
+
+    def _encoded(self, value: Any) -> dict[str, Any]:
+        """The value as its repr and, where that is possible, as JSON and as a pickle."""
         said: dict[str, Any] = {"repr": shorten(safe_repr(value))}
         with contextlib.suppress(TypeError, ValueError, RecursionError):
             as_json = json.dumps(value, allow_nan=False, default=plain)
@@ -255,7 +260,7 @@ class Task:
                 self.channel.send("note", text=TOO_BIG.format(len(pickled) >> 20))
         except Exception as e:
             self.channel.send("note", text=f"what the program returned cannot be pickled ({e}): only its repr is kept")
-        self.channel.send("result", **said)
+        return said
 
     def _failed(self, error: BaseException) -> None:
         error.__traceback__ = hints.user_frames(error.__traceback__)
