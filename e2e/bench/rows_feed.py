@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -16,6 +17,7 @@ from workplace import DEADLINE, BenchError, Cell, Kernel, Missing, Workplace
 PROGRAM = pathlib.Path(__file__).with_name("feed_program.py")
 QUOTED = {"list": 3048.0, "bytes": 4118.0}  # records a second
 ROWS = 180_000
+_FREE = (os.cpu_count() or 1) >= 8  # for two tasks of Spark, each with its Python, and two programs
 FRAMES = f"""
 import pyspark.sql.functions as F
 from pyspark.sql import SparkSession
@@ -206,8 +208,8 @@ def _figures(rates: Rates) -> list[Figure]:
                 f"discarded {both:,.0f} rec/s",
                 _rate(of[f"{frame}, two workers"]),
                 f"÷ = {two / both:.2f}",
-                "0.80",
-                two >= 0.8 * both,
+                "0.80 with free cores",
+                two >= 0.8 * both if _FREE else None,
                 data,
             )
         )

@@ -1,4 +1,4 @@
-"""What a feed costs: a gigabyte goes through 64 MB of shared memory, and no process grows."""
+"""What a feed costs: ten gigabytes go through 64 MB of shared memory, and no process grows."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pathlib
 
 from conftest import Notebook, processes, wait_for
 
+EPOCHS = 100  # of 100 MB
 GROWTH = 50 << 10  # kB, of each process
 PROGRAM = """
 def consume(args, ctx):
@@ -33,8 +34,8 @@ def descriptors(pid: int) -> int:
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def test_gigabyte(notebook: Notebook, env: dict[str, str]) -> None:
-    """1 GB from an array of 100 MB: agent, task and producer stay as large as they are, and keep no descriptor."""
+def test_ten_gigabytes(notebook: Notebook, env: dict[str, str]) -> None:
+    """10 GB from an array of 100 MB: agent, task and producer stay as large as they are, and keep no descriptor."""
     notebook.ok("%tfcluster reserve --backend local --workers 1 --no-zygote --framework none --idle 120s")
     notebook.ok(
         "import numpy as np\nimport pyarrow, pyarrow.ipc\ndata = np.ones((12_500, 1000))\nsmall = data[:100]" + PROGRAM
@@ -69,8 +70,8 @@ def test_gigabyte(notebook: Notebook, env: dict[str, str]) -> None:
     found = processes(f"TFCLUSTER_TEST={home}")
     lasting = [p for p, c in found.items() if c.endswith((" agent", " driver")) or "ipykernel" in c]
     open_before = {pid: descriptors(pid) for pid in lasting}
-    result, grown = run("train data --epochs 10")
-    assert result == "[(125000, 125000000.0)]", result
+    result, grown = run(f"train data --epochs {EPOCHS}")
+    assert result == f"[({12_500 * EPOCHS}, {12_500_000.0 * EPOCHS})]", result
     assert max(grown.values()) <= GROWTH, f"kB that processes grew: {grown}"
 
     def closed() -> bool:
