@@ -1,0 +1,91 @@
+package memory
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Mapping is a segment in the address space of this process. Its methods may be called from any goroutine.
+type Mapping struct {
+	segment *Segment
+
+	mu   sync.RWMutex
+	data []byte // guarded by mu; nil: closed
+}
+
+// ErrClosed is the error of a use after Close.
+var ErrClosed = errors.New("the mapping is closed")
+
+// Received returns the segment of a descriptor that another process has sent. It takes the descriptor over, also if
+// it fails: what the other process could truncate is refused, because access to it would end this process by SIGBUS.
+func Received(file *os.File, slots int) (*Segment, error) {
+	size, err := checkReceived(file, slots)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("receive a segment: %w", err), file.Close())
+	}
+	return &Segment{file: file, slots: slots, slotSize: size / int64(slots)}, nil
+}
+
+func checkReceived(file *os.File, slots int) (size int64, err error) {
+	seals, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0)
+	if err != nil {
+		return 0, fmt.Errorf("read its seals: %w", err)
+	}
+	if want := unix.F_SEAL_SHRINK | unix.F_SEAL_SEAL; seals&want != want {
+		return 0, errors.New("its size is not sealed")
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if slots < 1 || info.Size() < pageSize || info.Size()%(int64(slots)*pageSize) != 0 {
+		return 0, fmt.Errorf("it has %d bytes, which are not %d slots", info.Size(), slots)
+	}
+	return info.Size(), nil
+}
+
+// Map maps the whole segment for reading and writing, with huge pages where the system has them for shared memory.
+func (s *Segment) Map() (*Mapping, error) {
+	data, err := unix.Mmap(int(s.file.Fd()), 0, int(s.slotSize)*s.slots, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map a segment: %w", err)
+	}
+	_ = unix.Madvise(data, unix.MADV_HUGEPAGE) // a kernel without them
+	return &Mapping{segment: s, data: data}, nil
+}
+
+// Segment returns the segment that is mapped.
+func (m *Mapping) Segment() *Segment { return m.segment }
+
+// Use calls use with the memory of a slot. The memory stays mapped until use returns, and must not be kept.
+func (m *Mapping) Use(slot int, use func([]byte) error) error {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if m.data == nil {
+		return ErrClosed
+	}
+	if err := m.segment.check(slot, 0); err != nil {
+		return err
+	}
+	begin := int64(slot) * m.segment.slotSize
+	return use(m.data[begin : begin+m.segment.slotSize : begin+m.segment.slotSize])
+}
+
+// Close waits for calls of Use and unmaps the memory. The segment stays open.
+func (m *Mapping) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.data == nil {
+		return nil
+	}
+	data := m.data
+	m.data = nil
+	if err := unix.Munmap(data); err != nil {
+		return fmt.Errorf("unmap a segment: %w", err)
+	}
+	return nil
+}
