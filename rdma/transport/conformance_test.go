@@ -1,0 +1,347 @@
+package transport
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestConformance: what each provider does, one after the other because the last case counts what is open.
+func TestConformance(t *testing.T) {
+	for _, w := range ways(t) {
+		t.Run(w.name, func(t *testing.T) {
+			before := open(t)
+			for name, test := range map[string]func(*testing.T, way){
+				"order": testOrder, "sizes": testSizes, "both ways": testBothWays, "bounds": testBounds, "not ready": testNotReady,
+				"given up": testGivenUp, "closed": testClosed, "reconnect": testReconnect, "hostile": testHostile, "killed": testKilled,
+				"handshake": testHandshake,
+			} {
+				t.Run(name, func(t *testing.T) { test(t, w) })
+			}
+			deadline := time.Now().Add(longest)
+			for open(t) != before && time.Now().Before(deadline) {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if after := open(t); after != before {
+				t.Errorf("open before: %s; after: %s", before, after)
+			}
+		})
+	}
+}
+
+// testOrder: completions have the order of the writes, and each its immediate, also those without data.
+func testOrder(t *testing.T, w way) {
+	a, b := linked(t, w, 2, 1<<16)
+	const writes = 2000
+	go func() {
+		for i := range uint32(writes) {
+			data := []byte(fmt.Sprint(i))
+			if i%3 == 0 {
+				data = nil
+			}
+			if err := a.Write(t.Context(), Place{int(i % 2), int64(i) * 8}, data, i*i); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	for i := range uint32(writes) {
+		c, _ := b.next(t)
+		want := Completion{Place{int(i % 2), int64(i) * 8}, int64(len(fmt.Sprint(i))), i * i}
+		if i%3 == 0 {
+			want.Size = 0
+		}
+		if c != want || want.Size > 0 && string(b.received(t, c)) != fmt.Sprint(i) {
+			t.Fatalf("completion %d is %+v with %q", i, c, b.received(t, c))
+		}
+	}
+}
+
+// testSizes: nothing, single bytes, whole slots, and places that are not aligned.
+func testSizes(t *testing.T, w way) {
+	const slotSize = 64 << 20
+	a, b := linked(t, w, 1, slotSize)
+	random := rand.NewChaCha8([32]byte{1})
+	data := make([]byte, slotSize)
+	_, _ = random.Read(data[:1<<20+3])
+	copy(data[slotSize/2:], data[:])
+	for _, size := range []int64{0, 1, 7, 4095, 4096, 4097, 1<<20 - 3, slotSize} {
+		data := data[:size]
+		at := Place{Offset: min(3, slotSize-size)}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a.write(t, at, data, 1)
+		}()
+		c, _ := b.next(t)
+		if c != (Completion{at, size, 1}) || !bytes.Equal(b.received(t, c), data) {
+			t.Errorf("%d bytes arrive as %+v", size, c)
+		}
+		<-done
+	}
+}
+
+// testBothWays: both ends write large data at once, with several goroutines each.
+func testBothWays(t *testing.T, w way) {
+	a, b := linked(t, w, 4, 1<<20)
+	var work sync.WaitGroup
+	for _, e := range []*end{a, b} {
+		for slot := range 4 {
+			work.Go(func() {
+				data := bytes.Repeat([]byte{byte(slot + 1)}, 1<<20)
+				for range 5 {
+					if err := e.Write(t.Context(), Place{Slot: slot}, data, uint32(slot)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		work.Go(func() {
+			for range 20 {
+				c, more := <-e.Completions()
+				if !more || c.Immediate != uint32(c.Slot) {
+					t.Errorf("completion %+v, %v", c, e.Err())
+				}
+			}
+		})
+	}
+	work.Wait()
+	for slot := range 4 {
+		if got := b.received(t, Completion{Place: Place{Slot: slot}, Size: 1 << 20}); !bytes.Equal(got, bytes.Repeat([]byte{byte(slot + 1)}, 1<<20)) {
+			t.Errorf("slot %d has something else", slot)
+		}
+	}
+}
+
+// testBounds: a write that is not within a slot is refused, and the link goes on.
+func testBounds(t *testing.T, w way) {
+	a, b := linked(t, w, 2, 4096)
+	for _, to := range []Place{{2, 0}, {-1, 0}, {0, 4096}, {0, -1}, {0, 1<<63 - 1}} {
+		if err := a.Write(t.Context(), to, []byte{1}, 0); err == nil || !strings.Contains(err.Error(), "has 2 slots of 4096 bytes") {
+			t.Errorf("%+v: %v", to, err)
+		}
+	}
+	a.write(t, Place{1, 4095}, []byte{7}, 5)
+	if c, _ := b.next(t); c.Immediate != 5 {
+		t.Errorf("then %+v", c)
+	}
+}
+
+// testNotReady: a writer waits for a peer that takes no completions, and nothing is lost when it does.
+func testNotReady(t *testing.T, w way) {
+	a, b := linked(t, w, 1, 1<<16)
+	data := make([]byte, 1<<16)
+	wrote := make(chan int, 1)
+	go func() {
+		n := 0
+		defer func() { wrote <- n }()
+		for ; n < 5000; n++ {
+			if err := a.Write(t.Context(), Place{}, data, uint32(n)); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	select {
+	case n := <-wrote:
+		t.Fatalf("%d writes did not wait for the peer", n)
+	case <-time.After(200 * time.Millisecond):
+	}
+	for i := range uint32(5000) {
+		if c, _ := b.next(t); c.Immediate != i {
+			t.Fatalf("completion %d is %+v", i, c)
+		}
+	}
+	if n := <-wrote; n != 5000 {
+		t.Errorf("%d writes", n)
+	}
+}
+
+// testGivenUp: a write whose context ends does not wait, and the link ends at both ends.
+func testGivenUp(t *testing.T, w way) {
+	a, b := linked(t, w, 1, 1<<16)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := a.Write(ended, Place{}, nil, 0); !errors.Is(err, context.Canceled) || a.Err() != nil {
+		t.Errorf("with a context that has ended: %v; the link: %v", err, a.Err())
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	var err error
+	for err == nil {
+		err = a.Write(ctx, Place{}, make([]byte, 1<<16), 0)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the writer: %v", err)
+	}
+	if err := a.ended(t); !errors.Is(err, context.DeadlineExceeded) && !strings.Contains(err.Error(), "earlier write") {
+		t.Errorf("its link: %v", err)
+	}
+	a.Close()
+	if err := b.ended(t); err == nil {
+		t.Error("the peer's link goes on")
+	}
+}
+
+// testClosed: the peer gets what was written before, and hears of the end; both ends can be closed twice.
+func testClosed(t *testing.T, w way) {
+	a, b := linked(t, w, 1, 4096)
+	a.write(t, Place{}, []byte("last"), 9)
+	for range 2 {
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if c, more := b.next(t); !more || string(b.received(t, c)) != "last" {
+		t.Errorf("%+v, %t", c, more)
+	}
+	if err := b.ended(t); !errors.Is(err, ErrPeerClosed) {
+		t.Errorf("the peer: %v", err)
+	}
+	if err := a.Write(t.Context(), Place{}, nil, 0); !errors.Is(err, ErrClosed) || !errors.Is(a.Err(), ErrClosed) {
+		t.Errorf("a write after Close: %v", err)
+	}
+}
+
+// testReconnect: the memory of a link that has ended is used by the next one.
+func testReconnect(t *testing.T, w way) {
+	own, theirs := segment(t, 4096, 1), segment(t, 4096, 1)
+	for n := range byte(3) {
+		here, there := connections(t, w)
+		a, b := &end{own: own}, &end{own: theirs}
+		var work sync.WaitGroup
+		for e, conn := range map[*end]net.Conn{a: here, b: there} {
+			work.Go(func() {
+				var err error
+				if e.Link, err = w.provider.Connect(t.Context(), conn, e.own); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		if work.Wait(); t.Failed() {
+			return
+		}
+		a.write(t, Place{}, []byte{n}, uint32(n))
+		if c, _ := b.next(t); c.Immediate != uint32(n) || b.received(t, c)[0] != n {
+			t.Errorf("connection %d: %+v", n, c)
+		}
+		a.Close()
+		b.Close()
+	}
+}
+
+// testHostile: records that name no place end the link, and nothing is written.
+func testHostile(t *testing.T, w way) {
+	for _, c := range []Completion{
+		{Place: Place{Slot: 1}}, {Place: Place{Slot: -1}}, {Size: 4097}, {Place: Place{Offset: -1}, Size: 1}, {Place: Place{Offset: 1 << 62}, Size: 1 << 62}, {Size: -1},
+	} {
+		a, b := linked(t, w, 1, 4096)
+		raw := a.Link.(*link)
+		if _, err := raw.conn.Write(c.append(nil)); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.ended(t); err == nil || !strings.Contains(err.Error(), "the peer sent a write of") {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
+
+// testHandshake: a peer that says nothing, or something else, is given up.
+func testHandshake(t *testing.T, w way) {
+	own := segment(t, 4096, 1)
+	here, there := connections(t, w)
+	defer there.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if l, err := w.provider.Connect(ctx, here, own); err == nil {
+		l.Close()
+		t.Error("a peer that says nothing was accepted")
+	}
+	for _, words := range []string{"", "GET / HTTP/1.1\r\n\r\n", "tfw\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"} {
+		here, there := connections(t, w)
+		_, _ = there.Write([]byte(words))
+		if words == "" {
+			there.Close()
+		}
+		if l, err := w.provider.Connect(t.Context(), here, own); err == nil {
+			l.Close()
+			t.Errorf("a peer that says %q was accepted", words)
+		}
+		there.Close()
+	}
+}
+
+// testKilled: a peer that is killed in the middle of a write ends the link.
+func testKilled(t *testing.T, w way) {
+	if w.name == "TLS" {
+		t.Skip("the same as TCP: the other process would need the certificates")
+	}
+	ln := w.listen(t)
+	cmd := exec.Command(os.Args[0], "-test.run", "^TestPeerProcess$")
+	cmd.Env = append(os.Environ(), "TRANSPORT_TEST="+w.name+"="+ln.Addr().Network()+"="+ln.Addr().String())
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	conn, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := segment(t, 64<<20, 1)
+	l, err := w.provider.Connect(t.Context(), conn, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	e := &end{l, own}
+	for range 3 {
+		if _, more := e.next(t); !more {
+			t.Fatal(e.Err())
+		}
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.ended(t); err == nil {
+		t.Error("the link goes on")
+	}
+	if err := l.Write(t.Context(), Place{}, []byte{1}, 0); err == nil {
+		t.Error("a write to a peer that was killed succeeded")
+	}
+}
+
+// TestPeerProcess is the process that testKilled kills.
+func TestPeerProcess(t *testing.T) {
+	name, where, ok := strings.Cut(os.Getenv("TRANSPORT_TEST"), "=")
+	if !ok {
+		t.Skip("TestConformance runs it as a process of its own")
+	}
+	network, address, _ := strings.Cut(where, "=")
+	conn, err := net.Dial(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range ways(t) {
+		if w.name != name {
+			continue
+		}
+		l, err := w.provider.Connect(t.Context(), conn, segment(t, 4096, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			if err := l.Write(t.Context(), Place{}, make([]byte, 64<<20), 0); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,91 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+
+	"github.com/tfcluster/tfcluster/rdma/memory"
+)
+
+// SharedMemory is the Provider for processes of one user on one host, whose connections are unix sockets: each end
+// maps the memory of the other.
+type SharedMemory struct{}
+
+// Connect implements Provider. conn is a *net.UnixConn.
+func (SharedMemory) Connect(ctx context.Context, conn net.Conn, own *memory.Mapping) (Link, error) {
+	socket, ok := conn.(*net.UnixConn)
+	if !ok {
+		_ = conn.Close()
+		return nil, fmt.Errorf("shared memory needs a unix socket, not a %T", conn)
+	}
+	mapping, err := exchange(ctx, socket, own)
+	if err != nil {
+		_ = conn.Close()
+		return nil, err
+	}
+	return newLink(conn, bufio.NewReaderSize(conn, recordSize*queued), own, &shared{mapping}), nil
+}
+
+// exchange sends the descriptor of the own memory and maps that of the peer.
+func exchange(ctx context.Context, socket *net.UnixConn, own *memory.Mapping) (*memory.Mapping, error) {
+	done := connecting(ctx, socket)
+	defer done()
+	if err := memory.Send(socket, greeting(own), own.Segment().File()); err != nil {
+		return nil, fmt.Errorf("greet the peer: %w", err)
+	}
+	g := make([]byte, greetingSize)
+	n, files, err := memory.Receive(socket, g)
+	if err == nil && n < len(g) {
+		_, err = io.ReadFull(socket, g[n:])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("greet the peer: %w", err)
+	}
+	if len(files) != 1 {
+		for _, f := range files {
+			_ = f.Close()
+		}
+		return nil, fmt.Errorf("the peer sent %d descriptors, not one", len(files))
+	}
+	slots, _, err := parseGreeting(g)
+	if err != nil {
+		return nil, errors.Join(err, files[0].Close())
+	}
+	segment, err := memory.Received(files[0], slots)
+	if err != nil {
+		return nil, err
+	}
+	mapping, err := segment.Map()
+	if err != nil {
+		return nil, errors.Join(err, segment.Close())
+	}
+	return mapping, nil
+}
+
+// shared is the memory of a peer that is mapped here.
+type shared struct{ mapping *memory.Mapping }
+
+func (s *shared) size() (slots int, slotSize int64) {
+	return s.mapping.Segment().Slots(), s.mapping.Segment().SlotSize()
+}
+
+func (s *shared) put(conn net.Conn, record []byte, to Place, data []byte) error {
+	err := s.mapping.Use(to.Slot, func(slot []byte) error {
+		copy(slot[to.Offset:], data)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	_, err = conn.Write(record)
+	return err
+}
+
+// take has nothing to do: the peer wrote the data before the record.
+func (s *shared) take(io.Reader, *memory.Mapping, Completion) error { return nil }
+
+func (s *shared) close() error { return errors.Join(s.mapping.Close(), s.mapping.Segment().Close()) }

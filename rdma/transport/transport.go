@@ -1,0 +1,54 @@
+// Package transport writes into the memory of another process, in the manner of RDMA's "write with immediate": the
+// data is at its place before the receiver hears of it, and the receiver names no buffer for it. There are two
+// providers: SharedMemory for processes of one host, and TCP. Package collective uses them.
+package transport
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/tfcluster/tfcluster/rdma/memory"
+)
+
+// Place is a place in the memory of a peer.
+type Place struct {
+	Slot   int
+	Offset int64 // in the slot, in bytes
+}
+
+// Completion is a write of the peer that is complete: its data is in this process's memory.
+type Completion struct {
+	Place
+	Size      int64  // in bytes; may be 0
+	Immediate uint32 // the word that the peer sent with it
+}
+
+// Link is a connection of two processes, each of which has given memory to it. Its methods may be called from any
+// goroutine.
+type Link interface {
+	// Write copies data to a place in the peer's memory, behind every earlier Write, and returns when data may be
+	// changed. It waits while the peer takes no completions. If ctx ends meanwhile, the link ends, too: the peer
+	// might have a part of the data.
+	Write(ctx context.Context, to Place, data []byte, immediate uint32) error
+	// Completions yields the peer's writes in their order. It is closed when the link has ended.
+	Completions() <-chan Completion
+	// Err returns why the link has ended, once Completions is closed: ErrClosed after Close, ErrPeerClosed after the
+	// peer's, else what has failed.
+	Err() error
+	// Close ends the link and waits until nothing of it uses the memory. It may be called several times.
+	Close() error
+}
+
+// Errors of links that have ended in order.
+var (
+	ErrClosed     = errors.New("the link is closed")
+	ErrPeerClosed = errors.New("the peer has closed the link")
+)
+
+// Provider makes links of connections. Both ends of a connection call Connect.
+type Provider interface {
+	// Connect gives the mapping to the peer to write into, and takes conn over, also if it fails. ctx bounds the time
+	// of connecting. The peer has been authenticated: it may write anywhere in the mapping, at any time.
+	Connect(ctx context.Context, conn net.Conn, own *memory.Mapping) (Link, error)
+}
