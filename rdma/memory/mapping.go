@@ -13,8 +13,9 @@ import (
 type Mapping struct {
 	segment *Segment
 
-	mu   sync.RWMutex
-	data []byte // guarded by mu; nil: closed
+	mu    sync.RWMutex
+	data  []byte   // guarded by mu; nil: closed
+	slots [][]byte // of data
 }
 
 // ErrClosed is the error of a use after Close.
@@ -55,24 +56,25 @@ func (s *Segment) Map() (*Mapping, error) {
 		return nil, fmt.Errorf("map a segment: %w", err)
 	}
 	_ = unix.Madvise(data, unix.MADV_HUGEPAGE) // a kernel without them
-	return &Mapping{segment: s, data: data}, nil
+	m := &Mapping{segment: s, data: data}
+	for begin := int64(0); begin < int64(len(data)); begin += s.slotSize {
+		m.slots = append(m.slots, data[begin:begin+s.slotSize:begin+s.slotSize])
+	}
+	return m, nil
 }
 
 // Segment returns the segment that is mapped.
 func (m *Mapping) Segment() *Segment { return m.segment }
 
-// Use calls use with the memory of a slot. The memory stays mapped until use returns, and must not be kept.
-func (m *Mapping) Use(slot int, use func([]byte) error) error {
+// Use calls use with the memory of all slots. It stays mapped until use returns, and must not be kept. use must not
+// call Use of the same mapping.
+func (m *Mapping) Use(use func(slots [][]byte) error) error {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	if m.data == nil {
 		return ErrClosed
 	}
-	if err := m.segment.check(slot, 0); err != nil {
-		return err
-	}
-	begin := int64(slot) * m.segment.slotSize
-	return use(m.data[begin : begin+m.segment.slotSize : begin+m.segment.slotSize])
+	return use(m.slots)
 }
 
 // Close waits for calls of Use and unmaps the memory. The segment stays open.
@@ -83,7 +85,7 @@ func (m *Mapping) Close() error {
 		return nil
 	}
 	data := m.data
-	m.data = nil
+	m.data, m.slots = nil, nil
 	if err := unix.Munmap(data); err != nil {
 		return fmt.Errorf("unmap a segment: %w", err)
 	}

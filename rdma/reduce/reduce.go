@@ -37,6 +37,9 @@ func ParseType(name string) (Type, error) {
 // String returns NumPy's name of the type.
 func (t Type) String() string { return types[t].name }
 
+// Valid is whether t is one of the types.
+func (t Type) Valid() bool { return t >= 0 && int(t) < len(types) }
+
 // Size returns the size of an element in bytes.
 func (t Type) Size() int { return types[t].size }
 
@@ -61,6 +64,9 @@ func ParseOp(name string) (Op, error) {
 	}
 	return 0, fmt.Errorf("op %q is not known: sum, min and max are", name)
 }
+
+// Valid is whether o is one of the operations.
+func (o Op) Valid() bool { return o >= 0 && int(o) < len(ops) }
 
 // String returns the name of the operation.
 func (o Op) String() string { return ops[o] }

@@ -191,8 +191,8 @@ func (e *end) ended(t testing.TB) error {
 func (e *end) received(t testing.TB, c Completion) []byte {
 	t.Helper()
 	var data []byte
-	err := e.own.Use(c.Slot, func(slot []byte) error {
-		data = append(data, slot[c.Offset:c.Offset+c.Size]...)
+	err := e.own.Use(func(slots [][]byte) error {
+		data = append(data, slots[c.Slot][c.Offset:c.Offset+c.Size]...)
 		return nil
 	})
 	if err != nil {

@@ -74,8 +74,8 @@ func (s *shared) size() (slots int, slotSize int64) {
 }
 
 func (s *shared) put(conn net.Conn, record []byte, to Place, data []byte) error {
-	err := s.mapping.Use(to.Slot, func(slot []byte) error {
-		copy(slot[to.Offset:], data)
+	err := s.mapping.Use(func(slots [][]byte) error {
+		copy(slots[to.Slot][to.Offset:], data)
 		return nil
 	})
 	if err != nil {
@@ -89,3 +89,14 @@ func (s *shared) put(conn net.Conn, record []byte, to Place, data []byte) error 
 func (s *shared) take(io.Reader, *memory.Mapping, Completion) error { return nil }
 
 func (s *shared) close() error { return errors.Join(s.mapping.Close(), s.mapping.Segment().Close()) }
+
+// Mapped returns the peer's memory in this process, for a link of SharedMemory; nil for one of another provider. It is
+// the link's: it is unmapped by Close.
+func Mapped(l Link) *memory.Mapping {
+	if l, ok := l.(*link); ok {
+		if s, ok := l.peer.(*shared); ok {
+			return s.mapping
+		}
+	}
+	return nil
+}

@@ -81,8 +81,8 @@ func (s *stream) put(conn net.Conn, record []byte, _ Place, data []byte) error {
 }
 
 func (s *stream) take(in io.Reader, own *memory.Mapping, c Completion) error {
-	return own.Use(c.Slot, func(slot []byte) error {
-		_, err := io.ReadFull(in, slot[c.Offset:c.Offset+c.Size])
+	return own.Use(func(slots [][]byte) error {
+		_, err := io.ReadFull(in, slots[c.Slot][c.Offset:c.Offset+c.Size])
 		return err
 	})
 }

@@ -1,0 +1,145 @@
+package collective
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/rdma/memory"
+	"github.com/tfcluster/tfcluster/rdma/transport"
+)
+
+// longest is the longest time that a test waits for something that must happen.
+const longest = 20 * time.Second
+
+// member is a rank of a test: its group, and the memory that its program would use.
+type member struct {
+	*Group
+	rank int
+	own  *memory.Mapping
+}
+
+// groups returns the ranks of a group on hosts that are all this one.
+func groups(t testing.TB, slotSize int64, hosts ...[]int) []*member {
+	t.Helper()
+	n := 0
+	for _, ranks := range hosts {
+		n += len(ranks)
+	}
+	members := make([]*member, n)
+	configs := make([]Config, n)
+	for rank := range members {
+		s, err := memory.New("tfcluster-collective-test", Slots*slotSize, Slots)
+		if err != nil {
+			t.Fatal(err)
+		}
+		own, err := s.Map()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { own.Close(); s.Close() })
+		members[rank] = &member{rank: rank, own: own}
+		configs[rank] = Config{Rank: rank, Hosts: hosts, Own: own, Peers: map[int]Peer{}}
+		for r := range n {
+			configs[rank].Names = append(configs[rank].Names, fmt.Sprintf("worker:%d", r))
+		}
+	}
+	connect := func(a, b int, p transport.Provider, network string) {
+		if configs[a].Peers[b].Link != nil || a == b {
+			return
+		}
+		conns := pair(t, network)
+		var work sync.WaitGroup
+		ends := [2]int{a, b}
+		links := [2]transport.Link{}
+		for i, conn := range conns {
+			work.Go(func() {
+				var err error
+				if links[i], err = p.Connect(t.Context(), conn, configs[ends[i]].Own); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		if work.Wait(); t.Failed() {
+			t.FailNow()
+		}
+		configs[a].Peers[b] = Peer{links[0], transport.Mapped(links[0])}
+		configs[b].Peers[a] = Peer{links[1], transport.Mapped(links[1])}
+	}
+	for h, ranks := range hosts {
+		for i, a := range ranks {
+			for _, b := range ranks[:i] {
+				connect(a, b, transport.SharedMemory{}, "unix")
+			}
+		}
+		connect(ranks[0], hosts[(h+1)%len(hosts)][0], transport.TCP{}, "tcp")
+	}
+	for rank, m := range members {
+		g, err := New(configs[rank])
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Group = g
+		t.Cleanup(g.Close)
+	}
+	return members
+}
+
+// pair returns the two ends of a connection.
+func pair(t testing.TB, network string) [2]net.Conn {
+	t.Helper()
+	address := "127.0.0.1:0"
+	if network == "unix" {
+		dir, err := os.MkdirTemp("", "collective")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer os.RemoveAll(dir)
+		address = filepath.Join(dir, "s")
+	}
+	ln, err := net.Listen(network, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	dialled, err := net.Dial(network, ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	accepted, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return [2]net.Conn{dialled, accepted}
+}
+
+// call does what a program does: it writes its vector, makes the call and reads the result.
+func (m *member) call(ctx context.Context, all []*member, call Call, vector []byte) ([]byte, error) {
+	err := m.own.Use(func(slots [][]byte) error {
+		copy(slots[m.Next()], vector)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	parts, err := m.Run(ctx, call)
+	if err != nil {
+		return nil, err
+	}
+	var result []byte
+	for _, p := range parts {
+		err := all[p.Rank].own.Use(func(slots [][]byte) error {
+			result = append(result, slots[p.Slot][p.Offset:p.Offset+p.Size]...)
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return result, nil
+}

@@ -1,0 +1,97 @@
+package collective
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/tfcluster/tfcluster/rdma/reduce"
+)
+
+// Kind is what a call does.
+type Kind uint32
+
+// The kinds of calls. A barrier is an all-reduce of nothing.
+const (
+	AllReduce Kind = iota
+	Broadcast
+	AllGather
+)
+
+var kinds = [...]string{AllReduce: "all_reduce", Broadcast: "broadcast", AllGather: "all_gather"}
+
+// Call is one operation. All ranks make the same calls in the same order.
+type Call struct {
+	Kind Kind
+	Type reduce.Type // of AllReduce
+	Op   reduce.Op   // of AllReduce
+	Root int         // of Broadcast: the rank whose vector all get
+	Size int64       // of each rank's vector, in bytes
+}
+
+// String describes a call, such as "all_reduce(sum) of 1024 float32".
+func (c Call) String() string {
+	switch c.Kind {
+	case AllReduce:
+		if c.Size == 0 {
+			return "barrier"
+		}
+		return fmt.Sprintf("all_reduce(%s) of %d %s", c.Op, c.Size/int64(c.Type.Size()), c.Type)
+	case Broadcast:
+		return fmt.Sprintf("broadcast of %d bytes from rank %d", c.Size, c.Root)
+	}
+	return fmt.Sprintf("%s of %d bytes", kinds[c.Kind], c.Size)
+}
+
+// callSize is the size of a description.
+const callSize = 4 * 8
+
+func (c Call) encode() []byte {
+	var b []byte
+	for _, v := range []uint64{uint64(c.Kind), uint64(c.Type)<<32 | uint64(c.Op), uint64(c.Root), uint64(c.Size)} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+// decodeCall reads the description that a peer sent. What it cannot be is seen by the comparison with the own call.
+func decodeCall(b []byte) Call {
+	word := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
+	c := Call{Kind: Kind(word(0)), Type: reduce.Type(word(1) >> 32), Op: reduce.Op(uint32(word(1))), Root: int(word(2)), Size: int64(word(3))}
+	if int(c.Kind) >= len(kinds) || !c.Type.Valid() || !c.Op.Valid() {
+		return Call{Size: -1}
+	}
+	return c
+}
+
+// check returns why a call cannot be made.
+func (c Call) check(ranks int, slotSize int64) error {
+	size := c.Size
+	if c.Kind == AllGather {
+		size *= int64(ranks)
+	}
+	switch {
+	case int(c.Kind) >= len(kinds) || !c.Type.Valid() || !c.Op.Valid():
+		return fmt.Errorf("a call of kind %d is not known", c.Kind)
+	case c.Size < 0 || size > slotSize:
+		return fmt.Errorf("%s: the memory has room for %d bytes", c, slotSize)
+	case c.Kind == AllReduce && c.Size%int64(c.Type.Size()) != 0:
+		return fmt.Errorf("%s: %d bytes are not elements of %d", c, c.Size, c.Type.Size())
+	case c.Kind == Broadcast && (c.Root < 0 || c.Root >= ranks):
+		return fmt.Errorf("%s: there are %d ranks", c, ranks)
+	}
+	return nil
+}
+
+// part returns the piece of a vector of the given size that is the i-th of n, in whole elements.
+func part(size int64, element, i, n int) (begin, end int64) {
+	elements := size / int64(element)
+	return elements * int64(i) / int64(n) * int64(element), elements * int64(i+1) / int64(n) * int64(element)
+}
+
+// Part is a piece of a result: so many bytes of a rank's slot. The pieces in their order are the result.
+type Part struct {
+	Rank   int
+	Slot   int
+	Offset int64
+	Size   int64
+}

@@ -1,0 +1,233 @@
+package collective
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tfcluster/tfcluster/rdma/reduce"
+)
+
+// layouts are the hosts of groups.
+var layouts = [][][]int{
+	{{0}}, {{0, 1}}, {{0, 1, 2, 3}}, {{0}, {1}}, {{0}, {1}, {2}}, {{0, 1}, {2, 3}}, {{0, 2}, {1, 3}}, {{0, 3}, {1}, {2, 4, 5}},
+}
+
+// TestCalls: random calls give every rank the same bits, which are those of a plain computation.
+func TestCalls(t *testing.T) {
+	t.Parallel()
+	for _, hosts := range layouts {
+		t.Run(fmt.Sprint(hosts), func(t *testing.T) {
+			t.Parallel()
+			const slotSize = 1 << 16
+			all := groups(t, slotSize, hosts...)
+			random := rand.New(rand.NewPCG(uint64(len(hosts)), uint64(len(all))))
+			var calls []Call
+			for range 200 {
+				calls = append(calls, anyCall(random, len(all), slotSize))
+			}
+			results := make([][][]byte, len(all))
+			var work sync.WaitGroup
+			for _, m := range all {
+				work.Go(func() {
+					own := rand.New(rand.NewPCG(7, uint64(m.rank)))
+					for n, call := range calls {
+						time.Sleep(time.Duration(own.IntN(100)) * time.Microsecond)
+						ctx, cancel := context.WithTimeout(t.Context(), longest)
+						got, err := m.call(ctx, all, call, vector(n, m.rank, call))
+						cancel()
+						if err != nil {
+							t.Errorf("%s of rank %d: %v", call, m.rank, err)
+							return
+						}
+						results[m.rank] = append(results[m.rank], got)
+					}
+				})
+			}
+			if work.Wait(); t.Failed() {
+				return
+			}
+			for n, call := range calls {
+				for rank := range all {
+					if !bytes.Equal(results[rank][n], results[0][n]) {
+						t.Fatalf("call %d, %s: rank %d has other bits than rank 0", n, call, rank)
+					}
+				}
+				if want := expected(n, call, hosts, len(all)); !bytes.Equal(results[0][n], want) {
+					t.Fatalf("call %d, %s: the result differs", n, call)
+				}
+			}
+		})
+	}
+}
+
+// anyCall returns a random call, now and then with no data or with all that there is room for.
+func anyCall(random *rand.Rand, ranks int, slotSize int64) Call {
+	c := Call{Kind: Kind(random.IntN(3)), Size: random.Int64N(slotSize)}
+	switch random.IntN(5) {
+	case 0:
+		c.Size = 0
+	case 1:
+		c.Size = slotSize
+	}
+	switch c.Kind {
+	case AllReduce:
+		c.Type, c.Op = []reduce.Type{reduce.Int32, reduce.Int64, reduce.Float32, reduce.BFloat16}[random.IntN(4)], reduce.Op(random.IntN(3))
+		c.Size -= c.Size % int64(c.Type.Size())
+	case Broadcast:
+		c.Root = random.IntN(ranks)
+	case AllGather:
+		c.Size /= int64(ranks)
+	}
+	return c
+}
+
+// vector is what a rank has at a call. Numbers are small integers, whose sums are exact in every type.
+func vector(n, rank int, c Call) []byte {
+	random := rand.New(rand.NewPCG(uint64(n), uint64(rank)))
+	v := make([]byte, c.Size)
+	if c.Kind == AllReduce && c.Type != reduce.Int32 && c.Type != reduce.Int64 {
+		for i := c.Type.Size() - 1; i < len(v); i += c.Type.Size() { // powers of two, by the exponent
+			v[i] = byte(0x3f + random.IntN(2))
+		}
+		return v
+	}
+	for i := range v {
+		v[i] = byte(random.IntN(256))
+	}
+	return v
+}
+
+// expected is the result of a call.
+func expected(n int, c Call, hosts [][]int, ranks int) []byte {
+	switch c.Kind {
+	case Broadcast:
+		return vector(n, c.Root, c)
+	case AllGather:
+		var all []byte
+		for rank := range ranks {
+			all = append(all, vector(n, rank, c)...)
+		}
+		return all
+	}
+	var sources [][]byte
+	for rank := range ranks {
+		sources = append(sources, vector(n, rank, c))
+	}
+	want := make([]byte, c.Size)
+	if err := reduce.Into(want, sources, c.Type, c.Op); err != nil {
+		panic(err)
+	}
+	return want
+}
+
+// TestDifferentCalls: ranks that make different calls fail with both.
+func TestDifferentCalls(t *testing.T) {
+	t.Parallel()
+	for _, hosts := range [][][]int{{{0, 1}}, {{0}, {1}}} {
+		all := groups(t, 4096, hosts...)
+		calls := []Call{{Kind: AllReduce, Type: reduce.Float32, Size: 16}, {Kind: AllGather, Size: 16}}
+		errs := both(t, all, func(m *member) error {
+			_, err := m.call(t.Context(), all, calls[m.rank], make([]byte, 16))
+			return err
+		})
+		want := "call 1 of worker:0 is all_reduce(sum) of 4 float32, of worker:1 it is all_gather of 16 bytes: all ranks must make the same calls in the same order"
+		if errs[0] == nil || errs[0].Error() != want {
+			t.Errorf("%v: %v", hosts, errs[0])
+		}
+		if errs[1] == nil {
+			t.Errorf("%v: worker:1 goes on", hosts)
+		}
+	}
+}
+
+// both runs f for every rank at once.
+func both(t *testing.T, all []*member, f func(*member) error) []error {
+	t.Helper()
+	errs := make([]error, len(all))
+	var work sync.WaitGroup
+	for _, m := range all {
+		work.Go(func() { errs[m.rank] = f(m) })
+	}
+	work.Wait()
+	return errs
+}
+
+// TestMissing: a call whose time is over names the ranks that did not arrive, and one that has left is named at once.
+func TestMissing(t *testing.T) {
+	t.Parallel()
+	for _, hosts := range [][][]int{{{0, 1, 2}}, {{0}, {1}, {2}}} {
+		all := groups(t, 4096, hosts...)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		_, err := all[0].call(ctx, all, Call{}, nil)
+		if err == nil || !strings.Contains(err.Error(), "barrier: worker:1") || !strings.Contains(err.Error(), "did not arrive: context deadline exceeded") {
+			t.Errorf("%v: %v", hosts, err)
+		}
+		if _, err := all[0].call(t.Context(), all, Call{}, nil); err == nil || !strings.Contains(err.Error(), "an earlier call failed: barrier") {
+			t.Errorf("%v, then: %v", hosts, err)
+		}
+		all = groups(t, 4096, hosts...)
+		go all[1].Close()
+		if _, err := all[0].call(t.Context(), all, Call{}, nil); err == nil || !strings.HasPrefix(err.Error(), "worker:1 has left the group") {
+			t.Errorf("%v: %v", hosts, err)
+		}
+	}
+}
+
+// TestCannotBeMade: a call that cannot be made is refused before others hear of it, and the group goes on.
+func TestCannotBeMade(t *testing.T) {
+	t.Parallel()
+	all := groups(t, 4096, []int{0, 1})
+	for text, c := range map[string]Call{
+		"all_reduce(sum) of 1025 float32: the memory has room for 4096 bytes": {Size: 4100},
+		"6 bytes are not elements of 4":                                       {Size: 6},
+		"broadcast of 1 bytes from rank 2: there are 2 ranks":                 {Kind: Broadcast, Size: 1, Root: 2},
+		"all_gather of 2049 bytes: the memory has room":                       {Kind: AllGather, Size: 2049},
+		"is not known": {Kind: 9},
+	} {
+		if _, err := all[0].Run(t.Context(), c); err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	for _, err := range both(t, all, func(m *member) error {
+		_, err := m.call(t.Context(), all, Call{Kind: Broadcast, Size: 4096}, make([]byte, 4096))
+		return err
+	}) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func BenchmarkAllReduce(b *testing.B) {
+	for _, c := range []struct {
+		name  string
+		hosts [][]int
+	}{{"one host/2", [][]int{{0, 1}}}, {"one host/4", [][]int{{0, 1, 2, 3}}}, {"TCP/2", [][]int{{0}, {1}}}} {
+		for _, size := range []int64{4 << 10, 1 << 20, 16 << 20} {
+			b.Run(fmt.Sprintf("%s/%d", c.name, size), func(b *testing.B) {
+				all := groups(b, 16<<20, c.hosts...)
+				b.SetBytes(size)
+				var work sync.WaitGroup
+				b.ResetTimer()
+				for _, m := range all {
+					work.Go(func() {
+						for range b.N {
+							if _, err := m.Run(b.Context(), Call{Type: reduce.Float32, Size: size}); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				work.Wait()
+			})
+		}
+	}
+}
