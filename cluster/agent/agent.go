@@ -191,7 +191,7 @@ func newAgent(ctx context.Context, cfg *clusterpb.AgentConfig, version string, l
 	a.python = interpreter.New(interpreter.Starter{Dir: folders.GetHostDir()}, log, a.warmed)
 	a.disk.shipped = &shippedFiles{blobs: &blobStore{client: client}, host: a.self.host, held: map[string]*os.File{}}
 	address.open = a.hdfs
-	a.link = &link{client: client, feeds: clusterpb.NewFeedsClient(conn), member: a, logs: a.logs, log: log, wake: make(chan struct{}, 1), resolve: func(ctx context.Context) {
+	a.link = &link{client: client, feeds: clusterpb.NewFeedsClient(conn), groups: clusterpb.NewGroupsClient(conn), handler: a, logs: a.logs, log: log, wake: make(chan struct{}, 1), resolve: func(ctx context.Context) {
 		if address.resolve(ctx) {
 			conn.ResetConnectBackoff()
 		}
@@ -241,18 +241,11 @@ func prepareFolder(dir string) error {
 
 // dial returns a connection to the coordinator, which is opened at the first call.
 func dial(cfg *clusterpb.AgentConfig, address *resolver) (*grpc.ClientConn, error) {
-	cert, err := tls.X509KeyPair([]byte(cfg.GetIdentity().GetCertPem()), []byte(cfg.GetIdentity().GetKeyPem()))
+	secure, err := identityTLS(cfg.GetIdentity())
 	if err != nil {
-		return nil, fmt.Errorf("read the agent's certificate: %w", err)
+		return nil, err
 	}
-	authorities := x509.NewCertPool()
-	if !authorities.AppendCertsFromPEM([]byte(cfg.GetIdentity().GetCaPem())) {
-		return nil, errors.New("read the cluster's authority: no certificate in ca_pem")
-	}
-	secure := &tls.Config{
-		Certificates: []tls.Certificate{cert}, RootCAs: authorities,
-		ServerName: cfg.GetDriver().GetServerName(), MinVersion: tls.VersionTLS13,
-	}
+	secure.ServerName = cfg.GetDriver().GetServerName()
 	conn, err := grpc.NewClient("passthrough:///"+cfg.GetDriver().GetCoordinator(),
 		grpc.WithTransportCredentials(credentials.NewTLS(secure)),
 		grpc.WithContextDialer(address.dial),
@@ -267,6 +260,19 @@ func dial(cfg *clusterpb.AgentConfig, address *resolver) (*grpc.ClientConn, erro
 		return nil, fmt.Errorf("dial the coordinator at %s: %w", cfg.GetDriver().GetCoordinator(), err)
 	}
 	return conn, nil
+}
+
+// identityTLS returns the agent's certificate, and the cluster's authority.
+func identityTLS(identity *clusterpb.AgentIdentity) (*tls.Config, error) {
+	cert, err := tls.X509KeyPair([]byte(identity.GetCertPem()), []byte(identity.GetKeyPem()))
+	if err != nil {
+		return nil, fmt.Errorf("read the agent's certificate: %w", err)
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM([]byte(identity.GetCaPem())) {
+		return nil, errors.New("read the cluster's authority: no certificate in ca_pem")
+	}
+	return &tls.Config{Certificates: []tls.Certificate{cert}, RootCAs: authorities, MinVersion: tls.VersionTLS13}, nil
 }
 
 // hostAndAddress returns this machine's name to show and the address that other tasks dial: the
@@ -301,6 +307,7 @@ func (a *Agent) shutdown(cancel context.CancelCauseFunc) {
 	for _, t := range tasks {
 		waitFor(t.done, settlePipes)
 		t.feed.close()
+		t.group.close()
 	}
 	cancel(nil)
 	a.python.Close()

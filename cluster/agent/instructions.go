@@ -13,7 +13,6 @@ import (
 	"github.com/tfcluster/tfcluster/cluster/agent/interpreter"
 	"github.com/tfcluster/tfcluster/cluster/agent/tasklog"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
-	"github.com/tfcluster/tfcluster/cluster/feed/intake"
 )
 
 const (
@@ -152,7 +151,8 @@ func (a *Agent) start(ctx context.Context, l *clusterpb.Launch) {
 			Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Name: name,
 		}}})
 	}
-	t.feed.start = func() (*intake.Intake, error) { return a.openFeed(ctx, l) }
+	t.feed.start = func() (service, error) { return a.openFeed(ctx, l) }
+	t.group.start = func() (service, error) { return a.openGroup(ctx, l) }
 	t.copies = func(m controlMessage) { a.work.Go(func() { a.copyHDFS(starting, t, m) }) }
 	a.mu.Lock()
 	r := a.runs[l.GetRun()]

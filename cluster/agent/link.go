@@ -20,8 +20,8 @@ const (
 	rejoinLast  = time.Second
 )
 
-// member handles the events of a link.
-type member interface {
+// handler handles the events of a link.
+type handler interface {
 	// greeting calls open with the first messages of a new stream: Hello, then all events that
 	// the coordinator may have missed. No other message is sent between them.
 	greeting(open func(first []*clusterpb.AgentMessage))
@@ -34,11 +34,12 @@ type member interface {
 
 // link keeps one Join stream to the coordinator at a time.
 type link struct {
-	client clusterpb.CoordinatorClient
-	feeds  clusterpb.FeedsClient // of the same connection
-	member member
-	logs   *tasklog.Shipper
-	log    *slog.Logger
+	client  clusterpb.CoordinatorClient
+	feeds   clusterpb.FeedsClient  // of the same connection
+	groups  clusterpb.GroupsClient // of the same connection
+	handler handler
+	logs    *tasklog.Shipper
+	log     *slog.Logger
 
 	wake    chan struct{}         // capacity 1
 	resolve func(context.Context) // updates the coordinator's address; may be nil
@@ -76,7 +77,7 @@ func (l *link) run(ctx context.Context) error {
 		if errors.Is(err, errReleased) || ctx.Err() != nil {
 			return err
 		}
-		l.member.disconnected(err)
+		l.handler.disconnected(err)
 		if l.resolve != nil {
 			l.resolve(ctx)
 		}
@@ -102,7 +103,7 @@ func (l *link) session(root context.Context) error {
 	if err != nil {
 		return fmt.Errorf("join: %w", err)
 	}
-	l.member.greeting(func(first []*clusterpb.AgentMessage) {
+	l.handler.greeting(func(first []*clusterpb.AgentMessage) {
 		l.mu.Lock()
 		l.open, l.queue = true, first
 		l.mu.Unlock()
@@ -121,10 +122,10 @@ func (l *link) session(root context.Context) error {
 		}
 		if !welcomed && i.GetWelcome().GetRefused() == "" && i.GetWelcome() != nil {
 			welcomed = true
-			l.member.connected()
+			l.handler.connected()
 			parts.Go(func() { l.logLoop(ctx) })
 		}
-		if err := l.member.handle(root, i); err != nil {
+		if err := l.handler.handle(root, i); err != nil {
 			return err
 		}
 	}

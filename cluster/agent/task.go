@@ -31,7 +31,8 @@ type task struct {
 	emit   func(*clusterpb.TaskEvent)
 	arrive func(barrier string)
 	copies func(controlMessage) // answers ctx.local_copy
-	feed   taskFeed
+	feed   taskService
+	group  taskService
 	done   chan struct{} // closed when all its processes and threads here have ended
 	cancel func()        // cancels a start before there is a process, and copies
 	files  *taskFiles    // nil where the driver's disk is shared
@@ -143,6 +144,7 @@ func (t *task) run(spawn spawner) {
 	}()
 	status, reason := t.wait(p)
 	t.feed.programEnded()
+	t.group.programEnded()
 	waitFor(drained, settleTail)
 	t.deliver(status)
 	t.output.open = !closed(drained)
@@ -311,7 +313,10 @@ func (t *task) handleControl(m controlMessage) {
 		t.copies(m)
 		return
 	case "feed":
-		t.feed.open(t)
+		t.feed.open(t, m.Op)
+		return
+	case "group":
+		t.group.open(t, m.Op)
 		return
 	case "note":
 		e.Event = &clusterpb.TaskEvent_Note{Note: &clusterpb.Note{Text: m.Text, Warning: m.Warning}}

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/tfcluster/tfcluster/cluster"
+	"github.com/tfcluster/tfcluster/cluster/auth"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/feed/dispatch"
+	"github.com/tfcluster/tfcluster/cluster/groups"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/logstore"
 )
@@ -68,6 +70,7 @@ func New(cfg Config) *Coordinator {
 	c.store = logstore.NewStore(cfg.folder(), cfg.Quota, func(text string) { c.post(func() { c.note(text, true); c.subs.wake() }) })
 	c.address.now.Store(&cfg.Address)
 	c.runs.feeds = dispatch.New(feedable{c}, cfg.Log)
+	c.runs.groups = groups.New(feedable{c}, auth.PeerName)
 	c.files = newFiles(&cfg, c.receiver())
 	c.files.receiver.Allow(cfg.LastRun)
 	if cfg.Spool != nil {

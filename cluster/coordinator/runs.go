@@ -10,6 +10,7 @@ import (
 	"github.com/tfcluster/tfcluster/cluster"
 	"github.com/tfcluster/tfcluster/cluster/clusterpb"
 	"github.com/tfcluster/tfcluster/cluster/feed/dispatch"
+	"github.com/tfcluster/tfcluster/cluster/groups"
 	"github.com/tfcluster/tfcluster/cluster/lifecycle"
 	"github.com/tfcluster/tfcluster/cluster/results"
 )
@@ -24,6 +25,7 @@ type runs struct {
 	lastRun    int32
 	planning   bool               // a start is being prepared
 	feeds      *dispatch.Dispatch // safe from any goroutine, and not changed after New
+	groups     *groups.Groups     // likewise
 	startError string             // why autoStart could not start its run
 
 	// of the last start
@@ -198,8 +200,21 @@ func (r *runs) programOf(role string) *clusterpb.Program {
 // Feeds returns the services for feeds: of holders for the agents' port, of clients for the driver's socket.
 func (c *Coordinator) Feeds() *dispatch.Dispatch { return c.runs.feeds }
 
-// feedable tells package dispatch which run is active.
+// Groups returns the service for collective calls, for the agents' port.
+func (c *Coordinator) Groups() *groups.Groups { return c.runs.groups }
+
+// feedable tells packages dispatch and groups which run is active.
 type feedable struct{ c *Coordinator }
+
+// GroupedRun implements groups.Runs.
+func (f feedable) GroupedRun(ctx context.Context) (groups.Run, error) {
+	fed, err := f.FeedableRun(ctx)
+	run := groups.Run{ID: fed.ID, Over: fed.Over}
+	for _, t := range fed.Tasks {
+		run.Tasks = append(run.Tasks, groups.Task(t))
+	}
+	return run, err
+}
 
 // FeedableRun implements dispatch.Runs.
 func (f feedable) FeedableRun(ctx context.Context) (dispatch.Run, error) {

@@ -343,6 +343,7 @@ func (d *driver) messageLimits() []grpc.ServerOption {
 func (d *driver) register(agents, clients *grpc.Server) {
 	clusterpb.RegisterCoordinatorServer(agents, d.coord)
 	clusterpb.RegisterFeedsServer(agents, d.coord.Feeds())
+	clusterpb.RegisterGroupsServer(agents, d.coord.Groups())
 	if d.hosting != nil {
 		clients = agents
 	} else {

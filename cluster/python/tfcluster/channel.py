@@ -41,7 +41,7 @@ class Channel:
         self._released: dict[str, list[str]] = {}
         self._copies = 0
         self._copied: dict[str, dict[str, Any]] = {}
-        self._feed: dict[str, Any] = {}
+        self._services: dict[str, dict[str, Any]] = {}  # the agent's answers by operation
         self.last_report: dict[str, float] = {}
         self.evaluated: dict[str, float] = {}  # what the last model.evaluate gave
         self._training_over = False
@@ -120,17 +120,17 @@ class Channel:
             raise (FileNotFoundError if answer.get("missing") else OSError)(f"ctx.local_copy: {error}")
         return [str(path) for path in answer.get("paths") or ()]
 
-    def feed(self) -> tuple[str, str]:
-        """Has the agent make the feed of this task; returns its socket and the key to it."""
+    def service(self, op: str, caller: str) -> tuple[str, str]:
+        """Has the agent run a service for this task, "feed" or "group"; returns its socket and the key to it."""
         self.listen()
-        self.send("feed")
+        self.send(op)
         with self._state:
-            self._wait(lambda: bool(self._feed) or self._gone, None)
-            answer = self._feed
+            self._wait(lambda: op in self._services or self._gone, None)
+            answer = self._services.get(op)
         if not answer:
-            raise ConnectionError("ctx.get_data_feed(): the agent of this executor is gone")
+            raise ConnectionError(f"{caller}: the agent of this executor is gone")
         if error := answer.get("error"):
-            raise OSError(f"ctx.get_data_feed(): {error}")
+            raise OSError(f"{caller}: {error}")
         return str(answer["socket"]), str(answer["key"])
 
     def training_over(self) -> bool:
@@ -191,8 +191,8 @@ class Channel:
                 self._released.setdefault(str(message.get("name", "")), []).append(str(message.get("error") or ""))
             elif message.get("op") == "copied":
                 self._copied[str(message.get("name", ""))] = message
-            elif message.get("op") == "feed":
-                self._feed = message
+            elif (op := str(message.get("op"))) in ("feed", "group"):
+                self._services[op] = message
             elif message.get("op") == "training_over":
                 self._training_over = True
             self._state.notify_all()

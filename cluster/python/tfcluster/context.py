@@ -5,6 +5,7 @@ It is the second argument of main_fun(args, ctx); a script calls tfcluster.conte
 
 from __future__ import annotations
 
+import functools
 import getpass
 import glob
 import json
@@ -156,9 +157,10 @@ class Context:
             from tfcluster.feed import DataFeed
             from tfcluster.feed_reader import Reader
 
-            self._channel.feed()  # from now on the task is seen to wait for data
+            open_feed = functools.partial(self._channel.service, "feed", "ctx.get_data_feed()")
+            open_feed()  # from now on the task is seen to wait for data
             self._feed = DataFeed(
-                lambda: Reader(*self._channel.feed()),
+                lambda: Reader(*open_feed()),
                 train_mode=train_mode,
                 input_mapping=input_mapping,
                 workers=self.num_workers,
@@ -166,6 +168,12 @@ class Context:
                 task=f"{self.job_name}:{self.task_index}",
             )
         return self._feed
+
+    def group(self) -> tuple[str, str]:
+        """The agent's socket for collective calls, and the key to it; used by tfcluster.collective."""
+        if self.job_name not in ("chief", "worker"):
+            raise RuntimeError(f"collective calls are of the chief and the workers: this task is a {self.job_name}")
+        return self._channel.service("group", "a collective call")
 
     def end_feed(self, returned: Any) -> dict[str, Any]:
         """Ends the feed; returns an evaluation's metrics for the agent's op "result", or {}.

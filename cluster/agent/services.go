@@ -1,0 +1,115 @@
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/feed/intake"
+	"github.com/tfcluster/tfcluster/cluster/groups/member"
+)
+
+// taskService is what the agent runs for a task whose program asks for it on its control socket: a feed, or a part in
+// a group. It outlives the program until the run ends: others may need what it has.
+type taskService struct {
+	start func() (service, error)
+
+	mu      sync.Mutex
+	running service // guarded by mu; nil: the program has not asked
+	closed  bool    // guarded by mu
+}
+
+// service listens on a socket for its program.
+type service interface {
+	// Socket returns the path of the socket and the key with which the program connects.
+	Socket() (path, key string)
+	// ProgramEnded notes that the program has ended.
+	ProgramEnded()
+	// Close ends the service.
+	Close()
+}
+
+// open answers a program that asks for a service by an operation.
+func (s *taskService) open(t *task, op string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	if s.running == nil {
+		running, err := s.start()
+		if err != nil {
+			t.sendControl(map[string]any{"op": op, "error": err.Error()})
+			return
+		}
+		s.running = running
+	}
+	path, key := s.running.Socket()
+	t.sendControl(map[string]any{"op": op, "socket": path, "key": key})
+}
+
+// programEnded notes that the task's process has ended.
+func (s *taskService) programEnded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.running != nil {
+		s.running.ProgramEnded()
+	}
+}
+
+// close ends the service.
+func (s *taskService) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.running != nil {
+		s.running.Close()
+		s.running = nil
+	}
+}
+
+// socket returns a new path for a service's socket.
+func (a *Agent) socket(kind string) string {
+	name := make([]byte, 8)
+	_, _ = rand.Read(name) // never fails
+	return filepath.Join(a.cfg.GetFolders().GetRuntimeDir(), kind+"-"+hex.EncodeToString(name)+".sock")
+}
+
+// openFeed makes the holder of a task.
+func (a *Agent) openFeed(ctx context.Context, l *clusterpb.Launch) (service, error) {
+	a.mu.Lock()
+	memory := a.driver.memory
+	a.mu.Unlock()
+	return intake.Open(ctx, intake.Config{
+		Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Host: a.self.host, Memory: memory, Client: a.link.feeds, Log: a.log,
+		Socket: a.socket("feed"),
+	})
+}
+
+// openGroup makes a task a member of its group.
+func (a *Agent) openGroup(ctx context.Context, l *clusterpb.Launch) (service, error) {
+	secure, err := identityTLS(a.cfg.GetIdentity())
+	if err != nil {
+		return nil, err
+	}
+	secure.ClientAuth, secure.ClientCAs = tls.RequireAndVerifyClientCert, secure.RootCAs
+	return member.Open(ctx, member.Config{
+		Run: l.GetRun(), Attempt: l.GetAttempt(), Task: l.GetTask(), Host: sameHost(), Socket: a.socket("group"),
+		Address: a.self.address, TLS: secure, Client: a.link.groups, Log: a.log,
+	})
+}
+
+// sameHost returns a text that is equal for processes of one user that see each other's unix sockets: they run on one
+// kernel, and see the same mounts.
+func sameHost() string {
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id") // "" in a container that hides it: the mounts differ, too
+	mounts, _ := os.Readlink("/proc/self/ns/mnt")
+	return fmt.Sprintf("%s %s %d", strings.TrimSpace(string(boot)), mounts, os.Getuid())
+}

@@ -1,0 +1,162 @@
+// Package groups is the driver's side of collective calls: it brings the tasks of a run together and tells them when
+// one has left. The data does not pass the driver.
+package groups
+
+import (
+	"context"
+	"crypto/rand"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+)
+
+// Run is the run whose tasks may form a group.
+type Run struct {
+	ID    int32
+	Tasks []Task // the chief and the workers, in the order of their ranks
+	Over  string // why there can be no group; "": the run is active
+}
+
+// Task is a task of an attempt.
+type Task struct {
+	Name    string // "worker:1"
+	Attempt int32
+}
+
+// Runs tells which run is active.
+type Runs interface {
+	// GroupedRun returns the active or the last run.
+	GroupedRun(ctx context.Context) (Run, error)
+}
+
+// Groups implements the service Groups. Executor returns the name in the certificate of a call's peer.
+type Groups struct {
+	clusterpb.UnimplementedGroupsServer
+	runs     Runs
+	executor func(context.Context) string
+
+	mu     sync.Mutex
+	groups map[groupKey]*group // guarded by mu
+}
+
+// groupKey identifies a group: an attempt of a run has one.
+type groupKey struct{ run, attempt int32 }
+
+// group is guarded by the mu of Groups.
+type group struct {
+	key     string // that members know
+	members map[string]*clusterpb.GroupMember
+	left    string        // the first member that has left
+	changed chan struct{} // closed and made anew
+}
+
+// New returns a Groups without groups.
+func New(runs Runs, executor func(context.Context) string) *Groups {
+	return &Groups{runs: runs, executor: executor, groups: map[groupKey]*group{}}
+}
+
+// Join implements the service.
+func (s *Groups) Join(m *clusterpb.GroupMember, stream grpc.ServerStreamingServer[clusterpb.GroupUpdate]) error {
+	run, err := s.runs.GroupedRun(stream.Context())
+	if err != nil {
+		return err
+	}
+	if run.Over != "" || run.ID != m.GetRun() || !run.has(m) {
+		return status.Errorf(codes.FailedPrecondition, "%s of attempt %d is no task of the active run", m.GetTask(), m.GetAttempt())
+	}
+	m = proto.CloneOf(m)
+	m.Executor = s.executor(stream.Context())
+	g, err := s.enter(m)
+	if err != nil {
+		return err
+	}
+	defer s.leave(g, m)
+	for sent := false; ; {
+		update, changed := s.update(g, run)
+		if !sent || update.GetLeft() != "" {
+			if err := stream.Send(update); err != nil {
+				return err
+			}
+			sent = len(update.GetMembers()) > 0
+		}
+		if update.GetLeft() != "" {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-stream.Context().Done():
+			return stream.Context().Err()
+		}
+	}
+}
+
+func (r Run) has(m *clusterpb.GroupMember) bool {
+	for _, t := range r.Tasks {
+		if t.Name == m.GetTask() && t.Attempt == m.GetAttempt() {
+			return true
+		}
+	}
+	return false
+}
+
+// enter adds a member to the group of its attempt, which is made by the first one.
+func (s *Groups) enter(m *clusterpb.GroupMember) (*group, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := groupKey{m.GetRun(), m.GetAttempt()}
+	g := s.groups[key]
+	if g == nil {
+		g = &group{key: rand.Text(), members: map[string]*clusterpb.GroupMember{}, changed: make(chan struct{})}
+		s.groups[key] = g
+	}
+	if g.members[m.GetTask()] != nil {
+		return nil, status.Errorf(codes.AlreadyExists, "%s is a member already", m.GetTask())
+	}
+	g.members[m.GetTask()] = m
+	g.wake()
+	return g, nil
+}
+
+// leave removes a member; the group is forgotten with its last one.
+func (s *Groups) leave(g *group, m *clusterpb.GroupMember) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(g.members, m.GetTask())
+	if g.left == "" {
+		g.left = m.GetTask()
+	}
+	g.wake()
+	if len(g.members) == 0 {
+		delete(s.groups, groupKey{m.GetRun(), m.GetAttempt()})
+	}
+}
+
+func (g *group) wake() {
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
+
+// update returns what a group's members hear now, and what is closed when that changes.
+func (s *Groups) update(g *group, run Run) (*clusterpb.GroupUpdate, <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := &clusterpb.GroupUpdate{Left: g.left}
+	for _, t := range run.Tasks {
+		if m := g.members[t.Name]; m != nil {
+			u.Members = append(u.Members, m)
+		} else {
+			u.Missing = append(u.Missing, t.Name)
+		}
+	}
+	if len(u.GetMissing()) > 0 {
+		u.Members = nil
+	} else {
+		u.Key = g.key
+	}
+	return u, g.changed
+}

@@ -1,0 +1,206 @@
+package member
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/cluster/unixsock"
+	"github.com/tfcluster/tfcluster/rdma/collective"
+	"github.com/tfcluster/tfcluster/rdma/memory"
+)
+
+// Config describes a member.
+type Config struct {
+	Run, Attempt int32
+	Task         string // "worker:1"
+	Host         string // equal for agents that can reach each other by unix sockets
+	Socket       string // path of the socket, in a private folder
+	Memory       int64  // bytes for one vector
+	Address      string // of this host, for members of other hosts
+	TLS          *tls.Config
+	Client       clusterpb.GroupsClient
+	Log          *slog.Logger
+}
+
+// DefaultMemory is the size of a vector in bytes; there is room for four.
+const DefaultMemory = 16 << 20
+
+// Member is a task's part in its group. Open makes it; it ends with Close.
+type Member struct {
+	config Config
+	key    string // of the task
+	own    *memory.Mapping
+	local  net.Listener // for the program and members of this host
+	remote net.Listener // for members of other hosts, mTLS
+	cancel context.CancelCauseFunc
+	work   sync.WaitGroup
+
+	arrived chan arrival // connections of other members
+
+	mu sync.Mutex
+	// guarded by mu
+	joined
+	missing []string      // who has not joined yet
+	known   string        // the group's key, once all have joined
+	changed chan struct{} // closed and made anew
+}
+
+// joined is the group that a member is in.
+type joined struct {
+	group *collective.Group // nil: not all have joined
+	cfg   collective.Config // of the group
+}
+
+// arrival is a connection that another member has made.
+type arrival struct {
+	rank int
+	conn net.Conn
+}
+
+// Open makes the memory and the sockets, and joins the group.
+func Open(ctx context.Context, cfg Config) (*Member, error) {
+	if cfg.Memory == 0 {
+		cfg.Memory = DefaultMemory
+	}
+	seg, err := memory.New("tfcluster-group", collective.Slots*cfg.Memory, collective.Slots)
+	if err != nil {
+		return nil, fmt.Errorf("make the memory of %s: %w", cfg.Task, err)
+	}
+	own, err := seg.Map()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("make the memory of %s: %w", cfg.Task, err), seg.Close())
+	}
+	m := &Member{config: cfg, key: rand.Text(), own: own, arrived: make(chan arrival), changed: make(chan struct{})}
+	unixsock.Sweep(filepath.Join(filepath.Dir(cfg.Socket), "group-*.sock")) // of agents that were killed
+	if m.local, err = unixsock.Listen(cfg.Socket); err == nil {
+		if m.remote, err = tls.Listen("tcp", net.JoinHostPort(cfg.Address, "0"), cfg.TLS); err != nil {
+			_ = m.local.Close()
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the group of %s: %w", cfg.Task, err), own.Close(), seg.Close())
+	}
+	ctx, m.cancel = context.WithCancelCause(ctx)
+	m.work.Go(func() { m.accept(ctx, m.local) })
+	m.work.Go(func() { m.accept(ctx, m.remote) })
+	m.work.Go(func() { m.cancel(m.join(ctx)) })
+	return m, nil
+}
+
+// Socket returns the path of the socket and the key with which the task's program connects.
+func (m *Member) Socket() (path, key string) { return m.config.Socket, m.key }
+
+// ProgramEnded leaves the group.
+func (m *Member) ProgramEnded() { m.cancel(fmt.Errorf("%s has ended", m.config.Task)) }
+
+// Close leaves the group and frees the memory.
+func (m *Member) Close() {
+	m.ProgramEnded()
+	_ = m.local.Close()
+	_ = m.remote.Close()
+	m.work.Wait()
+	_ = m.own.Close()
+	_ = m.own.Segment().Close()
+}
+
+// accept serves connections until the member ends.
+func (m *Member) accept(ctx context.Context, ln net.Listener) {
+	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
+	defer stop()
+	for {
+		conn, err := ln.Accept()
+		if err != nil {
+			return // closed
+		}
+		m.work.Go(func() { m.serve(ctx, conn) })
+	}
+}
+
+// helloTimeout is the time that a connection has to say who it is.
+const helloTimeout = 10 * time.Second
+
+// serve takes a connection of the program or of another member.
+func (m *Member) serve(ctx context.Context, conn net.Conn) {
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
+	defer stop()
+	_ = conn.SetDeadline(time.Now().Add(helloTimeout))
+	first, err := readHello(conn)
+	if err != nil {
+		_ = conn.Close()
+		return
+	}
+	_ = conn.SetDeadline(time.Time{})
+	switch socket, isUnix := conn.(*net.UnixConn); {
+	case first.Op == "open" && isUnix && equalKeys(first.Key, m.key):
+		m.serveProgram(ctx, socket)
+		_ = conn.Close()
+	case first.Op == "peer" && m.isMember(ctx, first.Key):
+		select {
+		case m.arrived <- arrival{first.Rank, conn}: // the link's from now on
+		case <-ctx.Done():
+			_ = conn.Close()
+		}
+	default:
+		_ = conn.Close()
+	}
+}
+
+// isMember waits until this member knows the group's key, and compares.
+func (m *Member) isMember(ctx context.Context, key string) bool {
+	limited, cancel := context.WithTimeout(ctx, helloTimeout)
+	defer cancel()
+	for {
+		m.mu.Lock()
+		known, changed := m.known, m.changed
+		m.mu.Unlock()
+		if known != "" {
+			return equalKeys(key, known)
+		}
+		select {
+		case <-changed:
+		case <-limited.Done():
+			return false
+		}
+	}
+}
+
+// equalKeys compares secrets in constant time.
+func equalKeys(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// wake tells who waits that something has changed. Caller holds mu.
+func (m *Member) wake() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+// await waits for the group; ctx ends with the member.
+func (m *Member) await(ctx context.Context, timeout time.Duration) (*collective.Group, error) {
+	limit := time.NewTimer(timeout)
+	defer limit.Stop()
+	for {
+		m.mu.Lock()
+		group, missing, changed := m.group, strings.Join(m.missing, ", "), m.changed
+		m.mu.Unlock()
+		if group != nil {
+			return group, nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-limit.C:
+			return nil, fmt.Errorf("%s made no collective call within %v", missing, timeout)
+		}
+	}
+}

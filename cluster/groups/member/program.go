@@ -1,0 +1,177 @@
+package member
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/tfcluster/tfcluster/rdma/collective"
+	"github.com/tfcluster/tfcluster/rdma/memory"
+	"github.com/tfcluster/tfcluster/rdma/reduce"
+)
+
+// hello is the first line of a connection.
+type hello struct {
+	Op   string `json:"op"`
+	Key  string `json:"key"`
+	Rank int    `json:"rank"`
+}
+
+// maxHello bounds the first line, in bytes.
+const maxHello = 256
+
+// readHello reads the first line, and nothing behind it: descriptors may come with the next byte.
+func readHello(conn io.Reader) (hello, error) {
+	var line []byte
+	for b := make([]byte, 1); ; {
+		if _, err := io.ReadFull(conn, b); err != nil {
+			return hello{}, err
+		}
+		if b[0] == '\n' {
+			break
+		}
+		if line = append(line, b[0]); len(line) > maxHello {
+			return hello{}, errors.New("the first line is too long")
+		}
+	}
+	var h hello
+	if err := json.Unmarshal(line, &h); err != nil {
+		return hello{}, fmt.Errorf("the first line: %w", err)
+	}
+	return h, nil
+}
+
+// request is a call of the program.
+type request struct {
+	Op      string  `json:"op"`
+	Kind    string  `json:"kind"`
+	Type    string  `json:"type"`
+	Reduce  string  `json:"reduce"`
+	Root    int     `json:"root"`
+	Size    int64   `json:"size"`
+	Seconds float64 `json:"seconds"` // that the call may take
+}
+
+// answer is what the program gets.
+type answer struct {
+	Op     string     `json:"op"`
+	Rank   int        `json:"rank"`
+	Names  []string   `json:"names,omitempty"`
+	Size   int64      `json:"size,omitempty"`
+	Slots  int        `json:"slots,omitempty"`
+	Slot   int        `json:"slot"`
+	Parts  [][4]int64 `json:"parts,omitempty"`
+	Reason string     `json:"reason,omitempty"`
+	Again  bool       `json:"again,omitempty"`
+}
+
+// maxCall bounds the line of a call, in bytes.
+const maxCall = 4096
+
+// serveProgram makes the program's calls, one after the other, until it ends its connection.
+func (m *Member) serveProgram(ctx context.Context, conn *net.UnixConn) {
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(make([]byte, 0, maxCall), maxCall)
+	var group *collective.Group
+	for lines.Scan() {
+		var r request
+		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
+			return
+		}
+		limit := time.Duration(r.Seconds * float64(time.Second))
+		if group == nil {
+			var err error
+			if group, err = m.await(ctx, limit); err != nil {
+				m.send(conn, answer{Op: "failed", Reason: err.Error()})
+				return
+			}
+			if err := m.greet(conn, group); err != nil {
+				return
+			}
+			continue
+		}
+		if !m.send(conn, m.call(ctx, group, r, limit)) {
+			return
+		}
+	}
+}
+
+// send reports whether an answer was sent.
+func (m *Member) send(conn *net.UnixConn, a answer) bool {
+	line, err := json.Marshal(a)
+	if err == nil {
+		_, err = conn.Write(append(line, '\n'))
+	}
+	return err == nil
+}
+
+// greet tells the program who it is, and hands it the memory of the ranks of its host.
+func (m *Member) greet(conn *net.UnixConn, group *collective.Group) error {
+	m.mu.Lock()
+	cfg := m.joined.cfg
+	m.mu.Unlock()
+	segments := map[int]*memory.Segment{cfg.Rank: m.own.Segment()}
+	for rank, p := range cfg.Peers {
+		if p.Memory != nil {
+			segments[rank] = p.Memory.Segment()
+		}
+	}
+	var ranks []int
+	for rank := range segments {
+		ranks = append(ranks, rank)
+	}
+	slices.Sort(ranks)
+	for _, rank := range ranks {
+		s := segments[rank]
+		line, err := json.Marshal(answer{Op: "memory", Rank: rank, Size: s.SlotSize() * int64(s.Slots()), Slots: s.Slots()})
+		if err != nil {
+			return err
+		}
+		if err := memory.Send(conn, append(line, '\n'), s.File()); err != nil {
+			return err
+		}
+	}
+	if !m.send(conn, answer{Op: "group", Rank: cfg.Rank, Names: cfg.Names, Slot: group.Next()}) {
+		return net.ErrClosed
+	}
+	return nil
+}
+
+// kinds are the names of calls.
+var kinds = map[string]collective.Kind{"all_reduce": collective.AllReduce, "broadcast": collective.Broadcast, "all_gather": collective.AllGather}
+
+// call makes one call.
+func (m *Member) call(ctx context.Context, group *collective.Group, r request, limit time.Duration) answer {
+	c := collective.Call{Root: r.Root, Size: r.Size}
+	kind, known := kinds[r.Kind]
+	var err error
+	if c.Kind = kind; !known {
+		err = fmt.Errorf("there is no collective call %q", r.Kind)
+	}
+	if err == nil && c.Kind == collective.AllReduce && r.Size > 0 {
+		if c.Type, err = reduce.ParseType(r.Type); err == nil {
+			c.Op, err = reduce.ParseOp(r.Reduce)
+		}
+	}
+	if err != nil {
+		return answer{Op: "failed", Reason: err.Error(), Again: true}
+	}
+	before := group.Next()
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%v have passed", limit))
+	defer cancel()
+	parts, err := group.Run(ctx, c)
+	if err != nil {
+		return answer{Op: "failed", Reason: err.Error(), Again: group.Next() == before}
+	}
+	a := answer{Op: "done"}
+	for _, p := range parts {
+		a.Parts = append(a.Parts, [4]int64{int64(p.Rank), int64(p.Slot), p.Offset, p.Size})
+	}
+	return a
+}
