@@ -1,0 +1,319 @@
+package member
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/tfcluster/tfcluster/cluster/auth"
+	"github.com/tfcluster/tfcluster/cluster/clusterpb"
+	"github.com/tfcluster/tfcluster/rdma/memory"
+)
+
+// longest is the longest time that a test waits for something that must happen.
+const longest = 20 * time.Second
+
+// meeting is a driver: the members meet in it once so many have come.
+type meeting struct {
+	clusterpb.GroupsClient
+	expected int
+
+	mu      sync.Mutex
+	members []*clusterpb.GroupMember
+	all     chan struct{} // closed when all are there
+	left    chan struct{} // closed when one has left
+	once    sync.Once
+}
+
+func newMeeting(n int) *meeting {
+	return &meeting{expected: n, members: make([]*clusterpb.GroupMember, n), all: make(chan struct{}), left: make(chan struct{})}
+}
+
+// attendance is a member's stream.
+type attendance struct {
+	grpc.ServerStreamingClient[clusterpb.GroupUpdate]
+	*meeting
+	ctx  context.Context
+	said int
+}
+
+func (m *meeting) Join(ctx context.Context, who *clusterpb.GroupMember, _ ...grpc.CallOption) (grpc.ServerStreamingClient[clusterpb.GroupUpdate], error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	who.Executor = "executor-" + who.GetTask()
+	m.members[int(who.GetTask()[len(who.GetTask())-1]-'0')] = who
+	if m.expected--; m.expected == 0 {
+		close(m.all)
+	}
+	context.AfterFunc(ctx, func() { m.once.Do(func() { close(m.left) }) })
+	return &attendance{meeting: m, ctx: ctx}, nil
+}
+
+func (a *attendance) Recv() (*clusterpb.GroupUpdate, error) {
+	a.said++
+	until, u := a.all, &clusterpb.GroupUpdate{Members: a.members, Key: "secret"}
+	switch a.said {
+	case 1:
+		return &clusterpb.GroupUpdate{Missing: []string{"worker:9"}}, nil
+	case 3:
+		until, u = a.left, &clusterpb.GroupUpdate{Left: "somebody"}
+	}
+	select {
+	case <-until:
+		return u, nil
+	case <-a.ctx.Done():
+		return nil, a.ctx.Err()
+	}
+}
+
+// open makes the members of hosts.
+func open(t *testing.T, hosts ...string) []*Member {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "member")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	authority, err := auth.NewAuthority("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	meet := newMeeting(len(hosts))
+	var all []*Member
+	for rank, host := range hosts {
+		task := fmt.Sprintf("worker:%d", rank)
+		certPEM, keyPEM, err := authority.Issue("executor-" + task)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pair, err := tls.X509KeyPair(certPEM, keyPEM)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pool := x509.NewCertPool()
+		pool.AppendCertsFromPEM(authority.CertPEM)
+		m, err := Open(t.Context(), Config{
+			Run: 1, Task: task, Host: host, Socket: filepath.Join(dir, fmt.Sprintf("group-%d.sock", rank)), Memory: 1 << 16, Address: "127.0.0.1",
+			TLS:    &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS13},
+			Client: meet, Log: slog.New(slog.DiscardHandler),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(m.Close)
+		all = append(all, m)
+	}
+	return all
+}
+
+// program is a task's program.
+type program struct {
+	t      *testing.T
+	conn   *net.UnixConn
+	lines  *bufio.Reader
+	memory map[int]*memory.Mapping
+	rank   int
+	slot   int
+}
+
+// start connects a program and waits for its group; the answer is the last one.
+func start(t *testing.T, m *Member, key string) (*program, answer) {
+	t.Helper()
+	path, own := m.Socket()
+	if key == "" {
+		key = own
+	}
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	p := &program{t: t, conn: conn, memory: map[int]*memory.Mapping{}}
+	fmt.Fprintf(conn, `{"op":"open","key":%q}`+"\n"+`{"op":"join","seconds":20}`+"\n", key)
+	return p, p.group()
+}
+
+// group takes the memory of the host's ranks.
+func (p *program) group() answer {
+	var files []*os.File
+	var text []byte
+	for {
+		for at := strings.IndexByte(string(text), '\n'); at >= 0; at = strings.IndexByte(string(text), '\n') {
+			var a answer
+			if err := json.Unmarshal(text[:at], &a); err != nil {
+				p.t.Error(err)
+			}
+			text = text[at+1:]
+			if a.Op != "memory" {
+				p.rank, p.slot, p.lines = a.Rank, a.Slot, bufio.NewReader(p.conn)
+				return a
+			}
+			s, err := memory.Received(files[0], a.Slots)
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			if p.memory[a.Rank], err = s.Map(); err != nil {
+				p.t.Fatal(err)
+			}
+			p.t.Cleanup(func() { p.memory[a.Rank].Close(); s.Close() })
+			files = files[1:]
+		}
+		buffer := make([]byte, 4096)
+		n, more, err := memory.Receive(p.conn, buffer)
+		if err != nil || n == 0 {
+			return answer{}
+		}
+		text, files = append(text, buffer[:n]...), append(files, more...)
+	}
+}
+
+// call makes a call with a vector and returns its result.
+func (p *program) call(vector []int32, request string) ([]int32, answer) {
+	p.t.Helper()
+	err := p.memory[p.rank].Use(func(slots [][]byte) error {
+		_, err := binary.Encode(slots[p.slot], binary.NativeEndian, vector)
+		return err
+	})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	fmt.Fprintf(p.conn, `{"op":"call","type":"int32","reduce":"sum","size":%d,"seconds":20,%s}`+"\n", 4*len(vector), request)
+	line, err := p.lines.ReadBytes('\n')
+	var a answer
+	if err == nil {
+		err = json.Unmarshal(line, &a)
+	}
+	if err != nil {
+		p.t.Error(err)
+		return nil, a
+	}
+	var result []byte
+	for _, part := range a.Parts {
+		_ = p.memory[int(part[0])].Use(func(slots [][]byte) error {
+			result = append(result, slots[part[1]][part[2]:part[2]+part[3]]...)
+			return nil
+		})
+	}
+	if a.Op == "done" {
+		p.slot = 1 - p.slot
+	}
+	got := make([]int32, len(result)/4)
+	_, _ = binary.Decode(result, binary.NativeEndian, got)
+	return got, a
+}
+
+// each runs f for the program of every member at once.
+func each(t *testing.T, all []*Member, f func(p *program, joined answer)) {
+	t.Helper()
+	var work sync.WaitGroup
+	for _, m := range all {
+		work.Go(func() {
+			p, a := start(t, m, "")
+			f(p, a)
+		})
+	}
+	work.Wait()
+}
+
+// TestCalls: on one host, on several, and where hosts have several ranks.
+func TestCalls(t *testing.T) {
+	t.Parallel()
+	for _, hosts := range [][]string{{"a"}, {"a", "a", "a"}, {"a", "b"}, {"a", "b", "a", "c"}} {
+		t.Run(strings.Join(hosts, " "), func(t *testing.T) {
+			t.Parallel()
+			n := int32(len(hosts))
+			each(t, open(t, hosts...), func(p *program, a answer) {
+				if a.Op != "group" || len(a.Names) != len(hosts) {
+					t.Errorf("joined: %+v", a)
+					return
+				}
+				rank := int32(p.rank)
+				for i := range int32(20) {
+					if got, a := p.call([]int32{i, rank, 1}, `"kind":"all_reduce"`); fmt.Sprint(got) != fmt.Sprint([]int32{i * n, n * (n - 1) / 2, n}) {
+						t.Errorf("call %d of rank %d: %v, %+v", i, rank, got, a)
+						return
+					}
+				}
+				if got, a := p.call([]int32{rank}, fmt.Sprintf(`"kind":"broadcast","root":%d`, n-1)); len(got) != 1 || got[0] != n-1 {
+					t.Errorf("broadcast: %v, %+v", got, a)
+				}
+				if got, a := p.call([]int32{rank, rank}, `"kind":"all_gather"`); len(got) != int(2*n) || got[2*n-1] != n-1 || got[0] != 0 {
+					t.Errorf("all_gather: %v, %+v", got, a)
+				}
+				if _, a := p.call(nil, `"kind":"no such call"`); a.Op != "failed" || !a.Again || !strings.Contains(a.Reason, "no such call") {
+					t.Errorf("%+v", a)
+				}
+				if _, a := p.call(nil, `"kind":"all_reduce"`); a.Op != "done" {
+					t.Errorf("the barrier behind it: %+v", a)
+				}
+			})
+		})
+	}
+}
+
+// TestEnds: when a program ends, the others' calls fail and name it.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	for _, hosts := range [][]string{{"a", "a"}, {"a", "b"}} {
+		all := open(t, hosts...)
+		each(t, all, func(p *program, _ answer) {
+			if p.rank == 1 {
+				all[1].ProgramEnded()
+				return
+			}
+			for {
+				if _, a := p.call([]int32{1}, `"kind":"all_reduce"`); a.Op == "failed" {
+					if !strings.Contains(a.Reason, "worker:1") || a.Again {
+						t.Errorf("%v: %+v", hosts, a)
+					}
+					return
+				}
+			}
+		})
+	}
+}
+
+// TestStrangers: neither a program nor a member without the key gets anything.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	all := open(t, "a", "b")
+	if _, a := start(t, all[0], "wrong"); a.Op != "" {
+		t.Errorf("a stranger's program got %+v", a)
+	}
+	path, _ := all[0].Socket()
+	for _, line := range []string{`{"op":"peer","key":"wrong","rank":1}`, `{"op":"peer"}`, `{}`, "\x00", strings.Repeat("x", maxHello+2)} {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintln(conn, line)
+		_ = conn.SetReadDeadline(time.Now().Add(longest))
+		if n, err := conn.Read(make([]byte, 1)); n != 0 || err == nil {
+			t.Errorf("%.40q was answered", line)
+		}
+		conn.Close()
+	}
+	conn, err := tls.Dial("tcp", all[0].remote.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+	if err == nil { // TLS 1.3 tells the client with its first read
+		_ = conn.SetReadDeadline(time.Now().Add(longest))
+		_, err = conn.Read(make([]byte, 1))
+		conn.Close()
+	}
+	if err == nil {
+		t.Error("a connection without a certificate was accepted")
+	}
+}
