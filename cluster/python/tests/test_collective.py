@@ -1,0 +1,105 @@
+"""What collective calls take and return, and how vectors are cut; the calls themselves are in e2e/tests."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tfcluster import collective_link, collective_tensors
+
+
+class FakeMemory:
+    """Two slots of 256 bytes."""
+
+    slots, slot_size = 2, 256
+
+    def __init__(self) -> None:
+        self._slots = [bytearray(256), bytearray(256)]
+
+    def slot(self, number: int, size: int | None = None) -> memoryview:
+        return memoryview(self._slots[number])
+
+
+class Alone(collective_link.Group):
+    """A group of ranks that have the same vectors: all are rank 0's."""
+
+    def __init__(self, ranks: int) -> None:
+        self.rank, self.names, self._slot, self._room, self._failed = 0, ["worker:0"] * ranks, 1, 256, ""
+        self._memory = {0: FakeMemory()}  # type: ignore[dict-item]
+        self._link = self  # type: ignore[assignment]
+        self.sizes: list[int] = []
+        self.answer: dict[str, Any] = {}
+
+    def send(self, op: str, size: int, kind: str, **what: Any) -> None:
+        self.sizes.append(size)
+        parts = [[0, self._slot, 0, size]] * (len(self.names) if kind == "all_gather" else 1)
+        self.answer = {"op": "done", "parts": parts}
+
+    def receive(self) -> dict[str, Any]:
+        return self.answer
+
+
+def test_large_vectors_go_in_pieces() -> None:
+    """Each fits the memory, is in the other slot than the one before, and the result is whole."""
+    group = Alone(3)
+    x = np.arange(200, dtype="float32").reshape(2, 100)
+    assert (group.all_reduce(x, "sum", 1) == x).all()
+    assert group.sizes == [256, 256, 256, 32]
+    group.sizes.clear()
+    gathered = group.all_gather(x, 1)
+    assert gathered.shape == (6, 100) and (gathered == np.concatenate([x] * 3)).all()
+    assert group.sizes == [64] * 12 + [32]
+    assert group.all_gather(np.int64(7).reshape(()), 1).tolist() == [7, 7, 7]
+    assert group.all_reduce(np.empty((0, 2)), "sum", 1).shape == (0, 2)
+    assert group.broadcast(np.array(True), 0, 1).dtype == bool
+
+
+def test_a_failure_ends_the_group(tmp_path: Path) -> None:
+    """A call that could not be made can be made otherwise; after another error nothing is sent."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        link = collective_link.Link(str(tmp_path / "s"))
+        agent, _ = listener.accept()
+    group = Alone(1)
+    group._link = link
+    for reason, again in (("no such type", True), ("worker:1 has left", False)):
+        agent.sendall(json.dumps({"op": "failed", "reason": reason, "again": again}).encode() + b"\n")
+        with pytest.raises(RuntimeError, match=f"a collective call failed: {reason}"):
+            group._receive()
+    with pytest.raises(RuntimeError, match="the group is over: worker:1 has left"):
+        group._receive()
+    link.close()
+    agent.close()
+
+
+def test_numpy_is_taken() -> None:
+    """Arrays in C's order, of any value; numbers come back as numbers."""
+    transposed = np.arange(6).reshape(2, 3).T
+    array, back = collective_tensors.taken(transposed)
+    assert array.flags["C_CONTIGUOUS"] and (back(array) == transposed).all()
+    array, back = collective_tensors.taken(np.float32(2))
+    assert isinstance(back(array), np.float32)
+    assert collective_tensors.taken([1.0, 2.0])[0].dtype == np.float64
+
+
+@pytest.mark.parametrize("name", ["tensorflow", "torch", "jax.numpy"])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+def test_tensors_are_taken(name: str, dtype: str) -> None:
+    """A tensor becomes an array of the same values and type, and a result a tensor."""
+    pytest.importorskip(name, reason=f"missing: {name}")
+    library = importlib.import_module(name)
+    kind = getattr(library, dtype)
+    make = {"tensorflow": "constant", "torch": "tensor", "jax.numpy": "array"}[name]
+    x = getattr(library, make)([[1, 2], [3, 4]], dtype=kind)
+    array, back = collective_tensors.taken(x)
+    assert array.dtype.name == dtype and array.astype(float).tolist() == [[1, 2], [3, 4]]
+    result = back(array.copy())
+    assert type(result) is type(x) and result.dtype == x.dtype
+    assert collective_tensors.taken(result)[0].astype(float).tolist() == [[1, 2], [3, 4]]
