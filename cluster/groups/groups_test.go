@@ -93,7 +93,9 @@ func TestJoin(t *testing.T) {
 	t.Parallel()
 	g, client := serve(t, &fakeRuns{run: Run{ID: 1, Tasks: []Task{{Name: "chief:0"}, {Name: "worker:0"}, {Name: "worker:1"}}}})
 	last := join(t, client, "worker:1", 0)
-	last.until(t, func(u *clusterpb.GroupUpdate) bool { return slices.Equal(u.GetMissing(), []string{"chief:0", "worker:0"}) })
+	last.until(t, func(u *clusterpb.GroupUpdate) bool {
+		return slices.Equal(u.GetMissing(), []string{"chief:0", "worker:0"})
+	})
 	chief := join(t, client, "chief:0", 0)
 	last.until(t, func(u *clusterpb.GroupUpdate) bool { return slices.Equal(u.GetMissing(), []string{"worker:0"}) })
 	first := join(t, client, "worker:0", 0)
