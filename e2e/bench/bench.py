@@ -4,7 +4,8 @@
 
 PREFIX is where the kernel tfcluster is installed. Rows are named as the design numbers them; spark is row 4 on a
 standalone Spark, stop the stop of a fit, yarn row 7 on a Hadoop of its own, scale a driver with thousands of
-simulated agents, attach to a cluster with 5 GB of lines, feed the rates of train DATA.
+simulated agents, attach to a cluster with 5 GB of lines, feed the rates of train DATA,
+collective all-reduce between tasks.
 Nothing is asserted: a figure depends on the machine. The exit code is 0 when every row asked for was
 measured, whether or not its bar holds, or skipped for want of what it needs.
 """
@@ -19,6 +20,7 @@ import time
 
 import rows_attach
 import rows_cluster
+import rows_collective
 import rows_feed
 import rows_kernel
 import rows_scale
@@ -41,6 +43,7 @@ ROWS = {
     "scale": rows_scale.scale,
     "attach": rows_attach.attach,
     "feed": rows_feed.feed,
+    "collective": rows_collective.collective,
 }
 
 

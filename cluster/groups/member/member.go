@@ -114,33 +114,39 @@ func (m *Member) Close() {
 	_ = m.own.Segment().Close()
 }
 
+// maxStrangers is the number of connections that may not have said who they are; others wait to be accepted.
+const maxStrangers = 64
+
 // accept serves connections until the member ends.
 func (m *Member) accept(ctx context.Context, ln net.Listener) {
 	stop := context.AfterFunc(ctx, func() { _ = ln.Close() })
 	defer stop()
+	strangers := make(chan struct{}, maxStrangers)
 	for {
 		conn, err := ln.Accept()
 		if err != nil {
 			return // closed
 		}
-		m.work.Go(func() { m.serve(ctx, conn) })
+		strangers <- struct{}{} // no longer than helloTimeout
+		m.work.Go(func() { m.serve(ctx, conn, func() { <-strangers }) })
 	}
 }
 
 // helloTimeout is the time that a connection has to say who it is.
 const helloTimeout = 10 * time.Second
 
-// serve takes a connection of the program or of another member.
-func (m *Member) serve(ctx context.Context, conn net.Conn) {
+// serve takes a connection of the program or of another member; known is called when it has said who it is.
+func (m *Member) serve(ctx context.Context, conn net.Conn, known func()) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })
 	defer stop()
 	_ = conn.SetDeadline(time.Now().Add(helloTimeout))
 	first, err := readHello(conn)
-	if err != nil {
+	known()
+	_ = conn.SetDeadline(time.Time{})
+	if err != nil || ctx.Err() != nil { // the deadline of its end may just have been removed
 		_ = conn.Close()
 		return
 	}
-	_ = conn.SetDeadline(time.Time{})
 	switch socket, isUnix := conn.(*net.UnixConn); {
 	case first.Op == "open" && isUnix && equalKeys(first.Key, m.key):
 		m.serveProgram(ctx, socket)
