@@ -73,6 +73,23 @@ def test_what_is_waited_for(notebook: Notebook) -> None:
     assert "no run takes data: run 1 has ended: it finished" in cell.error, cell.all
 
 
+@pytest.mark.parametrize("option", ["", "--detach"])
+def test_what_a_cell_keeps_of_the_waiting(notebook: Notebook, option: str) -> None:
+    """train shows which tasks have not asked for data in its view, not in lines that stay."""
+    notebook.ok("%tfcluster reserve --backend local --workers 2 --no-zygote --framework none\nimport numpy as np")
+    notebook.ok(
+        COUNT + TOTAL + "def late(args, ctx):\n    import time\n"
+        "    time.sleep(3 * ctx.task_index)\n    return count(args, ctx)\nrecords = np.arange(1000)"
+    )
+    notebook.ok("%tfcluster start late")
+    cell = notebook.ok(f"%tfcluster train records {option}")
+    assert "waiting for worker:1 to call ctx.get_data_feed()" in "".join(cell.plain), cell.all
+    assert "waiting" not in cell.plain[-1] + cell.text, cell.all
+    assert ("run 1 is fed; %tfcluster wait shows how far it is" in cell.plain[-1]) == bool(option), cell.all
+    cell = notebook.ok("run = %tfcluster wait\ntotal(run)")
+    assert cell.result == "(1000, {1}, 1000)", cell.all
+
+
 def test_a_program_that_fails(notebook: Notebook) -> None:
     """The cell shows the program's own error, at once, while the source has more records than fit."""
     notebook.ok("%tfcluster reserve --backend local --workers 2 --no-zygote --framework none\nimport numpy as np")
