@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import pathlib
+import random
 import shutil
 import signal
 
 import pytest
 from conftest import Cell, Notebook, alive, wait_for
 from test_feed import TOTAL
-from test_feed_faults import RESERVE
+from test_feed_faults import RESERVE, victim
 from test_spark import SESSION
 from test_spark import env as spark_env  # noqa: F401  a fixture
 
@@ -36,14 +37,14 @@ WIDE = "{'x': np.arange(20_003), 'wide': np.zeros((20_003, 1000), dtype=np.float
 AGAIN = "the tasks were restarted: the feed begins again at the first record"
 
 
-def killed(notebook: Notebook, env: dict[str, str], line: str, *, timeout: float = 90) -> Cell:
-    """Feeds, kills worker:1 in the middle with kill -9, and returns what the cell shows."""
+def killed(notebook: Notebook, env: dict[str, str], line: str, *, agent: bool = False, timeout: float = 90) -> Cell:
+    """Feeds, kills worker:1, or an agent, in the middle with kill -9, and returns what the cell shows."""
     feeds = notebook.send(line)
     first = pathlib.Path(env["TFCLUSTER_TEST"], "first-1")
     wait_for("worker:1 to read", first.exists)
-    pid = int(first.read_text())
+    pid = victim("agent", env, random.Random(0)) if agent else int(first.read_text())
     os.kill(pid, signal.SIGKILL)
-    wait_for("the end of worker:1", lambda: not alive(pid))
+    wait_for("the end of the process", lambda: not alive(pid))
     return notebook.finish(feeds, timeout=timeout)
 
 
@@ -60,6 +61,16 @@ def test_an_array(notebook: Notebook, env: dict[str, str], data: str) -> None:
     assert cell.result == "(20003, {3}, 60009)", cell.all
     assert cell.text.count(AGAIN) == 1 and "restarted 1 of 1" in cell.plain[-1], cell.all
     assert "fed 60,009 of 60,009 records" in cell.plain[-1], cell.all
+
+
+@pytest.mark.parametrize("data", ["np.arange(20_003)", WIDE])
+def test_an_executor(notebook: Notebook, env: dict[str, str], data: str) -> None:
+    """An executor is lost: another one takes its place, and the last attempt reads each record once per epoch."""
+    notebook.ok(RESERVE)
+    notebook.ok(f"import numpy as np\nrecords = {data}\n" + COUNT + TOTAL)
+    notebook.ok("%tfcluster start --max-restarts 1 count")
+    cell = killed(notebook, env, "run = %tfcluster train records --epochs 2\ntotal(run)", agent=True)
+    assert cell.result == "(20003, {2}, 40006)" and cell.text.count(AGAIN) == 1, cell.all
 
 
 def test_an_iterator(notebook: Notebook, env: dict[str, str]) -> None:
@@ -116,6 +127,67 @@ def test_inference(notebook: Notebook, env: dict[str, str]) -> None:
     assert cell.result == "(np.True_, 20003)" and cell.text.count(AGAIN) == 1, cell.all
 
 
+SERVED = """
+def served(args, ctx):
+    import os, pathlib, time
+    attempt = pathlib.Path(os.environ["TFCLUSTER_TEST"], f"{ctx.job_name}-{ctx.task_index}-{os.getpid()}")
+    attempt.write_text("")
+    if ctx.job_name != "chief":
+        import tensorflow as tf
+        tf.distribute.Server(
+            tf.distribute.cluster_resolver.TFConfigClusterResolver().cluster_spec(), job_name=ctx.job_name,
+            task_index=ctx.task_index, protocol="grpc",
+        ).join()
+    feed, seen = ctx.get_data_feed(), 0
+    while not feed.should_stop():
+        seen += len(feed.next_batch(100))
+        attempt.with_name("first-1").write_text("")
+        while len(list(attempt.parent.glob("worker-0-*"))) < 2:
+            time.sleep(0.05)
+    return seen
+"""
+
+
+def test_a_server(notebook: Notebook, env: dict[str, str]) -> None:
+    """With parameter servers a worker that only serves is started again alone: the chief goes on reading."""
+    notebook.ok("%tfcluster reserve --backend local --chief --workers 1 --ps 1\nimport numpy as np")
+    notebook.ok("records = np.arange(20_003)\n" + SERVED)
+    notebook.ok("%tfcluster start --max-restarts 1 served")
+    feeds = notebook.send("run = %tfcluster train records\nrun.result")
+    folder = pathlib.Path(env["TFCLUSTER_TEST"])
+    wait_for("the chief to read", (folder / "first-1").exists)
+    wait_for("the worker", lambda: any(folder.glob("worker-0-*")))
+    os.kill(int(next(folder.glob("worker-0-*")).name.rpartition("-")[2]), signal.SIGKILL)
+    cell = notebook.finish(feeds, timeout=90)
+    assert cell.result == "20003" and AGAIN not in cell.all and "only this worker" in cell.text, cell.all
+
+
+LATE = """
+def late(args, ctx):
+    import os, pathlib, sys, time
+    feed = ctx.get_data_feed()
+    for batch in feed.as_iterable(100):
+        feed.results((batch["id"] if isinstance(batch, dict) else batch) * 2)
+    failed = pathlib.Path(os.environ["TFCLUSTER_TEST"], "failed")
+    if ctx.task_index == 1 and not failed.exists():
+        while not any(pathlib.Path(args[0]).parent.glob(args[0].rpartition("/")[2] + args[1])):
+            time.sleep(0.05)
+        failed.write_text("")
+        raise ValueError("too late")
+"""
+
+
+def test_behind_the_last_result(notebook: Notebook, tmp_path: pathlib.Path) -> None:
+    """A program that fails when every record has a result is fed again, and --output is written again."""
+    notebook.ok(RESERVE)
+    notebook.ok("import numpy as np, pandas as pd\nrecords = pd.DataFrame({'id': range(2003)})\n" + LATE)
+    notebook.ok(f"%tfcluster start --max-restarts 1 late {tmp_path}/out ''")
+    cell = notebook.ok(f"path = %tfcluster inference records --output {tmp_path}/out", timeout=90)
+    assert cell.text.count(AGAIN) == 1, cell.all
+    cell = notebook.ok("found = pd.read_parquet(path)\n(found.prediction == found.id * 2).all(), len(found)")
+    assert cell.result == "(np.True_, 2003)", cell.all
+
+
 @pytest.mark.skipif(importlib.util.find_spec("pyspark") is None, reason="missing: pyspark")
 @pytest.mark.skipif(not (os.environ.get("JAVA_HOME") or shutil.which("java")), reason="missing: Java")
 class TestSpark:
@@ -136,3 +208,14 @@ class TestSpark:
         assert cell.result == "(50003, {2}, 100006)" and cell.text.count(AGAIN) == 1, cell.all
         cell = notebook.ok("list(spark.sparkContext.statusTracker().getActiveJobsIds())")
         assert cell.result == "[]", cell.all
+
+    def test_behind_the_last_result(self, notebook: Notebook, env: dict[str, str], tmp_path: pathlib.Path) -> None:
+        """Results that were written before the restart are written again."""
+        notebook.ok(SESSION)
+        notebook.ok(RESERVE)
+        notebook.ok(LATE + "df = spark.range(2003).repartition(3)")
+        notebook.ok(f"%tfcluster start --max-restarts 1 late {tmp_path}/out /_SUCCESS")
+        cell = notebook.ok(f"found = %tfcluster inference df --output {tmp_path}/out", timeout=180)
+        assert cell.text.count(AGAIN) == 1, cell.all
+        cell = notebook.ok("found.where('prediction = id * 2').count(), found.count()", timeout=60)
+        assert cell.result == "(2003, 2003)", cell.all

@@ -235,6 +235,8 @@ func (f *Feed) receive(stop chan<- struct{}) error {
 		case !u.GetOver():
 		case u.GetAgain():
 			return errAgain
+		case u.GetFailure().GetKind() == "source":
+			return errSource
 		default:
 			return failure(u)
 		}
@@ -321,8 +323,8 @@ func (f *Feed) ask(ctx context.Context, states chan<- answered) {
 	}
 }
 
-// feedFailed begins the driver's failure of a feed.
-const feedFailed = "the feed failed: "
+// errSource says that the driver knows no other cause than what this client has told it.
+var errSource = errors.New("the source failed")
 
 // failed ends a feed whose source failed, or whose holders take no more; the run goes on, and another feed may follow.
 // The driver may know the cause: the feed had failed before, the run has ended, or its tasks are started again.
@@ -331,8 +333,7 @@ func (f *Feed) failed(ctx context.Context, state fed, updates <-chan error) erro
 	_ = f.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: reason}}}) // else the updates have ended
 	select {
 	case err := <-updates:
-		known, ok := errors.AsType[*Failed](err)
-		if own := ok && known.Text == feedFailed+reason; err != nil && !own || err == nil && state.Stopped != "" {
+		if err == nil && state.Stopped != "" || err != nil && !errors.Is(err, errSource) {
 			return err
 		}
 	case <-ctx.Done():

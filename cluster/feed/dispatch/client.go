@@ -226,7 +226,9 @@ func (d *Dispatch) command(s *session, c *clusterpb.FeedCommand, more bool) {
 	case c.GetEpochFed() != nil && s.has(c.GetEpochFed().GetEpoch()):
 		d.step(s, feed.EpochFed{Epoch: int(c.GetEpochFed().GetEpoch()), Rows: c.GetEpochFed().GetRows(), Last: c.GetEpochFed().GetLast()})
 	case c.GetFailed() != nil:
-		d.step(s, feed.SourceFailed{Reason: c.GetFailed().GetReason()})
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		s.sourceFailed(c.GetFailed().GetReason())
 	}
 }
 
@@ -245,6 +247,9 @@ func (d *Dispatch) update(s *session, runOver bool) *clusterpb.FeedUpdate {
 	u.Over = runOver || p.Over && (p.Fault != "" || s.served(p))
 	if p.Fault != "" && p.Fault != s.runEnded() && !(runOver && s.lost) { // why a run has ended is said by the run
 		u.Failure = &clusterpb.Failure{Kind: "task", Summary: "the feed failed: " + p.Fault}
+		if s.source {
+			u.Failure.Kind = "source" // the client knows more
+		}
 	}
 	return u
 }

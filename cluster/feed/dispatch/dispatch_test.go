@@ -176,7 +176,7 @@ func TestSourceFails(t *testing.T) {
 	if err := c.stream.Send(&clusterpb.FeedCommand{Command: &clusterpb.FeedCommand_Failed{Failed: &clusterpb.FeedSourceFailed{Reason: "ValueError: x"}}}); err != nil {
 		t.Fatal(err)
 	}
-	if f := c.over().GetFailure(); f.GetSummary() != "the feed failed: ValueError: x" {
+	if f := c.over().GetFailure(); f.GetSummary() != "the feed failed: ValueError: x" || f.GetKind() != "source" {
 		t.Errorf("%v", f)
 	}
 	if o := h.over(); !o.GetMore() || o.GetReason() != "ValueError: x" {

@@ -20,6 +20,7 @@ type session struct {
 	stop    bool               // the source is to stop
 	lost    bool               // the feed failed because a holder ended
 	hurt    bool               // a holder ended, or the feed failed because a program left: the run may end or start again
+	source  bool               // the feed failed because its source did
 	left    map[string]bool    // tasks whose programs read no more
 	rate    rate
 
@@ -104,6 +105,13 @@ func (s *session) take(task string, m *clusterpb.HolderMessage) {
 			s.hurt = s.departs(task, feed.HolderLeft{Holder: task}) || s.hurt
 		}
 	}
+}
+
+// sourceFailed takes the client's word that its source has failed.
+func (s *session) sourceFailed(reason string) {
+	before := s.feed.Progress().Over
+	s.step(feed.SourceFailed{Reason: reason})
+	s.source = s.source || !before
 }
 
 // gone notes that a holder attends no more. If the feed fails by that, a run that ends, too, has the better reason.
